@@ -1,0 +1,147 @@
+#define _GNU_SOURCE
+#include "base/base.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* ---- errors ---- */
+
+static _Thread_local char error_text[1024];
+
+int tr_fail(int status, const char *format, ...)
+{
+    char text[sizeof error_text]; /* an argument may be the old text */
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
+const char *tr_error_text(void)
+{
+    return error_text;
+}
+
+/* ---- memory ---- */
+
+static int out_of_memory(size_t n, size_t size, const char *what)
+{
+    return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu elements of %zu bytes for %s", n, size, what);
+}
+
+int tr_new(void **pointer, size_t n, size_t size, const char *what)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) return out_of_memory(n, size, what);
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (!memory) return out_of_memory(n, size, what);
+    *pointer = memory;
+    return TR_OK;
+}
+
+int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what)
+{
+    if (n <= *capacity) return TR_OK;
+    size_t wanted = tr_max_size(n, tr_max_size(*capacity + *capacity / 2, 64)), bytes;
+    if (__builtin_mul_overflow(wanted, size, &bytes)) return out_of_memory(wanted, size, what);
+    void *memory = realloc(*pointer, bytes);
+    if (!memory) return out_of_memory(wanted, size, what);
+    *pointer = memory;
+    *capacity = wanted;
+    return TR_OK;
+}
+
+void tr_shrink(void **pointer, size_t n, size_t size)
+{
+    void *memory = realloc(*pointer, n ? n * size : 1);
+    if (memory) *pointer = memory;
+}
+
+int tr_copy_string(const char *from, char **copy)
+{
+    char *memory = strdup(from);
+    if (!memory) return out_of_memory(strlen(from) + 1, 1, "a string");
+    *copy = memory;
+    return TR_OK;
+}
+
+int tr_format(char **text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(text, format, arguments);
+    va_end(arguments);
+    return length < 0 ? out_of_memory(strlen(format), 1, "a string") : TR_OK;
+}
+
+uint64_t tr_peak_rss(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+/* ---- time ---- */
+
+double tr_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void tr_sleep(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds};
+    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}
+
+/* ---- random numbers ---- */
+
+void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what)
+{
+    uint64_t x = tr_mix(tr_mix(tr_mix(seed) ^ who) ^ what);
+    for (int i = 0; i < 4; i++) rng->s[i] = x = tr_mix(x);
+}
+
+static inline uint64_t rotate_left(uint64_t x, int k)
+{
+    return (x << k) | (x >> (64 - k));
+}
+
+uint64_t tr_rng_next(struct tr_rng *rng)
+{
+    uint64_t *s = rng->s, result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n)
+{
+    /* multiply-shift: biased by less than n / 2^64, far below what a training run can notice */
+    return (uint64_t)(((__extension__ unsigned __int128)tr_rng_next(rng) * n) >> 64);
+}
+
+double tr_rng_uniform(struct tr_rng *rng)
+{
+    return (double)(tr_rng_next(rng) >> 11) * 0x1p-53;
+}
+
+double tr_rng_normal(struct tr_rng *rng)
+{
+    double u = 1.0 - tr_rng_uniform(rng), v = tr_rng_uniform(rng);
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
