@@ -129,10 +129,12 @@ uint64_t tr_rng_next(struct tr_rng *rng)
     return result;
 }
 
+__extension__ typedef unsigned __int128 tr_uint128; /* not ISO C, hence the mark */
+
 uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n)
 {
     /* multiply-shift: biased by less than n / 2^64, far below what a training run can notice */
-    return (uint64_t)(((__extension__ unsigned __int128)tr_rng_next(rng) * n) >> 64);
+    return (uint64_t)(((tr_uint128)tr_rng_next(rng) * n) >> 64);
 }
 
 double tr_rng_uniform(struct tr_rng *rng)

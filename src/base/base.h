@@ -61,6 +61,7 @@ static inline uint64_t tr_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+static inline int tr_max_int(int a, int b) { return a > b ? a : b; }
 static inline size_t tr_min_size(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t tr_max_size(size_t a, size_t b) { return a > b ? a : b; }
 

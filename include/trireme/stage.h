@@ -1,0 +1,78 @@
+/* Stages: what all workers do together, clock by clock.
+ *
+ * A stage runs its compute function once a clock on every slave, or, where it has a schedule function, as
+ * often as the group's leader says. Between groups the consistency of the job holds (BSP, SSP, ASP); inside
+ * a group every round is a barrier (Angel, section 4.2).
+ */
+#ifndef TRIREME_STAGE_H
+#define TRIREME_STAGE_H
+
+#include "trireme/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a leader tells one slave for one round; the meaning is the model's. */
+typedef struct tr_command {
+    int64_t word[8];
+} tr_command;
+
+/* A slave, as its compute function sees itself. */
+typedef struct tr_worker {
+    tr_context *tr;
+    int group, groups;      /* which group of how many */
+    int member, group_size; /* its number in it; 0 is the leader */
+    int worker, workers;    /* over all groups */
+    int64_t clock;          /* clocks it has ended */
+    int round;              /* of this clock */
+    tr_command command;     /* the leader's for this round; zeros without a schedule function */
+} tr_worker;
+
+/* Sums over all workers that an evaluation is made of. */
+enum { TR_SUMS = 16 };
+typedef struct tr_report {
+    int64_t clock;
+    double sum[TR_SUMS];
+} tr_report;
+
+/* What the scheduler makes of a report: numbers to show (NaN where there is none) and whether to go on. */
+typedef struct tr_verdict {
+    double objective, gap; /* gap: proven relative distance from the optimum */
+    double metric;         /* on test data, named by the stage */
+    bool stop;
+} tr_verdict;
+
+typedef struct tr_stage {
+    const char *name;
+    void *state; /* handed to the functions below; a rank's own */
+    int64_t clocks;
+    int64_t evaluate_every; /* clocks between evaluations; 0: at the end only */
+    double epochs_per_clock; /* for progress */
+    const char *metric_name; /* "accuracy", "rmse"; NULL: none */
+
+    /* Slaves, once before the first clock: opens views. */
+    int (*prepare)(tr_worker *me, void *state);
+    /* Slaves, once a clock (or a round). Pulls come before pushes. */
+    int (*compute)(tr_worker *me, void *state);
+    /* Leaders, before every round: fills a command for each member and sets *again, or leaves it false to end
+     * the clock. NULL: one round a clock, without commands. */
+    int (*schedule)(tr_worker *me, void *state, tr_command *commands, bool *again);
+    /* Slaves, at the clocks that evaluate_every says and at the end: adds this worker's part to the sums. Under
+     * BSP all workers evaluate the same parameters; under SSP and ASP each evaluates what it sees. */
+    int (*evaluate)(tr_worker *me, void *state, tr_report *report);
+    /* The scheduler, once all workers have reported for a clock. */
+    int (*judge)(void *state, const tr_report *sums, tr_verdict *verdict);
+} tr_stage;
+
+/* Runs a stage: all ranks, each with the same stage but its own state. Servers and the scheduler do their
+ * duty meanwhile. Returns the agreed outcome. */
+int tr_run(tr_context *tr, const tr_stage *stage);
+
+/* Sums n numbers over the members of the group, in place; the same on all of them. */
+int tr_group_sum(tr_worker *me, double *numbers, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

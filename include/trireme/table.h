@@ -1,0 +1,82 @@
+/* Tables and views: where parameters live, and how a worker reads and changes them.
+ *
+ * A table is a matrix of one element type, cut into blocks that a partitioner spreads over the servers. A
+ * worker never touches a table itself: it opens a view of the keys that its data needs, a compact local copy
+ * in which key number i of the view is element (or row) i. The key list is sent once and stays cached at the
+ * servers (PS: key caching; Angel: pruned pulling); values travel by the cheapest route.
+ */
+#ifndef TRIREME_TABLE_H
+#define TRIREME_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trireme/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tr_dtype { TR_F32, TR_F64, TR_I32, TR_I64 };
+
+typedef uint64_t tr_key; /* index of a key in its table */
+
+typedef struct tr_table tr_table;
+
+/* Makes a table of zeros. All ranks, in the same order, outside tr_run().
+ *   rows, columns  a table of one row has a key per column (a vector of `columns` keys, each one element);
+ *                  a table of several rows has a key per row, each `columns` elements wide
+ * The partitioner is table.partition of the job; each server holds its share once, in memory that ranks of
+ * its node read directly and others through an RMA window. Owned by the context. */
+int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                    tr_table **table);
+
+uint64_t tr_table_keys(const tr_table *table);
+size_t tr_table_width(const tr_table *table); /* elements of one key */
+
+/* Σ of the squares of all elements, computed by the servers where they lie. Called by one worker inside a
+ * stage; under BSP, between its pull and its push, it is of the clock that it has pulled. */
+int tr_table_squares(tr_table *table, double *sum);
+
+/* One worker's compact copy of some keys of a table. */
+typedef struct tr_view {
+    tr_table *table;
+    size_t n;      /* keys */
+    size_t width;  /* elements of one key */
+    void *value;   /* n × width elements as last pulled; the worker may change them for its own use */
+    void *delta;   /* n × width elements, to be added to the table by the next push, zeroed by it; NULL in a
+                      view that only reads */
+    int64_t clock; /* the clock at which value was read: -1 before the first pull */
+    struct tr_view_state *state;
+} tr_view;
+
+enum tr_view_use {
+    TR_VIEW_READ,     /* pulled only */
+    TR_VIEW_UPDATE,   /* pulled and pushed by this worker for itself */
+    TR_VIEW_GROUP     /* the same keys for all members of the group: the leader pulls and spreads them, what
+                         the members push is summed inside the group and leaves it once */
+};
+
+/* Opens a view of n keys, which must ascend. Inside a stage's prepare function; a view of the whole group is
+ * opened by all its members with the same keys. Keys are copied. Free with tr_view_close(). */
+int tr_view_open(tr_table *table, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view);
+void tr_view_close(tr_view **view);
+
+/* Reads the view for the worker's present clock c: waits until the consistency of the job allows it (all
+ * updates of clocks < c - s are in what is read, and under BSP none of later ones), then fills value. A view
+ * that has this clock already is left alone. Own updates are always seen. */
+int tr_view_pull(tr_view *view);
+
+/* Begins to read for the next clock into a second buffer while this one is computed; the next
+ * tr_view_pull() hands it over with the worker's own updates added. Under BSP there is nothing to read
+ * before everybody is done, and the reading begins as soon as they are. */
+int tr_view_prefetch(tr_view *view);
+
+/* Sends delta off to be added to the table, and zeroes it. Returns once delta may be written again; the
+ * update itself completes behind the scenes, before the worker's clock ends. */
+int tr_view_push(tr_view *view);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

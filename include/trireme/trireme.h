@@ -1,0 +1,18 @@
+/* Trireme: training large models on many ranks. This header includes the whole public interface.
+ *
+ *   status.h   codes and how errors travel
+ *   context.h  start, roles, end
+ *   data.h     sparse rows, read in parallel
+ *   table.h    tables and views: parameters
+ *   stage.h    clocks, groups, running
+ */
+#ifndef TRIREME_H
+#define TRIREME_H
+
+#include "trireme/context.h"
+#include "trireme/data.h"
+#include "trireme/stage.h"
+#include "trireme/status.h"
+#include "trireme/table.h"
+
+#endif

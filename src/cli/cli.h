@@ -1,0 +1,17 @@
+/* cli/ — the commands of the program: one file each, named for its command. */
+#ifndef TR_CLI_H
+#define TR_CLI_H
+
+#include "trireme/status.h"
+
+/* A command gets the words behind its name and returns the exit code. */
+typedef int tr_command_fn(int argc, char **argv);
+
+tr_command_fn tr_train_command, tr_predict_command, tr_evaluate_command, tr_inspect_command, tr_generate_command,
+    tr_help_command;
+
+/* Prints the error that tr_fail() has described as one line on stderr, and returns its status. For commands
+ * that run without ranks; elsewhere tr_agree() prints. */
+int tr_complain(int status);
+
+#endif

@@ -1,0 +1,8 @@
+#include "cli/cli.h"
+
+int tr_evaluate_command(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return tr_complain(tr_fail(TR_ERR_INTERNAL, "not yet"));
+}

@@ -1,0 +1,33 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    tr_command_fn *run;
+};
+
+static const struct command commands[] = {
+    {"train", tr_train_command},     {"predict", tr_predict_command},   {"evaluate", tr_evaluate_command},
+    {"inspect", tr_inspect_command}, {"generate", tr_generate_command}, {"help", tr_help_command},
+};
+
+int tr_complain(int status)
+{
+    if (status != TR_OK) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "help";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0) {
+        printf("trireme %s\n", TR_VERSION);
+        return TR_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
+    return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: see trireme help", name));
+}

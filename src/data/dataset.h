@@ -1,0 +1,33 @@
+/* data/ — from files of text to the rows that a worker trains on.
+ *
+ *   files, text   which bytes of which file are whose, and whole lines out of them
+ *   libsvm        the format, read fast
+ *   csr           sparse rows
+ *   renumber      the columns that occur, numbered 0..n-1
+ *   dataset       the parallel side: every worker reads its part, and all agree on what the whole is
+ *   exchange      rows by columns inside a group (vertical partition)
+ *   generate      data that looks like clicks
+ */
+#ifndef TR_DATA_DATASET_H
+#define TR_DATA_DATASET_H
+
+#include "data/csr.h"
+#include "ranks/ranks.h"
+#include "trireme/data.h"
+
+struct tr_data_state {
+    tr_context *tr;
+    struct tr_csr csr; /* this worker's rows */
+    double load_seconds;
+    char *third_label; /* where and what it is, when there are more than two kinds */
+};
+
+/* Hands each member of the group the columns that are its own of all the group's rows: rows of all members in
+ * their order, columns of which tr_column_member() is this member. Members of the group only, together. */
+int tr_exchange_columns(tr_context *tr, struct tr_csr *csr);
+int tr_column_member(uint32_t column, int members);
+
+/* One line on how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0 says it. */
+int tr_data_describe(const tr_data *data, const char *what);
+
+#endif

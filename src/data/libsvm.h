@@ -1,0 +1,53 @@
+/* The LIBSVM text format, `label index:value index:value …` a line, read at the speed of memory.
+ *
+ * Blanks and tabs separate; # begins a comment; empty lines, CRLF and a last line without newline are fine.
+ * Indices must ascend. Values and labels are decimal numbers in the range of float.
+ */
+#ifndef TR_DATA_LIBSVM_H
+#define TR_DATA_LIBSVM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/csr.h"
+#include "data/files.h"
+
+#define TR_LIBSVM_MAX_INDEX 4294967294u /* 2^32 - 2: numbers of columns stay below 2^32 */
+
+struct tr_libsvm_options {
+    bool skip_errors;      /* drop malformed records and count them; otherwise the first is an error */
+    uint32_t lowest_index; /* 0 or 1; 0 accepts both */
+    uint32_t max_index;    /* 0: TR_LIBSVM_MAX_INDEX */
+    /* Called now and then with the stored bytes that this reader has done; over all readers they sum up to
+     * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
+    int (*progress)(void *state, uint64_t bytes);
+    void *progress_state;
+    size_t chunk_bytes; /* for tests of the chunks' borders; 0: the usual size */
+};
+
+struct tr_file_place {
+    size_t file;     /* in tr_files; tr_files_line() says which line it is */
+    uint64_t offset; /* of the line's first byte in the file's text */
+};
+
+struct tr_libsvm_report {
+    uint64_t rows, nonzeros;
+    uint32_t lowest, highest; /* indices seen; lowest > highest if there was none */
+    uint64_t text_bytes;      /* of this reader's lines */
+    bool binary;              /* every value is 1, so none are stored */
+    size_t labels;            /* distinct labels seen, but no more than 3 are kept */
+    struct {
+        float value;
+        struct tr_file_place place;
+    } label[3];
+    uint64_t skipped; /* records dropped because of skip_errors */
+    struct tr_file_place first_skipped;
+};
+
+/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. TR_ERR_DATA
+ * describes a malformed record as `path:line: what was found, what was expected`. */
+int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
+                   const struct tr_libsvm_options *options, struct tr_csr *csr,
+                   struct tr_libsvm_report *report);
+
+#endif

@@ -1,0 +1,17 @@
+/* From the columns of a file to the few that a worker really meets: distinct keys, and local columns 0..n-1.
+ */
+#ifndef TR_DATA_RENUMBER_H
+#define TR_DATA_RENUMBER_H
+
+#include "data/csr.h"
+
+/* Collects the distinct columns, ascending, into *keys (n of them, to be freed) and rewrites the columns to
+ * their places in it. All columns must lie in lowest .. highest (as the reader reports them; lowest > highest
+ * if there are none). Takes for a moment a quarter byte for each index of the range or 16 to 48 bytes for
+ * each distinct column, about whichever is less. */
+int tr_renumber(struct tr_csr *csr, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n);
+
+/* Rewrites every column c to old_to_new[c]. The order must be kept if rows are to stay ascending. */
+void tr_columns_apply(struct tr_csr *csr, const uint32_t *old_to_new);
+
+#endif

@@ -1,0 +1,136 @@
+/* job/ — the job file: what to train on what, with how many ranks, and how.
+ *
+ * A job is a YAML file of sections and keys. One table, in schema.c, says for each key its kind, default,
+ * range and meaning; reading, `section.key=value` from the command line, help, suggestions for misspelt
+ * keys and writing the resolved job all follow that table. To add a key: one field here, one row there.
+ *
+ * Here each value is checked alone; whether the values suit each other, the data and the ranks is checked
+ * by those who use them, with tr_job_where() to point at the line to blame.
+ */
+#ifndef TR_JOB_H
+#define TR_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "trireme/status.h"
+
+/* What a key of kind number holds when the job has a word in place of the number. */
+enum { TR_JOB_AUTO = -1, TR_JOB_SAFE = -2 };
+
+/* Choices, in the order of their words in schema.c. */
+enum { TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM };
+enum { TR_DTYPE_F32, TR_DTYPE_F64 };
+enum { TR_SOLVE_DUAL, TR_SOLVE_SGD };
+enum { TR_FORMAT_LIBSVM };
+enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
+enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
+enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL };
+enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
+enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH };
+enum { TR_ROUTE_AUTO, TR_ROUTE_LOAD, TR_ROUTE_GET, TR_ROUTE_REQUEST };
+enum { TR_PUSH_AUTO, TR_PUSH_MERGE, TR_PUSH_ACCUMULATE, TR_PUSH_MESSAGE };
+enum { TR_SYNC_BSP, TR_SYNC_SSP, TR_SYNC_ASP };
+enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
+
+struct tr_job_list {
+    size_t n;
+    char **item;
+};
+
+/* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
+ * Choices are int (the enums above); strings belong to the job. */
+struct tr_job {
+    char *path;   /* of the job file */
+    char **where; /* one a key, in the table's order; NULL: the default. See tr_job_where() */
+
+    char *name;
+    char *output;
+    uint64_t seed;
+    struct {
+        int type;
+        double l2; /* or TR_JOB_AUTO: 1/n */
+        bool bias;
+        bool bias_l2;
+        int dtype;
+    } model;
+    struct {
+        int method;
+        uint64_t epochs;
+        double target_gap;
+        double rate;
+        double decay;
+        uint64_t batch;
+        double sigma; /* or TR_JOB_AUTO, TR_JOB_SAFE */
+    } solve;
+    struct {
+        struct tr_job_list train;
+        struct tr_job_list test;
+        int format;
+        int index_base;
+        int on_error;
+        int partition;
+        uint64_t features;
+    } data;
+    struct {
+        int layout;
+        uint64_t servers; /* these three fit an int */
+        uint64_t groups;
+        uint64_t group_size;
+        double patience;
+    } ranks;
+    struct {
+        int partition;
+        uint64_t block;
+        int route;
+        int push;
+    } table;
+    struct {
+        int mode;
+        uint64_t staleness;
+        uint64_t every;
+    } sync;
+    struct {
+        uint64_t every;
+        int progress;
+    } report;
+};
+
+/* Reads the job file, then the n overrides («section.key=value», a list with commas between its items),
+ * which win. Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),
+ * TR_ERR_USAGE (an override without «=»). Give the job back with tr_job_free(). */
+int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job);
+
+/* The same from memory. The path serves messages and the default name; it is not opened. */
+int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
+                 struct tr_job **job);
+
+/* The text of a job file, for those who send it on before it is parsed; to be freed. */
+int tr_job_read_text(const char *path, char **text, size_t *length);
+
+void tr_job_free(struct tr_job *job); /* NULL is fine */
+
+/* Where the key's value came from: "jobs/x.yaml:12", "command line" or "default"; the job file's path for
+ * what is not a key. Belongs to the job. */
+const char *tr_job_where(const struct tr_job *job, const char *key);
+
+/* Every key with its value, and a comment where it came from. Reads back as an equal job. */
+int tr_job_write_yaml(const struct tr_job *job, FILE *file);
+
+/* One object of objects, to be put inside another: each line but the first starts with this many spaces,
+ * and no newline follows the last brace. */
+int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
+
+/* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */
+void tr_job_help(FILE *file, const char *filter);
+
+/* Values by name ("solve.rate"), for models that are not ours. A number given as a word is TR_JOB_AUTO or
+ * TR_JOB_SAFE. real takes numbers and integers; integer takes integers, yes/no and choices; string takes
+ * text and the word of a choice, and belongs to the job. Other kinds, unknown keys: TR_ERR_CONFIG. */
+int tr_job_real(const struct tr_job *job, const char *key, double *value);
+int tr_job_integer(const struct tr_job *job, const char *key, uint64_t *value);
+int tr_job_string(const struct tr_job *job, const char *key, const char **value);
+
+#endif

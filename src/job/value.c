@@ -1,0 +1,364 @@
+/* One value of the job: from text, into its field, and back. */
+#include "job/schema.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/base.h"
+#include "job/text.h"
+
+/* ---- errors ---- */
+
+int tr_job_fail(struct tr_job_place place, const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (place.line) return tr_fail(TR_ERR_CONFIG, "%s:%zu: %s", place.name, place.line, text);
+    return tr_fail(TR_ERR_CONFIG, "%s: %s", place.name, text);
+}
+
+int tr_job_fail_unknown(struct tr_job_place place, const char *what, const char *name, const char *suggestion)
+{
+    if (!suggestion) return tr_job_fail(place, "unknown %s %s", what, tr_shown(name).text);
+    return tr_job_fail(place, "unknown %s %s: did you mean %s?", what, tr_shown(name).text, suggestion);
+}
+
+static int bad_value(const struct tr_job_key *key, const char *text, bool quoted, struct tr_job_place place)
+{
+    bool misled = quoted && key->kind != TR_KIND_TEXT && key->kind != TR_KIND_LIST;
+    return tr_job_fail(place, "%s is «%s»: expected %s%s", key->name, tr_shown(text).text,
+                       tr_job_expected(key).text, misled ? " without quotes" : "");
+}
+
+/* ---- kinds in words ---- */
+
+static void append(struct tr_job_words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct tr_job_words *words, const char *format, ...)
+{
+    size_t n = strlen(words->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words->text + n, sizeof words->text - n, format, arguments);
+    va_end(arguments);
+}
+
+static void append_range(struct tr_job_words *words, const struct tr_job_key *key)
+{
+    if (key->most > 0)
+        append(words, " from %.0f to %.0f", key->least, key->most);
+    else
+        append(words, " %s %g", key->above ? ">" : ">=", key->least);
+}
+
+static bool is_number(const struct tr_job_key *key)
+{
+    return key->kind == TR_KIND_INTEGER || key->kind == TR_KIND_REAL;
+}
+
+struct tr_job_words tr_job_expected(const struct tr_job_key *key)
+{
+    static const char *const names[] = {
+        [TR_KIND_TEXT] = "text (UTF-8)", [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
+        [TR_KIND_BOOL] = "yes or no",    [TR_KIND_INTEGER] = "an integer",
+        [TR_KIND_REAL] = "a number",     [TR_KIND_CHOICE] = ""};
+    struct tr_job_words words = {""};
+    append(&words, "%s", names[key->kind]);
+    if (is_number(key)) append_range(&words, key);
+    for (size_t i = 0; key->words && key->words[i]; i++) {
+        bool first = i == 0 && !is_number(key), last = !key->words[i + 1];
+        append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
+    }
+    return words;
+}
+
+struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
+{
+    static const char *const names[] = {
+        [TR_KIND_TEXT] = "text",       [TR_KIND_LIST] = "paths",  [TR_KIND_BOOL] = "yes|no",
+        [TR_KIND_INTEGER] = "integer", [TR_KIND_REAL] = "number", [TR_KIND_CHOICE] = ""};
+    struct tr_job_words words = {""};
+    append(&words, "%s", names[key->kind]);
+    if (key->most > 0)
+        append(&words, " < 2^%.0f", log2(key->most + 1));
+    else if (is_number(key))
+        append_range(&words, key);
+    for (size_t i = 0; key->words && key->words[i]; i++)
+        append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
+    return words;
+}
+
+/* ---- text to numbers ---- */
+
+/* [+-] digits [. digits] [e [+-] digits], as in YAML's core schema, with a digit on one side of the point:
+ * strtod() alone would take hexadecimals, "nan" and leading blanks. */
+static bool looks_like_a_number(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    size_t whole = strspn(text, "0123456789"), fraction = 0;
+    text += whole;
+    if (*text == '.') {
+        fraction = strspn(++text, "0123456789");
+        text += fraction;
+    }
+    if (!whole && !fraction) return false;
+    if (*text == 'e' || *text == 'E') {
+        text += text[1] == '-' || text[1] == '+' ? 2 : 1;
+        if (!*text) return false;
+        text += strspn(text, "0123456789");
+    }
+    return !*text;
+}
+
+static bool parse_real(const char *text, double *value)
+{
+    if (!looks_like_a_number(text)) return false;
+    errno = 0;
+    double x = strtod(text, NULL);
+    if (!isfinite(x) || (errno == ERANGE && x == 0)) return false;
+    *value = x + 0.0; /* no -0 */
+    return true;
+}
+
+/* value * 10^power, if that is an integer of 64 bits. */
+static bool scale(uint64_t *value, long power)
+{
+    for (; power > 0 && *value; power--)
+        if (__builtin_mul_overflow(*value, 10, value)) return false;
+    for (; power < 0 && *value; power++) {
+        if (*value % 10) return false;
+        *value /= 10;
+    }
+    return true;
+}
+
+/* Exact, where going through a double would round what has more than 53 bits: 1e6 and 20.0 are integers,
+ * 1e-1 is not. */
+static bool parse_integer(const char *text, uint64_t *value)
+{
+    if (!looks_like_a_number(text) || *text == '-') return false;
+    uint64_t digits = 0;
+    long zeros = 0, behind_point = 0; /* zeros: seen, and put off until a digit follows */
+    bool point = false;
+    for (text += *text == '+'; *text == '.' || isdigit((unsigned char)*text); text++) {
+        if (*text == '.') {
+            point = true;
+            continue;
+        }
+        behind_point += point;
+        zeros++;
+        if (*text == '0') continue;
+        if (!scale(&digits, zeros)) return false;
+        if (__builtin_add_overflow(digits, (uint64_t)(*text - '0'), &digits)) return false;
+        zeros = 0;
+    }
+    const long beyond = 4 << 20; /* more digits than any text has */
+    long exponent = *text ? strtol(text + 1, NULL, 10) : 0;
+    exponent = exponent > beyond ? beyond : exponent < -beyond ? -beyond : exponent;
+    if (!scale(&digits, zeros - behind_point + exponent)) return false;
+    *value = digits;
+    return true;
+}
+
+static bool in_range(const struct tr_job_key *key, double value)
+{
+    if (key->most > 0 && value > key->most) return false;
+    return key->above ? value > key->least : value >= key->least;
+}
+
+static bool parse_bool(const char *text, bool *value)
+{
+    static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcasecmp(text, words[i])) continue;
+        *value = i % 2;
+        return true;
+    }
+    return false;
+}
+
+/* ---- fields ---- */
+
+static void *field_of(struct tr_job *job, const struct tr_job_key *key)
+{
+    return (char *)job + key->offset;
+}
+
+const void *tr_job_field(const struct tr_job *job, const struct tr_job_key *key)
+{
+    return (const char *)job + key->offset;
+}
+
+static int find_word(const struct tr_job_key *key, const char *text)
+{
+    for (int i = 0; key->words && key->words[i]; i++)
+        if (!strcmp(key->words[i], text)) return i;
+    return -1;
+}
+
+const char *tr_job_word(const struct tr_job *job, const struct tr_job_key *key)
+{
+    const void *field = tr_job_field(job, key);
+    if (key->kind == TR_KIND_CHOICE) return key->words[*(const int *)field];
+    if (key->kind != TR_KIND_REAL || !key->words) return NULL;
+    double value = *(const double *)field;
+    return value < 0 ? key->words[(int)-value - 1] : NULL;
+}
+
+static bool set_integer(uint64_t *field, const struct tr_job_key *key, const char *text)
+{
+    uint64_t value;
+    if (!parse_integer(text, &value) || !in_range(key, (double)value)) return false;
+    *field = value;
+    return true;
+}
+
+static bool set_real(double *field, const struct tr_job_key *key, const char *text)
+{
+    int word = find_word(key, text);
+    double value;
+    if (word >= 0) return *field = -(word + 1), true;
+    if (!parse_real(text, &value) || !in_range(key, value)) return false;
+    *field = value;
+    return true;
+}
+
+static bool set_choice(int *field, const struct tr_job_key *key, const char *text)
+{
+    int word = find_word(key, text);
+    if (word < 0) return false;
+    *field = word;
+    return true;
+}
+
+static bool set_simple(void *field, const struct tr_job_key *key, const char *text, bool quoted)
+{
+    if (key->kind == TR_KIND_CHOICE) return set_choice(field, key, text);
+    if (quoted && find_word(key, text) < 0) return false;
+    if (key->kind == TR_KIND_INTEGER) return set_integer(field, key, text);
+    if (key->kind == TR_KIND_REAL) return set_real(field, key, text);
+    return parse_bool(text, field);
+}
+
+static int set_text(char **field, const struct tr_job_key *key, const char *text, struct tr_job_place place)
+{
+    if (!*text || !tr_utf8_valid(text)) return bad_value(key, text, false, place);
+    char *copy;
+    TR_TRY(tr_copy_string(text, &copy));
+    free(*field);
+    *field = copy;
+    return TR_OK;
+}
+
+int tr_job_set(struct tr_job *job, const struct tr_job_key *key, const char *text, bool quoted,
+               struct tr_job_place place)
+{
+    void *field = field_of(job, key);
+    if (key->kind == TR_KIND_TEXT) return set_text(field, key, text, place);
+    if (key->kind == TR_KIND_LIST) {
+        tr_job_empty_list(job, key);
+        return tr_job_add(job, key, text, place);
+    }
+    return set_simple(field, key, text, quoted) ? TR_OK : bad_value(key, text, quoted, place);
+}
+
+void tr_job_empty_list(struct tr_job *job, const struct tr_job_key *key)
+{
+    struct tr_job_list *list = field_of(job, key);
+    for (size_t i = 0; i < list->n; i++) free(list->item[i]);
+    free(list->item);
+    *list = (struct tr_job_list){0};
+}
+
+int tr_job_add(struct tr_job *job, const struct tr_job_key *key, const char *text, struct tr_job_place place)
+{
+    struct tr_job_list *list = field_of(job, key);
+    if ((list->n & (list->n - 1)) == 0) { /* full: the room doubles at each power of two */
+        size_t room = list->n;
+        TR_TRY(TR_GROW(&list->item, &room, list->n ? 2 * list->n : 1));
+    }
+    list->item[list->n] = NULL;
+    TR_TRY(set_text(&list->item[list->n], key, text, place));
+    list->n++;
+    return TR_OK;
+}
+
+/* ---- where values came from ---- */
+
+int tr_job_mark(struct tr_job *job, const struct tr_job_key *key, struct tr_job_place place)
+{
+    char *text;
+    if (place.line)
+        TR_TRY(tr_format(&text, "%s:%zu", place.name, place.line));
+    else
+        TR_TRY(tr_copy_string(place.name, &text));
+    char **where = &job->where[key - tr_job_keys];
+    free(*where);
+    *where = text;
+    return TR_OK;
+}
+
+const char *tr_job_where(const struct tr_job *job, const char *name)
+{
+    const struct tr_job_key *key = tr_job_find_key(name);
+    if (!key) return job->path;
+    const char *where = job->where[key - tr_job_keys];
+    return where ? where : "default";
+}
+
+/* ---- by name ---- */
+
+/* The key, or NULL with TR_ERR_CONFIG described if there is none or its kind is not one of these (a bit
+ * each). */
+static const struct tr_job_key *find_typed(const struct tr_job *job, const char *name, unsigned kinds,
+                                           const char *wanted)
+{
+    const struct tr_job_key *key = tr_job_find_key(name);
+    struct tr_job_place place = {job->path, 0};
+    if (key && kinds >> key->kind & 1) return key;
+    if (!key)
+        tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name));
+    else
+        tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted, tr_job_expected(key).text);
+    return NULL;
+}
+
+int tr_job_real(const struct tr_job *job, const char *name, double *value)
+{
+    const struct tr_job_key *key =
+        find_typed(job, name, 1u << TR_KIND_REAL | 1u << TR_KIND_INTEGER, "a number");
+    if (!key) return TR_ERR_CONFIG;
+    const void *field = tr_job_field(job, key);
+    *value = key->kind == TR_KIND_REAL ? *(const double *)field : (double)*(const uint64_t *)field;
+    return TR_OK;
+}
+
+int tr_job_integer(const struct tr_job *job, const char *name, uint64_t *value)
+{
+    unsigned kinds = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE;
+    const struct tr_job_key *key = find_typed(job, name, kinds, "an integer");
+    if (!key) return TR_ERR_CONFIG;
+    const void *field = tr_job_field(job, key);
+    if (key->kind == TR_KIND_INTEGER)
+        *value = *(const uint64_t *)field;
+    else if (key->kind == TR_KIND_BOOL)
+        *value = *(const bool *)field;
+    else
+        *value = (uint64_t) * (const int *)field;
+    return TR_OK;
+}
+
+int tr_job_string(const struct tr_job *job, const char *name, const char **value)
+{
+    const struct tr_job_key *key = find_typed(job, name, 1u << TR_KIND_TEXT | 1u << TR_KIND_CHOICE, "text");
+    if (!key) return TR_ERR_CONFIG;
+    *value = key->kind == TR_KIND_TEXT ? *(char *const *)tr_job_field(job, key) : tr_job_word(job, key);
+    return TR_OK;
+}

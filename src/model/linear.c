@@ -1,0 +1,359 @@
+#include "model/linear.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "solve/loss.h"
+
+/* What workers sum up for an evaluation. */
+enum { LOSS, CONJUGATE, SQUARES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+
+/* Rows whose margins are computed at once. */
+enum { MARGINS = 4096 };
+
+static bool classifies(const struct tr_linear *m)
+{
+    return m->job->model.type != TR_MODEL_LINEAR;
+}
+
+static bool is_dual(const struct tr_linear *m)
+{
+    return m->job->solve.method == TR_SOLVE_DUAL;
+}
+
+static bool is_vertical(const tr_worker *me, const struct tr_linear *m)
+{
+    return me->group_size > 1 && m->job->data.partition == TR_DATA_VERTICAL;
+}
+
+/* ---- before the first clock ---- */
+
+static int check(const struct tr_linear *m)
+{
+    const tr_job *job = m->job;
+    if (classifies(m) && m->train->labels > 2)
+        return tr_fail(TR_ERR_DATA, "%s: expected two kinds for model.type %s", tr_data_third_label(m->train),
+                       job->model.type == TR_MODEL_LOGISTIC ? "logistic" : "svm");
+    if (is_dual(m) && job->model.bias && !job->model.bias_l2)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd",
+                       tr_job_where(job, "model.bias"));
+    if (is_dual(m) && m->l2 <= 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: solve.method dual needs model.l2 > 0, or use solve.method sgd",
+                       tr_job_where(job, "model.l2"));
+    if (is_dual(m) && job->data.partition == TR_DATA_VERTICAL)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
+                       tr_job_where(job, "data.partition"));
+    return TR_OK;
+}
+
+/* Mini-batches and clocks of an epoch; all ranks come to the same. */
+static void plan_epoch(struct tr_linear *m)
+{
+    double n = (double)m->train->total_rows, batch = (double)m->job->solve.batch;
+    if (batch <= 0) batch = is_dual(m) ? n : fmin(n, fmax(32, n / 200));
+    m->iterations = (int64_t)fmax(1, round(n / batch));
+    int64_t every = (int64_t)m->job->sync.every;
+    m->clocks_per_epoch = (m->iterations + every - 1) / every;
+}
+
+int tr_linear_open(tr_context *tr, struct tr_linear **out)
+{
+    struct tr_linear *m;
+    TR_TRY(TR_NEW(&m, 1));
+    m->tr = tr;
+    m->job = tr_context_job(tr);
+    *out = m;
+    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
+    if (m->job->data.test.n > 0) TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
+    m->l2 = m->job->model.l2 == TR_JOB_AUTO ? 1 / (double)m->train->total_rows : m->job->model.l2;
+    TR_TRY(tr_agree(tr, check(m)));
+    plan_epoch(m);
+    enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;
+    uint64_t columns = m->train->columns + m->job->model.bias;
+    TR_TRY(tr_table_create(tr, "w", dtype, 1, columns, &m->w));
+    if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
+    return TR_OK;
+}
+
+void tr_linear_close(struct tr_linear **linear)
+{
+    struct tr_linear *m = *linear;
+    if (!m) return;
+    tr_view_close(&m->view);
+    tr_view_close(&m->test_view);
+    tr_view_close(&m->count_view);
+    tr_data_close(&m->train);
+    tr_data_close(&m->test);
+    void *arrays[] = {m->target, m->test_target, m->order, m->dual, m->norm, m->reg, m->margin};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(m);
+    *linear = NULL;
+}
+
+/* ---- a worker's preparations ---- */
+
+/* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
+static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table, enum tr_view_use use,
+                     tr_view **view)
+{
+    bool bias = m->job->model.bias && (!is_vertical(me, m) || me->member == 0);
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, data->n_keys + 1));
+    memcpy(keys, data->keys, data->n_keys * sizeof *keys);
+    keys[data->n_keys] = data->columns;
+    if (use == TR_VIEW_UPDATE && !is_vertical(me, m)) use = TR_VIEW_GROUP;
+    int status = tr_view_open(table, keys, data->n_keys + bias, use, view);
+    free(keys);
+    return status;
+}
+
+static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, struct tr_problem *p, float **target)
+{
+    *p = (struct tr_problem){.model = m->job->model.type,
+                             .dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
+                             .rows = data->rows,
+                             .bias = m->job->model.bias && (!is_vertical(me, m) || me->member == 0),
+                             .keys = data->n_keys,
+                             .l2 = m->l2,
+                             .n = (double)data->total_rows};
+    TR_TRY(TR_NEW(target, data->rows.n));
+    float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
+    for (size_t i = 0; i < data->rows.n; i++) {
+        float label = data->rows.label[i];
+        (*target)[i] = !classifies(m) ? label : label == positive ? 1.0f : -1.0f;
+    }
+    p->target = *target;
+    return TR_OK;
+}
+
+static int prepare_train(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+    if (m->test) {
+        TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
+        TR_TRY(set_problem(m, me, m->test, &m->test_problem, &m->test_target));
+    }
+    size_t rows = m->problem.rows.n;
+    TR_TRY(TR_NEW(&m->margin, tr_max_size(MARGINS, rows / (size_t)m->iterations + 1)));
+    if (!is_dual(m)) return TR_OK;
+    TR_TRY(TR_NEW(&m->order, rows));
+    TR_TRY(TR_NEW(&m->dual, rows));
+    TR_TRY(TR_NEW(&m->norm, rows));
+    tr_row_norms(&m->problem, m->norm);
+    return TR_OK;
+}
+
+/* ---- how many rows have a feature: one clock over a table of its own ---- */
+
+static int prepare_count(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    TR_TRY(set_problem(m, me, m->train, &m->problem, &m->target));
+    if (!m->count) return TR_OK;
+    return open_view(m, me, m->train, m->count, TR_VIEW_UPDATE, &m->count_view);
+}
+
+static int count_rows(tr_worker *me, void *state)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    if (!m->count) return TR_OK;
+    float *count = m->count_view->delta;
+    const tr_batch *rows = &m->problem.rows;
+    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) count[rows->column[k]] += 1;
+    if (m->problem.bias) count[m->problem.keys] += (float)rows->n;
+    return tr_view_push(m->count_view);
+}
+
+/* Spreads λ w over the rows: a step on a row shrinks just its features, by λ n / (rows that have it), so that the
+ * mean over all rows is λ w, and the step costs no more than its non-zeros. */
+static int spread_regularisation(struct tr_linear *m)
+{
+    if (!m->count) return TR_OK;
+    TR_TRY(tr_view_pull(m->count_view));
+    const float *count = m->count_view->value;
+    size_t n = m->count_view->n;
+    TR_TRY(TR_NEW(&m->reg, n));
+    for (size_t j = 0; j < n; j++) m->reg[j] = count[j] > 0 ? (float)(m->l2 * m->problem.n / (double)count[j]) : 0;
+    if (m->problem.bias && !m->job->model.bias_l2) m->reg[m->problem.keys] = 0;
+    tr_view_close(&m->count_view);
+    return TR_OK;
+}
+
+/* ---- one clock ---- */
+
+/* The rows of this worker that belong to mini-batch i of an epoch. */
+static size_t batch_begin(const struct tr_linear *m, int64_t i)
+{
+    return (size_t)((double)m->problem.rows.n * (double)i / (double)m->iterations);
+}
+
+/* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
+static void clock_batches(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
+{
+    int64_t every = (int64_t)m->job->sync.every, of_epoch = clock % m->clocks_per_epoch;
+    *first = of_epoch * every;
+    *last = *first + every < m->iterations ? *first + every : m->iterations;
+}
+
+/* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */
+static void copy_to_delta(tr_view *view, enum tr_dtype dtype)
+{
+    memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
+}
+
+static void keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
+{
+    if (dtype == TR_F32) {
+        float *delta = view->delta, scale = (float)(1 / divisor);
+        const float *value = view->value;
+        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+    } else {
+        double *delta = view->delta, scale = 1 / divisor;
+        const double *value = view->value;
+        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+    }
+}
+
+/* A new order every epoch, from a stream of its own: a run can be taken up at any epoch. */
+static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, m->job->seed, (uint64_t)me->worker, (uint64_t)epoch);
+    size_t n = m->problem.rows.n;
+    for (size_t i = 0; i < n; i++) m->order[i] = (uint32_t)i;
+    for (size_t i = n; i > 1; i--) {
+        size_t j = (size_t)tr_rng_below(&rng, i);
+        uint32_t old = m->order[i - 1];
+        m->order[i - 1] = m->order[j];
+        m->order[j] = old;
+    }
+}
+
+/* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each
+ * counts its own sigma times, sigma being the number of workers (CoCoA+, Ma et al. 2015, lemma 4). */
+static int dual_clock(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    if (me->clock % m->clocks_per_epoch == 0) shuffle(m, me, me->clock / m->clocks_per_epoch);
+    TR_TRY(tr_view_pull(m->view));
+    int64_t first, last;
+    clock_batches(m, me->clock, &first, &last);
+    size_t begin = batch_begin(m, first), end = batch_begin(m, last);
+    double sigma = m->job->solve.sigma >= 1 ? m->job->solve.sigma : (double)me->workers;
+    copy_to_delta(m->view, m->problem.dtype);
+    m->conjugate += tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
+    keep_difference(m->view, m->problem.dtype, sigma);
+    return tr_view_push(m->view);
+}
+
+static int sgd_clock(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    if (me->clock == 0) TR_TRY(spread_regularisation(m));
+    TR_TRY(tr_view_pull(m->view));
+    int64_t first, last;
+    clock_batches(m, me->clock, &first, &last);
+    double batch = m->problem.n / (double)m->iterations; /* rows over all groups */
+    double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1) / batch;
+    copy_to_delta(m->view, m->problem.dtype);
+    const void *old = last - first == 1 ? m->view->value : m->view->delta;
+    for (int64_t i = first; i < last; i++) {
+        size_t begin = batch_begin(m, i), n = batch_begin(m, i + 1) - begin;
+        tr_margins(&m->problem, begin, n, m->view->delta, m->margin);
+        if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
+        for (size_t r = 0; r < n; r++)
+            m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
+        tr_add_rows(&m->problem, begin, n, m->margin, rate, m->reg, old, m->view->delta);
+    }
+    keep_difference(m->view, m->problem.dtype, 1);
+    return tr_view_push(m->view);
+}
+
+/* ---- evaluation ---- */
+
+/* Adds up something over all rows of a problem from their margins. */
+static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, const void *w,
+                       void (*add)(const struct tr_problem *p, double margin, double y, double *sum), double *sum)
+{
+    for (size_t first = 0; first < p->rows.n; first += MARGINS) {
+        size_t n = tr_min_size(MARGINS, p->rows.n - first);
+        tr_margins(p, first, n, w, m->margin);
+        if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
+        if (is_vertical(me, m) && me->member > 0) continue; /* the same rows as member 0's */
+        for (size_t i = 0; i < n; i++) add(p, m->margin[i], (double)p->target[first + i], sum);
+    }
+    return TR_OK;
+}
+
+static void add_loss(const struct tr_problem *p, double margin, double y, double *sum)
+{
+    sum[LOSS] += tr_loss(p->model, margin, y);
+}
+
+static void add_test(const struct tr_problem *p, double margin, double y, double *sum)
+{
+    (void)p;
+    sum[TEST_ROWS] += 1;
+    sum[TEST_RIGHT] += margin * y > 0 || (margin == 0 && y < 0);
+    sum[TEST_SQUARES] += (margin - y) * (margin - y);
+}
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_linear *m = state;
+    TR_TRY(tr_view_pull(m->view));
+    TR_TRY(for_margins(me, m, &m->problem, m->view->value, add_loss, report->sum));
+    report->sum[CONJUGATE] += m->conjugate;
+    if (me->worker == 0) {
+        TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
+        const void *w = m->view->value;
+        size_t last = m->problem.keys;
+        double bias = !m->problem.bias ? 0 : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last] : ((const double *)w)[last];
+        report->sum[BIAS_SQUARE] = bias * bias;
+    }
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_view_pull(m->test_view));
+    return for_margins(me, m, &m->test_problem, m->test_view->value, add_test, report->sum);
+}
+
+static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+{
+    struct tr_linear *m = state;
+    const double *sum = report->sum;
+    double n = (double)m->train->total_rows;
+    double squares = sum[SQUARES] - (m->job->model.bias_l2 ? 0 : sum[BIAS_SQUARE]);
+    double primal = sum[LOSS] / n + 0.5 * m->l2 * squares;
+    verdict->objective = primal;
+    if (is_dual(m)) {
+        double dual = -0.5 * m->l2 * squares - sum[CONJUGATE] / n;
+        verdict->gap = (primal - dual) / fmax(fabs(dual), 1e-300);
+        verdict->stop = m->job->solve.target_gap > 0 && verdict->gap <= m->job->solve.target_gap;
+    }
+    if (m->test)
+        verdict->metric = classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    m->last = *verdict;
+    if (!isfinite(primal))
+        return tr_fail(TR_ERR_DIVERGED, "the objective is not finite any more at clock %lld: lower solve.rate",
+                       (long long)report->clock);
+    return TR_OK;
+}
+
+int tr_linear_train(struct tr_linear *m)
+{
+    tr_stage count = {.name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
+    TR_TRY(tr_run(m->tr, &count));
+    tr_stage train = {.name = "train",
+                      .state = m,
+                      .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
+                      .evaluate_every = (int64_t)m->job->report.every * m->clocks_per_epoch,
+                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
+                      .metric_name = !m->test ? NULL : classifies(m) ? "accuracy" : "rmse",
+                      .prepare = prepare_train,
+                      .compute = is_dual(m) ? dual_clock : sgd_clock,
+                      .evaluate = evaluate,
+                      .judge = judge};
+    return tr_run(m->tr, &train);
+}

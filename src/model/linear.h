@@ -1,0 +1,40 @@
+/* model/ — what is learned. Built on the public headers and on the passes of solve/ alone.
+ *
+ * Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
+ */
+#ifndef TR_MODEL_LINEAR_H
+#define TR_MODEL_LINEAR_H
+
+#include "job/job.h"
+#include "solve/pass.h"
+#include "trireme/trireme.h"
+
+struct tr_linear {
+    tr_context *tr;
+    const tr_job *job;
+    tr_data *train, *test; /* test: NULL without data.test */
+    tr_table *w, *count;   /* count: rows that have a feature, for SGD's regularisation */
+    double l2;
+    int64_t iterations, clocks_per_epoch; /* mini-batches and clocks of one epoch */
+
+    /* a worker's */
+    struct tr_problem problem, test_problem;
+    float *target, *test_target;
+    tr_view *view, *test_view, *count_view;
+    uint32_t *order;    /* rows in this epoch's order */
+    float *dual, *norm; /* dual: a of each row, and |x|² */
+    double conjugate;   /* dual: Σ φ*(-α) of these rows */
+    float *reg;         /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
+    double *margin;     /* of some rows */
+
+    tr_verdict last; /* of the scheduler: the latest evaluation */
+};
+
+/* Reads the data and makes the table: all ranks. Free with tr_linear_close(). */
+int tr_linear_open(tr_context *tr, struct tr_linear **linear);
+void tr_linear_close(struct tr_linear **linear);
+
+/* Trains until the epochs are done or the gap is reached: all ranks. */
+int tr_linear_train(struct tr_linear *linear);
+
+#endif

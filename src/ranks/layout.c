@@ -1,0 +1,136 @@
+#include "ranks/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "trireme/context.h"
+
+static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
+
+/* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
+static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct tr_layout *l)
+{
+    int size = wish->group_size > 0 ? wish->group_size : 1;
+    int workers = wish->groups * size; /* 0 when the groups are left open */
+    l->kind = wish->kind;
+    if (l->kind == TR_ROLES_AUTO) {
+        bool room_for_both = workers > 0 ? ranks > workers && wish->servers != ranks : ranks > 1 + wish->servers;
+        if (ranks == 1) l->kind = TR_ROLES_ALONE;
+        else if (wish->servers > 0 && room_for_both) l->kind = TR_ROLES_DEDICATED;
+        else l->kind = TR_ROLES_COLOCATED;
+    }
+    if (l->kind == TR_ROLES_ALONE && ranks > 1)
+        return tr_fail(TR_ERR_CONFIG, "ranks.layout is alone, but there are %d ranks: start one process without mpirun",
+                       ranks);
+
+    l->group_size = size;
+    if (l->kind == TR_ROLES_DEDICATED) {
+        int left = ranks - 1;
+        l->servers = wish->servers > 0 ? wish->servers : workers > 0 ? left - workers : (left + 3) / 4;
+        l->groups = wish->groups > 0 ? wish->groups : (left - l->servers) / size;
+    } else {
+        l->servers = wish->servers > 0 ? wish->servers : ranks;
+        l->groups = wish->groups > 0 ? wish->groups : ranks / size;
+    }
+
+    int first = l->kind == TR_ROLES_DEDICATED ? 1 + l->servers : 0;
+    if (l->groups < 1 || l->servers < 1 || l->servers > ranks || first + l->groups * size > ranks) {
+        int needed = l->kind == TR_ROLES_DEDICATED
+                         ? 1 + tr_max_int(l->servers, 1) + tr_max_int(l->groups, 1) * size
+                         : tr_max_int(l->servers, tr_max_int(l->groups, 1) * size);
+        return tr_fail(TR_ERR_CONFIG,
+                       "the %s layout with %d servers and %d groups of %d needs %d ranks, but there are %d: "
+                       "start more ranks, or lower ranks.servers, ranks.groups or ranks.group_size",
+                       kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, needed, ranks);
+    }
+    return TR_OK;
+}
+
+/* Makes a rank a server. */
+static void serve(struct tr_layout *l, int rank, int server)
+{
+    l->place[rank].roles |= TR_SERVER;
+    l->place[rank].server = server;
+    l->server_rank[server] = rank;
+}
+
+/* Takes the servers from the nodes in turn, so that each node's network carries its share of the traffic. */
+static void place_servers(struct tr_layout *l, const int *node_of, int first)
+{
+    for (int server = 0, turn = 0; server < l->servers; turn++) {
+        for (int node = 0; node < l->nodes && server < l->servers; node++) {
+            int seen = 0;
+            for (int rank = first; rank < l->ranks; rank++) {
+                if (node_of[rank] != node || seen++ < turn) continue;
+                serve(l, rank, server++);
+                break;
+            }
+        }
+    }
+}
+
+/* Fills a group from the ranks that are free for work: from one node if some node has enough, else across. */
+static void place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
+{
+    int *left = calloc((size_t)l->nodes, sizeof *left);
+    for (int rank = first; rank < l->ranks; rank++)
+        if (take_servers || l->place[rank].server < 0) left[node_of[rank]]++;
+    for (int group = 0; group < l->groups; group++) {
+        int home = -1;
+        for (int node = 0; node < l->nodes && home < 0; node++)
+            if (left[node] >= l->group_size) home = node;
+        for (int rank = first, member = 0; rank < l->ranks && member < l->group_size; rank++) {
+            struct tr_place *place = &l->place[rank];
+            if (place->group >= 0 || (!take_servers && place->server >= 0)) continue;
+            if (home >= 0 && node_of[rank] != home) continue;
+            place->roles |= TR_SLAVE | (member == 0 ? TR_LEADER : 0);
+            place->group = group;
+            place->member = member;
+            l->worker_rank[group * l->group_size + member++] = rank;
+            left[node_of[rank]]--;
+        }
+    }
+    free(left);
+}
+
+int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of, struct tr_layout *layout)
+{
+    struct tr_layout l = {.ranks = ranks};
+    TR_TRY(choose_numbers(wish, ranks, &l));
+    for (int rank = 0; rank < ranks; rank++) l.nodes = tr_max_int(l.nodes, node_of[rank] + 1);
+    TR_TRY(TR_NEW(&l.place, (size_t)ranks));
+    TR_TRY(TR_NEW(&l.server_rank, (size_t)l.servers));
+    TR_TRY(TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l)));
+    for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
+
+    bool dedicated = l.kind == TR_ROLES_DEDICATED;
+    l.place[0].roles = TR_SCHEDULER;
+    place_servers(&l, node_of, dedicated ? 1 : 0);
+    place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
+    *layout = l;
+    return TR_OK;
+}
+
+void tr_layout_free(struct tr_layout *layout)
+{
+    free(layout->place);
+    free(layout->server_rank);
+    free(layout->worker_rank);
+    *layout = (struct tr_layout){0};
+}
+
+void tr_layout_describe(const struct tr_layout *l, char *text, size_t size)
+{
+    if (l->kind == TR_ROLES_ALONE) {
+        snprintf(text, size, "alone: one process is scheduler, server and worker");
+        return;
+    }
+    int used = 0;
+    for (int rank = 0; rank < l->ranks; rank++) used += l->place[rank].roles != 0;
+    int length = snprintf(text, size, "%s: %d ranks on %d node%s: %d server%s, %d group%s of %d", kind_name[l->kind],
+                          l->ranks, l->nodes, l->nodes > 1 ? "s" : "", l->servers, l->servers > 1 ? "s" : "", l->groups,
+                          l->groups > 1 ? "s" : "", l->group_size);
+    if (used < l->ranks && length > 0 && (size_t)length < size)
+        snprintf(text + length, size - (size_t)length, ", %d not used", l->ranks - used);
+}

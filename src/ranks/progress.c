@@ -1,0 +1,99 @@
+#include "ranks/ranks.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+int tr_poll_add(tr_context *tr, tr_poll_fn *poll, void *what)
+{
+    TR_TRY(TR_GROW(&tr->polls, &tr->poll_capacity, tr->poll_count + 1));
+    tr->polls[tr->poll_count++] = (struct tr_poll){poll, what};
+    return TR_OK;
+}
+
+void tr_poll_remove(tr_context *tr, tr_poll_fn *poll, void *what)
+{
+    for (size_t i = 0; i < tr->poll_count; i++) {
+        if (tr->polls[i].poll != poll || tr->polls[i].what != what) continue;
+        tr->polls[i] = tr->polls[--tr->poll_count];
+        return;
+    }
+}
+
+int tr_progress(tr_context *tr, int *did)
+{
+    if (tr->polling) return TR_OK;
+    tr->polling = true;
+    int status = TR_OK;
+    for (size_t i = 0; i < tr->poll_count && status == TR_OK; i++) status = tr->polls[i].poll(tr->polls[i].what, did);
+    tr->polling = false;
+    return status;
+}
+
+struct tr_waiting tr_waiting_begin(void)
+{
+    return (struct tr_waiting){.since = 0};
+}
+
+/* First spin (an answer on the node comes within a microsecond), then give the core away, then sleep: a
+ * rank that waits long costs no core, and one that waits briefly loses no time. */
+static void pause_a_little(const tr_context *tr, unsigned idle)
+{
+    unsigned spins = tr->crowded ? 2 : 2000, yields = tr->crowded ? 20 : 200;
+    if (idle < spins) return;
+    if (idle < spins + yields) {
+        sched_yield();
+        return;
+    }
+    unsigned slept = idle - spins - yields;
+    double pause = 20e-6 * (1 + slept);
+    tr_sleep(pause < 1e-3 ? pause : 1e-3);
+}
+
+static double patience(const tr_context *tr)
+{
+    return tr->job ? tr->job->ranks.patience : 60.0;
+}
+
+int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
+{
+    int did = 0;
+    TR_TRY(tr_progress(tr, &did));
+    if (did) {
+        waiting->idle = 0;
+        return TR_OK;
+    }
+    pause_a_little(tr, waiting->idle++);
+    if (waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
+    double now = tr_now();
+    if (waiting->since == 0) waiting->since = waiting->warned = now;
+    if (now - waiting->warned < patience(tr)) return TR_OK;
+    waiting->warned = now;
+    char text[512];
+    va_list arguments;
+    va_start(arguments, what);
+    vsnprintf(text, sizeof text, what, arguments);
+    va_end(arguments);
+    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since, text);
+    return TR_OK;
+}
+
+bool tr_request_done(MPI_Request *request)
+{
+    int done = 0;
+    MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    return done;
+}
+
+int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what)
+{
+    TR_WAIT_UNTIL(tr, tr_request_done(request), "%s", what);
+    return TR_OK;
+}
+
+int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what)
+{
+    MPI_Request request;
+    MPI_Ibarrier(comm, &request);
+    return tr_wait_request(tr, &request, what);
+}

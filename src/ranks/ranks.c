@@ -1,0 +1,168 @@
+#define _GNU_SOURCE
+#include "ranks/ranks.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* ---- starting MPI ---- */
+
+static bool started_by_launcher(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+}
+
+/* A cluster interconnect is seen by its device nodes; without one only TCP and shared memory are left. */
+static bool has_fast_network(void)
+{
+    static const char *const signs[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi", "/dev/xpmem"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (access(signs[i], F_OK) == 0) return true;
+    return false;
+}
+
+static int online_cores(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+void tr_mpi_environment(void)
+{
+    /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
+    setenv("OMPI_MCA_osc", "^ucx", 0);
+    if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
+    if (!started_by_launcher()) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (local && atoi(local) > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
+}
+
+/* Numbers the nodes by their lowest rank; tr->node and tr->node_of. */
+static int find_nodes(tr_context *tr)
+{
+    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &tr->node);
+    MPI_Comm_rank(tr->node, &tr->node_rank);
+    MPI_Comm_size(tr->node, &tr->node_size);
+    int head = tr->rank;
+    MPI_Bcast(&head, 1, MPI_INT, 0, tr->node);
+    TR_TRY(TR_NEW(&tr->node_of, (size_t)tr->size));
+    MPI_Allgather(&head, 1, MPI_INT, tr->node_of, 1, MPI_INT, tr->world);
+    int *number, nodes = 0;
+    TR_TRY(TR_NEW(&number, (size_t)tr->size));
+    for (int rank = 0; rank < tr->size; rank++) {
+        int its_head = tr->node_of[rank];
+        if (its_head == rank) number[rank] = nodes++;
+        tr->node_of[rank] = number[its_head];
+    }
+    free(number);
+    return TR_OK;
+}
+
+int tr_ranks_start(int *argc, char ***argv, tr_context **out)
+{
+    tr_mpi_environment();
+    int running = 0;
+    MPI_Initialized(&running);
+    if (!running && MPI_Init(argc, argv) != MPI_SUCCESS) return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
+    tr_context *tr;
+    TR_TRY(TR_NEW(&tr, 1));
+    tr->workers = tr->group = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &tr->world);
+    MPI_Comm_dup(MPI_COMM_WORLD, &tr->wire);
+    MPI_Comm_rank(tr->world, &tr->rank);
+    MPI_Comm_size(tr->world, &tr->size);
+    TR_TRY(find_nodes(tr));
+    tr->crowded = tr->node_size > online_cores();
+    *out = tr;
+    return TR_OK;
+}
+
+/* ---- roles ---- */
+
+int tr_ranks_assign(tr_context *tr)
+{
+    struct tr_layout_wish wish = {.kind = TR_ROLES_AUTO};
+    if (tr->job)
+        wish = (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
+                                       (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
+    TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
+    tr->me = tr->layout.place[tr->rank];
+    bool works = tr_is(tr, TR_SLAVE);
+    int order = tr->me.group * tr->layout.group_size + tr->me.member;
+    MPI_Comm_split(tr->world, works ? 0 : MPI_UNDEFINED, order, &tr->workers);
+    MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
+    return TR_OK;
+}
+
+int tr_ranks_stop(tr_context *tr)
+{
+    int status = tr->status;
+    MPI_Comm *comms[] = {&tr->group, &tr->workers, &tr->node, &tr->wire, &tr->world};
+    for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
+        if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
+    tr_layout_free(&tr->layout);
+    tr_job_free(tr->job);
+    free(tr->polls);
+    free(tr->node_of);
+    free(tr);
+    MPI_Finalize();
+    return status;
+}
+
+/* ---- one outcome of many ---- */
+
+int tr_agree(tr_context *tr, int status)
+{
+    /* the lowest failing rank wins: rank in the low half so that MPI_MIN finds it */
+    int64_t mine = status == TR_OK ? INT64_MAX : ((int64_t)tr->rank << 32) | status, first;
+    MPI_Request request;
+    MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to agree that all is well"));
+    if (first == INT64_MAX) return TR_OK;
+    int agreed = (int)(first & INT32_MAX), failed = (int)(first >> 32);
+    /* rank 0 prints, so that the line is in one place and in order with the rest */
+    char text[1024] = "";
+    if (failed == tr->rank) snprintf(text, sizeof text, "%s", tr_error_text());
+    if (failed != 0) {
+        MPI_Request move = MPI_REQUEST_NULL;
+        if (tr->rank == failed) MPI_Isend(text, sizeof text, MPI_CHAR, 0, TR_TAG_ERROR, tr->wire, &move);
+        if (tr->rank == 0) MPI_Irecv(text, sizeof text, MPI_CHAR, failed, TR_TAG_ERROR, tr->wire, &move);
+        TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
+    }
+    if (tr->rank == 0) fprintf(stderr, "trireme: error: %s\n", text);
+    if (failed != tr->rank) tr_fail(agreed, "rank %d failed", failed);
+    if (tr->status == TR_OK) tr->status = agreed;
+    return agreed;
+}
+
+void tr_say(const tr_context *tr, const char *format, ...)
+{
+    if (tr->rank != 0) return;
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+int tr_rank(const tr_context *tr)
+{
+    return tr->rank;
+}
+
+int tr_size(const tr_context *tr)
+{
+    return tr->size;
+}
+
+unsigned tr_roles(const tr_context *tr)
+{
+    return tr->me.roles;
+}
+
+const tr_job *tr_context_job(const tr_context *tr)
+{
+    return tr->job;
+}

@@ -1,0 +1,127 @@
+/* ranks/ — MPI ranks as roles: how MPI is started so that it works on this machine, which ranks share memory,
+ * the communicators of the roles, and the loop in which everybody waits without burning a core.
+ *
+ * No rank is multi-threaded. A rank that waits for anything polls everything it is responsible for (a server
+ * answers pulls, the scheduler publishes clocks), so no role can starve another one of the same rank. Each
+ * room that has such work adds a poll function with tr_poll_add(); nobody calls a blocking MPI function while
+ * others may need him.
+ */
+#ifndef TR_RANKS_H
+#define TR_RANKS_H
+
+#include <mpi.h>
+
+#include "base/base.h"
+#include "job/job.h"
+#include "ranks/layout.h"
+#include "trireme/context.h"
+
+/* Every tag of point-to-point messages on context->wire. */
+enum tr_tag {
+    TR_TAG_SERVER = 1, /* anything that a server answers: struct tr_message in front */
+    TR_TAG_COMMAND,    /* leader -> slave: a round's command */
+    TR_TAG_DONE,       /* slave -> leader: the round is done */
+    TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
+    TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
+    TR_TAG_REPLY = 256 /* server -> client: + the request's number */
+};
+
+/* Looks after one responsibility without waiting. Adds to *did when something moved (so that the waiting
+ * loop does not go to sleep). */
+typedef int tr_poll_fn(void *what, int *did);
+
+struct tr_poll {
+    tr_poll_fn *poll;
+    void *what;
+};
+
+struct tr_stage;
+struct tr_progress_row;
+
+struct tr_context {
+    tr_job *job;
+    MPI_Comm world;   /* all ranks: collectives that everybody takes part in */
+    MPI_Comm wire;    /* all ranks: point-to-point messages */
+    MPI_Comm node;    /* ranks that share memory with this one */
+    MPI_Comm workers; /* all slaves, by group and member; MPI_COMM_NULL elsewhere */
+    MPI_Comm group;   /* this rank's group, by member; MPI_COMM_NULL elsewhere */
+    int rank, size;
+    int node_rank, node_size; /* this rank's number on its node */
+    int *node_of;             /* node of every rank */
+    struct tr_layout layout;
+    struct tr_place me;
+    int64_t staleness; /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
+    int status;        /* first failure agreed on */
+    bool crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
+    struct tr_tables *tables; /* set by the rooms above */
+    struct tr_sync *sync;
+    int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
+    void *observer_state;
+    struct tr_poll *polls;
+    size_t poll_count, poll_capacity;
+    bool polling; /* a poll that waits must not poll again */
+};
+
+/* Sets what Open MPI needs to work well here and the user has not set; before MPI_Init. */
+void tr_mpi_environment(void);
+
+/* MPI_Init, nodes, node communicator; the rest comes with tr_ranks_assign(). */
+int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
+
+/* Gives out the roles that the job asks for, and makes their communicators. All ranks. */
+int tr_ranks_assign(tr_context *tr);
+
+/* MPI_Finalize and freeing; all ranks. */
+int tr_ranks_stop(tr_context *tr);
+
+/* True where memory of the other rank can be read directly. */
+static inline bool tr_same_node(const tr_context *tr, int rank)
+{
+    return tr->node_of[rank] == tr->node_of[tr->rank];
+}
+
+static inline bool tr_is(const tr_context *tr, unsigned role)
+{
+    return (tr->me.roles & role) != 0;
+}
+
+/* ---- progress ---- */
+
+int tr_poll_add(tr_context *tr, tr_poll_fn *poll, void *what);
+void tr_poll_remove(tr_context *tr, tr_poll_fn *poll, void *what);
+
+/* Polls everything once. */
+int tr_progress(tr_context *tr, int *did);
+
+/* One turn of a waiting loop: progress, then a pause that grows from nothing to a millisecond. */
+struct tr_waiting {
+    double since, warned;
+    unsigned idle;
+};
+struct tr_waiting tr_waiting_begin(void);
+int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Waits until the condition holds, looking after all roles meanwhile. The words behind it are printf's and
+ * say what is waited for and from whom; they are printed when patience (ranks.patience) ends. */
+#define TR_WAIT_UNTIL(tr, condition, ...)                                                                    \
+    do {                                                                                                     \
+        struct tr_waiting tr_waiting_ = tr_waiting_begin();                                                  \
+        while (!(condition)) TR_TRY(tr_waiting_turn((tr), &tr_waiting_, __VA_ARGS__));                       \
+    } while (0)
+
+/* True once the request is complete (it is MPI_REQUEST_NULL then). */
+bool tr_request_done(MPI_Request *request);
+
+/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. */
+int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
+
+/* Waits until all ranks are here. */
+int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
+
+/* ---- words to the user, from rank 0 only ---- */
+
+/* A line on stderr. */
+void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,88 @@
+/* solve/ — how parameters are found: losses, and the passes that lower them.
+ *
+ * A linear model minimises F(w) = (1/n) Σ φ(y_i, m_i) + (λ/2) |w|², with the margin m_i = w · x_i. Labels are
+ * ±1 for the classifiers and real for regression:
+ *
+ *   logistic  φ = log(1 + exp(-y m))        svm    φ = max(0, 1 - y m)
+ *   linear    φ = (m - y)² / 2              l2svm  φ = max(0, 1 - y m)²
+ *
+ * The dual of each is D(α) = -(λ/2) |w(α)|² - (1/n) Σ φ*(-α_i), w(α) = Σ α_i x_i / (λ n); for the classifiers
+ * α_i = y_i a_i with a_i ≥ 0 (Hsieh et al. 2008; Yu, Huang and Lin 2011). F(w) - D(α) bounds the distance
+ * from the optimum.
+ */
+#ifndef TR_SOLVE_LOSS_H
+#define TR_SOLVE_LOSS_H
+
+#include <math.h>
+
+#include "job/job.h" /* TR_MODEL_… name the losses */
+
+static inline double tr_loss(int model, double m, double y)
+{
+    double z = y * m;
+    switch (model) {
+    case TR_MODEL_LOGISTIC: return z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
+    case TR_MODEL_SVM: return z < 1 ? 1 - z : 0;
+    case TR_MODEL_L2SVM: return z < 1 ? (1 - z) * (1 - z) : 0;
+    default: return 0.5 * (m - y) * (m - y);
+    }
+}
+
+/* dφ/dm */
+static inline double tr_loss_slope(int model, double m, double y)
+{
+    double z = y * m;
+    switch (model) {
+    case TR_MODEL_LOGISTIC: return -y / (1 + exp(z));
+    case TR_MODEL_SVM: return z < 1 ? -y : 0;
+    case TR_MODEL_L2SVM: return z < 1 ? -2 * y * (1 - z) : 0;
+    default: return m - y;
+    }
+}
+
+/* φ*(-α), where a is α for regression and y α for the classifiers. */
+static inline double tr_loss_conjugate(int model, double a, double y)
+{
+    switch (model) {
+    case TR_MODEL_LOGISTIC: return (a > 0 ? a * log(a) : 0) + (a < 1 ? (1 - a) * log1p(-a) : 0);
+    case TR_MODEL_SVM: return -a;
+    case TR_MODEL_L2SVM: return a * (a / 4 - 1);
+    default: return a * (a / 2 - y);
+    }
+}
+
+/* Minimises z log z + (1-z) log(1-z) + b (z - a) + q/2 (z - a)² over 0 < z < 1 by Newton steps. */
+static inline double tr_logistic_step(double a, double b, double q)
+{
+    double z = a > 0 && a < 1 ? a : 1 / (1 + exp(fmin(fmax(b, -30), 30)));
+    for (int i = 0; i < 20; i++) {
+        double slope = log(z / (1 - z)) + b + q * (z - a), curve = 1 / (z * (1 - z)) + q;
+        double next = z - slope / curve;
+        if (next <= 0) next = 0.1 * z;
+        if (next >= 1) next = 1 - 0.1 * (1 - z);
+        double change = fabs(next - z);
+        z = next;
+        if (change < 1e-4 * z) break;
+    }
+    return z;
+}
+
+/* The new a (or α) of one row: minimises φ*(-α) + m (α - α_old) + q/2 (α - α_old)². */
+static inline double tr_dual_step(int model, double a, double m, double y, double q)
+{
+    switch (model) {
+    case TR_MODEL_LOGISTIC: return tr_logistic_step(a, y * m, q);
+    case TR_MODEL_SVM: {
+        if (q <= 0) return y * m < 1 ? 1 : 0;
+        double z = a + (1 - y * m) / q;
+        return z < 0 ? 0 : z > 1 ? 1 : z;
+    }
+    case TR_MODEL_L2SVM: {
+        double z = (1 - y * m + q * a) / (q + 0.5);
+        return z < 0 ? 0 : z;
+    }
+    default: return (y - m + q * a) / (1 + q);
+    }
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* Passes over rows, the inner loops of training. A vector w over the keys of the rows is f32 or f64, as the
+ * model's table is; the last key is the bias where there is one.
+ */
+#ifndef TR_SOLVE_PASS_H
+#define TR_SOLVE_PASS_H
+
+#include "base/base.h"
+#include "trireme/data.h"
+
+/* What every pass needs to know of the problem. */
+struct tr_problem {
+    int model; /* TR_MODEL_… */
+    enum tr_dtype dtype;
+    tr_batch rows;
+    const float *target; /* labels as the loss wants them: ±1, or real */
+    bool bias;           /* rows have one more non-zero: 1 at key `keys` */
+    size_t keys;         /* of the rows, without the bias */
+    double l2;           /* λ */
+    double n;            /* rows of the whole data set */
+};
+
+/* margin[i] = w · x of the rows first .. first + n - 1. */
+void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
+
+/* w -= rate · Σ slope[i] x_i over these rows; where `reg` is given, also w_j -= rate · reg[j] · old[j] for every
+ * non-zero (regularisation spread over the rows that have the feature). */
+void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
+                 const float *reg, const void *old, void *w);
+
+/* One pass of dual coordinate descent over the rows order[0..n-1]: each a (by row) is set to its minimum
+ * against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². Returns Σ of the change of
+ * φ*(-α). */
+double tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma, const float *norm,
+                    float *a, void *w);
+
+/* norm[i] = |x_i|², with the bias. */
+void tr_row_norms(const struct tr_problem *problem, float *norm);
+
+#endif

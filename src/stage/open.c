@@ -1,0 +1,68 @@
+#include "stage/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int tr_context_start(int *argc, char ***argv, tr_context **tr)
+{
+    return tr_ranks_start(argc, argv, tr);
+}
+
+/* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
+int tr_context_read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job)
+{
+    char *text = NULL;
+    size_t length = 0;
+    int status = tr->rank == 0 ? tr_job_read_text(path, &text, &length) : TR_OK;
+    if (status == TR_OK && tr->rank == 0) status = tr_job_parse(text, length, path, n, overrides, job);
+    int outcome = tr_agree(tr, status);
+    if (outcome != TR_OK) {
+        free(text);
+        return outcome;
+    }
+    uint64_t bytes = length;
+    MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, tr->world);
+    if (tr->rank != 0) status = TR_NEW(&text, (size_t)bytes + 1);
+    TR_TRY(tr_agree(tr, status));
+    MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, tr->world);
+    if (tr->rank != 0) status = tr_job_parse(text, (size_t)bytes, path, n, overrides, job);
+    free(text);
+    return tr_agree(tr, status);
+}
+
+int tr_context_assign(tr_context *tr, tr_job *job)
+{
+    tr->job = job;
+    tr->staleness = job->sync.mode == TR_SYNC_BSP   ? 0
+                    : job->sync.mode == TR_SYNC_SSP ? (int64_t)job->sync.staleness
+                                                    : INT64_MAX;
+    TR_TRY(tr_agree(tr, tr_ranks_assign(tr)));
+    TR_TRY(tr_agree(tr, tr_tables_open(tr)));
+    return tr_agree(tr, tr_sync_open(tr));
+}
+
+int tr_open(int *argc, char ***argv, tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(tr_context_start(argc, argv, &tr));
+    tr_job *job = NULL;
+    int status = *argc < 2 ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
+                           : tr_context_read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
+    if (status == TR_OK) status = tr_context_assign(tr, job);
+    if (status != TR_OK) {
+        tr_close(tr);
+        return status;
+    }
+    char text[256];
+    tr_layout_describe(&tr->layout, text, sizeof text);
+    tr_say(tr, "layout: %s", text);
+    *out = tr;
+    return TR_OK;
+}
+
+int tr_close(tr_context *tr)
+{
+    tr_sync_close(tr);
+    tr_tables_close(tr);
+    return tr_ranks_stop(tr);
+}

@@ -1,0 +1,330 @@
+#include "stage/stage.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a worker sends to the scheduler at an evaluation. */
+struct report {
+    int64_t evaluation; /* number of it, or AT_END */
+    int64_t worker;
+    int64_t status;
+    double compute_seconds, peak_rss;
+    struct tr_traffic traffic;
+    tr_report sums;
+};
+enum { AT_END = -1 };
+
+/* The scheduler's collection of one evaluation. */
+struct collection {
+    struct collection *next;
+    int64_t evaluation;
+    int arrived;
+    struct report report[]; /* by worker: summed in this order, so that sums repeat */
+};
+
+struct run {
+    tr_context *tr;
+    const tr_stage *stage;
+    double begin;
+    /* worker */
+    tr_worker me;
+    int status; /* what this worker's functions returned first; the protocol goes on, the work does not */
+    double compute_seconds;
+    struct report outgoing;
+    MPI_Request sending;
+    /* scheduler */
+    struct collection *collections;
+    int64_t evaluations, granted;
+    bool final; /* the last evaluation has been judged */
+};
+
+static bool judged(const struct run *run)
+{
+    return run->stage->evaluate && run->stage->judge;
+}
+
+/* ---- scheduler ---- */
+
+/* Under BSP nobody starts an epoch before the last one is judged; others go on until told to stop. */
+static int grant_more(struct run *run, bool stop)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_sync *sync = run->tr->sync;
+    run->granted = stage->clocks;
+    if (tr_sync_lockstep(sync) && judged(run) && stage->evaluate_every > 0) {
+        int64_t next = (run->evaluations + 1) * stage->evaluate_every;
+        if (stop) next = run->evaluations * stage->evaluate_every;
+        if (next < run->granted) run->granted = next;
+    } else if (stop) {
+        run->granted = 0;
+    }
+    return tr_clock_grant(sync->clock, run->granted, stop);
+}
+
+static struct collection *collection_of(struct run *run, int64_t evaluation)
+{
+    for (struct collection *c = run->collections; c; c = c->next)
+        if (c->evaluation == evaluation) return c;
+    size_t workers = (size_t)tr_layout_workers(&run->tr->layout);
+    struct collection *c = calloc(1, sizeof *c + workers * sizeof c->report[0]);
+    if (!c) return NULL;
+    c->evaluation = evaluation;
+    c->next = run->collections;
+    return run->collections = c;
+}
+
+static void drop_collection(struct run *run, struct collection *dropped)
+{
+    struct collection **link = &run->collections;
+    while (*link != dropped) link = &(*link)->next;
+    *link = dropped->next;
+    free(dropped);
+}
+
+static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
+{
+    sum->bytes_pulled += one->bytes_pulled;
+    sum->bytes_pushed += one->bytes_pushed;
+    sum->pulls += one->pulls;
+    sum->pushes += one->pushes;
+    sum->messages += one->messages;
+    sum->wait_seconds += one->wait_seconds;
+    sum->pull_seconds += one->pull_seconds;
+    sum->push_seconds += one->push_seconds;
+}
+
+static int judge(struct run *run, struct collection *c)
+{
+    int workers = tr_layout_workers(&run->tr->layout);
+    tr_report sums = {.clock = 0};
+    struct tr_progress_row row = {.seconds = tr_now() - run->begin,
+                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+    bool failed = false;
+    for (int w = 0; w < workers; w++) {
+        const struct report *r = &c->report[w];
+        if (r->sums.clock > sums.clock) sums.clock = r->sums.clock;
+        for (int i = 0; i < TR_SUMS; i++) sums.sum[i] += r->sums.sum[i];
+        add_traffic(&row.traffic, &r->traffic);
+        row.compute_seconds += r->compute_seconds;
+        row.peak_rss = fmax(row.peak_rss, r->peak_rss);
+        failed = failed || r->status != TR_OK;
+    }
+    int status = failed ? TR_OK : run->stage->judge(run->stage->state, &sums, &row.verdict);
+    row.clock = sums.clock;
+    row.epoch = (double)sums.clock * run->stage->epochs_per_clock;
+    if (!failed && run->tr->observer) {
+        int shown = run->tr->observer(run->tr->observer_state, run->stage, &row);
+        if (status == TR_OK) status = shown;
+    }
+    if (run->status == TR_OK) run->status = status;
+    run->evaluations++;
+    run->final = c->evaluation == AT_END;
+    return grant_more(run, row.verdict.stop || failed || status != TR_OK);
+}
+
+static int poll_reports(void *what, int *did)
+{
+    struct run *run = what;
+    tr_context *tr = run->tr;
+    int here = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);
+    if (!here) return TR_OK;
+    struct report r;
+    MPI_Recv(&r, sizeof r, MPI_BYTE, status.MPI_SOURCE, TR_TAG_REPORT, tr->wire, MPI_STATUS_IGNORE);
+    struct collection *c = collection_of(run, r.evaluation);
+    if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
+    c->report[r.worker] = r;
+    ++*did;
+    if (++c->arrived < tr_layout_workers(&tr->layout)) return TR_OK;
+    TR_TRY(judge(run, c));
+    drop_collection(run, c);
+    return TR_OK;
+}
+
+/* ---- worker ---- */
+
+/* Takes note of a failure; what follows is done without it. */
+static void note(struct run *run, int status)
+{
+    if (run->status == TR_OK) run->status = status;
+}
+
+static int send_report(struct run *run, int64_t evaluation)
+{
+    tr_context *tr = run->tr;
+    TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    struct report *r = &run->outgoing;
+    *r = (struct report){.evaluation = evaluation,
+                         .worker = run->me.worker,
+                         .compute_seconds = run->compute_seconds,
+                         .peak_rss = (double)tr_peak_rss(),
+                         .traffic = tr->tables->traffic,
+                         .sums = {.clock = run->me.clock}};
+    if (run->status == TR_OK) note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    r->status = run->status;
+    MPI_Isend(r, sizeof *r, MPI_BYTE, 0, TR_TAG_REPORT, tr->wire, &run->sending);
+    return TR_OK;
+}
+
+/* Computes, and keeps the time without that of pulling and pushing. */
+static int compute(struct run *run)
+{
+    if (run->status != TR_OK) return run->status;
+    const struct tr_traffic *t = &run->tr->tables->traffic;
+    double other = t->wait_seconds + t->pull_seconds + t->push_seconds, begin = tr_now();
+    note(run, run->stage->compute(&run->me, run->stage->state));
+    run->compute_seconds += tr_now() - begin - (t->wait_seconds + t->pull_seconds + t->push_seconds - other);
+    return run->status;
+}
+
+/* What travels between leader and slave. */
+struct order {
+    int64_t again; /* a round is to be computed; else the clock ends */
+    int64_t status;
+    tr_command command;
+};
+
+static int run_rounds_as_leader(struct run *run)
+{
+    tr_context *tr = run->tr;
+    int members = run->me.group_size, first = run->me.group * members;
+    tr_command *commands = NULL;
+    struct order *orders = NULL;
+    MPI_Request *requests = NULL;
+    TR_TRY(TR_NEW(&commands, (size_t)members));
+    TR_TRY(TR_NEW(&orders, (size_t)members));
+    TR_TRY(TR_NEW(&requests, (size_t)members));
+    bool again = true;
+    for (run->me.round = 0; again; run->me.round++) {
+        again = false;
+        if (run->status == TR_OK) note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
+        again = again && run->status == TR_OK;
+        requests[0] = MPI_REQUEST_NULL;
+        for (int m = 1; m < members; m++) {
+            orders[m] = (struct order){.again = again, .command = commands[m]};
+            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr->layout.worker_rank[first + m], TR_TAG_COMMAND,
+                      tr->wire, &requests[m]);
+        }
+        run->me.command = commands[0];
+        if (again) compute(run);
+        for (int m = 1; m < members; m++)
+            TR_TRY(tr_wait_request(tr, &requests[m], "a slave to take its command"));
+        for (int m = 1; again && m < members; m++) {
+            int64_t status;
+            MPI_Irecv(&status, 1, MPI_INT64_T, tr->layout.worker_rank[first + m], TR_TAG_DONE, tr->wire, &requests[m]);
+            TR_TRY(tr_wait_request(tr, &requests[m], "a slave to end its round"));
+            if (status != TR_OK) note(run, tr_fail((int)status, "a slave of the group failed"));
+        }
+    }
+    free(commands);
+    free(orders);
+    free(requests);
+    return TR_OK;
+}
+
+static int run_rounds_as_slave(struct run *run)
+{
+    tr_context *tr = run->tr;
+    int leader = tr->layout.worker_rank[run->me.group * run->me.group_size];
+    for (run->me.round = 0;; run->me.round++) {
+        struct order order;
+        MPI_Request request;
+        MPI_Irecv(&order, sizeof order, MPI_BYTE, leader, TR_TAG_COMMAND, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader's command"));
+        if (!order.again) return TR_OK;
+        run->me.command = order.command;
+        int64_t status = compute(run);
+        MPI_Isend(&status, 1, MPI_INT64_T, leader, TR_TAG_DONE, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader to hear of a round's end"));
+    }
+}
+
+static int one_clock(struct run *run)
+{
+    if (!run->stage->schedule) compute(run);
+    else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
+    else TR_TRY(run_rounds_as_slave(run));
+    run->me.round = 0;
+    TR_TRY(tr_sync_tick(run->tr->sync));
+    run->me.clock = run->tr->sync->now;
+    return TR_OK;
+}
+
+static int work(struct run *run)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_clock *clock = run->tr->sync->clock;
+    bool every = judged(run) && stage->evaluate_every > 0;
+    while (run->me.clock < stage->clocks) {
+        if (every && run->me.clock > 0 && run->me.clock % stage->evaluate_every == 0)
+            TR_TRY(send_report(run, run->me.clock / stage->evaluate_every));
+        TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
+                      "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
+        if (tr_clock_stopped(clock) && (!tr_sync_lockstep(run->tr->sync) || run->me.clock >= tr_clock_granted(clock)))
+            break;
+        TR_TRY(one_clock(run));
+    }
+    return TR_OK;
+}
+
+/* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. Under
+ * BSP a stage that was stopped has been evaluated where it stopped. */
+static int evaluate_end(struct run *run)
+{
+    tr_context *tr = run->tr;
+    if (!judged(run) || (tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock))) return TR_OK;
+    if (tr_is(tr, TR_SLAVE)) {
+        tr->sync->now++; /* what views hold may be of before the end */
+        run->me.clock = tr->sync->now - 1;
+        TR_TRY(send_report(run, AT_END));
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
+        tr->sync->now--;
+    }
+    if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
+    return tr_barrier(tr, tr->world, "the last evaluation");
+}
+
+int tr_run(tr_context *tr, const tr_stage *stage)
+{
+    struct run run = {.tr = tr, .stage = stage, .begin = tr_now(), .sending = MPI_REQUEST_NULL};
+    bool works = tr_is(tr, TR_SLAVE);
+    TR_TRY(tr_sync_begin(tr->sync));
+    run.me = (tr_worker){.tr = tr,
+                         .group = tr->me.group,
+                         .groups = tr->layout.groups,
+                         .member = tr->me.member,
+                         .group_size = tr->layout.group_size,
+                         .worker = tr->me.group * tr->layout.group_size + tr->me.member,
+                         .workers = tr_layout_workers(&tr->layout)};
+    if (works && stage->prepare) note(&run, stage->prepare(&run.me, stage->state));
+    TR_TRY(tr_agree(tr, run.status));
+    TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
+    tr->tables->traffic = (struct tr_traffic){0};
+    if (tr->rank == 0) {
+        TR_TRY(tr_poll_add(tr, poll_reports, &run));
+        TR_TRY(grant_more(&run, false));
+    }
+    int status = works ? work(&run) : TR_OK;
+    if (status == TR_OK) status = tr_sync_end(tr->sync);
+    if (status == TR_OK) status = evaluate_end(&run);
+    if (tr->rank == 0) tr_poll_remove(tr, poll_reports, &run);
+    while (run.collections) drop_collection(&run, run.collections);
+    note(&run, status);
+    return tr_agree(tr, run.status);
+}
+
+int tr_group_sum(tr_worker *me, double *numbers, size_t n)
+{
+    if (me->group_size == 1) return TR_OK;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->group, &request);
+    return tr_wait_request(me->tr, &request, "the margins of the other members of the group");
+}
+
+void tr_observe(tr_context *tr, tr_observer *observer, void *who)
+{
+    tr->observer = observer;
+    tr->observer_state = who;
+}

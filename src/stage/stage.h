@@ -1,0 +1,30 @@
+/* stage/ — who runs what when: opening a context with all its roles, and running a stage's clocks on them.
+ */
+#ifndef TR_STAGE_H
+#define TR_STAGE_H
+
+#include "sync/sync.h"
+#include "table/table.h"
+#include "trireme/stage.h"
+
+/* One finished evaluation, as those who show progress get it. */
+struct tr_progress_row {
+    int64_t clock;
+    double epoch, seconds; /* since the stage began */
+    tr_verdict verdict;
+    double compute_seconds; /* of the workers, summed, since the stage began, as the next */
+    struct tr_traffic traffic;
+    double peak_rss; /* bytes, of the largest worker */
+};
+
+/* Shows progress on rank 0; set with tr_observe() before tr_run(). */
+typedef int tr_observer(void *who, const tr_stage *stage, const struct tr_progress_row *row);
+void tr_observe(tr_context *tr, tr_observer *observer, void *who);
+
+/* Starts everything but the job: MPI, and after the job is known, roles, clocks and tables. Parts of
+ * tr_open() for those who have a job already. */
+int tr_context_start(int *argc, char ***argv, tr_context **tr);
+int tr_context_assign(tr_context *tr, tr_job *job); /* takes the job over */
+int tr_context_read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job);
+
+#endif

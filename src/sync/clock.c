@@ -1,0 +1,222 @@
+#include "sync/clock.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { WRITTEN, READ, GRANTED, STOP, WORDS };
+
+/* One line in shared memory: a rank's counters, or a node's view of all (its head's line 0). */
+struct line {
+    _Atomic int64_t word[8];
+};
+
+/* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank. */
+struct board {
+    struct line world, node;
+    struct line rank[];
+};
+
+struct tr_clock {
+    tr_context *tr;
+    MPI_Win memory;      /* owns the boards */
+    struct board *board; /* this node's */
+    struct line *mine;
+    /* several nodes: at the scheduler a line per node, at each node's head its board's world line */
+    MPI_Win nodes, worlds;
+    int64_t *node_line; /* scheduler's memory behind `nodes` */
+    int *head;          /* by node: the rank that holds its board */
+    int64_t sent[WORDS];
+};
+
+static int64_t load(const _Atomic int64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* Raises a word to at least this value; true if that changed it. */
+static bool raise(_Atomic int64_t *word, int64_t value)
+{
+    int64_t old = load(word);
+    while (old < value)
+        if (atomic_compare_exchange_weak(word, &old, value)) return true;
+    return false;
+}
+
+int tr_clock_open(tr_context *tr, struct tr_clock **clock)
+{
+    struct tr_clock *c;
+    TR_TRY(TR_NEW(&c, 1));
+    c->tr = tr;
+    c->memory = c->nodes = c->worlds = MPI_WIN_NULL;
+    MPI_Aint bytes = tr->node_rank == 0 ? (MPI_Aint)(sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line)) : 0;
+    void *own;
+    MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, tr->node, &own, &c->memory);
+    MPI_Aint size;
+    int unit;
+    MPI_Win_shared_query(c->memory, 0, &size, &unit, &c->board);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, c->memory);
+    c->mine = &c->board->rank[tr->node_rank];
+    if (tr->layout.nodes > 1) {
+        size_t nodes = (size_t)tr->layout.nodes;
+        TR_TRY(TR_NEW(&c->head, nodes));
+        for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * WORDS));
+        MPI_Win_create(c->node_line, tr->rank == 0 ? (MPI_Aint)(nodes * WORDS * sizeof(int64_t)) : 0, sizeof(int64_t),
+                       MPI_INFO_NULL, tr->world, &c->nodes);
+        MPI_Win_create(&c->board->world, tr->node_rank == 0 ? (MPI_Aint)sizeof(struct line) : 0, sizeof(int64_t),
+                       MPI_INFO_NULL, tr->world, &c->worlds);
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, c->nodes);
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, c->worlds);
+    }
+    TR_TRY(tr_poll_add(tr, tr_clock_poll, c));
+    *clock = c;
+    return TR_OK;
+}
+
+static void free_window(MPI_Win *window)
+{
+    if (*window == MPI_WIN_NULL) return;
+    MPI_Win_unlock_all(*window);
+    MPI_Win_free(window);
+}
+
+void tr_clock_close(struct tr_clock **clock)
+{
+    struct tr_clock *c = *clock;
+    if (!c) return;
+    tr_poll_remove(c->tr, tr_clock_poll, c);
+    free_window(&c->nodes);
+    free_window(&c->worlds);
+    free_window(&c->memory);
+    free(c->node_line);
+    free(c->head);
+    free(c);
+    *clock = NULL;
+}
+
+/* Sends a growing number to another rank's window. MAX makes late and early arrivals harmless. */
+static void send_word(MPI_Win window, int rank, int at, const int64_t *value)
+{
+    MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
+    MPI_Win_flush_local(rank, window);
+}
+
+/* The node's minimum of a word, if this rank's raise may have moved it. */
+static void raise_node(struct tr_clock *c, int word)
+{
+    tr_context *tr = c->tr;
+    int64_t least = INT64_MAX;
+    for (int rank = 0; rank < tr->node_size; rank++) {
+        int64_t value = load(&c->board->rank[rank].word[word]);
+        if (value < least) least = value;
+    }
+    if (!raise(&c->board->node.word[word], least)) return;
+    if (tr->layout.nodes == 1) {
+        raise(&c->board->world.word[word], least);
+        return;
+    }
+    int node = tr->node_of[tr->rank];
+    send_word(c->nodes, 0, node * WORDS + word, &least);
+}
+
+int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
+{
+    tr_context *tr = c->tr;
+    if (tr->layout.nodes > 1) {
+        MPI_Win_flush_all(c->nodes);
+        MPI_Win_flush_all(c->worlds);
+    }
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to begin a stage"));
+    atomic_store(&c->mine->word[WRITTEN], keeps_written ? 0 : INT64_MAX);
+    atomic_store(&c->mine->word[READ], keeps_read ? 0 : INT64_MAX);
+    if (tr->node_rank == 0)
+        for (int i = 0; i < WORDS; i++) {
+            atomic_store(&c->board->world.word[i], 0);
+            atomic_store(&c->board->node.word[i], 0);
+        }
+    for (int i = 0; i < WORDS; i++) c->sent[i] = 0;
+    for (int i = 0; c->node_line && i < tr->layout.nodes * WORDS; i++) c->node_line[i] = 0;
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to set their clocks back"));
+    for (int word = WRITTEN; word <= READ; word++) /* a node without participants must not hold up the others */
+        if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);
+    return TR_OK;
+}
+
+static int raise_mine(struct tr_clock *c, int word, int64_t clocks)
+{
+    int64_t old = load(&c->mine->word[word]);
+    if (clocks <= old) return TR_OK;
+    atomic_store(&c->mine->word[word], clocks); /* sequentially consistent: two that raise see one another */
+    if (old <= load(&c->board->node.word[word])) raise_node(c, word);
+    return TR_OK;
+}
+
+int tr_clock_written(struct tr_clock *c, int64_t clocks)
+{
+    return raise_mine(c, WRITTEN, clocks);
+}
+
+int tr_clock_read(struct tr_clock *c, int64_t clocks)
+{
+    return raise_mine(c, READ, clocks);
+}
+
+int64_t tr_clock_min_written(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[WRITTEN]);
+}
+
+int64_t tr_clock_min_read(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[READ]);
+}
+
+int64_t tr_clock_granted(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[GRANTED]);
+}
+
+bool tr_clock_stopped(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[STOP]) != 0;
+}
+
+/* The scheduler tells every node a word. */
+static void publish(struct tr_clock *c, int word, int64_t value)
+{
+    raise(&c->board->world.word[word], value);
+    if (c->sent[word] >= value) return;
+    c->sent[word] = value;
+    for (int node = 0; node < c->tr->layout.nodes; node++)
+        if (c->head[node] != 0) send_word(c->worlds, c->head[node], word, &c->sent[word]);
+}
+
+int tr_clock_grant(struct tr_clock *c, int64_t clocks, bool stop)
+{
+    if (c->tr->layout.nodes == 1) {
+        raise(&c->board->world.word[GRANTED], clocks);
+        raise(&c->board->world.word[STOP], stop);
+        return TR_OK;
+    }
+    publish(c, GRANTED, clocks);
+    publish(c, STOP, stop);
+    return TR_OK;
+}
+
+int tr_clock_poll(void *what, int *did)
+{
+    struct tr_clock *c = what;
+    if (c->tr->rank != 0 || c->tr->layout.nodes == 1) return TR_OK;
+    MPI_Win_sync(c->nodes);
+    for (int word = WRITTEN; word <= READ; word++) {
+        int64_t least = INT64_MAX;
+        for (int node = 0; node < c->tr->layout.nodes; node++) {
+            int64_t value = *(volatile int64_t *)&c->node_line[node * WORDS + word];
+            if (value < least) least = value;
+        }
+        if (least <= c->sent[word]) continue;
+        publish(c, word, least);
+        ++*did;
+    }
+    return TR_OK;
+}

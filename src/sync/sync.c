@@ -1,0 +1,208 @@
+#include "sync/sync.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what this rank owes ---- */
+
+/* The clocks of which all that this rank owes has arrived in the tables. */
+static int64_t settled(const struct tr_sync *s)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    int64_t least = s->works ? s->now : INT64_MAX;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        const struct tr_view_state *v = tables->views[i];
+        if (tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
+    }
+    for (size_t i = 0; i < tables->count; i++) {
+        const struct tr_table *t = tables->table[i];
+        int64_t merged = tr_merge_done(t);
+        if (merged < least) least = merged;
+        if (t->lockstep && t->push == TR_PUSH_MESSAGE && t->pushing_clients > 0 && t->served < least) least = t->served;
+    }
+    return least;
+}
+
+/* A rank that only serves takes part in every merge that is sure to come. */
+static int serve_merges(struct tr_sync *s, int *did)
+{
+    int64_t granted = tr_clock_granted(s->clock);
+    for (size_t i = 0; i < s->tr->tables->count; i++) {
+        struct tr_table *t = s->tr->tables->table[i];
+        if (!t->merge || tr_merge_busy(t) || tr_merge_done(t) >= granted) continue;
+        TR_TRY(tr_merge_start(t, NULL));
+        ++*did;
+    }
+    return TR_OK;
+}
+
+/* ---- reading ahead ---- */
+
+static bool may_read(const struct tr_sync *s, int64_t clock)
+{
+    return !s->running || s->staleness == INT64_MAX || tr_clock_min_written(s->clock) >= clock - s->staleness;
+}
+
+static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
+{
+    if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
+    /* a group's own update is known only when it has been gathered: its leader reads after that */
+    if (v->group && s->now < v->ahead_clock) return TR_OK;
+    if (v->channel && !may_read(s, v->ahead_clock)) return TR_OK;
+    v->ahead_wanted = false;
+    v->ahead_started = true;
+    return tr_pull_start(&v->view, v->ahead);
+}
+
+int tr_view_prefetch(tr_view *view)
+{
+    struct tr_view_state *v = view->state;
+    struct tr_sync *s = view->table->tr->sync;
+    if (v->ahead_started) return TR_OK;
+    if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
+    v->ahead_wanted = true;
+    v->ahead_clock = s->now + 1;
+    return start_ahead(s, v);
+}
+
+/* ---- pulling and pushing as the consistency allows ---- */
+
+int tr_view_pull(tr_view *view)
+{
+    struct tr_view_state *v = view->state;
+    tr_context *tr = view->table->tr;
+    struct tr_sync *s = tr->sync;
+    struct tr_traffic *traffic = &tr->tables->traffic;
+    if (view->clock == s->now) return TR_OK;
+    double begin = tr_now();
+    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld", view->table->name,
+                  (long long)v->push_clock);
+    double pushed = tr_now(), allowed = pushed;
+    traffic->push_seconds += pushed - begin;
+    if (v->ahead_started) {
+        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
+        void *old = view->value;
+        view->value = v->ahead;
+        v->ahead = old;
+        v->ahead_started = false;
+    } else {
+        v->ahead_wanted = false;
+        if (v->channel) {
+            TR_WAIT_UNTIL(tr, may_read(s, s->now), "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
+                          (long long)(s->now - s->staleness), (long long)s->now,
+                          (long long)tr_clock_min_written(s->clock));
+            allowed = tr_now();
+            traffic->wait_seconds += allowed - pushed;
+        }
+        TR_TRY(tr_pull_start(view, view->value));
+        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name, view->n);
+    }
+    traffic->pull_seconds += tr_now() - allowed;
+    view->clock = s->now;
+    return TR_OK;
+}
+
+int tr_view_push(tr_view *view)
+{
+    struct tr_view_state *v = view->state;
+    tr_context *tr = view->table->tr;
+    struct tr_sync *s = tr->sync;
+    if (!view->delta) return tr_fail(TR_ERR_INTERNAL, "a view of table %s opened for reading was pushed", view->table->name);
+    double begin = tr_now();
+    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld", view->table->name,
+                  (long long)v->push_clock);
+    if (v->ahead_started) { /* what was read ahead lacks the update that leaves now */
+        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
+        tr_add_elements(view->table->dtype, view->n * view->width, view->delta, v->ahead);
+    }
+    TR_TRY(tr_clock_read(s->clock, s->now + 1));
+    if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel)
+        TR_WAIT_UNTIL(tr, tr_clock_min_read(s->clock) > s->now, "all workers to have read for clock %lld",
+                      (long long)s->now);
+    TR_TRY(tr_push_start(view, s->now));
+    tr->tables->traffic.push_seconds += tr_now() - begin;
+    return TR_OK;
+}
+
+/* ---- clocks ---- */
+
+int tr_sync_tick(struct tr_sync *s)
+{
+    tr_context *tr = s->tr;
+    struct tr_tables *tables = tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (tr_sync_lockstep(s) && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
+        if (v->view.delta) tr_push_flush(&v->view);
+    }
+    for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */
+        struct tr_table *t = tables->table[i];
+        if (!t->merge || t->updating_views > 0) continue;
+        TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
+        TR_TRY(tr_merge_start(t, NULL));
+    }
+    TR_TRY(tr_clock_read(s->clock, s->now + 1));
+    s->now++;
+    int did = 0;
+    return tr_progress(tr, &did);
+}
+
+static int poll_sync(void *what, int *did)
+{
+    struct tr_sync *s = what;
+    if (!s->running) return TR_OK;
+    if (!s->works) TR_TRY(serve_merges(s, did));
+    for (size_t i = 0; i < s->tr->tables->view_count; i++)
+        if (s->tr->tables->views[i]->ahead_wanted) TR_TRY(start_ahead(s, s->tr->tables->views[i]));
+    int64_t now = settled(s);
+    if (now <= s->written) return TR_OK;
+    s->written = now;
+    ++*did;
+    return tr_clock_written(s->clock, now);
+}
+
+int tr_sync_begin(struct tr_sync *s)
+{
+    tr_context *tr = s->tr;
+    bool works = tr_is(tr, TR_SLAVE);
+    bool owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
+    TR_TRY(tr_clock_reset(s->clock, owes, works));
+    s->now = s->written = 0;
+    s->works = works;
+    s->running = owes;
+    for (size_t i = 0; i < tr->tables->view_count; i++) {
+        tr->tables->views[i]->view.clock = -1;
+        tr->tables->views[i]->push_clock = -1;
+    }
+    return TR_OK;
+}
+
+int tr_sync_end(struct tr_sync *s)
+{
+    tr_context *tr = s->tr;
+    TR_WAIT_UNTIL(tr, !s->running || !s->works || s->written >= s->now, "own updates of clock %lld to arrive",
+                  (long long)s->now - 1);
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to end a stage"));
+    s->running = false;
+    return TR_OK;
+}
+
+int tr_sync_open(tr_context *tr)
+{
+    struct tr_sync *s;
+    TR_TRY(TR_NEW(&s, 1));
+    tr->sync = s;
+    s->tr = tr;
+    s->staleness = tr->staleness;
+    TR_TRY(tr_clock_open(tr, &s->clock));
+    return tr_poll_add(tr, poll_sync, s);
+}
+
+void tr_sync_close(tr_context *tr)
+{
+    if (!tr->sync) return;
+    tr_poll_remove(tr, poll_sync, tr->sync);
+    tr_clock_close(&tr->sync->clock);
+    free(tr->sync);
+    tr->sync = NULL;
+}

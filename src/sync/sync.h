@@ -1,0 +1,46 @@
+/* sync/ — when a worker may read and when its clock ends.
+ *
+ *   clock  the clock window
+ *   sync   the consistency of views: BSP, SSP(s), ASP over the clock window
+ *
+ * With staleness s a worker at clock c reads only when every update of clocks < c - s is in the tables (SSP,
+ * Ho et al. 2013; architecture.md of the papers' common notation): s = 0 is BSP, infinity is ASP. Under BSP,
+ * besides, no update of clock c shows before everybody has read for c: that is up to the way of pushing
+ * (merge, messages held by the server, or direct adding after the read clock allows it).
+ */
+#ifndef TR_SYNC_H
+#define TR_SYNC_H
+
+#include "sync/clock.h"
+#include "table/table.h"
+
+struct tr_sync {
+    tr_context *tr;
+    struct tr_clock *clock;
+    int64_t staleness; /* INT64_MAX: asynchronous */
+    bool running;      /* between begin and end of a stage */
+    bool works;        /* this rank computes */
+    int64_t now;       /* this worker's clock: it has ended so many */
+    int64_t written;   /* last told to the clock window */
+};
+
+int tr_sync_open(tr_context *tr);
+void tr_sync_close(tr_context *tr); /* all ranks */
+
+/* BSP: reads and updates of a clock are kept apart. */
+static inline bool tr_sync_lockstep(const struct tr_sync *sync)
+{
+    return sync->staleness == 0;
+}
+
+/* A stage begins: clocks and consistency start at 0. All ranks. */
+int tr_sync_begin(struct tr_sync *sync);
+
+/* Ends this worker's clock: what it has not pushed is pushed, under BSP; the clock counts as written once all
+ * of that has arrived. */
+int tr_sync_tick(struct tr_sync *sync);
+
+/* Waits until all that this rank owes has arrived, then until all ranks are here. All ranks. */
+int tr_sync_end(struct tr_sync *sync);
+
+#endif

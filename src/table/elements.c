@@ -1,0 +1,166 @@
+#include "table/elements.h"
+
+#include <string.h>
+
+/* ---- copies: only the size of a unit matters; 4 and 8 bytes are the common ones ---- */
+
+#define COPY(TYPE)                                                                                           \
+    static void share_to_view_##TYPE(const struct tr_segment *s, const TYPE *restrict share,                 \
+                                     TYPE *restrict view)                                                    \
+    {                                                                                                        \
+        const uint32_t *local = s->local, *position = s->position;                                           \
+        for (uint32_t i = 0; i < s->n; i++) view[local[i]] = share[position[i]];                             \
+    }                                                                                                        \
+    static void share_to_packed_##TYPE(const uint32_t *position, size_t n, const TYPE *restrict share,       \
+                                       TYPE *restrict packed)                                                \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) packed[i] = share[position[i]];                                       \
+    }                                                                                                        \
+    static void packed_to_view_##TYPE(const uint32_t *local, uint32_t n, const TYPE *restrict packed,        \
+                                      TYPE *restrict view)                                                   \
+    {                                                                                                        \
+        for (uint32_t i = 0; i < n; i++) view[local[i]] = packed[i];                                         \
+    }                                                                                                        \
+    static void view_to_packed_##TYPE(const uint32_t *local, uint32_t n, const TYPE *restrict view,          \
+                                      TYPE *restrict packed)                                                 \
+    {                                                                                                        \
+        for (uint32_t i = 0; i < n; i++) packed[i] = view[local[i]];                                         \
+    }
+
+COPY(uint32_t)
+COPY(uint64_t)
+
+static char *at(void *base, size_t unit, size_t bytes)
+{
+    return (char *)base + unit * bytes;
+}
+
+static const char *from(const void *base, size_t unit, size_t bytes)
+{
+    return (const char *)base + unit * bytes;
+}
+
+void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void *share, void *view)
+{
+    if (s->runs)
+        for (uint32_t r = 0; r < s->runs; r++)
+            memcpy(at(view, s->run[r].local, bytes), from(share, s->run[r].position, bytes), s->run[r].length * bytes);
+    else if (bytes == 4) share_to_view_uint32_t(s, share, view);
+    else if (bytes == 8) share_to_view_uint64_t(s, share, view);
+    else
+        for (uint32_t i = 0; i < s->n; i++)
+            memcpy(at(view, s->local[i], bytes), from(share, s->position[i], bytes), bytes);
+}
+
+void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, const void *share, void *packed)
+{
+    if (!position) memcpy(packed, share, n * bytes);
+    else if (bytes == 4) share_to_packed_uint32_t(position, n, share, packed);
+    else if (bytes == 8) share_to_packed_uint64_t(position, n, share, packed);
+    else
+        for (size_t i = 0; i < n; i++) memcpy(at(packed, i, bytes), from(share, position[i], bytes), bytes);
+}
+
+void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes, const void *packed,
+                            void *view)
+{
+    const uint32_t *local = s->local + first;
+    if (bytes == 4) packed_to_view_uint32_t(local, n, packed, view);
+    else if (bytes == 8) packed_to_view_uint64_t(local, n, packed, view);
+    else
+        for (uint32_t i = 0; i < n; i++) memcpy(at(view, local[i], bytes), from(packed, i, bytes), bytes);
+}
+
+void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes, const void *view,
+                            void *packed)
+{
+    const uint32_t *local = s->local + first;
+    if (bytes == 4) view_to_packed_uint32_t(local, n, view, packed);
+    else if (bytes == 8) view_to_packed_uint64_t(local, n, view, packed);
+    else
+        for (uint32_t i = 0; i < n; i++) memcpy(at(packed, i, bytes), from(view, local[i], bytes), bytes);
+}
+
+/* ---- sums: the type matters ---- */
+
+#define ADD(NAME, TYPE)                                                                                      \
+    static void add_##NAME(size_t n, const TYPE *restrict a, TYPE *restrict b)                               \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) b[i] += a[i];                                                         \
+    }                                                                                                        \
+    static void packed_to_share_##NAME(const uint32_t *position, size_t n, size_t width,                     \
+                                       const TYPE *restrict packed, TYPE *restrict share)                    \
+    {                                                                                                        \
+        if (!position) add_##NAME(n *width, packed, share);                                                  \
+        else if (width == 1)                                                                                 \
+            for (size_t i = 0; i < n; i++) share[position[i]] += packed[i];                                  \
+        else                                                                                                 \
+            for (size_t i = 0; i < n; i++) add_##NAME(width, packed + i * width, share + position[i] * width); \
+    }                                                                                                        \
+    static void view_to_share_##NAME(const uint32_t *local, const uint32_t *position, uint32_t n,            \
+                                     size_t width, const TYPE *restrict view, TYPE *restrict share)          \
+    {                                                                                                        \
+        if (width == 1)                                                                                      \
+            for (uint32_t i = 0; i < n; i++) share[position[i]] += view[local[i]];                           \
+        else                                                                                                 \
+            for (uint32_t i = 0; i < n; i++)                                                                 \
+                add_##NAME(width, view + local[i] * width, share + position[i] * width);                     \
+    }                                                                                                        \
+    static double squares_##NAME(size_t n, const TYPE *a)                                                    \
+    {                                                                                                        \
+        double sum[4] = {0, 0, 0, 0};                                                                        \
+        size_t i = 0;                                                                                        \
+        for (; i + 4 <= n; i += 4)                                                                           \
+            for (size_t k = 0; k < 4; k++) sum[k] += (double)a[i + k] * (double)a[i + k];                    \
+        for (; i < n; i++) sum[0] += (double)a[i] * (double)a[i];                                            \
+        return (sum[0] + sum[1]) + (sum[2] + sum[3]);                                                        \
+    }
+
+ADD(f32, float)
+ADD(f64, double)
+ADD(i32, int32_t)
+ADD(i64, int64_t)
+
+void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width, const void *packed,
+                            void *share)
+{
+    switch (dtype) {
+    case TR_F32: packed_to_share_f32(position, n, width, packed, share); break;
+    case TR_F64: packed_to_share_f64(position, n, width, packed, share); break;
+    case TR_I32: packed_to_share_i32(position, n, width, packed, share); break;
+    case TR_I64: packed_to_share_i64(position, n, width, packed, share); break;
+    }
+}
+
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n, size_t width,
+                          const void *view, void *share)
+{
+    const uint32_t *local = s->local + first, *position = s->position + first;
+    switch (dtype) {
+    case TR_F32: view_to_share_f32(local, position, n, width, view, share); break;
+    case TR_F64: view_to_share_f64(local, position, n, width, view, share); break;
+    case TR_I32: view_to_share_i32(local, position, n, width, view, share); break;
+    case TR_I64: view_to_share_i64(local, position, n, width, view, share); break;
+    }
+}
+
+void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
+{
+    switch (dtype) {
+    case TR_F32: add_f32(n, a, b); break;
+    case TR_F64: add_f64(n, a, b); break;
+    case TR_I32: add_i32(n, a, b); break;
+    case TR_I64: add_i64(n, a, b); break;
+    }
+}
+
+double tr_sum_squares(enum tr_dtype dtype, size_t n, const void *elements)
+{
+    switch (dtype) {
+    case TR_F32: return squares_f32(n, elements);
+    case TR_F64: return squares_f64(n, elements);
+    case TR_I32: return squares_i32(n, elements);
+    case TR_I64: return squares_i64(n, elements);
+    }
+    return 0;
+}

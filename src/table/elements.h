@@ -1,0 +1,42 @@
+/* Moving and adding elements: the inner loops of pulling and pushing, by element type.
+ *
+ * "packed" is a buffer in which the units of a segment follow each other; "share" is a server's memory,
+ * "view" a view's. All loops take a slice [first, first + n) of a segment; `width` is elements of one unit.
+ */
+#ifndef TR_TABLE_ELEMENTS_H
+#define TR_TABLE_ELEMENTS_H
+
+#include "table/keyset.h"
+
+static inline size_t tr_dtype_size(enum tr_dtype dtype)
+{
+    return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
+}
+
+/* view[local] = share[position]: a pull from memory that can be read directly. */
+void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
+
+/* packed[i] = share[position[i]]: what a server answers. position NULL: the identity. */
+void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t unit_bytes, const void *share, void *packed);
+
+/* view[local] = packed and packed = view[local] for the slice. */
+void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
+                            const void *packed, void *view);
+void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
+                            const void *view, void *packed);
+
+/* share[position[i]] += packed[i]: an update arrives. position NULL: the identity. */
+void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
+                            const void *packed, void *share);
+
+/* share[position] += view[local] for the slice: an update by direct access. */
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n, size_t width,
+                          const void *view, void *share);
+
+/* to[i] += from[i] for n elements. */
+void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
+
+/* Sum of squares over n elements, in double. */
+double tr_sum_squares(enum tr_dtype dtype, size_t n, const void *elements);
+
+#endif

@@ -1,0 +1,142 @@
+#include "table/keyset.h"
+
+#include <stdlib.h>
+
+/* A memcpy call pays from about this many units on; below, indexed loops win. */
+enum { MEAN_RUN_WORTH_IT = 16 };
+
+static int find_runs(struct tr_segment *s)
+{
+    uint32_t runs = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        runs += i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1;
+    if (s->n == 0 || s->n / runs < MEAN_RUN_WORTH_IT) return TR_OK;
+    TR_TRY(TR_NEW(&s->run, runs));
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (i == 0 || s->position[i] != s->position[i - 1] + 1 || s->local[i] != s->local[i - 1] + 1)
+            s->run[s->runs++] = (struct tr_run){s->local[i], s->position[i], 0};
+        s->run[s->runs - 1].length++;
+    }
+    return TR_OK;
+}
+
+/* Blocks are permuted, so positions ascend only inside each block: a counting sort by block mends that. */
+static int sort_segment(struct tr_segment *s, uint64_t block)
+{
+    bool sorted = true;
+    uint32_t highest = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        sorted = sorted && (i == 0 || s->position[i - 1] < s->position[i]);
+        if (s->position[i] > highest) highest = s->position[i];
+    }
+    if (sorted) return find_runs(s);
+
+    size_t buckets = (size_t)(highest / block) + 1;
+    uint32_t *start = NULL, *local = NULL, *position = NULL;
+    int status = TR_NEW(&start, buckets + 1);
+    if (status == TR_OK) status = TR_NEW(&local, s->n);
+    if (status == TR_OK) status = TR_NEW(&position, s->n);
+    if (status == TR_OK) {
+        for (uint32_t i = 0; i < s->n; i++) start[s->position[i] / block + 1]++;
+        for (size_t i = 1; i <= buckets; i++) start[i] += start[i - 1];
+        for (uint32_t i = 0; i < s->n; i++) {
+            uint32_t to = start[s->position[i] / block]++;
+            local[to] = s->local[i];
+            position[to] = s->position[i];
+        }
+        uint32_t *old_local = s->local, *old_position = s->position;
+        s->local = local;
+        s->position = position;
+        local = old_local;
+        position = old_position;
+        status = find_runs(s);
+    }
+    free(start);
+    free(local);
+    free(position);
+    return status;
+}
+
+/* Where neighbouring units lie, asked for in ascending order: one look-up serves a whole block. */
+struct walker {
+    const struct tr_partition *partition;
+    uint64_t first, end; /* units of the block last looked up */
+    struct tr_location at;
+};
+
+static inline struct tr_location locate_next(struct walker *w, uint64_t unit)
+{
+    if (unit < w->first || unit >= w->end) {
+        w->first = unit - unit % w->partition->block;
+        w->end = w->first + w->partition->block;
+        w->at = tr_partition_locate(w->partition, w->first);
+    }
+    return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
+}
+
+/* Distributes the units over the segments, in two passes: count, then fill. */
+static int split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
+                 size_t n, struct tr_keyset *set)
+{
+    struct walker walker = {.partition = partition};
+    for (uint32_t piece = 0; piece < pieces; piece++)
+        for (size_t i = 0; i < n; i++) set->segment[locate_next(&walker, piece * table_keys + keys[i]).server].n++;
+    for (uint32_t server = 0; server < set->servers; server++) {
+        struct tr_segment *s = &set->segment[server];
+        TR_TRY(TR_NEW(&s->local, s->n));
+        TR_TRY(TR_NEW(&s->position, s->n));
+        s->n = 0;
+    }
+    for (uint32_t piece = 0; piece < pieces; piece++)
+        for (size_t i = 0; i < n; i++) {
+            struct tr_location at = locate_next(&walker, piece * table_keys + keys[i]);
+            struct tr_segment *s = &set->segment[at.server];
+            s->local[s->n] = (uint32_t)(i * pieces + piece);
+            s->position[s->n++] = at.position;
+        }
+    for (uint32_t server = 0; server < set->servers; server++)
+        TR_TRY(sort_segment(&set->segment[server], partition->block));
+    return TR_OK;
+}
+
+int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
+                   size_t n, struct tr_keyset *keyset)
+{
+    if (n * pieces > UINT32_MAX) return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * pieces);
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i] >= table_keys || (i > 0 && keys[i] <= keys[i - 1]))
+            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu", i,
+                           (unsigned long long)keys[i], (unsigned long long)table_keys);
+    }
+    struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
+    TR_TRY(TR_NEW(&set.segment, set.servers));
+    int status = split(partition, table_keys, pieces, keys, n, &set);
+    if (status != TR_OK) {
+        tr_keyset_free(&set);
+        return status;
+    }
+    *keyset = set;
+    return TR_OK;
+}
+
+void tr_keyset_free(struct tr_keyset *keyset)
+{
+    for (uint32_t server = 0; keyset->segment && server < keyset->servers; server++) {
+        free(keyset->segment[server].local);
+        free(keyset->segment[server].position);
+        free(keyset->segment[server].run);
+    }
+    free(keyset->segment);
+    *keyset = (struct tr_keyset){0};
+}
+
+uint32_t tr_segment_find(const struct tr_segment *s, uint32_t position)
+{
+    uint32_t low = 0, high = s->n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->position[middle] < position) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,347 @@
+/* Merging: under BSP all updates of a clock travel together, by nonblocking collectives over the ranks that
+ * serve or work, in chunks of the servers' shares, two chunks at once: while one travels, the next is packed and
+ * the last one added (M5).
+ *
+ *   sparse  each worker sends each server just the values of its registered keys (all-to-all); the server adds
+ *           them worker by worker. Bytes: the sum of the views.
+ *   dense   each chunk of a share is reduced onto its server in a tree. Bytes into a server: log2(P) shares,
+ *           however many workers there are.
+ *
+ * Either adds in an order that depends on nothing but the ranks, so that runs repeat to the bit. And either
+ * makes BSP exact: a server adds nothing before it has heard from every worker that it is done with this
+ * clock's reading; in the sparse way a marker in the first chunk says so even for workers without keys. */
+#include "table/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
+
+struct step {
+    MPI_Request request;
+    uint32_t index;
+    int *send_count, *send_at, *receive_count, *receive_at; /* by participant, in units */
+    char *send, *receive;
+    size_t send_room, receive_room;
+};
+
+struct tr_merge {
+    struct tr_table *table;
+    MPI_Comm comm;
+    MPI_Datatype unit;
+    int me, size;
+    int *server;               /* by participant: which server it is, or -1 */
+    bool *works;               /* by participant */
+    struct tr_client **client; /* by participant: its keys at this server, or NULL */
+    bool dense, busy;
+    uint32_t chunk, chunks; /* units of a share in one step; steps of the longest share */
+    uint32_t steps;
+    int64_t done;
+    tr_view *view; /* contributes to the running merge */
+    uint32_t posted, finished;
+    struct step step[IN_FLIGHT];
+};
+
+/* ---- slices of key sets that fall into a chunk ---- */
+
+struct slice {
+    uint32_t first, n;
+};
+
+static struct slice slice_of_segment(const struct tr_merge *m, const struct tr_segment *s, uint32_t chunk)
+{
+    uint32_t from = chunk * m->chunk, first = tr_segment_find(s, from);
+    uint32_t to = from > UINT32_MAX - m->chunk ? s->n : tr_segment_find(s, from + m->chunk);
+    return (struct slice){first, to - first};
+}
+
+static struct slice slice_of_client(const struct tr_merge *m, const struct tr_client *c, uint32_t chunk)
+{
+    if (c->position) {
+        struct tr_segment keys = {.n = c->n, .position = c->position};
+        return slice_of_segment(m, &keys, chunk);
+    }
+    uint32_t from = chunk * m->chunk;
+    if (from >= c->n) return (struct slice){c->n, 0};
+    return (struct slice){from, c->n - from < m->chunk ? c->n - from : m->chunk};
+}
+
+static struct tr_segment *own_segment(const struct tr_merge *m, int server)
+{
+    return m->view ? &m->view->state->keys.segment[server] : NULL;
+}
+
+/* ---- sparse: all-to-all ---- */
+
+/* Counts what goes to and comes from everybody in this step. */
+static int count_units(struct tr_merge *m, struct step *step, size_t *sent, size_t *received)
+{
+    bool serves = m->server[m->me] >= 0;
+    size_t out = 0, in = 0;
+    for (int p = 0; p < m->size; p++) {
+        uint32_t to = 0, from = 0;
+        if (p != m->me && m->server[p] >= 0 && m->works[m->me]) {
+            if (m->view) to = slice_of_segment(m, own_segment(m, m->server[p]), step->index).n;
+            to += step->index == 0; /* the marker */
+        }
+        if (p != m->me && serves && m->works[p]) {
+            if (m->client[p]) from = slice_of_client(m, m->client[p], step->index).n;
+            from += step->index == 0;
+        }
+        step->send_at[p] = (int)out;
+        step->receive_at[p] = (int)in;
+        step->send_count[p] = (int)to;
+        step->receive_count[p] = (int)from;
+        out += to;
+        in += from;
+    }
+    size_t unit = m->table->unit_bytes;
+    TR_TRY(TR_GROW(&step->send, &step->send_room, out * unit));
+    TR_TRY(TR_GROW(&step->receive, &step->receive_room, in * unit));
+    *sent = out;
+    *received = in;
+    return TR_OK;
+}
+
+static int post_sparse(struct tr_merge *m, struct step *step)
+{
+    size_t unit = m->table->unit_bytes, sent, received;
+    TR_TRY(count_units(m, step, &sent, &received));
+    for (int p = 0; p < m->size; p++) {
+        if (step->send_count[p] == 0) continue;
+        char *to = step->send + (size_t)step->send_at[p] * unit;
+        if (step->index == 0) {
+            memset(to, 0, unit);
+            to += unit;
+        }
+        if (!m->view) continue;
+        struct tr_segment *s = own_segment(m, m->server[p]);
+        struct slice slice = slice_of_segment(m, s, step->index);
+        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->delta, to);
+    }
+    m->table->tr->tables->traffic.bytes_pushed += sent * unit;
+    MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,
+                   step->receive_at, m->unit, m->comm, &step->request);
+    return TR_OK;
+}
+
+/* Adds what came, worker by worker; the own update goes straight from the view. */
+static void finish_sparse(struct tr_merge *m, struct step *step)
+{
+    struct tr_table *t = m->table;
+    int server = m->server[m->me];
+    if (server < 0) return;
+    char *share = t->share[server];
+    for (int p = 0; p < m->size; p++) {
+        if (p == m->me && m->view) {
+            struct tr_segment *s = own_segment(m, server);
+            struct slice slice = slice_of_segment(m, s, step->index);
+            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
+        }
+        const struct tr_client *c = m->client[p];
+        if (p == m->me || !c) continue;
+        struct slice slice = slice_of_client(m, c, step->index);
+        const char *from = step->receive + ((size_t)step->receive_at[p] + (step->index == 0)) * t->unit_bytes;
+        tr_add_packed_to_share(t->dtype, c->position ? c->position + slice.first : NULL, slice.n, t->unit_width, from,
+                               c->position ? share : share + slice.first * t->unit_bytes);
+    }
+}
+
+/* ---- dense: reductions ---- */
+
+static struct slice dense_range(const struct tr_merge *m, uint32_t step, int *server)
+{
+    *server = (int)(step / m->chunks);
+    uint64_t share = tr_partition_share(&m->table->partition, (uint32_t)*server);
+    uint64_t first = (uint64_t)(step % m->chunks) * m->chunk;
+    uint64_t n = first >= share ? 0 : share - first < m->chunk ? share - first : m->chunk;
+    return (struct slice){(uint32_t)first, (uint32_t)n};
+}
+
+static int participant_of_server(const struct tr_merge *m, int server)
+{
+    for (int p = 0; p < m->size; p++)
+        if (m->server[p] == server) return p;
+    return 0;
+}
+
+static int post_dense(struct tr_merge *m, struct step *step)
+{
+    struct tr_table *t = m->table;
+    int server;
+    struct slice range = dense_range(m, step->index, &server);
+    size_t bytes = range.n * t->unit_bytes;
+    TR_TRY(TR_GROW(&step->send, &step->send_room, bytes));
+    memset(step->send, 0, bytes);
+    if (m->view) {
+        const struct tr_segment *s = own_segment(m, server);
+        struct slice slice = slice_of_segment(m, s, step->index % m->chunks);
+        for (uint32_t i = slice.first; i < slice.first + slice.n; i++)
+            memcpy(step->send + (s->position[i] - range.first) * t->unit_bytes,
+                   (char *)m->view->delta + s->local[i] * t->unit_bytes, t->unit_bytes);
+    }
+    int root = participant_of_server(m, server);
+    if (root != m->me) t->tr->tables->traffic.bytes_pushed += bytes;
+    MPI_Ireduce(root == m->me ? MPI_IN_PLACE : step->send, root == m->me ? step->send : NULL,
+                (int)(range.n * t->unit_width), tr_dtype_mpi(t->dtype), MPI_SUM, root, m->comm, &step->request);
+    return TR_OK;
+}
+
+static void finish_dense(struct tr_merge *m, struct step *step)
+{
+    struct tr_table *t = m->table;
+    int server;
+    struct slice range = dense_range(m, step->index, &server);
+    if (m->server[m->me] != server) return;
+    tr_add_elements(t->dtype, range.n * t->unit_width, step->send,
+                    (char *)t->share[server] + range.first * t->unit_bytes);
+}
+
+/* ---- both ---- */
+
+int tr_merge_poll(struct tr_table *t, int *did)
+{
+    struct tr_merge *m = t->merge;
+    if (!m || !m->busy) return TR_OK;
+    while (m->finished < m->steps) {
+        while (m->posted < m->steps && m->posted < m->finished + IN_FLIGHT) {
+            struct step *step = &m->step[m->posted % IN_FLIGHT];
+            step->index = m->posted++;
+            TR_TRY(m->dense ? post_dense(m, step) : post_sparse(m, step));
+            ++*did;
+        }
+        struct step *step = &m->step[m->finished % IN_FLIGHT];
+        if (!tr_request_done(&step->request)) return TR_OK;
+        if (m->dense) finish_dense(m, step);
+        else finish_sparse(m, step);
+        m->finished++;
+        ++*did;
+    }
+    if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
+    atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
+    m->busy = false;
+    m->done++;
+    return TR_OK;
+}
+
+int tr_merge_start(struct tr_table *t, tr_view *view)
+{
+    struct tr_merge *m = t->merge;
+    m->view = view;
+    m->busy = true;
+    m->posted = m->finished = 0;
+    return TR_OK;
+}
+
+bool tr_merge_busy(const struct tr_table *t)
+{
+    return t->merge && t->merge->busy;
+}
+
+int64_t tr_merge_done(const struct tr_table *t)
+{
+    return t->merge ? t->merge->done : INT64_MAX;
+}
+
+/* Sparse moves the sum of the views, dense a share per level of the tree and worker; the factor is measured
+ * (reductions run at a third of the bandwidth of plain messages). */
+static bool dense_is_cheaper(const struct tr_table *t, double view_units, int ranks)
+{
+    double levels = 0;
+    for (int p = 1; p < ranks; p *= 2) levels++;
+    return view_units > 3.0 * levels * (double)t->partition.units;
+}
+
+static int find_clients(struct tr_merge *m, const int *ranks)
+{
+    struct tr_table *t = m->table;
+    for (size_t i = 0; i < t->clients; i++)
+        for (int p = 0; p < m->size && t->client[i].pushes; p++)
+            if (ranks[p] == t->client[i].rank) m->client[p] = &t->client[i];
+    return TR_OK;
+}
+
+static int describe_participants(struct tr_merge *m)
+{
+    tr_context *tr = m->table->tr;
+    int *ranks;
+    TR_TRY(TR_NEW(&ranks, (size_t)m->size));
+    TR_TRY(TR_NEW(&m->server, (size_t)m->size));
+    TR_TRY(TR_NEW(&m->works, (size_t)m->size));
+    TR_TRY(TR_NEW(&m->client, (size_t)m->size));
+    MPI_Allgather(&tr->rank, 1, MPI_INT, ranks, 1, MPI_INT, m->comm);
+    for (int p = 0; p < m->size; p++) {
+        m->server[p] = tr->layout.place[ranks[p]].server;
+        m->works[p] = (tr->layout.place[ranks[p]].roles & TR_SLAVE) != 0;
+    }
+    int status = find_clients(m, ranks);
+    free(ranks);
+    return status;
+}
+
+int tr_merge_open(struct tr_table *t)
+{
+    tr_context *tr = t->tr;
+    tr_merge_close(t);
+    double units = 0, total = 0;
+    for (size_t i = 0; i < tr->tables->view_count; i++) {
+        const struct tr_view_state *v = tr->tables->views[i];
+        if (v->view.table == t && v->merged && v->channel) units += (double)v->keys.units;
+    }
+    int updates = t->updating_views > 0, any = 0;
+    MPI_Allreduce(&updates, &any, 1, MPI_INT, MPI_MAX, tr->world);
+    MPI_Allreduce(&units, &total, 1, MPI_DOUBLE, MPI_SUM, tr->world);
+    if (!any) return TR_OK;
+    MPI_Comm comm;
+    MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER | TR_SLAVE) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
+    if (comm == MPI_COMM_NULL) return TR_OK;
+
+    struct tr_merge *m;
+    TR_TRY(TR_NEW(&m, 1));
+    t->merge = m;
+    m->table = t;
+    m->comm = comm;
+    MPI_Comm_rank(comm, &m->me);
+    MPI_Comm_size(comm, &m->size);
+    MPI_Type_contiguous((int)t->unit_bytes, MPI_BYTE, &m->unit);
+    MPI_Type_commit(&m->unit);
+    TR_TRY(describe_participants(m));
+    m->dense = dense_is_cheaper(t, total, m->size);
+
+    /* a step's buffers hold one chunk of every share (sparse) or of one share (dense) */
+    uint64_t longest = tr_partition_share(&t->partition, 0);
+    uint64_t at_once = m->dense ? 1 : t->partition.servers;
+    m->chunk = (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / at_once, 1024);
+    m->chunks = (uint32_t)((longest + m->chunk - 1) / m->chunk);
+    m->steps = m->dense ? m->chunks * t->partition.servers : m->chunks;
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        struct step *step = &m->step[i];
+        step->request = MPI_REQUEST_NULL;
+        TR_TRY(TR_NEW(&step->send_count, (size_t)m->size));
+        TR_TRY(TR_NEW(&step->send_at, (size_t)m->size));
+        TR_TRY(TR_NEW(&step->receive_count, (size_t)m->size));
+        TR_TRY(TR_NEW(&step->receive_at, (size_t)m->size));
+    }
+    return TR_OK;
+}
+
+void tr_merge_close(struct tr_table *t)
+{
+    struct tr_merge *m = t->merge;
+    if (!m) return;
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        free(m->step[i].send_count);
+        free(m->step[i].send_at);
+        free(m->step[i].receive_count);
+        free(m->step[i].receive_at);
+        free(m->step[i].send);
+        free(m->step[i].receive);
+    }
+    MPI_Type_free(&m->unit);
+    MPI_Comm_free(&m->comm);
+    free(m->server);
+    free(m->works);
+    free(m->client);
+    free(m);
+    t->merge = NULL;
+}

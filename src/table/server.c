@@ -1,0 +1,328 @@
+/* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here
+ * waits. Key sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
+#include "table/table.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tr_reply {
+    struct tr_reply *next;
+    MPI_Request request;
+    max_align_t data[];
+};
+
+struct tr_held {
+    struct tr_held *next;
+    int rank;
+    struct tr_message message;
+    max_align_t data[];
+};
+
+/* ---- registered key sets, sorted by rank and tag ---- */
+
+static size_t client_place(const struct tr_table *t, int rank, uint32_t tag)
+{
+    size_t low = 0, high = t->clients;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct tr_client *c = &t->client[middle];
+        if (c->rank < rank || (c->rank == rank && c->tag < tag)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static struct tr_client *find_client(const struct tr_table *t, int rank, uint32_t tag)
+{
+    size_t i = client_place(t, rank, tag);
+    return i < t->clients && t->client[i].rank == rank && t->client[i].tag == tag ? &t->client[i] : NULL;
+}
+
+static int add_client(struct tr_table *t, int rank, uint32_t tag)
+{
+    TR_TRY(TR_GROW(&t->client, &t->client_capacity, t->clients + 1));
+    size_t i = client_place(t, rank, tag);
+    memmove(&t->client[i + 1], &t->client[i], (t->clients++ - i) * sizeof *t->client);
+    t->client[i] = (struct tr_client){.rank = rank, .tag = tag};
+    return TR_OK;
+}
+
+static void forget_client(struct tr_table *t, int rank, uint32_t tag)
+{
+    struct tr_client *c = find_client(t, rank, tag);
+    if (!c) return;
+    free(c->position);
+    t->pushing_clients -= c->pushes;
+    memmove(c, c + 1, (size_t)(t->client + --t->clients - c) * sizeof *c);
+}
+
+static void drop_held(struct tr_table *t)
+{
+    while (t->held) {
+        struct tr_held *next = t->held->next;
+        free(t->held);
+        t->held = next;
+    }
+    t->held_last = 0;
+}
+
+void tr_server_forget_all(struct tr_table *t)
+{
+    for (size_t i = 0; i < t->clients; i++) free(t->client[i].position);
+    free(t->client);
+    t->client = NULL;
+    t->clients = t->client_capacity = t->pushing_clients = 0;
+    drop_held(t);
+}
+
+/* ---- answers ---- */
+
+static int reply_new(size_t bytes, struct tr_reply **reply)
+{
+    void *memory = malloc(sizeof(struct tr_reply) + bytes);
+    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: an answer of %zu bytes", bytes);
+    *reply = memory;
+    return TR_OK;
+}
+
+static void reply_send(struct tr_tables *tables, struct tr_reply *reply, size_t bytes, int rank, uint32_t number)
+{
+    MPI_Isend(reply->data, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &reply->request);
+    reply->next = tables->replies;
+    tables->replies = reply;
+}
+
+static void free_sent_replies(struct tr_tables *tables, int *did)
+{
+    for (struct tr_reply **link = &tables->replies; *link;) {
+        struct tr_reply *reply = *link;
+        if (!tr_request_done(&reply->request)) {
+            link = &reply->next;
+            continue;
+        }
+        *link = reply->next;
+        free(reply);
+        ++*did;
+    }
+}
+
+/* An empty answer: "done". */
+static int acknowledge(struct tr_tables *tables, int rank, uint32_t number)
+{
+    if (number == 0) return TR_OK;
+    struct tr_reply *reply = NULL;
+    TR_TRY(reply_new(0, &reply));
+    reply_send(tables, reply, 0, rank, number);
+    return TR_OK;
+}
+
+/* ---- kinds of messages ---- */
+
+static void *own_share(const struct tr_table *t)
+{
+    return t->share[t->tr->me.server];
+}
+
+static int handle_register(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
+                           const void *data)
+{
+    if (m->first == 0) TR_TRY(add_client(t, rank, m->tag));
+    struct tr_client *c = find_client(t, rank, m->tag);
+    if (!(m->flags & TR_FLAG_IDENTITY) && m->n > 0) {
+        uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
+        if (!longer) return tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
+        memcpy(longer + m->first, data, m->n * sizeof *longer);
+        c->position = longer;
+    }
+    c->n = m->first + m->n;
+    if (m->first == 0 && (m->flags & TR_FLAG_PUSHES)) {
+        c->pushes = true;
+        t->pushing_clients++;
+    }
+    return acknowledge(tables, rank, m->reply);
+}
+
+static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
+{
+    const struct tr_client *c = find_client(t, rank, m->tag);
+    size_t bytes = m->n * t->unit_bytes;
+    struct tr_reply *reply = NULL;
+    TR_TRY(reply_new(bytes, &reply));
+    const char *share = own_share(t);
+    if (c->position) tr_copy_share_to_packed(c->position + m->first, m->n, t->unit_bytes, share, reply->data);
+    else memcpy(reply->data, share + m->first * t->unit_bytes, bytes);
+    reply_send(tables, reply, bytes, rank, m->reply);
+    return TR_OK;
+}
+
+/* Takes the lock of the chunk, then adds what falls into it, and so on: the entries ascend. */
+static void add_under_locks(struct tr_table *t, uint32_t server, const uint32_t *position, uint32_t n,
+                            const struct tr_segment *segment, const void *values)
+{
+    char *share = t->share[server];
+    atomic_uint *locks = t->locks[server];
+    for (uint32_t i = 0, end; i < n; i = end) {
+        uint32_t chunk = position[i] / TR_LOCK_UNITS;
+        for (end = i + 1; end < n && position[end] / TR_LOCK_UNITS == chunk;) end++;
+        while (atomic_exchange_explicit(&locks[chunk], 1, memory_order_acquire)) sched_yield();
+        if (segment) tr_add_view_to_share(t->dtype, segment, i, end - i, t->unit_width, values, share);
+        else
+            tr_add_packed_to_share(t->dtype, position + i, end - i, t->unit_width,
+                                   (const char *)values + i * t->unit_bytes, share);
+        atomic_store_explicit(&locks[chunk], 0, memory_order_release);
+    }
+}
+
+void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment *segment, const void *view)
+{
+    add_under_locks(t, server, segment->position, segment->n, segment, view);
+}
+
+/* An update that arrived: under locks where others may be adding, plainly in lockstep. */
+static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
+{
+    const struct tr_client *c = find_client(t, rank, m->tag);
+    uint32_t server = (uint32_t)t->tr->me.server;
+    char *share = own_share(t);
+    if (m->n == 0) return TR_OK;
+    if (!c->position) {
+        uint32_t *position;
+        TR_TRY(TR_NEW(&position, m->n));
+        for (uint32_t i = 0; i < m->n; i++) position[i] = m->first + i;
+        add_under_locks(t, server, position, m->n, NULL, data);
+        free(position);
+    } else if (t->lockstep) {
+        tr_add_packed_to_share(t->dtype, c->position + m->first, m->n, t->unit_width, data, share);
+    } else {
+        add_under_locks(t, server, c->position + m->first, m->n, NULL, data);
+    }
+    return TR_OK;
+}
+
+static int by_rank_tag_first(const void *a, const void *b)
+{
+    const struct tr_held *x = *(const struct tr_held *const *)a, *y = *(const struct tr_held *const *)b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    if (x->message.tag != y->message.tag) return x->message.tag < y->message.tag ? -1 : 1;
+    return (x->message.first > y->message.first) - (x->message.first < y->message.first);
+}
+
+/* Everything of this clock is here, so everybody has read it: now it may show, added in a fixed order. */
+static int apply_held(struct tr_table *t)
+{
+    size_t n = 0;
+    for (struct tr_held *held = t->held; held; held = held->next) n++;
+    struct tr_held **sorted;
+    TR_TRY(TR_NEW(&sorted, n));
+    n = 0;
+    for (struct tr_held *held = t->held; held; held = held->next) sorted[n++] = held;
+    qsort(sorted, n, sizeof *sorted, by_rank_tag_first);
+    int status = TR_OK;
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data);
+    free(sorted);
+    drop_held(t);
+    t->served++;
+    return status;
+}
+
+static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
+{
+    size_t bytes = m->n * t->unit_bytes;
+    struct tr_held *held = malloc(sizeof *held + bytes);
+    if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
+    held->rank = rank;
+    held->message = *m;
+    memcpy(held->data, data, bytes);
+    held->next = t->held;
+    t->held = held;
+    if (m->flags & TR_FLAG_LAST) t->held_last++;
+    return t->held_last == t->pushing_clients ? apply_held(t) : TR_OK;
+}
+
+static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
+                       const void *data)
+{
+    TR_TRY(t->lockstep ? hold_push(t, rank, m, data) : apply_push(t, rank, m, data));
+    return acknowledge(tables, rank, m->reply);
+}
+
+static int handle_squares(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
+{
+    struct tr_reply *reply = NULL;
+    TR_TRY(reply_new(sizeof(double), &reply));
+    double sum = t->share_units ? tr_sum_squares(t->dtype, t->share_units * t->unit_width, own_share(t)) : 0;
+    memcpy(reply->data, &sum, sizeof sum);
+    reply_send(tables, reply, sizeof sum, rank, m->reply);
+    return TR_OK;
+}
+
+static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data)
+{
+    struct tr_table *t = tables->table[m->table];
+    switch ((enum tr_message_kind)m->kind) {
+    case TR_MESSAGE_REGISTER: return handle_register(tables, t, rank, m, data);
+    case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
+    case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
+    case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data);
+    case TR_MESSAGE_SQUARES: return handle_squares(tables, t, rank, m);
+    }
+    return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
+}
+
+int tr_server_poll(void *what, int *did)
+{
+    struct tr_tables *tables = what;
+    free_sent_replies(tables, did);
+    if (tables->tr->me.server < 0) return TR_OK;
+    for (int handled = 0; handled < 64; handled++) { /* others must be polled too, however busy this server is */
+        int here = 0, bytes = 0;
+        MPI_Message message;
+        MPI_Status status;
+        MPI_Improbe(MPI_ANY_SOURCE, TR_TAG_SERVER, tables->tr->wire, &here, &message, &status);
+        if (!here) break;
+        MPI_Get_count(&status, MPI_BYTE, &bytes);
+        TR_TRY(TR_GROW(&tables->inbox, &tables->inbox_size, (size_t)bytes));
+        MPI_Mrecv(tables->inbox, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+        struct tr_message m;
+        memcpy(&m, tables->inbox, sizeof m);
+        TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m));
+        ++*did;
+    }
+    return TR_OK;
+}
+
+/* ---- asking ---- */
+
+uint32_t tr_request_number(struct tr_tables *tables)
+{
+    enum { NUMBERS = 16384 }; /* far more than are ever under way, well below MPI's smallest tag limit */
+    tables->next_request = tables->next_request % NUMBERS + 1;
+    return tables->next_request;
+}
+
+int tr_table_squares(struct tr_table *t, double *sum)
+{
+    tr_context *tr = t->tr;
+    double total = 0;
+    for (uint32_t server = 0; server < t->partition.servers; server++) {
+        uint64_t units = tr_partition_share(&t->partition, server);
+        if (t->share[server]) {
+            total += tr_sum_squares(t->dtype, units * t->unit_width, t->share[server]);
+            continue;
+        }
+        if (units == 0) continue;
+        int rank = tr->layout.server_rank[server];
+        struct tr_message m = {.kind = TR_MESSAGE_SQUARES, .table = t->index, .reply = tr_request_number(tr->tables)};
+        double part = 0;
+        MPI_Request request[2];
+        MPI_Irecv(&part, 1, MPI_DOUBLE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &request[0]);
+        MPI_Isend(&m, sizeof m, MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
+        TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "the norm of table %s from server rank %d", t->name, rank);
+        TR_TRY(tr_wait_request(tr, &request[1], "a request to leave"));
+        total += part;
+    }
+    *sum = total;
+    return TR_OK;
+}

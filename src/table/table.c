@@ -1,0 +1,195 @@
+#include "table/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+static const MPI_Aint line = 64;
+
+/* Bytes of a share of so many units, with the locks of direct adding behind it. */
+static MPI_Aint values_bytes(const struct tr_table *t, uint64_t units)
+{
+    return (MPI_Aint)((units * t->unit_bytes + (uint64_t)line - 1) / (uint64_t)line) * line;
+}
+
+static MPI_Aint locks_bytes(uint64_t units)
+{
+    return (MPI_Aint)((units / TR_LOCK_UNITS + 1) * sizeof(atomic_uint));
+}
+
+/* Shared memory is a file in memory; when that file system is full, the first touch kills the process. */
+static int room_in_shared_memory(tr_context *tr, uint64_t bytes)
+{
+    struct statvfs fs;
+    uint64_t needed = 0;
+    MPI_Allreduce(&bytes, &needed, 1, MPI_UINT64_T, MPI_SUM, tr->node);
+    if (tr->node_size > 1 && statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < needed)
+        return tr_fail(TR_ERR_SYSTEM, "the tables need %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
+                       (double)needed / 1e6, (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+    return TR_OK;
+}
+
+/* Puts this rank's share into memory that its node shares, and finds those of the other servers there. */
+static int place_shares(struct tr_table *t)
+{
+    tr_context *tr = t->tr;
+    MPI_Aint bytes = t->share_units ? values_bytes(t, t->share_units) + locks_bytes(t->share_units) : 0;
+    TR_TRY(tr_agree(tr, room_in_shared_memory(tr, (uint64_t)bytes)));
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each share on pages of its own, near its server */
+    void *own = NULL;
+    int failed = MPI_Win_allocate_shared(bytes, 1, info, tr->node, &own, &t->shared);
+    MPI_Info_free(&info);
+    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS ? TR_OK
+                                              : tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %lld bytes of shared memory",
+                                                        (long long)bytes)));
+    if (bytes) memset(own, 0, (size_t)bytes);
+
+    int *node_rank;
+    TR_TRY(TR_NEW(&node_rank, (size_t)tr->size));
+    MPI_Allgather(&tr->node_rank, 1, MPI_INT, node_rank, 1, MPI_INT, tr->world);
+    for (uint32_t server = 0; server < t->partition.servers; server++) {
+        int rank = tr->layout.server_rank[server], unit;
+        if (!tr_same_node(tr, rank)) continue;
+        uint64_t units = tr_partition_share(&t->partition, server);
+        if (units == 0) continue;
+        MPI_Aint size;
+        MPI_Win_shared_query(t->shared, node_rank[rank], &size, &unit, &t->share[server]);
+        t->locks[server] = (atomic_uint *)(void *)((char *)t->share[server] + values_bytes(t, units));
+    }
+    free(node_rank);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, t->shared);
+    MPI_Barrier(tr->node); /* nobody reads before the zeros are written */
+    return TR_OK;
+}
+
+/* Opens the shares to ranks that cannot read them directly. */
+static int open_window(struct tr_table *t)
+{
+    tr_context *tr = t->tr;
+    bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
+    if (!far) return TR_OK;
+    int server = tr->me.server;
+    void *own = server >= 0 ? t->share[server] : NULL;
+    MPI_Errhandler old;
+    MPI_Comm_get_errhandler(tr->world, &old);
+    MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
+    int failed = MPI_Win_create(own, own ? values_bytes(t, t->share_units) : 0, 1, MPI_INFO_NULL, tr->world, &t->window);
+    MPI_Comm_set_errhandler(tr->world, old);
+    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS
+                            ? TR_OK
+                            : tr_fail(TR_ERR_SYSTEM,
+                                      "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
+                                      tr->layout.nodes)));
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, t->window);
+    return TR_OK;
+}
+
+/* Rows wider than this are cut, so that one row's pieces lie on several servers (2-D blocks). */
+static uint32_t pieces_of_row(size_t width, size_t element)
+{
+    enum { LONGEST = 16384 };
+    for (size_t pieces = 1; pieces <= 1024; pieces++)
+        if (width % pieces == 0 && width / pieces * element <= LONGEST) return (uint32_t)pieces;
+    return 1;
+}
+
+int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                    tr_table **table)
+{
+    struct tr_tables *tables = tr->tables;
+    struct tr_table *t;
+    TR_TRY(TR_NEW(&t, 1));
+    t->tr = tr;
+    t->dtype = dtype;
+    t->keys = rows == 1 ? columns : rows;
+    t->width = rows == 1 ? 1 : columns;
+    t->pieces = pieces_of_row(t->width, tr_dtype_size(dtype));
+    t->unit_width = t->width / t->pieces;
+    t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
+    t->shared = t->window = MPI_WIN_NULL;
+    t->next_tag = 1;
+    t->lockstep = tr->staleness == 0;
+    int status = tr_copy_string(name, &t->name);
+    if (status == TR_OK && (t->keys == 0 || t->width == 0))
+        status = tr_fail(TR_ERR_INTERNAL, "table %s: %llu rows of %llu columns are nothing", name,
+                         (unsigned long long)rows, (unsigned long long)columns);
+    uint32_t servers = (uint32_t)tr->layout.servers;
+    enum tr_partition_kind kind = TR_PARTITION_RANGE_HASH;
+    uint64_t block = 0;
+    if (tr->job) {
+        kind = (enum tr_partition_kind)tr->job->table.partition;
+        block = (uint64_t)tr->job->table.block;
+        t->route = tr->job->table.route;
+        t->push = tr->job->table.push;
+    }
+    if (status == TR_OK) status = tr_partition_make(kind, t->keys * t->pieces, block, servers, &t->partition);
+    if (status == TR_OK) status = TR_NEW(&t->share, servers);
+    if (status == TR_OK) status = TR_NEW(&t->locks, servers);
+    if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
+    TR_TRY(tr_agree(tr, status));
+    if (tr->me.server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)tr->me.server);
+    TR_TRY(place_shares(t));
+    TR_TRY(open_window(t));
+    t->index = (uint32_t)tables->count;
+    tables->table[tables->count++] = t;
+    *table = t;
+    return TR_OK;
+}
+
+static void table_free(struct tr_table *t)
+{
+    tr_merge_close(t);
+    tr_server_forget_all(t);
+    if (t->window != MPI_WIN_NULL) {
+        MPI_Win_unlock_all(t->window);
+        MPI_Win_free(&t->window);
+    }
+    if (t->shared != MPI_WIN_NULL) {
+        MPI_Win_unlock_all(t->shared);
+        MPI_Win_free(&t->shared);
+    }
+    free(t->share);
+    free(t->locks);
+    free(t->name);
+    free(t);
+}
+
+uint64_t tr_table_keys(const tr_table *table)
+{
+    return table->keys;
+}
+
+size_t tr_table_width(const tr_table *table)
+{
+    return table->width;
+}
+
+int tr_tables_open(tr_context *tr)
+{
+    TR_TRY(TR_NEW(&tr->tables, 1));
+    tr->tables->tr = tr;
+    TR_TRY(tr_poll_add(tr, tr_server_poll, tr->tables));
+    return tr_poll_add(tr, tr_views_poll, tr->tables);
+}
+
+void tr_tables_close(tr_context *tr)
+{
+    struct tr_tables *tables = tr->tables;
+    if (!tables) return;
+    tr_poll_remove(tr, tr_server_poll, tables);
+    tr_poll_remove(tr, tr_views_poll, tables);
+    while (tables->count > 0) table_free(tables->table[--tables->count]);
+    free(tables->table);
+    free(tables->views);
+    free(tables->inbox);
+    free(tables);
+    tr->tables = NULL;
+}
+
+int tr_tables_ready(tr_context *tr)
+{
+    for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
+    return TR_OK;
+}

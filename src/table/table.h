@@ -1,0 +1,181 @@
+/* table/ — parameters: blocks in memory of their servers, views of workers, and the routes between them.
+ *
+ *   partition  which server holds which unit
+ *   keyset     the keys of a view, split by server
+ *   elements   inner loops that move and add
+ *   table      shares in node-shared memory and RMA windows
+ *   server     answers registered key sets, pulls and pushes that come as messages
+ *   view       pulls by load, get or request; pushes by direct adding, accumulate or message
+ *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
+ *
+ * This room moves values when it is told to; when that is allowed is decided by sync/.
+ *
+ * A unit is what lies in one piece at one place: an element of a vector, a row of a matrix, or, where rows
+ * are cut (2-D blocks), a piece of a row.
+ */
+#ifndef TR_TABLE_H
+#define TR_TABLE_H
+
+#include <stdatomic.h>
+
+#include "ranks/ranks.h"
+#include "table/elements.h"
+#include "table/keyset.h"
+#include "table/partition.h"
+#include "trireme/table.h"
+
+/* What has moved, as counted by the worker that asked for it; bytes of values, with headers of messages. */
+struct tr_traffic {
+    uint64_t bytes_pulled, bytes_pushed;
+    uint64_t pulls, pushes, messages;
+    double wait_seconds, pull_seconds, push_seconds;
+};
+
+/* How one worker's updates reach one server where they are not merged, once the job's wish and the nodes are
+ * known. */
+enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };
+
+/* Units under one lock of direct adding. */
+enum { TR_LOCK_UNITS = 1024 };
+/* Values of one message of a request or a push. */
+enum { TR_MESSAGE_BYTES = 1 << 18 };
+
+struct tr_table {
+    tr_context *tr;
+    char *name;
+    uint32_t index; /* its number in the context, the same on all ranks */
+    enum tr_dtype dtype;
+    uint64_t keys;
+    size_t width;                  /* elements of a key … */
+    uint32_t pieces;               /* … in so many units … */
+    size_t unit_width, unit_bytes; /* … of this many elements */
+    struct tr_partition partition;
+
+    uint64_t share_units; /* of this rank; 0 where it does not serve */
+    void **share;         /* by server: its memory where this rank can read it directly, else NULL */
+    atomic_uint **locks;  /* by server: beside the share */
+    MPI_Win shared;       /* owns the memory of the shares */
+    MPI_Win window;       /* all shares for all ranks; MPI_WIN_NULL where nobody needs it */
+
+    int route; /* TR_ROUTE_… and TR_PUSH_…, as the job wishes */
+    int push;
+    bool lockstep; /* BSP: an update shows only when all of its clock are there */
+
+    struct tr_client *client; /* key sets registered with this server */
+    size_t clients, client_capacity;
+    size_t pushing_clients;
+    int64_t served;       /* clocks of which all pushed messages have been applied (lockstep) */
+    struct tr_held *held; /* messages of the clock served next */
+    size_t held_last;     /* clients of which all of that clock is here */
+
+    uint32_t next_tag;
+    uint32_t updating_views; /* of this worker */
+    struct tr_merge *merge;
+};
+
+/* A key set as its server knows it. */
+struct tr_client {
+    int rank;
+    uint32_t tag;
+    bool pushes;
+    uint32_t n;
+    uint32_t *position; /* NULL: 0..n-1 */
+};
+
+/* All tables of a context, and the server role for all of them. */
+struct tr_tables {
+    tr_context *tr;
+    struct tr_table **table;
+    size_t count, capacity;
+    struct tr_traffic traffic;
+    struct tr_view_state **views; /* open ones, for the poll */
+    size_t view_count, view_capacity;
+    struct tr_reply *replies; /* sends on their way */
+    char *inbox;              /* a message just received */
+    size_t inbox_size;
+    uint32_t next_request;
+};
+
+int tr_tables_open(tr_context *tr);
+void tr_tables_close(tr_context *tr); /* all ranks */
+
+/* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
+int tr_tables_ready(tr_context *tr);
+
+/* ---- server ---- */
+
+enum tr_message_kind { TR_MESSAGE_REGISTER, TR_MESSAGE_FORGET, TR_MESSAGE_PULL, TR_MESSAGE_PUSH, TR_MESSAGE_SQUARES };
+
+struct tr_message {
+    uint32_t kind, table, tag;
+    uint32_t reply;    /* number of the answer's tag; 0: no answer wanted */
+    uint32_t first, n; /* slice of the client's segment */
+    uint32_t flags;
+    int64_t clock;
+};
+enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4 };
+
+int tr_server_poll(void *tables, int *did);
+void tr_server_forget_all(struct tr_table *table);
+uint32_t tr_request_number(struct tr_tables *tables); /* for message.reply: different for all under way */
+
+/* Adds a view's slice to a share that this rank reaches directly, under the locks of direct adding: the
+ * workers of its node and its server may add at the same time. */
+void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment, const void *view);
+
+/* ---- views ---- */
+
+int tr_views_poll(void *tables, int *did);
+
+/* Starts to fill `into` (n × width elements) with what the servers have now. In a group, the leader reads and
+ * spreads what it has read. */
+int tr_pull_start(tr_view *view, void *into);
+bool tr_pull_busy(const tr_view *view);
+
+/* Starts to add delta to the table as part of this clock; delta is zeroed when that is done. In a group, the
+ * members' deltas are summed first, and only the leader goes on. */
+int tr_push_start(tr_view *view, int64_t clock);
+bool tr_push_busy(const tr_view *view);
+
+/* Waits for what MPI does not tell by polling: that accumulates are complete at their targets. */
+void tr_push_flush(tr_view *view);
+
+/* One view's parts that its user need not see. */
+struct tr_view_state {
+    tr_view view; /* what the user holds */
+    enum tr_view_use use;
+    bool merged; /* its updates go by merge */
+    uint32_t tag;
+    struct tr_keyset keys;
+    struct tr_channel *channel; /* by server; NULL for a member that its leader serves */
+    enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
+    enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
+    int64_t push_clock;
+    void *into;
+    void *ahead; /* second buffer of tr_view_prefetch() */
+    int64_t ahead_clock;
+    bool ahead_wanted, ahead_started;
+    struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
+};
+
+static inline size_t tr_view_bytes(const tr_view *view)
+{
+    return view->n * view->width * tr_dtype_size(view->table->dtype);
+}
+
+MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype);
+
+/* ---- merge ---- */
+
+/* All ranks, after the views of a stage are open; does nothing where no view is merged. */
+int tr_merge_open(struct tr_table *table);
+void tr_merge_close(struct tr_table *table);
+
+/* Takes part in the merge of the next clock with this view's delta, or with nothing (NULL). Every rank that
+ * serves or updates the table does so once a clock. */
+int tr_merge_start(struct tr_table *table, tr_view *view);
+bool tr_merge_busy(const struct tr_table *table);
+int64_t tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
+int tr_merge_poll(struct tr_table *table, int *did);
+
+#endif

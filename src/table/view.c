@@ -1,0 +1,563 @@
+/* Views: opening them, choosing routes and ways, and moving values along all of them but merge.
+ *
+ * A channel is what a view has with one server. Everything is started without waiting and carried on by
+ * tr_views_poll(). */
+#include "table/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
+
+struct slot {
+    MPI_Request sent, received;
+    struct tr_message message;
+    void *values;
+};
+
+struct tr_channel {
+    const struct tr_segment *segment;
+    int rank;
+    int route;
+    enum tr_way way;
+    bool registered;
+    MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
+    MPI_Request get;
+    struct slot *slot; /* request: SLOTS of them */
+    uint32_t asked, got;
+    char *outgoing; /* message and accumulate: packed values, with a header before each chunk of a message */
+    MPI_Request *sends;
+    uint32_t sends_count;
+    MPI_Request acknowledged;
+};
+
+/* How a group of several members shares a view: two communicators, because pulls and pushes of its members
+ * need not start in the same order. */
+struct tr_group_share {
+    MPI_Comm pulls, pushes;
+    MPI_Request *pull, *push;
+    int chunks;
+};
+
+MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
+{
+    switch (dtype) {
+    case TR_F32: return MPI_FLOAT;
+    case TR_F64: return MPI_DOUBLE;
+    case TR_I32: return MPI_INT32_T;
+    case TR_I64: return MPI_INT64_T;
+    }
+    return MPI_BYTE;
+}
+
+/* ---- choosing ---- */
+
+/* Measured (README, `tools/bench first`): on the node nothing beats reading memory; over a network an RMA get
+ * pays for whole runs only, single elements are cheaper gathered by their server. */
+static int choose_route(const struct tr_table *t, const struct tr_channel *c, uint32_t server, int *route)
+{
+    bool near = t->share[server] != NULL || c->segment->n == 0;
+    switch (t->route) {
+    case TR_ROUTE_AUTO:
+        *route = near ? TR_ROUTE_LOAD : c->segment->runs ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
+        return TR_OK;
+    case TR_ROUTE_LOAD:
+        if (!near)
+            return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
+                           c->rank);
+        *route = TR_ROUTE_LOAD;
+        return TR_OK;
+    default: *route = t->route; return TR_OK;
+    }
+}
+
+/* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
+ * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
+static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
+{
+    if (t->push == TR_PUSH_MESSAGE) return TR_WAY_MESSAGE;
+    if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
+    return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
+}
+
+/* ---- registering ---- */
+
+static uint32_t chunk_units(const struct tr_table *t)
+{
+    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
+}
+
+static int send_registration(struct tr_view_state *v, struct tr_channel *c)
+{
+    struct tr_table *t = v->view.table;
+    tr_context *tr = t->tr;
+    const struct tr_segment *s = c->segment;
+    uint64_t share = tr_partition_share(&t->partition, (uint32_t)(s - v->keys.segment));
+    bool identity = s->n > 0 && s->n == share; /* ascending and as many as there are: all of them */
+    struct {
+        struct tr_message header;
+        uint32_t position[TR_MESSAGE_BYTES / sizeof(uint32_t)];
+    } *message;
+    TR_TRY(TR_NEW(&message, 1));
+    uint32_t first = 0;
+    do {
+        uint32_t most = identity ? s->n : (uint32_t)(sizeof message->position / sizeof *message->position);
+        uint32_t n = s->n - first < most ? s->n - first : most;
+        message->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
+                                              .table = t->index,
+                                              .tag = v->tag,
+                                              .first = first,
+                                              .n = n,
+                                              .reply = tr_request_number(tr->tables),
+                                              .flags = (identity ? TR_FLAG_IDENTITY : 0u) |
+                                                       (v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0u)};
+        size_t bytes = sizeof message->header;
+        if (!identity && n > 0) {
+            memcpy(message->position, s->position + first, n * sizeof *message->position);
+            bytes += n * sizeof *message->position;
+        }
+        MPI_Request request[2];
+        MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire, &request[0]);
+        MPI_Isend(message, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &request[1]);
+        TR_WAIT_UNTIL(tr, tr_request_done(&request[1]) && tr_request_done(&request[0]),
+                      "server rank %d to register keys of table %s", c->rank, t->name);
+        first += n;
+    } while (first < s->n);
+    free(message);
+    c->registered = true;
+    return TR_OK;
+}
+
+static bool needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
+{
+    const struct tr_table *t = v->view.table;
+    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
+    if (v->use == TR_VIEW_READ) return false;
+    if (v->merged) return c->rank != t->tr->rank && c->segment->n > 0;
+    /* in lockstep a server waits for all pushing views, also for those without keys of its own */
+    return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep);
+}
+
+/* ---- opening and closing ---- */
+
+static int make_datatypes(const struct tr_table *t, struct tr_channel *c)
+{
+    const struct tr_segment *s = c->segment;
+    MPI_Datatype unit;
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    int pieces = (int)(s->runs ? s->runs : s->n), *local, *position, *length;
+    TR_TRY(TR_NEW(&local, (size_t)pieces));
+    TR_TRY(TR_NEW(&position, (size_t)pieces));
+    TR_TRY(TR_NEW(&length, (size_t)pieces));
+    for (int i = 0; i < pieces; i++) {
+        local[i] = (int)(s->runs ? s->run[i].local : s->local[i]);
+        position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
+        length[i] = (int)(s->runs ? s->run[i].length : 1);
+    }
+    MPI_Type_indexed(pieces, length, local, unit, &c->here);
+    MPI_Type_indexed(pieces, length, position, unit, &c->there);
+    MPI_Type_commit(&c->here);
+    MPI_Type_commit(&c->there);
+    MPI_Type_free(&unit);
+    free(local);
+    free(position);
+    free(length);
+    return TR_OK;
+}
+
+static int open_channel(struct tr_view_state *v, uint32_t server)
+{
+    struct tr_table *t = v->view.table;
+    struct tr_channel *c = &v->channel[server];
+    *c = (struct tr_channel){.segment = &v->keys.segment[server],
+                             .rank = t->tr->layout.server_rank[server],
+                             .way = choose_way(t, server),
+                             .here = MPI_DATATYPE_NULL,
+                             .there = MPI_DATATYPE_NULL,
+                             .get = MPI_REQUEST_NULL,
+                             .acknowledged = MPI_REQUEST_NULL};
+    TR_TRY(choose_route(t, c, server, &c->route));
+    bool rma = c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
+    if (rma && c->segment->n > 0) TR_TRY(make_datatypes(t, c));
+    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) {
+        TR_TRY(TR_NEW(&c->slot, SLOTS));
+        for (int i = 0; i < SLOTS; i++) {
+            c->slot[i].sent = c->slot[i].received = MPI_REQUEST_NULL;
+            TR_TRY(TR_NEW((char **)&c->slot[i].values, (size_t)chunk_units(t) * t->unit_bytes));
+        }
+    }
+    return needs_registration(v, c) ? send_registration(v, c) : TR_OK;
+}
+
+static int open_group_share(struct tr_view_state *v)
+{
+    enum { CHUNK = 1 << 18 };
+    tr_context *tr = v->view.table->tr;
+    struct tr_group_share *g;
+    TR_TRY(TR_NEW(&g, 1));
+    v->group = g;
+    MPI_Request request;
+    MPI_Comm_idup(tr->group, &g->pulls, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+    MPI_Comm_idup(tr->group, &g->pushes, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+    g->chunks = (int)((v->view.n * v->view.width + CHUNK - 1) / CHUNK);
+    TR_TRY(TR_NEW(&g->pull, (size_t)g->chunks));
+    return TR_NEW(&g->push, (size_t)g->chunks);
+}
+
+int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view)
+{
+    tr_context *tr = t->tr;
+    struct tr_view_state *v;
+    TR_TRY(TR_NEW(&v, 1));
+    v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
+    v->use = use;
+    v->tag = t->next_tag++;
+    bool shared = use == TR_VIEW_GROUP && tr->layout.group_size > 1;
+    v->merged = use != TR_VIEW_READ && t->lockstep && (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
+    size_t bytes = tr_view_bytes(&v->view);
+    TR_TRY(TR_NEW((char **)&v->view.value, bytes));
+    if (use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
+    if (shared) TR_TRY(open_group_share(v));
+    if (!shared || tr->me.member == 0) {
+        uint32_t servers = t->partition.servers;
+        if (use != TR_VIEW_READ && v->merged && t->updating_views++ > 0)
+            return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only", t->name);
+        TR_TRY(tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &v->keys));
+        TR_TRY(TR_NEW(&v->channel, servers));
+        for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
+    }
+    struct tr_tables *tables = tr->tables;
+    TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
+    tables->views[tables->view_count++] = v;
+    *view = &v->view;
+    return TR_OK;
+}
+
+static void close_channel(struct tr_view_state *v, struct tr_channel *c)
+{
+    struct tr_table *t = v->view.table;
+    if (c->registered) {
+        struct tr_message m = {.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = v->tag};
+        MPI_Send(&m, sizeof m, MPI_BYTE, c->rank, TR_TAG_SERVER, t->tr->wire); /* small: leaves at once */
+    }
+    if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
+    if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
+    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].values);
+    free(c->slot);
+    free(c->outgoing);
+    free(c->sends);
+}
+
+void tr_view_close(tr_view **view)
+{
+    if (!*view) return;
+    struct tr_view_state *v = (*view)->state;
+    struct tr_table *t = v->view.table;
+    struct tr_tables *tables = t->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i] == v) tables->views[i] = tables->views[--tables->view_count];
+    for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
+        close_channel(v, &v->channel[server]);
+    if (v->channel && v->merged) t->updating_views--;
+    free(v->channel);
+    tr_keyset_free(&v->keys);
+    if (v->group) {
+        MPI_Comm_free(&v->group->pulls);
+        MPI_Comm_free(&v->group->pushes);
+        free(v->group->pull);
+        free(v->group->push);
+        free(v->group);
+    }
+    free(v->view.value);
+    free(v->view.delta);
+    free(v->ahead);
+    free(v);
+    *view = NULL;
+}
+
+/* ---- pulling ---- */
+
+static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot *slot)
+{
+    struct tr_table *t = v->view.table;
+    tr_context *tr = t->tr;
+    uint32_t n = c->segment->n - c->asked, most = chunk_units(t);
+    if (n > most) n = most;
+    slot->message = (struct tr_message){.kind = TR_MESSAGE_PULL,
+                                        .table = t->index,
+                                        .tag = v->tag,
+                                        .first = c->asked,
+                                        .n = n,
+                                        .reply = tr_request_number(tr->tables)};
+    c->asked += n;
+    MPI_Irecv(slot->values, (int)(n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)slot->message.reply,
+              tr->wire, &slot->received);
+    MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
+    tr->tables->traffic.messages++;
+    tr->tables->traffic.bytes_pulled += sizeof slot->message;
+}
+
+static void start_reading(struct tr_view_state *v, uint32_t server)
+{
+    struct tr_table *t = v->view.table;
+    struct tr_channel *c = &v->channel[server];
+    if (c->segment->n == 0) return;
+    switch (c->route) {
+    case TR_ROUTE_AUTO:
+    case TR_ROUTE_LOAD:
+        atomic_thread_fence(memory_order_acquire);
+        tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[server], v->into);
+        break;
+    case TR_ROUTE_GET: MPI_Rget(v->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get); break;
+    case TR_ROUTE_REQUEST:
+        c->asked = c->got = 0;
+        for (int i = 0; i < SLOTS && c->asked < c->segment->n; i++) ask_chunk(v, c, &c->slot[i]);
+        break;
+    }
+}
+
+/* True when all of the channel is there. */
+static bool carry_on_reading(struct tr_view_state *v, struct tr_channel *c, int *did)
+{
+    if (c->segment->n == 0) return true;
+    if (c->route == TR_ROUTE_GET) return tr_request_done(&c->get);
+    if (c->route != TR_ROUTE_REQUEST) return true;
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &c->slot[i];
+        if (slot->received == MPI_REQUEST_NULL) continue;
+        if (!tr_request_done(&slot->sent) || !tr_request_done(&slot->received)) continue;
+        ++*did;
+        tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, v->view.table->unit_bytes,
+                               slot->values, v->into);
+        c->got += slot->message.n;
+        if (c->asked < c->segment->n) ask_chunk(v, c, slot);
+    }
+    return c->got == c->segment->n;
+}
+
+/* The member's end of spreading what the leader read. */
+static void start_spreading(struct tr_view_state *v)
+{
+    struct tr_table *t = v->view.table;
+    struct tr_group_share *g = v->group;
+    size_t elements = v->view.n * v->view.width, element = tr_dtype_size(t->dtype);
+    size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
+    for (int i = 0; i < g->chunks; i++) {
+        size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
+        MPI_Ibcast((char *)v->into + first * element, (int)n, tr_dtype_mpi(t->dtype), 0, g->pulls, &g->pull[i]);
+    }
+    v->pull = PULL_SPREADING;
+}
+
+static bool all_done(int n, MPI_Request *requests)
+{
+    int done = 0;
+    MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
+    return done;
+}
+
+static void carry_on_pull(struct tr_view_state *v, int *did)
+{
+    if (v->pull == PULL_READING) {
+        bool done = true;
+        for (uint32_t server = 0; server < v->keys.servers; server++)
+            if (!carry_on_reading(v, &v->channel[server], did)) done = false;
+        if (!done) return;
+        ++*did;
+        if (v->group) start_spreading(v);
+        else v->pull = PULL_IDLE;
+    }
+    if (v->pull == PULL_SPREADING && all_done(v->group->chunks, v->group->pull)) {
+        v->pull = PULL_IDLE;
+        ++*did;
+    }
+}
+
+int tr_pull_start(tr_view *view, void *into)
+{
+    struct tr_view_state *v = view->state;
+    struct tr_traffic *traffic = &view->table->tr->tables->traffic;
+    v->into = into;
+    traffic->pulls++;
+    if (!v->channel) {
+        start_spreading(v);
+        return TR_OK;
+    }
+    traffic->bytes_pulled += tr_view_bytes(view);
+    v->pull = PULL_READING;
+    for (uint32_t server = 0; server < v->keys.servers; server++) start_reading(v, server);
+    int did = 0;
+    carry_on_pull(v, &did);
+    return TR_OK;
+}
+
+bool tr_pull_busy(const tr_view *view)
+{
+    return view->state->pull != PULL_IDLE;
+}
+
+/* ---- pushing ---- */
+
+/* Sends a segment of delta in chunks; the last one is acknowledged. */
+static int start_messages(struct tr_view_state *v, struct tr_channel *c)
+{
+    struct tr_table *t = v->view.table;
+    tr_context *tr = t->tr;
+    const struct tr_segment *s = c->segment;
+    uint32_t chunk = chunk_units(t), chunks = s->n ? (s->n + chunk - 1) / chunk : 1;
+    size_t stride = sizeof(struct tr_message) + chunk * t->unit_bytes;
+    if (!c->outgoing) {
+        TR_TRY(TR_NEW(&c->outgoing, chunks * stride));
+        TR_TRY(TR_NEW(&c->sends, chunks));
+    }
+    c->sends_count = chunks;
+    for (uint32_t i = 0; i < chunks; i++) {
+        uint32_t first = i * chunk, n = s->n - first < chunk ? s->n - first : chunk;
+        bool last = i + 1 == chunks;
+        struct tr_message m = {.kind = TR_MESSAGE_PUSH,
+                               .table = t->index,
+                               .tag = v->tag,
+                               .first = first,
+                               .n = n,
+                               .flags = last ? TR_FLAG_LAST : 0,
+                               .reply = last ? tr_request_number(tr->tables) : 0,
+                               .clock = v->push_clock};
+        char *out = c->outgoing + i * stride;
+        memcpy(out, &m, sizeof m);
+        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
+        if (last)
+            MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
+        MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
+    }
+    tr->tables->traffic.messages += chunks;
+    tr->tables->traffic.bytes_pushed += chunks * sizeof(struct tr_message);
+    return TR_OK;
+}
+
+static int start_accumulate(struct tr_view_state *v, struct tr_channel *c)
+{
+    struct tr_table *t = v->view.table;
+    const struct tr_segment *s = c->segment;
+    if (!c->outgoing) {
+        TR_TRY(TR_NEW(&c->outgoing, s->n * t->unit_bytes));
+        TR_TRY(TR_NEW(&c->sends, 1));
+    }
+    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->view.delta, c->outgoing);
+    MPI_Raccumulate(c->outgoing, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
+                    MPI_SUM, t->window, &c->sends[0]);
+    c->sends_count = 1;
+    return TR_OK;
+}
+
+static int start_sending(struct tr_view_state *v)
+{
+    struct tr_table *t = v->view.table;
+    for (uint32_t server = 0; server < v->keys.servers; server++) {
+        struct tr_channel *c = &v->channel[server];
+        bool empty = c->segment->n == 0;
+        switch (c->way) {
+        case TR_WAY_ADD:
+            if (!empty) tr_locked_add(t, server, c->segment, v->view.delta);
+            break;
+        case TR_WAY_ACCUMULATE:
+            if (!empty) TR_TRY(start_accumulate(v, c));
+            break;
+        case TR_WAY_MESSAGE:
+            if (!empty || t->lockstep) TR_TRY(start_messages(v, c));
+            break;
+        }
+    }
+    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
+    t->tr->tables->traffic.bytes_pushed += tr_view_bytes(&v->view);
+    v->push = PUSH_SENDING;
+    return TR_OK;
+}
+
+static bool sending_done(struct tr_view_state *v)
+{
+    bool done = true;
+    for (uint32_t server = 0; server < v->keys.servers; server++) {
+        struct tr_channel *c = &v->channel[server];
+        if (!all_done((int)c->sends_count, c->sends)) done = false;
+        if (!tr_request_done(&c->acknowledged)) done = false;
+    }
+    return done;
+}
+
+/* What the group has computed is summed onto its leader, chunk by chunk (M5). */
+static void start_gathering(struct tr_view_state *v)
+{
+    struct tr_table *t = v->view.table;
+    struct tr_group_share *g = v->group;
+    size_t elements = v->view.n * v->view.width, element = tr_dtype_size(t->dtype);
+    size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
+    for (int i = 0; i < g->chunks; i++) {
+        size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
+        char *delta = (char *)v->view.delta + first * element;
+        bool leader = v->channel != NULL;
+        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype), MPI_SUM, 0,
+                    g->pushes, &g->push[i]);
+    }
+    t->tr->tables->traffic.bytes_pushed += v->channel ? 0 : tr_view_bytes(&v->view);
+    v->push = PUSH_GATHERING;
+}
+
+static int carry_on_push(struct tr_view_state *v, int *did)
+{
+    if (v->push == PUSH_GATHERING) {
+        if (!all_done(v->group->chunks, v->group->push)) return TR_OK;
+        ++*did;
+        v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
+        if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
+    }
+    if (v->push == PUSH_WAITING) {
+        if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
+        TR_TRY(v->merged ? tr_merge_start(v->view.table, &v->view) : start_sending(v));
+        v->push = PUSH_SENDING;
+        ++*did;
+    }
+    if (v->push == PUSH_SENDING) {
+        if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
+        v->push = PUSH_IDLE;
+        ++*did;
+    }
+    return TR_OK;
+}
+
+int tr_push_start(tr_view *view, int64_t clock)
+{
+    struct tr_view_state *v = view->state;
+    view->table->tr->tables->traffic.pushes++;
+    v->push_clock = clock;
+    if (v->group) start_gathering(v);
+    else v->push = PUSH_WAITING;
+    int did = 0;
+    return carry_on_push(v, &did);
+}
+
+bool tr_push_busy(const tr_view *view)
+{
+    return view->state->push != PUSH_IDLE;
+}
+
+void tr_push_flush(tr_view *view)
+{
+    struct tr_view_state *v = view->state;
+    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
+        if (v->channel[server].way == TR_WAY_ACCUMULATE && !v->merged && v->channel[server].segment->n > 0)
+            MPI_Win_flush(v->channel[server].rank, view->table->window);
+}
+
+int tr_views_poll(void *what, int *did)
+{
+    struct tr_tables *tables = what;
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_poll(tables->table[i], did));
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (v->pull != PULL_IDLE) carry_on_pull(v, did);
+        if (v->push != PUSH_IDLE) TR_TRY(carry_on_push(v, did));
+    }
+    return TR_OK;
+}

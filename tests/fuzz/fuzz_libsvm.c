@@ -1,0 +1,139 @@
+/* Fuzzing the LIBSVM reader: it must survive any bytes; whatever it accepts must be what strtoul and strtof
+ * read; and the result must depend neither on chunk borders nor on the number of readers.
+ *
+ *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_libsvm.c \
+ *     src/data/{files,text,libsvm}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
+ *
+ * The first byte of an input chooses the options, the rest is the file.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "data/libsvm.h"
+
+#define DEMAND(what)                                                                                         \
+    do {                                                                                                     \
+        if (!(what)) {                                                                                       \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                             \
+            abort();                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+static bool same_bits(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+/* ---- the slow reading of one line, by the C library ---- */
+
+static void check_pair(char *token, const struct tr_csr *csr, uint64_t i)
+{
+    char *end;
+    DEMAND(strtoul(token, &end, 10) == csr->column[i] && *end == ':');
+    DEMAND(same_bits(strtof(end + 1, &end), csr->value ? csr->value[i] : 1) && *end == 0);
+}
+
+/* Returns whether the line is a row. */
+static bool check_line(char *line, const struct tr_csr *csr, size_t row)
+{
+    char *end, *rest = NULL;
+    line[strcspn(line, "#")] = 0;
+    size_t n = strlen(line);
+    if (n > 0 && line[n - 1] == '\r') line[n - 1] = 0;
+    char *token = strtok_r(line, " \t", &rest);
+    if (!token) return false;
+    DEMAND(row < csr->rows && same_bits(strtof(token, &end), csr->label[row]) && *end == 0);
+    uint64_t i = csr->begin[row];
+    while ((token = strtok_r(NULL, " \t", &rest))) {
+        DEMAND(i < csr->begin[row + 1]);
+        check_pair(token, csr, i++);
+    }
+    DEMAND(i == csr->begin[row + 1]);
+    return true;
+}
+
+static void check_against_library(const uint8_t *data, size_t n, const struct tr_csr *csr)
+{
+    size_t row = 0;
+    for (size_t begin = 0; begin < n;) {
+        const uint8_t *newline = memchr(data + begin, '\n', n - begin);
+        size_t end = newline ? (size_t)(newline - data) : n;
+        char *line = strndup((const char *)data + begin, end - begin);
+        row += check_line(line, csr, row);
+        free(line);
+        begin = end + 1;
+    }
+    DEMAND(row == csr->rows);
+}
+
+/* ---- the same by several readers in tiny chunks ---- */
+
+static void check_share(const struct tr_csr *whole, const struct tr_csr *share, size_t first_row)
+{
+    DEMAND(first_row + share->rows <= whole->rows);
+    uint64_t first = whole->begin[first_row];
+    for (size_t i = 0; i < share->rows; i++) {
+        DEMAND(same_bits(share->label[i], whole->label[first_row + i]));
+        DEMAND(share->begin[i + 1] == whole->begin[first_row + i + 1] - first);
+    }
+    for (uint64_t i = 0; i < share->begin[share->rows]; i++) {
+        DEMAND(share->column[i] == whole->column[first + i]);
+        DEMAND(same_bits(share->value ? share->value[i] : 1, whole->value ? whole->value[first + i] : 1));
+    }
+}
+
+static void check_division(const struct tr_files *files, struct tr_libsvm_options options, size_t readers,
+                           const struct tr_csr *whole, const struct tr_libsvm_report *report)
+{
+    size_t rows = 0;
+    uint64_t skipped = 0;
+    options.chunk_bytes = readers;
+    for (size_t k = 0; k < readers; k++) {
+        struct tr_csr share;
+        struct tr_libsvm_report part;
+        DEMAND(tr_libsvm_read(files, k, readers, &options, &share, &part) == TR_OK);
+        check_share(whole, &share, rows);
+        rows += share.rows;
+        skipped += part.skipped;
+        tr_csr_free(&share);
+    }
+    DEMAND(rows == whole->rows && skipped == report->skipped);
+}
+
+static void check_reading(const struct tr_files *files, uint8_t choice, const uint8_t *data, size_t n)
+{
+    struct tr_libsvm_options options = {.lowest_index = choice & 1, .skip_errors = choice & 2};
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    int status = tr_libsvm_read(files, 0, 1, &options, &csr, &report);
+    if (status != TR_OK) {
+        DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
+        return;
+    }
+    bool gzip = files->file[0].gzip;
+    if (report.skipped == 0 && !gzip) check_against_library(data, n, &csr);
+    if (!gzip) check_division(files, options, 1 + (choice >> 2) % 7, &csr, &report);
+    tr_csr_free(&csr);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    if (n < 2) return 0;
+    int fd = memfd_create("fuzz", 0);
+    DEMAND(fd >= 0 && write(fd, data + 1, n - 1) == (ssize_t)(n - 1));
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct tr_files files;
+    DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
+    check_reading(&files, data[0], data + 1, n - 1);
+    tr_files_close(&files);
+    close(fd);
+    return 0;
+}

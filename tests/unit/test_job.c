@@ -1,0 +1,581 @@
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "job/schema.h"
+#include "job/text.h"
+
+/* ---- helpers ---- */
+
+static int parse(const char *text, struct tr_job **job)
+{
+    return tr_job_parse(text, strlen(text), "jobs/x.yaml", 0, NULL, job);
+}
+
+/* An empty job and one override. */
+static int override(const char *argument, struct tr_job **job)
+{
+    char *arguments[] = {(char *)(uintptr_t)argument};
+    return tr_job_parse("{}", 2, "jobs/x.yaml", 1, arguments, job);
+}
+
+static struct tr_job *parsed(const char *text)
+{
+    struct tr_job *job;
+    ck_ok(parse(text, &job));
+    return job;
+}
+
+static struct tr_job *overridden(const char *argument)
+{
+    struct tr_job *job;
+    ck_ok(override(argument, &job));
+    return job;
+}
+
+#define ck_refused(text, contains)                                                                           \
+    do {                                                                                                     \
+        struct tr_job *job_ = NULL;                                                                          \
+        ck_fails(parse(text, &job_), TR_ERR_CONFIG, contains);                                               \
+        ck_assert_ptr_null(job_);                                                                            \
+    } while (0)
+
+enum form { AS_YAML, AS_JSON, AS_HELP };
+
+static char *written(const struct tr_job *job, enum form form, const char *filter)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    if (form == AS_YAML) ck_ok(tr_job_write_yaml(job, file));
+    if (form == AS_JSON) ck_ok(tr_job_write_json(job, file, 0));
+    if (form == AS_HELP) tr_job_help(file, filter);
+    fclose(file);
+    return text;
+}
+
+#define ck_contains(text, part) ck_assert_msg(strstr((text), (part)), "«%s» lacks «%s»", (text), (part))
+
+/* ---- values ---- */
+
+START_TEST(defaults_are_those_of_the_table)
+{
+    struct tr_job *job = parsed("{}");
+    ck_assert_str_eq(job->name, "x");
+    ck_assert_str_eq(job->output, "runs/x");
+    ck_assert_uint_eq(job->seed, 1);
+    ck_assert_int_eq(job->model.type, TR_MODEL_LOGISTIC);
+    ck_assert(job->model.l2 == TR_JOB_AUTO && !job->model.bias && !job->model.bias_l2);
+    ck_assert_int_eq(job->model.dtype, TR_DTYPE_F32);
+    ck_assert_int_eq(job->solve.method, TR_SOLVE_DUAL);
+    ck_assert_uint_eq(job->solve.epochs, 20);
+    ck_assert(job->solve.target_gap == 0 && job->solve.rate == 0.1 && job->solve.decay == 0);
+    ck_assert(job->solve.batch == 0 && job->solve.sigma == TR_JOB_AUTO);
+    ck_assert(job->data.train.n == 0 && job->data.test.n == 0 && job->data.features == 0);
+    ck_assert_int_eq(job->data.index_base, TR_INDEX_AUTO);
+    ck_assert_int_eq(job->data.on_error, TR_ON_ERROR_STOP);
+    ck_assert_int_eq(job->data.partition, TR_DATA_HORIZONTAL);
+    ck_assert_int_eq(job->ranks.layout, TR_LAYOUT_AUTO);
+    ck_assert(job->ranks.servers == 0 && job->ranks.groups == 0 && job->ranks.group_size == 0);
+    ck_assert(job->ranks.patience == 60);
+    ck_assert_int_eq(job->table.partition, TR_TABLE_RANGE_HASH);
+    ck_assert(job->table.block == 0 && job->table.route == TR_ROUTE_AUTO && job->table.push == TR_PUSH_AUTO);
+    ck_assert_int_eq(job->sync.mode, TR_SYNC_BSP);
+    ck_assert(job->sync.staleness == 3 && job->sync.every == 1 && job->report.every == 1);
+    ck_assert_int_eq(job->report.progress, TR_PROGRESS_AUTO);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(values_are_read_and_know_their_line)
+{
+    struct tr_job *job = parsed("# a job\n"
+                                "name: ads\n"
+                                "model:\n"
+                                "  type: l2svm   # squared hinge\n"
+                                "  l2: 1e-4\n"
+                                "  bias: On\n"
+                                "data:\n"
+                                "  train:\n"
+                                "  - a.svm\n"
+                                "  - 'b*.svm'\n"
+                                "  test: c.svm\n"
+                                "  index_base: \"0\"\n"
+                                "ranks: colocated\n"
+                                "solve: {sigma: safe, rate: .5}\n");
+    ck_assert_str_eq(job->output, "runs/ads");
+    ck_assert_int_eq(job->model.type, TR_MODEL_L2SVM);
+    ck_assert(job->model.l2 == 1e-4 && job->model.bias);
+    ck_assert_uint_eq(job->data.train.n, 2);
+    ck_assert_str_eq(job->data.train.item[1], "b*.svm");
+    ck_assert_uint_eq(job->data.test.n, 1);
+    ck_assert_str_eq(job->data.test.item[0], "c.svm");
+    ck_assert_int_eq(job->data.index_base, TR_INDEX_ZERO);
+    ck_assert_int_eq(job->ranks.layout, TR_LAYOUT_COLOCATED);
+    ck_assert(job->solve.sigma == TR_JOB_SAFE && job->solve.rate == 0.5);
+    ck_assert_str_eq(tr_job_where(job, "model.l2"), "jobs/x.yaml:5");
+    ck_assert_str_eq(tr_job_where(job, "ranks.layout"), "jobs/x.yaml:13");
+    ck_assert_str_eq(tr_job_where(job, "solve.epochs"), "default");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(the_name_is_that_of_the_file)
+{
+    static const char *const names[][2] = {
+        {"x.yaml", "x"}, {"a.b/c.yml", "c"}, {"/j/.yaml", ".yaml"}, {"j/plain", "plain"}, {"v1.2", "v1.2"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct tr_job *job;
+        ck_ok(tr_job_parse("{}", 2, names[i][0], 0, NULL, &job));
+        ck_assert_str_eq(job->name, names[i][1]);
+        tr_job_free(job);
+    }
+}
+END_TEST
+
+START_TEST(integers_are_exact)
+{
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {{"0", 0},
+                {"+7", 7},
+                {"1e6", 1000000},
+                {"1000000", 1000000},
+                {"1.5e1", 15},
+                {"20.0", 20},
+                {"1200e-2", 12},
+                {"0e999999999999999999999", 0},
+                {"0.00000000000000000000000001e26", 1},
+                {"10000000000000000000000000e-25", 1},
+                {"18446744073709551615", UINT64_MAX}};
+    static const char *const bad[] = {"18446744073709551616",
+                                      "1e20",
+                                      "1.5",
+                                      "1e-1",
+                                      "0x10",
+                                      "1_000",
+                                      "-1",
+                                      "one",
+                                      "1e",
+                                      "e5",
+                                      ".",
+                                      "1 2",
+                                      "nan",
+                                      "1e999999999999999999999",
+                                      "1e-99999999999999999999"};
+    char text[80];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(text, sizeof text, "seed: %s", good[i].text);
+        struct tr_job *job = parsed(text);
+        ck_assert_uint_eq(job->seed, good[i].value);
+        tr_job_free(job);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "seed: %s", bad[i]);
+        ck_refused(text, "expected an integer >= 0");
+    }
+    ck_refused("data: {features: 4294967296}", "expected an integer from 0 to 4294967295");
+    ck_refused("solve: {epochs: 0}", "jobs/x.yaml:1: solve.epochs is «0»: expected an integer >= 1");
+}
+END_TEST
+
+START_TEST(numbers_are_whole_finite_and_in_range)
+{
+    static const char *const bad[] = {"fast",  "0",      "-1",    ".inf", "inf", "nan", ".nan",
+                                      "1e999", "1e-999", "0x1p3", "1e5x", "1,5", "[1]", "\"0.1\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "seed: 1\nsolve:\n  rate: %s\n", bad[i]);
+        ck_refused(text, "expected a number > 0");
+        ck_contains(tr_error_text(), "jobs/x.yaml:3: solve.rate is ");
+    }
+    ck_refused("seed: 1\nsolve:\n  rate: fast", "jobs/x.yaml:3: solve.rate is «fast»: expected a number > 0");
+    ck_refused("solve: {sigma: 0.5}", "expected a number >= 1, auto or safe");
+    ck_refused("model: {l2: auto}", "model.l2 is «auto»: expected a number >= 0 or 1/n");
+    ck_refused("model: {l2: -1}", "model.l2 is «-1»");
+    ck_refused("solve: {rate: \"0.1\"}", "without quotes");
+}
+END_TEST
+
+START_TEST(choices_and_yes_or_no)
+{
+    static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "False", "TRUE"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "model: {bias: %s}", words[i]);
+        struct tr_job *job = parsed(text);
+        ck_assert_int_eq(job->model.bias, i % 2);
+        tr_job_free(job);
+    }
+    ck_refused("model: {bias: 1}", "model.bias is «1»: expected yes or no");
+    ck_refused("model: {bias: 'yes'}", "expected yes or no without quotes");
+    ck_refused("model: {type: forest}", "model.type is «forest»: expected logistic, linear, svm or l2svm");
+}
+END_TEST
+
+START_TEST(nothing_is_not_a_value)
+{
+    ck_refused("seed: 1\nsolve:\n  rate:\n  decay: 1\n", "jobs/x.yaml:3: solve.rate has no value");
+    ck_refused("solve: {rate: ~}", "solve.rate has no value");
+    ck_refused("solve: {rate: null}", "solve.rate has no value");
+    ck_refused("name:", "name has no value");
+    ck_refused("name: ''", "name is «»: expected text");
+    ck_refused("data:\n  train:\n  - a\n  -\n", "jobs/x.yaml:4: data.train: an item has no value");
+    ck_refused("seed: 1\nsolve:\nsync:\n  every: 1\n", "jobs/x.yaml:2: section solve is empty");
+    struct tr_job *job = parsed("name: 'null'");
+    ck_assert_str_eq(job->name, "null");
+    tr_job_free(job);
+}
+END_TEST
+
+/* ---- structure ---- */
+
+START_TEST(unknown_keys_get_a_suggestion)
+{
+    ck_refused("seed: 1\nsolve:\n  epoch: 3\n",
+               "jobs/x.yaml:3: unknown key solve.epoch: did you mean solve.epochs?");
+    ck_refused("sed: 1", "jobs/x.yaml:1: unknown key sed: did you mean seed?");
+    ck_refused("epochs: 1", "unknown key epochs: did you mean solve.epochs?");
+    ck_refused("data: {staleness: 1}", "unknown key data.staleness: did you mean sync.staleness?");
+    ck_refused("solve: {zzzzzz: 1}", "unknown key solve.zzzzzz");
+    ck_assert_ptr_null(strstr(tr_error_text(), "did you mean"));
+    ck_refused("seed: 1\n\nslove:\n  rate: 1\n", "jobs/x.yaml:3: unknown section slove: did you mean solve?");
+}
+END_TEST
+
+START_TEST(a_key_is_given_once)
+{
+    ck_refused("seed: 1\nname: x\nseed: 1\n", "jobs/x.yaml:3: seed is given twice: first at jobs/x.yaml:1");
+    ck_refused("sync:\n  every: 1\nseed: 1\nsync:\n  mode: bsp\n",
+               "jobs/x.yaml:4: sync is given twice: first at jobs/x.yaml:1");
+    ck_refused("ranks.layout: alone\nranks: alone\n", "ranks.layout is given twice");
+}
+END_TEST
+
+START_TEST(shapes_must_fit)
+{
+    ck_refused("solve: fast", "solve is a section");
+    ck_refused("model: [a]", "model is a section");
+    ck_refused("seed: {a: 1}", "seed is a section: expected an integer");
+    ck_refused("seed: [1]", "seed is a list: expected an integer");
+    ck_refused("data: {train: [[a]]}", "expected text in the list");
+    ck_refused("data: {train: {a: b}}", "data.train is a section: expected a path or a list of paths");
+    ck_refused("[a]: 1", "expected a key");
+    ck_refused("- a", "jobs/x.yaml:1: expected sections and keys");
+    ck_refused("just text", "expected sections and keys");
+    struct tr_job *job = parsed("data: {train: [], test: [a,b]}");
+    ck_assert(job->data.train.n == 0 && job->data.test.n == 2);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(what_yaml_adds_is_refused)
+{
+    ck_refused("seed: 1\nname: &a x\n", "jobs/x.yaml:2: anchors (&) and aliases (*)");
+    ck_refused("name: x\noutput: *x\n", "jobs/x.yaml:2: anchors (&) and aliases (*)");
+    ck_refused("seed: !!str 1", "jobs/x.yaml:1: tags (!) are not allowed");
+    ck_refused("data: {train: &a [x]}", "anchors");
+    ck_refused("seed: 1\n---\nseed: 2\n", "jobs/x.yaml:2: a second YAML document");
+    ck_refused("seed: 1\n...\n---\n", "jobs/x.yaml:3: a second YAML document");
+    ck_refused("name: \"a\\0b\"", "jobs/x.yaml:1: a NUL character in «a»");
+    struct tr_job *job;
+    ck_fails(tr_job_parse("seed: 1\nname\0: x", 16, "x.yaml", 0, NULL, &job), TR_ERR_CONFIG,
+             "x.yaml:2: not YAML");
+}
+END_TEST
+
+START_TEST(broken_yaml_names_its_line)
+{
+    ck_refused("seed: 1\n\ndata: {train: [a\n", "jobs/x.yaml:4: not YAML: ");
+    ck_refused("seed: 1\nname: \"a\n", "jobs/x.yaml:3: not YAML: found unexpected end of stream");
+    ck_refused("seed: 1\nname: a: b\n", "jobs/x.yaml:2: not YAML: mapping values are not allowed");
+    ck_refused("seed: 1\nsolve:\n\trate: 1\n", "jobs/x.yaml:3: not YAML: a tab indents this line");
+    ck_refused("solve:\n  rate: 1\n\tdecay: 1\n", "not YAML: a tab indents this line");
+    ck_refused("seed: 1\n\nname: \xff\n", "jobs/x.yaml:3: not YAML: ");
+    ck_refused("seed: 1\nname: \x01\n", "jobs/x.yaml:2: not YAML: control characters");
+}
+END_TEST
+
+START_TEST(deep_and_large_files_are_refused_quickly)
+{
+    size_t n = 1 << 20;
+    char *text;
+    ck_ok(TR_NEW(&text, n + 2));
+    static const char *const openings[] = {"[", "{", "- ", "? ", "a: [", "- - "};
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+        size_t length = strlen(openings[i]);
+        for (size_t at = 0; at + length <= n; at += length) memcpy(text + at, openings[i], length);
+        struct tr_job *job;
+        double start = tr_now();
+        ck_fails(tr_job_parse(text, n, "x.yaml", 0, NULL, &job), TR_ERR_CONFIG, "x.yaml:1: ");
+        ck_assert_double_lt(tr_now() - start, 5);
+    }
+    memset(text, '\n', n + 1);
+    struct tr_job *job;
+    ck_fails(tr_job_parse(text, n + 1, "x.yaml", 0, NULL, &job), TR_ERR_CONFIG, "x.yaml: larger than 1 MiB");
+    free(text);
+}
+END_TEST
+
+START_TEST(errors_are_one_short_line)
+{
+    ck_refused("seed: \"a\\nb\\tc\\e\"", "seed is «a?b?c?»");
+    char text[2048];
+    snprintf(text, sizeof text, "seed: %01500d.5\n", 1);
+    ck_refused(text, "…»: expected an integer >= 0");
+    ck_assert_uint_lt(strlen(tr_error_text()), 256);
+}
+END_TEST
+
+/* ---- the command line ---- */
+
+START_TEST(the_command_line_wins)
+{
+    const char *text = "seed: 2\ndata: {train: [a, b]}\nsolve: {rate: 1}\n";
+    char *arguments[] = {(char[]){"solve.rate=0.25"}, (char[]){"data.train=c,d,e=f"},
+                         (char[]){"ranks=alone"},     (char[]){"name=n"},
+                         (char[]){"seed=3"},          (char[]){"seed=4"}};
+    struct tr_job *job;
+    ck_ok(tr_job_parse(text, strlen(text), "x.yaml", 6, arguments, &job));
+    ck_assert(job->solve.rate == 0.25 && job->seed == 4 && job->data.train.n == 3);
+    ck_assert_str_eq(job->data.train.item[2], "e=f");
+    ck_assert_int_eq(job->ranks.layout, TR_LAYOUT_ALONE);
+    ck_assert_str_eq(job->output, "runs/n");
+    ck_assert_str_eq(tr_job_where(job, "solve.rate"), "command line");
+    ck_assert_str_eq(tr_job_where(job, "no such key"), "x.yaml");
+    tr_job_free(job);
+
+    job = overridden("data.test=*.svm");
+    ck_assert_str_eq(job->data.test.item[0], "*.svm");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(mistakes_on_the_command_line)
+{
+    struct tr_job *job;
+    ck_fails(override("slove.rate=1", &job), TR_ERR_CONFIG,
+             "command line: slove.rate=1: unknown key slove.rate: did you mean solve.rate?");
+    ck_fails(override("solve.rate=fast", &job), TR_ERR_CONFIG,
+             "command line: solve.rate is «fast»: expected a number > 0");
+    ck_fails(override("solve.rate=", &job), TR_ERR_CONFIG, "command line: solve.rate has no value");
+    ck_fails(override("data.train=a,,b", &job), TR_ERR_CONFIG,
+             "command line: data.train is «»: expected a path");
+    ck_fails(override("solve=1", &job), TR_ERR_CONFIG, "unknown key solve");
+    ck_fails(override("solve.rate", &job), TR_ERR_USAGE, "«solve.rate»: expected section.key=value");
+    ck_fails(override("name=\xff", &job), TR_ERR_CONFIG, "name is «?»: expected text (UTF-8)");
+}
+END_TEST
+
+/* ---- files ---- */
+
+START_TEST(files_are_read_or_refused)
+{
+    char folder[] = "/tmp/test_job_XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/ads.yaml", folder);
+    struct tr_job *job;
+    ck_fails(tr_job_read(path, 0, NULL, &job), TR_ERR_NO_INPUT, "No such file");
+    ck_fails(tr_job_read(folder, 0, NULL, &job), TR_ERR_NO_INPUT, "Is a directory");
+
+    FILE *file = fopen(path, "w");
+    fclose(file);
+    ck_fails(tr_job_read(path, 0, NULL, &job), TR_ERR_NO_INPUT, "ads.yaml: the job file is empty");
+    file = fopen(path, "w");
+    fputs("# nothing yet\n", file);
+    fclose(file);
+    ck_fails(tr_job_read(path, 0, NULL, &job), TR_ERR_NO_INPUT, "ads.yaml: the job file is empty");
+    if (geteuid() != 0) {
+        chmod(path, 0);
+        ck_fails(tr_job_read(path, 0, NULL, &job), TR_ERR_NO_INPUT, "Permission denied");
+        chmod(path, 0600);
+    }
+
+    file = fopen(path, "w");
+    fputs("seed: 5\n", file);
+    fclose(file);
+    ck_ok(tr_job_read(path, 0, NULL, &job));
+    ck_assert_str_eq(job->name, "ads");
+    ck_assert_uint_eq(job->seed, 5);
+    tr_job_free(job);
+
+    file = fopen(path, "w");
+    for (int i = 0; i < (1 << 20) / 8 + 1; i++) fputs("# large\n", file);
+    fclose(file);
+    ck_fails(tr_job_read(path, 0, NULL, &job), TR_ERR_CONFIG, "larger than 1 MiB");
+    unlink(path);
+    rmdir(folder);
+}
+END_TEST
+
+/* ---- writing ---- */
+
+static void expect_round_trip(const struct tr_job *job)
+{
+    char *yaml = written(job, AS_YAML, NULL), *json = written(job, AS_JSON, NULL);
+    struct tr_job *copy = parsed(yaml);
+    char *copy_json = written(copy, AS_JSON, NULL);
+    ck_assert_str_eq(json, copy_json);
+    for (size_t i = 0; i < TR_JOB_KEYS; i++)
+        ck_assert_str_ne(tr_job_where(copy, tr_job_keys[i].name), "default"); /* every key is there */
+    tr_job_free(copy);
+    free(yaml);
+    free(json);
+    free(copy_json);
+}
+
+START_TEST(a_job_reads_back_as_it_was_written)
+{
+    static const char *const jobs[] = {
+        "{}",
+        "name: \"q\\\" \\\\ \\n \\x7f é € 😀 \\u2028 \\ufeff #: x\"\noutput: 'null'",
+        "data: {train: ['a b', '*.svm', '-', '~', 'a,b', \"#x\", 'x: y'], test: ['Null', '1', /a/b.svm]}",
+        "model: {l2: 1e-300, bias: on, dtype: f64, type: svm}\nsolve: {sigma: safe, rate: "
+        "0.30000000000000004}",
+        "seed: 18446744073709551615\nsolve: {target_gap: 5e-324, decay: 1.7976931348623157e308, sigma: 12.5}",
+        "ranks: dedicated\nreport: {progress: no}\ndata: {index_base: 1}\ntable: {partition: hash, push: "
+        "merge}",
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        struct tr_job *job = parsed(jobs[i]);
+        expect_round_trip(job);
+        tr_job_free(job);
+    }
+}
+END_TEST
+
+START_TEST(written_yaml_says_where_values_came_from)
+{
+    struct tr_job *job = overridden("solve.rate=0.5");
+    char *yaml = written(job, AS_YAML, NULL);
+    ck_contains(yaml, "\nsolve:\n  method: dual ");
+    ck_contains(yaml, "\n  rate: 0.5                         # command line\n");
+    ck_contains(yaml, "\n  l2: 1/n                           # default\n");
+    ck_contains(yaml, "\nseed: 1 ");
+    free(yaml);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(written_json_is_an_object_of_objects)
+{
+    struct tr_job *job = parsed("name: \"a\\\"\\n\\x01\"\ndata: {train: [x, y]}\nmodel: {bias: yes}");
+    char *json = written(job, AS_JSON, NULL);
+    ck_contains(json, "{\n  \"name\": \"a\\\"\\u000a\\u0001\",\n");
+    ck_contains(
+        json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"l2\": \"1/n\",\n    \"bias\": true,\n");
+    ck_contains(json, "\n  },\n  \"solve\": {\n");
+    ck_contains(json, "\"train\": [\"x\", \"y\"],\n    \"test\": [],\n");
+    ck_contains(json, "\"progress\": \"auto\"\n  }\n}");
+    free(json);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_noticed)
+{
+    struct tr_job *job = parsed("{}");
+    FILE *full = fopen("/dev/full", "w");
+    setvbuf(full, NULL, _IONBF, 0);
+    ck_fails(tr_job_write_yaml(job, full), TR_ERR_IO, "cannot be written");
+    ck_fails(tr_job_write_json(job, full, 0), TR_ERR_IO, "cannot be written");
+    fclose(full);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(help_lists_every_key)
+{
+    char *help = written(NULL, AS_HELP, NULL);
+    for (size_t i = 0; i < TR_JOB_KEYS; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "\n  %s  ", tr_job_keys[i].name);
+        line[strlen(line) - 1] = '\0'; /* at least one blank */
+        ck_contains(help, line);
+    }
+    for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n"))
+        ck_assert_uint_le(strlen(line), 110);
+    free(help);
+}
+END_TEST
+
+START_TEST(help_shows_a_section_or_a_key)
+{
+    static const char *const cases[][3] = {{"solve", "solve.rate", "sync.mode"},
+                                           {"solve.rate", "solve.rate", "solve.decay"},
+                                           {"slove", "did you mean solve?", "solve.rate"},
+                                           {"zzz", "the sections are model, solve", "solve.rate"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *help = written(NULL, AS_HELP, cases[i][0]);
+        ck_contains(help, cases[i][1]);
+        ck_assert_ptr_null(strstr(help, cases[i][2]));
+        free(help);
+    }
+}
+END_TEST
+
+/* ---- by name ---- */
+
+START_TEST(values_by_name)
+{
+    struct tr_job *job = parsed("solve: {rate: 0.5, epochs: 7}\nmodel: {bias: yes, type: svm}\nname: n");
+    double real;
+    uint64_t integer;
+    const char *string;
+    ck_ok(tr_job_real(job, "solve.rate", &real));
+    ck_assert(real == 0.5);
+    ck_ok(tr_job_real(job, "solve.epochs", &real));
+    ck_assert(real == 7);
+    ck_ok(tr_job_real(job, "model.l2", &real));
+    ck_assert(real == TR_JOB_AUTO);
+    ck_ok(tr_job_integer(job, "solve.epochs", &integer));
+    ck_assert_uint_eq(integer, 7);
+    ck_ok(tr_job_integer(job, "model.bias", &integer));
+    ck_assert_uint_eq(integer, 1);
+    ck_ok(tr_job_integer(job, "model.type", &integer));
+    ck_assert_uint_eq(integer, TR_MODEL_SVM);
+    ck_ok(tr_job_string(job, "model.type", &string));
+    ck_assert_str_eq(string, "svm");
+    ck_ok(tr_job_string(job, "name", &string));
+    ck_assert_str_eq(string, "n");
+    ck_fails(tr_job_real(job, "name", &real), TR_ERR_CONFIG, "name was asked for as a number");
+    ck_fails(tr_job_integer(job, "solve.rate", &integer), TR_ERR_CONFIG, "asked for as an integer");
+    ck_fails(tr_job_string(job, "data.train", &string), TR_ERR_CONFIG, "asked for as text");
+    ck_fails(tr_job_real(job, "solve.rat", &real), TR_ERR_CONFIG, "did you mean solve.rate?");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(words_apart)
+{
+    ck_assert_uint_eq(tr_edit_distance("rate", "rate"), 0);
+    ck_assert_uint_eq(tr_edit_distance("slove", "solve"), 1);
+    ck_assert_uint_eq(tr_edit_distance("", "abc"), 3);
+    ck_assert_uint_eq(tr_edit_distance("kitten", "sitting"), 3);
+}
+END_TEST
+
+START_TEST(utf8_is_checked)
+{
+    static const char *const good[] = {"", "abc", "é", "€", "😀"};
+    static const char *const bad[] = {"\xff",         "\xc3",         "\xc0\x80",
+                                      "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) ck_assert(tr_utf8_valid(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) ck_assert(!tr_utf8_valid(bad[i]));
+}
+END_TEST
+
+UNIT_MAIN("job", defaults_are_those_of_the_table, values_are_read_and_know_their_line,
+          the_name_is_that_of_the_file, integers_are_exact, numbers_are_whole_finite_and_in_range,
+          choices_and_yes_or_no, nothing_is_not_a_value, unknown_keys_get_a_suggestion, a_key_is_given_once,
+          shapes_must_fit, what_yaml_adds_is_refused, broken_yaml_names_its_line,
+          deep_and_large_files_are_refused_quickly, errors_are_one_short_line, the_command_line_wins,
+          mistakes_on_the_command_line, files_are_read_or_refused, a_job_reads_back_as_it_was_written,
+          written_yaml_says_where_values_came_from, written_json_is_an_object_of_objects,
+          a_full_disk_is_noticed, help_lists_every_key, help_shows_a_section_or_a_key, values_by_name,
+          words_apart, utf8_is_checked)

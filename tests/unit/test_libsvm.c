@@ -1,0 +1,585 @@
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/base.h"
+#include "data/libsvm.h"
+#include "data/number.h"
+#include "data/text.h"
+
+/* ---- files to read ---- */
+
+static char folder[] = "/tmp/test_libsvm_XXXXXX";
+
+/* Check runs every test in a process of its own: so each makes its folder and removes it at its exit. */
+static void remove_files(void)
+{
+    char *command;
+    if (tr_format(&command, "rm -rf %s", folder) != TR_OK || system(command) != 0) perror(folder);
+    free(command);
+}
+
+static char *path_of(const char *name)
+{
+    char *path;
+    if (strstr(folder, "XXXXXX")) {
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+        atexit(remove_files);
+    }
+    ck_ok(tr_format(&path, "%s/%s", folder, name));
+    return path;
+}
+
+static void write_file(const char *name, const char *text, size_t n)
+{
+    char *path = path_of(name);
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, n, file), n);
+    ck_assert_int_eq(fclose(file), 0);
+    free(path);
+}
+
+/* mode "wb" begins a file, "ab" adds a member to it. */
+static void write_gzip(const char *name, const char *mode, const char *text, size_t n)
+{
+    char *path = path_of(name);
+    gzFile file = gzopen(path, mode);
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(gzwrite(file, text, (unsigned)n), (int)n);
+    ck_assert_int_eq(gzclose(file), Z_OK);
+    free(path);
+}
+
+static int open_file(const char *name, struct tr_files *files)
+{
+    char *path = path_of(name);
+    int status = tr_files_open((char *[]){path}, 1, files);
+    free(path);
+    return status;
+}
+
+/* Writes the text and reads it by one reader. */
+static int read_text(const char *text, size_t n, struct tr_libsvm_options options, struct tr_csr *csr,
+                     struct tr_libsvm_report *report)
+{
+    struct tr_files files;
+    write_file("text", text, n);
+    ck_ok(open_file("text", &files));
+    int status = tr_libsvm_read(&files, 0, 1, &options, csr, report);
+    tr_files_close(&files);
+    return status;
+}
+
+static const struct tr_libsvm_options from_one = {.lowest_index = 1};
+
+/* ---- what is read ---- */
+
+START_TEST(rows_are_read_as_they_stand)
+{
+    const char text[] = "+1 1:0.5 7:1 4294967294:-2e-3\r\n\n  # a comment\n-1.5\t2:.5\t 3:1.  # more\n"
+                        "0 \n1 5:+3 6:-0#x\n2 1:1e-60 2:1e-40";
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_ok(read_text(text, sizeof text - 1, from_one, &csr, &report));
+    const uint64_t begin[] = {0, 3, 5, 5, 7, 9};
+    const uint32_t column[] = {1, 7, 4294967294u, 2, 3, 5, 6, 1, 2};
+    const float value[] = {0.5f, 1, -2e-3f, .5f, 1, 3, -0.0f, 0, 1e-40f}, label[] = {1, -1.5f, 0, 1, 2};
+    ck_assert_uint_eq(csr.rows, 5);
+    ck_assert_mem_eq(csr.begin, begin, sizeof begin);
+    ck_assert_mem_eq(csr.column, column, sizeof column);
+    ck_assert_mem_eq(csr.value, value, sizeof value);
+    ck_assert_mem_eq(csr.label, label, sizeof label);
+    ck_assert_uint_eq(report.rows, 5);
+    ck_assert_uint_eq(report.nonzeros, 9);
+    ck_assert_uint_eq(report.lowest, 1);
+    ck_assert_uint_eq(report.highest, 4294967294u);
+    ck_assert(!report.binary);
+    tr_csr_free(&csr);
+}
+END_TEST
+
+START_TEST(values_are_kept_only_if_one_is_not_1)
+{
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_ok(read_text("1 1:1 2:1\n0 3:1.0\n", 18, from_one, &csr, &report));
+    ck_assert(report.binary && csr.value == NULL);
+    tr_csr_free(&csr);
+    ck_ok(read_text("1 1:1 2:1\n0 3:2 4:1\n", 20, from_one, &csr, &report));
+    ck_assert(!report.binary);
+    ck_assert_mem_eq(csr.value, ((float[]){1, 1, 2, 1}), 16);
+    tr_csr_free(&csr);
+}
+END_TEST
+
+START_TEST(the_first_three_labels_have_places)
+{
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    struct tr_files files;
+    uint64_t line;
+    ck_ok(read_text("1 1:1\n-1 1:1\n1 1:1\n\n7 1:1\n8 1:1\n", 32, from_one, &csr, &report));
+    ck_assert_uint_eq(report.labels, 3);
+    ck_assert_float_eq(report.label[2].value, 7);
+    ck_ok(open_file("text", &files));
+    ck_ok(tr_files_line(&files, report.label[2].place.file, report.label[2].place.offset, &line));
+    ck_assert_uint_eq(line, 5);
+    tr_files_close(&files);
+    tr_csr_free(&csr);
+}
+END_TEST
+
+START_TEST(a_real_file_is_read_whole)
+{
+    const char *data = getenv("TRIREME_DATA");
+    char *path;
+    struct tr_files files;
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
+    if (access(path, R_OK) != 0) {
+        fprintf(stderr, "skipped: no %s\n", path);
+        free(path);
+        return;
+    }
+    ck_ok(tr_files_open((char *[]){path}, 1, &files));
+    ck_ok(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report));
+    ck_assert_uint_eq(report.rows, 32561);
+    ck_assert_uint_eq(report.nonzeros, 451592);
+    ck_assert_uint_eq(report.lowest, 1);
+    ck_assert_uint_eq(report.highest, 123);
+    ck_assert_uint_eq(report.labels, 2);
+    ck_assert(report.binary);
+    tr_csr_free(&csr);
+    tr_files_close(&files);
+    free(path);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static const struct {
+    const char *record, *message;
+} refused[] = {
+    {"1 0:1", "'0:1': the index is 0, expected 1 or more"},
+    {"1 -3:1", "'-3:1': the index is negative"},
+    {"1 x:1", "'x:1': the index is not a number"},
+    {"1 1.5:1", "'1.5:1': the index is not a number"},
+    {"1 +3:1", "'+3:1': the index is not a number"},
+    {"1 101:1", "'101:1': the index is too large, expected at most 100"},
+    {"1 99999999999999999999999:1", "the index is too large"},
+    {"1 5:1 5:1", "'5:1': the index is the same as the one before"},
+    {"1 5:1 4:2", "'4:2': the index is smaller than the one before"},
+    {"1 5", "'5': expected a colon and a value"},
+    {"1 5 :1", "'5': expected a colon and a value"},
+    {"1 5:", "'5:': the value is missing"},
+    {"1 5: 1", "'5:': the value is missing"},
+    {"1 5:a", "'5:a': the value is not a number"},
+    {"1 5:1e", "'5:1e': the value is not a number"},
+    {"1 5:0x10", "the value is not a number"},
+    {"1 5:1:2", "the value is not a number"},
+    {"1 5:.", "the value is not a number"},
+    {"1 5:nan", "'5:nan': the value is not finite"},
+    {"1 5:-Inf", "'5:-Inf': the value is not finite"},
+    {"1 5:1e999", "'5:1e999': the value is too large"},
+    {"1 5:1e39", "the value is too large"},
+    {"1 5:-3.5e38", "the value is too large"},
+    {"nan 5:1", "'nan': the label is not finite"},
+    {"1e40 5:1", "'1e40': the label is too large"},
+    {"x 5:1", "'x': the label is not a number"},
+    {"5:1 6:1", "'5:1': expected a label"},
+    {"1,2 5:1", "'1,2': several labels"},
+    {"1 qid:3 5:1", "'qid:3': a query id"},
+    {"1 5:\x01", "'5:\\x01': found bytes that are not text"},
+    {"\x7f"
+     "ELF",
+     "'\\x7fELF': found bytes that are not text"},
+    {"\xef\xbb\xbf"
+     "1 5:1",
+     "'\\xef\\xbb\\xbf1': the label is not a number"},
+    {"1 5:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "aaaaaa…': the value is not a number"},
+};
+
+START_TEST(a_bad_record_is_named_with_its_line)
+{
+    struct tr_libsvm_options options = {.lowest_index = 1, .max_index = 100};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct tr_csr csr;
+        struct tr_libsvm_report report;
+        char text[256];
+        int n = snprintf(text, sizeof text, "1 1:1\n\n%s\n", refused[i].record);
+        ck_fails(read_text(text, (size_t)n, options, &csr, &report), TR_ERR_DATA, refused[i].message);
+        ck_assert_ptr_nonnull(strstr(tr_error_text(), "/text:3: "));
+    }
+}
+END_TEST
+
+START_TEST(nul_bytes_are_refused)
+{
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_fails(read_text("1 1:1\n1 2:\0 3:1\n", 16, from_one, &csr, &report), TR_ERR_DATA,
+             ":2: '2:\\x00': found");
+    ck_fails(read_text("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16, from_one, &csr, &report), TR_ERR_DATA,
+             "not text");
+}
+END_TEST
+
+START_TEST(bad_records_can_be_skipped)
+{
+    const char text[] = "1 1:1\nx 2:5\n1 2:3 2:1\n-1 3:1\n4 5:\n";
+    struct tr_libsvm_options options = {.lowest_index = 1, .skip_errors = true};
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_ok(read_text(text, sizeof text - 1, options, &csr, &report));
+    ck_assert_uint_eq(report.rows, 2);
+    ck_assert_uint_eq(report.skipped, 3);
+    ck_assert_uint_eq(report.first_skipped.offset, 6);
+    ck_assert_uint_eq(report.nonzeros, 2);
+    ck_assert(report.binary); /* the value 3 went with its record */
+    ck_assert_mem_eq(csr.column, ((uint32_t[]){1, 3}), 8);
+    tr_csr_free(&csr);
+}
+END_TEST
+
+START_TEST(endless_lines_are_refused)
+{
+    size_t n = TR_TEXT_LONGEST_LINE + 16;
+    char *text = malloc(n);
+    struct tr_libsvm_options skip = {.skip_errors = true};
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    ck_assert_ptr_nonnull(text);
+    memset(text, '1', n);
+    memcpy(text, "1 1:1\n", 6);
+    memcpy(text + n - 7, "\n2 2:1\n", 7);
+    ck_ok(read_text(text, n, skip, &csr, &report)); /* just short enough, but no number of this size */
+    ck_assert_uint_eq(report.skipped, 1);
+    tr_csr_free(&csr);
+    n += 16;
+    text = realloc(text, n);
+    ck_assert_ptr_nonnull(text);
+    memset(text + 6, '1', n - 6);
+    memcpy(text + n - 7, "\n2 2:1\n", 7);
+    ck_fails(read_text(text, n, from_one, &csr, &report), TR_ERR_DATA, "/text:2: line longer than 64 MiB");
+    ck_ok(read_text(text, n, skip, &csr, &report));
+    ck_assert_uint_eq(report.rows, 2);
+    ck_assert_uint_eq(report.skipped, 1);
+    tr_csr_free(&csr);
+    free(text);
+}
+END_TEST
+
+/* ---- the input as files ---- */
+
+START_TEST(input_that_is_not_there_is_named)
+{
+    struct tr_files files;
+    write_file("empty", "", 0);
+    ck_fails(open_file("missing", &files), TR_ERR_NO_INPUT, "/missing: no such file");
+    ck_fails(open_file("none*", &files), TR_ERR_NO_INPUT, "/none*: no such file");
+    ck_fails(open_file("", &files), TR_ERR_NO_INPUT, "folder");
+    ck_fails(open_file("empty", &files), TR_ERR_NO_INPUT, "/empty: empty");
+    ck_fails(tr_files_open(NULL, 0, &files), TR_ERR_NO_INPUT, "no input");
+}
+END_TEST
+
+START_TEST(globs_are_sorted)
+{
+    struct tr_files files;
+    write_file("part-b", "1 1:1\n", 6);
+    write_file("part-a", "1 1:1\n1 1:1\n", 12);
+    write_file("part-C", "1", 1);
+    ck_ok(open_file("part-*", &files));
+    ck_assert_uint_eq(files.n, 3);
+    ck_assert_uint_eq(files.total, 19);
+    ck_assert_uint_eq(files.file[0].size, 1);
+    ck_assert_uint_eq(files.file[1].size, 12);
+    tr_files_close(&files);
+}
+END_TEST
+
+START_TEST(damaged_gzip_is_named)
+{
+    char text[60000];
+    struct tr_files files;
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
+    for (size_t i = 0; i < sizeof text; i += 6) text[i] = (char)('0' + tr_mix(i) % 10);
+    write_gzip("damaged", "wb", text, sizeof text);
+    char *path = path_of("damaged");
+    FILE *file = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(file);
+    fseek(file, 300, SEEK_SET);
+    fwrite("????????", 1, 8, file);
+    fclose(file);
+    ck_ok(open_file("damaged", &files));
+    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
+    tr_files_close(&files);
+    write_gzip("damaged", "wb", text, sizeof text);
+    ck_assert_int_eq(truncate(path, 1000), 0);
+    ck_ok(open_file("damaged", &files));
+    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: truncated gzip");
+    tr_files_close(&files);
+    write_gzip("damaged", "wb", text, sizeof text);
+    file = fopen(path, "ab");
+    fwrite("\0\0garbage", 1, 9, file);
+    fclose(file);
+    ck_ok(open_file("damaged", &files));
+    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
+    tr_files_close(&files);
+    free(path);
+}
+END_TEST
+
+/* ---- division ---- */
+
+/* Numbered lines of very different length; line i has label i. */
+static size_t numbered_lines(char *text, size_t room, size_t first, size_t *lines)
+{
+    size_t n = 0, i = first;
+    for (; n + 3000 < room; i++) {
+        n += (size_t)sprintf(text + n, "%zu", i);
+        size_t pairs = tr_mix(i) % 16 == 0 ? 200 : tr_mix(i) % 8;
+        for (size_t k = 1; k <= pairs; k++) n += (size_t)sprintf(text + n, " %zu:1", k);
+        n += (size_t)sprintf(text + n, "\n");
+    }
+    *lines = i - first;
+    return n;
+}
+
+/* Every line goes to exactly one reader, and the lines of a reader ascend. */
+static void check_division(const struct tr_files *files, size_t lines, size_t readers, size_t chunk_bytes)
+{
+    struct tr_libsvm_options options = {.lowest_index = 1, .chunk_bytes = chunk_bytes};
+    unsigned char *seen;
+    ck_ok(TR_NEW(&seen, lines));
+    for (size_t k = 0; k < readers; k++) {
+        struct tr_csr csr;
+        struct tr_libsvm_report report;
+        ck_ok(tr_libsvm_read(files, k, readers, &options, &csr, &report));
+        for (size_t i = 0; i < csr.rows; i++) {
+            ck_assert_uint_lt((size_t)csr.label[i], lines);
+            seen[(size_t)csr.label[i]]++;
+            if (i > 0) ck_assert_float_lt(csr.label[i - 1], csr.label[i]);
+        }
+        tr_csr_free(&csr);
+    }
+    for (size_t i = 0; i < lines; i++) ck_assert_uint_eq(seen[i], 1);
+    free(seen);
+}
+
+START_TEST(plain_files_are_divided)
+{
+    static char text[100000];
+    struct tr_files files;
+    size_t lines, more;
+    size_t n = numbered_lines(text, sizeof text, 0, &lines);
+    write_file("plain-1", text, n - 1); /* no newline at the end */
+    n = numbered_lines(text, 30000, lines, &more);
+    write_file("plain-2", text, n);
+    ck_ok(open_file("plain-*", &files));
+    for (size_t readers = 1; readers <= 7; readers++) {
+        check_division(&files, lines + more, readers, 0);
+        check_division(&files, lines + more, readers, 1 + readers * 3);
+    }
+    tr_files_close(&files);
+}
+END_TEST
+
+START_TEST(few_lines_are_divided_at_every_byte)
+{
+    struct tr_files files;
+    const char text[] = "0 1:1\n1 1:1 2:1\n2\n3\n\n\n4 1:1";
+    write_file("few", text, sizeof text - 1);
+    ck_ok(open_file("few", &files));
+    for (size_t readers = 1; readers <= 60; readers++) check_division(&files, 5, readers, 1);
+    tr_files_close(&files);
+}
+END_TEST
+
+START_TEST(gzip_files_are_dealt_in_pieces)
+{
+    static char text[5000000];
+    struct tr_files files;
+    size_t lines, n = numbered_lines(text, sizeof text, 0, &lines), half = n / 2 + 7;
+    write_gzip("dealt", "wb", text, half); /* two members, the border inside a line */
+    write_gzip("dealt", "ab", text + half, n - half);
+    ck_ok(open_file("dealt", &files));
+    ck_assert(files.file[0].gzip);
+    for (size_t readers = 1; readers <= 7; readers++) check_division(&files, lines, readers, 0);
+    check_division(&files, lines, 3, 100);
+    tr_files_close(&files);
+}
+END_TEST
+
+START_TEST(a_line_longer_than_pieces_goes_to_one_reader)
+{
+    size_t n = 3500000;
+    char *text = malloc(n);
+    struct tr_files files;
+    ck_assert_ptr_nonnull(text);
+    memset(text, ' ', n);
+    memcpy(text, "0 1:1\n1", 7);
+    memcpy(text + n - 12, "9:1\n2 1:1\n3\n", 12);
+    write_gzip("long", "wb", text, n);
+    write_file("long-plain", text, n);
+    for (size_t readers = 1; readers <= 4; readers++) {
+        ck_ok(open_file("long", &files));
+        check_division(&files, 4, readers, 0);
+        tr_files_close(&files);
+        ck_ok(open_file("long-plain", &files));
+        check_division(&files, 4, readers, 0);
+        tr_files_close(&files);
+    }
+    free(text);
+}
+END_TEST
+
+START_TEST(chunk_borders_do_not_matter)
+{
+    const char text[] = "1 1:0.25 22:1 333:12345678.5\r\n-1 4444:1\n\n# c\n2 1:1 2:1e-3 #\n3\n";
+    struct tr_csr whole, csr;
+    struct tr_libsvm_report report;
+    ck_ok(read_text(text, sizeof text - 1, from_one, &whole, &report));
+    for (size_t bytes = 1; bytes < sizeof text + 2; bytes++) {
+        struct tr_libsvm_options options = {.lowest_index = 1, .chunk_bytes = bytes};
+        ck_ok(read_text(text, sizeof text - 1, options, &csr, &report));
+        ck_assert_uint_eq(csr.rows, whole.rows);
+        ck_assert_uint_eq(report.text_bytes, sizeof text - 1);
+        ck_assert_mem_eq(csr.begin, whole.begin, 8 * (whole.rows + 1));
+        ck_assert_mem_eq(csr.column, whole.column, 4 * report.nonzeros);
+        ck_assert_mem_eq(csr.value, whole.value, 4 * report.nonzeros);
+        tr_csr_free(&csr);
+    }
+    tr_csr_free(&whole);
+}
+END_TEST
+
+static int note_progress(void *state, uint64_t bytes)
+{
+    *(uint64_t *)state = bytes;
+    return bytes > 1000 ? TR_ERR_STOPPED : TR_OK;
+}
+
+START_TEST(progress_is_told_and_can_stop)
+{
+    uint64_t bytes = 0;
+    struct tr_libsvm_options options = {
+        .chunk_bytes = 100, .progress = note_progress, .progress_state = &bytes};
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    static char text[6000];
+    for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
+    ck_ok(read_text(text, 600, options, &csr, &report));
+    ck_assert_uint_eq(bytes, 600);
+    tr_csr_free(&csr);
+    ck_assert_int_eq(read_text(text, sizeof text, options, &csr, &report), TR_ERR_STOPPED);
+}
+END_TEST
+
+/* ---- numbers ---- */
+
+static void check_number(const char *number)
+{
+    char text[128] = {0}, *expected_end;
+    float value;
+    snprintf(text, 100, "%s\n", number);
+    const char *end = tr_read_float(text, &value);
+    float expected = strtof(text, &expected_end);
+    ck_assert_msg(end == expected_end, "%s: read %td characters", number, end - text);
+    ck_assert_msg(memcmp(&value, &expected, 4) == 0, "%s: %.9g, expected %.9g", number, (double)value,
+                  (double)expected);
+}
+
+START_TEST(known_difficult_numbers_are_read_right)
+{
+    static const char *const numbers[] = {
+        "0",
+        "-0",
+        "1.",
+        ".5",
+        "1e0",
+        "16777217",
+        "16777219",
+        "33554433.5",
+        "1.00000005960464477539062500001",
+        "1.000000059604644775390625",
+        "1.17549435e-38",
+        "1.17549428e-38",
+        "1e-45",
+        "7e-46",
+        "7.1e-46",
+        "1e-999",
+        "3.4028234e38",
+        "3.4028235e38",
+        "3.40282356e38",
+        "3.4028236e38",
+        "1e39",
+        "1e999",
+        "0.000000000000000000001",
+        "99999999.99999999",
+        "12345678901234567890123",
+        "1e-80",
+        "123456789e-50",
+        "1e",
+        "1e+",
+        "1E5",
+        "1.5e+3",
+        "00000000000000000000000000000000000000000000000000000000001e10",
+        "1e99999999999999999999",
+        "0e99999999999",
+        "1e-99999999999999999999",
+        "0.00000000000000000000000000000000000000000000000001e50",
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) check_number(numbers[i]);
+}
+END_TEST
+
+START_TEST(random_numbers_are_read_as_by_the_library)
+{
+    struct tr_rng rng;
+    char number[64];
+    tr_rng_seed(&rng, 5, 0, 0);
+    for (int i = 0; i < 300000; i++) {
+        uint32_t bits = (uint32_t)tr_rng_next(&rng);
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        if (!isfinite(value)) continue;
+        int digits = 1 + (int)tr_rng_below(&rng, 20);
+        double middle = (double)value * (1 + 0x1p-24); /* about half way to the next float */
+        switch (tr_rng_below(&rng, 4)) {
+        case 0:
+            snprintf(number, sizeof number, "%.*g", digits, (double)value);
+            break;
+        case 1:
+            snprintf(number, sizeof number, "%.*g", digits, middle);
+            break;
+        case 2:
+            snprintf(number, sizeof number, "%.*f", digits, tr_rng_uniform(&rng) * 100 - 50);
+            break;
+        default:
+            snprintf(number, sizeof number, "%d.%0*d", (int)tr_rng_below(&rng, 99999999),
+                     1 + (int)tr_rng_below(&rng, 9), (int)tr_rng_below(&rng, 999));
+            break;
+        }
+        check_number(number);
+    }
+}
+END_TEST
+
+UNIT_MAIN("libsvm", rows_are_read_as_they_stand, values_are_kept_only_if_one_is_not_1,
+          the_first_three_labels_have_places, a_real_file_is_read_whole, a_bad_record_is_named_with_its_line,
+          nul_bytes_are_refused, bad_records_can_be_skipped, endless_lines_are_refused,
+          input_that_is_not_there_is_named, globs_are_sorted, damaged_gzip_is_named, plain_files_are_divided,
+          few_lines_are_divided_at_every_byte, gzip_files_are_dealt_in_pieces,
+          a_line_longer_than_pieces_goes_to_one_reader, chunk_borders_do_not_matter,
+          progress_is_told_and_can_stop, known_difficult_numbers_are_read_right,
+          random_numbers_are_read_as_by_the_library)
