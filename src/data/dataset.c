@@ -195,12 +195,26 @@ static int read_part(tr_data *data, const struct tr_files *files, const tr_data 
     return tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
 }
 
+/* Opens the files of a job key, relative paths wherever data.folders has them. */
+static int find_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
+{
+    if (patterns->n == 0) return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
+    char **paths;
+    TR_TRY(TR_NEW(&paths, patterns->n));
+    int status = TR_OK;
+    for (size_t i = 0; i < patterns->n && status == TR_OK; i++)
+        status = tr_files_find(patterns->item[i], job->data.folders.item, job->data.folders.n, &paths[i]);
+    if (status == TR_OK) status = tr_files_open(paths, patterns->n, files);
+    for (size_t i = 0; i < patterns->n; i++) free(paths[i]);
+    free(paths);
+    return status;
+}
+
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
     double begin = tr_now();
-    const struct tr_job_list *patterns = part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test;
     struct tr_files files = {0};
-    TR_TRY(tr_agree(tr, tr_files_open(patterns->item, patterns->n, &files)));
+    TR_TRY(tr_agree(tr, find_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files)));
     tr_data *data;
     TR_TRY(TR_NEW(&data, 1));
     TR_TRY(TR_NEW(&data->state, 1));

@@ -104,6 +104,31 @@ void tr_files_close(struct tr_files *files)
     *files = (struct tr_files){0};
 }
 
+static bool matches_something(const char *pattern)
+{
+    struct stat status;
+    if (stat(pattern, &status) == 0) return true;
+    glob_t matches;
+    int code = glob(pattern, GLOB_NOSORT, NULL, &matches);
+    if (code == 0) globfree(&matches);
+    return code == 0;
+}
+
+int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found)
+{
+    for (size_t i = 0; i < n && pattern[0] != '/'; i++) {
+        char *path;
+        if (strcmp(folders[i], ".") == 0) TR_TRY(tr_copy_string(pattern, &path));
+        else TR_TRY(tr_format(&path, "%s/%s", folders[i], pattern));
+        if (matches_something(path)) {
+            *found = path;
+            return TR_OK;
+        }
+        free(path);
+    }
+    return tr_copy_string(pattern, found);
+}
+
 /* ---- division ---- */
 
 /* k * total / readers without overflow. */

@@ -28,6 +28,10 @@ struct tr_files {
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files);
 void tr_files_close(struct tr_files *files);
 
+/* Puts before a relative pattern the first of the folders in which it matches something; an absolute one, and
+ * one that matches nowhere, is copied as it is. *found is to be freed. */
+int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);
+
 /* What one reader has to do with one file. */
 struct tr_part {
     size_t file;

@@ -32,6 +32,7 @@ enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE
 enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH };
 enum { TR_ROUTE_AUTO, TR_ROUTE_LOAD, TR_ROUTE_GET, TR_ROUTE_REQUEST };
 enum { TR_PUSH_AUTO, TR_PUSH_MERGE, TR_PUSH_ACCUMULATE, TR_PUSH_MESSAGE };
+enum { TR_MERGE_AUTO, TR_MERGE_SPARSE, TR_MERGE_DENSE };
 enum { TR_SYNC_BSP, TR_SYNC_SSP, TR_SYNC_ASP };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
 
@@ -68,6 +69,7 @@ struct tr_job {
     struct {
         struct tr_job_list train;
         struct tr_job_list test;
+        struct tr_job_list folders;
         int format;
         int index_base;
         int on_error;
@@ -76,9 +78,10 @@ struct tr_job {
     } data;
     struct {
         int layout;
-        uint64_t servers; /* these three fit an int */
+        uint64_t servers; /* these four fit an int */
         uint64_t groups;
         uint64_t group_size;
+        uint64_t node_size;
         double patience;
     } ranks;
     struct {
@@ -86,6 +89,7 @@ struct tr_job {
         uint64_t block;
         int route;
         int push;
+        int merge;
     } table;
     struct {
         int mode;

@@ -220,17 +220,17 @@ static int read_yaml(struct tr_job *job, const char *text, size_t length)
 static const struct tr_job_place command_line = {"command line", 0};
 
 /* A comma ends an item: a path that holds one can only be named in the file. */
-static int override_list(struct tr_job *job, const struct tr_job_key *key, char *items)
+static int split_list(struct tr_job *job, const struct tr_job_key *key, char *items, struct tr_job_place place)
 {
     tr_job_empty_list(job, key);
-    for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(job, key, item, command_line));
+    for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(job, key, item, place));
     return TR_OK;
 }
 
 static int override_value(struct tr_job *job, const struct tr_job_key *key, char *value)
 {
     if (!*value) return tr_job_fail(command_line, "%s has no value", key->name);
-    TR_TRY(key->kind == TR_KIND_LIST ? override_list(job, key, value)
+    TR_TRY(key->kind == TR_KIND_LIST ? split_list(job, key, value, command_line)
                                      : tr_job_set(job, key, value, false, command_line));
     return tr_job_mark(job, key, command_line);
 }
@@ -264,12 +264,22 @@ static int override(struct tr_job *job, const char *argument)
 
 /* ---- the job ---- */
 
-static int set_defaults(struct tr_job *job)
+static int set_default(struct tr_job *job, const struct tr_job_key *key)
 {
     struct tr_job_place table = {"default", 0};
+    if (key->kind == TR_KIND_TEXT || !*key->by_default) return TR_OK;
+    if (key->kind != TR_KIND_LIST) return tr_job_set(job, key, key->by_default, false, table);
+    char *items;
+    TR_TRY(tr_copy_string(key->by_default, &items));
+    int status = split_list(job, key, items, table);
+    free(items);
+    return status;
+}
+
+static int set_defaults(struct tr_job *job)
+{
     for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        if (key->kind != TR_KIND_TEXT && key->kind != TR_KIND_LIST)
-            TR_TRY(tr_job_set(job, key, key->by_default, false, table));
+        TR_TRY(set_default(job, key));
     return TR_OK;
 }
 

@@ -63,6 +63,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "files to learn from, globs allowed; train needs them"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
      .help = "files to evaluate the model on, globs allowed"},
+    {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets,../shared/data",
+     .help = "where relative paths of data are looked for, in this order"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "libsvm", .words = WORDS("libsvm"),
      .help = "of these files"},
     {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = WORDS("auto", "0", "1"),
@@ -84,6 +86,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "groups of workers; 0 = chosen from the ranks and nodes"},
     {"ranks.group_size", TR_KIND_INTEGER, AT(ranks.group_size), "0", .most = ANY_INT,
      .help = "workers in a group; 0 = chosen from the ranks and nodes"},
+    {"ranks.node_size", TR_KIND_INTEGER, AT(ranks.node_size), "0", .most = ANY_INT,
+     .help = "ranks to be taken for one node, for experiments; 0 = those that share memory"},
     {"ranks.patience", TR_KIND_REAL, AT(ranks.patience), "60", .above = true,
      .help = "seconds after which a rank that waits says for what and for whom"},
 
@@ -97,6 +101,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
      .words = WORDS("auto", "merge", "accumulate", "message"),
      .help = "how updates reach the servers: merged collectively, one-sided, or as messages"},
+    {"table.merge", TR_KIND_CHOICE, AT(table.merge), "auto", .words = WORDS("auto", "sparse", "dense"),
+     .help = "how updates are merged: registered keys all-to-all, or whole shares in a tree"},
 
     {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = WORDS("bsp", "ssp", "asp"),
      .help = "in step, stale by a bounded number of clocks, or unbounded"},

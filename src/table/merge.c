@@ -306,7 +306,8 @@ int tr_merge_open(struct tr_table *t)
     MPI_Type_contiguous((int)t->unit_bytes, MPI_BYTE, &m->unit);
     MPI_Type_commit(&m->unit);
     TR_TRY(describe_participants(m));
-    m->dense = dense_is_cheaper(t, total, m->size);
+    int wish = tr->job ? tr->job->table.merge : TR_MERGE_AUTO;
+    m->dense = wish == TR_MERGE_AUTO ? dense_is_cheaper(t, total, m->size) : wish == TR_MERGE_DENSE;
 
     /* a step's buffers hold one chunk of every share (sparse) or of one share (dense) */
     uint64_t longest = tr_partition_share(&t->partition, 0);
