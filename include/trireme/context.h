@@ -35,6 +35,12 @@ int tr_close(tr_context *tr);
 int tr_rank(const tr_context *tr);
 int tr_size(const tr_context *tr);
 
+/* Workers in all groups together. */
+int tr_workers(const tr_context *tr);
+
+/* BSP: all workers see the same parameters at the same clock. */
+bool tr_in_lockstep(const tr_context *tr);
+
 /* The roles of this rank: a set of enum tr_role. */
 unsigned tr_roles(const tr_context *tr);
 

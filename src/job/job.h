@@ -18,7 +18,7 @@
 #include "trireme/status.h"
 
 /* What a key of kind number holds when the job has a word in place of the number. */
-enum { TR_JOB_AUTO = -1, TR_JOB_SAFE = -2 };
+enum { TR_JOB_AUTO = -1 };
 
 /* Choices, in the order of their words in schema.c. */
 enum { TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM };
@@ -64,7 +64,7 @@ struct tr_job {
         double rate;
         double decay;
         uint64_t batch;
-        double sigma; /* or TR_JOB_AUTO, TR_JOB_SAFE */
+        double sigma; /* or TR_JOB_AUTO */
     } solve;
     struct {
         struct tr_job_list train;
@@ -130,8 +130,8 @@ int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
 /* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */
 void tr_job_help(FILE *file, const char *filter);
 
-/* Values by name ("solve.rate"), for models that are not ours. A number given as a word is TR_JOB_AUTO or
- * TR_JOB_SAFE. real takes numbers and integers; integer takes integers, yes/no and choices; string takes
+/* Values by name ("solve.rate"), for models that are not ours. A number given as a word is TR_JOB_AUTO.
+ * real takes numbers and integers; integer takes integers, yes/no and choices; string takes
  * text and the word of a choice, and belongs to the job. Other kinds, unknown keys: TR_ERR_CONFIG. */
 int tr_job_real(const struct tr_job *job, const char *key, double *value);
 int tr_job_integer(const struct tr_job *job, const char *key, uint64_t *value);

@@ -55,9 +55,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0",
      .help = "sgd: the rate of clock c is rate/sqrt(decay*c+1)"},
     {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
-     .help = "sgd: rows of one mini-batch over all groups; 0 = chosen from the data"},
-    {"solve.sigma", TR_KIND_REAL, AT(solve.sigma), "auto", .least = 1, .words = WORDS("auto", "safe"),
-     .help = "dual: how much each worker damps its steps for the others"},
+     .help = "rows over all groups of one mini-batch (sgd) or one turn (dual); 0 = chosen from the data"},
+    {"solve.sigma", TR_KIND_REAL, AT(solve.sigma), "auto", .least = 1, .words = WORDS("auto"),
+     .help = "dual: how much each worker damps its steps for the others; auto = their number, which is safe"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "files to learn from, globs allowed; train needs them"},

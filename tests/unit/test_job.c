@@ -106,7 +106,7 @@ START_TEST(values_are_read_and_know_their_line)
                                 "  test: c.svm\n"
                                 "  index_base: \"0\"\n"
                                 "ranks: colocated\n"
-                                "solve: {sigma: safe, rate: .5}\n");
+                                "solve: {sigma: auto, rate: .5}\n");
     ck_assert_str_eq(job->output, "runs/ads");
     ck_assert_int_eq(job->model.type, TR_MODEL_L2SVM);
     ck_assert(job->model.l2 == 1e-4 && job->model.bias);
@@ -116,7 +116,7 @@ START_TEST(values_are_read_and_know_their_line)
     ck_assert_str_eq(job->data.test.item[0], "c.svm");
     ck_assert_int_eq(job->data.index_base, TR_INDEX_ZERO);
     ck_assert_int_eq(job->ranks.layout, TR_LAYOUT_COLOCATED);
-    ck_assert(job->solve.sigma == TR_JOB_SAFE && job->solve.rate == 0.5);
+    ck_assert(job->solve.sigma == TR_JOB_AUTO && job->solve.rate == 0.5);
     ck_assert_str_eq(tr_job_where(job, "model.l2"), "jobs/x.yaml:5");
     ck_assert_str_eq(tr_job_where(job, "ranks.layout"), "jobs/x.yaml:13");
     ck_assert_str_eq(tr_job_where(job, "solve.epochs"), "default");
@@ -195,7 +195,7 @@ START_TEST(numbers_are_whole_finite_and_in_range)
         ck_contains(tr_error_text(), "jobs/x.yaml:3: solve.rate is ");
     }
     ck_refused("seed: 1\nsolve:\n  rate: fast", "jobs/x.yaml:3: solve.rate is «fast»: expected a number > 0");
-    ck_refused("solve: {sigma: 0.5}", "expected a number >= 1, auto or safe");
+    ck_refused("solve: {sigma: 0.5}", "expected a number >= 1 or auto");
     ck_refused("model: {l2: auto}", "model.l2 is «auto»: expected a number >= 0 or 1/n");
     ck_refused("model: {l2: -1}", "model.l2 is «-1»");
     ck_refused("solve: {rate: \"0.1\"}", "without quotes");
@@ -435,7 +435,7 @@ START_TEST(a_job_reads_back_as_it_was_written)
         "{}",
         "name: \"q\\\" \\\\ \\n \\x7f é € 😀 \\u2028 \\ufeff #: x\"\noutput: 'null'",
         "data: {train: ['a b', '*.svm', '-', '~', 'a,b', \"#x\", 'x: y'], test: ['Null', '1', /a/b.svm]}",
-        "model: {l2: 1e-300, bias: on, dtype: f64, type: svm}\nsolve: {sigma: safe, rate: "
+        "model: {l2: 1e-300, bias: on, dtype: f64, type: svm}\nsolve: {sigma: auto, rate: "
         "0.30000000000000004}",
         "seed: 18446744073709551615\nsolve: {target_gap: 5e-324, decay: 1.7976931348623157e308, sigma: 12.5}",
         "ranks: dedicated\nreport: {progress: no}\ndata: {index_base: 1}\ntable: {partition: hash, push: "
