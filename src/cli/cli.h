@@ -2,6 +2,7 @@
 #ifndef TR_CLI_H
 #define TR_CLI_H
 
+#include "trireme/context.h"
 #include "trireme/status.h"
 
 /* A command gets the words behind its name and returns the exit code. */
@@ -13,5 +14,11 @@ tr_command_fn tr_train_command, tr_predict_command, tr_evaluate_command, tr_insp
 /* Prints the error that tr_fail() has described as one line on stderr, and returns its status. For commands
  * that run without ranks; elsewhere tr_agree() prints. */
 int tr_complain(int status);
+
+/* The one of the words (ended by NULL) that was probably meant, or NULL. */
+const char *tr_suggest(const char *written, const char *const words[]);
+
+/* Says on rank 0 how the tables are laid out and reached: `train --explain`. All ranks, once views are open. */
+int tr_explain(tr_context *tr);
 
 #endif

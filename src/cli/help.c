@@ -1,8 +1,145 @@
 #include "cli/cli.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "job/job.h"
+#include "job/schema.h"
+#include "job/text.h"
+
+struct topic {
+    const char *name;
+    const char *brief;
+    const char *text;
+};
+
+/* clang-format off */
+static const struct topic topics[] = {
+    {"train", "learn a model from data, as a job file says",
+     "trireme train JOB.yaml [section.key=value ...] [--explain]\n"
+     "mpirun -n RANKS trireme train JOB.yaml ...\n"
+     "\n"
+     "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
+     "ranks.layout says. A section.key=value wins over the job file: see trireme help job.\n"
+     "Everything is written into the folder output (by default runs/<name>): see trireme help output.\n"
+     "  --explain  say which routes tables and views got, and which MPI settings were made\n"},
+    {"predict", "apply a model to data",
+     "trireme predict MODEL DATA ...\n"
+     "\n"
+     "Applies a model that train has written to records in the format of the training data. Started\n"
+     "without words, it says what it takes.\n"},
+    {"evaluate", "measure a model on labelled data",
+     "trireme evaluate MODEL DATA ...\n"
+     "\n"
+     "Measures a model that train has written on records with labels: loss, accuracy, AUC or RMSE. Started\n"
+     "without words, it says what it takes.\n"},
+    {"inspect", "show what is in a model",
+     "trireme inspect MODEL ...\n"
+     "\n"
+     "Shows what kind of model it is, its size, and its largest weights. Started without words, it says\n"
+     "what it takes.\n"},
+    {"generate", "make up data to try things with",
+     "trireme generate ctr -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 seed=1 values=binary]\n"
+     "\n"
+     "Writes LIBSVM text that looks like clicks on advertisements: sparse rows of few popular and many rare\n"
+     "features, with labels from a hidden logistic model. FILE may be - for standard output, and is\n"
+     "compressed if it ends in .gz. k, M and G behind a number mean thousands, millions and billions.\n"
+     "  rows, features   how many\n"
+     "  nonzeros         features of each row\n"
+     "  power            the k-th most popular feature is drawn in proportion to k^-power\n"
+     "  noise            part of the labels that are flipped\n"
+     "  seed             another seed is other data\n"
+     "  first_row        number of the first row, from 0: later rows of the same seed make test data\n"
+     "  values           binary (all are 1) or real (between 0 and 1)\n"},
+    {"help", "explain a command, a key of job files, or something else",
+     "trireme help [TOPIC]\n"
+     "trireme help job [SECTION|SECTION.KEY]\n"},
+    {"job", "the job file: all sections and keys, or one", NULL},
+    {"output", "the files that train writes",
+     "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...\n"
+     "  job.yaml      the job with every key filled in; can be trained again as it is\n"
+     "  status.json   what the job is doing now, or how it ended\n"
+     "  metrics.csv   a line for every evaluation: objective, traffic, times\n"
+     "  summary.json  the outcome\n"
+     "and the model.\n"},
+    {"status", "the exit codes",
+     "The exit code of every command, also in status.json:\n"
+     "   0  all went well\n"
+     "  64  command line: unknown command or option\n"
+     "  65  a record or a model is malformed\n"
+     "  66  an input file is missing, empty or unreadable\n"
+     "  69  another rank failed or does not answer\n"
+     "  70  a bug of Trireme\n"
+     "  71  out of memory, or MPI or the operating system failed\n"
+     "  73  an output file or folder cannot be created\n"
+     "  74  reading or writing failed half way, as on a full disk\n"
+     "  75  stopped early on request: start again to go on\n"
+     "  76  the objective is not finite any more\n"
+     "  78  job file: unknown key, wrong type, impossible value\n"},
+};
+/* clang-format on */
+enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 6 };
+
+const char *tr_suggest(const char *written, const char *const words[])
+{
+    const char *best = NULL;
+    size_t least = strlen(written) / 3 + 1; /* further away, a suggestion only puzzles */
+    for (; *words; words++) {
+        size_t edits = tr_edit_distance(written, *words);
+        if (edits > least || (best && edits == least)) continue;
+        best = *words;
+        least = edits;
+    }
+    return best;
+}
+
+static int unknown_topic(const char *name)
+{
+    const char *names[TOPICS + 1] = {NULL};
+    for (size_t i = 0; i < TOPICS; i++) names[i] = topics[i].name;
+    const char *meant = tr_suggest(name, names);
+    return tr_complain(tr_fail(TR_ERR_USAGE, "no help on %s: %s%s?", tr_shown(name).text,
+                               meant ? "did you mean " : "see trireme help; or did you mean help job ",
+                               meant ? meant : tr_shown(name).text));
+}
+
+static void show_overview(void)
+{
+    puts("Trireme trains models on many ranks of MPI.\n\n"
+         "  trireme COMMAND ...\n"
+         "  mpirun -n RANKS trireme COMMAND ...\n\n"
+         "Commands:");
+    for (size_t i = 0; i < COMMANDS; i++) printf("  %-10s %s\n", topics[i].name, topics[i].brief);
+    puts("\nMore help, by trireme help TOPIC: the commands above, and");
+    for (size_t i = COMMANDS; i < TOPICS; i++) printf("  %-10s %s\n", topics[i].name, topics[i].brief);
+    puts("\nTo begin with:\n"
+         "  trireme generate ctr -o datasets/ctr-small.svm rows=40k features=100k nonzeros=30\n"
+         "  trireme train jobs/ctr-small.yaml");
+}
+
+static int show_job(const char *filter)
+{
+    bool known = !filter || tr_job_find_section(filter) || tr_job_find_key(filter);
+    tr_job_help(known ? stdout : stderr, filter);
+    return known ? TR_OK : TR_ERR_USAGE;
+}
+
 int tr_help_command(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    return tr_complain(tr_fail(TR_ERR_INTERNAL, "not yet"));
+    if (argc == 0) {
+        show_overview();
+        return TR_OK;
+    }
+    const char *name = argv[0];
+    bool is_job = strcmp(name, "job") == 0;
+    if (argc > 1 + is_job)
+        return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s", is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
+    if (is_job) return show_job(argc > 1 ? argv[1] : NULL);
+    for (size_t i = 0; i < TOPICS; i++) {
+        if (strcmp(topics[i].name, name) != 0) continue;
+        fputs(topics[i].text, stdout);
+        return TR_OK;
+    }
+    if (tr_job_find_section(name) || tr_job_find_key(name)) return show_job(name);
+    return unknown_topic(name);
 }

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/text.h"
+
 struct command {
     const char *name;
     tr_command_fn *run;
@@ -19,6 +21,16 @@ int tr_complain(int status)
     return status;
 }
 
+static int unknown_command(const char *name)
+{
+    enum { COMMANDS = sizeof commands / sizeof *commands };
+    const char *names[COMMANDS + 1] = {NULL};
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    const char *meant = tr_suggest(name, names);
+    return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
+                               meant ? "did you mean " : "see trireme help", meant ? meant : "", meant ? "?" : ""));
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
@@ -29,5 +41,5 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
-    return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: see trireme help", name));
+    return unknown_command(name);
 }

@@ -195,8 +195,7 @@ static int read_part(tr_data *data, const struct tr_files *files, const tr_data 
     return tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
 }
 
-/* Opens the files of a job key, relative paths wherever data.folders has them. */
-static int find_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
+int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
 {
     if (patterns->n == 0) return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
     char **paths;
@@ -214,7 +213,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
 {
     double begin = tr_now();
     struct tr_files files = {0};
-    TR_TRY(tr_agree(tr, find_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files)));
+    TR_TRY(tr_agree(tr, tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files)));
     tr_data *data;
     TR_TRY(TR_NEW(&data, 1));
     TR_TRY(TR_NEW(&data->state, 1));

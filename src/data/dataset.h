@@ -12,6 +12,7 @@
 #define TR_DATA_DATASET_H
 
 #include "data/csr.h"
+#include "data/files.h"
 #include "ranks/ranks.h"
 #include "trireme/data.h"
 
@@ -21,6 +22,9 @@ struct tr_data_state {
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */
 };
+
+/* Opens the files of data.train or data.test, relative paths wherever data.folders has them. */
+int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files);
 
 /* Hands each member of the group the columns that are its own of all the group's rows: rows of all members in
  * their order, columns of which tr_column_member() is this member. Members of the group only, together. */

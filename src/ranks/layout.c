@@ -12,10 +12,10 @@ static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct tr_layout *l)
 {
     int size = wish->group_size > 0 ? wish->group_size : 1;
-    int workers = wish->groups * size; /* 0 when the groups are left open */
+    int64_t workers = (int64_t)wish->groups * size; /* 0 when the groups are left open */
     l->kind = wish->kind;
     if (l->kind == TR_ROLES_AUTO) {
-        bool room_for_both = workers > 0 ? ranks > workers && wish->servers != ranks : ranks > 1 + wish->servers;
+        bool room_for_both = 1 + (int64_t)wish->servers + (workers > 0 ? workers : size) <= ranks;
         if (ranks == 1) l->kind = TR_ROLES_ALONE;
         else if (wish->servers > 0 && room_for_both) l->kind = TR_ROLES_DEDICATED;
         else l->kind = TR_ROLES_COLOCATED;
@@ -27,22 +27,25 @@ static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct t
     l->group_size = size;
     if (l->kind == TR_ROLES_DEDICATED) {
         int left = ranks - 1;
-        l->servers = wish->servers > 0 ? wish->servers : workers > 0 ? left - workers : (left + 3) / 4;
+        l->servers = wish->servers > 0               ? wish->servers
+                     : workers > 0 && left > workers ? left - (int)workers
+                     : workers > 0                   ? 1
+                                                     : (left + 3) / 4;
         l->groups = wish->groups > 0 ? wish->groups : (left - l->servers) / size;
     } else {
         l->servers = wish->servers > 0 ? wish->servers : ranks;
         l->groups = wish->groups > 0 ? wish->groups : ranks / size;
     }
 
-    int first = l->kind == TR_ROLES_DEDICATED ? 1 + l->servers : 0;
-    if (l->groups < 1 || l->servers < 1 || l->servers > ranks || first + l->groups * size > ranks) {
-        int needed = l->kind == TR_ROLES_DEDICATED
-                         ? 1 + tr_max_int(l->servers, 1) + tr_max_int(l->groups, 1) * size
-                         : tr_max_int(l->servers, tr_max_int(l->groups, 1) * size);
+    bool dedicated = l->kind == TR_ROLES_DEDICATED;
+    int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
+    int64_t needed = dedicated ? 1 + serving + working : serving > working ? serving : working;
+    if (needed > ranks) {
         return tr_fail(TR_ERR_CONFIG,
-                       "the %s layout with %d servers and %d groups of %d needs %d ranks, but there are %d: "
+                       "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
                        "start more ranks, or lower ranks.servers, ranks.groups or ranks.group_size",
-                       kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, needed, ranks);
+                       kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, (long long)needed,
+                       ranks);
     }
     return TR_OK;
 }

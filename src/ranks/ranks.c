@@ -39,10 +39,21 @@ void tr_mpi_environment(void)
     prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
 }
 
-/* Numbers the nodes by their lowest rank; tr->node and tr->node_of. */
-static int find_nodes(tr_context *tr)
+/* The ranks that share memory, or a part of them: so many neighbours, where the job wants several nodes seen
+ * on one machine. */
+static void split_nodes(tr_context *tr, uint64_t node_size)
 {
     MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &tr->node);
+    if (node_size == 0) return;
+    MPI_Comm whole = tr->node;
+    MPI_Comm_split(whole, (int)((uint64_t)tr->rank / node_size), tr->rank, &tr->node);
+    MPI_Comm_free(&whole);
+}
+
+/* Numbers the nodes by their lowest rank; tr->node and tr->node_of. */
+static int find_nodes(tr_context *tr, uint64_t node_size)
+{
+    split_nodes(tr, node_size);
     MPI_Comm_rank(tr->node, &tr->node_rank);
     MPI_Comm_size(tr->node, &tr->node_size);
     int head = tr->rank;
@@ -68,13 +79,14 @@ int tr_ranks_start(int *argc, char ***argv, tr_context **out)
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS) return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
     tr_context *tr;
     TR_TRY(TR_NEW(&tr, 1));
-    tr->workers = tr->group = MPI_COMM_NULL;
+    tr->started_mpi = !running;
+    tr->node = tr->workers = tr->group = MPI_COMM_NULL;
     MPI_Comm_dup(MPI_COMM_WORLD, &tr->world);
     MPI_Comm_dup(MPI_COMM_WORLD, &tr->wire);
     MPI_Comm_rank(tr->world, &tr->rank);
     MPI_Comm_size(tr->world, &tr->size);
-    TR_TRY(find_nodes(tr));
-    tr->crowded = tr->node_size > online_cores();
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    tr->crowded = (local ? atoi(local) : tr->size) > online_cores();
     *out = tr;
     return TR_OK;
 }
@@ -87,6 +99,7 @@ int tr_ranks_assign(tr_context *tr)
     if (tr->job)
         wish = (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
                                        (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
+    TR_TRY(find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
     TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
     tr->me = tr->layout.place[tr->rank];
     bool works = tr_is(tr, TR_SLAVE);
@@ -106,8 +119,8 @@ int tr_ranks_stop(tr_context *tr)
     tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);
+    if (tr->started_mpi) MPI_Finalize();
     free(tr);
-    MPI_Finalize();
     return status;
 }
 
@@ -155,6 +168,16 @@ int tr_rank(const tr_context *tr)
 int tr_size(const tr_context *tr)
 {
     return tr->size;
+}
+
+int tr_workers(const tr_context *tr)
+{
+    return tr_layout_workers(&tr->layout);
+}
+
+bool tr_in_lockstep(const tr_context *tr)
+{
+    return tr->staleness == 0;
 }
 
 unsigned tr_roles(const tr_context *tr)

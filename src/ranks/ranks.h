@@ -52,6 +52,7 @@ struct tr_context {
     struct tr_place me;
     int64_t staleness; /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;        /* first failure agreed on */
+    bool started_mpi;  /* and so ends it */
     bool crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
@@ -65,13 +66,13 @@ struct tr_context {
 /* Sets what Open MPI needs to work well here and the user has not set; before MPI_Init. */
 void tr_mpi_environment(void);
 
-/* MPI_Init, nodes, node communicator; the rest comes with tr_ranks_assign(). */
+/* MPI_Init where nobody did it yet; the rest comes with tr_ranks_assign(). */
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
 
-/* Gives out the roles that the job asks for, and makes their communicators. All ranks. */
+/* Finds the nodes, gives out the roles that the job asks for, and makes the communicators. All ranks. */
 int tr_ranks_assign(tr_context *tr);
 
-/* MPI_Finalize and freeing; all ranks. */
+/* Freeing, and MPI_Finalize where tr_ranks_start() started MPI; all ranks. */
 int tr_ranks_stop(tr_context *tr);
 
 /* True where memory of the other rank can be read directly. */

@@ -30,6 +30,7 @@ struct run {
     /* worker */
     tr_worker me;
     int status; /* what this worker's functions returned first; the protocol goes on, the work does not */
+    bool halted; /* a slave of this leader failed: no more rounds */
     double compute_seconds;
     struct report outgoing;
     MPI_Request sending;
@@ -168,15 +169,30 @@ static int send_report(struct run *run, int64_t evaluation)
     return TR_OK;
 }
 
+/* A worker that has failed takes part in what its group does together in a clock: pulling and pushing the views
+ * of the group, so that the other members are not left waiting. */
+static int stand_in(struct run *run)
+{
+    const struct tr_tables *tables = run->tr->tables;
+    int64_t now = run->tr->sync->now;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (!v->group) continue;
+        TR_TRY(tr_view_pull(&v->view));
+        if (v->view.delta && v->push_clock < now) TR_TRY(tr_view_push(&v->view));
+    }
+    return run->status;
+}
+
 /* Computes, and keeps the time without that of pulling and pushing. */
 static int compute(struct run *run)
 {
-    if (run->status != TR_OK) return run->status;
+    if (run->status != TR_OK) return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double other = t->wait_seconds + t->pull_seconds + t->push_seconds, begin = tr_now();
     note(run, run->stage->compute(&run->me, run->stage->state));
     run->compute_seconds += tr_now() - begin - (t->wait_seconds + t->pull_seconds + t->push_seconds - other);
-    return run->status;
+    return run->status == TR_OK ? TR_OK : stand_in(run);
 }
 
 /* What travels between leader and slave. */
@@ -199,7 +215,7 @@ static int run_rounds_as_leader(struct run *run)
     bool again = true;
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
-        if (run->status == TR_OK) note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
+        if (run->status == TR_OK && !run->halted) note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {
@@ -215,7 +231,7 @@ static int run_rounds_as_leader(struct run *run)
             int64_t status;
             MPI_Irecv(&status, 1, MPI_INT64_T, tr->layout.worker_rank[first + m], TR_TAG_DONE, tr->wire, &requests[m]);
             TR_TRY(tr_wait_request(tr, &requests[m], "a slave to end its round"));
-            if (status != TR_OK) note(run, tr_fail((int)status, "a slave of the group failed"));
+            if (status != TR_OK) run->halted = true; /* the slave will say why */
         }
     }
     free(commands);
@@ -302,6 +318,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     TR_TRY(tr_agree(tr, run.status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
     tr->tables->traffic = (struct tr_traffic){0};
+    tr_sync_count(tr->sync);
     if (tr->rank == 0) {
         TR_TRY(tr_poll_add(tr, poll_reports, &run));
         TR_TRY(grant_more(&run, false));

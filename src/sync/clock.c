@@ -26,6 +26,7 @@ struct tr_clock {
     int64_t *node_line; /* scheduler's memory behind `nodes` */
     int *head;          /* by node: the rank that holds its board */
     int64_t sent[WORDS];
+    bool resetting; /* nothing is published meanwhile */
 };
 
 static int64_t load(const _Atomic int64_t *word)
@@ -101,16 +102,25 @@ static void send_word(MPI_Win window, int rank, int at, const int64_t *value)
     MPI_Win_flush_local(rank, window);
 }
 
-/* The node's minimum of a word, if this rank's raise may have moved it. */
+static int64_t least_of_node(const struct tr_clock *c, int word)
+{
+    int64_t least = INT64_MAX;
+    for (int rank = 0; rank < c->tr->node_size; rank++) {
+        int64_t value = atomic_load(&c->board->rank[rank].word[word]);
+        if (value < least) least = value;
+    }
+    return least;
+}
+
+/* The node's minimum of a word, if this rank's raise may have moved it. Looks again after each success: a rank
+ * that raises its line meanwhile trusts whoever raises the minimum to see that. */
 static void raise_node(struct tr_clock *c, int word)
 {
     tr_context *tr = c->tr;
-    int64_t least = INT64_MAX;
-    for (int rank = 0; rank < tr->node_size; rank++) {
-        int64_t value = load(&c->board->rank[rank].word[word]);
-        if (value < least) least = value;
-    }
+    int64_t least = least_of_node(c, word), next;
     if (!raise(&c->board->node.word[word], least)) return;
+    for (; (next = least_of_node(c, word)) > least; least = next)
+        if (!raise(&c->board->node.word[word], next)) break;
     if (tr->layout.nodes == 1) {
         raise(&c->board->world.word[word], least);
         return;
@@ -122,6 +132,7 @@ static void raise_node(struct tr_clock *c, int word)
 int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
 {
     tr_context *tr = c->tr;
+    c->resetting = true;
     if (tr->layout.nodes > 1) {
         MPI_Win_flush_all(c->nodes);
         MPI_Win_flush_all(c->worlds);
@@ -137,6 +148,7 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
     for (int i = 0; i < WORDS; i++) c->sent[i] = 0;
     for (int i = 0; c->node_line && i < tr->layout.nodes * WORDS; i++) c->node_line[i] = 0;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to set their clocks back"));
+    c->resetting = false;
     for (int word = WRITTEN; word <= READ; word++) /* a node without participants must not hold up the others */
         if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);
     return TR_OK;
@@ -147,7 +159,7 @@ static int raise_mine(struct tr_clock *c, int word, int64_t clocks)
     int64_t old = load(&c->mine->word[word]);
     if (clocks <= old) return TR_OK;
     atomic_store(&c->mine->word[word], clocks); /* sequentially consistent: two that raise see one another */
-    if (old <= load(&c->board->node.word[word])) raise_node(c, word);
+    if (old <= atomic_load(&c->board->node.word[word])) raise_node(c, word);
     return TR_OK;
 }
 
@@ -206,7 +218,7 @@ int tr_clock_grant(struct tr_clock *c, int64_t clocks, bool stop)
 int tr_clock_poll(void *what, int *did)
 {
     struct tr_clock *c = what;
-    if (c->tr->rank != 0 || c->tr->layout.nodes == 1) return TR_OK;
+    if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
     MPI_Win_sync(c->nodes);
     for (int word = WRITTEN; word <= READ; word++) {
         int64_t least = INT64_MAX;

@@ -9,7 +9,7 @@
 static int64_t settled(const struct tr_sync *s)
 {
     const struct tr_tables *tables = s->tr->tables;
-    int64_t least = s->works ? s->now : INT64_MAX;
+    int64_t least = s->works && !s->left ? s->now : INT64_MAX;
     for (size_t i = 0; i < tables->view_count; i++) {
         const struct tr_view_state *v = tables->views[i];
         if (tr_push_busy(&v->view) && v->push_clock < least) least = v->push_clock;
@@ -79,6 +79,10 @@ int tr_view_pull(tr_view *view)
                   (long long)v->push_clock);
     double pushed = tr_now(), allowed = pushed;
     traffic->push_seconds += pushed - begin;
+    if ((v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now) { /* of a clock that was not pulled: too old */
+        TR_WAIT_UNTIL(tr, !v->ahead_wanted && !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
+        v->ahead_started = false;
+    }
     if (v->ahead_started) {
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
         void *old = view->value;
@@ -108,6 +112,8 @@ int tr_view_push(tr_view *view)
     tr_context *tr = view->table->tr;
     struct tr_sync *s = tr->sync;
     if (!view->delta) return tr_fail(TR_ERR_INTERNAL, "a view of table %s opened for reading was pushed", view->table->name);
+    if (tr_sync_lockstep(s) && v->push_clock == s->now)
+        return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed twice in a clock under BSP", view->table->name);
     double begin = tr_now();
     TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld", view->table->name,
                   (long long)v->push_clock);
@@ -133,7 +139,6 @@ int tr_sync_tick(struct tr_sync *s)
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
         if (tr_sync_lockstep(s) && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
-        if (v->view.delta) tr_push_flush(&v->view);
     }
     for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */
         struct tr_table *t = tables->table[i];
@@ -150,7 +155,7 @@ int tr_sync_tick(struct tr_sync *s)
 static int poll_sync(void *what, int *did)
 {
     struct tr_sync *s = what;
-    if (!s->running) return TR_OK;
+    if (!s->running || !s->counting) return TR_OK;
     if (!s->works) TR_TRY(serve_merges(s, did));
     for (size_t i = 0; i < s->tr->tables->view_count; i++)
         if (s->tr->tables->views[i]->ahead_wanted) TR_TRY(start_ahead(s, s->tr->tables->views[i]));
@@ -170,6 +175,7 @@ int tr_sync_begin(struct tr_sync *s)
     s->now = s->written = 0;
     s->works = works;
     s->running = owes;
+    s->counting = s->left = false;
     for (size_t i = 0; i < tr->tables->view_count; i++) {
         tr->tables->views[i]->view.clock = -1;
         tr->tables->views[i]->push_clock = -1;
@@ -177,11 +183,39 @@ int tr_sync_begin(struct tr_sync *s)
     return TR_OK;
 }
 
+void tr_sync_count(struct tr_sync *s)
+{
+    s->counting = true;
+}
+
+/* Nothing is being read ahead, nor going to be. */
+static bool nothing_ahead(const struct tr_tables *tables)
+{
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i]->ahead_wanted || tr_pull_busy(&tables->views[i]->view)) return false;
+    return true;
+}
+
+/* Whoever has ended early, because he was told to stop, holds up nobody's reading; under BSP all end at the same
+ * clock, and servers may still be adding what the workers have long sent. */
+static int settle(struct tr_sync *s)
+{
+    tr_context *tr = s->tr;
+    if (!s->works) return TR_OK;
+    s->left = !tr_sync_lockstep(s);
+    TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
+    if (tr_sync_lockstep(s))
+        TR_WAIT_UNTIL(tr, tr_clock_min_written(s->clock) >= s->now, "all updates of clock %lld to arrive",
+                      (long long)s->now - 1);
+    TR_WAIT_UNTIL(tr, nothing_ahead(tr->tables), "what is read ahead");
+    for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
+    return TR_OK;
+}
+
 int tr_sync_end(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
-    TR_WAIT_UNTIL(tr, !s->running || !s->works || s->written >= s->now, "own updates of clock %lld to arrive",
-                  (long long)s->now - 1);
+    TR_TRY(settle(s));
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to end a stage"));
     s->running = false;
     return TR_OK;

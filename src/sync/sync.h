@@ -19,7 +19,9 @@ struct tr_sync {
     struct tr_clock *clock;
     int64_t staleness; /* INT64_MAX: asynchronous */
     bool running;      /* between begin and end of a stage */
+    bool counting;     /* all views are open, so it is known what this rank owes */
     bool works;        /* this rank computes */
+    bool left;         /* … but has ended its last clock */
     int64_t now;       /* this worker's clock: it has ended so many */
     int64_t written;   /* last told to the clock window */
 };
@@ -36,11 +38,15 @@ static inline bool tr_sync_lockstep(const struct tr_sync *sync)
 /* A stage begins: clocks and consistency start at 0. All ranks. */
 int tr_sync_begin(struct tr_sync *sync);
 
+/* All views of the stage are open and the tables are ready for what they push: the first clock begins. */
+void tr_sync_count(struct tr_sync *sync);
+
 /* Ends this worker's clock: what it has not pushed is pushed, under BSP; the clock counts as written once all
  * of that has arrived. */
 int tr_sync_tick(struct tr_sync *sync);
 
-/* Waits until all that this rank owes has arrived, then until all ranks are here. All ranks. */
+/* Waits until all that this rank owes has arrived and nothing is being read, then until all ranks are here.
+ * All ranks. */
 int tr_sync_end(struct tr_sync *sync);
 
 #endif

@@ -32,7 +32,7 @@ struct tr_merge {
     int me, size;
     int *server;               /* by participant: which server it is, or -1 */
     bool *works;               /* by participant */
-    struct tr_client **client; /* by participant: its keys at this server, or NULL */
+    const struct tr_client **client; /* by participant: its keys at this server, or NULL */
     bool dense, busy;
     uint32_t chunk, chunks; /* units of a share in one step; steps of the longest share */
     uint32_t steps;
@@ -117,7 +117,7 @@ static int post_sparse(struct tr_merge *m, struct step *step)
         if (!m->view) continue;
         struct tr_segment *s = own_segment(m, m->server[p]);
         struct slice slice = slice_of_segment(m, s, step->index);
-        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->delta, to);
+        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->state->leaving, to);
     }
     m->table->tr->tables->traffic.bytes_pushed += sent * unit;
     MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,
@@ -136,7 +136,7 @@ static void finish_sparse(struct tr_merge *m, struct step *step)
         if (p == m->me && m->view) {
             struct tr_segment *s = own_segment(m, server);
             struct slice slice = slice_of_segment(m, s, step->index);
-            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
+            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->state->leaving, share);
         }
         const struct tr_client *c = m->client[p];
         if (p == m->me || !c) continue;
@@ -178,7 +178,7 @@ static int post_dense(struct tr_merge *m, struct step *step)
         struct slice slice = slice_of_segment(m, s, step->index % m->chunks);
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++)
             memcpy(step->send + (s->position[i] - range.first) * t->unit_bytes,
-                   (char *)m->view->delta + s->local[i] * t->unit_bytes, t->unit_bytes);
+                   (char *)m->view->state->leaving + s->local[i] * t->unit_bytes, t->unit_bytes);
     }
     int root = participant_of_server(m, server);
     if (root != m->me) t->tr->tables->traffic.bytes_pushed += bytes;
@@ -217,7 +217,7 @@ int tr_merge_poll(struct tr_table *t, int *did)
         m->finished++;
         ++*did;
     }
-    if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
+    if (m->view) memset(m->view->state->leaving, 0, tr_view_bytes(m->view));
     atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
     m->busy = false;
     m->done++;
@@ -252,13 +252,15 @@ static bool dense_is_cheaper(const struct tr_table *t, double view_units, int ra
     return view_units > 3.0 * levels * (double)t->partition.units;
 }
 
-static int find_clients(struct tr_merge *m, const int *ranks)
+/* The tag of the view that this rank merges, or 0. */
+static uint32_t merged_tag(const struct tr_table *t)
 {
-    struct tr_table *t = m->table;
-    for (size_t i = 0; i < t->clients; i++)
-        for (int p = 0; p < m->size && t->client[i].pushes; p++)
-            if (ranks[p] == t->client[i].rank) m->client[p] = &t->client[i];
-    return TR_OK;
+    const struct tr_tables *tables = t->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        const struct tr_view_state *v = tables->views[i];
+        if (v->view.table == t && v->merged && v->channel) return v->tag;
+    }
+    return 0;
 }
 
 static int describe_participants(struct tr_merge *m)
@@ -269,14 +271,18 @@ static int describe_participants(struct tr_merge *m)
     TR_TRY(TR_NEW(&m->server, (size_t)m->size));
     TR_TRY(TR_NEW(&m->works, (size_t)m->size));
     TR_TRY(TR_NEW(&m->client, (size_t)m->size));
+    uint32_t tag = merged_tag(m->table), *tags;
+    TR_TRY(TR_NEW(&tags, (size_t)m->size));
     MPI_Allgather(&tr->rank, 1, MPI_INT, ranks, 1, MPI_INT, m->comm);
+    MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);
     for (int p = 0; p < m->size; p++) {
         m->server[p] = tr->layout.place[ranks[p]].server;
         m->works[p] = (tr->layout.place[ranks[p]].roles & TR_SLAVE) != 0;
+        m->client[p] = tags[p] ? tr_server_client(m->table, ranks[p], tags[p]) : NULL;
     }
-    int status = find_clients(m, ranks);
     free(ranks);
-    return status;
+    free(tags);
+    return TR_OK;
 }
 
 int tr_merge_open(struct tr_table *t)

@@ -39,6 +39,11 @@ static struct tr_client *find_client(const struct tr_table *t, int rank, uint32_
     return i < t->clients && t->client[i].rank == rank && t->client[i].tag == tag ? &t->client[i] : NULL;
 }
 
+const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uint32_t tag)
+{
+    return find_client(t, rank, tag);
+}
+
 static int add_client(struct tr_table *t, int rank, uint32_t tag)
 {
     TR_TRY(TR_GROW(&t->client, &t->client_capacity, t->clients + 1));
@@ -114,6 +119,20 @@ static int acknowledge(struct tr_tables *tables, int rank, uint32_t number)
     struct tr_reply *reply = NULL;
     TR_TRY(reply_new(0, &reply));
     reply_send(tables, reply, 0, rank, number);
+    return TR_OK;
+}
+
+/* Sent synchronously: it leaves the list when it has been received. */
+int tr_server_tell_forget(struct tr_table *t, int rank, uint32_t tag)
+{
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_message m = {.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = tag};
+    struct tr_reply *told = malloc(sizeof *told + sizeof m);
+    if (!told) return tr_fail(TR_ERR_SYSTEM, "out of memory: a message of %zu bytes", sizeof m);
+    memcpy(told->data, &m, sizeof m);
+    MPI_Issend(told->data, sizeof m, MPI_BYTE, rank, TR_TAG_SERVER, t->tr->wire, &told->request);
+    told->next = tables->replies;
+    tables->replies = told;
     return TR_OK;
 }
 
@@ -208,21 +227,33 @@ static int by_rank_tag_first(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-/* Everything of this clock is here, so everybody has read it: now it may show, added in a fixed order. */
+/* Everything of this clock is here, so everybody has read it: now it may show, added in a fixed order. What a
+ * worker that need not read has sent for later clocks stays. */
 static int apply_held(struct tr_table *t)
 {
     size_t n = 0;
-    for (struct tr_held *held = t->held; held; held = held->next) n++;
+    for (struct tr_held *held = t->held; held; held = held->next) n += held->message.clock == t->served;
     struct tr_held **sorted;
     TR_TRY(TR_NEW(&sorted, n));
     n = 0;
-    for (struct tr_held *held = t->held; held; held = held->next) sorted[n++] = held;
+    t->held_last = 0;
+    for (struct tr_held **link = &t->held; *link;) {
+        struct tr_held *held = *link;
+        if (held->message.clock == t->served) {
+            sorted[n++] = held;
+            *link = held->next;
+            continue;
+        }
+        if (held->message.clock == t->served + 1 && held->message.flags & TR_FLAG_LAST) t->held_last++;
+        link = &held->next;
+    }
     qsort(sorted, n, sizeof *sorted, by_rank_tag_first);
     int status = TR_OK;
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data);
+    for (size_t i = 0; i < n; i++) {
+        if (status == TR_OK) status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data);
+        free(sorted[i]);
+    }
     free(sorted);
-    drop_held(t);
     t->served++;
     return status;
 }
@@ -237,8 +268,9 @@ static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, c
     memcpy(held->data, data, bytes);
     held->next = t->held;
     t->held = held;
-    if (m->flags & TR_FLAG_LAST) t->held_last++;
-    return t->held_last == t->pushing_clients ? apply_held(t) : TR_OK;
+    if (m->clock == t->served && m->flags & TR_FLAG_LAST) t->held_last++;
+    while (t->held_last == t->pushing_clients) TR_TRY(apply_held(t));
+    return TR_OK;
 }
 
 static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,

@@ -174,10 +174,18 @@ int tr_tables_open(tr_context *tr)
     return tr_poll_add(tr, tr_views_poll, tr->tables);
 }
 
+/* Waits until no message of a closed view is under way any more: all ranks. */
+static int settle_forgotten(tr_context *tr)
+{
+    TR_WAIT_UNTIL(tr, !tr->tables->replies, "the servers to forget closed views");
+    return tr_barrier(tr, tr->world, "all ranks to close views");
+}
+
 void tr_tables_close(tr_context *tr)
 {
     struct tr_tables *tables = tr->tables;
     if (!tables) return;
+    (void)settle_forgotten(tr);
     tr_poll_remove(tr, tr_server_poll, tables);
     tr_poll_remove(tr, tr_views_poll, tables);
     while (tables->count > 0) table_free(tables->table[--tables->count]);
@@ -190,6 +198,8 @@ void tr_tables_close(tr_context *tr)
 
 int tr_tables_ready(tr_context *tr)
 {
+    TR_TRY(settle_forgotten(tr));
+    for (size_t i = 0; i < tr->tables->count; i++) tr->tables->table[i]->served = 0;
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
     return TR_OK;
 }

@@ -64,9 +64,9 @@ struct tr_table {
     struct tr_client *client; /* key sets registered with this server */
     size_t clients, client_capacity;
     size_t pushing_clients;
-    int64_t served;       /* clocks of which all pushed messages have been applied (lockstep) */
-    struct tr_held *held; /* messages of the clock served next */
-    size_t held_last;     /* clients of which all of that clock is here */
+    int64_t served;       /* clocks of this stage of which all pushed messages have been applied (lockstep) */
+    struct tr_held *held; /* messages of the clock served next, and of later ones */
+    size_t held_last;     /* clients of which all of the clock served next is here */
 
     uint32_t next_tag;
     uint32_t updating_views; /* of this worker */
@@ -90,7 +90,7 @@ struct tr_tables {
     struct tr_traffic traffic;
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
-    struct tr_reply *replies; /* sends on their way */
+    struct tr_reply *replies; /* sends on their way: answers, and what is to be forgotten */
     char *inbox;              /* a message just received */
     size_t inbox_size;
     uint32_t next_request;
@@ -117,6 +117,10 @@ enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4 };
 
 int tr_server_poll(void *tables, int *did);
 void tr_server_forget_all(struct tr_table *table);
+const struct tr_client *tr_server_client(const struct tr_table *table, int rank, uint32_t tag); /* or NULL */
+
+/* Lets a server forget a key set: leaves without waiting, and has been received when tables->replies is empty. */
+int tr_server_tell_forget(struct tr_table *table, int rank, uint32_t tag);
 uint32_t tr_request_number(struct tr_tables *tables); /* for message.reply: different for all under way */
 
 /* Adds a view's slice to a share that this rank reaches directly, under the locks of direct adding: the
@@ -132,13 +136,10 @@ int tr_views_poll(void *tables, int *did);
 int tr_pull_start(tr_view *view, void *into);
 bool tr_pull_busy(const tr_view *view);
 
-/* Starts to add delta to the table as part of this clock; delta is zeroed when that is done. In a group, the
- * members' deltas are summed first, and only the leader goes on. */
+/* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
+ * the members' deltas are summed first, and only the leader goes on. */
 int tr_push_start(tr_view *view, int64_t clock);
 bool tr_push_busy(const tr_view *view);
-
-/* Waits for what MPI does not tell by polling: that accumulates are complete at their targets. */
-void tr_push_flush(tr_view *view);
 
 /* One view's parts that its user need not see. */
 struct tr_view_state {
@@ -151,6 +152,8 @@ struct tr_view_state {
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
+    void *leaving; /* the delta that is being pushed */
+    void *spare;   /* zeros, to change places with a delta that is read until its push is complete */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
     int64_t ahead_clock;

@@ -213,12 +213,14 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     TR_TRY(TR_NEW(&v, 1));
     v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
     v->use = use;
+    v->push_clock = -1;
     v->tag = t->next_tag++;
     bool shared = use == TR_VIEW_GROUP && tr->layout.group_size > 1;
     v->merged = use != TR_VIEW_READ && t->lockstep && (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     size_t bytes = tr_view_bytes(&v->view);
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
+    if (v->merged || (use != TR_VIEW_READ && shared)) TR_TRY(TR_NEW((char **)&v->spare, bytes));
     if (shared) TR_TRY(open_group_share(v));
     if (!shared || tr->me.member == 0) {
         uint32_t servers = t->partition.servers;
@@ -238,10 +240,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
 static void close_channel(struct tr_view_state *v, struct tr_channel *c)
 {
     struct tr_table *t = v->view.table;
-    if (c->registered) {
-        struct tr_message m = {.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = v->tag};
-        MPI_Send(&m, sizeof m, MPI_BYTE, c->rank, TR_TAG_SERVER, t->tr->wire); /* small: leaves at once */
-    }
+    if (c->registered) (void)tr_server_tell_forget(t, c->rank, v->tag); /* without memory it stays there */
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
     for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].values);
@@ -272,6 +271,7 @@ void tr_view_close(tr_view **view)
     }
     free(v->view.value);
     free(v->view.delta);
+    free(v->spare);
     free(v->ahead);
     free(v);
     *view = NULL;
@@ -426,7 +426,7 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
                                .clock = v->push_clock};
         char *out = c->outgoing + i * stride;
         memcpy(out, &m, sizeof m);
-        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
+        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->leaving, out + sizeof m);
         if (last)
             MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
         MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
@@ -444,7 +444,7 @@ static int start_accumulate(struct tr_view_state *v, struct tr_channel *c)
         TR_TRY(TR_NEW(&c->outgoing, s->n * t->unit_bytes));
         TR_TRY(TR_NEW(&c->sends, 1));
     }
-    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->view.delta, c->outgoing);
+    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->leaving, c->outgoing);
     MPI_Raccumulate(c->outgoing, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
                     MPI_SUM, t->window, &c->sends[0]);
     c->sends_count = 1;
@@ -459,7 +459,7 @@ static int start_sending(struct tr_view_state *v)
         bool empty = c->segment->n == 0;
         switch (c->way) {
         case TR_WAY_ADD:
-            if (!empty) tr_locked_add(t, server, c->segment, v->view.delta);
+            if (!empty) tr_locked_add(t, server, c->segment, v->leaving);
             break;
         case TR_WAY_ACCUMULATE:
             if (!empty) TR_TRY(start_accumulate(v, c));
@@ -469,7 +469,7 @@ static int start_sending(struct tr_view_state *v)
             break;
         }
     }
-    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
+    memset(v->leaving, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
     t->tr->tables->traffic.bytes_pushed += tr_view_bytes(&v->view);
     v->push = PUSH_SENDING;
     return TR_OK;
@@ -486,6 +486,14 @@ static bool sending_done(struct tr_view_state *v)
     return done;
 }
 
+/* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
+static void flush_accumulates(struct tr_view_state *v)
+{
+    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
+        if (v->channel[server].way == TR_WAY_ACCUMULATE && v->channel[server].segment->n > 0)
+            MPI_Win_flush(v->channel[server].rank, v->view.table->window);
+}
+
 /* What the group has computed is summed onto its leader, chunk by chunk (M5). */
 static void start_gathering(struct tr_view_state *v)
 {
@@ -495,7 +503,7 @@ static void start_gathering(struct tr_view_state *v)
     size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
     for (int i = 0; i < g->chunks; i++) {
         size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
-        char *delta = (char *)v->view.delta + first * element;
+        char *delta = (char *)v->leaving + first * element;
         bool leader = v->channel != NULL;
         MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype), MPI_SUM, 0,
                     g->pushes, &g->push[i]);
@@ -510,7 +518,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
         if (!all_done(v->group->chunks, v->group->push)) return TR_OK;
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
-        if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
+        if (!v->channel) memset(v->leaving, 0, tr_view_bytes(&v->view));
     }
     if (v->push == PUSH_WAITING) {
         if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
@@ -520,6 +528,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
     }
     if (v->push == PUSH_SENDING) {
         if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
+        if (!v->merged) flush_accumulates(v);
         v->push = PUSH_IDLE;
         ++*did;
     }
@@ -531,6 +540,11 @@ int tr_push_start(tr_view *view, int64_t clock)
     struct tr_view_state *v = view->state;
     view->table->tr->tables->traffic.pushes++;
     v->push_clock = clock;
+    v->leaving = view->delta;
+    if (v->group || v->merged) {
+        view->delta = v->spare;
+        v->spare = v->leaving;
+    }
     if (v->group) start_gathering(v);
     else v->push = PUSH_WAITING;
     int did = 0;
@@ -540,14 +554,6 @@ int tr_push_start(tr_view *view, int64_t clock)
 bool tr_push_busy(const tr_view *view)
 {
     return view->state->push != PUSH_IDLE;
-}
-
-void tr_push_flush(tr_view *view)
-{
-    struct tr_view_state *v = view->state;
-    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
-        if (v->channel[server].way == TR_WAY_ACCUMULATE && !v->merged && v->channel[server].segment->n > 0)
-            MPI_Win_flush(v->channel[server].rank, view->table->window);
 }
 
 int tr_views_poll(void *what, int *did)

@@ -1,0 +1,135 @@
+#define _GNU_SOURCE
+#include "monitor/display.h"
+
+#include <math.h>
+#include <unistd.h>
+
+enum tr_display_style tr_display_choose(int wish, FILE *out)
+{
+    if (wish == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
+    return wish == TR_PROGRESS_YES || isatty(fileno(out)) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
+}
+
+/* ---- numbers as people read them ---- */
+
+struct tr_duration tr_duration(double seconds)
+{
+    struct tr_duration d = {"-"};
+    if (!isfinite(seconds)) return d;
+    long s = lround(seconds);
+    if (seconds < 59.5) snprintf(d.text, sizeof d.text, "%.2f s", seconds);
+    else if (s < 3600) snprintf(d.text, sizeof d.text, "%ld:%02ld min", s / 60, s % 60);
+    else snprintf(d.text, sizeof d.text, "%ld:%02ld:%02ld h", s / 3600, s / 60 % 60, s % 60);
+    return d;
+}
+
+struct rate {
+    char text[32];
+};
+
+static struct rate rate(double number)
+{
+    static const struct {
+        double unit;
+        const char *letter;
+    } scale[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+    struct rate r = {"-"};
+    if (!isfinite(number)) return r;
+    for (size_t i = 0; i < sizeof scale / sizeof *scale; i++) {
+        if (number < scale[i].unit) continue;
+        snprintf(r.text, sizeof r.text, "%.3g%s", number / scale[i].unit, scale[i].letter);
+        return r;
+    }
+    snprintf(r.text, sizeof r.text, "%.3g", number);
+    return r;
+}
+
+/* ---- a row ---- */
+
+/* What is derived from a row and the one shown before it. */
+struct shown {
+    struct rate rate;
+    struct tr_duration time, left;
+};
+
+static struct shown derive(const struct tr_display *d, const struct tr_progress_row *row)
+{
+    double epochs = (row->epoch - d->shown_epoch) / (row->seconds - d->shown_seconds);
+    double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
+    bool over = row->verdict.stop || row->clock >= d->clocks;
+    return (struct shown){rate(d->rows ? epochs * (double)d->rows : epochs), tr_duration(row->seconds),
+                          tr_duration(over ? 0 : left)};
+}
+
+static const char *rate_unit(const struct tr_display *d)
+{
+    return d->rows ? "rows/s" : "epochs/s";
+}
+
+static void show_header(const struct tr_display *d)
+{
+    fprintf(d->out, "%8s  %11s  %12s", "epoch", "time", "objective");
+    if (d->with_gap) fprintf(d->out, "  %9s", "gap");
+    if (d->metric_name) fprintf(d->out, "  %10s", d->metric_name);
+    fprintf(d->out, "  %9s  %11s\n", rate_unit(d), "time left");
+}
+
+static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
+{
+    struct shown s = derive(d, row);
+    fprintf(d->out, "%8.2f  %11s  %12.8g", row->epoch, s.time.text, row->verdict.objective);
+    if (d->with_gap) fprintf(d->out, "  %9.2e", row->verdict.gap);
+    if (d->metric_name) fprintf(d->out, "  %10.5f", row->verdict.metric);
+    fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
+}
+
+static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
+{
+    struct shown s = derive(d, row);
+    fprintf(d->out, "epoch %.2f  time %s  objective %.8g", row->epoch, s.time.text, row->verdict.objective);
+    if (d->with_gap) fprintf(d->out, "  gap %.2e", row->verdict.gap);
+    if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->verdict.metric);
+    fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
+}
+
+static void show(struct tr_display *d, const struct tr_progress_row *row)
+{
+    if (d->style == TR_DISPLAY_TABLE && !d->begun) show_header(d);
+    if (d->style == TR_DISPLAY_TABLE) show_in_table(d, row);
+    if (d->style == TR_DISPLAY_LINES) show_as_line(d, row);
+    fflush(d->out);
+    d->begun = true;
+    d->holds = false;
+    d->shown_epoch = row->epoch;
+    d->shown_seconds = row->seconds;
+}
+
+/* ---- which rows ---- */
+
+static bool is_due(const struct tr_display *d, const struct tr_progress_row *row)
+{
+    double pause = fmin(fmax(1, row->seconds / 20), 60);
+    bool doubled = (d->seen & (d->seen - 1)) == 0;
+    return doubled || row->seconds - d->shown_seconds >= pause || row->clock >= d->clocks;
+}
+
+void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
+{
+    if (d->style == TR_DISPLAY_SILENT) return;
+    if (d->seen++ == 0) {
+        d->clocks = stage->clocks;
+        d->metric_name = stage->metric_name;
+        d->with_gap = isfinite(row->verdict.gap);
+    }
+    if (is_due(d, row)) {
+        show(d, row);
+    } else {
+        d->held = *row;
+        d->holds = true;
+    }
+}
+
+void tr_display_end(struct tr_display *d)
+{
+    if (d->holds) show(d, &d->held);
+}

@@ -1,0 +1,38 @@
+/* Progress for people: an aligned table on a terminal, plain lines elsewhere. */
+#ifndef TR_MONITOR_DISPLAY_H
+#define TR_MONITOR_DISPLAY_H
+
+#include "stage/stage.h"
+
+enum tr_display_style { TR_DISPLAY_SILENT, TR_DISPLAY_LINES, TR_DISPLAY_TABLE };
+
+struct tr_display {
+    enum tr_display_style style;
+    FILE *out;
+    uint64_t rows; /* of the training data; 0: the rate is in epochs/s */
+    int64_t seen;  /* evaluations */
+    double shown_epoch, shown_seconds;
+    bool begun, holds;
+    struct tr_progress_row held; /* not shown yet, as not every row is */
+    int64_t clocks;
+    const char *metric_name;
+    bool with_gap;
+};
+
+/* What report.progress means for this stream: the job's TR_PROGRESS_AUTO, _YES or _NO. */
+enum tr_display_style tr_display_choose(int wish, FILE *out);
+
+/* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with the
+ * run from a second to a minute. */
+void tr_display_row(struct tr_display *display, const tr_stage *stage, const struct tr_progress_row *row);
+
+/* Shows the last row if it was kept back. */
+void tr_display_end(struct tr_display *display);
+
+/* "0.82 s", "12:07 min", "3:05:00 h" */
+struct tr_duration {
+    char text[32];
+};
+struct tr_duration tr_duration(double seconds);
+
+#endif

@@ -1,0 +1,199 @@
+#define _GNU_SOURCE
+#include "monitor/monitor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "monitor/display.h"
+#include "monitor/metrics.h"
+#include "monitor/output.h"
+#include "monitor/status.h"
+#include "monitor/summary.h"
+
+enum { STATES = TR_FAILED + 1 };
+
+struct tr_monitor {
+    tr_context *tr;
+    bool writes; /* rank 0, once the folder is there */
+    struct tr_status_file status;
+    struct tr_metrics metrics;
+    struct tr_display display;
+    enum tr_monitor_state state;
+    double entered, spent[STATES]; /* seconds */
+    struct tr_progress_row last;   /* evaluation */
+    const char *metric_name;       /* of it, or NULL */
+};
+
+/* ---- while it runs ---- */
+
+/* Renews status.json while the others work. That it cannot be written is said at the next evaluation: here, in
+ * the middle of a wait, the others would not learn of it. */
+static int poll(void *what, int *did)
+{
+    struct tr_monitor *m = what;
+    (void)did;
+    if (!m->status.stale && tr_status_due(&m->status)) (void)tr_status_write(&m->status);
+    return TR_OK;
+}
+
+static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
+{
+    struct tr_monitor *m = who;
+    m->last = *row;
+    m->metric_name = stage->metric_name;
+    m->status.epoch = row->epoch;
+    m->status.clock = row->clock;
+    m->status.objective = row->verdict.objective;
+    m->status.gap = row->verdict.gap;
+    tr_display_row(&m->display, stage, row);
+    TR_TRY(tr_metrics_add(&m->metrics, row));
+    return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+}
+
+/* ---- beginning ---- */
+
+static int write_job(const struct tr_job *job)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: job.yaml");
+    int status = tr_job_write_yaml(job, file);
+    if (fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: job.yaml");
+    if (status == TR_OK) status = tr_output_replace(job->output, "job.yaml", text, length, true);
+    free(text);
+    return status;
+}
+
+static int prepare_folder(const tr_context *tr)
+{
+    const struct tr_job *job = tr->job;
+    char *moved;
+    TR_TRY(tr_output_prepare(job->output, &moved));
+    if (moved) tr_say(tr, "output: the earlier run in %s is now %s", job->output, moved);
+    free(moved);
+    return write_job(job);
+}
+
+static int begin(struct tr_monitor *m)
+{
+    tr_context *tr = m->tr;
+    TR_TRY(prepare_folder(tr));
+    TR_TRY(tr_status_open(&m->status, tr->job->output, tr->job->name));
+    m->writes = true;
+    tr_status_guard(&m->status);
+    TR_TRY(tr_status_write(&m->status));
+    TR_TRY(tr_metrics_open(tr->job->output, &m->metrics));
+    m->display = (struct tr_display){.style = tr_display_choose(tr->job->report.progress, stderr), .out = stderr};
+    tr_observe(tr, observe, m);
+    return tr_poll_add(tr, poll, m);
+}
+
+int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
+{
+    struct tr_monitor *m = NULL;
+    int status = TR_NEW(&m, 1);
+    if (status == TR_OK) {
+        m->tr = tr;
+        m->metrics.fd = -1;
+        m->entered = tr_now();
+        m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN};
+        if (tr->rank == 0) status = begin(m);
+    }
+    int outcome = tr_agree(tr, status);
+    if (outcome == TR_OK) *monitor = m;
+    else tr_monitor_close(&m, outcome);
+    return outcome;
+}
+
+/* ---- from state to state ---- */
+
+static int enter(struct tr_monitor *m, enum tr_monitor_state state)
+{
+    double now = tr_now();
+    m->spent[m->state] += now - m->entered;
+    m->entered = now;
+    m->state = m->status.state = state;
+    if (!m->writes) return TR_OK;
+    tr_display_end(&m->display);
+    return tr_status_write(&m->status);
+}
+
+int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
+{
+    return tr_agree(m->tr, enter(m, state));
+}
+
+void tr_monitor_count_rows(struct tr_monitor *m, uint64_t rows)
+{
+    m->display.rows = rows;
+}
+
+/* ---- the end ---- */
+
+static int largest_rss(tr_context *tr, uint64_t *peak)
+{
+    uint64_t mine = tr_peak_rss();
+    MPI_Request request;
+    MPI_Ireduce(&mine, peak, 1, MPI_UINT64_T, MPI_MAX, 0, tr->world, &request);
+    return tr_wait_request(tr, &request, "all ranks to say how much memory they used");
+}
+
+static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak)
+{
+    const struct tr_progress_row *last = &m->last;
+    double total = tr_process_seconds(), spent = tr_now() - m->status.begin;
+    char layout[256];
+    tr_layout_describe(&m->tr->layout, layout, sizeof layout);
+    bool accuracy = m->metric_name && !strcmp(m->metric_name, "accuracy");
+    bool rmse = m->metric_name && !strcmp(m->metric_name, "rmse");
+    struct tr_outcome outcome = {.objective = last->verdict.objective,
+                                 .gap = last->verdict.gap,
+                                 .epochs = last->epoch,
+                                 .test_accuracy = accuracy ? last->verdict.metric : NAN,
+                                 .test_auc = s->test_auc,
+                                 .test_rmse = rmse ? last->verdict.metric : NAN,
+                                 .load_seconds = m->spent[TR_LOADING],
+                                 .train_seconds = m->spent[TR_TRAINING],
+                                 .total_seconds = total >= spent ? total : spent,
+                                 .bytes_pulled = last->traffic.bytes_pulled,
+                                 .bytes_pushed = last->traffic.bytes_pushed,
+                                 .peak_rss_bytes = peak,
+                                 .rows = s->rows,
+                                 .features = s->features,
+                                 .nonzeros = s->nonzeros,
+                                 .layout = layout,
+                                 .host = m->status.host,
+                                 .ranks = m->tr->size};
+    return tr_outcome_write(&outcome, m->tr->job, m->tr->job->output);
+}
+
+int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
+{
+    uint64_t peak = 0;
+    TR_TRY(largest_rss(m->tr, &peak));
+    return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak) : TR_OK);
+}
+
+int tr_monitor_close(struct tr_monitor **monitor, int status)
+{
+    struct tr_monitor *m = *monitor;
+    if (!m) return status;
+    int outcome = TR_OK;
+    if (m->writes) {
+        char error[1024];
+        snprintf(error, sizeof error, "%s", tr_error_text()); /* writing may fail, too, and then says so */
+        m->status.code = status;
+        m->status.error = status == TR_OK ? NULL : error;
+        outcome = enter(m, status == TR_OK ? TR_DONE : TR_FAILED);
+        tr_poll_remove(m->tr, poll, m);
+        tr_observe(m->tr, NULL, NULL);
+        tr_metrics_close(&m->metrics);
+        tr_status_close(&m->status);
+    }
+    if (status == TR_OK) status = tr_agree(m->tr, outcome);
+    free(m);
+    *monitor = NULL;
+    return status;
+}

@@ -1,0 +1,39 @@
+/* status.json: what the job is doing at any moment, and how it ended. */
+#ifndef TR_MONITOR_STATUS_H
+#define TR_MONITOR_STATUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "monitor/monitor.h"
+
+struct tr_status_file {
+    char *folder, *path, *temporary;
+    char *name; /* of the job */
+    char host[256];
+    char started[32];
+    double begin;
+    double written; /* when it was tried last */
+    bool stale;     /* … in vain */
+    bool guarding;  /* signals leave a last word */
+
+    enum tr_monitor_state state;
+    double epoch, objective, gap; /* NaN: none yet */
+    int64_t clock;
+    int code;          /* at the end */
+    const char *error; /* at the end, or NULL */
+};
+
+/* Nothing is written yet. Free with tr_status_close(). */
+int tr_status_open(struct tr_status_file *status, const char *folder, const char *name);
+void tr_status_close(struct tr_status_file *status);
+
+int tr_status_write(struct tr_status_file *status);
+
+/* Whether enough time has gone by to write it again. */
+bool tr_status_due(const struct tr_status_file *status);
+
+/* From now on SIGTERM and SIGINT, where nobody else handles them, write that they ended the job before they do. */
+void tr_status_guard(struct tr_status_file *status);
+
+#endif

@@ -1,0 +1,68 @@
+#define _GNU_SOURCE
+#include "monitor/summary.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "monitor/json.h"
+#include "monitor/output.h"
+
+double tr_process_seconds(void)
+{
+    char text[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (!file) return NAN;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    text[n] = '\0';
+    fclose(file);
+    const char *field = strrchr(text, ')'); /* ends the 2nd field, a name that may hold anything */
+    for (int i = 2; field && i < 22; i++) field = strchr(field + 1, ' ');
+    struct timespec now;
+    if (!field || clock_gettime(CLOCK_BOOTTIME, &now) < 0) return NAN;
+    double started = strtod(field, NULL) / (double)sysconf(_SC_CLK_TCK);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
+}
+
+static int write_members(FILE *file, const struct tr_outcome *o, const struct tr_job *job)
+{
+    fputs("{\n", file);
+    tr_json_real_member(file, "objective", o->objective);
+    tr_json_real_member(file, "gap", o->gap);
+    tr_json_real_member(file, "test_accuracy", o->test_accuracy);
+    tr_json_real_member(file, "test_auc", o->test_auc);
+    tr_json_real_member(file, "test_rmse", o->test_rmse);
+    tr_json_real_member(file, "load_seconds", o->load_seconds);
+    tr_json_real_member(file, "train_seconds", o->train_seconds);
+    tr_json_real_member(file, "total_seconds", o->total_seconds);
+    tr_json_count_member(file, "bytes_pulled", o->bytes_pulled);
+    tr_json_count_member(file, "bytes_pushed", o->bytes_pushed);
+    tr_json_count_member(file, "peak_rss_bytes", o->peak_rss_bytes);
+    tr_json_real_member(file, "epochs", o->epochs);
+    tr_json_count_member(file, "rows", o->rows);
+    tr_json_count_member(file, "features", o->features);
+    tr_json_count_member(file, "nonzeros", o->nonzeros);
+    tr_json_text_member(file, "layout", o->layout);
+    tr_json_count_member(file, "ranks", (uint64_t)o->ranks);
+    tr_json_text_member(file, "version", TR_VERSION);
+    tr_json_text_member(file, "host", o->host);
+    fputs("  \"job\": ", file);
+    int status = tr_job_write_json(job, file, 2);
+    fputs("\n}\n", file);
+    return status;
+}
+
+int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
+    int status = write_members(file, outcome, job);
+    if (fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
+    if (status == TR_OK) status = tr_output_replace(folder, "summary.json", text, length, true);
+    free(text);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* summary.json: the outcome of a run in flat keys, for scripts. */
+#ifndef TR_MONITOR_SUMMARY_H
+#define TR_MONITOR_SUMMARY_H
+
+#include "monitor/monitor.h"
+
+/* All that stands in it besides the job. Numbers that are NaN become null. */
+struct tr_outcome {
+    double objective, gap, epochs;
+    double test_accuracy, test_auc, test_rmse;
+    double load_seconds, train_seconds, total_seconds;
+    uint64_t bytes_pulled, bytes_pushed, peak_rss_bytes;
+    uint64_t rows, features, nonzeros;
+    const char *layout, *host;
+    int ranks;
+};
+
+/* Writes folder/summary.json. */
+int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder);
+
+/* Seconds since this process was started, which is before main(); NaN if the system does not tell. */
+double tr_process_seconds(void);
+
+#endif

@@ -1,0 +1,136 @@
+/* Times pulls and pushes of one view beside memcpy and a plain gather loop on the same memory:
+ *
+ *   mpirun -n 2 bench_table KEYS FRACTION REPEATS [section.key=value …]
+ *
+ * Every worker opens a view of a random FRACTION of the KEYS f32 keys of a table, and pulls and pushes it once a
+ * clock. Prints a line of figures from rank 0, medians over the clocks of the slowest worker:
+ *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms
+ * copy, gather and scatter are what one loop over private memory takes for the same keys, all workers at once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stage/stage.h"
+#include "trireme/trireme.h"
+
+enum { PULL, PUSH, CLOCK, COPY, GATHER, SCATTER, FIGURES };
+
+struct bench {
+    tr_table *table;
+    tr_view *view;
+    tr_key *keys;
+    size_t n, repeats;
+    double *seconds[FIGURES];
+};
+
+static int prepare(tr_worker *me, void *state)
+{
+    (void)me;
+    struct bench *b = state;
+    return tr_view_open(b->table, b->keys, b->n, TR_VIEW_UPDATE, &b->view);
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct bench *b = state;
+    size_t i = (size_t)me->clock;
+    const struct tr_traffic *traffic = &me->tr->tables->traffic;
+    double begin = tr_now(), before = traffic->pull_seconds; /* which leaves out the wait for slower workers */
+    TR_TRY(tr_view_pull(b->view));
+    b->seconds[PULL][i] = traffic->pull_seconds - before;
+    float *delta = b->view->delta;
+    for (size_t k = 0; k < b->n; k++) delta[k] = 1;
+    double set = tr_now();
+    TR_TRY(tr_view_push(b->view));
+    TR_WAIT_UNTIL(me->tr, !tr_push_busy(b->view), "the push");
+    double pushed = tr_now();
+    b->seconds[PUSH][i] = pushed - set;
+    b->seconds[CLOCK][i] = pushed - begin;
+    return TR_OK;
+}
+
+/* The same work on private memory: the limit. */
+static int measure_limits(struct bench *b, uint64_t table_keys)
+{
+    float *table, *view;
+    uint32_t *place;
+    TR_TRY(TR_NEW(&table, table_keys));
+    TR_TRY(TR_NEW(&view, b->n));
+    TR_TRY(TR_NEW(&place, b->n));
+    for (uint64_t k = 0; k < table_keys; k++) table[k] = (float)k;
+    for (size_t k = 0; k < b->n; k++) {
+        place[k] = (uint32_t)b->keys[k];
+        view[k] = 1;
+    }
+    for (size_t i = 0; i < b->repeats; i++) {
+        double t0 = tr_now();
+        memcpy(view, table, b->n * sizeof *view);
+        __asm__ volatile("" ::"r"(view) : "memory");
+        double t1 = tr_now();
+        for (size_t k = 0; k < b->n; k++) view[k] = table[place[k]];
+        __asm__ volatile("" ::"r"(view) : "memory");
+        double t2 = tr_now();
+        for (size_t k = 0; k < b->n; k++) table[place[k]] += view[k];
+        __asm__ volatile("" ::"r"(table) : "memory");
+        double t3 = tr_now();
+        b->seconds[COPY][i] = t1 - t0;
+        b->seconds[GATHER][i] = t2 - t1;
+        b->seconds[SCATTER][i] = t3 - t2;
+    }
+    free(table);
+    free(view);
+    free(place);
+    return TR_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repeats)
+{
+    struct bench b = {.repeats = repeats};
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 1, (uint64_t)tr->rank, 0);
+    TR_TRY(TR_NEW(&b.keys, table_keys));
+    for (uint64_t k = 0; k < table_keys; k++)
+        if (tr_rng_uniform(&rng) < fraction) b.keys[b.n++] = k;
+    for (int f = 0; f < FIGURES; f++) TR_TRY(TR_NEW(&b.seconds[f], repeats));
+    TR_TRY(tr_table_create(tr, "bench", TR_F32, 1, table_keys, &b.table));
+    tr_stage stage = {.name = "bench", .state = &b, .clocks = (int64_t)repeats, .prepare = prepare, .compute = compute};
+    TR_TRY(tr_run(tr, &stage));
+    bool works = (tr_roles(tr) & TR_SLAVE) != 0;
+    if (works) TR_TRY(measure_limits(&b, table_keys));
+    double median[FIGURES] = {0}, slowest[FIGURES];
+    for (int f = 0; f < FIGURES && works; f++) {
+        qsort(b.seconds[f], repeats, sizeof(double), by_value);
+        median[f] = 1e3 * b.seconds[f][repeats / 2];
+    }
+    MPI_Reduce(median, slowest, FIGURES, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (tr->rank == 0) {
+        printf("%.4f %.4f %.4f %.4f %.4f %.4f\n", slowest[PULL], slowest[PUSH], slowest[CLOCK], slowest[COPY],
+               slowest[GATHER], slowest[SCATTER]);
+    }
+    tr_view_close(&b.view);
+    for (int f = 0; f < FIGURES; f++) free(b.seconds[f]);
+    free(b.keys);
+    return TR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "usage: %s KEYS FRACTION REPEATS [section.key=value …]\n", argv[0]);
+        return TR_ERR_USAGE;
+    }
+    tr_context *tr;
+    TR_TRY(tr_context_start(&argc, &argv, &tr));
+    const char *job_text = "data: {train: none}\n";
+    tr_job *job = NULL;
+    int status = tr_agree(tr, tr_job_parse(job_text, strlen(job_text), "bench", argc - 4, argv + 4, &job));
+    if (status == TR_OK) status = tr_context_assign(tr, job);
+    if (status == TR_OK) status = run(tr, strtoull(argv[1], NULL, 10), strtod(argv[2], NULL), strtoull(argv[3], NULL, 10));
+    int outcome = tr_close(tr);
+    return status != TR_OK ? status : outcome;
+}

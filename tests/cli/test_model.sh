@@ -1,0 +1,149 @@
+#!/bin/sh
+# Trains, saves, predicts and evaluates with the program itself: TRIREME=path/to/trireme tests/cli/test_model.sh
+# Several ranks must save models that agree, and LIBLINEAR must find the same accuracy in model.txt.
+set -u
+trireme=${TRIREME:-${1:-trireme}}
+case $trireme in */*) trireme=$(cd "$(dirname "$trireme")" && pwd)/$(basename "$trireme") ;; esac
+a9a=${A9A:-/work/shared/data/a9a}
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+
+fail() { echo "FAILED: $*"; bad=1; }
+skip() { echo "skipped: $*"; }
+
+# check NAME COMMAND…: succeeds
+check() {
+    what=$1; shift
+    "$@" >out 2>err || { fail "$what: exit $?"; head -3 out err; }
+}
+
+# refuses NAME EXIT WORDS COMMAND…: fails with that exit code and one line that has the words
+refuses() {
+    what=$1 code=$2 words=$3; shift 3
+    "$@" >out 2>err; got=$?
+    [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(head -1 err)"
+    grep -qF -- "$words" err || fail "$what: «$(head -1 err)» lacks «$words»"
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
+}
+
+awk 'BEGIN { srand(5); for (i = 0; i < 3000; i++) { a = rand() - 0.5; b = rand() - 0.5; c = int(rand() * 40) + 3;
+    printf "%d 1:%.4f 2:%.4f %d:1\n", ((a + 0.3 * b + 0.4 * (rand() - 0.5) > 0) ? 2 : 1), a, b, c } }' >two
+awk 'BEGIN { srand(6); for (i = 0; i < 2000; i++) { a = rand(); b = rand();
+    printf "%.4f 0:%.4f 1:%.4f\n", 3 * a - b + 0.1 * rand(), a, b } }' >real
+head -500 two >test; cut -d' ' -f2- test >nolabel; gzip -k test
+
+job() { # NAME TYPE DATA TEST
+    printf 'name: %s\nmodel: {type: %s}\nsolve: {epochs: 30}\ndata: {train: [%s], test: [%s]}\n' "$1" "$2" "$3" "$4" >"$1.yaml"
+}
+number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
+near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
+
+# ---- saving on every layout; evaluate says what training said ----
+trial() { # NAME RANKS SETTINGS…
+    name=$1 ranks=$2; shift 2
+    job "$name" logistic two test
+    check "$name: train" timeout 60 mpirun -n "$ranks" --oversubscribe "$trireme" train "$name.yaml" "$@"
+    check "$name: evaluate" "$trireme" evaluate "runs/$name" test --json
+    cp out "$name.json"
+    near "$(number accuracy <"$name.json")" "$(number test_metric <"runs/$name/summary.json")" 0.003 ||
+        near "$(number accuracy <"$name.json")" "$(number test_accuracy <"runs/$name/summary.json")" 0.003 ||
+        fail "$name: accuracy $(number accuracy <"$name.json"), not as in summary.json"
+    near "$(number auc <"$name.json")" "$(number test_auc <"runs/$name/summary.json")" 1e-6 ||
+        fail "$name: auc $(number auc <"$name.json"), training said $(number test_auc <"runs/$name/summary.json")"
+    "$trireme" predict "runs/$name/model.h5" test --margin >h5.margin
+    "$trireme" predict "runs/$name/model.txt" test --margin >txt.margin
+    cmp -s h5.margin txt.margin || fail "$name: model.txt is not model.h5"
+    ls "runs/$name" | grep -q part && fail "$name: a part is left"
+}
+trial one 1
+trial two_ranks 2
+trial four 4
+trial dedicated 4 ranks.servers=2
+mv h5.margin dedicated.margin
+trial hashed 4 ranks.servers=2 table.partition=hash table.route=request
+cmp -s h5.margin dedicated.margin || fail "the model depends on where its keys lie"
+trial wide 2 data.features=2500000
+mv h5.margin wide.margin
+trial wide_hashed 2 data.features=2500000 table.partition=hash table.route=get
+cmp -s h5.margin wide.margin || fail "a model of several pieces depends on where its keys lie"
+trial vertical 4 ranks.group_size=2 data.partition=vertical solve.method=sgd
+trial bias 2 model.bias=yes model.bias_l2=yes
+trial double 2 model.dtype=f64
+
+# ---- predict ----
+check "predict" "$trireme" predict runs/one test.gz -o labels
+[ "$(sort -u labels | tr '\n' ' ')" = "1 2 " ] || fail "predict: labels $(sort -u labels | head -3)"
+[ "$(wc -l <labels)" -eq 500 ] || fail "predict: $(wc -l <labels) rows"
+"$trireme" predict runs/one nolabel >nolabel.out 2>/dev/null && cmp -s labels nolabel.out || fail "predict: without labels"
+"$trireme" predict runs/one test --probability | awk '$1 < 0 || $1 > 1 { exit 1 }' || fail "predict: probability"
+right=$(paste -d' ' labels test | awk '$1 == $2 { n++ } END { print n / NR }')
+near "$right" "$(number accuracy <one.json)" 1e-9 || fail "predict: $right right, evaluate says $(number accuracy <one.json)"
+echo '2 1:1 999:5 1000:1' >far
+check "predict: unknown features" "$trireme" predict runs/one far
+grep -q '2 values belong to features' err || fail "predict: no note on unknown features"
+
+# ---- regression, indices from 0 ----
+job reg linear real real
+check "regression" timeout 60 "$trireme" train reg.yaml solve.epochs=50
+check "regression: evaluate" "$trireme" evaluate runs/reg real --json
+near "$(number r2 <out)" 1 0.1 || fail "regression: $(cat out)"
+check "regression: lines" "$trireme" evaluate runs/reg real
+grep -q '^rmse ' out || fail "regression: $(cat out)"
+check "inspect regression" "$trireme" inspect runs/reg/model.h5
+grep -q 'first has index 0' out || fail "inspect regression"
+
+# ---- inspect ----
+check "inspect model" "$trireme" inspect runs/one/model.h5 --top 3
+grep -q 'largest positive' out && grep -q '^model  *logistic' out && grep -q 'epochs: 30' out || fail "inspect model"
+check "inspect text" "$trireme" inspect runs/one/model.txt
+check "inspect data" "$trireme" inspect test.gz
+grep -q '^rows  *500' out && grep -q '^index base *1' out || fail "inspect data: $(cat out)"
+check "inspect run" "$trireme" inspect runs/one
+grep -q 'status.json' out || fail "inspect run"
+
+# ---- bad usage and bad input ----
+refuses "predict alone" 64 "expected trireme predict MODEL DATA" "$trireme" predict
+refuses "predict option" 64 "unexpected --colour" "$trireme" predict runs/one test --colour
+refuses "predict both" 64 "unexpected --margin" "$trireme" predict runs/one test --probability --margin
+refuses "evaluate alone" 64 "expected trireme evaluate" "$trireme" evaluate runs/one
+refuses "inspect alone" 64 "expected trireme inspect" "$trireme" inspect
+refuses "inspect top" 64 "behind --top" "$trireme" inspect runs/one --top many
+refuses "no model" 66 "No such file" "$trireme" predict nothing test
+refuses "no data" 66 "no such file" "$trireme" predict runs/one nothing
+refuses "data as model" 65 "not a model" "$trireme" predict test test
+refuses "no output" 73 "cannot be written" "$trireme" predict runs/one test -o no/folder/out
+refuses "full disk" 74 "No space left" "$trireme" predict runs/one test -o /dev/full
+refuses "probability" 64 "expects a logistic model" "$trireme" predict runs/reg real --probability
+printf '1 1:1\n7 1:1\n' >strange
+refuses "unknown label" 65 "strange:2: label 7, expected 1 or 2" "$trireme" evaluate runs/one strange
+printf '1 1:1\n1 2:1 1:1\n' >descends
+refuses "bad record" 65 "descends:2: '1:1': the index is smaller" "$trireme" evaluate runs/one descends
+printf '1 0:1\n' >zero
+refuses "index base" 65 "the index is 0" "$trireme" predict runs/one zero
+refuses "evaluate without labels" 65 "expected a label" "$trireme" evaluate runs/one nolabel
+head -c 1000 runs/one/model.h5 >cut.h5
+refuses "cut model" 65 "cut.h5: cut off or damaged" "$trireme" inspect cut.h5
+
+# ---- LIBLINEAR reads model.txt and finds the same ----
+if ! command -v liblinear-predict >/dev/null; then skip "liblinear-predict is not installed"
+elif [ ! -r "$a9a/a9a.gz" ]; then skip "a9a is not in $a9a"
+else
+    gzip -dc "$a9a/a9a.t.gz" >a9a.t
+    for type in logistic svm l2svm; do
+        job a9a_$type $type "$a9a/a9a.gz" "$a9a/a9a.t.gz"
+        check "a9a $type: train" timeout 60 mpirun -n 2 --oversubscribe "$trireme" train a9a_$type.yaml solve.epochs=5
+        theirs=$(liblinear-predict a9a.t runs/a9a_$type/model.txt /dev/null | sed -n 's/.*(\([0-9]*\)\/.*/\1/p')
+        ours=$("$trireme" evaluate runs/a9a_$type a9a.t --json | number right)
+        [ -n "$ours" ] && [ "$ours" = "$theirs" ] || fail "a9a $type: LIBLINEAR has $theirs right, trireme $ours"
+    done
+    gzip -dc "$a9a/a9a.gz" >a9a
+    liblinear-train -q -s 0 a9a theirs.model
+    theirs=$(liblinear-predict a9a.t theirs.model /dev/null | sed -n 's/.*(\([0-9]*\)\/.*/\1/p')
+    ours=$("$trireme" evaluate theirs.model a9a.t --json | number right)
+    [ -n "$ours" ] && [ "$ours" = "$theirs" ] || fail "a model of LIBLINEAR: it has $theirs right, trireme $ours"
+fi
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad

@@ -1,0 +1,44 @@
+/* Feeds the reader of model.txt any bytes.
+ *
+ *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc $(pkg-config --cflags hdf5) \
+ *       tests/fuzz/fuzz_model_text.c src/model/file.c src/model/digits.c src/base/base.c \
+ *       $(pkg-config --libs hdf5) -lm -o /tmp/fuzz_model_text
+ *   /tmp/fuzz_model_text -timeout=10 -max_total_time=300
+ *
+ * Besides crashes and leaks it looks for errors without a text, and for models that are accepted with weights
+ * that cannot be used.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/file.h"
+
+static void expect(bool good, const char *what)
+{
+    if (good) return;
+    fprintf(stderr, "fuzz_model_text: %s: %s\n", what, tr_error_text());
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    struct tr_model m;
+    int status = tr_model_parse_text(text, size, "model.txt", &m);
+    if (status == TR_OK) {
+        expect(m.features > 0 && m.features <= size && isfinite(m.bias), "odd sizes");
+        for (uint64_t i = 0; i < m.features; i++)
+            expect(isfinite(tr_model_weight(&m, i)), "a weight is not finite");
+        tr_model_free(&m);
+    } else {
+        expect(status == TR_ERR_DATA && strncmp(tr_error_text(), "model.txt:", 10) == 0, "odd error");
+    }
+    free(text);
+    return 0;
+}

@@ -1,0 +1,166 @@
+/* What every test under mpirun needs around its cases: MPI_CASE(name) { … }, then MPI_MAIN(a, b, c).
+ *
+ * All ranks run all cases in the same order. A rank that finds something wrong notes it (the first one
+ * counts) and goes on, so that the others are not left waiting; after each case all agree on the outcome, and
+ * rank 0 prints what the lowest failing rank has noted. A case that hangs is ended by an alarm that names it.
+ */
+#ifndef TR_TESTS_MPI_UNIT_H
+#define TR_TESTS_MPI_UNIT_H
+
+#define _GNU_SOURCE
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stage/stage.h"
+
+enum { MPI_CASE_SECONDS = 60, MPI_NOTE = 512, MPI_SETTINGS = 32 };
+
+static struct {
+    const char *name; /* of the case that runs */
+    int rank, size;
+    bool failed; /* on this rank, in this case */
+    char note[MPI_NOTE];
+    char place[MPI_NOTE]; /* settings of the context that is open */
+} mpi_test;
+
+__attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *file, int line,
+                                                                  const char *format, ...)
+{
+    if (mpi_test.failed) return;
+    mpi_test.failed = true;
+    char text[MPI_NOTE / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(mpi_test.note, sizeof mpi_test.note, "%.60s:%d: %s [%.180s]", file, line, text, mpi_test.place);
+}
+
+#define mpi_check(condition, ...)                                                                            \
+    do {                                                                                                     \
+        if (!(condition)) mpi_note(__FILE__, __LINE__, __VA_ARGS__);                                         \
+    } while (0)
+
+#define mpi_ok(call)                                                                                         \
+    do {                                                                                                     \
+        int mpi_status_ = (call);                                                                            \
+        mpi_check(mpi_status_ == TR_OK, "%s: status %d: %s", #call, mpi_status_, tr_error_text());           \
+    } while (0)
+
+/* Opens a context with settings like "table.route=get sync.mode=ssp"; any step that fails ends the program,
+ * since nothing can go on without it. */
+static inline tr_context *mpi_context(const char *settings)
+{
+    static const char text[] = "data: {train: x}\n";
+    char copy[MPI_NOTE], *overrides[MPI_SETTINGS], *rest = copy;
+    int n = 0;
+    snprintf(copy, sizeof copy, "%s", settings);
+    snprintf(mpi_test.place, sizeof mpi_test.place, "%s", settings);
+    for (char *word; n < MPI_SETTINGS && (word = strtok_r(rest, " ", &rest));) overrides[n++] = word;
+    tr_context *tr = NULL;
+    tr_job *job = NULL;
+    int status = tr_context_start(NULL, NULL, &tr);
+    if (status == TR_OK) status = tr_job_parse(text, sizeof text - 1, "test", n, overrides, &job);
+    if (status == TR_OK) status = tr_context_assign(tr, job);
+    if (status == TR_OK) return tr;
+    fprintf(stderr, "%s: no context with %s: %s\n", mpi_test.name, settings, tr_error_text());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    return NULL;
+}
+
+static void mpi_alarm(int signal)
+{
+    (void)signal;
+    char text[2 * MPI_NOTE];
+    int n = snprintf(text, sizeof text, "case %s hangs on rank %d of %d [%s] %s\n", mpi_test.name,
+                     mpi_test.rank, mpi_test.size, mpi_test.place, mpi_test.note);
+    if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(2);
+    _exit(1);
+}
+
+struct mpi_case {
+    const char *name;
+    void (*run)(void);
+};
+
+#define MPI_CASE(name)                                                                                       \
+    static void name##_run(void);                                                                            \
+    static const struct mpi_case name = {#name, name##_run};                                                 \
+    static void name##_run(void)
+
+/* True if some rank failed; rank 0 has printed why. */
+static inline bool mpi_case_failed(void)
+{
+    int mine = mpi_test.failed ? mpi_test.rank : INT32_MAX, first;
+    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (first == INT32_MAX) return false;
+    MPI_Bcast(mpi_test.note, MPI_NOTE, MPI_CHAR, first, MPI_COMM_WORLD);
+    if (mpi_test.rank == 0)
+        fprintf(stderr, "FAILED %s (%d ranks): rank %d: %s\n", mpi_test.name, mpi_test.size, first,
+                mpi_test.note);
+    return true;
+}
+
+/* An argument chooses the cases whose names contain it. */
+static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, int argc, char **argv)
+{
+    int failed = 0;
+    tr_mpi_environment();
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi_test.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &mpi_test.size);
+    signal(SIGALRM, mpi_alarm);
+    for (size_t i = 0; i < n; i++) {
+        if (argc > 1 && !strstr(cases[i]->name, argv[1])) continue;
+        mpi_test.name = cases[i]->name;
+        mpi_test.failed = false;
+        mpi_test.note[0] = mpi_test.place[0] = '\0';
+        double begin = tr_now();
+        alarm(MPI_CASE_SECONDS);
+        cases[i]->run();
+        failed += mpi_case_failed();
+        alarm(0);
+        if (mpi_test.rank == 0) printf("%-48s %.2f s\n", cases[i]->name, tr_now() - begin);
+    }
+    MPI_Finalize();
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#define MPI_MAIN(...)                                                                                        \
+    int main(int argc, char **argv)                                                                          \
+    {                                                                                                        \
+        static const struct mpi_case *const cases[] = {__VA_ARGS__};                                         \
+        return mpi_run_cases(cases, sizeof cases / sizeof *cases, argc, argv);                               \
+    }
+
+/* ---- the layouts and nodes that are worth trying with so many ranks ---- */
+
+/* The i-th set of settings, or NULL behind the last. */
+static inline const char *mpi_layout(int i)
+{
+    static const struct {
+        int ranks; /* at least */
+        const char *settings;
+    } all[] = {{1, "ranks.layout=auto"},
+               {3, "ranks.layout=dedicated"},
+               {2, "ranks.layout=colocated ranks.group_size=2"},
+               {4, "ranks.layout=dedicated ranks.servers=1 ranks.group_size=2"},
+               {4, "ranks.layout=colocated ranks.servers=2"},
+               {2, "ranks.layout=auto ranks.node_size=1"},
+               {3, "ranks.layout=dedicated ranks.node_size=1"},
+               {4, "ranks.layout=auto ranks.node_size=2"},
+               {4, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=2"},
+               {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=2"},
+               {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=1"}};
+    int n = (int)(sizeof all / sizeof *all);
+    for (int k = 0; k < n; k++)
+        if (mpi_test.size >= all[k].ranks && i-- == 0) return all[k].settings;
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,483 @@
+/* Clocks: what a worker may see when. Every worker adds 1 to every key in every clock, the w-th worker to an
+ * element of its own as well, so that what is read tells which updates it holds. */
+#include "mpi_unit.h"
+
+enum { CLOCKS = 6, KEYS = 600, RECORDS = 64 };
+
+struct record {
+    int64_t least, most; /* of all common keys */
+    int64_t own;
+    int64_t slowest; /* the minimum of the clocks when the pull came back */
+};
+
+struct history {
+    tr_context *tr;
+    tr_table *table, *quiet; /* quiet: pushed to, never read */
+    tr_view *view, *quiet_view;
+    int64_t clocks, clock;
+    int slow; /* this worker naps before its pulls; -1: none */
+    double nap;
+    bool prefetch, fails_early;
+    struct record record[RECORDS];
+    int64_t others_when_done; /* ASP: the slow worker's clock as the fast ones ended */
+};
+
+static int open_all_keys(tr_table *table, enum tr_view_use use, tr_view **view)
+{
+    tr_key keys[KEYS + 16];
+    size_t n = (size_t)tr_table_keys(table);
+    for (size_t i = 0; i < n; i++) keys[i] = i;
+    return tr_view_open(table, keys, n, use, view);
+}
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    (void)me;
+    TR_TRY(open_all_keys(h->table, TR_VIEW_UPDATE, &h->view));
+    return h->quiet ? open_all_keys(h->quiet, TR_VIEW_UPDATE, &h->quiet_view) : TR_OK;
+}
+
+/* Sleeps, but looks after the other roles of this rank. */
+static int nap(tr_context *tr, double seconds)
+{
+    double end = tr_now() + seconds;
+    int did = 0;
+    while (tr_now() < end) {
+        TR_TRY(tr_progress(tr, &did));
+        tr_sleep(2e-4);
+    }
+    return TR_OK;
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    bool slow = me->worker == h->slow;
+    if (slow) TR_TRY(nap(h->tr, h->nap));
+    TR_TRY(tr_view_pull(h->view));
+    const int64_t *value = h->view->value;
+    struct record *r = &h->record[me->clock];
+    *r = (struct record){INT64_MAX, INT64_MIN, value[KEYS + me->worker],
+                         tr_clock_min_written(h->tr->sync->clock)};
+    for (int k = 0; k < KEYS; k++) {
+        if (value[k] < r->least) r->least = value[k];
+        if (value[k] > r->most) r->most = value[k];
+    }
+    if (h->prefetch) TR_TRY(tr_view_prefetch(h->view));
+    int64_t *delta = h->view->delta;
+    for (int k = 0; k < KEYS; k++) delta[k] = 1;
+    delta[KEYS + me->worker] = 1;
+    TR_TRY(tr_view_push(h->view));
+    if (h->quiet) {
+        ((int64_t *)h->quiet_view->delta)[me->worker] = 1;
+        TR_TRY(tr_view_push(h->quiet_view));
+    }
+    h->clock = me->clock + 1;
+    return TR_OK;
+}
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct history *h = state;
+    TR_TRY(tr_view_pull(h->view));
+    const int64_t *value = h->view->value;
+    if (me->clock == h->clocks)
+        for (int k = 0; k < KEYS; k++)
+            mpi_check(value[k] == h->clocks * me->workers, "at the end key %d is %lld", k,
+                      (long long)value[k]);
+    report->sum[0] = 1;
+    return TR_OK;
+}
+
+static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    (void)state;
+    (void)sums;
+    verdict->objective = 1;
+    return TR_OK;
+}
+
+static tr_stage stage_of(struct history *h)
+{
+    return (tr_stage){.name = "clocks",
+                      .state = h,
+                      .clocks = h->clocks,
+                      .prepare = prepare,
+                      .compute = compute,
+                      .evaluate = evaluate,
+                      .judge = judge};
+}
+
+static void begin(struct history *h, const char *settings)
+{
+    *h = (struct history){.tr = mpi_context(settings), .clocks = CLOCKS, .slow = -1, .nap = 0.004};
+    mpi_ok(tr_table_create(h->tr, "w", TR_I64, 1, KEYS + 16, &h->table));
+}
+
+static bool works(const struct history *h)
+{
+    return tr_is(h->tr, TR_SLAVE);
+}
+
+static int workers(const struct history *h)
+{
+    return tr_layout_workers(&h->tr->layout);
+}
+
+/* Under BSP, after c clocks every key is exactly the sum of the clocks < c. */
+static void check_bsp(const struct history *h)
+{
+    for (int64_t c = 0; works(h) && c < h->clocks; c++) {
+        const struct record *r = &h->record[c];
+        mpi_check(r->least == c * workers(h) && r->most == c * workers(h) && r->own == c,
+                  "clock %lld: keys hold %lld to %lld updates, not %lld", (long long)c, (long long)r->least,
+                  (long long)r->most, (long long)(c * workers(h)));
+    }
+}
+
+static void bsp(const char *push, bool quiet)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s %s table.route=%s", layout, push, i % 2 ? "request" : "auto");
+        struct history h;
+        begin(&h, settings);
+        if (quiet) mpi_ok(tr_table_create(h.tr, "quiet", TR_I64, 1, 16, &h.quiet));
+        for (int turn = 0; turn < 2; turn++) { /* a second stage begins at clock 0 again, on what is there */
+            h.slow = turn == 0 ? workers(&h) - 1 : 0;
+            if (turn) h.prefetch = true;
+            tr_stage stage = stage_of(&h);
+            if (turn) stage.evaluate = NULL;
+            mpi_ok(tr_run(h.tr, &stage));
+            if (turn == 0) check_bsp(&h);
+            for (int64_t c = 0; turn == 1 && works(&h) && c < h.clocks; c++)
+                mpi_check(h.record[c].least == (h.clocks + c) * workers(&h) &&
+                              h.record[c].most == h.record[c].least,
+                          "clock %lld of the second stage: keys hold %lld to %lld updates", (long long)c,
+                          (long long)h.record[c].least, (long long)h.record[c].most);
+            tr_view_close(&h.view);
+            tr_view_close(&h.quiet_view);
+        }
+        mpi_ok(tr_close(h.tr));
+    }
+}
+
+MPI_CASE(bsp_is_exact_with_sparse_merge)
+{
+    bsp("table.push=merge table.merge=sparse", false);
+}
+MPI_CASE(bsp_is_exact_with_dense_merge)
+{
+    bsp("table.push=merge table.merge=dense", true);
+}
+MPI_CASE(bsp_is_exact_with_messages)
+{
+    bsp("table.push=message", true);
+}
+MPI_CASE(bsp_is_exact_with_accumulate)
+{
+    bsp("table.push=accumulate", false);
+}
+
+/* A worker that only pushes runs ahead of those who read: its updates must not count for an earlier clock. */
+static int push_only(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    if (me->worker > 0) return compute(me, state);
+    for (int k = 0; k < KEYS; k++) ((int64_t *)h->view->delta)[k] = 1;
+    ((int64_t *)h->view->delta)[KEYS] = 1;
+    h->record[me->clock] = (struct record){me->clock * me->workers, me->clock * me->workers, me->clock, 0};
+    h->clock = me->clock + 1;
+    return tr_view_push(h->view);
+}
+
+MPI_CASE(who_only_pushes_does_not_confuse_clocks)
+{
+    static const char *const ways[] = {"table.push=message", "table.push=merge", "table.push=accumulate"};
+    for (size_t way = 0; way < 3; way++) {
+        const char *layout;
+        for (int i = 0; (layout = mpi_layout(i)); i++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
+            struct history h;
+            begin(&h, settings);
+            h.slow = workers(&h) - 1;
+            tr_stage stage = stage_of(&h);
+            stage.compute = push_only;
+            mpi_ok(tr_run(h.tr, &stage));
+            check_bsp(&h);
+            tr_view_close(&h.view);
+            mpi_ok(tr_close(h.tr));
+        }
+    }
+}
+
+/* A slow worker that only reads, and sends no values with a merge, must be waited for too. */
+static int prepare_reader(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    return open_all_keys(h->table, me->worker == h->slow ? TR_VIEW_READ : TR_VIEW_UPDATE, &h->view);
+}
+
+static int read_only(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    if (me->worker != h->slow) return compute(me, state);
+    TR_TRY(nap(h->tr, h->nap));
+    TR_TRY(tr_view_pull(h->view));
+    int64_t wanted = me->clock * (me->workers - 1);
+    for (int k = 0; k < KEYS; k++) {
+        int64_t value = ((const int64_t *)h->view->value)[k];
+        mpi_check(value == wanted, "clock %lld: a reader sees %lld updates, not %lld", (long long)me->clock,
+                  (long long)value, (long long)wanted);
+    }
+    return TR_OK;
+}
+
+MPI_CASE(a_slow_reader_is_waited_for)
+{
+    static const char *const ways[] = {"table.merge=sparse", "table.merge=dense", "table.push=accumulate"};
+    for (size_t way = 0; way < 3; way++) {
+        const char *layout;
+        for (int i = 0; (layout = mpi_layout(i)); i++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
+            struct history h;
+            begin(&h, settings);
+            h.slow = workers(&h) - 1;
+            tr_stage stage = stage_of(&h);
+            stage.prepare = prepare_reader;
+            stage.compute = read_only;
+            stage.evaluate = NULL;
+            mpi_ok(tr_run(h.tr, &stage));
+            tr_view_close(&h.view);
+            mpi_ok(tr_close(h.tr));
+        }
+    }
+}
+
+/* With staleness s, what is read at clock c holds all updates of clocks < c - s, and nobody is further ahead.
+ */
+static void ssp(const char *push, int64_t staleness, bool prefetch)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s %s sync.mode=ssp sync.staleness=%d table.route=%s", layout,
+                 push, (int)staleness, i % 2 ? "request" : "auto");
+        struct history h;
+        begin(&h, settings);
+        h.clocks = 8;
+        h.nap = 0.02;
+        h.slow = workers(&h) - 1;
+        h.prefetch = prefetch;
+        tr_stage stage = stage_of(&h);
+        mpi_ok(tr_run(h.tr, &stage));
+        int ahead = 0;
+        for (int64_t c = 0; works(&h) && c < h.clocks; c++) {
+            const struct record *r = &h.record[c];
+            int64_t bound = c > staleness ? c - staleness : 0;
+            mpi_check(r->slowest >= c - staleness, "clock %lld was read while the slowest was at %lld",
+                      (long long)c, (long long)r->slowest);
+            mpi_check(r->least >= bound * workers(&h), "clock %lld: only %lld updates of %lld seen",
+                      (long long)c, (long long)r->least, (long long)(bound * workers(&h)));
+            mpi_check(r->own == c, "clock %lld: %lld own updates seen", (long long)c, (long long)r->own);
+            ahead |= r->slowest < c;
+        }
+        MPI_Allreduce(MPI_IN_PLACE, &ahead, 1, MPI_INT, MPI_MAX, h.tr->world);
+        mpi_check(ahead || workers(&h) == 1 || h.tr->layout.group_size > 1,
+                  "nobody ran ahead: this shows nothing");
+        tr_view_close(&h.view);
+        mpi_ok(tr_close(h.tr));
+    }
+}
+
+MPI_CASE(ssp_keeps_its_bound)
+{
+    ssp("table.push=auto", 2, false);
+}
+MPI_CASE(ssp_keeps_its_bound_with_messages)
+{
+    ssp("table.push=message", 1, true);
+}
+MPI_CASE(ssp_keeps_its_bound_with_accumulate)
+{
+    ssp("table.push=accumulate", 2, true);
+}
+
+/* Without bound, the fast workers end all their clocks before the slow one has ended its second. */
+static int compute_until_alone(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    TR_TRY(tr_view_pull(h->view));
+    const int64_t *value = h->view->value;
+    mpi_check(value[KEYS + me->worker] == me->clock, "clock %lld: %lld own updates", (long long)me->clock,
+              (long long)value[KEYS + me->worker]);
+    if (me->worker == h->slow && me->clock == 1) { /* waits until all others have ended all clocks */
+        double end = tr_now() + 10;
+        for (int64_t done = 0; done < h->clocks * (me->workers - 1) + 1 && tr_now() < end;) {
+            TR_TRY(nap(h->tr, 1e-3));
+            TR_TRY(tr_pull_start(h->view, h->view->value));
+            TR_WAIT_UNTIL(h->tr, !tr_pull_busy(h->view), "a read");
+            done = value[0];
+        }
+        mpi_check(value[0] == h->clocks * (me->workers - 1) + 1,
+                  "the others did not end without the slow one");
+    }
+    if (h->prefetch) TR_TRY(tr_view_prefetch(h->view));
+    for (int k = 0; k < KEYS; k++) ((int64_t *)h->view->delta)[k] = 1;
+    ((int64_t *)h->view->delta)[KEYS + me->worker] = 1;
+    return tr_view_push(h->view);
+}
+
+MPI_CASE(asp_waits_for_nobody)
+{
+    static const char *const ways[] = {"table.push=auto", "table.push=message", "table.push=accumulate"};
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s %s sync.mode=asp table.route=%s", layout, ways[i % 3],
+                 i % 2 ? "request" : "auto");
+        struct history h;
+        begin(&h, settings);
+        h.slow = workers(&h) - 1;
+        h.prefetch = i % 2;
+        tr_stage stage = stage_of(&h);
+        stage.compute = compute_until_alone;
+        mpi_ok(tr_run(h.tr, &stage));
+        tr_view_close(&h.view);
+        mpi_ok(tr_close(h.tr));
+    }
+}
+
+/* Told to stop while the fast workers wait for the slow one, all end. */
+static int stop_soon(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    (void)state;
+    verdict->stop = sums->clock >= 2;
+    return TR_OK;
+}
+
+static int count_workers(tr_worker *me, void *state, tr_report *report)
+{
+    (void)state;
+    report->sum[0] = me->worker;
+    return TR_OK;
+}
+
+MPI_CASE(an_early_stop_leaves_nobody_waiting)
+{
+    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
+    for (size_t mode = 0; mode < 3; mode++) {
+        const char *layout;
+        for (int i = 0; (layout = mpi_layout(i)); i++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s sync.mode=%s", layout, modes[mode]);
+            struct history h;
+            begin(&h, settings);
+            h.clocks = 40;
+            h.slow = workers(&h) - 1;
+            h.nap = 0.002;
+            h.prefetch = true;
+            tr_stage stage = stage_of(&h);
+            stage.evaluate = count_workers;
+            stage.judge = stop_soon;
+            stage.evaluate_every = 2;
+            mpi_ok(tr_run(h.tr, &stage));
+            if (works(&h) && mode == 0) mpi_check(h.clock == 2, "stopped at clock %lld", (long long)h.clock);
+            if (tr_is(h.tr, TR_SLAVE) && h.tr->me.group * h.tr->layout.group_size + h.tr->me.member == h.slow)
+                mpi_check(h.clock < h.clocks, "nobody stopped");
+            tr_view_close(&h.view);
+            mpi_ok(tr_close(h.tr));
+        }
+    }
+}
+
+/* ---- runs repeat ---- */
+
+struct walk {
+    tr_table *table;
+    tr_view *view;
+    float end[KEYS];
+};
+
+static int open_walk(tr_worker *me, void *state)
+{
+    struct walk *w = state;
+    tr_key keys[KEYS];
+    size_t n = 0;
+    for (tr_key k = 0; k < KEYS; k++)
+        if (tr_mix(k * 31 + (uint64_t)me->worker) % 4) keys[n++] = k;
+    return tr_view_open(w->table, keys, n, TR_VIEW_UPDATE, &w->view);
+}
+
+/* Sums whose rounding depends on their order. */
+static int step_walk(tr_worker *me, void *state)
+{
+    struct walk *w = state;
+    TR_TRY(tr_view_pull(w->view));
+    const float *value = w->view->value;
+    float *delta = w->view->delta;
+    for (size_t k = 0; k < w->view->n; k++)
+        delta[k] = 0.3f * value[k] / (float)(me->worker + 3) +
+                   (float)(tr_mix(k + (uint64_t)me->clock) % 1000) * 1e-3f;
+    return tr_view_push(w->view);
+}
+
+static int read_walk(tr_worker *me, void *state, tr_report *report)
+{
+    struct walk *w = state;
+    (void)report;
+    if (me->worker != 0) return TR_OK;
+    tr_key keys[KEYS];
+    for (tr_key k = 0; k < KEYS; k++) keys[k] = k;
+    tr_view *all;
+    TR_TRY(tr_view_open(w->table, keys, KEYS, TR_VIEW_READ, &all));
+    TR_TRY(tr_view_pull(all));
+    memcpy(w->end, all->value, sizeof w->end);
+    tr_view_close(&all);
+    return TR_OK;
+}
+
+static void take_walk(const char *settings, struct walk *w)
+{
+    tr_context *tr = mpi_context(settings);
+    *w = (struct walk){0};
+    mpi_ok(tr_table_create(tr, "walk", TR_F32, 1, KEYS, &w->table));
+    mpi_ok(tr_run(tr, &(tr_stage){.name = "walk",
+                                  .state = w,
+                                  .clocks = CLOCKS,
+                                  .prepare = open_walk,
+                                  .compute = step_walk,
+                                  .evaluate = read_walk,
+                                  .judge = judge}));
+    tr_view_close(&w->view);
+    mpi_ok(tr_close(tr));
+}
+
+MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
+{
+    static const char *const ways[] = {"table.push=merge table.merge=sparse",
+                                       "table.push=merge table.merge=dense", "table.push=message"};
+    for (size_t way = 0; way < 3; way++) {
+        const char *layout;
+        for (int i = 0; (layout = mpi_layout(i)); i++) {
+            struct walk first, next;
+            char settings[MPI_NOTE];
+            for (int again = 0; again < 3; again++) {
+                snprintf(settings, sizeof settings, "%s %s %s", layout, ways[way],
+                         again == 2 ? "sync.mode=ssp sync.staleness=0" : "");
+                take_walk(settings, again ? &next : &first);
+                if (again) mpi_check(!memcmp(first.end, next.end, sizeof first.end), "run %d differs", again);
+            }
+        }
+    }
+}
+
+MPI_MAIN(&bsp_is_exact_with_sparse_merge, &bsp_is_exact_with_dense_merge, &bsp_is_exact_with_messages,
+         &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
+         &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
+         &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody, &an_early_stop_leaves_nobody_waiting,
+         &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)

@@ -1,0 +1,195 @@
+/* Groups: rounds and commands, sums inside a group, and how failures end a stage. */
+#include "mpi_unit.h"
+
+enum { CLOCKS = 4, ROUNDS = 3, KEYS = 90 };
+
+struct crew {
+    tr_context *tr;
+    tr_table *table;
+    tr_view *view;
+    tr_key key[KEYS];
+    size_t n;
+    int rounds_seen, turns;
+    int fail_worker; /* returns an error in this round of clock 1; -1: nobody */
+    bool fail_before_pull;
+};
+
+static const char *group_layout(int i)
+{
+    const char *layout;
+    for (int k = 0; (layout = mpi_layout(k)); k++)
+        if ((strstr(layout, "group_size") || k == 0) && i-- == 0) return layout;
+    return NULL;
+}
+
+static void begin(struct crew *c, const char *settings)
+{
+    *c = (struct crew){.tr = mpi_context(settings), .fail_worker = -1};
+    mpi_ok(tr_table_create(c->tr, "w", TR_I32, 1, KEYS, &c->table));
+}
+
+static void end(struct crew *c)
+{
+    tr_view_close(&c->view);
+    mpi_ok(tr_close(c->tr));
+}
+
+static int open_shared(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    for (tr_key k = (tr_key)me->group % 2; k < KEYS; k += 2) c->key[c->n++] = k; /* of the group */
+    return tr_view_open(c->table, c->key, c->n, TR_VIEW_GROUP, &c->view);
+}
+
+static int open_own(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    for (tr_key k = (tr_key)me->member; k < KEYS; k += (tr_key)me->group_size) c->key[c->n++] = k;
+    return tr_view_open(c->table, c->key, c->n, TR_VIEW_UPDATE, &c->view);
+}
+
+/* Commands say whom they are for and when. */
+static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
+{
+    struct crew *c = state;
+    mpi_check(me->member == 0, "member %d schedules", me->member);
+    mpi_check(me->round == c->turns++ % (ROUNDS + 1), "round %d is scheduled in turn %d", me->round,
+              c->turns);
+    for (int m = 0; m < me->group_size; m++)
+        commands[m] = (tr_command){{me->group, m, me->clock, me->round, 7, 8, 9, 10}};
+    *again = me->round < ROUNDS;
+    return TR_OK;
+}
+
+/* All members add 1 to all keys of the group in each round. */
+static int round_of_all(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    const int64_t *word = me->command.word;
+    mpi_check(word[0] == me->group && word[1] == me->member && word[2] == me->clock && word[3] == me->round &&
+                  word[7] == 10,
+              "member %d of group %d in clock %lld, round %d: command %lld %lld %lld %lld", me->member,
+              me->group, (long long)me->clock, me->round, (long long)word[0], (long long)word[1],
+              (long long)word[2], (long long)word[3]);
+    mpi_check(c->rounds_seen == me->clock * ROUNDS + me->round, "%d rounds before", c->rounds_seen);
+    c->rounds_seen++;
+    if (me->round == 0) TR_TRY(tr_view_pull(c->view));
+    double sum[2] = {me->round, me->worker};
+    TR_TRY(tr_group_sum(me, sum, 2));
+    double first = me->group * me->group_size, size = me->group_size;
+    mpi_check(sum[0] == me->round * me->group_size, "members of different rounds meet: %g", sum[0]);
+    mpi_check(sum[1] == size * first + size * (size - 1) / 2, "sum of workers %g", sum[1]);
+    int sharers = 0; /* groups with the same keys */
+    for (int g = 0; g < me->groups; g++) sharers += g % 2 == me->group % 2;
+    for (size_t i = 0; i < c->n; i++) {
+        int32_t value = ((const int32_t *)c->view->value)[i];
+        mpi_check(value == me->clock * ROUNDS * sharers * me->group_size, "clock %lld key %zu: %d",
+                  (long long)me->clock, i, (int)value);
+        ((int32_t *)c->view->delta)[i] += 1;
+    }
+    return me->round == ROUNDS - 1 && me->clock % 2 ? tr_view_push(c->view) : TR_OK;
+}
+
+MPI_CASE(rounds_reach_all_members_and_sum_once)
+{
+    static const char *const ways[] = {"table.push=merge", "table.push=message table.route=request",
+                                       "table.push=accumulate"};
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i)); i++)
+        for (size_t way = 0; way < 3; way++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
+            struct crew c;
+            begin(&c, settings);
+            mpi_ok(tr_run(c.tr, &(tr_stage){.name = "rounds",
+                                            .state = &c,
+                                            .clocks = CLOCKS,
+                                            .prepare = open_shared,
+                                            .compute = round_of_all,
+                                            .schedule = schedule}));
+            if (tr_is(c.tr, TR_SLAVE))
+                mpi_check(c.rounds_seen == CLOCKS * ROUNDS, "%d rounds", c.rounds_seen);
+            end(&c);
+        }
+}
+
+/* Vertical: each member pulls and pushes keys of its own. */
+static int own_keys(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    TR_TRY(tr_view_pull(c->view));
+    for (size_t i = 0; i < c->n; i++) {
+        int32_t value = ((const int32_t *)c->view->value)[i],
+                wanted = (int32_t)me->clock * me->groups * (me->member + 1);
+        mpi_check(value == wanted, "clock %lld key %zu: %d, not %d", (long long)me->clock, i, (int)value,
+                  (int)wanted);
+        ((int32_t *)c->view->delta)[i] = me->member + 1;
+    }
+    return tr_view_push(c->view);
+}
+
+MPI_CASE(vertical_members_push_their_own_keys)
+{
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i)); i++) {
+        struct crew c;
+        begin(&c, layout);
+        mpi_ok(tr_run(c.tr, &(tr_stage){.name = "vertical",
+                                        .state = &c,
+                                        .clocks = CLOCKS,
+                                        .prepare = open_own,
+                                        .compute = own_keys}));
+        end(&c);
+    }
+}
+
+/* ---- failures ---- */
+
+static int failing(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    bool fails = me->worker == c->fail_worker && me->clock == 1 && me->round == 0;
+    if (fails && c->fail_before_pull) return tr_fail(TR_ERR_DIVERGED, "worker %d fails early", me->worker);
+    TR_TRY(tr_view_pull(c->view));
+    if (fails) return tr_fail(TR_ERR_DIVERGED, "worker %d fails late", me->worker);
+    for (size_t i = 0; i < c->n; i++) ((int32_t *)c->view->delta)[i] += 1;
+    return me->round == 0 ? tr_view_push(c->view) : TR_OK;
+}
+
+static int schedule_one(tr_worker *me, void *state, tr_command *commands, bool *again)
+{
+    (void)state;
+    (void)commands;
+    *again = me->round < 1;
+    return TR_OK;
+}
+
+/* All ranks return the status of the one that failed, and go on to live. */
+MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
+{
+    if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
+    static const char *const modes[] = {"bsp", "ssp sync.staleness=1", "asp"};
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i)); i++)
+        for (int kind = 0; kind < 12; kind++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s sync.mode=%s", layout, modes[kind % 3]);
+            struct crew c;
+            begin(&c, settings);
+            c.fail_worker =
+                tr_layout_workers(&c.tr->layout) - (kind % 2 ? 1 : tr_layout_workers(&c.tr->layout));
+            c.fail_before_pull = kind / 2 % 2;
+            int status = tr_run(c.tr, &(tr_stage){.name = "failing",
+                                                  .state = &c,
+                                                  .clocks = CLOCKS,
+                                                  .prepare = open_shared,
+                                                  .compute = failing,
+                                                  .schedule = kind >= 6 ? schedule_one : NULL});
+            mpi_check(status == TR_ERR_DIVERGED, "status %d", status);
+            tr_view_close(&c.view);
+            mpi_check(tr_close(c.tr) == TR_ERR_DIVERGED, "the context forgot that");
+        }
+}
+
+MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
+         &a_failure_ends_the_stage_on_all_ranks)

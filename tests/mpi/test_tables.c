@@ -1,0 +1,294 @@
+/* Tables against a plain array: whatever the layout, the partition, the route and the way of pushing, a
+ * worker reads what all workers have pushed. Under BSP that is known exactly at every clock, so every pull is
+ * checked. */
+#include "mpi_unit.h"
+
+#include <math.h>
+
+enum { CLOCKS = 3, TABLES = 3 };
+
+struct shape {
+    enum tr_dtype dtype;
+    uint64_t rows, columns;
+};
+
+struct trial {
+    struct tr_layout *layout;
+    uint64_t seed;
+    struct one {
+        struct shape shape;
+        size_t keys, width;
+        tr_table *table;
+        tr_view *view;
+        tr_key *key; /* of this worker's view */
+        size_t n;
+        double *expected; /* keys × width: what the table should hold */
+        bool *chosen;     /* by key: scratch */
+    } one[TABLES];
+    int tables;
+    bool groups; /* views of groups */
+    int64_t checked;
+};
+
+/* Small whole numbers, so that sums are exact in every type; floats get a factor that is not. */
+static double change(const struct trial *t, int table, int worker, int64_t clock, size_t element)
+{
+    uint64_t mixed =
+        tr_mix(t->seed + tr_mix((uint64_t)table +
+                                tr_mix((uint64_t)worker + tr_mix((uint64_t)clock + tr_mix(element)))));
+    double whole = (double)(mixed % 17) - 8;
+    return t->one[table].shape.dtype <= TR_F64 ? whole * 0.37 : whole;
+}
+
+/* Which keys the owner-th view has: some, none, one, all, every third. */
+static void choose(const struct trial *t, int table, int owner, bool *chosen)
+{
+    const struct one *o = &t->one[table];
+    struct tr_rng rng;
+    tr_rng_seed(&rng, t->seed, (uint64_t)owner, (uint64_t)table);
+    uint64_t kind = (t->seed + (uint64_t)owner + (uint64_t)table) % 5, single = tr_rng_below(&rng, o->keys);
+    for (size_t k = 0; k < o->keys; k++) switch (kind) {
+        case 0:
+            chosen[k] = tr_rng_below(&rng, 2);
+            break;
+        case 1:
+            chosen[k] = false;
+            break;
+        case 2:
+            chosen[k] = k == single;
+            break;
+        case 3:
+            chosen[k] = true;
+            break;
+        default:
+            chosen[k] = k % 3 == 0;
+            break;
+        }
+}
+
+static int owner_of(const struct trial *t, int worker)
+{
+    return t->groups ? worker / t->layout->group_size : worker;
+}
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    for (int k = 0; k < t->tables; k++) {
+        struct one *o = &t->one[k];
+        choose(t, k, owner_of(t, me->worker), o->chosen);
+        TR_TRY(TR_NEW(&o->key, o->keys));
+        o->n = 0;
+        for (size_t key = 0; key < o->keys; key++)
+            if (o->chosen[key]) o->key[o->n++] = key;
+        TR_TRY(tr_view_open(o->table, o->key, o->n, t->groups ? TR_VIEW_GROUP : TR_VIEW_UPDATE, &o->view));
+    }
+    return TR_OK;
+}
+
+static double element(enum tr_dtype dtype, const void *values, size_t i)
+{
+    switch (dtype) {
+    case TR_F32:
+        return (double)((const float *)values)[i];
+    case TR_F64:
+        return ((const double *)values)[i];
+    case TR_I32:
+        return (double)((const int32_t *)values)[i];
+    case TR_I64:
+        return (double)((const int64_t *)values)[i];
+    }
+    return NAN;
+}
+
+static void set_element(enum tr_dtype dtype, void *values, size_t i, double x)
+{
+    switch (dtype) {
+    case TR_F32:
+        ((float *)values)[i] = (float)x;
+        break;
+    case TR_F64:
+        ((double *)values)[i] = x;
+        break;
+    case TR_I32:
+        ((int32_t *)values)[i] = (int32_t)x;
+        break;
+    case TR_I64:
+        ((int64_t *)values)[i] = (int64_t)x;
+        break;
+    }
+}
+
+static void check_view(struct trial *t, int table, int64_t clock)
+{
+    struct one *o = &t->one[table];
+    double tolerance = o->shape.dtype == TR_F32 ? 1e-4 : o->shape.dtype == TR_F64 ? 1e-11 : 0;
+    for (size_t i = 0; i < o->n; i++)
+        for (size_t e = 0; e < o->width; e++) {
+            double found = element(o->shape.dtype, o->view->value, i * o->width + e);
+            double wanted = o->expected[o->key[i] * o->width + e];
+            mpi_check(fabs(found - wanted) <= tolerance,
+                      "table %d clock %lld key %llu element %zu: %g, not %g", table, (long long)clock,
+                      (unsigned long long)o->key[i], e, found, wanted);
+            t->checked++;
+        }
+}
+
+/* What all workers push in this clock. */
+static void expect_clock(struct trial *t, int table, int64_t clock)
+{
+    struct one *o = &t->one[table];
+    for (int worker = 0; worker < tr_layout_workers(t->layout); worker++) {
+        choose(t, table, owner_of(t, worker), o->chosen);
+        for (size_t key = 0; key < o->keys; key++)
+            for (size_t e = key * o->width; o->chosen[key] && e < (key + 1) * o->width; e++)
+                o->expected[e] += change(t, table, worker, clock, e);
+    }
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    for (int k = 0; k < t->tables; k++) {
+        TR_TRY(tr_view_pull(t->one[k].view));
+        check_view(t, k, me->clock);
+    }
+    for (int k = 0; k < t->tables; k++) {
+        struct one *o = &t->one[k];
+        for (size_t i = 0; i < o->n; i++)
+            for (size_t e = 0; e < o->width; e++)
+                set_element(o->shape.dtype, o->view->delta, i * o->width + e,
+                            change(t, k, me->worker, me->clock, o->key[i] * o->width + e));
+        if (k != 1 || me->clock != 1) TR_TRY(tr_view_push(o->view)); /* else it is pushed as the clock ends */
+        expect_clock(t, k, me->clock);
+    }
+    return TR_OK;
+}
+
+/* What the tables hold in the end, and its squares. */
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct trial *t = state;
+    for (int k = 0; k < t->tables; k++) {
+        struct one *o = &t->one[k];
+        TR_TRY(tr_view_pull(o->view));
+        check_view(t, k, me->clock);
+        if (me->worker != 0) continue;
+        double sum = 0, squares = 0;
+        TR_TRY(tr_table_squares(o->table, &squares));
+        for (size_t i = 0; i < o->keys * o->width; i++) sum += o->expected[i] * o->expected[i];
+        mpi_check(fabs(sum - squares) <= 1e-5 * sum, "table %d: squares %g, not %g", k, squares, sum);
+    }
+    report->sum[0] = 1;
+    return TR_OK;
+}
+
+static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    const struct trial *t = state;
+    (void)verdict;
+    mpi_check(sums->sum[0] == tr_layout_workers(t->layout), "%g workers evaluated", sums->sum[0]);
+    return TR_OK;
+}
+
+/* Two stages in a row over the same tables, in a context with these settings. */
+static void run_trial(const char *settings, const struct shape *shapes, int tables, uint64_t seed, int stages)
+{
+    tr_context *tr = mpi_context(settings);
+    struct trial t = {
+        .layout = &tr->layout, .seed = seed, .tables = tables, .groups = tr->layout.group_size > 1};
+    for (int k = 0; k < tables; k++) {
+        struct one *o = &t.one[k];
+        o->shape = shapes[k];
+        mpi_ok(tr_table_create(tr, "t", shapes[k].dtype, shapes[k].rows, shapes[k].columns, &o->table));
+        o->keys = tr_table_keys(o->table);
+        o->width = tr_table_width(o->table);
+        mpi_ok(TR_NEW(&o->expected, o->keys * o->width));
+        mpi_ok(TR_NEW(&o->chosen, o->keys));
+    }
+    for (int stage = 0; stage < stages; stage++) {
+        mpi_ok(tr_run(tr, &(tr_stage){.name = "trial",
+                                      .state = &t,
+                                      .clocks = CLOCKS,
+                                      .prepare = prepare,
+                                      .compute = compute,
+                                      .evaluate = evaluate,
+                                      .judge = judge}));
+        t.seed++;
+        for (int k = 0; k < tables; k++) {
+            tr_view_close(&t.one[k].view);
+            free(t.one[k].key);
+            t.one[k].key = NULL;
+        }
+    }
+    for (int k = 0; k < tables; k++) {
+        free(t.one[k].expected);
+        free(t.one[k].chosen);
+    }
+    mpi_ok(tr_close(tr));
+}
+
+/* Some shapes of every type: vectors, matrices, rows wider than 16 KiB, fewer keys than servers. */
+static const struct shape shapes[][TABLES] = {
+    {{TR_F32, 1, 1500}, {TR_I64, 37, 10}, {TR_F64, 1, 3}},
+    {{TR_I32, 1, 1500}, {TR_F64, 5, 3 * 2000}, {TR_I64, 1, 700}},
+    {{TR_F64, 1, 1500}, {TR_I32, 29, 7}, {TR_F32, 7, 8192}},
+    {{TR_I64, 1, 1500}, {TR_F32, 41, 5}, {TR_I32, 3, 5000}},
+};
+
+static const char *const partitions[] = {"range", "hash", "range-hash", "range-hash table.block=16"};
+
+/* Every way of pushing with every route, each with another mix of types, shapes and partitions. */
+static void all_routes(const char *push)
+{
+    static const char *const routes[] = {"auto", "load", "get", "request"};
+    uint64_t turn = 0;
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (size_t r = 0; r < 4; r++) {
+            bool nodes = strstr(layout, "node_size");
+            if (r == 1 && nodes) continue;                              /* load is for one node */
+            if (r > 0 && nodes && strstr(push, "accumulate")) continue; /* MPI takes long for each element */
+            char settings[MPI_NOTE];
+            turn++;
+            snprintf(settings, sizeof settings, "%s table.route=%s %s table.partition=%s", layout, routes[r],
+                     push, partitions[(turn + turn / 4) % 4]);
+            run_trial(settings, shapes[turn % 4], TABLES, turn, 1 + (r == 3));
+        }
+}
+
+MPI_CASE(sparse_merge_adds_all)
+{
+    all_routes("table.push=merge table.merge=sparse");
+}
+MPI_CASE(dense_merge_adds_all)
+{
+    all_routes("table.push=auto table.merge=dense");
+}
+MPI_CASE(accumulate_adds_all)
+{
+    all_routes("table.push=accumulate");
+}
+MPI_CASE(messages_add_all)
+{
+    all_routes("table.push=message");
+}
+
+/* Long enough for several chunks of every kind. */
+MPI_CASE(large_tables_go_in_chunks)
+{
+    static const char *const ways[] = {"table.push=merge table.merge=sparse table.route=get",
+                                       "table.push=merge table.merge=dense table.route=request",
+                                       "table.push=message table.route=request",
+                                       "table.push=accumulate table.route=auto"};
+    static const struct shape vector = {TR_I64, 1, 300000};
+    for (size_t i = 0; i < 4; i++) {
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s ranks.servers=1 table.partition=%s %s", ways[i],
+                 partitions[i], mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : "");
+        run_trial(settings, &vector, 1, i + 3, 1);
+    }
+}
+
+MPI_MAIN(&sparse_merge_adds_all, &dense_merge_adds_all, &accumulate_adds_all, &messages_add_all,
+         &large_tables_go_in_chunks)

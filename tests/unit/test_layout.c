@@ -1,0 +1,126 @@
+#include "unit.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "ranks/layout.h"
+#include "trireme/context.h"
+
+static const int one_node[16] = {0};
+
+/* Chooses, and checks what holds for every layout: places and lists say the same. */
+static struct tr_layout choose(struct tr_layout_wish wish, int ranks, const int *node_of)
+{
+    struct tr_layout l;
+    ck_ok(tr_layout_choose(&wish, ranks, node_of, &l));
+    int servers = 0, workers = 0, leaders = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct tr_place *p = &l.place[rank];
+        ck_assert_int_eq((p->roles & TR_SCHEDULER) != 0, rank == 0);
+        ck_assert_int_eq((p->roles & TR_SERVER) != 0, p->server >= 0);
+        ck_assert_int_eq((p->roles & TR_SLAVE) != 0, p->group >= 0);
+        ck_assert_int_eq((p->roles & TR_LEADER) != 0, p->group >= 0 && p->member == 0);
+        if (p->server >= 0) ck_assert_int_eq(l.server_rank[p->server], rank);
+        if (p->group >= 0) ck_assert_int_eq(l.worker_rank[p->group * l.group_size + p->member], rank);
+        servers += p->server >= 0;
+        workers += p->group >= 0;
+        leaders += (p->roles & TR_LEADER) != 0;
+    }
+    ck_assert_int_eq(servers, l.servers);
+    ck_assert_int_eq(workers, tr_layout_workers(&l));
+    ck_assert_int_eq(leaders, l.groups);
+    return l;
+}
+
+static void expect(struct tr_layout_wish wish, int ranks, enum tr_layout_kind kind, int servers, int groups,
+                   int size)
+{
+    struct tr_layout l = choose(wish, ranks, one_node);
+    ck_assert_int_eq(l.kind, kind);
+    ck_assert_int_eq(l.servers, servers);
+    ck_assert_int_eq(l.groups, groups);
+    ck_assert_int_eq(l.group_size, size);
+    tr_layout_free(&l);
+}
+
+START_TEST(what_is_left_open_is_chosen)
+{
+    expect((struct tr_layout_wish){.kind = TR_ROLES_AUTO}, 1, TR_ROLES_ALONE, 1, 1, 1);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_AUTO}, 4, TR_ROLES_COLOCATED, 4, 4, 1);
+    expect((struct tr_layout_wish){.servers = 2}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
+    expect((struct tr_layout_wish){.servers = 2}, 3, TR_ROLES_COLOCATED, 2, 3, 1);
+    expect((struct tr_layout_wish){.servers = 1, .groups = 3}, 5, TR_ROLES_DEDICATED, 1, 3, 1);
+    expect((struct tr_layout_wish){.servers = 1, .groups = 3}, 4, TR_ROLES_COLOCATED, 1, 3, 1);
+    expect((struct tr_layout_wish){.servers = 2, .group_size = 2}, 4, TR_ROLES_COLOCATED, 2, 2, 2);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED}, 3, TR_ROLES_DEDICATED, 1, 1, 1);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED, .group_size = 2}, 7, TR_ROLES_DEDICATED, 2, 2,
+           2);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED, .groups = 2, .group_size = 2}, 7,
+           TR_ROLES_DEDICATED, 2, 2, 2);
+    expect((struct tr_layout_wish){.kind = TR_ROLES_COLOCATED, .group_size = 2}, 7, TR_ROLES_COLOCATED, 7, 3,
+           2);
+}
+END_TEST
+
+START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
+{
+    static const int nodes[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 2, 2, 2}, 8, nodes);
+    ck_assert_int_eq(l.nodes, 2);
+    ck_assert_int_ne(nodes[l.server_rank[0]], nodes[l.server_rank[1]]);
+    for (int g = 0; g < 2; g++)
+        ck_assert_int_eq(nodes[l.worker_rank[2 * g]], nodes[l.worker_rank[2 * g + 1]]);
+    tr_layout_free(&l);
+
+    static const int turns[8] = {0, 1, 0, 1, 0, 1, 0, 1};
+    l = choose((struct tr_layout_wish){TR_ROLES_COLOCATED, 4, 4, 2}, 8, turns);
+    int on_first = 0;
+    for (int s = 0; s < 4; s++) on_first += turns[l.server_rank[s]] == 0;
+    ck_assert_int_eq(on_first, 2);
+    for (int g = 0; g < 4; g++)
+        ck_assert_int_eq(turns[l.worker_rank[2 * g]], turns[l.worker_rank[2 * g + 1]]);
+    tr_layout_free(&l);
+
+    static const int small[4] = {0, 0, 1, 1}; /* no node has room for three */
+    l = choose((struct tr_layout_wish){TR_ROLES_COLOCATED, 0, 1, 3}, 4, small);
+    ck_assert_int_eq(tr_layout_workers(&l), 3);
+    tr_layout_free(&l);
+}
+END_TEST
+
+START_TEST(impossible_wishes_are_refused)
+{
+    static const struct {
+        struct tr_layout_wish wish;
+        int ranks;
+        const char *text;
+    } all[] = {{{.kind = TR_ROLES_ALONE}, 2, "start one process"},
+               {{.kind = TR_ROLES_DEDICATED}, 2, "needs 3 ranks, but there are 2"},
+               {{TR_ROLES_DEDICATED, 2, 2, 2}, 6, "needs 7 ranks, but there are 6"},
+               {{TR_ROLES_COLOCATED, 5, 0, 0}, 4, "5 servers"},
+               {{TR_ROLES_COLOCATED, 0, 3, 2}, 4, "needs 6 ranks, but there are 4"},
+               {{TR_ROLES_COLOCATED, 0, 0, 5}, 4, "needs 5 ranks, but there are 4"},
+               {{TR_ROLES_COLOCATED, 0, INT_MAX, 2}, 4, "needs 4294967294 ranks"},
+               {{TR_ROLES_DEDICATED, INT_MAX, INT_MAX, INT_MAX}, 4, "but there are 4"},
+               {{TR_ROLES_DEDICATED, 0, INT_MAX, INT_MAX}, 4, "but there are 4"},
+               {{.kind = TR_ROLES_AUTO, .servers = INT_MAX}, 4, "but there are 4"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct tr_layout l;
+        ck_fails(tr_layout_choose(&all[i].wish, all[i].ranks, one_node, &l), TR_ERR_CONFIG, all[i].text);
+    }
+}
+END_TEST
+
+START_TEST(the_layout_is_described)
+{
+    char text[200];
+    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 2, 1, 3}, 8, one_node);
+    tr_layout_describe(&l, text, sizeof text);
+    ck_assert_str_eq(text, "dedicated: 8 ranks on 1 node: 2 servers, 1 group of 3, 2 not used");
+    tr_layout_free(&l);
+}
+END_TEST
+
+UNIT_MAIN("layout", what_is_left_open_is_chosen, servers_are_spread_and_groups_stay_inside_a_node,
+          impossible_wishes_are_refused, the_layout_is_described)

@@ -1,0 +1,349 @@
+/* Models in files: what is written reads back with the same bits, and nothing that is no model is taken for
+ * one. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "model/auc.h"
+#include "model/digits.h"
+#include "model/file.h"
+#include "model/save.h"
+
+static char folder[64], path[128];
+
+static const char *in_folder(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/test_model_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    static const char *const names[] = {"model.h5", "model.txt", "cut", "other"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_folder(names[i]));
+    ck_assert_msg(rmdir(folder) == 0, "something was left in %s", folder);
+}
+
+static void write_file(const char *name, const void *bytes, size_t n)
+{
+    FILE *file = fopen(in_folder(name), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, n, file), n);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static char *read_file(const char *name, size_t *n)
+{
+    FILE *file = fopen(in_folder(name), "r");
+    ck_assert_ptr_nonnull(file);
+    char *bytes = malloc(1 << 24);
+    *n = fread(bytes, 1, 1 << 24, file);
+    fclose(file);
+    return bytes;
+}
+
+/* Numbers of all sizes, a third of them zero. */
+static double odd_number(struct tr_rng *rng)
+{
+    uint64_t kind = tr_rng_below(rng, 3);
+    if (kind == 0) return 0;
+    double x = tr_rng_normal(rng);
+    return kind == 1 ? x : x * pow(10, tr_rng_normal(rng) * 8);
+}
+
+enum { FEATURES = 5000, FIRST = 3000 };
+
+static struct tr_model some_model(int type, enum tr_dtype dtype, bool biased)
+{
+    struct tr_model m = {.type = type,
+                         .dtype = dtype,
+                         .features = FEATURES,
+                         .first_index = type == TR_MODEL_LINEAR ? 0 : 1,
+                         .biased = biased,
+                         .label = {2, -3},
+                         .l2 = 1e-4,
+                         .objective = 0.25,
+                         .rows = 12345};
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 7, (uint64_t)type, (uint64_t)dtype);
+    ck_ok(tr_copy_string("model:\n  type: svm # «x»\n", &m.job));
+    float *f32;
+    double *f64;
+    ck_ok(TR_NEW(&f64, FEATURES));
+    f32 = (float *)f64;
+    m.weight = f64;
+    for (int i = 0; i < FEATURES; i++) {
+        double x = odd_number(&rng);
+        if (dtype == TR_F32)
+            f32[i] = (float)x;
+        else
+            f64[i] = x;
+    }
+    m.bias = !biased ? 0 : dtype == TR_F32 ? (double)0.1f : 0.1;
+    return m;
+}
+
+static void save(const struct tr_model *m)
+{
+    struct tr_model_writer *w;
+    size_t size = m->dtype == TR_F32 ? 4 : 8;
+    ck_ok(tr_model_create(folder, m, &w));
+    ck_ok(tr_model_append(w, m->weight, FIRST));
+    ck_ok(tr_model_append(w, (char *)m->weight + FIRST * size, FEATURES - FIRST));
+    ck_ok(tr_model_finish(&w));
+}
+
+static void expect_equal(const struct tr_model *a, const struct tr_model *b)
+{
+    ck_assert_int_eq(a->type, b->type);
+    ck_assert_int_eq(a->dtype, b->dtype);
+    ck_assert_uint_eq(a->features, b->features);
+    ck_assert_int_eq(a->biased, b->biased);
+    ck_assert(a->bias == b->bias);
+    if (tr_model_classifies(a)) ck_assert(a->label[0] == b->label[0] && a->label[1] == b->label[1]);
+    ck_assert_mem_eq(a->weight, b->weight, a->features * (a->dtype == TR_F32 ? 4 : 8));
+}
+
+START_TEST(both_files_read_back_bit_by_bit)
+{
+    for (int i = 0; i < 16; i++) {
+        make_folder();
+        struct tr_model m = some_model(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8), read;
+        save(&m);
+        ck_ok(tr_model_read(folder, &read));
+        expect_equal(&m, &read);
+        ck_assert_uint_eq(m.first_index, read.first_index);
+        ck_assert_uint_eq(m.rows, read.rows);
+        ck_assert(m.l2 == read.l2 && m.objective == read.objective);
+        ck_assert_str_eq(m.job, read.job);
+        ck_assert_str_eq(TR_VERSION, read.version);
+        tr_model_free(&read);
+        ck_ok(tr_model_read(in_folder("model.txt"), &read));
+        expect_equal(&m, &read);
+        tr_model_free(&read);
+        tr_model_free(&m);
+        remove_folder();
+    }
+}
+END_TEST
+
+START_TEST(digits_read_back_exactly)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 1, 2, 3);
+    char text[TR_NUMBER_ROOM + 1];
+    for (int i = 0; i < 2000000; i++) {
+        uint32_t bits = i < 1000   ? (uint32_t)i
+                        : i < 2000 ? 0x7f7fffffu - (uint32_t)(i - 1000)
+                                   : (uint32_t)tr_rng_next(&rng);
+        float x;
+        memcpy(&x, &bits, 4);
+        if (!isfinite(x)) continue;
+        *tr_put_f32(text, x) = '\0';
+        float y = strtof(text, NULL);
+        ck_assert_msg(memcmp(&x, &y, 4) == 0, "%.9g became %s", (double)x, text);
+        ck_assert_uint_lt(strlen(text), 18);
+    }
+    static const char *const same[] = {"0",      "-0",       "1",   "-1",       "10",
+                                       "100000", "16777216", "0.5", "0.015625", "1.5"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        *tr_put_f32(text, strtof(same[i], NULL)) = '\0';
+        ck_assert_str_eq(text, same[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_truncated_model_is_refused)
+{
+    static const char *const names[] = {"model.h5", "model.txt"};
+    for (int f = 0; f < 2; f++) {
+        make_folder();
+        struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, true), read;
+        save(&m);
+        size_t n;
+        char *bytes = read_file(names[f], &n);
+        for (size_t cut = 0; cut < n; cut += 97) {
+            write_file("cut", bytes, cut);
+            int status = tr_model_read(in_folder("cut"), &read);
+            ck_assert_msg(status == (cut ? TR_ERR_DATA : TR_ERR_NO_INPUT), "%s cut at %zu: %d", names[f], cut,
+                          status);
+            ck_assert_ptr_nonnull(strstr(tr_error_text(), "/cut"));
+        }
+        write_file("cut", bytes, n - 1);
+        ck_assert_int_eq(tr_model_read(in_folder("cut"), &read), TR_ERR_DATA);
+        free(bytes);
+        tr_model_free(&m);
+        remove_folder();
+    }
+}
+END_TEST
+
+START_TEST(a_damaged_h5_never_crashes)
+{
+    make_folder();
+    struct tr_model m = some_model(TR_MODEL_SVM, TR_F32, true), read;
+    save(&m);
+    size_t n;
+    char *bytes = read_file("model.h5", &n);
+    for (size_t i = 0; i < n && i < 8192; i += 7) {
+        bytes[i] ^= 0x55;
+        write_file("cut", bytes, n);
+        if (tr_model_read(in_folder("cut"), &read) == TR_OK) tr_model_free(&read);
+        bytes[i] ^= 0x55;
+    }
+    free(bytes);
+    tr_model_free(&m);
+    remove_folder();
+}
+END_TEST
+
+static void expect_text_error(const char *text, const char *contains)
+{
+    struct tr_model m;
+    ck_fails(tr_model_parse_text(text, strlen(text), "m", &m), TR_ERR_DATA, contains);
+}
+
+START_TEST(a_malformed_text_is_refused)
+{
+#define HEAD "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
+    expect_text_error("hello\n", "m:1: not a model");
+    expect_text_error("solver_type MCSVM_CS\n", "solver_type");
+    expect_text_error("solver_type L2R_LR\nnr_class 3\n", "m:2: expected a model of two classes");
+    expect_text_error("solver_type L2R_LR\nlabel 1 1\n", "two labels that differ");
+    expect_text_error("solver_type L2R_LR\nlabel 1\n", "expected a number");
+    expect_text_error("solver_type L2R_LR\nnr_feature -3\n", "impossible");
+    expect_text_error("solver_type L2R_LR\nnr_feature 1.5\n", "impossible");
+    expect_text_error("solver_type L2R_LR\ncolour blue\n", "m:2: unknown word");
+    expect_text_error("solver_type L2R_LR\nnr_feature 2\nw\n1\n2\n", "expected solver_type");
+    expect_text_error("solver_type L2R_LR\nlabel 1 -1\nnr_feature 9000000000000000\nw\n1\n2\n", "cut off");
+    expect_text_error(HEAD "1\n", "cut off");
+    expect_text_error(HEAD "1\n2", "cut off");
+    expect_text_error(HEAD "1\nnan\n", "weight 1 is not a finite number");
+    expect_text_error(HEAD "1\n1e999\n", "weight 1 is not a finite number");
+    expect_text_error(HEAD "1\nx\n", "m:8: expected a number");
+    expect_text_error(HEAD "1 2\n3\n", "m:7: found more");
+    expect_text_error(HEAD "1\n2\n3\n", "more weights");
+}
+END_TEST
+
+START_TEST(liblinears_own_text_is_read)
+{
+    static const char text[] =
+        "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel -1 1\nnr_feature 2\nbias 2\n"
+        "w\n0.10000000000000001 \n-3 \n0.5 \n";
+    struct tr_model m;
+    ck_ok(tr_model_parse_text(text, strlen(text), "m", &m));
+    ck_assert_int_eq(m.type, TR_MODEL_L2SVM);
+    ck_assert_int_eq(m.dtype, TR_F64);
+    ck_assert(m.label[0] == -1 && m.label[1] == 1 && m.bias == 1);
+    uint64_t unknown = 0;
+    ck_assert_double_eq_tol(tr_model_margin(&m, (uint32_t[]){1, 2, 9}, (float[]){10, 1, 5}, 3, &unknown), -1,
+                            1e-12);
+    ck_assert_uint_eq(unknown, 1);
+    tr_model_free(&m);
+}
+END_TEST
+
+static void put_number(const char *name, const char *attribute, int value)
+{
+    hid_t file = H5Fopen(in_folder(name), H5F_ACC_RDWR, H5P_DEFAULT),
+          a = H5Aopen(file, attribute, H5P_DEFAULT);
+    ck_assert(H5Awrite(a, H5T_NATIVE_INT, &value) >= 0);
+    H5Aclose(a);
+    H5Fclose(file);
+}
+
+START_TEST(a_malformed_h5_is_refused)
+{
+    make_folder();
+    struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false), read;
+    save(&m);
+    put_number("model.h5", "format_version", 99);
+    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "format version 99, expected 1");
+    put_number("model.h5", "format_version", 1);
+    put_number("model.h5", "features", 4999);
+    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "5000 numbers in weights, expected 4999");
+    ((float *)m.weight)[17] = NAN;
+    save(&m);
+    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "weight 17 is not a finite number");
+    hid_t file = H5Fcreate(in_folder("other"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    ck_fails(tr_model_read(in_folder("other"), &read), TR_ERR_DATA, "not a model of Trireme");
+    write_file("other", "+1 1:1\n", 7);
+    ck_fails(tr_model_read(in_folder("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
+    ck_fails(tr_model_read(in_folder("missing"), &read), TR_ERR_NO_INPUT, "No such file");
+    tr_model_free(&m);
+    remove_folder();
+    make_folder();
+    ck_fails(tr_model_read(folder, &read), TR_ERR_NO_INPUT, "there is no model.h5");
+    remove_folder();
+}
+END_TEST
+
+START_TEST(nothing_is_left_where_writing_fails)
+{
+    make_folder();
+    struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false);
+    struct tr_model_writer *w;
+    ck_ok(tr_model_create(folder, &m, &w));
+    ck_ok(tr_model_append(w, m.weight, FIRST));
+    tr_model_abandon(&w);
+    remove_folder();
+    ck_fails(tr_model_create("/dev/null/x", &m, &w), TR_ERR_NO_OUTPUT, "/dev/null");
+    ck_fails(tr_model_create("/proc/x", &m, &w), TR_ERR_NO_OUTPUT, "/proc/x");
+    tr_model_free(&m);
+}
+END_TEST
+
+static double quadratic_auc(const float *score, const signed char *positive, size_t n)
+{
+    double halves = 0, pairs = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n && positive[i] > 0; j++)
+            if (positive[j] <= 0) {
+                halves += score[i] > score[j] ? 2 : score[i] == score[j];
+                pairs++;
+            }
+    return halves / (2 * pairs);
+}
+
+START_TEST(auc_is_that_of_all_pairs)
+{
+    enum { N = 300 };
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 3, 3, 3);
+    for (int round = 0; round < 200; round++) {
+        float score[N];
+        signed char positive[N];
+        size_t n = 2 + tr_rng_below(&rng, N - 2), kinds = 1 + tr_rng_below(&rng, 40);
+        for (size_t i = 0; i < n; i++) {
+            score[i] = round % 2 ? (float)tr_rng_normal(&rng) : (float)tr_rng_below(&rng, kinds) - 5.0f;
+            positive[i] = i == 0 ? 1 : i == 1 ? -1 : tr_rng_below(&rng, 3) ? 1 : -1;
+        }
+        ck_assert_double_eq(tr_auc(score, positive, n), quadratic_auc(score, positive, n));
+    }
+    ck_assert(isnan(tr_auc((float[]){1, 2}, (signed char[]){1, 1}, 2)));
+    ck_assert(isnan(tr_auc((float[]){NAN, 2}, (signed char[]){1, -1}, 2)));
+    ck_assert(isnan(tr_auc(NULL, NULL, 0)));
+    ck_assert_double_eq(tr_auc((float[]){-0.0f, 0.0f}, (signed char[]){1, -1}, 2), 0.5);
+}
+END_TEST
+
+UNIT_MAIN("model_file", both_files_read_back_bit_by_bit, digits_read_back_exactly,
+          a_truncated_model_is_refused, a_damaged_h5_never_crashes, a_malformed_text_is_refused,
+          liblinears_own_text_is_read, a_malformed_h5_is_refused, nothing_is_left_where_writing_fails,
+          auc_is_that_of_all_pairs)
