@@ -44,8 +44,9 @@ typedef struct tr_view {
     size_t n;      /* keys */
     size_t width;  /* elements of one key */
     void *value;   /* n × width elements as last pulled; the worker may change them for its own use */
-    void *delta;   /* n × width elements, to be added to the table by the next push, zeroed by it; NULL in a
-                      view that only reads */
+    void *delta;   /* n × width elements, to be added to the table by the next push, zeros at first and after
+                      that; NULL in a view that only reads. The first clock may find it at another address
+                      than prepare did */
     int64_t clock; /* the clock at which value was read: -1 before the first pull */
     struct tr_view_state *state;
 } tr_view;
@@ -72,8 +73,8 @@ int tr_view_pull(tr_view *view);
  * before everybody is done, and the reading begins as soon as they are. */
 int tr_view_prefetch(tr_view *view);
 
-/* Sends delta off to be added to the table, and zeroes it. Returns once delta may be written again; the
- * update itself completes behind the scenes, before the worker's clock ends. */
+/* Sends delta off to be added to the table, and zeroes it; under BSP once a clock. The update travels, or is
+ * fetched by the servers, while the worker goes on: delta is not to be touched again in this clock. */
 int tr_view_push(tr_view *view);
 
 #ifdef __cplusplus

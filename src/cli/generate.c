@@ -28,7 +28,8 @@ struct request {
     const char *file;
 };
 
-static const char *const keys[] = {"rows", "features", "nonzeros", "power", "noise", "seed", "first_row", "values", NULL};
+static const char *const keys[] = {"rows", "features",  "nonzeros", "power", "noise",
+                                   "seed", "first_row", "values",   NULL};
 
 static int bad_value(const char *key, const char *value, const char *expected)
 {
@@ -76,8 +77,9 @@ static int read_values(const char *text, bool *real)
 static int unknown(const char *what, const char *word, const char *const words[])
 {
     const char *meant = tr_suggest(word, words);
-    return tr_fail(TR_ERR_USAGE, "unknown %s %s: %s%s%s", what, tr_shown(word).text, meant ? "did you mean " : "see ",
-                   meant ? meant : "trireme help generate", meant ? "?" : "");
+    return tr_fail(TR_ERR_USAGE, "unknown %s %s: %s%s%s", what, tr_shown(word).text,
+                   meant ? "did you mean " : "see ", meant ? meant : "trireme help generate",
+                   meant ? "?" : "");
 }
 
 static int set_option(struct tr_generate_options *o, const char *word)
@@ -101,14 +103,19 @@ static int set_option(struct tr_generate_options *o, const char *word)
 static int read_request(int argc, char **argv, struct request *request)
 {
     static const char *const kinds[] = {"ctr", NULL};
-    if (argc < 1) return tr_fail(TR_ERR_USAGE, "usage: trireme generate ctr -o FILE [rows=1M ...]: see trireme help generate");
+    if (argc < 1)
+        return tr_fail(TR_ERR_USAGE,
+                       "usage: trireme generate ctr -o FILE [rows=1M ...]: see trireme help generate");
     if (strcmp(argv[0], "ctr") != 0) return unknown("kind of data", argv[0], kinds);
     *request = (struct request){.options = TR_GENERATE_DEFAULTS};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-o") != 0) TR_TRY(set_option(&request->options, argv[i]));
-        else if (++i < argc) request->file = argv[i];
+        if (strcmp(argv[i], "-o") != 0)
+            TR_TRY(set_option(&request->options, argv[i]));
+        else if (++i < argc)
+            request->file = argv[i];
     }
-    if (!request->file) return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
+    if (!request->file)
+        return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
     if (request->options.rows == 0) return tr_fail(TR_ERR_USAGE, "rows: 0, expected at least 1");
     return TR_OK;
 }
@@ -134,8 +141,10 @@ static ssize_t sink_write(void *cookie, const char *text, size_t length)
     struct sink *sink = cookie;
     int error = 0;
     errno = 0;
-    if (!sink->gzip) error = tr_output_write(sink->fd, text, length);
-    else if (gzwrite(sink->gzip, text, (unsigned)length) != (int)length) error = errno ? errno : EIO;
+    if (!sink->gzip)
+        error = tr_output_write(sink->fd, text, length);
+    else if (gzwrite(sink->gzip, text, (unsigned)length) != (int)length)
+        error = errno ? errno : EIO;
     if (error) {
         errno = error;
         return 0;
@@ -163,8 +172,8 @@ static int write_part(const struct tr_generate_options *options, int fd, bool gz
 
 /* ---- all parts ---- */
 
-/* Processes that each make some of the rows; gzip files may follow each other as text files may. Part 0 goes to where
- * the file shall be, the others to nameless files beside it, which vanish whatever happens. */
+/* Processes that each make some of the rows; gzip files may follow each other as text files may. Part 0 goes
+ * to where the file shall be, the others to nameless files beside it, which vanish whatever happens. */
 enum { PARTS = 64, PART_ROWS = 20000 };
 struct parts {
     int n;
@@ -197,13 +206,23 @@ static int open_nameless(const char *beside, int *fd)
 static void run_part(const struct request *request, struct parts *parts, int i, bool gzip)
 {
     struct tr_generate_options options = request->options;
-    uint64_t first = options.rows / (uint64_t)parts->n * (uint64_t)i, last = options.rows / (uint64_t)parts->n * (uint64_t)(i + 1);
+    uint64_t first = options.rows / (uint64_t)parts->n * (uint64_t)i,
+             last = options.rows / (uint64_t)parts->n * (uint64_t)(i + 1);
     if (i + 1 == parts->n) last = options.rows;
     options.first_row += first;
     options.rows = last - first;
     struct part *part = &parts->part[i];
     part->status = write_part(&options, parts->fd[i], gzip, part);
-    if (part->status != TR_OK) snprintf(part->error, sizeof part->error, "%s", tr_error_text());
+    bool io = part->status == TR_ERR_IO;
+    if (part->status != TR_OK)
+        snprintf(part->error, sizeof part->error, "%s%s%s", io ? request->file : "", io ? ": " : "",
+                 tr_error_text());
+}
+
+/* Its failure is ours. */
+static int part_status(const struct part *part)
+{
+    return part->status == TR_OK ? TR_OK : tr_fail(part->status, "%s", part->error);
 }
 
 static int start_parts(const struct request *request, struct parts *parts, bool gzip)
@@ -211,7 +230,8 @@ static int start_parts(const struct request *request, struct parts *parts, bool 
     pid_t parent = getpid();
     for (int i = 0; i < parts->n; i++) {
         parts->pid[i] = fork();
-        if (parts->pid[i] < 0) return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
+        if (parts->pid[i] < 0)
+            return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
         if (parts->pid[i] > 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would miss the rows of an orphan */
         if (getppid() == parent) run_part(request, parts, i, gzip);
@@ -234,7 +254,8 @@ static void show_meter(const struct meter *meter, const struct parts *parts)
     double rows = 0, total = (double)meter->total;
     for (int i = 0; i < parts->n; i++) rows += (double)atomic_load(&parts->part[i].rows);
     double left = rows > 0 ? (tr_now() - meter->begin) * (total - rows) / rows : NAN;
-    fprintf(stderr, "\rgenerate: %3.0f %% of %.0f rows, %s left \033[K", 100 * rows / total, total, tr_duration(left).text);
+    fprintf(stderr, "\rgenerate: %3.0f %% of %.0f rows, %s left \033[K", 100 * rows / total, total,
+            tr_duration(left).text);
 }
 
 static void clear_meter(const struct meter *meter)
@@ -254,8 +275,10 @@ static int wait_for_parts(struct parts *parts, const struct meter *meter)
         parts->pid[i] = 0;
         struct part *part = &parts->part[i];
         if (status != TR_OK) continue;
-        if (WIFSIGNALED(how)) status = tr_fail(TR_ERR_SYSTEM, "a process that made rows was ended by signal %d", WTERMSIG(how));
-        else if (part->status != TR_OK) status = tr_fail(part->status, "%s", part->error);
+        if (WIFSIGNALED(how))
+            status = tr_fail(TR_ERR_SYSTEM, "a process that made rows was ended by signal %d", WTERMSIG(how));
+        else
+            status = part_status(part);
     }
     clear_meter(meter);
     return status;
@@ -275,17 +298,19 @@ static int append_part(int from, int to, const char *path)
 
 static int run_parts(const struct request *request, struct parts *parts, const char *path, bool gzip)
 {
-    struct meter meter = {isatty(STDERR_FILENO) && strcmp(request->file, "-") != 0, tr_now(), request->options.rows};
+    struct meter meter = {isatty(STDERR_FILENO) && strcmp(request->file, "-") != 0, tr_now(),
+                          request->options.rows};
     if (parts->n == 1 && !meter.shows) {
         run_part(request, parts, 0, gzip);
-        return parts->part[0].status;
+        return part_status(&parts->part[0]);
     }
     for (int i = 1; i < parts->n; i++) TR_TRY(open_nameless(path, &parts->fd[i]));
     int status = start_parts(request, parts, gzip);
     for (int i = 0; status != TR_OK && i < parts->n; i++)
         if (parts->pid[i] > 0) kill(parts->pid[i], SIGKILL);
     if (status == TR_OK) status = wait_for_parts(parts, &meter);
-    for (int i = 1; status == TR_OK && i < parts->n; i++) status = append_part(parts->fd[i], parts->fd[0], path);
+    for (int i = 1; status == TR_OK && i < parts->n; i++)
+        status = append_part(parts->fd[i], parts->fd[0], path);
     return status;
 }
 
@@ -294,7 +319,8 @@ static int write_rows(const struct request *request, int fd, const char *path, b
     size_t length = strlen(request->file);
     bool gzip = length > 3 && strcmp(request->file + length - 3, ".gz") == 0;
     struct parts parts = {.n = count_parts(request->options.rows, seekable), .fd = {fd}};
-    parts.part = mmap(NULL, (size_t)parts.n * sizeof *parts.part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    parts.part = mmap(NULL, (size_t)parts.n * sizeof *parts.part, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (parts.part == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %s", strerror(errno));
     for (int i = 1; i < parts.n; i++) parts.fd[i] = -1;
     int status = run_parts(request, &parts, path, gzip);
@@ -336,7 +362,8 @@ static int write_and_rename(const struct request *request, const char *temporary
     if (fd < 0) return tr_output_failed(temporary, "created", errno);
     int status = write_rows(request, fd, temporary, true);
     if (close(fd) < 0 && status == TR_OK) status = tr_output_failed(temporary, "written", errno);
-    if (status == TR_OK && rename(temporary, request->file) < 0) status = tr_output_failed(request->file, "created", errno);
+    if (status == TR_OK && rename(temporary, request->file) < 0)
+        status = tr_output_failed(request->file, "created", errno);
     if (status != TR_OK) unlink(temporary);
     return status;
 }
@@ -351,8 +378,9 @@ static int write_file(const struct request *request)
     int status = write_and_rename(request, temporary);
     free(temporary);
     if (status == TR_OK && stat(request->file, &made) == 0)
-        fprintf(stderr, "generate: %s: %llu rows, %.1f MB, %s\n", request->file, (unsigned long long)request->options.rows,
-                (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
+        fprintf(stderr, "generate: %s: %llu rows, %.1f MB, %s\n", request->file,
+                (unsigned long long)request->options.rows, (double)made.st_size * 1e-6,
+                tr_duration(tr_now() - begin).text);
     return status;
 }
 
@@ -362,7 +390,8 @@ static int generate(const struct request *request)
     bool there = stat(request->file, &status) == 0;
     if (there && S_ISDIR(status.st_mode))
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", request->file);
-    if (strcmp(request->file, "-") == 0 || (there && !S_ISREG(status.st_mode))) return write_directly(request);
+    if (strcmp(request->file, "-") == 0 || (there && !S_ISREG(status.st_mode)))
+        return write_directly(request);
     return write_file(request);
 }
 

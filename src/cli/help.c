@@ -10,7 +10,8 @@
 struct topic {
     const char *name;
     const char *brief;
-    const char *text;
+    const char *text;           /* or … */
+    tr_command_fn *says_itself; /* … the command that has it, when it is given --help */
 };
 
 /* clang-format off */
@@ -22,22 +23,10 @@ static const struct topic topics[] = {
      "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
      "ranks.layout says. A section.key=value wins over the job file: see trireme help job.\n"
      "Everything is written into the folder output (by default runs/<name>): see trireme help output.\n"
-     "  --explain  say which routes tables and views got, and which MPI settings were made\n"},
-    {"predict", "apply a model to data",
-     "trireme predict MODEL DATA ...\n"
-     "\n"
-     "Applies a model that train has written to records in the format of the training data. Started\n"
-     "without words, it says what it takes.\n"},
-    {"evaluate", "measure a model on labelled data",
-     "trireme evaluate MODEL DATA ...\n"
-     "\n"
-     "Measures a model that train has written on records with labels: loss, accuracy, AUC or RMSE. Started\n"
-     "without words, it says what it takes.\n"},
-    {"inspect", "show what is in a model",
-     "trireme inspect MODEL ...\n"
-     "\n"
-     "Shows what kind of model it is, its size, and its largest weights. Started without words, it says\n"
-     "what it takes.\n"},
+     "  --explain  say which routes tables and views got, and which MPI settings were made\n", NULL},
+    {"predict", "apply a model to data", NULL, tr_predict_command},
+    {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
+    {"inspect", "show what is in a model", NULL, tr_inspect_command},
     {"generate", "make up data to try things with",
      "trireme generate ctr -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 seed=1 values=binary]\n"
      "\n"
@@ -50,18 +39,18 @@ static const struct topic topics[] = {
      "  noise            part of the labels that are flipped\n"
      "  seed             another seed is other data\n"
      "  first_row        number of the first row, from 0: later rows of the same seed make test data\n"
-     "  values           binary (all are 1) or real (between 0 and 1)\n"},
+     "  values           binary (all are 1) or real (between 0 and 1)\n", NULL},
     {"help", "explain a command, a key of job files, or something else",
      "trireme help [TOPIC]\n"
-     "trireme help job [SECTION|SECTION.KEY]\n"},
-    {"job", "the job file: all sections and keys, or one", NULL},
+     "trireme help job [SECTION|SECTION.KEY]\n", NULL},
+    {"job", "the job file: all sections and keys, or one", NULL, NULL},
     {"output", "the files that train writes",
      "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...\n"
      "  job.yaml      the job with every key filled in; can be trained again as it is\n"
      "  status.json   what the job is doing now, or how it ended\n"
      "  metrics.csv   a line for every evaluation: objective, traffic, times\n"
      "  summary.json  the outcome\n"
-     "and the model.\n"},
+     "and the model.\n", NULL},
     {"status", "the exit codes",
      "The exit code of every command, also in status.json:\n"
      "   0  all went well\n"
@@ -75,7 +64,7 @@ static const struct topic topics[] = {
      "  74  reading or writing failed half way, as on a full disk\n"
      "  75  stopped early on request: start again to go on\n"
      "  76  the objective is not finite any more\n"
-     "  78  job file: unknown key, wrong type, impossible value\n"},
+     "  78  job file: unknown key, wrong type, impossible value\n", NULL},
 };
 /* clang-format on */
 enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 6 };
@@ -133,10 +122,12 @@ int tr_help_command(int argc, char **argv)
     const char *name = argv[0];
     bool is_job = strcmp(name, "job") == 0;
     if (argc > 1 + is_job)
-        return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s", is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
+        return tr_complain(tr_fail(TR_ERR_USAGE, "too many words: trireme help %s",
+                                   is_job ? "job [SECTION|KEY]" : "[TOPIC]"));
     if (is_job) return show_job(argc > 1 ? argv[1] : NULL);
     for (size_t i = 0; i < TOPICS; i++) {
         if (strcmp(topics[i].name, name) != 0) continue;
+        if (topics[i].says_itself) return topics[i].says_itself(1, (char *[]){"--help", NULL});
         fputs(topics[i].text, stdout);
         return TR_OK;
     }

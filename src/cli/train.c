@@ -14,9 +14,6 @@
 #include "model/save.h"
 #include "monitor/monitor.h"
 
-#pragma weak tr_linear_save
-#pragma weak tr_linear_auc
-
 extern char **environ;
 
 /* ---- how much memory it will take ---- */
@@ -24,7 +21,8 @@ extern char **environ;
 /* What is known of the data before they are read. */
 struct size {
     double text;     /* bytes, compressed files as they will be */
-    double features; /* the highest index of a sample: most data have popular features, but rare ones too, early */
+    double features; /* the highest index of a sample: most data have popular features, but rare ones too,
+                        early */
 };
 
 /* The highest index among the first lines of a file, compressed or not; 0 if there is none. */
@@ -48,12 +46,13 @@ static double sample_features(const char *path)
     return highest;
 }
 
-static int add_size(const struct tr_job_list *patterns, struct size *size)
+static int add_size(const struct tr_job *job, const struct tr_job_list *patterns, struct size *size)
 {
     struct tr_files files = {0};
     if (patterns->n == 0) return TR_OK;
-    TR_TRY(tr_files_open(patterns->item, patterns->n, &files));
-    for (size_t i = 0; i < files.n; i++) size->text += (files.file[i].gzip ? 4.0 : 1.0) * (double)files.file[i].size;
+    TR_TRY(tr_data_files(job, patterns, &files));
+    for (size_t i = 0; i < files.n; i++)
+        size->text += (files.file[i].gzip ? 4.0 : 1.0) * (double)files.file[i].size;
     size->features = fmax(size->features, sample_features(files.file[0].path));
     tr_files_close(&files);
     return TR_OK;
@@ -65,13 +64,12 @@ struct memory {
 };
 
 /* The arithmetic, for W workers and S servers:
- *   a worker  0.6 × text / W for its rows: a non-zero takes 9 bytes or more as text and 8 in memory, but 4 when
- *             all values are 1, which is the usual case of wide data; what is kept for each row is in it
- *             + 3 × element for each key of its view (values, deltas, and messages on their way), of which there are
- *               no more than features, and than non-zeros in its text
- *   a server  element × features / S for its share; half as much again where SGD counts rows
- *   a rank    40 MB for the program and MPI, and its roles
- * Good to a factor of about one and a half: enough to see that a job cannot fit. */
+ *   a worker  0.6 × text / W for its rows: a non-zero takes 9 bytes or more as text and 8 in memory, but 4
+ * when all values are 1, which is the usual case of wide data; what is kept for each row is in it
+ *             + 3 × element for each key of its view (values, deltas, and messages on their way), of which
+ * there are no more than features, and than non-zeros in its text a server  element × features / S for its
+ * share; half as much again where SGD counts rows a rank    40 MB for the program and MPI, and its roles Good
+ * to a factor of about one and a half: enough to see that a job cannot fit. */
 static struct memory estimate(const tr_context *tr, const struct size *size)
 {
     const struct tr_layout *l = &tr->layout;
@@ -100,14 +98,16 @@ static int say_estimate(tr_context *tr)
     if (tr->rank != 0) return TR_OK;
     const tr_job *job = tr->job;
     if (job->data.train.n == 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", tr_job_where(job, "data.train"));
+        return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from",
+                       tr_job_where(job, "data.train"));
     struct size size = {0};
-    TR_TRY(add_size(&job->data.train, &size));
-    TR_TRY(add_size(&job->data.test, &size));
+    TR_TRY(add_size(job, &job->data.train, &size));
+    TR_TRY(add_size(job, &job->data.test, &size));
     if (job->data.features > 0) size.features = (double)job->data.features;
     struct memory m = estimate(tr, &size);
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    tr_say(tr, "memory: about %.3g GB a rank, %.3g GB a node of %.3g GB", m.rank * 1e-9, m.node * 1e-9, present * 1e-9);
+    tr_say(tr, "memory: about %.3g GB a rank, %.3g GB a node of %.3g GB", m.rank * 1e-9, m.node * 1e-9,
+           present * 1e-9);
     if (m.node > present)
         tr_say(tr, "memory: this may not fit: use more nodes, or fewer files in data.train");
     return TR_OK;
@@ -115,7 +115,8 @@ static int say_estimate(tr_context *tr)
 
 /* ---- --explain ---- */
 
-/* What tr_mpi_environment() adds to the environment, seen by comparing; before MPI adds what it needs itself. */
+/* What tr_mpi_environment() adds to the environment, seen by comparing; before MPI adds what it needs itself.
+ */
 static void explain_environment(void)
 {
     char **before = environ;
@@ -143,12 +144,15 @@ static void explain_table(const tr_context *tr, const struct tr_table *t)
 {
     int near = 0;
     for (uint32_t s = 0; s < t->partition.servers; s++) near += t->share[s] != NULL;
-    tr_say(tr, "explain: table %s: %llu keys of %zu %s, partition %s over %u servers, %d of them in shared memory%s", t->name,
-           (unsigned long long)t->keys, t->width, dtype_name[t->dtype], partition_name[t->partition.kind],
-           t->partition.servers, near, t->window == MPI_WIN_NULL ? "" : ", an RMA window for the others");
+    tr_say(
+        tr,
+        "explain: table %s: %llu keys of %zu %s, partition %s over %u servers, %d of them in shared memory%s",
+        t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype],
+        partition_name[t->partition.kind], t->partition.servers, near,
+        t->window == MPI_WIN_NULL ? "" : ", an RMA window for the others");
     tr_say(tr, "explain: table %s: table.route %s, table.push %s, updates %s", t->name, route_name[t->route],
            push_name[t->push],
-           t->merge        ? "merged clock by clock"
+           t->merge      ? "merged clock by clock"
            : t->lockstep ? "in lockstep, by message or in place"
                          : "as they come");
 }
@@ -164,8 +168,10 @@ static bool take_explain(int *argc, char **argv)
 {
     int kept = 0, found = 0;
     for (int i = 0; i < *argc; i++)
-        if (strcmp(argv[i], "--explain") == 0) found++;
-        else argv[kept++] = argv[i];
+        if (strcmp(argv[i], "--explain") == 0)
+            found++;
+        else
+            argv[kept++] = argv[i];
     if (found) argv[kept] = NULL;
     *argc = kept;
     return found > 0;
@@ -179,8 +185,9 @@ static int save(struct tr_linear *linear, struct tr_monitor *monitor)
                                  .features = linear->train->columns,
                                  .nonzeros = linear->train->total_nonzeros,
                                  .test_auc = NAN};
-    if (tr_linear_save) TR_TRY(tr_linear_save(linear, linear->job->output));
-    if (tr_linear_auc && linear->test && linear->job->model.type != TR_MODEL_LINEAR) TR_TRY(tr_linear_auc(linear, &summary.test_auc));
+    TR_TRY(tr_linear_save(linear, linear->job->output));
+    if (linear->test && linear->job->model.type != TR_MODEL_LINEAR)
+        TR_TRY(tr_linear_auc(linear, &summary.test_auc));
     return tr_monitor_summary(monitor, &summary);
 }
 

@@ -22,8 +22,8 @@ struct tr_display {
 /* What report.progress means for this stream: the job's TR_PROGRESS_AUTO, _YES or _NO. */
 enum tr_display_style tr_display_choose(int wish, FILE *out);
 
-/* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with the
- * run from a second to a minute. */
+/* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with
+ * the run from a second to a minute. */
 void tr_display_row(struct tr_display *display, const tr_stage *stage, const struct tr_progress_row *row);
 
 /* Shows the last row if it was kept back. */

@@ -27,8 +27,8 @@ struct tr_monitor {
 
 /* ---- while it runs ---- */
 
-/* Renews status.json while the others work. That it cannot be written is said at the next evaluation: here, in
- * the middle of a wait, the others would not learn of it. */
+/* Renews status.json while the others work. That it cannot be written is said at the next evaluation: here,
+ * in the middle of a wait, the others would not learn of it. */
 static int poll(void *what, int *did)
 {
     struct tr_monitor *m = what;
@@ -85,7 +85,8 @@ static int begin(struct tr_monitor *m)
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
     TR_TRY(tr_metrics_open(tr->job->output, &m->metrics));
-    m->display = (struct tr_display){.style = tr_display_choose(tr->job->report.progress, stderr), .out = stderr};
+    m->display =
+        (struct tr_display){.style = tr_display_choose(tr->job->report.progress, stderr), .out = stderr};
     tr_observe(tr, observe, m);
     return tr_poll_add(tr, poll, m);
 }
@@ -102,8 +103,10 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         if (tr->rank == 0) status = begin(m);
     }
     int outcome = tr_agree(tr, status);
-    if (outcome == TR_OK) *monitor = m;
-    else tr_monitor_close(&m, outcome);
+    if (outcome == TR_OK)
+        *monitor = m;
+    else
+        tr_monitor_close(&m, outcome);
     return outcome;
 }
 

@@ -11,24 +11,18 @@
  * Nothing here knows what is being learnt. What a run leaves in its folder:
  *
  *   job.yaml      the job with every key resolved; reads back as the same job
- *   status.json   state (starting, loading, training, writing, done, failed), name, epoch, clock, objective, gap,
- *                 seconds (since the start), status (exit code) and error (both null until the end), pid, host,
- *                 started and updated (UTC). Always whole; renewed at every change of state, and about once a
- *                 second while there is something to wait for. SIGTERM and SIGINT leave state failed behind,
- *                 with status 128 + signal.
- *   metrics.csv   one line an evaluation, empty where there is no number, with the columns (in this order; new
- *                 ones will come last)
- *                   time             seconds since training began
- *                   epoch, clock
- *                   objective, gap   gap: proven relative distance from the optimum
- *                   test_metric      as the model names it: accuracy, rmse
- *                   bytes_pulled, bytes_pushed, pulls, pushes
- *                   compute_seconds, wait_seconds, pull_seconds, push_seconds   all eight summed over the workers
- *                   peak_rss_bytes   of the largest worker
- *   summary.json  objective, gap, test_accuracy, test_auc, test_rmse (null where there is none), load_seconds,
- *                 train_seconds, total_seconds (since the process started), bytes_pulled, bytes_pushed,
- *                 peak_rss_bytes (of the largest rank), epochs, rows, features, nonzeros, layout, ranks, version,
- *                 host, and job: the whole resolved job
+ *   status.json   state (starting, loading, training, writing, done, failed), name, epoch, clock, objective,
+ * gap, seconds (since the start), status (exit code) and error (both null until the end), pid, host, started
+ * and updated (UTC). Always whole; renewed at every change of state, and about once a second while there is
+ * something to wait for. SIGTERM and SIGINT leave state failed behind, with status 128 + signal. metrics.csv
+ * one line an evaluation, empty where there is no number, with the columns (in this order; new ones will come
+ * last) time             seconds since training began epoch, clock objective, gap   gap: proven relative
+ * distance from the optimum test_metric      as the model names it: accuracy, rmse bytes_pulled,
+ * bytes_pushed, pulls, pushes compute_seconds, wait_seconds, pull_seconds, push_seconds   all eight summed
+ * over the workers peak_rss_bytes   of the largest worker summary.json  objective, gap, test_accuracy,
+ * test_auc, test_rmse (null where there is none), load_seconds, train_seconds, total_seconds (since the
+ * process started), bytes_pulled, bytes_pushed, peak_rss_bytes (of the largest rank), epochs, rows, features,
+ * nonzeros, layout, ranks, version, host, and job: the whole resolved job
  */
 #ifndef TR_MONITOR_H
 #define TR_MONITOR_H
@@ -61,8 +55,8 @@ void tr_monitor_count_rows(struct tr_monitor *monitor, uint64_t rows);
 /* Writes summary.json. All ranks; agreed on. */
 int tr_monitor_summary(struct tr_monitor *monitor, const struct tr_summary *summary);
 
-/* Writes down how the job ended, and forgets the monitor (NULL is fine). All ranks, with the agreed status; returns
- * it, or, where all was well until here, that of this last write. */
+/* Writes down how the job ended, and forgets the monitor (NULL is fine). All ranks, with the agreed status;
+ * returns it, or, where all was well until here, that of this last write. */
 int tr_monitor_close(struct tr_monitor **monitor, int status);
 
 #endif

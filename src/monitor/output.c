@@ -56,7 +56,8 @@ static int look_into(const char *folder, enum contents *contents)
     for (struct dirent *file; (file = readdir(files));) {
         if (!strcmp(file->d_name, ".") || !strcmp(file->d_name, "..")) continue;
         if (*contents == NOTHING) *contents = OTHER;
-        if (!strcmp(file->d_name, "job.yaml") || !strcmp(file->d_name, "status.json")) *contents = EARLIER_RUN;
+        if (!strcmp(file->d_name, "job.yaml") || !strcmp(file->d_name, "status.json"))
+            *contents = EARLIER_RUN;
     }
     closedir(files);
     return TR_OK;
@@ -74,8 +75,9 @@ static int move_away(const char *folder, char **moved)
                 *moved = name;
                 return TR_OK;
             }
-            int outcome = tr_fail(TR_ERR_NO_OUTPUT, "output %s: the earlier run in it cannot be renamed to %s: %s", folder,
-                                  name, strerror(errno));
+            int outcome =
+                tr_fail(TR_ERR_NO_OUTPUT, "output %s: the earlier run in it cannot be renamed to %s: %s",
+                        folder, name, strerror(errno));
             free(name);
             return outcome;
         }
@@ -100,7 +102,8 @@ int tr_output_prepare(const char *folder, char **moved)
 {
     char *path;
     TR_TRY(tr_copy_string(folder, &path));
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
     *moved = NULL;
     int status = prepare(path, moved);
     if (status != TR_OK) {
@@ -117,7 +120,8 @@ int tr_output_failed(const char *path, const char *what, int error)
 {
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
     bool creating = !strcmp(what, "created");
-    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s cannot be %s: %s", path, what, strerror(error));
+    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s cannot be %s: %s", path, what,
+                   strerror(error));
 }
 
 int tr_output_write(int fd, const char *text, size_t length)

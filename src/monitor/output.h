@@ -8,14 +8,14 @@
 /* Makes a folder with its parents; one that is there is fine. TR_ERR_NO_OUTPUT with the reason. */
 int tr_output_make(const char *folder);
 
-/* Makes the folder of a new run. One that holds an earlier run (job.yaml or status.json) is renamed to the first of
- * <folder>.1, .2, … that is free; its new name is put in *moved (to be freed, else NULL). An empty folder is
- * taken as it is; any other is an error, as it may be dear to somebody. */
+/* Makes the folder of a new run. One that holds an earlier run (job.yaml or status.json) is renamed to the
+ * first of <folder>.1, .2, … that is free; its new name is put in *moved (to be freed, else NULL). An empty
+ * folder is taken as it is; any other is an error, as it may be dear to somebody. */
 int tr_output_prepare(const char *folder, char **moved);
 
-/* Writes folder/name through a temporary file, so that readers see the old text or the new one. Durable: it is on the
- * disk, not in memory, before its name is. On failure the old file stays: TR_ERR_NO_OUTPUT if the file cannot be
- * created, TR_ERR_IO if it cannot be written. */
+/* Writes folder/name through a temporary file, so that readers see the old text or the new one. Durable: it
+ * is on the disk, not in memory, before its name is. On failure the old file stays: TR_ERR_NO_OUTPUT if the
+ * file cannot be created, TR_ERR_IO if it cannot be written. */
 int tr_output_replace(const char *folder, const char *name, const char *text, size_t length, bool durable);
 
 /* Writes all of it: 0, or an errno. */

@@ -52,8 +52,8 @@ static int render(const struct tr_status_file *s, char **text, size_t *length)
 /* ---- last words ---- */
 
 /* What a signal handler may do is little: not even print a number. So what it would have to write is kept
- * ready, beside the names of the files, in one of two copies, while the other is being renewed. Signals are the
- * process's, not a context's; hence a variable of the process. */
+ * ready, beside the names of the files, in one of two copies, while the other is being renewed. Signals are
+ * the process's, not a context's; hence a variable of the process. */
 static const int signals[] = {SIGTERM, SIGINT};
 enum { SIGNALS = 2 };
 
@@ -73,8 +73,10 @@ static void on_signal(int number)
     if (fd >= 0) {
         bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
         close(fd);
-        if (whole) rename(w->temporary, w->path);
-        else unlink(w->temporary);
+        if (whole)
+            rename(w->temporary, w->path);
+        else
+            unlink(w->temporary);
     }
     raise(number); /* SA_RESETHAND: as if there had been no handler, once this one returns */
 }
@@ -106,7 +108,8 @@ void tr_status_guard(struct tr_status_file *s)
     s->guarding = true;
     for (int i = 0; i < SIGNALS; i++) {
         struct sigaction old, handler = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) sigaction(signals[i], &handler, NULL);
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            sigaction(signals[i], &handler, NULL);
     }
 }
 
@@ -115,7 +118,8 @@ static void stop_guarding(struct tr_status_file *s)
     if (!s->guarding) return;
     for (int i = 0; i < SIGNALS; i++) {
         struct sigaction old;
-        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == on_signal) signal(signals[i], SIG_DFL);
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == on_signal)
+            signal(signals[i], SIG_DFL);
     }
     atomic_store(&current, NULL);
     s->guarding = false;
@@ -131,7 +135,8 @@ int tr_status_open(struct tr_status_file *s, const char *folder, const char *nam
     TR_TRY(tr_copy_string(folder, &s->folder));
     TR_TRY(tr_copy_string(name, &s->name));
     TR_TRY(tr_format(&s->path, "%s/status.json", folder));
-    return tr_format(&s->temporary, "%s.end", s->path); /* not that of an ordinary write, which a signal may interrupt */
+    return tr_format(&s->temporary, "%s.end",
+                     s->path); /* not that of an ordinary write, which a signal may interrupt */
 }
 
 void tr_status_close(struct tr_status_file *s)

@@ -33,7 +33,8 @@ int tr_status_write(struct tr_status_file *status);
 /* Whether enough time has gone by to write it again. */
 bool tr_status_due(const struct tr_status_file *status);
 
-/* From now on SIGTERM and SIGINT, where nobody else handles them, write that they ended the job before they do. */
+/* From now on SIGTERM and SIGINT, where nobody else handles them, write that they ended the job before they
+ * do. */
 void tr_status_guard(struct tr_status_file *status);
 
 #endif

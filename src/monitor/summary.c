@@ -26,6 +26,12 @@ double tr_process_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
 }
 
+/* More digits say nothing. */
+static double milliseconds(double seconds)
+{
+    return round(seconds * 1000) / 1000;
+}
+
 static int write_members(FILE *file, const struct tr_outcome *o, const struct tr_job *job)
 {
     fputs("{\n", file);
@@ -34,9 +40,9 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_real_member(file, "test_accuracy", o->test_accuracy);
     tr_json_real_member(file, "test_auc", o->test_auc);
     tr_json_real_member(file, "test_rmse", o->test_rmse);
-    tr_json_real_member(file, "load_seconds", o->load_seconds);
-    tr_json_real_member(file, "train_seconds", o->train_seconds);
-    tr_json_real_member(file, "total_seconds", o->total_seconds);
+    tr_json_real_member(file, "load_seconds", milliseconds(o->load_seconds));
+    tr_json_real_member(file, "train_seconds", milliseconds(o->train_seconds));
+    tr_json_real_member(file, "total_seconds", milliseconds(o->total_seconds));
     tr_json_count_member(file, "bytes_pulled", o->bytes_pulled);
     tr_json_count_member(file, "bytes_pushed", o->bytes_pushed);
     tr_json_count_member(file, "peak_rss_bytes", o->peak_rss_bytes);

@@ -259,6 +259,7 @@ static int run_rounds_as_slave(struct run *run)
 
 static int one_clock(struct run *run)
 {
+    TR_TRY(tr_sync_next(run->tr->sync));
     if (!run->stage->schedule) compute(run);
     else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
     else TR_TRY(run_rounds_as_slave(run));

@@ -132,6 +132,20 @@ int tr_view_push(tr_view *view)
 
 /* ---- clocks ---- */
 
+int tr_sync_next(struct tr_sync *s)
+{
+    struct tr_tables *tables = s->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (!v->merged && !v->group) continue; /* else delta is zeroed at once */
+        double begin = tr_now();
+        TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view), "the servers of table %s to take the update of clock %lld",
+                      v->view.table->name, (long long)v->push_clock);
+        tables->traffic.push_seconds += tr_now() - begin;
+    }
+    return TR_OK;
+}
+
 int tr_sync_tick(struct tr_sync *s)
 {
     tr_context *tr = s->tr;

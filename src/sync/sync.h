@@ -41,6 +41,9 @@ int tr_sync_begin(struct tr_sync *sync);
 /* All views of the stage are open and the tables are ready for what they push: the first clock begins. */
 void tr_sync_count(struct tr_sync *sync);
 
+/* Begins this worker's next clock: its deltas may be written again. */
+int tr_sync_next(struct tr_sync *sync);
+
 /* Ends this worker's clock: what it has not pushed is pushed, under BSP; the clock counts as written once all
  * of that has arrived. */
 int tr_sync_tick(struct tr_sync *sync);

@@ -154,6 +154,16 @@ void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
     }
 }
 
+void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
+                             void *share)
+{
+    size_t bytes = width * tr_dtype_size(dtype);
+    if (!s->runs) tr_add_view_to_share(dtype, s, 0, s->n, width, view, share);
+    for (uint32_t r = 0; r < s->runs; r++)
+        tr_add_elements(dtype, s->run[r].length * width, from(view, s->run[r].local, bytes),
+                        at(share, s->run[r].position, bytes));
+}
+
 double tr_sum_squares(enum tr_dtype dtype, size_t n, const void *elements)
 {
     switch (dtype) {

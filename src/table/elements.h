@@ -33,6 +33,10 @@ void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_
 void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n, size_t width,
                           const void *view, void *share);
 
+/* share[position] += view[local] for the whole segment, by runs where it has them. */
+void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
+                             void *share);
+
 /* to[i] += from[i] for n elements. */
 void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
 

@@ -4,6 +4,7 @@
  *
  *   sparse  each worker sends each server just the values of its registered keys (all-to-all); the server adds
  *           them worker by worker. Bytes: the sum of the views.
+ *   near    on one node: nothing travels, see near.c
  *   dense   each chunk of a share is reduced onto its server in a tree. Bytes into a server: log2(P) shares,
  *           however many workers there are.
  *
@@ -27,6 +28,7 @@ struct step {
 
 struct tr_merge {
     struct tr_table *table;
+    struct tr_near *near; /* merges in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
     MPI_Datatype unit;
     int me, size;
@@ -117,7 +119,7 @@ static int post_sparse(struct tr_merge *m, struct step *step)
         if (!m->view) continue;
         struct tr_segment *s = own_segment(m, m->server[p]);
         struct slice slice = slice_of_segment(m, s, step->index);
-        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->state->leaving, to);
+        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->delta, to);
     }
     m->table->tr->tables->traffic.bytes_pushed += sent * unit;
     MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,
@@ -136,7 +138,7 @@ static void finish_sparse(struct tr_merge *m, struct step *step)
         if (p == m->me && m->view) {
             struct tr_segment *s = own_segment(m, server);
             struct slice slice = slice_of_segment(m, s, step->index);
-            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->state->leaving, share);
+            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
         }
         const struct tr_client *c = m->client[p];
         if (p == m->me || !c) continue;
@@ -178,7 +180,7 @@ static int post_dense(struct tr_merge *m, struct step *step)
         struct slice slice = slice_of_segment(m, s, step->index % m->chunks);
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++)
             memcpy(step->send + (s->position[i] - range.first) * t->unit_bytes,
-                   (char *)m->view->state->leaving + s->local[i] * t->unit_bytes, t->unit_bytes);
+                   (char *)m->view->delta + s->local[i] * t->unit_bytes, t->unit_bytes);
     }
     int root = participant_of_server(m, server);
     if (root != m->me) t->tr->tables->traffic.bytes_pushed += bytes;
@@ -203,6 +205,13 @@ int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
+    if (m->near) {
+        if (!tr_near_poll(m->near, m->done, did)) return TR_OK;
+        ++*did;
+        m->busy = false;
+        m->done++;
+        return TR_OK;
+    }
     while (m->finished < m->steps) {
         while (m->posted < m->steps && m->posted < m->finished + IN_FLIGHT) {
             struct step *step = &m->step[m->posted % IN_FLIGHT];
@@ -217,7 +226,7 @@ int tr_merge_poll(struct tr_table *t, int *did)
         m->finished++;
         ++*did;
     }
-    if (m->view) memset(m->view->state->leaving, 0, tr_view_bytes(m->view));
+    if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
     atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
     m->busy = false;
     m->done++;
@@ -230,6 +239,7 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->view = view;
     m->busy = true;
     m->posted = m->finished = 0;
+    if (m->near) tr_near_start(m->near, m->done);
     return TR_OK;
 }
 
@@ -298,6 +308,11 @@ int tr_merge_open(struct tr_table *t)
     MPI_Allreduce(&updates, &any, 1, MPI_INT, MPI_MAX, tr->world);
     MPI_Allreduce(&units, &total, 1, MPI_DOUBLE, MPI_SUM, tr->world);
     if (!any) return TR_OK;
+    if (t->near) {
+        TR_TRY(TR_NEW(&t->merge, 1));
+        t->merge->table = t;
+        return tr_near_open(t, &t->merge->near);
+    }
     MPI_Comm comm;
     MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER | TR_SLAVE) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
     if (comm == MPI_COMM_NULL) return TR_OK;
@@ -336,6 +351,12 @@ void tr_merge_close(struct tr_table *t)
 {
     struct tr_merge *m = t->merge;
     if (!m) return;
+    t->merge = NULL;
+    if (m->near) {
+        tr_near_close(&m->near);
+        free(m);
+        return;
+    }
     for (int i = 0; i < IN_FLIGHT; i++) {
         free(m->step[i].send_count);
         free(m->step[i].send_at);
@@ -350,5 +371,4 @@ void tr_merge_close(struct tr_table *t)
     free(m->works);
     free(m->client);
     free(m);
-    t->merge = NULL;
 }

@@ -123,7 +123,9 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
         block = (uint64_t)tr->job->table.block;
         t->route = tr->job->table.route;
         t->push = tr->job->table.push;
+        t->near = tr->job->table.merge == TR_MERGE_AUTO;
     }
+    t->near = t->near && t->lockstep && tr->layout.nodes == 1;
     if (status == TR_OK) status = tr_partition_make(kind, t->keys * t->pieces, block, servers, &t->partition);
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);

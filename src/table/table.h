@@ -70,6 +70,7 @@ struct tr_table {
 
     uint32_t next_tag;
     uint32_t updating_views; /* of this worker */
+    bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
 };
 
@@ -152,8 +153,7 @@ struct tr_view_state {
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
-    void *leaving; /* the delta that is being pushed */
-    void *spare;   /* zeros, to change places with a delta that is read until its push is complete */
+    bool lent; /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
     int64_t ahead_clock;
@@ -169,6 +169,17 @@ static inline size_t tr_view_bytes(const tr_view *view)
 MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype);
 
 /* ---- merge ---- */
+
+/* Merging in memory that the node shares, where there is one node: see near.c. tr_near_open() and
+ * tr_near_close() are for all ranks; tr_near_poll() says when a merge is complete for this rank. */
+struct tr_near;
+int tr_near_open(struct tr_table *table, struct tr_near **near);
+void tr_near_close(struct tr_near **near);
+void tr_near_start(struct tr_near *near, int64_t clock);
+bool tr_near_poll(struct tr_near *near, int64_t clock, int *did);
+
+/* Whether the view that the merge knows still exists. */
+bool tr_merged_view_is_open(const struct tr_table *table, const tr_view *view);
 
 /* All ranks, after the views of a stage are open; does nothing where no view is merged. */
 int tr_merge_open(struct tr_table *table);

@@ -133,7 +133,7 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     const struct tr_table *t = v->view.table;
     if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
-    if (v->merged) return c->rank != t->tr->rank && c->segment->n > 0;
+    if (v->merged) return !t->near && c->rank != t->tr->rank && c->segment->n > 0;
     /* in lockstep a server waits for all pushing views, also for those without keys of its own */
     return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep);
 }
@@ -220,7 +220,6 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     size_t bytes = tr_view_bytes(&v->view);
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
-    if (v->merged || (use != TR_VIEW_READ && shared)) TR_TRY(TR_NEW((char **)&v->spare, bytes));
     if (shared) TR_TRY(open_group_share(v));
     if (!shared || tr->me.member == 0) {
         uint32_t servers = t->partition.servers;
@@ -235,6 +234,14 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     tables->views[tables->view_count++] = v;
     *view = &v->view;
     return TR_OK;
+}
+
+bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
+{
+    const struct tr_tables *tables = t->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (&tables->views[i]->view == view && tables->views[i]->lent) return true;
+    return false;
 }
 
 static void close_channel(struct tr_view_state *v, struct tr_channel *c)
@@ -270,8 +277,7 @@ void tr_view_close(tr_view **view)
         free(v->group);
     }
     free(v->view.value);
-    free(v->view.delta);
-    free(v->spare);
+    if (!v->lent) free(v->view.delta);
     free(v->ahead);
     free(v);
     *view = NULL;
@@ -426,7 +432,7 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
                                .clock = v->push_clock};
         char *out = c->outgoing + i * stride;
         memcpy(out, &m, sizeof m);
-        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->leaving, out + sizeof m);
+        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
         if (last)
             MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
         MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
@@ -444,7 +450,7 @@ static int start_accumulate(struct tr_view_state *v, struct tr_channel *c)
         TR_TRY(TR_NEW(&c->outgoing, s->n * t->unit_bytes));
         TR_TRY(TR_NEW(&c->sends, 1));
     }
-    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->leaving, c->outgoing);
+    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->view.delta, c->outgoing);
     MPI_Raccumulate(c->outgoing, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
                     MPI_SUM, t->window, &c->sends[0]);
     c->sends_count = 1;
@@ -459,7 +465,7 @@ static int start_sending(struct tr_view_state *v)
         bool empty = c->segment->n == 0;
         switch (c->way) {
         case TR_WAY_ADD:
-            if (!empty) tr_locked_add(t, server, c->segment, v->leaving);
+            if (!empty) tr_locked_add(t, server, c->segment, v->view.delta);
             break;
         case TR_WAY_ACCUMULATE:
             if (!empty) TR_TRY(start_accumulate(v, c));
@@ -469,7 +475,7 @@ static int start_sending(struct tr_view_state *v)
             break;
         }
     }
-    memset(v->leaving, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
+    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
     t->tr->tables->traffic.bytes_pushed += tr_view_bytes(&v->view);
     v->push = PUSH_SENDING;
     return TR_OK;
@@ -503,7 +509,7 @@ static void start_gathering(struct tr_view_state *v)
     size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
     for (int i = 0; i < g->chunks; i++) {
         size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
-        char *delta = (char *)v->leaving + first * element;
+        char *delta = (char *)v->view.delta + first * element;
         bool leader = v->channel != NULL;
         MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype), MPI_SUM, 0,
                     g->pushes, &g->push[i]);
@@ -518,7 +524,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
         if (!all_done(v->group->chunks, v->group->push)) return TR_OK;
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
-        if (!v->channel) memset(v->leaving, 0, tr_view_bytes(&v->view));
+        if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
     }
     if (v->push == PUSH_WAITING) {
         if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
@@ -540,11 +546,6 @@ int tr_push_start(tr_view *view, int64_t clock)
     struct tr_view_state *v = view->state;
     view->table->tr->tables->traffic.pushes++;
     v->push_clock = clock;
-    v->leaving = view->delta;
-    if (v->group || v->merged) {
-        view->delta = v->spare;
-        v->spare = v->leaving;
-    }
     if (v->group) start_gathering(v);
     else v->push = PUSH_WAITING;
     int did = 0;

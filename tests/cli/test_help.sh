@@ -1,0 +1,44 @@
+#!/bin/sh
+# trireme help: every topic that it lists exists, and a misspelt one is understood. Usage: test_help.sh TRIREME
+trireme=$(realpath "$1")
+failed=0
+
+# expect CODE TEXT WORD...: trireme WORD... ends with this code and says this
+expect() {
+    code=$1 text=$2
+    shift 2
+    said=$(timeout 60 "$trireme" "$@" 2>&1)
+    got=$?
+    if [ "$got" != "$code" ]; then
+        echo "FAILED: trireme $*: exit $got, expected $code: $said" >&2
+        failed=1
+    fi
+    case $said in
+    *"$text"*) ;;
+    *)
+        echo "FAILED: trireme $*: says «$said», expected «$text»" >&2
+        failed=1
+        ;;
+    esac
+}
+
+expect 0 "Commands:" help
+expect 0 "Commands:"
+expect 0 "Commands:" --help
+for topic in $("$trireme" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v '^trireme$\|^mpirun$'); do
+    expect 0 "" help "$topic"
+done
+expect 0 "trireme train JOB.yaml" help train
+expect 0 "solve.rate" help job
+expect 0 "solve.rate" help job solve
+expect 0 "solve.rate" help job solve.rate
+expect 0 "solve.rate" help solve.rate
+expect 0 "trireme train JOB.yaml" train --help
+expect 0 "first_row" generate --help
+expect 64 "did you mean train?" help tran
+expect 64 "no help on zzz" help zzz
+expect 64 "did you mean solve" help job solv
+expect 64 "too many words" help train now
+expect 64 "did you mean train?" trian
+expect 64 "unknown command zzz" zzz
+exit $failed

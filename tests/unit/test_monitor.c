@@ -1,0 +1,379 @@
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "monitor/display.h"
+#include "monitor/json.h"
+#include "monitor/metrics.h"
+#include "monitor/output.h"
+#include "monitor/status.h"
+#include "monitor/summary.h"
+
+/* Every case works in a folder of its own. */
+static char folder[64];
+
+static void go_to_new_folder(void)
+{
+    strcpy(folder, "/tmp/test_monitor_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static char *contents(const char *path)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    if (!file) return NULL;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static bool exists(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0;
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* ---- the folder ---- */
+
+START_TEST(a_folder_is_made_with_its_parents)
+{
+    char *moved;
+    go_to_new_folder();
+    ck_ok(tr_output_prepare("runs/a/b/", &moved));
+    ck_assert_ptr_null(moved);
+    ck_assert(exists("runs/a/b"));
+    ck_ok(tr_output_prepare("runs/a/b", &moved)); /* still empty: taken as it is */
+    ck_assert_ptr_null(moved);
+}
+END_TEST
+
+START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
+{
+    char *moved;
+    go_to_new_folder();
+    ck_ok(tr_output_prepare("run", &moved));
+    for (int earlier = 1; earlier <= 3; earlier++) {
+        char name[32], text[32];
+        snprintf(text, sizeof text, "run %d", earlier);
+        put("run/job.yaml", text);
+        ck_ok(tr_output_prepare("run/", &moved));
+        snprintf(name, sizeof name, "run.%d", earlier);
+        ck_assert_str_eq(moved, name);
+        free(moved);
+        snprintf(name, sizeof name, "run.%d/job.yaml", earlier);
+        ck_assert_str_eq(contents(name), text);
+        ck_assert(!exists("run/job.yaml"));
+    }
+}
+END_TEST
+
+START_TEST(a_folder_of_something_else_is_left_alone)
+{
+    char *moved;
+    go_to_new_folder();
+    ck_ok(tr_output_make("home"));
+    put("home/thesis.tex", "years of work");
+    ck_fails(tr_output_prepare("home", &moved), TR_ERR_NO_OUTPUT,
+             "home: holds files, but none of an earlier run");
+    ck_assert_ptr_null(moved);
+    put("file", "");
+    ck_fails(tr_output_prepare("file", &moved), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_prepare("file/run", &moved), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_prepare("/proc/no/run", &moved), TR_ERR_NO_OUTPUT, "/proc/no");
+}
+END_TEST
+
+/* ---- files ---- */
+
+START_TEST(a_full_disk_leaves_the_old_file)
+{
+    go_to_new_folder();
+    ck_ok(tr_output_replace(".", "a.json", "old", 3, true));
+    ck_assert_int_eq(symlink("/dev/full", "a.json.tmp"), 0);
+    ck_fails(tr_output_replace(".", "a.json", "new", 3, false), TR_ERR_IO,
+             "a.json.tmp cannot be written: No space left");
+    ck_assert_str_eq(contents("a.json"), "old");
+    ck_assert(!exists("a.json.tmp"));
+    ck_ok(tr_output_replace(".", "a.json", "new", 3, false));
+    ck_assert_str_eq(contents("a.json"), "new");
+    ck_fails(tr_output_replace("nowhere", "a.json", "new", 3, false), TR_ERR_NO_OUTPUT, "nowhere/a.json");
+}
+END_TEST
+
+static struct tr_progress_row row_of(int64_t clock)
+{
+    return (struct tr_progress_row){
+        .clock = clock,
+        .epoch = (double)clock,
+        .seconds = 0.01 * (double)clock,
+        .verdict = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
+        .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4}};
+}
+
+START_TEST(metrics_have_a_header_and_a_line_each)
+{
+    struct tr_metrics m;
+    struct tr_progress_row row = row_of(7);
+    go_to_new_folder();
+    ck_ok(tr_metrics_open(".", &m));
+    ck_ok(tr_metrics_add(&m, &row));
+    ck_assert_str_eq(
+        contents("metrics.csv"),
+        "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,compute_seconds,"
+        "wait_seconds,pull_seconds,push_seconds,peak_rss_bytes\n"
+        "0.070000,7,7,0.5,,,1,2,3,4,0.000000,0.000000,0.000000,0.000000,0\n");
+    tr_metrics_close(&m);
+}
+END_TEST
+
+/* Adds lines until the limit on the size of files is met; the status of that. */
+static int fill(struct tr_metrics *m)
+{
+    struct tr_progress_row row = row_of(1);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){250, 250});
+    for (int i = 0; i < 10; i++) TR_TRY(tr_metrics_add(m, &row));
+    return TR_OK;
+}
+
+START_TEST(metrics_end_with_a_whole_line_when_the_disk_is_full)
+{
+    struct tr_metrics m;
+    go_to_new_folder();
+    ck_ok(tr_metrics_open(".", &m));
+    pid_t filler = fork(); /* the limit would keep Check from writing its own files */
+    if (filler == 0) _exit(fill(&m));
+    int how;
+    waitpid(filler, &how, 0);
+    ck_assert_int_eq(WEXITSTATUS(how), TR_ERR_IO);
+    const char *text = contents("metrics.csv");
+    ck_assert_int_eq(text[strlen(text) - 1], '\n');
+    ck_assert_ptr_nonnull(strstr(text, "\n0.010000,"));
+    ck_assert_uint_lt(strlen(text), 250);
+    tr_metrics_close(&m);
+}
+END_TEST
+
+/* ---- JSON ---- */
+
+static const char *json_of(const char *text)
+{
+    static char json[256];
+    FILE *file = fmemopen(json, sizeof json, "w");
+    tr_json_text(file, text);
+    fclose(file);
+    return json;
+}
+
+START_TEST(any_text_is_json)
+{
+    ck_assert_str_eq(json_of("a \"b\" \\ c\n\x01"), "\"a \\\"b\\\" \\\\ c\\u000a\\u0001\"");
+    ck_assert_str_eq(json_of("Größe"), "\"Größe\"");
+    ck_assert_str_eq(json_of("\xff|\xc3"), "\"\\ufffd|\\ufffd\""); /* a name in Latin 1, a text cut short */
+    ck_assert_str_eq(json_of(NULL), "null");
+}
+END_TEST
+
+START_TEST(any_number_is_json)
+{
+    char json[256] = "";
+    FILE *file = fmemopen(json, sizeof json, "w");
+    double numbers[] = {0.1, NAN, -INFINITY, 1e300, 1.0 / 3, 12345678901234};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tr_json_real(file, numbers[i]);
+        fputc(' ', file);
+    }
+    fclose(file);
+    ck_assert_str_eq(json, "0.1 null null 1e+300 0.3333333333333333 12345678901234 ");
+}
+END_TEST
+
+/* Reads JSON as a stricter reader would: braces and quotes in pairs, no NaN. */
+static void ck_json(const char *text)
+{
+    int depth = 0;
+    bool quoted = false;
+    ck_assert_ptr_nonnull(text);
+    for (; *text; text++) {
+        if (quoted && *text == '\\')
+            text++;
+        else if (*text == '"')
+            quoted = !quoted;
+        else if (!quoted && *text == '{')
+            depth++;
+        else if (!quoted && *text == '}')
+            depth--;
+        ck_assert(!quoted || (unsigned char)*text >= ' ');
+        ck_assert_msg(quoted || strncmp(text, "nan", 3) != 0, "%s", text);
+    }
+    ck_assert(!quoted && depth == 0);
+}
+
+START_TEST(a_summary_holds_the_job)
+{
+    static const char job_text[] = "name: \"a \\\"quoted\\\" name\"\noutput: .\n";
+    struct tr_job *job;
+    struct tr_outcome outcome = {
+        .objective = 0.25, .gap = NAN, .test_auc = NAN, .rows = 7, .layout = "alone", .host = "h"};
+    go_to_new_folder();
+    ck_ok(tr_job_parse(job_text, sizeof job_text - 1, "x.yaml", 0, NULL, &job));
+    ck_ok(tr_outcome_write(&outcome, job, "."));
+    const char *text = contents("summary.json");
+    ck_json(text);
+    ck_assert_ptr_nonnull(strstr(text, "\"objective\": 0.25,\n  \"gap\": null,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"rows\": 7,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"a \\\"quoted\\\" name\""));
+    ck_assert_double_ge(tr_process_seconds(), 0);
+    tr_job_free(job);
+}
+END_TEST
+
+/* ---- status ---- */
+
+START_TEST(status_says_how_it_goes_and_ends)
+{
+    struct tr_status_file s;
+    go_to_new_folder();
+    ck_ok(tr_status_open(&s, ".", "job \"7\""));
+    s.code = 9;
+    ck_ok(tr_status_write(&s));
+    ck_json(contents("status.json"));
+    ck_assert_ptr_nonnull(
+        strstr(contents("status.json"), "\"state\": \"starting\",\n  \"name\": \"job \\\"7\\\"\""));
+    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": null,\n  \"error\": null"));
+    ck_assert(!tr_status_due(&s));
+    s.state = TR_FAILED;
+    s.error = "line\none";
+    ck_ok(tr_status_write(&s));
+    ck_json(contents("status.json"));
+    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 9,\n  \"error\": \"line\\u000aone\""));
+    tr_status_close(&s);
+}
+END_TEST
+
+START_TEST(status_is_whole_at_any_moment)
+{
+    struct tr_status_file s;
+    go_to_new_folder();
+    ck_ok(tr_status_open(&s, ".", "atomic"));
+    ck_ok(tr_status_write(&s));
+    pid_t writer = fork();
+    for (int i = 0; writer == 0 && i < 2000; i++)
+        if (tr_status_write(&s) != TR_OK) _exit(1);
+    if (writer == 0) _exit(0);
+    int how;
+    while (waitpid(writer, &how, WNOHANG) == 0) {
+        const char *text = contents("status.json");
+        ck_assert_ptr_nonnull(text);
+        ck_assert_int_eq(text[0], '{');
+        ck_assert_int_eq(text[strlen(text) - 2], '}');
+    }
+    ck_assert_int_eq(how, 0);
+    tr_status_close(&s);
+}
+END_TEST
+
+START_TEST(a_signal_leaves_a_last_word)
+{
+    struct tr_status_file s;
+    go_to_new_folder();
+    pid_t job = fork();
+    if (job == 0) {
+        signal(SIGTERM, SIG_DFL); /* Check has a handler */
+        if (tr_status_open(&s, ".", "x") != TR_OK) _exit(1);
+        tr_status_guard(&s);
+        if (tr_status_write(&s) != TR_OK) _exit(1);
+        raise(SIGTERM);
+        _exit(1);
+    }
+    int how;
+    waitpid(job, &how, 0);
+    ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
+    ck_json(contents("status.json"));
+    ck_assert_ptr_nonnull(
+        strstr(contents("status.json"), "\"status\": 143,\n  \"error\": \"ended by SIGTERM\""));
+    ck_assert(!exists("status.json.end"));
+}
+END_TEST
+
+/* ---- progress ---- */
+
+static char *show_rows(enum tr_display_style style, int64_t rows, double seconds, bool gap)
+{
+    static char text[1 << 16];
+    memset(text, 0, sizeof text);
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    tr_stage stage = {.clocks = 1000, .metric_name = "accuracy"};
+    struct tr_display d = {.style = style, .out = out, .rows = 100};
+    for (int64_t i = 1; i <= rows; i++) {
+        struct tr_progress_row row = row_of(i);
+        row.seconds = seconds * (double)i;
+        row.verdict.metric = 0.75;
+        if (gap) row.verdict.gap = 0.5;
+        tr_display_row(&d, &stage, &row);
+    }
+    tr_display_end(&d);
+    fclose(out);
+    return text;
+}
+
+static int lines_of(const char *text)
+{
+    int n = 0;
+    for (; *text; text++) n += *text == '\n';
+    return n;
+}
+
+START_TEST(rows_grow_sparser_but_the_last_is_shown)
+{
+    const char *text = show_rows(TR_DISPLAY_LINES, 20, 0.01, true);
+    ck_assert_int_eq(lines_of(text), 6); /* 1 2 4 8 16 20 */
+    ck_assert_ptr_null(strchr(text, '\r'));
+    ck_assert_ptr_nonnull(
+        strstr(text, "epoch 1.00  time 0.01 s  objective 0.5  gap 5.00e-01  accuracy 0.75000  rows/s 10k"));
+    ck_assert_ptr_nonnull(strstr(text, "\nepoch 20.00 "));
+    ck_assert_int_eq(lines_of(show_rows(TR_DISPLAY_LINES, 20, 1.5, true)), 20);
+    ck_assert_int_lt(lines_of(show_rows(TR_DISPLAY_LINES, 900, 1.5, true)), 150);
+    ck_assert_int_eq(lines_of(show_rows(TR_DISPLAY_SILENT, 20, 1.5, true)), 0);
+}
+END_TEST
+
+START_TEST(a_table_is_aligned_and_has_only_what_there_is)
+{
+    char *text = show_rows(TR_DISPLAY_TABLE, 4, 0.5, false);
+    ck_assert_int_eq(lines_of(text), 4); /* with the header */
+    ck_assert_ptr_null(strstr(text, "gap"));
+    size_t width = strcspn(text, "\n");
+    for (char *line = text; *line; line += width + 1) ck_assert_uint_eq(strcspn(line, "\n"), width);
+    ck_assert_ptr_nonnull(strstr(show_rows(TR_DISPLAY_TABLE, 4, 0.5, true), "gap"));
+    ck_assert_str_eq(tr_duration(59.9).text, "1:00 min");
+    ck_assert_str_eq(tr_duration(11105).text, "3:05:05 h");
+    ck_assert_str_eq(tr_duration(NAN).text, "-");
+}
+END_TEST
+
+UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, an_earlier_run_is_renamed_and_never_overwritten,
+          a_folder_of_something_else_is_left_alone, a_full_disk_leaves_the_old_file,
+          metrics_have_a_header_and_a_line_each, metrics_end_with_a_whole_line_when_the_disk_is_full,
+          any_text_is_json, any_number_is_json, a_summary_holds_the_job, status_says_how_it_goes_and_ends,
+          status_is_whole_at_any_moment, a_signal_leaves_a_last_word, rows_grow_sparser_but_the_last_is_shown,
+          a_table_is_aligned_and_has_only_what_there_is)
