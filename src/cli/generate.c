@@ -68,10 +68,15 @@ static int read_count32(const char *key, const char *text, uint32_t *count)
     return TR_OK;
 }
 
-static int read_values(const char *text, bool *real)
+static int read_values(const char *text, enum tr_values *values)
 {
-    *real = strcmp(text, "real") == 0;
-    return *real || strcmp(text, "binary") == 0 ? TR_OK : bad_value("values", text, "binary or real");
+    static const char *const names[] = {"unit", "binary", "real"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *values = (enum tr_values)i;
+        return TR_OK;
+    }
+    return bad_value("values", text, "unit, binary or real");
 }
 
 static int unknown(const char *what, const char *word, const char *const words[])
@@ -96,7 +101,7 @@ static int set_option(struct tr_generate_options *o, const char *word)
     if (!strcmp(key, "nonzeros")) return read_count32(key, value, &o->nonzeros);
     if (!strcmp(key, "power")) return read_real(key, value, &o->power);
     if (!strcmp(key, "noise")) return read_real(key, value, &o->noise);
-    if (!strcmp(key, "values")) return read_values(value, &o->real);
+    if (!strcmp(key, "values")) return read_values(value, &o->values);
     return unknown("option", key, keys);
 }
 

@@ -28,7 +28,7 @@ static const struct topic topics[] = {
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
     {"inspect", "show what is in a model", NULL, tr_inspect_command},
     {"generate", "make up data to try things with",
-     "trireme generate ctr -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 seed=1 values=binary]\n"
+     "trireme generate ctr -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 seed=1 values=unit|binary|real]\n"
      "\n"
      "Writes LIBSVM text that looks like clicks on advertisements: sparse rows of few popular and many rare\n"
      "features, with labels from a hidden logistic model. FILE may be - for standard output, and is\n"
@@ -39,7 +39,7 @@ static const struct topic topics[] = {
      "  noise            part of the labels that are flipped\n"
      "  seed             another seed is other data\n"
      "  first_row        number of the first row, from 0: later rows of the same seed make test data\n"
-     "  values           binary (all are 1) or real (between 0 and 1)\n", NULL},
+     "  values           unit (equal, rows of length 1), binary (all are 1) or real (between 0 and 1)\n", NULL},
     {"help", "explain a command, a key of job files, or something else",
      "trireme help [TOPIC]\n"
      "trireme help job [SECTION|SECTION.KEY]\n", NULL},

@@ -94,7 +94,8 @@ static uint32_t spread(const struct generator *g, uint32_t rank)
 /* Small values are the common ones, as in term frequencies. */
 static uint32_t draw_value(const struct generator *g, struct tr_rng *rng)
 {
-    if (!g->options.real) return VALUE_UNIT;
+    if (g->options.values == TR_VALUES_BINARY) return VALUE_UNIT;
+    if (g->options.values == TR_VALUES_UNIT) return (uint32_t)lround(VALUE_UNIT / sqrt(g->options.nonzeros));
     double u = tr_rng_uniform(rng);
     return 1 + (uint32_t)(u * u * VALUE_UNIT);
 }
@@ -142,8 +143,9 @@ static double margin(const struct generator *g)
 {
     double sum = 0;
     uint32_t n = g->options.nonzeros;
+    bool real = g->options.values == TR_VALUES_REAL; /* else scaled below, whatever the values */
     for (uint32_t i = 0; i < n; i++)
-        sum += hidden_weight(g, g->entries[i].feature) * g->entries[i].value / VALUE_UNIT;
+        sum += hidden_weight(g, g->entries[i].feature) * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
     return SIGNAL * sum / sqrt(n);
 }
 

@@ -6,6 +6,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What stands behind a feature. */
+enum tr_values {
+    TR_VALUES_UNIT,   /* the same in a row, whose length is 1: as the public click data sets are distributed */
+    TR_VALUES_BINARY, /* 1 */
+    TR_VALUES_REAL    /* in (0, 1], of 4 digits, small ones more often: like frequencies of terms */
+};
+
 /* Start from TR_GENERATE_DEFAULTS. */
 struct tr_generate_options {
     uint64_t rows;
@@ -14,7 +21,7 @@ struct tr_generate_options {
     uint32_t nonzeros;  /* a row; at most as many as features */
     double power;       /* the k-th most popular feature is drawn in proportion to k^-power */
     double noise;       /* probability that a label is flipped */
-    bool real;          /* values in (0, 1] of 4 digits instead of 1 */
+    enum tr_values values;
     uint64_t seed;      /* also of the hidden weights: use later rows of the same seed as test data */
 };
 

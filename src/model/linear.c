@@ -101,7 +101,7 @@ void tr_linear_close(struct tr_linear **linear)
     *linear = NULL;
 }
 
-/* ---- a worker's preparations ---- */
+/* ---- what a worker needs of the data ---- */
 
 /* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
 static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table, enum tr_view_use use,
@@ -134,24 +134,6 @@ static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, 
         (*target)[i] = !classifies(m) ? label : label == positive ? 1.0f : -1.0f;
     }
     p->target = *target;
-    return TR_OK;
-}
-
-static int prepare_train(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
-    if (m->test) {
-        TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
-        TR_TRY(set_problem(m, me, m->test, &m->test_problem, &m->test_target));
-    }
-    size_t rows = m->problem.rows.n;
-    TR_TRY(TR_NEW(&m->margin, tr_max_size(MARGINS, rows / (size_t)m->iterations + 1)));
-    if (!is_dual(m)) return TR_OK;
-    TR_TRY(TR_NEW(&m->order, rows));
-    TR_TRY(TR_NEW(&m->dual, rows));
-    TR_TRY(TR_NEW(&m->norm, rows));
-    tr_row_norms(&m->problem, m->norm);
     return TR_OK;
 }
 
@@ -189,6 +171,27 @@ static int spread_regularisation(struct tr_linear *m)
     for (size_t j = 0; j < n; j++) m->reg[j] = count[j] > 0 ? (float)(m->l2 * m->problem.n / (double)count[j]) : 0;
     if (m->problem.bias && !m->job->model.bias_l2) m->reg[m->problem.keys] = 0;
     tr_view_close(&m->count_view);
+    return TR_OK;
+}
+
+/* ---- preparing to train ---- */
+
+static int prepare_train(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    TR_TRY(spread_regularisation(m));
+    TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+    if (m->test) {
+        TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
+        TR_TRY(set_problem(m, me, m->test, &m->test_problem, &m->test_target));
+    }
+    size_t rows = m->problem.rows.n;
+    TR_TRY(TR_NEW(&m->margin, tr_max_size(MARGINS, rows / (size_t)m->iterations + 1)));
+    if (!is_dual(m)) return TR_OK;
+    TR_TRY(TR_NEW(&m->order, rows));
+    TR_TRY(TR_NEW(&m->dual, rows));
+    TR_TRY(TR_NEW(&m->norm, rows));
+    tr_row_norms(&m->problem, m->norm);
     return TR_OK;
 }
 
@@ -264,7 +267,6 @@ static int dual_clock(tr_worker *me, void *state)
 static int sgd_clock(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    if (me->clock == 0) TR_TRY(spread_regularisation(m));
     TR_TRY(tr_view_pull(m->view));
     int64_t first, last;
     clock_batches(m, me->clock, &first, &last);

@@ -144,8 +144,12 @@ int tr_agree(tr_context *tr, int status)
         if (tr->rank == 0) MPI_Irecv(text, sizeof text, MPI_CHAR, failed, TR_TAG_ERROR, tr->wire, &move);
         TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
     }
-    if (tr->rank == 0) fprintf(stderr, "trireme: error: %s\n", text);
-    if (failed != tr->rank) tr_fail(agreed, "rank %d failed", failed);
+    if (tr->rank == 0) {
+        fprintf(stderr, "trireme: error: %s\n", text);
+        tr_fail(agreed, "%s", text);
+    } else if (failed != tr->rank) {
+        tr_fail(agreed, "rank %d failed", failed);
+    }
     if (tr->status == TR_OK) tr->status = agreed;
     return agreed;
 }

@@ -291,15 +291,15 @@ static int work(struct run *run)
 static int evaluate_end(struct run *run)
 {
     tr_context *tr = run->tr;
-    if (!judged(run) || (tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock))) return TR_OK;
-    if (tr_is(tr, TR_SLAVE)) {
+    bool again = judged(run) && !(tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock));
+    if (again && tr_is(tr, TR_SLAVE)) {
         tr->sync->now++; /* what views hold may be of before the end */
         run->me.clock = tr->sync->now - 1;
         TR_TRY(send_report(run, AT_END));
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
         tr->sync->now--;
     }
-    if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
+    if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     return tr_barrier(tr, tr->world, "the last evaluation");
 }
 

@@ -36,6 +36,18 @@ static int serve_merges(struct tr_sync *s, int *did)
     return TR_OK;
 }
 
+/* Updates that came as messages show when everybody has read for their clock. */
+static int serve_messages(struct tr_sync *s, int *did)
+{
+    for (size_t i = 0; i < s->tr->tables->count; i++) {
+        struct tr_table *t = s->tr->tables->table[i];
+        if (!tr_server_holds_clock(t) || tr_clock_min_read(s->clock) <= t->served) continue;
+        TR_TRY(tr_server_apply_held(t));
+        ++*did;
+    }
+    return TR_OK;
+}
+
 /* ---- reading ahead ---- */
 
 static bool may_read(const struct tr_sync *s, int64_t clock)
@@ -171,6 +183,7 @@ static int poll_sync(void *what, int *did)
     struct tr_sync *s = what;
     if (!s->running || !s->counting) return TR_OK;
     if (!s->works) TR_TRY(serve_merges(s, did));
+    TR_TRY(serve_messages(s, did));
     for (size_t i = 0; i < s->tr->tables->view_count; i++)
         if (s->tr->tables->views[i]->ahead_wanted) TR_TRY(start_ahead(s, s->tr->tables->views[i]));
     int64_t now = settled(s);

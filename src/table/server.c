@@ -227,9 +227,13 @@ static int by_rank_tag_first(const void *a, const void *b)
     return (x->message.first > y->message.first) - (x->message.first < y->message.first);
 }
 
-/* Everything of this clock is here, so everybody has read it: now it may show, added in a fixed order. What a
- * worker that need not read has sent for later clocks stays. */
-static int apply_held(struct tr_table *t)
+bool tr_server_holds_clock(const struct tr_table *t)
+{
+    return t->lockstep && t->pushing_clients > 0 && t->held_last == t->pushing_clients;
+}
+
+/* In a fixed order, so that runs repeat. What a worker that need not read has sent for later clocks stays. */
+int tr_server_apply_held(struct tr_table *t)
 {
     size_t n = 0;
     for (struct tr_held *held = t->held; held; held = held->next) n += held->message.clock == t->served;
@@ -269,7 +273,6 @@ static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, c
     held->next = t->held;
     t->held = held;
     if (m->clock == t->served && m->flags & TR_FLAG_LAST) t->held_last++;
-    while (t->held_last == t->pushing_clients) TR_TRY(apply_held(t));
     return TR_OK;
 }
 

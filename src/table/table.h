@@ -124,6 +124,11 @@ const struct tr_client *tr_server_client(const struct tr_table *table, int rank,
 int tr_server_tell_forget(struct tr_table *table, int rank, uint32_t tag);
 uint32_t tr_request_number(struct tr_tables *tables); /* for message.reply: different for all under way */
 
+/* In lockstep, updates that came as messages are held back: whether all of the clock served next are here, and
+ * adding them, for whoever knows that everybody has read for that clock. */
+bool tr_server_holds_clock(const struct tr_table *table);
+int tr_server_apply_held(struct tr_table *table);
+
 /* Adds a view's slice to a share that this rank reaches directly, under the locks of direct adding: the
  * workers of its node and its server may add at the same time. */
 void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment, const void *view);

@@ -40,7 +40,7 @@ expect 64 "did you mean nonzeros?" ctr -o b nonzero=5
 expect 64 "unknown option --rows" ctr -o b --rows=5
 expect 64 "expected a whole number such as 500000, 500k or 1M" ctr -o b rows=many
 expect 64 "rows: 1.5" ctr -o b rows=1.5
-expect 64 "expected binary or real" ctr -o b values=true
+expect 64 "expected unit, binary or real" ctr -o b values=true
 expect 64 "expected 1 to 3, the number of features" ctr -o b features=3 nonzeros=4
 expect 64 "add -o FILE" ctr rows=5
 expect 64 "usage: trireme generate"

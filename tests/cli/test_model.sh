@@ -4,7 +4,7 @@
 set -u
 trireme=${TRIREME:-${1:-trireme}}
 case $trireme in */*) trireme=$(cd "$(dirname "$trireme")" && pwd)/$(basename "$trireme") ;; esac
-a9a=${A9A:-/work/shared/data/a9a}
+a9a=${TRIREME_DATA:-none}/a9a
 here=$(mktemp -d) && cd "$here" || exit 1
 trap 'rm -rf "$here"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

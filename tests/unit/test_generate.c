@@ -85,7 +85,8 @@ START_TEST(rows_are_as_asked_for)
     ck_assert_uint_ge(report.lowest, 1);
     ck_assert_uint_le(report.highest, 5000);
     ck_assert_uint_eq(report.labels, 2);
-    ck_assert(report.binary);
+    ck_assert(!report.binary);
+    ck_assert_float_eq_tol(csr.value[0], 0.1581f, 1e-6f); /* 1 / sqrt(40), of 4 digits */
     size_t positive = 0;
     for (size_t i = 0; i < csr.rows; i++) positive += csr.label[i] > 0;
     ck_assert_double_eq_tol((double)positive / (double)csr.rows, 0.3, 0.02);
@@ -99,7 +100,7 @@ START_TEST(real_values_lie_between_0_and_1)
     struct tr_csr csr;
     struct tr_libsvm_report report;
     options.rows = 2000;
-    options.real = true;
+    options.values = TR_VALUES_REAL;
     generate_rows(options, &csr, &report);
     ck_assert(!report.binary);
     for (size_t i = 0; i < report.nonzeros; i++) ck_assert(csr.value[i] > 0 && csr.value[i] <= 1);
