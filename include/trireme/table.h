@@ -31,6 +31,9 @@ typedef struct tr_table tr_table;
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                     tr_table **table);
 
+/* Gives a table's memory back before the context ends: all ranks, outside tr_run(), its views closed. */
+int tr_table_drop(tr_table **table);
+
 uint64_t tr_table_keys(const tr_table *table);
 size_t tr_table_width(const tr_table *table); /* elements of one key */
 
@@ -71,7 +74,8 @@ int tr_view_pull(tr_view *view);
 
 /* Begins to read for the next clock into a second buffer while this one is computed; the next
  * tr_view_pull() hands it over with the worker's own updates added. Under BSP there is nothing to read
- * before everybody is done, and the reading begins as soon as they are. */
+ * before everybody is done, and the reading begins as soon as they are. Does nothing where all values lie in
+ * memory of the node. */
 int tr_view_prefetch(tr_view *view);
 
 /* Sends delta off to be added to the table, and zeroes it; under BSP once a clock. The update travels, or is

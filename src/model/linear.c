@@ -163,7 +163,7 @@ static int count_rows(tr_worker *me, void *state)
  * mean over all rows is λ w, and the step costs no more than its non-zeros. */
 static int spread_regularisation(struct tr_linear *m)
 {
-    if (!m->count) return TR_OK;
+    if (!m->count_view) return TR_OK;
     TR_TRY(tr_view_pull(m->count_view));
     const float *count = m->count_view->value;
     size_t n = m->count_view->n;
@@ -179,7 +179,6 @@ static int spread_regularisation(struct tr_linear *m)
 static int prepare_train(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    TR_TRY(spread_regularisation(m));
     TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
     if (m->test) {
         TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
@@ -254,6 +253,7 @@ static int dual_clock(tr_worker *me, void *state)
     struct tr_linear *m = state;
     if (me->clock % m->clocks_per_epoch == 0) shuffle(m, me, me->clock / m->clocks_per_epoch);
     TR_TRY(tr_view_pull(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last;
     clock_batches(m, me->clock, &first, &last);
     size_t begin = batch_begin(m, first), end = batch_begin(m, last);
@@ -268,6 +268,7 @@ static int sgd_clock(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     TR_TRY(tr_view_pull(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last;
     clock_batches(m, me->clock, &first, &last);
     double batch = m->problem.n / (double)m->iterations; /* rows over all groups */
@@ -344,7 +345,9 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
     if (is_dual(m)) {
         double dual = -0.5 * m->l2 * squares - sum[CONJUGATE] / n;
         verdict->gap = (primal - dual) / fmax(fabs(dual), 1e-300);
-        verdict->stop = m->job->solve.target_gap > 0 && verdict->gap <= m->job->solve.target_gap;
+        /* under SSP and ASP the workers' parts are of different parameters: an estimate, which may even be negative */
+        double goal = m->job->solve.target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
+        verdict->stop = goal > 0 && fabs(verdict->gap) <= safe;
     }
     if (m->test)
         verdict->metric = classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
@@ -359,6 +362,8 @@ int tr_linear_train(struct tr_linear *m)
 {
     tr_stage count = {.name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
     TR_TRY(tr_run(m->tr, &count));
+    TR_TRY(tr_agree(m->tr, spread_regularisation(m)));
+    if (m->count) TR_TRY(tr_table_drop(&m->count));
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,

@@ -70,7 +70,7 @@ int tr_view_prefetch(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     struct tr_sync *s = view->table->tr->sync;
-    if (v->ahead_started) return TR_OK;
+    if (v->ahead_started || tr_view_is_near(view)) return TR_OK; /* memory at hand is best read late, when it is fresh */
     if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
     v->ahead_wanted = true;
     v->ahead_clock = s->now + 1;

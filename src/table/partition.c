@@ -26,9 +26,9 @@ int tr_partition_make(enum tr_partition_kind kind, uint64_t units, uint64_t bloc
     case TR_PARTITION_RANGE: p.block = even; break;
     case TR_PARTITION_HASH: p.block = 1; break;
     case TR_PARTITION_RANGE_HASH:
-        /* 64 blocks a server keep the shares within some per cent of each other; blocks above 4096 units
+        /* 64 blocks a server keep the shares within some per cent of each other; blocks above 65536 units
          * gain nothing more for runs */
-        p.block = block ? block : even / 64 < 4096 ? even / 64 : 4096;
+        p.block = block ? block : even / 64 < 65536 ? even / 64 : 65536;
         break;
     }
     if (p.block < 1) p.block = 1;

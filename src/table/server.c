@@ -175,47 +175,73 @@ static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, c
     return TR_OK;
 }
 
-/* Takes the lock of the chunk, then adds what falls into it, and so on: the entries ascend. */
-static void add_under_locks(struct tr_table *t, uint32_t server, const uint32_t *position, uint32_t n,
-                            const struct tr_segment *segment, const void *values)
+static void lock(atomic_uint *lock)
 {
-    char *share = t->share[server];
-    atomic_uint *locks = t->locks[server];
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire)) sched_yield();
+}
+
+static void unlock(atomic_uint *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
+}
+
+/* Entries first .. end - 1 of a list of positions lie under one lock: the end. */
+static uint32_t end_of_lock(const uint32_t *position, uint32_t n, uint32_t first)
+{
+    uint32_t chunk = position[first] / TR_LOCK_UNITS, end = first + 1;
+    while (end < n && position[end] / TR_LOCK_UNITS == chunk) end++;
+    return end;
+}
+
+/* Adds packed values at these ascending positions of the own share. */
+static void add_packed_under_locks(struct tr_table *t, const uint32_t *position, uint32_t n, const char *values)
+{
+    int server = t->tr->me.server;
     for (uint32_t i = 0, end; i < n; i = end) {
-        uint32_t chunk = position[i] / TR_LOCK_UNITS;
-        for (end = i + 1; end < n && position[end] / TR_LOCK_UNITS == chunk;) end++;
-        while (atomic_exchange_explicit(&locks[chunk], 1, memory_order_acquire)) sched_yield();
-        if (segment) tr_add_view_to_share(t->dtype, segment, i, end - i, t->unit_width, values, share);
-        else
-            tr_add_packed_to_share(t->dtype, position + i, end - i, t->unit_width,
-                                   (const char *)values + i * t->unit_bytes, share);
-        atomic_store_explicit(&locks[chunk], 0, memory_order_release);
+        end = end_of_lock(position, n, i);
+        atomic_uint *its = &t->locks[server][position[i] / TR_LOCK_UNITS];
+        lock(its);
+        tr_add_packed_to_share(t->dtype, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
+                               t->share[server]);
+        unlock(its);
     }
 }
 
-void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment *segment, const void *view)
+/* The same for n units side by side, from position first on. */
+static void add_run_under_locks(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n, const char *values)
 {
-    add_under_locks(t, server, segment->position, segment->n, segment, view);
+    for (uint32_t i = 0, length; i < n; i += length) {
+        uint32_t position = first + i, left = TR_LOCK_UNITS - position % TR_LOCK_UNITS;
+        length = n - i < left ? n - i : left;
+        atomic_uint *its = &t->locks[server][position / TR_LOCK_UNITS];
+        lock(its);
+        tr_add_elements(t->dtype, length * t->unit_width, values + i * t->unit_bytes,
+                        (char *)t->share[server] + position * t->unit_bytes);
+        unlock(its);
+    }
 }
 
-/* An update that arrived: under locks where others may be adding, plainly in lockstep. */
+void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment *s, const void *view)
+{
+    for (uint32_t r = 0; r < s->runs; r++)
+        add_run_under_locks(t, server, s->run[r].position, s->run[r].length,
+                            (const char *)view + s->run[r].local * t->unit_bytes);
+    for (uint32_t i = 0, end; s->runs == 0 && i < s->n; i = end) {
+        end = end_of_lock(s->position, s->n, i);
+        atomic_uint *its = &t->locks[server][s->position[i] / TR_LOCK_UNITS];
+        lock(its);
+        tr_add_view_to_share(t->dtype, s, i, end - i, t->unit_width, view, t->share[server]);
+        unlock(its);
+    }
+}
+
+/* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
 static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
 {
     const struct tr_client *c = find_client(t, rank, m->tag);
-    uint32_t server = (uint32_t)t->tr->me.server;
-    char *share = own_share(t);
     if (m->n == 0) return TR_OK;
-    if (!c->position) {
-        uint32_t *position;
-        TR_TRY(TR_NEW(&position, m->n));
-        for (uint32_t i = 0; i < m->n; i++) position[i] = m->first + i;
-        add_under_locks(t, server, position, m->n, NULL, data);
-        free(position);
-    } else if (t->lockstep) {
-        tr_add_packed_to_share(t->dtype, c->position + m->first, m->n, t->unit_width, data, share);
-    } else {
-        add_under_locks(t, server, c->position + m->first, m->n, NULL, data);
-    }
+    if (c->position) add_packed_under_locks(t, c->position + m->first, m->n, data);
+    else add_run_under_locks(t, (uint32_t)t->tr->me.server, m->first, m->n, data);
     return TR_OK;
 }
 

@@ -158,6 +158,23 @@ static void table_free(struct tr_table *t)
     free(t);
 }
 
+int tr_table_drop(tr_table **table)
+{
+    struct tr_tables *tables = (*table)->tr->tables;
+    /* what its views have sent must be handled while the numbers of the tables still hold */
+    TR_WAIT_UNTIL(tables->tr, !tables->replies, "messages about table %s to arrive", (*table)->name);
+    TR_TRY(tr_barrier(tables->tr, tables->tr->world, "all ranks to drop a table"));
+    uint32_t index = (*table)->index;
+    table_free(*table);
+    tables->count--;
+    for (size_t i = index; i < tables->count; i++) {
+        tables->table[i] = tables->table[i + 1];
+        tables->table[i]->index = (uint32_t)i;
+    }
+    *table = NULL;
+    return TR_OK;
+}
+
 uint64_t tr_table_keys(const tr_table *table)
 {
     return table->keys;

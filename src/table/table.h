@@ -137,6 +137,9 @@ void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segm
 
 int tr_views_poll(void *tables, int *did);
 
+/* All its values are read directly from memory of this node. */
+bool tr_view_is_near(const tr_view *view);
+
 /* Starts to fill `into` (n × width elements) with what the servers have now. In a group, the leader reads and
  * spreads what it has read. */
 int tr_pull_start(tr_view *view, void *into);

@@ -285,6 +285,15 @@ void tr_view_close(tr_view **view)
 
 /* ---- pulling ---- */
 
+bool tr_view_is_near(const tr_view *view)
+{
+    const struct tr_view_state *v = view->state;
+    if (v->group) return false; /* what the leader reads travels to the members */
+    for (uint32_t server = 0; server < v->keys.servers; server++)
+        if (v->channel[server].route != TR_ROUTE_LOAD && v->channel[server].segment->n > 0) return false;
+    return true;
+}
+
 static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot *slot)
 {
     struct tr_table *t = v->view.table;
