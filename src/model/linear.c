@@ -259,7 +259,7 @@ static int dual_clock(tr_worker *me, void *state)
     size_t begin = batch_begin(m, first), end = batch_begin(m, last);
     double sigma = m->job->solve.sigma >= 1 ? m->job->solve.sigma : (double)me->workers;
     copy_to_delta(m->view, m->problem.dtype);
-    m->conjugate += tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
+    tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
     keep_difference(m->view, m->problem.dtype, sigma);
     return tr_view_push(m->view);
 }
@@ -273,17 +273,20 @@ static int sgd_clock(tr_worker *me, void *state)
     clock_batches(m, me->clock, &first, &last);
     double batch = m->problem.n / (double)m->iterations; /* rows over all groups */
     double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1) / batch;
-    copy_to_delta(m->view, m->problem.dtype);
-    const void *old = last - first == 1 ? m->view->value : m->view->delta;
+    /* One mini-batch is added up by itself: its small steps, above all those of regularisation, would be rounded away
+     * beside large weights. Several need a copy of the weights that moves with them. */
+    bool alone = last - first == 1;
+    if (!alone) copy_to_delta(m->view, m->problem.dtype);
+    const void *w = alone ? m->view->value : m->view->delta;
     for (int64_t i = first; i < last; i++) {
         size_t begin = batch_begin(m, i), n = batch_begin(m, i + 1) - begin;
-        tr_margins(&m->problem, begin, n, m->view->delta, m->margin);
+        tr_margins(&m->problem, begin, n, w, m->margin);
         if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
         for (size_t r = 0; r < n; r++)
             m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
-        tr_add_rows(&m->problem, begin, n, m->margin, rate, m->reg, old, m->view->delta);
+        tr_add_rows(&m->problem, begin, n, m->margin, rate, m->reg, w, m->view->delta);
     }
-    keep_difference(m->view, m->problem.dtype, 1);
+    if (!alone) keep_difference(m->view, m->problem.dtype, 1);
     return tr_view_push(m->view);
 }
 
@@ -321,7 +324,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     TR_TRY(tr_view_pull(m->view));
     TR_TRY(for_margins(me, m, &m->problem, m->view->value, add_loss, report->sum));
-    report->sum[CONJUGATE] += m->conjugate;
+    if (is_dual(m)) report->sum[CONJUGATE] += tr_dual_sum(&m->problem, m->dual);
     if (me->worker == 0) {
         TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
         const void *w = m->view->value;

@@ -23,7 +23,6 @@ struct tr_linear {
     tr_view *view, *test_view, *count_view;
     uint32_t *order;    /* rows in this epoch's order */
     float *dual, *norm; /* dual: a of each row, and |x|² */
-    double conjugate;   /* dual: Σ φ*(-α) of these rows */
     float *reg;         /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
     double *margin;     /* of some rows */
 

@@ -62,7 +62,7 @@ static inline double tr_logistic_step(double a, double b, double q)
         if (next >= 1) next = 1 - 0.1 * (1 - z);
         double change = fabs(next - z);
         z = next;
-        if (change < 1e-4 * z) break;
+        if (change < 1e-2 * z) break; /* the error is about the square of that */
     }
     return z;
 }

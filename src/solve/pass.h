@@ -28,10 +28,12 @@ void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const
                  const float *reg, const void *old, void *w);
 
 /* One pass of dual coordinate descent over the rows order[0..n-1]: each a (by row) is set to its minimum
- * against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². Returns Σ of the change of
- * φ*(-α). */
-double tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma, const float *norm,
-                    float *a, void *w);
+ * against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
+void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma, const float *norm,
+                  float *a, void *w);
+
+/* Σ φ*(-α) over all rows. */
+double tr_dual_sum(const struct tr_problem *problem, const float *a);
 
 /* norm[i] = |x_i|², with the bias. */
 void tr_row_norms(const struct tr_problem *problem, float *norm);

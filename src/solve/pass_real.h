@@ -68,11 +68,11 @@ static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
     }
 }
 
-static double NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                              const float *norm, float *a, REAL *w)
+static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                            const float *norm, float *a, REAL *w)
 {
     enum { AHEAD = 4 };
-    double step = 1 / (p->l2 * p->n), change = 0;
+    double step = 1 / (p->l2 * p->n);
     bool signs = p->model != TR_MODEL_LINEAR;
     for (size_t s = 0; s < n; s++) {
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
@@ -81,11 +81,9 @@ static double NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order,
         float moved = (float)tr_dual_step(p->model, old, m, y, sigma * step * (double)norm[i]);
         double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
         if (by == 0) continue;
-        change += tr_loss_conjugate(p->model, (double)moved, y) - tr_loss_conjugate(p->model, old, y);
         a[i] = moved;
         NAME(add)(p, i, (REAL)(sigma * step * (signs ? y * by : by)), w);
     }
-    return change;
 }
 
 #undef REAL

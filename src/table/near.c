@@ -151,6 +151,7 @@ int tr_near_open(struct tr_table *t, struct tr_near **out)
     near->view = merged_view(t);
     TR_TRY(TR_NEW(&near->source, (size_t)tr->size));
     TR_TRY(TR_NEW(&near->server, near->servers));
+    TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, part_bytes(near))));
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");

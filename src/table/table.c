@@ -18,7 +18,7 @@ static MPI_Aint locks_bytes(uint64_t units)
 }
 
 /* Shared memory is a file in memory; when that file system is full, the first touch kills the process. */
-static int room_in_shared_memory(tr_context *tr, uint64_t bytes)
+int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
 {
     struct statvfs fs;
     uint64_t needed = 0;
@@ -34,7 +34,7 @@ static int place_shares(struct tr_table *t)
 {
     tr_context *tr = t->tr;
     MPI_Aint bytes = t->share_units ? values_bytes(t, t->share_units) + locks_bytes(t->share_units) : 0;
-    TR_TRY(tr_agree(tr, room_in_shared_memory(tr, (uint64_t)bytes)));
+    TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, (uint64_t)bytes)));
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each share on pages of its own, near its server */
@@ -218,6 +218,7 @@ void tr_tables_close(tr_context *tr)
 int tr_tables_ready(tr_context *tr)
 {
     TR_TRY(settle_forgotten(tr));
+    TR_TRY(tr_views_ready(tr));
     for (size_t i = 0; i < tr->tables->count; i++) tr->tables->table[i]->served = 0;
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
     return TR_OK;
