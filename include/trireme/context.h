@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "trireme/job.h"
 #include "trireme/status.h"
 
 #ifdef __cplusplus
@@ -19,7 +20,6 @@ extern "C" {
 #endif
 
 typedef struct tr_context tr_context;
-typedef struct tr_job tr_job;
 
 enum tr_role { TR_SCHEDULER = 1, TR_SERVER = 2, TR_LEADER = 4, TR_SLAVE = 8 };
 
@@ -44,7 +44,7 @@ bool tr_in_lockstep(const tr_context *tr);
 /* The roles of this rank: a set of enum tr_role. */
 unsigned tr_roles(const tr_context *tr);
 
-/* The job's settings: tr_job_real(), tr_job_integer() and tr_job_string() read one by its name. */
+/* The job's settings, to be read by their names: see trireme/job.h. */
 const tr_job *tr_context_job(const tr_context *tr);
 
 /* Makes one outcome of many: every rank calls it with its own status, and all return that of the lowest rank

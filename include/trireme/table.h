@@ -62,8 +62,8 @@ enum tr_view_use {
 };
 
 /* Opens a view of n keys, which must ascend. Inside a stage's prepare function; a view of the whole group is
- * opened by all its members with the same keys. Keys are copied. Free with tr_view_close(), but not between the
- * clocks of a stage. */
+ * opened by all its members with the same keys, and used from the first clock on. Keys are copied. Free with
+ * tr_view_close(), but not between the clocks of a stage. */
 int tr_view_open(tr_table *table, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view);
 void tr_view_close(tr_view **view);
 

@@ -2,6 +2,7 @@
  *
  *   status.h   codes and how errors travel
  *   context.h  start, roles, end
+ *   job.h      the job's settings by name
  *   data.h     sparse rows, read in parallel
  *   table.h    tables and views: parameters
  *   stage.h    clocks, groups, running
@@ -11,6 +12,7 @@
 
 #include "trireme/context.h"
 #include "trireme/data.h"
+#include "trireme/job.h"
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"

@@ -18,7 +18,4 @@ int tr_complain(int status);
 /* The one of the words (ended by NULL) that was probably meant, or NULL. */
 const char *tr_suggest(const char *written, const char *const words[]);
 
-/* Says on rank 0 how the tables are laid out and reached: `train --explain`. All ranks, once views are open. */
-int tr_explain(tr_context *tr);
-
 #endif

@@ -23,7 +23,8 @@ static const struct topic topics[] = {
      "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
      "ranks.layout says. A section.key=value wins over the job file: see trireme help job.\n"
      "Everything is written into the folder output (by default runs/<name>): see trireme help output.\n"
-     "  --explain  say which routes tables and views got, and which MPI settings were made\n", NULL},
+     "  --explain  say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
+     "             where tables lie, and how parameters and updates travel\n", NULL},
     {"predict", "apply a model to data", NULL, tr_predict_command},
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
     {"inspect", "show what is in a model", NULL, tr_inspect_command},
@@ -48,9 +49,12 @@ static const struct topic topics[] = {
      "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...\n"
      "  job.yaml      the job with every key filled in; can be trained again as it is\n"
      "  status.json   what the job is doing now, or how it ended\n"
-     "  metrics.csv   a line for every evaluation: objective, traffic, times\n"
-     "  summary.json  the outcome\n"
-     "and the model.\n", NULL},
+     "  metrics.csv   a line for every evaluation: objective, gap, times, bytes moved\n"
+     "  summary.json  the outcome, flat, for scripts\n"
+     "  model.h5      the model, for trireme and everything that reads HDF5\n"
+     "  model.txt     the same as text in LIBLINEAR's format\n"
+     "While it lasts it holds a lock there (.lock), and another run with this folder ends with 73.\n"
+     "trireme inspect FOLDER shows them. report.progress=no keeps the run silent but for errors.\n", NULL},
     {"status", "the exit codes",
      "The exit code of every command, also in status.json:\n"
      "   0  all went well\n"

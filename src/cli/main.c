@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "job/text.h"
@@ -31,6 +32,16 @@ static int unknown_command(const char *name)
                                meant ? "did you mean " : "see trireme help", meant ? meant : "", meant ? "?" : ""));
 }
 
+/* One of many that mpirun or srun started, and not the first: help, and that a command does not exist, are said
+ * once. Other commands work on every rank, perhaps on data of its own. */
+static bool is_an_echo(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    const char *rank = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !rank; i++) rank = getenv(names[i]);
+    return rank && atoi(rank) > 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
@@ -39,7 +50,8 @@ int main(int argc, char **argv)
         printf("trireme %s\n", TR_VERSION);
         return TR_OK;
     }
+    if (strcmp(name, "help") == 0 && is_an_echo()) return TR_OK;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
-    return unknown_command(name);
+    return is_an_echo() ? TR_OK : unknown_command(name);
 }

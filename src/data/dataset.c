@@ -183,16 +183,86 @@ static int decide_columns(tr_data *data, const struct totals *totals, const tr_d
     return TR_OK;
 }
 
+/* ---- how far it is ---- */
+
+/* Of the worker that tells it to rank 0: by a call, or by messages about once a second and one more, ALL_READ. */
+struct gauge {
+    tr_context *tr;
+    const char *what;
+    uint64_t total; /* stored bytes of all workers */
+    double begin, sent;
+};
+
+#define ALL_READ UINT64_MAX
+
+static int teller(const tr_context *tr)
+{
+    return tr->layout.place[0].roles & TR_SLAVE ? 0 : tr->layout.worker_rank[0];
+}
+
+static int tell_loading(const struct gauge *g, uint64_t bytes)
+{
+    struct tr_loading progress = {g->what, (double)bytes * tr_layout_workers(&g->tr->layout), (double)g->total,
+                                  tr_now() - g->begin};
+    if (progress.done > progress.total) progress.done = progress.total;
+    return g->tr->loading ? g->tr->loading(g->tr->loading_state, &progress) : TR_OK;
+}
+
+static int send_loading(tr_context *tr, uint64_t bytes)
+{
+    MPI_Request request;
+    MPI_Isend(&bytes, 1, MPI_UINT64_T, 0, TR_TAG_LOADING, tr->wire, &request);
+    return tr_wait_request(tr, &request, "rank 0 to hear how much has been read");
+}
+
+static int measure(void *gauge, uint64_t bytes)
+{
+    struct gauge *g = gauge;
+    if (g->tr->rank == 0) return tell_loading(g, bytes);
+    if (tr_now() - g->sent < 1) return TR_OK;
+    g->sent = tr_now();
+    return send_loading(g->tr, bytes);
+}
+
+/* Rank 0, which has nothing to read, listens to the teller until that is done. */
+static int listen(struct gauge *g)
+{
+    int status = TR_OK;
+    for (;;) {
+        uint64_t bytes;
+        MPI_Request request;
+        MPI_Irecv(&bytes, 1, MPI_UINT64_T, teller(g->tr), TR_TAG_LOADING, g->tr->wire, &request);
+        TR_TRY(tr_wait_request(g->tr, &request, "a worker to read its data"));
+        if (bytes == ALL_READ) return status;
+        if (status == TR_OK) status = tell_loading(g, bytes);
+    }
+}
+
+void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
+{
+    tr->loading = loading;
+    tr->loading_state = who;
+}
+
+/* ---- reading, each its part ---- */
+
 static int read_part(tr_data *data, const struct tr_files *files, const tr_data *like, struct tr_libsvm_report *report)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
+    struct gauge gauge = {tr, like ? "test data" : "training data", files->total, tr_now(), tr_now()};
     *report = (struct tr_libsvm_report){.lowest = UINT32_MAX};
-    if (!tr_is(tr, TR_SLAVE)) return TR_OK;
+    if (!tr_is(tr, TR_SLAVE)) return tr->rank == 0 ? listen(&gauge) : TR_OK;
     bool one = like ? like->first_index == 1 : tr->job->data.index_base == TR_INDEX_ONE;
-    struct tr_libsvm_options options = {.skip_errors = tr->job->data.on_error == TR_ON_ERROR_SKIP, .lowest_index = one};
+    bool tells = tr->rank == teller(tr);
+    struct tr_libsvm_options options = {.skip_errors = tr->job->data.on_error == TR_ON_ERROR_SKIP,
+                                        .lowest_index = one,
+                                        .progress = tells ? measure : NULL,
+                                        .progress_state = &gauge};
     size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
-    return tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
+    int status = tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
+    if (tells && tr->rank != 0) TR_TRY(send_loading(tr, ALL_READ));
+    return status;
 }
 
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
@@ -278,10 +348,15 @@ int tr_data_describe(const tr_data *data, const char *what)
         snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
                  (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
     }
-    tr_say(tr, "%s: %llu rows, %llu features, %llu non-zeros; per worker (min / median / max) rows %s, non-zeros %s", what,
+    char label[32]; /* as wide as all labels before the table of progress */
+    snprintf(label, sizeof label, "%s:", what);
+    tr_say(tr, "%-14s %llu rows, %llu features, %llu non-zeros, read in %.2f s", label,
            (unsigned long long)data->total_rows, (unsigned long long)data->columns,
-           (unsigned long long)data->total_nonzeros, text[0], text[1]);
-    if (data->skipped) tr_say(tr, "%s: %llu malformed records left out", what, (unsigned long long)data->skipped);
+           (unsigned long long)data->total_nonzeros, data->state->load_seconds);
+    if (workers > 1)
+        tr_say(tr, "each worker:   rows %s, non-zeros %s (min / median / max)", text[0], text[1]);
+    if (data->skipped)
+        tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
     free(all);
     free(sorted);
     return TR_OK;

@@ -23,6 +23,18 @@ struct tr_data_state {
     char *third_label; /* where and what it is, when there are more than two kinds */
 };
 
+/* How far loading is. One worker is asked for all, as all have equal parts: rank 0 where it works, else worker 0. So
+ * it is an estimate. */
+struct tr_loading {
+    const char *what;   /* "training data" */
+    double done, total; /* stored bytes of all workers */
+    double seconds;     /* since it began */
+};
+
+/* Called on rank 0 while data are read; anything but TR_OK ends it. */
+typedef int tr_loading_fn(void *who, const struct tr_loading *progress);
+void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who);
+
 /* Opens the files of data.train or data.test, relative paths wherever data.folders has them. */
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files);
 
@@ -31,7 +43,8 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
 int tr_exchange_columns(tr_context *tr, struct tr_csr *csr);
 int tr_column_member(uint32_t column, int members);
 
-/* One line on how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0 says it. */
+/* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0
+ * says it. */
 int tr_data_describe(const tr_data *data, const char *what);
 
 #endif

@@ -198,7 +198,8 @@ static int enlarge(struct tr_text *text)
     return TR_OK;
 }
 
-/* Reads on. Of a plain file little more than our range, since the rest is for others. */
+/* Reads on. Of a plain file little more than our range, since the rest is for others; twice as much each time that
+ * this did not end the line, which is searched anew. */
 static int fill(struct tr_text *text)
 {
     size_t rest = waiting(text), got = 0;
@@ -206,7 +207,8 @@ static int fill(struct tr_text *text)
     text->used = 0;
     text->filled = rest;
     if (rest == text->capacity) TR_TRY(enlarge(text));
-    uint64_t position = text->offset + rest, wanted = text->capacity - rest, ahead = 16384;
+    uint64_t position = text->offset + rest, wanted = text->capacity - rest;
+    uint64_t ahead = tr_max_size(16384, position > text->end ? position - text->end : 0);
     if (text->stride == 0 && position + wanted > text->end + ahead)
         wanted = tr_min_size(wanted, position < text->end ? text->end - position + ahead : ahead);
     TR_TRY(source_read(&text->source, text->buffer + rest, wanted, &got));

@@ -15,10 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "trireme/status.h"
-
-/* What a key of kind number holds when the job has a word in place of the number. */
-enum { TR_JOB_AUTO = -1 };
+#include "trireme/job.h"
 
 /* Choices, in the order of their words in schema.c. */
 enum { TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM };
@@ -129,12 +126,5 @@ int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
 
 /* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */
 void tr_job_help(FILE *file, const char *filter);
-
-/* Values by name ("solve.rate"), for models that are not ours. A number given as a word is TR_JOB_AUTO.
- * real takes numbers and integers; integer takes integers, yes/no and choices; string takes
- * text and the word of a choice, and belongs to the job. Other kinds, unknown keys: TR_ERR_CONFIG. */
-int tr_job_real(const struct tr_job *job, const char *key, double *value);
-int tr_job_integer(const struct tr_job *job, const char *key, uint64_t *value);
-int tr_job_string(const struct tr_job *job, const char *key, const char **value);
 
 #endif

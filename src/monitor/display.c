@@ -2,12 +2,12 @@
 #include "monitor/display.h"
 
 #include <math.h>
-#include <unistd.h>
+#include "monitor/terminal.h"
 
 enum tr_display_style tr_display_choose(int wish, FILE *out)
 {
     if (wish == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
-    return wish == TR_PROGRESS_YES || isatty(fileno(out)) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
+    return wish == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
 }
 
 /* ---- numbers as people read them ---- */
@@ -26,25 +26,51 @@ struct tr_duration tr_duration(double seconds)
     return d;
 }
 
+/* A number below 1000 and the letter that makes it whole. */
+struct scaled {
+    double number;
+    const char *letter;
+};
+
+static struct scaled scale(double number)
+{
+    static const char *const letters[] = {"", "k", "M", "G", "T"};
+    size_t i = 0;
+    for (; number >= 999.5 && i + 1 < sizeof letters / sizeof *letters; i++) number /= 1000;
+    return (struct scaled){number, letters[i]};
+}
+
+struct tr_size_text tr_bytes(double bytes)
+{
+    struct tr_size_text t = {"-"};
+    struct scaled s = scale(bytes);
+    if (isfinite(bytes)) snprintf(t.text, sizeof t.text, "%.3g %sB", s.number, s.letter);
+    return t;
+}
+
 struct rate {
     char text[32];
 };
 
 static struct rate rate(double number)
 {
-    static const struct {
-        double unit;
-        const char *letter;
-    } scale[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
     struct rate r = {"-"};
-    if (!isfinite(number)) return r;
-    for (size_t i = 0; i < sizeof scale / sizeof *scale; i++) {
-        if (number < scale[i].unit) continue;
-        snprintf(r.text, sizeof r.text, "%.3g%s", number / scale[i].unit, scale[i].letter);
-        return r;
-    }
-    snprintf(r.text, sizeof r.text, "%.3g", number);
+    struct scaled s = scale(number);
+    if (isfinite(number)) snprintf(r.text, sizeof r.text, "%.3g%s", s.number, s.letter);
     return r;
+}
+
+/* "1.20e-02", or "~1.20e-02" for an estimate: under SSP and ASP workers see different parameters. */
+struct gap {
+    char text[32];
+};
+
+static struct gap gap(const struct tr_progress_row *row)
+{
+    struct gap g = {"-"};
+    if (isfinite(row->verdict.gap))
+        snprintf(g.text, sizeof g.text, "%s%.2e", row->exact ? "" : "~", row->verdict.gap);
+    return g;
 }
 
 /* ---- a row ---- */
@@ -81,7 +107,7 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
 {
     struct shown s = derive(d, row);
     fprintf(d->out, "%8.2f  %11s  %12.8g", row->epoch, s.time.text, row->verdict.objective);
-    if (d->with_gap) fprintf(d->out, "  %9.2e", row->verdict.gap);
+    if (d->with_gap) fprintf(d->out, "  %9s", gap(row).text);
     if (d->metric_name) fprintf(d->out, "  %10.5f", row->verdict.metric);
     fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
 }
@@ -90,7 +116,7 @@ static void show_as_line(const struct tr_display *d, const struct tr_progress_ro
 {
     struct shown s = derive(d, row);
     fprintf(d->out, "epoch %.2f  time %s  objective %.8g", row->epoch, s.time.text, row->verdict.objective);
-    if (d->with_gap) fprintf(d->out, "  gap %.2e", row->verdict.gap);
+    if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);
     if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->verdict.metric);
     fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
 }
@@ -105,6 +131,21 @@ static void show(struct tr_display *d, const struct tr_progress_row *row)
     d->holds = false;
     d->shown_epoch = row->epoch;
     d->shown_seconds = row->seconds;
+}
+
+/* ---- loading ---- */
+
+void tr_display_loading(struct tr_display *d, const struct tr_loading *l)
+{
+    if (l->seconds < d->loading_shown) d->loading_shown = 0; /* the next files */
+    bool due = l->seconds >= 1 && l->seconds - d->loading_shown >= fmax(1, l->seconds / 6);
+    if (d->style != TR_DISPLAY_TABLE || !due || l->done <= 0) return;
+    d->loading_shown = l->seconds;
+    double speed = l->done / l->seconds, left = (l->total - l->done) / speed;
+    fprintf(d->out, "loading:       %s, about %s of %s (%.0f %%), %s/s, %s left\n", l->what,
+            tr_bytes(l->done).text, tr_bytes(l->total).text, 100 * l->done / l->total, tr_bytes(speed).text,
+            tr_duration(left).text);
+    fflush(d->out);
 }
 
 /* ---- which rows ---- */

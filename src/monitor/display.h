@@ -2,6 +2,7 @@
 #ifndef TR_MONITOR_DISPLAY_H
 #define TR_MONITOR_DISPLAY_H
 
+#include "data/dataset.h"
 #include "stage/stage.h"
 
 enum tr_display_style { TR_DISPLAY_SILENT, TR_DISPLAY_LINES, TR_DISPLAY_TABLE };
@@ -17,9 +18,11 @@ struct tr_display {
     int64_t clocks;
     const char *metric_name;
     bool with_gap;
+    double loading_shown; /* seconds since loading began, at the last line about it */
 };
 
-/* What report.progress means for this stream: the job's TR_PROGRESS_AUTO, _YES or _NO. */
+/* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
+ * a terminal shows the stream, also at the other end of mpirun's pipe. */
 enum tr_display_style tr_display_choose(int wish, FILE *out);
 
 /* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with
@@ -29,10 +32,20 @@ void tr_display_row(struct tr_display *display, const tr_stage *stage, const str
 /* Shows the last row if it was kept back. */
 void tr_display_end(struct tr_display *display);
 
+/* Shows how far loading is, but only in the table style, not before a second has gone by, and then about five
+ * times while the time doubles. Never by carriage returns, which a pipe to mpirun would garble. */
+void tr_display_loading(struct tr_display *display, const struct tr_loading *loading);
+
 /* "0.82 s", "12:07 min", "3:05:00 h" */
 struct tr_duration {
     char text[32];
 };
 struct tr_duration tr_duration(double seconds);
+
+/* "640 B", "45.1 MB", "1.21 GB" */
+struct tr_size_text {
+    char text[32];
+};
+struct tr_size_text tr_bytes(double bytes);
 
 #endif

@@ -16,6 +16,7 @@ enum { STATES = TR_FAILED + 1 };
 struct tr_monitor {
     tr_context *tr;
     bool writes; /* rank 0, once the folder is there */
+    int lock;    /* what keeps other runs out of it, or -1 */
     struct tr_status_file status;
     struct tr_metrics metrics;
     struct tr_display display;
@@ -41,6 +42,8 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
 {
     struct tr_monitor *m = who;
     m->last = *row;
+    m->last.seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
+    row = &m->last;
     m->metric_name = stage->metric_name;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;
@@ -48,6 +51,14 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     m->status.gap = row->verdict.gap;
     tr_display_row(&m->display, stage, row);
     TR_TRY(tr_metrics_add(&m->metrics, row));
+    return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+}
+
+static int on_loading(void *who, const struct tr_loading *loading)
+{
+    struct tr_monitor *m = who;
+    m->status.loaded = loading->total > 0 ? loading->done / loading->total : 1;
+    tr_display_loading(&m->display, loading);
     return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
 }
 
@@ -66,12 +77,12 @@ static int write_job(const struct tr_job *job)
     return status;
 }
 
-static int prepare_folder(const tr_context *tr)
+static int prepare_folder(struct tr_monitor *m)
 {
-    const struct tr_job *job = tr->job;
+    const struct tr_job *job = m->tr->job;
     char *moved;
-    TR_TRY(tr_output_prepare(job->output, &moved));
-    if (moved) tr_say(tr, "output: the earlier run in %s is now %s", job->output, moved);
+    TR_TRY(tr_output_prepare(job->output, &moved, &m->lock));
+    if (moved) tr_say(m->tr, "output:        the earlier run in %s is now %s", job->output, moved);
     free(moved);
     return write_job(job);
 }
@@ -79,7 +90,7 @@ static int prepare_folder(const tr_context *tr)
 static int begin(struct tr_monitor *m)
 {
     tr_context *tr = m->tr;
-    TR_TRY(prepare_folder(tr));
+    TR_TRY(prepare_folder(m));
     TR_TRY(tr_status_open(&m->status, tr->job->output, tr->job->name));
     m->writes = true;
     tr_status_guard(&m->status);
@@ -88,6 +99,7 @@ static int begin(struct tr_monitor *m)
     m->display =
         (struct tr_display){.style = tr_display_choose(tr->job->report.progress, stderr), .out = stderr};
     tr_observe(tr, observe, m);
+    tr_on_loading(tr, on_loading, m);
     return tr_poll_add(tr, poll, m);
 }
 
@@ -97,7 +109,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
     int status = TR_NEW(&m, 1);
     if (status == TR_OK) {
         m->tr = tr;
-        m->metrics.fd = -1;
+        m->metrics.fd = m->lock = -1;
         m->entered = tr_now();
         m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN};
         if (tr->rank == 0) status = begin(m);
@@ -118,6 +130,7 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     m->spent[m->state] += now - m->entered;
     m->entered = now;
     m->state = m->status.state = state;
+    if (state == TR_TRAINING) m->status.loaded = 1;
     if (!m->writes) return TR_OK;
     tr_display_end(&m->display);
     return tr_status_write(&m->status);
@@ -192,9 +205,11 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         outcome = enter(m, status == TR_OK ? TR_DONE : TR_FAILED);
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
+        tr_on_loading(m->tr, NULL, NULL);
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }
+    tr_output_release(m->tr->job->output, m->lock);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m);
     *monitor = NULL;

@@ -3,6 +3,7 @@
  *   output    the folder, and files that are whole or not there
  *   json      text and numbers that any reader of JSON takes
  *   status    status.json: what the job is doing now, and how it ended
+ *   terminal  whether a person watches
  *   display   a table on a terminal, lines elsewhere
  *   metrics   metrics.csv: every evaluation
  *   summary   summary.json: the outcome
@@ -11,18 +12,41 @@
  * Nothing here knows what is being learnt. What a run leaves in its folder:
  *
  *   job.yaml      the job with every key resolved; reads back as the same job
- *   status.json   state (starting, loading, training, writing, done, failed), name, epoch, clock, objective,
- * gap, seconds (since the start), status (exit code) and error (both null until the end), pid, host, started
- * and updated (UTC). Always whole; renewed at every change of state, and about once a second while there is
- * something to wait for. SIGTERM and SIGINT leave state failed behind, with status 128 + signal. metrics.csv
- * one line an evaluation, empty where there is no number, with the columns (in this order; new ones will come
- * last) time             seconds since training began epoch, clock objective, gap   gap: proven relative
- * distance from the optimum test_metric      as the model names it: accuracy, rmse bytes_pulled,
- * bytes_pushed, pulls, pushes compute_seconds, wait_seconds, pull_seconds, push_seconds   all eight summed
- * over the workers peak_rss_bytes   of the largest worker summary.json  objective, gap, test_accuracy,
- * test_auc, test_rmse (null where there is none), load_seconds, train_seconds, total_seconds (since the
- * process started), bytes_pulled, bytes_pushed, peak_rss_bytes (of the largest rank), epochs, rows, features,
- * nonzeros, layout, ranks, version, host, and job: the whole resolved job
+ *   status.json   always whole; renewed at every change of state, and about once a second meanwhile
+ *   metrics.csv   one line an evaluation, empty where there is no number
+ *   summary.json  the outcome, flat, and the whole resolved job as `job`
+ *
+ * While it lasts a run holds a lock, the file .lock, so that no other run takes the folder for an old one.
+ *
+ * Members of status.json:
+ *
+ *   state             starting, loading, training, writing, done, failed
+ *   name              of the job
+ *   epoch, clock, objective, gap
+ *   loaded            part of the files being read (training, then test data) that is done, an estimate
+ *   seconds           since the start
+ *   status, error     exit code and text, both null until the end; SIGTERM and SIGINT leave 128 + signal
+ *   pid, host, started, updated (UTC)
+ *
+ * Columns of metrics.csv, in this order; new ones will come last:
+ *
+ *   time              seconds since training began, as train_seconds of the summary counts
+ *   epoch, clock, objective
+ *   gap               proven relative distance from the optimum; under SSP and ASP an estimate, but in the
+ *                     last line
+ *   test_metric       as the model names it: accuracy, rmse
+ *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
+ *                     summed over the workers
+ *   peak_rss_bytes    of the largest worker
+ *
+ * Members of summary.json; null where there is none:
+ *
+ *   objective, gap, test_accuracy, test_auc, test_rmse, epochs
+ *   load_seconds, train_seconds
+ *   total_seconds     since the process started
+ *   bytes_pulled, bytes_pushed
+ *   peak_rss_bytes    of the largest rank
+ *   rows, features, nonzeros, layout, ranks, version, host, job
  */
 #ifndef TR_MONITOR_H
 #define TR_MONITOR_H

@@ -7,10 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
+
+#define LOCK_NAME ".lock"
 
 /* ---- folders ---- */
 
@@ -54,10 +57,10 @@ static int look_into(const char *folder, enum contents *contents)
     if (!files) return no_folder(folder, strerror(errno));
     *contents = NOTHING;
     for (struct dirent *file; (file = readdir(files));) {
-        if (!strcmp(file->d_name, ".") || !strcmp(file->d_name, "..")) continue;
+        const char *name = file->d_name;
+        if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, LOCK_NAME)) continue;
         if (*contents == NOTHING) *contents = OTHER;
-        if (!strcmp(file->d_name, "job.yaml") || !strcmp(file->d_name, "status.json"))
-            *contents = EARLIER_RUN;
+        if (!strcmp(name, "job.yaml") || !strcmp(name, "status.json")) *contents = EARLIER_RUN;
     }
     closedir(files);
     return TR_OK;
@@ -85,33 +88,116 @@ static int move_away(const char *folder, char **moved)
     }
 }
 
-static int prepare(const char *folder, char **moved)
+/* ---- the lock ---- */
+
+/* A lock of the kernel, so that it ends with its process however that ends. File systems that have no locks
+ * let everybody in. */
+static int busy(const char *folder, int fd)
 {
-    struct stat status;
-    enum contents contents = NOTHING;
-    if (stat(folder, &status) == 0 && S_ISDIR(status.st_mode)) TR_TRY(look_into(folder, &contents));
-    if (contents == OTHER)
-        return no_folder(folder, "holds files, but none of an earlier run: choose another output");
-    if (contents == EARLIER_RUN) TR_TRY(move_away(folder, moved));
-    int outcome = tr_output_make(folder);
-    if (outcome == TR_OK && access(folder, W_OK | X_OK) < 0) outcome = no_folder(folder, strerror(errno));
-    return outcome;
+    char who[400] = "";
+    ssize_t n = pread(fd, who, sizeof who - 1, 0);
+    who[n > 0 ? n : 0] = '\0';
+    who[strcspn(who, "\n")] = '\0';
+    return tr_fail(TR_ERR_NO_OUTPUT,
+                   "output %s: another run is writing there now (%s): choose another output", folder,
+                   *who ? who : "its process is not known");
 }
 
-int tr_output_prepare(const char *folder, char **moved)
+static int take_lock(const char *folder, const char *path, int *fd)
 {
-    char *path;
-    TR_TRY(tr_copy_string(folder, &path));
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0) return no_folder(folder, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
+    int status = busy(folder, *fd);
+    close(*fd);
+    return status;
+}
+
+/* Somebody may have moved the folder away, or ended and removed the lock, between our opening and locking it.
+ */
+static bool is_still_at(int fd, const char *path)
+{
+    struct stat locked, there;
+    return fstat(fd, &locked) == 0 && stat(path, &there) == 0 && locked.st_ino == there.st_ino &&
+           locked.st_dev == there.st_dev;
+}
+
+static void sign(int fd)
+{
+    char host[256] = "unknown", text[320];
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
+    if (ftruncate(fd, 0) == 0) (void)tr_output_write(fd, text, (size_t)n); /* without it others know less */
+}
+
+/* ---- taking a folder ---- */
+
+/* With the lock of a folder in hand: *taken if it is ours; else the earlier run in it has been moved away. */
+static int clear(const char *folder, char **moved, bool *taken)
+{
+    enum contents contents;
+    char *lock;
+    TR_TRY(look_into(folder, &contents));
+    *taken = contents != EARLIER_RUN;
+    if (*taken) return TR_OK;
+    free(*moved);
     *moved = NULL;
-    int status = prepare(path, moved);
+    TR_TRY(move_away(folder, moved));
+    TR_TRY(tr_format(&lock, "%s/" LOCK_NAME, *moved));
+    unlink(lock);
+    free(lock);
+    return TR_OK;
+}
+
+/* One turn: look, lock, look again, since another run may have done the same meanwhile. */
+static int try_to_take(const char *folder, const char *path, char **moved, int *lock)
+{
+    enum contents contents;
+    int fd;
+    TR_TRY(tr_output_make(folder));
+    TR_TRY(look_into(folder, &contents));
+    if (contents == OTHER)
+        return no_folder(folder, "holds files, but none of an earlier run: choose another output");
+    TR_TRY(take_lock(folder, path, &fd));
+    bool taken = false;
+    int status = is_still_at(fd, path) ? clear(folder, moved, &taken) : TR_OK;
+    if (status == TR_OK && taken) {
+        sign(fd);
+        *lock = fd;
+    } else {
+        close(fd);
+    }
+    return status;
+}
+
+int tr_output_prepare(const char *folder, char **moved, int *lock)
+{
+    char *name, *path = NULL;
+    *moved = NULL;
+    *lock = -1;
+    TR_TRY(tr_copy_string(folder, &name));
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
+    int status = tr_format(&path, "%s/" LOCK_NAME, name);
+    while (status == TR_OK && *lock < 0) status = try_to_take(name, path, moved, lock);
     if (status != TR_OK) {
         free(*moved);
         *moved = NULL;
     }
     free(path);
+    free(name);
     return status;
+}
+
+void tr_output_release(const char *folder, int lock)
+{
+    char *path;
+    if (lock < 0) return;
+    if (tr_format(&path, "%s/" LOCK_NAME, folder) == TR_OK) {
+        if (is_still_at(lock, path)) unlink(path);
+        free(path);
+    }
+    close(lock);
 }
 
 /* ---- files ---- */

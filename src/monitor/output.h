@@ -8,10 +8,13 @@
 /* Makes a folder with its parents; one that is there is fine. TR_ERR_NO_OUTPUT with the reason. */
 int tr_output_make(const char *folder);
 
-/* Makes the folder of a new run. One that holds an earlier run (job.yaml or status.json) is renamed to the
- * first of <folder>.1, .2, … that is free; its new name is put in *moved (to be freed, else NULL). An empty
- * folder is taken as it is; any other is an error, as it may be dear to somebody. */
-int tr_output_prepare(const char *folder, char **moved);
+/* Makes the folder of a new run and locks it for as long as this process lives, or until tr_output_release().
+ * One that another run has locked is an error, which names that run's process and host. One that holds an
+ * earlier run (job.yaml or status.json) is renamed to the first of <folder>.1, .2, … that is free; its new
+ * name is put in *moved (to be freed, else NULL). An empty folder is taken as it is; any other is an error,
+ * as it may be dear to somebody. */
+int tr_output_prepare(const char *folder, char **moved, int *lock);
+void tr_output_release(const char *folder, int lock); /* -1 is fine */
 
 /* Writes folder/name through a temporary file, so that readers see the old text or the new one. Durable: it
  * is on the disk, not in memory, before its name is. On failure the old file stays: TR_ERR_NO_OUTPUT if the

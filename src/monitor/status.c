@@ -39,6 +39,7 @@ static int render(const struct tr_status_file *s, char **text, size_t *length)
     tr_json_count_member(file, "clock", (uint64_t)s->clock);
     tr_json_real_member(file, "objective", s->objective);
     tr_json_real_member(file, "gap", s->gap);
+    tr_json_real_member(file, "loaded", round(s->loaded * 1000) / 1000);
     tr_json_real_member(file, "seconds", round((tr_now() - s->begin) * 1000) / 1000);
     tr_json_real_member(file, "status", ended ? (double)s->code : (double)NAN);
     tr_json_text_member(file, "error", ended ? s->error : NULL);
@@ -129,7 +130,8 @@ static void stop_guarding(struct tr_status_file *s)
 
 int tr_status_open(struct tr_status_file *s, const char *folder, const char *name)
 {
-    *s = (struct tr_status_file){.begin = tr_now(), .epoch = NAN, .objective = NAN, .gap = NAN};
+    *s =
+        (struct tr_status_file){.begin = tr_now(), .epoch = NAN, .objective = NAN, .gap = NAN, .loaded = NAN};
     if (gethostname(s->host, sizeof s->host - 1) < 0) strcpy(s->host, "unknown");
     say_time(s->started);
     TR_TRY(tr_copy_string(folder, &s->folder));

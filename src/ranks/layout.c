@@ -74,9 +74,10 @@ static void place_servers(struct tr_layout *l, const int *node_of, int first)
 }
 
 /* Fills a group from the ranks that are free for work: from one node if some node has enough, else across. */
-static void place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
+static int place_groups(struct tr_layout *l, const int *node_of, bool take_servers, int first)
 {
-    int *left = calloc((size_t)l->nodes, sizeof *left);
+    int *left;
+    TR_TRY(TR_NEW(&left, (size_t)l->nodes));
     for (int rank = first; rank < l->ranks; rank++)
         if (take_servers || l->place[rank].server < 0) left[node_of[rank]]++;
     for (int group = 0; group < l->groups; group++) {
@@ -95,6 +96,7 @@ static void place_groups(struct tr_layout *l, const int *node_of, bool take_serv
         }
     }
     free(left);
+    return TR_OK;
 }
 
 int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of, struct tr_layout *layout)
@@ -102,17 +104,19 @@ int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *no
     struct tr_layout l = {.ranks = ranks};
     TR_TRY(choose_numbers(wish, ranks, &l));
     for (int rank = 0; rank < ranks; rank++) l.nodes = tr_max_int(l.nodes, node_of[rank] + 1);
-    TR_TRY(TR_NEW(&l.place, (size_t)ranks));
-    TR_TRY(TR_NEW(&l.server_rank, (size_t)l.servers));
-    TR_TRY(TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l)));
-    for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
-
-    bool dedicated = l.kind == TR_ROLES_DEDICATED;
-    l.place[0].roles = TR_SCHEDULER;
-    place_servers(&l, node_of, dedicated ? 1 : 0);
-    place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
-    *layout = l;
-    return TR_OK;
+    int status = TR_NEW(&l.place, (size_t)ranks);
+    if (status == TR_OK) status = TR_NEW(&l.server_rank, (size_t)l.servers);
+    if (status == TR_OK) status = TR_NEW(&l.worker_rank, (size_t)tr_layout_workers(&l));
+    if (status == TR_OK) {
+        for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
+        bool dedicated = l.kind == TR_ROLES_DEDICATED;
+        l.place[0].roles = TR_SCHEDULER;
+        place_servers(&l, node_of, dedicated ? 1 : 0);
+        status = place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
+    }
+    if (status == TR_OK) *layout = l;
+    else tr_layout_free(&l);
+    return status;
 }
 
 void tr_layout_free(struct tr_layout *layout)

@@ -36,6 +36,10 @@ void tr_mpi_environment(void)
     if (!started_by_launcher()) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     if (local && atoi(local) > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
+    if (local && all && atoi(local) == atoi(all) && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
+        setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
 }
 
@@ -156,7 +160,7 @@ int tr_agree(tr_context *tr, int status)
 
 void tr_say(const tr_context *tr, const char *format, ...)
 {
-    if (tr->rank != 0) return;
+    if (tr->rank != 0 || (tr->job && tr->job->report.progress == TR_PROGRESS_NO)) return;
     va_list arguments;
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);

@@ -23,6 +23,7 @@ enum tr_tag {
     TR_TAG_DONE,       /* slave -> leader: the round is done */
     TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
+    TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
 
@@ -37,6 +38,7 @@ struct tr_poll {
 
 struct tr_stage;
 struct tr_progress_row;
+struct tr_loading;
 
 struct tr_context {
     tr_job *job;
@@ -58,6 +60,10 @@ struct tr_context {
     struct tr_sync *sync;
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;
+    int (*ready)(void *who, const struct tr_stage *stage);
+    void *ready_state;
+    int (*loading)(void *who, const struct tr_loading *progress);
+    void *loading_state;
     struct tr_poll *polls;
     size_t poll_count, poll_capacity;
     bool polling; /* a poll that waits must not poll again */
@@ -122,7 +128,7 @@ int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* ---- words to the user, from rank 0 only ---- */
 
-/* A line on stderr. */
+/* A line on stderr, unless report.progress is no. */
 void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -55,7 +55,7 @@ int tr_open(int *argc, char ***argv, tr_context **out)
     }
     char text[256];
     tr_layout_describe(&tr->layout, text, sizeof text);
-    tr_say(tr, "layout: %s", text);
+    tr_say(tr, "layout:        %s", text);
     *out = tr;
     return TR_OK;
 }

@@ -112,6 +112,7 @@ static int judge(struct run *run, struct collection *c)
         failed = failed || r->status != TR_OK;
     }
     int status = failed ? TR_OK : run->stage->judge(run->stage->state, &sums, &row.verdict);
+    row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == AT_END;
     row.clock = sums.clock;
     row.epoch = (double)sums.clock * run->stage->epochs_per_clock;
     if (!failed && run->tr->observer) {
@@ -318,6 +319,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     if (works && stage->prepare) note(&run, stage->prepare(&run.me, stage->state));
     TR_TRY(tr_agree(tr, run.status));
     TR_TRY(tr_agree(tr, tr_tables_ready(tr)));
+    if (tr->ready) TR_TRY(tr_agree(tr, tr->ready(tr->ready_state, stage)));
     tr->tables->traffic = (struct tr_traffic){0};
     tr_sync_count(tr->sync);
     if (tr->rank == 0) {
@@ -345,4 +347,10 @@ void tr_observe(tr_context *tr, tr_observer *observer, void *who)
 {
     tr->observer = observer;
     tr->observer_state = who;
+}
+
+void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who)
+{
+    tr->ready = ready;
+    tr->ready_state = who;
 }

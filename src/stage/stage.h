@@ -12,6 +12,7 @@ struct tr_progress_row {
     int64_t clock;
     double epoch, seconds; /* since the stage began */
     tr_verdict verdict;
+    bool exact; /* all workers saw the same parameters; otherwise objective and gap are estimates */
     double compute_seconds; /* of the workers, summed, since the stage began, as the next */
     struct tr_traffic traffic;
     double peak_rss; /* bytes, of the largest worker */
@@ -20,6 +21,11 @@ struct tr_progress_row {
 /* Shows progress on rank 0; set with tr_observe() before tr_run(). */
 typedef int tr_observer(void *who, const tr_stage *stage, const struct tr_progress_row *row);
 void tr_observe(tr_context *tr, tr_observer *observer, void *who);
+
+/* Called on all ranks when a stage is about to begin: its views are open, its tables ready. Set on all ranks with
+ * tr_on_ready() before tr_run(); may use collectives, as all ranks call it together. */
+typedef int tr_ready_fn(void *who, const tr_stage *stage);
+void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
 
 /* Starts everything but the job: MPI, and after the job is known, roles, clocks and tables. Parts of
  * tr_open() for those who have a job already. */

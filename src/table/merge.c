@@ -372,3 +372,16 @@ void tr_merge_close(struct tr_table *t)
     free(m->client);
     free(m);
 }
+
+void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
+{
+    const struct tr_merge *m = t->merge;
+    if (!m)
+        snprintf(text, size, "not merged");
+    else if (m->near)
+        snprintf(text, size, "merged near, in memory that the node shares");
+    else if (m->dense)
+        snprintf(text, size, "merged dense, by %u reductions a clock of at most %u keys each", m->steps, m->chunk);
+    else
+        snprintf(text, size, "merged sparse, by %u all-to-alls a clock of at most %u keys of each share", m->steps, m->chunk);
+}

@@ -97,6 +97,9 @@ struct tr_tables {
     uint32_t next_request;
 };
 
+/* Whether all ranks of this node together can have so many bytes each of memory that the node shares; all ranks. */
+int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes);
+
 int tr_tables_open(tr_context *tr);
 void tr_tables_close(tr_context *tr); /* all ranks */
 
@@ -137,6 +140,9 @@ void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segm
 
 int tr_views_poll(void *tables, int *did);
 
+/* The members of a group join hands over the views they have opened: all ranks, after all of them have opened all. */
+int tr_views_ready(tr_context *tr);
+
 /* All its values are read directly from memory of this node. */
 bool tr_view_is_near(const tr_view *view);
 
@@ -169,6 +175,10 @@ struct tr_view_state {
     struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
 };
 
+/* One line for --explain: the routes and ways to its servers, and what is registered there. Says nothing of the
+ * number of keys, so that views of different workers compare. */
+void tr_view_describe(const tr_view *view, char *text, size_t size);
+
 static inline size_t tr_view_bytes(const tr_view *view)
 {
     return view->n * view->width * tr_dtype_size(view->table->dtype);
@@ -199,5 +209,8 @@ int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
 int64_t tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
 int tr_merge_poll(struct tr_table *table, int *did);
+
+/* How updates are merged, for --explain; right on ranks that serve. */
+void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
 
 #endif

@@ -169,13 +169,6 @@ static int open_channel(struct tr_view_state *v, uint32_t server)
 {
     struct tr_table *t = v->view.table;
     struct tr_channel *c = &v->channel[server];
-    *c = (struct tr_channel){.segment = &v->keys.segment[server],
-                             .rank = t->tr->layout.server_rank[server],
-                             .way = choose_way(t, server),
-                             .here = MPI_DATATYPE_NULL,
-                             .there = MPI_DATATYPE_NULL,
-                             .get = MPI_REQUEST_NULL,
-                             .acknowledged = MPI_REQUEST_NULL};
     TR_TRY(choose_route(t, c, server, &c->route));
     bool rma = c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
     if (rma && c->segment->n > 0) TR_TRY(make_datatypes(t, c));
@@ -192,48 +185,80 @@ static int open_channel(struct tr_view_state *v, uint32_t server)
 static int open_group_share(struct tr_view_state *v)
 {
     enum { CHUNK = 1 << 18 };
-    tr_context *tr = v->view.table->tr;
     struct tr_group_share *g;
     TR_TRY(TR_NEW(&g, 1));
     v->group = g;
-    MPI_Request request;
-    MPI_Comm_idup(tr->group, &g->pulls, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
-    MPI_Comm_idup(tr->group, &g->pushes, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+    g->pulls = g->pushes = MPI_COMM_NULL;
     g->chunks = (int)((v->view.n * v->view.width + CHUNK - 1) / CHUNK);
     TR_TRY(TR_NEW(&g->pull, (size_t)g->chunks));
     return TR_NEW(&g->push, (size_t)g->chunks);
 }
 
+int tr_views_ready(tr_context *tr)
+{
+    struct tr_tables *tables = tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_group_share *g = tables->views[i]->group;
+        if (!g || g->pushes != MPI_COMM_NULL) continue;
+        MPI_Request request;
+        MPI_Comm_idup(tr->group, &g->pulls, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+        MPI_Comm_idup(tr->group, &g->pushes, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+    }
+    return TR_OK;
+}
+
+/* What this rank has with the servers, if it reads and pushes for itself or for its group. */
+static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
+{
+    struct tr_table *t = v->view.table;
+    uint32_t servers = t->partition.servers;
+    if (v->merged && t->updating_views > 0)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only", t->name);
+    TR_TRY(tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &v->keys));
+    TR_TRY(TR_NEW(&v->channel, servers));
+    t->updating_views += v->merged;
+    for (uint32_t server = 0; server < servers; server++)
+        v->channel[server] = (struct tr_channel){.segment = &v->keys.segment[server],
+                                                 .rank = t->tr->layout.server_rank[server],
+                                                 .way = choose_way(t, server),
+                                                 .here = MPI_DATATYPE_NULL,
+                                                 .there = MPI_DATATYPE_NULL,
+                                                 .get = MPI_REQUEST_NULL,
+                                                 .acknowledged = MPI_REQUEST_NULL};
+    for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
+    return TR_OK;
+}
+
+static int fill_view(struct tr_view_state *v, const tr_key *keys, size_t n)
+{
+    struct tr_tables *tables = v->view.table->tr->tables;
+    size_t bytes = tr_view_bytes(&v->view);
+    bool shared = v->use == TR_VIEW_GROUP && tables->tr->layout.group_size > 1;
+    TR_TRY(TR_NEW((char **)&v->view.value, bytes));
+    if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
+    if (shared) TR_TRY(open_group_share(v));
+    if (!shared || tables->tr->me.member == 0) TR_TRY(open_channels(v, keys, n));
+    TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
+    tables->views[tables->view_count++] = v;
+    return TR_OK;
+}
+
 int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view)
 {
-    tr_context *tr = t->tr;
     struct tr_view_state *v;
     TR_TRY(TR_NEW(&v, 1));
     v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
     v->use = use;
     v->push_clock = -1;
     v->tag = t->next_tag++;
-    bool shared = use == TR_VIEW_GROUP && tr->layout.group_size > 1;
     v->merged = use != TR_VIEW_READ && t->lockstep && (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
-    size_t bytes = tr_view_bytes(&v->view);
-    TR_TRY(TR_NEW((char **)&v->view.value, bytes));
-    if (use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
-    if (shared) TR_TRY(open_group_share(v));
-    if (!shared || tr->me.member == 0) {
-        uint32_t servers = t->partition.servers;
-        if (use != TR_VIEW_READ && v->merged && t->updating_views++ > 0)
-            return tr_fail(TR_ERR_INTERNAL, "table %s: a worker can update it through one view only", t->name);
-        TR_TRY(tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &v->keys));
-        TR_TRY(TR_NEW(&v->channel, servers));
-        for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
-    }
-    struct tr_tables *tables = tr->tables;
-    TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
-    tables->views[tables->view_count++] = v;
-    *view = &v->view;
-    return TR_OK;
+    tr_view *opened = &v->view;
+    int status = fill_view(v, keys, n);
+    if (status != TR_OK) tr_view_close(&opened);
+    else *view = opened;
+    return status;
 }
 
 bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
@@ -270,8 +295,8 @@ void tr_view_close(tr_view **view)
     free(v->channel);
     tr_keyset_free(&v->keys);
     if (v->group) {
-        MPI_Comm_free(&v->group->pulls);
-        MPI_Comm_free(&v->group->pushes);
+        if (v->group->pulls != MPI_COMM_NULL) MPI_Comm_free(&v->group->pulls);
+        if (v->group->pushes != MPI_COMM_NULL) MPI_Comm_free(&v->group->pushes);
         free(v->group->pull);
         free(v->group->push);
         free(v->group);
@@ -390,9 +415,17 @@ static void carry_on_pull(struct tr_view_state *v, int *did)
     }
 }
 
+/* A view of a group is complete when all members have opened it. */
+static int check_complete(const struct tr_view_state *v)
+{
+    if (!v->group || v->group->pushes != MPI_COMM_NULL) return TR_OK;
+    return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on", v->view.table->name);
+}
+
 int tr_pull_start(tr_view *view, void *into)
 {
     struct tr_view_state *v = view->state;
+    TR_TRY(check_complete(v));
     struct tr_traffic *traffic = &view->table->tr->tables->traffic;
     v->into = into;
     traffic->pulls++;
@@ -553,6 +586,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
 int tr_push_start(tr_view *view, int64_t clock)
 {
     struct tr_view_state *v = view->state;
+    TR_TRY(check_complete(v));
     view->table->tr->tables->traffic.pushes++;
     v->push_clock = clock;
     if (v->group) start_gathering(v);
@@ -576,4 +610,49 @@ int tr_views_poll(void *what, int *did)
         if (v->push != PUSH_IDLE) TR_TRY(carry_on_push(v, did));
     }
     return TR_OK;
+}
+
+/* ---- for people ---- */
+
+/* "2 load, 1 request": how many of each kind there are. */
+static void list_counts(const char *const names[], const unsigned counts[], size_t n, char *text, size_t size)
+{
+    size_t length = 0;
+    *text = '\0';
+    for (size_t i = 0; i < n && length < size; i++)
+        if (counts[i] > 0)
+            length += (size_t)snprintf(text + length, size - length, "%s%u %s", length ? ", " : "", counts[i], names[i]);
+}
+
+static const char *registered_words(const struct tr_view_state *v)
+{
+    size_t keys = 0;
+    for (uint32_t server = 0; server < v->keys.servers; server++)
+        if (v->channel[server].registered) keys += v->keys.segment[server].n;
+    return keys == 0 ? "no" : keys == v->keys.units ? "all" : "some";
+}
+
+void tr_view_describe(const tr_view *view, char *text, size_t size)
+{
+    enum { WORDS = 96, NOTHING = TR_ROUTE_REQUEST + 1 };
+    static const char *const route_name[] = {"auto", "load", "get", "request", "without keys"};
+    static const char *const way_name[] = {"add", "accumulate", "message"};
+    static const char *const use_name[] = {"read", "update", "group"};
+    const struct tr_view_state *v = view->state;
+    if (!v->channel) {
+        snprintf(text, size, "table %s, %s: by the leader of the group", view->table->name, use_name[v->use]);
+        return;
+    }
+    unsigned routes[NOTHING + 1] = {0}, ways[TR_WAY_MESSAGE + 1] = {0};
+    for (uint32_t server = 0; server < v->keys.servers; server++) {
+        const struct tr_channel *c = &v->channel[server];
+        routes[c->segment->n > 0 ? c->route : NOTHING]++;
+        ways[c->way]++;
+    }
+    char route[WORDS], way[WORDS] = "none";
+    list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
+    if (v->merged) strcpy(way, "merge");
+    else if (v->use != TR_VIEW_READ) list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
+    snprintf(text, size, "table %s, %s: route %s; way %s; %s keys registered", view->table->name, use_name[v->use], route,
+             way, registered_words(v));
 }

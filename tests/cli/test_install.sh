@@ -59,6 +59,23 @@ check "the README's example builds" \
 "$work$prefix/bin/trireme" generate ctr -o "$work/data" rows=1000 features=100 nonzeros=5 >"$work/log" 2>&1
 printf 'data: {train: %s}\n' "$work/data" >"$work/data.yaml"
 check "the README's example runs" env LD_LIBRARY_PATH="$lib" "$work/readme" "$work/data.yaml"
+
+# a program of some size: two ranks, data, a table, views, clocks, evaluations, settings of the job
+cp "$root/tests/cli/user_logistic.c" "$work"
+# shellcheck disable=SC2046
+check "a user's logistic regression builds" \
+    cc -std=c17 -Wall -Wextra -Wno-unused-parameter -Wpedantic -Wconversion -Werror "$work/user_logistic.c" -o "$work/logistic" \
+    $(pkg-config "$flags" --cflags --libs trireme) -lm
+falls() { # the objective does, in each of 20 clocks, on as many ranks
+    LD_LIBRARY_PATH=$lib mpirun -n "$1" --oversubscribe "$work/logistic" "$work/data.yaml" "$2" >"$work/curve" || return
+    awk '{ if ($1 != NR || (NR > 1 && $2 >= last)) exit 1; last = $2 } END { if (NR != 20 || last > 0.693) exit 1 }' \
+        "$work/curve" || { cat "$work/curve"; return 1; }
+}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+check "it learns on one rank" falls 1 solve.rate=1
+check "it learns on two ranks" falls 2 solve.rate=1
+check "it learns on three ranks, one of them a server" falls 3 "ranks.layout=dedicated"
+
 check "it runs with the shared library" says_hello env LD_LIBRARY_PATH="$lib" "$work/shared"
 check "it runs with the static library" says_hello "$work/static"
 check "the program is there" "$work$prefix/bin/trireme" --version

@@ -23,6 +23,7 @@ enum { MPI_CASE_SECONDS = 60, MPI_NOTE = 512, MPI_SETTINGS = 32 };
 static struct {
     const char *name; /* of the case that runs */
     int rank, size;
+    bool hosts;  /* the ranks lie on several */
     bool failed; /* on this rank, in this case */
     char note[MPI_NOTE];
     char place[MPI_NOTE]; /* settings of the context that is open */
@@ -106,6 +107,19 @@ static inline bool mpi_case_failed(void)
     return true;
 }
 
+/* True if not all ranks share memory. */
+static inline bool mpi_several_hosts(void)
+{
+    MPI_Comm host;
+    int size;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &size);
+    MPI_Comm_free(&host);
+    int several = size < mpi_test.size;
+    MPI_Allreduce(MPI_IN_PLACE, &several, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return several;
+}
+
 /* An argument chooses the cases whose names contain it. */
 static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, int argc, char **argv)
 {
@@ -114,6 +128,7 @@ static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, i
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi_test.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi_test.size);
+    mpi_test.hosts = mpi_several_hosts();
     signal(SIGALRM, mpi_alarm);
     for (size_t i = 0; i < n; i++) {
         if (argc > 1 && !strstr(cases[i]->name, argv[1])) continue;

@@ -165,6 +165,33 @@ static int schedule_one(tr_worker *me, void *state, tr_command *commands, bool *
 }
 
 /* All ranks return the status of the one that failed, and go on to live. */
+static int prepare_failing(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    if (me->worker == c->fail_worker) return tr_fail(TR_ERR_DATA, "worker %d is not prepared", me->worker);
+    return open_shared(me, state);
+}
+
+MPI_CASE(a_failure_to_prepare_leaves_nobody_waiting)
+{
+    if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i)); i++)
+        for (int last = 0; last < 2; last++) {
+            struct crew c;
+            begin(&c, layout);
+            c.fail_worker = last ? tr_layout_workers(&c.tr->layout) - 1 : 0;
+            int status = tr_run(c.tr, &(tr_stage){.name = "unprepared",
+                                                  .state = &c,
+                                                  .clocks = CLOCKS,
+                                                  .prepare = prepare_failing,
+                                                  .compute = failing});
+            mpi_check(status == TR_ERR_DATA, "status %d", status);
+            tr_view_close(&c.view);
+            mpi_check(tr_close(c.tr) == TR_ERR_DATA, "the context forgot that");
+        }
+}
+
 MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
 {
     if (mpi_test.rank == 0 && !freopen("/dev/null", "w", stderr)) return; /* the errors are wanted */
@@ -192,4 +219,4 @@ MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
 }
 
 MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
-         &a_failure_ends_the_stage_on_all_ranks)
+         &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks)

@@ -246,7 +246,7 @@ static void all_routes(const char *push)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (size_t r = 0; r < 4; r++) {
-            bool nodes = strstr(layout, "node_size");
+            bool nodes = mpi_test.hosts || strstr(layout, "node_size");
             if (r == 1 && nodes) continue;                              /* load is for one node */
             if (r > 0 && nodes && strstr(push, "accumulate")) continue; /* MPI takes long for each element */
             char settings[MPI_NOTE];

@@ -17,6 +17,7 @@
 #include "monitor/output.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
+#include "monitor/terminal.h"
 
 /* Every case works in a folder of its own. */
 static char folder[64];
@@ -57,25 +58,119 @@ static void put(const char *path, const char *text)
 START_TEST(a_folder_is_made_with_its_parents)
 {
     char *moved;
+    int lock;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("runs/a/b/", &moved));
+    ck_ok(tr_output_prepare("runs/a/b/", &moved, &lock));
     ck_assert_ptr_null(moved);
-    ck_assert(exists("runs/a/b"));
-    ck_ok(tr_output_prepare("runs/a/b", &moved)); /* still empty: taken as it is */
+    ck_assert(exists("runs/a/b/.lock"));
+    tr_output_release("runs/a/b/", lock);
+    ck_assert(!exists("runs/a/b/.lock"));
+    put("runs/a/b/.lock", "process 1 on host x\n");      /* one that was killed at once leaves just this */
+    ck_ok(tr_output_prepare("runs/a/b", &moved, &lock)); /* still empty: taken as it is */
     ck_assert_ptr_null(moved);
+    tr_output_release("runs/a/b", lock);
+}
+END_TEST
+
+START_TEST(a_run_that_is_alive_is_not_disturbed)
+{
+    char *moved, expected[64];
+    int lock, other;
+    go_to_new_folder();
+    ck_ok(tr_output_prepare("run", &moved, &lock));
+    put("run/job.yaml", "alive");
+    ck_fails(tr_output_prepare("run", &moved, &other), TR_ERR_NO_OUTPUT,
+             "run: another run is writing there now");
+    snprintf(expected, sizeof expected, "process %ld on host ", (long)getpid());
+    ck_assert_ptr_nonnull(strstr(tr_error_text(), expected));
+    ck_assert_int_eq(other, -1);
+    ck_assert_ptr_null(moved);
+    ck_assert_str_eq(contents("run/job.yaml"), "alive");
+    ck_assert(!exists("run.1"));
+    tr_output_release("run", lock);
+    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_assert_str_eq(moved, "run.1");
+    free(moved);
+    tr_output_release("run", lock);
+}
+END_TEST
+
+START_TEST(the_lock_of_a_dead_run_is_ignored)
+{
+    char *moved;
+    int lock, how;
+    go_to_new_folder();
+    pid_t run = fork();
+    if (run == 0) {
+        int status = tr_output_prepare("run", &moved, &lock);
+        if (status == TR_OK) put("run/job.yaml", "dead");
+        raise(SIGKILL);
+    }
+    waitpid(run, &how, 0);
+    ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+    ck_assert(exists("run/.lock"));
+    ck_ok(tr_output_prepare("run", &moved, &lock));
+    ck_assert_str_eq(moved, "run.1");
+    ck_assert_str_eq(contents("run.1/job.yaml"), "dead");
+    ck_assert(!exists("run.1/.lock"));
+    free(moved);
+    tr_output_release("run", lock);
+}
+END_TEST
+
+/* Many begin at once with an old run there: one wins, the others leave all alone. */
+START_TEST(of_many_that_begin_at_once_one_wins)
+{
+    enum { RUNS = 16 };
+    char *moved;
+    int lock, how, winners = 0, go[2], stay[2];
+    pid_t run[RUNS];
+    go_to_new_folder();
+    ck_ok(tr_output_make("run"));
+    put("run/job.yaml", "old");
+    ck_assert_int_eq(pipe(go), 0);
+    ck_assert_int_eq(pipe(stay), 0);
+    for (int i = 0; i < RUNS; i++) {
+        if ((run[i] = fork()) != 0) continue;
+        char c;
+        close(go[1]);
+        close(stay[1]);
+        (void)!read(go[0], &c, 1); /* until the parent closes it */
+        int status = tr_output_prepare("run", &moved, &lock);
+        if (status != TR_OK) _exit(status);
+        put("run/job.yaml", "new");
+        alarm(20);
+        (void)!read(stay[0], &c, 1);
+        _exit(0);
+    }
+    close(go[0]);
+    close(go[1]);
+    for (int losers = 0; losers < RUNS - 1; losers++) {
+        ck_assert_int_gt(wait(&how), 0);
+        ck_assert_int_eq(WEXITSTATUS(how), TR_ERR_NO_OUTPUT);
+    }
+    close(stay[0]);
+    close(stay[1]);
+    while (wait(&how) > 0) winners += WIFEXITED(how) && WEXITSTATUS(how) == 0;
+    ck_assert_int_eq(winners, 1);
+    ck_assert_str_eq(contents("run/job.yaml"), "new");
+    ck_assert_str_eq(contents("run.1/job.yaml"), "old");
+    ck_assert(!exists("run.2"));
 }
 END_TEST
 
 START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
 {
     char *moved;
+    int lock;
     go_to_new_folder();
-    ck_ok(tr_output_prepare("run", &moved));
+    ck_ok(tr_output_prepare("run", &moved, &lock));
     for (int earlier = 1; earlier <= 3; earlier++) {
         char name[32], text[32];
         snprintf(text, sizeof text, "run %d", earlier);
         put("run/job.yaml", text);
-        ck_ok(tr_output_prepare("run/", &moved));
+        tr_output_release("run", lock);
+        ck_ok(tr_output_prepare("run/", &moved, &lock));
         snprintf(name, sizeof name, "run.%d", earlier);
         ck_assert_str_eq(moved, name);
         free(moved);
@@ -83,22 +178,25 @@ START_TEST(an_earlier_run_is_renamed_and_never_overwritten)
         ck_assert_str_eq(contents(name), text);
         ck_assert(!exists("run/job.yaml"));
     }
+    tr_output_release("run", lock);
 }
 END_TEST
 
 START_TEST(a_folder_of_something_else_is_left_alone)
 {
     char *moved;
+    int lock;
     go_to_new_folder();
     ck_ok(tr_output_make("home"));
     put("home/thesis.tex", "years of work");
-    ck_fails(tr_output_prepare("home", &moved), TR_ERR_NO_OUTPUT,
+    ck_fails(tr_output_prepare("home", &moved, &lock), TR_ERR_NO_OUTPUT,
              "home: holds files, but none of an earlier run");
     ck_assert_ptr_null(moved);
+    ck_assert(!exists("home/.lock"));
     put("file", "");
-    ck_fails(tr_output_prepare("file", &moved), TR_ERR_NO_OUTPUT, "is a file");
-    ck_fails(tr_output_prepare("file/run", &moved), TR_ERR_NO_OUTPUT, "is a file");
-    ck_fails(tr_output_prepare("/proc/no/run", &moved), TR_ERR_NO_OUTPUT, "/proc/no");
+    ck_fails(tr_output_prepare("file", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_prepare("file/run", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
+    ck_fails(tr_output_prepare("/proc/no/run", &moved, &lock), TR_ERR_NO_OUTPUT, "/proc/no");
 }
 END_TEST
 
@@ -126,6 +224,7 @@ static struct tr_progress_row row_of(int64_t clock)
         .epoch = (double)clock,
         .seconds = 0.01 * (double)clock,
         .verdict = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
+        .exact = true,
         .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4}};
 }
 
@@ -371,9 +470,73 @@ START_TEST(a_table_is_aligned_and_has_only_what_there_is)
 }
 END_TEST
 
-UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, an_earlier_run_is_renamed_and_never_overwritten,
-          a_folder_of_something_else_is_left_alone, a_full_disk_leaves_the_old_file,
-          metrics_have_a_header_and_a_line_each, metrics_end_with_a_whole_line_when_the_disk_is_full,
-          any_text_is_json, any_number_is_json, a_summary_holds_the_job, status_says_how_it_goes_and_ends,
-          status_is_whole_at_any_moment, a_signal_leaves_a_last_word, rows_grow_sparser_but_the_last_is_shown,
-          a_table_is_aligned_and_has_only_what_there_is)
+START_TEST(an_estimated_gap_says_so)
+{
+    char text[1024] = "";
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    tr_stage stage = {.clocks = 2};
+    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    for (int64_t i = 1; i <= 2; i++) {
+        struct tr_progress_row row = row_of(i);
+        row.verdict.gap = 0.5;
+        row.exact = i == 2; /* the last evaluation is exact even under ASP */
+        tr_display_row(&d, &stage, &row);
+    }
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "epoch 1.00  time 0.01 s  objective 0.5  gap ~5.00e-01 "));
+    ck_assert_ptr_nonnull(strstr(text, "\nepoch 2.00  time 0.02 s  objective 0.5  gap 5.00e-01 "));
+}
+END_TEST
+
+static char *show_loading(enum tr_display_style style, double seconds)
+{
+    static char text[1 << 14];
+    memset(text, 0, sizeof text);
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    struct tr_display d = {.style = style, .out = out};
+    struct tr_loading l = {.what = "training data", .total = 1e9};
+    for (int step = 1; step <= 1000; step++) {
+        l.done = 1e6 * step;
+        l.seconds = seconds * step / 1000;
+        tr_display_loading(&d, &l);
+    }
+    fclose(out);
+    return text;
+}
+
+START_TEST(loading_shows_when_it_takes_time)
+{
+    ck_assert_str_eq(show_loading(TR_DISPLAY_TABLE, 0.9), "");
+    ck_assert_str_eq(show_loading(TR_DISPLAY_LINES, 100), "");
+    ck_assert_str_eq(show_loading(TR_DISPLAY_SILENT, 100), "");
+    ck_assert_int_eq(lines_of(show_loading(TR_DISPLAY_TABLE, 4)), 4);
+    ck_assert_int_lt(lines_of(show_loading(TR_DISPLAY_TABLE, 3600)), 60);
+    ck_assert_ptr_nonnull(strstr(show_loading(TR_DISPLAY_TABLE, 4),
+                                 "training data, about 500 MB of 1 GB (50 %), 250 MB/s, 2.00 s left\n"));
+    ck_assert_str_eq(tr_bytes(640).text, "640 B");
+    ck_assert_str_eq(tr_bytes(999.7e3).text, "1 MB");
+    ck_assert_str_eq(tr_bytes(25.3e9).text, "25.3 GB");
+}
+END_TEST
+
+/* A pipe is no terminal, unless it leads to an mpirun that has one, which tests/cli/test_explain.sh tries. */
+START_TEST(a_pipe_is_no_terminal)
+{
+    FILE *pipe = popen("cat >/dev/null", "w");
+    ck_assert(!tr_terminal_shows(pipe));
+    ck_assert_int_eq(tr_display_choose(TR_PROGRESS_AUTO, pipe), TR_DISPLAY_LINES);
+    ck_assert_int_eq(tr_display_choose(TR_PROGRESS_YES, pipe), TR_DISPLAY_TABLE);
+    ck_assert_int_eq(tr_display_choose(TR_PROGRESS_NO, pipe), TR_DISPLAY_SILENT);
+    pclose(pipe);
+}
+END_TEST
+
+UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, a_run_that_is_alive_is_not_disturbed,
+          the_lock_of_a_dead_run_is_ignored, of_many_that_begin_at_once_one_wins,
+          an_earlier_run_is_renamed_and_never_overwritten, a_folder_of_something_else_is_left_alone,
+          a_full_disk_leaves_the_old_file, metrics_have_a_header_and_a_line_each,
+          metrics_end_with_a_whole_line_when_the_disk_is_full, any_text_is_json, any_number_is_json,
+          a_summary_holds_the_job, status_says_how_it_goes_and_ends, status_is_whole_at_any_moment,
+          a_signal_leaves_a_last_word, rows_grow_sparser_but_the_last_is_shown,
+          a_table_is_aligned_and_has_only_what_there_is, an_estimated_gap_says_so,
+          loading_shows_when_it_takes_time, a_pipe_is_no_terminal)

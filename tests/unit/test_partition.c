@@ -25,12 +25,13 @@ START_TEST(every_unit_has_a_place_of_its_own)
                 ck_assert_uint_ge(total, units[u]);
                 ck_assert_uint_lt(total, units[u] + p.block); /* only the last block is padded */
                 char *taken = calloc(total, 1);
+                uint64_t wrong = 0; /* a check of Check's writes to a file: too slow for every unit */
                 for (uint64_t unit = 0; unit < units[u]; unit++) {
                     struct tr_location at = tr_partition_locate(&p, unit);
-                    ck_assert_uint_lt(at.server, servers[s]);
-                    ck_assert_uint_lt(at.position, tr_partition_share(&p, at.server));
-                    ck_assert_int_eq(taken[begin[at.server] + at.position]++, 0);
+                    bool inside = at.server < servers[s] && at.position < tr_partition_share(&p, at.server);
+                    if (!inside || taken[begin[at.server] + at.position]++) wrong++;
                 }
+                ck_assert_uint_eq(wrong, 0);
                 free(taken);
             }
 }

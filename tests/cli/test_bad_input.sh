@@ -1,0 +1,182 @@
+#!/bin/sh
+# What users get wrong: each is answered by one line, from one rank, with the exit code that fits, and nothing is left
+# that looks like a result. Usage: test_bad_input.sh TRIREME
+set -u
+trireme=$(realpath "${1:?usage: test_bad_input.sh TRIREME}")
+here=$(mktemp -d) && chmod 755 "$here" && cd "$here" || exit 1
+mounted=
+trap '[ -z "$mounted" ] || umount "$here/small"; cd /; rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+
+fail() { echo "FAILED: $*"; bad=1; }
+skip() { echo "skipped: $*"; }
+
+# refuses1 CODE WORDS COMMAND…: ends with this exit code, and the one line that is an error has the words
+refuses1() {
+    code=$1 words=$2
+    shift 2
+    rm -rf out
+    timeout 60 "$@" >said 2>err
+    got=$?
+    what=$(echo "$*" | sed "s|$trireme|trireme|; s|--oversubscribe ||")
+    [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(grep error err)"
+    [ "$(grep -c '^trireme: error: ' err)" -eq 1 ] || fail "$what: not one line of error: $(cat err)"
+    grep '^trireme: error: ' err | grep -qF -- "$words" || fail "$what: «$(grep error err)» lacks «$words»"
+    # besides what train says on its way there is nothing: no banner of mpirun, no trace, no warning
+    others=$(grep -vE '^(trireme: error|layout|memory|output|reading|training data|test data|each worker|epoch)' err)
+    [ -z "$others" ] || fail "$what: also says «$others»"
+    for file in out/model.h5 out/model.txt out/summary.json out/*.tmp out/*.part; do
+        [ ! -e "$file" ] || fail "$what: leaves $file"
+    done
+    if [ -e out/status.json ]; then
+        grep -q '"state": "failed"' out/status.json && grep -q "\"status\": $code" out/status.json ||
+            fail "$what: status.json says $(grep -E 'state|status' out/status.json | tr -d '\n')"
+    fi
+}
+
+# refuses CODE WORDS WORD…: trireme WORD…, on one rank and on three
+refuses() {
+    code=$1 words=$2
+    shift 2
+    refuses1 "$code" "$words" "$trireme" "$@"
+    refuses1 "$code" "$words" mpirun -q --oversubscribe -n 3 "$trireme" "$@"
+}
+
+# record TEXT WORDS [SETTING…]: a file with this third line is refused, and file and line are named
+record() {
+    printf '1 1:1\n-1 2:1\n%b\n1 1:1 3:0.5\n-1 2:1\n' "$1" >bad
+    words=$2
+    shift 2
+    refuses 65 "bad:3: $words" train job.yaml data.train=bad "$@"
+}
+
+printf 'name: job\noutput: out\nsolve: {epochs: 3}\n' >job.yaml
+printf '1 1:1 3:2\n-1 2:1\n1 2:.5\n-1 1:.2 4:1\n' >good
+good="train job.yaml data.train=good"
+
+# ---- files ----
+refuses 66 "nothing: no such file" train job.yaml data.train=nothing
+refuses 66 "nothing: no such file" train job.yaml data.train=good data.test=nothing
+: >empty
+refuses 66 "empty: empty" train job.yaml data.train=empty
+mkdir folder
+refuses 66 "folder: a folder, expected a file" train job.yaml data.train=folder
+head -c 100000 /dev/urandom | tr '\n' x | sed '1s/^/\x01/' >garbage
+refuses 65 "garbage:1: " train job.yaml data.train=garbage
+awk 'BEGIN { srand(1); for (i = 0; i < 20000; i++) print (rand() > 0.5 ? 1 : -1), int(rand() * 9) + 1 ":" rand() }' |
+    gzip >whole.gz
+head -c 70000 whole.gz >cut.gz
+refuses 65 "cut.gz: truncated gzip file" train job.yaml data.train=cut.gz
+(head -c 30000 whole.gz; head -c 20000 /dev/zero; tail -c +50001 whole.gz) >damaged.gz
+refuses 65 "damaged.gz:" train job.yaml data.train=damaged.gz
+(cat good; head -c 100000000 /dev/zero | tr '\0' 1; echo; cat good) >long
+refuses 65 "long:5: line longer than" train job.yaml data.train=long
+rm long
+# as an ordinary user, whom the system can refuse something
+user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+[ "$(id -u)" -eq 0 ] || user=env
+cp "$trireme" tr && chmod 755 tr
+if $user ./tr --version >version 2>&1; then
+    printf '1 1:1\n' >secret && chmod 0 secret
+    mkdir -m 500 readonly && mkdir -m 777 open
+    [ "$(id -u)" -ne 0 ] || chown 65534 readonly
+    refuses1 66 "secret: Permission denied" $user ./tr train job.yaml data.train=secret output=open/run
+    refuses1 73 "output readonly/run: Permission denied" $user ./tr $good output=readonly/run
+    chmod 700 readonly
+else
+    skip "what the system refuses: no other user can be had"
+fi
+
+# ---- records ----
+record '1 0:1' "'0:1': the index is 0" data.index_base=1
+record '1 1099511627776:1' "'1099511627776:1': the index is too large"
+record '1 -1:1' "'-1:1': the index is negative"
+record '1 3:1 2:1' "'2:1': the index is smaller"
+record '1 2:1 2:1' "'2:1': the index is the same"
+record '1 1:nan' "'1:nan': the value is not finite"
+record '1 1:1e999' "'1:1e999': the value is too large"
+record 'nan 1:1' "'nan': the label is not finite"
+record 'yes 1:1' "'yes': the label is not a number"
+record '1 1:' "'1:': the value is missing"
+record '1 one:1' "'one:1': the index is not a number"
+record '7 1:1' "label 7 is the third kind"
+printf '1 1:1\n1 2:1 x\n-1 2:x\n-1 2:1\n1 1:1\n' >bad
+for ranks in 1 3; do
+    rm -rf out
+    mpirun -q --oversubscribe -n $ranks "$trireme" train job.yaml data.train=bad data.on_error=skip >err 2>&1 ||
+        fail "data.on_error=skip on $ranks ranks: exit $?: $(cat err)"
+    grep -q '2 malformed records left out' err || fail "data.on_error=skip on $ranks ranks: says $(cat err)"
+    grep -q '"rows": 3,' out/summary.json || fail "data.on_error=skip on $ranks ranks: $(grep rows out/summary.json)"
+done
+
+# ---- jobs ----
+refuses 66 "nothing.yaml" train nothing.yaml
+printf 'name: x\nsolve:\n\tepochs: 3\n' >broken.yaml
+refuses 78 "broken.yaml:3: " train broken.yaml
+printf 'name: x\nsolve:\n  epoch: 3\n' >key.yaml
+refuses 78 "key.yaml:3: unknown key solve.epoch: did you mean solve.epochs?" train key.yaml
+printf 'solve: {epochs: many}\n' >type.yaml
+refuses 78 "type.yaml:1: solve.epochs is «many»: expected an integer" train type.yaml
+refuses 78 "did you mean solve.epochs?" $good solve.epoch=3
+refuses 78 "solve.epochs is «0»" $good solve.epochs=0
+refuses 78 "solve.rate is «nan»" $good solve.rate=nan
+refuses 78 "sync.mode is «bps»" $good sync.mode=bps
+refuses 64 "«epochs»: expected section.key=value" $good epochs
+refuses 78 "needs 9 ranks" $good ranks.groups=9
+refuses 78 "data.train is missing" train job.yaml
+refuses 78 "solve.method dual needs a regularised bias" $good model.bias=yes
+refuses 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
+refuses 78 "dual needs model.l2 > 0" $good model.l2=0
+refuses 65 "data.features is 2, but the data has feature 4" $good data.features=2
+refuses 76 "the objective is not finite any more" $good solve.method=sgd model.type=linear solve.rate=1e30 solve.epochs=90
+
+# ---- output ----
+refuses 73 "output good: is a file, expected a folder" $good output=good/run
+echo mine >folder/notes
+refuses 73 "output folder: holds files" $good output=folder
+[ "$(ls folder)" = notes ] || fail "output folder: now holds $(ls folder)"
+rm -rf small && mkdir small
+if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=256k none small 2>err; then
+    mounted=yes
+    # the folder, the files of the run and the text fit, the model does not: 200 000 features are 800 kB
+    echo '1 1:1 200000:1' | cat good - >wide
+    for ranks in 1 3; do
+        refuses1 74 "No space left" mpirun -q --oversubscribe -n $ranks "$trireme" train job.yaml data.train=wide output=small/run
+        grep -q '^epoch 3' err || fail "full disk: the training is not reported: $(cat err)"
+        for file in small/run/model.h5 small/run/model.txt small/run/summary.json small/run/*.part small/run/*.tmp; do
+            [ ! -e "$file" ] || fail "full disk: leaves $file"
+        done
+        grep -q '"state": "failed"' small/run/status.json && grep -q '"status": 74' small/run/status.json ||
+            fail "full disk: status.json: $(cat small/run/status.json)"
+        [ "$(tail -1 small/run/metrics.csv | cut -d, -f2)" = 3 ] || fail "full disk: metrics.csv: $(cat small/run/metrics.csv)"
+        rm -rf small/run
+    done
+    umount small && mounted=
+else
+    skip "a full disk: no file system can be mounted"
+fi
+
+# ---- commands ----
+refuses 64 "unknown command zzz: see trireme help" zzz
+refuses 64 "unknown command trian: did you mean train?" trian
+refuses 64 "usage: trireme train JOB.yaml" train
+for ranks in 1 3; do
+    mpirun -q --oversubscribe -n $ranks "$trireme" >said 2>err || fail "without words, on $ranks ranks: exit $?"
+    [ "$(grep -c '^Commands:' said)" -eq 1 ] || fail "without words, on $ranks ranks: not one text of help"
+done
+for command in predict evaluate; do
+    refuses1 65 "good: not a model" "$trireme" $command good good
+    refuses1 65 "garbage: " "$trireme" $command garbage good
+    refuses1 66 "empty: " "$trireme" $command empty good
+    refuses1 66 "nothing: No such file" "$trireme" $command nothing good
+done
+refuses1 65 "garbage:1: " "$trireme" inspect garbage
+refuses1 66 "nothing: no such file" "$trireme" inspect nothing
+refuses1 66 "empty: " "$trireme" inspect empty
+printf 'solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 4\nbias -1\nw\n1\n2\nthree\n4\n' >model.txt
+for command in predict evaluate; do refuses1 65 "model.txt:9: " "$trireme" $command model.txt good; done
+refuses1 65 "model.txt:9: " "$trireme" inspect model.txt
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad

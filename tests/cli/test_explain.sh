@@ -1,0 +1,105 @@
+#!/bin/sh
+# trireme train: what --explain tells, what a terminal is shown, and how silent a run can be.
+# Usage: test_explain.sh TRIREME
+trireme=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset OMPI_MCA_osc OMPI_MCA_pml
+failed=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failed=1
+}
+
+"$trireme" generate ctr -o train.svm rows=2000 features=500 nonzeros=10 2>generate.log || cat generate.log >&2
+printf 'data: {train: train.svm}\nsolve: {epochs: 2}\n' >job.yaml
+
+# run RANKS WORD...: trains, and keeps what is said in the file said
+run() {
+    ranks=$1
+    shift
+    timeout 60 mpirun -q --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
+    got=$?
+    [ "$got" = 0 ] || fail "$ranks ranks, train $*: exit $got: $(cat said)"
+}
+
+# says PATTERN, says_not PATTERN: about the last run
+says() {
+    grep -q -- "$1" said || fail "train $words: lacks «$1»: $(cat said)"
+}
+says_not() {
+    ! grep -q -- "$1" said || fail "train $words: says «$1»: $(cat said)"
+}
+
+# explains RANKS PATTERN WORD...: with these settings, a line of --explain matches
+explains() {
+    ranks=$1 pattern=$2
+    shift 2
+    words="$*"
+    run "$ranks" --explain report.progress=no "$@"
+    says "^explain: .*$pattern"
+}
+
+# routes and ways, forced and chosen; ranks.node_size makes two nodes of this machine
+explains 2 'view of table w, .*route 2 load; way merge; no keys registered; 2 workers' table.route=load
+explains 2 'route 2 get' table.route=get
+says 'table w: .*an RMA window'
+explains 2 'route 2 request; .*all keys registered' table.route=request
+explains 4 'route 2 load, 2 request' ranks.node_size=2 table.route=auto table.partition=hash
+explains 2 'way 2 message' table.push=message
+says 'table w: updates not merged'
+explains 2 'way 2 add' table.push=accumulate
+explains 2 'way 2 add' sync.mode=ssp
+
+# merging
+explains 2 'table w: updates merged near' table.merge=auto
+explains 2 'table w: updates merged sparse' table.merge=sparse
+explains 2 'table w: updates merged dense' table.merge=dense
+explains 3 'table w: updates merged dense' table.merge=dense ranks.layout=dedicated
+
+# the rest: settings, layout, tables, and all of it before the first epoch
+words=--explain
+run 5 --explain ranks.servers=2
+says '^explain: MPI setting OMPI_MCA_osc=^ucx made by trireme'
+says '^explain: rank 0 on node 0 (.*): scheduler$'
+says '^explain: ranks 1-2 on node 0 (.*): servers$'
+says '^explain: ranks 3-4 on node 0 (.*): workers of groups 0-1$'
+says '^explain: table w: [0-9]* keys of 1 f32, [0-9]* to [0-9]* bytes a server$'
+says '^explain: table w: partition range-hash, [0-9]* blocks of size [0-9]* (keys) over 2 servers'
+sed '/^epoch/,$d' said | grep -q '^explain: view of table w' || fail "views are explained too late: $(cat said)"
+OMPI_MCA_osc='^ucx,pt2pt' run 2 --explain
+says_not 'OMPI_MCA_osc'
+run 1 --explain
+says 'rank 0 on node 0 (.*): scheduler, server, worker of group 0$'
+
+# without it nothing is explained; plain lines can be grepped
+words="without --explain"
+run 2
+says_not explain
+says '^layout: .*colocated: 2 ranks on 1 node'
+says '^training data: 2000 rows, 500 features, '
+says '^epoch 1.00 .* objective [0-9.]* .*gap [0-9]'
+says '^output: .*runs/job'
+words=report.progress=no
+run 2 report.progress=no
+[ ! -s said ] || fail "report.progress=no says $(cat said)"
+timeout 60 mpirun -q -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
+[ "$(grep -c '' said)" = 1 ] || fail "an error with report.progress=no: $(cat said)"
+says '^trireme: error: '
+
+# a terminal at the other end of mpirun gets the table, without carriage returns but the terminal's own
+if command -v script >/dev/null; then
+    words="at a terminal"
+    launch="timeout 60 mpirun -q --oversubscribe -n 2 '$trireme' train job.yaml"
+    script -qc "$launch" said >/dev/null 2>&1 </dev/null
+    says '^ *epoch  *time  *objective'
+    says_not '^epoch 1.00'
+    sed 's/\r$//' said | tr -d '\n' | grep -q "$(printf '\r')" && fail "carriage returns: $(cat -A said)"
+    script -qc "$launch 2>plain" /dev/null >/dev/null 2>&1 </dev/null
+    mv plain said
+    says '^epoch 1.00'
+fi
+exit $failed

@@ -1,0 +1,358 @@
+#!/bin/sh
+# trireme train from end to end: on all layouts, consistencies, routes and solvers it must find the known optimum, and
+# leave behind what is promised. Usage: test_train.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it, what needs them is skipped
+#   PARTS         run these parts only, of: layouts consistency solvers fullbatch regression files outputs bytes routes
+set -u
+trireme=$(realpath "${1:?usage: test_train.sh TRIREME}")
+jobs=$(realpath "$(dirname "$0")/../../jobs")
+data=${TRIREME_DATA:-none}
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+optimum=0.32337958 # of logistic regression on a9a, lambda = 1/n, no bias; LIBLINEAR finds 10529.5625 / 32561
+
+fail() { echo "FAILED: $*"; bad=1; }
+skip() { echo "skipped: $*"; }
+has() { command -v "$1" >/dev/null; }
+part() { case " ${PARTS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
+
+# run FOLDER RANKS JOB SETTING…: trains into the folder; 1 rank is without mpirun
+run() {
+    folder=$1 ranks=$2 job=$3
+    shift 3
+    launch="mpirun -q --oversubscribe -n $ranks"
+    [ "$ranks" -gt 1 ] || launch=
+    timeout 120 $launch "$trireme" train "$job" output="$folder" "$@" >"$folder.out" 2>&1 && return
+    fail "$folder: $launch trireme train $job $*: exit $?: $(grep error "$folder.out")"
+    return 1
+}
+
+# of FOLDER KEY: a member of its summary.json
+of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
+
+# holds WHAT EXPRESSION NAME=VALUE…: an expression of awk about numbers
+holds() {
+    what=$1 expression=$2
+    shift 2
+    numbers=$*
+    for pair; do
+        shift
+        [ -n "${pair#*=}" ] || { fail "$what: no ${pair%%=*}"; return; }
+        set -- "$@" -v "$pair"
+    done
+    awk "$@" "BEGIN { exit !($expression) }" || fail "$what: not true: $expression, with $numbers"
+}
+
+# reaches FOLDER OPTIMUM TOLERANCE: the objective is that close to the optimum, and not below it
+reaches() {
+    holds "$1" "f <= o * (1 + t) && f >= o * (1 - 1e-6)" f="$(of "$1" objective)" o="$2" t="$3"
+}
+bounded() { # FOLDER OPTIMUM: by the gap
+    holds "$1: the gap is a bound" "f <= (1 + g) * o * (1 + 1e-6)" f="$(of "$1" objective)" g="$(of "$1" gap)" o="$2"
+}
+same_model() { cmp -s "$1/model.txt" "$2/model.txt" || fail "$1 and $2 are not the same model"; }
+
+# ---- data ----
+a9a=
+if [ -r "$data/a9a/a9a.gz" ]; then
+    a9a=yes
+    mkdir datasets && ln -s "$data/a9a" datasets/a9a # jobs/a9a.yaml looks there
+else
+    skip "what needs a9a: no \$TRIREME_DATA/a9a"
+fi
+# every row has all of the 8 features, so that every worker needs all keys
+awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
+    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
+    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row > "dense"
+    print (m + (rand() - 0.5) + 3) row > "real" } }'
+sed 's/$/ 9:1/' dense >dense1
+printf 'data: {train: [dense]}\nreport: {progress: no}\n' >dense.yaml
+printf 'data: {train: [real]}\nmodel: {type: linear}\n' >real.yaml
+
+# ---- layouts ----
+if part layouts && [ "$a9a" ]; then
+    job=$jobs/a9a.yaml
+    for ranks in 1 2 4; do run r$ranks $ranks "$job" report.every=10; done
+    run r7 7 "$job" report.every=10 ranks.servers=2 ranks.groups=2 ranks.group_size=2
+    run r16 16 "$job" report.every=20 solve.epochs=160 solve.target_gap=1e-3
+    run f64 2 "$job" report.every=10 model.dtype=f64 solve.target_gap=1e-6 solve.epochs=200
+    for folder in r1 r2 r4 r7 r16 f64; do
+        reaches $folder $optimum 1e-3
+        bounded $folder $optimum
+        holds "$folder: accuracy" "a >= 0.848" a="$(of $folder test_accuracy)"
+    done
+    reaches f64 $optimum 1.1e-6
+    case $(of r7 layout) in
+    "dedicated: 7 ranks on 1 node: 2 servers, 2 groups of 2") ;;
+    *) fail "r7: layout $(of r7 layout)" ;;
+    esac
+fi
+
+# ---- consistency: all of them come to the optimum, and in lockstep to the same bits ----
+if part consistency && [ "$a9a" ]; then
+    job="$jobs/a9a.yaml report.every=20"
+    # shellcheck disable=SC2086 # words on purpose
+    {
+        run bsp 4 $job
+        run bsp_again 4 $job
+        run ssp0 4 $job sync.mode=ssp sync.staleness=0
+        # old values need damping and small steps; workers may be far from each other: the last one settles it
+        run ssp2 4 $job sync.mode=ssp sync.staleness=2 solve.batch=1000 solve.epochs=200
+        run asp 4 $job sync.mode=asp solve.batch=1000 solve.epochs=600
+        run asp_sgd 4 $job sync.mode=asp solve.method=sgd solve.epochs=10
+    }
+    for folder in bsp ssp2 asp; do reaches $folder $optimum 1e-3; done
+    reaches asp_sgd $optimum 2e-2
+    same_model bsp bsp_again
+    same_model bsp ssp0
+    if has h5dump; then
+        for folder in bsp bsp_again ssp0; do h5dump -d /weights $folder/model.h5 | sed 1d >$folder.weights; done
+        [ "$(wc -l <bsp.weights)" -gt 10 ] || fail "bsp: no weights in model.h5"
+        cmp -s bsp.weights bsp_again.weights || fail "bsp: another model.h5 at the second time"
+        cmp -s bsp.weights ssp0.weights || fail "ssp with staleness 0: another model.h5 than bsp"
+    else
+        skip "weights of model.h5: h5dump is not installed"
+    fi
+fi
+
+# ---- other losses and solvers ----
+if part solvers && [ "$a9a" ]; then
+    job=$jobs/a9a.yaml
+    if has liblinear-train; then
+        gzip -dc "$data/a9a/a9a.gz" >a9a.svm
+        for pair in svm:3 l2svm:1; do
+            type=${pair%:*}
+            value=$(liblinear-train -s "${pair#*:}" -e 1e-3 a9a.svm /dev/null | sed -n 's/^Objective value = -*//p')
+            theirs=$(awk -v v="$value" 'BEGIN { printf "%.9g", v / 32561 }')
+            run $type 2 "$job" model.type=$type solve.epochs=300 solve.target_gap=5e-4 report.every=10
+            # theirs is of the dual, thus below the optimum
+            holds "$type" "f <= o * (1 + 1e-3) && f >= o * (1 - 1e-6)" f="$(of $type objective)" o="$theirs"
+        done
+    else
+        skip "svm and l2svm: liblinear-train is not installed"
+    fi
+    run sgd 4 "$job" solve.method=sgd solve.rate=0.5 solve.batch=256 solve.epochs=20 report.every=20
+    run decay 1 "$job" solve.method=sgd solve.rate=0.5 solve.decay=0.01 solve.batch=256 solve.epochs=20 report.every=20
+    reaches sgd $optimum 1e-2
+    reaches decay $optimum 1e-2
+    [ "$(of sgd gap)" = null ] || fail "sgd: a gap, $(of sgd gap)"
+    # two vertical groups of two: members hold features, and none of them all rows' pairs
+    run vertical 4 "$job" solve.method=sgd solve.rate=0.5 solve.batch=256 solve.epochs=20 report.every=20 \
+        ranks.group_size=2 data.partition=vertical
+    reaches vertical $optimum 1e-2
+fi
+
+# ---- the same steps on any number of ranks ----
+if part fullbatch; then
+    full="dense.yaml solve.method=sgd solve.batch=3000 solve.rate=2 solve.epochs=8"
+    # shellcheck disable=SC2086
+    {
+        run full1 1 $full
+        run full4 4 $full
+        run full_horizontal 4 $full ranks.group_size=2
+        run full_vertical 4 $full ranks.group_size=2 data.partition=vertical
+        run full_bias1 1 $full model.bias=yes
+        run full_bias4 4 $full model.bias=yes ranks.group_size=2 data.partition=vertical
+    }
+    for pair in full1:full4 full1:full_horizontal full1:full_vertical full_bias1:full_bias4; do
+        cut -d, -f4 "${pair%:*}/metrics.csv" >one
+        cut -d, -f4 "${pair#*:}/metrics.csv" | paste -d' ' one - | awk 'NR > 1 { n++; d = $1 - $2; if (d < 0) d = -d
+            if (!($1 > 0) || d > 1e-5 * $1) { print "epoch", n ":", $0; exit 1 } } END { exit n != 8 }' >said ||
+            fail "full batches: $pair differ: $(cat said)"
+    done
+    # a regularised bias is the weight of a feature that is always 1
+    run bias 4 dense.yaml model.bias=yes model.bias_l2=yes solve.epochs=300 solve.target_gap=1e-6 report.every=10
+    run feature 1 dense.yaml data.train=dense1 solve.epochs=300 solve.target_gap=1e-6 report.every=10
+    holds "a regularised bias" "b / f < 1 + 2e-6 && f / b < 1 + 2e-6" b="$(of bias objective)" f="$(of feature objective)"
+    tail -1 bias/model.txt >bias.w
+    tail -1 feature/model.txt >feature.w
+    holds "a regularised bias" "(b - f)^2 < 1e-4" b="$(cat bias.w)" f="$(cat feature.w)"
+fi
+
+# ---- least squares, against the normal equations ----
+# exact FILE BIAS: the least objective; BIAS = 1: with a bias that is not regularised
+exact() {
+    python3 - "$1" "$2" <<'END'
+import sys
+rows = [line.split() for line in open(sys.argv[1])]
+bias = int(sys.argv[2])
+y = [float(r[0]) for r in rows]
+x = [{int(i) - 1: float(v) for i, v in (p.split(':') for p in r[1:])} for r in rows]
+n, k = len(rows), 1 + max(max(r) for r in x if r)
+if bias:
+    for r in x: r[k] = 1.0
+m = k + bias
+a = [[0.0] * (m + 1) for _ in range(m)]
+for r, t in zip(x, y):
+    for i, v in r.items():
+        a[i][m] += v * t / n
+        for j, u in r.items(): a[i][j] += v * u / n
+for i in range(k): a[i][i] += 1 / n
+for c in range(m):
+    p = max(range(c, m), key=lambda i: abs(a[i][c]))
+    a[c], a[p] = a[p], a[c]
+    for i in range(m):
+        if i != c:
+            f = a[i][c] / a[c][c]
+            for j in range(c, m + 1): a[i][j] -= f * a[c][j]
+w = [a[i][m] / a[i][i] for i in range(m)]
+loss = sum((sum(w[i] * v for i, v in r.items()) - t) ** 2 for r, t in zip(x, y)) / (2 * n)
+print("%.12g" % (loss + sum(v * v for v in w[:k]) / (2 * n)))
+END
+}
+if part regression; then
+    if has python3; then
+        best=$(exact real 0) biased=$(exact real 1)
+        run real_dual 2 real.yaml solve.epochs=200 solve.target_gap=1e-6 report.every=10
+        run real_bias 4 real.yaml model.bias=yes solve.method=sgd solve.rate=0.2 solve.batch=300 solve.epochs=60 report.every=60
+        reaches real_dual "$best" 1e-4
+        bounded real_dual "$best"
+        reaches real_bias "$biased" 1e-2
+        if [ -r "$data/abalone/abalone_scale" ]; then
+            best=$(exact "$data/abalone/abalone_scale" 0)
+            abalone="real.yaml data.train=$data/abalone/abalone_scale data.test=$data/abalone/abalone_scale"
+            # shellcheck disable=SC2086
+            {
+                run abalone 3 $abalone model.dtype=f64 solve.epochs=400 solve.target_gap=1e-5 report.every=10
+                # many steps, each of them too small to be seen beside weights of single precision
+                run abalone_sgd 1 $abalone solve.method=sgd solve.rate=0.5 solve.batch=4177 solve.epochs=15000 report.every=5000
+            }
+            reaches abalone "$best" 1e-3
+            bounded abalone "$best"
+            reaches abalone_sgd "$best" 5e-4
+            # the objective is half the mean square, and the regularisation, which is less
+            holds "abalone: rmse" "r * r / 2 < f && r * r / 2 > 0.9 * f" f="$(of abalone objective)" r="$(of abalone test_rmse)"
+        else
+            skip "abalone: not in \$TRIREME_DATA"
+        fi
+    else
+        skip "least squares: python3 is not installed"
+    fi
+fi
+
+# ---- files: several, globs, plain and gzip mixed, indices from 0, labels 0 and 1 ----
+if part files; then
+    mkdir cut
+    split -l 700 dense cut/part-
+    gzip cut/part-ab cut/part-ad
+    run whole 1 dense.yaml solve.epochs=2
+    run glob 3 dense.yaml data.train='cut/part-*' solve.epochs=2
+    run listed 2 dense.yaml data.train=cut/part-aa,cut/part-ab.gz,'cut/part-a[c-e]*' solve.epochs=2
+    run folders 1 dense.yaml data.train='part-*' data.folders=nowhere,cut solve.epochs=2
+    for folder in glob listed folders; do
+        for key in rows features nonzeros; do
+            [ "$(of $folder $key)" = "$(of whole $key)" ] || fail "$folder: $(of $folder $key) $key, all have $(of whole $key)"
+        done
+    done
+    same_model whole folders
+    if [ -r "$data/frappe/frappe.validation.libfm.gz" ]; then
+        run frappe 2 dense.yaml data.train="$data/frappe/frappe.validation.libfm.gz" solve.epochs=3
+        [ "$(of frappe features) $(of frappe rows) $(of frappe nonzeros)" = "5382 57722 577220" ] ||
+            fail "frappe: $(of frappe features) features, $(of frappe rows) rows, $(of frappe nonzeros) non-zeros"
+        "$trireme" inspect frappe/model.h5 2>&1 | grep -q 'first has index 0' || fail "frappe: indices from 0 not seen"
+    else
+        skip "frappe: not in \$TRIREME_DATA"
+    fi
+    if [ -r "$data/agaricus/agaricus.txt.train" ]; then
+        run agaricus 2 dense.yaml data.train="$data/agaricus/agaricus.txt.train" data.test="$data/agaricus/agaricus.txt.test"
+        holds "agaricus" "a >= 0.999 && u > 0.9999 && u <= 1" a="$(of agaricus test_accuracy)" u="$(of agaricus test_auc)"
+        grep -qx 'label 1 0' agaricus/model.txt || fail "agaricus: labels $(grep label agaricus/model.txt)"
+    else
+        skip "agaricus: not in \$TRIREME_DATA"
+    fi
+fi
+
+# ---- what a run leaves behind ----
+if part outputs; then
+    run run 2 dense.yaml name=first data.test=dense solve.epochs=4
+    for key in objective gap test_accuracy test_auc load_seconds train_seconds total_seconds bytes_pulled bytes_pushed \
+        peak_rss_bytes epochs rows features nonzeros ranks; do
+        holds "summary.json: $key" "v > 0" v="$(of run $key)"
+    done
+    [ "$(of run test_rmse)" = null ] || fail "summary.json: a test_rmse of a classifier"
+    [ "$(of run epochs) $(of run rows) $(of run features) $(of run nonzeros)" = "4 3000 8 24000" ] ||
+        fail "summary.json: epochs, rows, features or nonzeros"
+    for key in layout version job; do
+        grep -q "^  \"$key\": [\"{]" run/summary.json || fail "summary.json: no $key"
+    done
+    if has python3; then
+        for file in summary status; do
+            python3 -c 'import json, sys; json.load(open(sys.argv[1]))' run/$file.json || fail "$file.json is not JSON"
+        done
+    fi
+    [ "$(head -1 run/metrics.csv)" = "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,\
+compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes" ] || fail "metrics.csv: $(head -1 run/metrics.csv)"
+    [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 " ] || fail "metrics.csv: other epochs than 1 to 4"
+    awk -F, '{ if (NF != 15) exit 1 }' run/metrics.csv || fail "metrics.csv: not 15 columns"
+    grep -q '"state": "done"' run/status.json && grep -q '"status": 0' run/status.json || fail "status.json: $(cat run/status.json)"
+    [ "$(ls run | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
+        fail "files: $(ls run | tr '\n' ' ')"
+
+    # nothing is overwritten
+    cp run/model.txt first.txt
+    run run 2 dense.yaml name=second solve.epochs=1
+    run run 2 dense.yaml name=third solve.epochs=1 report.progress=auto
+    cmp -s first.txt run.1/model.txt || fail "the first run is not in run.1"
+    grep -q '"name": "second"' run.2/status.json || fail "the second run is not in run.2"
+    grep -q '"name": "third"' run/status.json || fail "the third run is not in run"
+    grep -q 'the earlier run in run is now run.2' run.out || fail "not said where the earlier run is: $(cat run.out)"
+
+    # the job as resolved, from its file alone
+    printf 'data: {train: [dense]}\nmodel: {l2: 0.01}\nseed: 7\n' >resolve.yaml
+    run resolved 2 resolve.yaml solve.epochs=5 table.partition=hash
+    cp resolved/job.yaml copy.yaml
+    run copied 2 copy.yaml
+    same_model resolved copied
+    grep -q 'partition: hash' copied/job.yaml || fail "job.yaml lost an override"
+fi
+
+# ---- bytes: with n workers that all have the 8 keys, each clock pulls and pushes n * 8 numbers ----
+# moved FOLDER PULLED PUSHED
+moved() {
+    [ "$(of "$1" bytes_pulled) $(of "$1" bytes_pushed)" = "$2 $3" ] ||
+        fail "$1: $(of "$1" bytes_pulled) bytes pulled, $(of "$1" bytes_pushed) pushed, expected $2 and $3"
+}
+if part bytes; then
+    run bytes4 4 dense.yaml solve.epochs=5 # one clock an epoch, as it computes little
+    moved bytes4 $((4 * 8 * 4 * 5)) $((4 * 8 * 4 * 5))
+    run bytes3 3 dense.yaml solve.epochs=5 solve.batch=1000 model.dtype=f64 # three clocks an epoch
+    moved bytes3 $((3 * 8 * 8 * 15)) $((3 * 8 * 8 * 15))
+    [ "$(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p)" = "$((3 * 8 * 8 * 3)),$((3 * 8 * 8 * 3))" ] ||
+        fail "metrics.csv: bytes $(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p) after an epoch"
+    run bytes_group 4 dense.yaml solve.epochs=5 solve.batch=1000 ranks.group_size=2 # leaders pull, slaves send to them
+    moved bytes_group $((2 * 8 * 4 * 15)) $((4 * 8 * 4 * 15))
+    # each of 3 servers has keys for all 3 workers; a message is a header of 40 bytes and its values
+    if [ -n "$(of bytes4 bytes_pulled)" ]; then
+        run bytes_message 3 dense.yaml solve.epochs=5 table.partition=range table.push=message table.route=request
+        moved bytes_message $((3 * 5 * (8 * 4 + 3 * 40))) $((3 * 5 * (8 * 4 + 3 * 40)))
+    fi
+fi
+
+# ---- every route and way to push: the same objective ----
+if part routes; then
+    common="dense.yaml solve.epochs=3 solve.batch=1000 report.every=3 table.partition=range"
+    # shellcheck disable=SC2086
+    {
+        run auto 3 $common
+        for push in merge accumulate message; do
+            run load-$push 3 $common table.route=load table.push=$push
+            for route in get request; do
+                run $route-$push 3 $common table.route=$route table.push=$push
+                run far-$route-$push 3 $common table.route=$route table.push=$push ranks.node_size=1
+            done
+        done
+        for merge in sparse dense; do
+            run merge-$merge 3 $common table.merge=$merge ranks.node_size=1
+            run merge-group-$merge 5 $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2
+        done
+    }
+    for folder in *-merge *-accumulate *-message merge-sparse merge-dense; do
+        holds "$folder" "(f - o)^2 < 1e-12 * o^2" f="$(of "$folder" objective)" o="$(of auto objective)"
+    done
+    holds "merge-group" "(f - o)^2 < 1e-12 * o^2" f="$(of merge-group-sparse objective)" o="$(of merge-group-dense objective)"
+fi
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad
