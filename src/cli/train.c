@@ -40,6 +40,14 @@ static int load(tr_context *tr, struct tr_linear **linear)
     return (*linear)->test ? tr_data_describe((*linear)->test, "test data") : TR_OK;
 }
 
+/* Only the last evaluation is exact under every consistency, and epochs may run out. */
+static void say_missed_goal(tr_context *tr, const struct tr_linear *linear)
+{
+    double goal = linear->job->solve.target_gap, gap = linear->last.gap;
+    if (linear->job->solve.method == TR_SOLVE_DUAL && goal > 0 && gap > goal)
+        tr_say(tr, "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do", goal, gap);
+}
+
 static int save(struct tr_linear *linear, struct tr_monitor *monitor)
 {
     struct tr_summary summary = {.rows = linear->train->total_rows,
@@ -59,6 +67,7 @@ static int train(tr_context *tr, struct tr_monitor *monitor, struct tr_linear **
     tr_monitor_count_rows(monitor, (*linear)->train->total_rows);
     TR_TRY(tr_monitor_enter(monitor, TR_TRAINING));
     TR_TRY(tr_linear_train(*linear));
+    say_missed_goal(tr, *linear);
     TR_TRY(tr_monitor_enter(monitor, TR_WRITING));
     return save(*linear, monitor);
 }

@@ -114,7 +114,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1,
      .help = "epochs between two evaluations"},
     {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = WORDS("auto", "yes", "no"),
-     .help = "a table as the run goes; auto = a table on a terminal, else plain lines"},
+     .help = "a table as the run goes; auto = a table on a terminal, else plain lines; no = only errors"},
 };
 /* clang-format on */
 
