@@ -38,6 +38,9 @@ int tr_size(const tr_context *tr);
 /* Workers in all groups together. */
 int tr_workers(const tr_context *tr);
 
+/* Nodes that the ranks lie on: sets of ranks that share memory. */
+int tr_nodes(const tr_context *tr);
+
 /* BSP: all workers see the same parameters at the same clock. */
 bool tr_in_lockstep(const tr_context *tr);
 

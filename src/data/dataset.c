@@ -170,7 +170,9 @@ static int number_keys(tr_data *data)
 static int decide_columns(tr_data *data, const struct totals *totals, const tr_data *like)
 {
     const tr_job *job = data->state->tr->job;
-    if (totals->sum[0] == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", job->data.train.item[0]);
+    if (totals->sum[0] == 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it",
+                       like ? job->data.test.item[0] : job->data.train.item[0]);
     data->first_index = like                                      ? like->first_index
                         : job->data.index_base == TR_INDEX_ZERO ? 0
                         : job->data.index_base == TR_INDEX_ONE  ? 1

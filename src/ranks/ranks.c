@@ -183,6 +183,11 @@ int tr_workers(const tr_context *tr)
     return tr_layout_workers(&tr->layout);
 }
 
+int tr_nodes(const tr_context *tr)
+{
+    return tr->layout.nodes;
+}
+
 bool tr_in_lockstep(const tr_context *tr)
 {
     return tr->staleness == 0;

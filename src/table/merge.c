@@ -174,7 +174,7 @@ static int post_dense(struct tr_merge *m, struct step *step)
     struct slice range = dense_range(m, step->index, &server);
     size_t bytes = range.n * t->unit_bytes;
     TR_TRY(TR_GROW(&step->send, &step->send_room, bytes));
-    memset(step->send, 0, bytes);
+    if (bytes > 0) memset(step->send, 0, bytes);
     if (m->view) {
         const struct tr_segment *s = own_segment(m, server);
         struct slice slice = slice_of_segment(m, s, step->index % m->chunks);

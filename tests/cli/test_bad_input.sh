@@ -101,6 +101,10 @@ record 'yes 1:1' "'yes': the label is not a number"
 record '1 1:' "'1:': the value is missing"
 record '1 one:1' "'one:1': the index is not a number"
 record '7 1:1' "label 7 is the third kind"
+printf '1 1:1\n7 1:1\n' >strange
+refuses 65 "strange: label 7, expected -1 or 1" $good data.test=strange
+printf '# nothing\n\n' >comments
+refuses 66 "comments: there is no record" $good data.test=comments
 printf '1 1:1\n1 2:1 x\n-1 2:x\n-1 2:1\n1 1:1\n' >bad
 for ranks in 1 3; do
     rm -rf out
