@@ -86,7 +86,8 @@ int tr_train_command(int argc, char **argv)
     TR_TRY(tr_open(&argc, &argv, &tr));
     struct tr_monitor *monitor = NULL;
     struct tr_linear *linear = NULL;
-    int status = tr_monitor_open(tr, &monitor);
+    int status = tr_agree(tr, tr_linear_check(tr_context_job(tr)));
+    if (status == TR_OK) status = tr_monitor_open(tr, &monitor);
     if (status == TR_OK && explaining) status = explain(tr);
     if (status == TR_OK) status = train(tr, monitor, &linear);
     if (status == TR_OK) tr_say(tr, "output:        %s", tr_context_job(tr)->output);

@@ -41,21 +41,26 @@ static int check_test_labels(const struct tr_linear *m)
     return TR_OK;
 }
 
-static int check(const struct tr_linear *m)
+static int check_labels(const struct tr_linear *m)
 {
     const tr_job *job = m->job;
     if (classifies(m) && m->train->labels > 2)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for model.type %s", tr_data_third_label(m->train),
                        job->model.type == TR_MODEL_LOGISTIC ? "logistic" : "svm");
-    TR_TRY(check_test_labels(m));
-    if (is_dual(m) && job->model.bias && !job->model.bias_l2)
+    return check_test_labels(m);
+}
+
+int tr_linear_check(const tr_job *job)
+{
+    if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
+    if (job->model.bias && !job->model.bias_l2)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd",
                        tr_job_where(job, "model.bias"));
-    if (is_dual(m) && m->l2 <= 0)
+    if (job->model.l2 == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.method dual needs model.l2 > 0, or use solve.method sgd",
                        tr_job_where(job, "model.l2"));
-    if (is_dual(m) && job->data.partition == TR_DATA_VERTICAL)
+    if (job->data.partition == TR_DATA_VERTICAL)
         return tr_fail(TR_ERR_CONFIG, "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
                        tr_job_where(job, "data.partition"));
     return TR_OK;
@@ -92,7 +97,7 @@ int tr_linear_open(tr_context *tr, struct tr_linear **out)
     TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
     if (m->job->data.test.n > 0) TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
     m->l2 = m->job->model.l2 == TR_JOB_AUTO ? 1 / (double)m->train->total_rows : m->job->model.l2;
-    TR_TRY(tr_agree(tr, check(m)));
+    TR_TRY(tr_agree(tr, check_labels(m)));
     plan_epoch(m);
     enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;
     uint64_t columns = m->train->columns + m->job->model.bias;

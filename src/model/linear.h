@@ -29,6 +29,9 @@ struct tr_linear {
     tr_verdict last; /* of the scheduler: the latest evaluation */
 };
 
+/* Whether the settings suit each other; for all that can be said before data are read. */
+int tr_linear_check(const tr_job *job);
+
 /* Reads the data and makes the table: all ranks. Free with tr_linear_close(). */
 int tr_linear_open(tr_context *tr, struct tr_linear **linear);
 void tr_linear_close(struct tr_linear **linear);

@@ -24,9 +24,11 @@ int tr_progress(tr_context *tr, int *did)
 {
     if (tr->polling) return TR_OK;
     tr->polling = true;
-    if (tr->layout.nodes > 1) { /* over TCP, what others do to a window goes on only while its rank is inside MPI */
+    if (tr->layout.nodes > 1) {
+        /* Over TCP, what others do to a window goes on only while its rank is inside MPI; a probe that finds a
+         * message returns at once instead. */
         int here;
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, tr->wire, &here, MPI_STATUS_IGNORE);
+        MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_NONE, tr->wire, &here, MPI_STATUS_IGNORE);
     }
     int status = TR_OK;
     for (size_t i = 0; i < tr->poll_count && status == TR_OK; i++) status = tr->polls[i].poll(tr->polls[i].what, did);

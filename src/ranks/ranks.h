@@ -24,6 +24,7 @@ enum tr_tag {
     TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
+    TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
 

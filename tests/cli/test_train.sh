@@ -20,12 +20,12 @@ part() { case " ${PARTS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 # run FOLDER RANKS JOB SETTING…: trains into the folder; 1 rank is without mpirun
 run() {
-    folder=$1 ranks=$2 job=$3
-    shift 3
+    into=$1 ranks=$2
+    shift 2
     launch="mpirun -q --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout 120 $launch "$trireme" train "$job" output="$folder" "$@" >"$folder.out" 2>&1 && return
-    fail "$folder: $launch trireme train $job $*: exit $?: $(grep error "$folder.out")"
+    timeout 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out")"
     return 1
 }
 
