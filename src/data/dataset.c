@@ -281,29 +281,39 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
     return status;
 }
 
-int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
+static int fill(tr_context *tr, const struct tr_files *files, const tr_data *like, tr_data *data)
 {
-    double begin = tr_now();
-    struct tr_files files = {0};
-    TR_TRY(tr_agree(tr, tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files)));
-    tr_data *data;
-    TR_TRY(TR_NEW(&data, 1));
-    TR_TRY(TR_NEW(&data->state, 1));
-    data->state->tr = tr;
     struct tr_libsvm_report report;
     struct totals totals;
-    TR_TRY(tr_agree(tr, read_part(data, &files, like, &report)));
+    TR_TRY(tr_agree(tr, read_part(data, files, like, &report)));
     TR_TRY(agree_on_totals(tr, &report, &totals));
     data->total_rows = totals.sum[0];
     data->total_nonzeros = totals.sum[1];
     data->skipped = totals.sum[2];
     TR_TRY(tr_agree(tr, decide_columns(data, &totals, like)));
-    TR_TRY(agree_on_labels(tr, &files, &report, data));
-    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? number_keys(data) : TR_OK));
+    TR_TRY(agree_on_labels(tr, files, &report, data));
+    return tr_agree(tr, tr_is(tr, TR_SLAVE) ? number_keys(data) : TR_OK);
+}
+
+int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
+{
+    double begin = tr_now();
+    struct tr_files files = {0};
+    tr_data *data = NULL;
+    int status = TR_NEW(&data, 1);
+    if (status == TR_OK) status = TR_NEW(&data->state, 1);
+    if (status == TR_OK)
+        status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) {
+        data->state->tr = tr;
+        status = fill(tr, &files, like, data);
+        data->state->load_seconds = tr_now() - begin;
+    }
     tr_files_close(&files);
-    data->state->load_seconds = tr_now() - begin;
-    *out = data;
-    return TR_OK;
+    if (status == TR_OK) *out = data;
+    else tr_data_close(&data);
+    return status;
 }
 
 const char *tr_data_third_label(const tr_data *data)
@@ -314,9 +324,11 @@ const char *tr_data_third_label(const tr_data *data)
 void tr_data_close(tr_data **data)
 {
     if (!*data) return;
-    tr_csr_free(&(*data)->state->csr);
-    free((*data)->state->third_label);
-    free((*data)->state);
+    if ((*data)->state) {
+        tr_csr_free(&(*data)->state->csr);
+        free((*data)->state->third_label);
+        free((*data)->state);
+    }
     free((*data)->keys);
     free(*data);
     *data = NULL;

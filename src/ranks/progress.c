@@ -61,26 +61,35 @@ static double patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
+/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. */
+static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what, va_list arguments)
+{
+    double now = tr_now(), limit = patience(tr);
+    if (waiting->since == 0) {
+        waiting->since = now;
+        waiting->next = now + limit;
+    }
+    if (now < waiting->next) return;
+    waiting->next = now + 2 * (now - waiting->since);
+    char text[512];
+    vsnprintf(text, sizeof text, what, arguments);
+    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since, text);
+}
+
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
 {
     int did = 0;
     TR_TRY(tr_progress(tr, &did));
     if (did) {
-        waiting->idle = 0;
+        *waiting = tr_waiting_begin();
         return TR_OK;
     }
     pause_a_little(tr, waiting->idle++);
-    if (waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
-    double now = tr_now();
-    if (waiting->since == 0) waiting->since = waiting->warned = now;
-    if (now - waiting->warned < patience(tr)) return TR_OK;
-    waiting->warned = now;
-    char text[512];
+    if (!what || waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
     va_list arguments;
     va_start(arguments, what);
-    vsnprintf(text, sizeof text, what, arguments);
+    lose_patience(tr, waiting, what, arguments);
     va_end(arguments);
-    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since, text);
     return TR_OK;
 }
 
@@ -101,5 +110,8 @@ int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what)
 {
     MPI_Request request;
     MPI_Ibarrier(comm, &request);
-    return tr_wait_request(tr, &request, what);
+    if (what) return tr_wait_request(tr, &request, what);
+    struct tr_waiting waiting = tr_waiting_begin();
+    while (!tr_request_done(&request)) TR_TRY(tr_waiting_turn(tr, &waiting, NULL));
+    return TR_OK;
 }

@@ -103,12 +103,12 @@ int tr_progress(tr_context *tr, int *did);
 
 /* One turn of a waiting loop: progress, then a pause that grows from nothing to a millisecond. */
 struct tr_waiting {
-    double since, warned;
+    double since, next; /* seconds: when it began, when patience ends; 0 before the first look at the clock */
     unsigned idle;
 };
 struct tr_waiting tr_waiting_begin(void);
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((format(printf, 3, 4))); /* what NULL: is silent however long it takes */
 
 /* Waits until the condition holds, looking after all roles meanwhile. The words behind it are printf's and
  * say what is waited for and from whom; they are printed when patience (ranks.patience) ends. */
@@ -124,7 +124,7 @@ bool tr_request_done(MPI_Request *request);
 /* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. */
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
-/* Waits until all ranks are here. */
+/* Waits until all ranks are here, without ever losing patience where `what` is NULL. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* ---- words to the user, from rank 0 only ---- */

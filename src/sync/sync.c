@@ -246,7 +246,8 @@ int tr_sync_end(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
     TR_TRY(settle(s));
-    TR_TRY(tr_barrier(tr, tr->world, "all ranks to end a stage"));
+    /* for servers and the scheduler this is the whole of training */
+    TR_TRY(tr_barrier(tr, tr->world, s->works ? "all ranks to end a stage" : NULL));
     s->running = false;
     return TR_OK;
 }

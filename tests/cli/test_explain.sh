@@ -8,6 +8,8 @@ cd "$work" || exit 1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 unset OMPI_MCA_osc OMPI_MCA_pml
 failed=0
+# Open MPI 5 has no -q: its notices after an exit code but 0, between two lines of dashes, are taken out by hand.
+quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
 
 fail() {
     echo "FAILED: $*" >&2
@@ -21,7 +23,7 @@ printf 'data: {train: train.svm}\nsolve: {epochs: 2}\n' >job.yaml
 run() {
     ranks=$1
     shift
-    timeout 60 mpirun -q --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
+    timeout 60 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml "$@" >said 2>&1
     got=$?
     [ "$got" = 0 ] || fail "$ranks ranks, train $*: exit $got: $(cat said)"
 }
@@ -86,14 +88,15 @@ says '^output: .*runs/job'
 words=report.progress=no
 run 2 report.progress=no
 [ ! -s said ] || fail "report.progress=no says $(cat said)"
-timeout 60 mpirun -q -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
+timeout 60 mpirun $quiet -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
+[ -n "$quiet" ] || sed -i '/^-\{40,\}$/,/^-\{40,\}$/d' said
 [ "$(grep -c '' said)" = 1 ] || fail "an error with report.progress=no: $(cat said)"
 says '^trireme: error: '
 
 # a terminal at the other end of mpirun gets the table, without carriage returns but the terminal's own
 if command -v script >/dev/null; then
     words="at a terminal"
-    launch="timeout 60 mpirun -q --oversubscribe -n 2 '$trireme' train job.yaml"
+    launch="timeout 60 mpirun $quiet --oversubscribe -n 2 '$trireme' train job.yaml"
     script -qc "$launch" said >/dev/null 2>&1 </dev/null
     says '^ *epoch  *time  *objective'
     says_not '^epoch 1.00'

@@ -12,6 +12,7 @@ trap 'rm -rf "$here"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 bad=0
 optimum=0.32337958 # of logistic regression on a9a, lambda = 1/n, no bias; LIBLINEAR finds 10529.5625 / 32561
+quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q) # Open MPI 5 has no such option
 
 fail() { echo "FAILED: $*"; bad=1; }
 skip() { echo "skipped: $*"; }
@@ -22,7 +23,7 @@ part() { case " ${PARTS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
 run() {
     into=$1 ranks=$2
     shift 2
-    launch="mpirun -q --oversubscribe -n $ranks"
+    launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
     timeout 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
     fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out")"
