@@ -47,7 +47,7 @@ typedef struct tr_stage {
     const char *name;
     void *state; /* handed to the functions below; a rank's own */
     int64_t clocks;
-    int64_t evaluate_every; /* clocks between evaluations; 0: at the end only */
+    int64_t evaluate_every;  /* clocks between evaluations; 0: at the end only */
     double epochs_per_clock; /* for progress */
     const char *metric_name; /* "accuracy", "rmse"; NULL: none */
 

@@ -15,17 +15,17 @@ extern "C" {
 
 enum tr_status {
     TR_OK = 0,
-    TR_ERR_USAGE = 64,      /* command line: unknown command, missing argument */
-    TR_ERR_DATA = 65,       /* a record, model or checkpoint is malformed */
-    TR_ERR_NO_INPUT = 66,   /* an input file is missing, empty or unreadable */
-    TR_ERR_PEER = 69,       /* another rank failed or does not answer */
-    TR_ERR_INTERNAL = 70,   /* a bug of ours, or a call in the wrong order */
-    TR_ERR_SYSTEM = 71,     /* out of memory, MPI or operating system */
-    TR_ERR_NO_OUTPUT = 73,  /* an output file or folder cannot be created */
-    TR_ERR_IO = 74,         /* reading or writing failed half way (disk full) */
-    TR_ERR_STOPPED = 75,    /* stopped early on request: start again to go on */
-    TR_ERR_DIVERGED = 76,   /* the objective is not finite any more */
-    TR_ERR_CONFIG = 78      /* job file: unknown key, wrong type, impossible value */
+    TR_ERR_USAGE = 64,     /* command line: unknown command, missing argument */
+    TR_ERR_DATA = 65,      /* a record, model or checkpoint is malformed */
+    TR_ERR_NO_INPUT = 66,  /* an input file is missing, empty or unreadable */
+    TR_ERR_PEER = 69,      /* another rank failed or does not answer */
+    TR_ERR_INTERNAL = 70,  /* a bug of ours, or a call in the wrong order */
+    TR_ERR_SYSTEM = 71,    /* out of memory, MPI or operating system */
+    TR_ERR_NO_OUTPUT = 73, /* an output file or folder cannot be created */
+    TR_ERR_IO = 74,        /* reading or writing failed half way (disk full) */
+    TR_ERR_STOPPED = 75,   /* stopped early on request: start again to go on */
+    TR_ERR_DIVERGED = 76,  /* the objective is not finite any more */
+    TR_ERR_CONFIG = 78     /* job file: unknown key, wrong type, impossible value */
 };
 
 /* Describes an error and returns its code: return tr_fail(TR_ERR_DATA, "%s:%zu: …", file, line).

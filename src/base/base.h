@@ -19,7 +19,8 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what);
 
 /* TR_TRY(TR_GROW(&array, &capacity, n)): makes room for at least n elements, keeping the old ones; the new
  * ones are not initialised. Grows by half, so that appending is linear. */
-#define TR_GROW(pointer, capacity, n) tr_grow((void **)(pointer), (capacity), (n), sizeof **(pointer), #pointer)
+#define TR_GROW(pointer, capacity, n)                                                                        \
+    tr_grow((void **)(pointer), (capacity), (n), sizeof **(pointer), #pointer)
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what);
 
 /* Gives back what TR_GROW took too much; keeps the array as it is when that fails. */
@@ -37,8 +38,8 @@ uint64_t tr_peak_rss(void);
 
 /* ---- time ---- */
 
-double tr_now(void);             /* seconds on a monotonic clock */
-void tr_sleep(double seconds);   /* gives the core away */
+double tr_now(void);           /* seconds on a monotonic clock */
+void tr_sleep(double seconds); /* gives the core away */
 
 /* ---- random numbers: xoshiro256**, one stream per (seed, who, what), independent of scheduling ---- */
 
@@ -47,10 +48,10 @@ struct tr_rng {
 };
 
 void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what);
-uint64_t tr_rng_next(struct tr_rng *rng);                      /* 64 uniform bits */
-uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n);         /* uniform in 0..n-1, n > 0 */
-double tr_rng_uniform(struct tr_rng *rng);                     /* uniform in [0, 1) with 53 bits */
-double tr_rng_normal(struct tr_rng *rng);                      /* mean 0, variance 1 */
+uint64_t tr_rng_next(struct tr_rng *rng);              /* 64 uniform bits */
+uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n); /* uniform in 0..n-1, n > 0 */
+double tr_rng_uniform(struct tr_rng *rng);             /* uniform in [0, 1) with 53 bits */
+double tr_rng_normal(struct tr_rng *rng);              /* mean 0, variance 1 */
 
 /* A good 64-bit mix of one number (splitmix64's finaliser): hashing keys and seeds. */
 static inline uint64_t tr_mix(uint64_t x)
@@ -61,8 +62,17 @@ static inline uint64_t tr_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static inline int tr_max_int(int a, int b) { return a > b ? a : b; }
-static inline size_t tr_min_size(size_t a, size_t b) { return a < b ? a : b; }
-static inline size_t tr_max_size(size_t a, size_t b) { return a > b ? a : b; }
+static inline int tr_max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+static inline size_t tr_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+static inline size_t tr_max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 #endif

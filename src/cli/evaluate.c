@@ -100,10 +100,8 @@ static void show_lines(const struct evaluation *e, const struct line *lines, siz
 {
     printf("%-8s  %llu\n", "rows", (unsigned long long)e->rows);
     for (size_t i = 0; i < n; i++) {
-        if (isnan(lines[i].value))
-            printf("%-8s  not defined", lines[i].name);
-        else
-            printf("%-8s  %.6f", lines[i].name, lines[i].value);
+        if (isnan(lines[i].value)) printf("%-8s  not defined", lines[i].name);
+        else printf("%-8s  %.6f", lines[i].name, lines[i].value);
         if (strcmp(lines[i].name, "accuracy") == 0)
             printf("  (%llu right, %llu wrong)", (unsigned long long)e->right,
                    (unsigned long long)(e->rows - e->right));
@@ -116,10 +114,8 @@ static void show_json(const struct evaluation *e, const struct line *lines, size
     printf("{\"model\": \"%s\", \"rows\": %llu", tr_model_name(e->model.type), (unsigned long long)e->rows);
     if (tr_model_classifies(&e->model)) printf(", \"right\": %llu", (unsigned long long)e->right);
     for (size_t i = 0; i < n; i++) {
-        if (isfinite(lines[i].value))
-            printf(", \"%s\": %.17g", lines[i].name, lines[i].value);
-        else
-            printf(", \"%s\": null", lines[i].name);
+        if (isfinite(lines[i].value)) printf(", \"%s\": %.17g", lines[i].name, lines[i].value);
+        else printf(", \"%s\": null", lines[i].name);
     }
     printf(", \"unknown_values\": %llu}\n", (unsigned long long)e->unknown);
 }
@@ -128,10 +124,8 @@ static int show(const struct evaluation *e)
 {
     struct line lines[4];
     size_t n = results(e, lines);
-    if (e->json)
-        show_json(e, lines, n);
-    else
-        show_lines(e, lines, n);
+    if (e->json) show_json(e, lines, n);
+    else show_lines(e, lines, n);
     if (e->unknown > 0 && !e->json)
         fprintf(
             stderr,
@@ -161,14 +155,10 @@ static int parse(int argc, char **argv, struct evaluation *e, char **words, size
     bool options = true;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
-        if (!options || word[0] != '-' || !word[1])
-            words[(*n)++] = argv[i];
-        else if (strcmp(word, "--") == 0)
-            options = false;
-        else if (strcmp(word, "--json") == 0)
-            e->json = true;
-        else
-            return tr_fail(TR_ERR_USAGE, "evaluate: unexpected %s, expected " USAGE, word);
+        if (!options || word[0] != '-' || !word[1]) words[(*n)++] = argv[i];
+        else if (strcmp(word, "--") == 0) options = false;
+        else if (strcmp(word, "--json") == 0) e->json = true;
+        else return tr_fail(TR_ERR_USAGE, "evaluate: unexpected %s, expected " USAGE, word);
     }
     return *n >= 2 ? TR_OK : tr_fail(TR_ERR_USAGE, "evaluate: expected " USAGE);
 }

@@ -68,10 +68,8 @@ static void add_groups(const tr_context *tr, int first, int last, char *text, si
         highest = tr_max_int(highest, group);
     }
     size_t length = strlen(text);
-    if (lowest == highest)
-        snprintf(text + length, size - length, " of group %d", lowest);
-    else
-        snprintf(text + length, size - length, " of groups %d-%d", lowest, highest);
+    if (lowest == highest) snprintf(text + length, size - length, " of group %d", lowest);
+    else snprintf(text + length, size - length, " of groups %d-%d", lowest, highest);
 }
 
 /* Ranks first .. last, which are alike. */
@@ -80,10 +78,8 @@ static void explain_ranks(const tr_context *tr, int first, int last, const char 
     char ranks[64], text[256] = "";
     bool several = last > first;
     unsigned roles = roles_of(tr, first);
-    if (several)
-        snprintf(ranks, sizeof ranks, "ranks %d-%d", first, last);
-    else
-        snprintf(ranks, sizeof ranks, "rank %d", first);
+    if (several) snprintf(ranks, sizeof ranks, "ranks %d-%d", first, last);
+    else snprintf(ranks, sizeof ranks, "rank %d", first);
     if (roles & TR_SCHEDULER) add_role(text, sizeof text, "scheduler", several);
     if (roles & TR_SERVER) add_role(text, sizeof text, "server", several);
     if (roles & TR_SLAVE) {

@@ -114,10 +114,8 @@ static int read_request(int argc, char **argv, struct request *request)
     if (strcmp(argv[0], "ctr") != 0) return unknown("kind of data", argv[0], kinds);
     *request = (struct request){.options = TR_GENERATE_DEFAULTS};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-o") != 0)
-            TR_TRY(set_option(&request->options, argv[i]));
-        else if (++i < argc)
-            request->file = argv[i];
+        if (strcmp(argv[i], "-o") != 0) TR_TRY(set_option(&request->options, argv[i]));
+        else if (++i < argc) request->file = argv[i];
     }
     if (!request->file)
         return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
@@ -146,10 +144,8 @@ static ssize_t sink_write(void *cookie, const char *text, size_t length)
     struct sink *sink = cookie;
     int error = 0;
     errno = 0;
-    if (!sink->gzip)
-        error = tr_output_write(sink->fd, text, length);
-    else if (gzwrite(sink->gzip, text, (unsigned)length) != (int)length)
-        error = errno ? errno : EIO;
+    if (!sink->gzip) error = tr_output_write(sink->fd, text, length);
+    else if (gzwrite(sink->gzip, text, (unsigned)length) != (int)length) error = errno ? errno : EIO;
     if (error) {
         errno = error;
         return 0;
@@ -282,8 +278,7 @@ static int wait_for_parts(struct parts *parts, const struct meter *meter)
         if (status != TR_OK) continue;
         if (WIFSIGNALED(how))
             status = tr_fail(TR_ERR_SYSTEM, "a process that made rows was ended by signal %d", WTERMSIG(how));
-        else
-            status = part_status(part);
+        else status = part_status(part);
     }
     clear_meter(meter);
     return status;

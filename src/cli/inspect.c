@@ -49,10 +49,8 @@ static void offer(struct top *top, const struct tr_model *m, uint64_t i, double 
     size_t at = top->n;
     if (w <= 0 || (at == top->most && (at == 0 || w <= sign * tr_model_weight(m, top->feature[at - 1]))))
         return;
-    if (top->n < top->most)
-        top->n++;
-    else
-        at--;
+    if (top->n < top->most) top->n++;
+    else at--;
     for (; at > 0 && sign * tr_model_weight(m, top->feature[at - 1]) < w; at--)
         top->feature[at] = top->feature[at - 1];
     top->feature[at] = i;
@@ -88,10 +86,8 @@ static void show_weights(const struct tr_model *m)
          100 * (double)nonzero / (double)m->features, m->dtype == TR_F32 ? "f32" : "f64");
     show("range", "%.6g to %.6g", least, most);
     show("norm", "%.6g", sqrt(squares));
-    if (m->biased)
-        show("bias", "%.6g", m->bias);
-    else
-        show("bias", "none");
+    if (m->biased) show("bias", "%.6g", m->bias);
+    else show("bias", "none");
 }
 
 static void show_training(const struct tr_model *m)
@@ -191,10 +187,8 @@ static void show_counts(const struct data *d)
     show("non-zeros", "%llu, %.4g in a row, %llu at most", (unsigned long long)d->nonzeros,
          (double)d->nonzeros / (double)d->rows, (unsigned long long)d->longest);
     if (d->empty > 0) show("empty rows", "%llu", (unsigned long long)d->empty);
-    if (d->nonzeros > 0 && d->binary)
-        show("values", "all 1");
-    else if (d->nonzeros > 0)
-        show("values", "%.6g to %.6g", (double)d->least, (double)d->most);
+    if (d->nonzeros > 0 && d->binary) show("values", "all 1");
+    else if (d->nonzeros > 0) show("values", "%.6g to %.6g", (double)d->least, (double)d->most);
     show_labels(d);
 }
 
@@ -282,13 +276,10 @@ static int inspect(char *path, size_t top)
     if (access(path, F_OK) < 0) return show_data(path); /* perhaps a glob */
     TR_TRY(tr_file_kind(path, &kind));
     switch (kind) {
-    case TR_FILE_FOLDER:
-        return show_folder(path, top);
+    case TR_FILE_FOLDER: return show_folder(path, top);
     case TR_FILE_MODEL_H5:
-    case TR_FILE_MODEL_TEXT:
-        return show_model(path, top);
-    default:
-        return show_data(path);
+    case TR_FILE_MODEL_TEXT: return show_model(path, top);
+    default: return show_data(path);
     }
 }
 
@@ -308,14 +299,12 @@ static int parse(int argc, char **argv, char **path, size_t *top)
     for (int i = 0; i < argc; i++) {
         char *word = argv[i];
         bool option = options && word[0] == '-' && word[1];
-        if (option && strcmp(word, "--") == 0)
-            options = false;
+        if (option && strcmp(word, "--") == 0) options = false;
         else if (option && strcmp(word, "--top") == 0)
             TR_TRY(parse_top(i + 1 < argc ? argv[++i] : NULL, top));
         else if (option || *path)
             return tr_fail(TR_ERR_USAGE, "inspect: unexpected %s, expected " USAGE, word);
-        else
-            *path = word;
+        else *path = word;
     }
     return *path ? TR_OK : tr_fail(TR_ERR_USAGE, "inspect: expected " USAGE);
 }

@@ -29,7 +29,8 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
     const char *meant = tr_suggest(name, names);
     return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
-                               meant ? "did you mean " : "see trireme help", meant ? meant : "", meant ? "?" : ""));
+                               meant ? "did you mean " : "see trireme help", meant ? meant : "",
+                               meant ? "?" : ""));
 }
 
 /* One of many that mpirun or srun started, and not the first: help, and that a command does not exist, are said

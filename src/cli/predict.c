@@ -128,20 +128,13 @@ static int parse(int argc, char **argv, struct prediction *p, char **words, size
     bool options = true;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
-        if (!options || word[0] != '-' || !word[1])
-            words[(*n)++] = argv[i];
-        else if (strcmp(word, "--") == 0)
-            options = false;
-        else if (strcmp(word, "-o") == 0 && i + 1 < argc)
-            p->path = argv[++i];
-        else if (strcmp(word, "-o") == 0)
-            return tr_fail(TR_ERR_USAGE, "predict: expected a file behind -o");
-        else if (strcmp(word, "--probability") == 0 && p->what != MARGIN)
-            p->what = PROBABILITY;
-        else if (strcmp(word, "--margin") == 0 && p->what != PROBABILITY)
-            p->what = MARGIN;
-        else
-            return tr_fail(TR_ERR_USAGE, "predict: unexpected %s, expected " USAGE, word);
+        if (!options || word[0] != '-' || !word[1]) words[(*n)++] = argv[i];
+        else if (strcmp(word, "--") == 0) options = false;
+        else if (strcmp(word, "-o") == 0 && i + 1 < argc) p->path = argv[++i];
+        else if (strcmp(word, "-o") == 0) return tr_fail(TR_ERR_USAGE, "predict: expected a file behind -o");
+        else if (strcmp(word, "--probability") == 0 && p->what != MARGIN) p->what = PROBABILITY;
+        else if (strcmp(word, "--margin") == 0 && p->what != PROBABILITY) p->what = MARGIN;
+        else return tr_fail(TR_ERR_USAGE, "predict: unexpected %s, expected " USAGE, word);
     }
     return *n >= 2 ? TR_OK : tr_fail(TR_ERR_USAGE, "predict: expected " USAGE);
 }

@@ -17,10 +17,8 @@ static bool take_explain(int *argc, char **argv)
 {
     int kept = 0, found = 0;
     for (int i = 0; i < *argc; i++)
-        if (strcmp(argv[i], "--explain") == 0)
-            found++;
-        else
-            argv[kept++] = argv[i];
+        if (strcmp(argv[i], "--explain") == 0) found++;
+        else argv[kept++] = argv[i];
     if (found) argv[kept] = NULL;
     *argc = kept;
     return found > 0;
@@ -45,7 +43,9 @@ static void say_missed_goal(tr_context *tr, const struct tr_linear *linear)
 {
     double goal = linear->job->solve.target_gap, gap = linear->last.gap;
     if (linear->job->solve.method == TR_SOLVE_DUAL && goal > 0 && gap > goal)
-        tr_say(tr, "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do", goal, gap);
+        tr_say(tr,
+               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
+               goal, gap);
 }
 
 static int save(struct tr_linear *linear, struct tr_monitor *monitor)

@@ -22,7 +22,9 @@ static int all_reduce(tr_context *tr, void *numbers, int n, MPI_Datatype type, M
 
 static int agree_on_totals(tr_context *tr, const struct tr_libsvm_report *report, struct totals *t)
 {
-    *t = (struct totals){{report->rows, report->nonzeros, report->skipped, report->text_bytes}, report->lowest, report->highest};
+    *t = (struct totals){{report->rows, report->nonzeros, report->skipped, report->text_bytes},
+                         report->lowest,
+                         report->highest};
     TR_TRY(all_reduce(tr, t->sum, 4, MPI_UINT64_T, MPI_SUM));
     TR_TRY(all_reduce(tr, &t->lowest, 1, MPI_UINT32_T, MPI_MIN));
     return all_reduce(tr, &t->highest, 1, MPI_UINT32_T, MPI_MAX);
@@ -44,14 +46,15 @@ static int by_value(const void *a, const void *b)
 
 /* Puts together the distinct labels of all workers, ascending; three stand for more than two. Kept beside the
  * third: where it is, because a binary model will want to say so. */
-static int agree_on_labels(tr_context *tr, const struct tr_files *files, const struct tr_libsvm_report *report,
-                           tr_data *data)
+static int agree_on_labels(tr_context *tr, const struct tr_files *files,
+                           const struct tr_libsvm_report *report, tr_data *data)
 {
     enum { MOST = 3 };
     struct seen mine[MOST] = {{0}}, *all;
     int n = (int)report->labels, *counts;
     for (int i = 0; i < n; i++)
-        mine[i] = (struct seen){report->label[i].value, (uint32_t)report->label[i].place.file, report->label[i].place.offset};
+        mine[i] = (struct seen){report->label[i].value, (uint32_t)report->label[i].place.file,
+                                report->label[i].place.offset};
     TR_TRY(TR_NEW(&all, (size_t)tr->size * MOST));
     TR_TRY(TR_NEW(&counts, (size_t)tr->size));
     MPI_Request request;
@@ -150,7 +153,8 @@ static int number_keys(tr_data *data)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     bool group = tr->layout.group_size > 1, vertical = tr->job->data.partition == TR_DATA_VERTICAL;
-    for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++) s->csr.column[k] -= data->first_index;
+    for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
+        s->csr.column[k] -= data->first_index;
     drop_columns(&s->csr, data->columns);
     if (group && vertical) TR_TRY(tr_exchange_columns(tr, &s->csr));
     uint32_t *keys = NULL;
@@ -173,15 +177,17 @@ static int decide_columns(tr_data *data, const struct totals *totals, const tr_d
     if (totals->sum[0] == 0)
         return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it",
                        like ? job->data.test.item[0] : job->data.train.item[0]);
-    data->first_index = like                                      ? like->first_index
+    data->first_index = like                                    ? like->first_index
                         : job->data.index_base == TR_INDEX_ZERO ? 0
                         : job->data.index_base == TR_INDEX_ONE  ? 1
-                                                                  : totals->lowest > 0;
-    uint64_t found = totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
+                                                                : totals->lowest > 0;
+    uint64_t found =
+        totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
     data->columns = like ? like->columns : job->data.features ? job->data.features : found;
     if (!like && job->data.features && found > job->data.features)
         return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data has feature %u",
-                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features, totals->highest);
+                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features,
+                       totals->highest);
     return TR_OK;
 }
 
@@ -204,8 +210,8 @@ static int teller(const tr_context *tr)
 
 static int tell_loading(const struct gauge *g, uint64_t bytes)
 {
-    struct tr_loading progress = {g->what, (double)bytes * tr_layout_workers(&g->tr->layout), (double)g->total,
-                                  tr_now() - g->begin};
+    struct tr_loading progress = {g->what, (double)bytes * tr_layout_workers(&g->tr->layout),
+                                  (double)g->total, tr_now() - g->begin};
     if (progress.done > progress.total) progress.done = progress.total;
     return g->tr->loading ? g->tr->loading(g->tr->loading_state, &progress) : TR_OK;
 }
@@ -248,7 +254,8 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 
 /* ---- reading, each its part ---- */
 
-static int read_part(tr_data *data, const struct tr_files *files, const tr_data *like, struct tr_libsvm_report *report)
+static int read_part(tr_data *data, const struct tr_files *files, const tr_data *like,
+                     struct tr_libsvm_report *report)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
@@ -262,14 +269,16 @@ static int read_part(tr_data *data, const struct tr_files *files, const tr_data 
                                         .progress = tells ? measure : NULL,
                                         .progress_state = &gauge};
     size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
-    int status = tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
+    int status =
+        tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
     if (tells && tr->rank != 0) TR_TRY(send_loading(tr, ALL_READ));
     return status;
 }
 
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
 {
-    if (patterns->n == 0) return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
+    if (patterns->n == 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
     char **paths;
     TR_TRY(TR_NEW(&paths, patterns->n));
     int status = TR_OK;
@@ -303,7 +312,8 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     int status = TR_NEW(&data, 1);
     if (status == TR_OK) status = TR_NEW(&data->state, 1);
     if (status == TR_OK)
-        status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test, &files);
+        status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test,
+                               &files);
     status = tr_agree(tr, status);
     if (status == TR_OK) {
         data->state->tr = tr;
@@ -345,7 +355,8 @@ static int by_number(const void *a, const void *b)
 int tr_data_describe(const tr_data *data, const char *what)
 {
     tr_context *tr = data->state->tr;
-    uint64_t mine[2] = {data->rows.n, data->rows.n ? data->rows.begin[data->rows.n] : 0}, *all = NULL, *sorted = NULL;
+    uint64_t mine[2] = {data->rows.n, data->rows.n ? data->rows.begin[data->rows.n] : 0}, *all = NULL,
+             *sorted = NULL;
     if (tr->rank == 0) {
         TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
         TR_TRY(TR_NEW(&sorted, (size_t)tr->size));

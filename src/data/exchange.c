@@ -10,9 +10,9 @@ int tr_column_member(uint32_t column, int members)
 
 /* Everything one member sends to the others, or gets from them, laid end to end by member. */
 struct parcel {
-    int *rows, *rows_at;     /* by member: lengths of rows, and where they begin */
-    int *units, *units_at;   /* by member: non-zeros */
-    uint32_t *length;        /* of each row's part */
+    int *rows, *rows_at;   /* by member: lengths of rows, and where they begin */
+    int *units, *units_at; /* by member: non-zeros */
+    uint32_t *length;      /* of each row's part */
     uint32_t *column;
     float *value;
 };
@@ -35,7 +35,8 @@ static int lay_out(const int *count, int *at, int members)
         at[m] = (int)sum;
         if (m < members) sum += count[m];
         if (sum > INT32_MAX)
-            return tr_fail(TR_ERR_SYSTEM, "a vertical partition exchanges at most 2^31 non-zeros a worker: use more groups");
+            return tr_fail(TR_ERR_SYSTEM,
+                           "a vertical partition exchanges at most 2^31 non-zeros a worker: use more groups");
     }
     return TR_OK;
 }
@@ -58,7 +59,8 @@ static void parcel_free(struct parcel *p)
 /* Sorts this worker's non-zeros by the member that owns their column. */
 static int pack(const struct tr_csr *csr, int members, struct parcel *out)
 {
-    for (uint64_t k = 0; k < tr_csr_nonzeros(csr); k++) out->units[tr_column_member(csr->column[k], members)]++;
+    for (uint64_t k = 0; k < tr_csr_nonzeros(csr); k++)
+        out->units[tr_column_member(csr->column[k], members)]++;
     for (int m = 0; m < members; m++) out->rows[m] = (int)csr->rows;
     TR_TRY(parcel_room(out, members));
     int *next;
@@ -75,8 +77,8 @@ static int pack(const struct tr_csr *csr, int members, struct parcel *out)
     return TR_OK;
 }
 
-static int travel(tr_context *tr, const void *from, const int *count, const int *at, void *to, const int *to_count,
-                  const int *to_at, MPI_Datatype type)
+static int travel(tr_context *tr, const void *from, const int *count, const int *at, void *to,
+                  const int *to_count, const int *to_at, MPI_Datatype type)
 {
     MPI_Request request;
     MPI_Ialltoallv(from, count, at, type, to, to_count, to_at, type, tr->group, &request);
@@ -104,7 +106,8 @@ static int unpack(struct parcel *in, int members, bool binary, const float *labe
 int tr_exchange_columns(tr_context *tr, struct tr_csr *csr)
 {
     int members = tr->layout.group_size, rows = (int)csr->rows, binary = csr->value == NULL, all_binary = 0;
-    if (csr->rows > INT32_MAX / 2) return tr_fail(TR_ERR_SYSTEM, "a vertical partition takes at most 2^30 rows a worker");
+    if (csr->rows > INT32_MAX / 2)
+        return tr_fail(TR_ERR_SYSTEM, "a vertical partition takes at most 2^30 rows a worker");
     struct parcel out, in;
     TR_TRY(parcel_new(&out, members));
     TR_TRY(parcel_new(&in, members));
@@ -120,7 +123,8 @@ int tr_exchange_columns(tr_context *tr, struct tr_csr *csr)
     TR_TRY(parcel_room(&in, members));
     TR_TRY(travel(tr, out.length, out.rows, out.rows_at, in.length, in.rows, in.rows_at, MPI_UINT32_T));
     TR_TRY(travel(tr, out.column, out.units, out.units_at, in.column, in.units, in.units_at, MPI_UINT32_T));
-    if (!all_binary) TR_TRY(travel(tr, out.value, out.units, out.units_at, in.value, in.units, in.units_at, MPI_FLOAT));
+    if (!all_binary)
+        TR_TRY(travel(tr, out.value, out.units, out.units_at, in.value, in.units, in.units_at, MPI_FLOAT));
     float *labels;
     TR_TRY(TR_NEW(&labels, (size_t)in.rows_at[members]));
     MPI_Iallgatherv(csr->label, rows, MPI_FLOAT, labels, in.rows, in.rows_at, MPI_FLOAT, tr->group, &request);

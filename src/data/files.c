@@ -30,14 +30,11 @@ static int look_at(const char *path, struct tr_file *file)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
     if (fd < 0) return no_input(path, strerror(errno));
     int result = TR_OK;
-    if (fstat(fd, &status) < 0)
-        result = no_input(path, strerror(errno));
+    if (fstat(fd, &status) < 0) result = no_input(path, strerror(errno));
     else if (S_ISDIR(status.st_mode))
         result = no_input(path, "a folder, expected a file (its files: add /*)");
-    else if (!S_ISREG(status.st_mode))
-        result = no_input(path, "not a regular file");
-    else
-        *file = (struct tr_file){.size = (uint64_t)status.st_size, .gzip = starts_with_gzip_magic(fd)};
+    else if (!S_ISREG(status.st_mode)) result = no_input(path, "not a regular file");
+    else *file = (struct tr_file){.size = (uint64_t)status.st_size, .gzip = starts_with_gzip_magic(fd)};
     close(fd);
     return result == TR_OK ? tr_copy_string(path, &file->path) : result;
 }
@@ -90,10 +87,8 @@ int tr_files_open(char *const patterns[], size_t n, struct tr_files *files)
     if (result == TR_OK && opened.total == 0)
         result =
             no_input(opened.file[0].path, opened.n == 1 ? "empty" : "empty, as are all other input files");
-    if (result == TR_OK)
-        *files = opened;
-    else
-        tr_files_close(&opened);
+    if (result == TR_OK) *files = opened;
+    else tr_files_close(&opened);
     return result;
 }
 

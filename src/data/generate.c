@@ -145,7 +145,8 @@ static double margin(const struct generator *g)
     uint32_t n = g->options.nonzeros;
     bool real = g->options.values == TR_VALUES_REAL; /* else scaled below, whatever the values */
     for (uint32_t i = 0; i < n; i++)
-        sum += hidden_weight(g, g->entries[i].feature) * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
+        sum +=
+            hidden_weight(g, g->entries[i].feature) * (real ? (double)g->entries[i].value / VALUE_UNIT : 1);
     return SIGNAL * sum / sqrt(n);
 }
 
@@ -161,10 +162,8 @@ static double find_bias(const double *margins, size_t n)
     for (int step = 0; step < 50; step++) {
         double middle = (low + high) / 2, sum = 0;
         for (size_t i = 0; i < n; i++) sum += logistic(margins[i] + middle);
-        if (sum < POSITIVES * (double)n)
-            low = middle;
-        else
-            high = middle;
+        if (sum < POSITIVES * (double)n) low = middle;
+        else high = middle;
     }
     return low;
 }

@@ -8,7 +8,7 @@
 
 /* What stands behind a feature. */
 enum tr_values {
-    TR_VALUES_UNIT,   /* the same in a row, whose length is 1: as the public click data sets are distributed */
+    TR_VALUES_UNIT, /* the same in a row, whose length is 1: as the public click data sets are distributed */
     TR_VALUES_BINARY, /* 1 */
     TR_VALUES_REAL    /* in (0, 1], of 4 digits, small ones more often: like frequencies of terms */
 };
@@ -22,7 +22,7 @@ struct tr_generate_options {
     double power;       /* the k-th most popular feature is drawn in proportion to k^-power */
     double noise;       /* probability that a label is flipped */
     enum tr_values values;
-    uint64_t seed;      /* also of the hidden weights: use later rows of the same seed as test data */
+    uint64_t seed; /* also of the hidden weights: use later rows of the same seed as test data */
 };
 
 #define TR_GENERATE_DEFAULTS                                                                                 \

@@ -86,10 +86,8 @@ static void quote_token(const char *token, char quoted[64])
     size_t n = 0;
     for (; n < 40 && *token != '\n' && !is_blank(*token) && !(token[0] == '\r' && token[1] == '\n');
          token++) {
-        if (is_printable(*token))
-            quoted[n++] = *token;
-        else
-            n += (size_t)sprintf(quoted + n, "\\x%02x", (unsigned)(unsigned char)*token);
+        if (is_printable(*token)) quoted[n++] = *token;
+        else n += (size_t)sprintf(quoted + n, "\\x%02x", (unsigned)(unsigned char)*token);
     }
     if (n >= 40) n += (size_t)sprintf(quoted + n, "…");
     quoted[n] = 0;

@@ -169,12 +169,9 @@ __attribute__((noinline, unused)) static const char *tr_read_any_float(const cha
     if (n == 0) return NULL;
     p = tr_read_exponent(p, &exponent);
     double x = exponent >= -80 && exponent <= 60 ? tr_scale_roughly(mantissa, exponent) : 0;
-    if (mantissa == 0)
-        *value = negative ? -0.0f : 0.0f;
-    else if (tr_rounds_safely(x))
-        *value = (float)(negative ? -x : x);
-    else
-        *value = tr_read_by_library(start);
+    if (mantissa == 0) *value = negative ? -0.0f : 0.0f;
+    else if (tr_rounds_safely(x)) *value = (float)(negative ? -x : x);
+    else *value = tr_read_by_library(start);
     return p;
 }
 

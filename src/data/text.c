@@ -101,12 +101,10 @@ static int read_unpacked(struct source *source, char *to, size_t n, size_t *got)
         if (!source->in_member) next_member(source);
         if (!source->in_member) continue;
         int code = inflate(gzip, Z_NO_FLUSH);
-        if (code == Z_STREAM_END)
-            source->in_member = false;
+        if (code == Z_STREAM_END) source->in_member = false;
         else if (code == Z_MEM_ERROR)
             return tr_fail(TR_ERR_SYSTEM, "out of memory for unpacking %s", source->file->path);
-        else if (code != Z_OK)
-            return corrupt(source);
+        else if (code != Z_OK) return corrupt(source);
     }
     *got = n - gzip->avail_out;
     return TR_OK;
@@ -155,10 +153,8 @@ int tr_text_open(const struct tr_files *files, const struct tr_part *part, size_
     set_ranges(opened, part, file->gzip);
     int result = TR_NEW(&opened->buffer, chunk_bytes + TR_TEXT_SLACK);
     if (result == TR_OK) result = source_open(&opened->source, file, opened->offset);
-    if (result == TR_OK)
-        *text = opened;
-    else
-        tr_text_close(opened);
+    if (result == TR_OK) *text = opened;
+    else tr_text_close(opened);
     return result;
 }
 
@@ -264,10 +260,8 @@ static int take_lines(struct tr_text *text, struct tr_chunk *chunk)
         if (n > 0) return hand_out(text, n, chunk);
         if (waiting(text) > TR_TEXT_LONGEST_LINE) return too_long(text, chunk);
         if (text->ended && waiting(text) == 0) return hand_out(text, 0, chunk);
-        if (text->ended)
-            text->buffer[text->filled++] = '\n'; /* there is always the slack */
-        else
-            TR_TRY(fill(text));
+        if (text->ended) text->buffer[text->filled++] = '\n'; /* there is always the slack */
+        else TR_TRY(fill(text));
     }
 }
 

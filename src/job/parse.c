@@ -81,16 +81,13 @@ static int next(struct reader *r)
     if (!yaml_parser_parse(&r->yaml, &r->event)) return not_yaml(r);
     r->place.line = r->event.start_mark.line + 1;
     switch (r->event.type) {
-    case YAML_ALIAS_EVENT:
-        return refuse_extras(r, r->event.data.alias.anchor, NULL);
-    case YAML_SCALAR_EVENT:
-        return check_scalar(r);
+    case YAML_ALIAS_EVENT: return refuse_extras(r, r->event.data.alias.anchor, NULL);
+    case YAML_SCALAR_EVENT: return check_scalar(r);
     case YAML_SEQUENCE_START_EVENT:
         return refuse_extras(r, r->event.data.sequence_start.anchor, r->event.data.sequence_start.tag);
     case YAML_MAPPING_START_EVENT:
         return refuse_extras(r, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
-    default:
-        return TR_OK;
+    default: return TR_OK;
     }
 }
 
@@ -220,7 +217,8 @@ static int read_yaml(struct tr_job *job, const char *text, size_t length)
 static const struct tr_job_place command_line = {"command line", 0};
 
 /* A comma ends an item: a path that holds one can only be named in the file. */
-static int split_list(struct tr_job *job, const struct tr_job_key *key, char *items, struct tr_job_place place)
+static int split_list(struct tr_job *job, const struct tr_job_key *key, char *items,
+                      struct tr_job_place place)
 {
     tr_job_empty_list(job, key);
     for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(job, key, item, place));
@@ -326,10 +324,8 @@ int tr_job_parse(const char *text, size_t length, const char *path, int n, char 
     struct tr_job *job = NULL;
     int status = new_job(path, &job);
     if (status == TR_OK) status = fill(job, text, length, n, overrides);
-    if (status == TR_OK)
-        *result = job;
-    else
-        tr_job_free(job);
+    if (status == TR_OK) *result = job;
+    else tr_job_free(job);
     return status;
 }
 

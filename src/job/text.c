@@ -58,10 +58,8 @@ struct tr_shown tr_shown(const char *text)
             memcpy(shown.text + n, more, sizeof more);
             return shown;
         }
-        if (length)
-            memcpy(shown.text + n, text, length);
-        else
-            shown.text[n] = '?';
+        if (length) memcpy(shown.text + n, text, length);
+        else shown.text[n] = '?';
         n += tr_max_size(length, 1);
         text += tr_max_size(length, 1);
     }
@@ -73,10 +71,8 @@ void tr_put_line(FILE *file, const char *text)
 {
     for (size_t length; *text; text += tr_max_size(length, 1)) {
         length = printable(text);
-        if (length)
-            fwrite(text, 1, length, file);
-        else
-            fputc('?', file);
+        if (length) fwrite(text, 1, length, file);
+        else fputc('?', file);
     }
 }
 
@@ -88,10 +84,8 @@ void tr_put_quoted(FILE *file, const char *text)
         length = tr_utf8_decode(text, &character);
         if (!length) break;
         if (character == '"' || character == '\\') fputc('\\', file);
-        if (is_printable(character))
-            fwrite(text, 1, length, file);
-        else
-            fprintf(file, "\\u%04x", character); /* all that are not printable fit four digits */
+        if (is_printable(character)) fwrite(text, 1, length, file);
+        else fprintf(file, "\\u%04x", character); /* all that are not printable fit four digits */
     }
     fputc('"', file);
 }

@@ -52,10 +52,8 @@ static void append(struct tr_job_words *words, const char *format, ...)
 
 static void append_range(struct tr_job_words *words, const struct tr_job_key *key)
 {
-    if (key->most > 0)
-        append(words, " from %.0f to %.0f", key->least, key->most);
-    else
-        append(words, " %s %g", key->above ? ">" : ">=", key->least);
+    if (key->most > 0) append(words, " from %.0f to %.0f", key->least, key->most);
+    else append(words, " %s %g", key->above ? ">" : ">=", key->least);
 }
 
 static bool is_number(const struct tr_job_key *key)
@@ -86,10 +84,8 @@ struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
         [TR_KIND_INTEGER] = "integer", [TR_KIND_REAL] = "number", [TR_KIND_CHOICE] = ""};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
-    if (key->most > 0)
-        append(&words, " < 2^%.0f", log2(key->most + 1));
-    else if (is_number(key))
-        append_range(&words, key);
+    if (key->most > 0) append(&words, " < 2^%.0f", log2(key->most + 1));
+    else if (is_number(key)) append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++)
         append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
     return words;
@@ -295,10 +291,8 @@ int tr_job_add(struct tr_job *job, const struct tr_job_key *key, const char *tex
 int tr_job_mark(struct tr_job *job, const struct tr_job_key *key, struct tr_job_place place)
 {
     char *text;
-    if (place.line)
-        TR_TRY(tr_format(&text, "%s:%zu", place.name, place.line));
-    else
-        TR_TRY(tr_copy_string(place.name, &text));
+    if (place.line) TR_TRY(tr_format(&text, "%s:%zu", place.name, place.line));
+    else TR_TRY(tr_copy_string(place.name, &text));
     char **where = &job->where[key - tr_job_keys];
     free(*where);
     *where = text;
@@ -323,10 +317,8 @@ static const struct tr_job_key *find_typed(const struct tr_job *job, const char 
     const struct tr_job_key *key = tr_job_find_key(name);
     struct tr_job_place place = {job->path, 0};
     if (key && kinds >> key->kind & 1) return key;
-    if (!key)
-        tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name));
-    else
-        tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted, tr_job_expected(key).text);
+    if (!key) tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name));
+    else tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted, tr_job_expected(key).text);
     return NULL;
 }
 
@@ -346,12 +338,9 @@ int tr_job_integer(const struct tr_job *job, const char *name, uint64_t *value)
     const struct tr_job_key *key = find_typed(job, name, kinds, "an integer");
     if (!key) return TR_ERR_CONFIG;
     const void *field = tr_job_field(job, key);
-    if (key->kind == TR_KIND_INTEGER)
-        *value = *(const uint64_t *)field;
-    else if (key->kind == TR_KIND_BOOL)
-        *value = *(const bool *)field;
-    else
-        *value = (uint64_t) * (const int *)field;
+    if (key->kind == TR_KIND_INTEGER) *value = *(const uint64_t *)field;
+    else if (key->kind == TR_KIND_BOOL) *value = *(const bool *)field;
+    else *value = (uint64_t) * (const int *)field;
     return TR_OK;
 }
 

@@ -23,10 +23,8 @@ static bool is_plain(const char *text)
 
 static void put_text(FILE *file, const char *text, enum style style)
 {
-    if (style == YAML && is_plain(text))
-        fputs(text, file);
-    else
-        tr_put_quoted(file, text);
+    if (style == YAML && is_plain(text)) fputs(text, file);
+    else tr_put_quoted(file, text);
 }
 
 static void put_list(FILE *file, const struct tr_job_list *list, enum style style)
@@ -59,23 +57,12 @@ static void put_value(FILE *file, const struct tr_job *job, const struct tr_job_
         return;
     }
     switch (key->kind) {
-    case TR_KIND_TEXT:
-        put_text(file, *(char *const *)field, style);
-        break;
-    case TR_KIND_LIST:
-        put_list(file, field, style);
-        break;
-    case TR_KIND_INTEGER:
-        fprintf(file, "%" PRIu64, *(const uint64_t *)field);
-        break;
-    case TR_KIND_REAL:
-        put_real(file, *(const double *)field);
-        break;
-    case TR_KIND_BOOL:
-        fputs(*(const bool *)field ? "true" : "false", file);
-        break;
-    case TR_KIND_CHOICE:
-        break; /* has a word */
+    case TR_KIND_TEXT: put_text(file, *(char *const *)field, style); break;
+    case TR_KIND_LIST: put_list(file, field, style); break;
+    case TR_KIND_INTEGER: fprintf(file, "%" PRIu64, *(const uint64_t *)field); break;
+    case TR_KIND_REAL: put_real(file, *(const double *)field); break;
+    case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
+    case TR_KIND_CHOICE: break; /* has a word */
     }
 }
 
@@ -233,10 +220,8 @@ static void put_unknown(FILE *file, const char *filter)
     const char *meant = tr_job_suggest_section(filter);
     if (!meant) meant = tr_job_suggest_key(filter);
     fprintf(file, "no section or key %s in a job file", tr_shown(filter).text);
-    if (meant)
-        fprintf(file, ": did you mean %s?", meant);
-    else
-        fputs("; the sections are", file);
+    if (meant) fprintf(file, ": did you mean %s?", meant);
+    else fputs("; the sections are", file);
     for (size_t i = 0; !meant && i < TR_JOB_SECTIONS; i++)
         fprintf(file, "%s%s", i ? ", " : " ", tr_job_sections[i].name);
     fputc('\n', file);
@@ -247,12 +232,8 @@ void tr_job_help(FILE *file, const char *filter)
     struct widths w = measure();
     const struct tr_job_section *section = filter ? tr_job_find_section(filter) : NULL;
     const struct tr_job_key *key = filter ? tr_job_find_key(filter) : NULL;
-    if (!filter)
-        put_all(file, w);
-    else if (section)
-        put_section(file, section, w);
-    else if (key)
-        put_key(file, key, w);
-    else
-        put_unknown(file, filter);
+    if (!filter) put_all(file, w);
+    else if (section) put_section(file, section, w);
+    else if (key) put_key(file, key, w);
+    else put_unknown(file, filter);
 }

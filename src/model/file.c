@@ -255,10 +255,8 @@ int tr_model_parse_text(const char *text, size_t length, const char *path, struc
     s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int status = parse_text(&s, &m);
     freelocale(s.locale);
-    if (status == TR_OK)
-        *model = m;
-    else
-        tr_model_free(&m);
+    if (status == TR_OK) *model = m;
+    else tr_model_free(&m);
     return status;
 }
 
@@ -361,10 +359,8 @@ static int get_dataset(hid_t file, const char *path, const char *name, uint64_t 
     hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
     enum tr_dtype stored = TR_F64;
     int status = check_dataset(set, path, name, n, &stored);
-    if (dtype)
-        *dtype = stored;
-    else
-        stored = TR_F64;
+    if (dtype) *dtype = stored;
+    else stored = TR_F64;
     char *memory = NULL;
     if (status == TR_OK) status = TR_NEW(&memory, n * (stored == TR_F32 ? 4 : 8));
     hid_t type = stored == TR_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
@@ -464,10 +460,8 @@ static int read_h5(const char *path, struct tr_model *model)
     struct tr_model m = {0};
     int status = get_model(file, path, &m);
     H5Fclose(file);
-    if (status == TR_OK)
-        *model = m;
-    else
-        tr_model_free(&m);
+    if (status == TR_OK) *model = m;
+    else tr_model_free(&m);
     return status;
 }
 
@@ -513,14 +507,10 @@ int tr_model_read(const char *path, struct tr_model *model)
     enum tr_file_kind kind;
     TR_TRY(tr_file_kind(path, &kind));
     switch (kind) {
-    case TR_FILE_FOLDER:
-        return read_folder(path, model);
-    case TR_FILE_MODEL_H5:
-        return read_h5(path, model);
-    case TR_FILE_MODEL_TEXT:
-        return read_text(path, model);
-    default:
-        return tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", path);
+    case TR_FILE_FOLDER: return read_folder(path, model);
+    case TR_FILE_MODEL_H5: return read_h5(path, model);
+    case TR_FILE_MODEL_TEXT: return read_text(path, model);
+    default: return tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", path);
     }
 }
 
@@ -534,10 +524,8 @@ double tr_model_margin(const struct tr_model *m, const uint32_t *index, const fl
     double sum = m->bias;
     for (size_t k = 0; k < n; k++) {
         uint64_t i = index[k] - m->first_index;
-        if (i >= m->features)
-            ++*unknown;
-        else
-            sum += (double)value[k] * (m->dtype == TR_F32 ? (double)f32[i] : f64[i]);
+        if (i >= m->features) ++*unknown;
+        else sum += (double)value[k] * (m->dtype == TR_F32 ? (double)f32[i] : f64[i]);
     }
     return sum;
 }

@@ -54,14 +54,16 @@ int tr_linear_check(const tr_job *job)
 {
     if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
     if (job->model.bias && !job->model.bias_l2)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd",
-                       tr_job_where(job, "model.bias"));
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd",
+            tr_job_where(job, "model.bias"));
     if (job->model.l2 == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.method dual needs model.l2 > 0, or use solve.method sgd",
                        tr_job_where(job, "model.l2"));
     if (job->data.partition == TR_DATA_VERTICAL)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
                        tr_job_where(job, "data.partition"));
     return TR_OK;
 }
@@ -124,8 +126,8 @@ void tr_linear_close(struct tr_linear **linear)
 /* ---- what a worker needs of the data ---- */
 
 /* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
-static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table, enum tr_view_use use,
-                     tr_view **view)
+static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
+                     enum tr_view_use use, tr_view **view)
 {
     bool bias = m->job->model.bias && (!is_vertical(me, m) || me->member == 0);
     tr_key *keys;
@@ -138,7 +140,8 @@ static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr
     return status;
 }
 
-static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, struct tr_problem *p, float **target)
+static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, struct tr_problem *p,
+                       float **target)
 {
     *p = (struct tr_problem){.model = m->job->model.type,
                              .dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
@@ -188,7 +191,8 @@ static int spread_regularisation(struct tr_linear *m)
     const float *count = m->count_view->value;
     size_t n = m->count_view->n;
     TR_TRY(TR_NEW(&m->reg, n));
-    for (size_t j = 0; j < n; j++) m->reg[j] = count[j] > 0 ? (float)(m->l2 * m->problem.n / (double)count[j]) : 0;
+    for (size_t j = 0; j < n; j++)
+        m->reg[j] = count[j] > 0 ? (float)(m->l2 * m->problem.n / (double)count[j]) : 0;
     if (m->problem.bias && !m->job->model.bias_l2) m->reg[m->problem.keys] = 0;
     tr_view_close(&m->count_view);
     return TR_OK;
@@ -303,7 +307,8 @@ static int sgd_clock(tr_worker *me, void *state)
         tr_margins(&m->problem, begin, n, w, m->margin);
         if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
         for (size_t r = 0; r < n; r++)
-            m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
+            m->margin[r] =
+                tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
         tr_add_rows(&m->problem, begin, n, m->margin, rate, m->reg, w, m->view->delta);
     }
     if (!alone) keep_difference(m->view, m->problem.dtype, 1);
@@ -314,7 +319,8 @@ static int sgd_clock(tr_worker *me, void *state)
 
 /* Adds up something over all rows of a problem from their margins. */
 static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, const void *w,
-                       void (*add)(const struct tr_problem *p, double margin, double y, double *sum), double *sum)
+                       void (*add)(const struct tr_problem *p, double margin, double y, double *sum),
+                       double *sum)
 {
     for (size_t first = 0; first < p->rows.n; first += MARGINS) {
         size_t n = tr_min_size(MARGINS, p->rows.n - first);
@@ -349,7 +355,9 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
         TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
         const void *w = m->view->value;
         size_t last = m->problem.keys;
-        double bias = !m->problem.bias ? 0 : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last] : ((const double *)w)[last];
+        double bias = !m->problem.bias             ? 0
+                      : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
+                                                   : ((const double *)w)[last];
         report->sum[BIAS_SQUARE] = bias * bias;
     }
     if (!m->test) return TR_OK;
@@ -373,17 +381,20 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
         verdict->stop = goal > 0 && fabs(verdict->gap) <= safe;
     }
     if (m->test)
-        verdict->metric = classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+        verdict->metric =
+            classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
     m->last = *verdict;
     if (!isfinite(primal))
-        return tr_fail(TR_ERR_DIVERGED, "the objective is not finite any more at clock %lld: lower solve.rate",
+        return tr_fail(TR_ERR_DIVERGED,
+                       "the objective is not finite any more at clock %lld: lower solve.rate",
                        (long long)report->clock);
     return TR_OK;
 }
 
 int tr_linear_train(struct tr_linear *m)
 {
-    tr_stage count = {.name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
+    tr_stage count = {
+        .name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_agree(m->tr, spread_regularisation(m)));
     if (m->count) TR_TRY(tr_table_drop(&m->count));
@@ -392,7 +403,9 @@ int tr_linear_train(struct tr_linear *m)
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
                       .evaluate_every = (int64_t)m->job->report.every * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
-                      .metric_name = !m->test ? NULL : classifies(m) ? "accuracy" : "rmse",
+                      .metric_name = !m->test        ? NULL
+                                     : classifies(m) ? "accuracy"
+                                                     : "rmse",
                       .prepare = prepare_train,
                       .compute = is_dual(m) ? dual_clock : sgd_clock,
                       .evaluate = evaluate,

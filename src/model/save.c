@@ -95,14 +95,10 @@ static int append_bias(struct tr_model_writer *w)
 static const char *solver_name(int type)
 {
     switch (type) {
-    case TR_MODEL_LOGISTIC:
-        return "L2R_LR";
-    case TR_MODEL_SVM:
-        return "L2R_L1LOSS_SVC_DUAL";
-    case TR_MODEL_L2SVM:
-        return "L2R_L2LOSS_SVC";
-    default:
-        return "L2R_L2LOSS_SVR";
+    case TR_MODEL_LOGISTIC: return "L2R_LR";
+    case TR_MODEL_SVM: return "L2R_L1LOSS_SVC_DUAL";
+    case TR_MODEL_L2SVM: return "L2R_L2LOSS_SVC";
+    default: return "L2R_L2LOSS_SVR";
     }
 }
 
@@ -379,10 +375,8 @@ static int finish_files(struct tr_model_writer *w)
 int tr_model_finish(struct tr_model_writer **writer)
 {
     int status = finish_files(*writer);
-    if (status == TR_OK)
-        free_writer(writer);
-    else
-        tr_model_abandon(writer);
+    if (status == TR_OK) free_writer(writer);
+    else tr_model_abandon(writer);
     return status;
 }
 

@@ -17,12 +17,9 @@ struct tr_duration tr_duration(double seconds)
     struct tr_duration d = {"-"};
     if (!isfinite(seconds)) return d;
     long s = lround(seconds);
-    if (seconds < 59.5)
-        snprintf(d.text, sizeof d.text, "%.2f s", seconds);
-    else if (s < 3600)
-        snprintf(d.text, sizeof d.text, "%ld:%02ld min", s / 60, s % 60);
-    else
-        snprintf(d.text, sizeof d.text, "%ld:%02ld:%02ld h", s / 3600, s / 60 % 60, s % 60);
+    if (seconds < 59.5) snprintf(d.text, sizeof d.text, "%.2f s", seconds);
+    else if (s < 3600) snprintf(d.text, sizeof d.text, "%ld:%02ld min", s / 60, s % 60);
+    else snprintf(d.text, sizeof d.text, "%ld:%02ld:%02ld h", s / 3600, s / 60 % 60, s % 60);
     return d;
 }
 

@@ -16,14 +16,10 @@ void tr_json_text(FILE *file, const char *text)
     while (*text) {
         uint32_t character;
         size_t length = tr_utf8_decode(text, &character);
-        if (length == 0)
-            fputs("\\ufffd", file);
-        else if (character == '"' || character == '\\')
-            fprintf(file, "\\%c", *text);
-        else if (character < 0x20 || character == 0x7f)
-            fprintf(file, "\\u%04x", character);
-        else
-            fwrite(text, 1, length, file);
+        if (length == 0) fputs("\\ufffd", file);
+        else if (character == '"' || character == '\\') fprintf(file, "\\%c", *text);
+        else if (character < 0x20 || character == 0x7f) fprintf(file, "\\u%04x", character);
+        else fwrite(text, 1, length, file);
         text += length ? length : 1;
     }
     fputc('"', file);

@@ -115,10 +115,8 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         if (tr->rank == 0) status = begin(m);
     }
     int outcome = tr_agree(tr, status);
-    if (outcome == TR_OK)
-        *monitor = m;
-    else
-        tr_monitor_close(&m, outcome);
+    if (outcome == TR_OK) *monitor = m;
+    else tr_monitor_close(&m, outcome);
     return outcome;
 }
 

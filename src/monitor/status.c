@@ -74,10 +74,8 @@ static void on_signal(int number)
     if (fd >= 0) {
         bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
         close(fd);
-        if (whole)
-            rename(w->temporary, w->path);
-        else
-            unlink(w->temporary);
+        if (whole) rename(w->temporary, w->path);
+        else unlink(w->temporary);
     }
     raise(number); /* SA_RESETHAND: as if there had been no handler, once this one returns */
 }

@@ -21,7 +21,8 @@ static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct t
         else l->kind = TR_ROLES_COLOCATED;
     }
     if (l->kind == TR_ROLES_ALONE && ranks > 1)
-        return tr_fail(TR_ERR_CONFIG, "ranks.layout is alone, but there are %d ranks: start one process without mpirun",
+        return tr_fail(TR_ERR_CONFIG,
+                       "ranks.layout is alone, but there are %d ranks: start one process without mpirun",
                        ranks);
 
     l->group_size = size;
@@ -41,11 +42,12 @@ static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct t
     int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
     int64_t needed = dedicated ? 1 + serving + working : serving > working ? serving : working;
     if (needed > ranks) {
-        return tr_fail(TR_ERR_CONFIG,
-                       "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
-                       "start more ranks, or lower ranks.servers, ranks.groups or ranks.group_size",
-                       kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, (long long)needed,
-                       ranks);
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
+            "start more ranks, or lower ranks.servers, ranks.groups or ranks.group_size",
+            kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, (long long)needed,
+            ranks);
     }
     return TR_OK;
 }
@@ -99,7 +101,8 @@ static int place_groups(struct tr_layout *l, const int *node_of, bool take_serve
     return TR_OK;
 }
 
-int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of, struct tr_layout *layout)
+int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of,
+                     struct tr_layout *layout)
 {
     struct tr_layout l = {.ranks = ranks};
     TR_TRY(choose_numbers(wish, ranks, &l));
@@ -135,9 +138,9 @@ void tr_layout_describe(const struct tr_layout *l, char *text, size_t size)
     }
     int used = 0;
     for (int rank = 0; rank < l->ranks; rank++) used += l->place[rank].roles != 0;
-    int length = snprintf(text, size, "%s: %d ranks on %d node%s: %d server%s, %d group%s of %d", kind_name[l->kind],
-                          l->ranks, l->nodes, l->nodes > 1 ? "s" : "", l->servers, l->servers > 1 ? "s" : "", l->groups,
-                          l->groups > 1 ? "s" : "", l->group_size);
+    int length = snprintf(text, size, "%s: %d ranks on %d node%s: %d server%s, %d group%s of %d",
+                          kind_name[l->kind], l->ranks, l->nodes, l->nodes > 1 ? "s" : "", l->servers,
+                          l->servers > 1 ? "s" : "", l->groups, l->groups > 1 ? "s" : "", l->group_size);
     if (used < l->ranks && length > 0 && (size_t)length < size)
         snprintf(text + length, size - (size_t)length, ", %d not used", l->ranks - used);
 }

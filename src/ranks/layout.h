@@ -36,7 +36,8 @@ struct tr_layout {
  * compute; a number of servers that leaves room for the groups makes it dedicated. Servers are spread over
  * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where the wish needs more
  * ranks than there are. Free with tr_layout_free(). */
-int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of, struct tr_layout *layout);
+int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of,
+                     struct tr_layout *layout);
 void tr_layout_free(struct tr_layout *layout);
 
 static inline int tr_layout_workers(const struct tr_layout *layout)

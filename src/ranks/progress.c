@@ -31,7 +31,8 @@ int tr_progress(tr_context *tr, int *did)
         MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_NONE, tr->wire, &here, MPI_STATUS_IGNORE);
     }
     int status = TR_OK;
-    for (size_t i = 0; i < tr->poll_count && status == TR_OK; i++) status = tr->polls[i].poll(tr->polls[i].what, did);
+    for (size_t i = 0; i < tr->poll_count && status == TR_OK; i++)
+        status = tr->polls[i].poll(tr->polls[i].what, did);
     tr->polling = false;
     return status;
 }
@@ -62,7 +63,8 @@ static double patience(const tr_context *tr)
 }
 
 /* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. */
-static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what, va_list arguments)
+static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
+                          va_list arguments)
 {
     double now = tr_now(), limit = patience(tr);
     if (waiting->since == 0) {
@@ -73,7 +75,8 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
     waiting->next = now + 2 * (now - waiting->since);
     char text[512];
     vsnprintf(text, sizeof text, what, arguments);
-    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since, text);
+    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since,
+            text);
 }
 
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)

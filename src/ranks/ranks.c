@@ -16,7 +16,8 @@ static bool started_by_launcher(void)
 /* A cluster interconnect is seen by its device nodes; without one only TCP and shared memory are left. */
 static bool has_fast_network(void)
 {
-    static const char *const signs[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi", "/dev/xpmem"};
+    static const char *const signs[] = {"/sys/class/infiniband", "/sys/class/hfi1", "/sys/class/cxi",
+                                        "/dev/xpmem"};
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
         if (access(signs[i], F_OK) == 0) return true;
     return false;
@@ -33,7 +34,8 @@ void tr_mpi_environment(void)
     /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
     setenv("OMPI_MCA_osc", "^ucx", 0);
     if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
-    if (!started_by_launcher()) setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
+    if (!started_by_launcher())
+        setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     if (local && atoi(local) > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */
@@ -80,7 +82,8 @@ int tr_ranks_start(int *argc, char ***argv, tr_context **out)
     tr_mpi_environment();
     int running = 0;
     MPI_Initialized(&running);
-    if (!running && MPI_Init(argc, argv) != MPI_SUCCESS) return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
+    if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
+        return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
     tr_context *tr;
     TR_TRY(TR_NEW(&tr, 1));
     tr->started_mpi = !running;
@@ -101,8 +104,9 @@ int tr_ranks_assign(tr_context *tr)
 {
     struct tr_layout_wish wish = {.kind = TR_ROLES_AUTO};
     if (tr->job)
-        wish = (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
-                                       (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
+        wish =
+            (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
+                                    (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
     TR_TRY(find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
     TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
     tr->me = tr->layout.place[tr->rank];

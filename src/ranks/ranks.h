@@ -56,7 +56,8 @@ struct tr_context {
     int64_t staleness; /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;        /* first failure agreed on */
     bool started_mpi;  /* and so ends it */
-    bool crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
+    bool
+        crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);

@@ -2,11 +2,11 @@
 
 #include "solve/loss.h"
 
-#define REAL float
+#define REAL    float
 #define NAME(x) x##_f32
 #include "solve/pass_real.h"
 
-#define REAL double
+#define REAL    double
 #define NAME(x) x##_f64
 #include "solve/pass_real.h"
 
@@ -23,8 +23,8 @@ void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const doubl
     else add_rows_f64(p, first, n, slope, rate, reg, old, w);
 }
 
-void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma, const float *norm,
-                  float *a, void *w)
+void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                  const float *norm, float *a, void *w)
 {
     if (p->dtype == TR_F32) dual_pass_f32(p, order, n, sigma, norm, a, w);
     else dual_pass_f64(p, order, n, sigma, norm, a, w);
@@ -33,7 +33,8 @@ void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, d
 double tr_dual_sum(const struct tr_problem *p, const float *a)
 {
     double sum = 0;
-    for (size_t i = 0; i < p->rows.n; i++) sum += tr_loss_conjugate(p->model, (double)a[i], (double)p->target[i]);
+    for (size_t i = 0; i < p->rows.n; i++)
+        sum += tr_loss_conjugate(p->model, (double)a[i], (double)p->target[i]);
     return sum;
 }
 

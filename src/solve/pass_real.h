@@ -44,8 +44,8 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
     for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
 }
 
-static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
-                           const float *reg, const REAL *old, REAL *w)
+static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope,
+                           double rate, const float *reg, const REAL *old, REAL *w)
 {
     for (size_t i = 0; i < n; i++) {
         NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);

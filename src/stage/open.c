@@ -46,8 +46,10 @@ int tr_open(int *argc, char ***argv, tr_context **out)
     tr_context *tr;
     TR_TRY(tr_context_start(argc, argv, &tr));
     tr_job *job = NULL;
-    int status = *argc < 2 ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
-                           : tr_context_read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
+    int status =
+        *argc < 2
+            ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
+            : tr_context_read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
     if (status == TR_OK) status = tr_context_assign(tr, job);
     if (status != TR_OK) {
         tr_close(tr);

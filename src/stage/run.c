@@ -29,7 +29,7 @@ struct run {
     double begin;
     /* worker */
     tr_worker me;
-    int status; /* what this worker's functions returned first; the protocol goes on, the work does not */
+    int status;  /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted; /* a slave of this leader failed: no more rounds */
     double compute_seconds;
     struct report outgoing;
@@ -216,13 +216,14 @@ static int run_rounds_as_leader(struct run *run)
     bool again = true;
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
-        if (run->status == TR_OK && !run->halted) note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
+        if (run->status == TR_OK && !run->halted)
+            note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {
             orders[m] = (struct order){.again = again, .command = commands[m]};
-            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr->layout.worker_rank[first + m], TR_TAG_COMMAND,
-                      tr->wire, &requests[m]);
+            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr->layout.worker_rank[first + m],
+                      TR_TAG_COMMAND, tr->wire, &requests[m]);
         }
         run->me.command = commands[0];
         if (again) compute(run);
@@ -230,7 +231,8 @@ static int run_rounds_as_leader(struct run *run)
             TR_TRY(tr_wait_request(tr, &requests[m], "a slave to take its command"));
         for (int m = 1; again && m < members; m++) {
             int64_t status;
-            MPI_Irecv(&status, 1, MPI_INT64_T, tr->layout.worker_rank[first + m], TR_TAG_DONE, tr->wire, &requests[m]);
+            MPI_Irecv(&status, 1, MPI_INT64_T, tr->layout.worker_rank[first + m], TR_TAG_DONE, tr->wire,
+                      &requests[m]);
             TR_TRY(tr_wait_request(tr, &requests[m], "a slave to end its round"));
             if (status != TR_OK) run->halted = true; /* the slave will say why */
         }
@@ -280,7 +282,8 @@ static int work(struct run *run)
             TR_TRY(send_report(run, run->me.clock / stage->evaluate_every));
         TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
                       "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
-        if (tr_clock_stopped(clock) && (!tr_sync_lockstep(run->tr->sync) || run->me.clock >= tr_clock_granted(clock)))
+        if (tr_clock_stopped(clock) &&
+            (!tr_sync_lockstep(run->tr->sync) || run->me.clock >= tr_clock_granted(clock)))
             break;
         TR_TRY(one_clock(run));
     }

@@ -49,7 +49,9 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
     TR_TRY(TR_NEW(&c, 1));
     c->tr = tr;
     c->memory = c->nodes = c->worlds = MPI_WIN_NULL;
-    MPI_Aint bytes = tr->node_rank == 0 ? (MPI_Aint)(sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line)) : 0;
+    MPI_Aint bytes = tr->node_rank == 0
+                         ? (MPI_Aint)(sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line))
+                         : 0;
     void *own;
     MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, tr->node, &own, &c->memory);
     MPI_Aint size;
@@ -62,10 +64,10 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
         TR_TRY(TR_NEW(&c->head, nodes));
         for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
         if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * WORDS));
-        MPI_Win_create(c->node_line, tr->rank == 0 ? (MPI_Aint)(nodes * WORDS * sizeof(int64_t)) : 0, sizeof(int64_t),
-                       MPI_INFO_NULL, tr->world, &c->nodes);
-        MPI_Win_create(&c->board->world, tr->node_rank == 0 ? (MPI_Aint)sizeof(struct line) : 0, sizeof(int64_t),
-                       MPI_INFO_NULL, tr->world, &c->worlds);
+        MPI_Win_create(c->node_line, tr->rank == 0 ? (MPI_Aint)(nodes * WORDS * sizeof(int64_t)) : 0,
+                       sizeof(int64_t), MPI_INFO_NULL, tr->world, &c->nodes);
+        MPI_Win_create(&c->board->world, tr->node_rank == 0 ? (MPI_Aint)sizeof(struct line) : 0,
+                       sizeof(int64_t), MPI_INFO_NULL, tr->world, &c->worlds);
         MPI_Win_lock_all(MPI_MODE_NOCHECK, c->nodes);
         MPI_Win_lock_all(MPI_MODE_NOCHECK, c->worlds);
     }
@@ -149,7 +151,8 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
     for (int i = 0; c->node_line && i < tr->layout.nodes * WORDS; i++) c->node_line[i] = 0;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to set their clocks back"));
     c->resetting = false;
-    for (int word = WRITTEN; word <= READ; word++) /* a node without participants must not hold up the others */
+    for (int word = WRITTEN; word <= READ;
+         word++) /* a node without participants must not hold up the others */
         if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);
     return TR_OK;
 }

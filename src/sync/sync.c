@@ -19,7 +19,8 @@ static int64_t settled(const struct tr_sync *s)
         const struct tr_table *t = tables->table[i];
         int64_t merged = tr_merge_done(t);
         if (merged < least) least = merged;
-        if (t->lockstep && t->push == TR_PUSH_MESSAGE && t->pushing_clients > 0 && t->served < least) least = t->served;
+        if (t->lockstep && t->push == TR_PUSH_MESSAGE && t->pushing_clients > 0 && t->served < least)
+            least = t->served;
     }
     return least;
 }
@@ -71,7 +72,8 @@ int tr_view_prefetch(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     struct tr_sync *s = view->table->tr->sync;
-    if (v->ahead_started || tr_view_is_near(view)) return TR_OK; /* memory at hand is best read late, when it is fresh */
+    if (v->ahead_started || tr_view_is_near(view))
+        return TR_OK; /* memory at hand is best read late, when it is fresh */
     if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
     v->ahead_wanted = true;
     v->ahead_clock = s->now + 1;
@@ -88,12 +90,14 @@ int tr_view_pull(tr_view *view)
     struct tr_traffic *traffic = &tr->tables->traffic;
     if (view->clock == s->now) return TR_OK;
     double begin = tr_now();
-    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld", view->table->name,
-                  (long long)v->push_clock);
+    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
+                  view->table->name, (long long)v->push_clock);
     double pushed = tr_now(), allowed = pushed;
     traffic->push_seconds += pushed - begin;
-    if ((v->ahead_wanted || v->ahead_started) && v->ahead_clock < s->now) { /* of a clock that was not pulled: too old */
-        TR_WAIT_UNTIL(tr, !v->ahead_wanted && !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
+    if ((v->ahead_wanted || v->ahead_started) &&
+        v->ahead_clock < s->now) { /* of a clock that was not pulled: too old */
+        TR_WAIT_UNTIL(tr, !v->ahead_wanted && !tr_pull_busy(view), "table %s to be read ahead",
+                      view->table->name);
         v->ahead_started = false;
     }
     if (v->ahead_started) {
@@ -105,14 +109,16 @@ int tr_view_pull(tr_view *view)
     } else {
         v->ahead_wanted = false;
         if (v->channel) {
-            TR_WAIT_UNTIL(tr, may_read(s, s->now), "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
+            TR_WAIT_UNTIL(tr, may_read(s, s->now),
+                          "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
                           (long long)(s->now - s->staleness), (long long)s->now,
                           (long long)tr_clock_min_written(s->clock));
             allowed = tr_now();
             traffic->wait_seconds += allowed - pushed;
         }
         TR_TRY(tr_pull_start(view, view->value));
-        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name, view->n);
+        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name,
+                      view->n);
     }
     traffic->pull_seconds += tr_now() - allowed;
     view->clock = s->now;
@@ -124,12 +130,15 @@ int tr_view_push(tr_view *view)
     struct tr_view_state *v = view->state;
     tr_context *tr = view->table->tr;
     struct tr_sync *s = tr->sync;
-    if (!view->delta) return tr_fail(TR_ERR_INTERNAL, "a view of table %s opened for reading was pushed", view->table->name);
+    if (!view->delta)
+        return tr_fail(TR_ERR_INTERNAL, "a view of table %s opened for reading was pushed",
+                       view->table->name);
     if (tr_sync_lockstep(s) && v->push_clock == s->now)
-        return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed twice in a clock under BSP", view->table->name);
+        return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed twice in a clock under BSP",
+                       view->table->name);
     double begin = tr_now();
-    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld", view->table->name,
-                  (long long)v->push_clock);
+    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
+                  view->table->name, (long long)v->push_clock);
     if (v->ahead_started) { /* what was read ahead lacks the update that leaves now */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
         tr_add_elements(view->table->dtype, view->n * view->width, view->delta, v->ahead);
@@ -152,8 +161,9 @@ int tr_sync_next(struct tr_sync *s)
         struct tr_view_state *v = tables->views[i];
         if (!v->merged && !v->group) continue; /* else delta is zeroed at once */
         double begin = tr_now();
-        TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view), "the servers of table %s to take the update of clock %lld",
-                      v->view.table->name, (long long)v->push_clock);
+        TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view),
+                      "the servers of table %s to take the update of clock %lld", v->view.table->name,
+                      (long long)v->push_clock);
         tables->traffic.push_seconds += tr_now() - begin;
     }
     return TR_OK;

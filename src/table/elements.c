@@ -44,7 +44,8 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void 
 {
     if (s->runs)
         for (uint32_t r = 0; r < s->runs; r++)
-            memcpy(at(view, s->run[r].local, bytes), from(share, s->run[r].position, bytes), s->run[r].length * bytes);
+            memcpy(at(view, s->run[r].local, bytes), from(share, s->run[r].position, bytes),
+                   s->run[r].length * bytes);
     else if (bytes == 4) share_to_view_uint32_t(s, share, view);
     else if (bytes == 8) share_to_view_uint64_t(s, share, view);
     else
@@ -52,7 +53,8 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void 
             memcpy(at(view, s->local[i], bytes), from(share, s->position[i], bytes), bytes);
 }
 
-void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, const void *share, void *packed)
+void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, const void *share,
+                             void *packed)
 {
     if (!position) memcpy(packed, share, n * bytes);
     else if (bytes == 4) share_to_packed_uint32_t(position, n, share, packed);
@@ -61,8 +63,8 @@ void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, c
         for (size_t i = 0; i < n; i++) memcpy(at(packed, i, bytes), from(share, position[i], bytes), bytes);
 }
 
-void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes, const void *packed,
-                            void *view)
+void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes,
+                            const void *packed, void *view)
 {
     const uint32_t *local = s->local + first;
     if (bytes == 4) packed_to_view_uint32_t(local, n, packed, view);
@@ -71,8 +73,8 @@ void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t
         for (uint32_t i = 0; i < n; i++) memcpy(at(view, local[i], bytes), from(packed, i, bytes), bytes);
 }
 
-void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes, const void *view,
-                            void *packed)
+void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes,
+                            const void *view, void *packed)
 {
     const uint32_t *local = s->local + first;
     if (bytes == 4) view_to_packed_uint32_t(local, n, view, packed);
@@ -95,7 +97,8 @@ void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t
         else if (width == 1)                                                                                 \
             for (size_t i = 0; i < n; i++) share[position[i]] += packed[i];                                  \
         else                                                                                                 \
-            for (size_t i = 0; i < n; i++) add_##NAME(width, packed + i * width, share + position[i] * width); \
+            for (size_t i = 0; i < n; i++)                                                                   \
+                add_##NAME(width, packed + i * width, share + position[i] * width);                          \
     }                                                                                                        \
     static void view_to_share_##NAME(const uint32_t *local, const uint32_t *position, uint32_t n,            \
                                      size_t width, const TYPE *restrict view, TYPE *restrict share)          \
@@ -121,8 +124,8 @@ ADD(f64, double)
 ADD(i32, int32_t)
 ADD(i64, int64_t)
 
-void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width, const void *packed,
-                            void *share)
+void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
+                            const void *packed, void *share)
 {
     switch (dtype) {
     case TR_F32: packed_to_share_f32(position, n, width, packed, share); break;
@@ -132,8 +135,8 @@ void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_
     }
 }
 
-void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n, size_t width,
-                          const void *view, void *share)
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n,
+                          size_t width, const void *view, void *share)
 {
     const uint32_t *local = s->local + first, *position = s->position + first;
     switch (dtype) {

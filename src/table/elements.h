@@ -17,7 +17,8 @@ static inline size_t tr_dtype_size(enum tr_dtype dtype)
 void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
 
 /* packed[i] = share[position[i]]: what a server answers. position NULL: the identity. */
-void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t unit_bytes, const void *share, void *packed);
+void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t unit_bytes, const void *share,
+                             void *packed);
 
 /* view[local] = packed and packed = view[local] for the slice. */
 void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
@@ -30,8 +31,8 @@ void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_
                             const void *packed, void *share);
 
 /* share[position] += view[local] for the slice: an update by direct access. */
-void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n, size_t width,
-                          const void *view, void *share);
+void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint32_t first, uint32_t n,
+                          size_t width, const void *view, void *share);
 
 /* share[position] += view[local] for the whole segment, by runs where it has them. */
 void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,

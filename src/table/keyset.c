@@ -75,12 +75,13 @@ static inline struct tr_location locate_next(struct walker *w, uint64_t unit)
 }
 
 /* Distributes the units over the segments, in two passes: count, then fill. */
-static int split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
-                 size_t n, struct tr_keyset *set)
+static int split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
+                 const tr_key *keys, size_t n, struct tr_keyset *set)
 {
     struct walker walker = {.partition = partition};
     for (uint32_t piece = 0; piece < pieces; piece++)
-        for (size_t i = 0; i < n; i++) set->segment[locate_next(&walker, piece * table_keys + keys[i]).server].n++;
+        for (size_t i = 0; i < n; i++)
+            set->segment[locate_next(&walker, piece * table_keys + keys[i]).server].n++;
     for (uint32_t server = 0; server < set->servers; server++) {
         struct tr_segment *s = &set->segment[server];
         TR_TRY(TR_NEW(&s->local, s->n));
@@ -99,14 +100,15 @@ static int split(const struct tr_partition *partition, uint64_t table_keys, uint
     return TR_OK;
 }
 
-int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces, const tr_key *keys,
-                   size_t n, struct tr_keyset *keyset)
+int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
+                   const tr_key *keys, size_t n, struct tr_keyset *keyset)
 {
-    if (n * pieces > UINT32_MAX) return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * pieces);
+    if (n * pieces > UINT32_MAX)
+        return tr_fail(TR_ERR_INTERNAL, "a view has at most 2^32 units, not %zu", n * pieces);
     for (size_t i = 0; i < n; i++) {
         if (keys[i] >= table_keys || (i > 0 && keys[i] <= keys[i - 1]))
-            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu", i,
-                           (unsigned long long)keys[i], (unsigned long long)table_keys);
+            return tr_fail(TR_ERR_INTERNAL, "key %zu of a view is %llu: keys must ascend and lie below %llu",
+                           i, (unsigned long long)keys[i], (unsigned long long)table_keys);
     }
     struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
     TR_TRY(TR_NEW(&set.segment, set.servers));

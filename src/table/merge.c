@@ -32,8 +32,8 @@ struct tr_merge {
     MPI_Comm comm;
     MPI_Datatype unit;
     int me, size;
-    int *server;               /* by participant: which server it is, or -1 */
-    bool *works;               /* by participant */
+    int *server;                     /* by participant: which server it is, or -1 */
+    bool *works;                     /* by participant */
     const struct tr_client **client; /* by participant: its keys at this server, or NULL */
     bool dense, busy;
     uint32_t chunk, chunks; /* units of a share in one step; steps of the longest share */
@@ -144,7 +144,8 @@ static void finish_sparse(struct tr_merge *m, struct step *step)
         if (p == m->me || !c) continue;
         struct slice slice = slice_of_client(m, c, step->index);
         const char *from = step->receive + ((size_t)step->receive_at[p] + (step->index == 0)) * t->unit_bytes;
-        tr_add_packed_to_share(t->dtype, c->position ? c->position + slice.first : NULL, slice.n, t->unit_width, from,
+        tr_add_packed_to_share(t->dtype, c->position ? c->position + slice.first : NULL, slice.n,
+                               t->unit_width, from,
                                c->position ? share : share + slice.first * t->unit_bytes);
     }
 }
@@ -185,7 +186,8 @@ static int post_dense(struct tr_merge *m, struct step *step)
     int root = participant_of_server(m, server);
     if (root != m->me) t->tr->tables->traffic.bytes_pushed += bytes;
     MPI_Ireduce(root == m->me ? MPI_IN_PLACE : step->send, root == m->me ? step->send : NULL,
-                (int)(range.n * t->unit_width), tr_dtype_mpi(t->dtype), MPI_SUM, root, m->comm, &step->request);
+                (int)(range.n * t->unit_width), tr_dtype_mpi(t->dtype), MPI_SUM, root, m->comm,
+                &step->request);
     return TR_OK;
 }
 
@@ -376,12 +378,12 @@ void tr_merge_close(struct tr_table *t)
 void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
 {
     const struct tr_merge *m = t->merge;
-    if (!m)
-        snprintf(text, size, "not merged");
-    else if (m->near)
-        snprintf(text, size, "merged near, in memory that the node shares");
+    if (!m) snprintf(text, size, "not merged");
+    else if (m->near) snprintf(text, size, "merged near, in memory that the node shares");
     else if (m->dense)
-        snprintf(text, size, "merged dense, by %u reductions a clock of at most %u keys each", m->steps, m->chunk);
+        snprintf(text, size, "merged dense, by %u reductions a clock of at most %u keys each", m->steps,
+                 m->chunk);
     else
-        snprintf(text, size, "merged sparse, by %u all-to-alls a clock of at most %u keys of each share", m->steps, m->chunk);
+        snprintf(text, size, "merged sparse, by %u all-to-alls a clock of at most %u keys of each share",
+                 m->steps, m->chunk);
 }

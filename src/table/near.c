@@ -9,7 +9,8 @@
 
 /* A rank's part of the shared memory: its progress first. */
 struct line {
-    _Atomic int64_t ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
+    _Atomic int64_t
+        ready; /* worker: its deltas of clocks < ready are complete, and it has read for these clocks */
     _Atomic int64_t added; /* server: it has added everybody's deltas of clocks < added */
     char pad[48];
 };
@@ -32,10 +33,10 @@ struct tr_near {
     MPI_Win memory;
     struct line *mine;
     size_t workers, servers;
-    struct source *source;       /* by worker, in the order of ranks */
-    const struct line **server;  /* by server */
-    tr_view *view;               /* whose delta lies in this rank's part */
-    size_t next;                 /* server: the worker to be added next in the running merge */
+    struct source *source;      /* by worker, in the order of ranks */
+    const struct line **server; /* by server */
+    tr_view *view;              /* whose delta lies in this rank's part */
+    size_t next;                /* server: the worker to be added next in the running merge */
 };
 
 static size_t padded(size_t bytes)
@@ -155,9 +156,11 @@ int tr_near_open(struct tr_table *t, struct tr_near **out)
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    int failed = MPI_Win_allocate_shared((MPI_Aint)part_bytes(near), 1, info, tr->node, &near->mine, &near->memory);
+    int failed =
+        MPI_Win_allocate_shared((MPI_Aint)part_bytes(near), 1, info, tr->node, &near->mine, &near->memory);
     MPI_Info_free(&info);
-    if (failed != MPI_SUCCESS) return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", part_bytes(near));
+    if (failed != MPI_SUCCESS)
+        return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", part_bytes(near));
     MPI_Win_lock_all(MPI_MODE_NOCHECK, near->memory);
     memset(near->mine, 0, sizeof *near->mine);
     if (near->view) lay_out(near);
@@ -170,7 +173,8 @@ void tr_near_close(struct tr_near **near)
 {
     struct tr_near *n = *near;
     if (!n) return;
-    if (n->view && tr_merged_view_is_open(n->table, n->view)) { /* it may be used again: by the next stage, say */
+    if (n->view &&
+        tr_merged_view_is_open(n->table, n->view)) { /* it may be used again: by the next stage, say */
         n->view->delta = NULL;
         (void)TR_NEW((char **)&n->view->delta, tr_view_bytes(n->view));
         n->view->state->lent = false;
@@ -212,7 +216,8 @@ bool tr_near_poll(struct tr_near *near, int64_t clock, int *did)
         if (near->next == 0 && !all_ready(near, clock)) return false;
         const struct source *source = &near->source[near->next];
         if (source->delta)
-            tr_add_segment_to_share(t->dtype, &source->segment, t->unit_width, source->delta, t->share[server]);
+            tr_add_segment_to_share(t->dtype, &source->segment, t->unit_width, source->delta,
+                                    t->share[server]);
         ++*did;
         if (++near->next < near->workers) return false; /* the other roles of this rank come in between */
         atomic_store_explicit(&near->mine->added, clock + 1, memory_order_release);

@@ -35,7 +35,8 @@ int tr_partition_make(enum tr_partition_kind kind, uint64_t units, uint64_t bloc
     p.blocks = (units + p.block - 1) / p.block;
     while ((UINT64_C(1) << (2 * p.half_bits)) < p.blocks) p.half_bits++;
     if (even + p.block > UINT32_MAX)
-        return tr_fail(TR_ERR_CONFIG, "a table of %llu elements needs more than %u servers: one holds at most 2^32",
+        return tr_fail(TR_ERR_CONFIG,
+                       "a table of %llu elements needs more than %u servers: one holds at most 2^32",
                        (unsigned long long)units, servers);
     *partition = p;
     return TR_OK;
@@ -50,5 +51,6 @@ struct tr_location tr_partition_locate(const struct tr_partition *p, uint64_t un
 {
     uint64_t block = unit / p->block, offset = unit % p->block;
     if (p->kind != TR_PARTITION_RANGE) block = permute(p, block);
-    return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers * p->block + offset)};
+    return (struct tr_location){(uint32_t)(block % p->servers),
+                                (uint32_t)(block / p->servers * p->block + offset)};
 }

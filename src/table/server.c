@@ -91,9 +91,11 @@ static int reply_new(size_t bytes, struct tr_reply **reply)
     return TR_OK;
 }
 
-static void reply_send(struct tr_tables *tables, struct tr_reply *reply, size_t bytes, int rank, uint32_t number)
+static void reply_send(struct tr_tables *tables, struct tr_reply *reply, size_t bytes, int rank,
+                       uint32_t number)
 {
-    MPI_Isend(reply->data, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &reply->request);
+    MPI_Isend(reply->data, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire,
+              &reply->request);
     reply->next = tables->replies;
     tables->replies = reply;
 }
@@ -150,7 +152,8 @@ static int handle_register(struct tr_tables *tables, struct tr_table *t, int ran
     struct tr_client *c = find_client(t, rank, m->tag);
     if (!(m->flags & TR_FLAG_IDENTITY) && m->n > 0) {
         uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
-        if (!longer) return tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
+        if (!longer)
+            return tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
         memcpy(longer + m->first, data, m->n * sizeof *longer);
         c->position = longer;
     }
@@ -194,7 +197,8 @@ static uint32_t end_of_lock(const uint32_t *position, uint32_t n, uint32_t first
 }
 
 /* Adds packed values at these ascending positions of the own share. */
-static void add_packed_under_locks(struct tr_table *t, const uint32_t *position, uint32_t n, const char *values)
+static void add_packed_under_locks(struct tr_table *t, const uint32_t *position, uint32_t n,
+                                   const char *values)
 {
     int server = t->tr->me.server;
     for (uint32_t i = 0, end; i < n; i = end) {
@@ -208,7 +212,8 @@ static void add_packed_under_locks(struct tr_table *t, const uint32_t *position,
 }
 
 /* The same for n units side by side, from position first on. */
-static void add_run_under_locks(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n, const char *values)
+static void add_run_under_locks(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n,
+                                const char *values)
 {
     for (uint32_t i = 0, length; i < n; i += length) {
         uint32_t position = first + i, left = TR_LOCK_UNITS - position % TR_LOCK_UNITS;
@@ -337,7 +342,8 @@ int tr_server_poll(void *what, int *did)
     struct tr_tables *tables = what;
     free_sent_replies(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
-    for (int handled = 0; handled < 64; handled++) { /* others must be polled too, however busy this server is */
+    for (int handled = 0; handled < 64;
+         handled++) { /* others must be polled too, however busy this server is */
         int here = 0, bytes = 0;
         MPI_Message message;
         MPI_Status status;
@@ -375,12 +381,14 @@ int tr_table_squares(struct tr_table *t, double *sum)
         }
         if (units == 0) continue;
         int rank = tr->layout.server_rank[server];
-        struct tr_message m = {.kind = TR_MESSAGE_SQUARES, .table = t->index, .reply = tr_request_number(tr->tables)};
+        struct tr_message m = {
+            .kind = TR_MESSAGE_SQUARES, .table = t->index, .reply = tr_request_number(tr->tables)};
         double part = 0;
         MPI_Request request[2];
         MPI_Irecv(&part, 1, MPI_DOUBLE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &request[0]);
         MPI_Isend(&m, sizeof m, MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
-        TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "the norm of table %s from server rank %d", t->name, rank);
+        TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "the norm of table %s from server rank %d", t->name,
+                      rank);
         TR_TRY(tr_wait_request(tr, &request[1], "a request to leave"));
         total += part;
     }

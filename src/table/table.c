@@ -24,7 +24,8 @@ int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
     uint64_t needed = 0;
     MPI_Allreduce(&bytes, &needed, 1, MPI_UINT64_T, MPI_SUM, tr->node);
     if (tr->node_size > 1 && statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < needed)
-        return tr_fail(TR_ERR_SYSTEM, "the tables need %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
+        return tr_fail(TR_ERR_SYSTEM,
+                       "the tables need %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
                        (double)needed / 1e6, (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
     return TR_OK;
 }
@@ -37,13 +38,15 @@ static int place_shares(struct tr_table *t)
     TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, (uint64_t)bytes)));
     MPI_Info info;
     MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true"); /* each share on pages of its own, near its server */
+    MPI_Info_set(info, "alloc_shared_noncontig",
+                 "true"); /* each share on pages of its own, near its server */
     void *own = NULL;
     int failed = MPI_Win_allocate_shared(bytes, 1, info, tr->node, &own, &t->shared);
     MPI_Info_free(&info);
-    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS ? TR_OK
-                                              : tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %lld bytes of shared memory",
-                                                        (long long)bytes)));
+    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS
+                            ? TR_OK
+                            : tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %lld bytes of shared memory",
+                                      (long long)bytes)));
     if (bytes) memset(own, 0, (size_t)bytes);
 
     int *node_rank;
@@ -75,13 +78,16 @@ static int open_window(struct tr_table *t)
     MPI_Errhandler old;
     MPI_Comm_get_errhandler(tr->world, &old);
     MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
-    int failed = MPI_Win_create(own, own ? values_bytes(t, t->share_units) : 0, 1, MPI_INFO_NULL, tr->world, &t->window);
+    int failed = MPI_Win_create(own, own ? values_bytes(t, t->share_units) : 0, 1, MPI_INFO_NULL, tr->world,
+                                &t->window);
     MPI_Comm_set_errhandler(tr->world, old);
-    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS
-                            ? TR_OK
-                            : tr_fail(TR_ERR_SYSTEM,
-                                      "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
-                                      tr->layout.nodes)));
+    TR_TRY(tr_agree(
+        tr,
+        failed == MPI_SUCCESS
+            ? TR_OK
+            : tr_fail(TR_ERR_SYSTEM,
+                      "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
+                      tr->layout.nodes)));
     MPI_Win_lock_all(MPI_MODE_NOCHECK, t->window);
     return TR_OK;
 }

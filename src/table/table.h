@@ -108,7 +108,13 @@ int tr_tables_ready(tr_context *tr);
 
 /* ---- server ---- */
 
-enum tr_message_kind { TR_MESSAGE_REGISTER, TR_MESSAGE_FORGET, TR_MESSAGE_PULL, TR_MESSAGE_PUSH, TR_MESSAGE_SQUARES };
+enum tr_message_kind {
+    TR_MESSAGE_REGISTER,
+    TR_MESSAGE_FORGET,
+    TR_MESSAGE_PULL,
+    TR_MESSAGE_PUSH,
+    TR_MESSAGE_SQUARES
+};
 
 struct tr_message {
     uint32_t kind, table, tag;
@@ -134,7 +140,8 @@ int tr_server_apply_held(struct tr_table *table);
 
 /* Adds a view's slice to a share that this rank reaches directly, under the locks of direct adding: the
  * workers of its node and its server may add at the same time. */
-void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment, const void *view);
+void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
+                   const void *view);
 
 /* ---- views ---- */
 
@@ -207,7 +214,8 @@ void tr_merge_close(struct tr_table *table);
  * serves or updates the table does so once a clock. */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
-int64_t tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
+int64_t
+tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
 int tr_merge_poll(struct tr_table *table, int *did);
 
 /* How updates are merged, for --explain; right on ranks that serve. */

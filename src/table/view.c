@@ -63,8 +63,8 @@ static int choose_route(const struct tr_table *t, const struct tr_channel *c, ui
         return TR_OK;
     case TR_ROUTE_LOAD:
         if (!near)
-            return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
-                           c->rank);
+            return tr_fail(TR_ERR_CONFIG,
+                           "table.route=load cannot reach server rank %d, which is on another node", c->rank);
         *route = TR_ROUTE_LOAD;
         return TR_OK;
     default: *route = t->route; return TR_OK;
@@ -97,7 +97,7 @@ static int send_registration(struct tr_view_state *v, struct tr_channel *c)
     struct {
         struct tr_message header;
         uint32_t position[TR_MESSAGE_BYTES / sizeof(uint32_t)];
-    } *message;
+    } * message;
     TR_TRY(TR_NEW(&message, 1));
     uint32_t first = 0;
     do {
@@ -117,7 +117,8 @@ static int send_registration(struct tr_view_state *v, struct tr_channel *c)
             bytes += n * sizeof *message->position;
         }
         MPI_Request request[2];
-        MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire, &request[0]);
+        MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire,
+                  &request[0]);
         MPI_Isend(message, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &request[1]);
         TR_WAIT_UNTIL(tr, tr_request_done(&request[1]) && tr_request_done(&request[0]),
                       "server rank %d to register keys of table %s", c->rank, t->name);
@@ -170,7 +171,8 @@ static int open_channel(struct tr_view_state *v, uint32_t server)
     struct tr_table *t = v->view.table;
     struct tr_channel *c = &v->channel[server];
     TR_TRY(choose_route(t, c, server, &c->route));
-    bool rma = c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
+    bool rma =
+        c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
     if (rma && c->segment->n > 0) TR_TRY(make_datatypes(t, c));
     if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) {
         TR_TRY(TR_NEW(&c->slot, SLOTS));
@@ -332,8 +334,8 @@ static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot
                                         .n = n,
                                         .reply = tr_request_number(tr->tables)};
     c->asked += n;
-    MPI_Irecv(slot->values, (int)(n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)slot->message.reply,
-              tr->wire, &slot->received);
+    MPI_Irecv(slot->values, (int)(n * t->unit_bytes), MPI_BYTE, c->rank,
+              TR_TAG_REPLY + (int)slot->message.reply, tr->wire, &slot->received);
     MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
     tr->tables->traffic.messages++;
     tr->tables->traffic.bytes_pulled += sizeof slot->message;
@@ -386,7 +388,8 @@ static void start_spreading(struct tr_view_state *v)
     size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
     for (int i = 0; i < g->chunks; i++) {
         size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
-        MPI_Ibcast((char *)v->into + first * element, (int)n, tr_dtype_mpi(t->dtype), 0, g->pulls, &g->pull[i]);
+        MPI_Ibcast((char *)v->into + first * element, (int)n, tr_dtype_mpi(t->dtype), 0, g->pulls,
+                   &g->pull[i]);
     }
     v->pull = PULL_SPREADING;
 }
@@ -419,7 +422,8 @@ static void carry_on_pull(struct tr_view_state *v, int *did)
 static int check_complete(const struct tr_view_state *v)
 {
     if (!v->group || v->group->pushes != MPI_COMM_NULL) return TR_OK;
-    return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on", v->view.table->name);
+    return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on",
+                   v->view.table->name);
 }
 
 int tr_pull_start(tr_view *view, void *into)
@@ -477,7 +481,8 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
         tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
         if (last)
             MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
-        MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
+        MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire,
+                  &c->sends[i]);
     }
     tr->tables->traffic.messages += chunks;
     tr->tables->traffic.bytes_pushed += chunks * sizeof(struct tr_message);
@@ -553,8 +558,8 @@ static void start_gathering(struct tr_view_state *v)
         size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
         char *delta = (char *)v->view.delta + first * element;
         bool leader = v->channel != NULL;
-        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype), MPI_SUM, 0,
-                    g->pushes, &g->push[i]);
+        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype),
+                    MPI_SUM, 0, g->pushes, &g->push[i]);
     }
     t->tr->tables->traffic.bytes_pushed += v->channel ? 0 : tr_view_bytes(&v->view);
     v->push = PUSH_GATHERING;
@@ -621,7 +626,8 @@ static void list_counts(const char *const names[], const unsigned counts[], size
     *text = '\0';
     for (size_t i = 0; i < n && length < size; i++)
         if (counts[i] > 0)
-            length += (size_t)snprintf(text + length, size - length, "%s%u %s", length ? ", " : "", counts[i], names[i]);
+            length += (size_t)snprintf(text + length, size - length, "%s%u %s", length ? ", " : "", counts[i],
+                                       names[i]);
 }
 
 static const char *registered_words(const struct tr_view_state *v)
@@ -653,6 +659,6 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
     if (v->merged) strcpy(way, "merge");
     else if (v->use != TR_VIEW_READ) list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
-    snprintf(text, size, "table %s, %s: route %s; way %s; %s keys registered", view->table->name, use_name[v->use], route,
-             way, registered_words(v));
+    snprintf(text, size, "table %s, %s: route %s; way %s; %s keys registered", view->table->name,
+             use_name[v->use], route, way, registered_words(v));
 }

@@ -34,7 +34,8 @@ static int compute(tr_worker *me, void *state)
     struct bench *b = state;
     size_t i = (size_t)me->clock;
     const struct tr_traffic *traffic = &me->tr->tables->traffic;
-    double begin = tr_now(), before = traffic->pull_seconds; /* which leaves out the wait for slower workers */
+    double begin = tr_now(),
+           before = traffic->pull_seconds; /* which leaves out the wait for slower workers */
     TR_TRY(tr_view_pull(b->view));
     b->seconds[PULL][i] = traffic->pull_seconds - before;
     float *delta = b->view->delta;
@@ -98,7 +99,8 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
         if (tr_rng_uniform(&rng) < fraction) b.keys[b.n++] = k;
     for (int f = 0; f < FIGURES; f++) TR_TRY(TR_NEW(&b.seconds[f], repeats));
     TR_TRY(tr_table_create(tr, "bench", TR_F32, 1, table_keys, &b.table));
-    tr_stage stage = {.name = "bench", .state = &b, .clocks = (int64_t)repeats, .prepare = prepare, .compute = compute};
+    tr_stage stage = {
+        .name = "bench", .state = &b, .clocks = (int64_t)repeats, .prepare = prepare, .compute = compute};
     TR_TRY(tr_run(tr, &stage));
     bool works = (tr_roles(tr) & TR_SLAVE) != 0;
     if (works) TR_TRY(measure_limits(&b, table_keys));
@@ -130,7 +132,8 @@ int main(int argc, char **argv)
     tr_job *job = NULL;
     int status = tr_agree(tr, tr_job_parse(job_text, strlen(job_text), "bench", argc - 4, argv + 4, &job));
     if (status == TR_OK) status = tr_context_assign(tr, job);
-    if (status == TR_OK) status = run(tr, strtoull(argv[1], NULL, 10), strtod(argv[2], NULL), strtoull(argv[3], NULL, 10));
+    if (status == TR_OK)
+        status = run(tr, strtoull(argv[1], NULL, 10), strtod(argv[2], NULL), strtoull(argv[3], NULL, 10));
     int outcome = tr_close(tr);
     return status != TR_OK ? status : outcome;
 }

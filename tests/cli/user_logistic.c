@@ -52,8 +52,13 @@ int main(int argc, char **argv)
     TR_TRY(tr_open(&argc, &argv, &tr));
     int status = tr_data_open(tr, TR_DATA_TRAIN, NULL, &lr.data);
     if (status == TR_OK) status = tr_table_create(tr, "w", TR_F32, 1, lr.data->columns, &lr.table);
-    tr_stage stage = {.state = &lr, .clocks = 20, .evaluate_every = 1, .prepare = prepare, .compute = compute,
-                      .evaluate = evaluate, .judge = judge};
+    tr_stage stage = {.state = &lr,
+                      .clocks = 20,
+                      .evaluate_every = 1,
+                      .prepare = prepare,
+                      .compute = compute,
+                      .evaluate = evaluate,
+                      .judge = judge};
     if (status == TR_OK) status = tr_run(tr, &stage);
     tr_view_close(&lr.w);
     tr_data_close(&lr.data);

@@ -33,12 +33,60 @@ static struct input seed[MOST_SEEDS], now; /* global for the sake of the signal 
 static size_t seeds;
 
 /* What parsers stumble over. */
-static const char *const token[] = {
-    "0",   "-1",   "1e999", "1e-999", "nan",   "-inf", "0x1p3", "1.5e", "4294967295", "4294967296", "18446744073709551616",
-    "+",   "-",    ".",     ":",      ": ",    "\n",   "\r\n",  "\r",   "\t",         "  ",         "#",
-    "[",   "]",    "{",     "}",      ",",     "'",    "\"",    "&a",   "*a",         "<<",         "|",
-    "\1",  "\x7f", "\xff",  "\xc3",   "ä",     "~",    "null",  "yes",  "1/n",        "auto",       "solve.rate=1",
-    "w\n", "bias", "label", "qid:1",  "1:1 ",  "-1 ",  "---\n", "...\n", "!!int",     "\x1f\x8b\x08"};
+static const char *const token[] = {"0",
+                                    "-1",
+                                    "1e999",
+                                    "1e-999",
+                                    "nan",
+                                    "-inf",
+                                    "0x1p3",
+                                    "1.5e",
+                                    "4294967295",
+                                    "4294967296",
+                                    "18446744073709551616",
+                                    "+",
+                                    "-",
+                                    ".",
+                                    ":",
+                                    ": ",
+                                    "\n",
+                                    "\r\n",
+                                    "\r",
+                                    "\t",
+                                    "  ",
+                                    "#",
+                                    "[",
+                                    "]",
+                                    "{",
+                                    "}",
+                                    ",",
+                                    "'",
+                                    "\"",
+                                    "&a",
+                                    "*a",
+                                    "<<",
+                                    "|",
+                                    "\1",
+                                    "\x7f",
+                                    "\xff",
+                                    "\xc3",
+                                    "ä",
+                                    "~",
+                                    "null",
+                                    "yes",
+                                    "1/n",
+                                    "auto",
+                                    "solve.rate=1",
+                                    "w\n",
+                                    "bias",
+                                    "label",
+                                    "qid:1",
+                                    "1:1 ",
+                                    "-1 ",
+                                    "---\n",
+                                    "...\n",
+                                    "!!int",
+                                    "\x1f\x8b\x08"};
 
 static size_t below(struct tr_rng *rng, size_t n)
 {
@@ -107,7 +155,9 @@ static void keep(int number)
 {
     static const char said[] = "mutate: the input is in fuzz-crash\n";
     int file = open("fuzz-crash", O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (file >= 0 && write(file, now.bytes, now.size) == (ssize_t)now.size && write(2, said, sizeof said - 1) > 0) close(file);
+    if (file >= 0 && write(file, now.bytes, now.size) == (ssize_t)now.size &&
+        write(2, said, sizeof said - 1) > 0)
+        close(file);
     signal(number, SIG_DFL);
     raise(number);
 }

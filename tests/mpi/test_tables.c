@@ -48,21 +48,11 @@ static void choose(const struct trial *t, int table, int owner, bool *chosen)
     tr_rng_seed(&rng, t->seed, (uint64_t)owner, (uint64_t)table);
     uint64_t kind = (t->seed + (uint64_t)owner + (uint64_t)table) % 5, single = tr_rng_below(&rng, o->keys);
     for (size_t k = 0; k < o->keys; k++) switch (kind) {
-        case 0:
-            chosen[k] = tr_rng_below(&rng, 2);
-            break;
-        case 1:
-            chosen[k] = false;
-            break;
-        case 2:
-            chosen[k] = k == single;
-            break;
-        case 3:
-            chosen[k] = true;
-            break;
-        default:
-            chosen[k] = k % 3 == 0;
-            break;
+        case 0: chosen[k] = tr_rng_below(&rng, 2); break;
+        case 1: chosen[k] = false; break;
+        case 2: chosen[k] = k == single; break;
+        case 3: chosen[k] = true; break;
+        default: chosen[k] = k % 3 == 0; break;
         }
 }
 
@@ -89,14 +79,10 @@ static int prepare(tr_worker *me, void *state)
 static double element(enum tr_dtype dtype, const void *values, size_t i)
 {
     switch (dtype) {
-    case TR_F32:
-        return (double)((const float *)values)[i];
-    case TR_F64:
-        return ((const double *)values)[i];
-    case TR_I32:
-        return (double)((const int32_t *)values)[i];
-    case TR_I64:
-        return (double)((const int64_t *)values)[i];
+    case TR_F32: return (double)((const float *)values)[i];
+    case TR_F64: return ((const double *)values)[i];
+    case TR_I32: return (double)((const int32_t *)values)[i];
+    case TR_I64: return (double)((const int64_t *)values)[i];
     }
     return NAN;
 }
@@ -104,18 +90,10 @@ static double element(enum tr_dtype dtype, const void *values, size_t i)
 static void set_element(enum tr_dtype dtype, void *values, size_t i, double x)
 {
     switch (dtype) {
-    case TR_F32:
-        ((float *)values)[i] = (float)x;
-        break;
-    case TR_F64:
-        ((double *)values)[i] = x;
-        break;
-    case TR_I32:
-        ((int32_t *)values)[i] = (int32_t)x;
-        break;
-    case TR_I64:
-        ((int64_t *)values)[i] = (int64_t)x;
-        break;
+    case TR_F32: ((float *)values)[i] = (float)x; break;
+    case TR_F64: ((double *)values)[i] = x; break;
+    case TR_I32: ((int32_t *)values)[i] = (int32_t)x; break;
+    case TR_I64: ((int64_t *)values)[i] = (int64_t)x; break;
     }
 }
 

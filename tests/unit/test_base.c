@@ -73,5 +73,6 @@ START_TEST(random_numbers_have_the_right_moments)
 }
 END_TEST
 
-UNIT_MAIN("base", an_error_keeps_its_text, memory_is_zeroed_and_its_lack_is_an_error, growing_keeps_what_was_there,
-          random_streams_repeat_and_differ, random_numbers_have_the_right_moments)
+UNIT_MAIN("base", an_error_keeps_its_text, memory_is_zeroed_and_its_lack_is_an_error,
+          growing_keeps_what_was_there, random_streams_repeat_and_differ,
+          random_numbers_have_the_right_moments)

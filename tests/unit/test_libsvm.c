@@ -556,15 +556,9 @@ START_TEST(random_numbers_are_read_as_by_the_library)
         int digits = 1 + (int)tr_rng_below(&rng, 20);
         double middle = (double)value * (1 + 0x1p-24); /* about half way to the next float */
         switch (tr_rng_below(&rng, 4)) {
-        case 0:
-            snprintf(number, sizeof number, "%.*g", digits, (double)value);
-            break;
-        case 1:
-            snprintf(number, sizeof number, "%.*g", digits, middle);
-            break;
-        case 2:
-            snprintf(number, sizeof number, "%.*f", digits, tr_rng_uniform(&rng) * 100 - 50);
-            break;
+        case 0: snprintf(number, sizeof number, "%.*g", digits, (double)value); break;
+        case 1: snprintf(number, sizeof number, "%.*g", digits, middle); break;
+        case 2: snprintf(number, sizeof number, "%.*f", digits, tr_rng_uniform(&rng) * 100 - 50); break;
         default:
             snprintf(number, sizeof number, "%d.%0*d", (int)tr_rng_below(&rng, 99999999),
                      1 + (int)tr_rng_below(&rng, 9), (int)tr_rng_below(&rng, 999));

@@ -88,10 +88,8 @@ static struct tr_model some_model(int type, enum tr_dtype dtype, bool biased)
     m.weight = f64;
     for (int i = 0; i < FEATURES; i++) {
         double x = odd_number(&rng);
-        if (dtype == TR_F32)
-            f32[i] = (float)x;
-        else
-            f64[i] = x;
+        if (dtype == TR_F32) f32[i] = (float)x;
+        else f64[i] = x;
     }
     m.bias = !biased ? 0 : dtype == TR_F32 ? (double)0.1f : 0.1;
     return m;

@@ -313,14 +313,10 @@ static void ck_json(const char *text)
     bool quoted = false;
     ck_assert_ptr_nonnull(text);
     for (; *text; text++) {
-        if (quoted && *text == '\\')
-            text++;
-        else if (*text == '"')
-            quoted = !quoted;
-        else if (!quoted && *text == '{')
-            depth++;
-        else if (!quoted && *text == '}')
-            depth--;
+        if (quoted && *text == '\\') text++;
+        else if (*text == '"') quoted = !quoted;
+        else if (!quoted && *text == '{') depth++;
+        else if (!quoted && *text == '}') depth--;
         ck_assert(!quoted || (unsigned char)*text >= ' ');
         ck_assert_msg(quoted || strncmp(text, "nan", 3) != 0, "%s", text);
     }

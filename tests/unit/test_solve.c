@@ -39,9 +39,11 @@ START_TEST(conjugates_bound_losses_and_touch_them)
                 int model = models[k];
                 double m = margins[i], sign = classifies(model) ? y : 1;
                 for (double a = 0; a <= 1; a += 0.125)
-                    ck_assert_double_ge(tr_loss(model, m, y) + tr_loss_conjugate(model, a, y) + sign * a * m, -1e-9);
+                    ck_assert_double_ge(tr_loss(model, m, y) + tr_loss_conjugate(model, a, y) + sign * a * m,
+                                        -1e-9);
                 double touching = -sign * tr_loss_slope(model, m, y);
-                double sum = tr_loss(model, m, y) + tr_loss_conjugate(model, touching, y) + sign * touching * m;
+                double sum =
+                    tr_loss(model, m, y) + tr_loss_conjugate(model, touching, y) + sign * touching * m;
                 ck_assert_double_eq_tol(sum, 0, 1e-8 * (1 + fabs(touching * m)));
             }
 }
@@ -55,7 +57,8 @@ START_TEST(a_dual_step_is_the_minimum_of_its_coordinate)
             for (int c = 0; c < 3; c++)
                 for (double old = 0; old <= 1; old += 0.25) {
                     int model = models[k];
-                    double m = margins[i], y = i % 2 ? 1 : -1, q = curvatures[c], sign = classifies(model) ? y : 1;
+                    double m = margins[i], y = i % 2 ? 1 : -1, q = curvatures[c],
+                           sign = classifies(model) ? y : 1;
                     double best = tr_dual_step(model, old, m, y, q);
 #define VALUE(a) (tr_loss_conjugate(model, a, y) + sign * m * ((a)-old) + q / 2 * ((a)-old) * ((a)-old))
                     double lowest = VALUE(best);
@@ -111,7 +114,8 @@ static double reference_margin(const struct fixture *f, int row, const double *w
 static double objective(const struct fixture *f, const double *w)
 {
     double sum = 0, squares = 0;
-    for (int i = 0; i < ROWS; i++) sum += tr_loss(f->problem.model, reference_margin(f, i, w), (double)f->label[i]);
+    for (int i = 0; i < ROWS; i++)
+        sum += tr_loss(f->problem.model, reference_margin(f, i, w), (double)f->label[i]);
     for (int j = 0; j < KEYS; j++) squares += w[j] * w[j];
     return sum / ROWS + f->problem.l2 / 2 * squares;
 }
@@ -174,13 +178,14 @@ START_TEST(dual_passes_reach_the_optimum)
         for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, norm, a, w);
         for (int i = 0; i < ROWS; i++)
             for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
-                sum[f.column[z]] += (classifies(models[k]) ? (double)f.label[i] : 1) * (double)a[i] * (double)f.value[z] /
-                                    (f.problem.l2 * ROWS);
+                sum[f.column[z]] += (classifies(models[k]) ? (double)f.label[i] : 1) * (double)a[i] *
+                                    (double)f.value[z] / (f.problem.l2 * ROWS);
         for (int j = 0; j < KEYS; j++) {
             ck_assert_double_eq_tol(w[j], sum[j], 1e-9);
             squares += w[j] * w[j];
         }
-        double primal = objective(&f, w), dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, a) / ROWS;
+        double primal = objective(&f, w),
+               dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, a) / ROWS;
         ck_assert_double_ge(primal, dual - 1e-9);
         ck_assert_double_le(primal - dual, 1e-4 * primal);
     }
