@@ -3,6 +3,7 @@
 # leave behind what is promised. Usage: test_train.sh TRIREME
 #   TRIREME_DATA  folder of the public datasets; without it, what needs them is skipped
 #   PARTS         run these parts only, of: layouts consistency solvers fullbatch regression files outputs bytes routes
+#                 patience
 set -u
 trireme=$(realpath "${1:?usage: test_train.sh TRIREME}")
 jobs=$(realpath "$(dirname "$0")/../../jobs")
@@ -353,6 +354,21 @@ if part routes; then
         holds "$folder" "(f - o)^2 < 1e-12 * o^2" f="$(of "$folder" objective)" o="$(of auto objective)"
     done
     holds "merge-group" "(f - o)^2 < 1e-12 * o^2" f="$(of merge-group-sparse objective)" o="$(of merge-group-dense objective)"
+fi
+
+# A rank that stands still is named by those who wait for it, and once it goes on the job does.
+if part patience; then
+    mpirun $quiet --oversubscribe -n 2 "$trireme" train dense.yaml solve.epochs=1000000 solve.target_gap=0 ranks.patience=0.5 \
+        output=patient >patient.out 2>&1 &
+    launcher=$!
+    until grep -q "^[0-9]" patient/metrics.csv 2>/dev/null || ! kill -0 $launcher; do sleep 0.1; done
+    one=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' patient/status.json) # of rank 0
+    kill -STOP "$one"
+    sleep 3
+    kill -CONT "$one"
+    kill -TERM $launcher
+    wait $launcher
+    grep -q "trireme: rank 1 has been waiting [1-9][0-9]* s for " patient.out || fail "patience: nobody said what he waits for"
 fi
 
 [ $bad -eq 0 ] && echo "all well"
