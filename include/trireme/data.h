@@ -50,12 +50,6 @@ void tr_data_close(tr_data **data);
 /* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
 const char *tr_data_third_label(const tr_data *data);
 
-/* A part of a worker's rows. */
-static inline tr_batch tr_batch_of(const tr_batch *rows, size_t first, size_t n)
-{
-    return (tr_batch){n, rows->begin + first, rows->column, rows->value, rows->label + first};
-}
-
 /* x_i · w for a vector w over the keys. */
 static inline double tr_row_dot(const tr_batch *b, size_t i, const float *w)
 {

@@ -379,17 +379,22 @@ static bool carry_on_reading(struct tr_view_state *v, struct tr_channel *c, int 
     return c->got == c->segment->n;
 }
 
+/* One of the group's chunks of a view's array: where it begins, and its elements. */
+static char *group_chunk(const struct tr_view_state *v, void *array, int i, int *n)
+{
+    size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
+    size_t chunk = (elements + chunks - 1) / chunks, first = (size_t)i * chunk;
+    *n = (int)tr_min_size(chunk, elements - first);
+    return (char *)array + first * tr_dtype_size(v->view.table->dtype);
+}
+
 /* The member's end of spreading what the leader read. */
 static void start_spreading(struct tr_view_state *v)
 {
-    struct tr_table *t = v->view.table;
     struct tr_group_share *g = v->group;
-    size_t elements = v->view.n * v->view.width, element = tr_dtype_size(t->dtype);
-    size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
-    for (int i = 0; i < g->chunks; i++) {
-        size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
-        MPI_Ibcast((char *)v->into + first * element, (int)n, tr_dtype_mpi(t->dtype), 0, g->pulls,
-                   &g->pull[i]);
+    for (int i = 0, n; i < g->chunks; i++) {
+        char *into = group_chunk(v, v->into, i, &n);
+        MPI_Ibcast(into, n, tr_dtype_mpi(v->view.table->dtype), 0, g->pulls, &g->pull[i]);
     }
     v->pull = PULL_SPREADING;
 }
@@ -552,14 +557,11 @@ static void start_gathering(struct tr_view_state *v)
 {
     struct tr_table *t = v->view.table;
     struct tr_group_share *g = v->group;
-    size_t elements = v->view.n * v->view.width, element = tr_dtype_size(t->dtype);
-    size_t chunk = g->chunks ? (elements + (size_t)g->chunks - 1) / (size_t)g->chunks : 0;
-    for (int i = 0; i < g->chunks; i++) {
-        size_t first = (size_t)i * chunk, n = tr_min_size(chunk, elements - first);
-        char *delta = (char *)v->view.delta + first * element;
-        bool leader = v->channel != NULL;
-        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, (int)n, tr_dtype_mpi(t->dtype),
-                    MPI_SUM, 0, g->pushes, &g->push[i]);
+    bool leader = v->channel != NULL;
+    for (int i = 0, n; i < g->chunks; i++) {
+        char *delta = group_chunk(v, v->view.delta, i, &n);
+        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, n, tr_dtype_mpi(t->dtype), MPI_SUM,
+                    0, g->pushes, &g->push[i]);
     }
     t->tr->tables->traffic.bytes_pushed += v->channel ? 0 : tr_view_bytes(&v->view);
     v->push = PUSH_GATHERING;
