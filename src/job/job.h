@@ -21,21 +21,46 @@
 enum { TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM };
 enum { TR_DTYPE_F32, TR_DTYPE_F64 };
 enum { TR_SOLVE_DUAL, TR_SOLVE_SGD };
+enum {
+    TR_OPTIMIZER_SGD,
+    TR_OPTIMIZER_MOMENTUM,
+    TR_OPTIMIZER_NESTEROV,
+    TR_OPTIMIZER_ADAGRAD,
+    TR_OPTIMIZER_ADADELTA,
+    TR_OPTIMIZER_RMSPROP,
+    TR_OPTIMIZER_ADAM,
+    TR_OPTIMIZER_FTRL
+};
+enum { TR_OPTIMIZE_SERVER, TR_OPTIMIZE_WORKER };
 enum { TR_FORMAT_LIBSVM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
-enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH };
+enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH, TR_TABLE_RING };
+enum { TR_STORAGE_DENSE, TR_STORAGE_HASH };
+enum { TR_ENCODING_AUTO, TR_ENCODING_DENSE, TR_ENCODING_SPARSE, TR_ENCODING_BITMAP };
+enum { TR_PRECISION_FULL, TR_PRECISION_F16, TR_PRECISION_BF16 };
+enum { TR_FILTER_NONE, TR_FILTER_THRESHOLD, TR_FILTER_SIGNIFICANT, TR_FILTER_KKT, TR_FILTER_SKIP };
 enum { TR_ROUTE_AUTO, TR_ROUTE_LOAD, TR_ROUTE_GET, TR_ROUTE_REQUEST };
 enum { TR_PUSH_AUTO, TR_PUSH_MERGE, TR_PUSH_ACCUMULATE, TR_PUSH_MESSAGE };
 enum { TR_MERGE_AUTO, TR_MERGE_SPARSE, TR_MERGE_DENSE };
 enum { TR_SYNC_BSP, TR_SYNC_SSP, TR_SYNC_ASP };
+enum { TR_WEIGHT_SUM, TR_WEIGHT_CON, TR_WEIGHT_DYN, TR_WEIGHT_AUTO };
+enum { TR_PULL_EVERY, TR_PULL_STALE };
+enum { TR_SLOW_COMPUTE, TR_SLOW_NETWORK };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
 
 struct tr_job_list {
     size_t n;
     char **item;
+};
+
+/* How often something happens: chosen, once in n mini-batches, or n times an epoch. */
+enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
+struct tr_job_often {
+    int unit;
+    uint64_t n; /* 0 for auto */
 };
 
 /* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
@@ -50,6 +75,7 @@ struct tr_job {
     struct {
         int type;
         double l2; /* or TR_JOB_AUTO: 1/n */
+        double l1;
         bool bias;
         bool bias_l2;
         int dtype;
@@ -62,6 +88,11 @@ struct tr_job {
         double decay;
         uint64_t batch;
         double sigma; /* or TR_JOB_AUTO */
+        int optimizer;
+        int optimizer_at;
+        double momentum;
+        double memory;  /* or TR_JOB_AUTO */
+        double epsilon; /* or TR_JOB_AUTO */
     } solve;
     struct {
         struct tr_job_list train;
@@ -84,15 +115,33 @@ struct tr_job {
     struct {
         int partition;
         uint64_t block;
+        uint64_t virtual_nodes;
+        uint64_t servers;
+        int storage;
         int route;
         int push;
         int merge;
+        bool share_pulls;
+        int encoding;
+        int precision;
+        int filter;
+        double filter_limit;
+        double filter_skip;
     } table;
     struct {
         int mode;
         uint64_t staleness;
-        uint64_t every;
+        struct tr_job_often push;
+        int pull;
+        int weight;
+        double global_rate; /* or TR_JOB_AUTO: 1/M */
+        bool stable;
     } sync;
+    struct {
+        double slow;
+        double level;
+        int kind;
+    } experiment;
     struct {
         uint64_t every;
         int progress;

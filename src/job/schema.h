@@ -10,6 +10,7 @@ enum tr_job_kind {
     TR_KIND_INTEGER, /* uint64_t */
     TR_KIND_REAL,    /* double; the i-th of its words is stored as -(i + 1) */
     TR_KIND_BOOL,    /* bool */
+    TR_KIND_OFTEN,   /* struct tr_job_often */
     TR_KIND_CHOICE   /* int, the position of one of its words */
 };
 
@@ -31,7 +32,7 @@ struct tr_job_section {
     const char *short_for; /* the key that `section: value` sets, or NULL */
 };
 
-enum { TR_JOB_KEYS = 39, TR_JOB_SECTIONS = 7 };
+enum { TR_JOB_KEYS = 61, TR_JOB_SECTIONS = 8 };
 extern const struct tr_job_key tr_job_keys[TR_JOB_KEYS];
 extern const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS];
 

@@ -52,7 +52,7 @@ static void append(struct tr_job_words *words, const char *format, ...)
 
 static void append_range(struct tr_job_words *words, const struct tr_job_key *key)
 {
-    if (key->most > 0) append(words, " from %.0f to %.0f", key->least, key->most);
+    if (key->most > 0) append(words, " from %.12g to %.12g", key->least, key->most);
     else append(words, " %s %g", key->above ? ">" : ">=", key->least);
 }
 
@@ -63,10 +63,14 @@ static bool is_number(const struct tr_job_key *key)
 
 struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 {
-    static const char *const names[] = {
-        [TR_KIND_TEXT] = "text (UTF-8)", [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
-        [TR_KIND_BOOL] = "yes or no",    [TR_KIND_INTEGER] = "an integer",
-        [TR_KIND_REAL] = "a number",     [TR_KIND_CHOICE] = ""};
+    static const char *const names[] = {[TR_KIND_TEXT] = "text (UTF-8)",
+                                        [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
+                                        [TR_KIND_BOOL] = "yes or no",
+                                        [TR_KIND_INTEGER] = "an integer",
+                                        [TR_KIND_REAL] = "a number",
+                                        [TR_KIND_CHOICE] = "",
+                                        [TR_KIND_OFTEN] =
+                                            "auto, «every N» or «N per epoch» with an integer N > 0"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
     if (is_number(key)) append_range(&words, key);
@@ -79,12 +83,16 @@ struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 
 struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
 {
-    static const char *const names[] = {
-        [TR_KIND_TEXT] = "text",       [TR_KIND_LIST] = "paths",  [TR_KIND_BOOL] = "yes|no",
-        [TR_KIND_INTEGER] = "integer", [TR_KIND_REAL] = "number", [TR_KIND_CHOICE] = ""};
+    static const char *const names[] = {[TR_KIND_TEXT] = "text",
+                                        [TR_KIND_LIST] = "paths",
+                                        [TR_KIND_BOOL] = "yes|no",
+                                        [TR_KIND_INTEGER] = "integer",
+                                        [TR_KIND_REAL] = "number",
+                                        [TR_KIND_CHOICE] = "",
+                                        [TR_KIND_OFTEN] = "auto|every N|N per epoch"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
-    if (key->most > 0) append(&words, " < 2^%.0f", log2(key->most + 1));
+    if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
     else if (is_number(key)) append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++)
         append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
@@ -234,9 +242,26 @@ static bool set_choice(int *field, const struct tr_job_key *key, const char *tex
     return true;
 }
 
+/* «auto», «every N» or «N per epoch», with any blanks between the words. */
+static bool set_often(struct tr_job_often *field, const char *text)
+{
+    char number[32], tail;
+    struct tr_job_often often = {.unit = TR_OFTEN_AUTO};
+    if (strcmp(text, "auto") == 0) return *field = often, true;
+    if (sscanf(text, "every %31s%c", number, &tail) == 1) often.unit = TR_OFTEN_EVERY;
+    else {
+        int end = 0;
+        if (sscanf(text, "%31s per epoch%n", number, &end) != 1 || end == 0 || text[end]) return false;
+        often.unit = TR_OFTEN_PER_EPOCH;
+    }
+    if (!parse_integer(number, &often.n) || often.n == 0 || often.n > INT64_MAX) return false;
+    return *field = often, true;
+}
+
 static bool set_simple(void *field, const struct tr_job_key *key, const char *text, bool quoted)
 {
     if (key->kind == TR_KIND_CHOICE) return set_choice(field, key, text);
+    if (key->kind == TR_KIND_OFTEN) return set_often(field, text);
     if (quoted && find_word(key, text) < 0) return false;
     if (key->kind == TR_KIND_INTEGER) return set_integer(field, key, text);
     if (key->kind == TR_KIND_REAL) return set_real(field, key, text);

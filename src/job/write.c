@@ -48,6 +48,15 @@ static void put_real(FILE *file, double value)
     fputs(text, file);
 }
 
+static void put_often(FILE *file, const struct tr_job_often *often, enum style style)
+{
+    char text[40] = "auto";
+    if (often->unit == TR_OFTEN_EVERY) snprintf(text, sizeof text, "every %" PRIu64, often->n);
+    if (often->unit == TR_OFTEN_PER_EPOCH) snprintf(text, sizeof text, "%" PRIu64 " per epoch", often->n);
+    if (style == YAML) fputs(text, file);
+    else tr_put_quoted(file, text);
+}
+
 static void put_value(FILE *file, const struct tr_job *job, const struct tr_job_key *key, enum style style)
 {
     const void *field = tr_job_field(job, key);
@@ -62,6 +71,7 @@ static void put_value(FILE *file, const struct tr_job *job, const struct tr_job_
     case TR_KIND_INTEGER: fprintf(file, "%" PRIu64, *(const uint64_t *)field); break;
     case TR_KIND_REAL: put_real(file, *(const double *)field); break;
     case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
+    case TR_KIND_OFTEN: put_often(file, field, style); break;
     case TR_KIND_CHOICE: break; /* has a word */
     }
 }
@@ -154,10 +164,13 @@ struct widths {
     int name, kind, value;
 };
 
+/* Columns this wide serve all but a few, whose meaning goes to the next line. */
+enum { WIDEST = 26 };
+
 static int wider(int width, const char *text)
 {
     int length = (int)strlen(text);
-    return length > width ? length : width;
+    return length > width && length <= WIDEST ? length : width;
 }
 
 /* Over all keys, so that sections shown alone look the same. */
@@ -191,8 +204,12 @@ static void put_wrapped(FILE *file, const char *text, int column)
 
 static void put_key(FILE *file, const struct tr_job_key *key, struct widths w)
 {
-    int column = fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, tr_job_kind_words(key).text,
-                         w.value, key->by_default);
+    int column = w.name + w.kind + w.value + 8;
+    struct tr_job_words words = tr_job_kind_words(key);
+    const char *kind = words.text;
+    if ((int)strlen(kind) <= w.kind)
+        fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
+    else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
     put_wrapped(file, key->help, column);
 }
 

@@ -85,8 +85,11 @@ static void plan_epoch(struct tr_linear *m)
     double n = (double)m->train->total_rows, batch = (double)m->job->solve.batch;
     if (batch > 0) m->iterations = (int64_t)fmax(1, round(n / batch));
     else m->iterations = is_dual(m) ? dual_clocks(m) : (int64_t)fmax(1, round(n / fmax(32, n / 200)));
-    int64_t every = (int64_t)m->job->sync.every;
-    m->clocks_per_epoch = (m->iterations + every - 1) / every;
+    const struct tr_job_often *push = &m->job->sync.push;
+    int64_t n_push = (int64_t)push->n;
+    if (push->unit == TR_OFTEN_PER_EPOCH) m->every = (m->iterations + n_push - 1) / n_push;
+    else m->every = push->unit == TR_OFTEN_EVERY ? n_push : 1;
+    m->clocks_per_epoch = (m->iterations + m->every - 1) / m->every;
 }
 
 int tr_linear_open(tr_context *tr, struct tr_linear **out)
@@ -229,9 +232,9 @@ static size_t batch_begin(const struct tr_linear *m, int64_t i)
 /* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
 static void clock_batches(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
 {
-    int64_t every = (int64_t)m->job->sync.every, of_epoch = clock % m->clocks_per_epoch;
-    *first = of_epoch * every;
-    *last = *first + every < m->iterations ? *first + every : m->iterations;
+    int64_t of_epoch = clock % m->clocks_per_epoch;
+    *first = of_epoch * m->every;
+    *last = *first + m->every < m->iterations ? *first + m->every : m->iterations;
 }
 
 /* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */

@@ -16,6 +16,7 @@ struct tr_linear {
     tr_table *w, *count;   /* count: rows that have a feature, for SGD's regularisation */
     double l2;
     int64_t iterations, clocks_per_epoch; /* mini-batches and clocks of one epoch */
+    int64_t every;                        /* mini-batches of one clock */
 
     /* a worker's */
     struct tr_problem problem, test_problem;

@@ -85,9 +85,41 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_int_eq(job->table.partition, TR_TABLE_RANGE_HASH);
     ck_assert(job->table.block == 0 && job->table.route == TR_ROUTE_AUTO && job->table.push == TR_PUSH_AUTO);
     ck_assert_int_eq(job->sync.mode, TR_SYNC_BSP);
-    ck_assert(job->sync.staleness == 3 && job->sync.every == 1 && job->report.every == 1);
+    ck_assert(job->sync.staleness == 3 && job->sync.push.n == 1 && job->report.every == 1);
     ck_assert_int_eq(job->report.progress, TR_PROGRESS_AUTO);
     tr_job_free(job);
+}
+END_TEST
+
+START_TEST(how_often_is_read_and_written)
+{
+    static const struct {
+        const char *text;
+        int unit;
+        uint64_t n;
+    } good[] = {{"auto", TR_OFTEN_AUTO, 0},
+                {"every 20", TR_OFTEN_EVERY, 20},
+                {"10 per epoch", TR_OFTEN_PER_EPOCH, 10},
+                {"every 1e3", TR_OFTEN_EVERY, 1000}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "sync: {push: %s}\n", good[i].text);
+        struct tr_job *job = parsed(text);
+        ck_assert(job->sync.push.unit == good[i].unit && job->sync.push.n == good[i].n);
+        char *again = written(job, AS_YAML, NULL);
+        struct tr_job *second = parsed(again);
+        ck_assert(second->sync.push.unit == good[i].unit && second->sync.push.n == good[i].n);
+        free(again);
+        tr_job_free(second);
+        tr_job_free(job);
+    }
+    static const char *const bad[] = {"every 0",      "every",     "every -1",     "5 per",
+                                      "5 per epochs", "every 1 2", "1.5 per epoch"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "sync: {push: %s}\n", bad[i]);
+        ck_refused(text, "expected auto, «every N» or «N per epoch»");
+    }
 }
 END_TEST
 
@@ -251,7 +283,7 @@ END_TEST
 START_TEST(a_key_is_given_once)
 {
     ck_refused("seed: 1\nname: x\nseed: 1\n", "jobs/x.yaml:3: seed is given twice: first at jobs/x.yaml:1");
-    ck_refused("sync:\n  every: 1\nseed: 1\nsync:\n  mode: bsp\n",
+    ck_refused("sync:\n  staleness: 1\nseed: 1\nsync:\n  mode: bsp\n",
                "jobs/x.yaml:4: sync is given twice: first at jobs/x.yaml:1");
     ck_refused("ranks.layout: alone\nranks: alone\n", "ranks.layout is given twice");
 }
@@ -467,8 +499,8 @@ START_TEST(written_json_is_an_object_of_objects)
     struct tr_job *job = parsed("name: \"a\\\"\\n\\x01\"\ndata: {train: [x, y]}\nmodel: {bias: yes}");
     char *json = written(job, AS_JSON, NULL);
     ck_contains(json, "{\n  \"name\": \"a\\\"\\u000a\\u0001\",\n");
-    ck_contains(
-        json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"l2\": \"1/n\",\n    \"bias\": true,\n");
+    ck_contains(json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"l2\": \"1/n\",\n    \"l1\": "
+                      "0,\n    \"bias\": true,\n");
     ck_contains(json, "\n  },\n  \"solve\": {\n");
     ck_contains(json, "\"train\": [\"x\", \"y\"],\n    \"test\": [],\n");
     ck_contains(json, "\"progress\": \"auto\"\n  }\n}");
@@ -570,12 +602,12 @@ START_TEST(utf8_is_checked)
 }
 END_TEST
 
-UNIT_MAIN("job", defaults_are_those_of_the_table, values_are_read_and_know_their_line,
-          the_name_is_that_of_the_file, integers_are_exact, numbers_are_whole_finite_and_in_range,
-          choices_and_yes_or_no, nothing_is_not_a_value, unknown_keys_get_a_suggestion, a_key_is_given_once,
-          shapes_must_fit, what_yaml_adds_is_refused, broken_yaml_names_its_line,
-          deep_and_large_files_are_refused_quickly, errors_are_one_short_line, the_command_line_wins,
-          mistakes_on_the_command_line, files_are_read_or_refused, a_job_reads_back_as_it_was_written,
-          written_yaml_says_where_values_came_from, written_json_is_an_object_of_objects,
-          a_full_disk_is_noticed, help_lists_every_key, help_shows_a_section_or_a_key, values_by_name,
-          words_apart, utf8_is_checked)
+UNIT_MAIN("job", defaults_are_those_of_the_table, how_often_is_read_and_written,
+          values_are_read_and_know_their_line, the_name_is_that_of_the_file, integers_are_exact,
+          numbers_are_whole_finite_and_in_range, choices_and_yes_or_no, nothing_is_not_a_value,
+          unknown_keys_get_a_suggestion, a_key_is_given_once, shapes_must_fit, what_yaml_adds_is_refused,
+          broken_yaml_names_its_line, deep_and_large_files_are_refused_quickly, errors_are_one_short_line,
+          the_command_line_wins, mistakes_on_the_command_line, files_are_read_or_refused,
+          a_job_reads_back_as_it_was_written, written_yaml_says_where_values_came_from,
+          written_json_is_an_object_of_objects, a_full_disk_is_noticed, help_lists_every_key,
+          help_shows_a_section_or_a_key, values_by_name, words_apart, utf8_is_checked)

@@ -1,0 +1,108 @@
+/* Server functions: what servers do with updates that arrive, and small answers they compute where the
+ * parameters lie (PS, section 3.6; DynSGD, algorithm 2).
+ *
+ * A table without a function adds updates up, by the fastest way there is. A table with one hands every whole
+ * update of a worker (of a group, where groups push together) to it, one at a time, in the order of arrival,
+ * or, under BSP, in the order of workers when all of a clock are there. Built in, by name:
+ *
+ *   add, assign, max   value += u, value = u, value = max(value, u)
+ *   scale              value += rate u; the rate is tr_table_use()'s argument (double; 1/pushers without)
+ *   dyn                DynSGD's weights by staleness (tr_dyn in src/update)
+ *   momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
+ *                      updates are gradients; the argument is a tr_optimizer (trireme/optimizer.h)
+ *
+ * and answers: squares, dot, top, sum1. Functions of one's own are registered by name, on all ranks, before
+ * the table that uses them is made.
+ */
+#ifndef TRIREME_FUNCTION_H
+#define TRIREME_FUNCTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trireme/table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One server's part of a table, as its functions see it. Units are keys, or pieces of wide rows; they are
+ * numbered by their place in the share. */
+typedef struct tr_share {
+    const char *table;
+    enum tr_dtype dtype;
+    size_t width;         /* elements of a unit */
+    size_t units;         /* … of which this share has so many */
+    void *value;          /* units × width */
+    void *state;          /* units × width × state_arrays: [array][unit][element]; zeros at first */
+    void *own;            /* what open() made */
+    const void *argument; /* a copy of what tr_table_use() was given */
+    int server;           /* which of the table's servers this is */
+    int pushers;          /* M: workers, or groups, that push to the table in this stage */
+    int64_t stable;       /* the lowest version that all servers of the table have reached */
+} tr_share;
+
+/* One update of one pusher, whole. */
+typedef struct tr_update {
+    int pusher;           /* 0 .. pushers-1; -1 for the sum of all under BSP, where the function wants that */
+    int64_t clock;        /* of the pusher */
+    int64_t seen;         /* version of this share that the pusher read last, plus its updates since */
+    int64_t version;      /* what map() made of it; the pusher's clock without one */
+    size_t n;             /* units */
+    const uint32_t *unit; /* n of them, ascending; NULL: 0 .. n-1 */
+    const void *value;    /* n × width */
+} tr_update;
+
+/* What a server does with updates. All functions but update may be NULL. They run on servers only, must not
+ * call back into tables or stages, and return a status: an error ends the job in order, and names function,
+ * table and server. */
+typedef struct tr_function {
+    const char *name;
+    size_t state_arrays; /* arrays of the share's size that are kept beside it */
+    bool merged;         /* under BSP: called once a clock with the sum of all updates */
+    size_t argument;     /* bytes of tr_table_use()'s argument */
+
+    int (*open)(tr_share *share); /* makes share->own */
+    void (*close)(tr_share *share);
+    /* Which version of the share an update belongs to. */
+    int (*map)(const tr_share *share, const tr_update *update, int64_t *version);
+    /* Changes value with the update. */
+    int (*update)(tr_share *share, const tr_update *update);
+    /* Called after updates: what only versions below `version` need can go; all pushers are past it. */
+    int (*expire)(tr_share *share, int64_t version);
+    /* Reads n units as of `version` into packed values; NULL: what is in value is what is read. Tables with it
+     * are read by asking their servers, wherever they lie. */
+    int (*read)(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed);
+    /* Bytes that own takes, for reports. */
+    size_t (*memory)(const tr_share *share);
+} tr_function;
+
+/* Makes a function known by its name: all ranks, before tr_table_use(). The struct is copied, its name too. */
+int tr_function_register(tr_context *tr, const tr_function *function);
+
+/* Lets the servers of a table use a function from the next stage on: all ranks, outside tr_run(), before
+ * views of the table are open. argument: as many bytes as the function says, copied. TR_ERR_CONFIG for an
+ * unknown name. */
+int tr_table_use(tr_table *table, const char *function, const void *argument);
+
+/* A small answer computed by each server on its share, and put together by who asked. */
+typedef struct tr_answer {
+    const char *name;
+    /* Computes one share's part; *bytes comes with the room of the result and leaves with what was used. */
+    int (*get)(const tr_share *share, const void *question, size_t question_bytes, void *result,
+               size_t *bytes);
+    /* Adds another share's part to the result so far. */
+    int (*combine)(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes);
+} tr_answer;
+
+int tr_answer_register(tr_context *tr, const tr_answer *answer); /* all ranks */
+
+/* Asks all servers of the table: called by one worker inside a stage. *bytes comes with the room of result and
+ * leaves with the bytes used. Under BSP, between a worker's pull and its push, it is of the clock pulled. */
+int tr_table_ask(tr_table *table, const char *answer, const void *question, size_t question_bytes,
+                 void *result, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
