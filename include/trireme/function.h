@@ -31,16 +31,24 @@ extern "C" {
 typedef struct tr_share {
     const char *table;
     enum tr_dtype dtype;
-    size_t width;         /* elements of a unit */
-    size_t units;         /* … of which this share has so many */
-    void *value;          /* units × width */
-    void *state;          /* units × width × state_arrays: [array][unit][element]; zeros at first */
-    void *own;            /* what open() made */
-    const void *argument; /* a copy of what tr_table_use() was given */
-    int server;           /* which of the table's servers this is */
-    int pushers;          /* M: workers, or groups, that push to the table in this stage */
-    int64_t stable;       /* the lowest version that all servers of the table have reached */
+    size_t width;                 /* elements of a unit */
+    size_t units;                 /* … of which this share has so many */
+    void *value;                  /* units × width */
+    void *state;                  /* units × width × state_arrays: [array][unit][element]; zeros at first */
+    void *own;                    /* what open() made */
+    const void *argument;         /* a copy of what tr_table_use() was given */
+    int server;                   /* which of the table's servers this is */
+    int pushers;                  /* M: workers, or groups, that push to the table in this stage */
+    int64_t stable;               /* the lowest version that all servers of the table have reached */
+    const struct tr_table *place; /* for the functions below */
 } tr_share;
+
+/* The key that a unit belongs to (rows wider than 16 KiB are several units: pieces); UINT64_MAX for padding. */
+tr_key tr_share_key(const tr_share *share, size_t unit);
+
+/* Pieces of a key, and whether one of them lies in this share, and where. */
+uint32_t tr_share_pieces(const tr_share *share);
+bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *unit);
 
 /* One update of one pusher, whole. */
 typedef struct tr_update {
@@ -60,7 +68,9 @@ typedef struct tr_function {
     const char *name;
     size_t state_arrays; /* arrays of the share's size that are kept beside it */
     bool merged;         /* under BSP: called once a clock with the sum of all updates */
-    size_t argument;     /* bytes of tr_table_use()'s argument */
+    bool gradients;  /* updates are gradients, not steps: units of zeros are left out of them, and a worker's
+                            copy is not moved by its own */
+    size_t argument; /* bytes of tr_table_use()'s argument */
 
     int (*open)(tr_share *share); /* makes share->own */
     void (*close)(tr_share *share);
@@ -88,6 +98,7 @@ int tr_table_use(tr_table *table, const char *function, const void *argument);
 /* A small answer computed by each server on its share, and put together by who asked. */
 typedef struct tr_answer {
     const char *name;
+    bool values_only; /* get() looks at nothing but values: whoever can read them directly may call it */
     /* Computes one share's part; *bytes comes with the room of the result and leaves with what was used. */
     int (*get)(const tr_share *share, const void *question, size_t question_bytes, void *result,
                size_t *bytes);

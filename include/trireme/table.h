@@ -31,6 +31,24 @@ typedef struct tr_table tr_table;
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                     tr_table **table);
 
+/* A partitioner of one's own: the server, 0 .. servers-1, of a block of keys. Block b of `blocks` holds the keys
+ * from b × tr_table_options.block on. Called once a block when the table is made, on every rank, and must say the
+ * same on all of them. */
+typedef uint32_t tr_place_fn(void *who, uint64_t block, uint64_t blocks, uint32_t servers);
+
+/* What a table may have of its own; zeros leave it to the job. */
+typedef struct tr_table_options {
+    uint64_t block;     /* keys of one block; 0: table.block, and if that is 0 too, chosen */
+    tr_place_fn *place; /* NULL: table.partition. With it, wide rows too lie whole on their server */
+    void *who;          /* handed to place() */
+} tr_table_options;
+
+/* Makes a table as tr_table_create() does, but as the options say (NULL: the same). All ranks with the same
+ * options. TR_ERR_CONFIG, which names table and block, if place() names a server that does not exist; if ranks
+ * put keys in different places; for more than 2^24 blocks: every rank lists them, 12 bytes each. */
+int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
+                         uint64_t columns, const tr_table_options *options, tr_table **table);
+
 /* Gives a table's memory back before the context ends: all ranks, outside tr_run(), its views closed. */
 int tr_table_drop(tr_table **table);
 

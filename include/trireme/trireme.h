@@ -5,6 +5,8 @@
  *   job.h      the job's settings by name
  *   data.h     sparse rows, read in parallel
  *   table.h    tables and views: parameters
+ *   function.h what servers do with updates, and answers they compute
+ *   optimizer.h gradient optimizers
  *   stage.h    clocks, groups, running
  */
 #ifndef TRIREME_H
@@ -12,7 +14,9 @@
 
 #include "trireme/context.h"
 #include "trireme/data.h"
+#include "trireme/function.h"
 #include "trireme/job.h"
+#include "trireme/optimizer.h"
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"

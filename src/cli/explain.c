@@ -109,7 +109,6 @@ int tr_explain_layout(tr_context *tr)
 
 /* ---- tables ---- */
 
-static const char *const partition_name[] = {"range", "hash", "range-hash"};
 static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
 
 static void explain_share(const struct tr_table *t)
@@ -131,7 +130,7 @@ static void explain_partition(const struct tr_table *t)
     char pieces[64] = "";
     if (t->pieces > 1) snprintf(pieces, sizeof pieces, ", each key in %u pieces", t->pieces);
     fprintf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s\n",
-            t->name, partition_name[p->kind], (unsigned long long)p->blocks, (unsigned long long)p->block,
+            t->name, tr_partition_name(p->kind), (unsigned long long)p->blocks, (unsigned long long)p->block,
             t->pieces > 1 ? "pieces" : "keys", p->servers, pieces);
 }
 

@@ -27,7 +27,7 @@ static const struct topic topics[] = {
      "             where tables lie, and how parameters and updates travel\n", NULL},
     {"predict", "apply a model to data", NULL, tr_predict_command},
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
-    {"inspect", "show what is in a model", NULL, tr_inspect_command},
+    {"inspect", "show what is in a model, in data or in the folder of a run", NULL, tr_inspect_command},
     {"generate", "make up data to try things with",
      "trireme generate ctr -o FILE [rows=1M features=1M nonzeros=40 power=1.1 noise=0.1 seed=1 values=unit|binary|real]\n"
      "\n"

@@ -11,17 +11,34 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "job/job.h"
 #include "model/file.h"
 #include "model/rows.h"
+#include "monitor/display.h"
+#include "table/partition.h"
 
-#define USAGE "trireme inspect FILE [--top N]"
+#define USAGE      "trireme inspect FILE [--top N | --servers N]"
+#define PARTITIONS "range|hash|range-hash|ring"
 
 static const char help[] =
     "usage: " USAGE "\n\n"
     "Shows what is in a model (model.h5 or model.txt), a LIBSVM data file, or the folder of a run.\n\n"
-    "  --top N  show the N largest positive and negative weights of a model (0 to 1000, usually 10)\n";
+    "  --top N      show the N largest positive and negative weights of a model (0 to 1000, usually 10)\n"
+    "  --servers N  show how a model's keys lie on N servers, and how many would move with one server more;\n"
+    "               as the model's own job says, unless one of these says otherwise:\n"
+    "  --partition " PARTITIONS "\n"
+    "  table.block=KEYS, table.virtual_nodes=POINTS (see trireme help job table)\n";
 
-enum { TOP = 10, MOST_TOP = 1000, KINDS = 32 };
+enum { TOP = 10, MOST_TOP = 1000, KINDS = 32, MOST_SERVERS = 65536 };
+
+/* The command line. */
+struct request {
+    char *path;
+    long top, servers; /* servers 0: not asked for */
+    char **setting;    /* of the job, «section.key=value» … */
+    char *partition;   /* … the one that --partition means */
+    int settings;
+};
 
 static void show(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -110,6 +127,106 @@ static int show_model(const char *path, size_t top)
     int status = show_top(&m, top, 1);
     if (status == TR_OK) status = show_top(&m, top, -1);
     if (m.job) printf("\njob\n%s", m.job);
+    tr_model_free(&m);
+    return status;
+}
+
+/* ---- a model on servers ---- */
+
+static int make_partition(const struct request *r, const struct tr_model *m, long servers,
+                          struct tr_partition *partition)
+{
+    static const char none[] = "{}";
+    struct tr_job *job;
+    const char *text = m->job ? m->job : none;
+    TR_TRY(tr_job_parse(text, strlen(text), r->path, r->settings, r->setting, &job));
+    struct tr_partition_wish wish = {.kind = (enum tr_partition_kind)job->table.partition,
+                                     .block = job->table.block,
+                                     .points = (uint32_t)job->table.virtual_nodes,
+                                     .table = r->path};
+    tr_job_free(job);
+    return tr_partition_make(&wish, m->features + m->biased, (uint32_t)servers, partition);
+}
+
+static uint64_t end_of_block(const struct tr_partition *p, uint64_t unit)
+{
+    uint64_t end = (unit / p->block + 1) * p->block;
+    return end < p->units ? end : p->units;
+}
+
+/* Units that lie on another server under one than under the other. */
+static uint64_t count_moved(const struct tr_partition *a, const struct tr_partition *b)
+{
+    uint64_t moved = 0;
+    for (uint64_t unit = 0, next; unit < a->units; unit = next) {
+        uint64_t end[2] = {end_of_block(a, unit), end_of_block(b, unit)};
+        next = end[0] < end[1] ? end[0] : end[1];
+        if (tr_partition_locate(a, unit).server != tr_partition_locate(b, unit).server) moved += next - unit;
+    }
+    return moved;
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int show_loads(const struct tr_partition *p, double key_bytes)
+{
+    uint64_t *keys;
+    TR_TRY(TR_NEW(&keys, p->servers));
+    for (uint32_t s = 0; s < p->servers; s++) keys[s] = tr_partition_count(p, s);
+    qsort(keys, p->servers, sizeof *keys, by_count);
+    uint64_t least = keys[0], median = keys[p->servers / 2], most = keys[p->servers - 1];
+    show("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
+         (unsigned long long)least, (unsigned long long)median, (unsigned long long)most,
+         tr_bytes((double)least * key_bytes).text, tr_bytes((double)median * key_bytes).text,
+         tr_bytes((double)most * key_bytes).text);
+    show("max / mean", "%.3f", (double)most * p->servers / (double)p->units);
+    free(keys);
+    return TR_OK;
+}
+
+static void show_servers(const struct tr_partition *p, double key_bytes)
+{
+    printf("\n%12s  %12s  bytes\n", "server", "keys");
+    for (uint32_t s = 0; s < p->servers; s++) {
+        uint64_t keys = tr_partition_count(p, s);
+        printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys, (double)keys * key_bytes);
+    }
+}
+
+static void show_partition(const struct tr_partition *p)
+{
+    char points[48] = "";
+    if (p->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", p->points);
+    show("partition", "%s, %llu blocks of %llu%s", tr_partition_name(p->kind), (unsigned long long)p->blocks,
+         (unsigned long long)p->block, points);
+}
+
+static int show_on_servers(const struct request *r)
+{
+    struct tr_model m;
+    struct tr_partition now = {0}, then = {0};
+    TR_TRY(tr_model_read(r->path, &m));
+    double key_bytes = m.dtype == TR_F32 ? 4 : 8;
+    int status = make_partition(r, &m, r->servers, &now);
+    if (status == TR_OK) status = make_partition(r, &m, r->servers + 1, &then);
+    if (status == TR_OK) {
+        show("keys", "%llu of %s%s, %s", (unsigned long long)now.units, m.dtype == TR_F32 ? "f32" : "f64",
+             m.biased ? " with the bias" : "", tr_bytes((double)now.units * key_bytes).text);
+        show_partition(&now);
+        status = show_loads(&now, key_bytes);
+    }
+    if (status == TR_OK) {
+        show("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
+             100 * (double)count_moved(&now, &then) / (double)now.units, r->servers + 1,
+             100 / (double)(r->servers + 1));
+        show_servers(&now, key_bytes);
+    }
+    tr_partition_free(&now);
+    tr_partition_free(&then);
     tr_model_free(&m);
     return status;
 }
@@ -270,54 +387,83 @@ static int show_folder(const char *folder, size_t top)
 
 /* ---- the command line ---- */
 
-static int inspect(char *path, size_t top)
+static int inspect(const struct request *r)
 {
-    enum tr_file_kind kind;
-    if (access(path, F_OK) < 0) return show_data(path); /* perhaps a glob */
-    TR_TRY(tr_file_kind(path, &kind));
+    enum tr_file_kind kind = TR_FILE_OTHER;
+    bool there = access(r->path, F_OK) == 0; /* else perhaps a glob, of data */
+    if (there) TR_TRY(tr_file_kind(r->path, &kind));
+    if (r->servers > 0) {
+        if (there && kind == TR_FILE_OTHER)
+            return tr_fail(TR_ERR_USAGE, "inspect: --servers is for models, but %s is none", r->path);
+        return show_on_servers(r);
+    }
     switch (kind) {
-    case TR_FILE_FOLDER: return show_folder(path, top);
+    case TR_FILE_FOLDER: return show_folder(r->path, (size_t)r->top);
     case TR_FILE_MODEL_H5:
-    case TR_FILE_MODEL_TEXT: return show_model(path, top);
-    default: return show_data(path);
+    case TR_FILE_MODEL_TEXT: return show_model(r->path, (size_t)r->top);
+    default: return show_data(r->path);
     }
 }
 
-static int parse_top(const char *text, size_t *top)
+static int parse_number(const char *option, const char *text, long least, long most, long *number)
 {
     char *end;
     long n = text ? strtol(text, &end, 10) : -1;
-    if (!text || end == text || *end || n < 0 || n > MOST_TOP)
-        return tr_fail(TR_ERR_USAGE, "inspect: expected a number from 0 to %d behind --top", MOST_TOP);
-    *top = (size_t)n;
+    if (!text || end == text || *end || n < least || n > most)
+        return tr_fail(TR_ERR_USAGE, "inspect: expected a number from %ld to %ld behind %s", least, most,
+                       option);
+    *number = n;
     return TR_OK;
 }
 
-static int parse(int argc, char **argv, char **path, size_t *top)
+static int parse_partition(const char *kind, struct request *r)
+{
+    if (!kind || r->partition)
+        return tr_fail(TR_ERR_USAGE, "inspect: expected one partition behind --partition: " PARTITIONS);
+    TR_TRY(tr_format(&r->partition, "table.partition=%s", kind));
+    r->setting[r->settings++] = r->partition;
+    return TR_OK;
+}
+
+static int parse(int argc, char **argv, struct request *r)
 {
     bool options = true;
     for (int i = 0; i < argc; i++) {
-        char *word = argv[i];
+        char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         bool option = options && word[0] == '-' && word[1];
         if (option && strcmp(word, "--") == 0) options = false;
-        else if (option && strcmp(word, "--top") == 0)
-            TR_TRY(parse_top(i + 1 < argc ? argv[++i] : NULL, top));
-        else if (option || *path)
+        else if (option && strcmp(word, "--top") == 0) {
+            TR_TRY(parse_number(word, next, 0, MOST_TOP, &r->top));
+            i++;
+        } else if (option && strcmp(word, "--servers") == 0) {
+            TR_TRY(parse_number(word, next, 1, MOST_SERVERS, &r->servers));
+            i++;
+        } else if (option && strcmp(word, "--partition") == 0) {
+            TR_TRY(parse_partition(next, r));
+            i++;
+        } else if (options && strncmp(word, "table.", 6) == 0 && strchr(word, '=')) {
+            r->setting[r->settings++] = word;
+        } else if (option || r->path)
             return tr_fail(TR_ERR_USAGE, "inspect: unexpected %s, expected " USAGE, word);
-        else *path = word;
+        else r->path = word;
     }
-    return *path ? TR_OK : tr_fail(TR_ERR_USAGE, "inspect: expected " USAGE);
+    if (!r->path) return tr_fail(TR_ERR_USAGE, "inspect: expected " USAGE);
+    if (r->settings > 0 && r->servers == 0)
+        return tr_fail(TR_ERR_USAGE, "inspect: %s means something with --servers only", r->setting[0]);
+    return TR_OK;
 }
 
 int tr_inspect_command(int argc, char **argv)
 {
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return fputs(help, stdout), TR_OK;
-    char *path = NULL;
-    size_t top = TOP;
-    int status = parse(argc, argv, &path, &top);
-    if (status == TR_OK) status = inspect(path, top);
+    struct request r = {.top = TOP};
+    int status = TR_NEW(&r.setting, (size_t)argc);
+    if (status == TR_OK) status = parse(argc, argv, &r);
+    if (status == TR_OK) status = inspect(&r);
     if (status == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = tr_fail(TR_ERR_IO, "standard output: cannot be written");
+    free(r.setting);
+    free(r.partition);
     return tr_complain(status);
 }

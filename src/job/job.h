@@ -83,6 +83,7 @@ struct tr_job {
     struct {
         int method;
         uint64_t epochs;
+        double target; /* or TR_JOB_AUTO: none */
         double target_gap;
         double rate;
         double decay;
@@ -141,6 +142,7 @@ struct tr_job {
         double slow;
         double level;
         int kind;
+        double clock;
     } experiment;
     struct {
         uint64_t every;

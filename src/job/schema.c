@@ -51,6 +51,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "dual coordinate descent merged as CoCoA, or mini-batch gradient descent"},
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1,
      .help = "passes over the data at most"},
+    {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = WORDS("none"),
+     .help = "stop when the objective is not above this; under ssp and asp an estimate of it counts"},
     {"solve.target_gap", TR_KIND_REAL, AT(solve.target_gap), "0",
      .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
     {"solve.rate", TR_KIND_REAL, AT(solve.rate), "0.1", .above = true,
@@ -163,6 +165,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "how many times longer a clock takes them"},
     {"experiment.kind", TR_KIND_CHOICE, AT(experiment.kind), "compute", .words = WORDS("compute", "network"),
      .help = "they wait in proportion to their computing, or to their pulling and pushing"},
+    {"experiment.clock", TR_KIND_REAL, AT(experiment.clock), "0",
+     .help = "seconds that a clock takes every worker at least, the slow ones level times that; so that a few cores "
+             "do for many workers"},
 
     {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1,
      .help = "epochs between two evaluations"},

@@ -136,7 +136,7 @@ static int score_rows(struct tr_linear *m, struct sorter *s, double *margin)
 static int make_runs(struct tr_linear *m, struct sorter *s)
 {
     if (!m->test_view) return TR_OK; /* does not compute */
-    TR_TRY(tr_pull_start(m->test_view, m->test_view->value));
+    TR_TRY(tr_pull_start(m->test_view, m->test_view->value, -1));
     TR_WAIT_UNTIL(m->tr, !tr_pull_busy(m->test_view), "the servers to hand out the model");
     double *margin;
     s->capacity = m->test_problem.rows.n;

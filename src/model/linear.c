@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/linear_parts.h"
 #include "solve/loss.h"
 
 /* What workers sum up for an evaluation. */
-enum { LOSS, CONJUGATE, SQUARES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
 /* Rows whose margins are computed at once. */
 enum { MARGINS = 4096 };
@@ -21,7 +22,7 @@ static bool is_dual(const struct tr_linear *m)
     return m->job->solve.method == TR_SOLVE_DUAL;
 }
 
-static bool is_vertical(const tr_worker *me, const struct tr_linear *m)
+bool tr_linear_is_vertical(const tr_worker *me, const struct tr_linear *m)
 {
     return me->group_size > 1 && m->job->data.partition == TR_DATA_VERTICAL;
 }
@@ -50,8 +51,36 @@ static int check_labels(const struct tr_linear *m)
     return check_test_labels(m);
 }
 
+/* What is wished for beside a method, an optimizer or a weighting that has no use for it. */
+static int check_ways(const tr_job *job)
+{
+    bool dual = job->solve.method == TR_SOLVE_DUAL, weighted = job->sync.weight != TR_WEIGHT_SUM;
+    bool at_server =
+        job->solve.optimizer != TR_OPTIMIZER_SGD && job->solve.optimizer_at == TR_OPTIMIZE_SERVER;
+    if (dual && weighted)
+        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight is for solve.method sgd: the dual needs whole updates",
+                       tr_job_where(job, "sync.weight"));
+    if (dual && job->solve.optimizer != TR_OPTIMIZER_SGD)
+        return tr_fail(TR_ERR_CONFIG, "%s: solve.optimizer is for solve.method sgd",
+                       tr_job_where(job, "solve.optimizer"));
+    if (weighted && at_server)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: sync.weight weighs steps, but the servers get gradients: set solve.optimizer_at to "
+            "worker, or leave sync.weight sum",
+            tr_job_where(job, "sync.weight"));
+    if (job->model.l1 > 0 && (dual || job->solve.optimizer != TR_OPTIMIZER_FTRL))
+        return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
+                       tr_job_where(job, "model.l1"));
+    if (job->sync.stable && job->sync.weight != TR_WEIGHT_DYN)
+        return tr_fail(TR_ERR_CONFIG, "%s: sync.stable needs sync.weight dyn: others keep no versions",
+                       tr_job_where(job, "sync.stable"));
+    return TR_OK;
+}
+
 int tr_linear_check(const tr_job *job)
 {
+    TR_TRY(check_ways(job));
     if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
     if (job->model.bias && !job->model.bias_l2)
         return tr_fail(
@@ -107,6 +136,7 @@ int tr_linear_open(tr_context *tr, struct tr_linear **out)
     enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;
     uint64_t columns = m->train->columns + m->job->model.bias;
     TR_TRY(tr_table_create(tr, "w", dtype, 1, columns, &m->w));
+    TR_TRY(tr_linear_use_function(m));
     if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
     return TR_OK;
 }
@@ -118,9 +148,11 @@ void tr_linear_close(struct tr_linear **linear)
     tr_view_close(&m->view);
     tr_view_close(&m->test_view);
     tr_view_close(&m->count_view);
+    tr_view_close(&m->fresh_view);
     tr_data_close(&m->train);
     tr_data_close(&m->test);
-    void *arrays[] = {m->target, m->test_target, m->order, m->dual, m->norm, m->reg, m->margin};
+    void *arrays[] = {m->target, m->test_target, m->order,  m->dual,  m->norm,    m->reg,
+                      m->margin, m->gradient,    m->packed, m->state, m->touched, m->is_touched};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(m);
     *linear = NULL;
@@ -132,12 +164,12 @@ void tr_linear_close(struct tr_linear **linear)
 static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                      enum tr_view_use use, tr_view **view)
 {
-    bool bias = m->job->model.bias && (!is_vertical(me, m) || me->member == 0);
+    bool bias = m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0);
     tr_key *keys;
     TR_TRY(TR_NEW(&keys, data->n_keys + 1));
     memcpy(keys, data->keys, data->n_keys * sizeof *keys);
     keys[data->n_keys] = data->columns;
-    if (use == TR_VIEW_UPDATE && !is_vertical(me, m)) use = TR_VIEW_GROUP;
+    if (use == TR_VIEW_UPDATE && !tr_linear_is_vertical(me, m)) use = TR_VIEW_GROUP;
     int status = tr_view_open(table, keys, data->n_keys + bias, use, view);
     free(keys);
     return status;
@@ -149,7 +181,7 @@ static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, 
     *p = (struct tr_problem){.model = m->job->model.type,
                              .dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
                              .rows = data->rows,
-                             .bias = m->job->model.bias && (!is_vertical(me, m) || me->member == 0),
+                             .bias = m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0),
                              .keys = data->n_keys,
                              .l2 = m->l2,
                              .n = (double)data->total_rows};
@@ -207,13 +239,15 @@ static int prepare_train(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+    if (m->job->sync.pull == TR_PULL_STALE && !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
+        TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
     if (m->test) {
         TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
         TR_TRY(set_problem(m, me, m->test, &m->test_problem, &m->test_target));
     }
     size_t rows = m->problem.rows.n;
     TR_TRY(TR_NEW(&m->margin, tr_max_size(MARGINS, rows / (size_t)m->iterations + 1)));
-    if (!is_dual(m)) return TR_OK;
+    if (!is_dual(m)) return tr_linear_sgd_prepare(m);
     TR_TRY(TR_NEW(&m->order, rows));
     TR_TRY(TR_NEW(&m->dual, rows));
     TR_TRY(TR_NEW(&m->norm, rows));
@@ -221,16 +255,16 @@ static int prepare_train(tr_worker *me, void *state)
     return TR_OK;
 }
 
-/* ---- one clock ---- */
+/* ---- what the methods share ---- */
 
 /* The rows of this worker that belong to mini-batch i of an epoch. */
-static size_t batch_begin(const struct tr_linear *m, int64_t i)
+size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i)
 {
     return (size_t)((double)m->problem.rows.n * (double)i / (double)m->iterations);
 }
 
 /* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
-static void clock_batches(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
+void tr_linear_batches(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
 {
     int64_t of_epoch = clock % m->clocks_per_epoch;
     *first = of_epoch * m->every;
@@ -238,12 +272,12 @@ static void clock_batches(const struct tr_linear *m, int64_t clock, int64_t *fir
 }
 
 /* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */
-static void copy_to_delta(tr_view *view, enum tr_dtype dtype)
+void tr_copy_to_delta(tr_view *view, enum tr_dtype dtype)
 {
     memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
 }
 
-static void keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
+void tr_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
 {
     if (dtype == TR_F32) {
         float *delta = view->delta, scale = (float)(1 / divisor);
@@ -256,68 +290,6 @@ static void keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
     }
 }
 
-/* A new order every epoch, from a stream of its own: a run can be taken up at any epoch. */
-static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
-{
-    struct tr_rng rng;
-    tr_rng_seed(&rng, m->job->seed, (uint64_t)me->worker, (uint64_t)epoch);
-    size_t n = m->problem.rows.n;
-    for (size_t i = 0; i < n; i++) m->order[i] = (uint32_t)i;
-    for (size_t i = n; i > 1; i--) {
-        size_t j = (size_t)tr_rng_below(&rng, i);
-        uint32_t old = m->order[i - 1];
-        m->order[i - 1] = m->order[j];
-        m->order[j] = old;
-    }
-}
-
-/* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each
- * counts its own sigma times, sigma being the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring
- * what the last merge would have allowed, as sigma for the next, was tried: it saves nothing at 2 to 8 workers
- * and swings when the estimate falls behind. */
-static int dual_clock(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    if (me->clock % m->clocks_per_epoch == 0) shuffle(m, me, me->clock / m->clocks_per_epoch);
-    TR_TRY(tr_view_pull(m->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
-    int64_t first, last;
-    clock_batches(m, me->clock, &first, &last);
-    size_t begin = batch_begin(m, first), end = batch_begin(m, last);
-    double sigma = m->job->solve.sigma >= 1 ? m->job->solve.sigma : (double)me->workers;
-    copy_to_delta(m->view, m->problem.dtype);
-    tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
-    keep_difference(m->view, m->problem.dtype, sigma);
-    return tr_view_push(m->view);
-}
-
-static int sgd_clock(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    TR_TRY(tr_view_pull(m->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
-    int64_t first, last;
-    clock_batches(m, me->clock, &first, &last);
-    double batch = m->problem.n / (double)m->iterations; /* rows over all groups */
-    double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1) / batch;
-    /* One mini-batch is added up by itself: its small steps, above all those of regularisation, would be rounded away
-     * beside large weights. Several need a copy of the weights that moves with them. */
-    bool alone = last - first == 1;
-    if (!alone) copy_to_delta(m->view, m->problem.dtype);
-    const void *w = alone ? m->view->value : m->view->delta;
-    for (int64_t i = first; i < last; i++) {
-        size_t begin = batch_begin(m, i), n = batch_begin(m, i + 1) - begin;
-        tr_margins(&m->problem, begin, n, w, m->margin);
-        if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
-        for (size_t r = 0; r < n; r++)
-            m->margin[r] =
-                tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
-        tr_add_rows(&m->problem, begin, n, m->margin, rate, m->reg, w, m->view->delta);
-    }
-    if (!alone) keep_difference(m->view, m->problem.dtype, 1);
-    return tr_view_push(m->view);
-}
-
 /* ---- evaluation ---- */
 
 /* Adds up something over all rows of a problem from their margins. */
@@ -328,8 +300,8 @@ static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_probl
     for (size_t first = 0; first < p->rows.n; first += MARGINS) {
         size_t n = tr_min_size(MARGINS, p->rows.n - first);
         tr_margins(p, first, n, w, m->margin);
-        if (is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
-        if (is_vertical(me, m) && me->member > 0) continue; /* the same rows as member 0's */
+        if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
+        if (tr_linear_is_vertical(me, m) && me->member > 0) continue; /* the same rows as member 0's */
         for (size_t i = 0; i < n; i++) add(p, m->margin[i], (double)p->target[first + i], sum);
     }
     return TR_OK;
@@ -351,12 +323,17 @@ static void add_test(const struct tr_problem *p, double margin, double y, double
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
-    TR_TRY(tr_view_pull(m->view));
-    TR_TRY(for_margins(me, m, &m->problem, m->view->value, add_loss, report->sum));
+    tr_view *view = m->fresh_view ? m->fresh_view : m->view;
+    TR_TRY(tr_view_pull(view));
+    TR_TRY(for_margins(me, m, &m->problem, view->value, add_loss, report->sum));
     if (is_dual(m)) report->sum[CONJUGATE] += tr_dual_sum(&m->problem, m->dual);
     if (me->worker == 0) {
         TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
-        const void *w = m->view->value;
+        if (m->job->model.l1 > 0) {
+            size_t bytes = sizeof report->sum[ABSOLUTES];
+            TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
+        }
+        const void *w = view->value;
         size_t last = m->problem.keys;
         double bias = !m->problem.bias             ? 0
                       : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
@@ -368,13 +345,27 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return for_margins(me, m, &m->test_problem, m->test_view->value, add_test, report->sum);
 }
 
+/* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
+static int check_divergence(struct tr_linear *m, int64_t clock, double objective)
+{
+    if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->job->model.type, 0, 1));
+    if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
+    char what[64] = "not finite any more";
+    if (isfinite(objective))
+        snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
+    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s",
+                   (double)clock / (double)m->clocks_per_epoch, what,
+                   is_dual(m) ? "raise solve.sigma, or lower sync.staleness"
+                              : "lower solve.rate or sync.staleness, or set sync.weight to con or dyn");
+}
+
 static int judge(void *state, const tr_report *report, tr_verdict *verdict)
 {
     struct tr_linear *m = state;
     const double *sum = report->sum;
     double n = (double)m->train->total_rows;
     double squares = sum[SQUARES] - (m->job->model.bias_l2 ? 0 : sum[BIAS_SQUARE]);
-    double primal = sum[LOSS] / n + 0.5 * m->l2 * squares;
+    double primal = sum[LOSS] / n + 0.5 * m->l2 * squares + m->job->model.l1 * sum[ABSOLUTES];
     verdict->objective = primal;
     if (is_dual(m)) {
         double dual = -0.5 * m->l2 * squares - sum[CONJUGATE] / n;
@@ -386,12 +377,9 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
     if (m->test)
         verdict->metric =
             classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (m->job->solve.target != TR_JOB_AUTO && primal <= m->job->solve.target) verdict->stop = true;
     m->last = *verdict;
-    if (!isfinite(primal))
-        return tr_fail(TR_ERR_DIVERGED,
-                       "the objective is not finite any more at clock %lld: lower solve.rate",
-                       (long long)report->clock);
-    return TR_OK;
+    return check_divergence(m, report->clock, primal);
 }
 
 int tr_linear_train(struct tr_linear *m)
@@ -410,7 +398,7 @@ int tr_linear_train(struct tr_linear *m)
                                      : classifies(m) ? "accuracy"
                                                      : "rmse",
                       .prepare = prepare_train,
-                      .compute = is_dual(m) ? dual_clock : sgd_clock,
+                      .compute = is_dual(m) ? tr_linear_dual_clock : tr_linear_sgd_clock,
                       .evaluate = evaluate,
                       .judge = judge};
     return tr_run(m->tr, &train);

@@ -22,12 +22,19 @@ struct tr_linear {
     struct tr_problem problem, test_problem;
     float *target, *test_target;
     tr_view *view, *test_view, *count_view;
-    uint32_t *order;    /* rows in this epoch's order */
-    float *dual, *norm; /* dual: a of each row, and |x|² */
-    float *reg;         /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
-    double *margin;     /* of some rows */
+    tr_view *fresh_view;           /* sync.pull stale: what is evaluated */
+    uint32_t *order;               /* rows in this epoch's order */
+    float *dual, *norm;            /* dual: a of each row, and |x|² */
+    float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
+    double *margin;                /* of some rows */
+    struct tr_optimizer optimizer; /* sgd, if not the plain one … */
+    void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */
+    uint32_t *touched;               /* … and the keys that a mini-batch has */
+    bool *is_touched;
 
-    tr_verdict last; /* of the scheduler: the latest evaluation */
+    /* the scheduler's */
+    tr_verdict last; /* the latest evaluation */
+    double usual;    /* objective of the first, or of weights of zero if that is higher; 0 before */
 };
 
 /* Whether the settings suit each other; for all that can be said before data are read. */

@@ -405,7 +405,7 @@ static int pull_range(tr_table *table, tr_key first, size_t n, tr_view **view)
     int status = tr_view_open(table, keys, n, TR_VIEW_READ, view);
     free(keys);
     TR_TRY(status);
-    TR_TRY(tr_pull_start(*view, (*view)->value));
+    TR_TRY(tr_pull_start(*view, (*view)->value, -1));
     TR_WAIT_UNTIL(table->tr, !tr_pull_busy(*view), "the servers to hand out the model");
     return TR_OK;
 }

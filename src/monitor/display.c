@@ -70,6 +70,18 @@ static struct gap gap(const struct tr_progress_row *row)
     return g;
 }
 
+/* The objective, or "-" where it is no number any more. */
+struct objective {
+    char text[32];
+};
+
+static struct objective objective(const struct tr_progress_row *row)
+{
+    struct objective o = {"-"};
+    if (isfinite(row->verdict.objective)) snprintf(o.text, sizeof o.text, "%.8g", row->verdict.objective);
+    return o;
+}
+
 /* ---- a row ---- */
 
 /* What is derived from a row and the one shown before it. */
@@ -103,7 +115,7 @@ static void show_header(const struct tr_display *d)
 static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "%8.2f  %11s  %12.8g", row->epoch, s.time.text, row->verdict.objective);
+    fprintf(d->out, "%8.2f  %11s  %12s", row->epoch, s.time.text, objective(row).text);
     if (d->with_gap) fprintf(d->out, "  %9s", gap(row).text);
     if (d->metric_name) fprintf(d->out, "  %10.5f", row->verdict.metric);
     fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
@@ -112,7 +124,7 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
 static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "epoch %.2f  time %s  objective %.8g", row->epoch, s.time.text, row->verdict.objective);
+    fprintf(d->out, "epoch %.2f  time %s  objective %s", row->epoch, s.time.text, objective(row).text);
     if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);
     if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->verdict.metric);
     fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);

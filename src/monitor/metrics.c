@@ -12,7 +12,7 @@
 
 static const char header[] =
     "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,"
-    "compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes\n";
+    "compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time\n";
 
 /* Whole lines only: what did not fit is taken back. */
 static int append(struct tr_metrics *m, const char *text, size_t length)
@@ -60,10 +60,10 @@ int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)
     char line[512];
     int length = snprintf(line, sizeof line,
                           "%.6f,%s,%" PRId64 ",%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                          ",%.6f,%.6f,%.6f,%.6f,%.0f\n",
+                          ",%.6f,%.6f,%.6f,%.6f,%.0f,%" PRIu64 ",%.6f\n",
                           row->seconds, number(row->epoch).text, row->clock, number(v->objective).text,
                           number(v->gap).text, number(v->metric).text, t->bytes_pulled, t->bytes_pushed,
                           t->pulls, t->pushes, row->compute_seconds, t->wait_seconds, t->pull_seconds,
-                          t->push_seconds, row->peak_rss);
+                          t->push_seconds, row->peak_rss, row->updates, row->seconds - row->evaluate_seconds);
     return append(m, line, (size_t)length);
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "monitor/monitor.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@ struct tr_monitor {
     enum tr_monitor_state state;
     double entered, spent[STATES]; /* seconds */
     struct tr_progress_row last;   /* evaluation */
+    bool reached_target;
+    struct tr_progress_row target; /* the first evaluation that reached it */
     const char *metric_name;       /* of it, or NULL */
 };
 
@@ -38,12 +41,26 @@ static int poll(void *what, int *did)
     return TR_OK;
 }
 
+static bool has_target(const struct tr_monitor *m)
+{
+    return m->tr->job->solve.target != TR_JOB_AUTO;
+}
+
+static void look_for_target(struct tr_monitor *m)
+{
+    if (!has_target(m) || m->reached_target || !(m->last.verdict.objective <= m->tr->job->solve.target))
+        return;
+    m->reached_target = true;
+    m->target = m->last;
+}
+
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
     struct tr_monitor *m = who;
     m->last = *row;
     m->last.seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
     row = &m->last;
+    look_for_target(m);
     m->metric_name = stage->metric_name;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;
@@ -112,6 +129,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->metrics.fd = m->lock = -1;
         m->entered = tr_now();
         m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN};
+        m->target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
     }
     int outcome = tr_agree(tr, status);
@@ -154,9 +172,27 @@ static int largest_rss(tr_context *tr, uint64_t *peak)
     return tr_wait_request(tr, &request, "all ranks to say how much memory they used");
 }
 
+/* One line on whether and when. */
+static void say_target(const struct tr_monitor *m)
+{
+    const struct tr_progress_row *t = &m->target;
+    if (!has_target(m)) return;
+    if (m->reached_target)
+        tr_say(m->tr,
+               "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
+               m->tr->job->solve.target, tr_duration(t->seconds).text,
+               tr_duration(t->seconds - t->evaluate_seconds).text, t->updates, t->epoch);
+    else
+        tr_say(
+            m->tr,
+            "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
+            m->tr->job->solve.target, m->last.verdict.objective);
+}
+
 static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak)
 {
-    const struct tr_progress_row *last = &m->last;
+    const struct tr_progress_row *last = &m->last, *target = &m->target;
+    int slowed = last->heterogeneity.slowed;
     double total = tr_process_seconds(), spent = tr_now() - m->status.begin;
     char layout[256];
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
@@ -173,6 +209,14 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
                                  .total_seconds = total >= spent ? total : spent,
                                  .bytes_pulled = last->traffic.bytes_pulled,
                                  .bytes_pushed = last->traffic.bytes_pushed,
+                                 .updates = last->updates,
+                                 .has_target = has_target(m),
+                                 .reached_target = m->reached_target,
+                                 .target_time = target->seconds,
+                                 .target_training_time = target->seconds - target->evaluate_seconds,
+                                 .target_updates = m->reached_target ? (double)target->updates : (double)NAN,
+                                 .slowed_workers = slowed ? slowed : (double)NAN,
+                                 .level_reached = slowed ? last->heterogeneity.reached : (double)NAN,
                                  .peak_rss_bytes = peak,
                                  .rows = s->rows,
                                  .features = s->features,
@@ -187,6 +231,7 @@ int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
 {
     uint64_t peak = 0;
     TR_TRY(largest_rss(m->tr, &peak));
+    if (m->writes) say_target(m);
     return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak) : TR_OK);
 }
 

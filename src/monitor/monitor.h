@@ -38,13 +38,20 @@
  *   bytes_pulled, bytes_pushed, pulls, pushes, compute_seconds, wait_seconds, pull_seconds, push_seconds
  *                     summed over the workers
  *   peak_rss_bytes    of the largest worker
+ *   updates           pushes of all groups; what the members of a group push together is one
+ *   training_time     time without evaluating: less what evaluating has taken the workers in the mean. Under BSP they
+ *                     evaluate side by side, otherwise each when it gets there, without the others
  *
  * Members of summary.json; null where there is none:
  *
  *   objective, gap, test_accuracy, test_auc, test_rmse, epochs
  *   load_seconds, train_seconds
  *   total_seconds     since the process started
- *   bytes_pulled, bytes_pushed
+ *   bytes_pulled, bytes_pushed, updates
+ *   reached_target    whether an evaluation found solve.target: true, false; and the columns of the first that did:
+ *   target_time, target_training_time, target_updates
+ *   slowed_workers    where the job slows some (experiment.slow), and what that came to: the mean time of a clock of
+ *   level_reached     theirs over that of the others
  *   peak_rss_bytes    of the largest rank
  *   rows, features, nonzeros, layout, ranks, version, host, job
  */

@@ -45,6 +45,16 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_real_member(file, "total_seconds", milliseconds(o->total_seconds));
     tr_json_count_member(file, "bytes_pulled", o->bytes_pulled);
     tr_json_count_member(file, "bytes_pushed", o->bytes_pushed);
+    tr_json_count_member(file, "updates", o->updates);
+    fprintf(file, "  \"reached_target\": %s,\n",
+            !o->has_target      ? "null"
+            : o->reached_target ? "true"
+                                : "false");
+    tr_json_real_member(file, "target_time", milliseconds(o->target_time));
+    tr_json_real_member(file, "target_training_time", milliseconds(o->target_training_time));
+    tr_json_real_member(file, "target_updates", o->target_updates);
+    tr_json_real_member(file, "slowed_workers", o->slowed_workers);
+    tr_json_real_member(file, "level_reached", milliseconds(o->level_reached));
     tr_json_count_member(file, "peak_rss_bytes", o->peak_rss_bytes);
     tr_json_real_member(file, "epochs", o->epochs);
     tr_json_count_member(file, "rows", o->rows);

@@ -9,7 +9,10 @@ struct tr_outcome {
     double objective, gap, epochs;
     double test_accuracy, test_auc, test_rmse;
     double load_seconds, train_seconds, total_seconds;
-    uint64_t bytes_pulled, bytes_pushed, peak_rss_bytes;
+    uint64_t bytes_pulled, bytes_pushed, updates, peak_rss_bytes;
+    bool has_target, reached_target; /* what follows is NaN where it is not reached */
+    double target_time, target_training_time, target_updates;
+    double slowed_workers, level_reached;
     uint64_t rows, features, nonzeros;
     const char *layout, *host;
     int ranks;

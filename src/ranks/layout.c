@@ -8,6 +8,13 @@
 
 static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 
+/* One server beside the scheduler, all others work: scheduling leaves a rank much time. */
+static bool first_rank_serves(const struct tr_layout_wish *wish, int ranks, const struct tr_layout *l)
+{
+    return l->kind == TR_ROLES_DEDICATED && l->servers == 1 && wish->groups > 0 &&
+           1 + (int64_t)l->groups * l->group_size == ranks;
+}
+
 /* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
 static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct tr_layout *l)
 {
@@ -40,7 +47,10 @@ static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct t
 
     bool dedicated = l->kind == TR_ROLES_DEDICATED;
     int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
-    int64_t needed = dedicated ? 1 + serving + working : serving > working ? serving : working;
+    int64_t needed = first_rank_serves(wish, ranks, l) ? ranks
+                     : dedicated                       ? 1 + serving + working
+                     : serving > working               ? serving
+                                                       : working;
     if (needed > ranks) {
         return tr_fail(
             TR_ERR_CONFIG,
@@ -114,7 +124,8 @@ int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *no
         for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
         bool dedicated = l.kind == TR_ROLES_DEDICATED;
         l.place[0].roles = TR_SCHEDULER;
-        place_servers(&l, node_of, dedicated ? 1 : 0);
+        if (first_rank_serves(wish, ranks, &l)) serve(&l, 0, 0);
+        else place_servers(&l, node_of, dedicated ? 1 : 0);
         status = place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
     }
     if (status == TR_OK) *layout = l;

@@ -31,7 +31,8 @@ struct tr_layout {
 /* Fills the layout for ranks that lie on nodes node_of[0..ranks-1] (numbered 0..nodes-1).
  *   alone      one rank is everything
  *   colocated  all ranks are servers and work: groups × group_size of them, default groups of one
- *   dedicated  rank 0 schedules, `servers` ranks serve (default a quarter), the rest works
+ *   dedicated  rank 0 schedules, `servers` ranks serve (default a quarter), the rest works; if one server and so many
+ *              workers are wished for that there is a rank too few, rank 0 serves as well
  * Without a wish, a job is colocated: on the machines measured it wins as long as servers have little to
  * compute; a number of servers that leaves room for the groups makes it dedicated. Servers are spread over
  * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where the wish needs more

@@ -64,6 +64,8 @@ struct tr_context {
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);
     void *ready_state;
+    int (*before_push)(void *who); /* before a view is pushed; NULL: nothing */
+    void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);
     void *loading_state;
     struct tr_poll *polls;

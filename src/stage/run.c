@@ -9,8 +9,9 @@ struct report {
     int64_t evaluation; /* number of it, or AT_END */
     int64_t worker;
     int64_t status;
-    double compute_seconds, peak_rss;
+    double compute_seconds, evaluate_seconds, peak_rss;
     struct tr_traffic traffic;
+    struct tr_worker_time time;
     tr_report sums;
 };
 enum { AT_END = -1 };
@@ -31,13 +32,16 @@ struct run {
     tr_worker me;
     int status;  /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted; /* a slave of this leader failed: no more rounds */
-    double compute_seconds;
+    double compute_seconds, evaluate_seconds;
+    struct tr_straggler straggler;
+    int64_t reported; /* evaluations */
     struct report outgoing;
     MPI_Request sending;
     /* scheduler */
     struct collection *collections;
     int64_t evaluations, granted;
-    bool final; /* the last evaluation has been judged */
+    bool final;                            /* the last evaluation has been judged */
+    struct tr_heterogeneity heterogeneity; /* as of then */
 };
 
 static bool judged(const struct run *run)
@@ -95,26 +99,74 @@ static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
     sum->push_seconds += one->push_seconds;
 }
 
-static int judge(struct run *run, struct collection *c)
+/* Adds up what the workers have reported; false if one of them has failed. */
+static bool sum_up(const struct run *run, const struct collection *c, tr_report *sums,
+                   struct tr_progress_row *row)
 {
     int workers = tr_layout_workers(&run->tr->layout);
+    int64_t clocks = 0;
+    bool well = true;
+    for (int w = 0; w < workers; w++) {
+        const struct report *r = &c->report[w];
+        if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
+        for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
+        add_traffic(&row->traffic, &r->traffic);
+        if (w % run->tr->layout.group_size == 0) row->updates += r->traffic.pushes;
+        clocks += r->sums.clock;
+        row->compute_seconds += r->compute_seconds;
+        row->evaluate_seconds += r->evaluate_seconds / workers;
+        row->peak_rss = fmax(row->peak_rss, r->peak_rss);
+        well = well && r->status == TR_OK;
+    }
+    row->epoch = (double)clocks / workers * run->stage->epochs_per_clock;
+    return well;
+}
+
+static int measure_heterogeneity(struct run *run, const struct collection *c)
+{
+    int workers = tr_layout_workers(&run->tr->layout);
+    const tr_job *job = run->tr->job;
+    struct tr_worker_time *time;
+    if (!job || tr_slowed_workers(job, workers) == 0) return TR_OK;
+    TR_TRY(TR_NEW(&time, (size_t)workers));
+    for (int w = 0; w < workers; w++) time[w] = c->report[w].time;
+    tr_heterogeneity_measure(job, time, workers, &run->heterogeneity);
+    free(time);
+    return TR_OK;
+}
+
+/* The lowest worker that has reported what is no number, in the first sum in which there is one; or -1. */
+static int first_lost(const struct run *run, const struct collection *c)
+{
+    for (int i = 0; i < TR_SUMS; i++)
+        for (int w = 0; w < tr_layout_workers(&run->tr->layout); w++)
+            if (!isfinite(c->report[w].sums.sum[i])) return w;
+    return -1;
+}
+
+/* The model says that and why it diverged, but has only seen the sums. */
+static int name_lost(const struct run *run, const struct collection *c, int status)
+{
+    int lost = status == TR_ERR_DIVERGED ? first_lost(run, c) : -1;
+    if (lost < 0) return status;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", tr_error_text());
+    return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, lost);
+}
+
+static int judge(struct run *run, struct collection *c)
+{
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
                                   .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
-    bool failed = false;
-    for (int w = 0; w < workers; w++) {
-        const struct report *r = &c->report[w];
-        if (r->sums.clock > sums.clock) sums.clock = r->sums.clock;
-        for (int i = 0; i < TR_SUMS; i++) sums.sum[i] += r->sums.sum[i];
-        add_traffic(&row.traffic, &r->traffic);
-        row.compute_seconds += r->compute_seconds;
-        row.peak_rss = fmax(row.peak_rss, r->peak_rss);
-        failed = failed || r->status != TR_OK;
-    }
-    int status = failed ? TR_OK : run->stage->judge(run->stage->state, &sums, &row.verdict);
+    /* once something has failed, nothing is judged any more: the first words about it are to stay */
+    bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK;
+    TR_TRY(measure_heterogeneity(run, c));
+    row.heterogeneity = run->heterogeneity;
+    int status =
+        failed ? TR_OK : name_lost(run, c, run->stage->judge(run->stage->state, &sums, &row.verdict));
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == AT_END;
     row.clock = sums.clock;
-    row.epoch = (double)sums.clock * run->stage->epochs_per_clock;
     if (!failed && run->tr->observer) {
         int shown = run->tr->observer(run->tr->observer_state, run->stage, &row);
         if (status == TR_OK) status = shown;
@@ -153,21 +205,35 @@ static void note(struct run *run, int status)
     if (run->status == TR_OK) run->status = status;
 }
 
-static int send_report(struct run *run, int64_t evaluation)
+static double transfer_seconds(const struct tr_traffic *t)
+{
+    return t->wait_seconds + t->pull_seconds + t->push_seconds;
+}
+
+/* Evaluates, and reports that as evaluation first .. last: who is slow may have been asked for several at once. */
+static int send_reports(struct run *run, int64_t first, int64_t last)
 {
     tr_context *tr = run->tr;
     TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
     struct report *r = &run->outgoing;
-    *r = (struct report){.evaluation = evaluation,
-                         .worker = run->me.worker,
+    *r = (struct report){.worker = run->me.worker,
                          .compute_seconds = run->compute_seconds,
                          .peak_rss = (double)tr_peak_rss(),
                          .traffic = tr->tables->traffic,
+                         .time = {run->straggler.slowed, run->me.clock, run->straggler.seconds},
                          .sums = {.clock = run->me.clock}};
+    /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
+    const struct tr_traffic *t = &tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t);
     if (run->status == TR_OK) note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
+    r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
-    MPI_Isend(r, sizeof *r, MPI_BYTE, 0, TR_TAG_REPORT, tr->wire, &run->sending);
-    return TR_OK;
+    for (r->evaluation = first;; r->evaluation++) {
+        MPI_Isend(r, sizeof *r, MPI_BYTE, 0, TR_TAG_REPORT, tr->wire, &run->sending);
+        if (r->evaluation == last) return TR_OK;
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    }
 }
 
 /* A worker that has failed takes part in what its group does together in a clock: pulling and pushing the views
@@ -190,9 +256,11 @@ static int compute(struct run *run)
 {
     if (run->status != TR_OK) return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
-    double other = t->wait_seconds + t->pull_seconds + t->push_seconds, begin = tr_now();
+    double begin = tr_now() - transfer_seconds(t);
+    tr_straggler_begin(&run->straggler);
     note(run, run->stage->compute(&run->me, run->stage->state));
-    run->compute_seconds += tr_now() - begin - (t->wait_seconds + t->pull_seconds + t->push_seconds - other);
+    note(run, tr_straggler_end(&run->straggler));
+    run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
     return run->status == TR_OK ? TR_OK : stand_in(run);
 }
 
@@ -272,14 +340,32 @@ static int one_clock(struct run *run)
     return TR_OK;
 }
 
+/* In lockstep, and in groups, whose members evaluate together, it is each worker's clock that says when. Else the
+ * first to get to an evaluation asks for it, and the others evaluate as soon as their clock ends: if the slowest one
+ * came to it by itself, the sum would be of parameters of different times, and updates be counted when they are long
+ * past. */
+static int report_what_is_due(struct run *run)
+{
+    struct tr_sync *sync = run->tr->sync;
+    int64_t every = run->stage->evaluate_every, first = run->reported + 1;
+    if (!judged(run) || every <= 0) return TR_OK;
+    int64_t due = run->me.clock / every;
+    if (!tr_sync_lockstep(sync) && run->me.group_size == 1) {
+        if (due > tr_clock_asked(sync->clock)) TR_TRY(tr_clock_ask(sync->clock, due));
+        int64_t asked = tr_clock_asked(sync->clock); /* which over several nodes need not know of it yet */
+        if (asked > due) due = asked;
+    }
+    if (due < first) return TR_OK;
+    run->reported = due;
+    return send_reports(run, first, due);
+}
+
 static int work(struct run *run)
 {
     const tr_stage *stage = run->stage;
     struct tr_clock *clock = run->tr->sync->clock;
-    bool every = judged(run) && stage->evaluate_every > 0;
     while (run->me.clock < stage->clocks) {
-        if (every && run->me.clock > 0 && run->me.clock % stage->evaluate_every == 0)
-            TR_TRY(send_report(run, run->me.clock / stage->evaluate_every));
+        TR_TRY(report_what_is_due(run));
         TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
                       "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
         if (tr_clock_stopped(clock) &&
@@ -299,12 +385,21 @@ static int evaluate_end(struct run *run)
     if (again && tr_is(tr, TR_SLAVE)) {
         tr->sync->now++; /* what views hold may be of before the end */
         run->me.clock = tr->sync->now - 1;
-        TR_TRY(send_report(run, AT_END));
+        TR_TRY(send_reports(run, AT_END, AT_END));
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
         tr->sync->now--;
     }
     if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     return tr_barrier(tr, tr->world, "the last evaluation");
+}
+
+/* For stages that are judged: from the others the scheduler hears nothing. */
+static void say_heterogeneity(const struct run *run)
+{
+    char text[256];
+    if (run->heterogeneity.slowed == 0) return;
+    tr_heterogeneity_describe(&run->heterogeneity, text, sizeof text);
+    tr_say(run->tr, "%s", text);
 }
 
 int tr_run(tr_context *tr, const tr_stage *stage)
@@ -329,13 +424,17 @@ int tr_run(tr_context *tr, const tr_stage *stage)
         TR_TRY(tr_poll_add(tr, poll_reports, &run));
         TR_TRY(grant_more(&run, false));
     }
+    if (works) tr_straggler_open(tr, run.me.worker, &run.straggler);
     int status = works ? work(&run) : TR_OK;
+    tr_straggler_close(&run.straggler);
     if (status == TR_OK) status = tr_sync_end(tr->sync);
     if (status == TR_OK) status = evaluate_end(&run);
     if (tr->rank == 0) tr_poll_remove(tr, poll_reports, &run);
     while (run.collections) drop_collection(&run, run.collections);
     note(&run, status);
-    return tr_agree(tr, run.status);
+    TR_TRY(tr_agree(tr, run.status));
+    say_heterogeneity(&run);
+    return TR_OK;
 }
 
 int tr_group_sum(tr_worker *me, double *numbers, size_t n)

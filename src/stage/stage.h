@@ -3,6 +3,7 @@
 #ifndef TR_STAGE_H
 #define TR_STAGE_H
 
+#include "stage/straggler.h"
 #include "sync/sync.h"
 #include "table/table.h"
 #include "trireme/stage.h"
@@ -10,12 +11,15 @@
 /* One finished evaluation, as those who show progress get it. */
 struct tr_progress_row {
     int64_t clock;
-    double epoch, seconds; /* since the stage began */
+    double epoch, seconds; /* passes of the workers, in the mean; since the stage began */
     tr_verdict verdict;
     bool exact; /* all workers saw the same parameters; otherwise objective and gap are estimates */
     double compute_seconds; /* of the workers, summed, since the stage began, as the next */
     struct tr_traffic traffic;
-    double peak_rss; /* bytes, of the largest worker */
+    uint64_t updates;        /* pushes of groups: what their members push together counts once */
+    double evaluate_seconds; /* of the workers, their mean */
+    struct tr_heterogeneity heterogeneity; /* where the job slows workers; otherwise zeros */
+    double peak_rss;                       /* bytes, of the largest worker */
 };
 
 /* Shows progress on rank 0; set with tr_observe() before tr_run(). */

@@ -3,7 +3,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { WRITTEN, READ, GRANTED, STOP, WORDS };
+/* Three minima over the ranks, a maximum, and two words of the scheduler's. */
+enum { WRITTEN, READ, VERSION, MINIMA, ASKED = MINIMA, GRANTED, STOP, WORDS };
 
 /* One line in shared memory: a rank's counters, or a node's view of all (its head's line 0). */
 struct line {
@@ -131,7 +132,7 @@ static void raise_node(struct tr_clock *c, int word)
     send_word(c->nodes, 0, node * WORDS + word, &least);
 }
 
-int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
+int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool keeps_version)
 {
     tr_context *tr = c->tr;
     c->resetting = true;
@@ -142,6 +143,7 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to begin a stage"));
     atomic_store(&c->mine->word[WRITTEN], keeps_written ? 0 : INT64_MAX);
     atomic_store(&c->mine->word[READ], keeps_read ? 0 : INT64_MAX);
+    atomic_store(&c->mine->word[VERSION], keeps_version ? 0 : INT64_MAX);
     if (tr->node_rank == 0)
         for (int i = 0; i < WORDS; i++) {
             atomic_store(&c->board->world.word[i], 0);
@@ -151,8 +153,7 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read)
     for (int i = 0; c->node_line && i < tr->layout.nodes * WORDS; i++) c->node_line[i] = 0;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to set their clocks back"));
     c->resetting = false;
-    for (int word = WRITTEN; word <= READ;
-         word++) /* a node without participants must not hold up the others */
+    for (int word = 0; word < MINIMA; word++) /* a node without participants must not hold up the others */
         if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);
     return TR_OK;
 }
@@ -174,6 +175,30 @@ int tr_clock_written(struct tr_clock *c, int64_t clocks)
 int tr_clock_read(struct tr_clock *c, int64_t clocks)
 {
     return raise_mine(c, READ, clocks);
+}
+
+int tr_clock_version(struct tr_clock *c, int64_t clocks)
+{
+    return raise_mine(c, VERSION, clocks);
+}
+
+int64_t tr_clock_min_version(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[VERSION]);
+}
+
+int tr_clock_ask(struct tr_clock *c, int64_t evaluation)
+{
+    tr_context *tr = c->tr;
+    if (tr->layout.nodes == 1) raise(&c->board->world.word[ASKED], evaluation);
+    else if (raise(&c->board->node.word[ASKED], evaluation))
+        send_word(c->nodes, 0, tr->node_of[tr->rank] * WORDS + ASKED, &evaluation);
+    return TR_OK;
+}
+
+int64_t tr_clock_asked(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[ASKED]);
 }
 
 int64_t tr_clock_min_written(const struct tr_clock *c)
@@ -218,19 +243,27 @@ int tr_clock_grant(struct tr_clock *c, int64_t clocks, bool stop)
     return TR_OK;
 }
 
+/* A word as the nodes have told it: the least or the most of them. */
+static int64_t over_nodes(const struct tr_clock *c, int word)
+{
+    int64_t least = INT64_MAX, most = 0;
+    for (int node = 0; node < c->tr->layout.nodes; node++) {
+        int64_t value = *(volatile int64_t *)&c->node_line[node * WORDS + word];
+        if (value < least) least = value;
+        if (value > most) most = value;
+    }
+    return word < MINIMA ? least : most;
+}
+
 int tr_clock_poll(void *what, int *did)
 {
     struct tr_clock *c = what;
     if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
     MPI_Win_sync(c->nodes);
-    for (int word = WRITTEN; word <= READ; word++) {
-        int64_t least = INT64_MAX;
-        for (int node = 0; node < c->tr->layout.nodes; node++) {
-            int64_t value = *(volatile int64_t *)&c->node_line[node * WORDS + word];
-            if (value < least) least = value;
-        }
-        if (least <= c->sent[word]) continue;
-        publish(c, word, least);
+    for (int word = 0; word <= ASKED; word++) {
+        int64_t value = over_nodes(c, word);
+        if (value <= c->sent[word]) continue;
+        publish(c, word, value);
         ++*did;
     }
     return TR_OK;

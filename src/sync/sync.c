@@ -19,7 +19,7 @@ static int64_t settled(const struct tr_sync *s)
         const struct tr_table *t = tables->table[i];
         int64_t merged = tr_merge_done(t);
         if (merged < least) least = merged;
-        if (t->lockstep && t->push == TR_PUSH_MESSAGE && t->pushing_clients > 0 && t->served < least)
+        if (t->lockstep && tr_table_by_message(t) && t->pushing_clients > 0 && t->served < least)
             least = t->served;
     }
     return least;
@@ -50,6 +50,43 @@ static int serve_messages(struct tr_sync *s, int *did)
     return TR_OK;
 }
 
+/* ---- versions ---- */
+
+static bool keeps_versions(const struct tr_table *t)
+{
+    return t->use && t->use->function.read;
+}
+
+/* The lowest version of this server's shares, for the stable version of all. */
+static int64_t own_version(const struct tr_sync *s)
+{
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < s->tr->tables->count; i++) {
+        const struct tr_table *t = s->tr->tables->table[i];
+        if (!keeps_versions(t)) continue;
+        int64_t version = atomic_load_explicit(&t->line[s->tr->me.server]->version, memory_order_relaxed);
+        if (version < least) least = version;
+    }
+    return least;
+}
+
+static int tell_version(struct tr_sync *s)
+{
+    if (s->tr->me.server < 0) return TR_OK;
+    int64_t version = own_version(s);
+    if (version == INT64_MAX) return TR_OK;
+    for (size_t i = 0; i < s->tr->tables->count; i++)
+        if (s->tr->tables->table[i]->use)
+            s->tr->tables->table[i]->use->share.stable = tr_clock_min_version(s->clock);
+    return tr_clock_version(s->clock, version);
+}
+
+/* Which version a view is to be read at: tables that keep versions are read at the one that all servers have. */
+static int64_t version_to_read(const struct tr_sync *s, const tr_view *view)
+{
+    return keeps_versions(view->table) ? tr_clock_min_version(s->clock) : -1;
+}
+
 /* ---- reading ahead ---- */
 
 static bool may_read(const struct tr_sync *s, int64_t clock)
@@ -65,7 +102,7 @@ static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
     if (v->channel && !may_read(s, v->ahead_clock)) return TR_OK;
     v->ahead_wanted = false;
     v->ahead_started = true;
-    return tr_pull_start(&v->view, v->ahead);
+    return tr_pull_start(&v->view, v->ahead, -1);
 }
 
 int tr_view_prefetch(tr_view *view)
@@ -74,6 +111,8 @@ int tr_view_prefetch(tr_view *view)
     struct tr_sync *s = view->table->tr->sync;
     if (v->ahead_started || tr_view_is_near(view))
         return TR_OK; /* memory at hand is best read late, when it is fresh */
+    if (view->table->use || s->caching)
+        return TR_OK; /* what becomes of an own update, only the server knows */
     if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
     v->ahead_wanted = true;
     v->ahead_clock = s->now + 1;
@@ -82,13 +121,31 @@ int tr_view_prefetch(tr_view *view)
 
 /* ---- pulling and pushing as the consistency allows ---- */
 
+/* A copy is kept over clocks where the worker's own updates can be added to it: not gradients, whose steps only the
+ * servers know, and not in a group, whose members do not know each other's. */
+static bool is_cached(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    const struct tr_use *use = v->view.table->use;
+    return s->caching && v->use != TR_VIEW_READ && !v->group && !(use && use->function.gradients);
+}
+
+/* Whether what a view holds need not be read again: every update that it has to hold is in it. */
+static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    if (v->view.clock == s->now) return true;
+    return is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
+}
+
 int tr_view_pull(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     tr_context *tr = view->table->tr;
     struct tr_sync *s = tr->sync;
     struct tr_traffic *traffic = &tr->tables->traffic;
-    if (view->clock == s->now) return TR_OK;
+    if (is_fresh_enough(s, v)) {
+        view->clock = s->now;
+        return TR_OK;
+    }
     double begin = tr_now();
     TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
                   view->table->name, (long long)v->push_clock);
@@ -116,7 +173,8 @@ int tr_view_pull(tr_view *view)
             allowed = tr_now();
             traffic->wait_seconds += allowed - pushed;
         }
-        TR_TRY(tr_pull_start(view, view->value));
+        v->holds = tr_clock_min_written(s->clock);
+        TR_TRY(tr_pull_start(view, view->value, version_to_read(s, view)));
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name,
                       view->n);
     }
@@ -136,19 +194,26 @@ int tr_view_push(tr_view *view)
     if (tr_sync_lockstep(s) && v->push_clock == s->now)
         return tr_fail(TR_ERR_INTERNAL, "a view of table %s was pushed twice in a clock under BSP",
                        view->table->name);
-    double begin = tr_now();
+    if (tr->before_push) TR_TRY(tr->before_push(tr->before_push_state));
+    double begin = tr_now(), waited = 0;
     TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
                   view->table->name, (long long)v->push_clock);
     if (v->ahead_started) { /* what was read ahead lacks the update that leaves now */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
         tr_add_elements(view->table->dtype, view->n * view->width, view->delta, v->ahead);
     }
+    if (is_cached(s, v)) /* a worker sees its own updates */
+        tr_add_elements(view->table->dtype, view->n * view->width, view->delta, view->value);
     TR_TRY(tr_clock_read(s->clock, s->now + 1));
-    if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel)
+    if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel) {
+        waited = tr_now();
         TR_WAIT_UNTIL(tr, tr_clock_min_read(s->clock) > s->now, "all workers to have read for clock %lld",
                       (long long)s->now);
+        waited = tr_now() - waited;
+    }
     TR_TRY(tr_push_start(view, s->now));
-    tr->tables->traffic.push_seconds += tr_now() - begin;
+    tr->tables->traffic.wait_seconds += waited;
+    tr->tables->traffic.push_seconds += tr_now() - begin - waited;
     return TR_OK;
 }
 
@@ -194,7 +259,8 @@ int tr_sync_tick(struct tr_sync *s)
 static int poll_sync(void *what, int *did)
 {
     struct tr_sync *s = what;
-    if (!s->running || !s->counting) return TR_OK;
+    if (!s->counting) return TR_OK;
+    TR_TRY(tell_version(s));
     if (!s->works) TR_TRY(serve_merges(s, did));
     TR_TRY(serve_messages(s, did));
     for (size_t i = 0; i < s->tr->tables->view_count; i++)
@@ -211,7 +277,8 @@ int tr_sync_begin(struct tr_sync *s)
     tr_context *tr = s->tr;
     bool works = tr_is(tr, TR_SLAVE);
     bool owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
-    TR_TRY(tr_clock_reset(s->clock, owes, works));
+    bool versions = tr->me.server >= 0 && own_version(s) != INT64_MAX;
+    TR_TRY(tr_clock_reset(s->clock, owes, works, versions));
     s->now = s->written = 0;
     s->works = works;
     s->running = owes;
@@ -258,8 +325,8 @@ int tr_sync_end(struct tr_sync *s)
     TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
     TR_TRY(tr_barrier(tr, tr->world, s->works ? "all ranks to end a stage" : NULL));
-    s->running = false;
-    return TR_OK;
+    s->running = s->counting = false;
+    return tr_tables_settle(tr);
 }
 
 int tr_sync_open(tr_context *tr)
@@ -269,6 +336,8 @@ int tr_sync_open(tr_context *tr)
     tr->sync = s;
     s->tr = tr;
     s->staleness = tr->staleness;
+    s->caching =
+        tr->job && tr->job->sync.pull == TR_PULL_STALE && s->staleness > 0 && s->staleness < INT64_MAX;
     TR_TRY(tr_clock_open(tr, &s->clock));
     return tr_poll_add(tr, poll_sync, s);
 }

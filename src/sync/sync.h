@@ -18,6 +18,7 @@ struct tr_sync {
     tr_context *tr;
     struct tr_clock *clock;
     int64_t staleness; /* INT64_MAX: asynchronous */
+    bool caching;      /* views are read again only when staleness demands it */
     bool running;      /* between begin and end of a stage */
     bool counting;     /* all views are open, so it is known what this rank owes */
     bool works;        /* this rank computes */

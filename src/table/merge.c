@@ -333,7 +333,7 @@ int tr_merge_open(struct tr_table *t)
     m->dense = wish == TR_MERGE_AUTO ? dense_is_cheaper(t, total, m->size) : wish == TR_MERGE_DENSE;
 
     /* a step's buffers hold one chunk of every share (sparse) or of one share (dense) */
-    uint64_t longest = tr_partition_share(&t->partition, 0);
+    uint64_t longest = tr_partition_longest(&t->partition);
     uint64_t at_once = m->dense ? 1 : t->partition.servers;
     m->chunk = (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / at_once, 1024);
     m->chunks = (uint32_t)((longest + m->chunk - 1) / m->chunk);

@@ -1,5 +1,15 @@
 #include "table/partition.h"
 
+#include <stdlib.h>
+
+const char *tr_partition_name(enum tr_partition_kind kind)
+{
+    static const char *const name[] = {"range", "hash", "range-hash", "ring", "own"};
+    return name[kind];
+}
+
+/* ---- dealt: range, hash, range-hash ---- */
+
 /* A pseudo-random bijection of 0..blocks-1: a four-round Feistel network over the next even number of bits,
  * walked until it falls into the range again (fewer than four steps on average). */
 static uint64_t permute(const struct tr_partition *p, uint64_t block)
@@ -17,40 +27,235 @@ static uint64_t permute(const struct tr_partition *p, uint64_t block)
     return block;
 }
 
-int tr_partition_make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
-                      struct tr_partition *partition)
+/* The rounds and the walk backwards: what the walk passes on its way lies outside the range. */
+static uint64_t permute_back(const struct tr_partition *p, uint64_t block)
 {
-    struct tr_partition p = {.kind = kind, .units = units, .servers = servers};
-    uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
+    uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
+    do {
+        uint64_t left = block >> p->half_bits, right = block & mask;
+        for (uint64_t round = 4; round-- > 0;) {
+            uint64_t before = right ^ (tr_mix(left + (round << 60)) & mask);
+            right = left;
+            left = before;
+        }
+        block = left << p->half_bits | right;
+    } while (block >= p->blocks);
+    return block;
+}
+
+/* ---- placed: ring, own ---- */
+
+static bool is_placed(const struct tr_partition *p)
+{
+    return p->kind == TR_PARTITION_RING || p->kind == TR_PARTITION_OWN;
+}
+
+struct point {
+    uint64_t at;
+    uint32_t server;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct point *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* A server's points depend on its number alone. All are different, since tr_mix() is a bijection. */
+static int make_points(const struct tr_partition *p, struct point **points)
+{
+    TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
+    struct point *next = *points;
+    for (uint64_t server = 0; server < p->servers; server++)
+        for (uint32_t i = 0; i < p->points; i++)
+            *next++ = (struct point){tr_mix(server << 32 | i), (uint32_t)server};
+    qsort(*points, (size_t)(next - *points), sizeof **points, by_place);
+    return TR_OK;
+}
+
+/* The owner of the first point at or behind a place, which is the first of all behind the last one. */
+static uint32_t owner(const struct point *points, size_t n, uint64_t at)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (points[middle].at < at) low = middle + 1;
+        else high = middle;
+    }
+    return points[low < n ? low : 0].server;
+}
+
+static int place_on_ring(struct tr_partition *p)
+{
+    struct point *points;
+    TR_TRY(make_points(p, &points));
+    size_t n = (size_t)p->servers * p->points;
+    /* ~block is no number of a point, so that no block falls on the hash of a point by construction */
+    for (uint64_t block = 0; block < p->blocks; block++)
+        p->placed[block].server = owner(points, n, tr_mix(~block));
+    free(points);
+    return TR_OK;
+}
+
+static int place_by_user(const struct tr_partition_wish *wish, struct tr_partition *p)
+{
+    for (uint64_t block = 0; block < p->blocks; block++) {
+        uint32_t server = wish->place(wish->who, block, p->blocks, p->servers);
+        if (server >= p->servers)
+            return tr_fail(
+                TR_ERR_CONFIG,
+                "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
+                wish->table, (unsigned long long)block, (unsigned long long)p->blocks, server, p->servers);
+        p->placed[block].server = server;
+    }
+    return TR_OK;
+}
+
+/* Numbers the blocks of each server, in ascending order. */
+static void number_blocks(struct tr_partition *p)
+{
+    for (uint64_t block = 0; block < p->blocks; block++) {
+        struct tr_location *at = &p->placed[block];
+        at->position = p->first[at->server + 1]++;
+    }
+    for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
+    for (uint64_t block = 0; block < p->blocks; block++) {
+        struct tr_location at = p->placed[block];
+        p->block_at[p->first[at.server] + at.position] = (uint32_t)block;
+    }
+}
+
+static int place_blocks(const struct tr_partition_wish *wish, struct tr_partition *p)
+{
+    if (p->blocks > TR_MOST_PLACED_BLOCKS)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "table %s: %llu blocks of %llu are more than the %d that every rank can list: make the blocks "
+            "larger (table.block)",
+            wish->table, (unsigned long long)p->blocks, (unsigned long long)p->block, TR_MOST_PLACED_BLOCKS);
+    TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
+    TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
+    TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
+    TR_TRY(p->kind == TR_PARTITION_RING ? place_on_ring(p) : place_by_user(wish, p));
+    number_blocks(p);
+    return TR_OK;
+}
+
+/* ---- all ---- */
+
+/* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
+ * gain nothing more for runs. */
+static uint64_t choose_block(enum tr_partition_kind kind, uint64_t even, const struct tr_partition_wish *wish,
+                             uint64_t units)
+{
+    enum { LONGEST = 65536, PLACED_BLOCKS = 65536 };
+    uint64_t block = wish->block;
     switch (kind) {
-    case TR_PARTITION_RANGE: p.block = even; break;
-    case TR_PARTITION_HASH: p.block = 1; break;
+    case TR_PARTITION_RANGE: return even;
+    case TR_PARTITION_HASH: return 1;
     case TR_PARTITION_RANGE_HASH:
-        /* 64 blocks a server keep the shares within some per cent of each other; blocks above 65536 units
-         * gain nothing more for runs */
-        p.block = block ? block : even / 64 < 65536 ? even / 64 : 65536;
+        if (block == 0) block = even / 64 < LONGEST ? even / 64 : LONGEST;
+        break;
+    case TR_PARTITION_RING:
+    case TR_PARTITION_OWN:
+        if (block == 0) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
+        if (wish->block == 0 && block > LONGEST) block = LONGEST;
         break;
     }
+    return block;
+}
+
+static uint64_t blocks_of(const struct tr_partition *p, uint32_t server)
+{
+    if (is_placed(p)) return p->first[server + 1] - p->first[server];
+    return p->blocks / p->servers + (server < p->blocks % p->servers);
+}
+
+static int check_shares(const struct tr_partition_wish *wish, const struct tr_partition *p, uint64_t even)
+{
+    if (!is_placed(p) && even + p->block <= UINT32_MAX) return TR_OK;
+    if (is_placed(p) && tr_partition_longest(p) <= UINT32_MAX) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG,
+                   "table %s: its %llu elements need more than %u servers: one holds at most 2^32",
+                   wish->table, (unsigned long long)p->units, p->servers);
+}
+
+int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
+                      struct tr_partition *partition)
+{
+    struct tr_partition p = {.kind = wish->kind, .units = units, .servers = servers, .points = wish->points};
+    uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
+    p.block = choose_block(p.kind, even, wish, units);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
     while ((UINT64_C(1) << (2 * p.half_bits)) < p.blocks) p.half_bits++;
-    if (even + p.block > UINT32_MAX)
-        return tr_fail(TR_ERR_CONFIG,
-                       "a table of %llu elements needs more than %u servers: one holds at most 2^32",
-                       (unsigned long long)units, servers);
-    *partition = p;
-    return TR_OK;
+    int status = is_placed(&p) ? place_blocks(wish, &p) : TR_OK;
+    if (status == TR_OK) status = check_shares(wish, &p, even);
+    if (status == TR_OK) *partition = p;
+    else tr_partition_free(&p);
+    return status;
+}
+
+void tr_partition_free(struct tr_partition *p)
+{
+    free(p->placed);
+    free(p->first);
+    free(p->block_at);
+    *p = (struct tr_partition){0};
 }
 
 uint64_t tr_partition_share(const struct tr_partition *p, uint32_t server)
 {
-    return (p->blocks / p->servers + (server < p->blocks % p->servers)) * p->block;
+    return blocks_of(p, server) * p->block;
+}
+
+uint64_t tr_partition_longest(const struct tr_partition *p)
+{
+    uint64_t longest = 0;
+    for (uint32_t server = 0; server < p->servers; server++) {
+        uint64_t share = tr_partition_share(p, server);
+        if (share > longest) longest = share;
+    }
+    return longest;
+}
+
+static struct tr_location locate_block(const struct tr_partition *p, uint64_t block)
+{
+    if (is_placed(p)) return p->placed[block];
+    if (p->kind != TR_PARTITION_RANGE) block = permute(p, block);
+    return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers)};
+}
+
+uint64_t tr_partition_count(const struct tr_partition *p, uint32_t server)
+{
+    uint64_t share = tr_partition_share(p, server), padding = p->blocks * p->block - p->units;
+    return p->blocks > 0 && locate_block(p, p->blocks - 1).server == server ? share - padding : share;
 }
 
 struct tr_location tr_partition_locate(const struct tr_partition *p, uint64_t unit)
 {
     uint64_t block = unit / p->block, offset = unit % p->block;
-    if (p->kind != TR_PARTITION_RANGE) block = permute(p, block);
-    return (struct tr_location){(uint32_t)(block % p->servers),
-                                (uint32_t)(block / p->servers * p->block + offset)};
+    struct tr_location at = locate_block(p, block);
+    return (struct tr_location){at.server, (uint32_t)(at.position * p->block + offset)};
+}
+
+uint64_t tr_partition_unit(const struct tr_partition *p, uint32_t server, uint32_t position)
+{
+    uint64_t at = position / p->block, block;
+    if (is_placed(p)) block = p->block_at[p->first[server] + at];
+    else block = at * p->servers + server;
+    if (p->kind == TR_PARTITION_HASH || p->kind == TR_PARTITION_RANGE_HASH) block = permute_back(p, block);
+    uint64_t unit = block * p->block + position % p->block;
+    return unit < p->units ? unit : UINT64_MAX;
+}
+
+uint64_t tr_partition_print(const struct tr_partition *p)
+{
+    uint64_t print = tr_mix(p->kind);
+    print = tr_mix(print ^ p->units);
+    print = tr_mix(print ^ p->block);
+    print = tr_mix(print ^ p->servers);
+    for (uint64_t block = 0; is_placed(p) && block < p->blocks; block++)
+        print = tr_mix(print ^ p->placed[block].server);
+    return print;
 }

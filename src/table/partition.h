@@ -1,36 +1,89 @@
-/* Which server holds what: pure arithmetic, the same on every rank, no table of places.
+/* Which server holds what: the same on every rank, found without asking anybody.
  *
- * The units of a table are numbered 0..units-1 and lie in blocks of equal size; a bijection of the block
- * numbers deals the blocks to the servers in turn.
+ * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Three kinds are pure
+ * arithmetic: a bijection of the block numbers deals the blocks to the servers in turn.
  *   range       as many blocks as servers, in order: neighbours stay together, hot ranges too
  *   hash        blocks of one unit, permuted: even load, no neighbours
  *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
+ *
+ * Two give each block a server of its own. Servers keep their blocks in ascending order, and every rank lists
+ * where they are: 12 bytes a block, 0.8 MB for the 65536 blocks that are chosen where nobody says how many.
+ *   ring        consistent hashing with virtual nodes (Karger et al. 1997; PS, section 4.3): servers have
+ *               points on a ring, and a block belongs to the next point clockwise of its hash. One more
+ *               server takes its part from all others, and nothing else moves
+ *   own         a function of the table's user says it
  */
 #ifndef TR_TABLE_PARTITION_H
 #define TR_TABLE_PARTITION_H
 
 #include "base/base.h"
+#include "trireme/table.h"
 
-enum tr_partition_kind { TR_PARTITION_RANGE, TR_PARTITION_HASH, TR_PARTITION_RANGE_HASH };
+/* The first four in the order of table.partition's words. */
+enum tr_partition_kind {
+    TR_PARTITION_RANGE,
+    TR_PARTITION_HASH,
+    TR_PARTITION_RANGE_HASH,
+    TR_PARTITION_RING,
+    TR_PARTITION_OWN
+};
+
+/* More blocks than this have no lists. */
+enum { TR_MOST_PLACED_BLOCKS = 1 << 24 };
+
+/* What is asked for. */
+struct tr_partition_wish {
+    enum tr_partition_kind kind;
+    uint64_t block;     /* units of a block for range-hash, ring and own; 0 to choose */
+    uint32_t points;    /* ring: of each server, at least 1 */
+    tr_place_fn *place; /* own */
+    void *who;          /* … what it is handed */
+    const char *table;  /* for messages */
+};
+
+/* Where a unit or a block lies: a server, and the place in its share. */
+struct tr_location {
+    uint32_t server, position;
+};
 
 struct tr_partition {
     enum tr_partition_kind kind;
     uint64_t units, block, blocks;
     uint32_t servers;
     unsigned half_bits; /* the permutation works on numbers of 2 × half_bits bits */
+
+    /* ring and own */
+    uint32_t points;
+    struct tr_location *placed; /* by block; positions in blocks */
+    uint32_t *first;            /* by server, and one more: its blocks in block_at */
+    uint32_t *block_at;         /* by server and position */
 };
 
-/* block: units of a block for range-hash, 0 to choose. TR_ERR_CONFIG if a share would exceed 2^32 units. */
-int tr_partition_make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
+/* All ranks get the same from the same wish. Blocks of ring and own that are chosen do not depend on the number
+ * of servers, so that they stay what they are when servers come or go. TR_ERR_CONFIG if a share would exceed
+ * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist. Making a
+ * ring takes 16 bytes a point meanwhile. Free with tr_partition_free(). */
+int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
+void tr_partition_free(struct tr_partition *partition);
 
-/* The number of units that a server keeps room for (the last block is padded). */
+/* The number of units that a server keeps room for (the last block is padded), and the longest of them all. */
 uint64_t tr_partition_share(const struct tr_partition *partition, uint32_t server);
+uint64_t tr_partition_longest(const struct tr_partition *partition);
 
-/* Where a unit lies. */
-struct tr_location {
-    uint32_t server, position;
-};
+/* The number of units that a server holds. */
+uint64_t tr_partition_count(const struct tr_partition *partition, uint32_t server);
+
+/* Where a unit lies. The units of a block follow each other. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
+
+/* The inverse: which unit lies at a position below the server's share; UINT64_MAX where it is padding. */
+uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
+
+/* "range-hash", as table.partition has it; "own". */
+const char *tr_partition_name(enum tr_partition_kind kind);
+
+/* One number that tells partitions apart: ranks compare it. */
+uint64_t tr_partition_print(const struct tr_partition *partition);
 
 #endif

@@ -58,6 +58,7 @@ static void forget_client(struct tr_table *t, int rank, uint32_t tag)
     struct tr_client *c = find_client(t, rank, tag);
     if (!c) return;
     free(c->position);
+    free(c->arriving);
     t->pushing_clients -= c->pushes;
     memmove(c, c + 1, (size_t)(t->client + --t->clients - c) * sizeof *c);
 }
@@ -74,7 +75,10 @@ static void drop_held(struct tr_table *t)
 
 void tr_server_forget_all(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) free(t->client[i].position);
+    for (size_t i = 0; i < t->clients; i++) {
+        free(t->client[i].position);
+        free(t->client[i].arriving);
+    }
     free(t->client);
     t->client = NULL;
     t->clients = t->client_capacity = t->pushing_clients = 0;
@@ -112,6 +116,17 @@ static void free_sent_replies(struct tr_tables *tables, int *did)
         free(reply);
         ++*did;
     }
+}
+
+int tr_server_reply(struct tr_table *t, int rank, uint32_t number, const struct tr_reply_head *head,
+                    const void *data)
+{
+    struct tr_reply *reply = NULL;
+    TR_TRY(reply_new(sizeof *head + head->bytes, &reply));
+    memcpy(reply->data, head, sizeof *head);
+    memcpy((char *)reply->data + sizeof *head, data, head->bytes);
+    reply_send(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
+    return TR_OK;
 }
 
 /* An empty answer: "done". */
@@ -165,16 +180,37 @@ static int handle_register(struct tr_tables *tables, struct tr_table *t, int ran
     return acknowledge(tables, rank, m->reply);
 }
 
+/* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
+static int read_units(struct tr_table *t, const struct tr_client *c, const struct tr_message *m, char *packed)
+{
+    const char *share = own_share(t);
+    const uint32_t *position = c->position ? c->position + m->first : NULL;
+    if (t->use && t->use->function.read) {
+        uint32_t *list = NULL;
+        if (!position && m->first > 0) { /* a function knows the first units, or lists of them */
+            TR_TRY(TR_NEW(&list, m->n));
+            for (uint32_t i = 0; i < m->n; i++) list[i] = m->first + i;
+        }
+        int status = tr_use_read(t, m->clock, m->n, list ? list : position, packed);
+        free(list);
+        return status;
+    }
+    if (position) tr_copy_share_to_packed(position, m->n, t->unit_bytes, share, packed);
+    else memcpy(packed, share + m->first * t->unit_bytes, m->n * t->unit_bytes);
+    return TR_OK;
+}
+
 static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
 {
     const struct tr_client *c = find_client(t, rank, m->tag);
     size_t bytes = m->n * t->unit_bytes;
+    struct tr_reply_head head = {.version = atomic_load(&t->line[t->tr->me.server]->version),
+                                 .bytes = (uint32_t)bytes};
     struct tr_reply *reply = NULL;
-    TR_TRY(reply_new(bytes, &reply));
-    const char *share = own_share(t);
-    if (c->position) tr_copy_share_to_packed(c->position + m->first, m->n, t->unit_bytes, share, reply->data);
-    else memcpy(reply->data, share + m->first * t->unit_bytes, bytes);
-    reply_send(tables, reply, bytes, rank, m->reply);
+    TR_TRY(reply_new(sizeof head + bytes, &reply));
+    memcpy(reply->data, &head, sizeof head);
+    TR_TRY(read_units(t, c, m, (char *)reply->data + sizeof head));
+    reply_send(tables, reply, sizeof head + bytes, rank, m->reply);
     return TR_OK;
 }
 
@@ -240,10 +276,24 @@ void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment 
     }
 }
 
+/* A part of an update for a function, which gets whole updates only. */
+static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, const void *data)
+{
+    bool last = m->flags & TR_FLAG_LAST;
+    if (m->first > 0 || !last) {
+        if (!c->arriving) TR_TRY(TR_NEW(&c->arriving, c->n * t->unit_bytes));
+        memcpy(c->arriving + m->first * t->unit_bytes, data, m->n * t->unit_bytes);
+        data = c->arriving;
+    }
+    if (last) tr_use_update(t, c->pusher, m, c->n, c->position, data);
+    return TR_OK;
+}
+
 /* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
 static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
 {
-    const struct tr_client *c = find_client(t, rank, m->tag);
+    struct tr_client *c = find_client(t, rank, m->tag);
+    if (t->use) return assemble(t, c, m, data);
     if (m->n == 0) return TR_OK;
     if (c->position) add_packed_under_locks(t, c->position + m->first, m->n, data);
     else add_run_under_locks(t, (uint32_t)t->tr->me.server, m->first, m->n, data);
@@ -289,6 +339,7 @@ int tr_server_apply_held(struct tr_table *t)
         free(sorted[i]);
     }
     free(sorted);
+    tr_use_clock(t, t->served);
     t->served++;
     return status;
 }
@@ -314,16 +365,6 @@ static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, c
     return acknowledge(tables, rank, m->reply);
 }
 
-static int handle_squares(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
-{
-    struct tr_reply *reply = NULL;
-    TR_TRY(reply_new(sizeof(double), &reply));
-    double sum = t->share_units ? tr_sum_squares(t->dtype, t->share_units * t->unit_width, own_share(t)) : 0;
-    memcpy(reply->data, &sum, sizeof sum);
-    reply_send(tables, reply, sizeof sum, rank, m->reply);
-    return TR_OK;
-}
-
 static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data)
 {
     struct tr_table *t = tables->table[m->table];
@@ -332,7 +373,7 @@ static int handle(struct tr_tables *tables, int rank, const struct tr_message *m
     case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
     case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
     case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data);
-    case TR_MESSAGE_SQUARES: return handle_squares(tables, t, rank, m);
+    case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
     }
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }
@@ -367,31 +408,4 @@ uint32_t tr_request_number(struct tr_tables *tables)
     enum { NUMBERS = 16384 }; /* far more than are ever under way, well below MPI's smallest tag limit */
     tables->next_request = tables->next_request % NUMBERS + 1;
     return tables->next_request;
-}
-
-int tr_table_squares(struct tr_table *t, double *sum)
-{
-    tr_context *tr = t->tr;
-    double total = 0;
-    for (uint32_t server = 0; server < t->partition.servers; server++) {
-        uint64_t units = tr_partition_share(&t->partition, server);
-        if (t->share[server]) {
-            total += tr_sum_squares(t->dtype, units * t->unit_width, t->share[server]);
-            continue;
-        }
-        if (units == 0) continue;
-        int rank = tr->layout.server_rank[server];
-        struct tr_message m = {
-            .kind = TR_MESSAGE_SQUARES, .table = t->index, .reply = tr_request_number(tr->tables)};
-        double part = 0;
-        MPI_Request request[2];
-        MPI_Irecv(&part, 1, MPI_DOUBLE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &request[0]);
-        MPI_Isend(&m, sizeof m, MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
-        TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "the norm of table %s from server rank %d", t->name,
-                      rank);
-        TR_TRY(tr_wait_request(tr, &request[1], "a request to leave"));
-        total += part;
-    }
-    *sum = total;
-    return TR_OK;
 }

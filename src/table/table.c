@@ -6,7 +6,7 @@
 
 static const MPI_Aint line = 64;
 
-/* Bytes of a share of so many units, with the locks of direct adding behind it. */
+/* Bytes of a share of so many units; its line and the locks of direct adding lie behind it. */
 static MPI_Aint values_bytes(const struct tr_table *t, uint64_t units)
 {
     return (MPI_Aint)((units * t->unit_bytes + (uint64_t)line - 1) / (uint64_t)line) * line;
@@ -34,7 +34,9 @@ int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
 static int place_shares(struct tr_table *t)
 {
     tr_context *tr = t->tr;
-    MPI_Aint bytes = t->share_units ? values_bytes(t, t->share_units) + locks_bytes(t->share_units) : 0;
+    MPI_Aint bytes = t->tr->me.server < 0 ? 0
+                                          : values_bytes(t, t->share_units) + (MPI_Aint)sizeof **t->line +
+                                                locks_bytes(t->share_units);
     TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, (uint64_t)bytes)));
     MPI_Info info;
     MPI_Info_create(&info);
@@ -56,10 +58,13 @@ static int place_shares(struct tr_table *t)
         int rank = tr->layout.server_rank[server], unit;
         if (!tr_same_node(tr, rank)) continue;
         uint64_t units = tr_partition_share(&t->partition, server);
-        if (units == 0) continue;
         MPI_Aint size;
-        MPI_Win_shared_query(t->shared, node_rank[rank], &size, &unit, &t->share[server]);
-        t->locks[server] = (atomic_uint *)(void *)((char *)t->share[server] + values_bytes(t, units));
+        char *memory;
+        MPI_Win_shared_query(t->shared, node_rank[rank], &size, &unit, &memory);
+        t->line[server] = (struct tr_share_line *)(void *)(memory + values_bytes(t, units));
+        if (units == 0) continue;
+        t->share[server] = memory;
+        t->locks[server] = (atomic_uint *)(void *)(t->line[server] + 1);
     }
     free(node_rank);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, t->shared);
@@ -101,9 +106,48 @@ static uint32_t pieces_of_row(size_t width, size_t element)
     return 1;
 }
 
+/* As the options say, and where they are silent, the job. */
+static int partition_table(struct tr_table *t, const tr_table_options *options)
+{
+    const tr_job *job = t->tr->job;
+    struct tr_partition_wish wish = {.kind = TR_PARTITION_RANGE_HASH, .table = t->name};
+    if (job) {
+        wish.kind = (enum tr_partition_kind)job->table.partition;
+        wish.block = job->table.block;
+        wish.points = (uint32_t)job->table.virtual_nodes;
+    }
+    if (options->block > 0) wish.block = options->block;
+    if (options->place) {
+        wish.kind = TR_PARTITION_OWN;
+        wish.place = options->place;
+        wish.who = options->who;
+    }
+    return tr_partition_make(&wish, t->keys * t->pieces, (uint32_t)t->tr->layout.servers, &t->partition);
+}
+
+/* A place function that does not say the same everywhere would mix up parameters without a word. */
+static int agree_on_places(const struct tr_table *t)
+{
+    uint64_t print = tr_partition_print(&t->partition), bounds[2] = {print, ~print};
+    MPI_Allreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, t->tr->world);
+    if (bounds[0] == ~bounds[1]) return TR_OK; /* the least is the greatest */
+    return tr_agree(t->tr, tr_fail(TR_ERR_CONFIG,
+                                   "table %s: ranks put its keys in different places: size, options and "
+                                   "place function must be the same on all",
+                                   t->name));
+}
+
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                     tr_table **table)
 {
+    return tr_table_create_with(tr, name, dtype, rows, columns, NULL, table);
+}
+
+int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
+                         uint64_t columns, const tr_table_options *options, tr_table **table)
+{
+    static const tr_table_options as_the_job_says = {0};
+    if (!options) options = &as_the_job_says;
     struct tr_tables *tables = tr->tables;
     struct tr_table *t;
     TR_TRY(TR_NEW(&t, 1));
@@ -111,7 +155,7 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
     t->dtype = dtype;
     t->keys = rows == 1 ? columns : rows;
     t->width = rows == 1 ? 1 : columns;
-    t->pieces = pieces_of_row(t->width, tr_dtype_size(dtype));
+    t->pieces = options->place ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
     t->shared = t->window = MPI_WIN_NULL;
@@ -121,22 +165,20 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
     if (status == TR_OK && (t->keys == 0 || t->width == 0))
         status = tr_fail(TR_ERR_INTERNAL, "table %s: %llu rows of %llu columns are nothing", name,
                          (unsigned long long)rows, (unsigned long long)columns);
-    uint32_t servers = (uint32_t)tr->layout.servers;
-    enum tr_partition_kind kind = TR_PARTITION_RANGE_HASH;
-    uint64_t block = 0;
     if (tr->job) {
-        kind = (enum tr_partition_kind)tr->job->table.partition;
-        block = (uint64_t)tr->job->table.block;
         t->route = tr->job->table.route;
         t->push = tr->job->table.push;
         t->near = tr->job->table.merge == TR_MERGE_AUTO;
     }
     t->near = t->near && t->lockstep && tr->layout.nodes == 1;
-    if (status == TR_OK) status = tr_partition_make(kind, t->keys * t->pieces, block, servers, &t->partition);
+    if (status == TR_OK) status = partition_table(t, options);
+    uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);
+    if (status == TR_OK) status = TR_NEW(&t->line, servers);
     if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
     TR_TRY(tr_agree(tr, status));
+    TR_TRY(agree_on_places(t));
     if (tr->me.server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)tr->me.server);
     TR_TRY(place_shares(t));
     TR_TRY(open_window(t));
@@ -150,6 +192,7 @@ static void table_free(struct tr_table *t)
 {
     tr_merge_close(t);
     tr_server_forget_all(t);
+    tr_use_free(t);
     if (t->window != MPI_WIN_NULL) {
         MPI_Win_unlock_all(t->window);
         MPI_Win_free(&t->window);
@@ -158,8 +201,10 @@ static void table_free(struct tr_table *t)
         MPI_Win_unlock_all(t->shared);
         MPI_Win_free(&t->shared);
     }
+    tr_partition_free(&t->partition);
     free(t->share);
     free(t->locks);
+    free(t->line);
     free(t->name);
     free(t);
 }
@@ -195,6 +240,7 @@ int tr_tables_open(tr_context *tr)
 {
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
+    TR_TRY(tr_functions_open(tr->tables));
     TR_TRY(tr_poll_add(tr, tr_server_poll, tr->tables));
     return tr_poll_add(tr, tr_views_poll, tr->tables);
 }
@@ -214,6 +260,7 @@ void tr_tables_close(tr_context *tr)
     tr_poll_remove(tr, tr_server_poll, tables);
     tr_poll_remove(tr, tr_views_poll, tables);
     while (tables->count > 0) table_free(tables->table[--tables->count]);
+    tr_functions_close(tables);
     free(tables->table);
     free(tables->views);
     free(tables->inbox);
@@ -225,7 +272,20 @@ int tr_tables_ready(tr_context *tr)
 {
     TR_TRY(settle_forgotten(tr));
     TR_TRY(tr_views_ready(tr));
-    for (size_t i = 0; i < tr->tables->count; i++) tr->tables->table[i]->served = 0;
+    for (size_t i = 0; i < tr->tables->count; i++) {
+        tr->tables->table[i]->served = 0;
+        TR_TRY(tr_use_begin(tr->tables->table[i]));
+    }
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
     return TR_OK;
+}
+
+int tr_tables_settle(tr_context *tr)
+{
+    bool used = false;
+    for (size_t i = 0; i < tr->tables->count; i++) {
+        used = used || tr->tables->table[i]->use;
+        tr_use_end(tr->tables->table[i]);
+    }
+    return used ? tr_barrier(tr, tr->world, "the servers to settle what they keep apart") : TR_OK;
 }

@@ -4,6 +4,7 @@
  *   keyset     the keys of a view, split by server
  *   elements   inner loops that move and add
  *   table      shares in node-shared memory and RMA windows
+ *   function   server functions: what a table's servers do with updates, and the answers they compute
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   view       pulls by load, get or request; pushes by direct adding, accumulate or message
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
@@ -22,6 +23,7 @@
 #include "table/elements.h"
 #include "table/keyset.h"
 #include "table/partition.h"
+#include "trireme/function.h"
 #include "trireme/table.h"
 
 /* What has moved, as counted by the worker that asked for it; bytes of values, with headers of messages. */
@@ -40,6 +42,12 @@ enum { TR_LOCK_UNITS = 1024 };
 /* Values of one message of a request or a push. */
 enum { TR_MESSAGE_BYTES = 1 << 18 };
 
+/* Beside each share in memory that the node shares. */
+struct tr_share_line {
+    _Atomic int64_t version; /* clocks of which an update has come; for tables with a function */
+    char pad[56];
+};
+
 struct tr_table {
     tr_context *tr;
     char *name;
@@ -51,15 +59,17 @@ struct tr_table {
     size_t unit_width, unit_bytes; /* … of this many elements */
     struct tr_partition partition;
 
-    uint64_t share_units; /* of this rank; 0 where it does not serve */
-    void **share;         /* by server: its memory where this rank can read it directly, else NULL */
-    atomic_uint **locks;  /* by server: beside the share */
-    MPI_Win shared;       /* owns the memory of the shares */
-    MPI_Win window;       /* all shares for all ranks; MPI_WIN_NULL where nobody needs it */
+    uint64_t share_units;        /* of this rank; 0 where it does not serve */
+    void **share;                /* by server: its memory where this rank can read it directly, else NULL */
+    atomic_uint **locks;         /* by server: beside the share */
+    struct tr_share_line **line; /* by server, too */
+    MPI_Win shared;              /* owns the memory of the shares */
+    MPI_Win window;              /* all shares for all ranks; MPI_WIN_NULL where nobody needs it */
 
     int route; /* TR_ROUTE_… and TR_PUSH_…, as the job wishes */
     int push;
-    bool lockstep; /* BSP: an update shows only when all of its clock are there */
+    bool lockstep;      /* BSP: an update shows only when all of its clock are there */
+    struct tr_use *use; /* the function that takes updates; NULL: they are added */
 
     struct tr_client *client; /* key sets registered with this server */
     size_t clients, client_capacity;
@@ -79,8 +89,10 @@ struct tr_client {
     int rank;
     uint32_t tag;
     bool pushes;
+    int pusher; /* its number among those who push in this stage */
     uint32_t n;
     uint32_t *position; /* NULL: 0..n-1 */
+    char *arriving;     /* the values of an update of which not all messages are here */
 };
 
 /* All tables of a context, and the server role for all of them. */
@@ -91,6 +103,8 @@ struct tr_tables {
     struct tr_traffic traffic;
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
+    struct tr_functions *functions; /* known by name */
+    int status;               /* of the first server function that failed here; what follows is ignored */
     struct tr_reply *replies; /* sends on their way: answers, and what is to be forgotten */
     char *inbox;              /* a message just received */
     size_t inbox_size;
@@ -106,6 +120,9 @@ void tr_tables_close(tr_context *tr); /* all ranks */
 /* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
 int tr_tables_ready(tr_context *tr);
 
+/* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
+int tr_tables_settle(tr_context *tr);
+
 /* ---- server ---- */
 
 enum tr_message_kind {
@@ -113,15 +130,23 @@ enum tr_message_kind {
     TR_MESSAGE_FORGET,
     TR_MESSAGE_PULL,
     TR_MESSAGE_PUSH,
-    TR_MESSAGE_SQUARES
+    TR_MESSAGE_ASK
 };
 
 struct tr_message {
     uint32_t kind, table, tag;
     uint32_t reply;    /* number of the answer's tag; 0: no answer wanted */
-    uint32_t first, n; /* slice of the client's segment */
+    uint32_t first, n; /* slice of the client's segment; ask: which answer, and bytes of the question */
     uint32_t flags;
-    int64_t clock;
+    int64_t clock; /* push: of the pusher; pull: the version to be read; ask: bytes of room for the result */
+    int64_t seen;  /* push: version of the share that the pusher knows */
+};
+
+/* In front of every answer that carries something. */
+struct tr_reply_head {
+    int64_t version; /* of the share */
+    uint32_t bytes;  /* that follow */
+    uint32_t failed; /* they are the text of an error */
 };
 enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4 };
 
@@ -143,6 +168,57 @@ int tr_server_apply_held(struct tr_table *table);
 void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                    const void *view);
 
+/* An answer to be filled and sent to whoever asked. */
+int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,
+                    const void *data);
+
+/* ---- functions ---- */
+
+/* A table's function at work. */
+struct tr_use {
+    tr_function function;
+    tr_share share;    /* of this rank, if it serves */
+    int64_t *passed;   /* by pusher: it has pushed for all versions below */
+    int64_t expired;   /* versions below are not needed any more */
+    char *sum;         /* merged under BSP: all updates of a clock … */
+    uint64_t *touched; /* … and which units they touch: a bit each */
+    uint32_t *unit;    /* an update without its zeros */
+    char *value;
+    size_t unit_room, value_room;
+};
+
+int tr_functions_open(struct tr_tables *tables);
+void tr_functions_close(struct tr_tables *tables);
+
+/* All pushing views are registered: a stage may begin, with all versions at 0. */
+int tr_use_begin(struct tr_table *table);
+
+/* All updates of a stage have arrived: nothing is kept apart from the values any more. */
+void tr_use_end(struct tr_table *table);
+void tr_use_free(struct tr_table *table);
+
+/* One whole update. A function that fails is described in tables->status, and the job ends when it can. */
+void tr_use_update(struct tr_table *table, int pusher, const struct tr_message *message, size_t n,
+                   const uint32_t *unit, const void *value);
+
+/* Under BSP, when all updates of a clock have been handed over. */
+void tr_use_clock(struct tr_table *table, int64_t clock);
+
+/* n units into packed memory, as of a version. */
+int tr_use_read(struct tr_table *table, int64_t version, size_t n, const uint32_t *unit, void *packed);
+
+/* Bytes that functions keep besides values and state, on this rank. */
+size_t tr_use_memory(const struct tr_table *table);
+
+/* The server's end of tr_table_ask(). */
+int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *message, const void *question);
+
+/* Updates are not merged: they come as messages and are held back by servers under BSP. */
+static inline bool tr_table_by_message(const struct tr_table *t)
+{
+    return t->use || t->push == TR_PUSH_MESSAGE;
+}
+
 /* ---- views ---- */
 
 int tr_views_poll(void *tables, int *did);
@@ -153,9 +229,9 @@ int tr_views_ready(tr_context *tr);
 /* All its values are read directly from memory of this node. */
 bool tr_view_is_near(const tr_view *view);
 
-/* Starts to fill `into` (n × width elements) with what the servers have now. In a group, the leader reads and
- * spreads what it has read. */
-int tr_pull_start(tr_view *view, void *into);
+/* Starts to fill `into` (n × width elements) with what the servers have now, or had at a version, where they keep
+ * versions (-1: now). In a group, the leader reads and spreads what it has read. */
+int tr_pull_start(tr_view *view, void *into, int64_t version);
 bool tr_pull_busy(const tr_view *view);
 
 /* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
@@ -174,7 +250,9 @@ struct tr_view_state {
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
-    bool lent; /* delta lies in memory of the merge */
+    int64_t version; /* that is being read, or -1 */
+    int64_t holds;   /* all updates of clocks < holds are in value */
+    bool lent;       /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
     int64_t ahead_clock;

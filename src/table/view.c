@@ -12,7 +12,7 @@ enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied wh
 struct slot {
     MPI_Request sent, received;
     struct tr_message message;
-    void *values;
+    char *answer; /* tr_reply_head, then values */
 };
 
 struct tr_channel {
@@ -29,6 +29,7 @@ struct tr_channel {
     MPI_Request *sends;
     uint32_t sends_count;
     MPI_Request acknowledged;
+    int64_t seen; /* version of the share when it was read last, plus own updates since */
 };
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
@@ -57,6 +58,9 @@ MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 static int choose_route(const struct tr_table *t, const struct tr_channel *c, uint32_t server, int *route)
 {
     bool near = t->share[server] != NULL || c->segment->n == 0;
+    if (t->use && t->use->function.read) return *route = TR_ROUTE_REQUEST, TR_OK;
+    if (t->use && t->route == TR_ROUTE_AUTO) /* a get would not tell the version */
+        return *route = near ? TR_ROUTE_LOAD : TR_ROUTE_REQUEST, TR_OK;
     switch (t->route) {
     case TR_ROUTE_AUTO:
         *route = near ? TR_ROUTE_LOAD : c->segment->runs ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
@@ -75,7 +79,7 @@ static int choose_route(const struct tr_table *t, const struct tr_channel *c, ui
  * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
 static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
 {
-    if (t->push == TR_PUSH_MESSAGE) return TR_WAY_MESSAGE;
+    if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
     if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
     return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
 }
@@ -135,8 +139,9 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
     if (v->merged) return !t->near && c->rank != t->tr->rank && c->segment->n > 0;
-    /* in lockstep a server waits for all pushing views, also for those without keys of its own */
-    return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep);
+    /* in lockstep a server waits for all pushing views, also for those without keys of its own, and functions
+     * count versions over all of them */
+    return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep || t->use);
 }
 
 /* ---- opening and closing ---- */
@@ -178,7 +183,8 @@ static int open_channel(struct tr_view_state *v, uint32_t server)
         TR_TRY(TR_NEW(&c->slot, SLOTS));
         for (int i = 0; i < SLOTS; i++) {
             c->slot[i].sent = c->slot[i].received = MPI_REQUEST_NULL;
-            TR_TRY(TR_NEW((char **)&c->slot[i].values, (size_t)chunk_units(t) * t->unit_bytes));
+            TR_TRY(TR_NEW(&c->slot[i].answer,
+                          sizeof(struct tr_reply_head) + (size_t)chunk_units(t) * t->unit_bytes));
         }
     }
     return needs_registration(v, c) ? send_registration(v, c) : TR_OK;
@@ -255,7 +261,8 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     v->use = use;
     v->push_clock = -1;
     v->tag = t->next_tag++;
-    v->merged = use != TR_VIEW_READ && t->lockstep && (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
+    v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
+                (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     tr_view *opened = &v->view;
     int status = fill_view(v, keys, n);
     if (status != TR_OK) tr_view_close(&opened);
@@ -277,7 +284,7 @@ static void close_channel(struct tr_view_state *v, struct tr_channel *c)
     if (c->registered) (void)tr_server_tell_forget(t, c->rank, v->tag); /* without memory it stays there */
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].values);
+    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
     free(c->slot);
     free(c->outgoing);
     free(c->sends);
@@ -332,9 +339,10 @@ static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot
                                         .tag = v->tag,
                                         .first = c->asked,
                                         .n = n,
+                                        .clock = v->version,
                                         .reply = tr_request_number(tr->tables)};
     c->asked += n;
-    MPI_Irecv(slot->values, (int)(n * t->unit_bytes), MPI_BYTE, c->rank,
+    MPI_Irecv(slot->answer, (int)(sizeof(struct tr_reply_head) + n * t->unit_bytes), MPI_BYTE, c->rank,
               TR_TAG_REPLY + (int)slot->message.reply, tr->wire, &slot->received);
     MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
     tr->tables->traffic.messages++;
@@ -349,7 +357,7 @@ static void start_reading(struct tr_view_state *v, uint32_t server)
     switch (c->route) {
     case TR_ROUTE_AUTO:
     case TR_ROUTE_LOAD:
-        atomic_thread_fence(memory_order_acquire);
+        c->seen = atomic_load_explicit(&t->line[server]->version, memory_order_acquire);
         tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[server], v->into);
         break;
     case TR_ROUTE_GET: MPI_Rget(v->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get); break;
@@ -371,8 +379,11 @@ static bool carry_on_reading(struct tr_view_state *v, struct tr_channel *c, int 
         if (slot->received == MPI_REQUEST_NULL) continue;
         if (!tr_request_done(&slot->sent) || !tr_request_done(&slot->received)) continue;
         ++*did;
+        struct tr_reply_head head;
+        memcpy(&head, slot->answer, sizeof head);
+        if (slot->message.first == 0) c->seen = v->version >= 0 ? v->version : head.version;
         tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, v->view.table->unit_bytes,
-                               slot->values, v->into);
+                               slot->answer + sizeof head, v->into);
         c->got += slot->message.n;
         if (c->asked < c->segment->n) ask_chunk(v, c, slot);
     }
@@ -431,7 +442,7 @@ static int check_complete(const struct tr_view_state *v)
                    v->view.table->name);
 }
 
-int tr_pull_start(tr_view *view, void *into)
+int tr_pull_start(tr_view *view, void *into, int64_t version)
 {
     struct tr_view_state *v = view->state;
     TR_TRY(check_complete(v));
@@ -444,6 +455,7 @@ int tr_pull_start(tr_view *view, void *into)
     }
     traffic->bytes_pulled += tr_view_bytes(view);
     v->pull = PULL_READING;
+    v->version = version;
     for (uint32_t server = 0; server < v->keys.servers; server++) start_reading(v, server);
     int did = 0;
     carry_on_pull(v, &did);
@@ -480,7 +492,8 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
                                .n = n,
                                .flags = last ? TR_FLAG_LAST : 0,
                                .reply = last ? tr_request_number(tr->tables) : 0,
-                               .clock = v->push_clock};
+                               .clock = v->push_clock,
+                               .seen = c->seen};
         char *out = c->outgoing + i * stride;
         memcpy(out, &m, sizeof m);
         tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
@@ -489,6 +502,7 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
         MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire,
                   &c->sends[i]);
     }
+    c->seen++;
     tr->tables->traffic.messages += chunks;
     tr->tables->traffic.bytes_pushed += chunks * sizeof(struct tr_message);
     return TR_OK;
@@ -523,7 +537,7 @@ static int start_sending(struct tr_view_state *v)
             if (!empty) TR_TRY(start_accumulate(v, c));
             break;
         case TR_WAY_MESSAGE:
-            if (!empty || t->lockstep) TR_TRY(start_messages(v, c));
+            if (!empty || t->lockstep || t->use) TR_TRY(start_messages(v, c));
             break;
         }
     }

@@ -4,8 +4,10 @@
  *
  * Every worker opens a view of a random FRACTION of the KEYS f32 keys of a table, and pulls and pushes it once a
  * clock. Prints a line of figures from rank 0, medians over the clocks of the slowest worker:
- *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms
- * copy, gather and scatter are what one loop over private memory takes for the same keys, all workers at once. */
+ *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms keys
+ * copy, gather and scatter are what one loop over private memory takes for the same keys, all workers at once; keys
+ * is how many the largest view has. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,9 +112,11 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
         median[f] = 1e3 * b.seconds[f][repeats / 2];
     }
     MPI_Reduce(median, slowest, FIGURES, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    uint64_t viewed = works ? b.n : 0, largest = 0;
+    MPI_Reduce(&viewed, &largest, 1, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
     if (tr->rank == 0) {
-        printf("%.4f %.4f %.4f %.4f %.4f %.4f\n", slowest[PULL], slowest[PUSH], slowest[CLOCK], slowest[COPY],
-               slowest[GATHER], slowest[SCATTER]);
+        printf("%.4f %.4f %.4f %.4f %.4f %.4f %" PRIu64 "\n", slowest[PULL], slowest[PUSH], slowest[CLOCK],
+               slowest[COPY], slowest[GATHER], slowest[SCATTER], largest);
     }
     tr_view_close(&b.view);
     for (int f = 0; f < FIGURES; f++) free(b.seconds[f]);

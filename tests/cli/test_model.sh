@@ -64,6 +64,8 @@ trial dedicated 4 ranks.servers=2
 mv h5.margin dedicated.margin
 trial hashed 4 ranks.servers=2 table.partition=hash table.route=request
 cmp -s h5.margin dedicated.margin || fail "the model depends on where its keys lie"
+trial ring 4 ranks.servers=2 table.partition=ring table.virtual_nodes=3
+cmp -s h5.margin dedicated.margin || fail "the model depends on how a ring spreads its keys"
 trial wide 2 data.features=2500000
 mv h5.margin wide.margin
 trial wide_hashed 2 data.features=2500000 table.partition=hash table.route=get
@@ -103,6 +105,28 @@ grep -q '^rows  *500' out && grep -q '^index base *1' out || fail "inspect data:
 check "inspect run" "$trireme" inspect runs/one
 grep -q 'status.json' out || fail "inspect run"
 
+# on N servers: all keys are somewhere, and a ring moves few of them where the others move many
+servers() { # N SETTINGS…: leaves what inspect says in out
+    check "inspect on servers" "$trireme" inspect runs/wide --servers "$@"
+    awk -v n="$1" '/^ +[0-9]+ / { servers++; keys += $2; bytes += $3 } /^keys / { all = $2 }
+        END { exit !(servers == n && keys == all && keys == 2500000 && bytes == 4 * keys) }' out ||
+        fail "inspect on $*: $(cat out)"
+}
+moved() { sed -n 's/^one more *\([0-9.]*\) %.*/\1/p' out; }
+for partition in range hash range-hash; do
+    servers 8 --partition $partition
+    grep -q "^partition *$partition," out || fail "inspect on servers: $(grep ^partition out), not $partition"
+    awk -v m="$(moved)" 'BEGIN { exit !(m > 40) }' || fail "inspect: $partition moves $(moved) %"
+done
+servers 8 --partition ring
+near "$(moved)" 11.1 4 || fail "inspect: a ring moves $(moved) %, about 11 are due"
+servers 1 table.partition=ring table.block=1000 table.virtual_nodes=7
+near "$(moved)" 50 30 && grep -q '2500 blocks of 1000, 7 points' out || fail "inspect with settings: $(cat out)"
+"$trireme" inspect runs/hashed --servers 2 | grep -q '^partition *hash' || fail "inspect: the model's own partition"
+"$trireme" inspect runs/bias/model.h5 --servers 2 | grep -q '^keys.* with the bias' || fail "inspect: the bias is a key"
+check "inspect text on servers" "$trireme" inspect runs/one/model.txt --servers 2
+grep -q '^partition *range-hash' out || fail "inspect: the usual partition"
+
 # ---- bad usage and bad input ----
 refuses "predict alone" 64 "expected trireme predict MODEL DATA" "$trireme" predict
 refuses "predict option" 64 "unexpected --colour" "$trireme" predict runs/one test --colour
@@ -110,6 +134,11 @@ refuses "predict both" 64 "unexpected --margin" "$trireme" predict runs/one test
 refuses "evaluate alone" 64 "expected trireme evaluate" "$trireme" evaluate runs/one
 refuses "inspect alone" 64 "expected trireme inspect" "$trireme" inspect
 refuses "inspect top" 64 "behind --top" "$trireme" inspect runs/one --top many
+refuses "inspect servers" 64 "from 1 to 65536 behind --servers" "$trireme" inspect runs/one --servers 0
+refuses "inspect partition" 64 "one partition behind --partition" "$trireme" inspect runs/one --servers 2 --partition
+refuses "inspect misspelt" 78 "expected range, hash" "$trireme" inspect runs/one --servers 2 --partition rnig
+refuses "inspect setting" 64 "with --servers only" "$trireme" inspect runs/one table.block=3
+refuses "inspect data on servers" 64 "--servers is for models" "$trireme" inspect test --servers 2
 refuses "no model" 66 "No such file" "$trireme" predict nothing test
 refuses "no data" 66 "no such file" "$trireme" predict runs/one nothing
 refuses "data as model" 65 "not a model" "$trireme" predict test test

@@ -285,9 +285,9 @@ if part outputs; then
         done
     fi
     [ "$(head -1 run/metrics.csv)" = "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,\
-compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes" ] || fail "metrics.csv: $(head -1 run/metrics.csv)"
+compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time" ] || fail "metrics.csv: $(head -1 run/metrics.csv)"
     [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 " ] || fail "metrics.csv: other epochs than 1 to 4"
-    awk -F, '{ if (NF != 15) exit 1 }' run/metrics.csv || fail "metrics.csv: not 15 columns"
+    awk -F, '{ if (NF != 17) exit 1 }' run/metrics.csv || fail "metrics.csv: not 17 columns"
     grep -q '"state": "done"' run/status.json && grep -q '"status": 0' run/status.json || fail "status.json: $(cat run/status.json)"
     [ "$(ls run | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
         fail "files: $(ls run | tr '\n' ' ')"

@@ -73,6 +73,7 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_int_eq(job->model.dtype, TR_DTYPE_F32);
     ck_assert_int_eq(job->solve.method, TR_SOLVE_DUAL);
     ck_assert_uint_eq(job->solve.epochs, 20);
+    ck_assert(job->solve.target == TR_JOB_AUTO && job->experiment.clock == 0);
     ck_assert(job->solve.target_gap == 0 && job->solve.rate == 0.1 && job->solve.decay == 0);
     ck_assert(job->solve.batch == 0 && job->solve.sigma == TR_JOB_AUTO);
     ck_assert(job->data.train.n == 0 && job->data.test.n == 0 && job->data.features == 0);

@@ -63,6 +63,22 @@ START_TEST(what_is_left_open_is_chosen)
 }
 END_TEST
 
+START_TEST(rank_0_serves_where_only_the_workers_leave_it_alone)
+{
+    static const int turns[9] = {0, 1, 0, 1, 0, 1, 0, 1, 0};
+    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 1, 8, 1}, 9, turns);
+    ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER | TR_SERVER);
+    ck_assert_int_eq(tr_layout_workers(&l), 8);
+    tr_layout_free(&l);
+    l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 0, 2, 2}, 5, one_node);
+    ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER | TR_SERVER);
+    tr_layout_free(&l);
+    l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 1, 7, 1}, 9, one_node); /* enough for all */
+    ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER);
+    tr_layout_free(&l);
+}
+END_TEST
+
 START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
 {
     static const int nodes[8] = {0, 0, 0, 0, 1, 1, 1, 1};
@@ -122,5 +138,6 @@ START_TEST(the_layout_is_described)
 }
 END_TEST
 
-UNIT_MAIN("layout", what_is_left_open_is_chosen, servers_are_spread_and_groups_stay_inside_a_node,
-          impossible_wishes_are_refused, the_layout_is_described)
+UNIT_MAIN("layout", what_is_left_open_is_chosen, rank_0_serves_where_only_the_workers_leave_it_alone,
+          servers_are_spread_and_groups_stay_inside_a_node, impossible_wishes_are_refused,
+          the_layout_is_described)

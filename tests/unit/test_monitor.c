@@ -225,7 +225,9 @@ static struct tr_progress_row row_of(int64_t clock)
         .seconds = 0.01 * (double)clock,
         .verdict = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
         .exact = true,
-        .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4}};
+        .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4},
+        .updates = 5,
+        .evaluate_seconds = 0.02};
 }
 
 START_TEST(metrics_have_a_header_and_a_line_each)
@@ -238,8 +240,8 @@ START_TEST(metrics_have_a_header_and_a_line_each)
     ck_assert_str_eq(
         contents("metrics.csv"),
         "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,compute_seconds,"
-        "wait_seconds,pull_seconds,push_seconds,peak_rss_bytes\n"
-        "0.070000,7,7,0.5,,,1,2,3,4,0.000000,0.000000,0.000000,0.000000,0\n");
+        "wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,training_time\n"
+        "0.070000,7,7,0.5,,,1,2,3,4,0.000000,0.000000,0.000000,0.000000,0,5,0.050000\n");
     tr_metrics_close(&m);
 }
 END_TEST
@@ -249,7 +251,7 @@ static int fill(struct tr_metrics *m)
 {
     struct tr_progress_row row = row_of(1);
     signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &(struct rlimit){250, 250});
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){300, 300});
     for (int i = 0; i < 10; i++) TR_TRY(tr_metrics_add(m, &row));
     return TR_OK;
 }
@@ -267,7 +269,7 @@ START_TEST(metrics_end_with_a_whole_line_when_the_disk_is_full)
     const char *text = contents("metrics.csv");
     ck_assert_int_eq(text[strlen(text) - 1], '\n');
     ck_assert_ptr_nonnull(strstr(text, "\n0.010000,"));
-    ck_assert_uint_lt(strlen(text), 250);
+    ck_assert_uint_lt(strlen(text), 300);
     tr_metrics_close(&m);
 }
 END_TEST
@@ -336,8 +338,33 @@ START_TEST(a_summary_holds_the_job)
     ck_json(text);
     ck_assert_ptr_nonnull(strstr(text, "\"objective\": 0.25,\n  \"gap\": null,"));
     ck_assert_ptr_nonnull(strstr(text, "\"rows\": 7,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": null,"));
     ck_assert_ptr_nonnull(strstr(text, "\"name\": \"a \\\"quoted\\\" name\""));
     ck_assert_double_ge(tr_process_seconds(), 0);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(a_summary_tells_of_the_target)
+{
+    struct tr_job *job;
+    struct tr_outcome outcome = {
+        .has_target = true, .target_time = NAN, .slowed_workers = 2, .level_reached = 1.98};
+    go_to_new_folder();
+    ck_ok(tr_job_parse("output: .", 9, "x.yaml", 0, NULL, &job));
+    ck_ok(tr_outcome_write(&outcome, job, "."));
+    ck_assert_ptr_nonnull(
+        strstr(contents("summary.json"), "\"reached_target\": false,\n  \"target_time\": null,"));
+    ck_assert_ptr_nonnull(
+        strstr(contents("summary.json"), "\"slowed_workers\": 2,\n  \"level_reached\": 1.98,"));
+    outcome.reached_target = true;
+    outcome.target_time = 1.5;
+    outcome.target_updates = 136;
+    ck_ok(tr_outcome_write(&outcome, job, "."));
+    ck_json(contents("summary.json"));
+    ck_assert_ptr_nonnull(
+        strstr(contents("summary.json"), "\"reached_target\": true,\n  \"target_time\": 1.5,"));
+    ck_assert_ptr_nonnull(strstr(contents("summary.json"), "\"target_updates\": 136,"));
     tr_job_free(job);
 }
 END_TEST
@@ -484,6 +511,20 @@ START_TEST(an_estimated_gap_says_so)
 }
 END_TEST
 
+START_TEST(what_is_no_number_is_a_dash)
+{
+    char text[1024] = "";
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    tr_stage stage = {.clocks = 2};
+    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    struct tr_progress_row row = row_of(1);
+    row.verdict.objective = -(double)NAN;
+    tr_display_row(&d, &stage, &row);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "objective -  epochs/s"));
+}
+END_TEST
+
 static char *show_loading(enum tr_display_style style, double seconds)
 {
     static char text[1 << 14];
@@ -532,7 +573,7 @@ UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, a_run_that_is_alive_is_n
           an_earlier_run_is_renamed_and_never_overwritten, a_folder_of_something_else_is_left_alone,
           a_full_disk_leaves_the_old_file, metrics_have_a_header_and_a_line_each,
           metrics_end_with_a_whole_line_when_the_disk_is_full, any_text_is_json, any_number_is_json,
-          a_summary_holds_the_job, status_says_how_it_goes_and_ends, status_is_whole_at_any_moment,
-          a_signal_leaves_a_last_word, rows_grow_sparser_but_the_last_is_shown,
-          a_table_is_aligned_and_has_only_what_there_is, an_estimated_gap_says_so,
-          loading_shows_when_it_takes_time, a_pipe_is_no_terminal)
+          a_summary_holds_the_job, a_summary_tells_of_the_target, what_is_no_number_is_a_dash,
+          status_says_how_it_goes_and_ends, status_is_whole_at_any_moment, a_signal_leaves_a_last_word,
+          rows_grow_sparser_but_the_last_is_shown, a_table_is_aligned_and_has_only_what_there_is,
+          an_estimated_gap_says_so, loading_shows_when_it_takes_time, a_pipe_is_no_terminal)

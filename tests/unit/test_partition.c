@@ -1,11 +1,30 @@
 #include "unit.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "table/keyset.h"
 
-static const enum tr_partition_kind kinds[] = {TR_PARTITION_RANGE, TR_PARTITION_HASH,
-                                               TR_PARTITION_RANGE_HASH};
+enum { KINDS = 5, POINTS = 128 };
+static const enum tr_partition_kind kinds[] = {TR_PARTITION_RANGE, TR_PARTITION_HASH, TR_PARTITION_RANGE_HASH,
+                                               TR_PARTITION_RING, TR_PARTITION_OWN};
+
+/* A user's function: some servers get nothing. */
+static uint32_t few(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    *(uint64_t *)who += block < blocks;
+    return (uint32_t)(tr_mix(block) % ((servers + 1) / 2));
+}
+
+static uint64_t asked; /* how often few() was */
+
+static int make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
+                struct tr_partition *p)
+{
+    struct tr_partition_wish wish = {
+        .kind = kind, .block = block, .points = POINTS, .place = few, .who = &asked, .table = "w"};
+    return tr_partition_make(&wish, units, servers, p);
+}
 
 START_TEST(every_unit_has_a_place_of_its_own)
 {
@@ -14,14 +33,17 @@ START_TEST(every_unit_has_a_place_of_its_own)
     static const uint64_t blocks[] = {0, 1, 5, 4096};
     for (size_t u = 0; u < 8; u++)
         for (size_t s = 0; s < 5; s++)
-            for (size_t b = 0; b < 12; b++) {
+            for (size_t b = 0; b < 4 * KINDS; b++) {
                 struct tr_partition p;
-                ck_ok(tr_partition_make(kinds[b % 3], units[u], blocks[b / 3], servers[s], &p));
-                uint64_t total = 0, begin[16];
+                ck_ok(make(kinds[b % KINDS], units[u], blocks[b / KINDS], servers[s], &p));
+                uint64_t total = 0, held = 0, begin[16];
                 for (uint32_t server = 0; server < servers[s]; server++) {
                     begin[server] = total;
                     total += tr_partition_share(&p, server);
+                    held += tr_partition_count(&p, server);
+                    ck_assert_uint_le(tr_partition_share(&p, server), tr_partition_longest(&p));
                 }
+                ck_assert_uint_eq(held, units[u]);
                 ck_assert_uint_ge(total, units[u]);
                 ck_assert_uint_lt(total, units[u] + p.block); /* only the last block is padded */
                 char *taken = calloc(total, 1);
@@ -30,9 +52,20 @@ START_TEST(every_unit_has_a_place_of_its_own)
                     struct tr_location at = tr_partition_locate(&p, unit);
                     bool inside = at.server < servers[s] && at.position < tr_partition_share(&p, at.server);
                     if (!inside || taken[begin[at.server] + at.position]++) wrong++;
+                    if (inside && tr_partition_unit(&p, at.server, at.position) != unit) wrong++;
+                }
+                for (uint32_t server = 0; server < servers[s]; server++) { /* the rest is padding */
+                    uint64_t share = tr_partition_share(&p, server), count = 0;
+                    for (uint32_t position = 0; position < share; position++) {
+                        bool used = taken[begin[server] + position];
+                        if (used != (tr_partition_unit(&p, server, position) != UINT64_MAX)) wrong++;
+                        count += used;
+                    }
+                    if (count != tr_partition_count(&p, server)) wrong++;
                 }
                 ck_assert_uint_eq(wrong, 0);
                 free(taken);
+                tr_partition_free(&p);
             }
 }
 END_TEST
@@ -43,7 +76,7 @@ START_TEST(hashes_balance_a_hot_range)
     enum { UNITS = 1 << 20, HOT = UNITS / 8, SERVERS = 4 };
     for (int k = 0; k < 3; k++) {
         struct tr_partition p;
-        ck_ok(tr_partition_make(kinds[k], UNITS, kinds[k] == TR_PARTITION_RANGE_HASH ? 64 : 0, SERVERS, &p));
+        ck_ok(make(kinds[k], UNITS, kinds[k] == TR_PARTITION_RANGE_HASH ? 64 : 0, SERVERS, &p));
         int count[SERVERS] = {0};
         for (uint64_t unit = 0; unit < HOT; unit++) count[tr_partition_locate(&p, unit).server]++;
         for (int s = 0; s < SERVERS && k > 0; s++)
@@ -56,9 +89,182 @@ END_TEST
 START_TEST(too_much_for_the_servers_is_refused)
 {
     struct tr_partition p;
-    ck_fails(tr_partition_make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 2, &p), TR_ERR_CONFIG,
-             "more than 2 servers");
-    ck_ok(tr_partition_make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 3, &p));
+    ck_fails(make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 2, &p), TR_ERR_CONFIG, "more than 2 servers");
+    ck_ok(make(TR_PARTITION_HASH, UINT64_C(1) << 33, 0, 3, &p));
+}
+END_TEST
+
+/* The inverse far beyond what can be tried unit by unit. */
+START_TEST(any_place_knows_its_unit)
+{
+    static const uint64_t units[] = {UINT64_C(1) << 33, (UINT64_C(1) << 33) - 12345, 999999937};
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 7, 0, 0);
+    for (size_t u = 0; u < 3; u++)
+        for (int k = 0; k < KINDS; k++) {
+            struct tr_partition p;
+            ck_ok(make(kinds[k], units[u], 0, 13, &p));
+            uint64_t wrong = 0, in_padding = 0;
+            for (int i = 0; i < 20000; i++) {
+                uint64_t unit = tr_rng_below(&rng, units[u]);
+                struct tr_location at = tr_partition_locate(&p, unit);
+                if (tr_partition_unit(&p, at.server, at.position) != unit) wrong++;
+                uint32_t server = (uint32_t)tr_rng_below(&rng, 7); /* few() fills no more */
+                uint32_t position = (uint32_t)tr_rng_below(&rng, tr_partition_share(&p, server));
+                unit = tr_partition_unit(&p, server, position);
+                if (unit == UINT64_MAX) {
+                    in_padding++;
+                    continue;
+                }
+                at = tr_partition_locate(&p, unit);
+                if (at.server != server || at.position != position) wrong++;
+            }
+            ck_assert_uint_eq(wrong, 0);
+            ck_assert_uint_lt(in_padding, 200);
+            tr_partition_free(&p);
+        }
+}
+END_TEST
+
+/* The share of a server is a sum of `points` arcs, nearly exponential ones: it varies by 1/√points relatively.
+ * Four times that is beyond what 16 servers ever show, and leaves room for what the number of blocks adds. */
+START_TEST(a_ring_is_balanced)
+{
+    static const uint32_t points[] = {16, 128, 2048};
+    enum { UNITS = 1 << 22, SERVERS = 16 };
+    double spread[3];
+    for (int i = 0; i < 3; i++) {
+        struct tr_partition p;
+        struct tr_partition_wish wish = {.kind = TR_PARTITION_RING, .points = points[i], .table = "w"};
+        ck_ok(tr_partition_make(&wish, UNITS, SERVERS, &p));
+        double most = 0, least = UNITS, bound = 4 / sqrt(points[i]);
+        for (uint32_t server = 0; server < SERVERS; server++) {
+            double relative = (double)tr_partition_count(&p, server) * SERVERS / UNITS;
+            most = fmax(most, relative);
+            least = fmin(least, relative);
+        }
+        ck_assert_double_lt(most, 1 + bound);
+        ck_assert_double_gt(least, 1 - bound);
+        spread[i] = most - least;
+        tr_partition_free(&p);
+    }
+    ck_assert_double_lt(spread[1], spread[0]);
+    ck_assert_double_lt(spread[2], spread[1]);
+}
+END_TEST
+
+/* What a server more changes: units go to it, in proportion, and nowhere else. */
+START_TEST(a_ring_moves_little)
+{
+    enum { UNITS = 1 << 20 };
+    for (uint32_t servers = 1; servers <= 12; servers++) {
+        struct tr_partition p, q;
+        ck_ok(make(TR_PARTITION_RING, UNITS, 0, servers, &p));
+        ck_ok(make(TR_PARTITION_RING, UNITS, 0, servers + 1, &q));
+        ck_assert_uint_eq(p.block, q.block);
+        double moved = 0, astray = 0;
+        for (uint64_t unit = 0; unit < UNITS; unit++) {
+            uint32_t before = tr_partition_locate(&p, unit).server,
+                     after = tr_partition_locate(&q, unit).server;
+            moved += before != after;
+            astray += before != after && after != servers;
+        }
+        double fair = UNITS / (servers + 1.0), bound = 4 / sqrt(POINTS);
+        ck_assert_double_eq(astray, 0);
+        ck_assert_double_gt(moved, fair * (1 - bound));
+        ck_assert_double_lt(moved, fair * (1 + bound));
+        ck_assert_double_eq(moved, (double)tr_partition_count(&q, servers));
+        tr_partition_free(&p);
+        tr_partition_free(&q);
+    }
+}
+END_TEST
+
+static uint32_t by_halves(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    (void)who;
+    return block < blocks / 2 ? servers - 1 : 0;
+}
+
+START_TEST(a_user_places_blocks)
+{
+    struct tr_partition_wish wish = {.kind = TR_PARTITION_OWN, .block = 10, .place = by_halves, .table = "w"};
+    struct tr_partition p;
+    ck_ok(tr_partition_make(&wish, 95, 3, &p)); /* ten blocks, the last of five */
+    ck_assert_uint_eq(tr_partition_share(&p, 0), 50);
+    ck_assert_uint_eq(tr_partition_count(&p, 0), 45);
+    ck_assert_uint_eq(tr_partition_share(&p, 1), 0);
+    ck_assert_uint_eq(tr_partition_share(&p, 2), 50);
+    ck_assert_uint_eq(tr_partition_locate(&p, 23).server, 2);
+    ck_assert_uint_eq(tr_partition_locate(&p, 23).position, 23);
+    ck_assert_uint_eq(tr_partition_locate(&p, 71).server, 0);
+    ck_assert_uint_eq(tr_partition_locate(&p, 71).position, 21);
+    ck_assert_uint_eq(tr_partition_unit(&p, 0, 49), UINT64_MAX);
+    tr_partition_free(&p);
+
+    asked = 0;
+    ck_ok(make(TR_PARTITION_OWN, 1000, 7, 4, &p));
+    ck_assert_uint_eq(asked, p.blocks);
+    tr_partition_free(&p);
+}
+END_TEST
+
+static uint32_t beyond(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    (void)who;
+    return block == blocks - 2 ? servers : 0;
+}
+
+static uint32_t all_on_one(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    (void)who;
+    (void)block;
+    (void)blocks;
+    return servers - 1;
+}
+
+START_TEST(what_cannot_be_placed_is_refused)
+{
+    struct tr_partition p;
+    struct tr_partition_wish wish = {
+        .kind = TR_PARTITION_OWN, .block = 1, .place = beyond, .table = "factors"};
+    ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "factors");
+    ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "block 8 of 10 on server 3");
+    ck_fails(make(TR_PARTITION_RING, UINT64_C(1) << 25, 1, 3, &p), TR_ERR_CONFIG, "33554432 blocks of 1");
+    wish.place = all_on_one;
+    wish.block = 0;
+    ck_fails(tr_partition_make(&wish, UINT64_C(1) << 32, 3, &p), TR_ERR_CONFIG, "more than 3 servers");
+    ck_ok(tr_partition_make(&wish, UINT64_C(1) << 31, 3, &p));
+    tr_partition_free(&p);
+}
+END_TEST
+
+/* Ranks compare prints: whatever puts a unit elsewhere changes them. */
+START_TEST(prints_tell_partitions_apart)
+{
+    struct tr_partition p;
+    uint64_t print[KINDS + 4];
+    int n = 0;
+    for (int k = 0; k < KINDS; k++) {
+        ck_ok(make(kinds[k], 1000, 10, 4, &p));
+        print[n++] = tr_partition_print(&p);
+        tr_partition_free(&p);
+        ck_ok(make(kinds[k], 1000, 10, 4, &p));
+        ck_assert_uint_eq(tr_partition_print(&p), print[n - 1]);
+        tr_partition_free(&p);
+    }
+    struct tr_partition_wish wish = {.kind = TR_PARTITION_RING, .block = 10, .points = 3, .table = "w"};
+    ck_ok(tr_partition_make(&wish, 1000, 4, &p));
+    print[n++] = tr_partition_print(&p);
+    p.placed[99].server ^= 1;
+    print[n++] = tr_partition_print(&p);
+    tr_partition_free(&p);
+    ck_ok(make(TR_PARTITION_RANGE_HASH, 1000, 20, 4, &p));
+    print[n++] = tr_partition_print(&p);
+    ck_ok(make(TR_PARTITION_RANGE_HASH, 1001, 10, 4, &p));
+    print[n++] = tr_partition_print(&p);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++) ck_assert_uint_ne(print[i], print[k]);
 }
 END_TEST
 
@@ -66,15 +272,14 @@ END_TEST
 START_TEST(key_sets_are_split_by_server)
 {
     enum { KEYS = 5000 };
-    for (int trial = 0; trial < 36; trial++) {
-        uint32_t pieces = trial % 4 == 3 ? 3 : 1, servers = 1 + (uint32_t)trial % 5;
+    for (int trial = 0; trial < 12 * KINDS; trial++) {
+        uint32_t pieces = trial % 4 == 3 ? 3 : 1, servers = 1 + (uint32_t)trial % 7;
         struct tr_partition p;
-        ck_ok(tr_partition_make(kinds[trial % 3], KEYS * pieces, 0, servers, &p));
+        ck_ok(make(kinds[trial % KINDS], KEYS * pieces, 0, servers, &p));
         tr_key keys[KEYS];
         size_t n = 0;
         for (tr_key k = 0; k < KEYS; k++)
-            if (trial / 12 == 0 || tr_mix(k + (uint64_t)trial * KEYS) % 3 < (uint64_t)trial / 12)
-                keys[n++] = k;
+            if (tr_mix(k + (uint64_t)trial * KEYS) % 3 <= (uint64_t)trial % 3) keys[n++] = k;
         struct tr_keyset set;
         ck_ok(tr_keyset_make(&p, KEYS, pieces, keys, n, &set));
         size_t units = 0;
@@ -99,11 +304,12 @@ START_TEST(key_sets_are_split_by_server)
                     ck_assert_uint_eq(s->run[r].position + i, s->position[at]);
                 }
             if (s->runs) ck_assert_uint_eq(at, s->n);
-            if (trial < 12 && pieces == 1 && kinds[trial % 3] == TR_PARTITION_RANGE)
+            if (n == KEYS && pieces == 1 && kinds[trial % KINDS] == TR_PARTITION_RANGE)
                 ck_assert_uint_eq(s->runs, 1);
         }
         ck_assert_uint_eq(units, n * pieces);
         tr_keyset_free(&set);
+        tr_partition_free(&p);
     }
 }
 END_TEST
@@ -112,7 +318,7 @@ START_TEST(keys_must_ascend_and_exist)
 {
     struct tr_partition p;
     struct tr_keyset set;
-    ck_ok(tr_partition_make(TR_PARTITION_RANGE, 10, 0, 2, &p));
+    ck_ok(make(TR_PARTITION_RANGE, 10, 0, 2, &p));
     ck_fails(tr_keyset_make(&p, 10, 1, (tr_key[]){1, 1}, 2, &set), TR_ERR_INTERNAL, "ascend");
     ck_fails(tr_keyset_make(&p, 10, 1, (tr_key[]){10}, 1, &set), TR_ERR_INTERNAL, "below 10");
     ck_ok(tr_keyset_make(&p, 10, 1, NULL, 0, &set));
@@ -121,4 +327,6 @@ START_TEST(keys_must_ascend_and_exist)
 END_TEST
 
 UNIT_MAIN("partition", every_unit_has_a_place_of_its_own, hashes_balance_a_hot_range,
-          too_much_for_the_servers_is_refused, key_sets_are_split_by_server, keys_must_ascend_and_exist)
+          too_much_for_the_servers_is_refused, any_place_knows_its_unit, a_ring_is_balanced,
+          a_ring_moves_little, a_user_places_blocks, what_cannot_be_placed_is_refused,
+          prints_tell_partitions_apart, key_sets_are_split_by_server, keys_must_ascend_and_exist)

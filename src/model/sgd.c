@@ -1,0 +1,163 @@
+/* One clock of mini-batch gradient descent, and what becomes of its updates: they are added, weighted (ConSGD, DynSGD),
+ * or are gradients for an optimizer at the servers; or each worker has an optimizer of its own. */
+#include <string.h>
+
+#include "model/linear.h"
+#include "model/linear_parts.h"
+#include "solve/loss.h"
+#include "trireme/function.h"
+
+static bool has_optimizer(const struct tr_linear *m)
+{
+    return m->job->solve.optimizer != TR_OPTIMIZER_SGD;
+}
+
+static bool optimizes_at_worker(const struct tr_linear *m)
+{
+    return has_optimizer(m) && m->job->solve.optimizer_at == TR_OPTIMIZE_WORKER;
+}
+
+/* ---- what the servers do ---- */
+
+/* model.l1 counts once in the mean of the gradients, ftrl's against their sum: so many there will be. */
+static double planned_gradients(const struct tr_linear *m)
+{
+    double clocks = (double)m->job->solve.epochs * (double)m->clocks_per_epoch;
+    return optimizes_at_worker(m) ? clocks * (double)m->every : clocks;
+}
+
+static void set_optimizer(struct tr_linear *m)
+{
+    const struct tr_job *job = m->job;
+    m->optimizer = (tr_optimizer){.kind = (enum tr_optimizer_kind)job->solve.optimizer,
+                                  .rate = job->solve.rate,
+                                  .decay = job->solve.decay,
+                                  .momentum = job->solve.momentum,
+                                  .memory = job->solve.memory,
+                                  .epsilon = job->solve.epsilon,
+                                  .l1 = job->model.l1 * planned_gradients(m)};
+}
+
+int tr_linear_use_function(struct tr_linear *m)
+{
+    const struct tr_job *job = m->job;
+    if (has_optimizer(m)) set_optimizer(m);
+    if (has_optimizer(m) && !optimizes_at_worker(m))
+        return tr_table_use(m->w, tr_optimizer_name(m->optimizer.kind), &m->optimizer);
+    bool auto_rate = job->sync.global_rate == TR_JOB_AUTO;
+    switch (job->sync.weight) {
+    case TR_WEIGHT_CON: return tr_table_use(m->w, "scale", auto_rate ? NULL : &job->sync.global_rate);
+    case TR_WEIGHT_DYN: return tr_table_use(m->w, job->sync.stable ? "dyn-stable" : "dyn", NULL);
+    default: return TR_OK;
+    }
+}
+
+/* ---- mini-batches ---- */
+
+/* Where updates are averaged each group steps as if alone; where they are added it steps for its part of the rows. */
+static double batch_rows(const struct tr_worker *me, const struct tr_linear *m)
+{
+    double all = m->problem.n / (double)m->iterations;
+    return m->job->sync.weight == TR_WEIGHT_SUM ? all : all / me->groups;
+}
+
+/* Subtracts rate times the mean gradient of mini-batch i, at w, from `into`. */
+static int add_batch(tr_worker *me, struct tr_linear *m, int64_t i, double rate, const void *w, void *into)
+{
+    size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
+    tr_margins(&m->problem, begin, n, w, m->margin);
+    if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
+    for (size_t r = 0; r < n; r++)
+        m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
+    tr_add_rows(&m->problem, begin, n, m->margin, rate / batch_rows(me, m), m->reg, w, into);
+    return TR_OK;
+}
+
+/* Plain steps. One mini-batch is added up by itself: its small steps, above all those of regularisation, would be
+ * rounded away beside large weights. Several need a copy of the weights that moves with them. */
+static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
+{
+    double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1);
+    if (last - first == 1) return add_batch(me, m, first, rate, m->view->value, m->view->delta);
+    tr_copy_to_delta(m->view, m->problem.dtype);
+    for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, rate, m->view->delta, m->view->delta));
+    tr_keep_difference(m->view, m->problem.dtype, 1);
+    return TR_OK;
+}
+
+/* The servers step: they get the mean gradient of the clock's rows. */
+static int gradients(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
+{
+    double part = -1 / (double)(last - first);
+    for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, part, m->view->value, m->view->delta));
+    return TR_OK;
+}
+
+/* ---- the worker's own optimizer ---- */
+
+int tr_linear_sgd_prepare(struct tr_linear *m)
+{
+    if (!optimizes_at_worker(m)) return TR_OK;
+    size_t n = m->view->n, bytes = m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    TR_TRY(TR_NEW((char **)&m->gradient, n * bytes));
+    TR_TRY(TR_NEW((char **)&m->packed, n * bytes));
+    TR_TRY(TR_NEW((char **)&m->state, n * bytes * tr_optimizer_arrays(m->optimizer.kind)));
+    TR_TRY(TR_NEW(&m->touched, n));
+    return TR_NEW(&m->is_touched, n);
+}
+
+/* The keys of the rows of a mini-batch, each once. */
+static size_t list_touched(struct tr_linear *m, int64_t i)
+{
+    const tr_batch *rows = &m->problem.rows;
+    size_t n = 0, first = tr_linear_batch_begin(m, i), end = tr_linear_batch_begin(m, i + 1);
+    if (end > first && m->problem.bias) m->touched[n++] = (uint32_t)m->problem.keys;
+    for (uint64_t k = rows->begin[first]; k < rows->begin[end]; k++) {
+        uint32_t key = rows->column[k];
+        if (m->is_touched[key]) continue;
+        m->is_touched[key] = true;
+        m->touched[n++] = key;
+    }
+    for (size_t t = 0; t < n; t++) m->is_touched[m->touched[t]] = false;
+    return n;
+}
+
+/* packed = gradient at the touched keys, where it becomes 0. */
+static void take_gradient(struct tr_linear *m, size_t n)
+{
+    if (m->problem.dtype == TR_F32) {
+        float *gradient = m->gradient, *packed = m->packed;
+        for (size_t t = 0; t < n; t++) packed[t] = gradient[m->touched[t]], gradient[m->touched[t]] = 0;
+    } else {
+        double *gradient = m->gradient, *packed = m->packed;
+        for (size_t t = 0; t < n; t++) packed[t] = gradient[m->touched[t]], gradient[m->touched[t]] = 0;
+    }
+}
+
+static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
+{
+    tr_view *view = m->view;
+    tr_copy_to_delta(view, m->problem.dtype);
+    for (int64_t i = first; i < last; i++) {
+        TR_TRY(add_batch(me, m, i, -1, view->delta, m->gradient));
+        size_t n = list_touched(m, i);
+        take_gradient(m, n);
+        tr_optimizer_step(&m->optimizer, m->problem.dtype, me->clock * m->every + (i - first), n, 1,
+                          m->touched, m->packed, view->delta, view->n, m->state);
+    }
+    tr_keep_difference(view, m->problem.dtype, 1);
+    return TR_OK;
+}
+
+int tr_linear_sgd_clock(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    TR_TRY(tr_view_pull(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
+    int64_t first, last;
+    tr_linear_batches(m, me->clock, &first, &last);
+    if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
+    else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
+    else TR_TRY(plain_steps(me, m, first, last));
+    return tr_view_push(m->view);
+}

@@ -1,0 +1,472 @@
+/* Server functions: the registry, what becomes of an update where a table has one, and answers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "table/table.h"
+#include "update/update.h"
+
+struct tr_functions {
+    tr_function *function;
+    size_t functions, function_room;
+    tr_answer *answer;
+    size_t answers, answer_room;
+};
+
+/* ---- names ---- */
+
+static const tr_function *find_function(const struct tr_functions *f, const char *name)
+{
+    for (size_t i = 0; i < f->functions; i++)
+        if (!strcmp(f->function[i].name, name)) return &f->function[i];
+    return NULL;
+}
+
+static int find_answer(const struct tr_functions *f, const char *name)
+{
+    for (size_t i = 0; i < f->answers; i++)
+        if (!strcmp(f->answer[i].name, name)) return (int)i;
+    return -1;
+}
+
+static int add_function(struct tr_functions *f, const tr_function *function)
+{
+    if (!function->name || !function->update)
+        return tr_fail(TR_ERR_INTERNAL, "a server function needs a name and update()");
+    if (find_function(f, function->name))
+        return tr_fail(TR_ERR_INTERNAL, "a server function %s is known already", function->name);
+    char *name;
+    TR_TRY(TR_GROW(&f->function, &f->function_room, f->functions + 1));
+    TR_TRY(tr_copy_string(function->name, &name));
+    f->function[f->functions] = *function;
+    f->function[f->functions++].name = name;
+    return TR_OK;
+}
+
+static int add_answer(struct tr_functions *f, const tr_answer *answer)
+{
+    if (!answer->name || !answer->get || !answer->combine)
+        return tr_fail(TR_ERR_INTERNAL, "an answer needs a name, get() and combine()");
+    if (find_answer(f, answer->name) >= 0)
+        return tr_fail(TR_ERR_INTERNAL, "an answer %s is known already", answer->name);
+    char *name;
+    TR_TRY(TR_GROW(&f->answer, &f->answer_room, f->answers + 1));
+    TR_TRY(tr_copy_string(answer->name, &name));
+    f->answer[f->answers] = *answer;
+    f->answer[f->answers++].name = name;
+    return TR_OK;
+}
+
+int tr_function_register(tr_context *tr, const tr_function *function)
+{
+    return tr_agree(tr, add_function(tr->tables->functions, function));
+}
+
+int tr_answer_register(tr_context *tr, const tr_answer *answer)
+{
+    return tr_agree(tr, add_answer(tr->tables->functions, answer));
+}
+
+int tr_functions_open(struct tr_tables *tables)
+{
+    TR_TRY(TR_NEW(&tables->functions, 1));
+    for (size_t i = 0; i < tr_builtin_function_count; i++)
+        TR_TRY(add_function(tables->functions, tr_builtin_functions[i]));
+    for (size_t i = 0; i < tr_builtin_answer_count; i++)
+        TR_TRY(add_answer(tables->functions, tr_builtin_answers[i]));
+    return TR_OK;
+}
+
+void tr_functions_close(struct tr_tables *tables)
+{
+    struct tr_functions *f = tables->functions;
+    if (!f) return;
+    for (size_t i = 0; i < f->functions; i++) free((char *)f->function[i].name);
+    for (size_t i = 0; i < f->answers; i++) free((char *)f->answer[i].name);
+    free(f->function);
+    free(f->answer);
+    free(f);
+    tables->functions = NULL;
+}
+
+/* "a, b or c": what there is to choose from. */
+static void list_functions(const struct tr_functions *f, char *text, size_t size)
+{
+    size_t length = 0;
+    *text = '\0';
+    for (size_t i = 0; i < f->functions && length < size; i++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s",
+                                   i == 0                  ? ""
+                                   : i + 1 == f->functions ? " or "
+                                                           : ", ",
+                                   f->function[i].name);
+}
+
+/* ---- using one ---- */
+
+static int make_share(struct tr_table *t, const void *argument)
+{
+    struct tr_use *use = t->use;
+    use->share = (tr_share){.table = t->name,
+                            .dtype = t->dtype,
+                            .width = t->unit_width,
+                            .units = t->share_units,
+                            .server = t->tr->me.server,
+                            .place = t};
+    if (argument && use->function.argument > 0) {
+        char *copy;
+        TR_TRY(TR_NEW(&copy, use->function.argument));
+        memcpy(copy, argument, use->function.argument);
+        use->share.argument = copy;
+    }
+    if (t->tr->me.server < 0) return TR_OK;
+    use->share.value = t->share[t->tr->me.server];
+    size_t bytes = t->share_units * t->unit_bytes;
+    TR_TRY(TR_NEW((char **)&use->share.state, use->function.state_arrays * bytes));
+    if (use->function.merged && t->lockstep) {
+        TR_TRY(TR_NEW(&use->sum, bytes));
+        TR_TRY(TR_NEW(&use->touched, t->share_units / 64 + 1));
+    }
+    return use->function.open ? use->function.open(&use->share) : TR_OK;
+}
+
+static int use_function(struct tr_table *t, const char *name, const void *argument)
+{
+    const struct tr_functions *known = t->tr->tables->functions;
+    const tr_function *function = find_function(known, name);
+    if (!function) {
+        char names[256];
+        list_functions(known, names, sizeof names);
+        return tr_fail(TR_ERR_CONFIG, "table %s: unknown server function %s: expected %s", t->name, name,
+                       names);
+    }
+    TR_TRY(TR_NEW(&t->use, 1));
+    t->use->function = *function;
+    return make_share(t, argument);
+}
+
+int tr_table_use(tr_table *t, const char *name, const void *argument)
+{
+    tr_use_free(t);
+    return tr_agree(t->tr, name ? use_function(t, name, argument) : TR_OK);
+}
+
+void tr_use_free(struct tr_table *t)
+{
+    struct tr_use *use = t->use;
+    if (!use) return;
+    if (use->share.own && use->function.close) use->function.close(&use->share);
+    free((void *)use->share.argument);
+    free(use->share.state);
+    free(use->passed);
+    free(use->sum);
+    free(use->touched);
+    free(use->unit);
+    free(use->value);
+    free(use);
+    t->use = NULL;
+}
+
+/* ---- failing ---- */
+
+/* The job goes on in form until all ranks can stop together. */
+static void fail_use(struct tr_table *t, const char *what, int status)
+{
+    struct tr_tables *tables = t->tr->tables;
+    if (tables->status != TR_OK) return;
+    char why[512];
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    tables->status = tr_fail(status, "server function %s of table %s on server %d (rank %d): %s: %s",
+                             t->use->function.name, t->name, t->tr->me.server, t->tr->rank, what, why);
+}
+
+/* ---- updates ---- */
+
+static int64_t lowest_passed(const struct tr_use *use)
+{
+    int64_t lowest = INT64_MAX;
+    for (int i = 0; i < use->share.pushers; i++)
+        if (use->passed[i] < lowest) lowest = use->passed[i];
+    return lowest;
+}
+
+static int expire(struct tr_table *t, int64_t version)
+{
+    struct tr_use *use = t->use;
+    if (!use->function.expire || version <= use->expired) return TR_OK;
+    use->expired = version;
+    return use->function.expire(&use->share, version);
+}
+
+int tr_use_begin(struct tr_table *t)
+{
+    struct tr_use *use = t->use;
+    if (!use || t->tr->me.server < 0) return TR_OK;
+    int pushers = 0;
+    for (size_t i = 0; i < t->clients; i++)
+        if (t->client[i].pushes) t->client[i].pusher = pushers++;
+    free(use->passed);
+    TR_TRY(TR_NEW(&use->passed, (size_t)pushers));
+    use->share.pushers = pushers;
+    use->share.stable = use->expired = 0;
+    if (t->line[t->tr->me.server]) atomic_store(&t->line[t->tr->me.server]->version, 0);
+    return TR_OK;
+}
+
+void tr_use_end(struct tr_table *t)
+{
+    if (!t->use || t->tr->me.server < 0) return;
+    int status = expire(t, INT64_MAX);
+    if (status != TR_OK) fail_use(t, "expire", status);
+}
+
+static int apply(struct tr_table *t, tr_update *u)
+{
+    struct tr_use *use = t->use;
+    if (use->function.map) TR_TRY(use->function.map(&use->share, u, &u->version));
+    TR_TRY(use->function.update(&use->share, u));
+    _Atomic int64_t *version = &t->line[t->tr->me.server]->version; /* this server alone writes it */
+    if (u->clock + 1 > atomic_load_explicit(version, memory_order_relaxed))
+        atomic_store_explicit(version, u->clock + 1, memory_order_release);
+    if (u->pusher < 0 || u->version < use->passed[u->pusher]) return TR_OK;
+    use->passed[u->pusher] = u->version + 1;
+    int64_t unneeded = lowest_passed(use); /* what is read at the stable version must still be apart */
+    if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
+    return expire(t, unneeded);
+}
+
+/* Kept until the clock is complete. */
+static void add_to_sum(struct tr_table *t, const tr_update *u)
+{
+    struct tr_use *use = t->use;
+    tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
+    for (size_t i = 0; i < u->n; i++) {
+        size_t unit = u->unit ? u->unit[i] : i;
+        use->touched[unit / 64] |= UINT64_C(1) << unit % 64;
+    }
+}
+
+static bool is_zero(const char *value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (value[i]) return false; /* -0 counts as something, and does no harm */
+    return true;
+}
+
+/* What is left without units of zeros, in memory of the use. */
+static int leave_zeros_out(struct tr_table *t, tr_update *u)
+{
+    struct tr_use *use = t->use;
+    size_t bytes = t->unit_bytes, n = 0;
+    TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
+    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
+    for (size_t i = 0; i < u->n; i++) {
+        const char *from = (const char *)u->value + i * bytes;
+        if (is_zero(from, bytes)) continue;
+        use->unit[n] = u->unit ? u->unit[i] : (uint32_t)i;
+        memcpy(use->value + n++ * bytes, from, bytes);
+    }
+    u->n = n;
+    u->unit = use->unit;
+    u->value = use->value;
+    return TR_OK;
+}
+
+static int take_update(struct tr_table *t, tr_update *u)
+{
+    if (t->use->function.gradients) TR_TRY(leave_zeros_out(t, u));
+    if (!t->use->sum) return apply(t, u);
+    add_to_sum(t, u);
+    return TR_OK;
+}
+
+void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, size_t n, const uint32_t *unit,
+                   const void *value)
+{
+    if (t->tr->tables->status != TR_OK) return;
+    tr_update u = {.pusher = pusher,
+                   .clock = m->clock,
+                   .seen = m->seen,
+                   .version = m->clock,
+                   .n = n,
+                   .unit = unit,
+                   .value = value};
+    int status = take_update(t, &u);
+    if (status != TR_OK) fail_use(t, "update", status);
+}
+
+/* The touched units and their values, packed. */
+static int pack_sum(const struct tr_table *t, uint32_t **unit, char **value, size_t *n)
+{
+    const struct tr_use *use = t->use;
+    size_t words = t->share_units / 64 + 1, count = 0;
+    for (size_t w = 0; w < words; w++) count += (size_t)__builtin_popcountll(use->touched[w]);
+    TR_TRY(TR_NEW(unit, count));
+    *n = 0;
+    for (size_t w = 0; w < words; w++)
+        for (uint64_t bits = use->touched[w]; bits; bits &= bits - 1)
+            (*unit)[(*n)++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
+    TR_TRY(TR_NEW(value, count * t->unit_bytes));
+    tr_copy_share_to_packed(*unit, count, t->unit_bytes, use->sum, *value);
+    return TR_OK;
+}
+
+void tr_use_clock(struct tr_table *t, int64_t clock)
+{
+    struct tr_use *use = t->use;
+    if (!use || !use->sum || t->tr->tables->status != TR_OK) return;
+    tr_update u = {.pusher = -1, .clock = clock, .seen = clock, .version = clock};
+    uint32_t *unit = NULL;
+    char *value = NULL;
+    int status = pack_sum(t, &unit, &value, &u.n);
+    u.unit = unit;
+    u.value = value;
+    if (status == TR_OK) status = apply(t, &u);
+    if (status != TR_OK) fail_use(t, "update", status);
+    free(unit);
+    free(value);
+    memset(use->sum, 0, t->share_units * t->unit_bytes);
+    memset(use->touched, 0, (t->share_units / 64 + 1) * sizeof *use->touched);
+}
+
+int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *unit, void *packed)
+{
+    return t->use->function.read(&t->use->share, version, n, unit, packed);
+}
+
+size_t tr_use_memory(const struct tr_table *t)
+{
+    const struct tr_use *use = t->use;
+    return use && t->tr->me.server >= 0 && use->function.memory ? use->function.memory(&use->share) : 0;
+}
+
+/* ---- shares as functions see them ---- */
+
+tr_key tr_share_key(const tr_share *share, size_t unit)
+{
+    const struct tr_table *t = share->place;
+    uint64_t number = tr_partition_unit(&t->partition, (uint32_t)share->server, (uint32_t)unit);
+    return number == UINT64_MAX ? number : number % t->keys;
+}
+
+uint32_t tr_share_pieces(const tr_share *share)
+{
+    return share->place->pieces;
+}
+
+bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *unit)
+{
+    const struct tr_table *t = share->place;
+    struct tr_location at = tr_partition_locate(&t->partition, piece * t->keys + key);
+    *unit = at.position;
+    return at.server == (uint32_t)share->server;
+}
+
+/* ---- answers ---- */
+
+/* What a caller on the same node can see of a share. */
+static tr_share near_share(struct tr_table *t, uint32_t server)
+{
+    return (tr_share){.table = t->name,
+                      .dtype = t->dtype,
+                      .width = t->unit_width,
+                      .units = tr_partition_share(&t->partition, server),
+                      .value = t->share[server],
+                      .server = (int)server,
+                      .place = t};
+}
+
+int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, const void *question)
+{
+    const tr_answer *answer = &t->tr->tables->functions->answer[m->first];
+    size_t bytes = (size_t)m->clock;
+    char *result;
+    TR_TRY(TR_NEW(&result, bytes));
+    tr_share own = near_share(t, (uint32_t)t->tr->me.server);
+    const tr_share *share = t->use ? &t->use->share : &own;
+    struct tr_reply_head head = {.version = 0};
+    const void *data = result;
+    if (answer->get(share, question, m->n, result, &bytes) != TR_OK) {
+        head.failed = 1;
+        data = tr_error_text();
+        bytes = tr_min_size(strlen(data), (size_t)m->clock);
+    }
+    head.bytes = (uint32_t)bytes;
+    int status = tr_server_reply(t, rank, m->reply, &head, data);
+    free(result);
+    return status;
+}
+
+/* One server's part by message, into `part` of `room` bytes. */
+static int ask_server(struct tr_table *t, uint32_t server, int number, const void *question,
+                      size_t question_bytes, void *part, size_t room, size_t *bytes)
+{
+    tr_context *tr = t->tr;
+    int rank = tr->layout.server_rank[server];
+    struct tr_message m = {.kind = TR_MESSAGE_ASK,
+                           .table = t->index,
+                           .reply = tr_request_number(tr->tables),
+                           .first = (uint32_t)number,
+                           .n = (uint32_t)question_bytes,
+                           .clock = (int64_t)room};
+    char *out, *in;
+    TR_TRY(TR_NEW(&out, sizeof m + question_bytes));
+    TR_TRY(TR_NEW(&in, sizeof(struct tr_reply_head) + room));
+    memcpy(out, &m, sizeof m);
+    if (question_bytes) memcpy(out + sizeof m, question, question_bytes);
+    MPI_Request request[2];
+    MPI_Irecv(in, (int)(sizeof(struct tr_reply_head) + room), MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply,
+              tr->wire, &request[0]);
+    MPI_Isend(out, (int)(sizeof m + question_bytes), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
+    TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "an answer about table %s from server rank %d", t->name,
+                  rank);
+    TR_TRY(tr_wait_request(tr, &request[1], "a question to leave"));
+    struct tr_reply_head head;
+    memcpy(&head, in, sizeof head);
+    int status = TR_OK;
+    if (head.failed)
+        status = tr_fail(TR_ERR_PEER, "answer %s of table %s on server rank %d: %.*s",
+                         tr->tables->functions->answer[number].name, t->name, rank, (int)head.bytes,
+                         in + sizeof head);
+    else memcpy(part, in + sizeof head, *bytes = head.bytes);
+    free(out);
+    free(in);
+    return status;
+}
+
+int tr_table_ask(tr_table *t, const char *name, const void *question, size_t question_bytes, void *result,
+                 size_t *bytes)
+{
+    const struct tr_functions *known = t->tr->tables->functions;
+    int number = find_answer(known, name);
+    if (number < 0) return tr_fail(TR_ERR_CONFIG, "table %s: unknown answer %s", t->name, name);
+    const tr_answer *answer = &known->answer[number];
+    size_t room = *bytes, total = 0;
+    char *part;
+    TR_TRY(TR_NEW(&part, room));
+    int status = TR_OK;
+    bool first = true;
+    for (uint32_t server = 0; status == TR_OK && server < t->partition.servers; server++) {
+        if (tr_partition_share(&t->partition, server) == 0) continue;
+        void *into = first ? result : part;
+        size_t got = room;
+        tr_share near = near_share(t, server);
+        if (t->share[server] && answer->values_only)
+            status = answer->get(&near, question, question_bytes, into, &got);
+        else status = ask_server(t, server, number, question, question_bytes, into, room, &got);
+        if (status == TR_OK && first) total = got;
+        else if (status == TR_OK) status = answer->combine(result, &total, room, part, got);
+        first = false;
+    }
+    free(part);
+    *bytes = total;
+    return status;
+}
+
+int tr_table_squares(struct tr_table *t, double *sum)
+{
+    size_t bytes = sizeof *sum;
+    double total = 0;
+    TR_TRY(tr_table_ask(t, "squares", NULL, 0, &total, &bytes));
+    *sum = total;
+    return TR_OK;
+}

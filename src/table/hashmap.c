@@ -1,0 +1,474 @@
+#define _GNU_SOURCE
+#include "table/hashmap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+    SPLIT_AT = TR_HASH_PAGE_KEYS / 6 * 5, /* fuller pages are split when a key is added */
+    SPREAD = 6,                           /* no page is split by more bits than this beyond the usual */
+    DEEPEST = 31,
+    BATCH = 32,           /* keys on their way through the caches at once */
+    FIRST_SLOTS = 256,    /* room to begin with */
+    SMALL_PAGE = 1 << 16, /* no machine has larger ones */
+    HUGE_PAGE = 2 << 20,
+    LARGE_AREA = 4 * HUGE_PAGE, /* from here on a huge page more or less is no waste */
+};
+
+struct bucket {
+    uint8_t tag[TR_HASH_PLACES]; /* 0: free; places are taken in order */
+    uint8_t passed;              /* it was full, and a key has gone on to the next bucket */
+    uint8_t pad[3];
+    uint32_t slot[TR_HASH_PLACES];
+};
+_Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
+
+struct page {
+    struct bucket bucket[TR_HASH_BUCKETS];
+};
+
+/* Kept apart from the pages: adding a key should not touch one more line of them. */
+struct fill {
+    uint16_t keys;
+    uint16_t depth; /* bits of the hash that all keys of the page have in common */
+};
+
+/* ---- areas ---- */
+
+/* Address space for an area that begins where a huge page may begin. */
+static void *reserve_aligned(size_t bytes)
+{
+    char *at = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return MAP_FAILED;
+    size_t before = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0) munmap(at, before);
+    munmap(at + before + bytes, HUGE_PAGE - before);
+    return at + before;
+}
+
+/* Moves an area to where huge pages fit: they spare random access much of the translation of addresses, and
+ * moving means a few entries in the page tables. */
+static void *move_aligned(const struct tr_hash_area *area, size_t bytes)
+{
+    void *at = reserve_aligned(bytes);
+    if (at == MAP_FAILED) return MAP_FAILED;
+    if (mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
+        munmap(at, bytes);
+        return MAP_FAILED;
+    }
+    (void)madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
+}
+
+static int area_resize(struct tr_hash_area *area, size_t bytes, const char *what)
+{
+    void *at;
+    bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
+    if (!area->at) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (bytes < LARGE_AREA) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
+    else at = move_aligned(area, bytes);
+    if (at == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for %s", bytes, what);
+    *area = (struct tr_hash_area){at, bytes};
+    return TR_OK;
+}
+
+/* Grows by half, so that growing costs little; by no more than it must where memory is short. */
+static int area_grow(struct tr_hash_area *area, size_t n, size_t size, const char *what)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 2)
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu times %zu bytes for %s", n, size, what);
+    if (bytes <= area->bytes) return TR_OK;
+    size_t wanted = tr_max_size(bytes, area->bytes + area->bytes / 2);
+    if (area_resize(area, wanted, what) == TR_OK) return TR_OK;
+    return area_resize(area, bytes, what);
+}
+
+static void area_free(struct tr_hash_area *area)
+{
+    if (area->at) munmap(area->at, area->bytes);
+    *area = (struct tr_hash_area){0};
+}
+
+static struct page *pages_of(const struct tr_hashmap *m)
+{
+    return m->page.at;
+}
+
+static struct fill *fills_of(const struct tr_hashmap *m)
+{
+    return m->fill.at;
+}
+
+/* ---- where a hash leads ---- */
+
+/* The lowest and the highest bits are left alone: what deals keys to servers may have used them up. */
+static inline uint32_t directory_bits(uint64_t hash)
+{
+    return (uint32_t)(hash >> 12);
+}
+
+static inline uint32_t first_bucket(uint64_t hash)
+{
+    return (uint32_t)(hash >> 44) % TR_HASH_BUCKETS;
+}
+
+static inline uint8_t tag_of(uint64_t hash)
+{
+    uint8_t tag = (uint8_t)(hash >> 50);
+    return (uint8_t)(tag + !tag);
+}
+
+static inline uint32_t page_number(const struct tr_hashmap *m, uint64_t hash)
+{
+    uint32_t mask = (UINT32_C(1) << m->depth) - 1;
+    return ((const uint32_t *)m->directory.at)[directory_bits(hash) & mask];
+}
+
+static inline const struct bucket *bucket_of(const struct tr_hashmap *m, uint64_t hash)
+{
+    return &pages_of(m)[page_number(m, hash)].bucket[first_bucket(hash)];
+}
+
+/* Bit i is set if byte i is zero: eight comparisons in one register (Lamport: Multiple byte processing with
+ * full-word instructions, 1975). */
+static inline unsigned zero_bytes(uint64_t x)
+{
+    const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+    uint64_t zero = ~(((x & low) + low) | x | low);
+    return (unsigned)((zero >> 7) * UINT64_C(0x0102040810204080) >> 56);
+}
+
+static inline uint64_t eight_bytes(const uint8_t *b)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < 8; i++) x |= (uint64_t)b[i] << (8 * i);
+    return x;
+}
+
+/* The places of a bucket with this tag, one bit each. */
+static inline unsigned matches(const struct bucket *b, uint8_t tag)
+{
+    enum { REST = TR_HASH_PLACES - 8 };
+    uint64_t wanted = UINT64_C(0x0101010101010101) * tag;
+    return zero_bytes(eight_bytes(b->tag) ^ wanted) | zero_bytes(eight_bytes(b->tag + REST) ^ wanted) << REST;
+}
+
+static uint32_t find_hashed(const struct tr_hashmap *m, tr_key key, uint64_t hash)
+{
+    const struct page *page = &pages_of(m)[page_number(m, hash)];
+    uint8_t tag = tag_of(hash);
+    for (uint32_t i = 0; i < TR_HASH_BUCKETS; i++) {
+        const struct bucket *b = &page->bucket[(first_bucket(hash) + i) % TR_HASH_BUCKETS];
+        for (unsigned left = matches(b, tag); left; left &= left - 1) {
+            uint32_t slot = b->slot[__builtin_ctz(left)];
+            if (tr_hashmap_key(m, slot) == key) return slot;
+        }
+        if (!b->passed) break;
+    }
+    return TR_NO_SLOT;
+}
+
+uint32_t tr_hashmap_find(const struct tr_hashmap *m, tr_key key)
+{
+    return find_hashed(m, key, tr_mix(key));
+}
+
+/* ---- adding ---- */
+
+/* Puts a slot into a page that has room. */
+static void place(struct tr_hashmap *m, uint32_t number, uint64_t hash, uint32_t slot)
+{
+    struct page *page = &pages_of(m)[number];
+    struct bucket *b;
+    unsigned vacant;
+    for (uint32_t i = first_bucket(hash);; i++) {
+        b = &page->bucket[i % TR_HASH_BUCKETS];
+        vacant = matches(b, 0);
+        if (vacant) break;
+        b->passed = 1;
+    }
+    int at = __builtin_ctz(vacant);
+    b->tag[at] = tag_of(hash);
+    b->slot[at] = slot;
+    fills_of(m)[number].keys++;
+}
+
+static int double_directory(struct tr_hashmap *m)
+{
+    size_t entries = (size_t)1 << m->depth;
+    TR_TRY(area_grow(&m->directory, 2 * entries, sizeof(uint32_t), "the directory of a hash map"));
+    uint32_t *directory = m->directory.at;
+    memcpy(directory + entries, directory, entries * sizeof *directory);
+    m->depth++;
+    return TR_OK;
+}
+
+static int add_page(struct tr_hashmap *m, unsigned depth)
+{
+    TR_TRY(area_grow(&m->page, (size_t)m->pages + 1, sizeof(struct page), "the pages of a hash map"));
+    TR_TRY(area_grow(&m->fill, (size_t)m->pages + 1, sizeof(struct fill), "the pages of a hash map"));
+    fills_of(m)[m->pages++] = (struct fill){.depth = (uint16_t)depth};
+    return TR_OK;
+}
+
+/* Deals the keys of a copied page out to two, by the bit of the hash that now tells these apart. */
+static void deal_out(struct tr_hashmap *m, const struct page *page, const uint32_t to[2], uint32_t bit)
+{
+    const tr_key *key = m->key.at;
+    for (int b = 0; b < TR_HASH_BUCKETS; b++)
+        for (int i = 0; i < TR_HASH_PLACES && page->bucket[b].tag[i]; i++)
+            __builtin_prefetch(&key[page->bucket[b].slot[i]]);
+    for (int b = 0; b < TR_HASH_BUCKETS; b++)
+        for (int i = 0; i < TR_HASH_PLACES && page->bucket[b].tag[i]; i++) {
+            uint32_t slot = page->bucket[b].slot[i];
+            uint64_t hash = tr_mix(key[slot]);
+            place(m, to[(directory_bits(hash) & bit) != 0], hash, slot);
+            m->moved++;
+        }
+}
+
+/* Splits the page to which this hash leads. */
+static int split(struct tr_hashmap *m, uint64_t hash)
+{
+    uint32_t number = page_number(m, hash), fresh = m->pages;
+    unsigned depth = fills_of(m)[number].depth;
+    if (depth == m->depth) TR_TRY(double_directory(m));
+    TR_TRY(add_page(m, depth + 1));
+    uint32_t bit = UINT32_C(1) << depth, *directory = m->directory.at;
+    for (uint64_t i = (directory_bits(hash) & (bit - 1)) | bit; i >> m->depth == 0; i += 2 * (uint64_t)bit)
+        directory[i] = fresh;
+    struct page old = pages_of(m)[number];
+    memset(&pages_of(m)[number], 0, sizeof old);
+    fills_of(m)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
+    deal_out(m, &old, (const uint32_t[]){number, fresh}, bit);
+    return TR_OK;
+}
+
+/* Pages of keys that are alike in bits of their hashes, which chance does not bring about, would make a directory
+ * without end. */
+static bool may_split(const struct tr_hashmap *m, unsigned depth)
+{
+    return depth < DEEPEST && (UINT64_C(1) << depth) <= (uint64_t)m->pages << SPREAD;
+}
+
+static int grow_arrays(struct tr_hashmap *m, size_t slots)
+{
+    TR_TRY(area_grow(&m->key, slots, sizeof(tr_key), "the keys of a hash map"));
+    for (uint32_t i = 0; i < m->arrays; i++)
+        TR_TRY(area_grow(&m->array[i], slots, m->slot_bytes[i], "the values of a hash map"));
+    m->capacity = (uint32_t)slots;
+    return TR_OK;
+}
+
+static int make_slot(struct tr_hashmap *m)
+{
+    if (m->count < m->capacity) return TR_OK;
+    if (m->count == TR_NO_SLOT) return tr_fail(TR_ERR_SYSTEM, "a hash map holds at most 2^32 - 1 keys");
+    size_t wanted = tr_max_size((size_t)m->count + m->count / 2, FIRST_SLOTS);
+    if (grow_arrays(m, tr_min_size(wanted, TR_NO_SLOT)) == TR_OK) return TR_OK;
+    return grow_arrays(m, (size_t)m->count + 1);
+}
+
+static int add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t *slot)
+{
+    uint32_t found = find_hashed(m, key, hash);
+    if (found == TR_NO_SLOT) {
+        TR_TRY(make_slot(m));
+        const struct fill *fill = &fills_of(m)[page_number(m, hash)];
+        if (fill->keys >= SPLIT_AT && may_split(m, fill->depth)) TR_TRY(split(m, hash));
+        uint32_t number = page_number(m, hash);
+        if (fills_of(m)[number].keys == TR_HASH_PAGE_KEYS)
+            return tr_fail(TR_ERR_SYSTEM, "too many keys of a hash map have hashes like that of key %llu",
+                           (unsigned long long)key);
+        found = m->count++;
+        ((tr_key *)m->key.at)[found] = key;
+        place(m, number, hash, found);
+    }
+    *slot = found;
+    return TR_OK;
+}
+
+int tr_hashmap_add(struct tr_hashmap *m, tr_key key, uint32_t *slot)
+{
+    return add_hashed(m, key, tr_mix(key), slot);
+}
+
+/* ---- many keys ---- */
+
+/* Looks up to BATCH keys up with their cache misses at the same time. Returns those, one bit each, of which slot
+ * does not say the truth yet: where another key had the same tag, or had taken the place. */
+static uint32_t find_some(const struct tr_hashmap *m, const tr_key *key, size_t n, uint64_t *hash,
+                          uint32_t *slot)
+{
+    const struct bucket *bucket[BATCH];
+    uint32_t unsure = 0;
+    for (size_t i = 0; i < n; i++) {
+        hash[i] = tr_mix(key[i]);
+        bucket[i] = bucket_of(m, hash[i]);
+        __builtin_prefetch(bucket[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        unsigned found = matches(bucket[i], tag_of(hash[i]));
+        slot[i] = found ? bucket[i]->slot[__builtin_ctz(found)] : TR_NO_SLOT;
+        unsure |= (uint32_t)(!found && bucket[i]->passed) << i;
+        if (found) __builtin_prefetch((const tr_key *)m->key.at + slot[i]);
+        else __builtin_prefetch(bucket[i] + 1); /* mostly the next one to be looked at */
+    }
+    for (size_t i = 0; i < n; i++)
+        unsure |= (uint32_t)(slot[i] != TR_NO_SLOT && tr_hashmap_key(m, slot[i]) != key[i]) << i;
+    return unsure;
+}
+
+void tr_hashmap_find_all(const struct tr_hashmap *m, const tr_key *key, size_t n, uint32_t *slot)
+{
+    uint64_t hash[BATCH];
+    for (size_t some; n > 0; n -= some, key += some, slot += some) {
+        some = tr_min_size(BATCH, n);
+        for (uint32_t left = find_some(m, key, some, hash, slot); left; left &= left - 1) {
+            int i = __builtin_ctz(left);
+            slot[i] = find_hashed(m, key[i], hash[i]);
+        }
+    }
+}
+
+int tr_hashmap_add_all(struct tr_hashmap *m, const tr_key *key, size_t n, uint32_t *slot)
+{
+    uint64_t hash[BATCH];
+    for (size_t some; n > 0; n -= some, key += some, slot += some) {
+        some = tr_min_size(BATCH, n);
+        uint32_t unsure = find_some(m, key, some, hash, slot);
+        for (size_t i = 0; i < some; i++)
+            if (slot[i] == TR_NO_SLOT || (unsure >> i & 1)) TR_TRY(add_hashed(m, key[i], hash[i], &slot[i]));
+    }
+    return TR_OK;
+}
+
+/* ---- the whole ---- */
+
+int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map)
+{
+    if (arrays > TR_HASH_ARRAYS)
+        return tr_fail(TR_ERR_INTERNAL, "a hash map has at most %d arrays, not %u", TR_HASH_ARRAYS, arrays);
+    struct tr_hashmap m = {.arrays = arrays};
+    for (uint32_t i = 0; i < arrays; i++) m.slot_bytes[i] = slot_bytes[i];
+    int status = area_grow(&m.directory, 1, sizeof(uint32_t), "the directory of a hash map");
+    if (status == TR_OK) status = add_page(&m, 0);
+    if (status != TR_OK) {
+        tr_hashmap_close(&m);
+        return status;
+    }
+    *map = m;
+    return TR_OK;
+}
+
+void tr_hashmap_close(struct tr_hashmap *m)
+{
+    for (uint32_t i = 0; i < m->arrays; i++) area_free(&m->array[i]);
+    area_free(&m->key);
+    area_free(&m->page);
+    area_free(&m->fill);
+    area_free(&m->directory);
+    *m = (struct tr_hashmap){0};
+}
+
+size_t tr_hashmap_memory(const struct tr_hashmap *m)
+{
+    size_t slot = sizeof(tr_key);
+    for (uint32_t i = 0; i < m->arrays; i++) slot += m->slot_bytes[i];
+    return m->count * slot + m->pages * (sizeof(struct page) + sizeof(struct fill)) +
+           (sizeof(uint32_t) << m->depth);
+}
+
+/* ---- lists of keys ---- */
+
+int tr_hash_list_make(const tr_key *key, uint32_t n, struct tr_hash_list *list)
+{
+    struct tr_hash_list l = {.n = n, .absent = n};
+    TR_TRY(TR_NEW(&l.key, n));
+    int status = TR_NEW(&l.slot, n);
+    if (status != TR_OK) {
+        free(l.key);
+        return status;
+    }
+    if (n > 0) memcpy(l.key, key, n * sizeof *key);
+    for (uint32_t i = 0; i < n; i++) l.slot[i] = TR_NO_SLOT;
+    *list = l;
+    return TR_OK;
+}
+
+void tr_hash_list_free(struct tr_hash_list *list)
+{
+    free(list->key);
+    free(list->slot);
+    *list = (struct tr_hash_list){0};
+}
+
+/* Collects the next absent keys from *at on, at most BATCH; at[i]: where they stand in the list. */
+static uint32_t next_absent(const struct tr_hash_list *l, uint32_t *from, uint32_t end, tr_key *key,
+                            uint32_t *at)
+{
+    uint32_t some = 0;
+    for (; *from < end && some < BATCH; ++*from) {
+        if (l->slot[*from] != TR_NO_SLOT) continue;
+        at[some] = *from;
+        key[some++] = l->key[*from];
+    }
+    return some;
+}
+
+static void remember(struct tr_hash_list *l, const uint32_t *at, const uint32_t *slot, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        l->slot[at[i]] = slot[i];
+        l->absent -= slot[i] != TR_NO_SLOT;
+    }
+}
+
+static void look_up_absent(struct tr_hash_list *l, const struct tr_hashmap *m)
+{
+    tr_key key[BATCH];
+    uint32_t at[BATCH], slot[BATCH], from = 0, some;
+    while ((some = next_absent(l, &from, l->n, key, at)) > 0) {
+        tr_hashmap_find_all(m, key, some, slot);
+        remember(l, at, slot, some);
+    }
+}
+
+/* The other way round: looks up the map's new keys in the list. */
+static void look_up_new(struct tr_hash_list *l, const struct tr_hashmap *m)
+{
+    for (uint32_t slot = l->seen; slot < m->count; slot++) {
+        tr_key key = tr_hashmap_key(m, slot);
+        uint32_t low = 0, high = l->n;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (l->key[middle] < key) low = middle + 1;
+            else high = middle;
+        }
+        if (low < l->n && l->key[low] == key && l->slot[low] == TR_NO_SLOT) remember(l, &low, &slot, 1);
+    }
+}
+
+void tr_hash_list_refresh(struct tr_hash_list *l, const struct tr_hashmap *m)
+{
+    /* a search in the list costs about as much as looking up so many keys, and one need not walk the list */
+    enum { SEARCH = 16 };
+    if (l->absent > 0 && l->seen < m->count) {
+        if ((uint64_t)(m->count - l->seen) * SEARCH < l->absent) look_up_new(l, m);
+        else look_up_absent(l, m);
+    }
+    l->seen = m->count;
+}
+
+int tr_hash_list_add(struct tr_hash_list *l, struct tr_hashmap *m, uint32_t first, uint32_t n)
+{
+    tr_key key[BATCH];
+    uint32_t at[BATCH], slot[BATCH], from = first, some;
+    while (l->absent > 0 && (some = next_absent(l, &from, first + n, key, at)) > 0) {
+        TR_TRY(tr_hashmap_add_all(m, key, some, slot));
+        remember(l, at, slot, some);
+    }
+    return TR_OK;
+}

@@ -1,0 +1,211 @@
+/* DynSGD: updates weighted by their staleness, and revised backwards (Jiang et al. 2017, section 5).
+ *
+ * The updates of one version v, from whatever workers and whenever they come, count as their mean u(v): the d-th of
+ * them moves it by (u - u(v)) / d. Whoever is behind the others revises an old version instead of pushing the
+ * parameter with the full weight of an update that was computed elsewhere.
+ *
+ *   dyn         the value holds all versions: each update moves it by what it moves u(v)
+ *   dyn-stable  the value holds the versions that all workers are past; whoever reads gets those above it added up to
+ *               the version he asks for (section 6: partition synchronisation)
+ *
+ * A version is a sorted list of units while it has less than half of them, then an array.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "update/update.h"
+
+struct version {
+    int64_t number;
+    double count;   /* updates that are in it */
+    size_t n;       /* units listed */
+    uint32_t *unit; /* NULL: all units of the share */
+    void *value;    /* their mean */
+};
+
+/* The active versions, ascending. */
+struct versions {
+    struct version *version;
+    size_t n, capacity;
+};
+
+static size_t unit_bytes(const tr_share *share)
+{
+    return share->width * (share->dtype == TR_F32 ? sizeof(float) : sizeof(double));
+}
+
+static void drop(struct version *v)
+{
+    free(v->unit);
+    free(v->value);
+}
+
+static int open_versions(tr_share *share)
+{
+    if (share->dtype != TR_F32 && share->dtype != TR_F64)
+        return tr_fail(TR_ERR_CONFIG,
+                       "table %s: dyn takes means, which integers have not: expected f32 or f64",
+                       share->table);
+    struct versions *own;
+    TR_TRY(TR_NEW(&own, 1));
+    share->own = own;
+    return TR_OK;
+}
+
+static void close_versions(tr_share *share)
+{
+    struct versions *own = share->own;
+    for (size_t i = 0; i < own->n; i++) drop(&own->version[i]);
+    free(own->version);
+    free(own);
+}
+
+static size_t versions_memory(const tr_share *share)
+{
+    const struct versions *own = share->own;
+    size_t bytes = own->capacity * sizeof *own->version;
+    for (size_t i = 0; i < own->n; i++) {
+        const struct version *v = &own->version[i];
+        bytes += v->unit ? v->n * (unit_bytes(share) + sizeof *v->unit) : share->units * unit_bytes(share);
+    }
+    return bytes;
+}
+
+/* What the worker has read, and its own updates since: the version that it computes for. */
+static int map_version(const tr_share *share, const tr_update *u, int64_t *version)
+{
+    (void)share;
+    *version = u->seen;
+    return TR_OK;
+}
+
+static int find_version(struct versions *own, int64_t number, struct version **found)
+{
+    size_t i = own->n;
+    while (i > 0 && own->version[i - 1].number >= number) i--;
+    if (i == own->n || own->version[i].number != number) {
+        TR_TRY(TR_GROW(&own->version, &own->capacity, own->n + 1));
+        memmove(&own->version[i + 1], &own->version[i], (own->n++ - i) * sizeof *own->version);
+        own->version[i] = (struct version){.number = number};
+        TR_TRY(TR_NEW(&own->version[i].unit, 0));
+    }
+    *found = &own->version[i];
+    return TR_OK;
+}
+
+/* ---- arithmetic, by type ---- */
+
+#define DYN_REAL  float
+#define DYN(name) name##_f32
+#include "update/dyn_real.h"
+#undef DYN_REAL
+#undef DYN
+#define DYN_REAL  double
+#define DYN(name) name##_f64
+#include "update/dyn_real.h"
+#undef DYN_REAL
+#undef DYN
+
+/* From here on the version is an array. */
+static int make_dense(const tr_share *share, struct version *v)
+{
+    size_t bytes = unit_bytes(share);
+    char *value;
+    TR_TRY(TR_NEW(&value, share->units * bytes));
+    for (size_t i = 0; i < v->n; i++)
+        memcpy(value + v->unit[i] * bytes, (const char *)v->value + i * bytes, bytes);
+    free(v->unit);
+    free(v->value);
+    v->unit = NULL;
+    v->value = value;
+    return TR_OK;
+}
+
+/* The d-th update moves the mean, and whatever else is given (the parameters) by as much. */
+static int revise(const tr_share *share, struct version *v, const tr_update *u, void *value)
+{
+    v->count++;
+    if (v->unit && 2 * (v->n + u->n) > share->units) TR_TRY(make_dense(share, v));
+    if (v->unit)
+        return share->dtype == TR_F32 ? revise_list_f32(share->width, v, u, value)
+                                      : revise_list_f64(share->width, v, u, value);
+    if (share->dtype == TR_F32) revise_array_f32(share->units, share->width, v, u, value);
+    else revise_array_f64(share->units, share->width, v, u, value);
+    return TR_OK;
+}
+
+static int update_dyn(tr_share *share, const tr_update *u)
+{
+    struct version *v;
+    TR_TRY(find_version(share->own, u->version, &v));
+    return revise(share, v, u, share->value);
+}
+
+static int update_stable(tr_share *share, const tr_update *u)
+{
+    struct version *v;
+    TR_TRY(find_version(share->own, u->version, &v));
+    return revise(share, v, u, NULL);
+}
+
+static void forget_below(struct versions *own, int64_t version)
+{
+    size_t gone = 0;
+    while (gone < own->n && own->version[gone].number < version) drop(&own->version[gone++]);
+    own->n -= gone;
+    memmove(own->version, own->version + gone, own->n * sizeof *own->version);
+}
+
+static int expire_dyn(tr_share *share, int64_t version)
+{
+    forget_below(share->own, version);
+    return TR_OK;
+}
+
+/* value += u(v) */
+static void add_version(const tr_share *share, const struct version *v)
+{
+    if (share->dtype == TR_F32) add_all_f32(share->units, share->width, v, share->value);
+    else add_all_f64(share->units, share->width, v, share->value);
+}
+
+static int expire_stable(tr_share *share, int64_t version)
+{
+    struct versions *own = share->own;
+    for (size_t i = 0; i < own->n && own->version[i].number < version; i++)
+        add_version(share, &own->version[i]);
+    forget_below(own, version);
+    return TR_OK;
+}
+
+static int read_stable(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed)
+{
+    const struct versions *own = share->own;
+    size_t bytes = unit_bytes(share);
+    const char *value = share->value;
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)packed + i * bytes, value + (unit ? unit[i] : i) * bytes, bytes);
+    for (size_t k = 0; k < own->n && own->version[k].number < version; k++) {
+        if (share->dtype == TR_F32) add_some_f32(share->width, &own->version[k], n, unit, packed);
+        else add_some_f64(share->width, &own->version[k], n, unit, packed);
+    }
+    return TR_OK;
+}
+
+const tr_function tr_dyn_function = {.name = "dyn",
+                                     .open = open_versions,
+                                     .close = close_versions,
+                                     .map = map_version,
+                                     .update = update_dyn,
+                                     .expire = expire_dyn,
+                                     .memory = versions_memory};
+
+const tr_function tr_dyn_stable_function = {.name = "dyn-stable",
+                                            .open = open_versions,
+                                            .close = close_versions,
+                                            .map = map_version,
+                                            .update = update_stable,
+                                            .expire = expire_stable,
+                                            .read = read_stable,
+                                            .memory = versions_memory};

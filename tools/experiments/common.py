@@ -1,0 +1,229 @@
+"""What experiments share: running programs, reading what a run left behind, tables, CSV files and plots."""
+import csv, gzip, json, math, os, shutil, statistics, subprocess, sys
+from dataclasses import dataclass
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("TRIREME_BUILD", os.path.join(ROOT, "build"))
+OUT = os.path.join(ROOT, "runs", "bench")
+TRIREME = os.path.join(BUILD, "trireme")
+ENV = dict(os.environ)
+if os.geteuid() == 0:
+    ENV |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NEVER = math.inf  # the time to a target that was not reached
+
+
+# ---- programs ----
+
+def run(*words, check=True):
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=ENV, cwd=ROOT)
+    if check and done.returncode:
+        sys.exit(f"bench: {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def mpirun(ranks, *words, host=None, **options):
+    """Inside tools/hosts, `host` says how many ranks go where: h1:2,h2:8."""
+    where = ["--host", host] if host else []
+    return run("mpirun", "-q", "-n", ranks, *where, "--oversubscribe", *words, **options)
+
+
+def program(name):
+    return os.path.join(BUILD, "tests", "bench", name)
+
+
+def on_two_hosts(name, quick, slots=4):
+    """Whether this is already a host of tools/hosts; otherwise the experiment is started again on one."""
+    if "TRIREME_HOSTS" in os.environ:
+        return True
+    sys.stdout.flush()
+    words = [os.path.join(ROOT, "tools", "hosts"), "--rate", "1gbit", "--slots", str(slots),
+             sys.executable, os.path.join(ROOT, "tools", "bench"), name, *(["--quick"] if quick else [])]
+    code = subprocess.run(words, env=ENV | {"TRIREME_BUILD": BUILD}).returncode
+    if code not in (0, 77):
+        sys.exit(code)
+    return False
+
+
+# ---- jobs ----
+
+@dataclass
+class Run:
+    """What a training run left behind: a row of numbers for every evaluation, the outcome, how it was laid out."""
+    curve: list
+    summary: dict
+    explained: str
+
+    def first_below(self, target):
+        """The first evaluation with an objective at the target or below, or None."""
+        return next((row for row in self.curve if row["objective"] <= target), None)
+
+    def seconds_to(self, target):
+        row = self.first_below(target)
+        return row["time"] if row else NEVER
+
+    def updates_to(self, target):
+        row = self.first_below(target)
+        return updates(row) if row else None
+
+    def settled(self):
+        """Mean and variance of the last five objectives, as DynSGD measures convergence (section 7.1)."""
+        last = [row["objective"] for row in self.curve][-5:]
+        if len(last) < 2 or not all(map(math.isfinite, last)):
+            return NEVER, NEVER
+        return statistics.mean(last), statistics.variance(last)
+
+
+def updates(row):
+    """Updates that the servers had received."""
+    return int(row.get("updates", row["pushes"]))
+
+
+def train(ranks, job, host=None, explain=False):
+    """Trains a job, a dictionary of keys and values as trireme takes them on the command line. A run that diverges
+    ends with a curve that says so; any other failure ends the experiment."""
+    os.makedirs(OUT, exist_ok=True)
+    folder = os.path.join(OUT, "run")
+    shutil.rmtree(folder, ignore_errors=True)
+    file = os.path.join(OUT, "run.yaml")
+    with open(file, "w") as f:
+        f.write("name: bench\n")
+    words = [TRIREME, "train", file, f"output={folder}", "report.progress=no"]
+    words += [f"{key}={value}" for key, value in job.items()] + (["--explain"] if explain else [])
+    start = ["mpirun", "-q", "-n", str(ranks), *(["--host", host] if host else []), "--oversubscribe"]
+    words = words if ranks == 1 else start + words
+    done = subprocess.run(words, capture_output=True, text=True, env=ENV, cwd=ROOT)
+    if done.returncode not in (0, 76):
+        sys.exit(f"bench: {' '.join(words)}\n{done.stdout}{done.stderr}")
+    curve, summary = [], {}
+    with open(os.path.join(folder, "metrics.csv")) as f:
+        for row in csv.DictReader(f):
+            curve.append({key: float(value) if value else math.nan for key, value in row.items()})
+    if done.returncode == 0:
+        with open(os.path.join(folder, "summary.json")) as f:
+            summary = json.load(f)
+    shutil.rmtree(folder, ignore_errors=True)
+    return Run(curve, summary, done.stdout + done.stderr)
+
+
+def optimum(data, l2, model="logistic"):
+    """The least objective, proven within 1e-5 of itself; looked for once, and kept in runs/bench/optima.json."""
+    file = os.path.join(OUT, "optima.json")
+    known = json.load(open(file)) if os.path.exists(file) else {}
+    key = f"{os.path.basename(data)} of {os.path.getsize(data)} bytes, {model}, l2 {l2}"
+    if key not in known:
+        run = train(2, {"data.train": data, "model.type": model, "model.l2": l2, "model.dtype": "f64",
+                        "solve.target_gap": 1e-5, "solve.epochs": 3000, "report.every": 5})
+        known[key] = run.summary["objective"]
+        with open(file, "w") as f:
+            json.dump(known, f, indent=1)
+    return known[key]
+
+
+def has_key(name):
+    """Whether jobs have this key."""
+    return subprocess.run([TRIREME, "help", name], capture_output=True).returncode == 0
+
+
+# ---- data ----
+
+def generated(name, rows, features, nonzeros):
+    """A made-up set in datasets/, made once."""
+    path = os.path.join(ROOT, "datasets", name)
+    if not os.path.exists(path):
+        run(TRIREME, "generate", "ctr", "-o", path, f"rows={rows}", f"features={features}", f"nonzeros={nonzeros}")
+    return path
+
+
+def ctr_data(quick):
+    """The sparse set of jobs/ctr.yaml."""
+    return generated("ctr-50000.svm" if quick else "ctr.svm", 50_000 if quick else 500_000, 1_000_000, 50)
+
+
+def ctr_small():
+    """The sparse set of jobs/ctr-small.yaml."""
+    return generated("ctr-small.svm", 40_000, 100_000, 30)
+
+
+def public_data(name):
+    """A public set as plain text, which all ranks read at once, or None where it is not there."""
+    folders = [os.environ.get("TRIREME_DATA", ""), os.path.join(ROOT, "datasets"), os.path.join(ROOT, "../shared/data")]
+    source = next((p for p in (os.path.join(f, name) for f in folders if f) if os.path.exists(p)), None)
+    if not source:
+        print(f"bench: {name} is not there (datasets/README.md says where to get it): left out")
+        return None
+    path = os.path.join(OUT, os.path.basename(name).removesuffix(".gz") + ".txt")
+    if not os.path.exists(path):
+        os.makedirs(OUT, exist_ok=True)
+        with gzip.open(source) as packed, open(path + ".part", "wb") as plain:
+            shutil.copyfileobj(packed, plain)
+        os.rename(path + ".part", path)
+    return path
+
+
+def count_rows(path):
+    with open(path, "rb") as f:
+        return sum(1 for _ in f)
+
+
+# ---- what is shown and kept ----
+
+def shown(cell):
+    if cell is None:
+        return "-"
+    if cell == NEVER:
+        return "never"
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def table(title, head, rows):
+    text = [[shown(c) for c in row] for row in [head, *rows]]
+    width = [max(len(row[i]) for row in text) for i in range(len(head))]
+    print(f"\n{title}")
+    for row in text:
+        print("  " + "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, width))))
+    sys.stdout.flush()
+
+
+def goal(text, met):
+    """One goal and whether it is met; None: it was not measured."""
+    print(f"  {'not measured' if met is None else 'met' if met else 'NOT MET':12}  {text}")
+    sys.stdout.flush()
+
+
+def write_csv(name, head, rows):
+    os.makedirs(OUT, exist_ok=True)
+    with open(os.path.join(OUT, name + ".csv"), "w", newline="") as f:
+        csv.writer(f).writerows([head, *rows])
+
+
+def gnuplot(script):
+    if shutil.which("gnuplot"):
+        subprocess.run(["gnuplot"], input=script, text=True, check=False)
+
+
+def plot(name, panels, style="linespoints", logx=False):
+    """Curves side by side as runs/bench/<name>.png. A panel is (title, x label, y label, {curve: [(x, y), …]});
+    what is not finite is left out."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    script = [f"set terminal pngcairo size {560 * columns},{420 * rows}", f"set output '{OUT}/{name}.png'",
+              f"set multiplot layout {rows},{columns}", "set key top right", "set logscale x" if logx else ""]
+    for title, x, y, curves in panels:
+        points = {who: [p for p in curve if all(map(math.isfinite, p))] for who, curve in curves.items()}
+        points = {who: curve for who, curve in points.items() if curve}
+        if not points:
+            continue
+        script += [f"set title '{title}'", f"set xlabel '{x}'", f"set ylabel '{y}'"]
+        script += ["plot " + ", ".join(f"'-' with {style} title '{who}'" for who in points)]
+        for curve in points.values():
+            script += [f"{a} {b}" for a, b in curve] + ["e"]
+    gnuplot("\n".join(script) + "\n")
+
+
+def interleaved(times, cases):
+    """Runs each case so many times in turn (A B A B …), as the machine is noisy; {name: [results]}."""
+    results = {name: [] for name in cases}
+    for _ in range(times):
+        for name, case in cases.items():
+            results[name].append(case())
+    return results
