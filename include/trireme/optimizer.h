@@ -24,14 +24,14 @@
  * and l1 and l2 weigh against the sum of all gradients so far, not against each. With both 0 it steps as adagrad
  * does. A w that was there before its first gradient is kept as if gradients had led to it.
  *
- * Sparse updates: a step changes the elements it names, their state included, and no others. A named element whose
- * gradient is 0 has made a step. For sgd, adagrad and ftrl that is the same as a dense step with zeros elsewhere.
- * The others are the usual lazy variants: m and s of an element stand still while it is not named, so that they are
- * means over the steps that named it and w does not drift by momentum between them; to make up for the steps
- * between would need another array and a look at it in every read. Adam's correction goes by the clock, as
- * published, not by a count for each element, which would be a third array: an element named for the first time
- * late takes a first step of up to (1-μ)/√(1-ρ) times the rate (3.2 by default). Where views are pushed whole, every
- * clock, nothing of this arises for their keys.
+ * Sparse updates: a step changes the elements it names, their state included, and no others. What a local step names
+ * is up to the caller, and an element named with a gradient of 0 has made a step; servers name the units (keys, or
+ * pieces of wide rows) whose gradient is not all zeros. For sgd, adagrad and ftrl that makes no difference. The others
+ * are the usual lazy variants: m and s of an element stand still while it is not named, so that they are means over
+ * the steps that named it, and w does not drift by momentum between them; to make up for the steps between would take
+ * another array, and a look at it in every read. Adam's correction goes by the clock, as published, not by a count for
+ * each element, which would be a third array: for keys that are named every clock that is exact, while a key named
+ * for the first time late begins with a step of (1-μ)/√(1-ρ) times the rate (3.2 with μ = 0.9 and the default ρ).
  */
 #ifndef TRIREME_OPTIMIZER_H
 #define TRIREME_OPTIMIZER_H
@@ -80,7 +80,7 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved);
 /* One step on n units of `width` elements (TR_F32 or TR_F64; others are left alone), without or with
  * tr_optimizer_resolve() before it. No communication; anybody may call it on memory of its own.
  *   clock     from 0
- *   unit      which units, each at most once; NULL: 0 .. n-1
+ *   unit      which units, in any order, each at most once; NULL: 0 .. n-1
  *   gradient  n × width, packed
  *   value     indexed by unit: units × width
  *   units     of one array of the state

@@ -59,17 +59,20 @@ static double moving_time(const struct tr_straggler *s)
     return t->pull_seconds + t->push_seconds - s->moved - (s->network ? s->nap : 0);
 }
 
-/* What has been computed and transferred since the last nap, times level - 1: for the whole clock's time, but in
- * proportion to the part that is said to be slow. What is pushed after the nap counts for the next. */
+/* Naps add up to level - 1 times all that was computed and transferred, but each is in proportion to that part of its
+ * own clock which is said to be slow; what the proportion misses is made up for in the next. What is pushed after a nap
+ * counts for the next one, too. */
 static double nap_for(struct tr_straggler *s)
 {
-    double transferred = s->transferred + moving_time(s),
-           computed = s->computed + own_time(s) - moving_time(s);
-    double all = s->network ? transferred : computed,
-           paid = s->network ? s->paid_transferred : s->paid_computed;
-    s->paid_computed = computed;
-    s->paid_transferred = transferred;
-    return all > 0 ? (s->level - 1) * (computed + transferred) * fmax(0, all - paid) / all : 0;
+    double transferred = s->transferred + moving_time(s);
+    double computed = s->computed + own_time(s) - moving_time(s);
+    double slow = s->network ? transferred : computed, all = (s->level - 1) * (computed + transferred);
+    double share = slow > 0 ? fmax(0, slow - s->paid) / slow * all : 0;
+    double planned = share + s->missed;
+    s->missed += all - s->all - planned;
+    s->paid = slow;
+    s->all = all;
+    return planned;
 }
 
 static int nap(struct tr_straggler *s)

@@ -35,11 +35,12 @@ struct tr_straggler {
     double waited, moved;
     double nap, natural; /* of this clock: slept, and what went before */
 
-    double computed, transferred, paid_computed,
-        paid_transferred; /* without naps; part that naps were taken for */
-    double owed;          /* nap still to be taken; below 0: overslept */
-    double late;          /* behind the least clock, to be made up for */
-    double seconds;       /* all clocks, with naps */
+    double computed, transferred; /* without naps, all clocks, as the following */
+    double paid, all; /* at the last nap: the slow part of those, and what all naps should come to; */
+    double missed;    /* how much that is more than they were planned to be */
+    double owed;      /* nap still to be taken; below 0: overslept */
+    double late;      /* behind the least clock, to be made up for */
+    double seconds;   /* with naps */
 };
 
 /* Begins a stage on a worker; naps in front of pushes until tr_straggler_close(). */

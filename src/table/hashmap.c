@@ -63,11 +63,11 @@ static void *move_aligned(const struct tr_hash_area *area, size_t bytes)
 
 static int area_resize(struct tr_hash_area *area, size_t bytes, const char *what)
 {
-    void *at;
+    void *at = MAP_FAILED;
     bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
     if (!area->at) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    else if (bytes < LARGE_AREA) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
-    else at = move_aligned(area, bytes);
+    else if (bytes >= LARGE_AREA) at = move_aligned(area, bytes);
+    if (area->at && at == MAP_FAILED) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for %s", bytes, what);
     *area = (struct tr_hash_area){at, bytes};
     return TR_OK;

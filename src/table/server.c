@@ -12,10 +12,18 @@ struct tr_reply {
     max_align_t data[];
 };
 
+/* An update for a function, message by message. */
+struct tr_arriving {
+    uint32_t *unit;
+    char *value;
+    size_t n, unit_room, value_room;
+};
+
 struct tr_held {
     struct tr_held *next;
     int rank;
     struct tr_message message;
+    size_t bytes;
     max_align_t data[];
 };
 
@@ -53,12 +61,20 @@ static int add_client(struct tr_table *t, int rank, uint32_t tag)
     return TR_OK;
 }
 
+static void free_client(struct tr_client *c)
+{
+    free(c->position);
+    if (!c->arriving) return;
+    free(c->arriving->unit);
+    free(c->arriving->value);
+    free(c->arriving);
+}
+
 static void forget_client(struct tr_table *t, int rank, uint32_t tag)
 {
     struct tr_client *c = find_client(t, rank, tag);
     if (!c) return;
-    free(c->position);
-    free(c->arriving);
+    free_client(c);
     t->pushing_clients -= c->pushes;
     memmove(c, c + 1, (size_t)(t->client + --t->clients - c) * sizeof *c);
 }
@@ -75,10 +91,7 @@ static void drop_held(struct tr_table *t)
 
 void tr_server_forget_all(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) {
-        free(t->client[i].position);
-        free(t->client[i].arriving);
-    }
+    for (size_t i = 0; i < t->clients; i++) free_client(&t->client[i]);
     free(t->client);
     t->client = NULL;
     t->clients = t->client_capacity = t->pushing_clients = 0;
@@ -203,14 +216,17 @@ static int read_units(struct tr_table *t, const struct tr_client *c, const struc
 static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
 {
     const struct tr_client *c = find_client(t, rank, m->tag);
-    size_t bytes = m->n * t->unit_bytes;
-    struct tr_reply_head head = {.version = atomic_load(&t->line[t->tr->me.server]->version),
-                                 .bytes = (uint32_t)bytes};
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
+    struct tr_reply_head head = {.version = atomic_load(&t->line[t->tr->me.server]->version)};
     struct tr_reply *reply = NULL;
-    TR_TRY(reply_new(sizeof head + bytes, &reply));
-    memcpy(reply->data, &head, sizeof head);
-    TR_TRY(read_units(t, c, m, (char *)reply->data + sizeof head));
-    reply_send(tables, reply, sizeof head + bytes, rank, m->reply);
+    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
+    TR_TRY(read_units(t, c, m, tables->packed));
+    TR_TRY(reply_new(sizeof head + tr_encode_room(&slice, wire), &reply));
+    char *out = (char *)reply->data;
+    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, out + sizeof head);
+    memcpy(out, &head, sizeof head);
+    reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
 }
 
@@ -276,27 +292,73 @@ void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment 
     }
 }
 
-/* A part of an update for a function, which gets whole updates only. */
-static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, const void *data)
+/* The units that a message brings, by their places in the share, and their values: in memory of the message or of
+ * tables. */
+static int open_update(struct tr_table *t, const struct tr_client *c, const struct tr_message *m,
+                       const void *data, size_t bytes, uint32_t *n, const uint32_t **unit, const void **value)
 {
-    bool last = m->flags & TR_FLAG_LAST;
-    if (m->first > 0 || !last) {
-        if (!c->arriving) TR_TRY(TR_NEW(&c->arriving, c->n * t->unit_bytes));
-        memcpy(c->arriving + m->first * t->unit_bytes, data, m->n * t->unit_bytes);
-        data = c->arriving;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_encoded message;
+    TR_TRY(tr_encoded_open(data, bytes, &slice, &message));
+    bool whole = message.encoding == TR_ENCODING_DENSE;
+    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, m->n));
+    if (whole && message.precision == TR_PRECISION_FULL) {
+        *value = message.value;
+    } else {
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
+        *value = tables->packed;
+        if (whole) TR_TRY(tr_decode_packed(&message, tables->packed));
+        else TR_TRY(tr_decode_units(&message, tables->unit, tables->packed, n));
     }
-    if (last) tr_use_update(t, c->pusher, m, c->n, c->position, data);
+    if (whole && c->position) {
+        *unit = c->position + m->first;
+        *n = m->n;
+        return TR_OK;
+    }
+    if (whole) *n = m->n;
+    for (uint32_t i = 0; i < *n; i++) {
+        uint32_t at = m->first + (whole ? i : tables->unit[i]);
+        tables->unit[i] = c->position ? c->position[at] : at;
+    }
+    *unit = tables->unit;
+    return TR_OK;
+}
+
+/* A part of an update for a function, which gets whole updates only. */
+static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, uint32_t n,
+                    const uint32_t *unit, const void *value)
+{
+    bool first = m->first == 0, last = m->flags & TR_FLAG_LAST;
+    if (first && last) {
+        tr_use_update(t, c->pusher, m, n, unit, value);
+        return TR_OK;
+    }
+    if (!c->arriving) TR_TRY(TR_NEW(&c->arriving, 1));
+    struct tr_arriving *a = c->arriving;
+    if (first) a->n = 0;
+    TR_TRY(TR_GROW(&a->unit, &a->unit_room, a->n + n));
+    TR_TRY(TR_GROW(&a->value, &a->value_room, (a->n + n) * t->unit_bytes));
+    memcpy(a->unit + a->n, unit, n * sizeof *unit);
+    memcpy(a->value + a->n * t->unit_bytes, value, n * t->unit_bytes);
+    a->n += n;
+    if (last) tr_use_update(t, c->pusher, m, a->n, a->unit, a->value);
     return TR_OK;
 }
 
 /* An update that arrived. Others may be adding to the share, or, in lockstep, nobody: locks cost little then. */
-static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
+static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+                      size_t bytes)
 {
     struct tr_client *c = find_client(t, rank, m->tag);
-    if (t->use) return assemble(t, c, m, data);
-    if (m->n == 0) return TR_OK;
-    if (c->position) add_packed_under_locks(t, c->position + m->first, m->n, data);
-    else add_run_under_locks(t, (uint32_t)t->tr->me.server, m->first, m->n, data);
+    uint32_t n = 0;
+    const uint32_t *unit;
+    const void *value;
+    TR_TRY(open_update(t, c, m, data, bytes, &n, &unit, &value));
+    if (t->use) return assemble(t, c, m, n, unit, value);
+    bool run = n == m->n && !c->position;
+    if (run) add_run_under_locks(t, (uint32_t)t->tr->me.server, m->first, n, value);
+    else add_packed_under_locks(t, unit, n, value);
     return TR_OK;
 }
 
@@ -335,7 +397,8 @@ int tr_server_apply_held(struct tr_table *t)
     qsort(sorted, n, sizeof *sorted, by_rank_tag_first);
     int status = TR_OK;
     for (size_t i = 0; i < n; i++) {
-        if (status == TR_OK) status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data);
+        if (status == TR_OK)
+            status = apply_push(t, sorted[i]->rank, &sorted[i]->message, sorted[i]->data, sorted[i]->bytes);
         free(sorted[i]);
     }
     free(sorted);
@@ -344,13 +407,13 @@ int tr_server_apply_held(struct tr_table *t)
     return status;
 }
 
-static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data)
+static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data, size_t bytes)
 {
-    size_t bytes = m->n * t->unit_bytes;
     struct tr_held *held = malloc(sizeof *held + bytes);
     if (!held) return tr_fail(TR_ERR_SYSTEM, "out of memory: an update of %zu bytes of rank %d", bytes, rank);
     held->rank = rank;
     held->message = *m;
+    held->bytes = bytes;
     memcpy(held->data, data, bytes);
     held->next = t->held;
     t->held = held;
@@ -359,20 +422,21 @@ static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, c
 }
 
 static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                       const void *data)
+                       const void *data, size_t bytes)
 {
-    TR_TRY(t->lockstep ? hold_push(t, rank, m, data) : apply_push(t, rank, m, data));
+    TR_TRY(t->lockstep ? hold_push(t, rank, m, data, bytes) : apply_push(t, rank, m, data, bytes));
     return acknowledge(tables, rank, m->reply);
 }
 
-static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data)
+static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
+                  size_t bytes)
 {
     struct tr_table *t = tables->table[m->table];
     switch ((enum tr_message_kind)m->kind) {
     case TR_MESSAGE_REGISTER: return handle_register(tables, t, rank, m, data);
     case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
     case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
-    case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data);
+    case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
     }
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
@@ -395,7 +459,7 @@ int tr_server_poll(void *what, int *did)
         MPI_Mrecv(tables->inbox, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
         struct tr_message m;
         memcpy(&m, tables->inbox, sizeof m);
-        TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m));
+        TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m, (size_t)bytes - sizeof m));
         ++*did;
     }
     return TR_OK;

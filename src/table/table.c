@@ -169,6 +169,11 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
         t->route = tr->job->table.route;
         t->push = tr->job->table.push;
         t->near = tr->job->table.merge == TR_MERGE_AUTO;
+        t->wire = (struct tr_wire){tr->job->table.encoding, tr->job->table.precision};
+        t->filter = (struct tr_filter){.kind = tr->job->table.filter,
+                                       .limit = tr->job->table.filter_limit,
+                                       .skip = tr->job->table.filter_skip,
+                                       .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
     t->near = t->near && t->lockstep && tr->layout.nodes == 1;
     if (status == TR_OK) status = partition_table(t, options);
@@ -264,6 +269,8 @@ void tr_tables_close(tr_context *tr)
     free(tables->table);
     free(tables->views);
     free(tables->inbox);
+    free(tables->packed);
+    free(tables->unit);
     free(tables);
     tr->tables = NULL;
 }

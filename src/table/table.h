@@ -21,6 +21,7 @@
 
 #include "ranks/ranks.h"
 #include "table/elements.h"
+#include "table/filter.h"
 #include "table/keyset.h"
 #include "table/partition.h"
 #include "trireme/function.h"
@@ -30,6 +31,7 @@
 struct tr_traffic {
     uint64_t bytes_pulled, bytes_pushed;
     uint64_t pulls, pushes, messages;
+    struct tr_filter_counts filtered; /* units of updates */
     double wait_seconds, pull_seconds, push_seconds;
 };
 
@@ -68,8 +70,10 @@ struct tr_table {
 
     int route; /* TR_ROUTE_… and TR_PUSH_…, as the job wishes */
     int push;
-    bool lockstep;      /* BSP: an update shows only when all of its clock are there */
-    struct tr_use *use; /* the function that takes updates; NULL: they are added */
+    bool lockstep;           /* BSP: an update shows only when all of its clock are there */
+    struct tr_wire wire;     /* how values are written in messages */
+    struct tr_filter filter; /* what stays behind of updates sent as messages */
+    struct tr_use *use;      /* the function that takes updates; NULL: they are added */
 
     struct tr_client *client; /* key sets registered with this server */
     size_t clients, client_capacity;
@@ -91,8 +95,8 @@ struct tr_client {
     bool pushes;
     int pusher; /* its number among those who push in this stage */
     uint32_t n;
-    uint32_t *position; /* NULL: 0..n-1 */
-    char *arriving;     /* the values of an update of which not all messages are here */
+    uint32_t *position;           /* NULL: 0..n-1 */
+    struct tr_arriving *arriving; /* an update for a function, of which not all messages are here */
 };
 
 /* All tables of a context, and the server role for all of them. */
@@ -108,6 +112,9 @@ struct tr_tables {
     struct tr_reply *replies; /* sends on their way: answers, and what is to be forgotten */
     char *inbox;              /* a message just received */
     size_t inbox_size;
+    char *packed; /* a message's values before or after encoding, and its units */
+    uint32_t *unit;
+    size_t packed_size, unit_size;
     uint32_t next_request;
 };
 
@@ -148,7 +155,7 @@ struct tr_reply_head {
     uint32_t bytes;  /* that follow */
     uint32_t failed; /* they are the text of an error */
 };
-enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4 };
+enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT = 8 };
 
 int tr_server_poll(void *tables, int *did);
 void tr_server_forget_all(struct tr_table *table);
@@ -216,7 +223,23 @@ int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *mes
 /* Updates are not merged: they come as messages and are held back by servers under BSP. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
-    return t->use || t->push == TR_PUSH_MESSAGE;
+    return t->use || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
+           t->wire.precision != TR_PRECISION_FULL;
+}
+
+/* n units as they travel in messages: an update, or (exact: never rounded) what is read. */
+static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
+{
+    return (struct tr_slice){.dtype = t->dtype, .n = n, .width = t->unit_width};
+}
+static inline struct tr_wire tr_push_wire(const struct tr_table *t)
+{
+    bool all = t->use && !t->use->function.sparse;
+    return (struct tr_wire){all ? TR_ENCODING_DENSE : t->wire.encoding, t->wire.precision};
+}
+static inline struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
+{
+    return (struct tr_wire){t->wire.encoding, exact ? TR_PRECISION_FULL : t->wire.precision};
 }
 
 /* ---- views ---- */

@@ -29,6 +29,7 @@ struct tr_channel {
     MPI_Request *sends;
     uint32_t sends_count;
     MPI_Request acknowledged;
+    char *kept;   /* packed: what filters hold back and rounding takes */
     int64_t seen; /* version of the share when it was read last, plus own updates since */
 };
 
@@ -171,6 +172,14 @@ static int make_datatypes(const struct tr_table *t, struct tr_channel *c)
     return TR_OK;
 }
 
+/* No answer to a chunk is longer. */
+static size_t answer_bytes(const struct tr_view_state *v)
+{
+    const struct tr_table *t = v->view.table;
+    struct tr_slice slice = tr_slice_of(t, chunk_units(t));
+    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(t, v->use == TR_VIEW_READ));
+}
+
 static int open_channel(struct tr_view_state *v, uint32_t server)
 {
     struct tr_table *t = v->view.table;
@@ -183,8 +192,7 @@ static int open_channel(struct tr_view_state *v, uint32_t server)
         TR_TRY(TR_NEW(&c->slot, SLOTS));
         for (int i = 0; i < SLOTS; i++) {
             c->slot[i].sent = c->slot[i].received = MPI_REQUEST_NULL;
-            TR_TRY(TR_NEW(&c->slot[i].answer,
-                          sizeof(struct tr_reply_head) + (size_t)chunk_units(t) * t->unit_bytes));
+            TR_TRY(TR_NEW(&c->slot[i].answer, answer_bytes(v)));
         }
     }
     return needs_registration(v, c) ? send_registration(v, c) : TR_OK;
@@ -287,6 +295,7 @@ static void close_channel(struct tr_view_state *v, struct tr_channel *c)
     for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
     free(c->slot);
     free(c->outgoing);
+    free(c->kept);
     free(c->sends);
 }
 
@@ -339,11 +348,12 @@ static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot
                                         .tag = v->tag,
                                         .first = c->asked,
                                         .n = n,
+                                        .flags = v->use == TR_VIEW_READ ? TR_FLAG_EXACT : 0,
                                         .clock = v->version,
                                         .reply = tr_request_number(tr->tables)};
     c->asked += n;
-    MPI_Irecv(slot->answer, (int)(sizeof(struct tr_reply_head) + n * t->unit_bytes), MPI_BYTE, c->rank,
-              TR_TAG_REPLY + (int)slot->message.reply, tr->wire, &slot->received);
+    MPI_Irecv(slot->answer, (int)answer_bytes(v), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)slot->message.reply,
+              tr->wire, &slot->received);
     MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
     tr->tables->traffic.messages++;
     tr->tables->traffic.bytes_pulled += sizeof slot->message;
@@ -359,8 +369,12 @@ static void start_reading(struct tr_view_state *v, uint32_t server)
     case TR_ROUTE_LOAD:
         c->seen = atomic_load_explicit(&t->line[server]->version, memory_order_acquire);
         tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[server], v->into);
+        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
         break;
-    case TR_ROUTE_GET: MPI_Rget(v->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get); break;
+    case TR_ROUTE_GET:
+        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
+        MPI_Rget(v->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
+        break;
     case TR_ROUTE_REQUEST:
         c->asked = c->got = 0;
         for (int i = 0; i < SLOTS && c->asked < c->segment->n; i++) ask_chunk(v, c, &c->slot[i]);
@@ -368,26 +382,46 @@ static void start_reading(struct tr_view_state *v, uint32_t server)
     }
 }
 
-/* True when all of the channel is there. */
-static bool carry_on_reading(struct tr_view_state *v, struct tr_channel *c, int *did)
+/* The values of an answer go into the view. */
+static int take_answer(struct tr_view_state *v, struct tr_channel *c, const struct slot *slot)
 {
-    if (c->segment->n == 0) return true;
-    if (c->route == TR_ROUTE_GET) return tr_request_done(&c->get);
-    if (c->route != TR_ROUTE_REQUEST) return true;
+    struct tr_table *t = v->view.table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, slot->message.n);
+    struct tr_reply_head head;
+    struct tr_encoded message;
+    memcpy(&head, slot->answer, sizeof head);
+    TR_TRY(tr_encoded_open(slot->answer + sizeof head, head.bytes, &slice, &message));
+    const void *packed = message.value;
+    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
+        TR_TRY(tr_decode_packed(&message, tables->packed));
+        packed = tables->packed;
+    }
+    tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, t->unit_bytes, packed, v->into);
+    if (slot->message.first == 0) c->seen = v->version >= 0 ? v->version : head.version;
+    tables->traffic.bytes_pulled += sizeof head + head.bytes;
+    return TR_OK;
+}
+
+/* Whether all of the channel is there. */
+static int carry_on_reading(struct tr_view_state *v, struct tr_channel *c, bool *done, int *did)
+{
+    *done = true;
+    if (c->segment->n == 0) return TR_OK;
+    if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
+    if (c->route != TR_ROUTE_REQUEST) return TR_OK;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *slot = &c->slot[i];
         if (slot->received == MPI_REQUEST_NULL) continue;
         if (!tr_request_done(&slot->sent) || !tr_request_done(&slot->received)) continue;
         ++*did;
-        struct tr_reply_head head;
-        memcpy(&head, slot->answer, sizeof head);
-        if (slot->message.first == 0) c->seen = v->version >= 0 ? v->version : head.version;
-        tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, v->view.table->unit_bytes,
-                               slot->answer + sizeof head, v->into);
+        TR_TRY(take_answer(v, c, slot));
         c->got += slot->message.n;
         if (c->asked < c->segment->n) ask_chunk(v, c, slot);
     }
-    return c->got == c->segment->n;
+    *done = c->got == c->segment->n;
+    return TR_OK;
 }
 
 /* One of the group's chunks of a view's array: where it begins, and its elements. */
@@ -417,13 +451,16 @@ static bool all_done(int n, MPI_Request *requests)
     return done;
 }
 
-static void carry_on_pull(struct tr_view_state *v, int *did)
+static int carry_on_pull(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
-        bool done = true;
-        for (uint32_t server = 0; server < v->keys.servers; server++)
-            if (!carry_on_reading(v, &v->channel[server], did)) done = false;
-        if (!done) return;
+        bool all = true;
+        for (uint32_t server = 0; server < v->keys.servers; server++) {
+            bool done;
+            TR_TRY(carry_on_reading(v, &v->channel[server], &done, did));
+            all = all && done;
+        }
+        if (!all) return TR_OK;
         ++*did;
         if (v->group) start_spreading(v);
         else v->pull = PULL_IDLE;
@@ -432,6 +469,7 @@ static void carry_on_pull(struct tr_view_state *v, int *did)
         v->pull = PULL_IDLE;
         ++*did;
     }
+    return TR_OK;
 }
 
 /* A view of a group is complete when all members have opened it. */
@@ -453,13 +491,11 @@ int tr_pull_start(tr_view *view, void *into, int64_t version)
         start_spreading(v);
         return TR_OK;
     }
-    traffic->bytes_pulled += tr_view_bytes(view);
     v->pull = PULL_READING;
     v->version = version;
     for (uint32_t server = 0; server < v->keys.servers; server++) start_reading(v, server);
     int did = 0;
-    carry_on_pull(v, &did);
-    return TR_OK;
+    return carry_on_pull(v, &did);
 }
 
 bool tr_pull_busy(const tr_view *view)
@@ -469,6 +505,32 @@ bool tr_pull_busy(const tr_view *view)
 
 /* ---- pushing ---- */
 
+/* Writes a chunk of delta behind its header; bytes in all. */
+static int write_chunk(struct tr_view_state *v, struct tr_channel *c, const struct tr_message *m, char *out,
+                       size_t *bytes)
+{
+    struct tr_table *t = v->view.table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_wire wire = tr_push_wire(t);
+    size_t length = m->n * t->unit_bytes;
+    bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
+    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
+    char *packed = tables->packed, *value = packed + length, *kept = NULL;
+    tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, v->view.delta, packed);
+    if (filters || rounds) {
+        if (!c->kept) TR_TRY(TR_NEW(&c->kept, c->segment->n * t->unit_bytes));
+        kept = c->kept + m->first * t->unit_bytes;
+        if (tr_filter_reads_value(&t->filter))
+            tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, v->view.value, value);
+        tr_filter_apply(&t->filter, &slice, m->first, m->clock, value, packed, kept,
+                        &tables->traffic.filtered);
+    }
+    memcpy(out, m, sizeof *m);
+    *bytes = sizeof *m + tr_encode(&slice, wire, packed, NULL, 0, rounds ? kept : NULL, out + sizeof *m);
+    return TR_OK;
+}
+
 /* Sends a segment of delta in chunks; the last one is acknowledged. */
 static int start_messages(struct tr_view_state *v, struct tr_channel *c)
 {
@@ -476,7 +538,8 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
     tr_context *tr = t->tr;
     const struct tr_segment *s = c->segment;
     uint32_t chunk = chunk_units(t), chunks = s->n ? (s->n + chunk - 1) / chunk : 1;
-    size_t stride = sizeof(struct tr_message) + chunk * t->unit_bytes;
+    struct tr_slice slice = tr_slice_of(t, chunk < s->n ? chunk : s->n);
+    size_t stride = sizeof(struct tr_message) + ((tr_encode_room(&slice, tr_push_wire(t)) + 7) & ~(size_t)7);
     if (!c->outgoing) {
         TR_TRY(TR_NEW(&c->outgoing, chunks * stride));
         TR_TRY(TR_NEW(&c->sends, chunks));
@@ -495,16 +558,15 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
                                .clock = v->push_clock,
                                .seen = c->seen};
         char *out = c->outgoing + i * stride;
-        memcpy(out, &m, sizeof m);
-        tr_copy_view_to_packed(s, first, n, t->unit_bytes, v->view.delta, out + sizeof m);
+        size_t bytes;
+        TR_TRY(write_chunk(v, c, &m, out, &bytes));
         if (last)
             MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
-        MPI_Isend(out, (int)(sizeof m + n * t->unit_bytes), MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire,
-                  &c->sends[i]);
+        MPI_Isend(out, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
+        tr->tables->traffic.bytes_pushed += bytes;
     }
     c->seen++;
     tr->tables->traffic.messages += chunks;
-    tr->tables->traffic.bytes_pushed += chunks * sizeof(struct tr_message);
     return TR_OK;
 }
 
@@ -517,6 +579,7 @@ static int start_accumulate(struct tr_view_state *v, struct tr_channel *c)
         TR_TRY(TR_NEW(&c->sends, 1));
     }
     tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->view.delta, c->outgoing);
+    t->tr->tables->traffic.bytes_pushed += s->n * t->unit_bytes;
     MPI_Raccumulate(c->outgoing, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
                     MPI_SUM, t->window, &c->sends[0]);
     c->sends_count = 1;
@@ -532,6 +595,7 @@ static int start_sending(struct tr_view_state *v)
         switch (c->way) {
         case TR_WAY_ADD:
             if (!empty) tr_locked_add(t, server, c->segment, v->view.delta);
+            t->tr->tables->traffic.bytes_pushed += c->segment->n * t->unit_bytes;
             break;
         case TR_WAY_ACCUMULATE:
             if (!empty) TR_TRY(start_accumulate(v, c));
@@ -542,7 +606,6 @@ static int start_sending(struct tr_view_state *v)
         }
     }
     memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
-    t->tr->tables->traffic.bytes_pushed += tr_view_bytes(&v->view);
     v->push = PUSH_SENDING;
     return TR_OK;
 }
@@ -627,7 +690,7 @@ int tr_views_poll(void *what, int *did)
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_poll(tables->table[i], did));
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        if (v->pull != PULL_IDLE) carry_on_pull(v, did);
+        if (v->pull != PULL_IDLE) TR_TRY(carry_on_pull(v, did));
         if (v->push != PUSH_IDLE) TR_TRY(carry_on_push(v, did));
     }
     return TR_OK;

@@ -29,8 +29,9 @@ static inline int64_t whole(double x)
         const uint32_t *unit = update->unit;                                                                 \
         const TYPE *restrict from = update->value;                                                           \
         TYPE *restrict to = share->value;                                                                    \
-        size_t width = share->width;                                                                         \
-        if (!unit) NAME##_row_##SUFFIX(update->n *width, rate, from, to);                                    \
+        size_t width = share->width, first;                                                                  \
+        if (tr_units_in_a_row(unit, update->n, &first))                                                      \
+            NAME##_row_##SUFFIX(update->n *width, rate, from, to + first * width);                           \
         else if (width == 1)                                                                                 \
             for (size_t i = 0; i < update->n; i++) {                                                         \
                 TYPE v = to[unit[i]], u = from[i];                                                           \
@@ -97,11 +98,15 @@ static int update_scale(tr_share *share, const tr_update *update)
     return TR_OK;
 }
 
-static const tr_function add = {.name = "add", .merged = true, .update = update_add};
+static const tr_function add = {.name = "add", .merged = true, .sparse = true, .update = update_add};
 static const tr_function assign = {.name = "assign", .update = update_assign};
 static const tr_function max = {.name = "max", .update = update_max};
-static const tr_function scale = {
-    .name = "scale", .merged = true, .argument = sizeof(double), .open = open_scale, .update = update_scale};
+static const tr_function scale = {.name = "scale",
+                                  .merged = true,
+                                  .sparse = true,
+                                  .argument = sizeof(double),
+                                  .open = open_scale,
+                                  .update = update_scale};
 
 /* ---- optimizers ---- */
 
@@ -126,8 +131,12 @@ static int open_optimizer(tr_share *share, enum tr_optimizer_kind kind)
 
 static int update_optimizer(tr_share *share, const tr_update *u)
 {
-    tr_optimizer_step(share->argument, share->dtype, u->clock, u->n, share->width, u->unit, u->value,
-                      share->value, share->units, share->state);
+    size_t first, element = share->dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    bool in_a_row = tr_units_in_a_row(u->unit, u->n, &first);
+    size_t skip = in_a_row ? first * share->width * element : 0;
+    char *state = share->state ? (char *)share->state + skip : NULL;
+    tr_optimizer_step(share->argument, share->dtype, u->clock, u->n, share->width, in_a_row ? NULL : u->unit,
+                      u->value, (char *)share->value + skip, share->units, state);
     return TR_OK;
 }
 
@@ -140,6 +149,7 @@ static int update_optimizer(tr_share *share, const tr_update *u)
     static const tr_function NAME = {.name = #NAME,                                                          \
                                      .state_arrays = ARRAYS,                                                 \
                                      .merged = true,                                                         \
+                                     .sparse = true,                                                         \
                                      .gradients = true,                                                      \
                                      .argument = sizeof(tr_optimizer),                                       \
                                      .open = open_##NAME,                                                    \

@@ -194,6 +194,7 @@ static int read_stable(const tr_share *share, int64_t version, size_t n, const u
 }
 
 const tr_function tr_dyn_function = {.name = "dyn",
+                                     .sparse = true,
                                      .open = open_versions,
                                      .close = close_versions,
                                      .map = map_version,
@@ -202,6 +203,7 @@ const tr_function tr_dyn_function = {.name = "dyn",
                                      .memory = versions_memory};
 
 const tr_function tr_dyn_stable_function = {.name = "dyn-stable",
+                                            .sparse = true,
                                             .open = open_versions,
                                             .close = close_versions,
                                             .map = map_version,

@@ -218,8 +218,9 @@ MPI_CASE(naps_add_up_to_the_level)
         }
         double natural = s.computed + s.transferred;
         mpi_check(fabs(s.transferred - 0.02) < 1e-6, "%g s are said to be transferred", s.transferred);
-        mpi_check(s.seconds > 2.8 * natural && s.seconds < 3.4 * natural, "%g times as slow",
-                  s.seconds / natural);
+        /* what was overslept or is left to the next clock, on a busy machine much, is no part of the sum */
+        double naps = s.seconds - natural + s.owed + s.missed;
+        mpi_check(fabs(naps - 2 * natural) < 0.05 * natural, "naps for %g s of %g s", naps, natural);
         tr_straggler_close(&s);
     }
     mpi_ok(tr_close(t.tr));

@@ -253,6 +253,7 @@ START_TEST(the_end_of_memory_leaves_the_map_whole)
         }
         setrlimit(RLIMIT_AS, &old);
         ck_assert_int_eq(status, TR_ERR_SYSTEM);
+        ck_assert_uint_lt(limit.rlim_cur - address_space(), 1 << 20); /* all of it was made use of */
         ck_assert_uint_gt(map.count, begin);
         for (uint32_t i = 0; i < map.count; i++) {
             expect(tr_hashmap_find(&map, family_key(3, i)) == i);

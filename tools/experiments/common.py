@@ -48,7 +48,8 @@ def on_two_hosts(name, quick, slots=4):
 
 @dataclass
 class Run:
-    """What a training run left behind: a row of numbers for every evaluation, the outcome, how it was laid out."""
+    """What a training run left behind: a row of numbers for every evaluation, as in metrics.csv, where `seconds` leave
+    out evaluating; the outcome; and how it was laid out."""
     curve: list
     summary: dict
     explained: str
@@ -59,11 +60,11 @@ class Run:
 
     def seconds_to(self, target):
         row = self.first_below(target)
-        return row["time"] if row else NEVER
+        return row["seconds"] if row else NEVER
 
     def updates_to(self, target):
         row = self.first_below(target)
-        return updates(row) if row else None
+        return int(row["updates"]) if row else None
 
     def settled(self):
         """Mean and variance of the last five objectives, as DynSGD measures convergence (section 7.1)."""
@@ -71,11 +72,6 @@ class Run:
         if len(last) < 2 or not all(map(math.isfinite, last)):
             return NEVER, NEVER
         return statistics.mean(last), statistics.variance(last)
-
-
-def updates(row):
-    """Updates that the servers had received."""
-    return int(row.get("updates", row["pushes"]))
 
 
 def train(ranks, job, host=None, explain=False):
@@ -97,7 +93,8 @@ def train(ranks, job, host=None, explain=False):
     curve, summary = [], {}
     with open(os.path.join(folder, "metrics.csv")) as f:
         for row in csv.DictReader(f):
-            curve.append({key: float(value) if value else math.nan for key, value in row.items()})
+            numbers = {key: float(value) if value else math.nan for key, value in row.items()}
+            curve.append(numbers | {"seconds": numbers["training_time"]})
     if done.returncode == 0:
         with open(os.path.join(folder, "summary.json")) as f:
             summary = json.load(f)
@@ -198,7 +195,7 @@ def write_csv(name, head, rows):
 
 def gnuplot(script):
     if shutil.which("gnuplot"):
-        subprocess.run(["gnuplot"], input=script, text=True, check=False)
+        subprocess.run(["gnuplot"], input=script, text=True, stderr=subprocess.DEVNULL, check=False)
 
 
 def plot(name, panels, style="linespoints", logx=False):

@@ -110,7 +110,7 @@ class Tuning:
         if not run:
             return ""
         reached = run.seconds_to(self.target)
-        return f"> {run.curve[-1]['epoch']:.0f}" if reached == NEVER else reached / self.job["experiment.clock"]
+        return f"> {run.curve[-1]['clock']:.0f}" if reached == NEVER else reached / self.job["experiment.clock"]
 
     def at_edge(self):
         return not (self.inside(self.best - 1) and self.inside(self.best + 1))

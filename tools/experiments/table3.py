@@ -50,6 +50,9 @@ class Cell:
     def each(self):
         return 1e3 * self.seconds() / self.updates() if self.updates() else None
 
+    def level(self):
+        return self.runs[-1].summary.get("level_reached")
+
     def rate(self):
         if self.seconds() == NEVER:
             return "-"
@@ -76,6 +79,7 @@ def show_row(data, model, level, row):
             ["fast worker's clocks", *(c.units() for c in row.values())],
             ["updates", *(c.updates() for c in row.values())],
             ["ms an update", *(c.each() for c in row.values())],
+            ["HL reached", *(c.level() for c in row.values())],
             ["rate of a worker", *(c.rate() for c in row.values())]]
     for (of, where, hl), (seconds, updates) in PAPER.items():
         if (of, hl) == (model, level):
@@ -116,13 +120,14 @@ def keep(rows):
     write_csv("E13", head, [
         [data, model, level, way, rate(cell.tuning.best), i, run.seconds_to(cell.target),
          run.seconds_to(cell.target) / cell.clock, run.updates_to(cell.target)]
-        for (data, model, level), row in rows.items() for way, cell in row.items() for i, run in enumerate(cell.runs)])
+        for (data, model, level), row in rows.items() for way, cell in row.items()
+        for i, run in enumerate(cell.runs)])
     write_csv("E13-rates", ["data", "model", "level", "way", "rate", "seconds", "objective"], [
         [data, model, level, way, rate(grid), run.seconds_to(cell.target), run.settled()[0]]
         for (data, model, level), row in rows.items() for way, cell in row.items()
         for grid, run in sorted(cell.tuning.tried.items())])
     plot("E13", [(f"{data}, {TITLE[model]}, HL {level}", "fast worker''s clocks", "objective",
-                  {way: [(r["time"] / cell.clock, r["objective"]) for r in cell.runs[0].curve if r["objective"] < 0.7]
+                  {way: [(r["seconds"] / cell.clock, r["objective"]) for r in cell.runs[0].curve if r["objective"] < 0.7]
                    for way, cell in row.items()}) for (data, model, level), row in rows.items()], style="lines")
 
 
@@ -130,7 +135,8 @@ def show_rates(rows):
     """The grid: clocks to the target at each rate that was tried."""
     for (data, model, level), row in rows.items():
         grids = sorted({grid for cell in row.values() for grid in cell.tuning.tried})
-        table(f"clocks to the target by rate: {data}, {TITLE[model]}, HL {level}", ["", *(shown(rate(g)) for g in grids)],
+        table(f"clocks to the target by rate: {data}, {TITLE[model]}, HL {level}",
+              ["", *(shown(rate(g)) for g in grids)],
               [[way, *(cell.tuning.clocks_at(g) for g in grids)] for way, cell in row.items()])
 
 

@@ -1,8 +1,8 @@
 """Over a link of 1 Gbit/s between two hosts (tools/hosts): what the engine sends, counted by the network itself."""
 import re, statistics
 
-from experiments.common import (ctr_data, goal, has_key, interleaved, mpirun, on_two_hosts, optimum, plot, program, table,
-                                train, write_csv)
+from experiments.common import (ctr_data, goal, has_key, interleaved, mpirun, on_two_hosts, optimum, plot, program,
+                                table, train, write_csv)
 
 WORKERS = 8
 LINK = 125e6  # bytes a second, either way,
@@ -63,7 +63,7 @@ def wire(quick):
               [[name, i, run.seconds_to(target), received, sent]
                for name, of in runs.items() for i, (run, received, sent) in enumerate(of)])
     plot("wire", [("8 workers, two hosts, 1 Gbit/s", "seconds", "objective",
-                   {name: [(r["time"], r["objective"]) for r in of[0][0].curve] for name, of in runs.items()})])
+                   {name: [(r["seconds"], r["objective"]) for r in of[0][0].curve] for name, of in runs.items()})])
     useful = pull_scattered(quick)
     seconds, moved = (a / b for a, b in zip(figures["naive"], figures["all together"]))
     print("\ngoals")
@@ -119,7 +119,7 @@ def e3(quick):
         keys = WORKERS * int(re.search(r"w, group: .* keys \(min / median / max\) \d+ / (\d+) /", run.explained)[1])
         wires[name] = wire_moved, keys
         rows.append([name, keys, 4 * keys / 1e6, counted / 1e6, wire_moved / 1e6, wire_moved / (4 * keys) - 1,
-                     1e3 * seconds, run.curve[-1]["time"]])
+                     1e3 * seconds, run.curve[-1]["seconds"]])
     table(f"pulls of {WORKERS} workers from a server behind 1 Gbit/s, a clock (paper: 59.2 s -> 28.5 s an iteration; "
           "20 epochs 3227 s -> 1844 s)", ["", "keys", "MB of values", "MB counted", "MB over the wire", "headers",
                                          "ms a pull", f"s for {clocks + 1} clocks"], rows)

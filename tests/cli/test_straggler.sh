@@ -1,0 +1,87 @@
+#!/bin/sh
+# Slowed workers and targets, as users meet them: what is said, and what summary.json and metrics.csv hold.
+# Usage: test_straggler.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it, jobs/straggler.yaml is not run
+set -u
+trireme=$(realpath "${1:?usage: test_straggler.sh TRIREME}")
+jobs=$(realpath "$(dirname "$0")/../../jobs")
+data=${TRIREME_DATA:-none}
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'cd /; rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
+
+fail() { echo "FAILED: $*"; bad=1; }
+
+# run FOLDER RANKS JOB SETTING…
+run() {
+    into=$1 ranks=$2
+    shift 2
+    timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    fail "$into: $*: exit $?: $(cat "$into.out")"
+    return 1
+}
+of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
+says() { grep -qE "$2" "$1.out" || fail "$1: not said: $2: $(cat "$1.out")"; }
+silent() { ! grep -qE "$2" "$1.out" || fail "$1: says $(grep -E "$2" "$1.out")"; }
+# holds WHAT EXPRESSION: of awk
+holds() { awk "BEGIN { exit !($2) }" || fail "$1: not true: $2"; }
+
+awk 'BEGIN { srand(3); for (i = 0; i < 2000; i++) { m = 0; row = "";
+    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
+    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
+printf 'data: {train: rows}\nmodel: {l2: 1e-4}\nsolve: {method: sgd, rate: 0.5, epochs: 30}\n' >job.yaml
+slow() { # FOLDER SETTING…: four workers, of which one is slow
+    into=$1
+    shift
+    run "$into" 4 job.yaml experiment.slow=0.3 experiment.level=3 experiment.clock=0.004 sync.push="1 per epoch" \
+        solve.batch=200 "$@"
+}
+
+# ---- levels ----
+for mode in bsp ssp asp; do
+    slow $mode sync.mode=$mode || continue
+    says $mode '^heterogeneity: asked 3, reached [0-9.]*: 1 of 4 workers slowed'
+    [ "$(of $mode slowed_workers)" = 1 ] || fail "$mode: slowed_workers $(of $mode slowed_workers)"
+    holds "$mode: level" "$(of $mode level_reached) > 2.2 && $(of $mode level_reached) < 3.8"
+    [ "$(of $mode updates)" = 120 ] || fail "$mode: $(of $mode updates) updates of 4 workers in 30 clocks"
+    silent $mode target
+    [ "$(of $mode reached_target) $(of $mode target_time) $(of $mode target_updates)" = "null null null" ] ||
+        fail "$mode: reached_target $(of $mode reached_target)"
+done
+# in the middle of an asynchronous run the slow worker is behind, and is counted so
+awk -F, '$3 == 24 && $16 < 4 * 24 { found = 1 } END { exit !found }' asp/metrics.csv ||
+    fail "asp: updates $(cut -d, -f3,16 asp/metrics.csv | tr '\n' ' ')"
+awk -F, 'NR > 1 && !($17 <= $1 && $17 > 0) { exit 1 }' asp/metrics.csv || fail "asp: time $(cut -d, -f1,17 asp/metrics.csv)"
+# which one is slow, and how slow, is no part of the result
+run even 4 job.yaml sync.push="1 per epoch" solve.batch=200 && cmp -s even/model.txt bsp/model.txt || fail "bsp: naps change the model"
+silent even heterogeneity
+[ "$(of even slowed_workers) $(of even level_reached)" = "null null" ] || fail "even: $(of even slowed_workers) slowed"
+
+# ---- targets ----
+half=$(awk -F, '$3 == 10 { print $4 }' bsp/metrics.csv) # what BSP reaches after 10 clocks
+slow target solve.target="$half"
+says target "^target:  *[0-9.]* reached after .* s \(.* s without evaluating\), 40 updates, epoch 10.00"
+[ "$(of target reached_target) $(of target target_updates) $(of target epochs)" = "true 40 10" ] ||
+    fail "target: reached_target $(of target reached_target) at $(of target target_updates) updates, $(of target epochs) epochs"
+holds target "$(of target target_training_time) <= $(of target target_time) && $(of target target_time) > 0"
+slow far solve.target=0.0001 solve.epochs=3
+says far "^note: .*solve.target 0.0001 is not reached"
+[ "$(of far reached_target) $(of far target_time)" = "false null" ] || fail "far: reached_target $(of far reached_target)"
+slow early solve.target="$half" sync.mode=asp
+[ "$(of early reached_target)" = true ] || fail "early: not reached"
+holds early "$(of early target_updates) <= $(of early updates) && $(of early updates) < 120"
+
+# ---- the job that shows it ----
+if [ -r "$data/a9a/a9a.gz" ]; then
+    run shown 9 "$jobs/straggler.yaml" data.folders="$data" solve.epochs=10 solve.target=none
+    [ "$(of shown layout)" = "dedicated: 9 ranks on 1 node: 1 server, 8 groups of 1" ] || fail "shown: $(of shown layout)"
+    [ "$(of shown slowed_workers) $(of shown updates)" = "2 80" ] || fail "shown: $(of shown slowed_workers) slowed"
+    holds "shown: level" "$(of shown level_reached) > 1.6 && $(of shown level_reached) < 2.6"
+else
+    echo "skipped: jobs/straggler.yaml: no \$TRIREME_DATA/a9a"
+fi
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad
