@@ -38,14 +38,17 @@ typedef uint32_t tr_place_fn(void *who, uint64_t block, uint64_t blocks, uint32_
 
 /* What a table may have of its own; zeros leave it to the job. */
 typedef struct tr_table_options {
+    uint32_t servers;   /* that hold the table; 0: table.servers, and if that is 0 too, all. A table on some
+                           begins behind the last one that was on some, so that small tables spread */
     uint64_t block;     /* keys of one block; 0: table.block, and if that is 0 too, chosen */
     tr_place_fn *place; /* NULL: table.partition. With it, wide rows too lie whole on their server */
     void *who;          /* handed to place() */
 } tr_table_options;
 
 /* Makes a table as tr_table_create() does, but as the options say (NULL: the same). All ranks with the same
- * options. TR_ERR_CONFIG, which names table and block, if place() names a server that does not exist; if ranks
- * put keys in different places; for more than 2^24 blocks: every rank lists them, 12 bytes each. */
+ * options. TR_ERR_CONFIG for more servers than there are; if place() names a server that does not exist (the
+ * text says table and block); if ranks put keys in different places; for more than 2^24 blocks: every rank
+ * lists them, 12 bytes each. */
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table);
 

@@ -90,15 +90,17 @@ static double add_up_node(const tr_context *tr, int node, struct memory *m)
  * for each key (values, deltas, messages on their way): no more keys than features, nor than non-zeros in its
  * text.
  *
- * A server has its share, element × features / S; half as much again where SGD counts rows. */
+ * A server has its share, element × features / S; half as much again where SGD counts rows. S is table.servers
+ * where that is fewer. */
 static struct memory estimate(const tr_context *tr, const struct size *size)
 {
     const struct tr_layout *l = &tr->layout;
     double element = tr->job->model.dtype == TR_DTYPE_F32 ? 4 : 8;
     double text = size->text / tr_layout_workers(l), keys = fmin(size->features, text / 9);
+    double servers = tr->job->table.servers > 0 ? (double)tr->job->table.servers : l->servers;
     double counts = tr->job->solve.method == TR_SOLVE_SGD ? 1.5 : 1;
     struct memory m = {.worker = 0.6 * text + 3 * element * keys,
-                       .server = counts * element * size->features / l->servers};
+                       .server = counts * element * size->features / servers};
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, add_up_node(tr, node, &m));
     return m;
 }

@@ -128,10 +128,14 @@ static void explain_partition(const struct tr_table *t)
 {
     const struct tr_partition *p = &t->partition;
     char pieces[64] = "";
+    char servers[64] = "";
+    if (p->servers < (uint32_t)t->tr->layout.servers)
+        snprintf(servers, sizeof servers, " of %d, from server %u on", t->tr->layout.servers,
+                 t->first_server);
     if (t->pieces > 1) snprintf(pieces, sizeof pieces, ", each key in %u pieces", t->pieces);
-    fprintf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s\n",
+    fprintf(stderr, "explain: table %s: partition %s, %llu blocks of size %llu (%s) over %u servers%s%s\n",
             t->name, tr_partition_name(p->kind), (unsigned long long)p->blocks, (unsigned long long)p->block,
-            t->pieces > 1 ? "pieces" : "keys", p->servers, pieces);
+            t->pieces > 1 ? "pieces" : "keys", p->servers, servers, pieces);
 }
 
 /* Rank 0 may have no part in merging; server 0 always knows. */

@@ -116,7 +116,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"table.virtual_nodes", TR_KIND_INTEGER, AT(table.virtual_nodes), "128", .least = 1, .most = 65535,
      .help = "points that each server has on the ring"},
     {"table.servers", TR_KIND_INTEGER, AT(table.servers), "0", .most = ANY_INT,
-     .help = "servers that hold the model's table; 0 = all"},
+     .help = "servers that hold a table, others each; 0 = all"},
     {"table.storage", TR_KIND_CHOICE, AT(table.storage), "dense", .words = WORDS("dense", "hash"),
      .help = "room for every key, or a map of the keys that were ever updated"},
     {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = WORDS("auto", "load", "get", "request"),

@@ -63,8 +63,8 @@ static int64_t own_version(const struct tr_sync *s)
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < s->tr->tables->count; i++) {
         const struct tr_table *t = s->tr->tables->table[i];
-        if (!keeps_versions(t)) continue;
-        int64_t version = atomic_load_explicit(&t->line[s->tr->me.server]->version, memory_order_relaxed);
+        if (!keeps_versions(t) || t->server < 0) continue;
+        int64_t version = atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
         if (version < least) least = version;
     }
     return least;

@@ -4,8 +4,8 @@
 
 #include "base/base.h"
 
-/* Every filter is a bound for each unit: held are those all of whose elements are below it. A bound of 0 holds
- * nothing, and what is not finite is below none. */
+/* Every filter is a bound for each unit: held are those all of whose elements are below it. A bound of 0 or
+ * less holds nothing, and what is not finite is below none. */
 
 /* Units that are filtered at once. */
 enum { BLOCK = 256 };
@@ -103,7 +103,7 @@ static struct pass pass_of(const struct tr_filter *f, size_t width, uint64_t fir
 {
     struct pass p = {.filter = f, .width = width, .first = first, .drops = f->kind == TR_FILTER_KKT};
     if (f->kind == TR_FILTER_THRESHOLD || f->kind == TR_FILTER_SIGNIFICANT) p.limit = f->limit;
-    if (f->kind == TR_FILTER_KKT) p.limit = fabs(f->scale) * fmax(f->alpha - f->limit, 0);
+    if (f->kind == TR_FILTER_KKT) p.limit = fabs(f->scale) * (f->alpha - f->limit);
     if (f->kind == TR_FILTER_SKIP) p.hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock);
     return p;
 }

@@ -110,7 +110,7 @@ static int make_share(struct tr_table *t, const void *argument)
                             .dtype = t->dtype,
                             .width = t->unit_width,
                             .units = t->share_units,
-                            .server = t->tr->me.server,
+                            .server = t->server,
                             .place = t};
     if (argument && use->function.argument > 0) {
         char *copy;
@@ -118,8 +118,8 @@ static int make_share(struct tr_table *t, const void *argument)
         memcpy(copy, argument, use->function.argument);
         use->share.argument = copy;
     }
-    if (t->tr->me.server < 0) return TR_OK;
-    use->share.value = t->share[t->tr->me.server];
+    if (t->server < 0) return TR_OK;
+    use->share.value = t->share[t->server];
     size_t bytes = t->share_units * t->unit_bytes;
     TR_TRY(TR_NEW((char **)&use->share.state, use->function.state_arrays * bytes));
     if (use->function.merged && t->lockstep) {
@@ -176,7 +176,7 @@ static void fail_use(struct tr_table *t, const char *what, int status)
     char why[512];
     snprintf(why, sizeof why, "%s", tr_error_text());
     tables->status = tr_fail(status, "server function %s of table %s on server %d (rank %d): %s: %s",
-                             t->use->function.name, t->name, t->tr->me.server, t->tr->rank, what, why);
+                             t->use->function.name, t->name, t->server, t->tr->rank, what, why);
 }
 
 /* ---- updates ---- */
@@ -200,7 +200,7 @@ static int expire(struct tr_table *t, int64_t version)
 int tr_use_begin(struct tr_table *t)
 {
     struct tr_use *use = t->use;
-    if (!use || t->tr->me.server < 0) return TR_OK;
+    if (!use || t->server < 0) return TR_OK;
     int pushers = 0;
     for (size_t i = 0; i < t->clients; i++)
         if (t->client[i].pushes) t->client[i].pusher = pushers++;
@@ -208,13 +208,13 @@ int tr_use_begin(struct tr_table *t)
     TR_TRY(TR_NEW(&use->passed, (size_t)pushers));
     use->share.pushers = pushers;
     use->share.stable = use->expired = 0;
-    if (t->line[t->tr->me.server]) atomic_store(&t->line[t->tr->me.server]->version, 0);
+    if (t->line[t->server]) atomic_store(&t->line[t->server]->version, 0);
     return TR_OK;
 }
 
 void tr_use_end(struct tr_table *t)
 {
-    if (!t->use || t->tr->me.server < 0) return;
+    if (!t->use || t->server < 0) return;
     int status = expire(t, INT64_MAX);
     if (status != TR_OK) fail_use(t, "expire", status);
 }
@@ -224,7 +224,7 @@ static int apply(struct tr_table *t, tr_update *u)
     struct tr_use *use = t->use;
     if (use->function.map) TR_TRY(use->function.map(&use->share, u, &u->version));
     TR_TRY(use->function.update(&use->share, u));
-    _Atomic int64_t *version = &t->line[t->tr->me.server]->version; /* this server alone writes it */
+    _Atomic int64_t *version = &t->line[t->server]->version; /* this server alone writes it */
     if (u->clock + 1 > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, u->clock + 1, memory_order_release);
     if (u->pusher < 0 || u->version < use->passed[u->pusher]) return TR_OK;
@@ -336,7 +336,7 @@ int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *u
 size_t tr_use_memory(const struct tr_table *t)
 {
     const struct tr_use *use = t->use;
-    return use && t->tr->me.server >= 0 && use->function.memory ? use->function.memory(&use->share) : 0;
+    return use && t->server >= 0 && use->function.memory ? use->function.memory(&use->share) : 0;
 }
 
 /* ---- shares as functions see them ---- */
@@ -381,7 +381,7 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
     size_t bytes = (size_t)m->clock;
     char *result;
     TR_TRY(TR_NEW(&result, bytes));
-    tr_share own = near_share(t, (uint32_t)t->tr->me.server);
+    tr_share own = near_share(t, (uint32_t)t->server);
     const tr_share *share = t->use ? &t->use->share : &own;
     struct tr_reply_head head = {.version = 0};
     const void *data = result;
@@ -401,7 +401,7 @@ static int ask_server(struct tr_table *t, uint32_t server, int number, const voi
                       size_t question_bytes, void *part, size_t room, size_t *bytes)
 {
     tr_context *tr = t->tr;
-    int rank = tr->layout.server_rank[server];
+    int rank = tr_table_server_rank(t, server);
     struct tr_message m = {.kind = TR_MESSAGE_ASK,
                            .table = t->index,
                            .reply = tr_request_number(tr->tables),

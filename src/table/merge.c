@@ -288,7 +288,7 @@ static int describe_participants(struct tr_merge *m)
     MPI_Allgather(&tr->rank, 1, MPI_INT, ranks, 1, MPI_INT, m->comm);
     MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);
     for (int p = 0; p < m->size; p++) {
-        m->server[p] = tr->layout.place[ranks[p]].server;
+        m->server[p] = tr_table_server_of(m->table, ranks[p]);
         m->works[p] = (tr->layout.place[ranks[p]].roles & TR_SLAVE) != 0;
         m->client[p] = tags[p] ? tr_server_client(m->table, ranks[p], tags[p]) : NULL;
     }

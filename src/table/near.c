@@ -110,7 +110,7 @@ static void lay_out(struct tr_near *near)
 static void look_up(const struct tr_near *near, char *part, uint64_t delta, struct source *source)
 {
     source->line = (const struct line *)(void *)part;
-    int server = near->table->tr->me.server;
+    int server = near->table->server;
     if (server < 0 || delta == 0) return;
     const struct entry *e = (const struct entry *)(void *)(part + sizeof(struct line)) + server;
     source->delta = part + delta;
@@ -136,7 +136,8 @@ static int find_parts(struct tr_near *near)
         MPI_Win_shared_query(near->memory, rank, &size, &unit, &part);
         const struct tr_place *place = &tr->layout.place[rank];
         if (place->roles & TR_SLAVE) look_up(near, part, delta[rank], &near->source[near->workers++]);
-        if (place->server >= 0) near->server[place->server] = (const struct line *)(void *)part;
+        int server = tr_table_server_of(near->table, rank);
+        if (server >= 0) near->server[server] = (const struct line *)(void *)part;
     }
     free(delta);
     return TR_OK;
@@ -211,7 +212,7 @@ static bool all_added(const struct tr_near *near, int64_t clock)
 bool tr_near_poll(struct tr_near *near, int64_t clock, int *did)
 {
     struct tr_table *t = near->table;
-    int server = t->tr->me.server;
+    int server = t->server;
     if (server >= 0 && near->mine->added <= clock) {
         if (near->next == 0 && !all_ready(near, clock)) return false;
         const struct source *source = &near->source[near->next];

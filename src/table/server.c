@@ -170,7 +170,7 @@ int tr_server_tell_forget(struct tr_table *t, int rank, uint32_t tag)
 
 static void *own_share(const struct tr_table *t)
 {
-    return t->share[t->tr->me.server];
+    return t->share[t->server];
 }
 
 static int handle_register(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
@@ -218,7 +218,7 @@ static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, c
     const struct tr_client *c = find_client(t, rank, m->tag);
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
-    struct tr_reply_head head = {.version = atomic_load(&t->line[t->tr->me.server]->version)};
+    struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
     struct tr_reply *reply = NULL;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     TR_TRY(read_units(t, c, m, tables->packed));
@@ -252,7 +252,7 @@ static uint32_t end_of_lock(const uint32_t *position, uint32_t n, uint32_t first
 static void add_packed_under_locks(struct tr_table *t, const uint32_t *position, uint32_t n,
                                    const char *values)
 {
-    int server = t->tr->me.server;
+    int server = t->server;
     for (uint32_t i = 0, end; i < n; i = end) {
         end = end_of_lock(position, n, i);
         atomic_uint *its = &t->locks[server][position[i] / TR_LOCK_UNITS];
@@ -357,7 +357,7 @@ static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, 
     TR_TRY(open_update(t, c, m, data, bytes, &n, &unit, &value));
     if (t->use) return assemble(t, c, m, n, unit, value);
     bool run = n == m->n && !c->position;
-    if (run) add_run_under_locks(t, (uint32_t)t->tr->me.server, m->first, n, value);
+    if (run) add_run_under_locks(t, (uint32_t)t->server, m->first, n, value);
     else add_packed_under_locks(t, unit, n, value);
     return TR_OK;
 }

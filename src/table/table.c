@@ -34,9 +34,9 @@ int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
 static int place_shares(struct tr_table *t)
 {
     tr_context *tr = t->tr;
-    MPI_Aint bytes = t->tr->me.server < 0 ? 0
-                                          : values_bytes(t, t->share_units) + (MPI_Aint)sizeof **t->line +
-                                                locks_bytes(t->share_units);
+    MPI_Aint bytes = t->server < 0 ? 0
+                                   : values_bytes(t, t->share_units) + (MPI_Aint)sizeof **t->line +
+                                         locks_bytes(t->share_units);
     TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, (uint64_t)bytes)));
     MPI_Info info;
     MPI_Info_create(&info);
@@ -55,7 +55,7 @@ static int place_shares(struct tr_table *t)
     TR_TRY(TR_NEW(&node_rank, (size_t)tr->size));
     MPI_Allgather(&tr->node_rank, 1, MPI_INT, node_rank, 1, MPI_INT, tr->world);
     for (uint32_t server = 0; server < t->partition.servers; server++) {
-        int rank = tr->layout.server_rank[server], unit;
+        int rank = tr_table_server_rank(t, server), unit;
         if (!tr_same_node(tr, rank)) continue;
         uint64_t units = tr_partition_share(&t->partition, server);
         MPI_Aint size;
@@ -78,7 +78,7 @@ static int open_window(struct tr_table *t)
     tr_context *tr = t->tr;
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
     if (!far) return TR_OK;
-    int server = tr->me.server;
+    int server = t->server;
     void *own = server >= 0 ? t->share[server] : NULL;
     MPI_Errhandler old;
     MPI_Comm_get_errhandler(tr->world, &old);
@@ -106,6 +106,24 @@ static uint32_t pieces_of_row(size_t width, size_t element)
     return 1;
 }
 
+/* Chooses the servers of a table. A table on some of them begins behind the last such, so that several small
+ * ones do not crowd on the first servers; all ranks make the same tables and so count alike. */
+static int choose_servers(struct tr_table *t, const tr_table_options *options, uint32_t *servers)
+{
+    const tr_job *job = t->tr->job;
+    uint32_t all = (uint32_t)t->tr->layout.servers;
+    uint64_t wish = options->servers > 0 ? options->servers : job ? job->table.servers : 0;
+    if (wish > all)
+        return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %llu servers, there are %u", t->name,
+                       (unsigned long long)wish, all);
+    *servers = wish > 0 ? (uint32_t)wish : all;
+    if (*servers < all) {
+        t->first_server = t->tr->tables->next_server;
+        t->tr->tables->next_server = (t->first_server + *servers) % all;
+    }
+    return TR_OK;
+}
+
 /* As the options say, and where they are silent, the job. */
 static int partition_table(struct tr_table *t, const tr_table_options *options)
 {
@@ -122,7 +140,12 @@ static int partition_table(struct tr_table *t, const tr_table_options *options)
         wish.place = options->place;
         wish.who = options->who;
     }
-    return tr_partition_make(&wish, t->keys * t->pieces, (uint32_t)t->tr->layout.servers, &t->partition);
+    uint32_t servers = 0;
+    TR_TRY(choose_servers(t, options, &servers));
+    TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
+    t->server = tr_table_server_of(t, t->tr->rank);
+    if (t->server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
+    return TR_OK;
 }
 
 /* A place function that does not say the same everywhere would mix up parameters without a word. */
@@ -184,7 +207,6 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
     if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
     TR_TRY(tr_agree(tr, status));
     TR_TRY(agree_on_places(t));
-    if (tr->me.server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)tr->me.server);
     TR_TRY(place_shares(t));
     TR_TRY(open_window(t));
     t->index = (uint32_t)tables->count;
@@ -241,8 +263,18 @@ size_t tr_table_width(const tr_table *table)
     return table->width;
 }
 
+/* Said before anything is read, while it costs nothing. */
+static int check_servers(const tr_context *tr)
+{
+    if (!tr->job || tr->job->table.servers <= (uint64_t)tr->layout.servers) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
+                   tr_job_where(tr->job, "table.servers"), (unsigned long long)tr->job->table.servers,
+                   tr->layout.servers);
+}
+
 int tr_tables_open(tr_context *tr)
 {
+    TR_TRY(check_servers(tr));
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
     TR_TRY(tr_functions_open(tr->tables));

@@ -60,6 +60,8 @@ struct tr_table {
     uint32_t pieces;               /* … in so many units … */
     size_t unit_width, unit_bytes; /* … of this many elements */
     struct tr_partition partition;
+    uint32_t first_server; /* its server 0 among those of the layout; the others follow, around */
+    int server;            /* which of its servers this rank is, or -1 */
 
     uint64_t share_units;        /* of this rank; 0 where it does not serve */
     void **share;                /* by server: its memory where this rank can read it directly, else NULL */
@@ -116,7 +118,25 @@ struct tr_tables {
     uint32_t *unit;
     size_t packed_size, unit_size;
     uint32_t next_request;
+    uint32_t next_server; /* of the layout, where the next table on some servers begins */
 };
+
+/* The rank of a table's server, and the other way round: -1 where a rank is none of them. The servers of the
+ * layout take the nodes in turn, and so do any that follow each other. */
+static inline int tr_table_server_rank(const struct tr_table *t, uint32_t server)
+{
+    const struct tr_layout *layout = &t->tr->layout;
+    return layout->server_rank[(t->first_server + server) % (uint32_t)layout->servers];
+}
+
+static inline int tr_table_server_of(const struct tr_table *t, int rank)
+{
+    const struct tr_layout *layout = &t->tr->layout;
+    int server = layout->place[rank].server - (int)t->first_server;
+    if (layout->place[rank].server < 0) return -1;
+    if (server < 0) server += layout->servers;
+    return server < (int)t->partition.servers ? server : -1;
+}
 
 /* Whether all ranks of this node together can have so many bytes each of memory that the node shares; all ranks. */
 int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes);

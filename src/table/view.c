@@ -237,7 +237,7 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
     t->updating_views += v->merged;
     for (uint32_t server = 0; server < servers; server++)
         v->channel[server] = (struct tr_channel){.segment = &v->keys.segment[server],
-                                                 .rank = t->tr->layout.server_rank[server],
+                                                 .rank = tr_table_server_rank(t, server),
                                                  .way = choose_way(t, server),
                                                  .here = MPI_DATATYPE_NULL,
                                                  .there = MPI_DATATYPE_NULL,

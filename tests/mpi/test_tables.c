@@ -169,6 +169,26 @@ static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
     return TR_OK;
 }
 
+static uint32_t unevenly(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    return (uint32_t)(tr_mix(block + *(uint64_t *)who) % (blocks + servers) % servers);
+}
+
+static uint32_t nowhere(void *who, uint64_t block, uint64_t blocks, uint32_t servers)
+{
+    (void)who;
+    return block == blocks - 1 ? servers : 0;
+}
+
+/* On some or all servers; now and then by a function of the user's own. */
+static int create(tr_context *tr, const struct shape *shape, uint64_t turn, tr_table **table)
+{
+    tr_table_options options = {.who = &turn};
+    if (turn % 3 != 0) options.servers = 1 + (uint32_t)(turn % (uint64_t)tr->layout.servers);
+    if (turn % 5 == 4) options.place = unevenly;
+    return tr_table_create_with(tr, "t", shape->dtype, shape->rows, shape->columns, &options, table);
+}
+
 /* Two stages in a row over the same tables, in a context with these settings. */
 static void run_trial(const char *settings, const struct shape *shapes, int tables, uint64_t seed, int stages)
 {
@@ -178,7 +198,7 @@ static void run_trial(const char *settings, const struct shape *shapes, int tabl
     for (int k = 0; k < tables; k++) {
         struct one *o = &t.one[k];
         o->shape = shapes[k];
-        mpi_ok(tr_table_create(tr, "t", shapes[k].dtype, shapes[k].rows, shapes[k].columns, &o->table));
+        mpi_ok(create(tr, &shapes[k], seed + (uint64_t)k, &o->table));
         o->keys = tr_table_keys(o->table);
         o->width = tr_table_width(o->table);
         mpi_ok(TR_NEW(&o->expected, o->keys * o->width));
@@ -214,7 +234,14 @@ static const struct shape shapes[][TABLES] = {
     {{TR_I64, 1, 1500}, {TR_F32, 41, 5}, {TR_I32, 3, 5000}},
 };
 
-static const char *const partitions[] = {"range", "hash", "range-hash", "range-hash table.block=16"};
+static const char *const partitions[] = {"range",
+                                         "hash",
+                                         "range-hash",
+                                         "range-hash table.block=16",
+                                         "ring",
+                                         "ring table.block=16 table.virtual_nodes=2",
+                                         "range-hash table.servers=1"};
+enum { PARTITIONS = sizeof partitions / sizeof *partitions };
 
 /* Every way of pushing with every route, each with another mix of types, shapes and partitions. */
 static void all_routes(const char *push)
@@ -230,7 +257,7 @@ static void all_routes(const char *push)
             char settings[MPI_NOTE];
             turn++;
             snprintf(settings, sizeof settings, "%s table.route=%s %s table.partition=%s", layout, routes[r],
-                     push, partitions[(turn + turn / 4) % 4]);
+                     push, partitions[(turn + turn / 4) % PARTITIONS]);
             run_trial(settings, shapes[turn % 4], TABLES, turn, 1 + (r == 3));
         }
 }
@@ -255,18 +282,65 @@ MPI_CASE(messages_add_all)
 /* Long enough for several chunks of every kind. */
 MPI_CASE(large_tables_go_in_chunks)
 {
-    static const char *const ways[] = {"table.push=merge table.merge=sparse table.route=get",
-                                       "table.push=merge table.merge=dense table.route=request",
-                                       "table.push=message table.route=request",
-                                       "table.push=accumulate table.route=auto"};
+    static const char *const ways[] = {
+        "table.push=merge table.merge=sparse table.route=get ranks.servers=1",
+        "table.push=merge table.merge=dense table.route=request ranks.servers=1",
+        "table.push=message table.route=request ranks.servers=1",
+        "table.push=accumulate table.route=auto ranks.servers=1",
+        "table.push=merge table.merge=sparse ranks.node_size=1 table.virtual_nodes=1", /* of unequal shares */
+        "table.push=merge table.merge=dense ranks.node_size=1 table.virtual_nodes=1"};
     static const struct shape vector = {TR_I64, 1, 300000};
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s ranks.servers=1 table.partition=%s %s", ways[i],
-                 partitions[i], mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : "");
-        run_trial(settings, &vector, 1, i + 3, 1);
+        snprintf(settings, sizeof settings, "%s table.partition=%s %s", ways[i],
+                 i < 4 ? partitions[i] : "ring", mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : "");
+        run_trial(settings, &vector, 1, 3 * (i + 1), 1); /* on all servers */
+    }
+}
+
+/* Small tables begin where the last one ended; one on all servers begins at the first. */
+MPI_CASE(small_tables_spread)
+{
+    tr_context *tr = mpi_context("table.servers=1");
+    int all = tr->layout.servers;
+    for (int i = 0; i < 2 * all; i++) {
+        tr_table *table, *wide;
+        mpi_ok(tr_table_create(tr, "small", TR_F32, 1, 10, &table));
+        mpi_check(table->first_server == (uint32_t)(i % all), "table %d begins at server %u", i,
+                  table->first_server);
+        int rank = tr_table_server_rank(table, 0);
+        mpi_check(tr->layout.place[rank].server == i % all, "table %d lies on rank %d", i, rank);
+        mpi_check(table->server == (tr->rank == rank ? 0 : -1), "table %d: here is server %d", i,
+                  table->server);
+        mpi_check((table->share_units > 0) == (tr->rank == rank), "table %d: %llu units", i,
+                  (unsigned long long)table->share_units);
+        mpi_ok(tr_table_create_with(tr, "wide", TR_F32, 1, 10, &(tr_table_options){.servers = (uint32_t)all},
+                                    &wide));
+        for (int server = 0; server < all; server++)
+            mpi_check(tr_table_server_rank(wide, (uint32_t)server) == tr->layout.server_rank[server],
+                      "server %d of a table on all is another", server);
+        mpi_ok(tr_table_drop(&wide));
+    }
+    mpi_ok(tr_close(tr));
+}
+
+/* What the ranks do not agree on, and servers that do not exist: an error on all ranks alike. */
+MPI_CASE(wrong_places_are_refused)
+{
+    for (int wrong = 0; wrong < 3; wrong++) {
+        tr_context *tr = mpi_context("table.partition=hash");
+        uint64_t salt = wrong == 0 && mpi_test.rank == mpi_test.size - 1;
+        uint32_t servers = (uint32_t)tr->layout.servers;
+        tr_table *table;
+        tr_table_options options = {.block = 1, .place = unevenly, .who = &salt};
+        if (wrong == 1) options.servers = servers + 1;
+        if (wrong == 2) options.place = nowhere;
+        int status = tr_table_create_with(tr, "t", TR_F32, 1, 1000, &options, &table);
+        bool fine = wrong == 0 && servers == 1; /* it cannot but be the same */
+        mpi_check(status == (fine ? TR_OK : TR_ERR_CONFIG), "trial %d: status %d", wrong, status);
+        mpi_check(tr_close(tr) == status, "trial %d: the context ends otherwise", wrong);
     }
 }
 
 MPI_MAIN(&sparse_merge_adds_all, &dense_merge_adds_all, &accumulate_adds_all, &messages_add_all,
-         &large_tables_go_in_chunks)
+         &large_tables_go_in_chunks, &small_tables_spread, &wrong_places_are_refused)

@@ -215,14 +215,15 @@ static const struct {
 } shapes[] = {{0, 1}, {1, 1},  {7, 1},  {64, 1},  {65, 1},   {1000, 1}, {40000, 1},
               {1, 3}, {63, 2}, {64, 3}, {777, 5}, {100, 40}, {3, 700}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-static const double densities[] = {0, 0.0005, 0.02, 0.1, 0.4, 0.9, 1};
+static const double densities[] = {0, 0.0005, 0.02, 0.1, 0.4, 0.9, 0.97, 1};
+enum { DENSITIES = sizeof densities / sizeof *densities };
 
 START_TEST(everything_comes_back)
 {
     for (size_t shape = 0; shape < SHAPES; shape++)
         for (size_t d = 0; d < 4; d++) {
             struct trial t = begin(dtypes[d], shapes[shape].n, shapes[shape].width);
-            for (size_t i = 0; i < 7; i++) {
+            for (size_t i = 0; i < DENSITIES; i++) {
                 fill(&t, densities[i], i);
                 for (int encoding = TR_ENCODING_AUTO; encoding <= TR_ENCODING_BITMAP; encoding++)
                     for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_BF16; precision++) {
@@ -244,7 +245,7 @@ START_TEST(a_list_of_touched_units_changes_nothing)
         struct trial t = begin(dtypes[d % 4], N, d < 4 ? 1 : 3);
         uint32_t *touched;
         ck_ok(TR_NEW(&touched, 2 * N));
-        for (size_t i = 0; i < 7; i++) {
+        for (size_t i = 0; i < DENSITIES; i++) {
             fill(&t, densities[i], i);
             size_t n = 0;
             for (uint32_t unit = N; unit-- > 0;) {
@@ -312,8 +313,8 @@ START_TEST(the_smallest_is_chosen_and_sizes_are_as_promised)
     for (size_t shape = 0; shape < SHAPES; shape++)
         for (size_t d = 0; d < 4; d++) {
             struct trial t = begin(dtypes[d], shapes[shape].n, shapes[shape].width);
-            for (size_t i = 0; i < 21; i++) {
-                fill(&t, i < 7 ? densities[i] : (double)(i - 7) / 14, i);
+            for (size_t i = 0; i < DENSITIES + 14; i++) {
+                fill(&t, i < DENSITIES ? densities[i] : (double)(i - DENSITIES) / 14, i);
                 for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_BF16; precision++) {
                     size_t least = SIZE_MAX;
                     for (int encoding = TR_ENCODING_DENSE; encoding <= TR_ENCODING_BITMAP; encoding++) {
@@ -351,6 +352,42 @@ START_TEST(long_gaps_come_back)
     ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 9 * 4 + 1 + 1 + 2 + 1 + 2 + 3 + 1 + 3 + 4);
     check_arrived(&t, TR_PRECISION_FULL);
     end(&t);
+}
+END_TEST
+
+/* A sparse message of one integer with these bytes for its gap, in a slice of 2^32 - 1 units. */
+static int list_far(const unsigned char *gap, size_t bytes, uint32_t *unit)
+{
+    struct tr_slice slice = {TR_I32, UINT32_MAX, 1};
+    const uint32_t one = 1;
+    const int32_t sent = 77;
+    uint64_t room[4] = {0};
+    unsigned char *message = (unsigned char *)room;
+    const unsigned char head[] = {TR_ENCODING_SPARSE, TR_PRECISION_FULL, TR_I32, 0};
+    memcpy(message, head, 4);
+    memcpy(message + 4, &one, 4);
+    memcpy(message + 8, &sent, 4);
+    memcpy(message + 12, gap, bytes);
+    struct tr_encoded e;
+    uint32_t n;
+    int32_t value;
+    TR_TRY(tr_encoded_open(message, 12 + bytes, &slice, &e));
+    TR_TRY(tr_decode_units(&e, unit, &value, &n));
+    ck_assert(n == 1 && value == sent);
+    return TR_OK;
+}
+
+START_TEST(the_longest_gap_comes_back)
+{
+    uint32_t unit = 0;
+    ck_ok(list_far((const unsigned char[]){0xfe, 0xff, 0xff, 0xff, 0x0f}, 5, &unit));
+    ck_assert_uint_eq(unit, UINT32_MAX - 1);
+    ck_fails(list_far((const unsigned char[]){0xff, 0xff, 0xff, 0xff, 0x0f}, 5, &unit), TR_ERR_PEER,
+             "behind the last unit");
+    ck_fails(list_far((const unsigned char[]){0x80, 0x80, 0x80, 0x80, 0x10}, 5, &unit), TR_ERR_PEER,
+             "behind the last unit");
+    ck_fails(list_far((const unsigned char[]){0x80, 0x80, 0x80, 0x80, 0x80, 0}, 6, &unit), TR_ERR_PEER,
+             "too many bytes");
 }
 END_TEST
 
@@ -477,6 +514,15 @@ START_TEST(damage_is_found)
     ck_fails(decode_with(&t, SIZE_MAX, 0, t.size - 4), TR_ERR_PEER, "too early");
     end(&t);
 
+    /* short gaps, which are read eight at a time */
+    t = begin(TR_F32, N, 1);
+    for (size_t i = 0; i < 24; i++) put(TR_F32, t.value, i * 12 + 11, 1);
+    send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL, 0, NULL);
+    ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 24 * 4 + 24);
+    ck_fails(decode_with(&t, t.size - 24, 127, t.size), TR_ERR_PEER, "behind the last unit");
+    ck_fails(decode_with(&t, t.size - 1, 127, t.size), TR_ERR_PEER, "behind the last unit");
+    end(&t);
+
     t = begin(TR_I64, N, 1);
     send(&t, (struct tr_wire){TR_ENCODING_DENSE, TR_PRECISION_F16}, NULL, 0, NULL);
     ck_fails(decode_with(&t, 1, TR_PRECISION_F16, t.size), TR_ERR_PEER, "another type");
@@ -486,5 +532,5 @@ END_TEST
 
 UNIT_MAIN("encoding", halves_round_to_the_nearest, halves_saturate, everything_comes_back,
           a_list_of_touched_units_changes_nothing, the_smallest_is_chosen_and_sizes_are_as_promised,
-          long_gaps_come_back, what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not,
-          damage_is_found)
+          long_gaps_come_back, the_longest_gap_comes_back, what_rounding_takes_comes_later,
+          overflow_is_kept_and_infinity_is_not, damage_is_found)

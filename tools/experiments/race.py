@@ -13,21 +13,21 @@ def epochs_to(run, goal):
 
 
 def race(name, jobs, rates, quick):
-    """Trains the jobs {way: keys}, each at the best of the rates (times the job's own), in turn. Prints a table of the
-    ways and returns the goal and the runs by way; the curves go to a CSV file and a plot."""
+    """Trains the jobs {way: keys}, each at the best of the rates, in turn. Prints a table of the ways; the curves go to
+    a CSV file and a plot."""
     goal = (1.05 if quick else 1.01) * optimum(ctr_small(), L2)
     shared = {"data.train": ctr_small(), "model.l2": L2, "solve.method": "sgd", "solve.epochs": 10 if quick else 60,
               "solve.target": goal, "ranks.layout": "colocated", "sync.mode": "bsp", "sync.weight": "con"}
 
     def start(way, rate):
-        return train(WORKERS, shared | jobs[way] | {"solve.rate": jobs[way].get("solve.rate", 1) * rate})
+        return train(WORKERS, shared | jobs[way] | {"solve.rate": rate})
 
     rates = rates[len(rates) // 2:][:1] if quick else rates
     tried = {way: {rate: start(way, rate) for rate in rates} for way in jobs}
     best = {way: min(rates, key=lambda rate: (of[rate].seconds_to(goal), of[rate].settled()[0]))
             for way, of in tried.items()}
     if not quick:
-        table(f"epochs to {goal:.5f} by rate (times a worker's or a group's share)", ["", *map(shown, rates)],
+        table(f"epochs to {goal:.5f} by rate", ["", *map(shown, rates)],
               [[way, *(epochs_to(run, goal) for run in of.values())] for way, of in tried.items()])
     runs = interleaved(1 if quick else 3, {way: lambda way=way: start(way, best[way]) for way in jobs})
 
@@ -58,7 +58,7 @@ BATCH = 100  # rows, of a group
 
 
 def e1(quick):
-    jobs = {shape: {"solve.batch": BATCH * groups, "solve.rate": groups, "ranks.groups": groups,
+    jobs = {shape: {"solve.batch": BATCH * groups, "ranks.groups": groups,
                     "ranks.group_size": WORKERS // groups, "data.partition": "vertical", "sync.push": "1 per epoch"}
             for shape, groups in SHAPES.items()}
     race("E1", jobs, [2.0 ** k for k in range(-1, 6)], quick)
@@ -72,7 +72,7 @@ ITERATIONS = 100  # mini-batches of an epoch
 
 def e4(quick):
     batch = count_rows(ctr_small()) // ITERATIONS
-    jobs = {often: {"solve.batch": batch, "solve.rate": WORKERS, "sync.push": often}
+    jobs = {often: {"solve.batch": batch, "sync.push": often}
             for often in ("1 per epoch", "10 per epoch", "auto", "every 1")}
     race("E4", jobs, [2.0 ** k for k in range(-1, 6)], quick)
     print("  paper (LDA): auto needs as few epochs as 10 per epoch, both fewer than 1 per epoch; auto needs least time")

@@ -3,7 +3,7 @@ stable version from all servers brings."""
 import statistics
 
 from experiments.common import NEVER, interleaved, plot, table, train, write_csv
-from experiments.stragglers import SLOW, Tuning, a9a, newsgroups, rate, rate_of, straggler_job
+from experiments.stragglers import SLOW, Tuning, a9a, newsgroups, rate, straggler_job, with_rate
 
 LEVEL = 2
 RATE = {"a9a": 8, "20 newsgroups": 12}  # of the grid: where ConSGD and DynSGD do well
@@ -14,7 +14,7 @@ RATE = {"a9a": 8, "20 newsgroups": 12}  # of the grid: where ConSGD and DynSGD d
 def settle(data, way, clocks, grid, staleness=3, workers=8):
     """Mean and variance of the last five objectives after so many clocks, as the paper's min_obj and var_obj."""
     ranks, job = straggler_job(data, way, level=LEVEL, workers=workers)
-    return train(ranks, job | rate_of(grid, workers) | {"solve.epochs": clocks, "sync.staleness": staleness}).settled()
+    return train(ranks, with_rate(job, grid, workers) | {"solve.epochs": clocks, "sync.staleness": staleness}).settled()
 
 
 def e14(quick):
@@ -58,8 +58,8 @@ def e15(quick):
     for data in filter(None, [a9a()] if quick else [a9a(), newsgroups()]):
         for staleness in (3, 10, 40):
             ranks, job = straggler_job(data, "Dyn 10", level=LEVEL)
-            job |= rate_of(RATE[data.name]) | {"sync.staleness": staleness, "solve.epochs": 20 if quick else 100}
-            summary = train(ranks, job).summary
+            job |= {"sync.staleness": staleness, "solve.epochs": 20 if quick else 100}
+            summary = train(ranks, with_rate(job, RATE[data.name])).summary
             parameters = 4 * summary["features"]
             versions = summary.get("version_bytes")
             rows.append([data.name, staleness, parameters, versions, versions / parameters if versions else None,
@@ -81,8 +81,8 @@ def e16(quick):
         if quick:
             job["solve.epochs"] = 60
         grid = Tuning(ranks, job, data.target, RATE[data.name], fixed=quick).best
-        job |= rate_of(grid) | {"solve.target": data.target}
-        cases = {stable: lambda stable=stable: train(ranks, job | {"sync.stable": stable}) for stable in ("no", "yes")}
+        job = with_rate(job, grid) | {"solve.target": data.target}
+        cases = {stable: lambda stable=stable, job=job: train(ranks, job | {"sync.stable": stable}) for stable in ("no", "yes")}
         runs = interleaved(1 if quick else 5, cases)
         median = {}
         for stable, of in runs.items():

@@ -44,7 +44,7 @@ def newsgroups():
 
 
 def straggler_job(data, way, model="logistic", level=1, workers=WORKERS, servers=1):
-    """The ranks to start and the keys of a job; its rate is the caller's, by rate_of()."""
+    """The ranks to start and the keys of a job; its rate is the caller's, by with_rate()."""
     rows = count_rows(data.path)
     return 1 + servers + workers, {
         "data.train": data.path, "model.type": model, "model.l2": L2, "solve.method": "sgd", "solve.epochs": CLOCKS,
@@ -63,9 +63,9 @@ def rate(grid):
     return 0.01 * 2 ** grid
 
 
-def rate_of(grid, workers=WORKERS):
-    """The same as a key of the job, which counts mini-batches over all workers."""
-    return {"solve.rate": workers * rate(grid)}
+def with_rate(job, grid, workers=WORKERS):
+    """The job at that rate. Where updates are summed, solve.rate counts a mini-batch of all workers."""
+    return job | {"solve.rate": rate(grid) * (workers if job["sync.weight"] == "sum" else 1)}
 
 
 class Tuning:
@@ -93,7 +93,7 @@ class Tuning:
         return run.seconds_to(self.target), run.settled()[0]
 
     def train(self, grid, clocks=None):
-        return train(self.ranks, self.job | rate_of(grid) | {
+        return train(self.ranks, with_rate(self.job, grid) | {
             "solve.target": self.target, "solve.epochs": clocks or self.clocks_worth_trying()})
 
     def clocks_worth_trying(self):
