@@ -7,7 +7,8 @@
  *
  *   add, assign, max   value += u, value = u, value = max(value, u)
  *   scale              value += rate u; the rate is tr_table_use()'s argument (double; 1/pushers without)
- *   dyn                DynSGD's weights by staleness (tr_dyn in src/update)
+ *   dyn, dyn-stable    DynSGD's weights by staleness; read at one version from all servers
+ *   agree              weights by how much the updates of a version agree
  *   momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
  *                      updates are gradients; the argument is a tr_optimizer (trireme/optimizer.h)
  *

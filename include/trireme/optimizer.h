@@ -22,7 +22,7 @@
  * workers read and compute their gradients at, so that the method is exact although a table has but one value a
  * key. ftrl has no decay: its rates fall by themselves, and z is right only for one rate; its ε is the paper's β,
  * and l1 and l2 weigh against the sum of all gradients so far, not against each. With both 0 it steps as adagrad
- * does. A w that was there before its first gradient is kept as if gradients had led to it.
+ * does. A w that its gradients have not led to, because it began so or others have changed it, is taken as it is.
  *
  * Sparse updates: a step changes the elements it names, their state included, and no others. What a local step names
  * is up to the caller, and an element named with a gradient of 0 has made a step; servers name the units (keys, or

@@ -59,7 +59,8 @@ typedef struct tr_stage {
      * the clock. NULL: one round a clock, without commands. */
     int (*schedule)(tr_worker *me, void *state, tr_command *commands, bool *again);
     /* Slaves, at the clocks that evaluate_every says and at the end: adds this worker's part to the sums. Under
-     * BSP all workers evaluate the same parameters; under SSP and ASP each evaluates what it sees. */
+     * BSP all workers evaluate the same parameters; under SSP and ASP each evaluates what it sees, at the end of
+     * its clock when the first of them gets to such a clock (workers in groups: when they get there themselves). */
     int (*evaluate)(tr_worker *me, void *state, tr_report *report);
     /* The scheduler, once all workers have reported for a clock. */
     int (*judge)(void *state, const tr_report *sums, tr_verdict *verdict);

@@ -48,6 +48,7 @@ int tr_linear_use_function(struct tr_linear *m)
     switch (job->sync.weight) {
     case TR_WEIGHT_CON: return tr_table_use(m->w, "scale", auto_rate ? NULL : &job->sync.global_rate);
     case TR_WEIGHT_DYN: return tr_table_use(m->w, job->sync.stable ? "dyn-stable" : "dyn", NULL);
+    case TR_WEIGHT_AUTO: return tr_table_use(m->w, "agree", NULL);
     default: return TR_OK;
     }
 }

@@ -57,7 +57,8 @@ size_t tr_encode_room(const struct tr_slice *slice, struct tr_wire wire);
 size_t tr_encode(const struct tr_slice *slice, struct tr_wire wire, const void *value,
                  const uint32_t *touched, size_t touched_n, void *residual, void *out);
 
-/* A message that has arrived, its head checked. Points into it. */
+/* A message that has arrived, its head checked. Points into it: the values of a dense message in full are packed values
+ * as they lie there. */
 struct tr_encoded {
     struct tr_slice slice;
     int encoding, precision;

@@ -17,14 +17,14 @@ struct pass {
     const struct tr_filter *filter;
     size_t width;
     double limit; /* kkt: of |u|, rather than of the gradient */
-    uint64_t hash, first;
+    uint64_t hash, chance, first;
     bool drops;
 };
 
-/* Uniform in [0, 1). */
-static double chance(uint64_t hash, uint64_t unit)
+/* Whether chance lets a unit wait: 53 uniform bits are below `chance`, which is the probability times 2^53. */
+static bool waits(uint64_t hash, uint64_t unit, uint64_t chance)
 {
-    return (double)(tr_mix(hash + unit) >> 11) * 0x1p-53;
+    return tr_mix(hash + unit) >> 11 < chance;
 }
 
 /* REAL is what elements are compared as. */
@@ -38,6 +38,7 @@ static double chance(uint64_t hash, uint64_t unit)
     static void bound_##NAME(const struct pass *p, size_t begin, size_t n, const TYPE *value, REAL *bound)   \
     {                                                                                                        \
         const TYPE *w = value ? value + begin * p->width : NULL;                                             \
+        static const REAL none_or_all[] = {0, (REAL)INFINITY}; /* for a branch would be mispredicted */      \
         REAL limit = (REAL)p->limit;                                                                         \
         switch (p->filter->kind) {                                                                           \
         case TR_FILTER_SIGNIFICANT:                                                                          \
@@ -52,7 +53,7 @@ static double chance(uint64_t hash, uint64_t unit)
             break;                                                                                           \
         case TR_FILTER_SKIP:                                                                                 \
             for (size_t i = 0; i < n; i++)                                                                   \
-                bound[i] = chance(p->hash, p->first + begin + i) < p->filter->skip ? (REAL)INFINITY : 0;     \
+                bound[i] = none_or_all[waits(p->hash, p->first + begin + i, p->chance)];                     \
             break;                                                                                           \
         default:                                                                                             \
             for (size_t i = 0; i < n; i++) bound[i] = limit;                                                 \
@@ -104,7 +105,10 @@ static struct pass pass_of(const struct tr_filter *f, size_t width, uint64_t fir
     struct pass p = {.filter = f, .width = width, .first = first, .drops = f->kind == TR_FILTER_KKT};
     if (f->kind == TR_FILTER_THRESHOLD || f->kind == TR_FILTER_SIGNIFICANT) p.limit = f->limit;
     if (f->kind == TR_FILTER_KKT) p.limit = fabs(f->scale) * (f->alpha - f->limit);
-    if (f->kind == TR_FILTER_SKIP) p.hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock);
+    if (f->kind == TR_FILTER_SKIP) {
+        p.hash = tr_mix(tr_mix(f->seed) ^ (uint64_t)clock);
+        p.chance = (uint64_t)(f->skip * 0x1p53);
+    }
     return p;
 }
 

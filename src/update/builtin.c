@@ -165,8 +165,20 @@ OPTIMIZER(adam, TR_ADAM, 2)
 OPTIMIZER(ftrl, TR_FTRL, 2)
 
 const tr_function *const tr_builtin_functions[] = {
-    &add,  &assign,   &max,      &scale,   &tr_dyn_function, &tr_dyn_stable_function,
-    &sgd,  &momentum, &nesterov, &adagrad, &adadelta,        &rmsprop,
-    &adam, &ftrl,
+    &add,
+    &assign,
+    &max,
+    &scale,
+    &tr_dyn_function,
+    &tr_dyn_stable_function,
+    &tr_agree_function,
+    &sgd,
+    &momentum,
+    &nesterov,
+    &adagrad,
+    &adadelta,
+    &rmsprop,
+    &adam,
+    &ftrl,
 };
 const size_t tr_builtin_function_count = sizeof tr_builtin_functions / sizeof *tr_builtin_functions;

@@ -1,12 +1,17 @@
-/* DynSGD: updates weighted by their staleness, and revised backwards (Jiang et al. 2017, section 5).
+/* Updates weighted by their staleness, and revised backwards.
  *
- * The updates of one version v, from whatever workers and whenever they come, count as their mean u(v): the d-th of
- * them moves it by (u - u(v)) / d. Whoever is behind the others revises an old version instead of pushing the
- * parameter with the full weight of an update that was computed elsewhere.
+ * The updates of one version v, from whatever workers and whenever they come, count together as t(v) U(v): their sum and
+ * a weight, which changes with each that comes. Whoever is behind the others revises an old version instead of pushing
+ * the parameter with the full weight of an update that was computed elsewhere.
  *
- *   dyn         the value holds all versions: each update moves it by what it moves u(v)
- *   dyn-stable  the value holds the versions that all workers are past; whoever reads gets those above it added up to
- *               the version he asks for (section 6: partition synchronisation)
+ *   dyn         t(v) = 1/S(v), S(v) being the updates in v: their mean, as DynSGD has it (Jiang et al. 2017, section 5)
+ *   dyn-stable  the same, but the value holds only the versions that all workers are past; whoever reads gets those
+ *               above it added up to the version he asks for (section 6: partition synchronisation)
+ *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 4: updates that say all the same are averaged, others are
+ *               added up, and may even be stretched where they cancel each other
+ *
+ * That one rule of agree serves data whose workers pull in one direction, where sums overshoot, and data whose workers
+ * do not, where means throw work away. It was found by simulation; each share judges by its own part of the updates.
  *
  * A version is a sorted list of units while it has less than half of them, then an array.
  */
@@ -18,10 +23,12 @@
 
 struct version {
     int64_t number;
-    double count;   /* updates that are in it */
-    size_t n;       /* units listed */
-    uint32_t *unit; /* NULL: all units of the share */
-    void *value;    /* their mean */
+    double count;           /* S: updates that are in it */
+    double weight;          /* t: what their sum counts */
+    double squares, square; /* Σ|u|² and |U|² */
+    size_t n;               /* units listed */
+    uint32_t *unit;         /* NULL: all units of the share */
+    void *sum;              /* U */
 };
 
 /* The active versions, ascending. */
@@ -38,15 +45,16 @@ static size_t unit_bytes(const tr_share *share)
 static void drop(struct version *v)
 {
     free(v->unit);
-    free(v->value);
+    free(v->sum);
 }
 
 static int open_versions(tr_share *share)
 {
     if (share->dtype != TR_F32 && share->dtype != TR_F64)
-        return tr_fail(TR_ERR_CONFIG,
-                       "table %s: dyn takes means, which integers have not: expected f32 or f64",
-                       share->table);
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "table %s: weights by staleness are fractions, which integers have not: expected f32 or f64",
+            share->table);
     struct versions *own;
     TR_TRY(TR_NEW(&own, 1));
     share->own = own;
@@ -111,27 +119,27 @@ static int find_version(struct versions *own, int64_t number, struct version **f
 static int make_dense(const tr_share *share, struct version *v)
 {
     size_t bytes = unit_bytes(share);
-    char *value;
-    TR_TRY(TR_NEW(&value, share->units * bytes));
+    char *sum;
+    TR_TRY(TR_NEW(&sum, share->units * bytes));
     for (size_t i = 0; i < v->n; i++)
-        memcpy(value + v->unit[i] * bytes, (const char *)v->value + i * bytes, bytes);
-    free(v->unit);
-    free(v->value);
+        memcpy(sum + v->unit[i] * bytes, (const char *)v->sum + i * bytes, bytes);
+    drop(v);
     v->unit = NULL;
-    v->value = value;
+    v->sum = sum;
     return TR_OK;
 }
 
-/* The d-th update moves the mean, and whatever else is given (the parameters) by as much. */
-static int revise(const tr_share *share, struct version *v, const tr_update *u, void *value)
+/* One more update: it joins the sum, and the parameters, if they are given, move by as much as the version does. */
+static int revise(const tr_share *share, struct version *v, const tr_update *u, double weight, void *value)
 {
-    v->count++;
+    double old = v->weight;
+    v->weight = weight;
     if (v->unit && 2 * (v->n + u->n) > share->units) TR_TRY(make_dense(share, v));
     if (v->unit)
-        return share->dtype == TR_F32 ? revise_list_f32(share->width, v, u, value)
-                                      : revise_list_f64(share->width, v, u, value);
-    if (share->dtype == TR_F32) revise_array_f32(share->units, share->width, v, u, value);
-    else revise_array_f64(share->units, share->width, v, u, value);
+        return share->dtype == TR_F32 ? revise_list_f32(share->width, v, u, old, value)
+                                      : revise_list_f64(share->width, v, u, old, value);
+    if (share->dtype == TR_F32) revise_array_f32(share->units, share->width, v, u, old, value);
+    else revise_array_f64(share->units, share->width, v, u, old, value);
     return TR_OK;
 }
 
@@ -139,14 +147,34 @@ static int update_dyn(tr_share *share, const tr_update *u)
 {
     struct version *v;
     TR_TRY(find_version(share->own, u->version, &v));
-    return revise(share, v, u, share->value);
+    return revise(share, v, u, 1 / ++v->count, share->value);
 }
 
 static int update_stable(tr_share *share, const tr_update *u)
 {
     struct version *v;
     TR_TRY(find_version(share->own, u->version, &v));
-    return revise(share, v, u, NULL);
+    return revise(share, v, u, 1 / ++v->count, NULL);
+}
+
+/* How much the updates of a version agree: 1/(2 S) if they are all the same, 1/2 if they are at right angles. */
+static double agreement(struct version *v, const tr_share *share, const tr_update *u)
+{
+    double product = 0, square = 0;
+    if (share->dtype == TR_F32) products_f32(share->width, v, u, &product, &square);
+    else products_f64(share->width, v, u, &product, &square);
+    v->squares += square;
+    v->square += 2 * product + square;
+    double least = 1 / v->count, most = 4, t = v->square > 0 ? v->squares / (2 * v->square) : most;
+    return t < least ? least : t > most ? most : t;
+}
+
+static int update_agree(tr_share *share, const tr_update *u)
+{
+    struct version *v;
+    TR_TRY(find_version(share->own, u->version, &v));
+    v->count++;
+    return revise(share, v, u, agreement(v, share, u), share->value);
 }
 
 static void forget_below(struct versions *own, int64_t version)
@@ -163,7 +191,7 @@ static int expire_dyn(tr_share *share, int64_t version)
     return TR_OK;
 }
 
-/* value += u(v) */
+/* value += t(v) U(v) */
 static void add_version(const tr_share *share, const struct version *v)
 {
     if (share->dtype == TR_F32) add_all_f32(share->units, share->width, v, share->value);
@@ -201,6 +229,15 @@ const tr_function tr_dyn_function = {.name = "dyn",
                                      .update = update_dyn,
                                      .expire = expire_dyn,
                                      .memory = versions_memory};
+
+const tr_function tr_agree_function = {.name = "agree",
+                                       .sparse = true,
+                                       .open = open_versions,
+                                       .close = close_versions,
+                                       .map = map_version,
+                                       .update = update_agree,
+                                       .expire = expire_dyn,
+                                       .memory = versions_memory};
 
 const tr_function tr_dyn_stable_function = {.name = "dyn-stable",
                                             .sparse = true,

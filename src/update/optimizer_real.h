@@ -60,23 +60,18 @@ static inline void NAME(adam_element)(struct NAME(numbers) c, REAL g, REAL *w, R
     *w -= c.correct_m * *m / (ROOT(*s * c.correct_s) + c.epsilon);
 }
 
-/* What z must be for w to follow from it. */
-static inline REAL NAME(ftrl_start)(struct NAME(numbers) c, REAL w)
-{
-    REAL bound = w > 0 ? -c.l1 : c.l1;
-    return w != 0 ? bound - w * (c.epsilon * c.per_rate + c.l2) : 0;
-}
-
+/* With the divisor d of the new w, z is -sign(w) l1 - d w wherever w is not 0, its proximal terms included. So w may
+ * come from elsewhere, from a start or from other workers, and only where l1 holds it at 0 is the z kept needed. */
 static inline void NAME(ftrl_element)(struct NAME(numbers) c, REAL g, REAL *w, REAL *z, REAL *s)
 {
-    REAL before = ROOT(*s), sum = *s + g * g, after = ROOT(sum), both = before + after;
-    REAL grown = both > 0 ? g * g / both : 0; /* after - before, which would cancel */
-    REAL from = *s > 0 ? *z : NAME(ftrl_start)(c, *w);
-    REAL to = from + g - grown * c.per_rate * *w;
+    *s += g * g;
+    REAL old = *w, d = (c.epsilon + ROOT(*s)) * c.per_rate + c.l2;
+    REAL held = *z > c.l1 ? c.l1 : *z < -c.l1 ? -c.l1 : *z;
+    REAL from = old > 0 ? -c.l1 : old < 0 ? c.l1 : held;
+    REAL to = from + g - d * old;
     REAL beyond = to > c.l1 ? c.l1 - to : to < -c.l1 ? -c.l1 - to : 0;
     *z = to;
-    *s = sum;
-    *w = beyond / ((c.epsilon + after) * c.per_rate + c.l2);
+    *w = g != 0 ? beyond / d : old; /* the same for a g of 0, but for rounding */
 }
 
 #define STEPS(KIND)                                                                                          \

@@ -23,7 +23,7 @@
  * begin with zeros, which no negative number exceeds. Optimizers want TR_F32 or TR_F64 and their tr_optimizer. */
 extern const tr_function *const tr_builtin_functions[];
 extern const size_t tr_builtin_function_count;
-extern const tr_function tr_dyn_function, tr_dyn_stable_function;
+extern const tr_function tr_dyn_function, tr_dyn_stable_function, tr_agree_function;
 
 /* ---- answers ----
  *

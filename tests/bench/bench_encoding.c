@@ -1,16 +1,17 @@
-/* Times the writing and reading of messages: bench_encoding [UNITS [REPEATS]] prints, for slices of so many f32 units
- * (65536 if none is said, what one message of a table carries), GB of the dense slice a second, beside memcpy. */
+/* Times the writing, reading and filtering of messages: bench_encoding [UNITS [REPEATS]] prints, for slices of so many
+ * f32 units (65536 if none is said, what one message of a table carries), GB of the dense slice a second, beside
+ * memcpy. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "table/encoding.h"
+#include "table/filter.h"
 
 struct bench {
     struct tr_slice slice;
     int repeats;
-    float *value, *back, *residual;
+    float *value, *back, *residual, *update;
     uint32_t *touched, *unit;
     size_t touched_n;
     void *message;
@@ -23,6 +24,7 @@ static int make(struct bench *b, uint32_t n)
     TR_TRY(TR_NEW(&b->value, n));
     TR_TRY(TR_NEW(&b->back, n));
     TR_TRY(TR_NEW(&b->residual, n));
+    TR_TRY(TR_NEW(&b->update, n));
     TR_TRY(TR_NEW(&b->touched, n));
     TR_TRY(TR_NEW(&b->unit, n));
     return TR_NEW((char **)&b->message, tr_encode_room(&b->slice, longest));
@@ -76,6 +78,22 @@ static int measure(struct bench *b, const char *name, double density, struct tr_
     return TR_OK;
 }
 
+/* An update of which about half is held each time. */
+static void measure_filter(struct bench *b, const char *name, int kind)
+{
+    struct tr_filter filter = {.kind = kind, .limit = 0.7, .skip = 0.5, .alpha = 1.4, .scale = 1, .seed = 1};
+    struct tr_filter_counts counts = {0};
+    fill(b, 1);
+    memset(b->residual, 0, b->slice.n * sizeof(float));
+    for (uint32_t i = 0; i < b->slice.n; i++) b->back[i] = kind == TR_FILTER_SIGNIFICANT ? 1 : 0;
+    BEST(b, seconds, {
+        memcpy(b->update, b->value, b->slice.n * sizeof(float));
+        tr_filter_apply(&filter, &b->slice, 0, i_, b->back, b->update, b->residual, &counts);
+    });
+    printf("%-24s holds %4.1f %%  %6.2f GB/s\n", name,
+           100 * (double)(counts.held + counts.dropped) / (double)counts.seen, rate(b, seconds));
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.repeats = argc > 2 ? atoi(argv[2]) : 1000};
@@ -96,9 +114,14 @@ int main(int argc, char **argv)
     TR_TRY(measure(&b, "1 % f32", 0.01, full, false));
     TR_TRY(measure(&b, "1 % f32, listed", 0.01, full, true));
     TR_TRY(measure(&b, "1 % f16, kept, listed", 0.01, f16, true));
+    measure_filter(&b, "threshold", TR_FILTER_THRESHOLD);
+    measure_filter(&b, "significant", TR_FILTER_SIGNIFICANT);
+    measure_filter(&b, "kkt", TR_FILTER_KKT);
+    measure_filter(&b, "skip", TR_FILTER_SKIP);
     free(b.value);
     free(b.back);
     free(b.residual);
+    free(b.update);
     free(b.touched);
     free(b.unit);
     free(b.message);

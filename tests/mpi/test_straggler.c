@@ -274,29 +274,35 @@ MPI_CASE(updates_are_the_pushes_of_groups)
 }
 
 /* The fastest worker says when all evaluate, so that the slow one has pushed less by then than it has. */
-MPI_CASE(evaluations_are_of_one_time)
+static void evaluate_together(const char *layout)
 {
+    char settings[MPI_NOTE];
     struct trial t;
-    int64_t clocks = 24;
-    run(&t, "ranks.layout=auto sync.mode=asp experiment.slow=0.01 experiment.level=4 experiment.clock=0.004",
-        clocks, 2);
-    if (t.tr->rank == 0) {
-        int64_t before = 0;
+    int64_t before = 0;
+    snprintf(settings, sizeof settings,
+             "%s sync.mode=asp experiment.slow=0.01 experiment.level=4 experiment.clock=0.004", layout);
+    run(&t, settings, 24, 2);
+    if (t.tr->rank == 0)
         mpi_check(t.rows == 12, "%d evaluations", t.rows); /* at 2, 4 .. 22, and at the end */
-        for (int r = 0; r < t.rows; r++) {
-            int64_t most = t.row[r].clock * tr_workers(t.tr);
-            mpi_check(t.row[r].clock > before, "clock %lld after clock %lld", (long long)t.row[r].clock,
-                      (long long)before);
-            before = t.row[r].clock;
-            if (tr_workers(t.tr) == 1 || r == t.rows - 1)
-                mpi_check(t.row[r].updates == (uint64_t)most, "clock %lld: %llu updates", (long long)before,
-                          (unsigned long long)t.row[r].updates);
-            else if (before >= 12)
-                mpi_check(t.row[r].updates < (uint64_t)most - 3, "clock %lld: already %llu updates",
-                          (long long)before, (unsigned long long)t.row[r].updates);
-        }
+    for (int r = 0; r < t.rows; before = t.row[r++].clock) {
+        const struct tr_progress_row *row = &t.row[r];
+        uint64_t most = (uint64_t)row->clock * (uint64_t)tr_workers(t.tr);
+        mpi_check(row->clock > before, "clock %lld after clock %lld", (long long)row->clock,
+                  (long long)before);
+        if (tr_workers(t.tr) == 1 || r == t.rows - 1)
+            mpi_check(row->updates == most, "clock %lld: %llu updates", (long long)row->clock,
+                      (unsigned long long)row->updates);
+        else if (row->clock >= 12)
+            mpi_check(row->updates < most - 3, "clock %lld: already %llu updates", (long long)row->clock,
+                      (unsigned long long)row->updates);
     }
     mpi_ok(tr_close(t.tr));
+}
+
+MPI_CASE(evaluations_are_of_one_time)
+{
+    evaluate_together("ranks.layout=auto");
+    evaluate_together("ranks.layout=auto ranks.node_size=1");
 }
 
 MPI_MAIN(&as_many_are_slowed_as_asked, &the_seed_decides_who_is_slowed, &the_level_is_reached,

@@ -225,7 +225,7 @@ START_TEST(zero_gradients_are_no_steps_where_that_is_promised)
 }
 END_TEST
 
-/* Also from a start that no gradient has led to. */
+/* Also from a start that no gradient has led to, and where others change the value. */
 START_TEST(ftrl_without_penalties_is_adagrad)
 {
     tr_optimizer ftrl = {.kind = TR_FTRL, .rate = 0.3, .epsilon = 0.5}, adagrad = ftrl;
@@ -239,6 +239,7 @@ START_TEST(ftrl_without_penalties_is_adagrad)
         tr_optimizer_step(&ftrl, TR_F64, clock, UNITS, 1, NULL, g, w, UNITS, z);
         tr_optimizer_step(&adagrad, TR_F64, clock, UNITS, 1, NULL, g, v, UNITS, s);
         for (int i = 0; i < UNITS; i++) far = fmax(far, fabs(w[i] - v[i]));
+        for (int i = 0; i < 5; i++) w[i] = v[i] = v[i] + 0.5;
     }
     ck_assert_double_le(far, 1e-12);
 }

@@ -11,6 +11,10 @@ from experiments.common import NEVER, count_rows, optimum, public_data, train
 WORKERS, SLOW, BATCHES, L2 = 8, 0.2, 10, 1e-4
 CLOCKS = 200  # of each worker at most; who has not arrived by then never will
 
+# Which workers are slow depends on the seed, and on that how fast DynSGD is (a simulation with real gradients: 13 to 35
+# clocks on a9a). Rates are tuned with the first seed, which slows the first two workers; figures are medians over all.
+SEEDS = (7, 1, 2, 3, 4)
+
 # The ways to agree, in the order of the paper's table. BSP averages, as the paper's BSP systems do.
 WAYS = {"BSP": {"sync.mode": "bsp", "sync.weight": "con"},
         "ASP": {"sync.mode": "asp", "sync.weight": "sum"}}
@@ -50,7 +54,7 @@ def straggler_job(data, way, model="logistic", level=1, workers=WORKERS, servers
         "data.train": data.path, "model.type": model, "model.l2": L2, "solve.method": "sgd", "solve.epochs": CLOCKS,
         "solve.batch": rows // BATCHES, "ranks.layout": "dedicated", "ranks.servers": servers,
         "sync.push": "1 per epoch", "experiment.slow": SLOW, "experiment.level": level,
-        "experiment.clock": data.clock, **WAYS[way]}
+        "experiment.clock": data.clock, "seed": SEEDS[0], **WAYS[way]}
 
 
 # ---- rates: eta = 0.01, 0.02, 0.04, … ----
@@ -92,9 +96,14 @@ class Tuning:
         run = self.tried[grid]
         return run.seconds_to(self.target), run.settled()[0]
 
-    def train(self, grid, clocks=None):
+    def train(self, grid):
         return train(self.ranks, with_rate(self.job, grid) | {
-            "solve.target": self.target, "solve.epochs": clocks or self.clocks_worth_trying()})
+            "solve.target": self.target, "solve.epochs": self.clocks_worth_trying()})
+
+    def train_best(self, seed):
+        """At the best rate, with other slow workers."""
+        return train(self.ranks, with_rate(self.job, self.best) | {
+            "solve.target": self.target, "solve.epochs": CLOCKS, "seed": seed})
 
     def clocks_worth_trying(self):
         """A clock takes no less than a fast worker's."""
