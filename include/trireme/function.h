@@ -9,10 +9,10 @@
  *   scale              value += rate u; the rate is tr_table_use()'s argument (double; 1/pushers without)
  *   dyn, dyn-stable    DynSGD's weights by staleness; read at one version from all servers
  *   agree              weights by how much the updates of a version agree
- *   momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
+ *   sgd, momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
  *                      updates are gradients; the argument is a tr_optimizer (trireme/optimizer.h)
  *
- * and answers: squares, dot, top, sum1. Functions of one's own are registered by name, on all ranks, before
+ * Functions of one's own are registered by name, on all ranks, before
  * the table that uses them is made.
  */
 #ifndef TRIREME_FUNCTION_H
@@ -114,6 +114,39 @@ int tr_answer_register(tr_context *tr, const tr_answer *answer); /* all ranks */
  * leaves with the bytes used. Under BSP, between a worker's pull and its push, it is of the clock pulled. */
 int tr_table_ask(tr_table *table, const char *answer, const void *question, size_t question_bytes,
                  void *result, size_t *bytes);
+
+/* Answers that are built in. Questions and results hold the types below, in any alignment. Too little room, or a question of the wrong size,
+ * is TR_ERR_INTERNAL. Parts of servers may be combined in any order: counts, top and soft come out the same to the
+ * bit; sums of doubles do if the order is the same.
+ *
+ *   squares   nothing → double     sum of the squares of all elements
+ *   sum1      nothing → double     sum of their absolute values
+ *   nonzeros  nothing → uint64_t   how many are not 0
+ *   dot       tr_key a, b → struct tr_dot
+ *   top       uint32_t k → struct tr_top with room for k pairs; tables of one row
+ *   soft      struct tr_soft → n × columns doubles (one row: n): the keys from `first` on, every element v as
+ *             sign(v) max(|v| - threshold, 0): the proximal step of l1
+ */
+
+/* The product of two rows, as far as their pieces lie together. */
+struct tr_dot {
+    double sum;
+    uint64_t pieces; /* that are in the sum: all if it is as many as a key of the table has */
+};
+
+/* Largest magnitude first, of equal ones the lower key; zeros are left out. */
+struct tr_top {
+    uint32_t k, n; /* as asked for, and how many there are */
+    struct tr_top_pair {
+        tr_key key;
+        double value;
+    } pair[];
+};
+
+struct tr_soft {
+    tr_key first, n;
+    double threshold;
+};
 
 #ifdef __cplusplus
 }

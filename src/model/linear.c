@@ -63,6 +63,7 @@ static int check_ways(const tr_job *job)
     if (dual && job->solve.optimizer != TR_OPTIMIZER_SGD)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.optimizer is for solve.method sgd",
                        tr_job_where(job, "solve.optimizer"));
+    if (job->solve.optimizer != TR_OPTIMIZER_SGD) TR_TRY(tr_linear_check_optimizer(job));
     if (weighted && at_server)
         return tr_fail(
             TR_ERR_CONFIG,
@@ -72,6 +73,9 @@ static int check_ways(const tr_job *job)
     if (job->model.l1 > 0 && (dual || job->solve.optimizer != TR_OPTIMIZER_FTRL))
         return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
                        tr_job_where(job, "model.l1"));
+    if (job->table.filter == TR_FILTER_KKT && job->model.l1 == 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: table.filter kkt is for model.l1 > 0",
+                       tr_job_where(job, "table.filter"));
     if (job->sync.stable && job->sync.weight != TR_WEIGHT_DYN)
         return tr_fail(TR_ERR_CONFIG, "%s: sync.stable needs sync.weight dyn: others keep no versions",
                        tr_job_where(job, "sync.stable"));

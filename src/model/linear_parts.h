@@ -22,6 +22,9 @@ void tr_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor);
 int tr_linear_dual_clock(tr_worker *me, void *linear);
 int tr_linear_sgd_clock(tr_worker *me, void *linear);
 
+/* Whether the numbers of solve.optimizer are possible ones. */
+int tr_linear_check_optimizer(const tr_job *job);
+
 /* sgd: memory of the optimizer where the worker keeps it. */
 int tr_linear_sgd_prepare(struct tr_linear *m);
 

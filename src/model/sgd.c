@@ -5,6 +5,7 @@
 #include "model/linear.h"
 #include "model/linear_parts.h"
 #include "solve/loss.h"
+#include "table/table.h"
 #include "trireme/function.h"
 
 static bool has_optimizer(const struct tr_linear *m)
@@ -26,22 +27,33 @@ static double planned_gradients(const struct tr_linear *m)
     return optimizes_at_worker(m) ? clocks * (double)m->every : clocks;
 }
 
-static void set_optimizer(struct tr_linear *m)
+static tr_optimizer wished_optimizer(const tr_job *job)
 {
-    const struct tr_job *job = m->job;
-    m->optimizer = (tr_optimizer){.kind = (enum tr_optimizer_kind)job->solve.optimizer,
-                                  .rate = job->solve.rate,
-                                  .decay = job->solve.decay,
-                                  .momentum = job->solve.momentum,
-                                  .memory = job->solve.memory,
-                                  .epsilon = job->solve.epsilon,
-                                  .l1 = job->model.l1 * planned_gradients(m)};
+    return (tr_optimizer){.kind = (enum tr_optimizer_kind)job->solve.optimizer,
+                          .rate = job->solve.rate,
+                          .decay = job->solve.decay,
+                          .momentum = job->solve.momentum,
+                          .memory = job->solve.memory,
+                          .epsilon = job->solve.epsilon};
+}
+
+int tr_linear_check_optimizer(const tr_job *job)
+{
+    tr_optimizer wished = wished_optimizer(job), resolved;
+    int status = tr_optimizer_resolve(&wished, &resolved);
+    if (status == TR_OK) return TR_OK;
+    char why[256];
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(status, "%s: %s", tr_job_where(job, "solve.optimizer"), why);
 }
 
 int tr_linear_use_function(struct tr_linear *m)
 {
     const struct tr_job *job = m->job;
-    if (has_optimizer(m)) set_optimizer(m);
+    m->optimizer = wished_optimizer(job);
+    m->optimizer.l1 = job->model.l1 * planned_gradients(m);
+    /* the gradient that a worker sees of a key is that of its part of the rows */
+    tr_table_filter_l1(m->w, job->model.l1 / m->tr->layout.groups, 1);
     if (has_optimizer(m) && !optimizes_at_worker(m))
         return tr_table_use(m->w, tr_optimizer_name(m->optimizer.kind), &m->optimizer);
     bool auto_rate = job->sync.global_rate == TR_JOB_AUTO;

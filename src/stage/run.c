@@ -160,7 +160,8 @@ static int judge(struct run *run, struct collection *c)
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
                                   .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
     /* once something has failed, nothing is judged any more: the first words about it are to stay */
-    bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK;
+    bool failed =
+        !sum_up(run, c, &sums, &row) || run->status != TR_OK || tr_clock_failed(run->tr->sync->clock);
     TR_TRY(measure_heterogeneity(run, c));
     row.heterogeneity = run->heterogeneity;
     int status =
@@ -181,6 +182,8 @@ static int poll_reports(void *what, int *did)
 {
     struct run *run = what;
     tr_context *tr = run->tr;
+    if (tr_clock_failed(tr->sync->clock) && !tr_sync_lockstep(tr->sync) && !tr_clock_stopped(tr->sync->clock))
+        TR_TRY(grant_more(run, true));
     int here = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);
@@ -225,7 +228,8 @@ static int send_reports(struct run *run, int64_t first, int64_t last)
     /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
-    if (run->status == TR_OK) note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    if (run->status == TR_OK && !tr_clock_failed(tr->sync->clock))
+        note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
@@ -236,8 +240,8 @@ static int send_reports(struct run *run, int64_t first, int64_t last)
     }
 }
 
-/* A worker that has failed takes part in what its group does together in a clock: pulling and pushing the views
- * of the group, so that the other members are not left waiting. */
+/* A worker that has failed, or that computes for servers who have, takes part in what its group does together in a
+ * clock: pulling and pushing the views of the group, so that the other members are not left waiting. */
 static int stand_in(struct run *run)
 {
     const struct tr_tables *tables = run->tr->tables;
@@ -254,7 +258,7 @@ static int stand_in(struct run *run)
 /* Computes, and keeps the time without that of pulling and pushing. */
 static int compute(struct run *run)
 {
-    if (run->status != TR_OK) return stand_in(run);
+    if (run->status != TR_OK || tr_clock_failed(run->tr->sync->clock)) return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
     tr_straggler_begin(&run->straggler);
@@ -432,6 +436,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     if (tr->rank == 0) tr_poll_remove(tr, poll_reports, &run);
     while (run.collections) drop_collection(&run, run.collections);
     note(&run, status);
+    if (tr->tables->status != TR_OK) note(&run, tr_fail(tr->tables->status, "%s", tr->tables->why));
     TR_TRY(tr_agree(tr, run.status));
     say_heterogeneity(&run);
     return TR_OK;

@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Three minima over the ranks, a maximum, and two words of the scheduler's. */
-enum { WRITTEN, READ, VERSION, MINIMA, ASKED = MINIMA, GRANTED, STOP, WORDS };
+/* Three minima over the ranks, two maxima, and two words of the scheduler's. */
+enum { WRITTEN, READ, VERSION, MINIMA, ASKED = MINIMA, FAILED, MAXIMA, GRANTED = MAXIMA, STOP, WORDS };
 
 /* One line in shared memory: a rank's counters, or a node's view of all (its head's line 0). */
 struct line {
@@ -187,13 +187,28 @@ int64_t tr_clock_min_version(const struct tr_clock *c)
     return load(&c->board->world.word[VERSION]);
 }
 
-int tr_clock_ask(struct tr_clock *c, int64_t evaluation)
+static void raise_most(struct tr_clock *c, int word, int64_t value)
 {
     tr_context *tr = c->tr;
-    if (tr->layout.nodes == 1) raise(&c->board->world.word[ASKED], evaluation);
-    else if (raise(&c->board->node.word[ASKED], evaluation))
-        send_word(c->nodes, 0, tr->node_of[tr->rank] * WORDS + ASKED, &evaluation);
+    if (tr->layout.nodes == 1) raise(&c->board->world.word[word], value);
+    else if (raise(&c->board->node.word[word], value))
+        send_word(c->nodes, 0, tr->node_of[tr->rank] * WORDS + word, &value);
+}
+
+int tr_clock_ask(struct tr_clock *c, int64_t evaluation)
+{
+    raise_most(c, ASKED, evaluation);
     return TR_OK;
+}
+
+void tr_clock_fail(struct tr_clock *c)
+{
+    raise_most(c, FAILED, 1);
+}
+
+bool tr_clock_failed(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[FAILED]) != 0;
 }
 
 int64_t tr_clock_asked(const struct tr_clock *c)
@@ -260,7 +275,7 @@ int tr_clock_poll(void *what, int *did)
     struct tr_clock *c = what;
     if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
     MPI_Win_sync(c->nodes);
-    for (int word = 0; word <= ASKED; word++) {
+    for (int word = 0; word < MAXIMA; word++) {
         int64_t value = over_nodes(c, word);
         if (value <= c->sent[word]) continue;
         publish(c, word, value);

@@ -37,6 +37,10 @@ int64_t tr_clock_min_version(const struct tr_clock *clock);
 int tr_clock_ask(struct tr_clock *clock, int64_t evaluation);
 int64_t tr_clock_asked(const struct tr_clock *clock);
 
+/* A server function has failed: nothing more is worth computing in this stage. */
+void tr_clock_fail(struct tr_clock *clock);
+bool tr_clock_failed(const struct tr_clock *clock);
+
 /* The scheduler's word: clocks below `granted` will be run, whatever happens; `stop` says that none will be
  * granted any more. Both only grow. */
 int tr_clock_grant(struct tr_clock *clock, int64_t clocks, bool stop);

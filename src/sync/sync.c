@@ -261,6 +261,7 @@ static int poll_sync(void *what, int *did)
     struct tr_sync *s = what;
     if (!s->counting) return TR_OK;
     TR_TRY(tell_version(s));
+    if (s->tr->tables->status != TR_OK && !tr_clock_failed(s->clock)) tr_clock_fail(s->clock);
     if (!s->works) TR_TRY(serve_merges(s, did));
     TR_TRY(serve_messages(s, did));
     for (size_t i = 0; i < s->tr->tables->view_count; i++)

@@ -108,15 +108,6 @@ void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t
         else                                                                                                 \
             for (uint32_t i = 0; i < n; i++)                                                                 \
                 add_##NAME(width, view + local[i] * width, share + position[i] * width);                     \
-    }                                                                                                        \
-    static double squares_##NAME(size_t n, const TYPE *a)                                                    \
-    {                                                                                                        \
-        double sum[4] = {0, 0, 0, 0};                                                                        \
-        size_t i = 0;                                                                                        \
-        for (; i + 4 <= n; i += 4)                                                                           \
-            for (size_t k = 0; k < 4; k++) sum[k] += (double)a[i + k] * (double)a[i + k];                    \
-        for (; i < n; i++) sum[0] += (double)a[i] * (double)a[i];                                            \
-        return (sum[0] + sum[1]) + (sum[2] + sum[3]);                                                        \
     }
 
 ADD(f32, float)
@@ -165,15 +156,4 @@ void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, si
     for (uint32_t r = 0; r < s->runs; r++)
         tr_add_elements(dtype, s->run[r].length * width, from(view, s->run[r].local, bytes),
                         at(share, s->run[r].position, bytes));
-}
-
-double tr_sum_squares(enum tr_dtype dtype, size_t n, const void *elements)
-{
-    switch (dtype) {
-    case TR_F32: return squares_f32(n, elements);
-    case TR_F64: return squares_f64(n, elements);
-    case TR_I32: return squares_i32(n, elements);
-    case TR_I64: return squares_i64(n, elements);
-    }
-    return 0;
 }

@@ -41,7 +41,4 @@ void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, si
 /* to[i] += from[i] for n elements. */
 void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
 
-/* Sum of squares over n elements, in double. */
-double tr_sum_squares(enum tr_dtype dtype, size_t n, const void *elements);
-
 #endif

@@ -173,10 +173,9 @@ static void fail_use(struct tr_table *t, const char *what, int status)
 {
     struct tr_tables *tables = t->tr->tables;
     if (tables->status != TR_OK) return;
-    char why[512];
-    snprintf(why, sizeof why, "%s", tr_error_text());
-    tables->status = tr_fail(status, "server function %s of table %s on server %d (rank %d): %s: %s",
-                             t->use->function.name, t->name, t->server, t->tr->rank, what, why);
+    snprintf(tables->why, sizeof tables->why, "server function %s of table %s on server %d (rank %d): %s: %s",
+             t->use->function.name, t->name, t->server, t->tr->rank, what, tr_error_text());
+    tables->status = status;
 }
 
 /* ---- updates ---- */
@@ -356,6 +355,7 @@ uint32_t tr_share_pieces(const tr_share *share)
 bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *unit)
 {
     const struct tr_table *t = share->place;
+    if (key >= t->keys) return false;
     struct tr_location at = tr_partition_locate(&t->partition, piece * t->keys + key);
     *unit = at.position;
     return at.server == (uint32_t)share->server;

@@ -110,7 +110,8 @@ struct tr_tables {
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
     struct tr_functions *functions; /* known by name */
-    int status;               /* of the first server function that failed here; what follows is ignored */
+    int status;               /* of the first server function that failed here; what follows is ignored … */
+    char why[512];            /* … and what it said */
     struct tr_reply *replies; /* sends on their way: answers, and what is to be forgotten */
     char *inbox;              /* a message just received */
     size_t inbox_size;
@@ -143,6 +144,14 @@ int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes);
 
 int tr_tables_open(tr_context *tr);
 void tr_tables_close(tr_context *tr); /* all ranks */
+
+/* What table.filter kkt has to know of the table: the factor of |w|₁ beside what one pusher pushes, and how many times
+ * the gradient that is. */
+static inline void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
+{
+    t->filter.alpha = alpha;
+    t->filter.scale = scale;
+}
 
 /* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
 int tr_tables_ready(tr_context *tr);

@@ -25,42 +25,8 @@ extern const tr_function *const tr_builtin_functions[];
 extern const size_t tr_builtin_function_count;
 extern const tr_function tr_dyn_function, tr_dyn_stable_function, tr_agree_function;
 
-/* ---- answers ----
- *
- * Questions and results hold the types below, in any alignment. Too little room, or a question of the wrong size,
- * is TR_ERR_INTERNAL. Parts of servers may be combined in any order: counts, top and soft come out the same to the
- * bit; sums of doubles do if the order is the same.
- *
- *   squares   -        → double     sum of the squares of all elements
- *   sum1      -        → double     sum of their absolute values
- *   nonzeros  -        → uint64_t   how many are not 0
- *   dot       tr_key a, b → struct tr_dot
- *   top       uint32_t k → struct tr_top with room for k pairs; tables of one row
- *   soft      struct tr_soft → n × columns doubles (one row: n): the keys from `first` on, every element v as
- *             sign(v) max(|v| - threshold, 0): the proximal step of l1
- */
 extern const tr_answer *const tr_builtin_answers[];
 extern const size_t tr_builtin_answer_count;
-
-/* The product of two rows, as far as their pieces lie together. */
-struct tr_dot {
-    double sum;
-    uint64_t pieces; /* that are in the sum: all if it is as many as a key of the table has */
-};
-
-/* Largest magnitude first, of equal ones the lower key; zeros are left out. */
-struct tr_top {
-    uint32_t k, n; /* as asked for, and how many there are */
-    struct tr_top_pair {
-        tr_key key;
-        double value;
-    } pair[];
-};
-
-struct tr_soft {
-    tr_key first, n;
-    double threshold;
-};
 
 /* Whether ascending units (NULL: 0 .. n-1) follow each other without a gap, as they mostly do where whole shares are
  * touched, and which is the first: loops over memory in a row are several times as fast. */
