@@ -269,8 +269,9 @@ static int read_part(tr_data *data, const struct tr_files *files, const tr_data 
                                         .progress = tells ? measure : NULL,
                                         .progress_state = &gauge};
     size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
-    int status =
-        tr_libsvm_read(files, worker, (size_t)tr_layout_workers(&tr->layout), &options, &s->csr, report);
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(files, workers);
+    int status = tr_libsvm_read(files, worker, workers, &options, &s->csr, report);
     if (tells && tr->rank != 0) TR_TRY(send_loading(tr, ALL_READ));
     return status;
 }

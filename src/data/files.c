@@ -126,39 +126,82 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 
 /* ---- division ---- */
 
-/* k * total / readers without overflow. */
-static uint64_t share_begin(uint64_t total, size_t reader, size_t readers)
+#define CHUNKS        64                   /* that each reader should have at least */
+#define LEAST_CHUNK   ((uint64_t)4 << 10)  /* but none smaller than this */
+#define LARGEST_CHUNK ((uint64_t)4 << 20)  /* and none much larger */
+#define UNPACKED_MORE ((uint64_t)32 << 20) /* stored bytes a reader unpacks besides its share, about */
+#define LARGEST_PIECE ((uint64_t)64 << 10) /* of the text of a gzip file */
+
+static uint64_t clamp(uint64_t x, uint64_t least, uint64_t most)
 {
-    return reader * (total / readers) + reader * (total % readers) / readers;
+    return x < least ? least : x > most ? most : x;
 }
 
-struct range {
-    uint64_t begin, end;
-};
-
-/* What lies of the file in the reader's share, in bytes of the file. */
-static struct range overlap(uint64_t start, uint64_t size, uint64_t total, size_t reader, size_t readers)
+static uint64_t divide_up(uint64_t n, uint64_t by)
 {
-    uint64_t begin = share_begin(total, reader, readers), end = share_begin(total, reader + 1, readers);
-    if (begin < start) begin = start;
-    if (end > start + size) end = start + size;
-    if (begin >= end) return (struct range){0, 0};
-    return (struct range){begin - start, end - start};
+    return n / by + (n % by > 0);
+}
+
+uint64_t tr_files_chunk(const struct tr_files *files, size_t readers)
+{
+    if (readers == 1) return files->total;
+    uint64_t share = files->total / readers, bytes = clamp(share / CHUNKS, LEAST_CHUNK, LARGEST_CHUNK);
+    uint64_t rounds = share > bytes ? share / bytes : 1;
+    return divide_up(files->total, readers * rounds);
+}
+
+/* How many readers after the one that has this chunk it is the reader's turn. */
+static size_t turns_away(size_t reader, size_t readers, uint64_t chunk)
+{
+    return (reader + readers - (size_t)(chunk % readers)) % readers;
+}
+
+/* Chunks of at most a share, of a file's size times share / UNPACKED_MORE if that is more than was wanted: then about
+ * 1 + UNPACKED_MORE / share readers unpack each file, whatever its size, so each reader its share and UNPACKED_MORE. */
+static uint64_t gzip_chunk(uint64_t size, uint64_t share, uint64_t chunk)
+{
+    uint64_t files = UNPACKED_MORE / size, coarse = files > 1 ? share / files : share;
+    return coarse > chunk ? coarse : chunk;
+}
+
+/* The size of the text is not known, but it is hardly smaller than what is stored. */
+static bool deal_gzip(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
+                      struct tr_part *part)
+{
+    uint64_t first = start / chunk, n = (start + size - 1) / chunk - first + 1;
+    size_t turn = turns_away(reader, readers, first), turns = n < readers ? (size_t)n : readers;
+    part->bytes = clamp(size / turns / CHUNKS, LEAST_CHUNK, LARGEST_PIECE);
+    part->end = (turn + 1) * part->bytes;
+    part->stride = turns * part->bytes;
+    part->readers = turns;
+    return turn < turns;
+}
+
+static bool deal_plain(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
+                       struct tr_part *part)
+{
+    uint64_t first = start / chunk, mine = first + turns_away(reader, readers, first);
+    if (mine * chunk >= start + size) return false;
+    part->bytes = chunk;
+    part->end = (mine + 1) * chunk - start;
+    part->stride = readers * chunk;
+    return true;
+}
+
+bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
+                   struct tr_part *part)
+{
+    uint64_t start = 0, size = files->file[file].size;
+    if (size == 0) return false;
+    for (size_t i = 0; i < file; i++) start += files->file[i].size;
+    *part = (struct tr_part){.file = file};
+    if (!files->file[file].gzip) return deal_plain(start, size, reader, readers, chunk, part);
+    chunk = gzip_chunk(size, divide_up(files->total, readers), chunk);
+    return deal_gzip(start, size, reader, readers, chunk, part);
 }
 
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
                    struct tr_part *part)
 {
-    uint64_t start = 0, size = files->file[file].size;
-    for (size_t i = 0; i < file; i++) start += files->file[i].size;
-    struct range mine = overlap(start, size, files->total, reader, readers);
-    if (mine.begin == mine.end) return false;
-    *part = (struct tr_part){.file = file, .begin = mine.begin, .end = mine.end};
-    for (size_t k = 0; k < readers; k++) {
-        struct range other = overlap(start, size, files->total, k, readers);
-        if (other.begin == other.end) continue;
-        part->turns++;
-        part->turn += k < reader;
-    }
-    return true;
+    return tr_files_deal(files, file, reader, readers, divide_up(files->total, readers), part);
 }

@@ -1,8 +1,12 @@
 /* The input of a job: a list of files and its fair division over readers.
  *
- * All bytes of all files are laid end to end (compressed bytes for gzip), T in total, and reader k of W owns
- * the bytes k*T/W .. (k+1)*T/W - 1. What a reader finds in a file is its part of it: a byte range of a plain
- * file, every m-th piece of the text of a gzip file. text.h turns parts into lines.
+ * All bytes of all files are laid end to end (compressed bytes for gzip) and cut into chunks of equal size, the
+ * last one excepted: chunk i is for reader i mod W. Of small chunks, dealt in turn, every reader has a sample of
+ * the whole even where the files are sorted, by label or by day; of W chunks, each reader has one contiguous share.
+ *
+ * What a reader finds in a file is its part of it: of a plain file the bytes of its chunks. A gzip file can only be
+ * unpacked from its beginning, so all those of whom it has chunks unpack it, and take pieces of its text in
+ * turn. text.h turns parts into lines.
  */
 #ifndef TR_DATA_FILES_H
 #define TR_DATA_FILES_H
@@ -32,14 +36,28 @@ void tr_files_close(struct tr_files *files);
  * one that matches nowhere, is copied as it is. *found is to be freed. */
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);
 
-/* What one reader has to do with one file. */
+/* What one reader has to do with one file: ranges of its text, which is the file itself unless that is gzip. Range i
+ * ends before byte end + i*stride and is `bytes` long, unless the beginning of the file cuts it short; the last one
+ * may go on behind the end. A line belongs to the range in which its first byte lies. */
 struct tr_part {
     size_t file;
-    uint64_t begin, end; /* plain: the bytes begin .. end - 1; a line belongs where its first byte lies */
-    size_t turn, turns;  /* gzip: pieces turn, turn + turns, turn + 2*turns, … of the text */
+    uint64_t end, bytes, stride;
+    size_t readers; /* gzip: how many unpack the file */
 };
 
-/* False if this reader has nothing of that file. */
+/* The size of the chunks to be dealt among so many readers: a 64th of a reader's share, but from 4 KiB to about 4 MiB,
+ * and such that all readers have equally many. 64 chunks are a fair sample, and keep what lines that cross borders
+ * shift between readers small; a few MiB are enough for disks and parallel file systems to read at full speed; below
+ * 4 KiB more time would go into the borders than into the lines. A single reader has one chunk, the whole. */
+uint64_t tr_files_chunk(const struct tr_files *files, size_t readers);
+
+/* Gives a reader its part of a file when chunks of so many bytes are dealt, tr_files_chunk() or any other size > 0.
+ * False if it has nothing of that file. For gzip files the chunks are larger, up to a reader's share, where it would
+ * otherwise have to unpack much more (32 MiB as stored) than its share. */
+bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
+                   struct tr_part *part);
+
+/* The same with one contiguous share for each reader: of one reader, everything in the order of the files. */
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
                    struct tr_part *part);
 

@@ -361,9 +361,12 @@ static int parse_share(struct reader *r, size_t reader, size_t readers)
 {
     TR_TRY(make_room(r, 0));
     r->csr.begin[0] = 0;
+    uint64_t chunk = r->options->deal;
     for (size_t file = 0; file < r->files->n; file++) {
         struct tr_part part;
-        if (tr_files_part(r->files, file, reader, readers, &part)) TR_TRY(parse_part(r, &part));
+        bool some = chunk > 0 ? tr_files_deal(r->files, file, reader, readers, chunk, &part)
+                              : tr_files_part(r->files, file, reader, readers, &part);
+        if (some) TR_TRY(parse_part(r, &part));
     }
     return TR_OK;
 }

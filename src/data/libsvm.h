@@ -22,7 +22,9 @@ struct tr_libsvm_options {
      * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
-    size_t chunk_bytes; /* for tests of the chunks' borders; 0: the usual size */
+    uint64_t
+        deal; /* bytes of the chunks dealt to the readers in turn, tr_files_chunk(); 0: contiguous shares */
+    size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
 };
 
 struct tr_file_place {
@@ -44,8 +46,8 @@ struct tr_libsvm_report {
     struct tr_file_place first_skipped;
 };
 
-/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. TR_ERR_DATA
- * describes a malformed record as `path:line: what was found, what was expected`. */
+/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. The same division gives
+ * the same rows in the same order. TR_ERR_DATA describes a malformed record as `path:line: what was found, what was expected`. */
 int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_libsvm_options *options, struct tr_csr *csr,
                    struct tr_libsvm_report *report);

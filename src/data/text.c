@@ -17,23 +17,20 @@
 struct source {
     const struct tr_file *file;
     int fd;
-    uint64_t stored;       /* bytes read of the file as it is stored */
+    uint64_t stored;       /* where reading goes on in the file as it is stored */
     z_stream gzip;         /* used if file->gzip, as are the next two */
     unsigned char *packed; /* what is to be unpacked next */
     bool in_member;        /* between the header and the trailer of one of the members of a gzip file */
 };
 
+/* The offset is 0 for gzip files. */
 static int source_open(struct source *source, const struct tr_file *file, uint64_t offset)
 {
     *source = (struct source){.file = file};
     source->fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (source->fd < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", file->path, strerror(errno));
-    if (!file->gzip) {
-        if (lseek(source->fd, (off_t)offset, SEEK_SET) < 0)
-            return tr_fail(TR_ERR_IO, "%s: %s", file->path, strerror(errno));
-        source->stored = offset;
-        return TR_OK;
-    }
+    source->stored = offset;
+    if (!file->gzip) return TR_OK;
     TR_TRY(TR_NEW(&source->packed, PACKED_BYTES));
     if (inflateInit2(&source->gzip, 15 + 16) != Z_OK) /* the largest window, gzip headers only */
         return tr_fail(TR_ERR_SYSTEM, "out of memory for unpacking %s", file->path);
@@ -51,7 +48,7 @@ static void source_close(struct source *source)
 static int read_stored(struct source *source, void *to, size_t n, size_t *got)
 {
     ssize_t bytes;
-    do bytes = read(source->fd, to, n);
+    do bytes = pread(source->fd, to, n, (off_t)source->stored);
     while (bytes < 0 && errno == EINTR);
     if (bytes < 0) return tr_fail(TR_ERR_IO, "%s: %s", source->file->path, strerror(errno));
     if (bytes == 0 && source->stored < source->file->size)
@@ -117,29 +114,45 @@ static int source_read(struct source *source, char *to, size_t n, size_t *got)
 
 /* ---- lines ---- */
 
-/* The text wanted is a range begin .. end - 1, and for gzip files further ranges at equal distances, since
- * readers take turns. A line belongs to the range in which its first byte lies. */
+/* The text wanted is the lines that begin in the range begin .. end - 1, then in further ranges at equal
+ * distances. What lies between is skipped unread in plain files, and unpacked and dropped in gzip files. */
 struct tr_text {
     struct source source;
     uint64_t begin, end;
-    uint64_t stride; /* from one range to the next; 0: there is only one */
+    struct tr_part part; /* part.end is the next range's */
     char *buffer;
-    size_t capacity;       /* of the buffer without its slack */
-    size_t used, filled;   /* bytes used .. filled - 1 of the buffer wait to be handed out */
-    uint64_t offset;       /* of the first of them in the text; from begin on, a line starts there */
-    uint64_t first, share; /* for tr_text_done(): where we began, and among how many the file is shared */
-    bool ended;            /* the source has no more */
+    size_t capacity;     /* of the buffer without its slack */
+    size_t used, filled; /* bytes used .. filled - 1 of the buffer wait to be handed out */
+    uint64_t offset;     /* of the first of them in the text */
+    bool inside;         /* a line may go on there; otherwise one begins */
+    bool ended;          /* the source has no more */
+    uint64_t done;       /* bytes of a plain file in ranges before this one */
 };
 
-static void set_ranges(struct tr_text *text, const struct tr_part *part, bool gzip)
+static bool is_gzip(const struct tr_text *text)
 {
-    text->begin = gzip ? part->turn * TR_TEXT_PIECE : part->begin;
-    text->end = gzip ? text->begin + TR_TEXT_PIECE : part->end;
-    text->stride = gzip ? part->turns * TR_TEXT_PIECE : 0;
-    text->share = gzip ? part->turns : 1;
-    /* Whether a line starts at begin shows in the byte before. */
-    text->offset = gzip || text->begin == 0 ? 0 : text->begin - 1;
-    text->first = text->offset;
+    return text->source.file->gzip;
+}
+
+/* False if a plain file has no more of them. */
+static bool next_range(struct tr_text *text)
+{
+    struct tr_part *part = &text->part;
+    text->done += text->end - text->begin;
+    text->begin = part->end > part->bytes ? part->end - part->bytes : 0;
+    text->end = part->end;
+    part->end += part->stride;
+    if (is_gzip(text)) return true;
+    uint64_t size = text->source.file->size;
+    if (text->begin > size) text->begin = size;
+    if (text->end > size) text->end = size;
+    return text->begin < text->end;
+}
+
+/* Whether a line begins at this byte shows in the byte before. */
+static uint64_t before(uint64_t byte)
+{
+    return byte > 0 ? byte - 1 : 0;
 }
 
 int tr_text_open(const struct tr_files *files, const struct tr_part *part, size_t chunk_bytes,
@@ -148,9 +161,9 @@ int tr_text_open(const struct tr_files *files, const struct tr_part *part, size_
     const struct tr_file *file = &files->file[part->file];
     struct tr_text *opened;
     TR_TRY(TR_NEW(&opened, 1));
-    opened->source.fd = -1;
-    opened->capacity = chunk_bytes;
-    set_ranges(opened, part, file->gzip);
+    *opened = (struct tr_text){.source = {.file = file, .fd = -1}, .part = *part, .capacity = chunk_bytes};
+    next_range(opened);
+    if (!file->gzip) opened->offset = before(opened->begin);
     int result = TR_NEW(&opened->buffer, chunk_bytes + TR_TEXT_SLACK);
     if (result == TR_OK) result = source_open(&opened->source, file, opened->offset);
     if (result == TR_OK) *text = opened;
@@ -168,7 +181,9 @@ void tr_text_close(struct tr_text *text)
 
 uint64_t tr_text_done(const struct tr_text *text)
 {
-    return (text->source.stored - text->first) / text->share;
+    if (is_gzip(text)) return text->source.stored / text->part.readers;
+    uint64_t end = text->offset < text->end ? text->offset : text->end;
+    return text->done + (end > text->begin ? end - text->begin : 0);
 }
 
 static size_t waiting(const struct tr_text *text)
@@ -194,6 +209,14 @@ static int enlarge(struct tr_text *text)
     return TR_OK;
 }
 
+/* How far to read behind a range for the end of its last line: not much more than is read anyway. */
+static uint64_t read_ahead(const struct tr_text *text)
+{
+    const uint64_t least = 1 << 10, most = 16 << 10;
+    uint64_t ahead = text->part.bytes / 16;
+    return ahead < least ? least : ahead > most ? most : ahead;
+}
+
 /* Reads on. Of a plain file little more than our range, since the rest is for others; twice as much each time that
  * this did not end the line, which is searched anew. */
 static int fill(struct tr_text *text)
@@ -204,8 +227,8 @@ static int fill(struct tr_text *text)
     text->filled = rest;
     if (rest == text->capacity) TR_TRY(enlarge(text));
     uint64_t position = text->offset + rest, wanted = text->capacity - rest;
-    uint64_t ahead = tr_max_size(16384, position > text->end ? position - text->end : 0);
-    if (text->stride == 0 && position + wanted > text->end + ahead)
+    uint64_t ahead = tr_max_size(read_ahead(text), position > text->end ? position - text->end : 0);
+    if (!is_gzip(text) && position + wanted > text->end + ahead)
         wanted = tr_min_size(wanted, position < text->end ? text->end - position + ahead : ahead);
     TR_TRY(source_read(&text->source, text->buffer + rest, wanted, &got));
     text->filled += got;
@@ -213,15 +236,29 @@ static int fill(struct tr_text *text)
     return TR_OK;
 }
 
-/* Drops bytes up to the first newline at or behind this offset of the text. */
-static int drop_line(struct tr_text *text, uint64_t from)
+/* Lets a plain file be read from there, unless that has been read already. */
+static void jump(struct tr_text *text, uint64_t offset)
 {
+    if (is_gzip(text) || offset <= text->offset + waiting(text)) return;
+    text->used = text->filled = 0;
+    text->offset = text->source.stored = offset;
+}
+
+/* Drops bytes until a line begins in the range. The newline before it stands before the range's last byte: if there is
+ * none, we stop at that byte, inside. */
+static int find_line(struct tr_text *text)
+{
+    uint64_t from = text->offset < text->begin ? before(text->begin) : text->offset;
+    jump(text, from);
+    text->inside = true;
     for (;;) {
-        size_t n = waiting(text), skip = from > text->offset ? (size_t)(from - text->offset) : 0;
-        const char *start = text->buffer + text->used;
-        const char *newline = skip < n ? memchr(start + skip, '\n', n - skip) : NULL;
+        const char *start = text->buffer + text->used, *newline = NULL;
+        size_t n = tr_min_size(waiting(text), before(text->end) - text->offset);
+        size_t skip = from > text->offset ? (size_t)(from - text->offset) : 0;
+        if (skip < n) newline = memchr(start + skip, '\n', n - skip);
+        text->inside = !newline;
         advance(text, newline ? (size_t)(newline - start) + 1 : n);
-        if (newline || text->ended) return TR_OK;
+        if (newline || text->ended || text->offset + 1 >= text->end) return TR_OK;
         TR_TRY(fill(text));
     }
 }
@@ -250,7 +287,9 @@ static int hand_out(struct tr_text *text, size_t n, struct tr_chunk *chunk)
 static int too_long(struct tr_text *text, struct tr_chunk *chunk)
 {
     *chunk = (struct tr_chunk){.offset = text->offset, .too_long = true};
-    return drop_line(text, text->offset);
+    advance(text, waiting(text));
+    text->inside = true;
+    return TR_OK;
 }
 
 static int take_lines(struct tr_text *text, struct tr_chunk *chunk)
@@ -269,12 +308,10 @@ int tr_text_next(struct tr_text *text, struct tr_chunk *chunk)
 {
     for (;;) {
         if (text->ended && waiting(text) == 0) return hand_out(text, 0, chunk);
-        if (text->offset >= text->end) { /* also when one line covers several ranges */
-            if (text->stride == 0) return hand_out(text, 0, chunk);
-            text->begin += text->stride;
-            text->end += text->stride;
-        } else if (text->offset < text->begin) {
-            TR_TRY(drop_line(text, text->begin - 1));
+        if (text->offset + text->inside >= text->end) { /* also when one line covers several ranges */
+            if (!next_range(text)) return hand_out(text, 0, chunk);
+        } else if (text->offset < text->begin || text->inside) {
+            TR_TRY(find_line(text));
         } else {
             return take_lines(text, chunk);
         }

@@ -4,10 +4,9 @@
 
 #include "data/files.h"
 
-#define TR_TEXT_CHUNK        ((size_t)192 << 10)  /* a chunk and what is made of it fit in 1 MiB of L2 */
-#define TR_TEXT_LONGEST_LINE ((size_t)64 << 20)   /* a longer line is no text */
-#define TR_TEXT_PIECE        ((uint64_t)64 << 10) /* of the text of a gzip file, dealt to readers in turn */
-#define TR_TEXT_SLACK        64 /* bytes behind a chunk that may be read, but mean nothing */
+#define TR_TEXT_CHUNK        ((size_t)192 << 10) /* a chunk and what is made of it fit in 1 MiB of L2 */
+#define TR_TEXT_LONGEST_LINE ((size_t)64 << 20)  /* a longer line is no text */
+#define TR_TEXT_SLACK        64                  /* bytes behind a chunk that may be read, but mean nothing */
 
 struct tr_text;
 

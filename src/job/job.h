@@ -36,6 +36,7 @@ enum { TR_FORMAT_LIBSVM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL };
+enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
 enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH, TR_TABLE_RING };
 enum { TR_STORAGE_DENSE, TR_STORAGE_HASH };
@@ -103,6 +104,7 @@ struct tr_job {
         int index_base;
         int on_error;
         int partition;
+        int order;
         uint64_t features;
     } data;
     struct {

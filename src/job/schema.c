@@ -90,6 +90,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"data.partition", TR_KIND_CHOICE, AT(data.partition), "horizontal",
      .words = WORDS("horizontal", "vertical"),
      .help = "inside a group, each worker holds some of the rows or some of the features"},
+    {"data.order", TR_KIND_CHOICE, AT(data.order), "dealt", .words = WORDS("dealt", "file"),
+     .help = "records are dealt to the workers in small chunks, so that each has a sample even of sorted files, or "
+             "each has one stretch of the files"},
     {"data.features", TR_KIND_INTEGER, AT(data.features), "0", .most = 4294967295.0,
      .help = "number of features; 0 = the largest index found"},
 

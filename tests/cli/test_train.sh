@@ -325,10 +325,11 @@ if part bytes; then
         fail "metrics.csv: bytes $(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p) after an epoch"
     run bytes_group 4 dense.yaml solve.epochs=5 solve.batch=1000 ranks.group_size=2 # leaders pull, slaves send to them
     moved bytes_group $((2 * 8 * 4 * 15)) $((4 * 8 * 4 * 15))
-    # each of 3 servers has keys for all 3 workers; a message is a header of 40 bytes and its values
+    # each of 3 servers has keys for all 3 workers; a message is a header of 48 bytes, 8 that say how its values are
+    # written, and they; a pull has a header of 48 bytes, its answer one of 16 and the same; zeros are not sent
     if [ -n "$(of bytes4 bytes_pulled)" ]; then
         run bytes_message 3 dense.yaml solve.epochs=5 table.partition=range table.push=message table.route=request
-        moved bytes_message $((3 * 5 * (8 * 4 + 3 * 40))) $((3 * 5 * (8 * 4 + 3 * 40)))
+        moved bytes_message $((3 * 5 * (8 * 4 + 3 * (48 + 16 + 8)) - 3 * 8 * 4)) $((3 * 5 * (8 * 4 + 3 * (48 + 8))))
     fi
 fi
 
