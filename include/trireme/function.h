@@ -27,15 +27,19 @@
 extern "C" {
 #endif
 
+enum { TR_STATE_ARRAYS = 4 }; /* that a function can have, at most */
+
 /* One server's part of a table, as its functions see it. Units are keys, or pieces of wide rows; they are
- * numbered by their place in the share. */
+ * numbered by their place in the share. With hash storage (tr_table_options) those are the keys that have been
+ * updated, in the order in which they came: the next update may bring more, and value and state may move. */
 typedef struct tr_share {
     const char *table;
     enum tr_dtype dtype;
     size_t width;                 /* elements of a unit */
     size_t units;                 /* … of which this share has so many */
+    bool growing;                 /* … so far: hash storage */
     void *value;                  /* units × width */
-    void *state;                  /* units × width × state_arrays: [array][unit][element]; zeros at first */
+    void *state[TR_STATE_ARRAYS]; /* … and so is each of the function's arrays; zeros at first */
     void *own;                    /* what open() made */
     const void *argument;         /* a copy of what tr_table_use() was given */
     int server;                   /* which of the table's servers this is */
@@ -47,9 +51,11 @@ typedef struct tr_share {
 /* The key that a unit belongs to (rows wider than 16 KiB are several units: pieces); UINT64_MAX for padding. */
 tr_key tr_share_key(const tr_share *share, size_t unit);
 
-/* Pieces of a key, and whether one of them lies in this share, and where. */
+/* Pieces of a key, and whether one of them lies in this share, and where. A key that has never been updated lies
+ * nowhere in a table with hash storage; it has its share all the same, and is zeros. */
 uint32_t tr_share_pieces(const tr_share *share);
 bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *unit);
+bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece);
 
 /* One update of one pusher, whole. */
 typedef struct tr_update {
@@ -67,9 +73,10 @@ typedef struct tr_update {
  * table and server. */
 typedef struct tr_function {
     const char *name;
-    size_t state_arrays; /* arrays of the share's size that are kept beside it */
+    size_t state_arrays; /* arrays of the share's size that are kept beside it: at most TR_STATE_ARRAYS */
     bool merged;         /* under BSP: called once a clock with the sum of all updates */
-    bool sparse;     /* an update's units of zeros do nothing: they need not travel, and may be left out */
+    bool sparse; /* an update's units of zeros do nothing: they need not travel, and may be left out. Without
+                            it or `gradients`, the first update makes all its keys present in hash storage */
     bool gradients;  /* updates are gradients, not steps: units of zeros are left out of them, and a worker's
                             copy is not moved by its own */
     size_t argument; /* bytes of tr_table_use()'s argument */

@@ -83,12 +83,11 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved);
  *   unit      which units, in any order, each at most once; NULL: 0 .. n-1
  *   gradient  n × width, packed
  *   value     indexed by unit: units × width
- *   units     of one array of the state
- *   state     [array][unit][element], tr_optimizer_arrays() × units × width, zeros at first; NULL for sgd
- * gradient, value and state do not overlap. */
+ *   state     tr_optimizer_arrays() arrays like value, zeros at first; NULL for sgd
+ * gradient, value and the arrays of the state do not overlap. */
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
-                       size_t width, const uint32_t *unit, const void *gradient, void *value, size_t units,
-                       void *state);
+                       size_t width, const uint32_t *unit, const void *gradient, void *value,
+                       void *const state[]);
 
 #ifdef __cplusplus
 }

@@ -143,6 +143,7 @@ static int make_partition(const struct request *r, const struct tr_model *m, lon
     struct tr_partition_wish wish = {.kind = (enum tr_partition_kind)job->table.partition,
                                      .block = job->table.block,
                                      .points = (uint32_t)job->table.virtual_nodes,
+                                     .unbounded = job->table.storage == TR_STORAGE_HASH,
                                      .table = r->path};
     tr_job_free(job);
     return tr_partition_make(&wish, m->features + m->biased, (uint32_t)servers, partition);
@@ -176,7 +177,7 @@ static int show_loads(const struct tr_partition *p, double key_bytes)
 {
     uint64_t *keys;
     TR_TRY(TR_NEW(&keys, p->servers));
-    for (uint32_t s = 0; s < p->servers; s++) keys[s] = tr_partition_count(p, s);
+    tr_partition_count(p, keys);
     qsort(keys, p->servers, sizeof *keys, by_count);
     uint64_t least = keys[0], median = keys[p->servers / 2], most = keys[p->servers - 1];
     show("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
@@ -188,13 +189,16 @@ static int show_loads(const struct tr_partition *p, double key_bytes)
     return TR_OK;
 }
 
-static void show_servers(const struct tr_partition *p, double key_bytes)
+static int show_servers(const struct tr_partition *p, double key_bytes)
 {
+    uint64_t *keys;
+    TR_TRY(TR_NEW(&keys, p->servers));
+    tr_partition_count(p, keys);
     printf("\n%12s  %12s  bytes\n", "server", "keys");
-    for (uint32_t s = 0; s < p->servers; s++) {
-        uint64_t keys = tr_partition_count(p, s);
-        printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys, (double)keys * key_bytes);
-    }
+    for (uint32_t s = 0; s < p->servers; s++)
+        printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys[s], (double)keys[s] * key_bytes);
+    free(keys);
+    return TR_OK;
 }
 
 static void show_partition(const struct tr_partition *p)
@@ -223,7 +227,7 @@ static int show_on_servers(const struct request *r)
         show("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
              100 * (double)count_moved(&now, &then) / (double)now.units, r->servers + 1,
              100 / (double)(r->servers + 1));
-        show_servers(&now, key_bytes);
+        status = show_servers(&now, key_bytes);
     }
     tr_partition_free(&now);
     tr_partition_free(&then);

@@ -156,12 +156,13 @@ static size_t turns_away(size_t reader, size_t readers, uint64_t chunk)
     return (reader + readers - (size_t)(chunk % readers)) % readers;
 }
 
-/* Chunks of at most a share, of a file's size times share / UNPACKED_MORE if that is more than was wanted: then about
- * 1 + UNPACKED_MORE / share readers unpack each file, whatever its size, so each reader its share and UNPACKED_MORE. */
+/* At least size * share / UNPACKED_MORE, but no more than a share: so about 1 + UNPACKED_MORE / share readers unpack
+ * each file, whatever its size, and each reader UNPACKED_MORE besides its share. */
 static uint64_t gzip_chunk(uint64_t size, uint64_t share, uint64_t chunk)
 {
-    uint64_t files = UNPACKED_MORE / size, coarse = files > 1 ? share / files : share;
-    return coarse > chunk ? coarse : chunk;
+    if (size >= UNPACKED_MORE) return share;
+    uint64_t least = share / UNPACKED_MORE * size + share % UNPACKED_MORE * size / UNPACKED_MORE;
+    return least > chunk ? least : chunk;
 }
 
 /* The size of the text is not known, but it is hardly smaller than what is stored. */

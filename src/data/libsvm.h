@@ -22,8 +22,7 @@ struct tr_libsvm_options {
      * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
-    uint64_t
-        deal; /* bytes of the chunks dealt to the readers in turn, tr_files_chunk(); 0: contiguous shares */
+    uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
     size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
 };
 
@@ -46,8 +45,8 @@ struct tr_libsvm_report {
     struct tr_file_place first_skipped;
 };
 
-/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. The same division gives
- * the same rows in the same order. TR_ERR_DATA describes a malformed record as `path:line: what was found, what was expected`. */
+/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. TR_ERR_DATA
+ * describes a malformed record as `path:line: what was found, what was expected`. */
 int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_libsvm_options *options, struct tr_csr *csr,
                    struct tr_libsvm_report *report);

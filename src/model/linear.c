@@ -112,16 +112,35 @@ static int64_t dual_clocks(const struct tr_linear *m)
     return (int64_t)fmax(1, fmin(64, fmin(nonzeros / least, nonzeros / (4 * (double)m->train->columns))));
 }
 
+/* Mini-batches of a clock if the job leaves it open: an update is worth sending when as much has been computed into it
+ * as it costs to exchange it. A pull and a push touch every key of a worker, a mini-batch touches its non-zeros twice;
+ * over a network a key costs several times more. (Angel, section 5.2: an update buffer that is pushed when it is full.) */
+static int64_t enough_batches(const struct tr_linear *m)
+{
+    double workers = tr_workers(m->tr), nonzeros = (double)m->train->total_nonzeros / workers;
+    double keys = fmin((double)m->train->columns, nonzeros);
+    double wanted = (tr_nodes(m->tr) == 1 ? 2 : 8) * keys, batch = nonzeros / (double)m->iterations;
+    return (int64_t)fmax(1, fmin((double)m->iterations, ceil(wanted / fmax(batch, 1))));
+}
+
+static int64_t batches_of_clock(const struct tr_linear *m)
+{
+    const struct tr_job_often *push = &m->job->sync.push;
+    int64_t n = (int64_t)push->n;
+    switch (push->unit) {
+    case TR_OFTEN_EVERY: return n < m->iterations ? n : m->iterations;
+    case TR_OFTEN_PER_EPOCH: return (m->iterations + n - 1) / n;
+    default: return is_dual(m) ? 1 : enough_batches(m);
+    }
+}
+
 /* Mini-batches and clocks of an epoch; all ranks come to the same. */
 static void plan_epoch(struct tr_linear *m)
 {
     double n = (double)m->train->total_rows, batch = (double)m->job->solve.batch;
     if (batch > 0) m->iterations = (int64_t)fmax(1, round(n / batch));
     else m->iterations = is_dual(m) ? dual_clocks(m) : (int64_t)fmax(1, round(n / fmax(32, n / 200)));
-    const struct tr_job_often *push = &m->job->sync.push;
-    int64_t n_push = (int64_t)push->n;
-    if (push->unit == TR_OFTEN_PER_EPOCH) m->every = (m->iterations + n_push - 1) / n_push;
-    else m->every = push->unit == TR_OFTEN_EVERY ? n_push : 1;
+    m->every = batches_of_clock(m);
     m->clocks_per_epoch = (m->iterations + m->every - 1) / m->every;
 }
 

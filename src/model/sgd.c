@@ -150,13 +150,15 @@ static void take_gradient(struct tr_linear *m, size_t n)
 static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     tr_view *view = m->view;
+    size_t bytes = tr_view_bytes(view);
+    void *state[] = {m->state, (char *)m->state + bytes};
     tr_copy_to_delta(view, m->problem.dtype);
     for (int64_t i = first; i < last; i++) {
         TR_TRY(add_batch(me, m, i, -1, view->delta, m->gradient));
         size_t n = list_touched(m, i);
         take_gradient(m, n);
         tr_optimizer_step(&m->optimizer, m->problem.dtype, me->clock * m->every + (i - first), n, 1,
-                          m->touched, m->packed, view->delta, view->n, m->state);
+                          m->touched, m->packed, view->delta, state);
     }
     tr_keep_difference(view, m->problem.dtype, 1);
     return TR_OK;

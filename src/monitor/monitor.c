@@ -172,6 +172,20 @@ static int largest_rss(tr_context *tr, uint64_t *peak)
     return tr_wait_request(tr, &request, "all ranks to say how much memory they used");
 }
 
+/* What all servers together have done and hold, on rank 0. */
+static int sum_service(tr_context *tr, struct tr_service *sum)
+{
+    struct tr_service mine = tr->tables->service;
+    for (size_t i = 0; i < tr->tables->count; i++)
+        mine.share_bytes += (double)tr_table_bytes(tr->tables->table[i]);
+    double parts[3] = {mine.seconds, mine.share_bytes, mine.version_bytes}, sums[3] = {0};
+    MPI_Request request;
+    MPI_Ireduce(parts, sums, 3, MPI_DOUBLE, MPI_SUM, 0, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all servers to say what they hold"));
+    *sum = (struct tr_service){.seconds = sums[0], .share_bytes = sums[1], .version_bytes = sums[2]};
+    return TR_OK;
+}
+
 /* One line on whether and when. */
 static void say_target(const struct tr_monitor *m)
 {
@@ -189,7 +203,8 @@ static void say_target(const struct tr_monitor *m)
             m->tr->job->solve.target, m->last.verdict.objective);
 }
 
-static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak)
+static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak,
+                         const struct tr_service *service)
 {
     const struct tr_progress_row *last = &m->last, *target = &m->target;
     int slowed = last->heterogeneity.slowed;
@@ -210,6 +225,12 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
                                  .bytes_pulled = last->traffic.bytes_pulled,
                                  .bytes_pushed = last->traffic.bytes_pushed,
                                  .updates = last->updates,
+                                 .filter_seen = last->traffic.filtered.seen,
+                                 .filter_held = last->traffic.filtered.held,
+                                 .filter_dropped = last->traffic.filtered.dropped,
+                                 .serve_seconds = service->seconds,
+                                 .table_bytes = (uint64_t)service->share_bytes,
+                                 .version_bytes = (uint64_t)service->version_bytes,
                                  .has_target = has_target(m),
                                  .reached_target = m->reached_target,
                                  .target_time = target->seconds,
@@ -231,8 +252,10 @@ int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
 {
     uint64_t peak = 0;
     TR_TRY(largest_rss(m->tr, &peak));
+    struct tr_service service;
+    TR_TRY(sum_service(m->tr, &service));
     if (m->writes) say_target(m);
-    return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak) : TR_OK);
+    return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak, &service) : TR_OK);
 }
 
 int tr_monitor_close(struct tr_monitor **monitor, int status)

@@ -46,6 +46,12 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_count_member(file, "bytes_pulled", o->bytes_pulled);
     tr_json_count_member(file, "bytes_pushed", o->bytes_pushed);
     tr_json_count_member(file, "updates", o->updates);
+    tr_json_count_member(file, "filter_seen", o->filter_seen);
+    tr_json_count_member(file, "filter_held", o->filter_held);
+    tr_json_count_member(file, "filter_dropped", o->filter_dropped);
+    tr_json_real_member(file, "serve_seconds", milliseconds(o->serve_seconds));
+    tr_json_count_member(file, "table_bytes", o->table_bytes);
+    tr_json_count_member(file, "version_bytes", o->version_bytes);
     fprintf(file, "  \"reached_target\": %s,\n",
             !o->has_target      ? "null"
             : o->reached_target ? "true"

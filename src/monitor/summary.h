@@ -10,7 +10,10 @@ struct tr_outcome {
     double test_accuracy, test_auc, test_rmse;
     double load_seconds, train_seconds, total_seconds;
     uint64_t bytes_pulled, bytes_pushed, updates, peak_rss_bytes;
-    bool has_target, reached_target; /* what follows is NaN where it is not reached */
+    uint64_t filter_seen, filter_held, filter_dropped; /* entries of updates that were not 0 */
+    double serve_seconds;                              /* of all servers, as the next */
+    uint64_t table_bytes, version_bytes;               /* the latter at most */
+    bool has_target, reached_target;                   /* what follows is NaN where it is not reached */
     double target_time, target_training_time, target_updates;
     double slowed_workers, level_reached;
     uint64_t rows, features, nonzeros;

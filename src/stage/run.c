@@ -94,6 +94,9 @@ static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
     sum->pulls += one->pulls;
     sum->pushes += one->pushes;
     sum->messages += one->messages;
+    sum->filtered.seen += one->filtered.seen;
+    sum->filtered.held += one->filtered.held;
+    sum->filtered.dropped += one->filtered.dropped;
     sum->wait_seconds += one->wait_seconds;
     sum->pull_seconds += one->pull_seconds;
     sum->push_seconds += one->push_seconds;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/together.h"
+
 /* ---- what this rank owes ---- */
 
 /* The clocks of which all that this rank owes has arrived in the tables. */
@@ -94,6 +96,15 @@ static bool may_read(const struct tr_sync *s, int64_t clock)
     return !s->running || s->staleness == INT64_MAX || tr_clock_min_written(s->clock) >= clock - s->staleness;
 }
 
+/* What a view reads together with others of its node goes by clocks, which there are only inside a stage. */
+static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, int64_t clock)
+{
+    s->tr->tables->written = tr_clock_min_written(s->clock);
+    if (v->together && s->running && s->counting)
+        return tr_pull_start_together(&v->view, into, clock - s->staleness);
+    return tr_pull_start(&v->view, into, version_to_read(s, &v->view));
+}
+
 static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
 {
     if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
@@ -102,7 +113,29 @@ static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
     if (v->channel && !may_read(s, v->ahead_clock)) return TR_OK;
     v->ahead_wanted = false;
     v->ahead_started = true;
-    return tr_pull_start(&v->view, v->ahead, -1);
+    return start_pull(s, v, v->ahead, v->ahead_clock);
+}
+
+/* Where updates are simply added, and this worker knows its own, what lacks the update that leaves now can be had with
+ * it added. */
+static bool knows_own_update(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    return !v->view.table->use && !s->caching && !v->group;
+}
+
+/* Another worker of the node has read what will do for this one's next clock: that is taken over like what was read
+ * ahead (table/together.h). */
+static int take_over(struct tr_sync *s, struct tr_view_state *v)
+{
+    int64_t next = s->now + 1;
+    if (!v->together || tr_sync_lockstep(s) || !s->counting || !knows_own_update(s, v)) return TR_OK;
+    if (v->ahead_started || tr_pull_busy(&v->view) || !may_read(s, next)) return TR_OK;
+    if (!tr_together_has_news(v->together, next - s->staleness)) return TR_OK;
+    if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(&v->view)));
+    v->ahead_clock = next;
+    v->ahead_wanted = false;
+    v->ahead_started = true;
+    return start_pull(s, v, v->ahead, next);
 }
 
 int tr_view_prefetch(tr_view *view)
@@ -113,6 +146,7 @@ int tr_view_prefetch(tr_view *view)
         return TR_OK; /* memory at hand is best read late, when it is fresh */
     if (view->table->use || s->caching)
         return TR_OK; /* what becomes of an own update, only the server knows */
+    if (v->together && !tr_sync_lockstep(s) && knows_own_update(s, v)) return TR_OK; /* see take_over() */
     if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
     v->ahead_wanted = true;
     v->ahead_clock = s->now + 1;
@@ -174,7 +208,7 @@ int tr_view_pull(tr_view *view)
             traffic->wait_seconds += allowed - pushed;
         }
         v->holds = tr_clock_min_written(s->clock);
-        TR_TRY(tr_pull_start(view, view->value, version_to_read(s, view)));
+        TR_TRY(start_pull(s, v, view->value, s->now));
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name,
                       view->n);
     }
@@ -198,6 +232,7 @@ int tr_view_push(tr_view *view)
     double begin = tr_now(), waited = 0;
     TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
                   view->table->name, (long long)v->push_clock);
+    TR_TRY(take_over(s, v));
     if (v->ahead_started) { /* what was read ahead lacks the update that leaves now */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
         tr_add_elements(view->table->dtype, view->n * view->width, view->delta, v->ahead);
@@ -260,6 +295,7 @@ static int poll_sync(void *what, int *did)
 {
     struct tr_sync *s = what;
     if (!s->counting) return TR_OK;
+    s->tr->tables->written = tr_clock_min_written(s->clock);
     TR_TRY(tell_version(s));
     if (s->tr->tables->status != TR_OK && !tr_clock_failed(s->clock)) tr_clock_fail(s->clock);
     if (!s->works) TR_TRY(serve_merges(s, did));

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "table/hashmap.h"
+
 /* ---- copies: only the size of a unit matters; 4 and 8 bytes are the common ones ---- */
 
 #define COPY(TYPE)                                                                                           \
@@ -15,6 +17,22 @@
                                        TYPE *restrict packed)                                                \
     {                                                                                                        \
         for (size_t i = 0; i < n; i++) packed[i] = share[position[i]];                                       \
+    }                                                                                                        \
+    static void slots_to_packed_##TYPE(const uint32_t *slot, size_t n, const TYPE *restrict slots,           \
+                                       TYPE *restrict packed)                                                \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++) packed[i] = slot[i] == TR_NO_SLOT ? 0 : slots[slot[i]];               \
+    }                                                                                                        \
+    static uint32_t leave_out_##TYPE(uint32_t n, uint32_t *unit, const TYPE *from, TYPE *to)                 \
+    {                                                                                                        \
+        uint32_t left = 0;                                                                                   \
+        for (uint32_t i = 0; i < n; i++) {                                                                   \
+            TYPE value = from[i];                                                                            \
+            unit[left] = unit[i];                                                                            \
+            to[left] = value;                                                                                \
+            left += value != 0;                                                                              \
+        }                                                                                                    \
+        return left;                                                                                         \
     }                                                                                                        \
     static void packed_to_view_##TYPE(const uint32_t *local, uint32_t n, const TYPE *restrict packed,        \
                                       TYPE *restrict view)                                                   \
@@ -61,6 +79,57 @@ void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, c
     else if (bytes == 8) share_to_packed_uint64_t(position, n, share, packed);
     else
         for (size_t i = 0; i < n; i++) memcpy(at(packed, i, bytes), from(share, position[i], bytes), bytes);
+}
+
+void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t bytes, const void *slots, void *packed)
+{
+    if (bytes == 4) slots_to_packed_uint32_t(slot, n, slots, packed);
+    else if (bytes == 8) slots_to_packed_uint64_t(slot, n, slots, packed);
+    else
+        for (size_t i = 0; i < n; i++) {
+            if (slot[i] == TR_NO_SLOT) memset(at(packed, i, bytes), 0, bytes);
+            else memcpy(at(packed, i, bytes), from(slots, slot[i], bytes), bytes);
+        }
+}
+
+static bool is_zero(const char *value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (value[i]) return false; /* -0 counts as something, and does no harm */
+    return true;
+}
+
+uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void *values, void *to)
+{
+    if (bytes == 4) return leave_out_uint32_t(n, unit, values, to);
+    if (bytes == 8) return leave_out_uint64_t(n, unit, values, to);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_zero(from(values, i, bytes), bytes)) continue;
+        unit[left] = unit[i];
+        memmove(at(to, left++, bytes), from(values, i, bytes), bytes);
+    }
+    return left;
+}
+
+/* By 11 bits at a time, the lowest first, which leaves out bits that are alike in all. */
+void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
+{
+    enum { BITS = 11, DIGITS = 1 << BITS };
+    size_t first[DIGITS];
+    uint64_t *to = spare, *now = entry;
+    for (unsigned shift = 32; shift < 64; shift += BITS) {
+        memset(first, 0, sizeof first);
+        for (size_t i = 0; i < n; i++) first[now[i] >> shift & (DIGITS - 1)]++;
+        if (n == 0 || first[now[0] >> shift & (DIGITS - 1)] == n) continue;
+        size_t sum = 0, count;
+        for (size_t d = 0; d < DIGITS; d++) count = first[d], first[d] = sum, sum += count;
+        for (size_t i = 0; i < n; i++) to[first[now[i] >> shift & (DIGITS - 1)]++] = now[i];
+        uint64_t *last = now;
+        now = to;
+        to = last;
+    }
+    if (now != entry) memcpy(entry, now, n * sizeof *entry);
 }
 
 void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes,

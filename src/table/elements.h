@@ -20,6 +20,17 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const 
 void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t unit_bytes, const void *share,
                              void *packed);
 
+/* packed[i] = slots[slot[i]] of hash storage, zeros for TR_NO_SLOT. */
+void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t unit_bytes, const void *slots,
+                             void *packed);
+
+/* Copies what is not all zeros of n packed units, and the numbers in `unit` with it. What is left of n. to may be
+ * from. */
+uint32_t tr_leave_zeros_out(uint32_t n, size_t unit_bytes, uint32_t *unit, const void *from, void *to);
+
+/* Sorts n entries by their upper halves; equal ones keep their order. spare has as much room. */
+void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n);
+
 /* view[local] = packed and packed = view[local] for the slice. */
 void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
                             const void *packed, void *view);

@@ -349,7 +349,7 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
     }
     if (encoding == TR_ENCODING_AUTO) encoding = choose(s, &form, count, bits);
     if (encoding != TR_ENCODING_DENSE) compact(words(s->n), bits, form.unit, from, values);
-    else if (from != values) memcpy(values, from, s->n * form.unit);
+    else if (from != values && s->n > 0) memcpy(values, from, s->n * form.unit);
     return finish(s, &form, encoding, encoding == TR_ENCODING_DENSE ? s->n : count, bits, out);
 }
 

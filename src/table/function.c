@@ -32,6 +32,9 @@ static int add_function(struct tr_functions *f, const tr_function *function)
 {
     if (!function->name || !function->update)
         return tr_fail(TR_ERR_INTERNAL, "a server function needs a name and update()");
+    if (function->state_arrays > TR_STATE_ARRAYS)
+        return tr_fail(TR_ERR_INTERNAL, "server function %s: %zu arrays of state: expected at most %d",
+                       function->name, function->state_arrays, TR_STATE_ARRAYS);
     if (find_function(f, function->name))
         return tr_fail(TR_ERR_INTERNAL, "a server function %s is known already", function->name);
     char *name;
@@ -121,7 +124,8 @@ static int make_share(struct tr_table *t, const void *argument)
     if (t->server < 0) return TR_OK;
     use->share.value = t->share[t->server];
     size_t bytes = t->share_units * t->unit_bytes;
-    TR_TRY(TR_NEW((char **)&use->share.state, use->function.state_arrays * bytes));
+    for (size_t i = 0; i < use->function.state_arrays; i++)
+        TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
     if (use->function.merged && t->lockstep) {
         TR_TRY(TR_NEW(&use->sum, bytes));
         TR_TRY(TR_NEW(&use->touched, t->share_units / 64 + 1));
@@ -156,7 +160,7 @@ void tr_use_free(struct tr_table *t)
     if (!use) return;
     if (use->share.own && use->function.close) use->function.close(&use->share);
     free((void *)use->share.argument);
-    free(use->share.state);
+    for (size_t i = 0; i < TR_STATE_ARRAYS; i++) free(use->share.state[i]);
     free(use->passed);
     free(use->sum);
     free(use->touched);
@@ -223,6 +227,8 @@ static int apply(struct tr_table *t, tr_update *u)
     struct tr_use *use = t->use;
     if (use->function.map) TR_TRY(use->function.map(&use->share, u, &u->version));
     TR_TRY(use->function.update(&use->share, u));
+    double kept = (double)tr_use_memory(t), *most = &t->tr->tables->service.version_bytes;
+    if (kept > *most) *most = kept;
     _Atomic int64_t *version = &t->line[t->server]->version; /* this server alone writes it */
     if (u->clock + 1 > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, u->clock + 1, memory_order_release);
@@ -375,6 +381,13 @@ static tr_share near_share(struct tr_table *t, uint32_t server)
                       .place = t};
 }
 
+/* Of an answer, or of the text that says why there is none. */
+static size_t answer_room(size_t result_room)
+{
+    enum { TEXT = 1024 };
+    return tr_max_size(result_room, TEXT);
+}
+
 int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, const void *question)
 {
     const tr_answer *answer = &t->tr->tables->functions->answer[m->first];
@@ -388,7 +401,7 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
     if (answer->get(share, question, m->n, result, &bytes) != TR_OK) {
         head.failed = 1;
         data = tr_error_text();
-        bytes = tr_min_size(strlen(data), (size_t)m->clock);
+        bytes = tr_min_size(strlen(data), answer_room((size_t)m->clock));
     }
     head.bytes = (uint32_t)bytes;
     int status = tr_server_reply(t, rank, m->reply, &head, data);
@@ -410,12 +423,12 @@ static int ask_server(struct tr_table *t, uint32_t server, int number, const voi
                            .clock = (int64_t)room};
     char *out, *in;
     TR_TRY(TR_NEW(&out, sizeof m + question_bytes));
-    TR_TRY(TR_NEW(&in, sizeof(struct tr_reply_head) + room));
+    TR_TRY(TR_NEW(&in, sizeof(struct tr_reply_head) + answer_room(room)));
     memcpy(out, &m, sizeof m);
     if (question_bytes) memcpy(out + sizeof m, question, question_bytes);
     MPI_Request request[2];
-    MPI_Irecv(in, (int)(sizeof(struct tr_reply_head) + room), MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply,
-              tr->wire, &request[0]);
+    MPI_Irecv(in, (int)(sizeof(struct tr_reply_head) + answer_room(room)), MPI_BYTE, rank,
+              TR_TAG_REPLY + (int)m.reply, tr->wire, &request[0]);
     MPI_Isend(out, (int)(sizeof m + question_bytes), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
     TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "an answer about table %s from server rank %d", t->name,
                   rank);

@@ -363,6 +363,20 @@ int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap
     return TR_OK;
 }
 
+int tr_hashmap_add_array(struct tr_hashmap *m, size_t slot_bytes)
+{
+    if (m->arrays == TR_HASH_ARRAYS)
+        return tr_fail(TR_ERR_INTERNAL, "a hash map has at most %d arrays", TR_HASH_ARRAYS);
+    TR_TRY(area_grow(&m->array[m->arrays], m->capacity, slot_bytes, "the values of a hash map"));
+    m->slot_bytes[m->arrays++] = slot_bytes;
+    return TR_OK;
+}
+
+void tr_hashmap_keep_arrays(struct tr_hashmap *m, uint32_t arrays)
+{
+    while (m->arrays > arrays) area_free(&m->array[--m->arrays]);
+}
+
 void tr_hashmap_close(struct tr_hashmap *m)
 {
     for (uint32_t i = 0; i < m->arrays; i++) area_free(&m->array[i]);
@@ -383,18 +397,20 @@ size_t tr_hashmap_memory(const struct tr_hashmap *m)
 
 /* ---- lists of keys ---- */
 
-int tr_hash_list_make(const tr_key *key, uint32_t n, struct tr_hash_list *list)
+int tr_hash_list_append(struct tr_hash_list *l, const tr_key *key, uint32_t n)
 {
-    struct tr_hash_list l = {.n = n, .absent = n};
-    TR_TRY(TR_NEW(&l.key, n));
-    int status = TR_NEW(&l.slot, n);
-    if (status != TR_OK) {
-        free(l.key);
-        return status;
-    }
-    if (n > 0) memcpy(l.key, key, n * sizeof *key);
-    for (uint32_t i = 0; i < n; i++) l.slot[i] = TR_NO_SLOT;
-    *list = l;
+    if (n == 0) return TR_OK;
+    size_t all = (size_t)l->n + n;
+    tr_key *longer = realloc(l->key, all * sizeof *longer);
+    if (longer) l->key = longer;
+    uint32_t *slots = longer ? realloc(l->slot, all * sizeof *slots) : NULL;
+    if (!slots) return tr_fail(TR_ERR_SYSTEM, "out of memory: a list of %zu keys", all);
+    l->slot = slots;
+    memcpy(l->key + l->n, key, n * sizeof *key);
+    for (size_t i = l->n; i < all; i++) l->slot[i] = TR_NO_SLOT;
+    l->n += n;
+    l->absent += n;
+    l->seen = 0;
     return TR_OK;
 }
 
@@ -405,15 +421,17 @@ void tr_hash_list_free(struct tr_hash_list *list)
     *list = (struct tr_hash_list){0};
 }
 
-/* Collects the next absent keys from *at on, at most BATCH; at[i]: where they stand in the list. */
-static uint32_t next_absent(const struct tr_hash_list *l, uint32_t *from, uint32_t end, tr_key *key,
-                            uint32_t *at)
+/* Collects the next absent keys, at most BATCH, among those that the n numbers in `among` (NULL: 0 .. n-1) stand for,
+ * from *from on; at[i]: where they stand in the list. */
+static uint32_t next_absent(const struct tr_hash_list *l, const uint32_t *among, uint32_t *from, uint32_t n,
+                            tr_key *key, uint32_t *at)
 {
     uint32_t some = 0;
-    for (; *from < end && some < BATCH; ++*from) {
-        if (l->slot[*from] != TR_NO_SLOT) continue;
-        at[some] = *from;
-        key[some++] = l->key[*from];
+    for (; *from < n && some < BATCH; ++*from) {
+        uint32_t number = among ? among[*from] : *from;
+        if (l->slot[number] != TR_NO_SLOT) continue;
+        at[some] = number;
+        key[some++] = l->key[number];
     }
     return some;
 }
@@ -430,7 +448,7 @@ static void look_up_absent(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
     tr_key key[BATCH];
     uint32_t at[BATCH], slot[BATCH], from = 0, some;
-    while ((some = next_absent(l, &from, l->n, key, at)) > 0) {
+    while ((some = next_absent(l, NULL, &from, l->n, key, at)) > 0) {
         tr_hashmap_find_all(m, key, some, slot);
         remember(l, at, slot, some);
     }
@@ -462,13 +480,13 @@ void tr_hash_list_refresh(struct tr_hash_list *l, const struct tr_hashmap *m)
     l->seen = m->count;
 }
 
-int tr_hash_list_add(struct tr_hash_list *l, struct tr_hashmap *m, uint32_t first, uint32_t n)
+int tr_hash_list_add(struct tr_hash_list *l, struct tr_hashmap *m, const uint32_t *at, uint32_t n)
 {
     tr_key key[BATCH];
-    uint32_t at[BATCH], slot[BATCH], from = first, some;
-    while (l->absent > 0 && (some = next_absent(l, &from, first + n, key, at)) > 0) {
+    uint32_t absent[BATCH], slot[BATCH], from = 0, some;
+    while (l->absent > 0 && (some = next_absent(l, at, &from, n, key, absent)) > 0) {
         TR_TRY(tr_hashmap_add_all(m, key, some, slot));
-        remember(l, at, slot, some);
+        remember(l, absent, slot, some);
     }
     return TR_OK;
 }

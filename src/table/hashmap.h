@@ -51,6 +51,12 @@ struct tr_hashmap {
 int tr_hashmap_open(const size_t *slot_bytes, uint32_t arrays, struct tr_hashmap *map);
 void tr_hashmap_close(struct tr_hashmap *map);
 
+/* One more array of zeros, the last one; the others stay where they are. Errors as above: nothing has changed. */
+int tr_hashmap_add_array(struct tr_hashmap *map, size_t slot_bytes);
+
+/* Gives back all arrays but the first ones. */
+void tr_hashmap_keep_arrays(struct tr_hashmap *map, uint32_t arrays);
+
 /* The slot of a key, or TR_NO_SLOT. */
 uint32_t tr_hashmap_find(const struct tr_hashmap *map, tr_key key);
 
@@ -80,15 +86,16 @@ struct tr_hash_list {
     uint32_t seen;   /* keys of the map then */
 };
 
-/* A list of n ascending keys, copied, none of them looked up. Free it with tr_hash_list_free(). */
-int tr_hash_list_make(const tr_key *key, uint32_t n, struct tr_hash_list *list);
+/* Lengthens a list, of zeros at first, by n ascending keys above those that it has. They are copied, and none of
+ * them looked up. Free it with tr_hash_list_free(). TR_ERR_SYSTEM without memory: the list is as before. */
+int tr_hash_list_append(struct tr_hash_list *list, const tr_key *key, uint32_t n);
 void tr_hash_list_free(struct tr_hash_list *list);
 
 /* Before reading: finds out which of the absent keys have come into being. */
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
 
-/* Before writing to keys first … first + n - 1 of the list: adds those that are absent. Errors as
- * tr_hashmap_add(); both stay right, and calling it again goes on. */
-int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, uint32_t first, uint32_t n);
+/* Before writing to n keys of the list, those with the ascending numbers at[0 .. n-1]: adds the absent ones.
+ * Errors as tr_hashmap_add(); both stay right, and calling it again goes on. */
+int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
 
 #endif

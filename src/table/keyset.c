@@ -5,7 +5,7 @@
 /* A memcpy call pays from about this many units on; below, indexed loops win. */
 enum { MEAN_RUN_WORTH_IT = 16 };
 
-static int find_runs(struct tr_segment *s)
+int tr_segment_find_runs(struct tr_segment *s)
 {
     uint32_t runs = 0;
     for (uint32_t i = 0; i < s->n; i++)
@@ -29,7 +29,7 @@ static int sort_segment(struct tr_segment *s, uint64_t block)
         sorted = sorted && (i == 0 || s->position[i - 1] < s->position[i]);
         if (s->position[i] > highest) highest = s->position[i];
     }
-    if (sorted) return find_runs(s);
+    if (sorted) return tr_segment_find_runs(s);
 
     size_t buckets = (size_t)(highest / block) + 1;
     uint32_t *start = NULL, *local = NULL, *position = NULL;
@@ -49,7 +49,7 @@ static int sort_segment(struct tr_segment *s, uint64_t block)
         s->position = position;
         local = old_local;
         position = old_position;
-        status = find_runs(s);
+        status = tr_segment_find_runs(s);
     }
     free(start);
     free(local);
@@ -72,6 +72,26 @@ static inline struct tr_location locate_next(struct walker *w, uint64_t unit)
         w->at = tr_partition_locate(w->partition, w->first);
     }
     return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
+}
+
+/* Distributes keys of an unbounded partition: they stay in order. */
+static int split_keys(const struct tr_partition *partition, const tr_key *keys, size_t n,
+                      struct tr_keyset *set)
+{
+    struct walker walker = {.partition = partition};
+    for (size_t i = 0; i < n; i++) set->segment[locate_next(&walker, keys[i]).server].n++;
+    for (uint32_t server = 0; server < set->servers; server++) {
+        struct tr_segment *s = &set->segment[server];
+        TR_TRY(TR_NEW(&s->local, s->n));
+        TR_TRY(TR_NEW(&s->key, s->n));
+        s->n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct tr_segment *s = &set->segment[locate_next(&walker, keys[i]).server];
+        s->local[s->n] = (uint32_t)i;
+        s->key[s->n++] = keys[i];
+    }
+    return TR_OK;
 }
 
 /* Distributes the units over the segments, in two passes: count, then fill. */
@@ -112,7 +132,8 @@ int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, ui
     }
     struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
     TR_TRY(TR_NEW(&set.segment, set.servers));
-    int status = split(partition, table_keys, pieces, keys, n, &set);
+    int status = partition->unbounded ? split_keys(partition, keys, n, &set)
+                                      : split(partition, table_keys, pieces, keys, n, &set);
     if (status != TR_OK) {
         tr_keyset_free(&set);
         return status;
@@ -126,6 +147,7 @@ void tr_keyset_free(struct tr_keyset *keyset)
     for (uint32_t server = 0; keyset->segment && server < keyset->servers; server++) {
         free(keyset->segment[server].local);
         free(keyset->segment[server].position);
+        free(keyset->segment[server].key);
         free(keyset->segment[server].run);
     }
     free(keyset->segment);

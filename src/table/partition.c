@@ -47,35 +47,32 @@ static uint64_t permute_back(const struct tr_partition *p, uint64_t block)
 
 static bool is_placed(const struct tr_partition *p)
 {
-    return p->kind == TR_PARTITION_RING || p->kind == TR_PARTITION_OWN;
+    return !p->unbounded && (p->kind == TR_PARTITION_RING || p->kind == TR_PARTITION_OWN);
 }
-
-struct point {
-    uint64_t at;
-    uint32_t server;
-};
 
 static int by_place(const void *a, const void *b)
 {
-    const struct point *x = a, *y = b;
+    const struct tr_ring_point *x = a, *y = b;
     return (x->at > y->at) - (x->at < y->at);
 }
 
 /* A server's points depend on its number alone. All are different, since tr_mix() is a bijection. */
-static int make_points(const struct tr_partition *p, struct point **points)
+static int make_points(const struct tr_partition *p, struct tr_ring_point **points)
 {
     TR_TRY(TR_NEW(points, (size_t)p->servers * p->points));
-    struct point *next = *points;
+    struct tr_ring_point *next = *points;
     for (uint64_t server = 0; server < p->servers; server++)
         for (uint32_t i = 0; i < p->points; i++)
-            *next++ = (struct point){tr_mix(server << 32 | i), (uint32_t)server};
+            *next++ = (struct tr_ring_point){tr_mix(server << 32 | i), (uint32_t)server};
     qsort(*points, (size_t)(next - *points), sizeof **points, by_place);
     return TR_OK;
 }
 
-/* The owner of the first point at or behind a place, which is the first of all behind the last one. */
-static uint32_t owner(const struct point *points, size_t n, uint64_t at)
+/* A block belongs to the first point at or behind its hash, and behind the last point to the first of all. ~block is no
+ * number of a point, so that no block falls on the hash of a point by construction. */
+static uint32_t owner(const struct tr_ring_point *points, size_t n, uint64_t block)
 {
+    uint64_t at = tr_mix(~block);
     size_t low = 0, high = n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -87,12 +84,10 @@ static uint32_t owner(const struct point *points, size_t n, uint64_t at)
 
 static int place_on_ring(struct tr_partition *p)
 {
-    struct point *points;
+    struct tr_ring_point *points;
     TR_TRY(make_points(p, &points));
     size_t n = (size_t)p->servers * p->points;
-    /* ~block is no number of a point, so that no block falls on the hash of a point by construction */
-    for (uint64_t block = 0; block < p->blocks; block++)
-        p->placed[block].server = owner(points, n, tr_mix(~block));
+    for (uint64_t block = 0; block < p->blocks; block++) p->placed[block].server = owner(points, n, block);
     free(points);
     return TR_OK;
 }
@@ -141,6 +136,28 @@ static int place_blocks(const struct tr_partition_wish *wish, struct tr_partitio
     return TR_OK;
 }
 
+/* ---- unbounded ---- */
+
+static int open_unbounded(const struct tr_partition_wish *wish, struct tr_partition *p)
+{
+    if (p->units > UINT64_C(1) << 63)
+        return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", wish->table,
+                       (unsigned long long)p->units);
+    if (p->kind == TR_PARTITION_OWN)
+        return tr_fail(TR_ERR_CONFIG,
+                       "table %s: with hash storage its keys cannot be placed by a function of one's own",
+                       wish->table);
+    return p->kind == TR_PARTITION_RING ? make_points(p, &p->ring) : TR_OK;
+}
+
+static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
+{
+    if (p->kind == TR_PARTITION_RANGE) return (uint32_t)block;
+    if (p->kind == TR_PARTITION_RING) return owner(p->ring, (size_t)p->servers * p->points, block);
+    /* by another hash than that of keys in the servers' maps, which would find some of its bits alike in all */
+    return (uint32_t)((tr_mix(~block) >> 32) * p->servers >> 32);
+}
+
 /* ---- all ---- */
 
 /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
@@ -148,8 +165,10 @@ static int place_blocks(const struct tr_partition_wish *wish, struct tr_partitio
 static uint64_t choose_block(enum tr_partition_kind kind, uint64_t even, const struct tr_partition_wish *wish,
                              uint64_t units)
 {
-    enum { LONGEST = 65536, PLACED_BLOCKS = 65536 };
+    enum { LONGEST = 65536, PLACED_BLOCKS = 65536, UNBOUNDED = 64 };
     uint64_t block = wish->block;
+    if (wish->unbounded && block == 0 && kind != TR_PARTITION_RANGE && kind != TR_PARTITION_HASH)
+        return UNBOUNDED;
     switch (kind) {
     case TR_PARTITION_RANGE: return even;
     case TR_PARTITION_HASH: return 1;
@@ -167,30 +186,45 @@ static uint64_t choose_block(enum tr_partition_kind kind, uint64_t even, const s
 
 static uint64_t blocks_of(const struct tr_partition *p, uint32_t server)
 {
+    if (p->unbounded) return 0;
     if (is_placed(p)) return p->first[server + 1] - p->first[server];
     return p->blocks / p->servers + (server < p->blocks % p->servers);
 }
 
-static int check_shares(const struct tr_partition_wish *wish, const struct tr_partition *p, uint64_t even)
+static int check_share(const struct tr_partition_wish *wish, const struct tr_partition *p, uint64_t units)
 {
-    if (!is_placed(p) && even + p->block <= UINT32_MAX) return TR_OK;
-    if (is_placed(p) && tr_partition_longest(p) <= UINT32_MAX) return TR_OK;
+    if (units <= UINT32_MAX) return TR_OK;
     return tr_fail(TR_ERR_CONFIG,
-                   "table %s: its %llu elements need more than %u servers: one holds at most 2^32",
+                   "table %s: its %llu elements need more than %u servers: one holds at most 2^32 (or, with "
+                   "table.storage=hash, so many keys that are used)",
                    wish->table, (unsigned long long)p->units, p->servers);
+}
+
+static int lay_out(const struct tr_partition_wish *wish, struct tr_partition *p, uint64_t even)
+{
+    if (p->unbounded) return open_unbounded(wish, p);
+    if (is_placed(p)) {
+        TR_TRY(place_blocks(wish, p));
+        return check_share(wish, p, tr_partition_longest(p));
+    }
+    TR_TRY(check_share(wish, p, even + p->block));
+    while ((UINT64_C(1) << (2 * p->half_bits)) < p->blocks) p->half_bits++;
+    return TR_OK;
 }
 
 int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
                       struct tr_partition *partition)
 {
-    struct tr_partition p = {.kind = wish->kind, .units = units, .servers = servers, .points = wish->points};
+    struct tr_partition p = {.kind = wish->kind,
+                             .unbounded = wish->unbounded,
+                             .units = units,
+                             .servers = servers,
+                             .points = wish->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
     p.block = choose_block(p.kind, even, wish, units);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
-    while ((UINT64_C(1) << (2 * p.half_bits)) < p.blocks) p.half_bits++;
-    int status = is_placed(&p) ? place_blocks(wish, &p) : TR_OK;
-    if (status == TR_OK) status = check_shares(wish, &p, even);
+    int status = lay_out(wish, &p, even);
     if (status == TR_OK) *partition = p;
     else tr_partition_free(&p);
     return status;
@@ -201,6 +235,7 @@ void tr_partition_free(struct tr_partition *p)
     free(p->placed);
     free(p->first);
     free(p->block_at);
+    free(p->ring);
     *p = (struct tr_partition){0};
 }
 
@@ -222,14 +257,17 @@ uint64_t tr_partition_longest(const struct tr_partition *p)
 static struct tr_location locate_block(const struct tr_partition *p, uint64_t block)
 {
     if (is_placed(p)) return p->placed[block];
+    if (p->unbounded) return (struct tr_location){.server = unbounded_server(p, block)};
     if (p->kind != TR_PARTITION_RANGE) block = permute(p, block);
     return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers)};
 }
 
-uint64_t tr_partition_count(const struct tr_partition *p, uint32_t server)
+void tr_partition_count(const struct tr_partition *p, uint64_t *count)
 {
-    uint64_t share = tr_partition_share(p, server), padding = p->blocks * p->block - p->units;
-    return p->blocks > 0 && locate_block(p, p->blocks - 1).server == server ? share - padding : share;
+    for (uint32_t server = 0; server < p->servers; server++) count[server] = tr_partition_share(p, server);
+    for (uint64_t block = 0; p->unbounded && block < p->blocks; block++)
+        count[locate_block(p, block).server] += p->block;
+    if (p->blocks > 0) count[locate_block(p, p->blocks - 1).server] -= p->blocks * p->block - p->units;
 }
 
 struct tr_location tr_partition_locate(const struct tr_partition *p, uint64_t unit)
@@ -251,7 +289,7 @@ uint64_t tr_partition_unit(const struct tr_partition *p, uint32_t server, uint32
 
 uint64_t tr_partition_print(const struct tr_partition *p)
 {
-    uint64_t print = tr_mix(p->kind);
+    uint64_t print = tr_mix((uint64_t)p->kind + 256 * p->unbounded);
     print = tr_mix(print ^ p->units);
     print = tr_mix(print ^ p->block);
     print = tr_mix(print ^ p->servers);

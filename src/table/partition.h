@@ -12,6 +12,11 @@
  *               points on a ring, and a block belongs to the next point clockwise of its hash. One more
  *               server takes its part from all others, and nothing else moves
  *   own         a function of the table's user says it
+ *
+ * Unbounded partitions, of up to 2^63 keys with hash storage, say only which server a key belongs to; where it lies
+ * there, its server finds out. So nothing is listed, and shares have no size beforehand: the server of a block is
+ * found by range as above, for hash and range-hash by a hash of the block's number, and on a ring by a search
+ * among its points. own has none.
  */
 #ifndef TR_TABLE_PARTITION_H
 #define TR_TABLE_PARTITION_H
@@ -39,6 +44,7 @@ struct tr_partition_wish {
     tr_place_fn *place; /* own */
     void *who;          /* … what it is handed */
     const char *table;  /* for messages */
+    bool unbounded;
 };
 
 /* Where a unit or a block lies: a server, and the place in its share. */
@@ -46,8 +52,14 @@ struct tr_location {
     uint32_t server, position;
 };
 
+struct tr_ring_point {
+    uint64_t at;
+    uint32_t server;
+};
+
 struct tr_partition {
     enum tr_partition_kind kind;
+    bool unbounded;
     uint64_t units, block, blocks;
     uint32_t servers;
     unsigned half_bits; /* the permutation works on numbers of 2 × half_bits bits */
@@ -57,27 +69,32 @@ struct tr_partition {
     struct tr_location *placed; /* by block; positions in blocks */
     uint32_t *first;            /* by server, and one more: its blocks in block_at */
     uint32_t *block_at;         /* by server and position */
+
+    struct tr_ring_point *ring; /* unbounded ring: servers × points, in their order */
 };
 
 /* All ranks get the same from the same wish. Blocks of ring and own that are chosen do not depend on the number
  * of servers, so that they stay what they are when servers come or go. TR_ERR_CONFIG if a share would exceed
- * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist. Making a
- * ring takes 16 bytes a point meanwhile. Free with tr_partition_free(). */
+ * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist; unbounded,
+ * for more than 2^63 keys and for own. Making a ring takes 16 bytes a point meanwhile, which unbounded ones keep.
+ * Free with tr_partition_free(). */
 int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
 void tr_partition_free(struct tr_partition *partition);
 
-/* The number of units that a server keeps room for (the last block is padded), and the longest of them all. */
+/* The number of units that a server keeps room for (the last block is padded; none if unbounded), and the longest of
+ * them all. */
 uint64_t tr_partition_share(const struct tr_partition *partition, uint32_t server);
 uint64_t tr_partition_longest(const struct tr_partition *partition);
 
-/* The number of units that a server holds. */
-uint64_t tr_partition_count(const struct tr_partition *partition, uint32_t server);
+/* The number of units that each server holds, by server. Unbounded, all blocks are gone through. */
+void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 
-/* Where a unit lies. The units of a block follow each other. */
+/* Where a unit lies: the units of a block follow each other. Unbounded, the position says nothing. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
-/* The inverse: which unit lies at a position below the server's share; UINT64_MAX where it is padding. */
+/* The inverse: which unit lies at a position below the server's share; UINT64_MAX where it is padding. Not for
+ * unbounded ones. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);
 
 /* "range-hash", as table.partition has it; "own". */

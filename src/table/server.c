@@ -215,7 +215,7 @@ static int read_units(struct tr_table *t, const struct tr_client *c, const struc
 
 static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
 {
-    const struct tr_client *c = find_client(t, rank, m->tag);
+    const struct tr_client *c = find_client(t, m->owner, m->tag);
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
@@ -447,13 +447,14 @@ int tr_server_poll(void *what, int *did)
     struct tr_tables *tables = what;
     free_sent_replies(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
-    for (int handled = 0; handled < 64;
-         handled++) { /* others must be polled too, however busy this server is */
+    double begin = 0;
+    for (int handled = 0; handled < 64; handled++) { /* others must be polled too, however busy this server is */
         int here = 0, bytes = 0;
         MPI_Message message;
         MPI_Status status;
         MPI_Improbe(MPI_ANY_SOURCE, TR_TAG_SERVER, tables->tr->wire, &here, &message, &status);
         if (!here) break;
+        if (handled == 0) begin = tr_now();
         MPI_Get_count(&status, MPI_BYTE, &bytes);
         TR_TRY(TR_GROW(&tables->inbox, &tables->inbox_size, (size_t)bytes));
         MPI_Mrecv(tables->inbox, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
@@ -462,6 +463,7 @@ int tr_server_poll(void *what, int *did)
         TR_TRY(handle(tables, status.MPI_SOURCE, &m, tables->inbox + sizeof m, (size_t)bytes - sizeof m));
         ++*did;
     }
+    if (begin > 0) tables->service.seconds += tr_now() - begin;
     return TR_OK;
 }
 

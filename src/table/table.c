@@ -1,4 +1,4 @@
-#include "table/table.h"
+#include "table/together.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +217,7 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
 
 static void table_free(struct tr_table *t)
 {
+    tr_together_free(t);
     tr_merge_close(t);
     tr_server_forget_all(t);
     tr_use_free(t);
@@ -239,6 +240,7 @@ static void table_free(struct tr_table *t)
 int tr_table_drop(tr_table **table)
 {
     struct tr_tables *tables = (*table)->tr->tables;
+    tr_together_forget(*table);
     /* what its views have sent must be handled while the numbers of the tables still hold */
     TR_WAIT_UNTIL(tables->tr, !tables->replies, "messages about table %s to arrive", (*table)->name);
     TR_TRY(tr_barrier(tables->tr, tables->tr->world, "all ranks to drop a table"));
@@ -293,6 +295,7 @@ void tr_tables_close(tr_context *tr)
 {
     struct tr_tables *tables = tr->tables;
     if (!tables) return;
+    for (size_t i = 0; i < tables->count; i++) tr_together_forget(tables->table[i]);
     (void)settle_forgotten(tr);
     tr_poll_remove(tr, tr_server_poll, tables);
     tr_poll_remove(tr, tr_views_poll, tables);
@@ -309,14 +312,16 @@ void tr_tables_close(tr_context *tr)
 
 int tr_tables_ready(tr_context *tr)
 {
+    for (size_t i = 0; i < tr->tables->count; i++) tr_together_forget(tr->tables->table[i]);
     TR_TRY(settle_forgotten(tr));
+    for (size_t i = 0; i < tr->tables->count; i++) tr_together_free(tr->tables->table[i]);
     TR_TRY(tr_views_ready(tr));
     for (size_t i = 0; i < tr->tables->count; i++) {
         tr->tables->table[i]->served = 0;
         TR_TRY(tr_use_begin(tr->tables->table[i]));
     }
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
-    return TR_OK;
+    return tr_together_open(tr);
 }
 
 int tr_tables_settle(tr_context *tr)

@@ -7,6 +7,8 @@
  *   function   server functions: what a table's servers do with updates, and the answers they compute
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   view       pulls by load, get or request; pushes by direct adding, accumulate or message
+ *   channel    what a view has with one server
+ *   together   pulls of several workers of a node as one
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.
@@ -33,6 +35,13 @@ struct tr_traffic {
     uint64_t pulls, pushes, messages;
     struct tr_filter_counts filtered; /* units of updates */
     double wait_seconds, pull_seconds, push_seconds;
+};
+
+/* What serving has taken on one rank. */
+struct tr_service {
+    double seconds;       /* of handling messages */
+    double share_bytes;   /* values of all tables here */
+    double version_bytes; /* kept beside them by functions, at most so far */
 };
 
 /* How one worker's updates reach one server where they are not merged, once the job's wish and the nodes are
@@ -88,6 +97,7 @@ struct tr_table {
     uint32_t updating_views; /* of this worker */
     bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
+    struct tr_together *together; /* what this rank's node pulls as one: a list */
 };
 
 /* A key set as its server knows it. */
@@ -101,12 +111,19 @@ struct tr_client {
     struct tr_arriving *arriving; /* an update for a function, of which not all messages are here */
 };
 
+/* Bytes of the values that this rank serves. */
+static inline uint64_t tr_table_bytes(const struct tr_table *t)
+{
+    return t->share_units * t->unit_bytes;
+}
+
 /* All tables of a context, and the server role for all of them. */
 struct tr_tables {
     tr_context *tr;
     struct tr_table **table;
     size_t count, capacity;
     struct tr_traffic traffic;
+    struct tr_service service;
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
     struct tr_functions *functions; /* known by name */
@@ -120,6 +137,7 @@ struct tr_tables {
     size_t packed_size, unit_size;
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
+    int64_t written;      /* updates of clocks < written are in the tables, as far as sync/ has said */
 };
 
 /* The rank of a table's server, and the other way round: -1 where a rank is none of them. The servers of the
@@ -174,6 +192,7 @@ struct tr_message {
     uint32_t reply;    /* number of the answer's tag; 0: no answer wanted */
     uint32_t first, n; /* slice of the client's segment; ask: which answer, and bytes of the question */
     uint32_t flags;
+    int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
     int64_t clock; /* push: of the pusher; pull: the version to be read; ask: bytes of room for the result */
     int64_t seen;  /* push: version of the share that the pusher knows */
 };
@@ -284,6 +303,10 @@ bool tr_view_is_near(const tr_view *view);
 /* Starts to fill `into` (n × width elements) with what the servers have now, or had at a version, where they keep
  * versions (-1: now). In a group, the leader reads and spreads what it has read. */
 int tr_pull_start(tr_view *view, void *into, int64_t version);
+
+/* The same, but what the node pulls as one may be what it has pulled already, if all updates of clocks < least are
+ * in it and it is not too old for this view: see together.h. Tables that keep versions are not read so. */
+int tr_pull_start_together(tr_view *view, void *into, int64_t least);
 bool tr_pull_busy(const tr_view *view);
 
 /* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
@@ -303,7 +326,10 @@ struct tr_view_state {
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
     int64_t version; /* that is being read, or -1 */
+    int64_t least;   /* all updates of clocks < least have to be in what is being read */
     int64_t holds;   /* all updates of clocks < holds are in value */
+    bool joins;      /* what is being read may be what the node reads as one … */
+    struct tr_together *together; /* … from some of the servers; NULL: from none */
     bool lent;       /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */

@@ -1,37 +1,10 @@
-/* Views: opening them, choosing routes and ways, and moving values along all of them but merge.
- *
- * A channel is what a view has with one server. Everything is started without waiting and carried on by
- * tr_views_poll(). */
-#include "table/table.h"
+/* Views: opening them, choosing ways, and moving values along all of them but merge. Everything is started
+ * without waiting and carried on by tr_views_poll(). */
+#include "table/channel.h"
+#include "table/together.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
-
-struct slot {
-    MPI_Request sent, received;
-    struct tr_message message;
-    char *answer; /* tr_reply_head, then values */
-};
-
-struct tr_channel {
-    const struct tr_segment *segment;
-    int rank;
-    int route;
-    enum tr_way way;
-    bool registered;
-    MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
-    MPI_Request get;
-    struct slot *slot; /* request: SLOTS of them */
-    uint32_t asked, got;
-    char *outgoing; /* message and accumulate: packed values, with a header before each chunk of a message */
-    MPI_Request *sends;
-    uint32_t sends_count;
-    MPI_Request acknowledged;
-    char *kept;   /* packed: what filters hold back and rounding takes */
-    int64_t seen; /* version of the share when it was read last, plus own updates since */
-};
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
@@ -54,28 +27,6 @@ MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 
 /* ---- choosing ---- */
 
-/* Measured (README, `tools/bench first`): on the node nothing beats reading memory; over a network an RMA get
- * pays for whole runs only, single elements are cheaper gathered by their server. */
-static int choose_route(const struct tr_table *t, const struct tr_channel *c, uint32_t server, int *route)
-{
-    bool near = t->share[server] != NULL || c->segment->n == 0;
-    if (t->use && t->use->function.read) return *route = TR_ROUTE_REQUEST, TR_OK;
-    if (t->use && t->route == TR_ROUTE_AUTO) /* a get would not tell the version */
-        return *route = near ? TR_ROUTE_LOAD : TR_ROUTE_REQUEST, TR_OK;
-    switch (t->route) {
-    case TR_ROUTE_AUTO:
-        *route = near ? TR_ROUTE_LOAD : c->segment->runs ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
-        return TR_OK;
-    case TR_ROUTE_LOAD:
-        if (!near)
-            return tr_fail(TR_ERR_CONFIG,
-                           "table.route=load cannot reach server rank %d, which is on another node", c->rank);
-        *route = TR_ROUTE_LOAD;
-        return TR_OK;
-    default: *route = t->route; return TR_OK;
-    }
-}
-
 /* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
  * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
 static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
@@ -85,54 +36,7 @@ static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
     return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
 }
 
-/* ---- registering ---- */
-
-static uint32_t chunk_units(const struct tr_table *t)
-{
-    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
-}
-
-static int send_registration(struct tr_view_state *v, struct tr_channel *c)
-{
-    struct tr_table *t = v->view.table;
-    tr_context *tr = t->tr;
-    const struct tr_segment *s = c->segment;
-    uint64_t share = tr_partition_share(&t->partition, (uint32_t)(s - v->keys.segment));
-    bool identity = s->n > 0 && s->n == share; /* ascending and as many as there are: all of them */
-    struct {
-        struct tr_message header;
-        uint32_t position[TR_MESSAGE_BYTES / sizeof(uint32_t)];
-    } * message;
-    TR_TRY(TR_NEW(&message, 1));
-    uint32_t first = 0;
-    do {
-        uint32_t most = identity ? s->n : (uint32_t)(sizeof message->position / sizeof *message->position);
-        uint32_t n = s->n - first < most ? s->n - first : most;
-        message->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
-                                              .table = t->index,
-                                              .tag = v->tag,
-                                              .first = first,
-                                              .n = n,
-                                              .reply = tr_request_number(tr->tables),
-                                              .flags = (identity ? TR_FLAG_IDENTITY : 0u) |
-                                                       (v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0u)};
-        size_t bytes = sizeof message->header;
-        if (!identity && n > 0) {
-            memcpy(message->position, s->position + first, n * sizeof *message->position);
-            bytes += n * sizeof *message->position;
-        }
-        MPI_Request request[2];
-        MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire,
-                  &request[0]);
-        MPI_Isend(message, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &request[1]);
-        TR_WAIT_UNTIL(tr, tr_request_done(&request[1]) && tr_request_done(&request[0]),
-                      "server rank %d to register keys of table %s", c->rank, t->name);
-        first += n;
-    } while (first < s->n);
-    free(message);
-    c->registered = true;
-    return TR_OK;
-}
+/* ---- opening and closing ---- */
 
 static bool needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
 {
@@ -145,57 +49,16 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep || t->use);
 }
 
-/* ---- opening and closing ---- */
-
-static int make_datatypes(const struct tr_table *t, struct tr_channel *c)
-{
-    const struct tr_segment *s = c->segment;
-    MPI_Datatype unit;
-    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
-    int pieces = (int)(s->runs ? s->runs : s->n), *local, *position, *length;
-    TR_TRY(TR_NEW(&local, (size_t)pieces));
-    TR_TRY(TR_NEW(&position, (size_t)pieces));
-    TR_TRY(TR_NEW(&length, (size_t)pieces));
-    for (int i = 0; i < pieces; i++) {
-        local[i] = (int)(s->runs ? s->run[i].local : s->local[i]);
-        position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
-        length[i] = (int)(s->runs ? s->run[i].length : 1);
-    }
-    MPI_Type_indexed(pieces, length, local, unit, &c->here);
-    MPI_Type_indexed(pieces, length, position, unit, &c->there);
-    MPI_Type_commit(&c->here);
-    MPI_Type_commit(&c->there);
-    MPI_Type_free(&unit);
-    free(local);
-    free(position);
-    free(length);
-    return TR_OK;
-}
-
-/* No answer to a chunk is longer. */
-static size_t answer_bytes(const struct tr_view_state *v)
-{
-    const struct tr_table *t = v->view.table;
-    struct tr_slice slice = tr_slice_of(t, chunk_units(t));
-    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(t, v->use == TR_VIEW_READ));
-}
-
 static int open_channel(struct tr_view_state *v, uint32_t server)
 {
-    struct tr_table *t = v->view.table;
     struct tr_channel *c = &v->channel[server];
-    TR_TRY(choose_route(t, c, server, &c->route));
+    TR_TRY(tr_channel_choose_route(c));
     bool rma =
         c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
-    if (rma && c->segment->n > 0) TR_TRY(make_datatypes(t, c));
-    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) {
-        TR_TRY(TR_NEW(&c->slot, SLOTS));
-        for (int i = 0; i < SLOTS; i++) {
-            c->slot[i].sent = c->slot[i].received = MPI_REQUEST_NULL;
-            TR_TRY(TR_NEW(&c->slot[i].answer, answer_bytes(v)));
-        }
-    }
-    return needs_registration(v, c) ? send_registration(v, c) : TR_OK;
+    if (rma && c->segment->n > 0) TR_TRY(tr_channel_open_types(c));
+    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) TR_TRY(tr_channel_open_slots(c));
+    if (!needs_registration(v, c)) return TR_OK;
+    return tr_channel_register(c, v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0);
 }
 
 static int open_group_share(struct tr_view_state *v)
@@ -235,14 +98,11 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
     TR_TRY(tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &v->keys));
     TR_TRY(TR_NEW(&v->channel, servers));
     t->updating_views += v->merged;
-    for (uint32_t server = 0; server < servers; server++)
-        v->channel[server] = (struct tr_channel){.segment = &v->keys.segment[server],
-                                                 .rank = tr_table_server_rank(t, server),
-                                                 .way = choose_way(t, server),
-                                                 .here = MPI_DATATYPE_NULL,
-                                                 .there = MPI_DATATYPE_NULL,
-                                                 .get = MPI_REQUEST_NULL,
-                                                 .acknowledged = MPI_REQUEST_NULL};
+    for (uint32_t server = 0; server < servers; server++) {
+        v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
+        v->channel[server].way = choose_way(t, server);
+        v->channel[server].exact = v->use == TR_VIEW_READ;
+    }
     for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
     return TR_OK;
 }
@@ -286,19 +146,6 @@ bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
     return false;
 }
 
-static void close_channel(struct tr_view_state *v, struct tr_channel *c)
-{
-    struct tr_table *t = v->view.table;
-    if (c->registered) (void)tr_server_tell_forget(t, c->rank, v->tag); /* without memory it stays there */
-    if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
-    if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
-    free(c->slot);
-    free(c->outgoing);
-    free(c->kept);
-    free(c->sends);
-}
-
 void tr_view_close(tr_view **view)
 {
     if (!*view) return;
@@ -307,8 +154,9 @@ void tr_view_close(tr_view **view)
     struct tr_tables *tables = t->tr->tables;
     for (size_t i = 0; i < tables->view_count; i++)
         if (tables->views[i] == v) tables->views[i] = tables->views[--tables->view_count];
+    if (v->together) tr_together_leave(v->together);
     for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
-        close_channel(v, &v->channel[server]);
+        tr_channel_close(&v->channel[server]);
     if (v->channel && v->merged) t->updating_views--;
     free(v->channel);
     tr_keyset_free(&v->keys);
@@ -337,90 +185,33 @@ bool tr_view_is_near(const tr_view *view)
     return true;
 }
 
-static void ask_chunk(struct tr_view_state *v, struct tr_channel *c, struct slot *slot)
+/* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
+static struct tr_together *together_at(const struct tr_view_state *v, uint32_t server)
 {
-    struct tr_table *t = v->view.table;
-    tr_context *tr = t->tr;
-    uint32_t n = c->segment->n - c->asked, most = chunk_units(t);
-    if (n > most) n = most;
-    slot->message = (struct tr_message){.kind = TR_MESSAGE_PULL,
-                                        .table = t->index,
-                                        .tag = v->tag,
-                                        .first = c->asked,
-                                        .n = n,
-                                        .flags = v->use == TR_VIEW_READ ? TR_FLAG_EXACT : 0,
-                                        .clock = v->version,
-                                        .reply = tr_request_number(tr->tables)};
-    c->asked += n;
-    MPI_Irecv(slot->answer, (int)answer_bytes(v), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)slot->message.reply,
-              tr->wire, &slot->received);
-    MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
-    tr->tables->traffic.messages++;
-    tr->tables->traffic.bytes_pulled += sizeof slot->message;
+    return v->joins && tr_together_shares(v->together, server) ? v->together : NULL;
 }
 
-static void start_reading(struct tr_view_state *v, uint32_t server)
+static int start_reading(struct tr_view_state *v)
 {
-    struct tr_table *t = v->view.table;
-    struct tr_channel *c = &v->channel[server];
-    if (c->segment->n == 0) return;
-    switch (c->route) {
-    case TR_ROUTE_AUTO:
-    case TR_ROUTE_LOAD:
-        c->seen = atomic_load_explicit(&t->line[server]->version, memory_order_acquire);
-        tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[server], v->into);
-        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
-        break;
-    case TR_ROUTE_GET:
-        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
-        MPI_Rget(v->into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
-        break;
-    case TR_ROUTE_REQUEST:
-        c->asked = c->got = 0;
-        for (int i = 0; i < SLOTS && c->asked < c->segment->n; i++) ask_chunk(v, c, &c->slot[i]);
-        break;
+    for (uint32_t server = 0; server < v->keys.servers; server++) {
+        struct tr_together *shared = together_at(v, server);
+        if (shared) tr_together_read(shared, server);
+        else tr_channel_read(&v->channel[server], v->into, v->version);
     }
-}
-
-/* The values of an answer go into the view. */
-static int take_answer(struct tr_view_state *v, struct tr_channel *c, const struct slot *slot)
-{
-    struct tr_table *t = v->view.table;
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, slot->message.n);
-    struct tr_reply_head head;
-    struct tr_encoded message;
-    memcpy(&head, slot->answer, sizeof head);
-    TR_TRY(tr_encoded_open(slot->answer + sizeof head, head.bytes, &slice, &message));
-    const void *packed = message.value;
-    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
-        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
-        TR_TRY(tr_decode_packed(&message, tables->packed));
-        packed = tables->packed;
-    }
-    tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, t->unit_bytes, packed, v->into);
-    if (slot->message.first == 0) c->seen = v->version >= 0 ? v->version : head.version;
-    tables->traffic.bytes_pulled += sizeof head + head.bytes;
+    v->pull = PULL_READING;
     return TR_OK;
 }
 
-/* Whether all of the channel is there. */
-static int carry_on_reading(struct tr_view_state *v, struct tr_channel *c, bool *done, int *did)
+static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
 {
-    *done = true;
-    if (c->segment->n == 0) return TR_OK;
-    if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
-    if (c->route != TR_ROUTE_REQUEST) return TR_OK;
-    for (int i = 0; i < SLOTS; i++) {
-        struct slot *slot = &c->slot[i];
-        if (slot->received == MPI_REQUEST_NULL) continue;
-        if (!tr_request_done(&slot->sent) || !tr_request_done(&slot->received)) continue;
-        ++*did;
-        TR_TRY(take_answer(v, c, slot));
-        c->got += slot->message.n;
-        if (c->asked < c->segment->n) ask_chunk(v, c, slot);
+    *all = true;
+    for (uint32_t server = 0; server < v->keys.servers; server++) {
+        struct tr_together *shared = together_at(v, server);
+        bool done;
+        if (shared) TR_TRY(tr_together_poll(shared, server, &done, did));
+        else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
+        *all = *all && done;
     }
-    *done = c->got == c->segment->n;
     return TR_OK;
 }
 
@@ -454,12 +245,8 @@ static bool all_done(int n, MPI_Request *requests)
 static int carry_on_pull(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
-        bool all = true;
-        for (uint32_t server = 0; server < v->keys.servers; server++) {
-            bool done;
-            TR_TRY(carry_on_reading(v, &v->channel[server], &done, did));
-            all = all && done;
-        }
+        bool all;
+        TR_TRY(carry_on_reading(v, &all, did));
         if (!all) return TR_OK;
         ++*did;
         if (v->group) start_spreading(v);
@@ -480,22 +267,32 @@ static int check_complete(const struct tr_view_state *v)
                    v->view.table->name);
 }
 
+static int start_pull(struct tr_view_state *v, void *into)
+{
+    TR_TRY(check_complete(v));
+    v->into = into;
+    v->view.table->tr->tables->traffic.pulls++;
+    if (v->channel) TR_TRY(start_reading(v));
+    else start_spreading(v);
+    int did = 0;
+    return carry_on_pull(v, &did);
+}
+
 int tr_pull_start(tr_view *view, void *into, int64_t version)
 {
     struct tr_view_state *v = view->state;
-    TR_TRY(check_complete(v));
-    struct tr_traffic *traffic = &view->table->tr->tables->traffic;
-    v->into = into;
-    traffic->pulls++;
-    if (!v->channel) {
-        start_spreading(v);
-        return TR_OK;
-    }
-    v->pull = PULL_READING;
+    v->joins = false;
     v->version = version;
-    for (uint32_t server = 0; server < v->keys.servers; server++) start_reading(v, server);
-    int did = 0;
-    return carry_on_pull(v, &did);
+    return start_pull(v, into);
+}
+
+int tr_pull_start_together(tr_view *view, void *into, int64_t least)
+{
+    struct tr_view_state *v = view->state;
+    v->joins = v->together != NULL;
+    v->least = least;
+    v->version = -1;
+    return start_pull(v, into);
 }
 
 bool tr_pull_busy(const tr_view *view)
@@ -537,7 +334,7 @@ static int start_messages(struct tr_view_state *v, struct tr_channel *c)
     struct tr_table *t = v->view.table;
     tr_context *tr = t->tr;
     const struct tr_segment *s = c->segment;
-    uint32_t chunk = chunk_units(t), chunks = s->n ? (s->n + chunk - 1) / chunk : 1;
+    uint32_t chunk = tr_channel_chunk(t), chunks = s->n ? (s->n + chunk - 1) / chunk : 1;
     struct tr_slice slice = tr_slice_of(t, chunk < s->n ? chunk : s->n);
     size_t stride = sizeof(struct tr_message) + ((tr_encode_room(&slice, tr_push_wire(t)) + 7) & ~(size_t)7);
     if (!c->outgoing) {
@@ -661,6 +458,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
     if (v->push == PUSH_SENDING) {
         if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
         if (!v->merged) flush_accumulates(v);
+        if (v->together) tr_together_pushed(v->together);
         v->push = PUSH_IDLE;
         ++*did;
     }
@@ -738,6 +536,8 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     list_counts(route_name, routes, NOTHING + 1, route, sizeof route);
     if (v->merged) strcpy(way, "merge");
     else if (v->use != TR_VIEW_READ) list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
-    snprintf(text, size, "table %s, %s: route %s; way %s; %s keys registered", view->table->name,
-             use_name[v->use], route, way, registered_words(v));
+    char together[64] = "";
+    if (v->together) tr_together_describe(v->together, together, sizeof together);
+    snprintf(text, size, "table %s, %s: route %s%s; way %s; %s keys registered", view->table->name,
+             use_name[v->use], route, together, way, registered_words(v));
 }

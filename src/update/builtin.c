@@ -134,9 +134,11 @@ static int update_optimizer(tr_share *share, const tr_update *u)
     size_t first, element = share->dtype == TR_F32 ? sizeof(float) : sizeof(double);
     bool in_a_row = tr_units_in_a_row(u->unit, u->n, &first);
     size_t skip = in_a_row ? first * share->width * element : 0;
-    char *state = share->state ? (char *)share->state + skip : NULL;
+    void *state[TR_STATE_ARRAYS];
+    for (size_t a = 0; a < TR_STATE_ARRAYS; a++)
+        state[a] = share->state[a] ? (char *)share->state[a] + skip : NULL;
     tr_optimizer_step(share->argument, share->dtype, u->clock, u->n, share->width, in_a_row ? NULL : u->unit,
-                      u->value, (char *)share->value + skip, share->units, state);
+                      u->value, (char *)share->value + skip, state);
     return TR_OK;
 }
 

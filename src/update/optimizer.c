@@ -81,11 +81,11 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
 #include "update/optimizer_real.h"
 
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
-                       size_t width, const uint32_t *unit, const void *gradient, void *value, size_t units,
-                       void *state)
+                       size_t width, const uint32_t *unit, const void *gradient, void *value,
+                       void *const state[])
 {
     if (!is_kind(optimizer->kind)) return;
     tr_optimizer o = filled_in(optimizer);
-    if (dtype == TR_F32) step_f32(&o, clock, n, width, unit, gradient, value, units * width, state);
-    else if (dtype == TR_F64) step_f64(&o, clock, n, width, unit, gradient, value, units * width, state);
+    if (dtype == TR_F32) step_f32(&o, clock, n, width, unit, gradient, value, state);
+    else if (dtype == TR_F64) step_f64(&o, clock, n, width, unit, gradient, value, state);
 }

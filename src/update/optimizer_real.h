@@ -132,12 +132,12 @@ static struct NAME(numbers) NAME(numbers_of)(const tr_optimizer *o, int64_t cloc
 }
 
 static void NAME(step)(const tr_optimizer *o, int64_t clock, size_t n, size_t width, const uint32_t *unit,
-                       const REAL *g, REAL *w, size_t size, REAL *state)
+                       const REAL *g, REAL *w, void *const state[])
 {
     struct NAME(numbers) numbers = NAME(numbers_of)(o, clock);
     size_t arrays = tr_optimizer_arrays(o->kind);
-    REAL *a = arrays > 0 ? state : w; /* never used, but an address to count from */
-    REAL *b = arrays > 1 ? state + size : w;
+    REAL *a = arrays > 0 ? state[0] : w; /* never used, but an address to count from */
+    REAL *b = arrays > 1 ? state[1] : w;
     if (!unit) NAME(steps)[o->kind].row(&numbers, n * width, g, w, a, b);
     else if (width == 1) NAME(steps)[o->kind].at(&numbers, n, unit, g, w, a, b);
     else

@@ -211,4 +211,90 @@ MPI_CASE(unknown_columns_are_dropped)
     if (mpi_test.rank == 0) unlink(kept), unlink(test.path);
 }
 
-MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped)
+/* The label of row r is 0 in the first half of the rows and 1 in the second. */
+enum { SORTED_ROWS = 20000 };
+
+static struct text_file write_sorted(void)
+{
+    struct text_file f = {.path = "", .nonzeros = 3 * SORTED_ROWS, .highest = SORTED_ROWS + 1};
+    if (mpi_test.rank == 0) {
+        snprintf(f.path, sizeof f.path, "/tmp/trireme-test-data-%d", (int)getpid());
+        FILE *file = fopen(f.path, "w");
+        for (int r = 0; file && r < SORTED_ROWS; r++)
+            fprintf(file, "%d 1:0.25 2:%06d %d:1e-3\n", 2 * r / SORTED_ROWS, r, r + 3);
+        if (file) fclose(file);
+    }
+    MPI_Bcast(f.path, sizeof f.path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    return f;
+}
+
+/* Of all workers: what part of its rows has label 1, at least and at most. */
+static void shares_of_label_1(const char *settings, const char *order, double *least, double *most)
+{
+    struct text_file f = write_sorted();
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s data.train=%s data.order=%s", settings, f.path, order);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = NULL;
+    mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+    if (!data) return;
+    mpi_check(data->total_rows == SORTED_ROWS && data->total_nonzeros == f.nonzeros,
+              "%llu rows, %llu non-zeros", (unsigned long long)data->total_rows,
+              (unsigned long long)data->total_nonzeros);
+    double share[2] = {0, -1}; /* MPI_MAX: of label 1, and minus that */
+    size_t ones = 0, n = data->rows.n;
+    for (size_t i = 0; i < n; i++) ones += data->rows.label[i] == 1;
+    if (tr_is(tr, TR_SLAVE) && n > 0) {
+        share[0] = (double)ones / (double)n;
+        share[1] = -share[0];
+    }
+    MPI_Allreduce(MPI_IN_PLACE, share, 2, MPI_DOUBLE, MPI_MAX, tr->world);
+    *most = share[0];
+    *least = -share[1];
+    tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+    if (mpi_test.rank == 0) unlink(f.path);
+}
+
+MPI_CASE(sorted_files_are_dealt)
+{
+    static const char *const partition[] = {"horizontal", "vertical"};
+    const char *layout;
+    char settings[MPI_NOTE / 2];
+    double least = 0, most = 0;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(settings, sizeof settings, "%s data.partition=%s", layout, partition[k]);
+            shares_of_label_1(settings, "dealt", &least, &most);
+            mpi_check(least > 0.45 && most < 0.55, "%g to %g of the rows have label 1", least, most);
+        }
+    if (mpi_test.size < 2) return;
+    shares_of_label_1("ranks.layout=colocated", "file", &least, &most);
+    mpi_check(least < 0.1 && most == 1, "in the order of the file %g to %g have label 1", least, most);
+}
+
+/* Every worker must find its rows where it found them before. */
+MPI_CASE(the_same_layout_gives_the_same_rows)
+{
+    struct text_file f = write_sorted();
+    char settings[MPI_NOTE];
+    uint64_t sum[2] = {0};
+    snprintf(settings, sizeof settings, "data.train=%s", f.path);
+    for (int k = 0; k < 2; k++) {
+        tr_context *tr = mpi_context(settings);
+        tr_data *data = NULL;
+        mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+        if (!data) return;
+        for (size_t i = 0; i < data->rows.n; i++) { /* the last column tells the row */
+            uint64_t key = data->keys[data->rows.column[data->rows.begin[i + 1] - 1]];
+            sum[k] = tr_mix(sum[k] + key);
+        }
+        tr_data_close(&data);
+        mpi_ok(tr_close(tr));
+    }
+    mpi_check(sum[0] == sum[1], "other rows, or in another order");
+    if (mpi_test.rank == 0) unlink(f.path);
+}
+
+MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
+         &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows)

@@ -320,23 +320,26 @@ START_TEST(lists_of_keys_follow_the_map)
     static tr_key key[KEYS];
     for (uint32_t i = 0; i < KEYS; i++) key[i] = 3 * (tr_key)i + 1;
     struct tr_hashmap map;
-    struct tr_hash_list list, empty;
+    struct tr_hash_list list = {0}, empty = {0};
     struct tr_rng rng;
     tr_rng_seed(&rng, 8, 0, 0);
     open_map(&map);
-    ck_ok(tr_hash_list_make(key, KEYS, &list));
-    ck_ok(tr_hash_list_make(NULL, 0, &empty));
+    static uint32_t all[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) all[i] = i;
+    ck_ok(tr_hash_list_append(&list, key, KEYS / 2));
+    ck_ok(tr_hash_list_append(&empty, NULL, 0));
     for (int round = 0; round < ROUNDS; round++) {
         /* others come to the map, of which the list has every third */
         uint64_t others = round % 3 == 0 ? 0 : round % 3 == 1 ? 20 : 900;
         for (uint32_t slot; others > 0; others--)
             expect_ok(tr_hashmap_add(&map, tr_rng_below(&rng, 3 * KEYS), &slot));
+        if (round == ROUNDS / 2) ck_ok(tr_hash_list_append(&list, key + KEYS / 2, KEYS - KEYS / 2));
         if (round % 4 == 3) {
-            uint32_t first = (uint32_t)tr_rng_below(&rng, KEYS), n = (uint32_t)tr_rng_below(&rng, 200);
-            if (n > KEYS - first) n = KEYS - first;
-            expect_ok(tr_hash_list_add(&list, &map, first, n));
-            for (uint32_t i = first; i < first + n; i++)
-                expect(list.slot[i] == tr_hashmap_find(&map, key[i]));
+            uint32_t at[200], n = 0, step = 1 + (uint32_t)tr_rng_below(&rng, 3);
+            for (uint32_t i = (uint32_t)tr_rng_below(&rng, list.n); i < list.n && n < 200; i += step)
+                at[n++] = i;
+            expect_ok(tr_hash_list_add(&list, &map, at, n));
+            for (uint32_t i = 0; i < n; i++) expect(list.slot[at[i]] == tr_hashmap_find(&map, key[at[i]]));
         }
         uint32_t count = map.count;
         tr_hash_list_refresh(&list, &map);
@@ -345,7 +348,7 @@ START_TEST(lists_of_keys_follow_the_map)
         check_list(&list, &map);
     }
     ck_assert_uint_gt(list.absent, 0);
-    ck_ok(tr_hash_list_add(&list, &map, 0, KEYS));
+    ck_ok(tr_hash_list_add(&list, &map, all, KEYS));
     ck_assert_uint_eq(list.absent, 0);
     check_list(&list, &map);
     tr_hash_list_free(&list);

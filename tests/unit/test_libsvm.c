@@ -272,6 +272,19 @@ START_TEST(endless_lines_are_refused)
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 1);
     tr_csr_free(&csr);
+    struct tr_files files;
+    size_t rows = 0, skipped = 0;
+    ck_ok(open_file("text", &files));
+    skip.deal = 1 << 20;
+    for (size_t k = 0; k < 2; k++) {
+        ck_ok(tr_libsvm_read(&files, k, 2, &skip, &csr, &report));
+        rows += report.rows;
+        skipped += report.skipped;
+        tr_csr_free(&csr);
+    }
+    ck_assert_uint_eq(rows, 2);
+    ck_assert_uint_eq(skipped, 1);
+    tr_files_close(&files);
     free(text);
 }
 END_TEST
@@ -355,10 +368,11 @@ static size_t numbered_lines(char *text, size_t room, size_t first, size_t *line
     return n;
 }
 
-/* Every line goes to exactly one reader, and the lines of a reader ascend. */
-static void check_division(const struct tr_files *files, size_t lines, size_t readers, size_t chunk_bytes)
+/* Every line goes to exactly one reader, and the lines of a reader ascend. deal: as in the options. */
+static void check_dealing(const struct tr_files *files, size_t lines, size_t readers, uint64_t deal,
+                          size_t chunk_bytes)
 {
-    struct tr_libsvm_options options = {.lowest_index = 1, .chunk_bytes = chunk_bytes};
+    struct tr_libsvm_options options = {.lowest_index = 1, .deal = deal, .chunk_bytes = chunk_bytes};
     unsigned char *seen;
     ck_ok(TR_NEW(&seen, lines));
     for (size_t k = 0; k < readers; k++) {
@@ -372,8 +386,18 @@ static void check_division(const struct tr_files *files, size_t lines, size_t re
         }
         tr_csr_free(&csr);
     }
-    for (size_t i = 0; i < lines; i++) ck_assert_uint_eq(seen[i], 1);
+    for (size_t i = 0; i < lines; i++)
+        ck_assert_msg(seen[i] == 1, "line %zu was read %d times by %zu readers, deal %llu, chunks of %zu", i,
+                      seen[i], readers, (unsigned long long)deal, chunk_bytes);
     free(seen);
+}
+
+/* Contiguous shares, then chunks as they are chosen, then others. */
+static void check_division(const struct tr_files *files, size_t lines, size_t readers, size_t chunk_bytes)
+{
+    const uint64_t deal[] = {0, tr_files_chunk(files, readers), 1000, 4099, files->total};
+    for (size_t i = 0; i < sizeof deal / sizeof *deal; i++)
+        check_dealing(files, lines, readers, deal[i], chunk_bytes);
 }
 
 START_TEST(plain_files_are_divided)
@@ -400,8 +424,290 @@ START_TEST(few_lines_are_divided_at_every_byte)
     const char text[] = "0 1:1\n1 1:1 2:1\n2\n3\n\n\n4 1:1";
     write_file("few", text, sizeof text - 1);
     ck_ok(open_file("few", &files));
-    for (size_t readers = 1; readers <= 60; readers++) check_division(&files, 5, readers, 1);
+    for (size_t readers = 1; readers <= 60; readers++) check_dealing(&files, 5, readers, 0, 1);
     tr_files_close(&files);
+}
+END_TEST
+
+START_TEST(few_lines_are_dealt_at_every_byte)
+{
+    struct tr_files files;
+    const char text[] = "# c\r\n0 1:1\r\n\r\n1 1:1 2:1 3:1 # 7 1:1\n2\n\n\n3\n #\n4 1:1\n", more[] = "5\n\n6";
+    write_file("deal-1", text, sizeof text - 1);
+    write_file("deal-2", "", 0);
+    write_file("deal-3", "5", 1);
+    write_file("deal-4", more + 2, sizeof more - 3);
+    ck_ok(open_file("deal-*", &files));
+    for (size_t readers = 1; readers <= 6; readers++)
+        for (uint64_t deal = 1; deal <= files.total + 1; deal++) {
+            check_dealing(&files, 7, readers, deal, 1);
+            check_dealing(&files, 7, readers, deal, 5);
+            check_dealing(&files, 7, readers, deal, 0);
+        }
+    tr_files_close(&files);
+}
+END_TEST
+
+/* Numbered lines, most of them short, with all that may stand between records. */
+static size_t mixed_lines(char *text, size_t room, uint64_t seed, size_t *lines)
+{
+    static const char *const between[] = {"\n",   "\n",          "\n",       "\r\n",
+                                          "\n\n", "\n# 1 2:3\n", " # x\r\n", "\n \t\n"};
+    struct tr_rng rng;
+    size_t n = 0, i = 0;
+    tr_rng_seed(&rng, seed, 0, 0);
+    for (; n + 9000 < room; i++) {
+        n += (size_t)sprintf(text + n, "%zu", i);
+        size_t pairs = tr_rng_below(&rng, 50) == 0 ? tr_rng_below(&rng, 1000) : tr_rng_below(&rng, 4);
+        for (size_t k = 1; k <= pairs; k++) n += (size_t)sprintf(text + n, " %zu:1", k);
+        n += (size_t)sprintf(text + n, "%s", between[tr_rng_below(&rng, sizeof between / sizeof *between)]);
+    }
+    *lines = i;
+    return n - (seed % 2 && text[n - 1] == '\n'); /* half of them without the last newline */
+}
+
+START_TEST(any_lines_are_dealt_in_chunks_of_any_size)
+{
+    static char text[30000];
+    struct tr_files files;
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 7, 0, 0);
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        size_t lines, n = mixed_lines(text, 10000 + seed * 300, seed, &lines);
+        write_file("mixed", text, n);
+        write_gzip("mixed.gz", "wb", text, n);
+        ck_ok(open_file("mixed", &files));
+        size_t readers = 1 + (size_t)tr_rng_below(&rng, 9), parsed = (size_t)tr_rng_below(&rng, 300);
+        check_dealing(&files, lines, readers, 1 + tr_rng_below(&rng, 100), parsed);
+        check_dealing(&files, lines, readers, 1 + tr_rng_below(&rng, 6000), parsed);
+        check_division(&files, lines, readers, 0);
+        tr_files_close(&files);
+        ck_ok(open_file("mixed.gz", &files));
+        check_division(&files, lines, readers, parsed);
+        tr_files_close(&files);
+    }
+}
+END_TEST
+
+/* ---- what dealing is for ---- */
+
+START_TEST(chunks_suit_the_data_and_the_readers)
+{
+    const uint64_t K = 1024, M = K * K, G = K * M;
+    static const size_t readers[] = {2, 3, 7, 64, 1000, 20000};
+    const uint64_t totals[] = {1, 1000, 100 * K + 1, 3 * M + 7, 350 * M, 20 * G + 3, 9000 * G};
+    for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
+        struct tr_files files = {.total = totals[i]};
+        ck_assert_uint_eq(tr_files_chunk(&files, 1), totals[i]);
+        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++) {
+            uint64_t chunk = tr_files_chunk(&files, readers[k]), share = totals[i] / readers[k];
+            ck_assert_uint_ge(chunk, share < 4 * K ? 1 : 4 * K);
+            ck_assert_uint_lt(chunk, share < 4 * K ? share + 2 : 4 * M + 64 * K);
+            if (share >= 256 * K) ck_assert_uint_ge(share / chunk + 1, 64);
+            /* Equally many for all, but for what rounding up takes from the last ones. */
+            uint64_t rounds = (totals[i] - 1) / chunk / readers[k] + 1;
+            ck_assert_uint_lt(rounds * readers[k] * chunk - totals[i], rounds * readers[k]);
+        }
+    }
+}
+END_TEST
+
+/* How many rows of each label a reader gets. */
+static void count_labels(const struct tr_files *files, size_t reader, size_t readers, uint64_t deal,
+                         size_t *count, size_t labels)
+{
+    struct tr_libsvm_options options = {.lowest_index = 1, .deal = deal};
+    struct tr_csr csr;
+    struct tr_libsvm_report report;
+    memset(count, 0, labels * sizeof *count);
+    ck_ok(tr_libsvm_read(files, reader, readers, &options, &csr, &report));
+    for (size_t i = 0; i < csr.rows; i++) count[(size_t)csr.label[i]]++;
+    tr_csr_free(&csr);
+}
+
+/* 10 labels one after the other, all lines of equal length. */
+enum { SORTED_LABELS = 10, SORTED_ROWS = 80000 };
+
+static size_t sorted_lines(char *text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < SORTED_ROWS; i++)
+        n += (size_t)sprintf(text + n, "%zu 1:0.5 %06zu:2 \n", i / (SORTED_ROWS / SORTED_LABELS), 2 + i);
+    return n;
+}
+
+START_TEST(of_sorted_files_every_reader_has_a_sample)
+{
+    size_t n, count[SORTED_LABELS], readers = 8, most = SORTED_ROWS / SORTED_LABELS;
+    char *text = malloc(SORTED_ROWS * 32);
+    struct tr_files files;
+    ck_assert_ptr_nonnull(text);
+    n = sorted_lines(text);
+    write_file("sorted", text, n);
+    write_gzip("sorted.gz", "wb", text, n);
+    for (int gzip = 0; gzip < 2; gzip++) {
+        ck_ok(open_file(gzip ? "sorted.gz" : "sorted", &files));
+        uint64_t deal = tr_files_chunk(&files, readers);
+        /* A label has a tenth of all chunks, so a reader 6 or 7 of 64 chunks: never far from its eighth. */
+        for (size_t k = 0; k < readers; k++) {
+            count_labels(&files, k, readers, deal, count, SORTED_LABELS);
+            for (size_t label = 0; label < SORTED_LABELS; label++) {
+                ck_assert_uint_gt(count[label], most / readers * 7 / 10);
+                ck_assert_uint_lt(count[label], most / readers * 13 / 10);
+            }
+        }
+        tr_files_close(&files);
+    }
+    ck_ok(open_file("sorted", &files));
+    count_labels(&files, 0, readers, 0, count, SORTED_LABELS);
+    ck_assert_uint_eq(count[0], most);
+    ck_assert_uint_eq(count[2], 0);
+    tr_files_close(&files);
+    free(text);
+}
+END_TEST
+
+static int keep_progress(void *state, uint64_t bytes)
+{
+    ck_assert_uint_ge(bytes, *(uint64_t *)state);
+    *(uint64_t *)state = bytes;
+    return TR_OK;
+}
+
+START_TEST(loads_are_equal_over_many_small_files)
+{
+    static char text[40000];
+    struct tr_files files;
+    size_t lines, readers = 7, total = 0, rows = 0;
+    for (size_t i = 0; i < 60; i++) {
+        char name[32];
+        size_t n = numbered_lines(text, 4000 + tr_mix(i) % 30000, 0, &lines);
+        snprintf(name, sizeof name, "small-%zu", i);
+        write_file(name, text, n);
+        total += n;
+        rows += lines;
+    }
+    ck_ok(open_file("small-*", &files));
+    ck_assert_uint_eq(files.total, total);
+    for (int dealt = 0; dealt < 2; dealt++) {
+        size_t bytes = 0, read = 0, done = 0;
+        for (size_t k = 0; k < readers; k++) {
+            uint64_t mine = 0;
+            struct tr_libsvm_options options = {.lowest_index = 1,
+                                                .deal = dealt ? tr_files_chunk(&files, readers) : 0,
+                                                .progress = keep_progress,
+                                                .progress_state = &mine};
+            struct tr_csr csr;
+            struct tr_libsvm_report report;
+            ck_ok(tr_libsvm_read(&files, k, readers, &options, &csr, &report));
+            ck_assert_uint_gt(report.text_bytes, total / readers * 9 / 10);
+            ck_assert_uint_lt(report.text_bytes, total / readers * 11 / 10);
+            bytes += report.text_bytes;
+            read += report.rows;
+            done += mine;
+            tr_csr_free(&csr);
+        }
+        ck_assert_uint_eq(bytes, total);
+        ck_assert_uint_eq(read, rows);
+        ck_assert_uint_eq(done, total);
+    }
+    tr_files_close(&files);
+}
+END_TEST
+
+/* The stored bytes of gzip files that a reader unpacks, and of how many files. */
+static uint64_t unpacks(const struct tr_files *files, size_t reader, size_t readers, uint64_t chunk,
+                        size_t *of)
+{
+    uint64_t bytes = 0;
+    *of = 0;
+    for (size_t i = 0; i < files->n; i++) {
+        struct tr_part part;
+        if (!tr_files_deal(files, i, reader, readers, chunk, &part)) continue;
+        bytes += files->file[i].size;
+        ++*of;
+    }
+    return bytes;
+}
+
+/* Each gzip file is dealt to some readers, whose turns are all different. */
+static void check_turns(const struct tr_files *files, size_t readers, uint64_t chunk)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        uint64_t sum = 0, turns = 0;
+        struct tr_part part = {0};
+        for (size_t k = 0; k < readers; k++) {
+            if (!tr_files_deal(files, i, k, readers, chunk, &part)) continue;
+            ck_assert_uint_eq(part.stride, part.readers * part.bytes);
+            sum += part.end / part.bytes;
+            turns++;
+        }
+        ck_assert_uint_ge(turns, 1);
+        ck_assert_uint_eq(turns, part.readers);
+        ck_assert_uint_eq(sum, turns * (turns + 1) / 2);
+    }
+}
+
+START_TEST(readers_unpack_little_more_than_their_share_of_gzip_files)
+{
+    static const struct {
+        size_t files, readers;
+        uint64_t bytes;
+        size_t least; /* files of which a reader has something */
+    } all[] = {{24, 8, 500 << 20, 3}, {24, 8, 1 << 20, 24}, {1000, 100, 1 << 20, 35},
+               {3, 16, 400 << 20, 1}, {1, 5, 3 << 20, 1},   {500, 4, 10000, 125}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct tr_files files = {.n = all[i].files, .total = all[i].files * all[i].bytes};
+        ck_ok(TR_NEW(&files.file, files.n));
+        for (size_t k = 0; k < files.n; k++)
+            files.file[k] = (struct tr_file){.size = all[i].bytes, .gzip = true};
+        uint64_t chunk = tr_files_chunk(&files, all[i].readers), share = files.total / all[i].readers;
+        check_turns(&files, all[i].readers, chunk);
+        for (size_t k = 0; k < all[i].readers; k++) {
+            size_t of;
+            ck_assert_uint_le(unpacks(&files, k, all[i].readers, chunk, &of),
+                              share + 2 * (all[i].bytes + (40 << 20)));
+            ck_assert_uint_ge(of, all[i].least);
+        }
+        free(files.file);
+    }
+}
+END_TEST
+
+START_TEST(dealt_bad_records_are_named_with_their_line)
+{
+    enum { READERS = 3, DEAL = 64, LINES = 400 };
+    static char text[LINES * 32];
+    struct tr_libsvm_options options = {.lowest_index = 1, .deal = DEAL};
+    for (size_t bad = 1; bad <= LINES; bad += 13) {
+        struct tr_files files;
+        char expected[64];
+        size_t n = 0, failed = 0;
+        for (size_t line = 1; line <= LINES; line++)
+            n += (size_t)sprintf(text + n,
+                                 line == bad ? "1 2:x%zu\n"
+                                 : line % 5  ? "1 2:3 7:%zu\n"
+                                             : "\n",
+                                 line);
+        write_file("bad-1", "1 1:1\n1 2:1\n", 12);
+        write_file("bad-2", text, n);
+        ck_ok(open_file("bad-*", &files));
+        snprintf(expected, sizeof expected, "/bad-2:%zu: '2:x%zu': the value", bad, bad);
+        for (size_t k = 0; k < READERS; k++) {
+            struct tr_csr csr;
+            struct tr_libsvm_report report;
+            int status = tr_libsvm_read(&files, k, READERS, &options, &csr, &report);
+            if (status == TR_OK) {
+                tr_csr_free(&csr);
+                continue;
+            }
+            ck_assert_int_eq(status, TR_ERR_DATA);
+            ck_assert_msg(strstr(tr_error_text(), expected), "«%s» lacks «%s»", tr_error_text(), expected);
+            failed++;
+        }
+        ck_assert_uint_eq(failed, 1);
+        tr_files_close(&files);
+    }
 }
 END_TEST
 
@@ -414,8 +720,9 @@ START_TEST(gzip_files_are_dealt_in_pieces)
     write_gzip("dealt", "ab", text + half, n - half);
     ck_ok(open_file("dealt", &files));
     ck_assert(files.file[0].gzip);
-    for (size_t readers = 1; readers <= 7; readers++) check_division(&files, lines, readers, 0);
-    check_division(&files, lines, 3, 100);
+    for (size_t readers = 1; readers <= 7; readers++)
+        check_dealing(&files, lines, readers, readers % 2 ? tr_files_chunk(&files, readers) : 0, 0);
+    check_dealing(&files, lines, 3, 1000, 100);
     tr_files_close(&files);
 }
 END_TEST
@@ -573,7 +880,11 @@ UNIT_MAIN("libsvm", rows_are_read_as_they_stand, values_are_kept_only_if_one_is_
           the_first_three_labels_have_places, a_real_file_is_read_whole, a_bad_record_is_named_with_its_line,
           nul_bytes_are_refused, bad_records_can_be_skipped, endless_lines_are_refused,
           input_that_is_not_there_is_named, globs_are_sorted, damaged_gzip_is_named, plain_files_are_divided,
-          few_lines_are_divided_at_every_byte, gzip_files_are_dealt_in_pieces,
+          few_lines_are_divided_at_every_byte, few_lines_are_dealt_at_every_byte,
+          any_lines_are_dealt_in_chunks_of_any_size, chunks_suit_the_data_and_the_readers,
+          of_sorted_files_every_reader_has_a_sample, loads_are_equal_over_many_small_files,
+          readers_unpack_little_more_than_their_share_of_gzip_files,
+          dealt_bad_records_are_named_with_their_line, gzip_files_are_dealt_in_pieces,
           a_line_longer_than_pieces_goes_to_one_reader, chunk_borders_do_not_matter,
           progress_is_told_and_can_stop, known_difficult_numbers_are_read_right,
           random_numbers_are_read_as_by_the_library)

@@ -18,6 +18,13 @@ static uint32_t few(void *who, uint64_t block, uint64_t blocks, uint32_t servers
 
 static uint64_t asked; /* how often few() was */
 
+static uint64_t held_by(const struct tr_partition *p, uint32_t server)
+{
+    uint64_t count[64];
+    tr_partition_count(p, count);
+    return count[server];
+}
+
 static int make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
                 struct tr_partition *p)
 {
@@ -40,7 +47,7 @@ START_TEST(every_unit_has_a_place_of_its_own)
                 for (uint32_t server = 0; server < servers[s]; server++) {
                     begin[server] = total;
                     total += tr_partition_share(&p, server);
-                    held += tr_partition_count(&p, server);
+                    held += held_by(&p, server);
                     ck_assert_uint_le(tr_partition_share(&p, server), tr_partition_longest(&p));
                 }
                 ck_assert_uint_eq(held, units[u]);
@@ -61,7 +68,7 @@ START_TEST(every_unit_has_a_place_of_its_own)
                         if (used != (tr_partition_unit(&p, server, position) != UINT64_MAX)) wrong++;
                         count += used;
                     }
-                    if (count != tr_partition_count(&p, server)) wrong++;
+                    if (count != held_by(&p, server)) wrong++;
                 }
                 ck_assert_uint_eq(wrong, 0);
                 free(taken);
@@ -139,7 +146,7 @@ START_TEST(a_ring_is_balanced)
         ck_ok(tr_partition_make(&wish, UNITS, SERVERS, &p));
         double most = 0, least = UNITS, bound = 4 / sqrt(points[i]);
         for (uint32_t server = 0; server < SERVERS; server++) {
-            double relative = (double)tr_partition_count(&p, server) * SERVERS / UNITS;
+            double relative = (double)held_by(&p, server) * SERVERS / UNITS;
             most = fmax(most, relative);
             least = fmin(least, relative);
         }
@@ -173,7 +180,7 @@ START_TEST(a_ring_moves_little)
         ck_assert_double_eq(astray, 0);
         ck_assert_double_gt(moved, fair * (1 - bound));
         ck_assert_double_lt(moved, fair * (1 + bound));
-        ck_assert_double_eq(moved, (double)tr_partition_count(&q, servers));
+        ck_assert_double_eq(moved, (double)held_by(&q, servers));
         tr_partition_free(&p);
         tr_partition_free(&q);
     }
@@ -192,7 +199,7 @@ START_TEST(a_user_places_blocks)
     struct tr_partition p;
     ck_ok(tr_partition_make(&wish, 95, 3, &p)); /* ten blocks, the last of five */
     ck_assert_uint_eq(tr_partition_share(&p, 0), 50);
-    ck_assert_uint_eq(tr_partition_count(&p, 0), 45);
+    ck_assert_uint_eq(held_by(&p, 0), 45);
     ck_assert_uint_eq(tr_partition_share(&p, 1), 0);
     ck_assert_uint_eq(tr_partition_share(&p, 2), 50);
     ck_assert_uint_eq(tr_partition_locate(&p, 23).server, 2);
@@ -268,6 +275,101 @@ START_TEST(prints_tell_partitions_apart)
 }
 END_TEST
 
+static void make_unbounded(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
+                           struct tr_partition *p)
+{
+    struct tr_partition_wish wish = {
+        .kind = kind, .block = block, .points = POINTS, .table = "w", .unbounded = true};
+    ck_ok(tr_partition_make(&wish, units, servers, p));
+}
+
+/* Up to 2^63 keys, in blocks that stay together, evenly however the keys follow each other. */
+START_TEST(unbounded_partitions_spread_keys)
+{
+    enum { SERVERS = 5, KEYS = 50000 };
+    static const uint64_t strides[] = {1, 64, 1000, UINT64_C(1) << 40};
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < 4; i++) {
+            enum tr_partition_kind kind = kinds[k];
+            if (kind == TR_PARTITION_OWN) continue;
+            struct tr_partition p;
+            make_unbounded(kind, UINT64_C(1) << 63, i == 2 ? 10 : 0, SERVERS, &p);
+            uint64_t count[SERVERS] = {0}, wrong = 0;
+            for (uint64_t n = 0; n < KEYS; n++) {
+                uint64_t key = (UINT64_C(1) << 63) - 1 - n * strides[i];
+                uint32_t server = tr_partition_locate(&p, key).server;
+                wrong += server >= SERVERS || server != tr_partition_locate(&p, key - key % p.block).server;
+                count[server < SERVERS ? server : 0]++;
+            }
+            ck_assert_uint_eq(wrong, 0);
+            double allowed = kind == TR_PARTITION_RANGE ? INFINITY : kind == TR_PARTITION_RING ? 1.5 : 1.2;
+            for (int server = 0; server < SERVERS; server++)
+                ck_assert_double_lt((double)count[server] * SERVERS / KEYS, allowed);
+            ck_assert_uint_eq(tr_partition_longest(&p), 0);
+            tr_partition_free(&p);
+        }
+}
+END_TEST
+
+START_TEST(unbounded_partitions_count_and_refuse)
+{
+    struct tr_partition p, q;
+    for (int k = 0; k < KINDS; k++) {
+        if (kinds[k] == TR_PARTITION_OWN) continue;
+        uint64_t count[7], sum = 0, found[7] = {0};
+        make_unbounded(kinds[k], 1003, 0, 7, &p);
+        tr_partition_count(&p, count);
+        for (uint64_t unit = 0; unit < 1003; unit++) found[tr_partition_locate(&p, unit).server]++;
+        for (int server = 0; server < 7; server++) {
+            ck_assert_uint_eq(count[server], found[server]);
+            sum += count[server];
+        }
+        ck_assert_uint_eq(sum, 1003);
+        ck_ok(make(kinds[k], 1003, 0, 7, &q));
+        ck_assert(tr_partition_print(&p) != tr_partition_print(&q));
+        for (uint64_t unit = 0; unit < 1003 && kinds[k] == TR_PARTITION_RANGE; unit++)
+            ck_assert_uint_eq(tr_partition_locate(&p, unit).server, tr_partition_locate(&q, unit).server);
+        tr_partition_free(&p);
+        tr_partition_free(&q);
+    }
+    struct tr_partition_wish wish = {.kind = TR_PARTITION_HASH, .table = "w", .unbounded = true};
+    ck_fails(tr_partition_make(&wish, (UINT64_C(1) << 63) + 1, 3, &p), TR_ERR_CONFIG, "more than 2^63");
+    wish.kind = TR_PARTITION_OWN;
+    ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "function of one's own");
+    wish = (struct tr_partition_wish){.kind = TR_PARTITION_HASH, .table = "w"};
+    ck_fails(tr_partition_make(&wish, UINT64_C(1) << 63, 3, &p), TR_ERR_CONFIG, "table.storage=hash");
+}
+END_TEST
+
+/* Every key is in the segment of its server, by its number, however large. */
+START_TEST(key_sets_of_unbounded_partitions_list_keys)
+{
+    enum { KEYS = 5000 };
+    static tr_key keys[KEYS];
+    struct tr_partition p;
+    struct tr_keyset set;
+    for (tr_key k = 0; k < KEYS; k++) keys[k] = (UINT64_C(1) << 63) - (KEYS - k) * (k < KEYS / 2 ? 1000 : 1);
+    make_unbounded(TR_PARTITION_RANGE_HASH, UINT64_C(1) << 63, 0, 4, &p);
+    ck_ok(tr_keyset_make(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set));
+    size_t units = 0;
+    for (uint32_t server = 0; server < 4; server++) {
+        const struct tr_segment *s = &set.segment[server];
+        ck_assert_uint_gt(s->n, 0);
+        ck_assert_uint_eq(s->runs, 0);
+        for (uint32_t i = 0; i < s->n; i++, units++) {
+            ck_assert_uint_eq(s->key[i], keys[s->local[i]]);
+            ck_assert(i == 0 || s->key[i - 1] < s->key[i]);
+            ck_assert_uint_eq(tr_partition_locate(&p, s->key[i]).server, server);
+        }
+    }
+    ck_assert_uint_eq(units, KEYS);
+    tr_keyset_free(&set);
+    keys[KEYS - 1] = UINT64_C(1) << 63;
+    ck_fails(tr_keyset_make(&p, UINT64_C(1) << 63, 1, keys, KEYS, &set), TR_ERR_INTERNAL, "lie below");
+    tr_partition_free(&p);
+}
+END_TEST
+
 /* Every unit of every key is in the segment of its server, positions ascend, and runs say the same. */
 START_TEST(key_sets_are_split_by_server)
 {
@@ -329,4 +431,6 @@ END_TEST
 UNIT_MAIN("partition", every_unit_has_a_place_of_its_own, hashes_balance_a_hot_range,
           too_much_for_the_servers_is_refused, any_place_knows_its_unit, a_ring_is_balanced,
           a_ring_moves_little, a_user_places_blocks, what_cannot_be_placed_is_refused,
-          prints_tell_partitions_apart, key_sets_are_split_by_server, keys_must_ascend_and_exist)
+          prints_tell_partitions_apart, unbounded_partitions_spread_keys,
+          unbounded_partitions_count_and_refuse, key_sets_are_split_by_server,
+          key_sets_of_unbounded_partitions_list_keys, keys_must_ascend_and_exist)

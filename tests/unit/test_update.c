@@ -118,7 +118,7 @@ static size_t count_changes(enum tr_dtype dtype, size_t width, const uint32_t *u
 }
 
 struct run {
-    block value, state[2]; /* packed: the second array follows the first at UNITS × width elements */
+    block value, state[2];
     double w[SIZE], a[SIZE], b[SIZE];
     size_t touched_others;
 };
@@ -128,7 +128,7 @@ static void run(struct run *r, const tr_optimizer *o, enum tr_dtype dtype, size_
     struct tr_rng rng;
     tr_rng_seed(&rng, 11, (uint64_t)o->kind, width);
     memset(r, 0, sizeof *r);
-    size_t size = UNITS * width, bytes = size * (dtype == TR_F32 ? 4 : 8);
+    size_t size = UNITS * width;
     for (size_t i = 0; i < size && o->kind != TR_FTRL; i++) {
         set(dtype, &r->value, i, r->w[i] = (double)(float)tr_rng_normal(&rng));
         if (o->kind == TR_NESTEROV) r->b[i] = r->w[i];
@@ -146,12 +146,11 @@ static void run(struct run *r, const tr_optimizer *o, enum tr_dtype dtype, size_
             set(dtype, &gradient, i, g);
             reference(o, clock, g, &r->w[at], &r->a[at], &r->b[at]);
         }
-        tr_optimizer_step(o, dtype, clock, n, width, sparse ? unit : NULL, &gradient, &r->value, UNITS,
-                          r->state);
+        tr_optimizer_step(o, dtype, clock, n, width, sparse ? unit : NULL, &gradient, &r->value,
+                          (void *[]){&r->state[0], &r->state[1]});
         r->touched_others += count_changes(dtype, width, unit, n, &value, &r->value);
         for (size_t a = 0; a < 2; a++)
-            r->touched_others += count_changes(dtype, width, unit, n, (const char *)state + a * bytes,
-                                               (const char *)r->state + a * bytes);
+            r->touched_others += count_changes(dtype, width, unit, n, &state[a], &r->state[a]);
     }
 }
 
@@ -191,10 +190,9 @@ START_TEST(optimizers_have_as_many_arrays_as_they_use)
         tr_optimizer o = optimizer_of(kinds[k]);
         ck_assert_uint_eq(tr_optimizer_arrays(kinds[k]), arrays[k]);
         run(&r, &o, TR_F64, 2, true);
-        const double *state = r.state[0].of;
         for (size_t a = 0; a < 2; a++) {
             size_t used = 0;
-            for (size_t i = 0; i < UNITS * 2; i++) used += state[a * UNITS * 2 + i] != 0;
+            for (size_t i = 0; i < UNITS * 2; i++) used += r.state[a].of[i] != 0;
             ck_assert_uint_eq(used, a < arrays[k] ? UNITS * 2 : 0);
         }
     }
@@ -217,8 +215,9 @@ START_TEST(zero_gradients_are_no_steps_where_that_is_promised)
             float packed[UNITS], spread[UNITS] = {0};
             size_t n = choose(&rng, unit);
             for (size_t i = 0; i < n; i++) spread[unit[i]] = packed[i] = (float)tr_rng_normal(&rng);
-            tr_optimizer_step(&o, TR_F32, clock, n, 1, unit, packed, sparse, UNITS, state[0]);
-            tr_optimizer_step(&o, TR_F32, clock, UNITS, 1, NULL, spread, dense, UNITS, state[2]);
+            tr_optimizer_step(&o, TR_F32, clock, n, 1, unit, packed, sparse, (void *[]){state[0], state[1]});
+            tr_optimizer_step(&o, TR_F32, clock, UNITS, 1, NULL, spread, dense,
+                              (void *[]){state[2], state[3]});
         }
         for (int i = 0; i < UNITS; i++) ck_assert_float_eq(sparse[i], dense[i]);
     }
@@ -236,8 +235,8 @@ START_TEST(ftrl_without_penalties_is_adagrad)
     for (int i = 0; i < UNITS; i++) w[i] = v[i] = i % 3 * tr_rng_normal(&rng);
     for (int clock = 0; clock < CLOCKS; clock++) {
         for (int i = 0; i < UNITS; i++) g[i] = tr_rng_normal(&rng);
-        tr_optimizer_step(&ftrl, TR_F64, clock, UNITS, 1, NULL, g, w, UNITS, z);
-        tr_optimizer_step(&adagrad, TR_F64, clock, UNITS, 1, NULL, g, v, UNITS, s);
+        tr_optimizer_step(&ftrl, TR_F64, clock, UNITS, 1, NULL, g, w, (void *[]){z, z + UNITS});
+        tr_optimizer_step(&adagrad, TR_F64, clock, UNITS, 1, NULL, g, v, (void *[]){s});
         for (int i = 0; i < UNITS; i++) far = fmax(far, fabs(w[i] - v[i]));
         for (int i = 0; i < 5; i++) w[i] = v[i] = v[i] + 0.5;
     }
@@ -250,7 +249,7 @@ START_TEST(ftrl_leaves_exact_zeros)
     tr_optimizer o = {.kind = TR_FTRL, .rate = 0.1, .l1 = 3};
     float w[3] = {0}, state[6] = {0}, g[3] = {1, -1, 0};
     for (int clock = 0; clock < 5; clock++) {
-        tr_optimizer_step(&o, TR_F32, clock, 3, 1, NULL, g, w, 3, state);
+        tr_optimizer_step(&o, TR_F32, clock, 3, 1, NULL, g, w, (void *[]){state, state + 3});
         for (int i = 0; i < 3; i++) ck_assert(!signbit(w[2]) && (clock >= 3 && i < 2) == (w[i] != 0));
     }
     ck_assert(w[0] < 0 && w[1] > 0);
@@ -269,7 +268,7 @@ START_TEST(optimizers_find_a_minimum)
         for (int i = 0; i < N; i++) w[i] = 1;
         for (int clock = 0; clock < 1500; clock++) {
             for (int i = 0; i < N; i++) g[i] = (float)(i + 1) * w[i];
-            tr_optimizer_step(&o, TR_F32, clock, N, 1, NULL, g, w, N, state);
+            tr_optimizer_step(&o, TR_F32, clock, N, 1, NULL, g, w, (void *[]){state, state + N});
         }
         for (int i = 0; i < N; i++)
             ck_assert_msg(fabsf(w[i]) < 0.02f, "%s: w[%d] is %g", tr_optimizer_name(kinds[k]), i,
@@ -352,7 +351,7 @@ START_TEST(an_optimizer_at_a_server_is_an_optimizer)
                               .width = width,
                               .units = UNITS,
                               .value = &there[0],
-                              .state = &there[1],
+                              .state = {&there[1], &there[2]},
                               .argument = &o,
                               .pushers = 3};
             ck_ok(f->open(&share));
@@ -366,7 +365,8 @@ START_TEST(an_optimizer_at_a_server_is_an_optimizer)
                 tr_update u = {
                     .pusher = -1, .clock = clock, .version = clock, .n = n, .unit = unit, .value = &gradient};
                 ck_ok(f->update(&share, &u));
-                tr_optimizer_step(&o, dtype, clock, n, width, unit, &gradient, &here[0], UNITS, &here[1]);
+                tr_optimizer_step(&o, dtype, clock, n, width, unit, &gradient, &here[0],
+                                  (void *[]){&here[1], &here[2]});
             }
             ck_assert_mem_eq(here, there, sizeof here);
             if (f->close) f->close(&share);

@@ -55,7 +55,10 @@ class Run:
     explained: str
 
     def first_below(self, target):
-        """The first evaluation with an objective at the target or below, or None."""
+        """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that objective is an
+        estimate; a run that was stopped there, and turns out to be more than 1 % above, has not arrived."""
+        if not self.summary.get("objective", NEVER) <= 1.01 * target:
+            return None
         return next((row for row in self.curve if row["objective"] <= target), None)
 
     def seconds_to(self, target):

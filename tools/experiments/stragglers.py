@@ -53,7 +53,7 @@ def straggler_job(data, way, model="logistic", level=1, workers=WORKERS, servers
     return 1 + servers + workers, {
         "data.train": data.path, "model.type": model, "model.l2": L2, "solve.method": "sgd", "solve.epochs": CLOCKS,
         "solve.batch": rows // BATCHES, "ranks.layout": "dedicated", "ranks.servers": servers,
-        "sync.push": "1 per epoch", "experiment.slow": SLOW, "experiment.level": level,
+        "ranks.groups": workers, "sync.push": "1 per epoch", "experiment.slow": SLOW, "experiment.level": level,
         "experiment.clock": data.clock, "seed": SEEDS[0], **WAYS[way]}
 
 

@@ -54,6 +54,9 @@ class Cell:
     def each(self):
         return 1e3 * self.seconds() / self.updates() if self.updates() else None
 
+    def objective(self):
+        return f"{statistics.median(run.summary.get('objective', NEVER) for run in self.runs):.4f}"
+
     def level(self):
         return self.runs[-1].summary.get("level_reached")
 
@@ -84,6 +87,7 @@ def show_row(data, model, level, row):
             ["  least-most", *(c.spread() for c in row.values())],
             ["updates", *(c.updates() for c in row.values())],
             ["ms an update", *(c.each() for c in row.values())],
+            ["objective then", *(c.objective() for c in row.values())],
             ["HL reached", *(c.level() for c in row.values())],
             ["rate of a worker", *(c.rate() for c in row.values())]]
     for (of, where, hl), (seconds, updates) in PAPER.items():
