@@ -27,7 +27,13 @@ typedef struct tr_table tr_table;
  *   rows, columns  a table of one row has a key per column (a vector of `columns` keys, each one element);
  *                  a table of several rows has a key per row, each `columns` elements wide
  * The partitioner is table.partition of the job; each server holds its share once, in memory that ranks of
- * its node read directly and others through an RMA window. Owned by the context. */
+ * its node read directly and others through an RMA window. Owned by the context.
+ *
+ * With hash storage (table.storage: hash) a server keeps a map of just the keys that updates have changed, of up to
+ * 2^63: memory goes with these, and grows while the job runs. A key that is not in the map is zeros; neither reading
+ * nor adding zeros puts it there. Each key costs some 20 bytes more, rows are not cut into pieces, and such a table
+ * is read by asking its servers, on the same node too, and gets updates as messages. TR_ERR_CONFIG where table.route or
+ * table.push want it otherwise. */
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                     tr_table **table);
 
@@ -43,12 +49,13 @@ typedef struct tr_table_options {
     uint64_t block;     /* keys of one block; 0: table.block, and if that is 0 too, chosen */
     tr_place_fn *place; /* NULL: table.partition. With it, wide rows too lie whole on their server */
     void *who;          /* handed to place() */
+    bool hash;          /* hash storage; false: as table.storage says, but dense with a place function */
 } tr_table_options;
 
 /* Makes a table as tr_table_create() does, but as the options say (NULL: the same). All ranks with the same
  * options. TR_ERR_CONFIG for more servers than there are; if place() names a server that does not exist (the
  * text says table and block); if ranks put keys in different places; for more than 2^24 blocks: every rank
- * lists them, 12 bytes each. */
+ * lists them, 12 bytes each; for hash with a place function. */
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table);
 

@@ -178,31 +178,47 @@ static bool deal_gzip(uint64_t start, uint64_t size, size_t reader, size_t reade
     return turn < turns;
 }
 
-static bool deal_plain(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
-                       struct tr_part *part)
+/* Of the bytes first .. last - 1 of all files, which lie in this one. */
+static bool deal_plain(uint64_t start, uint64_t first, uint64_t last, size_t reader, size_t readers,
+                       uint64_t chunk, struct tr_part *part)
 {
-    uint64_t first = start / chunk, mine = first + turns_away(reader, readers, first);
-    if (mine * chunk >= start + size) return false;
+    uint64_t mine = first / chunk + turns_away(reader, readers, first / chunk);
+    if (first >= last || mine * chunk >= last) return false;
     part->bytes = chunk;
     part->end = (mine + 1) * chunk - start;
     part->stride = readers * chunk;
+    part->limit = last - start;
     return true;
 }
 
+/* Where the reader's first lap begins and its second ends. */
+static uint64_t lap_begin(uint64_t total, size_t reader, size_t readers, uint64_t chunk)
+{
+    uint64_t rounds = divide_up(divide_up(total, chunk), readers);
+    return rounds * reader / readers * readers * chunk;
+}
+
 bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
-                   struct tr_part *part)
+                   int lap, struct tr_part *part)
 {
     uint64_t start = 0, size = files->file[file].size;
+    uint64_t middle = lap_begin(files->total, reader, readers, chunk);
     if (size == 0) return false;
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
+    uint64_t end = start + size;
     *part = (struct tr_part){.file = file};
-    if (!files->file[file].gzip) return deal_plain(start, size, reader, readers, chunk, part);
-    chunk = gzip_chunk(size, divide_up(files->total, readers), chunk);
-    return deal_gzip(start, size, reader, readers, chunk, part);
+    if (files->file[file].gzip) {
+        if ((start < middle) != lap) return false;
+        chunk = gzip_chunk(size, divide_up(files->total, readers), chunk);
+        return deal_gzip(start, size, reader, readers, chunk, part);
+    }
+    uint64_t first = lap == 0 && middle > start ? middle : start;
+    uint64_t last = lap == 1 && middle < end ? middle : end;
+    return deal_plain(start, first, last, reader, readers, chunk, part);
 }
 
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
                    struct tr_part *part)
 {
-    return tr_files_deal(files, file, reader, readers, divide_up(files->total, readers), part);
+    return tr_files_deal(files, file, reader, readers, divide_up(files->total, readers), 0, part);
 }

@@ -3,6 +3,8 @@
  * All bytes of all files are laid end to end (compressed bytes for gzip) and cut into chunks of equal size, the
  * last one excepted: chunk i is for reader i mod W. Of small chunks, dealt in turn, every reader has a sample of
  * the whole even where the files are sorted, by label or by day; of W chunks, each reader has one contiguous share.
+ * Reader k begins with its chunk after k/W of all, and ends with those before: so at any time the readers, and those
+ * who learn from the rows in this order, are in different places.
  *
  * What a reader finds in a file is its part of it: of a plain file the bytes of its chunks. A gzip file can only be
  * unpacked from its beginning, so all those of whom it has chunks unpack it, and take pieces of its text in
@@ -37,11 +39,12 @@ void tr_files_close(struct tr_files *files);
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);
 
 /* What one reader has to do with one file: ranges of its text, which is the file itself unless that is gzip. Range i
- * ends before byte end + i*stride and is `bytes` long, unless the beginning of the file cuts it short; the last one
- * may go on behind the end. A line belongs to the range in which its first byte lies. */
+ * ends before byte end + i*stride and is `bytes` long, unless the beginning of the file cuts it short. A line belongs
+ * to the range in which its first byte lies. */
 struct tr_part {
     size_t file;
     uint64_t end, bytes, stride;
+    uint64_t limit; /* plain: here the ranges end; of gzip files they go on to the end of the text */
     size_t readers; /* gzip: how many unpack the file */
 };
 
@@ -52,12 +55,13 @@ struct tr_part {
 uint64_t tr_files_chunk(const struct tr_files *files, size_t readers);
 
 /* Gives a reader its part of a file when chunks of so many bytes are dealt, tr_files_chunk() or any other size > 0.
- * False if it has nothing of that file. For gzip files the chunks are larger, up to a reader's share, where it would
+ * lap 0: what is to be read first, of all files in their order; lap 1: what comes then (gzip files are read whole, in
+ * one of them). False if that is nothing. For gzip files the chunks are larger, up to a reader's share, where it would
  * otherwise have to unpack much more (32 MiB as stored) than its share. */
 bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
-                   struct tr_part *part);
+                   int lap, struct tr_part *part);
 
-/* The same with one contiguous share for each reader: of one reader, everything in the order of the files. */
+/* The same with one contiguous share for each reader, in one lap: of one reader, all in the order of the files. */
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
                    struct tr_part *part);
 

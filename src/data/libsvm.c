@@ -361,13 +361,14 @@ static int parse_share(struct reader *r, size_t reader, size_t readers)
 {
     TR_TRY(make_room(r, 0));
     r->csr.begin[0] = 0;
+    struct tr_part part;
     uint64_t chunk = r->options->deal;
-    for (size_t file = 0; file < r->files->n; file++) {
-        struct tr_part part;
-        bool some = chunk > 0 ? tr_files_deal(r->files, file, reader, readers, chunk, &part)
-                              : tr_files_part(r->files, file, reader, readers, &part);
-        if (some) TR_TRY(parse_part(r, &part));
-    }
+    for (size_t file = 0; file < r->files->n && chunk == 0; file++)
+        if (tr_files_part(r->files, file, reader, readers, &part)) TR_TRY(parse_part(r, &part));
+    for (int lap = 0; lap < 2 && chunk > 0; lap++)
+        for (size_t file = 0; file < r->files->n; file++)
+            if (tr_files_deal(r->files, file, reader, readers, chunk, lap, &part))
+                TR_TRY(parse_part(r, &part));
     return TR_OK;
 }
 

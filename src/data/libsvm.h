@@ -45,7 +45,7 @@ struct tr_libsvm_report {
     struct tr_file_place first_skipped;
 };
 
-/* Reads the share of one reader. Columns are stored as in the file, in the order of the lines. TR_ERR_DATA
+/* Reads the share of one reader. Columns are stored as in the file, in the order of tr_files_deal(). TR_ERR_DATA
  * describes a malformed record as `path:line: what was found, what was expected`. */
 int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_libsvm_options *options, struct tr_csr *csr,

@@ -143,9 +143,8 @@ static bool next_range(struct tr_text *text)
     text->end = part->end;
     part->end += part->stride;
     if (is_gzip(text)) return true;
-    uint64_t size = text->source.file->size;
-    if (text->begin > size) text->begin = size;
-    if (text->end > size) text->end = size;
+    if (text->begin > part->limit) text->begin = part->limit;
+    if (text->end > part->limit) text->end = part->limit;
     return text->begin < text->end;
 }
 

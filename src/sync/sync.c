@@ -83,10 +83,15 @@ static int tell_version(struct tr_sync *s)
     return tr_clock_version(s->clock, version);
 }
 
-/* Which version a view is to be read at: tables that keep versions are read at the one that all servers have. */
+/* Which version a view is to be read at: tables that keep versions are read at the highest one that all servers are
+ * known to have. What they have told may be old: they have what everybody has written, and what this worker has. */
 static int64_t version_to_read(const struct tr_sync *s, const tr_view *view)
 {
-    return keeps_versions(view->table) ? tr_clock_min_version(s->clock) : -1;
+    int64_t told = tr_clock_min_version(s->clock), written = tr_clock_min_written(s->clock);
+    int64_t own = view->state->push_clock + 1;
+    if (!keeps_versions(view->table)) return -1;
+    if (told < written) told = written;
+    return told < own ? own : told;
 }
 
 /* ---- reading ahead ---- */
@@ -167,7 +172,7 @@ static bool is_cached(const struct tr_sync *s, const struct tr_view_state *v)
 static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state *v)
 {
     if (v->view.clock == s->now) return true;
-    return is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
+    return s->running && is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
 }
 
 int tr_view_pull(tr_view *view)

@@ -55,14 +55,16 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     const struct tr_segment *s = c->segment;
     uint64_t share = tr_partition_share(&t->partition, c->server);
     bool identity = s->n > 0 && s->n == share; /* ascending and as many as there are: all of them */
+    const void *entries = t->hash ? (const void *)s->key : s->position;
+    size_t entry = t->hash ? sizeof *s->key : sizeof *s->position;
     struct {
         struct tr_message header;
-        uint32_t position[TR_MESSAGE_BYTES / sizeof(uint32_t)];
+        char entries[TR_MESSAGE_BYTES];
     } * message;
     TR_TRY(TR_NEW(&message, 1));
     uint32_t first = 0;
     do {
-        uint32_t most = identity ? s->n : (uint32_t)(sizeof message->position / sizeof *message->position);
+        uint32_t most = identity ? s->n : (uint32_t)(sizeof message->entries / entry);
         uint32_t n = s->n - first < most ? s->n - first : most;
         message->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
                                               .table = t->index,
@@ -73,8 +75,8 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                               .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
         size_t bytes = sizeof message->header;
         if (!identity && n > 0) {
-            memcpy(message->position, s->position + first, n * sizeof *message->position);
-            bytes += n * sizeof *message->position;
+            memcpy(message->entries, (const char *)entries + first * entry, n * entry);
+            bytes += n * entry;
         }
         MPI_Request request[2];
         MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire,

@@ -106,13 +106,47 @@ static void list_functions(const struct tr_functions *f, char *text, size_t size
 
 /* ---- using one ---- */
 
+/* Units of this rank's share, so far. */
+static size_t own_units(const struct tr_table *t)
+{
+    return t->map ? t->map->count : t->share_units;
+}
+
+/* Where hash storage keeps what belongs to a function: behind the values. */
+void tr_use_follow(struct tr_table *t)
+{
+    struct tr_use *use = t->use;
+    if (!use || !t->map) return;
+    const struct tr_hash_area *array = t->map->array;
+    use->share.units = t->map->count;
+    use->share.value = (array++)->at;
+    for (size_t i = 0; i < use->function.state_arrays; i++) use->share.state[i] = (array++)->at;
+    if (use->sums) use->sum = array->at;
+}
+
+/* Arrays of the share's size: those of the state, and one for sums. */
+static int make_arrays(struct tr_table *t)
+{
+    struct tr_use *use = t->use;
+    size_t bytes = t->share_units * t->unit_bytes, arrays = use->function.state_arrays;
+    if (t->map) {
+        for (size_t i = 0; i < arrays + use->sums; i++) TR_TRY(tr_hashmap_add_array(t->map, t->unit_bytes));
+        tr_use_follow(t);
+        return TR_OK;
+    }
+    use->share.value = t->share[t->server];
+    for (size_t i = 0; i < arrays; i++) TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
+    return use->sums ? TR_NEW(&use->sum, bytes) : TR_OK;
+}
+
 static int make_share(struct tr_table *t, const void *argument)
 {
     struct tr_use *use = t->use;
     use->share = (tr_share){.table = t->name,
                             .dtype = t->dtype,
                             .width = t->unit_width,
-                            .units = t->share_units,
+                            .units = own_units(t),
+                            .growing = t->hash,
                             .server = t->server,
                             .place = t};
     if (argument && use->function.argument > 0) {
@@ -122,14 +156,8 @@ static int make_share(struct tr_table *t, const void *argument)
         use->share.argument = copy;
     }
     if (t->server < 0) return TR_OK;
-    use->share.value = t->share[t->server];
-    size_t bytes = t->share_units * t->unit_bytes;
-    for (size_t i = 0; i < use->function.state_arrays; i++)
-        TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
-    if (use->function.merged && t->lockstep) {
-        TR_TRY(TR_NEW(&use->sum, bytes));
-        TR_TRY(TR_NEW(&use->touched, t->share_units / 64 + 1));
-    }
+    use->sums = use->function.merged && t->lockstep;
+    TR_TRY(make_arrays(t));
     return use->function.open ? use->function.open(&use->share) : TR_OK;
 }
 
@@ -160,9 +188,11 @@ void tr_use_free(struct tr_table *t)
     if (!use) return;
     if (use->share.own && use->function.close) use->function.close(&use->share);
     free((void *)use->share.argument);
-    for (size_t i = 0; i < TR_STATE_ARRAYS; i++) free(use->share.state[i]);
+    for (size_t i = 0; !t->map && i < TR_STATE_ARRAYS; i++) free(use->share.state[i]);
+    if (t->map) tr_hashmap_keep_arrays(t->map, 1);
+    else free(use->sum);
+    free(use->sorted);
     free(use->passed);
-    free(use->sum);
     free(use->touched);
     free(use->unit);
     free(use->value);
@@ -232,22 +262,35 @@ static int apply(struct tr_table *t, tr_update *u)
     _Atomic int64_t *version = &t->line[t->server]->version; /* this server alone writes it */
     if (u->clock + 1 > atomic_load_explicit(version, memory_order_relaxed))
         atomic_store_explicit(version, u->clock + 1, memory_order_release);
-    if (u->pusher < 0 || u->version < use->passed[u->pusher]) return TR_OK;
-    use->passed[u->pusher] = u->version + 1;
+    /* what a pusher reads next may be older than what it has pushed for, but never than its own clock */
+    int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
+    if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
+    use->passed[u->pusher] = past;
     int64_t unneeded = lowest_passed(use); /* what is read at the stable version must still be apart */
     if (use->function.read && use->share.stable < unneeded) unneeded = use->share.stable;
     return expire(t, unneeded);
 }
 
-/* Kept until the clock is complete. */
-static void add_to_sum(struct tr_table *t, const tr_update *u)
+static int make_room_to_touch(struct tr_table *t)
 {
     struct tr_use *use = t->use;
+    size_t words = own_units(t) / 64 + 1, before = use->touched_words;
+    TR_TRY(TR_GROW(&use->touched, &use->touched_words, words));
+    memset(use->touched + before, 0, (use->touched_words - before) * sizeof *use->touched);
+    return TR_OK;
+}
+
+/* Kept until the clock is complete. */
+static int add_to_sum(struct tr_table *t, const tr_update *u)
+{
+    struct tr_use *use = t->use;
+    TR_TRY(make_room_to_touch(t));
     tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
     for (size_t i = 0; i < u->n; i++) {
         size_t unit = u->unit ? u->unit[i] : i;
         use->touched[unit / 64] |= UINT64_C(1) << unit % 64;
     }
+    return TR_OK;
 }
 
 static bool is_zero(const char *value, size_t bytes)
@@ -276,12 +319,33 @@ static int leave_zeros_out(struct tr_table *t, tr_update *u)
     return TR_OK;
 }
 
+/* Slots of hash storage come in the order of their keys. */
+static int sort_units(struct tr_table *t, tr_update *u)
+{
+    struct tr_use *use = t->use;
+    size_t bytes = t->unit_bytes, ascending = 1;
+    while (ascending < u->n && u->unit[ascending - 1] < u->unit[ascending]) ascending++;
+    if (ascending >= u->n) return TR_OK;
+    TR_TRY(TR_GROW(&use->sorted, &use->sorted_room, 2 * u->n));
+    TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
+    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
+    for (size_t i = 0; i < u->n; i++) use->sorted[i] = (uint64_t)u->unit[i] << 32 | i;
+    tr_sort_by_upper_half(use->sorted, use->sorted + u->n, u->n);
+    for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)use->sorted[i];
+    tr_copy_share_to_packed(use->unit, u->n, bytes, u->value, use->value);
+    for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)(use->sorted[i] >> 32);
+    u->unit = use->unit;
+    u->value = use->value;
+    return TR_OK;
+}
+
 static int take_update(struct tr_table *t, tr_update *u)
 {
-    if (t->use->function.gradients) TR_TRY(leave_zeros_out(t, u));
-    if (!t->use->sum) return apply(t, u);
-    add_to_sum(t, u);
-    return TR_OK;
+    if (t->use->function.gradients && !t->hash)
+        TR_TRY(leave_zeros_out(t, u)); /* else they are left out already */
+    if (t->use->sums) return add_to_sum(t, u);
+    if (t->hash) TR_TRY(sort_units(t, u));
+    return apply(t, u);
 }
 
 void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, size_t n, const uint32_t *unit,
@@ -290,7 +354,7 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
     if (t->tr->tables->status != TR_OK) return;
     tr_update u = {.pusher = pusher,
                    .clock = m->clock,
-                   .seen = m->seen,
+                   .seen = m->seen < m->clock ? m->clock : m->seen, /* at least its own updates */
                    .version = m->clock,
                    .n = n,
                    .unit = unit,
@@ -303,7 +367,7 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
 static int pack_sum(const struct tr_table *t, uint32_t **unit, char **value, size_t *n)
 {
     const struct tr_use *use = t->use;
-    size_t words = t->share_units / 64 + 1, count = 0;
+    size_t words = use->touched_words, count = 0;
     for (size_t w = 0; w < words; w++) count += (size_t)__builtin_popcountll(use->touched[w]);
     TR_TRY(TR_NEW(unit, count));
     *n = 0;
@@ -315,10 +379,20 @@ static int pack_sum(const struct tr_table *t, uint32_t **unit, char **value, siz
     return TR_OK;
 }
 
+/* For the next clock; in a map only what has been touched, as that may be little of what there is. */
+static void clear_sum(struct tr_table *t, const uint32_t *unit, size_t n)
+{
+    struct tr_use *use = t->use;
+    size_t bytes = t->unit_bytes;
+    if (!t->map) memset(use->sum, 0, t->share_units * bytes);
+    for (size_t i = 0; t->map && i < n; i++) memset(use->sum + unit[i] * bytes, 0, bytes);
+    memset(use->touched, 0, use->touched_words * sizeof *use->touched);
+}
+
 void tr_use_clock(struct tr_table *t, int64_t clock)
 {
     struct tr_use *use = t->use;
-    if (!use || !use->sum || t->tr->tables->status != TR_OK) return;
+    if (!use || !use->sums || t->tr->tables->status != TR_OK) return;
     tr_update u = {.pusher = -1, .clock = clock, .seen = clock, .version = clock};
     uint32_t *unit = NULL;
     char *value = NULL;
@@ -327,10 +401,9 @@ void tr_use_clock(struct tr_table *t, int64_t clock)
     u.value = value;
     if (status == TR_OK) status = apply(t, &u);
     if (status != TR_OK) fail_use(t, "update", status);
+    clear_sum(t, unit, u.n);
     free(unit);
     free(value);
-    memset(use->sum, 0, t->share_units * t->unit_bytes);
-    memset(use->touched, 0, (t->share_units / 64 + 1) * sizeof *use->touched);
 }
 
 int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *unit, void *packed)
@@ -349,6 +422,7 @@ size_t tr_use_memory(const struct tr_table *t)
 tr_key tr_share_key(const tr_share *share, size_t unit)
 {
     const struct tr_table *t = share->place;
+    if (t->map) return tr_hashmap_key(t->map, (uint32_t)unit);
     uint64_t number = tr_partition_unit(&t->partition, (uint32_t)share->server, (uint32_t)unit);
     return number == UINT64_MAX ? number : number % t->keys;
 }
@@ -362,21 +436,35 @@ bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *un
 {
     const struct tr_table *t = share->place;
     if (key >= t->keys) return false;
+    if (t->map) {
+        uint32_t slot = tr_hashmap_find(t->map, key);
+        *unit = slot;
+        return slot != TR_NO_SLOT;
+    }
     struct tr_location at = tr_partition_locate(&t->partition, piece * t->keys + key);
     *unit = at.position;
     return at.server == (uint32_t)share->server;
 }
 
+bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
+{
+    const struct tr_table *t = share->place;
+    uint64_t unit = piece * t->keys + key;
+    return key < t->keys && tr_partition_locate(&t->partition, unit).server == (uint32_t)share->server;
+}
+
 /* ---- answers ---- */
 
-/* What a caller on the same node can see of a share. */
+/* What a caller on the same node can see of a share, or with hash storage its server. */
 static tr_share near_share(struct tr_table *t, uint32_t server)
 {
+    bool map = t->map && (int)server == t->server;
     return (tr_share){.table = t->name,
                       .dtype = t->dtype,
                       .width = t->unit_width,
-                      .units = tr_partition_share(&t->partition, server),
-                      .value = t->share[server],
+                      .units = map ? t->map->count : tr_partition_share(&t->partition, server),
+                      .growing = t->hash,
+                      .value = map ? t->map->array[0].at : t->share[server],
                       .server = (int)server,
                       .place = t};
 }
@@ -459,7 +547,7 @@ int tr_table_ask(tr_table *t, const char *name, const void *question, size_t que
     int status = TR_OK;
     bool first = true;
     for (uint32_t server = 0; status == TR_OK && server < t->partition.servers; server++) {
-        if (tr_partition_share(&t->partition, server) == 0) continue;
+        if (!t->hash && tr_partition_share(&t->partition, server) == 0) continue;
         void *into = first ? result : part;
         size_t got = room;
         tr_share near = near_share(t, server);

@@ -64,6 +64,7 @@ static int add_client(struct tr_table *t, int rank, uint32_t tag)
 static void free_client(struct tr_client *c)
 {
     free(c->position);
+    tr_hash_list_free(&c->keys);
     if (!c->arriving) return;
     free(c->arriving->unit);
     free(c->arriving->value);
@@ -178,7 +179,9 @@ static int handle_register(struct tr_tables *tables, struct tr_table *t, int ran
 {
     if (m->first == 0) TR_TRY(add_client(t, rank, m->tag));
     struct tr_client *c = find_client(t, rank, m->tag);
-    if (!(m->flags & TR_FLAG_IDENTITY) && m->n > 0) {
+    if (t->hash) {
+        TR_TRY(tr_hash_list_append(&c->keys, data, m->n));
+    } else if (!(m->flags & TR_FLAG_IDENTITY) && m->n > 0) {
         uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
         if (!longer)
             return tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
@@ -193,9 +196,45 @@ static int handle_register(struct tr_tables *tables, struct tr_table *t, int ran
     return acknowledge(tables, rank, m->reply);
 }
 
-/* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
-static int read_units(struct tr_table *t, const struct tr_client *c, const struct tr_message *m, char *packed)
+/* What a function makes of those of n slots that there are; the others read as zeros. */
+static int read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot, char *packed)
 {
+    uint64_t *present = NULL;
+    uint32_t *unit = NULL;
+    char *read = NULL;
+    uint32_t some = 0;
+    int status = TR_NEW(&present, 2 * (size_t)n);
+    if (status == TR_OK) status = TR_NEW(&unit, n);
+    if (status == TR_OK) status = TR_NEW(&read, n * t->unit_bytes);
+    if (status == TR_OK) {
+        for (uint32_t i = 0; i < n; i++)
+            if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
+        tr_sort_by_upper_half(present, present + n, some); /* functions are promised units that ascend */
+        for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
+        status = tr_use_read(t, version, some, unit, read);
+    }
+    if (status == TR_OK) memset(packed, 0, n * t->unit_bytes);
+    for (uint32_t i = 0; status == TR_OK && i < some; i++)
+        memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes, t->unit_bytes);
+    free(present);
+    free(unit);
+    free(read);
+    return status;
+}
+
+static int read_slots(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+{
+    const uint32_t *slot = c->keys.slot + m->first;
+    tr_hash_list_refresh(&c->keys, t->map);
+    if (t->use && t->use->function.read) return read_present(t, m->clock, m->n, slot, packed);
+    tr_copy_slots_to_packed(slot, m->n, t->unit_bytes, t->map->array[0].at, packed);
+    return TR_OK;
+}
+
+/* n units of a client's segment into packed memory: what is in the share, or what a function makes of it. */
+static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
+{
+    if (t->hash) return read_slots(t, c, m, packed);
     const char *share = own_share(t);
     const uint32_t *position = c->position ? c->position + m->first : NULL;
     if (t->use && t->use->function.read) {
@@ -215,7 +254,7 @@ static int read_units(struct tr_table *t, const struct tr_client *c, const struc
 
 static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
 {
-    const struct tr_client *c = find_client(t, m->owner, m->tag);
+    struct tr_client *c = find_client(t, m->owner, m->tag);
     struct tr_slice slice = tr_slice_of(t, m->n);
     struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
     struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
@@ -325,6 +364,23 @@ static int open_update(struct tr_table *t, const struct tr_client *c, const stru
     return TR_OK;
 }
 
+/* With hash storage, makes slots of an update's places in the list of keys, and room for those that are absent. Units
+ * of zeros need none, so that the first update does not make all keys present that a view has. */
+static int make_slots(struct tr_table *t, struct tr_client *c, uint32_t *n, const void **value)
+{
+    struct tr_tables *tables = t->tr->tables;
+    uint32_t *unit = tables->unit;
+    if (!t->use || t->use->function.sparse || t->use->function.gradients) {
+        TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, *n * t->unit_bytes));
+        *n = tr_leave_zeros_out(*n, t->unit_bytes, unit, *value, tables->packed);
+        *value = tables->packed;
+    }
+    TR_TRY(tr_hash_list_add(&c->keys, t->map, unit, *n));
+    for (uint32_t i = 0; i < *n; i++) unit[i] = c->keys.slot[unit[i]];
+    tr_use_follow(t);
+    return TR_OK;
+}
+
 /* A part of an update for a function, which gets whole updates only. */
 static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_message *m, uint32_t n,
                     const uint32_t *unit, const void *value)
@@ -355,7 +411,12 @@ static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, 
     const uint32_t *unit;
     const void *value;
     TR_TRY(open_update(t, c, m, data, bytes, &n, &unit, &value));
+    if (t->hash) TR_TRY(make_slots(t, c, &n, &value));
     if (t->use) return assemble(t, c, m, n, unit, value);
+    if (t->hash) { /* nobody else writes there */
+        tr_add_packed_to_share(t->dtype, unit, n, t->unit_width, value, t->map->array[0].at);
+        return TR_OK;
+    }
     bool run = n == m->n && !c->position;
     if (run) add_run_under_locks(t, (uint32_t)t->server, m->first, n, value);
     else add_packed_under_locks(t, unit, n, value);

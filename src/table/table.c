@@ -77,7 +77,7 @@ static int open_window(struct tr_table *t)
 {
     tr_context *tr = t->tr;
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
-    if (!far) return TR_OK;
+    if (!far || t->hash) return TR_OK;
     int server = t->server;
     void *own = server >= 0 ? t->share[server] : NULL;
     MPI_Errhandler old;
@@ -128,7 +128,7 @@ static int choose_servers(struct tr_table *t, const tr_table_options *options, u
 static int partition_table(struct tr_table *t, const tr_table_options *options)
 {
     const tr_job *job = t->tr->job;
-    struct tr_partition_wish wish = {.kind = TR_PARTITION_RANGE_HASH, .table = t->name};
+    struct tr_partition_wish wish = {.kind = TR_PARTITION_RANGE_HASH, .table = t->name, .unbounded = t->hash};
     if (job) {
         wish.kind = (enum tr_partition_kind)job->table.partition;
         wish.block = job->table.block;
@@ -146,6 +146,33 @@ static int partition_table(struct tr_table *t, const tr_table_options *options)
     t->server = tr_table_server_of(t, t->tr->rank);
     if (t->server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
     return TR_OK;
+}
+
+/* What others reach without asking moves when a map grows. */
+static int check_hash(const tr_context *tr)
+{
+    const tr_job *job = tr->job;
+    if (!job) return TR_OK;
+    if (job->table.route == TR_ROUTE_LOAD || job->table.route == TR_ROUTE_GET)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: table.route: hash storage is read by asking its server: expected auto or request",
+                       tr_job_where(job, "table.route"));
+    if (job->table.push == TR_PUSH_MERGE || job->table.push == TR_PUSH_ACCUMULATE)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: table.push: hash storage gets its updates as messages: expected auto or message",
+                       tr_job_where(job, "table.push"));
+    return TR_OK;
+}
+
+/* Only the server of a share knows what is in its map. So nobody finds memory of it in t->share, and all ways to read
+ * and push are those to a server far away. */
+static int make_map(struct tr_table *t)
+{
+    if (!t->hash) return TR_OK;
+    TR_TRY(check_hash(t->tr));
+    if (t->server < 0) return TR_OK;
+    TR_TRY(TR_NEW(&t->map, 1));
+    return tr_hashmap_open(&t->unit_bytes, 1, t->map);
 }
 
 /* A place function that does not say the same everywhere would mix up parameters without a word. */
@@ -178,7 +205,8 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
     t->dtype = dtype;
     t->keys = rows == 1 ? columns : rows;
     t->width = rows == 1 ? 1 : columns;
-    t->pieces = options->place ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
+    t->hash = options->hash || (tr->job && tr->job->table.storage == TR_STORAGE_HASH && !options->place);
+    t->pieces = options->place || t->hash ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
     t->shared = t->window = MPI_WIN_NULL;
@@ -198,8 +226,9 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
                                        .skip = tr->job->table.filter_skip,
                                        .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
-    t->near = t->near && t->lockstep && tr->layout.nodes == 1;
+    t->near = t->near && t->lockstep && tr->layout.nodes == 1 && !t->hash;
     if (status == TR_OK) status = partition_table(t, options);
+    if (status == TR_OK) status = make_map(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);
@@ -230,6 +259,8 @@ static void table_free(struct tr_table *t)
         MPI_Win_free(&t->shared);
     }
     tr_partition_free(&t->partition);
+    if (t->map) tr_hashmap_close(t->map);
+    free(t->map);
     free(t->share);
     free(t->locks);
     free(t->line);
@@ -277,6 +308,7 @@ static int check_servers(const tr_context *tr)
 int tr_tables_open(tr_context *tr)
 {
     TR_TRY(check_servers(tr));
+    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(check_hash(tr));
     TR_TRY(TR_NEW(&tr->tables, 1));
     tr->tables->tr = tr;
     TR_TRY(tr_functions_open(tr->tables));
@@ -320,8 +352,9 @@ int tr_tables_ready(tr_context *tr)
         tr->tables->table[i]->served = 0;
         TR_TRY(tr_use_begin(tr->tables->table[i]));
     }
+    TR_TRY(tr_together_open(tr)); /* registers, and merges keep places of what is registered */
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
-    return tr_together_open(tr);
+    return TR_OK;
 }
 
 int tr_tables_settle(tr_context *tr)

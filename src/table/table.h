@@ -24,6 +24,7 @@
 #include "ranks/ranks.h"
 #include "table/elements.h"
 #include "table/filter.h"
+#include "table/hashmap.h"
 #include "table/keyset.h"
 #include "table/partition.h"
 #include "trireme/function.h"
@@ -72,7 +73,10 @@ struct tr_table {
     uint32_t first_server; /* its server 0 among those of the layout; the others follow, around */
     int server;            /* which of its servers this rank is, or -1 */
 
-    uint64_t share_units;        /* of this rank; 0 where it does not serve */
+    bool hash;              /* hash storage: in maps that their servers alone can read */
+    struct tr_hashmap *map; /* … on servers; its first array: the values */
+
+    uint64_t share_units;        /* of this rank; 0 where it does not serve, and with hash storage */
     void **share;                /* by server: its memory where this rank can read it directly, else NULL */
     atomic_uint **locks;         /* by server: beside the share */
     struct tr_share_line **line; /* by server, too */
@@ -107,7 +111,8 @@ struct tr_client {
     bool pushes;
     int pusher; /* its number among those who push in this stage */
     uint32_t n;
-    uint32_t *position;           /* NULL: 0..n-1 */
+    uint32_t *position;           /* NULL: 0..n-1, or hash storage … */
+    struct tr_hash_list keys;     /* … where this says which */
     struct tr_arriving *arriving; /* an update for a function, of which not all messages are here */
 };
 
@@ -235,9 +240,13 @@ struct tr_use {
     tr_share share;    /* of this rank, if it serves */
     int64_t *passed;   /* by pusher: it has pushed for all versions below */
     int64_t expired;   /* versions below are not needed any more */
-    char *sum;         /* merged under BSP: all updates of a clock … */
+    bool sums;         /* merged under BSP … */
+    char *sum;         /* … all updates of a clock … */
     uint64_t *touched; /* … and which units they touch: a bit each */
-    uint32_t *unit;    /* an update without its zeros */
+    size_t touched_words;
+    uint64_t *sorted; /* units that did not ascend */
+    size_t sorted_room;
+    uint32_t *unit; /* an update without its zeros */
     char *value;
     size_t unit_room, value_room;
 };
@@ -256,6 +265,9 @@ void tr_use_free(struct tr_table *table);
 void tr_use_update(struct tr_table *table, int pusher, const struct tr_message *message, size_t n,
                    const uint32_t *unit, const void *value);
 
+/* Hash storage has grown, and may have moved. */
+void tr_use_follow(struct tr_table *table);
+
 /* Under BSP, when all updates of a clock have been handed over. */
 void tr_use_clock(struct tr_table *table, int64_t clock);
 
@@ -271,7 +283,7 @@ int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *mes
 /* Updates are not merged: they come as messages and are held back by servers under BSP. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
-    return t->use || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
+    return t->use || t->hash || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
 }
 

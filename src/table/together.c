@@ -82,11 +82,11 @@ static void copy_buffer(struct tr_together *p, uint32_t server, int64_t fetch)
     k->state = NOTHING;
 }
 
-/* Takes the latest fetch if it will do. */
-static void try_latest(struct tr_together *p, uint32_t server)
+/* Takes the latest of so many fetches if it will do. */
+static void try_latest(struct tr_together *p, uint32_t server, int64_t done)
 {
     struct common *k = &p->common[server];
-    int64_t fetch = atomic_load(&k->line->done) - 1;
+    int64_t fetch = done - 1;
     if (fetch < 0) return;
     int b = (int)(fetch % p->buffers);
     atomic_fetch_add(&k->line->buffer[b].readers, 1);
@@ -95,11 +95,11 @@ static void try_latest(struct tr_together *p, uint32_t server)
     atomic_fetch_sub(&k->line->buffer[b].readers, 1);
 }
 
-/* Becomes the one who fetches, if nobody is fetching. Where several workers want to at the same time, they divide
- * the servers: each at first claims only those that it prefers. */
-static void try_claim(struct common *k)
+/* Becomes the one who fetches, if nobody is fetching or has fetched since the latest was looked at. Where several
+ * workers want to at the same time, they divide the servers: each at first claims only those that it prefers. */
+static void try_claim(struct common *k, int64_t done)
 {
-    int64_t done = atomic_load(&k->line->done), begun = done;
+    int64_t begun = done;
     if (!k->prefers && k->waited++ == 0) return;
     if (!atomic_compare_exchange_strong(&k->line->begun, &begun, done + 1)) return;
     k->fetch = done;
@@ -131,8 +131,9 @@ int tr_together_poll(struct tr_together *p, uint32_t server, bool *done, int *di
 {
     struct common *k = &p->common[server];
     int before = (int)k->state;
-    if (k->state == WANTED) try_latest(p, server);
-    if (k->state == WANTED) try_claim(k);
+    int64_t fetches = atomic_load(&k->line->done);
+    if (k->state == WANTED) try_latest(p, server, fetches);
+    if (k->state == WANTED) try_claim(k, fetches);
     if (k->state == CLAIMED) start_fetch(p, k);
     if (k->state == FETCHING) {
         bool here;
@@ -169,13 +170,13 @@ bool tr_together_has_news(const struct tr_together *p, int64_t least)
 
 /* ---- finding what is common ---- */
 
-/* A rank's units of each server, for all ranks of the node: what they will read by messages or RMA. */
+/* A rank's units of each server on another node, for all ranks of this one. */
 static void count_units(const struct tr_together *p, uint32_t *units)
 {
     tr_context *tr = p->table->tr;
     uint32_t *mine = units + (size_t)tr->node_rank * p->servers;
     for (uint32_t s = 0; p->view && s < p->servers; s++)
-        if (p->view->channel[s].route != TR_ROUTE_LOAD) mine[s] = p->view->channel[s].segment->n;
+        if (!tr_same_node(tr, p->view->channel[s].rank)) mine[s] = p->view->channel[s].segment->n;
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, units, (int)p->servers, MPI_UINT32_T, tr->node);
 }
 
@@ -553,7 +554,7 @@ static bool may_share(const struct tr_table *t)
 {
     const tr_context *tr = t->tr;
     if (tr->job && !tr->job->table.share_pulls) return false;
-    return tr->layout.nodes > 1 && tr->node_size > 1 && !(t->use && t->use->function.read);
+    return tr->layout.nodes > 1 && tr->node_size > 1 && !t->hash && !(t->use && t->use->function.read);
 }
 
 static void open_all(struct tr_table *t)

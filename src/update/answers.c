@@ -126,10 +126,11 @@ static int get_dot(const tr_share *share, const void *question, size_t question_
     TR_TRY(take_question("dot", question, question_bytes, key, sizeof key));
     for (uint32_t piece = 0; piece < tr_share_pieces(share); piece++) {
         size_t a, b;
+        if (!tr_share_has_place(share, key[0], piece) || !tr_share_has_place(share, key[1], piece)) continue;
+        dot.pieces++;
         if (!tr_share_find(share, key[0], piece, &a) || !tr_share_find(share, key[1], piece, &b)) continue;
         for (size_t i = 0; i < share->width; i++)
             dot.sum += element(share, a * share->width + i) * element(share, b * share->width + i);
-        dot.pieces++;
     }
     return give_result("dot", &dot, sizeof dot, result, bytes);
 }

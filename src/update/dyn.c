@@ -13,7 +13,8 @@
  * That one rule of agree serves data whose workers pull in one direction, where sums overshoot, and data whose workers
  * do not, where means throw work away. It was found by simulation; each share judges by its own part of the updates.
  *
- * A version is a sorted list of units while it has less than half of them, then an array.
+ * A version is a sorted list of units while it has less than half of them, then an array. In shares that grow it
+ * stays a list.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +135,7 @@ static int revise(const tr_share *share, struct version *v, const tr_update *u, 
 {
     double old = v->weight;
     v->weight = weight;
-    if (v->unit && 2 * (v->n + u->n) > share->units) TR_TRY(make_dense(share, v));
+    if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) TR_TRY(make_dense(share, v));
     if (v->unit)
         return share->dtype == TR_F32 ? revise_list_f32(share->width, v, u, old, value)
                                       : revise_list_f64(share->width, v, u, old, value);

@@ -76,6 +76,23 @@ check "it learns on one rank" falls 1 solve.rate=1
 check "it learns on two ranks" falls 2 solve.rate=1
 check "it learns on three ranks, one of them a server" falls 3 "ranks.layout=dedicated"
 
+# functions of the user's own, run by servers: 1000 keys of worker 0, every second one of the others, in 5 clocks
+cp "$root/tests/cli/user_function.c" "$work"
+# shellcheck disable=SC2046
+check "a user's server function builds" \
+    cc -std=c17 -Wall -Wextra -Wno-unused-parameter -Wpedantic -Wconversion -Werror "$work/user_function.c" -o "$work/function" \
+    $(pkg-config "$flags" --cflags --libs trireme)
+counts() {
+    ranks=$1 line=$2
+    shift 2
+    LD_LIBRARY_PATH=$lib mpirun -n "$ranks" --oversubscribe "$work/function" "$work/job.yaml" "$@" >"$work/counts" || return
+    grep -qx "$line" "$work/counts" || { cat "$work/counts"; return 1; }
+}
+check "it counts on one rank" counts 1 "updates 5000 clocks 0 to 4 sum 5000"
+check "it counts on three ranks" counts 3 "updates 10000 clocks 0 to 4 sum 17500" sync.mode=ssp
+check "it counts on five ranks, two of them servers" \
+    counts 5 "updates 7500 clocks 0 to 4 sum 10000" ranks.layout=dedicated ranks.servers=2
+
 check "it runs with the shared library" says_hello env LD_LIBRARY_PATH="$lib" "$work/shared"
 check "it runs with the static library" says_hello "$work/static"
 check "the program is there" "$work$prefix/bin/trireme" --version

@@ -823,7 +823,318 @@ MPI_CASE(a_function_that_fails_ends_the_job)
     }
 }
 
+/* ---- weights by staleness ---- */
+
+enum { UNITS = 600, SHARE = 1024, VERSIONS = 64, STEPS = 12 }; /* a share may have room for more */
+
+/* What a server hands on to the function that is built in, by version. */
+struct watch {
+    double sum[VERSIONS][SHARE], count[VERSIONS];
+    int64_t expired;
+    size_t most; /* bytes */
+    char wrong[160];
+    const tr_share *share;
+};
+
+static struct watch *watch_of(const tr_share *share)
+{
+    struct watch *w;
+    memcpy(&w, share->argument, sizeof w);
+    return w;
+}
+
+static void watch_update(struct watch *w, const tr_share *share, const tr_update *u)
+{
+    w->share = share;
+    if (u->version < w->expired || u->version >= VERSIONS || share->units > SHARE) {
+        snprintf(w->wrong, sizeof w->wrong, "pusher %d clock %lld: version %lld, and %lld have expired",
+                 u->pusher, (long long)u->clock, (long long)u->version, (long long)w->expired);
+        return;
+    }
+    for (size_t i = 0; i < u->n; i++)
+        w->sum[u->version][u->unit ? u->unit[i] : i] += ((const double *)u->value)[i];
+    w->count[u->version]++;
+}
+
+static int update_dyn(tr_share *share, const tr_update *u)
+{
+    struct watch *w = watch_of(share);
+    watch_update(w, share, u);
+    TR_TRY(tr_dyn_function.update(share, u));
+    w->most = tr_max_size(w->most, tr_dyn_function.memory(share));
+    return TR_OK;
+}
+
+static int update_stable(tr_share *share, const tr_update *u)
+{
+    struct watch *w = watch_of(share);
+    watch_update(w, share, u);
+    TR_TRY(tr_dyn_stable_function.update(share, u));
+    w->most = tr_max_size(w->most, tr_dyn_stable_function.memory(share));
+    return TR_OK;
+}
+
+static int expire_dyn(tr_share *share, int64_t version)
+{
+    watch_of(share)->expired = version;
+    return tr_dyn_function.expire(share, version);
+}
+
+static int expire_stable(tr_share *share, int64_t version)
+{
+    watch_of(share)->expired = version;
+    return tr_dyn_stable_function.expire(share, version);
+}
+
+struct walk {
+    tr_context *tr;
+    tr_table *table;
+    tr_view *view;
+    struct watch watch;
+    int slow;
+    bool equal;        /* all workers push 1 to all keys: what is read is the number of versions */
+    int64_t staleness; /* -1: without bound */
+};
+
+static int open_all(tr_table *table, tr_view **view)
+{
+    tr_key keys[UNITS];
+    for (tr_key k = 0; k < UNITS; k++) keys[k] = k;
+    return tr_view_open(table, keys, UNITS, TR_VIEW_UPDATE, view);
+}
+
+static int open_walk(tr_worker *me, void *state)
+{
+    struct walk *w = state;
+    (void)me;
+    return open_all(w->table, &w->view);
+}
+
+static double step_of(int worker, int64_t clock, tr_key key)
+{
+    uint64_t mixed = tr_mix(key + UNITS * ((uint64_t)clock + 100 * (uint64_t)worker));
+    return mixed % 3 == 0 ? (double)(mixed % 1000) / 7 : 0;
+}
+
+/* All servers' parts are of one version, which is no older than the consistency allows. */
+static void check_equal(const struct walk *w, int64_t clock)
+{
+    const double *value = w->view->value;
+    for (size_t k = 1; k < UNITS; k++)
+        mpi_check(value[k] == value[0], "clock %lld: key 0 holds %g versions, key %zu %g", (long long)clock,
+                  value[0], k, value[k]);
+    mpi_check(value[0] >= (double)clock, "clock %lld reads %g versions only", (long long)clock, value[0]);
+    mpi_check(w->staleness != 0 || value[0] == (double)clock, "clock %lld reads %g versions",
+              (long long)clock, value[0]);
+}
+
+/* Under BSP each version is the mean of a clock's updates. */
+static void check_means(const struct walk *w, const tr_worker *me)
+{
+    const double *value = w->view->value;
+    for (tr_key k = 0; k < UNITS; k++) {
+        double wanted = 0;
+        for (int64_t c = 0; c < me->clock; c++)
+            for (int worker = 0; worker < me->workers; worker++)
+                wanted += step_of(worker, c, k) / me->workers;
+        mpi_check(fabs(value[k] - wanted) < 1e-9, "clock %lld key %llu: %g, not %g", (long long)me->clock,
+                  (unsigned long long)k, value[k], wanted);
+    }
+}
+
+static void check_walk(const struct walk *w, const tr_worker *me)
+{
+    if (w->equal) check_equal(w, me->clock);
+    else if (w->staleness == 0) check_means(w, me);
+}
+
+static int step(tr_worker *me, void *state)
+{
+    struct walk *w = state;
+    if (me->worker == w->slow) TR_TRY(nap(w->tr, 0.002));
+    TR_TRY(tr_view_pull(w->view));
+    check_walk(w, me);
+    for (tr_key k = 0; k < UNITS; k++)
+        ((double *)w->view->delta)[k] = w->equal ? 1 : step_of(me->worker, me->clock, k);
+    return tr_view_push(w->view);
+}
+
+static int end_walk(tr_worker *me, void *state, tr_report *report)
+{
+    struct walk *w = state;
+    (void)report;
+    TR_TRY(tr_view_pull(w->view));
+    check_walk(w, me);
+    return TR_OK;
+}
+
+/* The value is the sum of the means of all versions. */
+static void check_watch(const struct walk *w)
+{
+    const struct watch *seen = &w->watch;
+    if (w->table->server < 0) return;
+    mpi_check(!seen->wrong[0], "%s", seen->wrong);
+    double updates = 0;
+    for (int v = 0; v < VERSIONS; v++) updates += seen->count[v];
+    mpi_check(updates == STEPS * tr_layout_workers(&w->tr->layout), "%g updates", updates);
+    for (size_t unit = 0; seen->share && unit < seen->share->units; unit++) {
+        double wanted = 0, found = ((const double *)seen->share->value)[unit];
+        for (int v = 0; v < VERSIONS; v++)
+            if (seen->count[v] > 0) wanted += seen->sum[v][unit] / seen->count[v];
+        mpi_check(fabs(found - wanted) < 1e-9, "unit %zu: %g, not %g", unit, found, wanted);
+    }
+    size_t copy = seen->share ? seen->share->units * sizeof(double) : 0;
+    /* whoever is slow may read, and push for, a version more than the fastest has pushed; what is stable is known
+     * late */
+    int64_t most = w->staleness + (w->table->use->function.read ? 4 : 2);
+    if (w->staleness >= 0)
+        mpi_check(seen->most <= (size_t)most * copy + 4096, "%zu bytes, a copy has %zu", seen->most, copy);
+}
+
+static void walk(const char *settings, const tr_function *function, bool equal, int64_t staleness)
+{
+    struct walk *w;
+    mpi_ok(TR_NEW(&w, 1));
+    struct watch *watch = &w->watch;
+    tr_function watched = *function;
+    watched.name = "watched";
+    watched.argument = sizeof watch;
+    watched.update = function->read ? update_stable : update_dyn;
+    watched.expire = function->read ? expire_stable : expire_dyn;
+    w->tr = mpi_context(settings);
+    w->slow = tr_layout_workers(&w->tr->layout) - 1;
+    w->equal = equal;
+    w->staleness = staleness;
+    mpi_ok(tr_function_register(w->tr, &watched));
+    mpi_ok(tr_table_create(w->tr, "walk", TR_F64, 1, UNITS, &w->table));
+    mpi_ok(tr_table_use(w->table, "watched", &watch));
+    mpi_ok(tr_run(w->tr, &(tr_stage){.name = "walk",
+                                     .state = w,
+                                     .clocks = STEPS,
+                                     .prepare = open_walk,
+                                     .compute = step,
+                                     .evaluate = w->equal ? NULL : end_walk,
+                                     .judge = judge}));
+    check_watch(w);
+    tr_view_close(&w->view);
+    mpi_ok(tr_close(w->tr));
+    free(w);
+}
+
+static void walk_everywhere(const tr_function *function, bool equal)
+{
+    static const char *const modes[] = {"bsp", "ssp sync.staleness=0", "ssp sync.staleness=1",
+                                        "ssp sync.staleness=3", "asp"};
+    static const int64_t staleness[] = {0, 0, 1, 3, -1};
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (int mode = 0; mode < 5; mode++) {
+            char settings[MPI_NOTE];
+            snprintf(settings, sizeof settings, "%s table.route=%s sync.mode=%s", layout,
+                     (i + mode) % 2 ? "request" : "auto", modes[mode]);
+            walk(settings, function, equal, staleness[mode]);
+        }
+}
+
+MPI_CASE(versions_add_up_their_means)
+{
+    walk_everywhere(&tr_dyn_function, false);
+}
+MPI_CASE(stable_versions_add_up_their_means)
+{
+    walk_everywhere(&tr_dyn_stable_function, false);
+}
+MPI_CASE(a_stable_pull_is_of_one_version)
+{
+    walk_everywhere(&tr_dyn_stable_function, true);
+}
+
+/* ---- copies that are kept while they may be ---- */
+
+struct saver {
+    tr_context *tr;
+    tr_table *table;
+    tr_view *view;
+    int64_t staleness, pulls;
+    int slow;
+};
+
+static int prepare_saver(tr_worker *me, void *state)
+{
+    struct saver *s = state;
+    (void)me;
+    return open_all(s->table, &s->view);
+}
+
+static int step_saving(tr_worker *me, void *state)
+{
+    struct saver *s = state;
+    const struct tr_view_state *v = s->view->state;
+    int64_t held = s->view->clock < 0 ? -1 : v->holds, needed = me->clock - s->staleness;
+    uint64_t before = s->tr->tables->traffic.pulls;
+    if (me->worker == s->slow) TR_TRY(nap(s->tr, 0.002));
+    TR_TRY(tr_view_pull(s->view));
+    int64_t pulls = (int64_t)(s->tr->tables->traffic.pulls - before);
+    mpi_check(pulls == (held < 0 || held < needed),
+              "clock %lld: %lld pulls of a copy that held clocks < %lld", (long long)me->clock,
+              (long long)pulls, (long long)held);
+    s->pulls += pulls;
+    const int64_t *value = s->view->value;
+    for (int k = 0; k < UNITS / 2; k++)
+        mpi_check(value[k] >= (needed > 0 ? needed * me->workers : 0), "clock %lld: %lld updates of key %d",
+                  (long long)me->clock, (long long)value[k], k);
+    mpi_check(value[UNITS / 2 + me->worker] == me->clock, "clock %lld: %lld own updates",
+              (long long)me->clock, (long long)value[UNITS / 2 + me->worker]);
+    int64_t *delta = s->view->delta;
+    for (int k = 0; k < UNITS / 2; k++) delta[k] = 1;
+    delta[UNITS / 2 + me->worker] = 1;
+    return tr_view_push(s->view);
+}
+
+static int end_saving(tr_worker *me, void *state, tr_report *report)
+{
+    const struct saver *s = state;
+    (void)report;
+    TR_TRY(tr_view_pull(s->view));
+    const int64_t *value = s->view->value;
+    for (int k = 0; k < UNITS / 2; k++)
+        mpi_check(value[k] == STEPS * me->workers, "key %d ends at %lld", k, (long long)value[k]);
+    return TR_OK;
+}
+
+MPI_CASE(copies_are_kept_while_they_may_be)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (int way = 0; way < 4; way++) {
+            char settings[MPI_NOTE];
+            int staleness = 1 + way;
+            snprintf(settings, sizeof settings,
+                     "%s sync.mode=ssp sync.staleness=%d sync.pull=stale table.route=%s", layout, staleness,
+                     (i + way) % 2 ? "request" : "auto");
+            struct saver s = {.tr = mpi_context(settings), .staleness = staleness};
+            s.slow = tr_layout_workers(&s.tr->layout) - 1;
+            mpi_ok(tr_table_create(s.tr, "w", TR_I64, 1, UNITS, &s.table));
+            if (way % 2) mpi_ok(tr_table_use(s.table, "add", NULL));
+            mpi_ok(tr_run(s.tr, &(tr_stage){.name = "saving",
+                                            .state = &s,
+                                            .clocks = STEPS,
+                                            .prepare = prepare_saver,
+                                            .compute = step_saving,
+                                            .evaluate = end_saving,
+                                            .judge = judge}));
+            if (tr_is(s.tr, TR_SLAVE)) mpi_check(s.pulls > 0, "never pulled");
+            int saved = tr_is(s.tr, TR_SLAVE) && s.pulls < STEPS;
+            MPI_Allreduce(MPI_IN_PLACE, &saved, 1, MPI_INT, MPI_MAX, s.tr->world);
+            mpi_check(saved, "nobody ever kept a copy: this shows nothing");
+            tr_view_close(&s.view);
+            mpi_ok(tr_close(s.tr));
+        }
+}
+
 MPI_MAIN(&updates_come_whole_and_in_order_under_bsp, &updates_come_once_under_ssp,
          &updates_come_once_under_asp, &merged_functions_get_one_sum_a_clock, &long_updates_come_as_one,
          &arithmetic_is_done_where_values_lie, &servers_answer_where_values_lie,
-         &unknown_names_are_refused_everywhere, &a_function_that_fails_ends_the_job)
+         &unknown_names_are_refused_everywhere, &a_function_that_fails_ends_the_job,
+         &versions_add_up_their_means, &stable_versions_add_up_their_means, &a_stable_pull_is_of_one_version,
+         &copies_are_kept_while_they_may_be)

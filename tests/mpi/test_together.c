@@ -1,8 +1,9 @@
 /* Pulling together: workers of a node that need the same keys of other nodes' servers fetch them once. Every worker
  * adds 1 to each of its keys in every clock, so that what is read tells which updates it holds. */
+#include "mpi_unit.h"
+
 #include <math.h>
 
-#include "mpi_unit.h"
 #include "table/encoding.h"
 #include "table/together.h"
 
@@ -231,7 +232,7 @@ MPI_CASE(bsp_is_exact_by_get)
 }
 MPI_CASE(bsp_is_exact_by_whatever_is_best)
 {
-    bsp("auto", "table.push=accumulate");
+    bsp("auto", "table.push=merge table.merge=dense");
 }
 
 /* ---- what travels ---- */
@@ -243,7 +244,7 @@ static uint64_t bytes_of_request(const tr_table *table, uint64_t n)
            chunks * (sizeof(struct tr_message) + sizeof(struct tr_reply_head) + TR_ENCODING_HEADER);
 }
 
-/* What the workers of this node should pull in a clock: loads of near servers, and of others the union of their
+/* What the workers of this node should pull in a clock: from near servers the keys of each worker, from others the union of their
  * keys where that saves a fifth, else the keys of each. */
 static void expect_bytes(const struct trial *h, bool together, uint64_t *near, uint64_t *far)
 {
@@ -258,8 +259,7 @@ static void expect_bytes(const struct trial *h, bool together, uint64_t *near, u
             for (tr_key k = 0; k < KEYS; k++)
                 own += wants(h, w, k) && tr_partition_locate(&h->table->partition, k).server == s;
             sum += own;
-            if (here) *near += own * h->table->unit_bytes;
-            else if (own > 0) each += bytes_of_request(h->table, own);
+            if (own > 0) each += bytes_of_request(h->table, own);
         }
         for (tr_key k = 0; k < KEYS; k++) {
             bool any = false;
@@ -268,7 +268,8 @@ static void expect_bytes(const struct trial *h, bool together, uint64_t *near, u
                 any = any || (tr_same_node(h->tr, layout->worker_rank[w]) && wants(h, w, k));
             all += any;
         }
-        if (!here) *far += together && all > 0 && 5 * all <= 4 * sum ? bytes_of_request(h->table, all) : each;
+        if (here) *near += each;
+        else *far += together && all > 0 && 5 * all <= 4 * sum ? bytes_of_request(h->table, all) : each;
     }
 }
 
@@ -382,7 +383,7 @@ MPI_CASE(what_others_have_read_is_taken_over)
 static int compute_within_bound(tr_worker *me, void *state)
 {
     struct trial *h = state;
-    int64_t bound = me->clock - h->tr->staleness;
+    int64_t bound = h->tr->staleness < me->clock ? me->clock - h->tr->staleness : 0;
     tr_key keys[KEYS];
     size_t n = list_keys(h, me->worker, keys);
     if (me->worker == h->slow) TR_TRY(nap(h->tr, 5e-3));
@@ -432,7 +433,7 @@ MPI_CASE(ssp_with_copies_kept_keeps_its_bound)
 }
 MPI_CASE(asp_sees_own_updates)
 {
-    ssp("asp", "table.push=accumulate");
+    ssp("asp", "table.push=message");
 }
 
 /* ---- ends ---- */

@@ -509,6 +509,12 @@ bool tr_share_find(const tr_share *share, tr_key key, uint32_t piece, size_t *un
     return false;
 }
 
+bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
+{
+    size_t unit;
+    return tr_share_find(share, key, piece, &unit);
+}
+
 /* What the element of a key is: whole, with zeros, and with equal magnitudes. */
 static double element_of(tr_key key, size_t column)
 {

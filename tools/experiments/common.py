@@ -48,15 +48,15 @@ def on_two_hosts(name, quick, slots=4):
 
 @dataclass
 class Run:
-    """What a training run left behind: a row of numbers for every evaluation, as in metrics.csv, where `seconds` leave
-    out evaluating; the outcome; and how it was laid out."""
+    """What a training run left behind: a row of numbers for every evaluation, as in metrics.csv, with `seconds` that
+    leave out evaluating; the outcome; and how it was laid out."""
     curve: list
     summary: dict
     explained: str
 
     def first_below(self, target):
-        """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that objective is an
-        estimate; a run that was stopped there, and turns out to be more than 1 % above, has not arrived."""
+        """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that is an
+        estimate: a run that was stopped there and turns out to be more than 1 % above has not arrived."""
         if not self.summary.get("objective", NEVER) <= 1.01 * target:
             return None
         return next((row for row in self.curve if row["objective"] <= target), None)
@@ -106,13 +106,13 @@ def train(ranks, job, host=None, explain=False):
 
 
 def optimum(data, l2, model="logistic"):
-    """The least objective, proven within 1e-5 of itself; looked for once, and kept in runs/bench/optima.json."""
+    """The least objective, proven within 1e-4 of itself; looked for once, and kept in runs/bench/optima.json."""
     file = os.path.join(OUT, "optima.json")
     known = json.load(open(file)) if os.path.exists(file) else {}
     key = f"{os.path.basename(data)} of {os.path.getsize(data)} bytes, {model}, l2 {l2}"
     if key not in known:
         run = train(2, {"data.train": data, "model.type": model, "model.l2": l2, "model.dtype": "f64",
-                        "solve.target_gap": 1e-5, "solve.epochs": 3000, "report.every": 5})
+                        "solve.target_gap": 1e-4, "solve.epochs": 3000, "report.every": 3})
         known[key] = run.summary["objective"]
         with open(file, "w") as f:
             json.dump(known, f, indent=1)

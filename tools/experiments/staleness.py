@@ -82,7 +82,8 @@ def e16(quick):
             job["solve.epochs"] = 60
         grid = Tuning(ranks, job, data.target, RATE[data.name], fixed=quick).best
         job = with_rate(job, grid) | {"solve.target": data.target}
-        cases = {stable: lambda stable=stable, job=job: train(ranks, job | {"sync.stable": stable}) for stable in ("no", "yes")}
+        cases = {stable: lambda stable=stable, job=job: train(ranks, job | {"sync.stable": stable})
+                 for stable in ("no", "yes")}
         runs = interleaved(1 if quick else 5, cases)
         median = {}
         for stable, of in runs.items():
