@@ -91,16 +91,28 @@ static double add_up_node(const tr_context *tr, int node, struct memory *m)
  * text.
  *
  * A server has its share, element × features / S; half as much again where SGD counts rows. S is table.servers
- * where that is fewer. */
+ * where that is fewer.
+ *
+ * With hash storage it has only keys that are used, no more than there are in all the text, but about 20 bytes more for
+ * each; and of each worker's view a list, 12 bytes a key. */
+static double server_bytes(const tr_context *tr, const struct size *size, double element, double view_keys)
+{
+    const tr_job *job = tr->job;
+    double servers = job->table.servers > 0 ? (double)job->table.servers : tr->layout.servers;
+    double tables = job->solve.method == TR_SOLVE_SGD ? 1.5 : 1;
+    if (job->table.storage == TR_STORAGE_DENSE) return tables * element * size->features / servers;
+    double used = fmin(size->features, size->text / 9),
+           lists = 12 * view_keys * tr_layout_workers(&tr->layout);
+    return (tables * (element + 20) * used + lists) / servers;
+}
+
 static struct memory estimate(const tr_context *tr, const struct size *size)
 {
     const struct tr_layout *l = &tr->layout;
     double element = tr->job->model.dtype == TR_DTYPE_F32 ? 4 : 8;
     double text = size->text / tr_layout_workers(l), keys = fmin(size->features, text / 9);
-    double servers = tr->job->table.servers > 0 ? (double)tr->job->table.servers : l->servers;
-    double counts = tr->job->solve.method == TR_SOLVE_SGD ? 1.5 : 1;
     struct memory m = {.worker = 0.6 * text + 3 * element * keys,
-                       .server = counts * element * size->features / servers};
+                       .server = server_bytes(tr, size, element, keys)};
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, add_up_node(tr, node, &m));
     return m;
 }

@@ -113,6 +113,12 @@ static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
 
 static void explain_share(const struct tr_table *t)
 {
+    if (t->hash) {
+        fprintf(stderr,
+                "explain: table %s: %llu possible keys of %zu %s, in hash maps of those that are updated\n",
+                t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
+        return;
+    }
     uint64_t least = UINT64_MAX, most = 0;
     for (uint32_t s = 0; s < t->partition.servers; s++) {
         uint64_t bytes = tr_partition_share(&t->partition, s) * t->unit_bytes;

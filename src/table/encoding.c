@@ -496,6 +496,7 @@ static void copy_values(const struct tr_encoded *e, size_t first, size_t n, void
 {
     struct form form = form_of(&e->slice, e->precision);
     const char *from = (const char *)e->value + first * form.unit;
+    if (n == 0) return; /* `to` may be no memory at all */
     if (form.precision == TR_PRECISION_FULL) memcpy(to, from, n * form.unit);
     else widen_elements(e->slice.dtype, form.precision, n * e->slice.width, from, to);
 }

@@ -161,24 +161,22 @@ static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
 /* ---- all ---- */
 
 /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
- * gain nothing more for runs. */
+ * gain nothing more for runs. Unbounded ones have no runs; 64 keys save looking each of neighbours up. */
 static uint64_t choose_block(enum tr_partition_kind kind, uint64_t even, const struct tr_partition_wish *wish,
                              uint64_t units)
 {
-    enum { LONGEST = 65536, PLACED_BLOCKS = 65536, UNBOUNDED = 64 };
-    uint64_t block = wish->block;
-    if (wish->unbounded && block == 0 && kind != TR_PARTITION_RANGE && kind != TR_PARTITION_HASH)
-        return UNBOUNDED;
+    enum { PLACED_BLOCKS = 65536 };
+    uint64_t block = wish->block, longest = wish->unbounded ? 64 : 65536;
     switch (kind) {
     case TR_PARTITION_RANGE: return even;
     case TR_PARTITION_HASH: return 1;
     case TR_PARTITION_RANGE_HASH:
-        if (block == 0) block = even / 64 < LONGEST ? even / 64 : LONGEST;
+        if (block == 0) block = even / 64 < longest ? even / 64 : longest;
         break;
     case TR_PARTITION_RING:
     case TR_PARTITION_OWN:
         if (block == 0) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
-        if (wish->block == 0 && block > LONGEST) block = LONGEST;
+        if (wish->block == 0 && block > longest) block = longest;
         break;
     }
     return block;

@@ -49,6 +49,8 @@ static int DYN(revise_list)(size_t width, struct version *v, const tr_update *u,
         n++;
     }
     drop(v);
+    TR_SHRINK(&unit, n); /* units that both have were counted twice */
+    TR_SHRINK(&revised, n * width);
     v->unit = unit;
     v->sum = revised;
     v->n = n;

@@ -355,6 +355,15 @@ if part routes; then
         holds "$folder" "(f - o)^2 < 1e-12 * o^2" f="$(of "$folder" objective)" o="$(of auto objective)"
     done
     holds "merge-group" "(f - o)^2 < 1e-12 * o^2" f="$(of merge-group-sparse objective)" o="$(of merge-group-dense objective)"
+
+    # a hash map adds the same in the same order
+    # shellcheck disable=SC2086
+    run hash 3 $common table.storage=hash && run far-hash 3 $common table.storage=hash ranks.node_size=1
+    same_model hash request-message
+    same_model far-hash request-message
+    # shellcheck disable=SC2086
+    "$trireme" train $common table.storage=hash table.route=get output=unfit >unfit.out 2>&1
+    [ $? -eq 78 ] && grep -q "table.route: hash storage" unfit.out || fail "table.storage=hash with table.route=get: $(cat unfit.out)"
 fi
 
 # A rank that stands still is named by those who wait for it, and once it goes on the job does.

@@ -6,7 +6,7 @@ from experiments.common import NEVER, interleaved, plot, table, train, write_csv
 from experiments.stragglers import SLOW, Tuning, a9a, newsgroups, rate, straggler_job, with_rate
 
 LEVEL = 2
-RATE = {"a9a": 8, "20 newsgroups": 12}  # of the grid: where ConSGD and DynSGD do well
+RATE = {"a9a": 7, "20 newsgroups": 12}  # of the grid: where ConSGD and DynSGD do well
 
 
 # ---- E14 ----
