@@ -158,7 +158,8 @@ int tr_linear_open(tr_context *tr, struct tr_linear **out)
     plan_epoch(m);
     enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;
     uint64_t columns = m->train->columns + m->job->model.bias;
-    TR_TRY(tr_table_create(tr, "w", dtype, 1, columns, &m->w));
+    tr_table_options options = {.servers = tr_linear_servers(m)};
+    TR_TRY(tr_table_create_with(tr, "w", dtype, 1, columns, &options, &m->w));
     TR_TRY(tr_linear_use_function(m));
     if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
     return TR_OK;
@@ -174,8 +175,8 @@ void tr_linear_close(struct tr_linear **linear)
     tr_view_close(&m->fresh_view);
     tr_data_close(&m->train);
     tr_data_close(&m->test);
-    void *arrays[] = {m->target, m->test_target, m->order,  m->dual,  m->norm,    m->reg,
-                      m->margin, m->gradient,    m->packed, m->state, m->touched, m->is_touched};
+    void *arrays[] = {m->target,   m->test_target, m->order, m->dual,    m->norm,       m->reg,  m->margin,
+                      m->gradient, m->packed,      m->state, m->touched, m->is_touched, m->batch};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(m);
     *linear = NULL;

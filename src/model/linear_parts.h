@@ -28,6 +28,9 @@ int tr_linear_check_optimizer(const tr_job *job);
 /* sgd: memory of the optimizer where the worker keeps it. */
 int tr_linear_sgd_prepare(struct tr_linear *m);
 
+/* Servers for w; 0 for as many as the job says. */
+uint32_t tr_linear_servers(const struct tr_linear *m);
+
 /* What the servers do with updates of w, as the job says: all ranks. */
 int tr_linear_use_function(struct tr_linear *m);
 

@@ -47,9 +47,34 @@ int tr_linear_check_optimizer(const tr_job *job)
     return tr_fail(status, "%s: %s", tr_job_where(job, "solve.optimizer"), why);
 }
 
+/* sync.weight auto judges by the directions of updates, and each share by its own part: it should have some thousand
+ * keys. (Simulated on a9a: as one share 11 clocks to the target, in 4 parts 18, in 16 parts 21.) */
+uint32_t tr_linear_servers(const struct tr_linear *m)
+{
+    enum { LEAST_KEYS = 4096 };
+    const struct tr_job *job = m->job;
+    uint64_t all = job->table.servers ? job->table.servers : (uint64_t)m->tr->layout.servers;
+    uint64_t most = m->train->columns / LEAST_KEYS + 1;
+    return job->sync.weight == TR_WEIGHT_AUTO && most < all ? (uint32_t)most : 0;
+}
+
+/* Versions count updates of groups, and take each as a whole. */
+static int check_groups(const struct tr_linear *m)
+{
+    const struct tr_job *job = m->job;
+    bool versions = job->sync.weight == TR_WEIGHT_DYN || job->sync.weight == TR_WEIGHT_AUTO;
+    if (!versions || job->data.partition != TR_DATA_VERTICAL || m->tr->layout.group_size == 1) return TR_OK;
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "%s: sync.weight %s takes a group's update as a whole, but with data.partition vertical each "
+        "member pushes a part: expected sum or con",
+        tr_job_where(job, "sync.weight"), job->sync.weight == TR_WEIGHT_DYN ? "dyn" : "auto");
+}
+
 int tr_linear_use_function(struct tr_linear *m)
 {
     const struct tr_job *job = m->job;
+    TR_TRY(tr_agree(m->tr, check_groups(m)));
     m->optimizer = wished_optimizer(job);
     m->optimizer.l1 = job->model.l1 * planned_gradients(m);
     /* the gradient that a worker sees of a key is that of its part of the rows */
@@ -67,6 +92,24 @@ int tr_linear_use_function(struct tr_linear *m)
 
 /* ---- mini-batches ---- */
 
+/* Which mini-batch comes as the i-th of an epoch. Files are often sorted, and a worker's rows are in their order: so
+ * its mini-batches come in another order every epoch, the same for all members of a group. */
+static int shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch)
+{
+    size_t n = (size_t)m->iterations;
+    if (!m->batch) TR_TRY(TR_NEW(&m->batch, n));
+    struct tr_rng rng;
+    tr_rng_seed(&rng, m->job->seed, (uint64_t)me->group, (uint64_t)epoch);
+    for (size_t i = 0; i < n; i++) m->batch[i] = (int64_t)i;
+    for (size_t i = n; i > 1 && m->job->data.order == TR_ORDER_DEALT; i--) {
+        size_t j = (size_t)tr_rng_below(&rng, i);
+        int64_t old = m->batch[i - 1];
+        m->batch[i - 1] = m->batch[j];
+        m->batch[j] = old;
+    }
+    return TR_OK;
+}
+
 /* Where updates are averaged each group steps as if alone; where they are added it steps for its part of the rows. */
 static double batch_rows(const struct tr_worker *me, const struct tr_linear *m)
 {
@@ -74,9 +117,10 @@ static double batch_rows(const struct tr_worker *me, const struct tr_linear *m)
     return m->job->sync.weight == TR_WEIGHT_SUM ? all : all / me->groups;
 }
 
-/* Subtracts rate times the mean gradient of mini-batch i, at w, from `into`. */
-static int add_batch(tr_worker *me, struct tr_linear *m, int64_t i, double rate, const void *w, void *into)
+/* Subtracts rate times the mean gradient of the turn's mini-batch, at w, from `into`. */
+static int add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double rate, const void *w, void *into)
 {
+    int64_t i = m->batch[turn];
     size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
     tr_margins(&m->problem, begin, n, w, m->margin);
     if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
@@ -120,8 +164,9 @@ int tr_linear_sgd_prepare(struct tr_linear *m)
 }
 
 /* The keys of the rows of a mini-batch, each once. */
-static size_t list_touched(struct tr_linear *m, int64_t i)
+static size_t list_touched(struct tr_linear *m, int64_t turn)
 {
+    int64_t i = m->batch[turn];
     const tr_batch *rows = &m->problem.rows;
     size_t n = 0, first = tr_linear_batch_begin(m, i), end = tr_linear_batch_begin(m, i + 1);
     if (end > first && m->problem.bias) m->touched[n++] = (uint32_t)m->problem.keys;
@@ -169,8 +214,9 @@ int tr_linear_sgd_clock(tr_worker *me, void *state)
     struct tr_linear *m = state;
     TR_TRY(tr_view_pull(m->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
-    int64_t first, last;
+    int64_t first, last, epoch = me->clock / m->clocks_per_epoch;
     tr_linear_batches(m, me->clock, &first, &last);
+    if (first == 0) TR_TRY(shuffle_batches(me, m, epoch));
     if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
     else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
     else TR_TRY(plain_steps(me, m, first, last));

@@ -469,6 +469,8 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
         const char *layout;
         for (int i = 0; (layout = layout_of_nodes(i)); i++) {
             char settings[MPI_NOTE];
+            if (mode > 0 && strstr(layout, "group_size=2"))
+                continue; /* without BSP, members stop by themselves */
             snprintf(settings, sizeof settings, "%s table.route=request sync.mode=%s", layout, modes[mode]);
             struct trial h;
             begin(&h, TR_I64, settings);
