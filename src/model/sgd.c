@@ -81,9 +81,9 @@ int tr_linear_use_function(struct tr_linear *m)
     tr_table_filter_l1(m->w, job->model.l1 / m->tr->layout.groups, 1);
     if (has_optimizer(m) && !optimizes_at_worker(m))
         return tr_table_use(m->w, tr_optimizer_name(m->optimizer.kind), &m->optimizer);
-    bool auto_rate = job->sync.global_rate == TR_JOB_AUTO;
+    double rate = job->sync.global_rate == TR_JOB_AUTO ? 1.0 / m->tr->layout.groups : job->sync.global_rate;
     switch (job->sync.weight) {
-    case TR_WEIGHT_CON: return tr_table_use(m->w, "scale", auto_rate ? NULL : &job->sync.global_rate);
+    case TR_WEIGHT_CON: return tr_table_use(m->w, "scale", &rate);
     case TR_WEIGHT_DYN: return tr_table_use(m->w, job->sync.stable ? "dyn-stable" : "dyn", NULL);
     case TR_WEIGHT_AUTO: return tr_table_use(m->w, "agree", NULL);
     default: return TR_OK;

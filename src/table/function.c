@@ -234,15 +234,9 @@ int tr_use_begin(struct tr_table *t)
 {
     struct tr_use *use = t->use;
     if (!use || t->server < 0) return TR_OK;
-    int pushers = 0, *number; /* by group, from 1: members that push parts of their group's update are one */
-    TR_TRY(TR_NEW(&number, (size_t)t->tr->layout.groups));
-    for (size_t i = 0; i < t->clients; i++) {
-        if (!t->client[i].pushes) continue;
-        int *its = &number[t->tr->layout.place[t->client[i].rank].group];
-        if (*its == 0) *its = ++pushers;
-        t->client[i].pusher = *its - 1;
-    }
-    free(number);
+    int pushers = 0;
+    for (size_t i = 0; i < t->clients; i++)
+        if (t->client[i].pushes) t->client[i].pusher = pushers++;
     free(use->passed);
     TR_TRY(TR_NEW(&use->passed, (size_t)pushers));
     use->share.pushers = pushers;
