@@ -147,24 +147,42 @@ static int unite_keys(tr_context *tr, struct tr_csr *csr, uint32_t **keys, size_
     return TR_OK;
 }
 
-/* From columns as in the file to numbers of this worker's keys. */
-static int number_keys(tr_data *data)
+/* Columns stay as they are. */
+static int take_all_keys(tr_data *data)
+{
+    TR_TRY(TR_NEW(&data->keys, (size_t)data->columns));
+    for (uint64_t i = 0; i < data->columns; i++) data->keys[i] = i;
+    data->n_keys = (size_t)data->columns;
+    return TR_OK;
+}
+
+/* The columns that occur in this worker's rows, or in those of its group, are numbered. */
+static int take_needed_keys(tr_data *data, bool of_group)
 {
     struct tr_data_state *s = data->state;
-    tr_context *tr = s->tr;
-    bool group = tr->layout.group_size > 1, vertical = tr->job->data.partition == TR_DATA_VERTICAL;
-    for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
-        s->csr.column[k] -= data->first_index;
-    drop_columns(&s->csr, data->columns);
-    if (group && vertical) TR_TRY(tr_exchange_columns(tr, &s->csr));
     uint32_t *keys = NULL;
     size_t n = 0;
     TR_TRY(tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &keys, &n));
-    if (group && !vertical) TR_TRY(unite_keys(tr, &s->csr, &keys, &n));
+    if (of_group) TR_TRY(unite_keys(s->tr, &s->csr, &keys, &n));
     TR_TRY(TR_NEW(&data->keys, n));
     for (size_t i = 0; i < n; i++) data->keys[i] = keys[i];
     data->n_keys = n;
     free(keys);
+    return TR_OK;
+}
+
+/* From columns as in the file to numbers of this worker's keys. */
+static int number_keys(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    const tr_context *tr = s->tr;
+    bool group = tr->layout.group_size > 1, vertical = group && tr->job->data.partition == TR_DATA_VERTICAL;
+    for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
+        s->csr.column[k] -= data->first_index;
+    drop_columns(&s->csr, data->columns);
+    if (vertical) TR_TRY(tr_exchange_columns(s->tr, &s->csr));
+    if (tr->job->table.prune || vertical) TR_TRY(take_needed_keys(data, group && !vertical));
+    else TR_TRY(take_all_keys(data));
     data->rows = (tr_batch){s->csr.rows, s->csr.begin, s->csr.column, s->csr.value, s->csr.label};
     return TR_OK;
 }

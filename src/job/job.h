@@ -125,6 +125,7 @@ struct tr_job {
         int push;
         int merge;
         bool share_pulls;
+        bool prune;
         int encoding;
         int precision;
         int filter;

@@ -131,6 +131,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "how updates are merged: registered keys all-to-all, or whole shares in a tree"},
     {"table.share_pulls", TR_KIND_BOOL, AT(table.share_pulls), "yes",
      .help = "workers of a node fetch what they all need from other nodes once"},
+    {"table.prune", TR_KIND_BOOL, AT(table.prune), "yes",
+     .help = "workers fetch the parameters that their rows need; no = all of them, for comparison"},
     {"table.encoding", TR_KIND_CHOICE, AT(table.encoding), "auto",
      .words = WORDS("auto", "dense", "sparse", "bitmap"),
      .help = "of updates sent as messages; auto = the smallest for each message"},

@@ -193,6 +193,19 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
     return tr_table_create_with(tr, name, dtype, rows, columns, NULL, table);
 }
 
+/* All but what belongs to MPI, to views and to functions. */
+static void free_own_memory(struct tr_table *t)
+{
+    tr_partition_free(&t->partition);
+    if (t->map) tr_hashmap_close(t->map);
+    free(t->map);
+    free(t->share);
+    free(t->locks);
+    free(t->line);
+    free(t->name);
+    free(t);
+}
+
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table)
 {
@@ -234,8 +247,12 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);
     if (status == TR_OK) status = TR_NEW(&t->line, servers);
     if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
-    TR_TRY(tr_agree(tr, status));
-    TR_TRY(agree_on_places(t));
+    status = tr_agree(tr, status);
+    if (status == TR_OK) status = agree_on_places(t);
+    if (status != TR_OK) {
+        free_own_memory(t);
+        return status;
+    }
     TR_TRY(place_shares(t));
     TR_TRY(open_window(t));
     t->index = (uint32_t)tables->count;
@@ -258,14 +275,7 @@ static void table_free(struct tr_table *t)
         MPI_Win_unlock_all(t->shared);
         MPI_Win_free(&t->shared);
     }
-    tr_partition_free(&t->partition);
-    if (t->map) tr_hashmap_close(t->map);
-    free(t->map);
-    free(t->share);
-    free(t->locks);
-    free(t->line);
-    free(t->name);
-    free(t);
+    free_own_memory(t);
 }
 
 int tr_table_drop(tr_table **table)

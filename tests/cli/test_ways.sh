@@ -97,6 +97,12 @@ run five 2 "sync.push=5 per epoch" solve.epochs=4
 run enough 2 sync.push=auto solve.epochs=4
 [ "$(tail -1 enough/metrics.csv | cut -d, -f3)" -le 40 ] || fail "sync.push=auto: more clocks than mini-batches"
 
+# ---- only the parameters that the rows need are read, or all of them ----
+run needed 3 solve.epochs=5 data.features=600
+run whole 3 solve.epochs=5 data.features=600 table.prune=no
+[ "$(of needed objective)" = "$(of whole objective)" ] || fail "pruned $(of needed objective), whole $(of whole objective)"
+above whole bytes_pulled "$(awk -v b="$(of needed bytes_pulled)" 'BEGIN { print 9 * b }')"
+
 # ---- what travels: the same model whatever the way of writing, smaller messages where they can be ----
 run plain 3 solve.epochs=5 table.push=message table.encoding=dense
 for encoding in auto sparse bitmap; do

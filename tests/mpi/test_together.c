@@ -380,22 +380,27 @@ MPI_CASE(what_others_have_read_is_taken_over)
 
 /* ---- SSP ---- */
 
+/* At least the updates of all clocks before bound, and a worker's own. */
+static void check_bound(const struct trial *h, int worker, int64_t clock, int64_t bound)
+{
+    tr_key keys[KEYS];
+    size_t n = list_keys(h, worker, keys);
+    for (size_t i = 0; i < n; i++) {
+        int64_t value = ((const int64_t *)h->view->value)[i];
+        mpi_check(value >= bound * adders(h, keys[i]) && value >= clock,
+                  "clock %lld, key %d: only %lld updates", (long long)clock, (int)keys[i], (long long)value);
+        mpi_check(value <= h->clocks * adders(h, keys[i]), "clock %lld, key %d: %lld updates are too many",
+                  (long long)clock, (int)keys[i], (long long)value);
+    }
+}
+
 static int compute_within_bound(tr_worker *me, void *state)
 {
     struct trial *h = state;
     int64_t bound = h->tr->staleness < me->clock ? me->clock - h->tr->staleness : 0;
-    tr_key keys[KEYS];
-    size_t n = list_keys(h, me->worker, keys);
     if (me->worker == h->slow) TR_TRY(nap(h->tr, 5e-3));
     TR_TRY(tr_view_pull(h->view));
-    for (size_t i = 0; i < n; i++) {
-        int64_t value = ((const int64_t *)h->view->value)[i];
-        mpi_check(value >= bound * adders(h, keys[i]) && value >= me->clock,
-                  "clock %lld, key %d: only %lld updates", (long long)me->clock, (int)keys[i],
-                  (long long)value);
-        mpi_check(value <= h->clocks * adders(h, keys[i]), "clock %lld, key %d: %lld updates are too many",
-                  (long long)me->clock, (int)keys[i], (long long)value);
-    }
+    check_bound(h, me->worker, me->clock, bound);
     if (h->prefetch) TR_TRY(tr_view_prefetch(h->view));
     add_one(h->view);
     h->clock = me->clock + 1;
@@ -434,6 +439,37 @@ MPI_CASE(ssp_with_copies_kept_keeps_its_bound)
 MPI_CASE(asp_sees_own_updates)
 {
     ssp("asp", "table.push=message");
+}
+
+/* Worker 0, which is behind worker 1 of its node, fetches while the other nodes have not written their first clock:
+ * good enough for itself, and newer than worker 1's last update, but not what worker 1 must see. */
+static int compute_far_apart(tr_worker *me, void *state)
+{
+    struct trial *h = state;
+    MPI_Comm all = h->tr->workers;
+    bool behind = me->worker == 0, ahead = me->worker == 1, other = !behind && !ahead;
+    if (other && me->clock == 0) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
+    if ((other && me->clock == 0) || (ahead && me->clock == 2))
+        TR_TRY(tr_barrier(h->tr, all, "worker 0 to have read"));
+    TR_TRY(tr_view_pull(h->view));
+    check_bound(h, me->worker, me->clock, me->clock - 1);
+    if (behind && me->clock == 0) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
+    if (behind && me->clock == 1) TR_TRY(tr_barrier(h->tr, all, "worker 0 to have read"));
+    TR_TRY(push_and_wait(h));
+    if (ahead && me->clock == 1) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
+    return TR_OK;
+}
+
+MPI_CASE(what_is_too_old_is_fetched_again)
+{
+    if (mpi_test.size < 4) return;
+    struct trial h;
+    begin(&h, TR_I64,
+          "ranks.layout=colocated ranks.node_size=2 table.route=request sync.mode=ssp sync.staleness=1");
+    h.clocks = 3;
+    tr_stage stage = stage_of(&h, compute_far_apart);
+    mpi_ok(tr_run(h.tr, &stage));
+    end(&h);
 }
 
 /* ---- ends ---- */
@@ -567,4 +603,5 @@ MPI_CASE(sharing_changes_no_bit)
 MPI_MAIN(&bsp_is_exact_by_request, &bsp_is_exact_by_get, &bsp_is_exact_by_whatever_is_best,
          &a_node_fetches_once_a_clock, &workers_in_step_share_without_bsp,
          &what_others_have_read_is_taken_over, &ssp_keeps_its_bound, &ssp_with_copies_kept_keeps_its_bound,
-         &asp_sees_own_updates, &an_early_stop_leaves_nobody_waiting, &sharing_changes_no_bit)
+         &asp_sees_own_updates, &what_is_too_old_is_fetched_again, &an_early_stop_leaves_nobody_waiting,
+         &sharing_changes_no_bit)
