@@ -75,8 +75,8 @@ typedef struct tr_function {
     const char *name;
     size_t state_arrays; /* arrays of the share's size that are kept beside it: at most TR_STATE_ARRAYS */
     bool merged;         /* under BSP: called once a clock with the sum of all updates */
-    bool sparse; /* an update's units of zeros do nothing: they need not travel, and may be left out. Without
-                            it or `gradients`, the first update makes all its keys present in hash storage */
+    bool sparse;         /* an update's units of zeros do nothing: they need not travel, and may be left out.
+                            Without it or gradients, an update makes all its keys present in hash storage */
     bool gradients;  /* updates are gradients, not steps: units of zeros are left out of them, and a worker's
                             copy is not moved by its own */
     size_t argument; /* bytes of tr_table_use()'s argument */

@@ -31,7 +31,7 @@ typedef struct tr_table tr_table;
  *
  * With hash storage (table.storage: hash) a server keeps a map of just the keys that updates have changed, of up to
  * 2^63: memory goes with these, and grows while the job runs. A key that is not in the map is zeros; neither reading
- * nor adding zeros puts it there. Each key costs some 20 bytes more, rows are not cut into pieces, and such a table
+ * nor adding zeros puts it there. Each key costs 16 to 19 bytes more, rows are not cut into pieces, and such a table
  * is read by asking its servers, on the same node too, and gets updates as messages. TR_ERR_CONFIG where table.route or
  * table.push want it otherwise. */
 int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,

@@ -4,6 +4,7 @@
  *   keyset     the keys of a view, split by server
  *   elements   inner loops that move and add
  *   table      shares in node-shared memory and RMA windows
+ *   hashmap    a share with hash storage: just the keys that have been updated
  *   function   server functions: what a table's servers do with updates, and the answers they compute
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   view       pulls by load, get or request; pushes by direct adding, accumulate or message

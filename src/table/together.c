@@ -325,8 +325,16 @@ static void lay_out(struct tr_together *p, char *mine, const struct kept *kept)
     }
 }
 
+/* Ranks of a node are numbered as they are in the world. */
+static int rank_on_node(const tr_context *tr, int node_rank)
+{
+    int rank = 0;
+    while (!tr_same_node(tr, rank) || node_rank-- > 0) rank++;
+    return rank;
+}
+
 /* Finds a server's part. The list of positions is read there from now on. */
-static int find_part(struct tr_together *p, uint32_t server, const struct kept *kept, const int *rank)
+static void find_part(struct tr_together *p, uint32_t server, const struct kept *kept)
 {
     struct common *k = &p->common[server];
     int keeper = (int)(server % (uint32_t)p->table->tr->node_size);
@@ -339,21 +347,7 @@ static int find_part(struct tr_together *p, uint32_t server, const struct kept *
     part += padded(n * sizeof(uint32_t));
     for (int b = 0; b < p->buffers; b++) k->buffer[b] = part + (size_t)b * padded(n * p->table->unit_bytes);
     k->channel = tr_channel_of(p->table, server, &k->all, (uint32_t)kept->tag);
-    k->channel.owner = rank[keeper];
-    return TR_OK;
-}
-
-static int find_parts(struct tr_together *p, const struct kept *kept)
-{
-    tr_context *tr = p->table->tr;
-    int *rank;
-    TR_TRY(TR_NEW(&rank, (size_t)tr->node_size));
-    MPI_Allgather(&tr->rank, 1, MPI_INT, rank, 1, MPI_INT, tr->node);
-    int status = TR_OK;
-    for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
-        if (kept[s].n > 0) status = find_part(p, s, &kept[s], rank);
-    free(rank);
-    return status;
+    k->channel.owner = rank_on_node(p->table->tr, keeper);
 }
 
 /* What every keeper keeps, and bytes of this rank's part. */
@@ -382,8 +376,12 @@ static bool share_unions(struct tr_together *p)
     bool some = false;
     for (uint32_t s = 0; s < p->servers; s++) some = some || kept[s].n > 0;
     bool well = some && share_memory(tr, bytes, &mine, &p->memory);
-    if (well) lay_out(p, mine, kept);
-    well = well && node_agrees(tr, find_parts(p, kept)); /* nobody reads a part before it is laid out */
+    if (well) {
+        lay_out(p, mine, kept);
+        MPI_Barrier(tr->node); /* nobody reads a part before it is laid out */
+        for (uint32_t s = 0; s < p->servers; s++)
+            if (kept[s].n > 0) find_part(p, s, &kept[s]);
+    }
     free(kept);
     return well;
 }

@@ -191,7 +191,7 @@ static struct tr_together *together_at(const struct tr_view_state *v, uint32_t s
     return v->joins && tr_together_shares(v->together, server) ? v->together : NULL;
 }
 
-static int start_reading(struct tr_view_state *v)
+static void start_reading(struct tr_view_state *v)
 {
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         struct tr_together *shared = together_at(v, server);
@@ -199,7 +199,6 @@ static int start_reading(struct tr_view_state *v)
         else tr_channel_read(&v->channel[server], v->into, v->version);
     }
     v->pull = PULL_READING;
-    return TR_OK;
 }
 
 static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
@@ -272,7 +271,7 @@ static int start_pull(struct tr_view_state *v, void *into)
     TR_TRY(check_complete(v));
     v->into = into;
     v->view.table->tr->tables->traffic.pulls++;
-    if (v->channel) TR_TRY(start_reading(v));
+    if (v->channel) start_reading(v);
     else start_spreading(v);
     int did = 0;
     return carry_on_pull(v, &did);

@@ -43,7 +43,7 @@ solve: {method: sgd, batch: 200, epochs: 30}
 report: {progress: no, every: 10}
 END
 "$trireme" train job.yaml output=best solve.method=dual solve.batch=0 solve.target_gap=1e-5 solve.epochs=500 >best.out 2>&1 || fail "best: $(cat best.out)"
-goal=$(awk -v f="$(of best objective)" 'BEGIN { print 1.02 * f }')
+goal=$(awk -v f="$(of best objective)" 'BEGIN { print 1.03 * f }')
 
 # ---- optimizers: every one gets there, at the servers and at the workers ----
 for at in server worker; do
@@ -52,11 +52,11 @@ for at in server worker; do
         below "$at-${optimizer%:*}" objective "$goal"
     done
 done
-# the servers step once a clock with the sum of the gradients: however many workers share a mini-batch, but for a row or
-# two at its ends, the model is one
+# the servers step once a clock with the sum of the gradients: however many workers share a mini-batch, but for which rows
+# are in it the model is one
 run adam1 1 solve.optimizer=adam solve.rate=0.02 model.dtype=f64
 run adam3 3 solve.optimizer=adam solve.rate=0.02 model.dtype=f64
-awk -v a="$(of adam1 objective)" -v b="$(of adam3 objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-8) }' || fail "adam on 1 and 3 ranks: $(of adam1 objective), $(of adam3 objective)"
+awk -v a="$(of adam1 objective)" -v b="$(of adam3 objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-6) }' || fail "adam on 1 and 3 ranks: $(of adam1 objective), $(of adam3 objective)"
 
 # ---- l1: weights that decide nothing are exactly 0, and the filter that knows that sends less ----
 run l1 2 solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2

@@ -448,12 +448,11 @@ static int compute_far_apart(tr_worker *me, void *state)
     struct trial *h = state;
     MPI_Comm all = h->tr->workers;
     bool behind = me->worker == 0, ahead = me->worker == 1, other = !behind && !ahead;
-    if (other && me->clock == 0) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
+    if (!ahead && me->clock == 0) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
     if ((other && me->clock == 0) || (ahead && me->clock == 2))
         TR_TRY(tr_barrier(h->tr, all, "worker 0 to have read"));
     TR_TRY(tr_view_pull(h->view));
     check_bound(h, me->worker, me->clock, me->clock - 1);
-    if (behind && me->clock == 0) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
     if (behind && me->clock == 1) TR_TRY(tr_barrier(h->tr, all, "worker 0 to have read"));
     TR_TRY(push_and_wait(h));
     if (ahead && me->clock == 1) TR_TRY(tr_barrier(h->tr, all, "worker 1 to have pushed for two clocks"));
