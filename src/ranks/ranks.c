@@ -100,6 +100,28 @@ int tr_ranks_start(int *argc, char ***argv, tr_context **out)
 
 /* ---- roles ---- */
 
+/* Ranks of every node if all have as many, else 0. */
+static int even_node_size(const tr_context *tr)
+{
+    int nodes = 0, most = 0, *count = NULL;
+    for (int rank = 0; rank < tr->size; rank++) nodes = tr_max_int(nodes, tr->node_of[rank] + 1);
+    if (TR_NEW(&count, (size_t)nodes) != TR_OK) return 0;
+    for (int rank = 0; rank < tr->size; rank++) most = tr_max_int(most, ++count[tr->node_of[rank]]);
+    bool even = nodes * most == tr->size;
+    free(count);
+    return even && nodes > 1 ? most : 0;
+}
+
+/* Under BSP the workers of a node do best as a group, if nobody wishes otherwise: what they push leaves the node once,
+ * and what they read comes to it once. Where clocks differ they would wait for each other. */
+static void group_by_node(const tr_context *tr, struct tr_layout_wish *wish)
+{
+    bool open = wish->groups == 0 && wish->group_size == 0 && wish->servers == 0 &&
+                (wish->kind == TR_ROLES_AUTO || wish->kind == TR_ROLES_COLOCATED);
+    if (open && tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL)
+        wish->group_size = even_node_size(tr);
+}
+
 int tr_ranks_assign(tr_context *tr)
 {
     struct tr_layout_wish wish = {.kind = TR_ROLES_AUTO};
@@ -108,6 +130,7 @@ int tr_ranks_assign(tr_context *tr)
             (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
                                     (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
     TR_TRY(find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
+    if (tr->job) group_by_node(tr, &wish);
     TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
     tr->me = tr->layout.place[tr->rank];
     bool works = tr_is(tr, TR_SLAVE);
