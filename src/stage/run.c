@@ -367,6 +367,32 @@ static int report_what_is_due(struct run *run)
     return send_reports(run, first, due);
 }
 
+/* Members of the group wait for each other in every clock: for a view that they share, or for rounds. */
+static bool group_works_together(const struct run *run)
+{
+    const struct tr_tables *tables = run->tr->tables;
+    bool together = run->stage->schedule != NULL;
+    for (size_t i = 0; i < tables->view_count; i++) together = together || tables->views[i]->group;
+    return together && run->me.group_size > 1;
+}
+
+/* Whether another clock begins. Without BSP the members of a group might hear of a stop at different clocks and wait for
+ * each other for ever: there the leader decides. */
+static int goes_on(struct run *run, bool *on)
+{
+    tr_context *tr = run->tr;
+    const struct tr_clock *clock = tr->sync->clock;
+    bool lockstep = tr_sync_lockstep(tr->sync);
+    *on = !tr_clock_stopped(clock) || (lockstep && run->me.clock < tr_clock_granted(clock));
+    if (lockstep || !group_works_together(run)) return TR_OK;
+    MPI_Request request;
+    int word = *on;
+    MPI_Ibcast(&word, 1, MPI_INT, 0, tr->group, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
+    *on = word;
+    return TR_OK;
+}
+
 static int work(struct run *run)
 {
     const tr_stage *stage = run->stage;
@@ -375,9 +401,9 @@ static int work(struct run *run)
         TR_TRY(report_what_is_due(run));
         TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
                       "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
-        if (tr_clock_stopped(clock) &&
-            (!tr_sync_lockstep(run->tr->sync) || run->me.clock >= tr_clock_granted(clock)))
-            break;
+        bool on;
+        TR_TRY(goes_on(run, &on));
+        if (!on) break;
         TR_TRY(one_clock(run));
     }
     return TR_OK;

@@ -162,9 +162,9 @@ static const char *layout_of_nodes(int i)
     static const struct {
         int ranks;
         const char *settings;
-    } all[] = {{2, "ranks.layout=auto ranks.node_size=1"},
-               {3, "ranks.layout=auto ranks.node_size=2"},
-               {4, "ranks.layout=auto ranks.node_size=3"},
+    } all[] = {{2, "ranks.layout=auto ranks.group_size=1 ranks.node_size=1"},
+               {3, "ranks.layout=auto ranks.group_size=1 ranks.node_size=2"},
+               {4, "ranks.layout=auto ranks.group_size=1 ranks.node_size=3"},
                {4, "ranks.layout=dedicated ranks.servers=1 ranks.node_size=2"},
                {7, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=3"},
                {4, "ranks.layout=colocated ranks.group_size=2 ranks.node_size=3"},
@@ -293,9 +293,10 @@ static int pull_and_push(tr_worker *me, void *state)
     return tr_view_push(h->view);
 }
 
-static const char *const counted[] = {
-    "ranks.layout=auto ranks.node_size=1", "ranks.layout=auto ranks.node_size=2",
-    "ranks.layout=auto ranks.node_size=3", "ranks.layout=dedicated ranks.servers=1 ranks.node_size=3"};
+static const char *const counted[] = {"ranks.layout=auto ranks.group_size=1 ranks.node_size=1",
+                                      "ranks.layout=auto ranks.group_size=1 ranks.node_size=2",
+                                      "ranks.layout=auto ranks.group_size=1 ranks.node_size=3",
+                                      "ranks.layout=dedicated ranks.servers=1 ranks.node_size=3"};
 
 static void count(int way, bool together, const char *mode, compute_fn *compute)
 {
