@@ -48,24 +48,36 @@ uint32_t tr_channel_chunk(const struct tr_table *t)
     return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
 }
 
+/* Entries first .. first + n - 1 of the segment, as gaps; bytes. */
+static size_t write_entries(const struct tr_channel *c, uint32_t first, uint32_t n, unsigned char *out)
+{
+    const struct tr_segment *s = c->segment;
+    unsigned char *end = out;
+    uint64_t before = 0;
+    for (uint32_t i = first; i < first + n; i++) {
+        uint64_t entry = c->table->hash ? s->key[i] : s->position[i];
+        end = tr_put_gap(entry - before, end);
+        before = entry;
+    }
+    return (size_t)(end - out);
+}
+
 int tr_channel_register(struct tr_channel *c, uint32_t flags)
 {
+    enum { ENTRIES = TR_MESSAGE_BYTES / TR_GAP_BYTES };
     struct tr_table *t = c->table;
     tr_context *tr = t->tr;
     const struct tr_segment *s = c->segment;
     uint64_t share = tr_partition_share(&t->partition, c->server);
     bool identity = s->n > 0 && s->n == share; /* ascending and as many as there are: all of them */
-    const void *entries = t->hash ? (const void *)s->key : s->position;
-    size_t entry = t->hash ? sizeof *s->key : sizeof *s->position;
     struct {
         struct tr_message header;
-        char entries[TR_MESSAGE_BYTES];
+        unsigned char entries[ENTRIES * TR_GAP_BYTES];
     } * message;
     TR_TRY(TR_NEW(&message, 1));
     uint32_t first = 0;
     do {
-        uint32_t most = identity ? s->n : (uint32_t)(sizeof message->entries / entry);
-        uint32_t n = s->n - first < most ? s->n - first : most;
+        uint32_t n = s->n - first < ENTRIES || identity ? s->n - first : ENTRIES;
         message->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
                                               .table = t->index,
                                               .tag = c->tag,
@@ -74,10 +86,7 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                               .reply = tr_request_number(tr->tables),
                                               .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
         size_t bytes = sizeof message->header;
-        if (!identity && n > 0) {
-            memcpy(message->entries, (const char *)entries + first * entry, n * entry);
-            bytes += n * entry;
-        }
+        if (!identity) bytes += write_entries(c, first, n, message->entries);
         MPI_Request request[2];
         MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire,
                   &request[0]);

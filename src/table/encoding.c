@@ -572,3 +572,23 @@ int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uin
     *n = e->count;
     return TR_OK;
 }
+
+/* ---- lists of keys ---- */
+
+unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
+{
+    for (; gap >= 0x80; gap >>= 7) *out++ = (unsigned char)(gap | 0x80);
+    *out++ = (unsigned char)gap;
+    return out;
+}
+
+bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap)
+{
+    *gap = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        unsigned char byte = *(*at)++;
+        *gap |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) return true;
+    }
+    return false;
+}

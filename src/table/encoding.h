@@ -26,6 +26,7 @@
 #ifndef TR_TABLE_ENCODING_H
 #define TR_TABLE_ENCODING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -76,5 +77,17 @@ int tr_decode_packed(const struct tr_encoded *message, void *packed);
 /* Lists the units that came and are not zero, ascending, and their values: room for message->count of both. *n: how
  * many. TR_ERR_PEER as above. */
 int tr_decode_units(const struct tr_encoded *message, uint32_t *unit, void *value, uint32_t *n);
+
+/* ---- lists of keys ----
+ *
+ * Ascending numbers, as the gaps between them: 1 to 10 bytes each, 7 bits a byte. */
+
+enum { TR_GAP_BYTES = 10 };
+
+/* Writes a number's distance from the one before (0 before the first, else at least 1); the end of what is written. */
+unsigned char *tr_put_gap(uint64_t gap, unsigned char *out);
+
+/* Reads the next; false where the bytes end or are none. */
+bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap);
 
 #endif

@@ -174,20 +174,38 @@ static void *own_share(const struct tr_table *t)
     return t->share[t->server];
 }
 
+/* The keys or positions of a registration, behind those that have come before. */
+static int take_entries(struct tr_table *t, struct tr_client *c, int rank, const struct tr_message *m,
+                        const unsigned char *data, size_t bytes)
+{
+    uint64_t *entry, limit = t->hash ? UINT64_MAX : t->share_units, last = 0, gap;
+    const unsigned char *end = data + bytes;
+    TR_TRY(TR_NEW(&entry, m->n));
+    int status = TR_OK;
+    for (uint32_t i = 0; status == TR_OK && i < m->n; i++) {
+        bool good = tr_take_gap(&data, end, &gap) && gap < limit - last;
+        entry[i] = last += good ? gap : 0;
+        if (!good)
+            status = tr_fail(TR_ERR_PEER, "rank %d registers keys that table %s has not", rank, t->name);
+    }
+    if (status == TR_OK && t->hash) status = tr_hash_list_append(&c->keys, entry, m->n);
+    if (status == TR_OK && !t->hash) {
+        uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
+        if (longer) c->position = longer;
+        else status = tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
+        for (uint32_t i = 0; longer && i < m->n; i++) longer[m->first + i] = (uint32_t)entry[i];
+    }
+    free(entry);
+    return status;
+}
+
 static int handle_register(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                           const void *data)
+                           const void *data, size_t bytes)
 {
     if (m->first == 0) TR_TRY(add_client(t, rank, m->tag));
     struct tr_client *c = find_client(t, rank, m->tag);
-    if (t->hash) {
-        TR_TRY(tr_hash_list_append(&c->keys, data, m->n));
-    } else if (!(m->flags & TR_FLAG_IDENTITY) && m->n > 0) {
-        uint32_t *longer = realloc(c->position, ((size_t)m->first + m->n) * sizeof *longer);
-        if (!longer)
-            return tr_fail(TR_ERR_SYSTEM, "out of memory: %u keys of rank %d", m->first + m->n, rank);
-        memcpy(longer + m->first, data, m->n * sizeof *longer);
-        c->position = longer;
-    }
+    if (!(m->flags & TR_FLAG_IDENTITY) && (m->n > 0 || t->hash))
+        TR_TRY(take_entries(t, c, rank, m, data, bytes));
     c->n = m->first + m->n;
     if (m->first == 0 && (m->flags & TR_FLAG_PUSHES)) {
         c->pushes = true;
@@ -494,7 +512,7 @@ static int handle(struct tr_tables *tables, int rank, const struct tr_message *m
 {
     struct tr_table *t = tables->table[m->table];
     switch ((enum tr_message_kind)m->kind) {
-    case TR_MESSAGE_REGISTER: return handle_register(tables, t, rank, m, data);
+    case TR_MESSAGE_REGISTER: return handle_register(tables, t, rank, m, data, bytes);
     case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
     case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
     case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data, bytes);
@@ -509,7 +527,8 @@ int tr_server_poll(void *what, int *did)
     free_sent_replies(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
-    for (int handled = 0; handled < 64; handled++) { /* others must be polled too, however busy this server is */
+    for (int handled = 0; handled < 64;
+         handled++) { /* others must be polled too, however busy this server is */
         int here = 0, bytes = 0;
         MPI_Message message;
         MPI_Status status;

@@ -530,7 +530,26 @@ START_TEST(damage_is_found)
 }
 END_TEST
 
-UNIT_MAIN("encoding", halves_round_to_the_nearest, halves_saturate, everything_comes_back,
-          a_list_of_touched_units_changes_nothing, the_smallest_is_chosen_and_sizes_are_as_promised,
-          long_gaps_come_back, the_longest_gap_comes_back, what_rounding_takes_comes_later,
-          overflow_is_kept_and_infinity_is_not, damage_is_found)
+START_TEST(gaps_read_back_and_end_where_they_end)
+{
+    static const uint64_t gaps[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, UINT64_C(1) << 62, UINT64_MAX};
+    enum { N = sizeof gaps / sizeof *gaps };
+    unsigned char bytes[N * TR_GAP_BYTES], *end = bytes;
+    for (size_t i = 0; i < N; i++) end = tr_put_gap(gaps[i], end);
+    ck_assert_uint_eq((size_t)(end - bytes), 1 + 1 + 1 + 2 + 2 + 3 + 5 + 9 + 10);
+    const unsigned char *at = bytes;
+    uint64_t gap;
+    for (size_t i = 0; i < N; i++) {
+        ck_assert(tr_take_gap(&at, end, &gap));
+        ck_assert(gap == gaps[i]);
+    }
+    ck_assert(!tr_take_gap(&at, end, &gap));
+    at = bytes + 3;
+    ck_assert(!tr_take_gap(&at, at + 1, &gap)); /* cut in the middle of 128 */
+}
+END_TEST
+
+UNIT_MAIN("encoding", gaps_read_back_and_end_where_they_end, halves_round_to_the_nearest, halves_saturate,
+          everything_comes_back, a_list_of_touched_units_changes_nothing,
+          the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back, the_longest_gap_comes_back,
+          what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not, damage_is_found)
