@@ -236,7 +236,7 @@ int tr_use_begin(struct tr_table *t)
     if (!use || t->server < 0) return TR_OK;
     int pushers = 0;
     for (size_t i = 0; i < t->clients; i++)
-        if (t->client[i].pushes) t->client[i].pusher = pushers++;
+        if (t->client[i]->pushes) t->client[i]->pusher = pushers++;
     free(use->passed);
     TR_TRY(TR_NEW(&use->passed, (size_t)pushers));
     use->share.pushers = pushers;

@@ -34,7 +34,7 @@ static size_t client_place(const struct tr_table *t, int rank, uint32_t tag)
     size_t low = 0, high = t->clients;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct tr_client *c = &t->client[middle];
+        const struct tr_client *c = t->client[middle];
         if (c->rank < rank || (c->rank == rank && c->tag < tag)) low = middle + 1;
         else high = middle;
     }
@@ -44,7 +44,7 @@ static size_t client_place(const struct tr_table *t, int rank, uint32_t tag)
 static struct tr_client *find_client(const struct tr_table *t, int rank, uint32_t tag)
 {
     size_t i = client_place(t, rank, tag);
-    return i < t->clients && t->client[i].rank == rank && t->client[i].tag == tag ? &t->client[i] : NULL;
+    return i < t->clients && t->client[i]->rank == rank && t->client[i]->tag == tag ? t->client[i] : NULL;
 }
 
 const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uint32_t tag)
@@ -54,30 +54,37 @@ const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uin
 
 static int add_client(struct tr_table *t, int rank, uint32_t tag)
 {
+    struct tr_client *c;
     TR_TRY(TR_GROW(&t->client, &t->client_capacity, t->clients + 1));
+    TR_TRY(TR_NEW(&c, 1));
     size_t i = client_place(t, rank, tag);
     memmove(&t->client[i + 1], &t->client[i], (t->clients++ - i) * sizeof *t->client);
-    t->client[i] = (struct tr_client){.rank = rank, .tag = tag};
+    c->rank = rank;
+    c->tag = tag;
+    t->client[i] = c;
     return TR_OK;
 }
 
 static void free_client(struct tr_client *c)
 {
+    if (c->arriving) {
+        free(c->arriving->unit);
+        free(c->arriving->value);
+    }
+    free(c->arriving);
     free(c->position);
     tr_hash_list_free(&c->keys);
-    if (!c->arriving) return;
-    free(c->arriving->unit);
-    free(c->arriving->value);
-    free(c->arriving);
+    free(c);
 }
 
 static void forget_client(struct tr_table *t, int rank, uint32_t tag)
 {
     struct tr_client *c = find_client(t, rank, tag);
     if (!c) return;
-    free_client(c);
+    size_t i = client_place(t, rank, tag);
     t->pushing_clients -= c->pushes;
-    memmove(c, c + 1, (size_t)(t->client + --t->clients - c) * sizeof *c);
+    free_client(c);
+    memmove(&t->client[i], &t->client[i + 1], (--t->clients - i) * sizeof *t->client);
 }
 
 static void drop_held(struct tr_table *t)
@@ -92,7 +99,7 @@ static void drop_held(struct tr_table *t)
 
 void tr_server_forget_all(struct tr_table *t)
 {
-    for (size_t i = 0; i < t->clients; i++) free_client(&t->client[i]);
+    for (size_t i = 0; i < t->clients; i++) free_client(t->client[i]);
     free(t->client);
     t->client = NULL;
     t->clients = t->client_capacity = t->pushing_clients = 0;

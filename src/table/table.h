@@ -91,7 +91,7 @@ struct tr_table {
     struct tr_filter filter; /* what stays behind of updates sent as messages */
     struct tr_use *use;      /* the function that takes updates; NULL: they are added */
 
-    struct tr_client *client; /* key sets registered with this server */
+    struct tr_client **client; /* key sets registered with this server */
     size_t clients, client_capacity;
     size_t pushing_clients;
     int64_t served;       /* clocks of this stage of which all pushed messages have been applied (lockstep) */
