@@ -136,8 +136,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"table.encoding", TR_KIND_CHOICE, AT(table.encoding), "auto",
      .words = WORDS("auto", "dense", "sparse", "bitmap"),
      .help = "of updates sent as messages; auto = the smallest for each message"},
-    {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = WORDS("full", "f16", "bf16"),
-     .help = "of values in messages; what rounding takes from an update is sent with the next"},
+    {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = WORDS("full", "f16", "bf16", "f8"),
+     .help = "of values in messages; what rounding takes from an update is sent with the next; f8: updates only, "
+             "what is read is f16"},
     {"table.filter", TR_KIND_CHOICE, AT(table.filter), "none",
      .words = WORDS("none", "threshold", "significant", "kkt", "skip"),
      .help = "which entries of an update stay behind: small, small beside their parameter, without effect "

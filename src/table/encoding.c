@@ -17,6 +17,7 @@
 enum { BLOCK = 256 };
 
 /* Elements seen as their bits. */
+typedef uint8_t bits8;
 typedef uint16_t __attribute__((may_alias)) bits16;
 typedef uint32_t __attribute__((may_alias)) bits32;
 typedef uint64_t __attribute__((may_alias)) bits64;
@@ -25,61 +26,63 @@ typedef double __attribute__((may_alias)) real64;
 
 /* ---- rounding and widening ---- */
 
-INLINE uint16_t round_real(int precision, float x)
-{
-    return precision == TR_PRECISION_F16 ? tr_f16_round(x) : tr_bf16_round(x);
-}
-
-INLINE float widen_half(int precision, uint16_t h)
-{
-    return precision == TR_PRECISION_F16 ? tr_f16_widen(h) : tr_bf16_widen(h);
-}
-
-#define HALVES(NAME, TYPE, PRECISION, NARROW)                                                                \
-    CLONES static void round_##NAME(size_t n, const TYPE *restrict x, bits16 *restrict half)                 \
+/* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by NARROW. */
+#define NARROWED(NAME, TYPE, FORMAT, BITS, NARROW)                                                           \
+    CLONES static void round_##NAME(size_t n, const TYPE *restrict x, bits##BITS *restrict half)             \
     {                                                                                                        \
-        for (size_t i = 0; i < n; i++) half[i] = round_real(PRECISION, NARROW(x[i]));                        \
+        for (size_t i = 0; i < n; i++) half[i] = tr_##FORMAT##_round(NARROW(x[i]));                          \
     }                                                                                                        \
-    CLONES static void widen_##NAME(size_t n, const bits16 *restrict half, TYPE *restrict x)                 \
+    CLONES static void widen_##NAME(size_t n, const bits##BITS *restrict half, TYPE *restrict x)             \
     {                                                                                                        \
-        for (size_t i = 0; i < n; i++) x[i] = widen_half(PRECISION, half[i]);                                \
+        for (size_t i = 0; i < n; i++) x[i] = tr_##FORMAT##_widen(half[i]);                                  \
     }                                                                                                        \
     /* rest += x - half; where x is not finite the difference is a NaN, and nothing is kept */               \
-    CLONES static void rest_##NAME(size_t n, const TYPE *restrict x, const bits16 *restrict half,            \
+    CLONES static void rest_##NAME(size_t n, const TYPE *restrict x, const bits##BITS *restrict half,        \
                                    TYPE *restrict rest)                                                      \
     {                                                                                                        \
         for (size_t i = 0; i < n; i++) {                                                                     \
-            TYPE taken = x[i] - (TYPE)widen_half(PRECISION, half[i]);                                        \
+            TYPE taken = x[i] - (TYPE)tr_##FORMAT##_widen(half[i]);                                          \
             rest[i] += taken == taken ? taken : 0;                                                           \
         }                                                                                                    \
     }
 
 #define AS_IT_IS
-HALVES(f32_f16, real32, TR_PRECISION_F16, AS_IT_IS)
-HALVES(f32_bf16, real32, TR_PRECISION_BF16, AS_IT_IS)
-HALVES(f64_f16, real64, TR_PRECISION_F16, tr_odd_float)
-HALVES(f64_bf16, real64, TR_PRECISION_BF16, tr_odd_float)
+NARROWED(f32_f16, real32, f16, 16, AS_IT_IS)
+NARROWED(f32_bf16, real32, bf16, 16, AS_IT_IS)
+NARROWED(f32_f8, real32, f8, 8, AS_IT_IS)
+NARROWED(f64_f16, real64, f16, 16, tr_odd_float)
+NARROWED(f64_bf16, real64, bf16, 16, tr_odd_float)
+NARROWED(f64_f8, real64, f8, 8, tr_odd_float)
 
 static void round_elements(enum tr_dtype dtype, int precision, size_t n, const void *x, void *half)
 {
-    bool f16 = precision == TR_PRECISION_F16;
-    if (dtype == TR_F32) (f16 ? round_f32_f16 : round_f32_bf16)(n, x, half);
-    else (f16 ? round_f64_f16 : round_f64_bf16)(n, x, half);
+    bool single = dtype == TR_F32;
+    switch (precision) {
+    case TR_PRECISION_F16: single ? round_f32_f16(n, x, half) : round_f64_f16(n, x, half); break;
+    case TR_PRECISION_BF16: single ? round_f32_bf16(n, x, half) : round_f64_bf16(n, x, half); break;
+    case TR_PRECISION_F8: single ? round_f32_f8(n, x, half) : round_f64_f8(n, x, half); break;
+    }
 }
 
 static void widen_elements(enum tr_dtype dtype, int precision, size_t n, const void *half, void *x)
 {
-    bool f16 = precision == TR_PRECISION_F16;
-    if (dtype == TR_F32) (f16 ? widen_f32_f16 : widen_f32_bf16)(n, half, x);
-    else (f16 ? widen_f64_f16 : widen_f64_bf16)(n, half, x);
+    bool single = dtype == TR_F32;
+    switch (precision) {
+    case TR_PRECISION_F16: single ? widen_f32_f16(n, half, x) : widen_f64_f16(n, half, x); break;
+    case TR_PRECISION_BF16: single ? widen_f32_bf16(n, half, x) : widen_f64_bf16(n, half, x); break;
+    case TR_PRECISION_F8: single ? widen_f32_f8(n, half, x) : widen_f64_f8(n, half, x); break;
+    }
 }
 
 static void keep_rest(enum tr_dtype dtype, int precision, size_t n, const void *x, const void *half,
                       void *rest)
 {
-    bool f16 = precision == TR_PRECISION_F16;
-    if (dtype == TR_F32) (f16 ? rest_f32_f16 : rest_f32_bf16)(n, x, half, rest);
-    else (f16 ? rest_f64_f16 : rest_f64_bf16)(n, x, half, rest);
+    bool single = dtype == TR_F32;
+    switch (precision) {
+    case TR_PRECISION_F16: single ? rest_f32_f16(n, x, half, rest) : rest_f64_f16(n, x, half, rest); break;
+    case TR_PRECISION_BF16: single ? rest_f32_bf16(n, x, half, rest) : rest_f64_bf16(n, x, half, rest); break;
+    case TR_PRECISION_F8: single ? rest_f32_f8(n, x, half, rest) : rest_f64_f8(n, x, half, rest); break;
+    }
 }
 
 /* ---- which units are not zero: a bit for each, in words ---- */
@@ -124,6 +127,7 @@ INLINE uint64_t gather_bits(const uint8_t flag[8])
             bits[i / 64] = word_##BITS(v + i * width, n - i < 64 ? n - i : 64, width, mask);                 \
     }
 
+MARK(8)
 MARK(16)
 MARK(32)
 MARK(64)
@@ -139,7 +143,9 @@ static struct form form_of(const struct tr_slice *s, int precision)
 {
     bool real = s->dtype == TR_F32 || s->dtype == TR_F64;
     struct form form = {.precision = real ? precision : TR_PRECISION_FULL};
-    form.element = form.precision == TR_PRECISION_FULL ? tr_dtype_size(s->dtype) : 2;
+    form.element = form.precision == TR_PRECISION_FULL ? tr_dtype_size(s->dtype)
+                   : form.precision == TR_PRECISION_F8 ? 1
+                                                       : 2;
     form.unit = s->width * form.element;
     form.mask = UINT64_MAX >> (64 - 8 * form.element) >> real;
     return form;
@@ -148,6 +154,7 @@ static struct form form_of(const struct tr_slice *s, int precision)
 static void mark_units(const struct form *form, size_t n, size_t width, const void *value, uint64_t *bits)
 {
     switch (form->element) {
+    case 1: mark_8(n, width, (bits8)form->mask, value, bits); break;
     case 2: mark_16(n, width, (bits16)form->mask, value, bits); break;
     case 4: mark_32(n, width, (bits32)form->mask, value, bits); break;
     case 8: mark_64(n, width, form->mask, value, bits); break;
@@ -159,6 +166,7 @@ static bool is_zero(const struct form *form, const char *unit)
 {
     uint64_t any = 0;
     for (const char *at = unit; at < unit + form->unit; at += form->element) switch (form->element) {
+        case 1: any |= *(const bits8 *)at & form->mask; break;
         case 2: any |= *(const bits16 *)at & form->mask; break;
         case 4: any |= *(const bits32 *)at & form->mask; break;
         case 8: any |= *(const bits64 *)at & form->mask; break;
@@ -191,6 +199,7 @@ CLONES static size_t count_bits(size_t n, const uint64_t *word)
         *out++ = v[i];                                                                                       \
     }
 
+COMPACT(8)
 COMPACT(16)
 COMPACT(32)
 COMPACT(64)
@@ -199,6 +208,7 @@ static void compact(size_t n_words, const uint64_t *word, size_t unit_bytes, con
 {
     char *out = to;
     switch (unit_bytes) {
+    case 1: compact_8(n_words, word, from, to); return;
     case 2: compact_16(n_words, word, from, to); return;
     case 4: compact_32(n_words, word, from, to); return;
     case 8: compact_64(n_words, word, from, to); return;
@@ -391,7 +401,7 @@ int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, st
         return tr_fail(TR_ERR_INTERNAL, "a message must be aligned to 8 bytes to be decoded");
     if (size < TR_ENCODING_HEADER) return malformed(s, "it is shorter than its head");
     struct tr_encoded e = {.slice = *s, .encoding = head[0], .precision = head[1]};
-    if (e.encoding < TR_ENCODING_DENSE || e.encoding > TR_ENCODING_BITMAP || e.precision > TR_PRECISION_BF16)
+    if (e.encoding < TR_ENCODING_DENSE || e.encoding > TR_ENCODING_BITMAP || e.precision > TR_PRECISION_F8)
         return malformed(s, "an unknown encoding");
     struct form form = form_of(s, e.precision);
     if (head[2] != s->dtype || head[3] || form.precision != e.precision)

@@ -7,7 +7,7 @@
  *           upper bit says that more follow): the units left out since the unit before
  *   bitmap  the units that are not zero; where they lie, as a bit for each of the n
  *
- * with values in full or, if they are reals, rounded to f16 or bf16 (half.h). Which way is left to TR_ENCODING_AUTO:
+ * with values in full or, if they are reals, rounded to f16, bf16 or f8 (half.h). Which way is left to TR_ENCODING_AUTO:
  * exact counts decide, equals for the one that is read faster. A message is
  *
  *   8 bytes   encoding, precision, element type, 0, and how many units follow (uint32)

@@ -1,4 +1,5 @@
-/* Numbers of 16 bits: f16 (IEEE 754 binary16: 5 bits of exponent, 10 of fraction) and bf16 (the upper half of an f32).
+/* Numbers of 16 bits: f16 (IEEE 754 binary16: 5 bits of exponent, 10 of fraction) and bf16 (the upper half of an f32);
+ * and of 8: f8 (the upper half of an f16: 5 bits of exponent, 2 of fraction), rounded to f16 first.
  *
  * Rounding is to nearest, ties to even. A finite number too large for the format becomes its largest finite one, never
  * an infinity; infinities and NaNs stay what they are, so that a diverged run is seen. Everything is integer
@@ -73,6 +74,19 @@ static inline uint16_t tr_bf16_round(float x)
 static inline float tr_bf16_widen(uint16_t h)
 {
     return tr_bits_float((uint32_t)h << 16);
+}
+
+static inline uint8_t tr_f8_round(float x)
+{
+    uint32_t h = tr_f16_round(x), a = h & 0x7fff, finite = (a + 0x7f + (a >> 8 & 1)) >> 8;
+    finite = finite < 0x7b ? finite : 0x7b;
+    uint32_t other = a >> 8 | (a > 0x7c00);
+    return (uint8_t)((h & 0x8000) >> 8 | (a < 0x7c00 ? finite : other));
+}
+
+static inline float tr_f8_widen(uint8_t b)
+{
+    return tr_f16_widen((uint16_t)(b << 8));
 }
 
 #endif

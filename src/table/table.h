@@ -300,7 +300,8 @@ static inline struct tr_wire tr_push_wire(const struct tr_table *t)
 }
 static inline struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
 {
-    return (struct tr_wire){t->wire.encoding, exact ? TR_PRECISION_FULL : t->wire.precision};
+    int rounded = t->wire.precision == TR_PRECISION_F8 ? TR_PRECISION_F16 : t->wire.precision;
+    return (struct tr_wire){t->wire.encoding, exact ? TR_PRECISION_FULL : rounded};
 }
 
 /* ---- views ---- */

@@ -111,7 +111,7 @@ for encoding in auto sparse bitmap; do
 done
 below auto bytes_pushed "$(of plain bytes_pushed)"
 run full 3 solve.rate=0.5 table.push=message
-for precision in f16 bf16; do
+for precision in f16 bf16 f8; do
     run $precision 3 solve.rate=0.5 table.precision=$precision
     below $precision objective "$goal"
     below $precision bytes_pushed "$(awk -v b="$(of full bytes_pushed)" 'BEGIN { print 0.9 * b }')"

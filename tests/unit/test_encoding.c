@@ -15,9 +15,10 @@ static const enum tr_dtype dtypes[] = {TR_F32, TR_F64, TR_I32, TR_I64};
 /* Rounding as the book says: the nearest multiple of the format's step at x, ties to even. */
 static double rounded(double x, int precision)
 {
-    bool f16 = precision == TR_PRECISION_F16;
-    int exponent, least = f16 ? -14 : -126, digits = f16 ? 10 : 7;
-    double most = f16 ? 65504 : (2 - 0x1p-7) * 0x1p127;
+    bool f8 = precision == TR_PRECISION_F8, f16 = f8 || precision == TR_PRECISION_F16;
+    int exponent, least = f16 ? -14 : -126, digits = f8 ? 2 : f16 ? 10 : 7;
+    double most = f8 ? 57344 : f16 ? 65504 : (2 - 0x1p-7) * 0x1p127;
+    if (f8) x = rounded(x, TR_PRECISION_F16);
     if (!isfinite(x)) return x;
     frexp(x, &exponent);
     double step = ldexp(1, (exponent - 1 > least ? exponent - 1 : least) - digits);
@@ -28,8 +29,9 @@ static double rounded(double x, int precision)
 static double through(double x, int precision, bool single)
 {
     float f = single ? (float)x : tr_odd_float(x);
-    return (double)(precision == TR_PRECISION_F16 ? tr_f16_widen(tr_f16_round(f))
-                                                  : tr_bf16_widen(tr_bf16_round(f)));
+    return (double)(precision == TR_PRECISION_F16  ? tr_f16_widen(tr_f16_round(f))
+                    : precision == TR_PRECISION_F8 ? tr_f8_widen(tr_f8_round(f))
+                                                   : tr_bf16_widen(tr_bf16_round(f)));
 }
 
 static bool same(double a, double b)
@@ -226,7 +228,7 @@ START_TEST(everything_comes_back)
             for (size_t i = 0; i < DENSITIES; i++) {
                 fill(&t, densities[i], i);
                 for (int encoding = TR_ENCODING_AUTO; encoding <= TR_ENCODING_BITMAP; encoding++)
-                    for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_BF16; precision++) {
+                    for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
                         send(&t, (struct tr_wire){encoding, precision}, NULL, 0, NULL);
                         check_arrived(&t, precision);
                         if (encoding != TR_ENCODING_AUTO) ck_assert_int_eq(t.message.encoding, encoding);
@@ -256,7 +258,7 @@ START_TEST(a_list_of_touched_units_changes_nothing)
                 if (unit % 1000 == 7) touched[n++] = unit;
             }
             for (int encoding = TR_ENCODING_AUTO; encoding <= TR_ENCODING_BITMAP; encoding++)
-                for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_BF16; precision++) {
+                for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
                     struct tr_wire wire = {encoding, precision};
                     memset(t.residual, 0, t.bytes);
                     send(&t, wire, NULL, 0, t.residual);
@@ -291,7 +293,8 @@ static size_t promised(const struct trial *t, int encoding, int precision)
 {
     size_t width = t->slice.width, count = 0, gaps = 0, next = 0;
     bool half = precision != TR_PRECISION_FULL && t->slice.dtype < TR_I32;
-    size_t unit = width * (half ? 2 : tr_dtype_size(t->slice.dtype));
+    size_t element = precision == TR_PRECISION_F8 ? 1 : 2,
+           unit = width * (half ? element : tr_dtype_size(t->slice.dtype));
     for (size_t i = 0; i < t->slice.n; i++) {
         bool zero = true;
         for (size_t j = i * width; j < (i + 1) * width; j++) zero &= expected(t, j, precision) == 0;
@@ -315,7 +318,7 @@ START_TEST(the_smallest_is_chosen_and_sizes_are_as_promised)
             struct trial t = begin(dtypes[d], shapes[shape].n, shapes[shape].width);
             for (size_t i = 0; i < DENSITIES + 14; i++) {
                 fill(&t, i < DENSITIES ? densities[i] : (double)(i - DENSITIES) / 14, i);
-                for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_BF16; precision++) {
+                for (int precision = TR_PRECISION_FULL; precision <= TR_PRECISION_F8; precision++) {
                     size_t least = SIZE_MAX;
                     for (int encoding = TR_ENCODING_DENSE; encoding <= TR_ENCODING_BITMAP; encoding++) {
                         send(&t, (struct tr_wire){encoding, precision}, NULL, 0, NULL);
@@ -392,6 +395,25 @@ START_TEST(the_longest_gap_comes_back)
 END_TEST
 
 /* ---- error feedback ---- */
+
+/* The same for 8 bits: every f16, and all that the format holds comes back. */
+START_TEST(eight_bits_round_to_the_nearest)
+{
+    uint64_t wrong = 0;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        double x = (double)tr_f16_widen((uint16_t)h);
+        double got = through(x, TR_PRECISION_F8, true);
+        wrong += isnan(x) ? !isnan(got) : !same(got, rounded(x, TR_PRECISION_F8));
+    }
+    for (int b = 0; b < 256; b++) {
+        float x = tr_f8_widen((uint8_t)b);
+        wrong += !isnan(x) && tr_f8_round(x) != b ? 1u : 0u;
+    }
+    ck_assert_uint_eq(wrong, 0);
+    ck_assert(through(1e9, TR_PRECISION_F8, true) == 57344 &&
+              isinf(through(INFINITY, TR_PRECISION_F8, true)));
+}
+END_TEST
 
 /* An update far below the step of f16 at its size arrives all the same: 1000 of them, within one rounding. */
 START_TEST(what_rounding_takes_comes_later)
@@ -549,7 +571,8 @@ START_TEST(gaps_read_back_and_end_where_they_end)
 }
 END_TEST
 
-UNIT_MAIN("encoding", gaps_read_back_and_end_where_they_end, halves_round_to_the_nearest, halves_saturate,
-          everything_comes_back, a_list_of_touched_units_changes_nothing,
-          the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back, the_longest_gap_comes_back,
-          what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not, damage_is_found)
+UNIT_MAIN("encoding", gaps_read_back_and_end_where_they_end, eight_bits_round_to_the_nearest,
+          halves_round_to_the_nearest, halves_saturate, everything_comes_back,
+          a_list_of_touched_units_changes_nothing, the_smallest_is_chosen_and_sizes_are_as_promised,
+          long_gaps_come_back, the_longest_gap_comes_back, what_rounding_takes_comes_later,
+          overflow_is_kept_and_infinity_is_not, damage_is_found)

@@ -26,30 +26,36 @@ def over_wire(work):
 
 # ---- wire ----
 
-NAIVE = {"table.share_pulls": "no", "table.encoding": "dense", "table.precision": "full", "table.push": "message",
-         "ranks.groups": WORKERS, "ranks.group_size": 1}
-MEASURES = {"encoding": {"table.encoding": "auto"}, "half precision": {"table.precision": "f16"},
-            "node pull": {"table.share_pulls": "yes"}, "group merge": {"ranks.groups": 2, "ranks.group_size": 4}}
-CASES = {"naive": {}, **MEASURES, "all together": {k: v for measure in MEASURES.values() for k, v in measure.items()},
+TURNS = 10  # naive: updates an epoch
+NAIVE = {"table.share_pulls": "no", "table.encoding": "dense", "table.precision": "full", "table.filter": "none",
+         "table.push": "message", "ranks.groups": WORKERS, "ranks.group_size": 1, "solve.batch": None}
+BUFFER = {"solve.batch": 0}  # as many rows a turn as make an update worth sending: here one turn an epoch
+MEASURES = {"encoding": {"table.encoding": "auto"}, "f16": {"table.precision": "f16"},
+            "8-bit updates": {"table.precision": "f8"},
+            "filter": {"table.filter": "threshold", "table.filter_limit": 5e-3}, "node pull": {"table.share_pulls": "yes"},
+            "group merge": {"ranks.groups": 2, "ranks.group_size": 4}}
+SAME = "update buffer"
+CASES = {"naive": {}, SAME: BUFFER, **{f"{name} too": BUFFER | measure for name, measure in MEASURES.items()},
+         "all together": BUFFER | {k: v for measure in MEASURES.values() for k, v in measure.items()},
          "as the engine chooses": {key: None for key in NAIVE}}
 
 
-def case_job(path, target, change):
+def case_job(path, target, change, rows):
     job = {"data.train": path, "model.l2": "1/n", "solve.epochs": 60, "solve.target": target,
-           "ranks.layout": "colocated", **NAIVE, **change}
+           "ranks.layout": "colocated", **NAIVE, "solve.batch": rows // TURNS, **change}
     return {key: value for key, value in job.items() if value is not None}
 
 
 def wire(quick):
     if not on_two_hosts("wire", quick):
         return
-    path = ctr_data(quick)
+    path, rows_of_data = ctr_data(quick), 50_000 if quick else 500_000
     target = 1.001 * optimum(path, "1/n")
-    cases = {name: lambda change=change: over_wire(lambda: train(WORKERS, case_job(path, target, change)))
+    cases = {name: lambda change=change: over_wire(lambda: train(WORKERS, case_job(path, target, change, rows_of_data)))
              for name, change in CASES.items()}
     runs = interleaved(1 if quick else 3, cases)
     # what starting and one clock take, so that the clocks after it can be told apart
-    begun = {name: over_wire(lambda change=change: train(WORKERS, case_job(path, target, change) | {"solve.epochs": 1}))
+    begun = {name: over_wire(lambda change=change: train(WORKERS, case_job(path, target, change, rows_of_data) | {"solve.epochs": 1}))
              for name, change in CASES.items()}
     rows, figures = [], {}
     for name, of in runs.items():
@@ -71,8 +77,9 @@ def wire(quick):
                    {name: [(r["seconds"], r["objective"]) for r in of[0][0].curve] for name, of in runs.items()})])
     useful = pull_scattered(quick)
     seconds, moved = (a / b for a, b in zip(figures["naive"], figures["all together"]))
+    same = figures[SAME][1] / figures["all together"][1]
     print("\ngoals")
-    goal(f"at least 5 times fewer bytes than naive ({moved:.1f})", moved >= 5)
+    goal(f"at least 5 times fewer bytes than naive ({moved:.1f}; with as many updates {same:.1f})", same >= 5)
     goal(f"at least twice as fast to the objective ({seconds:.1f})", seconds >= 2)
     goal(f"a pull of scattered remote keys uses at least 0.7 of the link ({useful:.2f})", useful >= 0.7)
 
