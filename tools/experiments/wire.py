@@ -32,7 +32,8 @@ NAIVE = {"table.share_pulls": "no", "table.encoding": "dense", "table.precision"
 BUFFER = {"solve.batch": 0}  # as many rows a turn as make an update worth sending: here one turn an epoch
 MEASURES = {"encoding": {"table.encoding": "auto"}, "f16": {"table.precision": "f16"},
             "8-bit updates": {"table.precision": "f8"},
-            "filter": {"table.filter": "threshold", "table.filter_limit": 5e-3}, "node pull": {"table.share_pulls": "yes"},
+            "encoding and filter": {"table.encoding": "auto", "table.filter": "threshold", "table.filter_limit": 5e-3},
+            "node pull": {"table.share_pulls": "yes"},
             "group merge": {"ranks.groups": 2, "ranks.group_size": 4}}
 SAME = "update buffer"
 CASES = {"naive": {}, SAME: BUFFER, **{f"{name} too": BUFFER | measure for name, measure in MEASURES.items()},
