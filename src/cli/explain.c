@@ -144,6 +144,18 @@ static void explain_partition(const struct tr_table *t)
             t->pieces > 1 ? "pieces" : "keys", p->servers, servers, pieces);
 }
 
+static void explain_messages(const struct tr_table *t)
+{
+    const char *encoding, *precision, *filter;
+    if (tr_job_string(t->tr->job, "table.encoding", &encoding) != TR_OK ||
+        tr_job_string(t->tr->job, "table.precision", &precision) != TR_OK ||
+        tr_job_string(t->tr->job, "table.filter", &filter) != TR_OK)
+        return;
+    fprintf(stderr, "explain: table %s: updates are %s%s; messages: encoding %s, precision %s, filter %s\n",
+            t->name, t->use ? "taken by server function " : "added", t->use ? t->use->function.name : "",
+            encoding, precision, filter);
+}
+
 /* Rank 0 may have no part in merging; server 0 always knows. */
 static int explain_table(tr_context *tr, const struct tr_table *t)
 {
@@ -155,6 +167,7 @@ static int explain_table(tr_context *tr, const struct tr_table *t)
     if (tr->rank != 0) return TR_OK;
     explain_share(t);
     explain_partition(t);
+    explain_messages(t);
     fprintf(stderr, "explain: table %s: updates %s; %s\n", t->name, merge,
             t->window == MPI_WIN_NULL ? "no RMA window" : "an RMA window");
     return TR_OK;

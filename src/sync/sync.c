@@ -175,49 +175,61 @@ static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state 
     return s->running && is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
 }
 
+/* What was read ahead for a clock that was not pulled is too old. */
+static int drop_what_is_too_old(struct tr_sync *s, struct tr_view_state *v)
+{
+    if (!(v->ahead_wanted || v->ahead_started) || v->ahead_clock >= s->now) return TR_OK;
+    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "table %s to be read ahead",
+                  v->view.table->name);
+    v->ahead_started = false;
+    return TR_OK;
+}
+
+static int take_what_was_read_ahead(struct tr_sync *s, struct tr_view_state *v)
+{
+    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view), "table %s to be read ahead", v->view.table->name);
+    void *old = v->view.value;
+    v->view.value = v->ahead;
+    v->ahead = old;
+    v->ahead_started = false;
+    return TR_OK;
+}
+
+/* Waits as the consistency demands: *waited seconds. */
+static int read_now(struct tr_sync *s, struct tr_view_state *v, double *waited)
+{
+    v->ahead_wanted = false;
+    double begin = tr_now();
+    if (v->channel)
+        TR_WAIT_UNTIL(s->tr, may_read(s, s->now),
+                      "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
+                      (long long)(s->now - s->staleness), (long long)s->now,
+                      (long long)tr_clock_min_written(s->clock));
+    *waited = tr_now() - begin;
+    v->holds = tr_clock_min_written(s->clock);
+    TR_TRY(start_pull(s, v, v->view.value, s->now));
+    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view), "the servers of table %s to send %zu keys",
+                  v->view.table->name, v->view.n);
+    return TR_OK;
+}
+
 int tr_view_pull(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     tr_context *tr = view->table->tr;
     struct tr_sync *s = tr->sync;
     struct tr_traffic *traffic = &tr->tables->traffic;
-    if (is_fresh_enough(s, v)) {
-        view->clock = s->now;
-        return TR_OK;
+    double begin = tr_now(), pushed, waited = 0;
+    if (!is_fresh_enough(s, v)) {
+        TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
+                      view->table->name, (long long)v->push_clock);
+        pushed = tr_now();
+        traffic->push_seconds += pushed - begin;
+        TR_TRY(drop_what_is_too_old(s, v));
+        TR_TRY(v->ahead_started ? take_what_was_read_ahead(s, v) : read_now(s, v, &waited));
+        traffic->wait_seconds += waited;
+        traffic->pull_seconds += tr_now() - pushed - waited;
     }
-    double begin = tr_now();
-    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
-                  view->table->name, (long long)v->push_clock);
-    double pushed = tr_now(), allowed = pushed;
-    traffic->push_seconds += pushed - begin;
-    if ((v->ahead_wanted || v->ahead_started) &&
-        v->ahead_clock < s->now) { /* of a clock that was not pulled: too old */
-        TR_WAIT_UNTIL(tr, !v->ahead_wanted && !tr_pull_busy(view), "table %s to be read ahead",
-                      view->table->name);
-        v->ahead_started = false;
-    }
-    if (v->ahead_started) {
-        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
-        void *old = view->value;
-        view->value = v->ahead;
-        v->ahead = old;
-        v->ahead_started = false;
-    } else {
-        v->ahead_wanted = false;
-        if (v->channel) {
-            TR_WAIT_UNTIL(tr, may_read(s, s->now),
-                          "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
-                          (long long)(s->now - s->staleness), (long long)s->now,
-                          (long long)tr_clock_min_written(s->clock));
-            allowed = tr_now();
-            traffic->wait_seconds += allowed - pushed;
-        }
-        v->holds = tr_clock_min_written(s->clock);
-        TR_TRY(start_pull(s, v, view->value, s->now));
-        TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "the servers of table %s to send %zu keys", view->table->name,
-                      view->n);
-    }
-    traffic->pull_seconds += tr_now() - allowed;
     view->clock = s->now;
     return TR_OK;
 }

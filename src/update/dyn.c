@@ -7,8 +7,8 @@
  *   dyn         t(v) = 1/S(v), S(v) being the updates in v: their mean, as DynSGD has it (Jiang et al. 2017, section 5)
  *   dyn-stable  the same, but the value holds only the versions that all workers are past; whoever reads gets those
  *               above it added up to the version he asks for (section 6: partition synchronisation)
- *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 4: updates that say all the same are averaged, others are
- *               added up, and may even be stretched where they cancel each other
+ *   agree       t(v) = Σ|u|² / 2|U(v)|², between 1/S(v) and 1: updates that say all the same are averaged, others are
+ *               added up. (Up to 4 was a little faster where they cancel each other, and unsteady near the optimum.)
  *
  * That one rule of agree serves data whose workers pull in one direction, where sums overshoot, and data whose workers
  * do not, where means throw work away. It was found by simulation; each share judges by its own part of the updates.
@@ -166,7 +166,7 @@ static double agreement(struct version *v, const tr_share *share, const tr_updat
     else products_f64(share->width, v, u, &product, &square);
     v->squares += square;
     v->square += 2 * product + square;
-    double least = 1 / v->count, most = 4, t = v->square > 0 ? v->squares / (2 * v->square) : most;
+    double least = 1 / v->count, most = 1, t = v->square > 0 ? v->squares / (2 * v->square) : most;
     return t < least ? least : t > most ? most : t;
 }
 

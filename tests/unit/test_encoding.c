@@ -407,7 +407,7 @@ START_TEST(eight_bits_round_to_the_nearest)
     }
     for (int b = 0; b < 256; b++) {
         float x = tr_f8_widen((uint8_t)b);
-        wrong += !isnan(x) && tr_f8_round(x) != b ? 1u : 0u;
+        if (!isnan(x) && tr_f8_round(x) != b) wrong++;
     }
     ck_assert_uint_eq(wrong, 0);
     ck_assert(through(1e9, TR_PRECISION_F8, true) == 57344 &&

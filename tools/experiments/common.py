@@ -56,8 +56,8 @@ class Run:
 
     def first_below(self, target):
         """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that is an
-        estimate: a run that was stopped there and turns out to be more than 1 % above has not arrived."""
-        if not self.summary.get("objective", NEVER) <= 1.01 * target:
+        estimate: a run that was stopped there and turns out to be more than 5 % above has not arrived."""
+        if not self.summary.get("objective", NEVER) <= 1.05 * target:
             return None
         return next((row for row in self.curve if row["objective"] <= target), None)
 
