@@ -310,5 +310,73 @@ START_TEST(whole_numbers_have_no_means)
 }
 END_TEST
 
+/* ---- agree ---- */
+
+/* t(v) = Σ|u|² / 2|U|² between 1/S and 1, by hand. */
+START_TEST(updates_count_by_how_they_agree)
+{
+    struct server s;
+    open_server(&s, &tr_agree_function, TR_F64, 2, 1);
+    push(&s, 0, 0, 6, 8); /* the first counts fully */
+    expect(&s, 6, 8);
+    push(&s, 1, 0, 6, 8); /* the same again: 200 / (2 · 400) is below 1/2, and the mean is what there was */
+    expect(&s, 6, 8);
+    push(&s, 2, 0, 6, 8);
+    expect(&s, 6, 8);
+    push(&s, 0, 1, 3, 4); /* a version of its own */
+    expect(&s, 9, 12);
+    push(&s, 1, 1, 4, -3); /* at right angles: 50 / (2 · 50) = 1/2 of (7, 1) */
+    expect(&s, 9.5, 8.5);
+    push(&s, 2, 1, -7, 0); /* against both: 99 / (2 · 1), cut to 1: (0, 1) */
+    expect(&s, 6, 9);
+    close_server(&s);
+}
+END_TEST
+
+/* Lists, arrays and both types come to what the formula says of dense vectors. */
+START_TEST(agreement_is_that_of_the_formula)
+{
+    enum { UNITS = 40, PUSHES = 60 };
+    struct tr_rng rng;
+    for (int round = 0; round < 4; round++) {
+        enum tr_dtype dtype = round % 2 ? TR_F32 : TR_F64;
+        struct server s;
+        open_server(&s, &tr_agree_function, dtype, UNITS, 1);
+        tr_rng_seed(&rng, 5, (uint64_t)round, 0);
+        double sum[VERSIONS][UNITS] = {{0}}, squares[VERSIONS] = {0}, count[VERSIONS] = {0},
+               weight[VERSIONS] = {0};
+        for (int p = 0; p < PUSHES; p++) {
+            int worker = (int)tr_rng_below(&rng, WORKERS);
+            int64_t v = s.next[worker]++;
+            uint32_t unit[UNITS], n = 0;
+            char value[UNITS * sizeof(double)];
+            for (uint32_t k = 0; k < UNITS; k++) {
+                if (tr_rng_uniform(&rng) > (round < 2 ? 0.1 : 0.7)) continue;
+                set_element(dtype, value, n, tr_rng_normal(&rng));
+                unit[n++] = k;
+            }
+            tr_update u = {.pusher = worker, .seen = v, .n = n, .unit = unit, .value = value};
+            hand_over(&s, &u);
+            double norm = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                double x = element(dtype, value, i);
+                sum[v][unit[i]] += x;
+                squares[v] += x * x;
+            }
+            for (int k = 0; k < UNITS; k++) norm += sum[v][k] * sum[v][k];
+            count[v]++;
+            weight[v] = norm > 0 ? fmin(1, fmax(1 / count[v], squares[v] / (2 * norm))) : 1;
+        }
+        for (size_t k = 0; k < UNITS; k++) {
+            double wanted = 0;
+            for (int v = 0; v < VERSIONS; v++) wanted += weight[v] * sum[v][k];
+            ck_assert_double_eq_tol(element(dtype, s.memory, k), wanted, dtype == TR_F32 ? 1e-4 : 1e-10);
+        }
+        close_server(&s);
+    }
+}
+END_TEST
+
 UNIT_MAIN("dyn", the_example_of_the_paper, the_example_read_at_its_versions, versions_are_means,
-          memory_is_what_active_versions_need, whole_numbers_have_no_means)
+          memory_is_what_active_versions_need, whole_numbers_have_no_means, updates_count_by_how_they_agree,
+          agreement_is_that_of_the_formula)
