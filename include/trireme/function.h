@@ -1,5 +1,5 @@
 /* Server functions: what servers do with updates that arrive, and small answers they compute where the
- * parameters lie (PS, section 3.6; DynSGD, algorithm 2).
+ * parameters lie (PS: user-defined functions on the server; DynSGD, algorithm 2).
  *
  * A table without a function adds updates up, by the fastest way there is. A table with one hands every whole
  * update of a worker (of a group, where groups push together) to it, one at a time, in the order of arrival,
@@ -12,8 +12,7 @@
  *   sgd, momentum, nesterov, adagrad, adadelta, rmsprop, adam, ftrl
  *                      updates are gradients; the argument is a tr_optimizer (trireme/optimizer.h)
  *
- * Functions of one's own are registered by name, on all ranks, before
- * the table that uses them is made.
+ * Functions of one's own are registered by name, on all ranks, before a table uses them.
  */
 #ifndef TRIREME_FUNCTION_H
 #define TRIREME_FUNCTION_H
@@ -81,8 +80,8 @@ typedef struct tr_function {
                             copy is not moved by its own */
     size_t argument; /* bytes of tr_table_use()'s argument */
 
-    int (*open)(tr_share *share); /* makes share->own */
-    void (*close)(tr_share *share);
+    int (*open)(tr_share *share);   /* makes share->own … */
+    void (*close)(tr_share *share); /* … which, if it is not NULL, this frees */
     /* Which version of the share an update belongs to. */
     int (*map)(const tr_share *share, const tr_update *update, int64_t *version);
     /* Changes value with the update. */
@@ -122,9 +121,8 @@ int tr_answer_register(tr_context *tr, const tr_answer *answer); /* all ranks */
 int tr_table_ask(tr_table *table, const char *answer, const void *question, size_t question_bytes,
                  void *result, size_t *bytes);
 
-/* Answers that are built in. Questions and results hold the types below, in any alignment. Too little room, or a question of the wrong size,
- * is TR_ERR_INTERNAL. Parts of servers may be combined in any order: counts, top and soft come out the same to the
- * bit; sums of doubles do if the order is the same.
+/* Answers that are built in. Questions and results hold the types below, in any alignment. Too little room, or a
+ * question of the wrong size, is TR_ERR_INTERNAL.
  *
  *   squares   nothing → double     sum of the squares of all elements
  *   sum1      nothing → double     sum of their absolute values

@@ -1,4 +1,4 @@
-/* Filters: which units of an update stay behind on the worker (PS, section 3.6, and Li et al. 2014b, "Communication
+/* Filters: which units of an update stay behind on the worker (PS: user-defined filters; Li et al. 2014b, "Communication
  * efficient distributed machine learning with the parameter server").
  *
  * A unit is sent or held as a whole; |u| is the largest of its elements, |w| that of its value as last pulled.

@@ -20,7 +20,7 @@ TITLE = {"logistic": "logistic regression", "svm": "support vector machine"}
 
 # Where the walk over the grid begins; in --quick also where it ends.
 START = {"a9a": dict.fromkeys(WAYS, 14) | {"ASP": 4, "SSP 3": 4, "SSP 10": 4},
-         "20 newsgroups": dict.fromkeys(WAYS, 24) | {"ASP": 18, "SSP 3": 16, "SSP 10": 16}}
+         "20 newsgroups": dict.fromkeys(WAYS, 24) | {"ASP": 18, "SSP 3": 16, "SSP 10": 16, "Auto": 18}}
 
 
 class Cell:
