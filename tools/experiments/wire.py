@@ -121,7 +121,7 @@ def e3(quick):
     path, clocks = ctr_data(True), 3 if quick else 20
     job = {"data.train": path, "model.l2": "1/n", "solve.method": "sgd", "solve.rate": 30, "solve.batch": 5000,
            "sync.push": "1 per epoch", "sync.weight": "con", "ranks.layout": "dedicated", "ranks.servers": 1,
-           "table.share_pulls": "no", "report.every": 1000}
+           "table.share_pulls": "no", "table.encoding": "dense", "report.every": 1000}
     rows, wires = [], {}
     ways = {"pruned": {}, "full": {"table.prune": "no"}}
     if not has_key("table.prune"):
