@@ -141,7 +141,7 @@ if part solvers && [ "$a9a" ]; then
     reaches decay $optimum 1e-2
     [ "$(of sgd gap)" = null ] || fail "sgd: a gap, $(of sgd gap)"
     # two vertical groups of two: members hold features, and none of them all rows' pairs
-    run vertical 4 "$job" solve.method=sgd solve.rate=0.5 solve.decay=0.05 solve.batch=256 solve.epochs=20 report.every=20 \
+    run vertical 4 "$job" solve.method=sgd solve.rate=0.5 solve.decay=0.01 solve.batch=256 solve.epochs=40 report.every=40 \
         ranks.group_size=2 data.partition=vertical
     reaches vertical $optimum 1e-2
 fi
