@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "update/update.h"
+#include "../elements.h"
 
 enum { CLOCKS = 4, PUSHERS = 16, STATES = 2 };
 
@@ -35,27 +36,6 @@ static bool has_key(const struct plan *p, int owner, tr_key key)
 static double change(int owner, int64_t clock, tr_key key)
 {
     return key % 5 == 4 ? 0 : 1 + owner + 8 * (double)clock + 128 * (double)(key % 7);
-}
-
-static double element(enum tr_dtype dtype, const void *values, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)values)[i];
-    case TR_F64: return ((const double *)values)[i];
-    case TR_I32: return (double)((const int32_t *)values)[i];
-    case TR_I64: return (double)((const int64_t *)values)[i];
-    }
-    return NAN;
-}
-
-static void set_element(enum tr_dtype dtype, void *values, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)values)[i] = (float)x; break;
-    case TR_F64: ((double *)values)[i] = x; break;
-    case TR_I32: ((int32_t *)values)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)values)[i] = (int64_t)x; break;
-    }
 }
 
 /* ---- a user's function, which knows trireme/function.h: it keeps a book on what it is handed ---- */

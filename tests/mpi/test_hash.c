@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "update/update.h"
+#include "../elements.h"
 
 enum { KEYS = 700, CLOCKS = 4 };
 static const uint64_t SPACE = UINT64_C(1) << 63;
@@ -15,27 +16,6 @@ static tr_key key_at(size_t i)
     if (i < 200) return i;
     if (i < 500) return (i - 199) * (SPACE / 302) + i;
     return SPACE - KEYS + i;
-}
-
-static double element(enum tr_dtype dtype, const void *values, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)values)[i];
-    case TR_F64: return ((const double *)values)[i];
-    case TR_I32: return (double)((const int32_t *)values)[i];
-    case TR_I64: return (double)((const int64_t *)values)[i];
-    }
-    return NAN;
-}
-
-static void set_element(enum tr_dtype dtype, void *values, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)values)[i] = (float)x; break;
-    case TR_F64: ((double *)values)[i] = x; break;
-    case TR_I32: ((int32_t *)values)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)values)[i] = (int64_t)x; break;
-    }
 }
 
 /* How many keys the servers have in their maps. All ranks. */

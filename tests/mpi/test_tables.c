@@ -2,6 +2,7 @@
  * worker reads what all workers have pushed. Under BSP that is known exactly at every clock, so every pull is
  * checked. */
 #include "mpi_unit.h"
+#include "../elements.h"
 
 #include <math.h>
 
@@ -74,27 +75,6 @@ static int prepare(tr_worker *me, void *state)
         TR_TRY(tr_view_open(o->table, o->key, o->n, t->groups ? TR_VIEW_GROUP : TR_VIEW_UPDATE, &o->view));
     }
     return TR_OK;
-}
-
-static double element(enum tr_dtype dtype, const void *values, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)values)[i];
-    case TR_F64: return ((const double *)values)[i];
-    case TR_I32: return (double)((const int32_t *)values)[i];
-    case TR_I64: return (double)((const int64_t *)values)[i];
-    }
-    return NAN;
-}
-
-static void set_element(enum tr_dtype dtype, void *values, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)values)[i] = (float)x; break;
-    case TR_F64: ((double *)values)[i] = x; break;
-    case TR_I32: ((int32_t *)values)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)values)[i] = (int64_t)x; break;
-    }
 }
 
 static void check_view(struct trial *t, int table, int64_t clock)

@@ -7,6 +7,7 @@
 #include "table/elements.h"
 #include "table/encoding.h"
 #include "table/half.h"
+#include "../elements.h"
 
 static const enum tr_dtype dtypes[] = {TR_F32, TR_F64, TR_I32, TR_I64};
 
@@ -104,27 +105,6 @@ struct trial {
     size_t size;
 };
 
-static void put(enum tr_dtype dtype, void *array, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)array)[i] = (float)x; break;
-    case TR_F64: ((double *)array)[i] = x; break;
-    case TR_I32: ((int32_t *)array)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)array)[i] = (int64_t)x; break;
-    }
-}
-
-static double get(enum tr_dtype dtype, const void *array, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)array)[i];
-    case TR_F64: return ((const double *)array)[i];
-    case TR_I32: return (double)((const int32_t *)array)[i];
-    case TR_I64: return (double)((const int64_t *)array)[i];
-    }
-    return 0;
-}
-
 static struct trial begin(enum tr_dtype dtype, uint32_t n, size_t width)
 {
     struct trial t = {.slice = {dtype, n, width}, .elements = n * width};
@@ -178,7 +158,8 @@ static void fill(struct trial *t, double density, uint64_t seed)
         for (size_t j = 0; j < t->slice.width; j++) {
             if (j > 0 && tr_rng_below(&rng, 3) == 0) continue;
             double x = tr_rng_normal(&rng) * exp(4 * tr_rng_normal(&rng));
-            put(t->slice.dtype, t->value, i * t->slice.width + j, t->slice.dtype < TR_I32 ? x : 1 + 100 * x);
+            set_element(t->slice.dtype, t->value, i * t->slice.width + j,
+                        t->slice.dtype < TR_I32 ? x : 1 + 100 * x);
         }
     }
 }
@@ -186,7 +167,7 @@ static void fill(struct trial *t, double density, uint64_t seed)
 /* What should arrive for an element. */
 static double expected(const struct trial *t, size_t i, int precision)
 {
-    double x = get(t->slice.dtype, t->value, i);
+    double x = element(t->slice.dtype, t->value, i);
     return precision == TR_PRECISION_FULL || t->slice.dtype >= TR_I32 ? x : rounded(x, precision);
 }
 
@@ -199,7 +180,7 @@ static void check_arrived(const struct trial *t, int precision)
         bool zero = true;
         for (size_t j = i * width; j < (i + 1) * width; j++) {
             zero &= expected(t, j, precision) == 0;
-            wrong += get(t->slice.dtype, t->packed, j) != expected(t, j, precision);
+            wrong += element(t->slice.dtype, t->packed, j) != expected(t, j, precision);
         }
         if (zero) continue;
         if (k < t->n && t->unit[k] == i)
@@ -253,7 +234,7 @@ START_TEST(a_list_of_touched_units_changes_nothing)
             for (uint32_t unit = N; unit-- > 0;) {
                 bool zero = true;
                 for (size_t j = 0; j < t.slice.width; j++)
-                    zero &= get(t.slice.dtype, t.value, unit * t.slice.width + j) == 0;
+                    zero &= element(t.slice.dtype, t.value, unit * t.slice.width + j) == 0;
                 if (!zero || unit % 500 == 7) touched[n++] = unit;
                 if (unit % 1000 == 7) touched[n++] = unit;
             }
@@ -346,10 +327,10 @@ START_TEST(long_gaps_come_back)
     uint32_t touched[9], next = 0;
     for (int i = 0; i < 9; i++) {
         touched[i] = next + gaps[i];
-        put(TR_I32, t.value, touched[i], i - 20);
+        set_element(TR_I32, t.value, touched[i], i - 20);
         next = touched[i] + 1;
     }
-    put(TR_I32, t.value, touched[4], INT32_MIN); /* only its sign bit is set */
+    set_element(TR_I32, t.value, touched[4], INT32_MIN); /* only its sign bit is set */
     send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_FULL}, touched, 9, NULL);
     ck_assert_int_eq(t.message.encoding, TR_ENCODING_SPARSE);
     ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 9 * 4 + 1 + 1 + 2 + 1 + 2 + 3 + 1 + 3 + 4);
@@ -427,25 +408,25 @@ START_TEST(what_rounding_takes_comes_later)
             for (int update = 0; update < UPDATES; update++) {
                 for (size_t i = 0; i < N; i++) {
                     double tiny = i < 100 ? least * (double)(i + 1) : (double)i * (1 + 1e-5 * update);
-                    put(t.slice.dtype, t.value, i, tiny);
-                    sum[i] += get(t.slice.dtype, t.value, i);
+                    set_element(t.slice.dtype, t.value, i, tiny);
+                    sum[i] += element(t.slice.dtype, t.value, i);
                 }
                 tr_add_elements(t.slice.dtype, N, t.residual, t.value);
                 memset(t.residual, 0, t.bytes);
                 int encoding = update % 4; /* they may change on the way */
                 send(&t, (struct tr_wire){encoding, precision}, NULL, 0, t.residual);
-                for (size_t i = 0; i < N; i++) arrived[i] += get(t.slice.dtype, t.packed, i);
+                for (size_t i = 0; i < N; i++) arrived[i] += element(t.slice.dtype, t.packed, i);
             }
             size_t lost = 0, silent = 0;
             for (size_t i = 0; i < N; i++) {
-                double last = get(t.slice.dtype, t.value, i);
+                double last = element(t.slice.dtype, t.value, i);
                 double step = fmax(fabs(last) / (precision == TR_PRECISION_F16 ? 1024 : 128),
                                    precision == TR_PRECISION_F16 ? 0x1p-24 : 0x1p-133);
                 double noise =
                     dtypes[d] == TR_F32 ? (fabs(last) + step) * UPDATES * 0x1p-24 : fabs(sum[i]) * 1e-12;
                 lost += fabs(sum[i] - arrived[i]) > step / 2 + noise;
                 silent += arrived[i] == 0 && sum[i] > step;
-                double rest = get(t.slice.dtype, t.residual, i);
+                double rest = element(t.slice.dtype, t.residual, i);
                 lost += fabs(sum[i] - arrived[i] - rest) > noise;
             }
             ck_assert_uint_eq(lost, 0);
@@ -461,17 +442,17 @@ START_TEST(overflow_is_kept_and_infinity_is_not)
     for (size_t d = 0; d < 2; d++) {
         struct trial t = begin(dtypes[d], 4, 1);
         const double x[] = {1e6, -1e5, INFINITY, NAN};
-        for (size_t i = 0; i < 4; i++) put(t.slice.dtype, t.value, i, x[i]);
-        put(t.slice.dtype, t.residual, 0, 1);
+        for (size_t i = 0; i < 4; i++) set_element(t.slice.dtype, t.value, i, x[i]);
+        set_element(t.slice.dtype, t.residual, 0, 1);
         send(&t, (struct tr_wire){TR_ENCODING_AUTO, TR_PRECISION_F16}, NULL, 0, t.residual);
-        ck_assert(get(t.slice.dtype, t.packed, 0) == 65504);
-        ck_assert(get(t.slice.dtype, t.packed, 1) == -65504);
-        ck_assert(get(t.slice.dtype, t.packed, 2) == INFINITY);
-        ck_assert(isnan(get(t.slice.dtype, t.packed, 3)));
-        ck_assert(get(t.slice.dtype, t.residual, 0) == 1e6 - 65504 + 1);
-        ck_assert(get(t.slice.dtype, t.residual, 1) == 65504 - 1e5);
-        ck_assert(get(t.slice.dtype, t.residual, 2) == 0);
-        ck_assert(get(t.slice.dtype, t.residual, 3) == 0);
+        ck_assert(element(t.slice.dtype, t.packed, 0) == 65504);
+        ck_assert(element(t.slice.dtype, t.packed, 1) == -65504);
+        ck_assert(element(t.slice.dtype, t.packed, 2) == INFINITY);
+        ck_assert(isnan(element(t.slice.dtype, t.packed, 3)));
+        ck_assert(element(t.slice.dtype, t.residual, 0) == 1e6 - 65504 + 1);
+        ck_assert(element(t.slice.dtype, t.residual, 1) == 65504 - 1e5);
+        ck_assert(element(t.slice.dtype, t.residual, 2) == 0);
+        ck_assert(element(t.slice.dtype, t.residual, 3) == 0);
         end(&t);
     }
 }
@@ -507,7 +488,7 @@ START_TEST(damage_is_found)
 {
     enum { N = 300 };
     struct trial t = begin(TR_F32, N, 1);
-    for (size_t i = 0; i < 5; i++) put(TR_F32, t.value, i * 64 + 40, 1 + (double)i);
+    for (size_t i = 0; i < 5; i++) set_element(TR_F32, t.value, i * 64 + 40, 1 + (double)i);
     const size_t places = TR_ENCODING_HEADER + 5 * 4;
     send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL, 0, NULL);
     ck_assert_uint_eq(t.size, places + 5);
@@ -538,7 +519,7 @@ START_TEST(damage_is_found)
 
     /* short gaps, which are read eight at a time */
     t = begin(TR_F32, N, 1);
-    for (size_t i = 0; i < 24; i++) put(TR_F32, t.value, i * 12 + 11, 1);
+    for (size_t i = 0; i < 24; i++) set_element(TR_F32, t.value, i * 12 + 11, 1);
     send(&t, (struct tr_wire){TR_ENCODING_SPARSE, TR_PRECISION_FULL}, NULL, 0, NULL);
     ck_assert_uint_eq(t.size, TR_ENCODING_HEADER + 24 * 4 + 24);
     ck_fails(decode_with(&t, t.size - 24, 127, t.size), TR_ERR_PEER, "behind the last unit");

@@ -6,31 +6,11 @@
 #include "base/base.h"
 #include "table/elements.h"
 #include "table/filter.h"
+#include "../elements.h"
 
 enum { N = 1000, CLOCKS = 20 };
 
 static const enum tr_dtype dtypes[] = {TR_F32, TR_F64, TR_I32, TR_I64};
-
-static void put(enum tr_dtype dtype, void *array, size_t i, double x)
-{
-    switch (dtype) {
-    case TR_F32: ((float *)array)[i] = (float)x; break;
-    case TR_F64: ((double *)array)[i] = x; break;
-    case TR_I32: ((int32_t *)array)[i] = (int32_t)x; break;
-    case TR_I64: ((int64_t *)array)[i] = (int64_t)x; break;
-    }
-}
-
-static double get(enum tr_dtype dtype, const void *array, size_t i)
-{
-    switch (dtype) {
-    case TR_F32: return (double)((const float *)array)[i];
-    case TR_F64: return ((const double *)array)[i];
-    case TR_I32: return (double)((const int32_t *)array)[i];
-    case TR_I64: return (double)((const int64_t *)array)[i];
-    }
-    return 0;
-}
 
 /* Arrays of N units, large enough for any type and width here. */
 struct trial {
@@ -130,7 +110,7 @@ START_TEST(zeros_are_not_counted)
     for (int kind = TR_FILTER_NONE; kind <= TR_FILTER_SKIP; kind++) {
         struct trial *t = begin(TR_F32, 1);
         struct tr_filter f = {.kind = kind, .limit = 1, .skip = 0.5, .alpha = 2, .scale = 1};
-        put(TR_F32, t->delta, 10, 5);
+        set_element(TR_F32, t->delta, 10, 5);
         apply(t, &f, 0);
         ck_assert_uint_eq(t->counts.seen, 1);
         free(t);
@@ -144,9 +124,9 @@ static size_t held_by_chance(double skip, uint64_t seed, int64_t clock, bool *he
 {
     struct trial *t = begin(TR_F32, 1);
     struct tr_filter f = {.kind = TR_FILTER_SKIP, .skip = skip, .seed = seed};
-    for (size_t i = 0; i < N; i++) put(TR_F32, t->delta, i, 1);
+    for (size_t i = 0; i < N; i++) set_element(TR_F32, t->delta, i, 1);
     apply(t, &f, clock);
-    for (size_t i = 0; i < N; i++) held[i] = get(TR_F32, t->delta, i) == 0;
+    for (size_t i = 0; i < N; i++) held[i] = element(TR_F32, t->delta, i) == 0;
     size_t n = t->counts.held;
     free(t);
     return n;
@@ -179,8 +159,8 @@ START_TEST(skip_does_not_depend_on_pieces)
     struct tr_filter f = {.kind = TR_FILTER_SKIP, .skip = 0.5, .seed = 3};
     struct trial *whole = begin(TR_F32, 2), *pieces = begin(TR_F32, 2);
     for (size_t i = 0; i < 2 * N; i++) {
-        put(TR_F32, whole->delta, i, 1 + (double)i);
-        put(TR_F32, pieces->delta, i, 1 + (double)i);
+        set_element(TR_F32, whole->delta, i, 1 + (double)i);
+        set_element(TR_F32, pieces->delta, i, 1 + (double)i);
     }
     apply(whole, &f, 7);
     static const uint32_t cut[] = {900, 300, 299, 0};
@@ -219,9 +199,9 @@ START_TEST(what_is_held_is_not_lost)
                 if (clock == CLOCKS) f.kind = TR_FILTER_NONE;
                 for (size_t i = 0; i < N * width; i++) {
                     double u = tr_rng_below(&rng, 3) ? (double)tr_rng_below(&rng, 9) - 4 : 0;
-                    put(dtype, t->value, i, (double)(i / width % 5));
+                    set_element(dtype, t->value, i, (double)(i / width % 5));
                     if (kind == TR_FILTER_KKT && i / width % 5 == 0) continue; /* would be dropped */
-                    put(dtype, t->delta, i, u);
+                    set_element(dtype, t->delta, i, u);
                     given[i] += u;
                 }
                 struct tr_filter_counts before = t->counts;
@@ -230,11 +210,11 @@ START_TEST(what_is_held_is_not_lost)
                 for (size_t i = 0; i < N; i++) {
                     bool any_sent = false, any_kept = false;
                     for (size_t j = i * width; j < (i + 1) * width; j++) {
-                        any_sent |= get(dtype, t->delta, j) != 0;
-                        any_kept |= get(dtype, t->kept, j) != 0;
-                        sent[j] += get(dtype, t->delta, j);
-                        wrong += sent[j] + get(dtype, t->kept, j) != given[j];
-                        put(dtype, t->delta, j, 0);
+                        any_sent |= element(dtype, t->delta, j) != 0;
+                        any_kept |= element(dtype, t->kept, j) != 0;
+                        sent[j] += element(dtype, t->delta, j);
+                        wrong += sent[j] + element(dtype, t->kept, j) != given[j];
+                        set_element(dtype, t->delta, j, 0);
                     }
                     wrong += any_sent && any_kept;
                     not_zero += any_sent || any_kept;
