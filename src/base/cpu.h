@@ -1,0 +1,40 @@
+/* Which vector instructions this processor has, for kernels that are compiled several times.
+ *
+ * A kernel is a header, x_kernel.h, of static functions whose names end in NAME(…). The file x.c includes it once for
+ * each level, with the instructions of the level switched on for just these lines, and chooses when it is called:
+ *
+ *     #define NAME(f) f##_plain
+ *     #include "x_kernel.h"
+ *     #ifdef TR_CPU_LEVELS
+ *     #pragma GCC push_options
+ *     #pragma GCC target(TR_AVX512)   // and the same with TR_AVX2
+ *     #define NAME(f) f##_avx512
+ *     #include "x_kernel.h"
+ *     #pragma GCC pop_options
+ *     #endif
+ *
+ * Kernels are written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with
+ * intrinsics under #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
+ */
+#ifndef TR_BASE_CPU_H
+#define TR_BASE_CPU_H
+
+enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define TR_CPU_LEVELS
+#define TR_AVX2   "avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c"
+#define TR_AVX512 "avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl"
+#endif
+
+/* The best level of this processor; TRIREME_CPU=plain|avx2|avx512 in the environment lowers it. */
+enum tr_cpu tr_cpu(void);
+
+/* "avx512" */
+const char *tr_cpu_name(enum tr_cpu level);
+
+/* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and
+ * would use AVX2 kernels where AVX-512 is there. Leaves BLIS_ARCH_TYPE alone where the user has set it. */
+void tr_blis_environment(void);
+
+#endif
