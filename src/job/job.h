@@ -18,9 +18,27 @@
 #include "trireme/job.h"
 
 /* Choices, in the order of their words in schema.c. */
-enum { TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM };
+enum {
+    TR_MODEL_LOGISTIC,
+    TR_MODEL_LINEAR,
+    TR_MODEL_SVM,
+    TR_MODEL_L2SVM,
+    TR_MODEL_KMEANS,
+    TR_MODEL_MF,
+    TR_MODEL_LDA
+};
 enum { TR_DTYPE_F32, TR_DTYPE_F64 };
-enum { TR_SOLVE_DUAL, TR_SOLVE_SGD };
+enum {
+    TR_SOLVE_AUTO, /* not in a resolved job */
+    TR_SOLVE_DUAL,
+    TR_SOLVE_SGD,
+    TR_SOLVE_ALS,
+    TR_SOLVE_LLOYD,
+    TR_SOLVE_MINIBATCH,
+    TR_SOLVE_GIBBS
+};
+enum { TR_START_PLUSPLUS, TR_START_PARALLEL, TR_START_RANDOM, TR_START_FIRST };
+enum { TR_BOUNDS_AUTO, TR_BOUNDS_NO, TR_BOUNDS_YES };
 enum {
     TR_OPTIMIZER_SGD,
     TR_OPTIMIZER_MOMENTUM,
@@ -32,10 +50,13 @@ enum {
     TR_OPTIMIZER_FTRL
 };
 enum { TR_OPTIMIZE_SERVER, TR_OPTIMIZE_WORKER };
-enum { TR_FORMAT_LIBSVM };
+enum { TR_FORMAT_AUTO, TR_FORMAT_LIBSVM, TR_FORMAT_CSV, TR_FORMAT_RATINGS, TR_FORMAT_DOCWORD };
+enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST };
+enum { TR_HEADER_AUTO, TR_HEADER_YES, TR_HEADER_NO };
+enum { TR_DUPLICATES_LAST, TR_DUPLICATES_MEAN, TR_DUPLICATES_SUM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
-enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL };
+enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL, TR_DATA_REPLICATED };
 enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
 enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH, TR_TABLE_RING };
@@ -46,6 +67,7 @@ enum { TR_FILTER_NONE, TR_FILTER_THRESHOLD, TR_FILTER_SIGNIFICANT, TR_FILTER_KKT
 enum { TR_ROUTE_AUTO, TR_ROUTE_LOAD, TR_ROUTE_GET, TR_ROUTE_REQUEST };
 enum { TR_PUSH_AUTO, TR_PUSH_MERGE, TR_PUSH_ACCUMULATE, TR_PUSH_MESSAGE };
 enum { TR_MERGE_AUTO, TR_MERGE_SPARSE, TR_MERGE_DENSE };
+enum { TR_ROTATE_AUTO, TR_ROTATE_SHARE, TR_ROTATE_TRAVEL, TR_ROTATE_PULL };
 enum { TR_SYNC_BSP, TR_SYNC_SSP, TR_SYNC_ASP };
 enum { TR_WEIGHT_SUM, TR_WEIGHT_CON, TR_WEIGHT_DYN, TR_WEIGHT_AUTO };
 enum { TR_PULL_EVERY, TR_PULL_STALE };
@@ -75,18 +97,28 @@ struct tr_job {
     uint64_t seed;
     struct {
         int type;
-        double l2; /* or TR_JOB_AUTO: 1/n */
+        double l2; /* negative: auto, or 1/n */
         double l1;
         bool bias;
         bool bias_l2;
         int dtype;
+        uint64_t clusters;
+        uint64_t rank; /* these three fit an int */
+        uint64_t topics;
+        double alpha; /* or TR_JOB_AUTO */
+        double beta;
+        bool optimize;
+        bool l2_weighted;
+        bool nonnegative;
+        bool implicit;
+        double confidence;
     } model;
     struct {
         int method;
         uint64_t epochs;
         double target; /* or TR_JOB_AUTO: none */
         double target_gap;
-        double rate;
+        double rate; /* mf: or TR_JOB_AUTO */
         double decay;
         uint64_t batch;
         double sigma; /* or TR_JOB_AUTO */
@@ -95,10 +127,15 @@ struct tr_job {
         double momentum;
         double memory;  /* or TR_JOB_AUTO */
         double epsilon; /* or TR_JOB_AUTO */
+        int start;
+        int bounds;
+        double tolerance;
+        uint64_t optimize_every;
     } solve;
     struct {
         struct tr_job_list train;
         struct tr_job_list test;
+        struct tr_job_list vocabulary; /* one file at most */
         struct tr_job_list folders;
         int format;
         int index_base;
@@ -106,6 +143,9 @@ struct tr_job {
         int partition;
         int order;
         uint64_t features;
+        int header;
+        int label;
+        int duplicates;
     } data;
     struct {
         int layout;
@@ -126,6 +166,9 @@ struct tr_job {
         int merge;
         bool share_pulls;
         bool prune;
+        int rotate;
+        uint64_t ahead;
+        uint64_t row_bytes;
         int encoding;
         int precision;
         int filter;

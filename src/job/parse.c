@@ -295,9 +295,22 @@ static int default_name(struct tr_job *job)
     return status;
 }
 
-/* The texts whose defaults follow from other values. */
+/* What follows from the kind of model. */
+static void choose_method(struct tr_job *job)
+{
+    bool linear = job->model.type <= TR_MODEL_L2SVM;
+    static const int usual[] = {[TR_MODEL_LOGISTIC] = TR_SOLVE_DUAL, [TR_MODEL_LINEAR] = TR_SOLVE_DUAL,
+                                [TR_MODEL_SVM] = TR_SOLVE_DUAL,      [TR_MODEL_L2SVM] = TR_SOLVE_DUAL,
+                                [TR_MODEL_KMEANS] = TR_SOLVE_LLOYD,  [TR_MODEL_MF] = TR_SOLVE_SGD,
+                                [TR_MODEL_LDA] = TR_SOLVE_GIBBS};
+    if (job->solve.method == TR_SOLVE_AUTO) job->solve.method = usual[job->model.type];
+    if (job->solve.rate == TR_JOB_AUTO && linear) job->solve.rate = 0.1;
+}
+
+/* Defaults that follow from other values. */
 static int complete(struct tr_job *job)
 {
+    choose_method(job);
     if (!job->name) TR_TRY(default_name(job));
     if (!job->output) TR_TRY(tr_format(&job->output, "runs/%s", job->name));
     return TR_OK;

@@ -32,7 +32,7 @@ struct tr_job_section {
     const char *short_for; /* the key that `section: value` sets, or NULL */
 };
 
-enum { TR_JOB_KEYS = 65, TR_JOB_SECTIONS = 8 };
+enum { TR_JOB_KEYS = 86, TR_JOB_SECTIONS = 8 };
 extern const struct tr_job_key tr_job_keys[TR_JOB_KEYS];
 extern const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS];
 

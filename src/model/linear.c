@@ -153,7 +153,7 @@ int tr_linear_open(tr_context *tr, struct tr_linear **out)
     *out = m;
     TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
     if (m->job->data.test.n > 0) TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
-    m->l2 = m->job->model.l2 == TR_JOB_AUTO ? 1 / (double)m->train->total_rows : m->job->model.l2;
+    m->l2 = m->job->model.l2 < 0 ? 1 / (double)m->train->total_rows : m->job->model.l2;
     TR_TRY(tr_agree(tr, check_labels(m)));
     plan_epoch(m);
     enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;

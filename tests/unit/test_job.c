@@ -229,7 +229,7 @@ START_TEST(numbers_are_whole_finite_and_in_range)
     }
     ck_refused("seed: 1\nsolve:\n  rate: fast", "jobs/x.yaml:3: solve.rate is «fast»: expected a number > 0");
     ck_refused("solve: {sigma: 0.5}", "expected a number >= 1 or auto");
-    ck_refused("model: {l2: auto}", "model.l2 is «auto»: expected a number >= 0 or 1/n");
+    ck_refused("model: {l2: 2/n}", "model.l2 is «2/n»: expected a number >= 0, auto or 1/n");
     ck_refused("model: {l2: -1}", "model.l2 is «-1»");
     ck_refused("solve: {rate: \"0.1\"}", "without quotes");
 }
@@ -247,7 +247,9 @@ START_TEST(choices_and_yes_or_no)
     }
     ck_refused("model: {bias: 1}", "model.bias is «1»: expected yes or no");
     ck_refused("model: {bias: 'yes'}", "expected yes or no without quotes");
-    ck_refused("model: {type: forest}", "model.type is «forest»: expected logistic, linear, svm or l2svm");
+    ck_refused("model: {type: forest}",
+               "model.type is «forest»: expected logistic, linear, svm, l2svm, kmeans, mf "
+               "or lda");
 }
 END_TEST
 
@@ -488,7 +490,7 @@ START_TEST(written_yaml_says_where_values_came_from)
     char *yaml = written(job, AS_YAML, NULL);
     ck_contains(yaml, "\nsolve:\n  method: dual ");
     ck_contains(yaml, "\n  rate: 0.5                         # command line\n");
-    ck_contains(yaml, "\n  l2: 1/n                           # default\n");
+    ck_contains(yaml, "\n  l2: auto                          # default\n");
     ck_contains(yaml, "\nseed: 1 ");
     free(yaml);
     tr_job_free(job);
@@ -500,7 +502,7 @@ START_TEST(written_json_is_an_object_of_objects)
     struct tr_job *job = parsed("name: \"a\\\"\\n\\x01\"\ndata: {train: [x, y]}\nmodel: {bias: yes}");
     char *json = written(job, AS_JSON, NULL);
     ck_contains(json, "{\n  \"name\": \"a\\\"\\u000a\\u0001\",\n");
-    ck_contains(json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"l2\": \"1/n\",\n    \"l1\": "
+    ck_contains(json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"l2\": \"auto\",\n    \"l1\": "
                       "0,\n    \"bias\": true,\n");
     ck_contains(json, "\n  },\n  \"solve\": {\n");
     ck_contains(json, "\"train\": [\"x\", \"y\"],\n    \"test\": [],\n");
