@@ -1,8 +1,15 @@
-/* Training data: sparse rows, read in parallel, each worker its part.
+/* Training data: rows of numbers, sparse or dense, read in parallel, each worker its part.
+ *
+ * What the formats of data.format become:
+ *   libsvm    sparse rows with a label
+ *   csv       dense rows of numbers, and a label where data.label says which column has it
+ *   ratings   a row for each user, a column for each item, in value the rating; ids of the files are numbered
+ *   docword   a row for each document, a column for each word, in value how often it occurs
  */
 #ifndef TRIREME_DATA_H
 #define TRIREME_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,17 +27,31 @@ typedef struct tr_batch {
     const uint64_t *begin;
     const uint32_t *column;
     const float *value; /* NULL when every value is 1 */
-    const float *label;
+    const float *label; /* NULL where rows have none: ratings, docword, and csv without data.label */
+    const float *
+        dense; /* csv: n rows of tr_data.columns numbers, one after the other; begin, column and value are NULL
+                           then. NULL for all other formats */
 } tr_batch;
 
 enum tr_data_part { TR_DATA_TRAIN, TR_DATA_TEST };
 
+/* What the rows or columns of ratings are called in the files; each worker has some of the names. */
+typedef struct tr_names tr_names;
+
 /* What one worker holds of a data set. Inside a group the rows are divided as data.partition says:
  *   horizontal  each member has its own rows; all members number the same keys (the union of theirs)
- *   vertical    each member has all rows of the group, but only its own columns of them */
+ *   replicated  each member has all rows of the group (for docword and ratings whole, too), in the same order
+ *   vertical    each member has all rows of the group, but only its own columns of them (libsvm only)
+ *
+ * Of ratings and docword a row is whole at one worker, and has its non-zeros in ascending order of columns, each once:
+ * a pair that occurs twice is what data.duplicates says (of ratings) or the sum (of words). Users and items are
+ * numbered from 0 in ascending order of their ids, by number if all are whole numbers, by bytes otherwise: the same
+ * numbers for any number of ranks. In test data they have the numbers of training; those that training has not seen
+ * follow behind: row_numbers and columns are larger than training's then. Documents are numbered as in the files, those
+ * of the second file behind the first's, each file's first is 0; a document without words is no row. */
 typedef struct tr_data {
     uint64_t total_rows, total_nonzeros; /* over all workers; known on all ranks, as are the next two */
-    uint64_t columns;                    /* features: keys are 0..columns-1 */
+    uint64_t columns;                    /* features, items, words: keys are 0..columns-1 */
     uint32_t first_index;                /* the file's index of key 0: 0 or 1 */
     size_t labels;                       /* distinct labels, 3 standing for more than two … */
     float label[3];                      /* … ascending */
@@ -38,17 +59,52 @@ typedef struct tr_data {
     tr_batch rows;                       /* of this worker */
     tr_key *keys;                        /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
+    const uint64_t *row; /* ratings, docword: the numbers of this worker's rows, ascending; NULL otherwise */
+    uint64_t
+        row_numbers; /* ratings, docword: users, documents: these numbers are 0..row_numbers-1; 0 otherwise */
+    const tr_names *row_names,
+        *column_names;   /* ratings: what these numbers are called; NULL otherwise. Of test data:
+                                                 those that training has not seen, numbered on */
+    double total_values; /* the sum of all values: of ratings, of words in all documents; 0 for others */
     struct tr_data_state *state;
 } tr_data;
 
 /* Reads the files of data.train or data.test. All ranks, outside tr_run(); servers and the scheduler learn
- * the totals only. For test data, `like` is the training data whose columns count: others are dropped.
- * Errors are agreed on. Free with tr_data_close(). */
+ * the totals only. For test data, `like` is the training data whose columns count: others are dropped, but of ratings
+ * kept. Errors are agreed on. Free with tr_data_close(), test data before training data. */
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **data);
 void tr_data_close(tr_data **data);
 
 /* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
 const char *tr_data_third_label(const tr_data *data);
+
+/* The first n rows of the files of libsvm or csv data, in their order, whoever has them; only rows that differ from all
+ * before where they must be distinct. Fewer if there are not so many. Their columns are keys, 0..data->columns-1, not
+ * numbers of this worker's keys. All ranks, outside tr_run(); errors are agreed on. Free with tr_batch_free(). */
+int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **rows);
+void tr_batch_free(tr_batch **rows);
+
+/* ---- names ---- */
+
+/* Some neighbours in the list of names. */
+typedef struct tr_names_piece {
+    uint64_t first; /* number of the first */
+    size_t n;
+    const uint64_t *number; /* names that are whole numbers, ascending; NULL for text */
+    const uint64_t *begin;  /* text: name i is text[begin[i]] .. text[begin[i + 1] - 1], n + 1 of them */
+    const char *text;       /* ascending by bytes; not ended by NUL */
+} tr_names_piece;
+
+typedef int tr_names_fn(void *state, const tr_names_piece *piece);
+
+/* How many names there are on all workers, the number of the first, and whether all are whole numbers. Any rank. */
+uint64_t tr_names_count(const tr_names *names);
+uint64_t tr_names_first(const tr_names *names);
+bool tr_names_are_numbers(const tr_names *names);
+
+/* All ranks together, outside tr_run(): hands all names to rank 0, in order, in pieces that no one needs to keep (about
+ * 1 MiB each). Elsewhere piece is not called, and may be NULL. Errors are agreed on. */
+int tr_names_each(const tr_names *names, tr_names_fn *piece, void *state);
 
 /* x_i · w for a vector w over the keys. */
 static inline double tr_row_dot(const tr_batch *b, size_t i, const float *w)

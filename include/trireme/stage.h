@@ -47,9 +47,11 @@ typedef struct tr_stage {
     const char *name;
     void *state; /* handed to the functions below; a rank's own */
     int64_t clocks;
-    int64_t evaluate_every;  /* clocks between evaluations; 0: at the end only */
-    double epochs_per_clock; /* for progress */
-    const char *metric_name; /* "accuracy", "rmse"; NULL: none */
+    int64_t evaluate_every;     /* clocks between evaluations; 0: at the end only */
+    double epochs_per_clock;    /* for progress */
+    const char *objective_name; /* "inertia"; NULL: "objective" … */
+    bool ascends;               /* … and it is to rise, as a likelihood is */
+    const char *metric_name;    /* on test data: "accuracy", "rmse"; NULL: none */
 
     /* Slaves, once before the first clock: opens views. */
     int (*prepare)(tr_worker *me, void *state);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/auc.h"
-#include "model/file.h"
+#include "model/linear/auc.h"
+#include "model/linear/file.h"
 #include "model/rows.h"
 #include "solve/loss.h"
 
@@ -22,7 +22,7 @@ static const char help[] = "usage: " USAGE "\n\n"
                            "  --json  write one object\n";
 
 struct evaluation {
-    struct tr_model model;
+    struct tr_linear_model model;
     bool json;
     uint64_t rows, right, unknown;
     double loss;         /* classifiers: log-loss; regression: squares of the errors */
@@ -73,8 +73,8 @@ static void add_regressed(struct evaluation *e, double y, double margin)
 static int evaluate_row(void *state, const struct tr_row *row)
 {
     struct evaluation *e = state;
-    double margin = tr_model_margin(&e->model, row->index, row->value, row->n, &e->unknown);
-    if (tr_model_classifies(&e->model)) return add_classified(e, row, margin);
+    double margin = tr_linear_model_margin(&e->model, row->index, row->value, row->n, &e->unknown);
+    if (tr_linear_model_classifies(&e->model)) return add_classified(e, row, margin);
     add_regressed(e, (double)row->label, margin);
     return TR_OK;
 }
@@ -85,7 +85,7 @@ static size_t results(const struct evaluation *e, struct line lines[4])
 {
     double n = (double)e->rows;
     size_t count = 0;
-    if (tr_model_classifies(&e->model)) {
+    if (tr_linear_model_classifies(&e->model)) {
         lines[count++] = (struct line){"accuracy", (double)e->right / n};
         lines[count++] = (struct line){"auc", tr_auc(e->score, e->positive, e->rows)};
         if (e->model.type == TR_MODEL_LOGISTIC) lines[count++] = (struct line){"log_loss", e->loss / n};
@@ -111,8 +111,8 @@ static void show_lines(const struct evaluation *e, const struct line *lines, siz
 
 static void show_json(const struct evaluation *e, const struct line *lines, size_t n)
 {
-    printf("{\"model\": \"%s\", \"rows\": %llu", tr_model_name(e->model.type), (unsigned long long)e->rows);
-    if (tr_model_classifies(&e->model)) printf(", \"right\": %llu", (unsigned long long)e->right);
+    printf("{\"model\": \"%s\", \"rows\": %llu", tr_linear_model_name(e->model.type), (unsigned long long)e->rows);
+    if (tr_linear_model_classifies(&e->model)) printf(", \"right\": %llu", (unsigned long long)e->right);
     for (size_t i = 0; i < n; i++) {
         if (isfinite(lines[i].value)) printf(", \"%s\": %.17g", lines[i].name, lines[i].value);
         else printf(", \"%s\": null", lines[i].name);
@@ -138,7 +138,7 @@ static int show(const struct evaluation *e)
 static int evaluate(struct evaluation *e, char **words, size_t n)
 {
     struct tr_files files;
-    TR_TRY(tr_model_read(words[0], &e->model));
+    TR_TRY(tr_linear_model_read(words[0], &e->model));
     TR_TRY(tr_files_open(words + 1, n - 1, &files));
     struct tr_rows_options options = {.lowest_index = e->model.first_index};
     int status = tr_rows_each(&files, &options, evaluate_row, e);
@@ -173,7 +173,7 @@ int tr_evaluate_command(int argc, char **argv)
     int status = TR_NEW(&words, (size_t)argc);
     if (status == TR_OK) status = parse(argc, argv, &e, words, &n);
     if (status == TR_OK) status = evaluate(&e, words, n);
-    tr_model_free(&e.model);
+    tr_linear_model_free(&e.model);
     free(e.score);
     free(e.positive);
     free(words);

@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "job/job.h"
-#include "model/file.h"
+#include "model/linear/file.h"
 #include "model/rows.h"
 #include "monitor/display.h"
 #include "table/partition.h"
@@ -60,20 +60,20 @@ struct top {
     size_t n, most;
 };
 
-static void offer(struct top *top, const struct tr_model *m, uint64_t i, double sign)
+static void offer(struct top *top, const struct tr_linear_model *m, uint64_t i, double sign)
 {
-    double w = sign * tr_model_weight(m, i);
+    double w = sign * tr_linear_model_weight(m, i);
     size_t at = top->n;
-    if (w <= 0 || (at == top->most && (at == 0 || w <= sign * tr_model_weight(m, top->feature[at - 1]))))
+    if (w <= 0 || (at == top->most && (at == 0 || w <= sign * tr_linear_model_weight(m, top->feature[at - 1]))))
         return;
     if (top->n < top->most) top->n++;
     else at--;
-    for (; at > 0 && sign * tr_model_weight(m, top->feature[at - 1]) < w; at--)
+    for (; at > 0 && sign * tr_linear_model_weight(m, top->feature[at - 1]) < w; at--)
         top->feature[at] = top->feature[at - 1];
     top->feature[at] = i;
 }
 
-static int show_top(const struct tr_model *m, size_t most, double sign)
+static int show_top(const struct tr_linear_model *m, size_t most, double sign)
 {
     struct top top = {.most = most};
     TR_TRY(TR_NEW(&top.feature, most));
@@ -82,17 +82,17 @@ static int show_top(const struct tr_model *m, size_t most, double sign)
         printf("\nlargest %s weights\n%12s  weight\n", sign > 0 ? "positive" : "negative", "feature");
     for (size_t i = 0; i < top.n; i++)
         printf("%12llu  %+.6g\n", (unsigned long long)(top.feature[i] + m->first_index),
-               tr_model_weight(m, top.feature[i]));
+               tr_linear_model_weight(m, top.feature[i]));
     free(top.feature);
     return TR_OK;
 }
 
-static void show_weights(const struct tr_model *m)
+static void show_weights(const struct tr_linear_model *m)
 {
     uint64_t nonzero = 0;
     double squares = 0, least = INFINITY, most = -INFINITY;
     for (uint64_t i = 0; i < m->features; i++) {
-        double w = tr_model_weight(m, i);
+        double w = tr_linear_model_weight(m, i);
         nonzero += w != 0;
         squares += w * w;
         least = fmin(least, w);
@@ -107,7 +107,7 @@ static void show_weights(const struct tr_model *m)
     else show("bias", "none");
 }
 
-static void show_training(const struct tr_model *m)
+static void show_training(const struct tr_linear_model *m)
 {
     if (m->rows > 0) show("trained on", "%llu rows", (unsigned long long)m->rows);
     if (!isnan(m->l2)) show("l2", "%.6g", m->l2);
@@ -117,23 +117,23 @@ static void show_training(const struct tr_model *m)
 
 static int show_model(const char *path, size_t top)
 {
-    struct tr_model m;
-    TR_TRY(tr_model_read(path, &m));
-    show("model", "%s", tr_model_name(m.type));
-    if (tr_model_classifies(&m))
+    struct tr_linear_model m;
+    TR_TRY(tr_linear_model_read(path, &m));
+    show("model", "%s", tr_linear_model_name(m.type));
+    if (tr_linear_model_classifies(&m))
         show("labels", "%.9g (positive), %.9g", (double)m.label[0], (double)m.label[1]);
     show_weights(&m);
     show_training(&m);
     int status = show_top(&m, top, 1);
     if (status == TR_OK) status = show_top(&m, top, -1);
     if (m.job) printf("\njob\n%s", m.job);
-    tr_model_free(&m);
+    tr_linear_model_free(&m);
     return status;
 }
 
 /* ---- a model on servers ---- */
 
-static int make_partition(const struct request *r, const struct tr_model *m, long servers,
+static int make_partition(const struct request *r, const struct tr_linear_model *m, long servers,
                           struct tr_partition *partition)
 {
     static const char none[] = "{}";
@@ -211,9 +211,9 @@ static void show_partition(const struct tr_partition *p)
 
 static int show_on_servers(const struct request *r)
 {
-    struct tr_model m;
+    struct tr_linear_model m;
     struct tr_partition now = {0}, then = {0};
-    TR_TRY(tr_model_read(r->path, &m));
+    TR_TRY(tr_linear_model_read(r->path, &m));
     double key_bytes = m.dtype == TR_F32 ? 4 : 8;
     int status = make_partition(r, &m, r->servers, &now);
     if (status == TR_OK) status = make_partition(r, &m, r->servers + 1, &then);
@@ -231,7 +231,7 @@ static int show_on_servers(const struct request *r)
     }
     tr_partition_free(&now);
     tr_partition_free(&then);
-    tr_model_free(&m);
+    tr_linear_model_free(&m);
     return status;
 }
 

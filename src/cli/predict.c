@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "model/digits.h"
-#include "model/file.h"
+#include "model/linear/file.h"
 #include "model/rows.h"
 
 #define USAGE "trireme predict MODEL DATA… [-o FILE] [--probability | --margin]"
@@ -29,7 +29,7 @@ static const char help[] =
 enum what { LABEL, PROBABILITY, MARGIN };
 
 struct prediction {
-    struct tr_model model;
+    struct tr_linear_model model;
     enum what what;
     FILE *file;
     const char *path; /* NULL: standard output */
@@ -81,8 +81,8 @@ static int predict_row(void *state, const struct tr_row *row)
     struct prediction *p = state;
     char number[TR_NUMBER_ROOM + 1];
     const char *text = number;
-    double margin = tr_model_margin(&p->model, row->index, row->value, row->n, &p->unknown);
-    if (p->what == LABEL && tr_model_classifies(&p->model)) {
+    double margin = tr_linear_model_margin(&p->model, row->index, row->value, row->n, &p->unknown);
+    if (p->what == LABEL && tr_linear_model_classifies(&p->model)) {
         text = p->label[margin > 0 ? 0 : 1];
     } else {
         double shown = p->what == PROBABILITY ? 1 / (1 + exp(-margin)) : margin;
@@ -108,10 +108,10 @@ static int predict_files(struct prediction *p, char **patterns, size_t n)
 
 static int predict(struct prediction *p, char **words, size_t n)
 {
-    TR_TRY(tr_model_read(words[0], &p->model));
+    TR_TRY(tr_linear_model_read(words[0], &p->model));
     if (p->what == PROBABILITY && p->model.type != TR_MODEL_LOGISTIC)
         return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and %s is of type %s", words[0],
-                       tr_model_name(p->model.type));
+                       tr_linear_model_name(p->model.type));
     TR_TRY(predict_files(p, words + 1, n - 1));
     if (p->unknown > 0)
         fprintf(
@@ -149,7 +149,7 @@ int tr_predict_command(int argc, char **argv)
     int status = TR_NEW(&words, (size_t)argc);
     if (status == TR_OK) status = parse(argc, argv, &p, words, &n);
     if (status == TR_OK) status = predict(&p, words, n);
-    tr_model_free(&p.model);
+    tr_linear_model_free(&p.model);
     free(p.part);
     free(words);
     return tr_complain(status);

@@ -76,7 +76,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1,
      .help = "passes over the data at most"},
     {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = WORDS("none"),
-     .help = "stop when the objective is not above this; under ssp and asp an estimate of it counts"},
+     .help = "stop when the objective (lda: its negative) is not above this; under ssp and asp an estimate of it counts"},
     {"solve.target_gap", TR_KIND_REAL, AT(solve.target_gap), "0",
      .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
     {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = WORDS("auto"),

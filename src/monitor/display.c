@@ -106,7 +106,7 @@ static const char *rate_unit(const struct tr_display *d)
 
 static void show_header(const struct tr_display *d)
 {
-    fprintf(d->out, "%8s  %11s  %12s", "epoch", "time", "objective");
+    fprintf(d->out, "%8s  %11s  %12s", "epoch", "time", d->objective_name);
     if (d->with_gap) fprintf(d->out, "  %9s", "gap");
     if (d->metric_name) fprintf(d->out, "  %10s", d->metric_name);
     fprintf(d->out, "  %9s  %11s\n", rate_unit(d), "time left");
@@ -124,7 +124,8 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
 static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "epoch %.2f  time %s  objective %s", row->epoch, s.time.text, objective(row).text);
+    fprintf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
+            objective(row).text);
     if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);
     if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->verdict.metric);
     fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
@@ -171,6 +172,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
     if (d->style == TR_DISPLAY_SILENT) return;
     if (d->seen++ == 0) {
         d->clocks = stage->clocks;
+        d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
         d->with_gap = isfinite(row->verdict.gap);
     }

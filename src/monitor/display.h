@@ -16,7 +16,7 @@ struct tr_display {
     bool begun, holds;
     struct tr_progress_row held; /* not shown yet, as not every row is */
     int64_t clocks;
-    const char *metric_name;
+    const char *objective_name, *metric_name;
     bool with_gap;
     double loading_shown; /* seconds since loading began, at the last line about it */
 };

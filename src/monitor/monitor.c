@@ -46,10 +46,11 @@ static bool has_target(const struct tr_monitor *m)
     return m->tr->job->solve.target != TR_JOB_AUTO;
 }
 
-static void look_for_target(struct tr_monitor *m)
+static void look_for_target(struct tr_monitor *m, bool ascends)
 {
-    if (!has_target(m) || m->reached_target || !(m->last.verdict.objective <= m->tr->job->solve.target))
-        return;
+    double objective = m->last.verdict.objective;
+    if (!has_target(m) || m->reached_target) return;
+    if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
     m->reached_target = true;
     m->target = m->last;
 }
@@ -60,7 +61,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     m->last = *row;
     m->last.seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
     row = &m->last;
-    look_for_target(m);
+    look_for_target(m, stage->ascends);
     m->metric_name = stage->metric_name;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/file.h"
+#include "model/linear/file.h"
 
 static void expect(bool good, const char *what)
 {
@@ -29,13 +29,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size + 1);
     memcpy(text, data, size);
     text[size] = '\0';
-    struct tr_model m;
-    int status = tr_model_parse_text(text, size, "model.txt", &m);
+    struct tr_linear_model m;
+    int status = tr_linear_model_parse_text(text, size, "model.txt", &m);
     if (status == TR_OK) {
         expect(m.features > 0 && m.features <= size && isfinite(m.bias), "odd sizes");
         for (uint64_t i = 0; i < m.features; i++)
-            expect(isfinite(tr_model_weight(&m, i)), "a weight is not finite");
-        tr_model_free(&m);
+            expect(isfinite(tr_linear_model_weight(&m, i)), "a weight is not finite");
+        tr_linear_model_free(&m);
     } else {
         expect(status == TR_ERR_DATA && strncmp(tr_error_text(), "model.txt:", 10) == 0, "odd error");
     }

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "model/auc.h"
+#include "model/linear/auc.h"
 #include "model/digits.h"
-#include "model/file.h"
-#include "model/save.h"
+#include "model/linear/file.h"
+#include "model/linear/save.h"
 
 static char folder[64], path[128];
 
@@ -67,9 +67,9 @@ static double odd_number(struct tr_rng *rng)
 
 enum { FEATURES = 5000, FIRST = 3000 };
 
-static struct tr_model some_model(int type, enum tr_dtype dtype, bool biased)
+static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool biased)
 {
-    struct tr_model m = {.type = type,
+    struct tr_linear_model m = {.type = type,
                          .dtype = dtype,
                          .features = FEATURES,
                          .first_index = type == TR_MODEL_LINEAR ? 0 : 1,
@@ -95,24 +95,24 @@ static struct tr_model some_model(int type, enum tr_dtype dtype, bool biased)
     return m;
 }
 
-static void save(const struct tr_model *m)
+static void save(const struct tr_linear_model *m)
 {
-    struct tr_model_writer *w;
+    struct tr_linear_writer *w;
     size_t size = m->dtype == TR_F32 ? 4 : 8;
-    ck_ok(tr_model_create(folder, m, &w));
-    ck_ok(tr_model_append(w, m->weight, FIRST));
-    ck_ok(tr_model_append(w, (char *)m->weight + FIRST * size, FEATURES - FIRST));
-    ck_ok(tr_model_finish(&w));
+    ck_ok(tr_linear_writer_create(folder, m, &w));
+    ck_ok(tr_linear_writer_append(w, m->weight, FIRST));
+    ck_ok(tr_linear_writer_append(w, (char *)m->weight + FIRST * size, FEATURES - FIRST));
+    ck_ok(tr_linear_writer_finish(&w));
 }
 
-static void expect_equal(const struct tr_model *a, const struct tr_model *b)
+static void expect_equal(const struct tr_linear_model *a, const struct tr_linear_model *b)
 {
     ck_assert_int_eq(a->type, b->type);
     ck_assert_int_eq(a->dtype, b->dtype);
     ck_assert_uint_eq(a->features, b->features);
     ck_assert_int_eq(a->biased, b->biased);
     ck_assert(a->bias == b->bias);
-    if (tr_model_classifies(a)) ck_assert(a->label[0] == b->label[0] && a->label[1] == b->label[1]);
+    if (tr_linear_model_classifies(a)) ck_assert(a->label[0] == b->label[0] && a->label[1] == b->label[1]);
     ck_assert_mem_eq(a->weight, b->weight, a->features * (a->dtype == TR_F32 ? 4 : 8));
 }
 
@@ -120,20 +120,20 @@ START_TEST(both_files_read_back_bit_by_bit)
 {
     for (int i = 0; i < 16; i++) {
         make_folder();
-        struct tr_model m = some_model(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8), read;
+        struct tr_linear_model m = some_model(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8), read;
         save(&m);
-        ck_ok(tr_model_read(folder, &read));
+        ck_ok(tr_linear_model_read(folder, &read));
         expect_equal(&m, &read);
         ck_assert_uint_eq(m.first_index, read.first_index);
         ck_assert_uint_eq(m.rows, read.rows);
         ck_assert(m.l2 == read.l2 && m.objective == read.objective);
         ck_assert_str_eq(m.job, read.job);
         ck_assert_str_eq(TR_VERSION, read.version);
-        tr_model_free(&read);
-        ck_ok(tr_model_read(in_folder("model.txt"), &read));
+        tr_linear_model_free(&read);
+        ck_ok(tr_linear_model_read(in_folder("model.txt"), &read));
         expect_equal(&m, &read);
-        tr_model_free(&read);
-        tr_model_free(&m);
+        tr_linear_model_free(&read);
+        tr_linear_model_free(&m);
         remove_folder();
     }
 }
@@ -170,21 +170,21 @@ START_TEST(a_truncated_model_is_refused)
     static const char *const names[] = {"model.h5", "model.txt"};
     for (int f = 0; f < 2; f++) {
         make_folder();
-        struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, true), read;
+        struct tr_linear_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, true), read;
         save(&m);
         size_t n;
         char *bytes = read_file(names[f], &n);
         for (size_t cut = 0; cut < n; cut += 97) {
             write_file("cut", bytes, cut);
-            int status = tr_model_read(in_folder("cut"), &read);
+            int status = tr_linear_model_read(in_folder("cut"), &read);
             ck_assert_msg(status == (cut ? TR_ERR_DATA : TR_ERR_NO_INPUT), "%s cut at %zu: %d", names[f], cut,
                           status);
             ck_assert_ptr_nonnull(strstr(tr_error_text(), "/cut"));
         }
         write_file("cut", bytes, n - 1);
-        ck_assert_int_eq(tr_model_read(in_folder("cut"), &read), TR_ERR_DATA);
+        ck_assert_int_eq(tr_linear_model_read(in_folder("cut"), &read), TR_ERR_DATA);
         free(bytes);
-        tr_model_free(&m);
+        tr_linear_model_free(&m);
         remove_folder();
     }
 }
@@ -197,26 +197,26 @@ START_TEST(a_damaged_h5_never_crashes)
     return;
 #endif
     make_folder();
-    struct tr_model m = some_model(TR_MODEL_SVM, TR_F32, true), read;
+    struct tr_linear_model m = some_model(TR_MODEL_SVM, TR_F32, true), read;
     save(&m);
     size_t n;
     char *bytes = read_file("model.h5", &n);
     for (size_t i = 0; i < n && i < 8192; i += 7) {
         bytes[i] ^= 0x55;
         write_file("cut", bytes, n);
-        if (tr_model_read(in_folder("cut"), &read) == TR_OK) tr_model_free(&read);
+        if (tr_linear_model_read(in_folder("cut"), &read) == TR_OK) tr_linear_model_free(&read);
         bytes[i] ^= 0x55;
     }
     free(bytes);
-    tr_model_free(&m);
+    tr_linear_model_free(&m);
     remove_folder();
 }
 END_TEST
 
 static void expect_text_error(const char *text, const char *contains)
 {
-    struct tr_model m;
-    ck_fails(tr_model_parse_text(text, strlen(text), "m", &m), TR_ERR_DATA, contains);
+    struct tr_linear_model m;
+    ck_fails(tr_linear_model_parse_text(text, strlen(text), "m", &m), TR_ERR_DATA, contains);
 }
 
 START_TEST(a_malformed_text_is_refused)
@@ -247,16 +247,16 @@ START_TEST(liblinears_own_text_is_read)
     static const char text[] =
         "solver_type L2R_L2LOSS_SVC_DUAL\nnr_class 2\nlabel -1 1\nnr_feature 2\nbias 2\n"
         "w\n0.10000000000000001 \n-3 \n0.5 \n";
-    struct tr_model m;
-    ck_ok(tr_model_parse_text(text, strlen(text), "m", &m));
+    struct tr_linear_model m;
+    ck_ok(tr_linear_model_parse_text(text, strlen(text), "m", &m));
     ck_assert_int_eq(m.type, TR_MODEL_L2SVM);
     ck_assert_int_eq(m.dtype, TR_F64);
     ck_assert(m.label[0] == -1 && m.label[1] == 1 && m.bias == 1);
     uint64_t unknown = 0;
-    ck_assert_double_eq_tol(tr_model_margin(&m, (uint32_t[]){1, 2, 9}, (float[]){10, 1, 5}, 3, &unknown), -1,
+    ck_assert_double_eq_tol(tr_linear_model_margin(&m, (uint32_t[]){1, 2, 9}, (float[]){10, 1, 5}, 3, &unknown), -1,
                             1e-12);
     ck_assert_uint_eq(unknown, 1);
-    tr_model_free(&m);
+    tr_linear_model_free(&m);
 }
 END_TEST
 
@@ -272,26 +272,26 @@ static void put_number(const char *name, const char *attribute, int value)
 START_TEST(a_malformed_h5_is_refused)
 {
     make_folder();
-    struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false), read;
+    struct tr_linear_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false), read;
     save(&m);
     put_number("model.h5", "format_version", 99);
-    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "format version 99, expected 1");
+    ck_fails(tr_linear_model_read(folder, &read), TR_ERR_DATA, "format version 99, expected 1");
     put_number("model.h5", "format_version", 1);
     put_number("model.h5", "features", 4999);
-    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "5000 numbers in weights, expected 4999");
+    ck_fails(tr_linear_model_read(folder, &read), TR_ERR_DATA, "5000 numbers in weights, expected 4999");
     ((float *)m.weight)[17] = NAN;
     save(&m);
-    ck_fails(tr_model_read(folder, &read), TR_ERR_DATA, "weight 17 is not a finite number");
+    ck_fails(tr_linear_model_read(folder, &read), TR_ERR_DATA, "weight 17 is not a finite number");
     hid_t file = H5Fcreate(in_folder("other"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
-    ck_fails(tr_model_read(in_folder("other"), &read), TR_ERR_DATA, "not a model of Trireme");
+    ck_fails(tr_linear_model_read(in_folder("other"), &read), TR_ERR_DATA, "not a model of Trireme");
     write_file("other", "+1 1:1\n", 7);
-    ck_fails(tr_model_read(in_folder("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
-    ck_fails(tr_model_read(in_folder("missing"), &read), TR_ERR_NO_INPUT, "No such file");
-    tr_model_free(&m);
+    ck_fails(tr_linear_model_read(in_folder("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
+    ck_fails(tr_linear_model_read(in_folder("missing"), &read), TR_ERR_NO_INPUT, "No such file");
+    tr_linear_model_free(&m);
     remove_folder();
     make_folder();
-    ck_fails(tr_model_read(folder, &read), TR_ERR_NO_INPUT, "there is no model.h5");
+    ck_fails(tr_linear_model_read(folder, &read), TR_ERR_NO_INPUT, "there is no model.h5");
     remove_folder();
 }
 END_TEST
@@ -299,15 +299,15 @@ END_TEST
 START_TEST(nothing_is_left_where_writing_fails)
 {
     make_folder();
-    struct tr_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false);
-    struct tr_model_writer *w;
-    ck_ok(tr_model_create(folder, &m, &w));
-    ck_ok(tr_model_append(w, m.weight, FIRST));
-    tr_model_abandon(&w);
+    struct tr_linear_model m = some_model(TR_MODEL_LOGISTIC, TR_F32, false);
+    struct tr_linear_writer *w;
+    ck_ok(tr_linear_writer_create(folder, &m, &w));
+    ck_ok(tr_linear_writer_append(w, m.weight, FIRST));
+    tr_linear_writer_abandon(&w);
     remove_folder();
-    ck_fails(tr_model_create("/dev/null/x", &m, &w), TR_ERR_NO_OUTPUT, "/dev/null");
-    ck_fails(tr_model_create("/proc/x", &m, &w), TR_ERR_NO_OUTPUT, "/proc/x");
-    tr_model_free(&m);
+    ck_fails(tr_linear_writer_create("/dev/null/x", &m, &w), TR_ERR_NO_OUTPUT, "/dev/null");
+    ck_fails(tr_linear_writer_create("/proc/x", &m, &w), TR_ERR_NO_OUTPUT, "/proc/x");
+    tr_linear_model_free(&m);
 }
 END_TEST
 

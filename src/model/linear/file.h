@@ -2,8 +2,8 @@
  *
  * model.txt is LIBLINEAR's format, written by save.c or by LIBLINEAR itself (two classes or regression).
  */
-#ifndef TR_MODEL_FILE_H
-#define TR_MODEL_FILE_H
+#ifndef TR_LINEAR_FILE_H
+#define TR_LINEAR_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,10 +12,10 @@
 #include "job/job.h" /* TR_MODEL_… */
 #include "trireme/table.h"
 
-#define TR_MODEL_FORMAT         "trireme-linear"
-#define TR_MODEL_FORMAT_VERSION 1
+#define TR_LINEAR_FORMAT         "trireme-linear"
+#define TR_LINEAR_FORMAT_VERSION 1
 
-struct tr_model {
+struct tr_linear_model {
     int type;             /* TR_MODEL_… */
     enum tr_dtype dtype;  /* of the weights: TR_F32 or TR_F64 */
     uint64_t features;    /* weight i belongs to index first_index + i of the data */
@@ -34,20 +34,21 @@ struct tr_model {
 /* Reads a model, whichever of the two formats the file has; of a folder, its model.h5 (or else model.txt).
  * The weights are finite. TR_ERR_NO_INPUT: missing, unreadable or empty; TR_ERR_DATA: anything wrong inside.
  */
-int tr_model_read(const char *path, struct tr_model *model);
+int tr_linear_model_read(const char *path, struct tr_linear_model *model);
 
 /* The same for the text of a model.txt, which a zero byte follows. The path serves messages. */
-int tr_model_parse_text(const char *text, size_t length, const char *path, struct tr_model *model);
+int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
+                               struct tr_linear_model *model);
 
 /* Frees what the model holds, not the struct. */
-void tr_model_free(struct tr_model *model);
+void tr_linear_model_free(struct tr_linear_model *model);
 
-static inline bool tr_model_classifies(const struct tr_model *model)
+static inline bool tr_linear_model_classifies(const struct tr_linear_model *model)
 {
     return model->type != TR_MODEL_LINEAR;
 }
 
-static inline double tr_model_weight(const struct tr_model *model, uint64_t i)
+static inline double tr_linear_model_weight(const struct tr_linear_model *model, uint64_t i)
 {
     return model->dtype == TR_F32 ? (double)((const float *)model->weight)[i]
                                   : ((const double *)model->weight)[i];
@@ -55,12 +56,12 @@ static inline double tr_model_weight(const struct tr_model *model, uint64_t i)
 
 /* w · x + bias for a row of n indices as they are in the file, none of them below first_index. Features that
  * the model does not know count nothing, and are counted in *unknown. */
-double tr_model_margin(const struct tr_model *model, const uint32_t *index, const float *value, size_t n,
-                       uint64_t *unknown);
+double tr_linear_model_margin(const struct tr_linear_model *model, const uint32_t *index, const float *value,
+                              size_t n, uint64_t *unknown);
 
 /* "logistic", as model.type has it; and back: -1 if it is none. */
-const char *tr_model_name(int type);
-int tr_model_type(const char *name);
+const char *tr_linear_model_name(int type);
+int tr_linear_model_type(const char *name);
 
 /* What kind of file it is, by its first bytes. */
 enum tr_file_kind { TR_FILE_OTHER, TR_FILE_MODEL_H5, TR_FILE_MODEL_TEXT, TR_FILE_FOLDER };

@@ -2,10 +2,10 @@
  * tie counting half. Exact for scores rounded to float; NaN where a score is NaN or one of the kinds is
  * missing.
  */
-#ifndef TR_MODEL_AUC_H
-#define TR_MODEL_AUC_H
+#ifndef TR_LINEAR_AUC_H
+#define TR_LINEAR_AUC_H
 
-#include "model/linear.h"
+#include "model/linear/linear.h"
 
 /* Of the test data under the model as it is in the table now: all ranks, outside tr_run(); all get the
  * result. NaN without test data and for regression. No rank gets more than about its share of the scores. */

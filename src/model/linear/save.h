@@ -10,11 +10,11 @@
  * before using LIBLINEAR. LIBLINEAR's labels are whole numbers: others are written as they are, which
  * it does not read (Trireme does).
  */
-#ifndef TR_MODEL_SAVE_H
-#define TR_MODEL_SAVE_H
+#ifndef TR_LINEAR_SAVE_H
+#define TR_LINEAR_SAVE_H
 
-#include "model/file.h"
-#include "model/linear.h"
+#include "model/linear/file.h"
+#include "model/linear/linear.h"
 
 /* Writes the model as it is in the table now: all ranks, outside tr_run(). The first server writes, in
  * pieces; no rank holds the whole table. The folder is made if it is missing. A file has its final name only
@@ -24,10 +24,11 @@ int tr_linear_save(struct tr_linear *model, const char *folder);
 /* The writing itself, for one process: create, append weights in pieces until there are as many as features,
  * then finish. The head's weight is not used; its strings are, until the end. After a failure, and instead of
  * finishing: abandon. */
-struct tr_model_writer;
-int tr_model_create(const char *folder, const struct tr_model *head, struct tr_model_writer **writer);
-int tr_model_append(struct tr_model_writer *writer, const void *weights, size_t n);
-int tr_model_finish(struct tr_model_writer **writer);
-void tr_model_abandon(struct tr_model_writer **writer); /* NULL inside is fine */
+struct tr_linear_writer;
+int tr_linear_writer_create(const char *folder, const struct tr_linear_model *head,
+                            struct tr_linear_writer **writer);
+int tr_linear_writer_append(struct tr_linear_writer *writer, const void *weights, size_t n);
+int tr_linear_writer_finish(struct tr_linear_writer **writer);
+void tr_linear_writer_abandon(struct tr_linear_writer **writer); /* NULL inside is fine */
 
 #endif

@@ -1,9 +1,13 @@
-#include "model/linear.h"
+#include "model/linear/linear.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/linear_parts.h"
+#include "data/dataset.h"
+#include "model/linear/auc.h"
+#include "model/linear/parts.h"
+#include "model/linear/save.h"
+#include "model/model.h"
 #include "solve/loss.h"
 
 /* What workers sum up for an evaluation. */
@@ -427,3 +431,50 @@ int tr_linear_train(struct tr_linear *m)
                       .judge = judge};
     return tr_run(m->tr, &train);
 }
+
+/* ---- as a kind of model ---- */
+
+static int open_model(tr_context *tr, struct tr_result *result, void **model)
+{
+    struct tr_linear *m = NULL;
+    TR_TRY(tr_linear_open(tr, &m));
+    *model = m;
+    *result = (struct tr_result){.rows = m->train->total_rows,
+                                 .columns = m->train->columns,
+                                 .nonzeros = m->train->total_nonzeros,
+                                 .test_auc = NAN};
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
+}
+
+/* Only the last evaluation is exact under every consistency, and epochs may run out. */
+static void say_missed_goal(const struct tr_linear *m)
+{
+    double goal = m->job->solve.target_gap, gap = m->last.gap;
+    if (is_dual(m) && goal > 0 && gap > goal)
+        tr_say(m->tr,
+               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
+               goal, gap);
+}
+
+static int train_model(void *model)
+{
+    TR_TRY(tr_linear_train(model));
+    say_missed_goal(model);
+    return TR_OK;
+}
+
+static int save_model(void *model, const char *folder, struct tr_result *result)
+{
+    struct tr_linear *m = model;
+    TR_TRY(tr_linear_save(m, folder));
+    return m->test && classifies(m) ? tr_linear_auc(m, &result->test_auc) : TR_OK;
+}
+
+static void close_model(void **model)
+{
+    tr_linear_close((struct tr_linear **)model);
+}
+
+const struct tr_model_kind tr_linear_kind = {tr_linear_check, open_model, train_model, save_model,
+                                             close_model};

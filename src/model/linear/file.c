@@ -1,9 +1,8 @@
 #define _GNU_SOURCE
-#include "model/file.h"
+#include "model/linear/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <hdf5.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,25 +12,26 @@
 
 #include "base/base.h"
 #include "model/digits.h"
+#include "model/h5.h"
 
 static const char *const names[] = {[TR_MODEL_LOGISTIC] = "logistic",
                                     [TR_MODEL_LINEAR] = "linear",
                                     [TR_MODEL_SVM] = "svm",
                                     [TR_MODEL_L2SVM] = "l2svm"};
 
-const char *tr_model_name(int type)
+const char *tr_linear_model_name(int type)
 {
     return names[type];
 }
 
-int tr_model_type(const char *name)
+int tr_linear_model_type(const char *name)
 {
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(names[i], name) == 0) return i;
     return -1;
 }
 
-void tr_model_free(struct tr_model *model)
+void tr_linear_model_free(struct tr_linear_model *model)
 {
     free(model->version);
     free(model->job);
@@ -39,10 +39,10 @@ void tr_model_free(struct tr_model *model)
     model->version = model->job = model->weight = NULL;
 }
 
-static int check_weights(const struct tr_model *m, const char *path)
+static int check_weights(const struct tr_linear_model *m, const char *path)
 {
     for (uint64_t i = 0; i < m->features; i++)
-        if (!isfinite(tr_model_weight(m, i)))
+        if (!isfinite(tr_linear_model_weight(m, i)))
             return tr_fail(TR_ERR_DATA, "%s: weight %llu is not a finite number", path,
                            (unsigned long long)i);
     if (!isfinite(m->bias)) return tr_fail(TR_ERR_DATA, "%s: the bias is not a finite number", path);
@@ -127,7 +127,7 @@ struct head {
     double bias; /* its feature's value; not above 0: none */
 };
 
-static int read_labels(struct scanner *s, struct tr_model *m, struct head *head)
+static int read_labels(struct scanner *s, struct tr_linear_model *m, struct head *head)
 {
     for (int i = 0; i < 2; i++) {
         double label;
@@ -158,7 +158,7 @@ static int read_classes(struct scanner *s)
 }
 
 /* One line of the head; *more is false behind «w». */
-static int read_head_line(struct scanner *s, struct tr_model *m, struct head *head, bool *more)
+static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct head *head, bool *more)
 {
     char word[64];
     next_word(s, word);
@@ -186,11 +186,11 @@ static int read_head_line(struct scanner *s, struct tr_model *m, struct head *he
     return end_line(s);
 }
 
-static int read_head(struct scanner *s, struct tr_model *m, struct head *head)
+static int read_head(struct scanner *s, struct tr_linear_model *m, struct head *head)
 {
     for (bool more = true; more;) TR_TRY(read_head_line(s, m, head, &more));
     m->biased = head->bias > 0;
-    if (!head->solver || !head->features || (tr_model_classifies(m) && !head->labels))
+    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !head->labels))
         return bad_text(s, "expected solver_type, label and nr_feature before the weights");
     uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a newline each */
     if (m->features + m->biased <= most) return TR_OK;
@@ -206,7 +206,7 @@ static bool is_float(double x, const char *text, const char *end)
            memcmp(again, text, (size_t)(end - text)) == 0;
 }
 
-static int read_weights(struct scanner *s, struct tr_model *m, const struct head *head)
+static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
 {
     double *weight;
     TR_TRY(TR_NEW(&weight, m->features + m->biased));
@@ -228,7 +228,7 @@ static int read_weights(struct scanner *s, struct tr_model *m, const struct head
     return s->at == s->end ? TR_OK : bad_text(s, "expected the end, found more weights than nr_feature says");
 }
 
-static void weights_to_float(struct tr_model *m)
+static void weights_to_float(struct tr_linear_model *m)
 {
     double *from = m->weight;
     float *to = m->weight; /* in place: a float ends before the double it comes from */
@@ -239,7 +239,7 @@ static void weights_to_float(struct tr_model *m)
     m->bias = (double)(float)m->bias;
 }
 
-static int parse_text(struct scanner *s, struct tr_model *m)
+static int parse_text(struct scanner *s, struct tr_linear_model *m)
 {
     struct head head = {.bias = -1};
     TR_TRY(read_head(s, m, &head));
@@ -248,15 +248,16 @@ static int parse_text(struct scanner *s, struct tr_model *m)
     return check_weights(m, s->path);
 }
 
-int tr_model_parse_text(const char *text, size_t length, const char *path, struct tr_model *model)
+int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
+                               struct tr_linear_model *model)
 {
-    struct tr_model m = {.first_index = 1, .l2 = NAN, .objective = NAN};
+    struct tr_linear_model m = {.first_index = 1, .l2 = NAN, .objective = NAN};
     struct scanner s = {.at = text, .end = text + length, .path = path, .line = 1};
     s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int status = parse_text(&s, &m);
     freelocale(s.locale);
     if (status == TR_OK) *model = m;
-    else tr_model_free(&m);
+    else tr_linear_model_free(&m);
     return status;
 }
 
@@ -275,7 +276,7 @@ static int read_all(int fd, const char *path, size_t size, char **text, size_t *
     return TR_OK;
 }
 
-static int read_text(const char *path, struct tr_model *model)
+static int read_text(const char *path, struct tr_linear_model *model)
 {
     struct stat status;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -288,180 +289,77 @@ static int read_text(const char *path, struct tr_model *model)
     size_t length;
     int result = read_all(fd, path, (size_t)status.st_size, &text, &length);
     close(fd);
-    if (result == TR_OK) result = tr_model_parse_text(text, length, path, model);
+    if (result == TR_OK) result = tr_linear_model_parse_text(text, length, path, model);
     free(text);
     return result;
 }
 
 /* ---- model.h5 ---- */
 
-static int missing(const char *path, const char *what)
-{
-    return tr_fail(TR_ERR_DATA, "%s: not a model of Trireme: %s is missing or of another kind", path, what);
-}
-
-static int get_number(hid_t file, const char *path, const char *name, hid_t type, void *value)
-{
-    bool is_text = true;
-    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), stored = -1, space = -1;
-    if (attribute >= 0 && (stored = H5Aget_type(attribute)) >= 0 && (space = H5Aget_space(attribute)) >= 0) {
-        H5T_class_t class = H5Tget_class(stored);
-        is_text = (class != H5T_INTEGER && class != H5T_FLOAT) || H5Sget_simple_extent_npoints(space) != 1;
-    }
-    bool ok = !is_text && H5Aread(attribute, type, value) >= 0;
-    if (space >= 0) H5Sclose(space);
-    if (stored >= 0) H5Tclose(stored);
-    if (attribute >= 0) H5Aclose(attribute);
-    return ok ? TR_OK : missing(path, name);
-}
-
-static bool is_plain_text(hid_t type)
-{
-    return type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
-}
-
-static int get_text(hid_t file, const char *path, const char *name, char **text)
-{
-    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), type = attribute < 0 ? -1 : H5Aget_type(attribute);
-    hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
-    bool ok = is_plain_text(type) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
-    int status = ok ? TR_NEW(text, H5Tget_size(type) + 1) : TR_OK;
-    ok = ok && status == TR_OK && H5Aread(attribute, type, *text) >= 0;
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
-    if (attribute >= 0) H5Aclose(attribute);
-    return status != TR_OK ? status : ok ? TR_OK : missing(path, name);
-}
-
-/* A dataset of n numbers, all of which are in the file. */
-static int check_dataset(hid_t set, const char *path, const char *name, uint64_t n, enum tr_dtype *dtype)
-{
-    hid_t type = set < 0 ? -1 : H5Dget_type(set), space = set < 0 ? -1 : H5Dget_space(set);
-    bool ok = type >= 0 && space >= 0 && H5Tget_class(type) == H5T_FLOAT;
-    size_t size = ok ? H5Tget_size(type) : 0;
-    hssize_t found = ok ? H5Sget_simple_extent_npoints(space) : -1;
-    if (type >= 0) H5Tclose(type);
-    if (space >= 0) H5Sclose(space);
-    if (!ok || found < 0) return missing(path, name);
-    *dtype = size == 4 ? TR_F32 : TR_F64;
-    if ((uint64_t)found != n)
-        return tr_fail(TR_ERR_DATA, "%s: there are %llu numbers in %s, expected %llu", path,
-                       (unsigned long long)found, name, (unsigned long long)n);
-    /* nothing is compressed, so that memory is not taken for what a damaged head promises */
-    if (H5Dget_storage_size(set) / size < n)
-        return tr_fail(TR_ERR_DATA, "%s: damaged: %s is not there in full", path, name);
-    return TR_OK;
-}
-
-static int get_dataset(hid_t file, const char *path, const char *name, uint64_t n, enum tr_dtype *dtype,
-                       void **values)
-{
-    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
-    enum tr_dtype stored = TR_F64;
-    int status = check_dataset(set, path, name, n, &stored);
-    if (dtype) *dtype = stored;
-    else stored = TR_F64;
-    char *memory = NULL;
-    if (status == TR_OK) status = TR_NEW(&memory, n * (stored == TR_F32 ? 4 : 8));
-    hid_t type = stored == TR_F32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
-    if (status == TR_OK && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, memory) < 0)
-        status = tr_fail(TR_ERR_DATA, "%s: damaged: %s cannot be read", path, name);
-    if (set >= 0) H5Dclose(set);
-    *values = memory;
-    return status;
-}
-
-static int get_some(hid_t file, const char *path, const char *name, uint64_t n, double *values)
-{
-    void *read = NULL;
-    int status = get_dataset(file, path, name, n, NULL, &read);
-    if (status == TR_OK) memcpy(values, read, n * sizeof *values);
-    free(read);
-    return status;
-}
-
-static int get_job(hid_t file, const char *path, char **text)
-{
-    if (H5Lexists(file, "job", H5P_DEFAULT) <= 0) return TR_OK;
-    hid_t set = H5Dopen2(file, "job", H5P_DEFAULT), type = set < 0 ? -1 : H5Dget_type(set);
-    hid_t space = set < 0 ? -1 : H5Dget_space(set);
-    bool ok = is_plain_text(type) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-              H5Dget_storage_size(set) >= H5Tget_size(type);
-    int status = ok ? TR_NEW(text, H5Tget_size(type) + 1) : TR_OK;
-    ok = ok && status == TR_OK && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text) >= 0;
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
-    if (set >= 0) H5Dclose(set);
-    return status != TR_OK ? status : ok ? TR_OK : missing(path, "job");
-}
-
-static int get_format(hid_t file, const char *path)
-{
-    char *format = NULL;
-    int version = 0, status = get_text(file, path, "format", &format);
-    if (status == TR_OK && strcmp(format, TR_MODEL_FORMAT) != 0)
-        status = missing(path, "format " TR_MODEL_FORMAT);
-    free(format);
-    TR_TRY(status);
-    TR_TRY(get_number(file, path, "format_version", H5T_NATIVE_INT, &version));
-    if (version == TR_MODEL_FORMAT_VERSION) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "%s: format version %d, expected %d: it comes from another version of Trireme", path,
-                   version, TR_MODEL_FORMAT_VERSION);
-}
-
-static int get_type(hid_t file, const char *path, int *type)
+static int get_type(struct tr_h5_reader *r, int *type)
 {
     char *name = NULL;
-    int status = get_text(file, path, "model", &name);
-    if (status == TR_OK && (*type = tr_model_type(name)) < 0)
-        status = tr_fail(TR_ERR_DATA, "%s: the model is of the unknown kind %.40s", path, name);
+    int status = tr_h5_get_text(r, "model", &name);
+    if (status == TR_OK && (*type = tr_linear_model_type(name)) < 0)
+        status = tr_fail(TR_ERR_DATA, "%s: the model is of the unknown kind %.40s", tr_h5_path(r), name);
     free(name);
     return status;
 }
 
-static int get_labels(hid_t file, const char *path, struct tr_model *m)
+static int get_labels(struct tr_h5_reader *r, struct tr_linear_model *m)
 {
-    double label[2];
-    if (!tr_model_classifies(m)) return TR_OK;
-    TR_TRY(get_some(file, path, "labels", 2, label));
+    double *label;
+    if (!tr_linear_model_classifies(m)) return TR_OK;
+    TR_TRY(tr_h5_get(r, "labels", TR_H5_F64, 2, 0, &label));
     for (int i = 0; i < 2; i++) m->label[i] = (float)label[i];
-    if (isfinite(label[0]) && isfinite(label[1]) && label[0] != label[1]) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: damaged: the labels are not two numbers", path);
+    bool good = isfinite(label[0]) && isfinite(label[1]) && label[0] != label[1];
+    free(label);
+    if (good) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: damaged: the labels are not two numbers", tr_h5_path(r));
 }
 
-static int get_model(hid_t file, const char *path, struct tr_model *m)
+static int get_bias(struct tr_h5_reader *r, struct tr_linear_model *m)
 {
-    TR_TRY(get_format(file, path));
-    TR_TRY(get_type(file, path, &m->type));
-    TR_TRY(get_number(file, path, "features", H5T_NATIVE_UINT64, &m->features));
-    TR_TRY(get_number(file, path, "first_index", H5T_NATIVE_UINT32, &m->first_index));
-    TR_TRY(get_number(file, path, "l2", H5T_NATIVE_DOUBLE, &m->l2));
-    TR_TRY(get_number(file, path, "objective", H5T_NATIVE_DOUBLE, &m->objective));
-    TR_TRY(get_number(file, path, "rows", H5T_NATIVE_UINT64, &m->rows));
-    TR_TRY(get_text(file, path, "trireme", &m->version));
-    if (m->first_index > 1) return missing(path, "first_index 0 or 1");
-    TR_TRY(get_labels(file, path, m));
-    TR_TRY(get_job(file, path, &m->job));
-    m->biased = H5Lexists(file, "bias", H5P_DEFAULT) > 0;
-    if (m->biased) TR_TRY(get_some(file, path, "bias", 1, &m->bias));
-    TR_TRY(get_dataset(file, path, "weights", m->features, &m->dtype, &m->weight));
-    return check_weights(m, path);
+    double *bias;
+    m->biased = tr_h5_has(r, "bias");
+    if (!m->biased) return TR_OK;
+    TR_TRY(tr_h5_get(r, "bias", TR_H5_F64, 0, 0, &bias));
+    m->bias = *bias;
+    free(bias);
+    return TR_OK;
 }
 
-static int read_h5(const char *path, struct tr_model *model)
+static int get_model(struct tr_h5_reader *r, struct tr_linear_model *m)
 {
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* errors are ours to print */
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_file_locking(access, false, true);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    H5Pclose(access);
-    if (file < 0) return tr_fail(TR_ERR_DATA, "%s: cut off or damaged: not a complete HDF5 file", path);
-    struct tr_model m = {0};
-    int status = get_model(file, path, &m);
-    H5Fclose(file);
+    uint64_t first_index;
+    bool single;
+    TR_TRY(get_type(r, &m->type));
+    TR_TRY(tr_h5_get_count(r, "features", &m->features));
+    TR_TRY(tr_h5_get_count(r, "first_index", &first_index));
+    TR_TRY(tr_h5_get_real(r, "l2", &m->l2));
+    TR_TRY(tr_h5_get_real(r, "objective", &m->objective));
+    TR_TRY(tr_h5_get_count(r, "rows", &m->rows));
+    TR_TRY(tr_h5_get_text(r, "trireme", &m->version));
+    if (first_index > 1) return tr_fail(TR_ERR_DATA, "%s: damaged: first_index is not 0 or 1", tr_h5_path(r));
+    m->first_index = (uint32_t)first_index;
+    TR_TRY(get_labels(r, m));
+    TR_TRY(tr_h5_get_job(r, &m->job));
+    TR_TRY(get_bias(r, m));
+    TR_TRY(tr_h5_is_f32(r, "weights", &single));
+    m->dtype = single ? TR_F32 : TR_F64;
+    TR_TRY(tr_h5_get(r, "weights", single ? TR_H5_F32 : TR_H5_F64, m->features, 0, &m->weight));
+    return check_weights(m, tr_h5_path(r));
+}
+
+static int read_h5(const char *path, struct tr_linear_model *model)
+{
+    struct tr_h5_reader *r;
+    struct tr_linear_model m = {0};
+    TR_TRY(tr_h5_open(path, TR_LINEAR_FORMAT, TR_LINEAR_FORMAT_VERSION, &r));
+    int status = get_model(r, &m);
+    tr_h5_close(&r);
     if (status == TR_OK) *model = m;
-    else tr_model_free(&m);
+    else tr_linear_model_free(&m);
     return status;
 }
 
@@ -488,21 +386,21 @@ int tr_file_kind(const char *path, enum tr_file_kind *kind)
     return TR_OK;
 }
 
-static int read_folder(const char *path, struct tr_model *model)
+static int read_folder(const char *path, struct tr_linear_model *model)
 {
     static const char *const inside[] = {"model.h5", "model.txt"};
     for (int i = 0; i < 2; i++) {
         char *file;
         TR_TRY(tr_format(&file, "%s/%s", path, inside[i]));
         bool there = access(file, F_OK) == 0;
-        int status = there ? tr_model_read(file, model) : TR_OK;
+        int status = there ? tr_linear_model_read(file, model) : TR_OK;
         free(file);
         if (there) return status;
     }
     return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
 }
 
-int tr_model_read(const char *path, struct tr_model *model)
+int tr_linear_model_read(const char *path, struct tr_linear_model *model)
 {
     enum tr_file_kind kind;
     TR_TRY(tr_file_kind(path, &kind));
@@ -516,8 +414,8 @@ int tr_model_read(const char *path, struct tr_model *model)
 
 /* ---- use ---- */
 
-double tr_model_margin(const struct tr_model *m, const uint32_t *index, const float *value, size_t n,
-                       uint64_t *unknown)
+double tr_linear_model_margin(const struct tr_linear_model *m, const uint32_t *index, const float *value,
+                              size_t n, uint64_t *unknown)
 {
     const float *f32 = m->weight;
     const double *f64 = m->weight;

@@ -1,6 +1,6 @@
 /* One clock of dual coordinate descent. */
-#include "model/linear.h"
-#include "model/linear_parts.h"
+#include "model/linear/linear.h"
+#include "model/linear/parts.h"
 
 /* A new order every epoch, from a stream of its own: a run can be taken up at any epoch. */
 static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)

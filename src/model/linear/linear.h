@@ -1,9 +1,7 @@
-/* model/ — what is learned. Built on the public headers and on the passes of solve/ alone.
- *
- * Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
+/* Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
  */
-#ifndef TR_MODEL_LINEAR_H
-#define TR_MODEL_LINEAR_H
+#ifndef TR_LINEAR_H
+#define TR_LINEAR_H
 
 #include "job/job.h"
 #include "solve/pass.h"

@@ -2,8 +2,8 @@
  * or are gradients for an optimizer at the servers; or each worker has an optimizer of its own. */
 #include <string.h>
 
-#include "model/linear.h"
-#include "model/linear_parts.h"
+#include "model/linear/linear.h"
+#include "model/linear/parts.h"
 #include "solve/loss.h"
 #include "table/table.h"
 #include "trireme/function.h"

@@ -1,6 +1,6 @@
 /* Scores are sorted as runs: one score with the numbers of its positive and negative rows. Equal scores of a
  * rank make one run, so even when all scores are equal no rank gets more than a run from each. */
-#include "model/auc.h"
+#include "model/linear/auc.h"
 
 #include <math.h>
 #include <stdlib.h>

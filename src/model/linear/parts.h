@@ -1,8 +1,8 @@
 /* What linear.c and the methods of its training share. */
-#ifndef TR_MODEL_LINEAR_PARTS_H
-#define TR_MODEL_LINEAR_PARTS_H
+#ifndef TR_LINEAR_PARTS_H
+#define TR_LINEAR_PARTS_H
 
-#include "model/linear.h"
+#include "model/linear/linear.h"
 
 /* Members of the group hold features of the same rows. */
 bool tr_linear_is_vertical(const tr_worker *me, const struct tr_linear *m);

@@ -1,0 +1,309 @@
+#define _GNU_SOURCE
+#include "data/look.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "data/number.h"
+#include "data/text.h"
+
+#include "base/base.h"
+
+static const char *const format_word[] = {[TR_FORMAT_LIBSVM] = "libsvm",
+                                          [TR_FORMAT_CSV] = "csv",
+                                          [TR_FORMAT_RATINGS] = "ratings",
+                                          [TR_FORMAT_DOCWORD] = "docword"};
+
+/* ---- lines ---- */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static bool at_line_end(const char *p)
+{
+    return *p == '\n' || (*p == '\r' && p[1] == '\n');
+}
+
+static const char *skip_blanks(const char *p)
+{
+    while (is_blank(*p)) p++;
+    return p;
+}
+
+/* The first line from p on that is not empty, without blanks before it; NULL if there is none. */
+static const char *next_text(const char *p, const char *end)
+{
+    while (p < end) {
+        p = skip_blanks(p);
+        if (!at_line_end(p)) return p;
+        p = (const char *)rawmemchr(p, '\n') + 1;
+    }
+    return NULL;
+}
+
+static const char *behind_line(const char *p)
+{
+    return (const char *)rawmemchr(p, '\n') + 1;
+}
+
+/* A whole number and nothing else on the line. */
+static bool is_lone_number(const char *p, uint64_t *number)
+{
+    const char *end = tr_read_whole(p, number);
+    return end != p && at_line_end(skip_blanks(end));
+}
+
+/* ---- which format ---- */
+
+/* Three lines of one whole number each. *records: behind them. */
+static bool read_docword_header(const char *p, const char *end, struct tr_shape *shape, const char **records)
+{
+    uint64_t *to[] = {&shape->documents, &shape->words, &shape->nonzeros};
+    for (int i = 0; i < 3; i++) {
+        p = next_text(p, end);
+        if (!p || !is_lone_number(p, to[i])) return false;
+        p = behind_line(p);
+    }
+    *records = p;
+    return true;
+}
+
+/* With a record behind the header: three single numbers may be a table of one column, too. */
+static bool looks_like_docword(const char *p, const char *end)
+{
+    struct tr_shape shape;
+    if (!read_docword_header(p, end, &shape, &p)) return false;
+    if (!(p = next_text(p, end))) return shape.nonzeros == 0;
+    for (int i = 0; i < 3; i++) {
+        uint64_t number;
+        const char *digits = p;
+        p = tr_read_whole(p, &number);
+        if (p == digits) return false;
+        p = skip_blanks(p);
+    }
+    return at_line_end(p);
+}
+
+/* A number, and behind it index:value. */
+static bool looks_like_libsvm(const char *p, const char *end)
+{
+    float label;
+    uint64_t index;
+    p = next_text(p, end);
+    const char *pair = p ? tr_read_float(p, &label) : NULL;
+    if (!pair || !is_blank(*pair)) return false;
+    pair = skip_blanks(pair);
+    const char *colon = tr_read_whole(pair, &index);
+    return colon != pair && *colon == ':' && colon[1] != ':';
+}
+
+/* The first lines of a file, or nothing. */
+struct first_lines {
+    struct tr_text *text;
+    struct tr_chunk chunk;
+};
+
+static int open_first_lines(const struct tr_files *files, size_t file, struct first_lines *first)
+{
+    struct tr_part part;
+    *first = (struct first_lines){.text = NULL};
+    if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
+    TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &first->text));
+    int status = tr_text_next(first->text, &first->chunk);
+    if (status != TR_OK) tr_text_close(first->text);
+    return status;
+}
+
+/* TR_FORMAT_CSV for anything that might be a table; TR_FORMAT_AUTO for an empty file. */
+static int look_like(const struct tr_files *files, size_t file, int *format)
+{
+    struct first_lines first;
+    *format = TR_FORMAT_AUTO;
+    TR_TRY(open_first_lines(files, file, &first));
+    const char *p = first.chunk.begin, *end = first.chunk.end;
+    if (p != end)
+        *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
+                  : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
+                                              : TR_FORMAT_CSV;
+    tr_text_close(first.text);
+    return TR_OK;
+}
+
+static int usual_format(const tr_job *job, int looks)
+{
+    switch (job->model.type) {
+    case TR_MODEL_MF: return TR_FORMAT_RATINGS;
+    case TR_MODEL_LDA: return TR_FORMAT_DOCWORD;
+    case TR_MODEL_KMEANS: return looks == TR_FORMAT_LIBSVM ? TR_FORMAT_LIBSVM : TR_FORMAT_CSV;
+    default: return TR_FORMAT_LIBSVM;
+    }
+}
+
+int tr_look_format(const tr_job *job, const struct tr_files *files, int *format)
+{
+    int looks = TR_FORMAT_AUTO, wanted = job->data.format;
+    for (size_t file = 0; file < files->n && looks == TR_FORMAT_AUTO; file++)
+        TR_TRY(look_like(files, file, &looks));
+    if (wanted == TR_FORMAT_AUTO) wanted = usual_format(job, looks);
+    *format = wanted;
+    bool table = wanted == TR_FORMAT_CSV || wanted == TR_FORMAT_RATINGS,
+         other = looks == TR_FORMAT_LIBSVM || looks == TR_FORMAT_DOCWORD;
+    if ((table && other) || (wanted == TR_FORMAT_LIBSVM && looks == TR_FORMAT_DOCWORD) ||
+        (wanted == TR_FORMAT_DOCWORD && looks == TR_FORMAT_LIBSVM))
+        return tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected %s", files->file[0].path,
+                       format_word[looks], format_word[wanted]);
+    return TR_OK;
+}
+
+/* ---- tables ---- */
+
+/* What separates the fields of a line, outside of quotes: the rarest inside of fields first. */
+static char find_separator(const char *p, bool colons)
+{
+    bool tab = false, semicolon = false, comma = false, pair = false, quoted = false;
+    for (; *p != '\n'; p++) {
+        if (*p == '"') quoted = !quoted;
+        if (quoted) continue;
+        tab |= *p == '\t';
+        semicolon |= *p == ';';
+        comma |= *p == ',';
+        pair |= *p == ':' && p[1] == ':';
+    }
+    return tab              ? '\t'
+           : pair && colons ? TR_SEPARATOR_COLONS
+           : semicolon      ? ';'
+           : comma          ? ','
+                            : TR_SEPARATOR_BLANKS;
+}
+
+/* Behind the separator that stands at p, or NULL if none does. */
+static const char *pass_separator(const char *p, char separator)
+{
+    if (separator == TR_SEPARATOR_BLANKS) {
+        const char *q = skip_blanks(p);
+        return q > p && !at_line_end(q) ? q : NULL;
+    }
+    if (separator == TR_SEPARATOR_COLONS) return *p == ':' && p[1] == ':' ? p + 2 : NULL;
+    return *p == separator ? p + 1 : NULL;
+}
+
+/* What a field holds, in quotes perhaps. */
+enum content { NOTHING, NUMBER, WORD };
+
+static enum content content_of(const char *p, const char *end)
+{
+    while (p < end && (is_blank(*p) || *p == '"')) p++;
+    while (p < end && (is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    if (p == end) return NOTHING;
+    float value;
+    if (tr_read_float(p, &value) == end) return NUMBER;
+    p += *p == '-' || *p == '+';
+    bool special = end - p == 3 && (strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0);
+    return special ? NUMBER : WORD;
+}
+
+struct fields {
+    uint64_t n, of[3]; /* fields, and how many hold nothing, a number, a word */
+    bool third_is_word;
+};
+
+static struct fields look_at_fields(const char *p, char separator)
+{
+    struct fields f = {.n = 1};
+    const char *field = p;
+    for (bool quoted = false;; p++) {
+        const char *next = quoted ? NULL : pass_separator(p, separator);
+        bool ends = *p == '\n';
+        if (*p == '"' && !ends) quoted = !quoted;
+        if (!next && !ends) continue;
+        enum content content = content_of(field, p);
+        f.of[content]++;
+        if (f.n == 3) f.third_is_word = content == WORD;
+        if (ends) return f;
+        field = next;
+        p = next - 1;
+        f.n++;
+    }
+}
+
+static void look_at_table(const struct tr_chunk *chunk, int format, int header, struct tr_shape *shape)
+{
+    const char *begin = chunk->begin;
+    if (chunk->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
+    shape->begin = (uint64_t)(begin - chunk->begin);
+    const char *p = next_text(begin, chunk->end);
+    if (!p) return;
+    bool rates = format == TR_FORMAT_RATINGS;
+    shape->separator = find_separator(p, rates);
+    struct fields f = look_at_fields(p, shape->separator);
+    bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
+    if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
+        p = behind_line(p);
+        shape->begin = (uint64_t)(p - chunk->begin);
+        if ((p = next_text(p, chunk->end))) f = look_at_fields(p, shape->separator);
+    }
+    shape->fields = f.n;
+}
+
+/* ---- shapes ---- */
+
+static int look_at_docword(const struct tr_files *files, size_t file, const struct tr_chunk *chunk,
+                           struct tr_shape *shape)
+{
+    const char *records;
+    if (!read_docword_header(chunk->begin, chunk->end, shape, &records))
+        return tr_fail(
+            TR_ERR_DATA,
+            "%s: expected three lines with the numbers of documents, of words and of records before "
+            "the records of data.format: docword",
+            files->file[file].path);
+    shape->begin = (uint64_t)(records - chunk->begin);
+    return TR_OK;
+}
+
+static int look_at_file(const struct tr_files *files, size_t file, int format, int header,
+                        struct tr_shape *shape)
+{
+    struct first_lines first;
+    TR_TRY(open_first_lines(files, file, &first));
+    int status = TR_OK;
+    if (first.text && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first.chunk, shape);
+    else if (first.text && first.chunk.begin) look_at_table(&first.chunk, format, header, shape);
+    tr_text_close(first.text);
+    return status;
+}
+
+/* All rows of a csv file have as many columns as its first; all files as many as the first of them. */
+static int compare_shapes(const struct tr_files *files, int format, const struct tr_shape *shapes)
+{
+    size_t first = 0;
+    while (first < files->n && files->file[first].size == 0) first++;
+    for (size_t i = first + 1; i < files->n; i++) {
+        const struct tr_shape *a = &shapes[first], *b = &shapes[i];
+        const char *path = files->file[i].path, *other = files->file[first].path;
+        if (files->file[i].size == 0) continue;
+        if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0)
+            return tr_fail(TR_ERR_DATA, "%s: %llu columns, but %s has %llu", path,
+                           (unsigned long long)b->fields, other, (unsigned long long)a->fields);
+        if (format == TR_FORMAT_DOCWORD && b->words != a->words)
+            return tr_fail(TR_ERR_DATA,
+                           "%s: its header says %llu words, but that of %s %llu: expected one vocabulary",
+                           path, (unsigned long long)b->words, other, (unsigned long long)a->words);
+    }
+    return TR_OK;
+}
+
+int tr_look_shapes(const struct tr_files *files, int format, int header, struct tr_shape **shapes)
+{
+    struct tr_shape *found;
+    TR_TRY(TR_NEW(&found, files->n));
+    int status = TR_OK;
+    for (size_t file = 0; file < files->n && status == TR_OK; file++)
+        status = look_at_file(files, file, format, header, &found[file]);
+    if (status == TR_OK) status = compare_shapes(files, format, found);
+    if (status == TR_OK) *shapes = found;
+    else free(found);
+    return status;
+}

@@ -1,0 +1,240 @@
+/* Scores of rows against centres, once for each level of instructions: see base/cpu.h. Included by assign.c.
+ *
+ * A lane is a row. TILE rows lie transposed, so that a column of them is RUNS vectors; a panel is PANEL centres, whose
+ * numbers of one column lie together and are spread over the lanes one by one. BLOCK × RUNS sums stay in registers over
+ * all columns, then the least, the second least, and which one it was, are kept per lane: the matrix of products
+ * never exists. */
+#undef LANES
+#undef RUNS
+#undef BLOCK
+#undef TILE
+#undef vf
+#undef vi
+#undef SPREAD
+#undef SPREAD_INT
+#undef LESS_PRODUCT
+#undef LOWER
+#undef HIGHER
+#undef WHERE_LESS
+
+#if defined __AVX512F__
+#define LANES                  16
+#define RUNS                   3
+#define BLOCK                  8
+#define vf                     __m512
+#define vi                     __m512i
+#define SPREAD(x)              _mm512_set1_ps(x)
+#define SPREAD_INT(x)          _mm512_set1_epi32(x)
+#define LESS_PRODUCT(a, b, c)  _mm512_fnmadd_ps(b, c, a)
+#define LOWER(a, b)            _mm512_min_ps(a, b)
+#define HIGHER(a, b)           _mm512_max_ps(a, b)
+#define WHERE_LESS(a, b, x, y) _mm512_mask_mov_epi32(y, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x)
+#elif defined __AVX2__
+#define LANES                 8
+#define RUNS                  3
+#define BLOCK                 4
+#define vf                    __m256
+#define vi                    __m256i
+#define SPREAD(x)             _mm256_set1_ps(x)
+#define SPREAD_INT(x)         _mm256_set1_epi32(x)
+#define LESS_PRODUCT(a, b, c) _mm256_fnmadd_ps(b, c, a)
+#define LOWER(a, b)           _mm256_min_ps(a, b)
+#define HIGHER(a, b)          _mm256_max_ps(a, b)
+#define WHERE_LESS(a, b, x, y)                                                                               \
+    _mm256_blendv_epi8(y, x, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ)))
+#else
+#define LANES                  4
+#define RUNS                   2
+#define BLOCK                  4
+#define vf                     tr_f32x4
+#define vi                     tr_i32x4
+#define SPREAD(x)              ((tr_f32x4){(x), (x), (x), (x)})
+#define SPREAD_INT(x)          ((tr_i32x4){(x), (x), (x), (x)})
+#define LESS_PRODUCT(a, b, c)  ((a) - (b) * (c))
+#define LOWER(a, b)            NAME(pick)((a) < (b), a, b)
+#define HIGHER(a, b)           NAME(pick)((a) < (b), b, a)
+#define WHERE_LESS(a, b, x, y) ((((a) < (b)) & (x)) | (~((a) < (b)) & (y)))
+static inline tr_f32x4 NAME(pick)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
+{
+    return (tr_f32x4)((where & (tr_i32x4)a) | (~where & (tr_i32x4)b));
+}
+#endif
+#define TILE ((size_t)LANES * RUNS)
+
+/* Four columns of LANES rows, from column p on. */
+static inline void NAME(turn)(const float *const *row, size_t p, float *turned)
+{
+    for (size_t r = 0; r < LANES; r += 4) {
+        tr_f32x4 a, b, c, d;
+        memcpy(&a, row[r] + p, sizeof a);
+        memcpy(&b, row[r + 1] + p, sizeof b);
+        memcpy(&c, row[r + 2] + p, sizeof c);
+        memcpy(&d, row[r + 3] + p, sizeof d);
+        tr_f32x4 ab = __builtin_shuffle(a, b, (tr_i32x4){0, 4, 1, 5});
+        tr_f32x4 cd = __builtin_shuffle(c, d, (tr_i32x4){0, 4, 1, 5});
+        tr_f32x4 ef = __builtin_shuffle(a, b, (tr_i32x4){2, 6, 3, 7});
+        tr_f32x4 gh = __builtin_shuffle(c, d, (tr_i32x4){2, 6, 3, 7});
+        a = __builtin_shuffle(ab, cd, (tr_i32x4){0, 1, 4, 5});
+        b = __builtin_shuffle(ab, cd, (tr_i32x4){2, 3, 6, 7});
+        c = __builtin_shuffle(ef, gh, (tr_i32x4){0, 1, 4, 5});
+        d = __builtin_shuffle(ef, gh, (tr_i32x4){2, 3, 6, 7});
+        memcpy(turned + r, &a, sizeof a);
+        memcpy(turned + TILE + r, &b, sizeof b);
+        memcpy(turned + 2 * TILE + r, &c, sizeof c);
+        memcpy(turned + 3 * TILE + r, &d, sizeof d);
+    }
+}
+
+static void NAME(turn_tile)(const float *const *row, size_t columns, float *turned)
+{
+    size_t p = 0;
+    for (; p + 4 <= columns; p += 4)
+        for (size_t v = 0; v < TILE; v += LANES) NAME(turn)(row + v, p, turned + p * TILE + v);
+    for (; p < columns; p++)
+        for (size_t r = 0; r < TILE; r++) turned[p * TILE + r] = row[r][p];
+}
+
+/* BLOCK centres of a panel against a tile. */
+static inline void NAME(block)(const float *turned, const float *packed, const float *half, size_t columns,
+                               int first, struct tr_leaders *at)
+{
+    vf sum[BLOCK][RUNS];
+#pragma GCC unroll 8
+    for (int c = 0; c < BLOCK; c++)
+#pragma GCC unroll 3
+        for (int v = 0; v < RUNS; v++) sum[c][v] = SPREAD(half[c]);
+    for (size_t p = 0; p < columns; p++) {
+        const vf *x = (const vf *)(turned + p * TILE);
+#pragma GCC unroll 8
+        for (int c = 0; c < BLOCK; c++) {
+            vf centre = SPREAD(packed[p * TR_PANEL + (size_t)c]);
+#pragma GCC unroll 3
+            for (int v = 0; v < RUNS; v++) sum[c][v] = LESS_PRODUCT(sum[c][v], centre, x[v]);
+        }
+    }
+#pragma GCC unroll 3
+    for (int v = 0; v < RUNS; v++) {
+        vf best = ((vf *)at->best)[v], second = ((vf *)at->second)[v];
+        vi which = ((vi *)at->which)[v];
+#pragma GCC unroll 8
+        for (int c = 0; c < BLOCK; c++) {
+            which = WHERE_LESS(sum[c][v], best, SPREAD_INT(first + c), which);
+            second = LOWER(second, HIGHER(best, sum[c][v]));
+            best = LOWER(best, sum[c][v]);
+        }
+        ((vf *)at->best)[v] = best;
+        ((vf *)at->second)[v] = second;
+        ((vi *)at->which)[v] = which;
+    }
+}
+
+static void NAME(lead)(const float *const *row, const struct tr_centres *centres, float *turned,
+                       struct tr_leaders *at)
+{
+    size_t columns = centres->columns, panels = (centres->k + TR_PANEL - 1) / TR_PANEL;
+    NAME(turn_tile)(row, columns, turned);
+    for (size_t r = 0; r < TILE; r++) {
+        at->best[r] = at->second[r] = FLT_MAX;
+        at->which[r] = 0;
+    }
+    for (size_t j = 0; j < panels * TR_PANEL; j += BLOCK) {
+        size_t panel = j / TR_PANEL * TR_PANEL;
+        const float *packed = centres->packed + panel * columns + (j - panel);
+        NAME(block)(turned, packed, centres->half + j, columns, (int)j, at);
+    }
+}
+
+/* Scores of one sparse row against all centres, which lie column after column. */
+static void NAME(score)(const uint32_t *column, const float *value, size_t n, const struct tr_columns *centres,
+                        float *score)
+{
+    enum { MOST = 4 }; /* vectors that are summed at once */
+    size_t width = centres->width, j = 0;
+    for (; j < width; j += (size_t)MOST * LANES) {
+        size_t vectors = (width - j) / LANES;
+        if (vectors >= MOST) {
+            vf sum[MOST];
+            for (size_t v = 0; v < MOST; v++) sum[v] = *(const vf *)(centres->half + j + v * LANES);
+            for (size_t i = 0; i < n; i++) {
+                vf x = SPREAD(value ? value[i] : 1);
+                const float *c = centres->value + column[i] * width + j;
+#pragma GCC unroll 4
+                for (size_t v = 0; v < MOST; v++)
+                    sum[v] = LESS_PRODUCT(sum[v], x, *(const vf *)(c + v * LANES));
+            }
+            for (size_t v = 0; v < MOST; v++) *(vf *)(score + j + v * LANES) = sum[v];
+            continue;
+        }
+        for (size_t v = 0; v < vectors; v++) {
+            vf sum = *(const vf *)(centres->half + j + v * LANES);
+            for (size_t i = 0; i < n; i++)
+                sum = LESS_PRODUCT(sum, SPREAD(value ? value[i] : 1),
+                                   *(const vf *)(centres->value + column[i] * width + j + v * LANES));
+            *(vf *)(score + j + v * LANES) = sum;
+        }
+    }
+}
+
+/* The least and the second least of the scores of one row. */
+static void NAME(pick_leader)(const float *score, size_t width, float *best, float *second, int *which)
+{
+    vf least = *(const vf *)score, next = SPREAD(FLT_MAX);
+    vi lead = SPREAD_INT(0);
+    for (size_t j = LANES; j < width; j += LANES) {
+        vf s = *(const vf *)(score + j);
+        lead = WHERE_LESS(s, least, SPREAD_INT((int)j), lead);
+        next = LOWER(next, HIGHER(least, s));
+        least = LOWER(least, s);
+    }
+    float lane_best[LANES], lane_next[LANES];
+    int lane_lead[LANES];
+    memcpy(lane_best, &least, sizeof least);
+    memcpy(lane_next, &next, sizeof next);
+    memcpy(lane_lead, &lead, sizeof lead);
+    *best = *second = FLT_MAX;
+    *which = 0;
+    for (int l = 0; l < LANES; l++) {
+        float s = lane_best[l];
+        if (s < *best) {
+            *second = *best;
+            *best = s;
+            *which = lane_lead[l] + l;
+        } else if (s < *second) *second = s;
+        if (lane_next[l] < *second) *second = lane_next[l];
+    }
+}
+
+/* Squared distances of a row from the centres of a panel, summed in f64 in the order of columns. */
+static void NAME(exact)(const float *x, const float *packed, size_t columns, double *distance)
+{
+    tr_f64x8 sum = {0};
+    for (size_t p = 0; p < columns; p++) {
+        tr_f32x8 c;
+        memcpy(&c, packed + p * TR_PANEL, sizeof c);
+        tr_f64x8 apart = (double)x[p] - __builtin_convertvector(c, tr_f64x8);
+        sum += apart * apart;
+    }
+    memcpy(distance, &sum, sizeof sum);
+}
+
+/* Squared distance of two vectors to f32's precision. */
+static float NAME(apart)(const float *x, const float *c, size_t columns)
+{
+    vf sum[2] = {SPREAD(0), SPREAD(0)};
+    size_t p = 0;
+    for (; p + 2 * LANES <= columns; p += 2 * LANES)
+#pragma GCC unroll 2
+        for (size_t v = 0; v < 2; v++) {
+            vf a, b;
+            memcpy(&a, x + p + v * LANES, sizeof a);
+            memcpy(&b, c + p + v * LANES, sizeof b);
+            sum[v] = LESS_PRODUCT(sum[v], a - b, b - a);
+        }
+    sum[0] += sum[1];
+    float total = 0, lane[LANES];
+    memcpy(lane, &sum[0], sizeof lane);
+    for (int l = 0; l < LANES; l++) total += lane[l];
+    for (; p < columns; p++) total += (x[p] - c[p]) * (x[p] - c[p]);
+    return total;
+}
+#undef NAME

@@ -1,0 +1,86 @@
+/* Collapsed Gibbs sampling of latent Dirichlet allocation, in one process, over the tokens of this worker's documents in
+ * one block of words at a time.
+ *
+ * A token's topic is drawn from p(z = k | all others) ∝ (n_dk + α_k) (n_wk + β) / (n_k + Vβ). Documents and their counts
+ * n_dk stay with the worker, and so do its tokens; the rows n_wk of a block are lent for the call (counts.h); the totals
+ * n_k are the worker's own copy, which it changes as it goes, and others learn of its changes when the caller sums them.
+ * So one worker alone samples exactly; several with disjoint blocks differ from that only in n_k being a little old.
+ *
+ * Source: Griffiths and Steyvers, Finding scientific topics, PNAS 2004, eq. 5 (the conditional) and 2 (the likelihood);
+ * Yao, Mimno and McCallum, KDD 2009 (the split of the mass by what is zero); Yu et al., A scalable asynchronous
+ * distributed algorithm for topic modeling, WWW 2015 (word by word, blocks of words that rotate).
+ *
+ * A sampler is used by one thread; nothing here knows of MPI.
+ */
+#ifndef TR_MODEL_LDA_SAMPLER_H
+#define TR_MODEL_LDA_SAMPLER_H
+
+#include "base/cpu.h"
+#include "model/lda/counts.h"
+#include "trireme/data.h"
+
+struct tr_lda_sampler;
+
+struct tr_lda_options {
+    uint64_t seed;   /* of the job: what topics tokens begin with depends on nothing else */
+    uint64_t stream; /* of this worker: its draws */
+    enum tr_cpu cpu; /* instructions to use: tr_cpu() */
+};
+
+/* Takes the documents of this worker: row d holds (column, count) for the words it has, keys[column] being the word's
+ * number in the layout (keys NULL: column is that number), and number[d] is the document's number among those of all
+ * workers (NULL: d). Counts are whole and above 0. Nothing of these is needed afterwards but the layout, which must
+ * stay. Tokens have no topic yet.
+ *
+ * Memory: z of 1 byte a token (2 if topics > 256) and 4 bytes a token for its document, and what documents and words
+ * need: about 8 bytes × min(tokens, topics) a document. TR_ERR_DATA if a count is not whole or a document has 2³² tokens
+ * or more, TR_ERR_SYSTEM without memory. */
+int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout *layout,
+                const tr_batch *documents, const tr_key *keys, const uint64_t *number,
+                struct tr_lda_sampler **sampler);
+void tr_lda_close(struct tr_lda_sampler **sampler);
+
+/* The priors: α_k > 0 of each topic, and β > 0. Copied. Before the first draw, and as often as they change. */
+void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
+
+/* Gives every token a random topic, from (seed, document number, place of the token in it) alone, and counts n_dk. */
+void tr_lda_start(struct tr_lda_sampler *sampler);
+
+/* Adds this worker's tokens to the rows of the block, n_wk. Not to the totals: see tr_lda_block_totals(). */
+int tr_lda_count_block(const struct tr_lda_sampler *sampler, int number, void *block);
+
+/* Sets the totals n_k, over all workers; tr_lda_moved() is zero afterwards. */
+void tr_lda_set_totals(struct tr_lda_sampler *sampler, const int64_t *total);
+
+/* By how much this worker has changed each of the totals since they were set. Owned by the sampler. */
+const int64_t *tr_lda_moved(const struct tr_lda_sampler *sampler);
+
+/* Draws a new topic for each of this worker's tokens in the block. Totals, rows and documents follow each draw. */
+void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
+
+/* This worker's documents and tokens. */
+uint64_t tr_lda_documents(const struct tr_lda_sampler *sampler);
+uint64_t tr_lda_tokens(const struct tr_lda_sampler *sampler);
+uint64_t tr_lda_length(const struct tr_lda_sampler *sampler, uint64_t document); /* its tokens */
+
+/* The topics of a document in ascending order, n_dk. Writes at most `topics` counts and returns how many. */
+size_t tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document, struct tr_lda_count *counts);
+
+/* The topics of all tokens, 1 byte each (2 if topics > 256; *bytes says which), in the order of blocks, words, and
+ * documents as they were given. For saving, and for putting back: tr_lda_recount() makes n_dk agree with them. */
+void *tr_lda_topics(struct tr_lda_sampler *sampler, int *bytes);
+int tr_lda_recount(struct tr_lda_sampler *sampler); /* TR_ERR_DATA if a topic is too high */
+
+/* TR_OK if n_dk is what the topics of the tokens say, else TR_ERR_INTERNAL and where it is not. */
+int tr_lda_check(const struct tr_lda_sampler *sampler);
+
+/* log p(w, z | α, β) in three parts: of this worker's documents; of the words of a block; of the totals. Their sum, the
+ * first over workers, the second over blocks, the third once, is that of the corpus. */
+double tr_lda_log_documents(const struct tr_lda_sampler *sampler);
+double tr_lda_log_block(const struct tr_lda_layout *layout, int number, const void *block, double beta);
+double tr_lda_log_totals(const struct tr_lda_layout *layout, const int64_t *total, double beta);
+
+/* Bytes of memory of the sampler. */
+uint64_t tr_lda_bytes(const struct tr_lda_sampler *sampler);
+
+#endif

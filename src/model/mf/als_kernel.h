@@ -1,0 +1,337 @@
+/* The arithmetic of solve.c for one level of vector instructions; base/cpu.h says how it is included.
+ *
+ * Matrices are f32, row after row, `ld` floats apart, of a size n that is a multiple of 16; of symmetric and triangular
+ * ones there is the upper half. A vector has V lanes; blocks of the factorization are V rows high. */
+
+#if defined(__AVX512F__)
+#define V           16
+#define VEC         __m512
+#define SPLAT(x)    _mm512_set1_ps(x)
+#define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
+#define FNMA(a, b, c) _mm512_fnmadd_ps((a), (b), (c))
+#define LOAD(p)     _mm512_loadu_ps(p)
+#define STORE(p, v) _mm512_storeu_ps((p), (v))
+#define SUM(v)      _mm512_reduce_add_ps(v)
+#define TILE        8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
+#define TALL        16
+#elif defined(__AVX2__)
+#define V           8
+#define VEC         __m256
+#define SPLAT(x)    _mm256_set1_ps(x)
+#define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
+#define FNMA(a, b, c) _mm256_fnmadd_ps((a), (b), (c))
+#define LOAD(p)     _mm256_loadu_ps(p)
+#define STORE(p, v) _mm256_storeu_ps((p), (v))
+#define SUM(v)      (((v)[0] + (v)[4]) + ((v)[1] + (v)[5]) + (((v)[2] + (v)[6]) + ((v)[3] + (v)[7])))
+#define TILE        4
+#define TALL        8
+#else
+typedef float NAME(vec) __attribute__((vector_size(16)));
+typedef float NAME(loose) __attribute__((vector_size(16), aligned(4), may_alias));
+#define V           4
+#define VEC         NAME(vec)
+#define SPLAT(x)    ((VEC){(x), (x), (x), (x)})
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define FNMA(a, b, c) ((c) - (a) * (b))
+#define LOAD(p)     (*(const NAME(loose) *)(p))
+#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
+#define SUM(v)      (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define TILE        4
+#define TALL        4
+#endif
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
+ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c, size_t ld,
+                       const int rows, const int vectors)
+{
+    VEC sum[TALL][3];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) sum[i][j] = SPLAT(0);
+    for (size_t d = 0; d < depth; d++, a += stride, b += stride) {
+        VEC right[3];
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) right[j] = LOAD(b + j * V);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            VEC left = SPLAT(a[i]);
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) sum[i][j] = FMA(left, right[j], sum[i][j]);
+        }
+    }
+    VEC factor = SPLAT(sign);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + (size_t)i * ld + (size_t)(j * V);
+            STORE(to, FMA(factor, sum[i][j], LOAD(to)));
+        }
+}
+
+/* A tile of V rows, whatever the number of its vectors. */
+static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
+                            size_t ld, int vectors)
+{
+    if (vectors == 1) {
+        NAME(tile)(a, b, stride, depth, sign, c, ld, TALL, 1);
+        return;
+    }
+    for (int i = 0; i < V; i += TILE, a += TILE, c += TILE * ld)
+        if (vectors == 2) NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 2);
+        else NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 3);
+}
+
+/* How many of `left` vectors to take next: threes, and twos so that no single one is left over. */
+ALWAYS size_t NAME(next)(size_t left)
+{
+    return left == 4 ? 2 : left < 3 ? left : 3;
+}
+
+/* c += PᵀP for the panel P of depth × n; strip by strip, since three columns of vectors stay in the first cache. */
+static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n)
+{
+    for (size_t j = 0, width; j < n; j += width * V) {
+        width = NAME(next)((n - j) / V);
+        for (size_t i = 0; i < j + width * V; i += V) {
+            size_t from = i > j ? i : j;
+            NAME(tile_rows)(panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld,
+                            (int)((j + width * V - from) / V));
+        }
+    }
+}
+
+/* Copies `count` rows of `rank` floats side by side into the panel, each multiplied by its scale where there is one,
+ * and zeros behind them up to n. */
+static void NAME(pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
+                       size_t stride, size_t n)
+{
+    size_t whole = rank / V * V;
+    for (size_t r = 0; r < count; r++, panel += stride) {
+        const float *from = row[r];
+        float by = scale ? scale[r] : 1;
+        for (size_t k = 0; k < whole; k += V) STORE(panel + k, LOAD(from + k) * SPLAT(by));
+        for (size_t k = whole; k < rank; k++) panel[k] = from[k] * by;
+        for (size_t k = rank; k < n; k++) panel[k] = 0;
+    }
+}
+
+#ifdef __AVX512F__
+/* 16 floats of each of 16 rows, from the k-th on, turned: by pairs, fours, eights, halves. */
+static void NAME(turn_16)(const float *const *row, size_t k, float *to, size_t stride)
+{
+    __m512 a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(row[i] + k);
+    for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            __m512d low = _mm512_castps_pd(b[i + j]), high = _mm512_castps_pd(b[i + j + 2]);
+            a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    /* a[4 g + c] holds, in lane q, column 4 q + c of rows 4 g .. 4 g + 3 */
+    for (int c = 0; c < 4; c++) {
+        b[c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x44);
+        b[4 + c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xee);
+        b[8 + c] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x44);
+        b[12 + c] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xee);
+    }
+    for (int c = 0; c < 4; c++)
+        for (int half = 0; half < 2; half++) {
+            __m512 left = b[4 * half + c], right = b[8 + 4 * half + c];
+            size_t first = (size_t)(8 * half + c);
+            _mm512_storeu_ps(to + first * stride, _mm512_shuffle_f32x4(left, right, 0x88));
+            _mm512_storeu_ps(to + (first + 4) * stride, _mm512_shuffle_f32x4(left, right, 0xdd));
+        }
+}
+#endif
+
+/* The panel of rows turned: element (k, r) is row r's k-th float; columns up to `width` are zeros. */
+static void NAME(turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
+                       size_t width)
+{
+    size_t r = 0;
+#ifdef __AVX512F__
+    for (; r + 16 <= count; r += 16) {
+        size_t k = 0;
+        for (; k + 16 <= rank; k += 16) NAME(turn_16)(row + r, k, panel + k * stride + r, stride);
+        for (; k < rank; k++)
+            for (size_t i = r; i < r + 16; i++) panel[k * stride + i] = row[i][k];
+    }
+#endif
+    for (size_t k = 0; k < rank; k++) {
+        float *to = panel + k * stride;
+        for (size_t i = r; i < count; i++) to[i] = row[i][k];
+        for (size_t i = count; i < width; i++) to[i] = 0;
+    }
+}
+
+/* out += Σ weight[r] P[r], of n floats; the weights are 1 where there are none. */
+static void NAME(combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out, size_t n)
+{
+    for (size_t k = 0, width; k < n; k += width) {
+        width = n - k < 4 * V ? V : 4 * V;
+        VEC sum[4] = {LOAD(out + k)};
+        const float *p = panel + k;
+        if (width == V) {
+            for (size_t d = 0; d < depth; d++, p += stride)
+                sum[0] = FMA(SPLAT(weight ? weight[d] : 1), LOAD(p), sum[0]);
+            STORE(out + k, sum[0]);
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int j = 1; j < 4; j++) sum[j] = LOAD(out + k + j * V);
+        for (size_t d = 0; d < depth; d++, p += stride) {
+            VEC w = SPLAT(weight ? weight[d] : 1);
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) sum[j] = FMA(w, LOAD(p + j * V), sum[j]);
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) STORE(out + k + j * V, sum[j]);
+    }
+}
+
+/* out[r] = P[r] · x over n floats, for `count` rows of the panel. */
+static void NAME(dots)(const float *panel, size_t stride, size_t count, const float *x, size_t n, float *out)
+{
+    for (size_t r = 0; r < count; r++, panel += stride) {
+        VEC sum = SPLAT(0);
+        for (size_t k = 0; k < n; k += V) sum = FMA(LOAD(panel + k), LOAD(x + k), sum);
+        out[r] = SUM(sum);
+    }
+}
+
+/* One block on the diagonal: U of a = UᵀU in place, and 1 over its diagonal; `unit` gets its rows divided by the
+ * diagonal's square instead, which is what eliminates with a short chain of dependent steps. The right sides are
+ * eliminated along. False if a pivot is not above its part `least` of what stood there before elimination. */
+ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least, float unit[V][V], float *const *rhs,
+                               int sides)
+{
+    VEC row[V];
+    bool definite = true;
+#pragma GCC unroll 16
+    for (int i = 0; i < V; i++) row[i] = LOAD(a + (size_t)i * ld);
+#pragma GCC unroll 16
+    for (int i = 0; i < V; i++) {
+        float pivot = row[i][i];
+        definite &= pivot > least * inverse[i]; /* false for NaN, too */
+        VEC part = row[i] * SPLAT(1 / pivot);
+        STORE(unit[i], part);
+#pragma GCC unroll 16
+        for (int l = i + 1; l < V; l++) row[l] = FNMA(SPLAT(row[i][l]), part, row[l]);
+        float root = sqrtf(pivot);
+        inverse[i] = 1 / root;
+        STORE(a + (size_t)i * ld, part * SPLAT(root));
+    }
+    for (int s = 0; s < sides; s++) {
+        float *y = rhs[s];
+        for (int i = 0; i < V; i++) {
+            for (int l = i + 1; l < V; l++) y[l] -= unit[i][l] * y[i];
+            y[i] *= inverse[i];
+        }
+    }
+    return definite;
+}
+
+/* The V rows of a block right of the diagonal: U₁₁⁻ᵀ times them, a vector of columns at a time; the right sides lose
+ * what their eliminated rows take from them. */
+ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *inverse, const float unit[V][V],
+                            float *const *rhs, int sides)
+{
+    for (size_t j = V; j < columns; j += V) {
+        VEC x[V];
+#pragma GCC unroll 16
+        for (int i = 0; i < V; i++) x[i] = LOAD(a + (size_t)i * ld + j);
+#pragma GCC unroll 16
+        for (int i = 0; i < V; i++)
+#pragma GCC unroll 16
+            for (int l = i + 1; l < V; l++) x[l] = FNMA(SPLAT(unit[i][l]), x[i], x[l]);
+#pragma GCC unroll 16
+        for (int i = 0; i < V; i++) {
+            x[i] *= SPLAT(inverse[i]);
+            STORE(a + (size_t)i * ld + j, x[i]);
+        }
+        for (int s = 0; s < sides; s++) {
+            VEC sum = LOAD(rhs[s] + j), more = SPLAT(0);
+#pragma GCC unroll 8
+            for (int i = 0; i < V; i += 2) {
+                sum = FNMA(SPLAT(rhs[s][i]), x[i], sum);
+                more = FNMA(SPLAT(rhs[s][i + 1]), x[i + 1], more);
+            }
+            STORE(rhs[s] + j, sum + more);
+        }
+    }
+}
+
+/* Cholesky: a = UᵀU in place, block row by block row, each with all that the rows above take from it at once; right
+ * sides become U⁻ᵀ times what they were. inverse: 1 / U's diagonal. False if a is not safely positive definite. */
+static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs, int sides)
+{
+    _Alignas(64) float unit[V][V];
+    for (size_t i = 0; i < n; i++) inverse[i] = a[i * ld + i];
+    for (size_t b = 0; b < n; b += V) {
+        float *block = a + b * ld + b, *here[2] = {rhs[0] + b, sides > 1 ? rhs[1] + b : NULL};
+        for (size_t j = b, width; b > 0 && j < n; j += width * V) {
+            width = NAME(next)((n - j) / V);
+            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, (int)width);
+        }
+        if (!NAME(factor_block)(block, ld, inverse + b, least, unit, here, sides)) return false;
+        NAME(eliminate)(block, ld, n - b, inverse + b, (const float(*)[V])unit, here, sides);
+    }
+    return true;
+}
+
+/* Solves U x = y in place, from the last block up. */
+static void NAME(back)(const float *u, size_t ld, size_t n, const float *inverse, float *y)
+{
+    for (size_t b = n; b > 0;) {
+        b -= V;
+        for (size_t i = b; i < b + V; i++) {
+            VEC sum = SPLAT(0);
+            for (size_t k = b + V; k < n; k += V) sum = FMA(LOAD(u + i * ld + k), LOAD(y + k), sum);
+            y[i] -= SUM(sum);
+        }
+        for (size_t i = b + V; i-- > b;) {
+            y[i] *= inverse[i];
+            for (size_t l = b; l < i; l++) y[l] -= u[l * ld + i] * y[i];
+        }
+    }
+}
+
+/* One sweep of coordinate descent over ½ xᵀAx - cᵀx for x ≥ 0, A with both halves; slope is Ax - c and is kept up.
+ * Returns the largest change. */
+static float NAME(descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope)
+{
+    float most = 0;
+    for (size_t i = 0; i < rank; i++) {
+        float old = x[i], best = old - slope[i] / a[i * ld + i], change;
+        x[i] = best > 0 ? best : 0;
+        change = x[i] - old;
+        if (change == 0) continue;
+        VEC by = SPLAT(change);
+        for (size_t k = 0; k < n; k += V) STORE(slope + k, FMA(by, LOAD(a + i * ld + k), LOAD(slope + k)));
+        most = fmaxf(most, fabsf(change));
+    }
+    return most;
+}
+
+static const struct kernel NAME(kernel) = {NAME(gram),   NAME(pack), NAME(turn), NAME(combine),
+                                           NAME(dots),   NAME(factor), NAME(back), NAME(descend)};
+
+#undef V
+#undef VEC
+#undef SPLAT
+#undef FMA
+#undef FNMA
+#undef LOAD
+#undef STORE
+#undef SUM
+#undef TILE
+#undef TALL
+#undef ALWAYS
+#undef NAME

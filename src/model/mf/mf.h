@@ -1,0 +1,80 @@
+/* model/mf/ — matrix factorization (M35): a rating r of item i by user u is approached by μ + b_u + c_i + p_u · q_i.
+ *
+ *   mf       data, tables, first values, RMSE: what the two methods share, and the kind of model itself
+ *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate in the group
+ *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
+ *            implicit feedback)
+ *   file     model.h5: written from the tables, read by the commands
+ *
+ * Two tables of f32, "users" and "items", a row for each: columns 0 .. rank-1 are the factors, column rank is the bias
+ * where the model has one (width = rank + bias). Workers hold whole rows of the data (users), so ratings and factors of
+ * a user are one worker's. After training both tables hold the model; saving reads nothing else.
+ *
+ * What is minimised: Σ (r - prediction)² + λ (Σ n_u |p_u|² + Σ n_i |q_i|²), with n the numbers of ratings, or plainly
+ * λ (Σ |p_u|² + Σ |q_i|²) (model.l2_weighted no); biases are regularised like factors.
+ */
+#ifndef TR_MODEL_MF_H
+#define TR_MODEL_MF_H
+
+#include "job/job.h"
+#include "model/model.h"
+#include "trireme/trireme.h"
+
+struct tr_mf_sgd;
+struct tr_mf_als;
+
+struct tr_mf {
+    tr_context *tr;
+    const tr_job *job;
+    tr_data *train, *test;  /* test: NULL without data.test */
+    uint64_t users, items;  /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
+    size_t rank, width;     /* factors; elements of a row of a table: rank + bias */
+    bool bias;              /* model.bias: column `rank` of each row, and mean */
+    double l2;              /* λ */
+    double mean;            /* μ: of the training ratings of all workers; 0 without bias. All workers know it */
+    tr_table *user_table, *item_table;
+
+    /* a worker's: of the method that trains */
+    struct tr_mf_sgd *sgd;
+    struct tr_mf_als *als;
+
+    /* the scheduler's */
+    double best;       /* lowest objective so far */
+    tr_verdict last;   /* the latest evaluation */
+    double train_rmse, test_rmse, test_mae; /* of it; NaN without test data */
+};
+
+/* What workers sum up for an evaluation; tr_mf_judge() makes a verdict of it: objective = RMSE on the training ratings
+ * (implicit: the mean weighted loss), metric = RMSE on test ratings. */
+enum tr_mf_sum {
+    TR_MF_SQUARES,  /* Σ (r - prediction)² over this worker's training ratings … */
+    TR_MF_RATINGS,  /* … and how many */
+    TR_MF_PENALTY,  /* λ terms of its users, and of the items it answers for: each item once over all workers */
+    TR_MF_TEST_SQUARES,
+    TR_MF_TEST_ABSOLUTES,
+    TR_MF_TEST_RATINGS
+};
+int tr_mf_judge(void *mf, const tr_report *sums, tr_verdict *verdict);
+
+/* The methods: all ranks. Each runs its stage and leaves both tables filled. */
+int tr_mf_sgd_train(struct tr_mf *m);
+int tr_mf_als_train(struct tr_mf *m);
+
+/* Frees what a method keeps (NULL is fine). */
+void tr_mf_sgd_free(struct tr_mf_sgd **sgd);
+void tr_mf_als_free(struct tr_mf_als **als);
+
+enum tr_mf_side { TR_MF_USER, TR_MF_ITEM };
+
+/* The first values of a row of `width` elements: small random factors, by (seed, side, number) alone and so the same
+ * for every layout; the bias is 0. */
+void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row);
+
+/* What is predicted of a pair: rows of `width` elements; NULL for a cold user or item, who counts with what is known
+ * of the other side: mean and bias. */
+double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item);
+
+/* λ where the job leaves it open (model.l2 auto), by method. */
+double tr_mf_default_l2(const tr_job *job);
+
+#endif

@@ -1,0 +1,8 @@
+#include "model/model.h"
+
+const struct tr_model_kind *tr_model_kind_of(const tr_job *job)
+{
+    switch (job->model.type) {
+    default: return &tr_linear_kind;
+    }
+}
