@@ -8,6 +8,7 @@
  *   function.h what servers do with updates, and answers they compute
  *   optimizer.h gradient optimizers
  *   stage.h    clocks, groups, running
+ *   rotation.h blocks that go round a group
  */
 #ifndef TRIREME_H
 #define TRIREME_H
@@ -17,6 +18,7 @@
 #include "trireme/function.h"
 #include "trireme/job.h"
 #include "trireme/optimizer.h"
+#include "trireme/rotation.h"
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"

@@ -1,5 +1,7 @@
 #include "data/share.h"
 
+#include "trireme/status.h"
+
 static int each_chunk(struct tr_share *share, const struct tr_part *part, struct tr_text *text,
                       int (*chunk)(void *state, const struct tr_share_chunk *chunk), void *state)
 {

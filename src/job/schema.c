@@ -177,9 +177,8 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "workers of a node fetch what they all need from other nodes once"},
     {"table.prune", TR_KIND_BOOL, AT(table.prune), "yes",
      .help = "workers fetch the parameters that their rows need; no = all of them, for comparison"},
-    {"table.rotate", TR_KIND_CHOICE, AT(table.rotate), "auto", .words = WORDS("auto", "share", "travel", "pull"),
-     .help = "how blocks get round the workers of a group: in memory that they share, from one to the next, or by way "
-             "of the servers"},
+    {"table.rotate", TR_KIND_CHOICE, AT(table.rotate), "auto", .words = WORDS("auto", "share", "travel"),
+     .help = "how blocks get round the workers of a group: in memory that they share, or from one to the next"},
     {"table.ahead", TR_KIND_INTEGER, AT(table.ahead), "4", .most = 1024,
      .help = "requests for rows that are under way to a server while others are computed on; 0 = one after another"},
     {"table.row_bytes", TR_KIND_INTEGER, AT(table.row_bytes), "262144", .least = 1, .most = 1073741824,

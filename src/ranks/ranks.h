@@ -22,6 +22,7 @@ enum tr_tag {
     TR_TAG_COMMAND,    /* leader -> slave: a round's command */
     TR_TAG_DONE,       /* slave -> leader: the round is done */
     TR_TAG_REPORT,     /* worker -> scheduler: sums of an evaluation */
+    TR_TAG_BLOCK,      /* slave -> slave before it in the group: a block of a rotation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */

@@ -144,6 +144,21 @@ static void NAME(lead)(const float *const *row, const struct tr_centres *centres
     }
 }
 
+/* What the leaders say of the rows of a tile: bounds of distances, and whether the least score may not be the least.
+ * wrong: by how much a score of f32 can be, as a part of |c|²/2 + |x| |c| + |x|². */
+static void NAME(conclude)(struct tr_leaders *at, float wrong, float longest)
+{
+    float half = longest * longest / 2;
+    for (size_t r = 0; r < TILE; r++) {
+        float square = at->square[r];
+        float error = wrong * (half + sqrtf(square) * longest + square);
+        float upper = square + 2 * (at->best[r] + error), lower = square + 2 * (at->second[r] - error);
+        at->upper[r] = sqrtf(upper > 0 ? upper : 0) * (1 + 4 * ROUNDING);
+        at->lower[r] = sqrtf(lower > 0 ? lower : 0) * (1 - 4 * ROUNDING);
+        at->doubt[r] = !(at->second[r] - at->best[r] > 2 * error);
+    }
+}
+
 /* Scores of one sparse row against all centres, which lie column after column. */
 static void NAME(score)(const uint32_t *column, const float *value, size_t n, const struct tr_columns *centres,
                         float *score)

@@ -4,46 +4,46 @@
  * ones there is the upper half. A vector has V lanes; blocks of the factorization are V rows high. */
 
 #if defined(__AVX512F__)
-#define V           16
-#define VEC         __m512
-#define SPLAT(x)    _mm512_set1_ps(x)
-#define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
+#define V             16
+#define VEC           __m512
+#define SPLAT(x)      _mm512_set1_ps(x)
+#define FMA(a, b, c)  _mm512_fmadd_ps((a), (b), (c))
 #define FNMA(a, b, c) _mm512_fnmadd_ps((a), (b), (c))
-#define LOAD(p)     _mm512_loadu_ps(p)
-#define STORE(p, v) _mm512_storeu_ps((p), (v))
-#define SUM(v)      _mm512_reduce_add_ps(v)
-#define TILE        8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
-#define TALL        16
+#define LOAD(p)       _mm512_loadu_ps(p)
+#define STORE(p, v)   _mm512_storeu_ps((p), (v))
+#define SUM(v)        _mm512_reduce_add_ps(v)
+#define TILE          8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
+#define TALL          16
 #elif defined(__AVX2__)
-#define V           8
-#define VEC         __m256
-#define SPLAT(x)    _mm256_set1_ps(x)
-#define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
+#define V             8
+#define VEC           __m256
+#define SPLAT(x)      _mm256_set1_ps(x)
+#define FMA(a, b, c)  _mm256_fmadd_ps((a), (b), (c))
 #define FNMA(a, b, c) _mm256_fnmadd_ps((a), (b), (c))
-#define LOAD(p)     _mm256_loadu_ps(p)
-#define STORE(p, v) _mm256_storeu_ps((p), (v))
-#define SUM(v)      (((v)[0] + (v)[4]) + ((v)[1] + (v)[5]) + (((v)[2] + (v)[6]) + ((v)[3] + (v)[7])))
-#define TILE        4
-#define TALL        8
+#define LOAD(p)       _mm256_loadu_ps(p)
+#define STORE(p, v)   _mm256_storeu_ps((p), (v))
+#define SUM(v)        (((v)[0] + (v)[4]) + ((v)[1] + (v)[5]) + (((v)[2] + (v)[6]) + ((v)[3] + (v)[7])))
+#define TILE          4
+#define TALL          8
 #else
 typedef float NAME(vec) __attribute__((vector_size(16)));
 typedef float NAME(loose) __attribute__((vector_size(16), aligned(4), may_alias));
-#define V           4
-#define VEC         NAME(vec)
-#define SPLAT(x)    ((VEC){(x), (x), (x), (x)})
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define V             4
+#define VEC           NAME(vec)
+#define SPLAT(x)      ((VEC){(x), (x), (x), (x)})
+#define FMA(a, b, c)  ((a) * (b) + (c))
 #define FNMA(a, b, c) ((c) - (a) * (b))
-#define LOAD(p)     (*(const NAME(loose) *)(p))
-#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
-#define SUM(v)      (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
-#define TILE        4
-#define TALL        4
+#define LOAD(p)       (*(const NAME(loose) *)(p))
+#define STORE(p, v)   (*(NAME(loose) *)(p) = (v))
+#define SUM(v)        (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define TILE          4
+#define TALL          4
 #endif
 #define ALWAYS static inline __attribute__((always_inline))
 
 /* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
-ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c, size_t ld,
-                       const int rows, const int vectors)
+ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
+                       size_t ld, const int rows, const int vectors)
 {
     VEC sum[TALL][3];
 #pragma GCC unroll 16
@@ -97,8 +97,9 @@ static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c
         width = NAME(next)((n - j) / V);
         for (size_t i = 0; i < j + width * V; i += V) {
             size_t from = i > j ? i : j;
-            NAME(tile_rows)(panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld,
-                            (int)((j + width * V - from) / V));
+            NAME(tile_rows)
+            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld,
+             (int)((j + width * V - from) / V));
         }
     }
 }
@@ -172,7 +173,8 @@ static void NAME(turn)(const float *const *row, size_t count, size_t rank, float
 }
 
 /* out += Σ weight[r] P[r], of n floats; the weights are 1 where there are none. */
-static void NAME(combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out, size_t n)
+static void NAME(combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out,
+                          size_t n)
 {
     for (size_t k = 0, width; k < n; k += width) {
         width = n - k < 4 * V ? V : 4 * V;
@@ -209,8 +211,8 @@ static void NAME(dots)(const float *panel, size_t stride, size_t count, const fl
 /* One block on the diagonal: U of a = UᵀU in place, and 1 over its diagonal; `unit` gets its rows divided by the
  * diagonal's square instead, which is what eliminates with a short chain of dependent steps. The right sides are
  * eliminated along. False if a pivot is not above its part `least` of what stood there before elimination. */
-ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least, float unit[V][V], float *const *rhs,
-                               int sides)
+ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least, float unit[V][V],
+                               float *const *rhs, int sides)
 {
     VEC row[V];
     bool definite = true;
@@ -270,7 +272,8 @@ ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *in
 
 /* Cholesky: a = UᵀU in place, block row by block row, each with all that the rows above take from it at once; right
  * sides become U⁻ᵀ times what they were. inverse: 1 / U's diagonal. False if a is not safely positive definite. */
-static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs, int sides)
+static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs,
+                         int sides)
 {
     _Alignas(64) float unit[V][V];
     for (size_t i = 0; i < n; i++) inverse[i] = a[i * ld + i];
@@ -320,8 +323,8 @@ static float NAME(descend)(const float *a, size_t ld, size_t n, size_t rank, flo
     return most;
 }
 
-static const struct kernel NAME(kernel) = {NAME(gram),   NAME(pack), NAME(turn), NAME(combine),
-                                           NAME(dots),   NAME(factor), NAME(back), NAME(descend)};
+static const struct kernel NAME(kernel) = {NAME(gram), NAME(pack),   NAME(turn), NAME(combine),
+                                           NAME(dots), NAME(factor), NAME(back), NAME(descend)};
 
 #undef V
 #undef VEC

@@ -120,38 +120,86 @@ ALWAYS void NAME(steps)(const int batch, const int width, const bool clip, const
     }
 }
 
+/* Numbers that belong to the items of a batch, one for each; behind the first n: 0. */
+ALWAYS void NAME(gather)(const int batch, size_t n, const float *from, const uint16_t *item, float *to)
+{
+#if LANES == 16
+    __mmask16 some = (__mmask16)((1u << n) - 1);
+    __m512i where = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, item));
+    _mm512_storeu_ps(to, _mm512_mask_i32gather_ps(_mm512_setzero_ps(), some, where, from, 4));
+    (void)batch;
+#else
+    for (int j = 0; j < batch; j++) to[j] = (size_t)j < n ? from[item[j]] : 0;
+#endif
+}
+
+ALWAYS void NAME(scatter)(size_t n, const float *from, const uint16_t *item, float *to)
+{
+#if LANES == 16
+    __mmask16 some = (__mmask16)((1u << n) - 1);
+    __m512i where = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, item));
+    _mm512_mask_i32scatter_ps(to, some, where, _mm512_loadu_ps(from), 4);
+#else
+    for (size_t j = 0; j < n; j++) to[item[j]] = from[j];
+#endif
+}
+
+/* rate / √sum, to 14 bits at least. */
+ALWAYS void NAME(divide_by_root)(const int batch, float rate, const float *sum, float *to)
+{
+#if LANES == 16
+    (void)batch;
+    __m512 root = _mm512_rsqrt14_ps(_mm512_loadu_ps(sum));
+    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_set1_ps(rate), root));
+#else
+    for (int j = 0; j < batch; j++) to[j] = rate / sqrtf(sum[j]);
+#endif
+}
+
 /* The errors of a batch's ratings, and how each item's row steps; padding stays 0. Returns Σ error². */
 ALWAYS double NAME(errors)(const struct tr_mf_work *k, const int batch, size_t n, const uint16_t *item,
-                           const float *value, float base, float strength, const float *dot,
-                           struct tr_mf_turn *turn)
+                           const float *value, float strength, const float *dot, struct tr_mf_turn *turn)
 {
     const struct tr_mf_pass *pass = k->pass;
-    float rate[TR_MF_BATCH], share[TR_MF_BATCH];
-    for (size_t j = 0; j < n; j++) {
-        float error = value[j] - base - dot[j];
-        turn->error[j] = k->item.bias ? error - k->item.bias[item[j]] : error;
-        rate[j] = pass->rate;
-        share[j] = k->item.share ? k->item.share[item[j]] : 1;
-    }
-    if (k->item.sum)
-        for (size_t j = 0; j < n; j++) {
-            float sum = k->item.sum[item[j]] + turn->error[j] * turn->error[j] * strength;
-            k->item.sum[item[j]] = sum;
-            rate[j] /= sqrtf(sum);
-        }
-    if (k->item.bias)
-        for (size_t j = 0; j < n; j++) {
-            float *bias = &k->item.bias[item[j]], by = k->item.sum ? rate[j] : pass->bias_rate;
-            *bias += by * (turn->error[j] - pass->bias_l2 * share[j] * *bias);
-        }
-    for (size_t j = n; j < (size_t)batch; j++) turn->error[j] = rate[j] = share[j] = 0;
+    float rate[TR_MF_BATCH], share[TR_MF_BATCH], bias[TR_MF_BATCH], sum[TR_MF_BATCH];
     float squares = 0;
+    if (k->item.bias) NAME(gather)(batch, n, k->item.bias, item, bias);
     for (int j = 0; j < batch; j++) {
-        turn->step[j] = rate[j] * turn->error[j];
-        turn->keep[j] = 1 - rate[j] * pass->l2 * share[j];
+        float error = ((size_t)j < n ? value[j] - k->base : 0) - dot[j];
+        turn->error[j] = k->item.bias ? error - bias[j] : error;
         squares += turn->error[j] * turn->error[j];
+        rate[j] = pass->rate;
+        share[j] = 1;
+    }
+    if (k->item.share) NAME(gather)(batch, n, k->item.share, item, share);
+    if (k->item.sum) {
+        NAME(gather)(batch, n, k->item.sum, item, sum);
+        for (int j = 0; j < batch; j++) sum[j] += turn->error[j] * turn->error[j] * strength;
+        NAME(scatter)(n, sum, item, k->item.sum);
+        NAME(divide_by_root)(batch, pass->rate, sum, rate);
+    }
+    if (k->item.bias) {
+        for (int j = 0; j < batch; j++) {
+            float by = k->item.sum ? rate[j] : pass->bias_rate;
+            bias[j] += by * (turn->error[j] - pass->bias_l2 * share[j] * bias[j]);
+        }
+        NAME(scatter)(n, bias, item, k->item.bias);
+    }
+    for (int j = 0; j < batch; j++) {
+        turn->step[j] = (size_t)j < n ? rate[j] * turn->error[j] : 0;
+        turn->keep[j] = (size_t)j < n ? 1 - rate[j] * pass->l2 * share[j] : 0;
     }
     return (double)squares;
+}
+
+/* The sum over all lanes of |v|². */
+ALWAYS float NAME(square)(const int width, const VEC *v)
+{
+    VEC square = v[0] * v[0];
+    for (int w = 1; w < width; w++) square += v[w] * v[w];
+    float sum = 0;
+    NAME(fold)(1, &square, &sum);
+    return sum;
 }
 
 /* Steps on n ratings, at most `batch` of them: the row u of the user is in registers. */
@@ -163,23 +211,13 @@ ALWAYS void NAME(turn)(struct tr_mf_work *k, const int batch, const int width, c
     for (int j = 0; j < batch; j++)
         row[j] = (size_t)j < n ? k->item.row + (size_t)item[j] * k->pass->width : k->spare;
     NAME(dots)(batch, width, u, row, dot);
-    float strength = 0;
-    if (k->item.sum) {
-        VEC square = u[0] * u[0];
-        for (int w = 1; w < width; w++) square += u[w] * u[w];
-        for (int i = 0; i < LANES; i++) strength += square[i];
-        strength *= k->per_rank;
-    }
-    k->squares += NAME(errors)(k, batch, n, item, value, k->base, strength, dot, &turn);
+    float strength = k->item.sum ? NAME(square)(width, u) * k->per_rank : 0;
+    k->squares += NAME(errors)(k, batch, n, item, value, strength, dot, &turn);
     VEC sum[8] = {0};
     NAME(steps)(batch, width, clip, u, sum, row, &turn);
     float rate = k->pass->rate;
     if (k->user_sum) {
-        VEC square = sum[0] * sum[0];
-        for (int w = 1; w < width; w++) square += sum[w] * sum[w];
-        float g = 0;
-        for (int i = 0; i < LANES; i++) g += square[i];
-        *k->user_sum += g * k->per_rank;
+        *k->user_sum += NAME(square)(width, sum) * k->per_rank;
         rate /= sqrtf(*k->user_sum);
     }
     VEC keep = NAME(all)(1 - rate * k->pass->l2 * k->user_share * (float)n), step = NAME(all)(rate);
@@ -200,11 +238,11 @@ ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, 
 {
     VEC u[8], *row = (VEC *)(k->user.row + (size_t)visit->user * k->pass->width);
     for (int w = 0; w < width; w++) u[w] = row[w];
-    size_t n = visit->n, i = 0;
-    for (; n - i > 8; i += 16)
-        NAME(turn)(k, 16, width, clip, n - i < 16 ? n - i : 16, item + i, value + i, u);
-    if (n > i && n - i > 4) NAME(turn)(k, 8, width, clip, n - i, item + i, value + i, u), i = n;
-    if (n > i) NAME(turn)(k, 4, width, clip, n - i, item + i, value + i, u);
+    size_t n = visit->n;
+    for (; n > 16; n -= 16, item += 16, value += 16) NAME(turn)(k, 16, width, clip, 16, item, value, u);
+    if (n > 8) NAME(turn)(k, 16, width, clip, n, item, value, u);
+    else if (n > 4) NAME(turn)(k, 8, width, clip, n, item, value, u);
+    else if (n > 0) NAME(turn)(k, 4, width, clip, n, item, value, u);
     for (int w = 0; w < width; w++) row[w] = u[w];
 }
 

@@ -25,8 +25,8 @@ struct tr_solve_problem {
     size_t rank;
     bool bias; /* rows have rank + 1 elements, the last being the bias; not with implicit */
     bool nonnegative, implicit;
-    bool weighted; /* λ' = λ n */
-    double l2;     /* λ */
+    bool weighted;     /* λ' = λ n */
+    double l2;         /* λ */
     double confidence; /* a */
 };
 
@@ -46,7 +46,8 @@ int tr_solve(struct tr_solver *solver, size_t n, const float *const *other, cons
 /* The same in parts, for rows whose ratings come one after the other: sums of tr_solver_sums() floats, zeros at first,
  * take any number of ratings at a time; n is their number in all. The sums are used up. */
 size_t tr_solver_sums(const struct tr_solver *solver);
-void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other, const float *target, float *sums);
+void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other, const float *target,
+                  float *sums);
 int tr_solve_sums(struct tr_solver *solver, size_t n, float *sums, float *x);
 
 /* implicit: Σ v vᵀ over some rows is added to the matrix, of tr_solver_gram() doubles, which is then to be summed over

@@ -1,6 +1,9 @@
 #include "model/mf/tiles.h"
 
 #include <math.h>
+#ifdef TR_CPU_LEVELS
+#include <immintrin.h>
+#endif
 
 enum { TR_MF_BATCH = 16 };
 
@@ -41,7 +44,7 @@ static inline void tr_mf_begin_visit(struct tr_mf_work *k, const struct tr_mf_vi
 #undef FOLD
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
-#pragma GCC target(TR_AVX512)
+#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
 #include "model/mf/sgd_kernel.h"
 #pragma GCC pop_options

@@ -1,0 +1,226 @@
+#include "data/ids.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+void tr_ids_free(struct tr_ids *ids)
+{
+    void *parts[] = {ids->number, ids->text, ids->begin, ids->direct, ids->slot};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    *ids = (struct tr_ids){.are_text = ids->are_text};
+}
+
+static int check_room(const struct tr_ids *ids)
+{
+    if (ids->n < UINT32_MAX - 1) return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM,
+                   "a worker can tell 2^32 - 2 ids apart, and here are more: use more workers");
+}
+
+/* ---- hashing: open addressing, at most half full ---- */
+
+static uint64_t hash_text(const char *text, size_t n)
+{
+    uint64_t h = n, word;
+    for (; n >= sizeof word; n -= sizeof word, text += sizeof word) {
+        memcpy(&word, text, sizeof word);
+        h = tr_mix(h ^ word);
+    }
+    word = 0;
+    memcpy(&word, text, n);
+    return tr_mix(h ^ word);
+}
+
+static size_t length_of(const struct tr_ids *ids, uint32_t place)
+{
+    return (size_t)(ids->begin[place + 1] - ids->begin[place]);
+}
+
+static uint64_t hash_of(const struct tr_ids *ids, uint32_t place)
+{
+    return ids->are_text ? hash_text(ids->text + ids->begin[place], length_of(ids, place))
+                         : tr_mix(ids->number[place]);
+}
+
+static void put(const struct tr_ids *ids, uint32_t *slot, size_t slots, uint32_t place)
+{
+    size_t i = (size_t)hash_of(ids, place) & (slots - 1);
+    while (slot[i]) i = (i + 1) & (slots - 1);
+    slot[i] = place + 1;
+}
+
+/* Numbers that are found directly are left out. */
+static int rehash(struct tr_ids *ids, size_t slots)
+{
+    uint32_t *slot;
+    TR_TRY(TR_NEW(&slot, slots));
+    ids->hashed = 0;
+    for (size_t i = 0; i < ids->slots; i++) {
+        if (!ids->slot[i]) continue;
+        uint32_t place = ids->slot[i] - 1;
+        if (!ids->are_text && ids->number[place] < ids->direct_size) continue;
+        put(ids, slot, slots, place);
+        ids->hashed++;
+    }
+    free(ids->slot);
+    ids->slot = slot;
+    ids->slots = slots;
+    return TR_OK;
+}
+
+static int make_slot(struct tr_ids *ids)
+{
+    return ids->slots / 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 1024);
+}
+
+/* ---- numbers ---- */
+
+/* Four bytes for each number up to the largest are well spent where about one in four of them occurs, and where it is
+ * not much memory anyway. */
+static uint64_t worth_direct(const struct tr_ids *ids)
+{
+    return ((uint64_t)1 << 20) + 4 * (uint64_t)ids->n;
+}
+
+/* Room up to this number at least; what was hashed and is small now moves. */
+static int enlarge_direct(struct tr_ids *ids, uint64_t number)
+{
+    uint64_t size = ids->direct_size ? 2 * ids->direct_size : 4096, old = ids->direct_size;
+    while (size <= number) size *= 2;
+    uint32_t *direct = realloc(ids->direct, (size_t)size * sizeof *direct);
+    if (!direct)
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: a table of %llu ids", (unsigned long long)size);
+    memset(direct + old, 0, (size_t)(size - old) * sizeof *direct);
+    ids->direct = direct;
+    ids->direct_size = size;
+    for (size_t i = 0; i < ids->slots; i++) {
+        uint32_t place = ids->slot[i];
+        if (place && ids->number[place - 1] < size) direct[ids->number[place - 1]] = place;
+    }
+    return ids->hashed > 0 ? rehash(ids, ids->slots) : TR_OK;
+}
+
+static int append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    TR_TRY(check_room(ids));
+    TR_TRY(TR_GROW(&ids->number, &ids->number_capacity, ids->n + 1));
+    ids->number[ids->n] = number;
+    *place = (uint32_t)ids->n++;
+    return TR_OK;
+}
+
+int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    if (number >= ids->direct_size && number < worth_direct(ids)) TR_TRY(enlarge_direct(ids, number));
+    if (number < ids->direct_size) {
+        if (!ids->direct[number]) {
+            TR_TRY(append_number(ids, number, place));
+            ids->direct[number] = *place + 1;
+        }
+        *place = ids->direct[number] - 1;
+        return TR_OK;
+    }
+    TR_TRY(make_slot(ids));
+    size_t i = (size_t)tr_mix(number) & (ids->slots - 1);
+    for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
+        *place = ids->slot[i] - 1;
+        if (ids->number[*place] == number) return TR_OK;
+    }
+    TR_TRY(append_number(ids, number, place));
+    ids->slot[i] = *place + 1;
+    ids->hashed++;
+    return TR_OK;
+}
+
+/* ---- text ---- */
+
+static int append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
+{
+    TR_TRY(check_room(ids));
+    TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
+    if (ids->n == 0) ids->begin[0] = 0;
+    uint64_t begin = ids->begin[ids->n];
+    TR_TRY(TR_GROW(&ids->text, &ids->text_capacity, (size_t)begin + n + 1));
+    memcpy(ids->text + begin, text, n);
+    *place = (uint32_t)ids->n++;
+    ids->begin[ids->n] = begin + n;
+    return TR_OK;
+}
+
+int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
+{
+    TR_TRY(make_slot(ids));
+    size_t i = (size_t)hash_text(text, n) & (ids->slots - 1);
+    for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
+        *place = ids->slot[i] - 1;
+        if (length_of(ids, *place) == n && memcmp(ids->text + ids->begin[*place], text, n) == 0) return TR_OK;
+    }
+    TR_TRY(append_text(ids, text, n, place));
+    ids->slot[i] = *place + 1;
+    ids->hashed++;
+    return TR_OK;
+}
+
+/* ---- sorting ---- */
+
+struct numbered {
+    uint64_t number;
+    uint32_t place;
+};
+
+static int by_number(const void *a, const void *b)
+{
+    const struct numbered *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Those that are found directly are in order; the others are larger. */
+static int sort_numbers(const struct tr_ids *ids, uint32_t *order)
+{
+    struct numbered *large;
+    size_t n = 0, k = 0;
+    TR_TRY(TR_NEW(&large, ids->hashed));
+    for (uint64_t number = 0; number < ids->direct_size; number++)
+        if (ids->direct[number]) order[n++] = ids->direct[number] - 1;
+    for (size_t i = 0; i < ids->slots; i++)
+        if (ids->slot[i]) large[k++] = (struct numbered){ids->number[ids->slot[i] - 1], ids->slot[i] - 1};
+    qsort(large, k, sizeof *large, by_number);
+    for (size_t i = 0; i < k; i++) order[n++] = large[i].place;
+    free(large);
+    return TR_OK;
+}
+
+struct word {
+    const char *text;
+    size_t n;
+    uint32_t place;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct word *x = a, *y = b;
+    int order = memcmp(x->text, y->text, tr_min_size(x->n, y->n));
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+static int sort_texts(const struct tr_ids *ids, uint32_t *order)
+{
+    struct word *word;
+    TR_TRY(TR_NEW(&word, ids->n));
+    for (size_t i = 0; i < ids->n; i++)
+        word[i] = (struct word){ids->text + ids->begin[i], length_of(ids, (uint32_t)i), (uint32_t)i};
+    qsort(word, ids->n, sizeof *word, by_bytes);
+    for (size_t i = 0; i < ids->n; i++) order[i] = word[i].place;
+    free(word);
+    return TR_OK;
+}
+
+int tr_ids_sort(const struct tr_ids *ids, uint32_t **order)
+{
+    TR_TRY(TR_NEW(order, ids->n));
+    int status = ids->are_text ? sort_texts(ids, *order) : sort_numbers(ids, *order);
+    if (status != TR_OK) free(*order);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* Distinct ids, whole numbers or text, numbered 0, 1, 2, … as they are first met. */
+#ifndef TR_DATA_IDS_H
+#define TR_DATA_IDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tr_ids {
+    bool are_text;
+    size_t n;
+    uint64_t *number; /* numbers: each of the n */
+    char *text;       /* text: id i is text[begin[i]] .. text[begin[i + 1] - 1] */
+    uint64_t *begin;
+    /* The place of a small number is direct[number] - 1, where that is not 0; of others it is found by hashing. */
+    uint32_t *direct;
+    uint64_t direct_size;
+    uint32_t *slot; /* place + 1, or 0 */
+    size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
+};
+
+void tr_ids_free(struct tr_ids *ids);
+
+/* The place of a number or text, which is added if it is new. TR_ERR_SYSTEM if there are 2^32 - 1 already. */
+int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
+int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
+
+/* The same for a number, fast if it is small and known. */
+static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+{
+    if (number < ids->direct_size && ids->direct[number] > 0) {
+        *place = ids->direct[number] - 1;
+        return 0;
+    }
+    return tr_ids_add_number(ids, number, place);
+}
+
+/* Lists the places in ascending order of numbers or of bytes: n of them, to be freed. */
+int tr_ids_sort(const struct tr_ids *ids, uint32_t **order);
+
+#endif

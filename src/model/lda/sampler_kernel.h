@@ -1,0 +1,335 @@
+/* Sampling a block, for one level of instructions: included by sampler.c with NAME(f) defined (base/cpu.h says how). No
+ * include guard.
+ *
+ * A draw from weights w_0, w_1, … that stand in vectors of 16: sums over the vectors are kept lane by lane (sums[v] is
+ * the sum of vectors 0 .. v), then the lane is drawn by the prefix sums over the 16 lanes of the last one, then the
+ * vector by the sums of this lane. So nothing is searched one by one.
+ */
+
+#ifdef __AVX512F__
+/* Inclusive prefix sums over the 16 lanes. */
+static inline __m512 NAME(scan)(__m512 x)
+{
+    const __m512i by1 = _mm512_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14);
+    const __m512i by2 = _mm512_setr_epi32(0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13);
+    const __m512i by4 = _mm512_setr_epi32(0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);
+    x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfffe, by1, x));
+    x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfffc, by2, x));
+    x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfff0, by4, x));
+    return _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_maskz_shuffle_i64x2(
+                                0xf0, _mm512_castps_si512(x), _mm512_castps_si512(x), 0x40)));
+}
+#endif
+
+/* What is left of a sum once vectors are through: prefix sums over lanes behind one zero, and the sum of all. */
+static inline float NAME(finish)(struct draw *d, const float *last)
+{
+#ifdef __AVX512F__
+    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(_mm512_loadu_ps(last)));
+#else
+    float sum = 0;
+    for (int j = 0; j < LANES; j++) d->prefix[1 + j] = sum += last[j];
+#endif
+    return d->prefix[LANES];
+}
+
+/* The place of the weight that u, below the sum of all, falls on. Rounding can carry it on to a place that has none:
+ * callers draw again then. */
+static inline size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
+{
+    size_t v = 0;
+#ifdef __AVX512F__
+    unsigned lane =
+        (unsigned)__builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(d->prefix + 1), _mm512_set1_ps(u), _CMP_LE_OQ));
+    if (lane > LANES - 1) lane = LANES - 1;
+    __m512 rest = _mm512_set1_ps(u - d->prefix[lane]);
+    __m512i before = _mm512_setzero_si512();
+    for (size_t i = 0; i < vectors; i++)
+        before = _mm512_mask_add_epi32(
+            before, _mm512_cmp_ps_mask(_mm512_load_ps(d->sums + i * LANES), rest, _CMP_LE_OQ), before,
+            _mm512_set1_epi32(1));
+    v = (size_t)(unsigned)_mm_cvtsi128_si32(
+        _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_set1_epi32((int)lane), before)));
+#else
+    unsigned lane = 0;
+    for (unsigned j = 1; j < LANES; j++) lane += d->prefix[j] <= u;
+    float rest = u - d->prefix[lane];
+    for (size_t i = 0; i < vectors; i++) v += d->sums[i * LANES + lane] <= rest;
+#endif
+    return (v < vectors ? v : vectors - 1) * LANES + lane;
+}
+
+/* ---- the weights of all topics: documents with a count for each ---- */
+
+/* (n_dk + α_k) q_k */
+static inline float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, struct draw *d)
+{
+    size_t vectors = s->vectors;
+#ifdef __AVX512F__
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t v = 0; v < vectors; v++) {
+        __m512 n = _mm512_cvtepi32_ps(
+            _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)(count + v * LANES))));
+        sum = _mm512_fmadd_ps(_mm512_add_ps(n, _mm512_load_ps(s->alpha + v * LANES)),
+                              _mm512_load_ps(s->q + v * LANES), sum);
+        _mm512_store_ps(d->sums + v * LANES, sum);
+    }
+    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(sum));
+    return d->prefix[LANES];
+#else
+    float sum[LANES] = {0};
+    for (size_t v = 0; v < vectors; v++)
+        for (size_t j = 0; j < LANES; j++) {
+            sum[j] += ((float)count[v * LANES + j] + s->alpha[v * LANES + j]) * s->q[v * LANES + j];
+            d->sums[v * LANES + j] = sum[j];
+        }
+    return NAME(finish)(d, sum);
+#endif
+}
+
+/* ---- the weights of a document's own topics: lists ---- */
+
+/* n_dk q_k of the pairs in a list of this many vectors; the first place is the header, whose count is 0. */
+static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors, struct draw *d)
+{
+#ifdef __AVX512F__
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t v = 0; v < vectors; v++) {
+        __m512i x = _mm512_load_si512(list + v * LANES);
+        __m512 n = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 16));
+        __m512 w = _mm512_i32gather_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), q, 4);
+        sum = _mm512_fmadd_ps(n, w, sum);
+        _mm512_store_ps(d->sums + v * LANES, sum);
+    }
+    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(sum));
+    return d->prefix[LANES];
+#else
+    float sum[LANES] = {0};
+    for (size_t v = 0; v < vectors; v++)
+        for (size_t j = 0; j < LANES; j++) {
+            uint32_t x = list[v * LANES + j];
+            sum[j] += (float)(int32_t)(x >> 16) * q[x & 0xffff];
+            d->sums[v * LANES + j] = sum[j];
+        }
+    return NAME(finish)(d, sum);
+#endif
+}
+
+/* n_dk q_k, or with counts NULL α_k q_k, of 16 × vectors neighbours. */
+static inline float NAME(weigh_run)(const float *q, const float *alpha, const uint32_t *count, size_t vectors,
+                                    struct draw *d)
+{
+    float sum[LANES] __attribute__((aligned(64))) = {0};
+    for (size_t v = 0; v < vectors; v++)
+        for (size_t j = 0; j < LANES; j++) {
+            sum[j] += (count ? (float)count[v * LANES + j] : alpha[v * LANES + j]) * q[v * LANES + j];
+            d->sums[v * LANES + j] = sum[j];
+        }
+    return NAME(finish)(d, sum);
+}
+
+/* The place of the topic in a list, or 0. */
+static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t topic)
+{
+#ifdef __AVX512F__
+    const __m512i wanted = _mm512_set1_epi32((int)topic);
+    for (size_t v = 0; v < vectors; v++) {
+        __m512i x = _mm512_load_si512(list + v * LANES);
+        __mmask16 is = _mm512_mask_cmpeq_epi32_mask(_mm512_test_epi32_mask(x, _mm512_set1_epi32((int)0xffff0000)),
+                                                    _mm512_and_si512(x, _mm512_set1_epi32(0xffff)), wanted);
+        if (is) return v * LANES + (size_t)__builtin_ctz(is);
+    }
+#else
+    for (size_t i = 1; i < vectors * LANES; i++)
+        if ((list[i] & 0xffff) == topic && list[i] >> 16) return i;
+#endif
+    return 0;
+}
+
+/* ---- the word ---- */
+
+/* The sum of α_k q_k over one part of the topics. */
+static double NAME(part)(const struct tr_lda_sampler *s, size_t part)
+{
+    float sum[LANES] = {0};
+    double all = 0;
+    for (size_t i = part << s->part_shift; i < (part + 1) << s->part_shift; i += LANES)
+        for (size_t j = 0; j < LANES; j++) sum[j] += s->alpha[i + j] * s->q[i + j];
+    for (int j = 0; j < LANES; j++) all += (double)sum[j];
+    return all;
+}
+
+static void NAME(parts)(struct tr_lda_sampler *s)
+{
+    s->prior = 0;
+    for (size_t i = 0; i < s->parts; i++) s->prior += s->part[i] = NAME(part)(s, i);
+}
+
+/* q for words that do not occur: β g_k. */
+static void NAME(empty_q)(struct tr_lda_sampler *s)
+{
+    float beta = (float)s->beta;
+    for (size_t k = 0; k < s->room; k++) s->q[k] = beta * s->g[k];
+    if (s->lists) NAME(parts)(s);
+    s->q_empty = true;
+}
+
+static void NAME(fill_q)(struct tr_lda_sampler *s)
+{
+    float beta = (float)s->beta;
+    for (size_t k = 0; k < s->room; k++) s->q[k] = ((float)(int32_t)s->count[k] + beta) * s->g[k];
+    if (s->lists) NAME(parts)(s);
+    s->q_empty = false;
+}
+
+static void NAME(begin_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, const void *row)
+{
+    uint32_t topics = s->layout->topics;
+    if (kind == TR_LDA_LIST) {
+        if (!s->q_empty) NAME(empty_q)(s);
+        begin_list(s, row);
+    } else {
+        if (kind == TR_LDA_DENSE)
+            for (uint32_t k = 0; k < topics; k++) s->count[k] = ((const uint16_t *)row)[k];
+        else memcpy(s->count, row, topics * sizeof *s->count);
+        NAME(fill_q)(s);
+    }
+}
+
+static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void *row)
+{
+    uint32_t topics = s->layout->topics;
+    if (kind == TR_LDA_LIST) {
+        end_list(s, row);
+        return;
+    }
+    if (kind == TR_LDA_DENSE)
+        for (uint32_t k = 0; k < topics; k++) ((uint16_t *)row)[k] = (uint16_t)s->count[k];
+    else memcpy(row, s->count, topics * sizeof *s->count);
+    memset(s->count, 0, topics * sizeof *s->count);
+}
+
+/* ---- draws ---- */
+
+/* A topic from α_k q_k, or `room` if rounding led astray: first the part, then the topic in it. */
+static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s, double u)
+{
+    size_t part = 0;
+    while (part + 1 < s->parts && u >= s->part[part]) u -= s->part[part++];
+    size_t first = part << s->part_shift, vectors = (size_t)1 << (s->part_shift - 4);
+    float sum = NAME(weigh_run)(s->q + first, s->alpha + first, NULL, vectors, &s->draw);
+    if ((float)u >= sum) return s->room;
+    return first + NAME(pick)(&s->draw, vectors, (float)u);
+}
+
+/* One token with topic k of a document that has a count for each topic. */
+static inline uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, uint32_t k)
+{
+    struct draw *d = &s->draw;
+    float sum = NAME(weigh_dense)(s, count, d);
+    for (;;) {
+        uint64_t bits = next(&s->rng);
+        size_t z = NAME(pick)(d, s->vectors, uniform(bits) * sum);
+        if (z >= s->layout->topics) continue;
+        if (z != k) {
+            move_word(s, k, (uint32_t)z);
+            count[k]--;
+            count[z]++;
+            return (uint32_t)z;
+        }
+        float n = (float)count[k], a = s->alpha[k];
+        if (uniform_low(bits) * (n + a) * s->q[k] < (n - 1 + a) * without_one(s, k)) return k;
+    }
+}
+
+/* A token of a document whose topics are in a list. */
+static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k)
+{
+    struct draw *d = &s->draw;
+    size_t vectors = list[0] / LANES + 1, at;
+    float sum = NAME(weigh_list)(s->q, list, vectors, d);
+    for (;;) {
+        uint64_t bits = next(&s->rng);
+        double u = (double)uniform(bits) * ((double)sum + s->prior);
+        uint32_t z;
+        if (u < (double)sum) {
+            at = NAME(pick)(d, vectors, (float)u);
+            if (!(list[at] >> 16)) continue;
+            z = list[at] & 0xffff;
+        } else {
+            z = (uint32_t)NAME(draw_prior)(s, u - (double)sum);
+            if (z >= s->layout->topics) {
+                sum = NAME(weigh_list)(s->q, list, vectors, d);
+                continue;
+            }
+            at = 0;
+        }
+        if (z != k) {
+            move_word(s, k, z);
+            move_list(list, NAME(find)(list, vectors, k), at ? at : NAME(find)(list, vectors, z), z);
+            return z;
+        }
+        float q = without_one(s, k);
+        float n = at ? (float)(int32_t)(list[at] >> 16) : 1;
+        if (uniform_low(bits) * n * s->q[k] < (at ? n - 1 : 1) * q) return k;
+        if (!at) sum = NAME(weigh_list)(s->q, list, vectors, d);
+    }
+}
+
+/* A token of a document too long for lists: a 32-bit count for each topic. */
+static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint32_t k)
+{
+    for (;;) {
+        float sum = NAME(weigh_run)(s->q, NULL, count, s->vectors, &s->draw);
+        uint64_t bits = next(&s->rng);
+        double u = (double)uniform(bits) * ((double)sum + s->prior);
+        bool own = u < (double)sum;
+        size_t z = own ? NAME(pick)(&s->draw, s->vectors, (float)u) : NAME(draw_prior)(s, u - (double)sum);
+        if (z >= s->layout->topics || (own && !count[z])) continue;
+        if (z != k) {
+            move_word(s, k, (uint32_t)z);
+            count[k]--;
+            count[z]++;
+            return (uint32_t)z;
+        }
+        float n = own ? (float)count[k] : 1;
+        if (uniform_low(bits) * n * s->q[k] < (own ? n - 1 : 1) * without_one(s, k)) return k;
+    }
+}
+
+/* ---- a block ---- */
+
+static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        fetch(s, s->at[i + AHEAD], s->record_lines);
+        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, record(s, s->at[i]), k);
+        if (z != k) set_topic(s, i, z);
+    }
+}
+
+static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        fetch(s, s->at[i + AHEAD], 2);
+        uint32_t *list = record(s, s->at[i]), k = topic_of(s, i);
+        uint32_t z = list[0] == WIDE ? NAME(draw_wide)(s, list + LANES, k) : NAME(draw_list)(s, list, k);
+        if (z != k) set_topic(s, i, z);
+    }
+}
+
+static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
+{
+    const struct tr_lda_layout *l = s->layout;
+    NAME(empty_q)(s);
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
+        if (s->begin[p] == s->begin[p + 1]) continue;
+        void *row = (char *)block + l->row[p];
+        NAME(begin_word)(s, (enum tr_lda_row)l->kind[p], row);
+        if (s->lists) NAME(sample_lists)(s, s->begin[p], s->begin[p + 1]);
+        else NAME(sample_dense)(s, s->begin[p], s->begin[p + 1]);
+        NAME(end_word)(s, (enum tr_lda_row)l->kind[p], row);
+    }
+}
+
+#undef NAME

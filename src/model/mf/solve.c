@@ -1,0 +1,442 @@
+#include "model/mf/solve.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#ifdef TR_CPU_LEVELS
+#include <immintrin.h>
+#endif
+
+/* One level of vector instructions; als_kernel.h says what each does. */
+struct kernel {
+    void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
+    void (*pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
+                 size_t stride, size_t n);
+    void (*turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
+                 size_t width);
+    void (*combine)(const float *panel, size_t stride, size_t depth, const float *weight, float *out,
+                    size_t n);
+    void (*dots)(const float *panel, size_t stride, size_t count, const float *x, size_t n, float *out);
+    bool (*factor)(float *a, size_t ld, size_t n, float least, float *inverse, float *const *rhs, int sides);
+    void (*back)(const float *u, size_t ld, size_t n, const float *inverse, float *y);
+    float (*descend)(const float *a, size_t ld, size_t n, size_t rank, float *x, float *slope);
+};
+
+#define NAME(f) f##_plain
+#include "model/mf/als_kernel.h"
+
+#ifdef TR_CPU_LEVELS
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
+#define NAME(f) f##_avx2
+#include "model/mf/als_kernel.h"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+#define NAME(f) f##_avx512
+#include "model/mf/als_kernel.h"
+#pragma GCC pop_options
+#endif
+
+enum {
+    BLOCK = 16,    /* sizes are multiples of it */
+    DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
+    DESCENTS = 100 /* sweeps of coordinate descent at most */
+};
+
+/* What f32 can be trusted with: a pivot that keeps this part of what it was before elimination; and where λ' is this
+ * part of the matrix's trace, that holds anyway. */
+static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
+
+struct tr_solver {
+    struct tr_solve_problem problem;
+    const struct kernel *kernel;
+    size_t n, ld; /* of matrices: rank rounded up; floats from row to row */
+    float *sums;  /* of tr_solve(): matrix, right side, and for the bias the sum of rows and of targets */
+    float *panel; /* DEPTH × ld, or turned: (rank + 1) × ld */
+    float *copy;  /* of a matrix before it is factored */
+    float *gram;  /* implicit: n × ld, λ aside */
+    float *inverse, *right[2], *weight, *scale;
+    double *careful; /* a matrix in f64, and its right side behind it */
+    struct tr_solve_count count;
+};
+
+static const struct kernel *kernel_of(enum tr_cpu level)
+{
+#ifdef TR_CPU_LEVELS
+    if (level == TR_CPU_AVX512) return &kernel_avx512;
+    if (level == TR_CPU_AVX2) return &kernel_avx2;
+#endif
+    (void)level;
+    return &kernel_plain;
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* Rows an odd number of cache lines apart, so that columns do not meet in a few sets of the cache. */
+static size_t leading(size_t n)
+{
+    return n % (2 * BLOCK) == 0 ? n + BLOCK : n;
+}
+
+/* Arrays that vectors are read from begin at a cache line. */
+static int lines(float **array, size_t n)
+{
+    void *memory = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
+    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu numbers to solve with", n);
+    memset(memory, 0, n * sizeof(float));
+    *array = memory;
+    return TR_OK;
+}
+
+static int make_room(struct tr_solver *s)
+{
+    size_t n = s->n, matrix = n * s->ld, order = s->problem.rank + 2;
+    TR_TRY(lines(&s->sums, tr_solver_sums(s)));
+    TR_TRY(lines(&s->panel, tr_max_size(DEPTH, s->problem.rank + 1) * s->ld));
+    TR_TRY(lines(&s->copy, matrix));
+    if (s->problem.implicit) TR_TRY(lines(&s->gram, matrix));
+    TR_TRY(lines(&s->inverse, n));
+    TR_TRY(lines(&s->right[0], n + BLOCK));
+    TR_TRY(lines(&s->right[1], n + BLOCK));
+    TR_TRY(lines(&s->weight, DEPTH));
+    TR_TRY(lines(&s->scale, DEPTH));
+    return TR_NEW(&s->careful, order * order + order);
+}
+
+int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, struct tr_solver **solver)
+{
+    struct tr_solver *s = NULL;
+    TR_TRY(TR_NEW(&s, 1));
+    s->problem = *problem;
+    s->kernel = kernel_of(level);
+    s->n = round_up(problem->rank);
+    s->ld = leading(s->n);
+    int status = make_room(s);
+    if (status != TR_OK) tr_solver_free(&s);
+    *solver = s;
+    return status;
+}
+
+void tr_solver_free(struct tr_solver **solver)
+{
+    struct tr_solver *s = *solver;
+    if (!s) return;
+    float *parts[] = {s->sums,     s->panel,    s->copy,   s->gram, s->inverse,
+                      s->right[0], s->right[1], s->weight, s->scale};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    free(s->careful);
+    free(s);
+    *solver = NULL;
+}
+
+struct tr_solve_count tr_solver_count(const struct tr_solver *s)
+{
+    return s->count;
+}
+
+/* ---- sums of the normal equations ---- */
+
+/* Where the parts of sums lie. */
+struct parts {
+    float *matrix, *right, *rows, *targets;
+};
+
+static struct parts parts_of(const struct tr_solver *s, float *sums)
+{
+    float *right = sums + s->n * s->ld;
+    return (struct parts){sums, right, right + s->n, right + 2 * s->n};
+}
+
+size_t tr_solver_sums(const struct tr_solver *s)
+{
+    return s->n * s->ld + 2 * s->n + BLOCK;
+}
+
+static double square(size_t n)
+{
+    return (double)n * (double)n;
+}
+
+/* A rating of 0 still says something of the right side, so its weight is not quite 0. */
+static void weigh(struct tr_solver *s, size_t n, const float *target)
+{
+    for (size_t i = 0; i < n; i++) {
+        float w = fmaxf((float)s->problem.confidence * fabsf(target[i]), 1e-12f);
+        s->scale[i] = sqrtf(w);
+        s->weight[i] = target[i] > 0 ? (1 + w) / s->scale[i] : 0;
+    }
+}
+
+void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *sums)
+{
+    const struct kernel *k = s->kernel;
+    struct parts p = parts_of(s, sums);
+    bool implicit = s->problem.implicit;
+    for (size_t done = 0, now; done < n; done += now) {
+        now = tr_min_size(n - done, DEPTH);
+        if (implicit) weigh(s, now, target + done);
+        k->pack(other + done, implicit ? s->scale : NULL, now, s->problem.rank, s->panel, s->ld, s->n);
+        k->combine(s->panel, s->ld, now, implicit ? s->weight : target + done, p.right, s->n);
+        k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n);
+        if (!s->problem.bias) continue;
+        k->combine(s->panel, s->ld, now, NULL, p.rows, s->n);
+        for (size_t i = 0; i < now; i++) *p.targets += target[done + i];
+    }
+    s->count.flops += (double)n * (square(s->problem.rank) + 3 * (double)s->problem.rank);
+}
+
+size_t tr_solver_gram(const struct tr_solver *s)
+{
+    return s->problem.rank * s->problem.rank;
+}
+
+void tr_gram_add(struct tr_solver *s, size_t n, const float *const *row, double *gram)
+{
+    const struct kernel *k = s->kernel;
+    size_t rank = s->problem.rank;
+    float *matrix = s->sums;
+    for (size_t done = 0, now; done < n; done += now) {
+        now = tr_min_size(n - done, DEPTH);
+        memset(matrix, 0, s->n * s->ld * sizeof *matrix);
+        k->pack(row + done, NULL, now, rank, s->panel, s->ld, s->n);
+        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n);
+        for (size_t i = 0; i < rank; i++)
+            for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)matrix[i * s->ld + j];
+    }
+    s->count.flops += (double)n * square(rank);
+}
+
+void tr_gram_set(struct tr_solver *s, const double *gram)
+{
+    size_t rank = s->problem.rank;
+    for (size_t i = 0; i < rank; i++)
+        for (size_t j = i; j < rank; j++) s->gram[i * s->ld + j] = (float)gram[i * rank + j];
+}
+
+/* ---- solving ---- */
+
+/* A symmetric system: `order` unknowns of the matrix's n, and where rows and targets are given, one more, the bias. */
+struct equations {
+    float *matrix;
+    size_t order, n, ld;
+    const float *rows;       /* Σ v; NULL without bias */
+    double ratings, targets; /* with λ'; Σ t */
+    bool risky;              /* copied, since f32 may not be enough */
+};
+
+/* The diagonal gets λ', and 1 where there is no unknown. */
+static void add_ridge(const struct equations *e, float ridge)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        float *d = &e->matrix[i * e->ld + i];
+        *d = i < e->order ? *d + ridge : 1;
+    }
+}
+
+/* Cholesky in f64, plainly; `ridge` is added to the diagonal. False if it is not positive definite. */
+static bool factor_carefully(double *a, double *y, size_t n, double least)
+{
+    for (size_t i = 0; i < n; i++) {
+        double pivot = a[i * n + i];
+        if (!(pivot > least)) return false;
+        double root = sqrt(pivot);
+        for (size_t j = i; j < n; j++) a[i * n + j] /= root;
+        y[i] /= root;
+        for (size_t l = i + 1; l < n; l++) {
+            double by = a[i * n + l];
+            if (by == 0) continue;
+            for (size_t j = l; j < n; j++) a[l * n + j] -= by * a[i * n + j];
+            y[l] -= by * y[i];
+        }
+    }
+    for (size_t i = n; i-- > 0;) {
+        for (size_t j = i + 1; j < n; j++) y[i] -= a[i * n + j] * y[j];
+        y[i] /= a[i * n + i];
+    }
+    return true;
+}
+
+/* The same equations from the copy, in f64; where they have no unique solution, with as small a ridge as gives one. */
+static int solve_carefully(struct tr_solver *s, const struct equations *e, const float *right, float *x,
+                           float *bias)
+{
+    size_t n = e->order + (e->rows != NULL);
+    double *a = s->careful, *y = a + n * n, trace = e->rows ? e->ratings : 0;
+    for (size_t i = 0; i < e->order; i++) trace += (double)s->copy[i * e->ld + i];
+    s->count.careful++;
+    for (double ridge = 0; isfinite(trace) && ridge<1; ridge = ridge> 0 ? 10 * ridge : 1e-7) {
+        for (size_t i = 0; i < e->order; i++) {
+            for (size_t j = i; j < e->order; j++) a[i * n + j] = (double)s->copy[i * e->ld + j];
+            if (e->rows) a[i * n + n - 1] = (double)e->rows[i];
+            y[i] = (double)right[i];
+        }
+        if (e->rows) {
+            a[n * n - 1] = e->ratings;
+            y[n - 1] = e->targets;
+        }
+        for (size_t i = 0; i < n; i++) a[i * n + i] += ridge * trace / (double)n;
+        if (!factor_carefully(a, y, n, 1e-9 * trace / (double)n)) continue;
+        for (size_t i = 0; i < e->order; i++) x[i] = (float)y[i];
+        if (e->rows) *bias = (float)y[n - 1];
+        return TR_OK;
+    }
+    return tr_fail(TR_ERR_DIVERGED, "least squares: the equations of a row are not finite");
+}
+
+/* A x + b rows = right, rows · x + ratings b = targets: x by Cholesky, the bias by what is left over for it. x has
+ * n elements. */
+static int solve_equations(struct tr_solver *s, const struct equations *e, const float *right, float *x,
+                           float *bias)
+{
+    const struct kernel *k = s->kernel;
+    float *y[2] = {s->right[0], s->right[1]};
+    double left = e->ratings, rest = e->targets, b = 0;
+    memcpy(y[0], right, e->n * sizeof **y);
+    if (e->rows) memcpy(y[1], e->rows, e->n * sizeof **y);
+    bool sound = k->factor(e->matrix, e->ld, e->n, LEAST_PIVOT, s->inverse, y, e->rows ? 2 : 1);
+    for (size_t i = 0; e->rows && sound && i < e->n; i++) {
+        left -= (double)y[1][i] * (double)y[1][i];
+        rest -= (double)y[1][i] * (double)y[0][i];
+    }
+    if (e->rows) {
+        sound = sound && left > (double)LEAST_PIVOT * e->ratings;
+        b = rest / left;
+    }
+    if (!sound && e->risky) return solve_carefully(s, e, right, x, bias);
+    if (!sound) return tr_fail(TR_ERR_DIVERGED, "least squares: the equations of a row are not finite");
+    for (size_t i = 0; e->rows && i < e->n; i++) y[0][i] -= (float)b * y[1][i];
+    k->back(e->matrix, e->ld, e->n, s->inverse, y[0]);
+    memcpy(x, y[0], e->order * sizeof *x);
+    if (e->rows) *bias = (float)b;
+    return TR_OK;
+}
+
+/* Copies the matrix if its factorization in f32 may lose what matters. */
+static void keep_if_risky(struct tr_solver *s, struct equations *e, double ridge)
+{
+    double trace = 0;
+    for (size_t i = 0; i < e->order; i++) trace += (double)e->matrix[i * e->ld + i];
+    e->risky = !(ridge >= (double)SAFE_PART * (trace + (e->rows ? e->ratings : 0)));
+    if (e->risky) memcpy(s->copy, e->matrix, e->n * e->ld * sizeof *e->matrix);
+}
+
+static double ridge_of(const struct tr_solver *s, size_t n)
+{
+    return s->problem.weighted ? s->problem.l2 * (double)n : s->problem.l2;
+}
+
+/* Coordinate descent; the bias, which may be negative, is one more coordinate. */
+static void descend(struct tr_solver *s, const struct equations *e, const float *right, float *x, float *bias)
+{
+    const struct kernel *k = s->kernel;
+    float *slope = s->right[0], *at = s->right[1], *a = e->matrix;
+    size_t n = e->n, rank = e->order;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++) a[i * e->ld + j] = a[j * e->ld + i];
+    for (size_t i = 0; i < n; i++) at[i] = i < rank && x[i] > 0 ? x[i] : 0;
+    k->dots(a, e->ld, n, at, n, slope);
+    for (size_t i = 0; i < n; i++) slope[i] -= right[i] - (e->rows ? *bias * e->rows[i] : 0);
+    float change = 1, largest = 0;
+    for (int sweep = 0; sweep < DESCENTS && change > 1e-6f * largest; sweep++) {
+        change = k->descend(a, e->ld, n, rank, at, slope);
+        largest = 1e-30f;
+        double sum = e->targets;
+        for (size_t i = 0; i < rank; i++) {
+            largest = fmaxf(largest, at[i]);
+            if (e->rows) sum -= (double)(at[i] * e->rows[i]);
+        }
+        if (!e->rows) continue;
+        float best = (float)(sum / e->ratings), step = best - *bias;
+        for (size_t i = 0; i < n; i++) slope[i] += step * e->rows[i];
+        change = fmaxf(change, fabsf(step));
+        largest = fmaxf(largest, fabsf(best));
+        *bias = best;
+    }
+    memcpy(x, at, rank * sizeof *x);
+    s->count.descents++;
+}
+
+static int check_finite(const struct tr_solver *s, const float *x)
+{
+    float sum = 0;
+    for (size_t i = 0; i < s->problem.rank + s->problem.bias; i++) sum += 0 * x[i];
+    if (sum == 0) return TR_OK;
+    return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
+}
+
+static void add_gram(const struct tr_solver *s, float *matrix)
+{
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t j = i; j < s->n; j++) matrix[i * s->ld + j] += s->gram[i * s->ld + j];
+}
+
+int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
+{
+    size_t rank = s->problem.rank;
+    double ridge = ridge_of(s, n);
+    struct parts p = parts_of(s, sums);
+    if (n == 0) {
+        memset(x, 0, (rank + s->problem.bias) * sizeof *x);
+        return TR_OK;
+    }
+    struct equations e = {.matrix = p.matrix, .order = rank, .n = s->n, .ld = s->ld};
+    if (s->problem.bias) {
+        e.rows = p.rows;
+        e.ratings = (double)n + ridge;
+        e.targets = (double)*p.targets;
+    }
+    if (s->problem.implicit) add_gram(s, p.matrix);
+    add_ridge(&e, (float)ridge);
+    if (s->problem.nonnegative) {
+        descend(s, &e, p.right, x, x + rank);
+        return check_finite(s, x);
+    }
+    keep_if_risky(s, &e, ridge);
+    TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
+    s->count.direct++;
+    s->count.flops += square(rank) * ((double)rank / 3 + 2);
+    return check_finite(s, x);
+}
+
+/* Few ratings: one unknown for each of them. The bias is one more factor, 1 in every row. */
+static int solve_few(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)
+{
+    const struct kernel *k = s->kernel;
+    size_t rank = s->problem.rank, depth = rank + s->problem.bias, order = round_up(n);
+    double ridge = ridge_of(s, n);
+    struct equations e = {.matrix = s->sums, .order = n, .n = order, .ld = leading(order)};
+    k->turn(other, n, rank, s->panel, e.ld, order);
+    for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n;
+    memset(s->sums, 0, order * e.ld * sizeof *s->sums);
+    for (size_t done = 0, now; done < depth; done += now) {
+        now = tr_min_size(depth - done, DEPTH);
+        k->gram(s->panel + done * e.ld, e.ld, now, s->sums, e.ld, order);
+    }
+    add_ridge(&e, (float)ridge);
+    keep_if_risky(s, &e, ridge);
+    float *right = parts_of(s, s->sums).right, *a = parts_of(s, s->sums).rows;
+    memset(right, 0, order * sizeof *right);
+    memset(a, 0, order * sizeof *a);
+    memcpy(right, target, n * sizeof *right);
+    TR_TRY(solve_equations(s, &e, right, a, NULL));
+    k->dots(s->panel, e.ld, depth, a, order, x);
+    s->count.few++;
+    s->count.flops += (double)depth * (square(n) + 3 * (double)n) + square(n) * ((double)n / 3 + 2);
+    return check_finite(s, x);
+}
+
+int tr_solve(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)
+{
+    bool few = !s->problem.nonnegative && !s->problem.implicit && round_up(n) < s->n;
+    if (few && n > 0) return solve_few(s, n, other, target, x);
+    memset(s->sums, 0, tr_solver_sums(s) * sizeof *s->sums);
+    tr_solve_add(s, n, other, target, s->sums);
+    return tr_solve_sums(s, n, s->sums, x);
+}
