@@ -46,11 +46,11 @@ enum tr_rating_part { TR_RATING_ALL, TR_RATING_TRAIN, TR_RATING_TEST };
 /* Start from TR_GENERATE_RATINGS. */
 struct tr_generate_ratings {
     uint32_t users, items;
-    uint64_t ratings;    /* of all users; each has some, a tenth to four times the mean, of different items */
-    uint32_t rank;       /* of the hidden matrix */
-    double power;        /* the k-th most popular item is drawn in proportion to k^-power */
-    double noise;        /* standard deviation of what cannot be learnt, in stars */
-    double test;         /* part of the ratings that is for test, drawn at random */
+    uint64_t ratings; /* of all users; each has some, a tenth to four times the mean, of different items */
+    uint32_t rank;    /* of the hidden matrix */
+    double power;     /* the k-th most popular item is drawn in proportion to k^-power */
+    double noise;     /* standard deviation of what cannot be learnt, in stars */
+    double test;      /* part of the ratings that is for test, drawn at random */
     enum tr_rating_part part; /* which of them to write: train and test together are all */
     enum tr_rating_values values;
     uint64_t seed;
@@ -113,7 +113,8 @@ struct tr_generate_dense {
     double spread; /* standard deviation of the centres, in each column, around 0 */
     double noise;  /* standard deviation of a cluster's rows, in each column, around its centre */
     enum tr_dense_format format;
-    enum tr_dense_label label; /* where CSV has the row's cluster, from 0; LIBSVM text always begins with it */
+    enum tr_dense_label
+        label; /* where CSV has the row's cluster, from 0; LIBSVM text always begins with it */
     uint64_t seed;
 };
 

@@ -64,7 +64,8 @@ static int check_options(const struct tr_generate_dense *o)
     if (!(o->noise >= 0 && o->noise <= SIZE_MOST))
         return tr_fail(TR_ERR_CONFIG, "noise: %g, expected 0 to %g", o->noise, SIZE_MOST);
     if (o->format == TR_DENSE_LIBSVM && o->label != TR_DENSE_NONE)
-        return tr_fail(TR_ERR_CONFIG, "label: LIBSVM text always begins with it, expected with format=csv only");
+        return tr_fail(TR_ERR_CONFIG,
+                       "label: LIBSVM text always begins with it, expected with format=csv only");
     return TR_OK;
 }
 

@@ -15,7 +15,7 @@ struct generator {
     struct tr_popular popular;
     struct tr_lines lines;
     uint64_t topic_seed;
-    double slot_scale; /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
+    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
     uint32_t *topic, *word; /* of the tokens of the document in work */
     size_t topic_room, word_room;
 };
@@ -54,7 +54,8 @@ static int write_counts(struct generator *g, uint64_t document, size_t n)
 {
     qsort(g->word, n, sizeof *g->word, compare_words);
     for (size_t i = 0, j; i < n; i = j) {
-        for (j = i + 1; j < n && g->word[j] == g->word[i]; j++);
+        for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
+            ;
         char *p = tr_print_whole(g->lines.at, document + 1);
         *p++ = ' ';
         p = tr_print_whole(p, (uint64_t)g->word[i] + 1);
@@ -107,7 +108,7 @@ int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begi
     struct generator g = {.options = *options, .topic_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
     TR_TRY(check_options(options));
     double slots = options->beta * options->words;
-    g.slot_scale = 1 / log(slots / (1 + slots));
+    g.slot_scale = -1 / log1p(1 / slots);
     tr_popular_init(&g.popular, options->words, options->power);
     int status = tr_lines_open(&g.lines, LINE_BYTES, out);
     if (status == TR_OK) status = write_documents(&g, begin, end);

@@ -39,7 +39,9 @@ typedef float NAME(loose) __attribute__((vector_size(16), aligned(4), may_alias)
 #define TILE          4
 #define TALL          4
 #endif
-#define ALWAYS static inline __attribute__((always_inline))
+/* Keeps the compiler from working out all addresses beforehand: their registers are needed for sums. */
+#define HIDE(p) __asm__("" : "+r"(p))
+#define ALWAYS  static inline __attribute__((always_inline))
 
 /* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
 ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
@@ -63,25 +65,37 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
     }
     VEC factor = SPLAT(sign);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++, c += ld) {
 #pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) {
-            float *to = c + (size_t)i * ld + (size_t)(j * V);
-            STORE(to, FMA(factor, sum[i][j], LOAD(to)));
-        }
+        for (int j = 0; j < vectors; j++) STORE(c + j * V, FMA(factor, sum[i][j], LOAD(c + j * V)));
+        HIDE(c);
+    }
 }
+
+/* The three kinds of tiles; functions of their own, that the compiler may use every register for the sums. */
+#define ARGUMENTS const float *a, const float *b, size_t stride, size_t depth, float sign, float *c, size_t ld
+static __attribute__((noinline)) void NAME(tile_1)(ARGUMENTS)
+{
+    NAME(tile)(a, b, stride, depth, sign, c, ld, TALL, 1);
+}
+static __attribute__((noinline)) void NAME(tile_2)(ARGUMENTS)
+{
+    NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 2);
+}
+static __attribute__((noinline)) void NAME(tile_3)(ARGUMENTS)
+{
+    NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 3);
+}
+#undef ARGUMENTS
 
 /* A tile of V rows, whatever the number of its vectors. */
 static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
-                            size_t ld, int vectors)
+                            size_t ld, size_t vectors)
 {
-    if (vectors == 1) {
-        NAME(tile)(a, b, stride, depth, sign, c, ld, TALL, 1);
-        return;
-    }
-    for (int i = 0; i < V; i += TILE, a += TILE, c += TILE * ld)
-        if (vectors == 2) NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 2);
-        else NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 3);
+    if (vectors == 1) NAME(tile_1)(a, b, stride, depth, sign, c, ld);
+    for (int i = 0; vectors > 1 && i < V; i += TILE, a += TILE, c += TILE * ld)
+        if (vectors == 2) NAME(tile_2)(a, b, stride, depth, sign, c, ld);
+        else NAME(tile_3)(a, b, stride, depth, sign, c, ld);
 }
 
 /* How many of `left` vectors to take next: threes, and twos so that no single one is left over. */
@@ -98,8 +112,7 @@ static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c
         for (size_t i = 0; i < j + width * V; i += V) {
             size_t from = i > j ? i : j;
             NAME(tile_rows)
-            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld,
-             (int)((j + width * V - from) / V));
+            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld, (j + width * V - from) / V);
         }
     }
 }
@@ -281,7 +294,7 @@ static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inve
         float *block = a + b * ld + b, *here[2] = {rhs[0] + b, sides > 1 ? rhs[1] + b : NULL};
         for (size_t j = b, width; b > 0 && j < n; j += width * V) {
             width = NAME(next)((n - j) / V);
-            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, (int)width);
+            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, width);
         }
         if (!NAME(factor_block)(block, ld, inverse + b, least, unit, here, sides)) return false;
         NAME(eliminate)(block, ld, n - b, inverse + b, (const float(*)[V])unit, here, sides);
@@ -337,4 +350,5 @@ static const struct kernel NAME(kernel) = {NAME(gram), NAME(pack),   NAME(turn),
 #undef TILE
 #undef TALL
 #undef ALWAYS
+#undef HIDE
 #undef NAME

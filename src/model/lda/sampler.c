@@ -1,0 +1,419 @@
+#define _GNU_SOURCE
+#include "model/lda/sampler.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+/* How the counts of a document lie: in records of whole cache lines, of three kinds.
+ *
+ *   dense  uint16_t count[topics], if topics are few and no document is long: all of it is read for every token, and
+ *          that is less work than to keep a list
+ *   list   uint32_t: the number of pairs, then pairs topic | count << 16 without order, then zeros
+ *   wide   a line that begins with WIDE, then uint32_t count[topics]: a document of more than 65535 tokens among lists
+ */
+enum {
+    LINE = 64,
+    LANES = 16,         /* weights in a vector */
+    AHEAD = 12,         /* tokens between asking for a record and using it */
+    DENSE_TOPICS = 256, /* at most, for dense records */
+    LONGEST = 65535     /* tokens of a document whose counts fit in 16 bits */
+};
+#define WIDE UINT32_MAX
+
+static const size_t huge_page = 2 << 20;
+
+/* What a draw is made from: see sampler_kernel.h. */
+struct draw {
+    float *sums;              /* vectors × LANES */
+    float prefix[LANES + 16]; /* 0, then sums over lanes */
+};
+
+struct random {
+    uint64_t a, b;
+};
+
+struct tr_lda_sampler {
+    const struct tr_lda_layout *layout;
+    enum tr_cpu cpu;
+    uint64_t seed;
+
+    /* documents */
+    uint64_t documents, tokens;
+    uint64_t *number;     /* of each among those of all workers */
+    uint32_t *length;     /* tokens */
+    uint32_t *line;       /* where its record begins, in lines */
+    char *records;        /* line by line */
+    uint64_t lines;       /* of all records */
+    bool lists;           /* records are lists and wide ones, not dense */
+    uint64_t record_lines; /* of a dense record */
+
+    /* tokens, in the order of blocks, words and documents */
+    uint64_t *begin; /* by place: tokens of the word; words + 1 */
+    uint32_t *at;    /* line of the document's record */
+    void *topic;     /* one or two bytes */
+    int topic_bytes;
+
+    /* priors and totals; arrays of floats have zeros from `topics` to `room` */
+    size_t room;
+    double *alpha_exact, beta, alpha_sum, words_beta;
+    float *alpha;
+    int64_t *total, *before, *moved;
+
+    /* the word at hand */
+    uint32_t *count;     /* n_wk */
+    float *g, *q;        /* 1 / (n_k + Vβ); (n_wk + β) g_k */
+    bool q_empty;        /* q is β g_k but for the topics touched */
+    uint8_t *marked;     /* topics that stand in touched */
+    uint32_t *touched;
+    size_t n_touched;
+    double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
+    size_t parts;
+    int part_shift;
+
+    size_t vectors; /* of topics */
+    struct draw draw, prior_draw;
+    struct random rng;
+};
+
+/* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token needs one ---- */
+
+static inline uint64_t next(struct random *r)
+{
+    uint64_t a = r->a, b = r->b, sum = a + b;
+    b ^= a;
+    r->a = (a << 24 | a >> 40) ^ b ^ b << 16;
+    r->b = b << 37 | b >> 27;
+    return sum;
+}
+
+/* Two independent numbers in [0, 1) from the bits of one. */
+static inline float uniform(uint64_t bits)
+{
+    return (float)(int32_t)(bits >> 40) * 0x1p-24f;
+}
+
+static inline float uniform_low(uint64_t bits)
+{
+    return (float)(int32_t)(bits >> 16 & 0xffffff) * 0x1p-24f;
+}
+
+/* ---- tokens and records ---- */
+
+static inline uint32_t topic_of(const struct tr_lda_sampler *s, uint64_t token)
+{
+    return s->topic_bytes == 1 ? ((const uint8_t *)s->topic)[token] : ((const uint16_t *)s->topic)[token];
+}
+
+static inline void set_topic(struct tr_lda_sampler *s, uint64_t token, uint32_t topic)
+{
+    if (s->topic_bytes == 1) ((uint8_t *)s->topic)[token] = (uint8_t)topic;
+    else ((uint16_t *)s->topic)[token] = (uint16_t)topic;
+}
+
+static inline void *record(const struct tr_lda_sampler *s, uint32_t line)
+{
+    return s->records + (size_t)line * LINE;
+}
+
+static inline void fetch(const struct tr_lda_sampler *s, uint32_t line, uint64_t lines)
+{
+    const char *r = record(s, line);
+    for (uint64_t i = 0; i < lines; i++) __builtin_prefetch(r + i * LINE, 1);
+}
+
+/* ---- changes of counts ---- */
+
+/* q_k as it would be without one token of the word. */
+static inline float without_one(const struct tr_lda_sampler *s, uint32_t k)
+{
+    return ((float)(int32_t)(s->count[k] - 1) + (float)s->beta) / ((float)(s->total[k] - 1) + (float)s->words_beta);
+}
+
+static inline void set_q(struct tr_lda_sampler *s, uint32_t k, float q)
+{
+    if (s->lists) {
+        double by = (double)s->alpha[k] * ((double)q - (double)s->q[k]);
+        s->part[k >> s->part_shift] += by;
+        s->prior += by;
+    }
+    s->q[k] = q;
+}
+
+static inline void shift(struct tr_lda_sampler *s, uint32_t k, int by)
+{
+    s->count[k] += (uint32_t)by;
+    s->total[k] += by;
+    float g = 1 / ((float)s->total[k] + (float)s->words_beta);
+    s->g[k] = g;
+    set_q(s, k, ((float)(int32_t)s->count[k] + (float)s->beta) * g);
+}
+
+/* A token of the word goes from topic k to z. */
+static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
+{
+    shift(s, k, -1);
+    shift(s, z, 1);
+    if (s->q_empty && !s->marked[z]) {
+        s->marked[z] = 1;
+        s->touched[s->n_touched++] = z;
+    }
+}
+
+/* A token of the document goes from the pair at one place to that at another, or, if this is 0, to a new one. */
+static inline void move_list(uint32_t *list, size_t from, size_t to, uint32_t topic)
+{
+    const uint32_t one = 1 << 16;
+    list[from] -= one;
+    if (to) list[to] += one;
+    if (list[from] < one) {
+        uint32_t last = list[0];
+        if (!to) {
+            list[from] = topic | one;
+        } else {
+            list[from] = list[last];
+            list[last] = 0;
+            list[0] = last - 1;
+        }
+    } else if (!to) {
+        list[++list[0]] = topic | one;
+    }
+}
+
+static void begin_list(struct tr_lda_sampler *s, const uint32_t *row)
+{
+    for (uint32_t i = 0; i < row[0]; i++) {
+        uint32_t k = row[1 + i] & 0xffff;
+        s->touched[i] = k;
+        s->marked[k] = 1;
+        s->count[k] = row[1 + i] >> 16;
+        set_q(s, k, ((float)(int32_t)s->count[k] + (float)s->beta) * s->g[k]);
+    }
+    s->n_touched = row[0];
+}
+
+static void end_list(struct tr_lda_sampler *s, uint32_t *row)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < s->n_touched; i++) {
+        uint32_t k = s->touched[i];
+        if (s->count[k]) row[1 + n++] = k | s->count[k] << 16;
+        s->count[k] = 0;
+        s->marked[k] = 0;
+        set_q(s, k, (float)s->beta * s->g[k]);
+    }
+    row[0] = n;
+    s->n_touched = 0;
+}
+
+#define NAME(f) f##_plain
+#include "model/lda/sampler_kernel.h"
+#ifdef TR_CPU_LEVELS
+#pragma GCC push_options
+#pragma GCC target(TR_AVX2)
+#define NAME(f) f##_avx2
+#include "model/lda/sampler_kernel.h"
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target(TR_AVX512)
+#define NAME(f) f##_avx512
+#include "model/lda/sampler_kernel.h"
+#pragma GCC pop_options
+#endif
+
+void tr_lda_sample(struct tr_lda_sampler *s, int number, void *block)
+{
+#ifdef TR_CPU_LEVELS
+    if (s->cpu == TR_CPU_AVX512) sample_avx512(s, number, block);
+    else if (s->cpu == TR_CPU_AVX2) sample_avx2(s, number, block);
+    else
+#endif
+        sample_plain(s, number, block);
+}
+
+/* ---- opening ---- */
+
+/* Zeroed memory in huge pages where the system gives them: tokens go to documents that lie anywhere. */
+static int big(size_t bytes, char **memory)
+{
+    size_t room = (bytes + huge_page - 1) / huge_page * huge_page;
+    *memory = aligned_alloc(huge_page, room ? room : huge_page);
+    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for topics of documents", bytes);
+    madvise(*memory, room, MADV_HUGEPAGE);
+    memset(*memory, 0, room);
+    return TR_OK;
+}
+
+static int floats(size_t n, float **array)
+{
+    *array = aligned_alloc(LINE, n * sizeof **array);
+    if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu floats", n);
+    memset(*array, 0, n * sizeof **array);
+    return TR_OK;
+}
+
+static uint64_t place_of(const struct tr_lda_sampler *s, const tr_key *keys, uint32_t column)
+{
+    return s->layout->place[keys ? keys[column] : column];
+}
+
+static int count_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_key *keys)
+{
+    for (size_t d = 0; d < b->n; d++) {
+        uint64_t length = 0;
+        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
+            float c = b->value ? b->value[i] : 1;
+            if (!(c >= 1 && c <= 0x1p24f && c == truncf(c)))
+                return tr_fail(TR_ERR_DATA, "document %" PRIu64 ": count %g: expected a whole number of 1 to 2^24",
+                               s->number[d] + 1, (double)c);
+            s->begin[place_of(s, keys, b->column[i]) + 1] += (uint64_t)c;
+            length += (uint64_t)c;
+        }
+        if (length > UINT32_MAX)
+            return tr_fail(TR_ERR_DATA, "document %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32",
+                           s->number[d] + 1, length);
+        s->length[d] = (uint32_t)length;
+        s->tokens += length;
+    }
+    for (uint64_t p = 0; p < s->layout->words; p++) s->begin[p + 1] += s->begin[p];
+    return TR_OK;
+}
+
+static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
+{
+    uint64_t topics = s->layout->topics;
+    if (!s->lists) return (topics * 2 + LINE - 1) / LINE;
+    if (length > LONGEST) return 1 + (topics * 4 + LINE - 1) / LINE;
+    return ((length < topics ? length : topics) * 4 + 4 + LINE - 1) / LINE;
+}
+
+static int lay_documents(struct tr_lda_sampler *s, enum tr_lda_records records)
+{
+    uint32_t longest = 0;
+    for (uint64_t d = 0; d < s->documents; d++)
+        if (s->length[d] > longest) longest = s->length[d];
+    s->lists = longest > LONGEST || records == TR_LDA_LISTS || s->layout->topics > DENSE_TOPICS;
+    s->record_lines = lines_of(s, 0);
+    for (uint64_t d = 0; d < s->documents; d++) {
+        s->line[d] = (uint32_t)s->lines;
+        s->lines += lines_of(s, s->length[d]);
+        if (s->lines > UINT32_MAX)
+            return tr_fail(TR_ERR_SYSTEM, "documents need over 256 GiB for their topics: use more workers");
+    }
+    return big(s->lines * LINE, &s->records);
+}
+
+static int lay_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_key *keys)
+{
+    uint64_t *next_token;
+    TR_TRY(TR_NEW(&next_token, s->layout->words));
+    memcpy(next_token, s->begin, s->layout->words * sizeof *next_token);
+    for (size_t d = 0; d < b->n; d++)
+        for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
+            uint64_t *at = &next_token[place_of(s, keys, b->column[i])];
+            for (uint64_t c = b->value ? (uint64_t)b->value[i] : 1; c; c--) s->at[(*at)++] = s->line[d];
+        }
+    free(next_token);
+    return TR_OK;
+}
+
+static int make_arrays(struct tr_lda_sampler *s)
+{
+    uint32_t topics = s->layout->topics;
+    s->vectors = (topics + LANES - 1) / LANES;
+    /* A draw from the prior looks through the parts, then through one of them. */
+    for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
+    s->parts = (topics + (1u << s->part_shift) - 1) >> s->part_shift;
+    s->room = s->parts << s->part_shift;
+    TR_TRY(TR_NEW(&s->alpha_exact, topics));
+    TR_TRY(TR_NEW(&s->total, topics));
+    TR_TRY(TR_NEW(&s->before, topics));
+    TR_TRY(TR_NEW(&s->moved, topics));
+    TR_TRY(TR_NEW(&s->marked, topics));
+    TR_TRY(TR_NEW(&s->touched, topics));
+    TR_TRY(TR_NEW(&s->part, s->parts));
+    TR_TRY(TR_NEW(&s->count, s->room));
+    TR_TRY(floats(s->room, &s->alpha));
+    TR_TRY(floats(s->room, &s->g));
+    TR_TRY(floats(s->room + LANES, &s->q)); /* a list's header is looked up, too */
+    TR_TRY(floats((s->vectors + 1) * LANES, &s->draw.sums));
+    return floats((size_t)1 << s->part_shift, &s->prior_draw.sums);
+}
+
+static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
+                const tr_key *keys, const uint64_t *number)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, options->seed, options->stream, 0x1da);
+    s->rng = (struct random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
+    TR_TRY(TR_NEW(&s->number, s->documents));
+    for (uint64_t d = 0; d < s->documents; d++) s->number[d] = number ? number[d] : d;
+    TR_TRY(TR_NEW(&s->length, s->documents));
+    TR_TRY(TR_NEW(&s->line, s->documents));
+    TR_TRY(TR_NEW(&s->begin, s->layout->words + 1));
+    TR_TRY(make_arrays(s));
+    TR_TRY(count_tokens(s, b, keys));
+    TR_TRY(lay_documents(s, options->records));
+    TR_TRY(TR_NEW(&s->at, s->tokens + AHEAD));
+    TR_TRY(tr_new(&s->topic, s->tokens, (size_t)s->topic_bytes, "topics of tokens"));
+    return lay_tokens(s, b, keys);
+}
+
+int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout *layout,
+                const tr_batch *documents, const tr_key *keys, const uint64_t *number,
+                struct tr_lda_sampler **sampler)
+{
+    struct tr_lda_sampler *s;
+    TR_TRY(TR_NEW(&s, 1));
+    s->layout = layout;
+    s->cpu = options->cpu;
+    s->seed = options->seed;
+    s->documents = documents->n;
+    s->topic_bytes = layout->topics <= 256 ? 1 : 2;
+    int status = fill(s, options, documents, keys, number);
+    if (status == TR_OK) *sampler = s;
+    else tr_lda_close(&s);
+    return status;
+}
+
+void tr_lda_close(struct tr_lda_sampler **sampler)
+{
+    struct tr_lda_sampler *s = *sampler;
+    *sampler = NULL;
+    if (!s) return;
+    void *memory[] = {s->number, s->length, s->line,   s->records, s->begin,   s->at,   s->topic,
+                      s->alpha_exact, s->alpha, s->total, s->before, s->moved, s->count, s->g,
+                      s->q, s->marked, s->touched, s->part, s->draw.sums, s->prior_draw.sums, s};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
+}
+
+/* ---- priors and totals ---- */
+
+void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
+{
+    s->alpha_sum = 0;
+    for (uint32_t k = 0; k < s->layout->topics; k++) {
+        s->alpha_exact[k] = alpha[k];
+        s->alpha[k] = (float)alpha[k];
+        s->alpha_sum += alpha[k];
+    }
+    s->beta = beta;
+    s->words_beta = beta * (double)s->layout->words;
+}
+
+void tr_lda_set_totals(struct tr_lda_sampler *s, const int64_t *total)
+{
+    memcpy(s->total, total, s->layout->topics * sizeof *total);
+    memcpy(s->before, total, s->layout->topics * sizeof *total);
+}
+
+const int64_t *tr_lda_moved(struct tr_lda_sampler *s)
+{
+    for (uint32_t k = 0; k < s->layout->topics; k++) s->moved[k] = s->total[k] - s->before[k];
+    return s->moved;
+}

@@ -1,0 +1,171 @@
+/* Rotation: who has which block when, that what is in it stays, and that a failure leaves nobody waiting. */
+#include "mpi_unit.h"
+
+#include "trireme/rotation.h"
+
+enum { CLOCKS = 3, ROTATIONS = 2, MOST = 16 };
+
+/* In front of every block; the rest of it is filled with the number of visits. */
+struct head {
+    int64_t number, visits, last_round, last_member, holder;
+};
+
+struct crew {
+    tr_context *tr;
+    tr_rotation *rotation;
+    size_t bytes[MOST];
+    int64_t visited[MOST]; /* by block: rounds in which this member had it */
+    int64_t rounds;
+    int fail_worker; /* in clock 1, with a block taken; -1: nobody */
+};
+
+/* Blocks of different sizes, one of them empty but for its head. */
+static size_t size_of(int block)
+{
+    return sizeof(struct head) + (size_t)block * 1000 + (block == 1 ? 300001 : 0);
+}
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    for (int b = 0; b < me->group_size; b++) c->bytes[b] = size_of(b);
+    return tr_rotation_open(me, c->bytes, &c->rotation);
+}
+
+static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
+{
+    (void)state;
+    *again = tr_rotation_schedule(me, ROTATIONS, commands);
+    return TR_OK;
+}
+
+static void check_visit(const struct crew *c, const tr_worker *me, const tr_block *block)
+{
+    struct head *head = block->memory;
+    int64_t round = me->clock * ROTATIONS * me->group_size + me->round;
+    int64_t before = (me->member + 1) % me->group_size;
+    mpi_check(block->number == (me->member + me->round) % me->group_size,
+              "round %d of member %d has block %d", me->round, me->member, block->number);
+    mpi_check(me->command.word[1] == me->round / me->group_size, "rotation %lld",
+              (long long)me->command.word[1]);
+    mpi_check(block->bytes == c->bytes[block->number], "%zu bytes", block->bytes);
+    mpi_check((uintptr_t)block->memory % 64 == 0, "block %d is not aligned", block->number);
+    mpi_check(head->visits == round, "block %d has been visited %lld times before round %lld", block->number,
+              (long long)head->visits, (long long)round);
+    if (round == 0) return;
+    mpi_check(head->number == block->number && head->last_round == round - 1 && head->last_member == before,
+              "block %d comes from member %lld in round %lld", block->number, (long long)head->last_member,
+              (long long)head->last_round);
+    const unsigned char *byte = (const unsigned char *)(head + 1),
+                        *end = (const unsigned char *)head + block->bytes;
+    for (; byte < end; byte++)
+        if (*byte != (unsigned char)round) {
+            mpi_check(false, "byte %td of block %d is %d in round %lld", byte - (const unsigned char *)head,
+                      block->number, *byte, (long long)round);
+            return;
+        }
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct crew *c = state;
+    tr_block block;
+    TR_TRY(tr_rotation_take(c->rotation, me, &block));
+    struct head *head = block.memory;
+    check_visit(c, me, &block);
+    mpi_check(head->holder == 0, "block %d is with worker %lld too", block.number,
+              (long long)head->holder - 1);
+    head->holder = me->worker + 1;
+    if (me->worker == c->fail_worker && me->clock == 1) return tr_fail(TR_ERR_DIVERGED, "on purpose");
+    head->number = block.number;
+    head->last_round = me->clock * ROTATIONS * me->group_size + me->round;
+    head->last_member = me->member;
+    memset(head + 1, (int)++head->visits, block.bytes - sizeof *head);
+    c->visited[block.number]++;
+    c->rounds++;
+    head->holder = 0;
+    return tr_rotation_give(c->rotation);
+}
+
+static void begin(struct crew *c, const char *settings)
+{
+    *c = (struct crew){.tr = mpi_context(settings), .fail_worker = -1};
+}
+
+static int run(struct crew *c)
+{
+    return tr_run(c->tr, &(tr_stage){.name = "turning",
+                                     .state = c,
+                                     .clocks = CLOCKS,
+                                     .prepare = prepare,
+                                     .compute = compute,
+                                     .schedule = schedule});
+}
+
+/* Layouts with groups of several, in which all ranks form one group, and others. */
+static bool settings_of(int i, char *settings, size_t size)
+{
+    static const char *const ways[] = {"auto", "travel"};
+    char whole[64];
+    snprintf(whole, sizeof whole, "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d", mpi_test.size);
+    const char *layout = i / 2 == 0 && mpi_test.size > 1 ? whole : mpi_layout(i / 2);
+    if (!layout) return false;
+    snprintf(settings, size, "%s table.rotate=%s", layout, ways[i % 2]);
+    return true;
+}
+
+MPI_CASE(every_slave_has_every_block_once_in_a_rotation)
+{
+    char settings[MPI_NOTE];
+    for (int i = 0; settings_of(i, settings, sizeof settings); i++) {
+        struct crew c;
+        begin(&c, settings);
+        mpi_ok(run(&c));
+        int members = c.tr->layout.group_size;
+        if (tr_is(c.tr, TR_SLAVE)) {
+            const char *way = tr_rotation_way(c.rotation);
+            for (int b = 0; b < members; b++)
+                mpi_check(c.visited[b] == CLOCKS * ROTATIONS, "block %d was here %lld times", b,
+                          (long long)c.visited[b]);
+            mpi_check(c.rounds == CLOCKS * ROTATIONS * members, "%lld rounds", (long long)c.rounds);
+            mpi_check(members > 1 || strcmp(way, "alone") == 0, "a group of one: %s", way);
+            mpi_check(members == 1 || i % 2 == 0 || strcmp(way, "travel") == 0, "%s", way);
+            mpi_check(members == 1 || i % 2 == 1 || c.tr->layout.nodes > 1 || strcmp(way, "share") == 0, "%s",
+                      way);
+        }
+        tr_rotation_close(&c.rotation);
+        mpi_ok(tr_close(c.tr));
+    }
+}
+
+MPI_CASE(a_member_that_fails_with_a_block_leaves_nobody_waiting)
+{
+    char settings[MPI_NOTE];
+    for (int i = 0; settings_of(i, settings, sizeof settings); i++) {
+        struct crew c;
+        begin(&c, settings);
+        c.fail_worker = tr_layout_workers(&c.tr->layout) - 1;
+        int status = run(&c);
+        mpi_check(status == TR_ERR_DIVERGED, "status %d", status);
+        tr_rotation_close(&c.rotation);
+        mpi_check(tr_close(c.tr) == TR_ERR_DIVERGED, "the context forgot that");
+    }
+}
+
+MPI_CASE(sharing_across_nodes_is_refused)
+{
+    if (mpi_test.size < 2) return;
+    char settings[MPI_NOTE];
+    snprintf(settings, sizeof settings,
+             "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d ranks.node_size=1 table.rotate=share",
+             mpi_test.size);
+    struct crew c;
+    begin(&c, settings);
+    int status = run(&c);
+    mpi_check(status == TR_ERR_CONFIG, "status %d", status);
+    tr_rotation_close(&c.rotation);
+    mpi_check(tr_close(c.tr) == TR_ERR_CONFIG, "the context forgot that");
+}
+
+MPI_MAIN(&every_slave_has_every_block_once_in_a_rotation,
+         &a_member_that_fails_with_a_block_leaves_nobody_waiting, &sharing_across_nodes_is_refused)
