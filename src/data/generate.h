@@ -46,11 +46,11 @@ enum tr_rating_part { TR_RATING_ALL, TR_RATING_TRAIN, TR_RATING_TEST };
 /* Start from TR_GENERATE_RATINGS. */
 struct tr_generate_ratings {
     uint32_t users, items;
-    uint64_t ratings; /* of all users; each has some, a tenth to four times the mean, of different items */
-    uint32_t rank;    /* of the hidden matrix */
-    double power;     /* the k-th most popular item is drawn in proportion to k^-power */
-    double noise;     /* standard deviation of what cannot be learnt, in stars */
-    double test;      /* part of the ratings that is for test, drawn at random */
+    uint64_t ratings;         /* of all users, who have 0.4 to 4 times the mean each, of different items */
+    uint32_t rank;            /* of the hidden matrix */
+    double power;             /* the k-th most popular item is drawn in proportion to k^-power */
+    double noise;             /* standard deviation of what cannot be learnt, in stars */
+    double test;              /* part of the ratings that is for test, drawn at random */
     enum tr_rating_part part; /* which of them to write: train and test together are all */
     enum tr_rating_values values;
     uint64_t seed;
@@ -75,7 +75,7 @@ int tr_generate_ratings(const struct tr_generate_ratings *options, uint64_t begi
 /* Start from TR_GENERATE_DOCWORD. */
 struct tr_generate_docword {
     uint32_t documents, words;
-    uint64_t tokens; /* of all documents, whose lengths are a tenth to four times the mean */
+    uint64_t tokens; /* of all documents, whose lengths are 0.4 to 4 times the mean */
     uint32_t topics;
     double alpha; /* a document's topics have a symmetric Dirichlet distribution with this parameter */
     double beta;  /* a topic's words have one about Zipf's law, with beta × words in all: small is sharp */
@@ -113,8 +113,7 @@ struct tr_generate_dense {
     double spread; /* standard deviation of the centres, in each column, around 0 */
     double noise;  /* standard deviation of a cluster's rows, in each column, around its centre */
     enum tr_dense_format format;
-    enum tr_dense_label
-        label; /* where CSV has the row's cluster, from 0; LIBSVM text always begins with it */
+    enum tr_dense_label label; /* where CSV has the row's cluster; LIBSVM text always begins with it */
     uint64_t seed;
 };
 

@@ -43,7 +43,7 @@ uint32_t tr_popular_spread(const struct tr_popular *p, uint32_t rank)
 
 /* ---- ranks that differ within a row ---- */
 
-struct taken {
+struct tr_taken {
     uint64_t row; /* which it was taken for, counted from 1 */
     uint32_t rank;
 };
@@ -72,7 +72,7 @@ static bool take(struct tr_distinct *d, uint32_t rank)
     size_t i = (size_t)tr_mix(rank) & (d->slots - 1);
     for (; d->taken[i].row == d->row; i = (i + 1) & (d->slots - 1))
         if (d->taken[i].rank == rank) return false;
-    d->taken[i] = (struct taken){d->row, rank};
+    d->taken[i] = (struct tr_taken){d->row, rank};
     return true;
 }
 

@@ -29,7 +29,7 @@ uint32_t tr_popular_spread(const struct tr_popular *p, uint32_t rank);
 /* ---- ranks that differ within a row, in an open hash table that never has to be cleared ---- */
 
 struct tr_distinct {
-    struct taken *taken;
+    struct tr_taken *taken;
     size_t slots;
     uint64_t row; /* rows begun so far, to tell old entries from new */
 };
@@ -42,7 +42,7 @@ void tr_distinct_free(struct tr_distinct *d);
  * begins with d->row++. */
 uint32_t tr_distinct_draw(struct tr_distinct *d, const struct tr_popular *p, struct tr_rng *rng);
 
-/* ---- uneven shares: n owners, who get a tenth of the largest share at least ---- */
+/* ---- uneven shares: n owners, who get 0.4 to 4 times the mean ---- */
 
 #define TR_SHARE_MOST 4 /* times the mean, at most */
 

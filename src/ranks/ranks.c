@@ -112,17 +112,32 @@ static int even_node_size(const tr_context *tr)
     for (int rank = 0; rank < tr->size; rank++) most = tr_max_int(most, ++count[tr->node_of[rank]]);
     bool even = nodes * most == tr->size;
     free(count);
-    return even && nodes > 1 ? most : 0;
+    return even ? most : 0;
 }
 
-/* Under BSP the workers of a node do best as a group, if nobody wishes otherwise: what they push leaves the node once,
- * and what they read comes to it once. Where clocks differ they would wait for each other. */
+/* Parameters that rotate over the workers of a group (src/model/mf, lda). */
+static bool rotates(const tr_job *job)
+{
+    return job->model.type == TR_MODEL_LDA ||
+           (job->model.type == TR_MODEL_MF && job->solve.method == TR_SOLVE_SGD);
+}
+
+static bool is_spread(const tr_context *tr)
+{
+    for (int rank = 1; rank < tr->size; rank++)
+        if (tr->node_of[rank] != tr->node_of[0]) return true;
+    return false;
+}
+
+/* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
+ * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
+ * where clocks differ they would wait for each other. */
 static void group_by_node(const tr_context *tr, struct tr_layout_wish *wish)
 {
     bool open = wish->groups == 0 && wish->group_size == 0 && wish->servers == 0 &&
                 (wish->kind == TR_ROLES_AUTO || wish->kind == TR_ROLES_COLOCATED);
-    if (open && tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL)
-        wish->group_size = even_node_size(tr);
+    bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
+    if (open && (merges || rotates(tr->job))) wish->group_size = even_node_size(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)

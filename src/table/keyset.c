@@ -57,29 +57,12 @@ static int sort_segment(struct tr_segment *s, uint64_t block)
     return status;
 }
 
-/* Where neighbouring units lie, asked for in ascending order: one look-up serves a whole block. */
-struct walker {
-    const struct tr_partition *partition;
-    uint64_t first, end; /* units of the block last looked up */
-    struct tr_location at;
-};
-
-static inline struct tr_location locate_next(struct walker *w, uint64_t unit)
-{
-    if (unit < w->first || unit >= w->end) {
-        w->first = unit - unit % w->partition->block;
-        w->end = w->first + w->partition->block;
-        w->at = tr_partition_locate(w->partition, w->first);
-    }
-    return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
-}
-
 /* Distributes keys of an unbounded partition: they stay in order. */
 static int split_keys(const struct tr_partition *partition, const tr_key *keys, size_t n,
                       struct tr_keyset *set)
 {
-    struct walker walker = {.partition = partition};
-    for (size_t i = 0; i < n; i++) set->segment[locate_next(&walker, keys[i]).server].n++;
+    struct tr_walker walker = {.partition = partition};
+    for (size_t i = 0; i < n; i++) set->segment[tr_walk_to(&walker, keys[i]).server].n++;
     for (uint32_t server = 0; server < set->servers; server++) {
         struct tr_segment *s = &set->segment[server];
         TR_TRY(TR_NEW(&s->local, s->n));
@@ -87,7 +70,7 @@ static int split_keys(const struct tr_partition *partition, const tr_key *keys, 
         s->n = 0;
     }
     for (size_t i = 0; i < n; i++) {
-        struct tr_segment *s = &set->segment[locate_next(&walker, keys[i]).server];
+        struct tr_segment *s = &set->segment[tr_walk_to(&walker, keys[i]).server];
         s->local[s->n] = (uint32_t)i;
         s->key[s->n++] = keys[i];
     }
@@ -98,10 +81,10 @@ static int split_keys(const struct tr_partition *partition, const tr_key *keys, 
 static int split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
                  const tr_key *keys, size_t n, struct tr_keyset *set)
 {
-    struct walker walker = {.partition = partition};
+    struct tr_walker walker = {.partition = partition};
     for (uint32_t piece = 0; piece < pieces; piece++)
         for (size_t i = 0; i < n; i++)
-            set->segment[locate_next(&walker, piece * table_keys + keys[i]).server].n++;
+            set->segment[tr_walk_to(&walker, piece * table_keys + keys[i]).server].n++;
     for (uint32_t server = 0; server < set->servers; server++) {
         struct tr_segment *s = &set->segment[server];
         TR_TRY(TR_NEW(&s->local, s->n));
@@ -110,7 +93,7 @@ static int split(const struct tr_partition *partition, uint64_t table_keys, uint
     }
     for (uint32_t piece = 0; piece < pieces; piece++)
         for (size_t i = 0; i < n; i++) {
-            struct tr_location at = locate_next(&walker, piece * table_keys + keys[i]);
+            struct tr_location at = tr_walk_to(&walker, piece * table_keys + keys[i]);
             struct tr_segment *s = &set->segment[at.server];
             s->local[s->n] = (uint32_t)(i * pieces + piece);
             s->position[s->n++] = at.position;

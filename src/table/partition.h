@@ -93,6 +93,23 @@ void tr_partition_count(const struct tr_partition *partition, uint64_t *count);
 /* Where a unit lies: the units of a block follow each other. Unbounded, the position says nothing. */
 struct tr_location tr_partition_locate(const struct tr_partition *partition, uint64_t unit);
 
+/* Where neighbouring units lie: one look-up serves a whole block. Begins with the partition and zeros. */
+struct tr_walker {
+    const struct tr_partition *partition;
+    uint64_t first, end; /* units of the block last looked up */
+    struct tr_location at;
+};
+
+static inline struct tr_location tr_walk_to(struct tr_walker *w, uint64_t unit)
+{
+    if (unit < w->first || unit >= w->end) {
+        w->first = unit - unit % w->partition->block;
+        w->end = w->first + w->partition->block;
+        w->at = tr_partition_locate(w->partition, w->first);
+    }
+    return (struct tr_location){w->at.server, w->at.position + (uint32_t)(unit - w->first)};
+}
+
 /* The inverse: which unit lies at a position below the server's share; UINT64_MAX where it is padding. Not for
  * unbounded ones. */
 uint64_t tr_partition_unit(const struct tr_partition *partition, uint32_t server, uint32_t position);

@@ -356,6 +356,14 @@ void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment 
     }
 }
 
+void tr_locked_copy(struct tr_table *t, uint32_t server, uint32_t position, void *to)
+{
+    atomic_uint *its = &t->locks[server][position / TR_LOCK_UNITS];
+    lock(its);
+    memcpy(to, (const char *)t->share[server] + position * t->unit_bytes, t->unit_bytes);
+    unlock(its);
+}
+
 /* The units that a message brings, by their places in the share, and their values: in memory of the message or of
  * tables. */
 static int open_update(struct tr_table *t, const struct tr_client *c, const struct tr_message *m,
@@ -431,6 +439,7 @@ static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_mes
 static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
                       size_t bytes)
 {
+    if (t->sparse) return tr_sparse_take(t->sparse_share, t->width, data, bytes);
     struct tr_client *c = find_client(t, rank, m->tag);
     uint32_t n = 0;
     const uint32_t *unit;
@@ -514,6 +523,77 @@ static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, c
     return acknowledge(tables, rank, m->reply);
 }
 
+int tr_server_push_here(struct tr_table *t, const struct tr_message *m, const void *data, size_t bytes)
+{
+    return handle_push(t->tr->tables, t, t->tr->rank, m, data, bytes);
+}
+
+/* ---- rows ---- */
+
+static int check_rows(const struct tr_table *t, int rank, const struct tr_message *m, size_t bytes)
+{
+    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_wish) : sizeof(uint32_t);
+    if (bytes == m->n * each) return TR_OK;
+    return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name, bytes);
+}
+
+static int answer_sparse(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
+                         const void *wishes)
+{
+    struct tr_sparse_head head;
+    struct tr_reply *reply = NULL;
+    size_t room = (size_t)m->clock;
+    TR_TRY(reply_new(sizeof head + room, &reply));
+    unsigned char *out = (unsigned char *)reply->data + sizeof head;
+    int status = tr_sparse_answer(t->sparse_share, m->n, wishes, out, room, &head);
+    if (status == TR_OK) memcpy(reply->data, &head, sizeof head);
+    if (status == TR_OK) reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
+    else free(reply);
+    return status;
+}
+
+/* The units at a list of positions, or with hash storage the keys, that a message brings. */
+static int read_listed(struct tr_table *t, uint32_t n, const void *list, char *packed)
+{
+    struct tr_tables *tables = t->tr->tables;
+    TR_TRY(TR_GROW(&tables->unit, &tables->unit_size, n));
+    if (t->hash) {
+        for (uint32_t i = 0; i < n; i++) {
+            tr_key key;
+            memcpy(&key, (const char *)list + i * sizeof key, sizeof key);
+            tables->unit[i] = tr_hashmap_find(t->map, key);
+        }
+        tr_copy_slots_to_packed(tables->unit, n, t->unit_bytes, t->map->array[0].at, packed);
+        return TR_OK;
+    }
+    memcpy(tables->unit, list, n * sizeof *tables->unit);
+    for (uint32_t i = 0; i < n; i++)
+        if (tables->unit[i] >= t->share_units)
+            return tr_fail(TR_ERR_PEER, "row %u of table %s is asked for, but the share has %llu",
+                           tables->unit[i], t->name, (unsigned long long)t->share_units);
+    tr_copy_share_to_packed(tables->unit, n, t->unit_bytes, own_share(t), packed);
+    return TR_OK;
+}
+
+static int handle_rows(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
+                       const void *list, size_t bytes)
+{
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
+    struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
+    struct tr_reply *reply = NULL;
+    TR_TRY(check_rows(t, rank, m, bytes));
+    if (t->sparse) return answer_sparse(tables, t, rank, m, list);
+    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
+    TR_TRY(read_listed(t, m->n, list, tables->packed));
+    TR_TRY(reply_new(sizeof head + tr_encode_room(&slice, wire), &reply));
+    char *out = (char *)reply->data;
+    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, out + sizeof head);
+    memcpy(out, &head, sizeof head);
+    reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
+    return TR_OK;
+}
+
 static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
                   size_t bytes)
 {
@@ -524,6 +604,7 @@ static int handle(struct tr_tables *tables, int rank, const struct tr_message *m
     case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
     case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
+    case TR_MESSAGE_ROWS: return handle_rows(tables, t, rank, m, data, bytes);
     }
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }

@@ -135,7 +135,7 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
         free(row->column);
         *row = (struct tr_sparse_row){.n = 0};
     } else if (row->room > SMALL && row->n < row->room / 4) {
-        TR_TRY(set_room(s, row, row->n + row->n / 4));
+        (void)set_room(s, row, row->n + row->n / 4); /* without memory it stays as long as it is */
     }
     return TR_OK;
 }

@@ -1,3 +1,4 @@
+#include "table/rows.h"
 #include "table/together.h"
 
 #include <stdlib.h>
@@ -57,7 +58,7 @@ static int place_shares(struct tr_table *t)
     for (uint32_t server = 0; server < t->partition.servers; server++) {
         int rank = tr_table_server_rank(t, server), unit;
         if (!tr_same_node(tr, rank)) continue;
-        uint64_t units = tr_partition_share(&t->partition, server);
+        uint64_t units = t->sparse ? 0 : tr_partition_share(&t->partition, server);
         MPI_Aint size;
         char *memory;
         MPI_Win_shared_query(t->shared, node_rank[rank], &size, &unit, &memory);
@@ -77,7 +78,7 @@ static int open_window(struct tr_table *t)
 {
     tr_context *tr = t->tr;
     bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
-    if (!far || t->hash) return TR_OK;
+    if (!far || t->hash || t->sparse) return TR_OK;
     int server = t->server;
     void *own = server >= 0 ? t->share[server] : NULL;
     MPI_Errhandler old;
@@ -144,7 +145,8 @@ static int partition_table(struct tr_table *t, const tr_table_options *options)
     TR_TRY(choose_servers(t, options, &servers));
     TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
     t->server = tr_table_server_of(t, t->tr->rank);
-    if (t->server >= 0) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
+    if (t->server >= 0 && !t->sparse)
+        t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
     return TR_OK;
 }
 
@@ -175,6 +177,17 @@ static int make_map(struct tr_table *t)
     return tr_hashmap_open(&t->unit_bytes, 1, t->map);
 }
 
+/* Sparse rows, too: lists move when they grow. */
+static int make_sparse_share(struct tr_table *t)
+{
+    if (!t->sparse) return TR_OK;
+    if ((t->dtype != TR_F32 && t->dtype != TR_I32) || t->hash || t->width > UINT64_C(1) << 32)
+        return tr_fail(TR_ERR_INTERNAL,
+                       "table %s: sparse rows are of f32 or i32 and at most 2^32 columns, without hash storage", t->name);
+    if (t->server < 0) return TR_OK;
+    return tr_sparse_open(t->dtype, tr_partition_share(&t->partition, (uint32_t)t->server), &t->sparse_share);
+}
+
 /* A place function that does not say the same everywhere would mix up parameters without a word. */
 static int agree_on_places(const struct tr_table *t)
 {
@@ -197,6 +210,7 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
 static void free_own_memory(struct tr_table *t)
 {
     tr_partition_free(&t->partition);
+    tr_sparse_close(&t->sparse_share);
     if (t->map) tr_hashmap_close(t->map);
     free(t->map);
     free(t->share);
@@ -216,10 +230,12 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
     TR_TRY(TR_NEW(&t, 1));
     t->tr = tr;
     t->dtype = dtype;
-    t->keys = rows == 1 ? columns : rows;
-    t->width = rows == 1 ? 1 : columns;
-    t->hash = options->hash || (tr->job && tr->job->table.storage == TR_STORAGE_HASH && !options->place);
-    t->pieces = options->place || t->hash ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
+    t->sparse = options->sparse;
+    t->keys = rows == 1 && !t->sparse ? columns : rows;
+    t->width = rows == 1 && !t->sparse ? 1 : columns;
+    bool by_job = !t->sparse && !options->place;
+    t->hash = options->hash || (by_job && tr->job && tr->job->table.storage == TR_STORAGE_HASH);
+    t->pieces = options->place || t->hash || t->sparse ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
     t->shared = t->window = MPI_WIN_NULL;
@@ -239,9 +255,10 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
                                        .skip = tr->job->table.filter_skip,
                                        .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
-    t->near = t->near && t->lockstep && tr->layout.nodes == 1 && !t->hash;
+    t->near = t->near && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
     if (status == TR_OK) status = partition_table(t, options);
     if (status == TR_OK) status = make_map(t);
+    if (status == TR_OK) status = make_sparse_share(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);
@@ -263,6 +280,7 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
 
 static void table_free(struct tr_table *t)
 {
+    tr_rows_free(t);
     tr_together_free(t);
     tr_merge_close(t);
     tr_server_forget_all(t);
@@ -361,6 +379,7 @@ int tr_tables_ready(tr_context *tr)
     for (size_t i = 0; i < tr->tables->count; i++) {
         tr->tables->table[i]->served = 0;
         TR_TRY(tr_use_begin(tr->tables->table[i]));
+        TR_TRY(tr_rows_begin(tr->tables->table[i]));
     }
     TR_TRY(tr_together_open(tr)); /* registers, and merges keep places of what is registered */
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));

@@ -5,11 +5,14 @@
  *   elements   inner loops that move and add
  *   table      shares in node-shared memory and RMA windows
  *   hashmap    a share with hash storage: just the keys that have been updated
+ *   sparse     a share whose rows are sparse
  *   function   server functions: what a table's servers do with updates, and the answers they compute
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   view       pulls by load, get or request; pushes by direct adding, accumulate or message
  *   channel    what a view has with one server
  *   together   pulls of several workers of a node as one
+ *   rows       rows in any order, and what is added to sparse ones
+ *   shelf      … shared by the workers of a node
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.
@@ -28,6 +31,7 @@
 #include "table/hashmap.h"
 #include "table/keyset.h"
 #include "table/partition.h"
+#include "table/sparse.h"
 #include "trireme/function.h"
 #include "trireme/table.h"
 
@@ -77,7 +81,10 @@ struct tr_table {
     bool hash;              /* hash storage: in maps that their servers alone can read */
     struct tr_hashmap *map; /* … on servers; its first array: the values */
 
-    uint64_t share_units;        /* of this rank; 0 where it does not serve, and with hash storage */
+    bool sparse;              /* rows are lists that their servers alone can read … */
+    struct tr_sparse *sparse_share; /* … on servers */
+
+    uint64_t share_units;        /* of this rank; 0 where it does not serve, with hash storage, and of sparse rows */
     void **share;                /* by server: its memory where this rank can read it directly, else NULL */
     atomic_uint **locks;         /* by server: beside the share */
     struct tr_share_line **line; /* by server, too */
@@ -103,6 +110,7 @@ struct tr_table {
     bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
     struct tr_together *together; /* what this rank's node pulls as one: a list */
+    struct tr_rows *rows;         /* what this rank pulls and pushes row by row; NULL before the first time */
 };
 
 /* A key set as its server knows it. */
@@ -120,6 +128,7 @@ struct tr_client {
 /* Bytes of the values that this rank serves. */
 static inline uint64_t tr_table_bytes(const struct tr_table *t)
 {
+    if (t->sparse_share) return tr_sparse_bytes(t->sparse_share);
     return t->share_units * t->unit_bytes;
 }
 
@@ -190,16 +199,19 @@ enum tr_message_kind {
     TR_MESSAGE_FORGET,
     TR_MESSAGE_PULL,
     TR_MESSAGE_PUSH,
-    TR_MESSAGE_ASK
+    TR_MESSAGE_ASK,
+    TR_MESSAGE_ROWS
 };
 
 struct tr_message {
     uint32_t kind, table, tag;
     uint32_t reply;    /* number of the answer's tag; 0: no answer wanted */
-    uint32_t first, n; /* slice of the client's segment; ask: which answer, and bytes of the question */
+    uint32_t first, n; /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of
+                          them, listed behind this; push of sparse rows: number of the message in its clock */
     uint32_t flags;
     int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
-    int64_t clock; /* push: of the pusher; pull: the version to be read; ask: bytes of room for the result */
+    int64_t clock; /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for
+                      the answer */
     int64_t seen;  /* push: version of the share that the pusher knows */
 };
 
@@ -228,6 +240,13 @@ int tr_server_apply_held(struct tr_table *table);
  * workers of its node and its server may add at the same time. */
 void tr_locked_add(struct tr_table *table, uint32_t server, const struct tr_segment *segment,
                    const void *view);
+
+/* Copies a unit of such a share, under its lock. */
+void tr_locked_copy(struct tr_table *table, uint32_t server, uint32_t position, void *to);
+
+/* Does as if a message with a push had come, from this rank itself. */
+int tr_server_push_here(struct tr_table *table, const struct tr_message *message, const void *data,
+                        size_t bytes);
 
 /* An answer to be filled and sent to whoever asked. */
 int tr_server_reply(struct tr_table *table, int rank, uint32_t number, const struct tr_reply_head *head,
@@ -284,7 +303,7 @@ int tr_use_answer(struct tr_table *table, int rank, const struct tr_message *mes
 /* Updates are not merged: they come as messages and are held back by servers under BSP. */
 static inline bool tr_table_by_message(const struct tr_table *t)
 {
-    return t->use || t->hash || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
+    return t->use || t->hash || t->sparse || t->push == TR_PUSH_MESSAGE || t->filter.kind != TR_FILTER_NONE ||
            t->wire.precision != TR_PRECISION_FULL;
 }
 

@@ -1,6 +1,7 @@
 /* Views: opening them, choosing ways, and moving values along all of them but merge. Everything is started
  * without waiting and carried on by tr_views_poll(). */
 #include "table/channel.h"
+#include "table/rows.h"
 #include "table/together.h"
 
 #include <stdlib.h>
@@ -124,6 +125,8 @@ static int fill_view(struct tr_view_state *v, const tr_key *keys, size_t n)
 int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use, tr_view **view)
 {
     struct tr_view_state *v;
+    if (t->sparse)
+        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are pulled and pushed as rows", t->name);
     TR_TRY(TR_NEW(&v, 1));
     v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
     v->use = use;
@@ -458,6 +461,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
         if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
         if (!v->merged) flush_accumulates(v);
         if (v->together) tr_together_pushed(v->together);
+        tr_rows_pushed(v->view.table);
         v->push = PUSH_IDLE;
         ++*did;
     }
@@ -484,7 +488,10 @@ bool tr_push_busy(const tr_view *view)
 int tr_views_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;
-    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_merge_poll(tables->table[i], did));
+    for (size_t i = 0; i < tables->count; i++) {
+        TR_TRY(tr_merge_poll(tables->table[i], did));
+        tr_rows_poll(tables->table[i], did);
+    }
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
         if (v->pull != PULL_IDLE) TR_TRY(carry_on_pull(v, did));

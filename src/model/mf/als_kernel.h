@@ -126,6 +126,8 @@ static void NAME(pack)(const float *const *row, const float *scale, size_t count
     for (size_t r = 0; r < count; r++, panel += stride) {
         const float *from = row[r];
         float by = scale ? scale[r] : 1;
+        if (r + AHEAD < count)
+            for (size_t k = 0; k < rank; k += 16) __builtin_prefetch(row[r + AHEAD] + k);
         for (size_t k = 0; k < whole; k += V) STORE(panel + k, LOAD(from + k) * SPLAT(by));
         for (size_t k = whole; k < rank; k++) panel[k] = from[k] * by;
         for (size_t k = rank; k < n; k++) panel[k] = 0;
