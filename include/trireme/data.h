@@ -71,7 +71,7 @@ typedef struct tr_data {
 
 /* Reads the files of data.train or data.test. All ranks, outside tr_run(); servers and the scheduler learn
  * the totals only. For test data, `like` is the training data whose columns count: others are dropped, but of ratings
- * kept. Errors are agreed on. Free with tr_data_close(), test data before training data. */
+ * kept. Errors are agreed on. Free with tr_data_close(). */
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **data);
 void tr_data_close(tr_data **data);
 

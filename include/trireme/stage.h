@@ -75,6 +75,13 @@ int tr_run(tr_context *tr, const tr_stage *stage);
 /* Sums n numbers over the members of the group, in place; the same on all of them. */
 int tr_group_sum(tr_worker *me, double *numbers, size_t n);
 
+/* The least of what the members of the group have, n times, in place; of equal values the one with the lower place. */
+typedef struct tr_least {
+    double value;
+    int place;
+} tr_least;
+int tr_group_least(tr_worker *me, tr_least *least, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

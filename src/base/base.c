@@ -142,6 +142,18 @@ double tr_rng_uniform(struct tr_rng *rng)
     return (double)(tr_rng_next(rng) >> 11) * 0x1p-53;
 }
 
+/* Fisher and Yates. */
+void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n)
+{
+    for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
+    for (size_t i = n; i > 1; i--) {
+        size_t j = (size_t)tr_rng_below(rng, i);
+        uint32_t old = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = old;
+    }
+}
+
 double tr_rng_normal(struct tr_rng *rng)
 {
     double u = 1.0 - tr_rng_uniform(rng), v = tr_rng_uniform(rng);

@@ -48,10 +48,11 @@ struct tr_rng {
 };
 
 void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what);
-uint64_t tr_rng_next(struct tr_rng *rng);              /* 64 uniform bits */
-uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n); /* uniform in 0..n-1, n > 0 */
-double tr_rng_uniform(struct tr_rng *rng);             /* uniform in [0, 1) with 53 bits */
-double tr_rng_normal(struct tr_rng *rng);              /* mean 0, variance 1 */
+uint64_t tr_rng_next(struct tr_rng *rng);                               /* 64 uniform bits */
+uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n);                  /* uniform in 0..n-1, n > 0 */
+double tr_rng_uniform(struct tr_rng *rng);                              /* uniform in [0, 1) with 53 bits */
+void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n); /* of 0..n-1, all equally probable */
+double tr_rng_normal(struct tr_rng *rng);                               /* mean 0, variance 1 */
 
 /* A good 64-bit mix of one number (splitmix64's finaliser): hashing keys and seeds. */
 static inline uint64_t tr_mix(uint64_t x)

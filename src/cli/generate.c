@@ -1,25 +1,14 @@
-#define _GNU_SOURCE
 #include "cli/cli.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "base/base.h"
+#include "cli/generate_file.h"
 #include "data/generate.h"
 #include "job/text.h"
-#include "monitor/display.h"
-#include "monitor/output.h"
 
 /* ---- kinds of data ---- */
 
@@ -32,8 +21,6 @@ struct request {
     const char *file;       /* -o */
     const char *test;       /* -t, or NULL */
     const char *vocabulary; /* -v, or NULL */
-    char header[80];        /* before the lines, which the meter does not count */
-    uint64_t lines;         /* that will be written, about, or have been */
 };
 
 /* A key=value: what the value is, and where in the request it goes. */
@@ -48,8 +35,8 @@ struct option {
 struct kind {
     const char *name, *lines; /* what a line is */
     const struct option *options;
-    uint64_t (*units)(const struct request *request);
-    int (*write)(const struct request *request, uint64_t begin, uint64_t end, FILE *out);
+    void (*size)(const struct request *request, struct tr_generate_job *job); /* sets units and lines */
+    int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out);
 };
 
 #define AT(member) offsetof(struct request, member)
@@ -66,14 +53,14 @@ static const struct option ctr_options[] = {
     {0},
 };
 
-static uint64_t ctr_units(const struct request *request)
+static void ctr_size(const struct request *request, struct tr_generate_job *job)
 {
-    return request->ctr.rows;
+    job->units = job->lines = request->ctr.rows;
 }
 
-static int write_ctr(const struct request *request, uint64_t begin, uint64_t end, FILE *out)
+static int write_ctr(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
-    struct tr_generate_options options = request->ctr;
+    struct tr_generate_options options = ((const struct request *)state)->ctr;
     options.first_row += begin;
     options.rows = end - begin;
     return tr_generate_ctr(&options, out);
@@ -92,14 +79,17 @@ static const struct option ratings_options[] = {
     {0},
 };
 
-static uint64_t ratings_units(const struct request *request)
+static void ratings_size(const struct request *request, struct tr_generate_job *job)
 {
-    return request->ratings.users;
+    bool test = request->ratings.part == TR_RATING_TEST;
+    job->units = request->ratings.users;
+    job->lines = (uint64_t)((double)request->ratings.ratings *
+                            (test ? request->ratings.test : 1 - request->ratings.test));
 }
 
-static int write_ratings(const struct request *request, uint64_t begin, uint64_t end, FILE *out)
+static int write_ratings(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
-    return tr_generate_ratings(&request->ratings, begin, end, out);
+    return tr_generate_ratings(&((const struct request *)state)->ratings, begin, end, out);
 }
 
 static const struct option docword_options[] = {
@@ -114,14 +104,15 @@ static const struct option docword_options[] = {
     {0},
 };
 
-static uint64_t docword_units(const struct request *request)
+static void docword_size(const struct request *request, struct tr_generate_job *job)
 {
-    return request->docword.documents;
+    job->units = request->docword.documents;
+    job->lines = request->docword.tokens;
 }
 
-static int write_docword(const struct request *request, uint64_t begin, uint64_t end, FILE *out)
+static int write_docword(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
-    return tr_generate_docword(&request->docword, begin, end, out);
+    return tr_generate_docword(&((const struct request *)state)->docword, begin, end, out);
 }
 
 static const struct option dense_options[] = {
@@ -137,23 +128,23 @@ static const struct option dense_options[] = {
     {0},
 };
 
-static uint64_t dense_units(const struct request *request)
+static void dense_size(const struct request *request, struct tr_generate_job *job)
 {
-    return request->dense.rows;
+    job->units = job->lines = request->dense.rows;
 }
 
-static int write_dense(const struct request *request, uint64_t begin, uint64_t end, FILE *out)
+static int write_dense(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
-    struct tr_generate_dense options = request->dense;
+    struct tr_generate_dense options = ((const struct request *)state)->dense;
     options.first_row += begin;
     options.rows = end - begin;
     return tr_generate_dense(&options, out);
 }
 
-static const struct kind ctr_kind = {"ctr", "rows", ctr_options, ctr_units, write_ctr},
-                         ratings_kind = {"ratings", "ratings", ratings_options, ratings_units, write_ratings},
-                         docword_kind = {"docword", "counts", docword_options, docword_units, write_docword},
-                         dense_kind = {"dense", "rows", dense_options, dense_units, write_dense};
+static const struct kind ctr_kind = {"ctr", "rows", ctr_options, ctr_size, write_ctr},
+                         ratings_kind = {"ratings", "ratings", ratings_options, ratings_size, write_ratings},
+                         docword_kind = {"docword", "counts", docword_options, docword_size, write_docword},
+                         dense_kind = {"dense", "rows", dense_options, dense_size, write_dense};
 static const struct kind *const kinds[] = {&ctr_kind, &ratings_kind, &docword_kind, &dense_kind};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -235,7 +226,7 @@ static int set_value(struct request *request, const struct option *option, const
 {
     void *place = (char *)request + option->offset;
     switch (option->type) {
-    case COUNT: return read_count(option->key, value, 1e15, place);
+    case COUNT: return read_count(option->key, value, 0x1p53, place);
     case COUNT32: return read_count32(option->key, value, place);
     case REAL: return read_real(option->key, value, place);
     case WORD: return read_word(option, value, place);
@@ -290,8 +281,9 @@ static int check_request(struct request *request)
 static int read_request(int argc, char **argv, struct request *request)
 {
     if (argc < 1)
-        return tr_fail(TR_ERR_USAGE, "usage: trireme generate ctr|ratings|docword|dense -o FILE [rows=1M ...]: "
-                                     "see trireme help generate");
+        return tr_fail(TR_ERR_USAGE,
+                       "usage: trireme generate ctr|ratings|docword|dense -o FILE [rows=1M ...]: "
+                       "see trireme help generate");
     *request = (struct request){.ctr = TR_GENERATE_DEFAULTS,
                                 .ratings = TR_GENERATE_RATINGS,
                                 .docword = TR_GENERATE_DOCWORD,
@@ -306,7 +298,51 @@ static int read_request(int argc, char **argv, struct request *request)
     return check_request(request);
 }
 
-@@@
+/* ---- files ---- */
+
+static int write_vocabulary(const void *state, uint64_t begin, uint64_t end, FILE *out)
+{
+    (void)state;
+    return tr_generate_vocabulary((uint32_t)begin, (uint32_t)end, out);
+}
+
+/* A bag of words begins with how many documents, words and counts it has. */
+static int generate_docword(struct request *request, struct tr_generate_job *job)
+{
+    char header[80];
+    TR_TRY(tr_generate_count(job, &job->lines));
+    snprintf(header, sizeof header, "%u\n%u\n%llu\n", (unsigned)request->docword.documents,
+             (unsigned)request->docword.words, (unsigned long long)job->lines);
+    job->header = header;
+    TR_TRY(tr_generate_file(job));
+    if (!request->vocabulary) return TR_OK;
+    uint64_t words = request->docword.words;
+    return tr_generate_file(&(struct tr_generate_job){.file = request->vocabulary,
+                                                      .what = "words",
+                                                      .units = words,
+                                                      .lines = words,
+                                                      .write = write_vocabulary});
+}
+
+static int generate_test(struct request *request, struct tr_generate_job *job)
+{
+    job->file = request->test;
+    request->ratings.part = TR_RATING_TEST;
+    request->kind->size(request, job);
+    return tr_generate_file(job);
+}
+
+static int generate(struct request *request)
+{
+    struct tr_generate_job job = {
+        .file = request->file, .what = request->kind->lines, .write = request->kind->write, .state = request};
+    if (request->test) request->ratings.part = TR_RATING_TRAIN;
+    request->kind->size(request, &job);
+    if (request->kind == &docword_kind) return generate_docword(request, &job);
+    TR_TRY(tr_generate_file(&job));
+    return request->test ? generate_test(request, &job) : TR_OK;
+}
+
 int tr_generate_command(int argc, char **argv)
 {
     struct request request;

@@ -24,14 +24,14 @@
 
 /* What a part tells of itself, in memory that its process shares with the one that waits. */
 struct part {
-    atomic_ullong rows; /* written */
+    atomic_ullong lines; /* written */
     int status;
     char error[1024];
 };
 
-/* A stream that counts rows and compresses, if that is asked for. */
+/* A stream that counts lines and compresses, if that is asked for. */
 struct sink {
-    int fd;
+    int fd; /* -1: counts only */
     gzFile gzip;
     struct part *part;
 };
@@ -41,49 +41,61 @@ static ssize_t sink_write(void *cookie, const char *text, size_t length)
     struct sink *sink = cookie;
     int error = 0;
     errno = 0;
-    if (!sink->gzip) error = tr_output_write(sink->fd, text, length);
-    else if (gzwrite(sink->gzip, text, (unsigned)length) != (int)length) error = errno ? errno : EIO;
+    if (!sink->gzip && sink->fd >= 0) error = tr_output_write(sink->fd, text, length);
+    if (sink->gzip && gzwrite(sink->gzip, text, (unsigned)length) != (int)length) error = errno ? errno : EIO;
     if (error) {
         errno = error;
         return 0;
     }
-    unsigned long long rows = 0;
-    for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) rows++;
-    atomic_fetch_add_explicit(&sink->part->rows, rows, memory_order_relaxed);
+    unsigned long long lines = 0;
+    for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) lines++;
+    atomic_fetch_add_explicit(&sink->part->lines, lines, memory_order_relaxed);
     return (ssize_t)length;
 }
 
-static int write_part(const struct tr_generate_options *options, int fd, bool gzip, struct part *part)
+/* The units begin to end - 1. The header is not counted. */
+static int write_units(const struct tr_generate_job *job, uint64_t begin, uint64_t end, struct sink *sink)
 {
-    struct sink sink = {.fd = fd, .part = part};
-    if (gzip && !(sink.gzip = gzdopen(dup(fd), "wb6"))) return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib");
-    FILE *out = fopencookie(&sink, "w", (cookie_io_functions_t){.write = sink_write});
+    FILE *out = fopencookie(sink, "w", (cookie_io_functions_t){.write = sink_write});
     if (!out) return tr_fail(TR_ERR_SYSTEM, "out of memory: a stream");
-    setvbuf(out, NULL, _IONBF, 0); /* rows come in large pieces already */
-    int status = tr_generate_ctr(options, out);
+    setvbuf(out, NULL, _IONBF, 0); /* lines come in large pieces already */
+    bool fits = begin > 0 || !job->header || fputs(job->header, out) >= 0;
+    int status = fits ? TR_OK : tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno));
+    atomic_store(&sink->part->lines, 0);
+    if (status == TR_OK) status = job->write(job->state, begin, end, out);
     fclose(out);
+    return status;
+}
+
+static int write_part(const struct tr_generate_job *job, uint64_t begin, uint64_t end, struct sink *sink,
+                      bool gzip)
+{
+    if (gzip && !(sink->gzip = gzdopen(dup(sink->fd), "wb6")))
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: zlib");
+    int status = write_units(job, begin, end, sink);
     errno = 0;
-    if (sink.gzip && gzclose(sink.gzip) != Z_OK && status == TR_OK)
+    if (sink->gzip && gzclose(sink->gzip) != Z_OK && status == TR_OK)
         status = tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno ? errno : EIO));
     return status;
 }
 
 /* ---- all parts ---- */
 
-/* Processes that each make some of the rows; gzip files may follow each other as text files may. Part 0 goes
+/* Processes that each make some of the units; gzip files may follow each other as text files may. Part 0 goes
  * to where the file shall be, the others to nameless files beside it, which vanish whatever happens. */
-enum { PARTS = 64, PART_ROWS = 20000 };
+enum { PARTS = 64, PART_LINES = 20000 };
 struct parts {
     int n;
-    int fd[PARTS];
+    int fd[PARTS]; /* all -1: lines are only counted */
     pid_t pid[PARTS];
     struct part *part;
 };
 
-static int count_parts(uint64_t rows, bool seekable)
+static int count_parts(const struct tr_generate_job *job, bool seekable)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t most = rows / PART_ROWS;
+    uint64_t most = job->lines / PART_LINES;
+    if (most > job->units) most = job->units;
     if (!seekable || most < 2 || cores < 2) return 1;
     if (cores > PARTS) cores = PARTS;
     return most < (uint64_t)cores ? (int)most : (int)cores;
@@ -103,14 +115,10 @@ static int open_nameless(const char *beside, int *fd)
 
 static void run_part(const struct tr_generate_job *job, struct parts *parts, int i, bool gzip)
 {
-    struct tr_generate_options options = request->options;
-    uint64_t first = options.rows / (uint64_t)parts->n * (uint64_t)i,
-             last = options.rows / (uint64_t)parts->n * (uint64_t)(i + 1);
-    if (i + 1 == parts->n) last = options.rows;
-    options.first_row += first;
-    options.rows = last - first;
+    uint64_t share = job->units / (uint64_t)parts->n, begin = share * (uint64_t)i;
     struct part *part = &parts->part[i];
-    part->status = write_part(&options, parts->fd[i], gzip, part);
+    struct sink sink = {.fd = parts->fd[i], .part = part};
+    part->status = write_part(job, begin, i + 1 == parts->n ? job->units : begin + share, &sink, gzip);
     bool io = part->status == TR_ERR_IO;
     if (part->status != TR_OK)
         snprintf(part->error, sizeof part->error, "%s%s%s", io ? job->file : "", io ? ": " : "",
@@ -132,7 +140,7 @@ static int start_parts(const struct tr_generate_job *job, struct parts *parts, b
             return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
         if (parts->pid[i] > 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would miss the rows of an orphan */
-        if (getppid() == parent) run_part(request, parts, i, gzip);
+        if (getppid() == parent) run_part(job, parts, i, gzip);
         _exit(0);
     }
     return TR_OK;
@@ -143,17 +151,23 @@ static int start_parts(const struct tr_generate_job *job, struct parts *parts, b
 struct meter {
     bool shows;
     double begin;
-    uint64_t total;
+    const struct tr_generate_job *job;
 };
+
+static uint64_t lines_of(const struct parts *parts)
+{
+    uint64_t lines = 0;
+    for (int i = 0; i < parts->n; i++) lines += atomic_load(&parts->part[i].lines);
+    return lines;
+}
 
 static void show_meter(const struct meter *meter, const struct parts *parts)
 {
     if (!meter->shows) return;
-    double rows = 0, total = (double)meter->total;
-    for (int i = 0; i < parts->n; i++) rows += (double)atomic_load(&parts->part[i].rows);
-    double left = rows > 0 ? (tr_now() - meter->begin) * (total - rows) / rows : NAN;
-    fprintf(stderr, "\rgenerate: %3.0f %% of %.0f rows, %s left \033[K", 100 * rows / total, total,
-            tr_duration(left).text);
+    double lines = (double)lines_of(parts), total = (double)meter->job->lines;
+    double left = lines > 0 ? (tr_now() - meter->begin) * (total - lines) / lines : NAN;
+    fprintf(stderr, "\rgenerate: %3.0f %% of %.0f %s, %s left \033[K", fmin(100 * lines / total, 100), total,
+            meter->job->what, tr_duration(fmax(left, 0)).text);
 }
 
 static void clear_meter(const struct meter *meter)
@@ -195,41 +209,49 @@ static int append_part(int from, int to, const char *path)
 
 static int run_parts(const struct tr_generate_job *job, struct parts *parts, const char *path, bool gzip)
 {
-    struct meter meter = {isatty(STDERR_FILENO) && strcmp(job->file, "-") != 0, tr_now(),
-                          request->options.rows};
+    struct meter meter = {isatty(STDERR_FILENO) && strcmp(job->file, "-") != 0, tr_now(), job};
+    bool counts = parts->fd[0] < 0;
     if (parts->n == 1 && !meter.shows) {
-        run_part(request, parts, 0, gzip);
+        run_part(job, parts, 0, gzip);
         return part_status(&parts->part[0]);
     }
-    for (int i = 1; i < parts->n; i++) TR_TRY(open_nameless(path, &parts->fd[i]));
-    int status = start_parts(request, parts, gzip);
+    for (int i = 1; i < parts->n && !counts; i++) TR_TRY(open_nameless(path, &parts->fd[i]));
+    int status = start_parts(job, parts, gzip);
     for (int i = 0; status != TR_OK && i < parts->n; i++)
         if (parts->pid[i] > 0) kill(parts->pid[i], SIGKILL);
     if (status == TR_OK) status = wait_for_parts(parts, &meter);
-    for (int i = 1; status == TR_OK && i < parts->n; i++)
+    for (int i = 1; status == TR_OK && i < parts->n && !counts; i++)
         status = append_part(parts->fd[i], parts->fd[0], path);
     return status;
 }
 
-static int write_rows(const struct tr_generate_job *job, int fd, const char *path, bool seekable)
+/* Writes into the descriptor, or counts if it is -1, and tells how many lines that were. */
+static int write_lines(const struct tr_generate_job *job, int fd, const char *path, bool seekable,
+                       uint64_t *lines)
 {
     size_t length = strlen(job->file);
-    bool gzip = length > 3 && strcmp(job->file + length - 3, ".gz") == 0;
-    struct parts parts = {.n = count_parts(request->options.rows, seekable), .fd = {fd}};
+    bool gzip = fd >= 0 && length > 3 && strcmp(job->file + length - 3, ".gz") == 0;
+    struct parts parts = {.n = count_parts(job, seekable), .fd = {fd}};
     parts.part = mmap(NULL, (size_t)parts.n * sizeof *parts.part, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (parts.part == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %s", strerror(errno));
     for (int i = 1; i < parts.n; i++) parts.fd[i] = -1;
-    int status = run_parts(request, &parts, path, gzip);
+    int status = run_parts(job, &parts, path, gzip);
+    *lines = lines_of(&parts);
     for (int i = 1; i < parts.n; i++)
         if (parts.fd[i] >= 0) close(parts.fd[i]);
     munmap(parts.part, (size_t)parts.n * sizeof *parts.part);
     return status;
 }
 
+int tr_generate_count(const struct tr_generate_job *job, uint64_t *lines)
+{
+    return write_lines(job, -1, NULL, true, lines);
+}
+
 /* ---- where to ---- */
 
-/* Options that cannot be and files that cannot be written are found before a row is made. */
+/* Files that cannot be written are found before a line is made. */
 static int make_parent(const char *file)
 {
     char *folder;
@@ -247,17 +269,18 @@ static int write_directly(const struct tr_generate_job *job)
     bool standard = strcmp(job->file, "-") == 0;
     int fd = standard ? STDOUT_FILENO : open(job->file, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return tr_output_failed(job->file, "created", errno);
-    int status = write_rows(request, fd, job->file, false);
+    uint64_t lines;
+    int status = write_lines(job, fd, job->file, false, &lines);
     if (!standard) close(fd);
     return status;
 }
 
 /* A file gets its name when it is complete. */
-static int write_and_rename(const struct tr_generate_job *job, const char *temporary)
+static int write_and_rename(const struct tr_generate_job *job, const char *temporary, uint64_t *lines)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return tr_output_failed(temporary, "created", errno);
-    int status = write_rows(request, fd, temporary, true);
+    int status = write_lines(job, fd, temporary, true, lines);
     if (close(fd) < 0 && status == TR_OK) status = tr_output_failed(temporary, "written", errno);
     if (status == TR_OK && rename(temporary, job->file) < 0)
         status = tr_output_failed(job->file, "created", errno);
@@ -270,25 +293,23 @@ static int write_file(const struct tr_generate_job *job)
     double begin = tr_now();
     char *temporary;
     struct stat made;
+    uint64_t lines = 0;
     TR_TRY(make_parent(job->file));
     TR_TRY(tr_format(&temporary, "%s.tmp", job->file));
-    int status = write_and_rename(request, temporary);
+    int status = write_and_rename(job, temporary, &lines);
     free(temporary);
     if (status == TR_OK && stat(job->file, &made) == 0)
-        fprintf(stderr, "generate: %s: %llu rows, %.1f MB, %s\n", job->file,
-                (unsigned long long)request->options.rows, (double)made.st_size * 1e-6,
-                tr_duration(tr_now() - begin).text);
+        fprintf(stderr, "generate: %s: %llu %s, %.1f MB, %s\n", job->file, (unsigned long long)lines,
+                job->what, (double)made.st_size * 1e-6, tr_duration(tr_now() - begin).text);
     return status;
 }
 
-static int generate(const struct tr_generate_job *job)
+int tr_generate_file(const struct tr_generate_job *job)
 {
     struct stat status;
     bool there = stat(job->file, &status) == 0;
     if (there && S_ISDIR(status.st_mode))
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a folder, expected the name of a file", job->file);
-    if (strcmp(job->file, "-") == 0 || (there && !S_ISREG(status.st_mode)))
-        return write_directly(request);
-    return write_file(request);
+    if (strcmp(job->file, "-") == 0 || (there && !S_ISREG(status.st_mode))) return write_directly(job);
+    return write_file(job);
 }
-

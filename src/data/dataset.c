@@ -1,8 +1,10 @@
 #include "data/dataset.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/deal.h"
 #include "data/libsvm.h"
 #include "data/renumber.h"
 #include "data/text.h"
@@ -171,20 +173,48 @@ static int take_needed_keys(tr_data *data, bool of_group)
     return TR_OK;
 }
 
-/* From columns as in the file to numbers of this worker's keys. */
+static bool is_group(const tr_context *tr, int partition)
+{
+    return tr->layout.group_size > 1 && tr->job->data.partition == partition;
+}
+
+/* Columns of sparse rows become numbers of this worker's keys. */
 static int number_keys(tr_data *data)
 {
     struct tr_data_state *s = data->state;
-    const tr_context *tr = s->tr;
-    bool group = tr->layout.group_size > 1, vertical = group && tr->job->data.partition == TR_DATA_VERTICAL;
+    tr_context *tr = s->tr;
+    bool vertical = is_group(tr, TR_DATA_VERTICAL);
+    if (vertical) TR_TRY(tr_exchange_columns(tr, &s->csr));
+    if (tr->job->table.prune || vertical) TR_TRY(take_needed_keys(data, is_group(tr, TR_DATA_HORIZONTAL)));
+    else TR_TRY(take_all_keys(data));
+    return TR_OK;
+}
+
+static void show_rows(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    data->rows = (tr_batch){s->csr.rows, s->csr.begin, s->csr.column, s->csr.value, s->csr.label, NULL};
+    if (s->format == TR_FORMAT_CSV)
+        data->rows = (tr_batch){.n = s->dense.rows, .label = s->dense.label, .dense = s->dense.value};
+    data->row = s->row_number;
+}
+
+/* LIBSVM rows, as the file has them. */
+static int finish_sparse(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
     for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
         s->csr.column[k] -= data->first_index;
     drop_columns(&s->csr, data->columns);
-    if (vertical) TR_TRY(tr_exchange_columns(s->tr, &s->csr));
-    if (tr->job->table.prune || vertical) TR_TRY(take_needed_keys(data, group && !vertical));
-    else TR_TRY(take_all_keys(data));
-    data->rows = (tr_batch){s->csr.rows, s->csr.begin, s->csr.column, s->csr.value, s->csr.label};
-    return TR_OK;
+    if (is_group(s->tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_rows(s->tr, &s->csr, NULL));
+    return number_keys(data);
+}
+
+static int finish_dense(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    if (is_group(s->tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_dense(s->tr, &s->dense));
+    return take_all_keys(data);
 }
 
 /* ---- reading ---- */
@@ -272,27 +302,271 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 
 /* ---- reading, each its part ---- */
 
-static int read_part(tr_data *data, const struct tr_files *files, const tr_data *like,
-                     struct tr_libsvm_report *report)
+/* What a worker has read. */
+struct part {
+    struct tr_libsvm_report report;
+    struct tr_triples triples;
+    uint64_t *records; /* of each file: ratings, docword */
+    bool text_rows, text_columns;
+};
+
+/* Where a worker reads: as the options of all readers have it. */
+struct place {
+    size_t worker, workers;
+    uint64_t deal;
+    int (*progress)(void *state, uint64_t bytes);
+    void *progress_state;
+};
+
+static int read_libsvm(tr_data *data, const struct place *at, const tr_data *like, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    bool one = like ? like->first_index == 1 : job->data.index_base == TR_INDEX_ONE;
+    struct tr_libsvm_options options = {.skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
+                                        .lowest_index = one,
+                                        .progress = at->progress,
+                                        .progress_state = at->progress_state,
+                                        .deal = at->deal};
+    return tr_libsvm_read(&s->files, at->worker, at->workers, &options, &s->csr, &part->report);
+}
+
+static struct tr_csv_options csv_options(const struct tr_data_state *s)
+{
+    const tr_job *job = s->tr->job;
+    return (struct tr_csv_options){
+        .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP, .label = job->data.label, .shape = s->shape};
+}
+
+static int read_csv(tr_data *data, const struct place *at, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_csv_options options = csv_options(s);
+    options.progress = at->progress;
+    options.progress_state = at->progress_state;
+    options.deal = at->deal;
+    return tr_csv_read(&s->files, at->worker, at->workers, &options, &s->dense, &part->report);
+}
+
+/* Each a contiguous share: the order of the files tells which of two equal pairs is the last, and the rows are dealt
+ * afterwards. */
+static int read_triples(tr_data *data, const struct place *at, const tr_data *like, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_triples_options options = {.format = s->format,
+                                         .skip_errors = s->tr->job->data.on_error == TR_ON_ERROR_SKIP,
+                                         .text_rows = part->text_rows,
+                                         .text_columns = part->text_columns,
+                                         .known_rows = like != NULL,
+                                         .known_columns = like != NULL,
+                                         .shape = s->shape,
+                                         .progress = at->progress,
+                                         .progress_state = at->progress_state};
+    struct tr_triples_report report;
+    TR_TRY(tr_triples_read(&s->files, at->worker, at->workers, &options, &part->triples, part->records,
+                           &report));
+    part->text_rows |= report.text_rows;
+    part->text_columns |= report.text_columns;
+    part->report = (struct tr_libsvm_report){.rows = report.records,
+                                             .nonzeros = report.records,
+                                             .lowest = UINT32_MAX,
+                                             .text_bytes = report.text_bytes,
+                                             .skipped = report.skipped,
+                                             .first_skipped = report.first_skipped};
+    return TR_OK;
+}
+
+static bool is_triples(const struct tr_data_state *s)
+{
+    return s->format == TR_FORMAT_RATINGS || s->format == TR_FORMAT_DOCWORD;
+}
+
+static int read_part(tr_data *data, const tr_data *like, struct part *part)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    struct gauge gauge = {tr, like ? "test data" : "training data", files->total, tr_now(), tr_now()};
-    *report = (struct tr_libsvm_report){.lowest = UINT32_MAX};
+    struct gauge gauge = {tr, like ? "test data" : "training data", s->files.total, tr_now(), tr_now()};
+    part->report = (struct tr_libsvm_report){.lowest = UINT32_MAX};
     if (!tr_is(tr, TR_SLAVE)) return tr->rank == 0 ? listen(&gauge) : TR_OK;
-    bool one = like ? like->first_index == 1 : tr->job->data.index_base == TR_INDEX_ONE;
     bool tells = tr->rank == teller(tr);
-    struct tr_libsvm_options options = {.skip_errors = tr->job->data.on_error == TR_ON_ERROR_SKIP,
-                                        .lowest_index = one,
-                                        .progress = tells ? measure : NULL,
-                                        .progress_state = &gauge};
-    size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
-    size_t workers = (size_t)tr_layout_workers(&tr->layout);
-    if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(files, workers);
-    int status = tr_libsvm_read(files, worker, workers, &options, &s->csr, report);
+    struct place at = {.worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member),
+                       .workers = (size_t)tr_layout_workers(&tr->layout),
+                       .progress = tells ? measure : NULL,
+                       .progress_state = &gauge};
+    if (tr->job->data.order == TR_ORDER_DEALT) at.deal = tr_files_chunk(&s->files, at.workers);
+    int status = is_triples(s)                ? read_triples(data, &at, like, part)
+                 : s->format == TR_FORMAT_CSV ? read_csv(data, &at, part)
+                                              : read_libsvm(data, &at, like, part);
     if (tells && tr->rank != 0) TR_TRY(send_loading(tr, ALL_READ));
     return status;
 }
+
+/* ---- what the files look like: rank 0 looks for all ---- */
+
+static int look(tr_data *data, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    if (like) s->format = like->state->format;
+    else TR_TRY(tr_look_format(job, &s->files, &s->format));
+    if (s->format == TR_FORMAT_LIBSVM) return TR_NEW(&s->shape, s->files.n);
+    if (job->data.partition == TR_DATA_VERTICAL && s->tr->layout.group_size > 1)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.partition: vertical is for data.format: libsvm",
+                       tr_job_where(job, "data.partition"));
+    return tr_look_shapes(&s->files, s->format, job->data.header, &s->shape);
+}
+
+static int tell_shapes(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    MPI_Request request;
+    MPI_Ibcast(&s->format, 1, MPI_INT, 0, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "rank 0 to look at the data"));
+    if (tr->rank != 0) TR_TRY(TR_NEW(&s->shape, s->files.n));
+    MPI_Ibcast(s->shape, (int)(s->files.n * sizeof *s->shape), MPI_BYTE, 0, tr->world, &request);
+    return tr_wait_request(tr, &request, "rank 0 to look at the data");
+}
+
+/* ---- dense rows ---- */
+
+static int decide_dense(tr_data *data, const struct totals *totals, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_csv_options options = csv_options(s);
+    data->columns = tr_csv_columns(&s->files, &options);
+    const char *path = s->files.file[0].path;
+    if (totals->sum[0] == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
+    if (data->columns == 0)
+        return tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label", path);
+    if (like && like->columns != data->columns)
+        return tr_fail(TR_ERR_DATA, "%s: %llu columns%s, but the training data have %llu", path,
+                       (unsigned long long)data->columns,
+                       options.label != TR_LABEL_NONE ? " besides the label" : "",
+                       (unsigned long long)like->columns);
+    return TR_OK;
+}
+
+/* ---- ratings and bags of words ---- */
+
+/* Reads again, as text, if somebody has found an id that is no number. */
+static int read_ids(tr_data *data, const tr_data *like, struct part *part)
+{
+    tr_context *tr = data->state->tr;
+    if (like && like->row_names) part->text_rows = !tr_names_are_numbers(like->row_names);
+    if (like && like->column_names) part->text_columns = !tr_names_are_numbers(like->column_names);
+    for (;;) {
+        int before = part->text_rows + part->text_columns, text[2];
+        TR_TRY(tr_agree(tr, read_part(data, like, part)));
+        text[0] = part->text_rows;
+        text[1] = part->text_columns;
+        TR_TRY(all_reduce(tr, text, 2, MPI_INT, MPI_LOR));
+        part->text_rows = text[0];
+        part->text_columns = text[1];
+        if (text[0] + text[1] == before) return TR_OK;
+        tr_triples_free(&part->triples);
+    }
+}
+
+/* From places in what this worker has met to numbers of all workers. */
+static int number_ids(tr_data *data, const tr_data *like, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_triples *t = &part->triples;
+    uint32_t *row = NULL, *column = NULL;
+    t->rows.are_text = part->text_rows;
+    t->columns.are_text = part->text_columns;
+    TR_TRY(TR_NEW(&row, t->rows.n));
+    TR_TRY(TR_NEW(&column, t->columns.n));
+    TR_TRY(tr_names_unite(s->tr, &t->rows, like ? like->row_names : NULL, row, &s->row_names));
+    TR_TRY(tr_names_unite(s->tr, &t->columns, like ? like->column_names : NULL, column, &s->column_names));
+    tr_ids_free(&t->rows);
+    tr_ids_free(&t->columns);
+    for (size_t i = 0; i < t->n; i++) {
+        t->triple[i].row = row[t->triple[i].row];
+        t->triple[i].column = column[t->triple[i].column];
+    }
+    free(row);
+    free(column);
+    data->row_names = s->row_names;
+    data->column_names = s->column_names;
+    data->row_numbers = tr_names_first(s->row_names) + tr_names_count(s->row_names);
+    data->columns = tr_names_first(s->column_names) + tr_names_count(s->column_names);
+    return TR_OK;
+}
+
+/* Whether pieces of a file's text have gone to several readers in turns. */
+static bool is_in_turns(const struct tr_files *files, size_t readers)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        struct tr_part part = {.readers = 0};
+        if (files->file[i].gzip) tr_files_part(files, i, 0, readers, &part);
+        if (part.readers > 1) return true;
+    }
+    return false;
+}
+
+/* Rows at their workers, columns ascending, pairs once. */
+static int finish_triples(tr_data *data, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    const tr_job *job = tr->job;
+    bool ratings = s->format == TR_FORMAT_RATINGS;
+    bool in_turns = ratings && is_in_turns(&s->files, (size_t)tr_layout_workers(&tr->layout));
+    struct tr_deal deal;
+    TR_TRY(tr_deal_plan(tr, &part->triples, data->row_numbers, job->data.order == TR_ORDER_DEALT, &deal));
+    TR_TRY(tr_deal_triples(tr, &deal, s->files.n, in_turns, &part->triples));
+    tr_deal_free(&deal);
+    TR_TRY(tr_triples_to_rows(&part->triples, data->row_numbers, &s->csr, &s->row_number));
+    if (!ratings) drop_columns(&s->csr, data->columns);
+    TR_TRY(tr_rows_sort(&s->csr, (size_t)data->columns));
+    tr_rows_merge(&s->csr, ratings ? job->data.duplicates : TR_DUPLICATES_SUM);
+    double sum = 0;
+    for (uint64_t k = 0; k < tr_csr_nonzeros(&s->csr); k++) sum += (double)s->csr.value[k];
+    data->total_values = sum;
+    data->total_rows = s->csr.rows;
+    data->total_nonzeros = tr_csr_nonzeros(&s->csr);
+    if (is_group(tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_rows(tr, &s->csr, &s->row_number));
+    return number_keys(data);
+}
+
+/* What the headers say; test data have the words of training. */
+static int number_documents(tr_data *data, const tr_data *like, const struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    size_t first = 0;
+    while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
+    data->columns = like ? like->columns : s->shape[first].words;
+    data->row_numbers = tr_docword_base(&s->files, s->shape, s->files.n);
+    return tr_docword_check(&s->files, s->shape, part->records);
+}
+
+static int fill_triples(tr_data *data, const tr_data *like, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    struct totals totals;
+    TR_TRY(tr_agree(tr, TR_NEW(&part->records, s->files.n)));
+    TR_TRY(read_ids(data, like, part));
+    TR_TRY(agree_on_totals(tr, &part->report, &totals));
+    data->skipped = totals.sum[2];
+    TR_TRY(all_reduce(tr, part->records, (int)s->files.n, MPI_UINT64_T, MPI_SUM));
+    int status = TR_OK;
+    if (s->format == TR_FORMAT_DOCWORD) status = number_documents(data, like, part);
+    if (status == TR_OK && totals.sum[0] == 0)
+        status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", s->files.file[0].path);
+    TR_TRY(tr_agree(tr, status));
+    if (s->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, part));
+    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_triples(data, part) : TR_OK));
+    uint64_t counts[2] = {data->total_rows, data->total_nonzeros};
+    TR_TRY(all_reduce(tr, counts, 2, MPI_UINT64_T, MPI_SUM));
+    data->total_rows = counts[0];
+    data->total_nonzeros = counts[1];
+    return all_reduce(tr, &data->total_values, 1, MPI_DOUBLE, MPI_SUM);
+}
+
+/* ---- all formats ---- */
 
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
 {
@@ -309,37 +583,52 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
     return status;
 }
 
-static int fill(tr_context *tr, const struct tr_files *files, const tr_data *like, tr_data *data)
+static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
 {
-    struct tr_libsvm_report report;
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
     struct totals totals;
-    TR_TRY(tr_agree(tr, read_part(data, files, like, &report)));
-    TR_TRY(agree_on_totals(tr, &report, &totals));
+    bool dense = s->format == TR_FORMAT_CSV;
+    TR_TRY(tr_agree(tr, read_part(data, like, part)));
+    TR_TRY(agree_on_totals(tr, &part->report, &totals));
     data->total_rows = totals.sum[0];
     data->total_nonzeros = totals.sum[1];
     data->skipped = totals.sum[2];
-    TR_TRY(tr_agree(tr, decide_columns(data, &totals, like)));
-    TR_TRY(agree_on_labels(tr, files, &report, data));
-    return tr_agree(tr, tr_is(tr, TR_SLAVE) ? number_keys(data) : TR_OK);
+    TR_TRY(tr_agree(tr, dense ? decide_dense(data, &totals, like) : decide_columns(data, &totals, like)));
+    TR_TRY(agree_on_labels(tr, &s->files, &part->report, data));
+    int status = TR_OK;
+    if (tr_is(tr, TR_SLAVE)) status = dense ? finish_dense(data) : finish_sparse(data);
+    return tr_agree(tr, status);
+}
+
+static int fill(tr_data *data, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    struct part part = {.records = NULL};
+    TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? look(data, like) : TR_OK));
+    TR_TRY(tell_shapes(data));
+    int status = is_triples(s) ? fill_triples(data, like, &part) : fill_rows(data, like, &part);
+    tr_triples_free(&part.triples);
+    free(part.records);
+    show_rows(data);
+    return status;
 }
 
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
     double begin = tr_now();
-    struct tr_files files = {0};
     tr_data *data = NULL;
     int status = TR_NEW(&data, 1);
     if (status == TR_OK) status = TR_NEW(&data->state, 1);
     if (status == TR_OK)
         status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test,
-                               &files);
+                               &data->state->files);
     status = tr_agree(tr, status);
     if (status == TR_OK) {
         data->state->tr = tr;
-        status = fill(tr, &files, like, data);
+        status = fill(data, like);
         data->state->load_seconds = tr_now() - begin;
     }
-    tr_files_close(&files);
     if (status == TR_OK) *out = data;
     else tr_data_close(&data);
     return status;
@@ -353,10 +642,17 @@ const char *tr_data_third_label(const tr_data *data)
 void tr_data_close(tr_data **data)
 {
     if (!*data) return;
-    if ((*data)->state) {
-        tr_csr_free(&(*data)->state->csr);
-        free((*data)->state->third_label);
-        free((*data)->state);
+    struct tr_data_state *s = (*data)->state;
+    if (s) {
+        tr_files_close(&s->files);
+        tr_csr_free(&s->csr);
+        tr_dense_free(&s->dense);
+        tr_names_free(&s->row_names);
+        tr_names_free(&s->column_names);
+        free(s->row_number);
+        free(s->shape);
+        free(s->third_label);
+        free(s);
     }
     free((*data)->keys);
     free(*data);
@@ -371,11 +667,57 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What its rows, columns and non-zeros are. */
+struct words {
+    const char *rows, *columns, *nonzeros;
+};
+
+static struct words words_of(int format)
+{
+    switch (format) {
+    case TR_FORMAT_CSV: return (struct words){"rows", "columns", "numbers"};
+    case TR_FORMAT_RATINGS: return (struct words){"users", "items", "ratings"};
+    case TR_FORMAT_DOCWORD: return (struct words){"documents", "words", "counts"};
+    default: return (struct words){"rows", "features", "non-zeros"};
+    }
+}
+
+/* Smallest, median and largest of what all workers hold. */
+static void say_spread(const uint64_t *sorted, int workers, char text[96])
+{
+    snprintf(text, 96, "%llu / %llu / %llu", (unsigned long long)sorted[0],
+             (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
+}
+
+static uint64_t nonzeros_here(const tr_data *data)
+{
+    if (data->rows.n == 0) return 0;
+    return data->rows.begin ? data->rows.begin[data->rows.n] : data->rows.n * data->columns;
+}
+
+/* Rank 0 says it; text: of rows and of non-zeros of each worker. */
+static void say_data(const tr_data *data, const char *what, char text[2][96])
+{
+    tr_context *tr = data->state->tr;
+    struct words words = words_of(data->state->format);
+    char label[32], tokens[64] = ""; /* label: as wide as all labels before the table of progress */
+    snprintf(label, sizeof label, "%s:", what);
+    if (data->state->format == TR_FORMAT_DOCWORD)
+        snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
+    tr_say(tr, "%-14s %llu %s, %llu %s, %llu %s%s, read in %.2f s", label,
+           (unsigned long long)data->total_rows, words.rows, (unsigned long long)data->columns, words.columns,
+           (unsigned long long)data->total_nonzeros, words.nonzeros, tokens, data->state->load_seconds);
+    if (tr_layout_workers(&tr->layout) > 1)
+        tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words.rows, text[0], words.nonzeros,
+               text[1]);
+    if (data->skipped)
+        tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
+}
+
 int tr_data_describe(const tr_data *data, const char *what)
 {
     tr_context *tr = data->state->tr;
-    uint64_t mine[2] = {data->rows.n, data->rows.n ? data->rows.begin[data->rows.n] : 0}, *all = NULL,
-             *sorted = NULL;
+    uint64_t mine[2] = {data->rows.n, nonzeros_here(data)}, *all = NULL, *sorted = NULL;
     if (tr->rank == 0) {
         TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
         TR_TRY(TR_NEW(&sorted, (size_t)tr->size));
@@ -389,18 +731,9 @@ int tr_data_describe(const tr_data *data, const char *what)
     for (int k = 0; k < 2; k++) {
         for (int w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
         qsort(sorted, (size_t)workers, sizeof *sorted, by_number);
-        snprintf(text[k], sizeof text[k], "%llu / %llu / %llu", (unsigned long long)sorted[0],
-                 (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
+        say_spread(sorted, workers, text[k]);
     }
-    char label[32]; /* as wide as all labels before the table of progress */
-    snprintf(label, sizeof label, "%s:", what);
-    tr_say(tr, "%-14s %llu rows, %llu features, %llu non-zeros, read in %.2f s", label,
-           (unsigned long long)data->total_rows, (unsigned long long)data->columns,
-           (unsigned long long)data->total_nonzeros, data->state->load_seconds);
-    if (workers > 1)
-        tr_say(tr, "each worker:   rows %s, non-zeros %s (min / median / max)", text[0], text[1]);
-    if (data->skipped)
-        tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
+    say_data(data, what, text);
     free(all);
     free(sorted);
     return TR_OK;

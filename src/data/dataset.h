@@ -1,24 +1,38 @@
 /* data/ — from files of text to the rows that a worker trains on.
  *
  *   files, text   which bytes of which file are whose, and whole lines out of them
- *   libsvm        the format, read fast
+ *   share, look   a reader's chunks of lines, and what the first lines say
+ *   number, token what stands in a line
+ *   libsvm, csv, triples   the formats, read fast
  *   csr           sparse rows
+ *   ids, names    what users and items are called, numbered: of one reader, of all
+ *   deal          records as whole rows at the workers that the rows belong to
  *   renumber      the columns that occur, numbered 0..n-1
  *   dataset       the parallel side: every worker reads its part, and all agree on what the whole is
- *   exchange      rows by columns inside a group (vertical partition)
+ *   exchange      any amount of data between workers; rows by columns inside a group (vertical partition)
+ *   first         the first rows of the files
+ *   documents     one after the other, without keeping them, as csv and triples have it for rows and ratings
  *   generate      data that looks like clicks
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H
 
 #include "data/csr.h"
-#include "data/files.h"
+#include "data/csv.h"
+#include "data/names.h"
+#include "data/triples.h"
 #include "ranks/ranks.h"
 #include "trireme/data.h"
 
 struct tr_data_state {
     tr_context *tr;
-    struct tr_csr csr; /* this worker's rows */
+    struct tr_files files;
+    int format;             /* TR_FORMAT_…, not auto */
+    struct tr_shape *shape; /* of each file: csv, ratings and docword */
+    struct tr_csr csr;      /* this worker's rows, or */
+    struct tr_dense dense;
+    uint64_t *row_number; /* as tr_data.row */
+    tr_names *row_names, *column_names;
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */
 };
@@ -42,6 +56,20 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
  * their order, columns of which tr_column_member() is this member. Members of the group only, together. */
 int tr_exchange_columns(tr_context *tr, struct tr_csr *csr);
 int tr_column_member(uint32_t column, int members);
+
+/* Hands each member m of the communicator count[m] units of so many bytes, laid end to end by member in `from`, and gets
+ * what it sends us: *to (to be freed) and to_count are alike. Any amount, in bounded pieces. All members together. */
+int tr_ship(tr_context *tr, MPI_Comm comm, const void *from, const uint64_t *count, size_t unit, void **to,
+            uint64_t *to_count);
+
+/* Hands all members what each has: *all (to be freed) has the n units of member 0 first. *total units in all. */
+int tr_spread(tr_context *tr, MPI_Comm comm, const void *from, uint64_t n, size_t unit, void **all,
+              uint64_t *total);
+
+/* Makes each member's rows those of all members in their order (M3, replicated). row_number may be NULL. Members of the
+ * group only, together. */
+int tr_replicate_rows(tr_context *tr, struct tr_csr *csr, uint64_t **row_number);
+int tr_replicate_dense(tr_context *tr, struct tr_dense *dense);
 
 /* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0
  * says it. */

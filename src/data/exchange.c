@@ -2,6 +2,103 @@
 
 #include <string.h>
 
+/* ---- any amount, in pieces ---- */
+
+#define PIECE ((uint64_t)64 << 20) /* bytes of one message at most */
+enum { TAG_PIECE = 1 };            /* on communicators that carry no other messages from one to one */
+
+struct pieces {
+    MPI_Request *request;
+    size_t n, capacity;
+};
+
+/* Sends (or receives) bytes as messages under way at once. */
+static int begin_pieces(struct pieces *p, char *memory, uint64_t bytes, int member, bool sends, MPI_Comm comm)
+{
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        int n = (int)(bytes - at < PIECE ? bytes - at : PIECE);
+        TR_TRY(TR_GROW(&p->request, &p->capacity, p->n + 1));
+        MPI_Request *request = &p->request[p->n++];
+        if (sends) MPI_Isend(memory + at, n, MPI_BYTE, member, TAG_PIECE, comm, request);
+        else MPI_Irecv(memory + at, n, MPI_BYTE, member, TAG_PIECE, comm, request);
+    }
+    return TR_OK;
+}
+
+static int end_pieces(tr_context *tr, struct pieces *p, const char *what)
+{
+    int status = TR_OK;
+    for (size_t i = 0; i < p->n && status == TR_OK; i++) status = tr_wait_request(tr, &p->request[i], what);
+    free(p->request);
+    return status;
+}
+
+static uint64_t place_of(const uint64_t *count, int member)
+{
+    uint64_t sum = 0;
+    for (int m = 0; m < member; m++) sum += count[m];
+    return sum;
+}
+
+int tr_ship(tr_context *tr, MPI_Comm comm, const void *from, const uint64_t *count, size_t unit, void **to,
+            uint64_t *to_count)
+{
+    int members, me;
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    MPI_Request request;
+    MPI_Ialltoall(count, 1, MPI_UINT64_T, to_count, 1, MPI_UINT64_T, comm, &request);
+    TR_TRY(tr_wait_request(tr, &request, "other workers to exchange data"));
+    char *memory, *out = (char *)(uintptr_t)from; /* MPI's sends only read it */
+    struct pieces pieces = {0};
+    TR_TRY(tr_new((void **)&memory, (size_t)place_of(to_count, members), unit, "data of other workers"));
+    if (count[me] > 0)
+        memcpy(memory + place_of(to_count, me) * unit, out + place_of(count, me) * unit,
+               (size_t)count[me] * unit);
+    for (int turn = 1; turn < members; turn++) {
+        int m = (me + members - turn) % members;
+        TR_TRY(
+            begin_pieces(&pieces, memory + place_of(to_count, m) * unit, to_count[m] * unit, m, false, comm));
+    }
+    for (int turn = 1; turn < members; turn++) { /* not all to the same at once */
+        int m = (me + turn) % members;
+        if (count[m] > 0)
+            TR_TRY(begin_pieces(&pieces, out + place_of(count, m) * unit, count[m] * unit, m, true, comm));
+    }
+    *to = memory;
+    return end_pieces(tr, &pieces, "other workers to exchange data");
+}
+
+int tr_spread(tr_context *tr, MPI_Comm comm, const void *from, uint64_t n, size_t unit, void **all,
+              uint64_t *total)
+{
+    int members, me;
+    uint64_t *count;
+    MPI_Comm_size(comm, &members);
+    MPI_Comm_rank(comm, &me);
+    TR_TRY(TR_NEW(&count, (size_t)members));
+    MPI_Request request;
+    MPI_Iallgather(&n, 1, MPI_UINT64_T, count, 1, MPI_UINT64_T, comm, &request);
+    TR_TRY(tr_wait_request(tr, &request, "other workers to share data"));
+    *total = place_of(count, members);
+    char *memory, *to;
+    TR_TRY(tr_new((void **)&memory, (size_t)*total, unit, "data of other workers"));
+    *all = to = memory;
+    for (int m = 0; m < members; m++) {
+        uint64_t bytes = count[m] * unit;
+        if (m == me && n > 0) memcpy(to, from, (size_t)bytes);
+        for (uint64_t at = 0; at < bytes; at += PIECE) {
+            MPI_Ibcast(to + at, (int)(bytes - at < PIECE ? bytes - at : PIECE), MPI_BYTE, m, comm, &request);
+            TR_TRY(tr_wait_request(tr, &request, "other workers to share data"));
+        }
+        to += bytes;
+    }
+    free(count);
+    return TR_OK;
+}
+
+/* ---- columns inside a group ---- */
+
 /* Columns are dealt by a hash: neighbours in a file are often of one kind and equally full. */
 int tr_column_member(uint32_t column, int members)
 {
@@ -134,4 +231,76 @@ int tr_exchange_columns(tr_context *tr, struct tr_csr *csr)
     parcel_free(&in);
     free(labels);
     return status;
+}
+
+/* ---- all rows of a group ---- */
+
+/* An array of n units becomes that of all members. */
+static int replicate(tr_context *tr, void **array, uint64_t n, size_t unit)
+{
+    void *all;
+    uint64_t total;
+    TR_TRY(tr_spread(tr, tr->group, *array, n, unit, &all, &total));
+    free(*array);
+    *array = all;
+    return TR_OK;
+}
+
+static int replicate_begins(tr_context *tr, struct tr_csr *csr)
+{
+    uint64_t rows = csr->rows, total;
+    uint64_t *length, *all;
+    TR_TRY(TR_NEW(&length, csr->rows));
+    for (size_t i = 0; i < csr->rows; i++) length[i] = csr->begin[i + 1] - csr->begin[i];
+    TR_TRY(tr_spread(tr, tr->group, length, rows, sizeof *length, (void **)&all, &total));
+    free(length);
+    free(csr->begin);
+    TR_TRY(TR_NEW(&csr->begin, (size_t)total + 1));
+    for (size_t i = 0; i < total; i++) csr->begin[i + 1] = csr->begin[i] + all[i];
+    free(all);
+    csr->rows = (size_t)total;
+    return TR_OK;
+}
+
+/* Values are stored if one member has some. */
+static int agree_on_values(tr_context *tr, struct tr_csr *csr, uint64_t nonzeros)
+{
+    int stored = csr->value != NULL;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &stored, 1, MPI_INT, MPI_LOR, tr->group, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the group to share rows"));
+    if (!stored || csr->value) return TR_OK;
+    TR_TRY(TR_NEW(&csr->value, (size_t)nonzeros));
+    for (uint64_t k = 0; k < nonzeros; k++) csr->value[k] = 1;
+    return TR_OK;
+}
+
+int tr_replicate_rows(tr_context *tr, struct tr_csr *csr, uint64_t **row_number)
+{
+    uint64_t rows = csr->rows, nonzeros = tr_csr_nonzeros(csr);
+    int labelled = csr->label != NULL;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &labelled, 1, MPI_INT, MPI_LOR, tr->group, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the group to share rows"));
+    TR_TRY(agree_on_values(tr, csr, nonzeros));
+    TR_TRY(replicate_begins(tr, csr));
+    TR_TRY(replicate(tr, (void **)&csr->column, nonzeros, sizeof *csr->column));
+    if (csr->value) TR_TRY(replicate(tr, (void **)&csr->value, nonzeros, sizeof *csr->value));
+    if (labelled) TR_TRY(replicate(tr, (void **)&csr->label, rows, sizeof *csr->label));
+    return row_number ? replicate(tr, (void **)row_number, rows, sizeof **row_number) : TR_OK;
+}
+
+int tr_replicate_dense(tr_context *tr, struct tr_dense *dense)
+{
+    uint64_t rows = dense->rows;
+    int labelled = dense->label != NULL;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &labelled, 1, MPI_INT, MPI_LOR, tr->group, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the group to share rows"));
+    TR_TRY(replicate(tr, (void **)&dense->value, rows * dense->columns, sizeof *dense->value));
+    if (labelled) TR_TRY(replicate(tr, (void **)&dense->label, rows, sizeof *dense->label));
+    MPI_Iallreduce(MPI_IN_PLACE, &rows, 1, MPI_UINT64_T, MPI_SUM, tr->group, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the group to share rows"));
+    dense->rows = (size_t)rows;
+    return TR_OK;
 }

@@ -89,16 +89,16 @@ struct tr_generate_docword {
                                   .tokens = 5000000,                                                         \
                                   .topics = 100,                                                             \
                                   .alpha = 0.1,                                                              \
-                                  .beta = 0.01,                                                              \
-                                  .power = 1.0,                                                              \
+                                  .beta = 0.05,                                                              \
+                                  .power = 0.9,                                                              \
                                   .seed = 1})
 
 /* Lines `document word count`, numbers from 1, words ascending, of documents begin to end - 1, counted from 0.
  * The file's three header lines, which say how many lines there are, are the caller's: UCI's bag of words. */
 int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out);
 
-/* A made-up word for each of 1 .. words, one a line: all different, and speakable. */
-int tr_generate_vocabulary(uint32_t words, FILE *out);
+/* Made-up words begin to end - 1, counted from 0, one a line: all different, and speakable. */
+int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out);
 
 /* ---- dense rows: clusters of points ---- */
 

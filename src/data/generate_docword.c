@@ -138,12 +138,12 @@ static char *print_word(char *p, uint32_t number)
     return p;
 }
 
-int tr_generate_vocabulary(uint32_t words, FILE *out)
+int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
 {
     struct tr_lines lines;
     TR_TRY(tr_lines_open(&lines, LINE_BYTES, out));
     int status = TR_OK;
-    for (uint32_t w = 0; w < words && status == TR_OK; w++)
+    for (uint32_t w = begin; w < end && status == TR_OK; w++)
         status = tr_lines_add(&lines, print_word(lines.at, w));
     return tr_lines_close(&lines, status);
 }

@@ -60,11 +60,13 @@ struct reader {
     const struct tr_files *files;
     const struct tr_libsvm_options *options;
     uint64_t max_index;
+    size_t most_rows;
     size_t file;       /* the one being read */
     struct tr_csr csr; /* as far as it is known; values only from the first that is not 1 */
     size_t nonzeros;
     size_t begin_capacity, column_capacity, value_capacity, label_capacity;
     uint64_t done; /* stored bytes of earlier files */
+    bool enough;   /* most_rows are read */
     struct tr_libsvm_report report;
 };
 
@@ -325,8 +327,10 @@ static int parse_chunk(struct reader *r, const struct tr_chunk *chunk)
 {
     if (chunk->too_long) return reject(r, LINE_TOO_LONG, NULL, chunk->offset);
     TR_TRY(make_room(r, (size_t)(chunk->end - chunk->begin)));
-    for (const char *p = chunk->begin; p < chunk->end;)
+    for (const char *p = chunk->begin; p < chunk->end && !r->enough;) {
         TR_TRY(parse_line(r, &p, chunk->offset + (uint64_t)(p - chunk->begin)));
+        r->enough = r->csr.rows == r->most_rows;
+    }
     r->report.text_bytes += (uint64_t)(chunk->end - chunk->begin);
     return TR_OK;
 }
@@ -334,7 +338,7 @@ static int parse_chunk(struct reader *r, const struct tr_chunk *chunk)
 static int parse_text(struct reader *r, struct tr_text *text)
 {
     const struct tr_libsvm_options *options = r->options;
-    for (;;) {
+    while (!r->enough) {
         struct tr_chunk chunk;
         TR_TRY(tr_text_next(text, &chunk));
         if (options->progress)
@@ -363,7 +367,7 @@ static int parse_share(struct reader *r, size_t reader, size_t readers)
     r->csr.begin[0] = 0;
     struct tr_part part;
     uint64_t chunk = r->options->deal;
-    for (size_t file = 0; file < r->files->n && chunk == 0; file++)
+    for (size_t file = 0; file < r->files->n && chunk == 0 && !r->enough; file++)
         if (tr_files_part(r->files, file, reader, readers, &part)) TR_TRY(parse_part(r, &part));
     for (int lap = 0; lap < 2 && chunk > 0; lap++)
         for (size_t file = 0; file < r->files->n; file++)
@@ -387,6 +391,7 @@ int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
 {
     struct reader r = {.files = files, .options = options, .report.lowest = UINT32_MAX};
     r.max_index = options->max_index ? options->max_index : TR_LIBSVM_MAX_INDEX;
+    r.most_rows = options->most_rows ? options->most_rows : SIZE_MAX;
     int result = parse_share(&r, reader, readers);
     if (result != TR_OK) {
         tr_csr_free(&r.csr);

@@ -24,6 +24,7 @@ struct tr_libsvm_options {
     void *progress_state;
     uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
     size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
+    size_t most_rows;   /* to be read of the share; 0: all */
 };
 
 struct tr_file_place {

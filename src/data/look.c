@@ -141,11 +141,18 @@ static int usual_format(const tr_job *job, int looks)
     }
 }
 
+int tr_look_like(const struct tr_files *files, int *format)
+{
+    *format = TR_FORMAT_AUTO;
+    for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++)
+        TR_TRY(look_like(files, file, format));
+    return TR_OK;
+}
+
 int tr_look_format(const tr_job *job, const struct tr_files *files, int *format)
 {
     int looks = TR_FORMAT_AUTO, wanted = job->data.format;
-    for (size_t file = 0; file < files->n && looks == TR_FORMAT_AUTO; file++)
-        TR_TRY(look_like(files, file, &looks));
+    TR_TRY(tr_look_like(files, &looks));
     if (wanted == TR_FORMAT_AUTO) wanted = usual_format(job, looks);
     *format = wanted;
     bool table = wanted == TR_FORMAT_CSV || wanted == TR_FORMAT_RATINGS,
@@ -260,6 +267,8 @@ static int look_at_docword(const struct tr_files *files, size_t file, const stru
             "the records of data.format: docword",
             files->file[file].path);
     shape->begin = (uint64_t)(records - chunk->begin);
+    if (shape->words >= UINT32_MAX || shape->documents >= UINT32_MAX)
+        return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", files->file[file].path);
     return TR_OK;
 }
 
@@ -279,6 +288,11 @@ static int look_at_file(const struct tr_files *files, size_t file, int format, i
 static int compare_shapes(const struct tr_files *files, int format, const struct tr_shape *shapes)
 {
     size_t first = 0;
+    uint64_t documents = 0;
+    for (size_t i = 0; i < files->n; i++) documents += shapes[i].documents;
+    if (documents >= UINT32_MAX)
+        return tr_fail(TR_ERR_DATA, "%s and the others have more than 2^32 - 2 documents",
+                       files->file[0].path);
     while (first < files->n && files->file[first].size == 0) first++;
     for (size_t i = first + 1; i < files->n; i++) {
         const struct tr_shape *a = &shapes[first], *b = &shapes[i];

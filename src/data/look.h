@@ -20,6 +20,10 @@ struct tr_shape {
  * TR_ERR_DATA if the first file certainly has another format than the job says: one line that says which. */
 int tr_look_format(const tr_job *job, const struct tr_files *files, int *format);
 
+/* What the first file that is not empty looks like, for those who have no job: TR_FORMAT_LIBSVM, TR_FORMAT_DOCWORD, or
+ * TR_FORMAT_CSV for anything else, which may be ratings. */
+int tr_look_like(const struct tr_files *files, int *format);
+
 /* Looks at all files for a format that is no longer open. header: TR_HEADER_…. *shapes, to be freed, has one a file.
  * TR_ERR_DATA for csv files of different numbers of columns, and a docword header that is none. */
 int tr_look_shapes(const struct tr_files *files, int format, int header, struct tr_shape **shapes);

@@ -373,34 +373,39 @@ static int parse_line(struct reader *r, const char **p, uint64_t offset)
 static int note_run(struct reader *r, const struct tr_share_chunk *c)
 {
     struct tr_triples *t = &r->t;
-    const struct tr_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
+    const struct tr_triple_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
     if (last && last->file == c->file && last->piece == c->piece) return TR_OK;
     TR_TRY(TR_GROW(&t->run, &t->run_capacity, t->runs + 1));
-    t->run[t->runs++] = (struct tr_run){c->file, c->piece, t->n};
+    t->run[t->runs++] = (struct tr_triple_run){c->file, c->piece, t->n};
     return TR_OK;
 }
 
-static int enter_file(struct reader *r, size_t file)
+static void enter_file(struct reader *r, size_t file)
 {
-    if (file == r->file && r->shape) return TR_OK;
+    if (file == r->file && r->shape) return;
     r->file = file;
     r->shape = &r->options->shape[file];
     r->base = tr_docword_base(r->files, r->options->shape, file);
-    return TR_OK;
+}
+
+/* Lines before the records are the header. */
+static void pass_header(const struct reader *r, struct tr_chunk *lines)
+{
+    uint64_t n = (uint64_t)(lines->end - lines->begin), header = r->shape->begin;
+    if (lines->offset >= header) return;
+    lines->begin += header - lines->offset < n ? header - lines->offset : n;
+    lines->offset = header;
 }
 
 static int parse_chunk(void *state, const struct tr_share_chunk *c)
 {
     struct reader *r = state;
     struct tr_chunk lines = c->lines;
-    TR_TRY(enter_file(r, c->file));
+    enter_file(r, c->file);
     if (lines.too_long) return reject(r, LINE_TOO_LONG, NULL, lines.offset);
-    uint64_t n = (uint64_t)(lines.end - lines.begin), header = r->shape->begin;
+    size_t n = (size_t)(lines.end - lines.begin);
     r->report.text_bytes += n;
-    if (lines.offset < header) {
-        lines.begin += header - lines.offset < n ? header - lines.offset : n;
-        lines.offset = header;
-    }
+    pass_header(r, &lines);
     TR_TRY(note_run(r, c));
     TR_TRY(TR_GROW(&r->t.triple, &r->t.triple_capacity,
                    r->t.n + n / 6 + 2)); /* a record takes six bytes or more */
@@ -499,14 +504,12 @@ static int rate_chunk(void *state, const struct tr_share_chunk *c)
 {
     struct each_rating *e = state;
     struct reader *r = &e->reader;
-    r->file = c->file;
-    r->shape = &r->options->shape[c->file];
-    if (c->lines.too_long) return describe(r, LINE_TOO_LONG, NULL, c->lines.offset);
-    for (const char *p = c->lines.begin; p < c->lines.end; p = (const char *)rawmemchr(p, '\n') + 1) {
-        uint64_t offset = c->lines.offset + (uint64_t)(p - c->lines.begin);
-        if (offset >= r->shape->begin) TR_TRY(rate_line(e, p, offset));
-        else if (offset + 3 == r->shape->begin && offset == 0) TR_TRY(rate_line(e, p + 3, offset));
-    }
+    struct tr_chunk lines = c->lines;
+    enter_file(r, c->file);
+    if (lines.too_long) return describe(r, LINE_TOO_LONG, NULL, lines.offset);
+    pass_header(r, &lines);
+    for (const char *p = lines.begin; p < lines.end; p = (const char *)rawmemchr(p, '\n') + 1)
+        TR_TRY(rate_line(e, p, lines.offset + (uint64_t)(p - lines.begin)));
     return TR_OK;
 }
 

@@ -22,7 +22,7 @@ struct tr_triple {
 };
 
 /* Records first .. (of the next run) - 1 come from one piece of one file: see tr_share_chunk. */
-struct tr_run {
+struct tr_triple_run {
     uint64_t file, piece;
     size_t first;
 };
@@ -31,7 +31,7 @@ struct tr_triples {
     size_t n;
     struct tr_triple *triple;
     struct tr_ids rows, columns; /* ratings */
-    struct tr_run *run;
+    struct tr_triple_run *run;
     size_t runs;
     size_t triple_capacity, run_capacity;
 };
@@ -94,17 +94,5 @@ int tr_rating_fail(const struct tr_rating *rating, const char *what);
 
 /* The number that a text is, as an id: false for what is no whole number of 64 bits without leading zeros. */
 bool tr_id_number(const char *text, size_t length, uint64_t *number);
-
-struct tr_document {
-    uint64_t number;      /* from 0; those of the second file follow the first's */
-    size_t n;             /* words, maybe none */
-    const uint32_t *word; /* from 0, ascending, each once */
-    const float *count;
-};
-
-/* Calls document() for each document of all files in their order, until it returns anything but TR_OK. Holds one file
- * at a time: 12 to 24 bytes a record. Errors are those of training. */
-int tr_docword_each(const struct tr_files *files, const struct tr_shape *shapes, bool skip_errors,
-                    int (*document)(void *state, const struct tr_document *document), void *state);
 
 #endif

@@ -25,6 +25,7 @@ enum tr_tag {
     TR_TAG_BLOCK,      /* slave -> slave before it in the group: a block of a rotation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
+    TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };

@@ -1,5 +1,6 @@
 #include "stage/stage.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -477,6 +478,17 @@ int tr_group_sum(tr_worker *me, double *numbers, size_t n)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->group, &request);
     return tr_wait_request(me->tr, &request, "the margins of the other members of the group");
+}
+
+int tr_group_least(tr_worker *me, tr_least *least, size_t n)
+{
+    for (size_t at = 0; me->group_size > 1 && at < n; at += INT_MAX) {
+        MPI_Request request;
+        int some = (int)tr_min_size(n - at, INT_MAX);
+        MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->group, &request);
+        TR_TRY(tr_wait_request(me->tr, &request, "the nearest of the other members of the group"));
+    }
+    return TR_OK;
 }
 
 void tr_observe(tr_context *tr, tr_observer *observer, void *who)

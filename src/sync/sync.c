@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/rows.h"
 #include "table/together.h"
 
 /* ---- what this rank owes ---- */
@@ -19,8 +20,9 @@ static int64_t settled(const struct tr_sync *s)
     }
     for (size_t i = 0; i < tables->count; i++) {
         const struct tr_table *t = tables->table[i];
-        int64_t merged = tr_merge_done(t);
+        int64_t merged = tr_merge_done(t), sending = tr_rows_sending(t);
         if (merged < least) least = merged;
+        if (sending < least) least = sending;
         if (t->lockstep && tr_table_by_message(t) && t->pushing_clients > 0 && t->served < least)
             least = t->served;
     }
@@ -294,6 +296,7 @@ int tr_sync_tick(struct tr_sync *s)
         struct tr_view_state *v = tables->views[i];
         if (tr_sync_lockstep(s) && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
     }
+    for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
     for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */
         struct tr_table *t = tables->table[i];
         if (!t->merge || t->updating_views > 0) continue;

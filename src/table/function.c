@@ -179,7 +179,9 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
 int tr_table_use(tr_table *t, const char *name, const void *argument)
 {
     if (t->sparse && name)
-        return tr_agree(t->tr, tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are added up by no function", t->name));
+        return tr_agree(
+            t->tr,
+            tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are added up by no function", t->name));
     tr_use_free(t);
     return tr_agree(t->tr, name ? use_function(t, name, argument) : TR_OK);
 }
@@ -542,7 +544,8 @@ int tr_table_ask(tr_table *t, const char *name, const void *question, size_t que
     const struct tr_functions *known = t->tr->tables->functions;
     int number = find_answer(known, name);
     if (number < 0) return tr_fail(TR_ERR_CONFIG, "table %s: unknown answer %s", t->name, name);
-    if (t->sparse) return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: there are no answers from them", t->name);
+    if (t->sparse)
+        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: there are no answers from them", t->name);
     const tr_answer *answer = &known->answer[number];
     size_t room = *bytes, total = 0;
     char *part;

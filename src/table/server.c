@@ -534,7 +534,8 @@ static int check_rows(const struct tr_table *t, int rank, const struct tr_messag
 {
     size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_wish) : sizeof(uint32_t);
     if (bytes == m->n * each) return TR_OK;
-    return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name, bytes);
+    return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name,
+                   bytes);
 }
 
 static int answer_sparse(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,

@@ -145,8 +145,7 @@ static int partition_table(struct tr_table *t, const tr_table_options *options)
     TR_TRY(choose_servers(t, options, &servers));
     TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
     t->server = tr_table_server_of(t, t->tr->rank);
-    if (t->server >= 0 && !t->sparse)
-        t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
+    if (t->server >= 0 && !t->sparse) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
     return TR_OK;
 }
 
@@ -182,8 +181,10 @@ static int make_sparse_share(struct tr_table *t)
 {
     if (!t->sparse) return TR_OK;
     if ((t->dtype != TR_F32 && t->dtype != TR_I32) || t->hash || t->width > UINT64_C(1) << 32)
-        return tr_fail(TR_ERR_INTERNAL,
-                       "table %s: sparse rows are of f32 or i32 and at most 2^32 columns, without hash storage", t->name);
+        return tr_fail(
+            TR_ERR_INTERNAL,
+            "table %s: sparse rows are of f32 or i32 and at most 2^32 columns, without hash storage",
+            t->name);
     if (t->server < 0) return TR_OK;
     return tr_sparse_open(t->dtype, tr_partition_share(&t->partition, (uint32_t)t->server), &t->sparse_share);
 }
@@ -213,6 +214,7 @@ static void free_own_memory(struct tr_table *t)
     tr_sparse_close(&t->sparse_share);
     if (t->map) tr_hashmap_close(t->map);
     free(t->map);
+    tr_rows_free(t);
     free(t->share);
     free(t->locks);
     free(t->line);
@@ -259,6 +261,7 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
     if (status == TR_OK) status = partition_table(t, options);
     if (status == TR_OK) status = make_map(t);
     if (status == TR_OK) status = make_sparse_share(t);
+    if (status == TR_OK) status = tr_rows_open(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
     if (status == TR_OK) status = TR_NEW(&t->locks, servers);
@@ -280,7 +283,6 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
 
 static void table_free(struct tr_table *t)
 {
-    tr_rows_free(t);
     tr_together_free(t);
     tr_merge_close(t);
     tr_server_forget_all(t);

@@ -81,12 +81,12 @@ struct tr_table {
     bool hash;              /* hash storage: in maps that their servers alone can read */
     struct tr_hashmap *map; /* … on servers; its first array: the values */
 
-    bool sparse;              /* rows are lists that their servers alone can read … */
+    bool sparse;                    /* rows are lists that their servers alone can read … */
     struct tr_sparse *sparse_share; /* … on servers */
 
-    uint64_t share_units;        /* of this rank; 0 where it does not serve, with hash storage, and of sparse rows */
-    void **share;                /* by server: its memory where this rank can read it directly, else NULL */
-    atomic_uint **locks;         /* by server: beside the share */
+    uint64_t share_units; /* of this rank; 0 where it does not serve, with hash storage, and of sparse rows */
+    void **share;         /* by server: its memory where this rank can read it directly, else NULL */
+    atomic_uint **locks;  /* by server: beside the share */
     struct tr_share_line **line; /* by server, too */
     MPI_Win shared;              /* owns the memory of the shares */
     MPI_Win window;              /* all shares for all ranks; MPI_WIN_NULL where nobody needs it */
@@ -110,7 +110,7 @@ struct tr_table {
     bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
     struct tr_together *together; /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;         /* what this rank pulls and pushes row by row; NULL before the first time */
+    struct tr_rows *rows;         /* what this rank pulls and pushes row by row */
 };
 
 /* A key set as its server knows it. */
@@ -205,14 +205,16 @@ enum tr_message_kind {
 
 struct tr_message {
     uint32_t kind, table, tag;
-    uint32_t reply;    /* number of the answer's tag; 0: no answer wanted */
-    uint32_t first, n; /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of
+    uint32_t reply; /* number of the answer's tag; 0: no answer wanted */
+    uint32_t first,
+        n; /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of
                           them, listed behind this; push of sparse rows: number of the message in its clock */
     uint32_t flags;
     int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
-    int64_t clock; /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for
+    int64_t
+        clock; /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for
                       the answer */
-    int64_t seen;  /* push: version of the share that the pusher knows */
+    int64_t seen; /* push: version of the share that the pusher knows */
 };
 
 /* In front of every answer that carries something. */

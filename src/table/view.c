@@ -126,7 +126,8 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
 {
     struct tr_view_state *v;
     if (t->sparse)
-        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are pulled and pushed as rows", t->name);
+        return tr_fail(TR_ERR_INTERNAL, "table %s has sparse rows: they are pulled and pushed as rows",
+                       t->name);
     TR_TRY(TR_NEW(&v, 1));
     v->view = (tr_view){.table = t, .n = n, .width = t->width, .clock = -1, .state = v};
     v->use = use;
@@ -490,7 +491,7 @@ int tr_views_poll(void *what, int *did)
     struct tr_tables *tables = what;
     for (size_t i = 0; i < tables->count; i++) {
         TR_TRY(tr_merge_poll(tables->table[i], did));
-        tr_rows_poll(tables->table[i], did);
+        TR_TRY(tr_rows_poll(tables->table[i], did));
     }
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];

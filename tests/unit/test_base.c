@@ -73,6 +73,21 @@ START_TEST(random_numbers_have_the_right_moments)
 }
 END_TEST
 
+START_TEST(permutations_are_equally_probable)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 42, 0, 1);
+    int counts[3][3] = {{0}}, n = 30000;
+    for (int i = 0; i < n; i++) {
+        uint32_t order[3];
+        tr_rng_permutation(&rng, order, 3);
+        ck_assert_uint_eq(1u << order[0] | 1u << order[1] | 1u << order[2], 7);
+        for (int k = 0; k < 3; k++) counts[k][order[k]]++;
+    }
+    for (int k = 0; k < 9; k++) ck_assert_double_eq_tol(counts[k / 3][k % 3] * 3.0 / n, 1, 0.05);
+}
+END_TEST
+
 UNIT_MAIN("base", an_error_keeps_its_text, memory_is_zeroed_and_its_lack_is_an_error,
           growing_keeps_what_was_there, random_streams_repeat_and_differ,
-          random_numbers_have_the_right_moments)
+          random_numbers_have_the_right_moments, permutations_are_equally_probable)

@@ -17,7 +17,7 @@
 /* Rows that are looked at together: they stay in cache from the test of their bounds to their scores. */
 enum { CHUNK = 1024 };
 
-/* Every so many chunks it is tried whether tighter upper bounds pay, and they do if one row in so many needs no scores. */
+/* In one of so many chunks it is tried whether tighter upper bounds pay: they do if they spare one row in so many. */
 enum { TRY_EVERY = 16, PAYS = 24 };
 
 typedef float tr_f32x4 __attribute__((vector_size(16)));
@@ -31,6 +31,12 @@ struct tr_leaders {
     _Alignas(64) int which[TR_TILE_MOST];
     _Alignas(64) float square[TR_TILE_MOST], upper[TR_TILE_MOST], lower[TR_TILE_MOST];
     _Alignas(64) int doubt[TR_TILE_MOST];
+};
+
+struct tr_sparse_row {
+    size_t n;
+    const uint32_t *column;
+    const float *value; /* NULL: ones */
 };
 
 #define NAME(f) f##_plain
@@ -55,59 +61,84 @@ enum { TILE_AVX512 = TILE };
 struct level {
     size_t tile;
     void (*lead)(const float *const *, const struct tr_centres *, float *, struct tr_leaders *);
-    void (*conclude)(struct tr_leaders *, float, float);
+    void (*conclude)(struct tr_leaders *, size_t, float, float);
     void (*exact)(const float *, const float *, size_t, double *);
     float (*apart)(const float *, const float *, size_t);
+    void (*score)(const struct tr_sparse_row *, const struct tr_centres *, float *);
+    void (*pick)(const float *, size_t, float *, float *, int *);
 };
+
+#define LEVEL(tile, f)                                                                                       \
+    {                                                                                                        \
+        tile, lead_##f, conclude_##f, exact_##f, apart_##f, score_##f, pick_##f                              \
+    }
 
 static struct level level_of(enum tr_cpu cpu)
 {
 #ifdef TR_CPU_LEVELS
-    if (cpu == TR_CPU_AVX512)
-        return (struct level){TILE_AVX512, lead_avx512, conclude_avx512, exact_avx512, apart_avx512};
-    if (cpu == TR_CPU_AVX2)
-        return (struct level){TILE_AVX2, lead_avx2, conclude_avx2, exact_avx2, apart_avx2};
+    if (cpu == TR_CPU_AVX512) return (struct level)LEVEL(TILE_AVX512, avx512);
+    if (cpu == TR_CPU_AVX2) return (struct level)LEVEL(TILE_AVX2, avx2);
 #else
     (void)cpu;
 #endif
-    return (struct level){TILE_PLAIN, lead_plain, conclude_plain, exact_plain, apart_plain};
+    return (struct level)LEVEL(TILE_PLAIN, plain);
+}
+
+static struct tr_sparse_row sparse_row(const tr_batch *rows, size_t i)
+{
+    uint64_t begin = rows->begin[i];
+    return (struct tr_sparse_row){rows->begin[i + 1] - begin, rows->column + begin,
+                                  rows->value ? rows->value + begin : NULL};
+}
+
+static double value_of(const struct tr_sparse_row *x, size_t i)
+{
+    return x->value ? (double)x->value[i] : 1;
 }
 
 /* ---- centres ---- */
 
-static size_t padded(size_t k)
+/* k rounded up to what the kernels take at once. */
+static size_t padded(const struct tr_centres *c)
 {
-    return (k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
+    return c->sparse ? c->width : (c->k + TR_PANEL - 1) / TR_PANEL * TR_PANEL;
 }
 
 /* Zeros on a cache line of their own. */
 static int new_lines(float **array, size_t n)
 {
-    size_t bytes = (n * sizeof **array + 63) / 64 * 64;
-    *array = aligned_alloc(64, tr_max_size(bytes, 64));
+    size_t bytes = tr_max_size((n * sizeof **array + 63) / 64 * 64, 64);
+    *array = aligned_alloc(64, bytes);
     if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for centres", bytes);
     memset(*array, 0, bytes);
     return TR_OK;
 }
 
-int tr_centres_open(size_t k, size_t columns, struct tr_centres *c)
+static size_t values(const struct tr_centres *c)
 {
-    *c = (struct tr_centres){.k = k, .columns = columns, .level = tr_cpu()};
-    TR_TRY(new_lines(&c->value, k * columns));
-    TR_TRY(new_lines(&c->before, k * columns));
-    TR_TRY(new_lines(&c->packed, padded(k) * columns));
-    TR_TRY(new_lines(&c->half, padded(k)));
-    TR_TRY(new_lines(&c->moved, padded(k)));
-    float *scratch = NULL;
-    int status = new_lines(&scratch, columns * TR_TILE_MOST);
-    c->scratch = scratch;
-    return status;
+    return c->columns * (c->sparse ? c->width : c->k);
+}
+
+int tr_centres_open(size_t k, size_t columns, bool sparse, struct tr_centres *c)
+{
+    size_t width = (k + TR_WIDTH_STEP - 1) / TR_WIDTH_STEP * TR_WIDTH_STEP;
+    *c = (struct tr_centres){.k = k, .columns = columns, .sparse = sparse, .width = width, .level = tr_cpu()};
+    TR_TRY(new_lines(&c->value, values(c)));
+    TR_TRY(new_lines(&c->before, values(c)));
+    if (!sparse) TR_TRY(new_lines(&c->packed, padded(c) * columns));
+    TR_TRY(new_lines(&c->half, padded(c)));
+    TR_TRY(new_lines(&c->moved, padded(c)));
+    TR_TRY(new_lines(&c->scratch, sparse ? width : columns * TR_TILE_MOST));
+    TR_TRY(TR_NEW(&c->rest, k));
+    return TR_NEW(&c->norm, k);
 }
 
 void tr_centres_close(struct tr_centres *c)
 {
     float *arrays[] = {c->value, c->before, c->packed, c->half, c->moved, c->scratch};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(c->rest);
+    free(c->norm);
     *c = (struct tr_centres){0};
 }
 
@@ -116,11 +147,61 @@ static float round_up(double x)
     return (float)(x * (1 + 4 * (double)ROUNDING));
 }
 
-static void pack(struct tr_centres *c, size_t j)
+/* Squared distance of two dense vectors, summed column after column. */
+static double apart(const float *x, const float *y, size_t columns)
 {
-    const float *from = c->value + j * c->columns;
-    float *to = c->packed + j / TR_PANEL * TR_PANEL * c->columns + j % TR_PANEL;
-    for (size_t p = 0; p < c->columns; p++) to[p * TR_PANEL] = from[p];
+    double sum = 0;
+    for (size_t p = 0; p < columns; p++) {
+        double d = (double)x[p] - (double)y[p];
+        sum += d * d;
+    }
+    return sum;
+}
+
+static void pack(struct tr_centres *c)
+{
+    for (size_t j = 0; j < c->k; j++) {
+        const float *from = c->value + j * c->columns;
+        float *to = c->packed + j / TR_PANEL * TR_PANEL * c->columns + j % TR_PANEL;
+        double norm = 0;
+        for (size_t p = 0; p < c->columns; p++) {
+            to[p * TR_PANEL] = from[p];
+            norm += (double)from[p] * (double)from[p];
+        }
+        c->norm[j] = norm;
+    }
+}
+
+/* How far dense centres have moved. */
+static void measure_moves(struct tr_centres *c)
+{
+    for (size_t j = 0; j < c->k; j++)
+        c->moved[j] =
+            round_up(sqrt(apart(c->value + j * c->columns, c->before + j * c->columns, c->columns)));
+}
+
+/* Of sparse rows' centres some columns are here, in which no row has anything but zeros elsewhere. So the others act as
+ * one coordinate, their length: a centre has moved in the columns here, and by what that has changed. */
+static int measure_sparse_moves(struct tr_centres *c)
+{
+    double *squares, *here;
+    TR_TRY(TR_NEW(&squares, c->width));
+    TR_TRY(TR_NEW(&here, c->width));
+    for (size_t p = 0; p < c->columns; p++)
+        for (size_t j = 0; j < c->width; j++) {
+            double v = (double)c->value[p * c->width + j], d = v - (double)c->before[p * c->width + j];
+            here[j] += v * v;
+            squares[j] += d * d;
+        }
+    for (size_t j = 0; j < c->k; j++) {
+        double rest = sqrt(fmax(0, c->norm[j] - here[j])), by = rest - c->rest[j];
+        double unsure = 2 * sqrt(0x1p-52 * (double)(c->columns + 8) * c->norm[j]);
+        c->moved[j] = round_up(sqrt(squares[j] + by * by) + unsure);
+        c->rest[j] = rest;
+    }
+    free(squares);
+    free(here);
+    return TR_OK;
 }
 
 static void find_movers(struct tr_centres *c)
@@ -128,90 +209,104 @@ static void find_movers(struct tr_centres *c)
     c->most[0] = c->most[1] = 0;
     c->mover = 0;
     for (size_t j = 0; j < c->k; j++) {
-        double distance = tr_distance(c->value + j * c->columns, c->before + j * c->columns, c->columns);
-        float moved = c->moved[j] = round_up(sqrt(distance));
-        if (moved > c->most[0]) {
+        if (c->moved[j] > c->most[0]) {
             c->most[1] = c->most[0];
-            c->most[0] = moved;
+            c->most[0] = c->moved[j];
             c->mover = (uint32_t)j;
-        } else if (moved > c->most[1]) c->most[1] = moved;
+        } else if (c->moved[j] > c->most[1]) c->most[1] = c->moved[j];
     }
 }
 
-void tr_centres_ready(struct tr_centres *c)
+int tr_centres_ready(struct tr_centres *c)
 {
     double longest = 0;
-    for (size_t j = 0; j < padded(c->k); j++) {
-        c->half[j] = FLT_MAX;
-        if (j >= c->k) continue;
-        double square = 0;
-        for (size_t p = 0; p < c->columns; p++) {
-            double v = (double)c->value[j * c->columns + p];
-            square += v * v;
-        }
-        c->half[j] = (float)(square / 2);
-        longest = fmax(longest, square);
-        pack(c, j);
+    if (!c->sparse) pack(c);
+    for (size_t j = 0; j < padded(c); j++) {
+        c->half[j] = j < c->k ? (float)(c->norm[j] / 2) : FLT_MAX;
+        if (j < c->k) longest = fmax(longest, c->norm[j]);
     }
     c->longest = round_up(sqrt(longest));
-    if (c->seen) find_movers(c);
-    c->seen = true;
-    memcpy(c->before, c->value, c->k * c->columns * sizeof *c->value);
+    if (c->sparse) TR_TRY(measure_sparse_moves(c));
+    else measure_moves(c);
+    find_movers(c);
+    memcpy(c->before, c->value, values(c) * sizeof *c->value);
+    return TR_OK;
 }
 
-double tr_distance(const float *x, const float *c, size_t columns)
+/* ---- one row in f64 ---- */
+
+static double sparse_square(const struct tr_sparse_row *x)
 {
     double sum = 0;
-    for (size_t p = 0; p < columns; p++) {
-        double apart = (double)x[p] - (double)c[p];
-        sum += apart * apart;
-    }
+    for (size_t i = 0; i < x->n; i++) sum += value_of(x, i) * value_of(x, i);
     return sum;
 }
 
-static uint32_t nearest(const struct level *level, const struct tr_centres *c, const float *x,
-                        double *distance)
+static double sparse_distance(const struct tr_centres *c, const struct tr_sparse_row *x, uint32_t j)
+{
+    double dot = 0;
+    for (size_t i = 0; i < x->n; i++) dot += value_of(x, i) * (double)c->value[x->column[i] * c->width + j];
+    return c->norm[j] - 2 * dot + sparse_square(x);
+}
+
+double tr_distance(const struct tr_centres *c, const tr_batch *rows, size_t row, uint32_t j)
+{
+    if (!c->sparse) return apart(rows->dense + row * c->columns, c->value + j * c->columns, c->columns);
+    struct tr_sparse_row x = sparse_row(rows, row);
+    return fmax(0, sparse_distance(c, &x, j));
+}
+
+static uint32_t nearest_dense(const struct level *level, const struct tr_centres *c, const float *x)
 {
     uint32_t best = 0;
-    *distance = INFINITY;
-    for (size_t j = 0; j < c->k; j += TR_PANEL) {
-        double d[TR_PANEL];
-        level->exact(x, c->packed + j * c->columns, c->columns, d);
-        for (size_t i = 0; i < TR_PANEL && j + i < c->k; i++) {
-            if (!(d[i] < *distance)) continue;
-            *distance = d[i];
-            best = (uint32_t)(j + i);
-        }
+    double least = INFINITY, d[TR_PANEL];
+    for (size_t j = 0; j < c->k; j++) {
+        if (j % TR_PANEL == 0) level->exact(x, c->packed + j * c->columns, c->columns, d);
+        if (!(d[j % TR_PANEL] < least)) continue;
+        least = d[j % TR_PANEL];
+        best = (uint32_t)j;
     }
     return best;
 }
 
-uint32_t tr_nearest(const struct tr_centres *c, const float *x, double *distance)
+static uint32_t nearest_sparse(const struct tr_centres *c, const struct tr_sparse_row *x)
 {
-    struct level level = level_of(c->level);
-    return nearest(&level, c, x, distance);
+    uint32_t best = 0;
+    double least = INFINITY;
+    for (size_t j = 0; j < c->k; j++) {
+        double d = sparse_distance(c, x, (uint32_t)j);
+        if (!(d < least)) continue;
+        least = d;
+        best = (uint32_t)j;
+    }
+    return best;
 }
 
-/* ---- rows ---- */
+/* ---- what is known of rows ---- */
 
-int tr_assigned_open(const struct tr_centres *c, const float *x, size_t n, bool bounds,
-                     struct tr_assigned *to)
+static double dense_square(const float *x, size_t columns)
 {
-    *to = (struct tr_assigned){.n = n, .tighten = true};
-    TR_TRY(TR_NEW(&to->label, n));
-    TR_TRY(TR_NEW(&to->square, n));
-    memset(to->label, 0xff, n * sizeof *to->label);
-    for (size_t i = 0; i < n; i++) {
-        double square = 0;
-        for (size_t p = 0; p < c->columns; p++) {
-            double v = (double)x[i * c->columns + p];
-            square += v * v;
-        }
-        to->square[i] = (float)square;
+    double sum = 0;
+    for (size_t p = 0; p < columns; p++) sum += (double)x[p] * (double)x[p];
+    return sum;
+}
+
+int tr_assigned_open(const struct tr_centres *c, const tr_batch *rows, bool bounds, struct tr_assigned *to)
+{
+    *to = (struct tr_assigned){.n = rows->n, .tighten = true};
+    TR_TRY(TR_NEW(&to->label, rows->n));
+    TR_TRY(TR_NEW(&to->square, rows->n));
+    if (bounds) TR_TRY(TR_NEW(&to->upper, rows->n));
+    if (bounds) TR_TRY(TR_NEW(&to->lower, rows->n));
+    for (size_t i = 0; i < rows->n; i++) {
+        to->label[i] = TR_NO_CENTRE;
+        if (c->sparse) {
+            struct tr_sparse_row x = sparse_row(rows, i);
+            to->square[i] = (float)sparse_square(&x);
+            to->most = tr_max_size(to->most, x.n);
+        } else to->square[i] = (float)dense_square(rows->dense + i * c->columns, c->columns);
     }
-    if (!bounds) return TR_OK;
-    TR_TRY(TR_NEW(&to->upper, n));
-    return TR_NEW(&to->lower, n);
+    return TR_OK;
 }
 
 void tr_assigned_close(struct tr_assigned *to)
@@ -223,38 +318,54 @@ void tr_assigned_close(struct tr_assigned *to)
     *to = (struct tr_assigned){0};
 }
 
+void tr_assigned_set(struct tr_assigned *to, size_t row, uint32_t label)
+{
+    to->label[row] = label;
+    if (!to->upper) return;
+    to->upper[row] = INFINITY;
+    to->lower[row] = 0;
+}
+
+/* ---- a pass ---- */
+
 /* What tr_assign() was called with. */
 struct pass {
     struct level level;
     const struct tr_centres *c;
-    const float *x;
+    const tr_batch *rows;
     struct tr_assigned *to;
     float wrong; /* see conclude() */
     tr_changed_fn *changed;
     void *who;
 };
 
+static uint32_t nearest(const struct pass *pass, size_t row)
+{
+    const struct tr_centres *c = pass->c;
+    if (!c->sparse) return nearest_dense(&pass->level, c, pass->rows->dense + row * c->columns);
+    struct tr_sparse_row x = sparse_row(pass->rows, row);
+    return nearest_sparse(c, &x);
+}
+
+/* Where the two least are too close, either may be the own one. */
 static void take(const struct pass *pass, const struct tr_leaders *at, size_t r, size_t row)
 {
     struct tr_assigned *to = pass->to;
-    uint32_t label = (uint32_t)at->which[r], old = to->label[row];
+    uint32_t lead = (uint32_t)at->which[r], label = lead, old = to->label[row];
     if (at->doubt[r]) {
-        double distance;
-        label = nearest(&pass->level, pass->c, pass->x + row * pass->c->columns, &distance);
+        label = nearest(pass, row);
         to->doubtful++;
     }
     if (to->upper) {
-        /* in doubt the two least are so close that either may be own or other */
-        bool other = label != (uint32_t)at->which[r];
-        to->upper[row] = other ? INFINITY : at->upper[r];
-        to->lower[row] = other ? 0 : at->lower[r];
+        to->upper[row] = label == lead ? at->upper[r] : INFINITY;
+        to->lower[row] = label == lead ? at->lower[r] : 0;
     }
     if (label == old) return;
     to->label[row] = label;
     pass->changed(pass->who, row, old, label);
 }
 
-static void assign_rows(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
+static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
     struct tr_leaders at = {0};
     const float *row[TR_TILE_MOST];
@@ -262,14 +373,31 @@ static void assign_rows(const struct pass *pass, const uint32_t *list, size_t n,
     for (size_t i = 0; i < n; i += tile) {
         for (size_t r = 0; r < tile; r++) { /* the last row fills up a tile */
             size_t which = first + list[tr_min_size(i + r, n - 1)];
-            row[r] = pass->x + which * columns;
+            row[r] = pass->rows->dense + which * columns;
             at.square[r] = pass->to->square[which];
         }
         pass->level.lead(row, pass->c, pass->c->scratch, &at);
-        pass->level.conclude(&at, pass->wrong, pass->c->longest);
+        pass->level.conclude(&at, tile, pass->wrong, pass->c->longest);
         for (size_t r = 0; r < tile && i + r < n; r++) take(pass, &at, r, first + list[i + r]);
     }
-    pass->to->computed += n;
+}
+
+static void assign_sparse(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
+{
+    struct tr_leaders at = {0};
+    size_t tile = pass->level.tile;
+    for (size_t i = 0; i < n; i += tile) {
+        size_t m = tr_min_size(tile, n - i);
+        for (size_t r = 0; r < m; r++) {
+            size_t which = first + list[i + r];
+            struct tr_sparse_row x = sparse_row(pass->rows, which);
+            pass->level.score(&x, pass->c, pass->c->scratch);
+            pass->level.pick(pass->c->scratch, pass->c->width, &at.best[r], &at.second[r], &at.which[r]);
+            at.square[r] = pass->to->square[which];
+        }
+        pass->level.conclude(&at, m, pass->wrong, pass->c->longest);
+        for (size_t r = 0; r < m; r++) take(pass, &at, r, first + list[i + r]);
+    }
 }
 
 /* Lists those of rows first .. first+n-1 whose bounds, after centres have moved, do not tell their label any more. */
@@ -288,60 +416,94 @@ static size_t test_bounds(const struct pass *pass, size_t first, size_t n, uint3
         }
         to->upper[row] = (to->upper[row] + c->moved[label]) * (1 + 2 * ROUNDING);
         to->lower[row] = (to->lower[row] - c->most[label == c->mover]) * (1 - 2 * ROUNDING);
-        m += !(to->upper[row] < to->lower[row]);
+        m += to->upper[row] < to->lower[row] ? 0 : 1;
     }
     return m;
+}
+
+/* At least the distance of a row from its own centre. */
+static float above_own(const struct pass *pass, size_t row, uint32_t label)
+{
+    const struct tr_centres *c = pass->c;
+    if (!c->sparse) {
+        const float *x = pass->rows->dense + row * c->columns;
+        float square = pass->level.apart(x, c->value + label * c->columns, c->columns);
+        return sqrtf(square) * (1 + ROUNDING * (float)(c->columns + 8));
+    }
+    struct tr_sparse_row x = sparse_row(pass->rows, row);
+    double unsure = 0x1p-52 * (double)(x.n + 8) * (c->norm[label] + 2 * (double)pass->to->square[row]);
+    return round_up(sqrt(fmax(0, sparse_distance(c, &x, label)) + unsure));
 }
 
 /* Leaves out those whose distance from their own centre, computed, is below the lower bound. */
 static size_t tighten(const struct pass *pass, size_t first, uint32_t *list, size_t n)
 {
-    const struct tr_centres *c = pass->c;
     struct tr_assigned *to = pass->to;
-    float wrong = 1 + ROUNDING * (float)(c->columns + 8);
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
         size_t row = first + list[i];
         uint32_t label = to->label[row];
         list[m] = list[i];
-        if (label != TR_NO_CENTRE) {
-            float apart = pass->level.apart(pass->x + row * c->columns, c->value + label * c->columns, c->columns);
-            to->upper[row] = sqrtf(apart) * wrong;
-            if (to->upper[row] < to->lower[row]) continue;
-        }
-        m++;
+        if (label != TR_NO_CENTRE) to->upper[row] = above_own(pass, row, label);
+        m += label != TR_NO_CENTRE && to->upper[row] < to->lower[row] ? 0 : 1;
     }
     return m;
 }
 
-static void assign_chunk(const struct pass *pass, size_t chunk, size_t first, size_t n)
+static size_t list_rows(const struct pass *pass, size_t chunk, size_t first, size_t n, uint32_t *list)
 {
-    uint32_t list[CHUNK];
-    size_t left = n;
-    if (pass->to->upper) {
-        left = test_bounds(pass, first, n, list);
-        bool trial = chunk % TRY_EVERY == 0;
-        if (left > 0 && (pass->to->tighten || trial)) {
-            size_t before = left;
-            left = tighten(pass, first, list, left);
-            if (trial) pass->to->tighten = (before - left) * PAYS >= before;
-        }
-    } else {
+    if (!pass->to->upper) {
         for (size_t i = 0; i < n; i++) list[i] = (uint32_t)i;
+        return n;
     }
-    if (left > 0) assign_rows(pass, list, left, first);
+    size_t before = test_bounds(pass, first, n, list);
+    bool trial = chunk % TRY_EVERY == 0;
+    if (before == 0 || !(trial || pass->to->tighten)) return before;
+    size_t left = tighten(pass, first, list, before);
+    if (trial) pass->to->tighten = (before - left) * PAYS >= before;
+    return left;
 }
 
-void tr_assign(const struct tr_centres *c, const float *x, size_t first, size_t last, struct tr_assigned *to,
-               tr_changed_fn *changed, void *who)
+void tr_assign(const struct tr_centres *c, const tr_batch *rows, size_t first, size_t last,
+               struct tr_assigned *to, tr_changed_fn *changed, void *who)
 {
     struct pass pass = {.level = level_of(c->level),
                         .c = c,
-                        .x = x,
+                        .rows = rows,
                         .to = to,
-                        .wrong = ROUNDING * (float)(c->columns + 12),
+                        .wrong = ROUNDING * (float)((c->sparse ? to->most : c->columns) + 12),
                         .changed = changed,
                         .who = who};
-    for (size_t at = first, chunk = 0; at < last; at += CHUNK, chunk++)
-        assign_chunk(&pass, chunk, at, tr_min_size(CHUNK, last - at));
+    uint32_t list[CHUNK];
+    for (size_t at = first, chunk = 0; at < last; at += CHUNK, chunk++) {
+        size_t n = list_rows(&pass, chunk, at, tr_min_size(CHUNK, last - at), list);
+        if (n == 0) continue;
+        if (c->sparse) assign_sparse(&pass, list, n, at);
+        else assign_dense(&pass, list, n, at);
+        to->computed += n;
+    }
+}
+
+void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, uint32_t number, double *least,
+              uint32_t *which)
+{
+    struct level level = level_of(tr_cpu());
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)level.apart(rows + i * columns, centre, columns);
+        if (!(d < least[i])) continue;
+        least[i] = d;
+        which[i] = number;
+    }
+}
+
+double tr_inertia(const struct tr_centres *c, const tr_batch *rows, const struct tr_assigned *assigned)
+{
+    struct level level = level_of(c->level);
+    double sum = 0;
+    for (size_t i = 0; i < rows->n; i++) {
+        uint32_t j = assigned->label[i];
+        if (c->sparse) sum += tr_distance(c, rows, i, j);
+        else sum += (double)level.apart(rows->dense + i * c->columns, c->value + j * c->columns, c->columns);
+    }
+    return sum;
 }

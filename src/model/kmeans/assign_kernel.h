@@ -51,10 +51,10 @@
 #define SPREAD(x)              ((tr_f32x4){(x), (x), (x), (x)})
 #define SPREAD_INT(x)          ((tr_i32x4){(x), (x), (x), (x)})
 #define LESS_PRODUCT(a, b, c)  ((a) - (b) * (c))
-#define LOWER(a, b)            NAME(pick)((a) < (b), a, b)
-#define HIGHER(a, b)           NAME(pick)((a) < (b), b, a)
+#define LOWER(a, b)            NAME(choose)((a) < (b), a, b)
+#define HIGHER(a, b)           NAME(choose)((a) < (b), b, a)
 #define WHERE_LESS(a, b, x, y) ((((a) < (b)) & (x)) | (~((a) < (b)) & (y)))
-static inline tr_f32x4 NAME(pick)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
+static inline tr_f32x4 NAME(choose)(tr_i32x4 where, tr_f32x4 a, tr_f32x4 b)
 {
     return (tr_f32x4)((where & (tr_i32x4)a) | (~where & (tr_i32x4)b));
 }
@@ -144,12 +144,12 @@ static void NAME(lead)(const float *const *row, const struct tr_centres *centres
     }
 }
 
-/* What the leaders say of the rows of a tile: bounds of distances, and whether the least score may not be the least.
+/* What the leaders say of rows: bounds of distances, and whether the least score may not be the least.
  * wrong: by how much a score of f32 can be, as a part of |c|²/2 + |x| |c| + |x|². */
-static void NAME(conclude)(struct tr_leaders *at, float wrong, float longest)
+static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, float longest)
 {
     float half = longest * longest / 2;
-    for (size_t r = 0; r < TILE; r++) {
+    for (size_t r = 0; r < rows; r++) {
         float square = at->square[r];
         float error = wrong * (half + sqrtf(square) * longest + square);
         float upper = square + 2 * (at->best[r] + error), lower = square + 2 * (at->second[r] - error);
@@ -159,39 +159,36 @@ static void NAME(conclude)(struct tr_leaders *at, float wrong, float longest)
     }
 }
 
-/* Scores of one sparse row against all centres, which lie column after column. */
-static void NAME(score)(const uint32_t *column, const float *value, size_t n, const struct tr_columns *centres,
-                        float *score)
+/* VECTORS × LANES scores of a sparse row, against centres that lie column after column. */
+static inline void NAME(score_some)(const struct tr_sparse_row *x, const float *value, size_t width,
+                                    const float *half, float *score, int vectors)
 {
-    enum { MOST = 4 }; /* vectors that are summed at once */
-    size_t width = centres->width, j = 0;
-    for (; j < width; j += (size_t)MOST * LANES) {
-        size_t vectors = (width - j) / LANES;
-        if (vectors >= MOST) {
-            vf sum[MOST];
-            for (size_t v = 0; v < MOST; v++) sum[v] = *(const vf *)(centres->half + j + v * LANES);
-            for (size_t i = 0; i < n; i++) {
-                vf x = SPREAD(value ? value[i] : 1);
-                const float *c = centres->value + column[i] * width + j;
-#pragma GCC unroll 4
-                for (size_t v = 0; v < MOST; v++)
-                    sum[v] = LESS_PRODUCT(sum[v], x, *(const vf *)(c + v * LANES));
-            }
-            for (size_t v = 0; v < MOST; v++) *(vf *)(score + j + v * LANES) = sum[v];
-            continue;
-        }
-        for (size_t v = 0; v < vectors; v++) {
-            vf sum = *(const vf *)(centres->half + j + v * LANES);
-            for (size_t i = 0; i < n; i++)
-                sum = LESS_PRODUCT(sum, SPREAD(value ? value[i] : 1),
-                                   *(const vf *)(centres->value + column[i] * width + j + v * LANES));
-            *(vf *)(score + j + v * LANES) = sum;
-        }
+    vf sum[8];
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[v] = ((const vf *)half)[v];
+    for (size_t i = 0; i < x->n; i++) {
+        vf factor = SPREAD(x->value ? x->value[i] : 1);
+        const vf *c = (const vf *)(value + x->column[i] * width);
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) sum[v] = LESS_PRODUCT(sum[v], factor, c[v]);
     }
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) ((vf *)score)[v] = sum[v];
+}
+
+static void NAME(score)(const struct tr_sparse_row *x, const struct tr_centres *c, float *score)
+{
+    size_t j = 0;
+    for (; j + 8 * LANES <= c->width; j += 8 * LANES)
+        NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 8);
+    for (; j + 2 * LANES <= c->width; j += 2 * LANES)
+        NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 2);
+    for (; j < c->width; j += LANES)
+        NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 1);
 }
 
 /* The least and the second least of the scores of one row. */
-static void NAME(pick_leader)(const float *score, size_t width, float *best, float *second, int *which)
+static void NAME(pick)(const float *score, size_t width, float *best, float *second, int *which)
 {
     vf least = *(const vf *)score, next = SPREAD(FLT_MAX);
     vi lead = SPREAD_INT(0);

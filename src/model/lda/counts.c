@@ -128,11 +128,13 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
                        struct tr_lda_layout *layout)
 {
     if (topics < 1 || topics > TR_LDA_TOPICS)
-        return tr_fail(TR_ERR_CONFIG, "model.topics: %" PRIu32 " topics: expected 1 to %d", topics, TR_LDA_TOPICS);
+        return tr_fail(TR_ERR_CONFIG, "model.topics: %" PRIu32 " topics: expected 1 to %d", topics,
+                       TR_LDA_TOPICS);
     if (blocks < 1) return tr_fail(TR_ERR_INTERNAL, "words in %d blocks", blocks);
     for (uint64_t w = 0; w < words; w++)
         if (tokens[w] > UINT32_MAX)
-            return tr_fail(TR_ERR_DATA, "word %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32", w + 1, tokens[w]);
+            return tr_fail(TR_ERR_DATA, "word %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32", w + 1,
+                           tokens[w]);
     struct tr_lda_layout l = {.topics = topics, .words = words, .blocks = blocks};
     int status = fill(&l, tokens);
     if (status == TR_OK) *layout = l;
@@ -237,7 +239,8 @@ int tr_lda_row_add(const struct tr_lda_layout *l, void *block, uint64_t place, u
     if (topic >= l->topics) return below_zero(l, place, topic);
     if (kind == TR_LDA_EMPTY) return by ? no_room(l, place) : TR_OK;
     if (kind == TR_LDA_LIST) return list_add(l, row, place, topic, by);
-    int64_t count = (kind == TR_LDA_DENSE ? ((uint16_t *)row)[topic] : (int64_t)((uint32_t *)row)[topic]) + by;
+    int64_t count =
+        (kind == TR_LDA_DENSE ? ((uint16_t *)row)[topic] : (int64_t)((uint32_t *)row)[topic]) + by;
     if (count < 0 || count > (kind == TR_LDA_DENSE ? WIDEST : (int64_t)UINT32_MAX))
         return below_zero(l, place, topic);
     if (kind == TR_LDA_DENSE) ((uint16_t *)row)[topic] = (uint16_t)count;
@@ -296,7 +299,8 @@ static int compare(const struct tr_lda_layout *l, int number, const void *a, con
         size_t na = tr_lda_row_read(l, a, p, of_a), nb = tr_lda_row_read(l, b, p, of_b);
         for (size_t i = 0; i < na || i < nb; i++)
             if (i >= na || i >= nb || of_a[i].topic != of_b[i].topic || of_a[i].count != of_b[i].count)
-                return tr_fail(TR_ERR_INTERNAL, "block %d, word %" PRIu64 ": topics differ", number, l->word[p] + 1);
+                return tr_fail(TR_ERR_INTERNAL, "block %d, word %" PRIu64 ": topics differ", number,
+                               l->word[p] + 1);
     }
     return TR_OK;
 }

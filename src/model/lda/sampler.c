@@ -30,8 +30,8 @@ static const size_t huge_page = 2 << 20;
 
 /* What a draw is made from: see sampler_kernel.h. */
 struct draw {
-    float *sums;              /* vectors × LANES */
-    float prefix[LANES + 16]; /* 0, then sums over lanes */
+    float lanes[2 * LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
+    float *sums;                                         /* vectors × LANES */
 };
 
 struct random {
@@ -45,12 +45,12 @@ struct tr_lda_sampler {
 
     /* documents */
     uint64_t documents, tokens;
-    uint64_t *number;     /* of each among those of all workers */
-    uint32_t *length;     /* tokens */
-    uint32_t *line;       /* where its record begins, in lines */
-    char *records;        /* line by line */
-    uint64_t lines;       /* of all records */
-    bool lists;           /* records are lists and wide ones, not dense */
+    uint64_t *number;      /* of each among those of all workers */
+    uint32_t *length;      /* tokens */
+    uint32_t *line;        /* where its record begins, in lines */
+    char *records;         /* line by line */
+    uint64_t lines;        /* of all records */
+    bool lists;            /* records are lists and wide ones, not dense */
     uint64_t record_lines; /* of a dense record */
 
     /* tokens, in the order of blocks, words and documents */
@@ -61,20 +61,20 @@ struct tr_lda_sampler {
 
     /* priors and totals; arrays of floats have zeros from `topics` to `room` */
     size_t room;
-    double *alpha_exact, beta, alpha_sum, words_beta;
+    double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
     float *alpha;
     int64_t *total, *before, *moved;
 
     /* the word at hand */
-    uint32_t *count;     /* n_wk */
-    float *g, *q;        /* 1 / (n_k + Vβ); (n_wk + β) g_k */
-    bool q_empty;        /* q is β g_k but for the topics touched */
-    uint8_t *marked;     /* topics that stand in touched */
+    uint32_t *count; /* n_wk */
+    float *g, *q;    /* 1 / (n_k + Vβ); (n_wk + β) g_k */
+    bool q_empty;    /* q is β g_k but for the topics touched */
+    uint8_t *marked; /* topics that stand in touched */
     uint32_t *touched;
     size_t n_touched;
     double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
     size_t parts;
-    int part_shift;
+    int part_shift; /* at least 4: whole vectors */
 
     size_t vectors; /* of topics */
     struct draw draw, prior_draw;
@@ -132,7 +132,8 @@ static inline void fetch(const struct tr_lda_sampler *s, uint32_t line, uint64_t
 /* q_k as it would be without one token of the word. */
 static inline float without_one(const struct tr_lda_sampler *s, uint32_t k)
 {
-    return ((float)(int32_t)(s->count[k] - 1) + (float)s->beta) / ((float)(s->total[k] - 1) + (float)s->words_beta);
+    return ((float)(int32_t)(s->count[k] - 1) + (float)s->beta) /
+           ((float)(s->total[k] - 1) + (float)s->words_beta);
 }
 
 static inline void set_q(struct tr_lda_sampler *s, uint32_t k, float q)
@@ -215,12 +216,12 @@ static void end_list(struct tr_lda_sampler *s, uint32_t *row)
 #include "model/lda/sampler_kernel.h"
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
-#pragma GCC target(TR_AVX2)
+#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define NAME(f) f##_avx2
 #include "model/lda/sampler_kernel.h"
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target(TR_AVX512)
+#pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
 #include "model/lda/sampler_kernel.h"
 #pragma GCC pop_options
@@ -269,7 +270,8 @@ static int count_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_ke
         for (uint64_t i = b->begin[d]; i < b->begin[d + 1]; i++) {
             float c = b->value ? b->value[i] : 1;
             if (!(c >= 1 && c <= 0x1p24f && c == truncf(c)))
-                return tr_fail(TR_ERR_DATA, "document %" PRIu64 ": count %g: expected a whole number of 1 to 2^24",
+                return tr_fail(TR_ERR_DATA,
+                               "document %" PRIu64 ": count %g: expected a whole number of 1 to 2^24",
                                s->number[d] + 1, (double)c);
             s->begin[place_of(s, keys, b->column[i]) + 1] += (uint64_t)c;
             length += (uint64_t)c;
@@ -287,7 +289,7 @@ static int count_tokens(struct tr_lda_sampler *s, const tr_batch *b, const tr_ke
 static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
 {
     uint64_t topics = s->layout->topics;
-    if (!s->lists) return (topics * 2 + LINE - 1) / LINE;
+    if (!s->lists) return (s->vectors * LANES * 2 + LINE - 1) / LINE;
     if (length > LONGEST) return 1 + (topics * 4 + LINE - 1) / LINE;
     return ((length < topics ? length : topics) * 4 + 4 + LINE - 1) / LINE;
 }
@@ -326,11 +328,15 @@ static int make_arrays(struct tr_lda_sampler *s)
 {
     uint32_t topics = s->layout->topics;
     s->vectors = (topics + LANES - 1) / LANES;
+    if (s->vectors <= 8) /* one of the sizes that the kernel has unrolled */
+        for (size_t n = 2; n < 2 * s->vectors || n == 2; n *= 2)
+            if (n >= s->vectors) { s->vectors = n; break; }
     /* A draw from the prior looks through the parts, then through one of them. */
     for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
-    s->parts = (topics + (1u << s->part_shift) - 1) >> s->part_shift;
+    s->parts = (s->vectors * LANES + (1u << s->part_shift) - 1) >> s->part_shift;
     s->room = s->parts << s->part_shift;
     TR_TRY(TR_NEW(&s->alpha_exact, topics));
+    TR_TRY(TR_NEW(&s->alpha_log, topics));
     TR_TRY(TR_NEW(&s->total, topics));
     TR_TRY(TR_NEW(&s->before, topics));
     TR_TRY(TR_NEW(&s->moved, topics));
@@ -368,8 +374,9 @@ int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout
                 const tr_batch *documents, const tr_key *keys, const uint64_t *number,
                 struct tr_lda_sampler **sampler)
 {
-    struct tr_lda_sampler *s;
-    TR_TRY(TR_NEW(&s, 1));
+    struct tr_lda_sampler *s = aligned_alloc(LINE, sizeof *s);
+    if (!s) return tr_fail(TR_ERR_SYSTEM, "out of memory: a sampler");
+    memset(s, 0, sizeof *s);
     s->layout = layout;
     s->cpu = options->cpu;
     s->seed = options->seed;
@@ -386,9 +393,12 @@ void tr_lda_close(struct tr_lda_sampler **sampler)
     struct tr_lda_sampler *s = *sampler;
     *sampler = NULL;
     if (!s) return;
-    void *memory[] = {s->number, s->length, s->line,   s->records, s->begin,   s->at,   s->topic,
-                      s->alpha_exact, s->alpha, s->total, s->before, s->moved, s->count, s->g,
-                      s->q, s->marked, s->touched, s->part, s->draw.sums, s->prior_draw.sums, s};
+    void *memory[] = {s->number,          s->length,  s->line,  s->records,
+                      s->begin,           s->at,      s->topic, s->alpha_exact,
+                      s->alpha_log,       s->alpha,   s->total, s->before,
+                      s->moved,           s->count,   s->g,     s->q,
+                      s->marked,          s->touched, s->part,  s->draw.sums,
+                      s->prior_draw.sums, s};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
@@ -400,6 +410,7 @@ void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
     for (uint32_t k = 0; k < s->layout->topics; k++) {
         s->alpha_exact[k] = alpha[k];
         s->alpha[k] = (float)alpha[k];
+        s->alpha_log[k] = lgamma(alpha[k]);
         s->alpha_sum += alpha[k];
     }
     s->beta = beta;
@@ -416,4 +427,249 @@ const int64_t *tr_lda_moved(struct tr_lda_sampler *s)
 {
     for (uint32_t k = 0; k < s->layout->topics; k++) s->moved[k] = s->total[k] - s->before[k];
     return s->moved;
+}
+
+/* ---- topics at the start, and counts of documents from topics ---- */
+
+static void clear_records(const struct tr_lda_sampler *s, char *records)
+{
+    memset(records, 0, s->lines * LINE);
+    for (uint64_t d = 0; s->lists && d < s->documents; d++)
+        if (s->length[d] > LONGEST) *(uint32_t *)(void *)(records + (size_t)s->line[d] * LINE) = WIDE;
+}
+
+static void add_topic(const struct tr_lda_sampler *s, char *records, uint64_t token, uint32_t k)
+{
+    void *memory = records + (size_t)s->at[token] * LINE;
+    uint32_t *list = memory;
+    if (!s->lists) {
+        ((uint16_t *)memory)[k]++;
+    } else if (list[0] == WIDE) {
+        list[LANES + k]++;
+    } else {
+        uint32_t i = 1;
+        while (i <= list[0] && (list[i] & 0xffff) != k) i++;
+        if (i > list[0]) list[list[0] = i] = k;
+        list[i] += 1 << 16;
+    }
+}
+
+void tr_lda_start(struct tr_lda_sampler *s)
+{
+    for (uint64_t d = 0; d < s->documents; d++) /* what token belongs to which document, for now */
+        *(uint32_t *)record(s, s->line[d]) = (uint32_t)d;
+    for (uint64_t p = 0; p < s->layout->words; p++) {
+        uint64_t word = tr_mix(s->seed ^ tr_mix(s->layout->word[p])), nth = 0;
+        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) {
+            nth = i > s->begin[p] && s->at[i] == s->at[i - 1] ? nth + 1 : 0;
+            uint64_t d = *(const uint32_t *)record(s, s->at[i]);
+            uint64_t bits = tr_mix(tr_mix(word + s->number[d]) + nth);
+            set_topic(s, i, (uint32_t)((bits >> 32) * s->layout->topics >> 32));
+        }
+    }
+    clear_records(s, s->records);
+    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, s->records, i, topic_of(s, i));
+}
+
+int tr_lda_recount(struct tr_lda_sampler *s)
+{
+    for (uint64_t i = 0; i < s->tokens; i++)
+        if (topic_of(s, i) >= s->layout->topics)
+            return tr_fail(TR_ERR_DATA, "token %" PRIu64 " has topic %" PRIu32 ": expected below %" PRIu32, i,
+                           topic_of(s, i), s->layout->topics);
+    clear_records(s, s->records);
+    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, s->records, i, topic_of(s, i));
+    return TR_OK;
+}
+
+int tr_lda_count_block(const struct tr_lda_sampler *s, int number, void *block)
+{
+    const struct tr_lda_layout *l = s->layout;
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
+        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++)
+            TR_TRY(tr_lda_row_add(l, block, p, topic_of(s, i), 1));
+    return TR_OK;
+}
+
+void *tr_lda_topics(struct tr_lda_sampler *s, int *bytes)
+{
+    *bytes = s->topic_bytes;
+    return s->topic;
+}
+
+/* ---- reading documents ---- */
+
+uint64_t tr_lda_documents(const struct tr_lda_sampler *s)
+{
+    return s->documents;
+}
+
+uint64_t tr_lda_tokens(const struct tr_lda_sampler *s)
+{
+    return s->tokens;
+}
+
+uint64_t tr_lda_length(const struct tr_lda_sampler *s, uint64_t document)
+{
+    return s->length[document];
+}
+
+/* The counts of a record, lists as they lie. */
+static size_t read_record(const struct tr_lda_sampler *s, const void *memory, struct tr_lda_count *counts)
+{
+    const uint32_t *list = memory;
+    size_t n = 0;
+    if (s->lists && list[0] != WIDE) {
+        for (; n < list[0]; n++) counts[n] = (struct tr_lda_count){list[1 + n] & 0xffff, list[1 + n] >> 16};
+        return n;
+    }
+    for (uint32_t k = 0; k < s->layout->topics; k++) {
+        uint32_t c = s->lists ? list[LANES + k] : ((const uint16_t *)memory)[k];
+        if (c) counts[n++] = (struct tr_lda_count){k, c};
+    }
+    return n;
+}
+
+static int by_topic(const void *x, const void *y)
+{
+    const struct tr_lda_count *a = x, *b = y;
+    return a->topic < b->topic ? -1 : a->topic > b->topic;
+}
+
+size_t tr_lda_document(const struct tr_lda_sampler *s, uint64_t document, struct tr_lda_count *counts)
+{
+    size_t n = read_record(s, record(s, s->line[document]), counts);
+    qsort(counts, n, sizeof *counts, by_topic);
+    return n;
+}
+
+static int compare(const struct tr_lda_sampler *s, char *records, struct tr_lda_count *counted,
+                   struct tr_lda_count *kept)
+{
+    clear_records(s, records);
+    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, records, i, topic_of(s, i));
+    for (uint64_t d = 0; d < s->documents; d++) {
+        size_t n = read_record(s, records + (size_t)s->line[d] * LINE, counted);
+        size_t m = tr_lda_document(s, d, kept);
+        qsort(counted, n, sizeof *counted, by_topic);
+        if (n != m || memcmp(counted, kept, n * sizeof *kept) != 0)
+            return tr_fail(TR_ERR_INTERNAL, "document %" PRIu64 ": counts are not those of its topics",
+                           s->number[d] + 1);
+    }
+    return TR_OK;
+}
+
+int tr_lda_check(const struct tr_lda_sampler *s)
+{
+    struct tr_lda_count *counts;
+    char *records;
+    TR_TRY(TR_NEW(&counts, 2 * (size_t)s->layout->topics));
+    int status = big(s->lines * LINE, &records);
+    if (status == TR_OK) {
+        status = compare(s, records, counts, counts + s->layout->topics);
+        free(records);
+    }
+    free(counts);
+    return status;
+}
+
+/* ---- the likelihood ---- */
+
+enum { TABLED = 1024 };
+
+/* ln Γ(n + a) - ln Γ(a): from a table for many calls with one a … */
+static void make_table(double a, double *table)
+{
+    table[0] = 0;
+    for (int n = 1; n < TABLED; n++) table[n] = table[n - 1] + log(n - 1 + a);
+}
+
+static double look_up(const double *table, uint32_t n, double a)
+{
+    return n < TABLED ? table[n] : lgamma(n + a) - lgamma(a);
+}
+
+/* … and for few. */
+static double rise(uint32_t n, double a, double log_gamma_a)
+{
+    if (n > 8) return lgamma(n + a) - log_gamma_a;
+    double product = 1;
+    for (uint32_t i = 0; i < n; i++) product *= a + i;
+    return log(product);
+}
+
+struct sums {
+    const struct tr_lda_sampler *s;
+    bool symmetric;
+    double table[TABLED];
+};
+
+static double log_count(const struct sums *c, uint32_t k, uint32_t n)
+{
+    if (c->symmetric) return look_up(c->table, n, c->s->alpha_exact[k]);
+    return rise(n, c->s->alpha_exact[k], c->s->alpha_log[k]);
+}
+
+static double log_record(const struct sums *c, const void *memory)
+{
+    const struct tr_lda_sampler *s = c->s;
+    const uint32_t *list = memory;
+    double sum = 0;
+    if (s->lists && list[0] != WIDE) {
+        for (uint32_t i = 1; i <= list[0]; i++) sum += log_count(c, list[i] & 0xffff, list[i] >> 16);
+        return sum;
+    }
+    for (uint32_t k = 0; k < s->layout->topics; k++) {
+        uint32_t n = s->lists ? list[LANES + k] : ((const uint16_t *)memory)[k];
+        if (n) sum += log_count(c, k, n);
+    }
+    return sum;
+}
+
+double tr_lda_log_documents(const struct tr_lda_sampler *s)
+{
+    struct sums c = {.s = s, .symmetric = true};
+    for (uint32_t k = 1; k < s->layout->topics; k++) c.symmetric &= s->alpha_exact[k] == s->alpha_exact[0];
+    if (c.symmetric) make_table(s->alpha_exact[0], c.table);
+    double sum = 0, log_gamma_all = lgamma(s->alpha_sum);
+    for (uint64_t d = 0; d < s->documents; d++)
+        sum += log_record(&c, record(s, s->line[d])) - rise(s->length[d], s->alpha_sum, log_gamma_all);
+    return sum;
+}
+
+double tr_lda_log_block(const struct tr_lda_layout *l, int number, const void *block, double beta)
+{
+    double sum = 0, table[TABLED];
+    make_table(beta, table);
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
+        const void *row = (const char *)block + l->row[p];
+        switch ((enum tr_lda_row)l->kind[p]) {
+        case TR_LDA_EMPTY: break;
+        case TR_LDA_LIST:
+            for (uint32_t i = 1; i <= ((const uint32_t *)row)[0]; i++)
+                sum += look_up(table, ((const uint32_t *)row)[i] >> 16, beta);
+            break;
+        case TR_LDA_DENSE:
+            for (uint32_t k = 0; k < l->topics; k++) sum += look_up(table, ((const uint16_t *)row)[k], beta);
+            break;
+        case TR_LDA_WIDE:
+            for (uint32_t k = 0; k < l->topics; k++) sum += look_up(table, ((const uint32_t *)row)[k], beta);
+            break;
+        }
+    }
+    return sum;
+}
+
+double tr_lda_log_totals(const struct tr_lda_layout *l, const int64_t *total, double beta)
+{
+    double sum = 0, all = beta * (double)l->words;
+    for (uint32_t k = 0; k < l->topics; k++) sum += lgamma(all) - lgamma((double)total[k] + all);
+    return sum;
+}
+
+uint64_t tr_lda_bytes(const struct tr_lda_sampler *s)
+{
+    return s->lines * LINE + s->tokens * (sizeof *s->at + (uint64_t)s->topic_bytes) +
+           s->documents * (sizeof *s->number + sizeof *s->length + sizeof *s->line) +
+           (s->layout->words + 1) * sizeof *s->begin + s->room * 80;
 }

@@ -21,10 +21,17 @@
 
 struct tr_lda_sampler;
 
+/* How counts of documents are kept. */
+enum tr_lda_records {
+    TR_LDA_FASTEST, /* as suits the topics and documents */
+    TR_LDA_LISTS    /* in lists, for tests: else documents have a count for each topic where these are few */
+};
+
 struct tr_lda_options {
     uint64_t seed;   /* of the job: what topics tokens begin with depends on nothing else */
     uint64_t stream; /* of this worker: its draws */
     enum tr_cpu cpu; /* instructions to use: tr_cpu() */
+    enum tr_lda_records records;
 };
 
 /* Takes the documents of this worker: row d holds (column, count) for the words it has, keys[column] being the word's
@@ -53,7 +60,7 @@ int tr_lda_count_block(const struct tr_lda_sampler *sampler, int number, void *b
 void tr_lda_set_totals(struct tr_lda_sampler *sampler, const int64_t *total);
 
 /* By how much this worker has changed each of the totals since they were set. Owned by the sampler. */
-const int64_t *tr_lda_moved(const struct tr_lda_sampler *sampler);
+const int64_t *tr_lda_moved(struct tr_lda_sampler *sampler);
 
 /* Draws a new topic for each of this worker's tokens in the block. Totals, rows and documents follow each draw. */
 void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);

@@ -16,8 +16,8 @@ static inline __m512 NAME(scan)(__m512 x)
     x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfffe, by1, x));
     x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfffc, by2, x));
     x = _mm512_add_ps(x, _mm512_maskz_permutexvar_ps(0xfff0, by4, x));
-    return _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_maskz_shuffle_i64x2(
-                                0xf0, _mm512_castps_si512(x), _mm512_castps_si512(x), 0x40)));
+    return _mm512_add_ps(x, _mm512_castsi512_ps(_mm512_maskz_shuffle_i64x2(0xf0, _mm512_castps_si512(x),
+                                                                           _mm512_castps_si512(x), 0x40)));
 }
 #endif
 
@@ -25,36 +25,37 @@ static inline __m512 NAME(scan)(__m512 x)
 static inline float NAME(finish)(struct draw *d, const float *last)
 {
 #ifdef __AVX512F__
-    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(_mm512_loadu_ps(last)));
+    _mm512_store_ps(d->lanes + LANES, NAME(scan)(_mm512_loadu_ps(last)));
 #else
     float sum = 0;
-    for (int j = 0; j < LANES; j++) d->prefix[1 + j] = sum += last[j];
+    for (int j = 0; j < LANES; j++) d->lanes[LANES + j] = sum += last[j];
 #endif
-    return d->prefix[LANES];
+    return d->lanes[2 * LANES - 1];
 }
 
 /* The place of the weight that u, below the sum of all, falls on. Rounding can carry it on to a place that has none:
  * callers draw again then. */
-static inline size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
+static inline __attribute__((always_inline)) size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
 {
+    const float *sums = d->sums;
     size_t v = 0;
 #ifdef __AVX512F__
-    unsigned lane =
-        (unsigned)__builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(d->prefix + 1), _mm512_set1_ps(u), _CMP_LE_OQ));
+    unsigned lane = (unsigned)__builtin_popcount(
+        _mm512_cmp_ps_mask(_mm512_load_ps(d->lanes + LANES), _mm512_set1_ps(u), _CMP_LE_OQ));
     if (lane > LANES - 1) lane = LANES - 1;
-    __m512 rest = _mm512_set1_ps(u - d->prefix[lane]);
+    __m512 rest = _mm512_set1_ps(u - d->lanes[LANES - 1 + lane]);
     __m512i before = _mm512_setzero_si512();
     for (size_t i = 0; i < vectors; i++)
         before = _mm512_mask_add_epi32(
-            before, _mm512_cmp_ps_mask(_mm512_load_ps(d->sums + i * LANES), rest, _CMP_LE_OQ), before,
+            before, _mm512_cmp_ps_mask(_mm512_load_ps(sums + i * LANES), rest, _CMP_LE_OQ), before,
             _mm512_set1_epi32(1));
     v = (size_t)(unsigned)_mm_cvtsi128_si32(
         _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_set1_epi32((int)lane), before)));
 #else
     unsigned lane = 0;
-    for (unsigned j = 1; j < LANES; j++) lane += d->prefix[j] <= u;
-    float rest = u - d->prefix[lane];
-    for (size_t i = 0; i < vectors; i++) v += d->sums[i * LANES + lane] <= rest;
+    for (unsigned j = 1; j < LANES; j++) lane += d->lanes[LANES - 1 + j] <= u;
+    float rest = u - d->lanes[LANES - 1 + lane];
+    for (size_t i = 0; i < vectors; i++) v += sums[i * LANES + lane] <= rest;
 #endif
     return (v < vectors ? v : vectors - 1) * LANES + lane;
 }
@@ -62,26 +63,29 @@ static inline size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
 /* ---- the weights of all topics: documents with a count for each ---- */
 
 /* (n_dk + α_k) q_k */
-static inline float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, struct draw *d)
+static inline __attribute__((always_inline)) float NAME(weigh_dense)(const struct tr_lda_sampler *s,
+                                                                    const uint16_t *count, size_t vectors,
+                                                                    struct draw *d)
 {
-    size_t vectors = s->vectors;
+    const float *q = s->q, *alpha = s->alpha;
+    float *sums = d->sums;
 #ifdef __AVX512F__
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
         __m512 n = _mm512_cvtepi32_ps(
             _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)(count + v * LANES))));
-        sum = _mm512_fmadd_ps(_mm512_add_ps(n, _mm512_load_ps(s->alpha + v * LANES)),
-                              _mm512_load_ps(s->q + v * LANES), sum);
-        _mm512_store_ps(d->sums + v * LANES, sum);
+        sum = _mm512_fmadd_ps(_mm512_add_ps(n, _mm512_load_ps(alpha + v * LANES)), _mm512_load_ps(q + v * LANES),
+                              sum);
+        _mm512_store_ps(sums + v * LANES, sum);
     }
-    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(sum));
-    return d->prefix[LANES];
+    _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
+    return d->lanes[2 * LANES - 1];
 #else
     float sum[LANES] = {0};
     for (size_t v = 0; v < vectors; v++)
         for (size_t j = 0; j < LANES; j++) {
-            sum[j] += ((float)count[v * LANES + j] + s->alpha[v * LANES + j]) * s->q[v * LANES + j];
-            d->sums[v * LANES + j] = sum[j];
+            sum[j] += ((float)count[v * LANES + j] + alpha[v * LANES + j]) * q[v * LANES + j];
+            sums[v * LANES + j] = sum[j];
         }
     return NAME(finish)(d, sum);
 #endif
@@ -101,8 +105,8 @@ static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_
         sum = _mm512_fmadd_ps(n, w, sum);
         _mm512_store_ps(d->sums + v * LANES, sum);
     }
-    _mm512_storeu_ps(d->prefix + 1, NAME(scan)(sum));
-    return d->prefix[LANES];
+    _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
+    return d->lanes[2 * LANES - 1];
 #else
     float sum[LANES] = {0};
     for (size_t v = 0; v < vectors; v++)
@@ -135,8 +139,9 @@ static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t t
     const __m512i wanted = _mm512_set1_epi32((int)topic);
     for (size_t v = 0; v < vectors; v++) {
         __m512i x = _mm512_load_si512(list + v * LANES);
-        __mmask16 is = _mm512_mask_cmpeq_epi32_mask(_mm512_test_epi32_mask(x, _mm512_set1_epi32((int)0xffff0000)),
-                                                    _mm512_and_si512(x, _mm512_set1_epi32(0xffff)), wanted);
+        __mmask16 is =
+            _mm512_mask_cmpeq_epi32_mask(_mm512_test_epi32_mask(x, _mm512_set1_epi32((int)0xffff0000)),
+                                         _mm512_and_si512(x, _mm512_set1_epi32(0xffff)), wanted);
         if (is) return v * LANES + (size_t)__builtin_ctz(is);
     }
 #else
@@ -163,6 +168,12 @@ static void NAME(parts)(struct tr_lda_sampler *s)
 {
     s->prior = 0;
     for (size_t i = 0; i < s->parts; i++) s->prior += s->part[i] = NAME(part)(s, i);
+}
+
+static void NAME(refresh)(struct tr_lda_sampler *s)
+{
+    float all = (float)s->words_beta;
+    for (uint32_t k = 0; k < s->layout->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
 }
 
 /* q for words that do not occur: β g_k. */
@@ -217,19 +228,20 @@ static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s, double u)
     size_t part = 0;
     while (part + 1 < s->parts && u >= s->part[part]) u -= s->part[part++];
     size_t first = part << s->part_shift, vectors = (size_t)1 << (s->part_shift - 4);
-    float sum = NAME(weigh_run)(s->q + first, s->alpha + first, NULL, vectors, &s->draw);
+    float sum = NAME(weigh_run)(s->q + first, s->alpha + first, NULL, vectors, &s->prior_draw);
     if ((float)u >= sum) return s->room;
-    return first + NAME(pick)(&s->draw, vectors, (float)u);
+    return first + NAME(pick)(&s->prior_draw, vectors, (float)u);
 }
 
 /* One token with topic k of a document that has a count for each topic. */
-static inline uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, uint32_t k)
+static inline __attribute__((always_inline)) uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count,
+                                                                       size_t vectors, uint32_t k)
 {
     struct draw *d = &s->draw;
-    float sum = NAME(weigh_dense)(s, count, d);
+    float sum = NAME(weigh_dense)(s, count, vectors, d);
     for (;;) {
         uint64_t bits = next(&s->rng);
-        size_t z = NAME(pick)(d, s->vectors, uniform(bits) * sum);
+        size_t z = NAME(pick)(d, vectors, uniform(bits) * sum);
         if (z >= s->layout->topics) continue;
         if (z != k) {
             move_word(s, k, (uint32_t)z);
@@ -258,10 +270,7 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
             z = list[at] & 0xffff;
         } else {
             z = (uint32_t)NAME(draw_prior)(s, u - (double)sum);
-            if (z >= s->layout->topics) {
-                sum = NAME(weigh_list)(s->q, list, vectors, d);
-                continue;
-            }
+            if (z >= s->layout->topics) continue;
             at = 0;
         }
         if (z != k) {
@@ -272,7 +281,6 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
         float q = without_one(s, k);
         float n = at ? (float)(int32_t)(list[at] >> 16) : 1;
         if (uniform_low(bits) * n * s->q[k] < (at ? n - 1 : 1) * q) return k;
-        if (!at) sum = NAME(weigh_list)(s->q, list, vectors, d);
     }
 }
 
@@ -299,13 +307,23 @@ static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint3
 
 /* ---- a block ---- */
 
-static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
+static inline __attribute__((always_inline)) void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin,
+                                                                       uint64_t end, size_t vectors)
 {
     for (uint64_t i = begin; i < end; i++) {
         fetch(s, s->at[i + AHEAD], s->record_lines);
-        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, record(s, s->at[i]), k);
+        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, record(s, s->at[i]), vectors, k);
         if (z != k) set_topic(s, i, z);
     }
+}
+
+/* The number of vectors is known to the compiler where they are few: then sums stay in registers. */
+static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
+{
+    if (s->vectors == 2) NAME(sample_vectors)(s, begin, end, 2);
+    else if (s->vectors == 4) NAME(sample_vectors)(s, begin, end, 4);
+    else if (s->vectors == 8) NAME(sample_vectors)(s, begin, end, 8);
+    else NAME(sample_vectors)(s, begin, end, s->vectors);
 }
 
 static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
@@ -321,6 +339,7 @@ static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_
 static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
+    NAME(refresh)(s);
     NAME(empty_q)(s);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
         if (s->begin[p] == s->begin[p + 1]) continue;

@@ -7,14 +7,7 @@ static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)me->worker, (uint64_t)epoch);
-    size_t n = m->problem.rows.n;
-    for (size_t i = 0; i < n; i++) m->order[i] = (uint32_t)i;
-    for (size_t i = n; i > 1; i--) {
-        size_t j = (size_t)tr_rng_below(&rng, i);
-        uint32_t old = m->order[i - 1];
-        m->order[i - 1] = m->order[j];
-        m->order[j] = old;
-    }
+    tr_rng_permutation(&rng, m->order, m->problem.rows.n);
 }
 
 /* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each

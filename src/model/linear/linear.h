@@ -24,7 +24,7 @@ struct tr_linear {
     uint32_t *order;               /* rows in this epoch's order */
     float *dual, *norm;            /* dual: a of each row, and |x|² */
     float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
-    int64_t *batch;                /* sgd: this epoch's order of mini-batches */
+    uint32_t *batch;               /* sgd: this epoch's order of mini-batches */
     double *margin;                /* of some rows */
     struct tr_optimizer optimizer; /* sgd, if not the plain one … */
     void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */

@@ -100,13 +100,9 @@ static int shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epo
     if (!m->batch) TR_TRY(TR_NEW(&m->batch, n));
     struct tr_rng rng;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)me->group, (uint64_t)epoch);
-    for (size_t i = 0; i < n; i++) m->batch[i] = (int64_t)i;
-    for (size_t i = n; i > 1 && m->job->data.order == TR_ORDER_DEALT; i--) {
-        size_t j = (size_t)tr_rng_below(&rng, i);
-        int64_t old = m->batch[i - 1];
-        m->batch[i - 1] = m->batch[j];
-        m->batch[j] = old;
-    }
+    if (m->job->data.order == TR_ORDER_DEALT) tr_rng_permutation(&rng, m->batch, n);
+    else
+        for (size_t i = 0; i < n; i++) m->batch[i] = (uint32_t)i;
     return TR_OK;
 }
 

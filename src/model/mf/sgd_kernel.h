@@ -14,7 +14,13 @@
 
 typedef float NAME(vec) __attribute__((vector_size(4 * LANES), may_alias));
 typedef int NAME(pick) __attribute__((vector_size(4 * LANES)));
-#define VEC NAME(vec)
+typedef float NAME(batch) __attribute__((vector_size(64), aligned(4), may_alias)); /* a number for each rating */
+typedef int NAME(ints) __attribute__((vector_size(64)));
+typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_alias));
+#define WIDEST 8 /* vectors of a row, or a piece of one, that fit in registers */
+#define VEC    NAME(vec)
+#define BATCH  NAME(batch)
+#define INTS   NAME(ints)
 #define ALWAYS static inline __attribute__((always_inline))
 
 ALWAYS VEC NAME(all)(float x)
@@ -58,201 +64,284 @@ ALWAYS VEC NAME(clip)(VEC x)
 #endif
 #define FOLD(a, b, d) (__builtin_shuffle(a, b, PICK(LOWER, d)) + __builtin_shuffle(a, b, PICK(HIGHER, d)))
 
-/* out[j] += the sum of all lanes of part[j], for n (a power of 2, at most LANES) vectors. */
-ALWAYS void NAME(fold)(const int n, VEC *part, float *out)
+/* Lane j becomes the sum of all lanes of part[j], for n (a power of 2, at most LANES) vectors; for n < LANES, lane
+ * j + n too. */
+ALWAYS VEC NAME(fold)(const int n, VEC *part)
 {
-    int left = n;
-    if (left > 1) {
-        left /= 2;
-        for (int j = 0; j < left; j++) part[j] = FOLD(part[2 * j], part[2 * j + 1], 1);
-    } else part[0] = FOLD(part[0], part[0], 1);
-    if (left > 1) {
-        left /= 2;
-        for (int j = 0; j < left; j++) part[j] = FOLD(part[2 * j], part[2 * j + 1], 2);
-    } else part[0] = FOLD(part[0], part[0], 2);
+    const int pairs = n > 1 ? n / 2 : 1, fours = n > 2 ? n / 4 : 1;
+#pragma GCC unroll 8
+    for (int j = 0; j < pairs; j++) part[j] = FOLD(part[n > 1 ? 2 * j : j], part[n > 1 ? 2 * j + 1 : j], 1);
+#pragma GCC unroll 8
+    for (int j = 0; j < fours; j++) part[j] = FOLD(part[n > 2 ? 2 * j : j], part[n > 2 ? 2 * j + 1 : j], 2);
 #if LANES > 4
-    if (left > 1) {
-        left /= 2;
-        for (int j = 0; j < left; j++) part[j] = FOLD(part[2 * j], part[2 * j + 1], 4);
-    } else part[0] = FOLD(part[0], part[0], 4);
+    const int eights = n > 4 ? n / 8 : 1;
+#pragma GCC unroll 8
+    for (int j = 0; j < eights; j++) part[j] = FOLD(part[n > 4 ? 2 * j : j], part[n > 4 ? 2 * j + 1 : j], 4);
 #endif
 #if LANES > 8
-    if (left > 1) {
-        left /= 2;
-        for (int j = 0; j < left; j++) part[j] = FOLD(part[2 * j], part[2 * j + 1], 8);
-    } else part[0] = FOLD(part[0], part[0], 8);
+    part[0] = FOLD(part[0], part[n > 8 ? 1 : 0], 8);
 #endif
-    for (int j = 0; j < n; j++) out[j] += part[0][j];
+    return part[0];
 }
 
-/* out[j] += u · (row of rating j), over `width` vectors. */
-ALWAYS void NAME(dots)(const int batch, const int width, const VEC *u, float *const *row, float *out)
+/* What a batch computes with: numbers of its ratings, those behind the last repeat the first with an error of 0 and
+ * a step of none. */
+struct NAME(turn) {
+    INTS valid;                  /* -1 for the ratings that are there */
+    INTS index;                  /* of their items */
+    int offset[TR_MF_BATCH];     /* of the items' rows, in floats */
+    float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], keep[TR_MF_BATCH];
+};
+
+/* dot[j] = u · (row of rating j), over `width` vectors; with more, it is added to what is there. */
+ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const VEC *u, const float *rows,
+                       struct NAME(turn) *turn)
 {
-    enum { MOST = LANES };
-    for (int first = 0; first < batch; first += MOST) {
-        VEC part[MOST];
-        const int n = batch < MOST ? batch : MOST;
+    const int most = batch < LANES ? batch : LANES;
+    for (int first = 0; first < batch; first += LANES) {
+        VEC part[LANES];
 #pragma GCC unroll 16
-        for (int j = 0; j < n; j++) {
-            const VEC *v = (const VEC *)row[first + j];
+        for (int j = 0; j < most; j++) {
+            const VEC *v = (const VEC *)(rows + turn->offset[first + j]);
             part[j] = u[0] * v[0];
 #pragma GCC unroll 8
             for (int w = 1; w < width; w++) part[j] += u[w] * v[w];
         }
-        NAME(fold)(n, part, out + first);
+        VEC *dot = (VEC *)(turn->dot + first), all = NAME(fold)(most, part);
+        if (more) all += *dot;
+        *dot = all;
     }
 }
 
-/* Rows of items: v ← keep_j v + step_j u; sum ← Σ error_j v as they were. */
-ALWAYS void NAME(steps)(const int batch, const int width, const bool clip, const VEC *u, VEC *sum,
-                        float *const *row, const struct tr_mf_turn *turn)
+/* One item's row: v ← keep v + step u; sum ← sum + error v as it was. */
+ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows, const struct NAME(turn) *turn,
+                       size_t j, VEC *sum)
 {
-#pragma GCC unroll 4
-    for (int j = 0; j < batch; j++) {
-        VEC *v = (VEC *)row[j];
-        VEC keep = NAME(all)(turn->keep[j]), step = NAME(all)(turn->step[j]), error = NAME(all)(turn->error[j]);
+    VEC *v = (VEC *)(rows + turn->offset[j]);
+    VEC keep = NAME(all)(turn->keep[j]), step = NAME(all)(turn->step[j]), error = NAME(all)(turn->error[j]);
 #pragma GCC unroll 8
-        for (int w = 0; w < width; w++) {
-            VEC old = v[w], new = keep *old + step *u[w];
-            sum[w] += error * old;
-            v[w] = clip ? NAME(clip)(new) : new;
-        }
+    for (int w = 0; w < width; w++) {
+        VEC old = v[w], new = keep *old + step *u[w];
+        sum[w] += error * old;
+        v[w] = clip ? NAME(clip)(new) : new;
     }
 }
 
-/* Numbers that belong to the items of a batch, one for each; behind the first n: 0. */
-ALWAYS void NAME(gather)(const int batch, size_t n, const float *from, const uint16_t *item, float *to)
+/* All n of them; sum ← Σ error v. In two sums, so that one need not wait for the other. */
+ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u, float *rows,
+                        const struct NAME(turn) *turn, VEC *sum)
+{
+    VEC even[WIDEST], odd[WIDEST];
+#pragma GCC unroll 8
+    for (int w = 0; w < width; w++) even[w] = odd[w] = (VEC){0};
+    for (size_t j = 0; j < n; j += 2) {
+        NAME(step)(width, clip, u, rows, turn, j, even);
+        NAME(step)(width, clip, u, rows, turn, j + 1, odd);
+    }
+#pragma GCC unroll 8
+    for (int w = 0; w < width; w++) sum[w] = even[w] + odd[w];
+}
+
+/* Numbers that belong to the items of a batch. */
+ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) *turn)
 {
 #if LANES == 16
-    __mmask16 some = (__mmask16)((1u << n) - 1);
-    __m512i where = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, item));
-    _mm512_storeu_ps(to, _mm512_mask_i32gather_ps(_mm512_setzero_ps(), some, where, from, 4));
-    (void)batch;
+    return (BATCH)_mm512_i32gather_ps((__m512i)turn->index, from, 4);
 #else
-    for (int j = 0; j < batch; j++) to[j] = (size_t)j < n ? from[item[j]] : 0;
+    BATCH to;
+    for (int j = 0; j < TR_MF_BATCH; j++) to[j] = from[turn->index[j]];
+    return to;
 #endif
 }
 
-ALWAYS void NAME(scatter)(size_t n, const float *from, const uint16_t *item, float *to)
+ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) *turn, float *to)
 {
 #if LANES == 16
-    __mmask16 some = (__mmask16)((1u << n) - 1);
-    __m512i where = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, item));
-    _mm512_mask_i32scatter_ps(to, some, where, _mm512_loadu_ps(from), 4);
+    _mm512_mask_i32scatter_ps(to, (__mmask16)((1u << n) - 1), (__m512i)turn->index, (__m512)from, 4);
 #else
-    for (size_t j = 0; j < n; j++) to[item[j]] = from[j];
+    for (size_t j = 0; j < n; j++) to[turn->index[j]] = from[j];
 #endif
 }
 
 /* rate / √sum, to 14 bits at least. */
-ALWAYS void NAME(divide_by_root)(const int batch, float rate, const float *sum, float *to)
+ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 {
 #if LANES == 16
-    (void)batch;
-    __m512 root = _mm512_rsqrt14_ps(_mm512_loadu_ps(sum));
-    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_set1_ps(rate), root));
+    return (BATCH)_mm512_rsqrt14_ps((__m512)sum) * rate;
 #else
-    for (int j = 0; j < batch; j++) to[j] = rate / sqrtf(sum[j]);
+    for (int j = 0; j < TR_MF_BATCH; j++) sum[j] = rate / sqrtf(sum[j]);
+    return sum;
 #endif
 }
 
-/* The errors of a batch's ratings, and how each item's row steps; padding stays 0. Returns Σ error². */
-ALWAYS double NAME(errors)(const struct tr_mf_work *k, const int batch, size_t n, const uint16_t *item,
-                           const float *value, float strength, const float *dot, struct tr_mf_turn *turn)
+ALWAYS float NAME(total)(BATCH x)
 {
-    const struct tr_mf_pass *pass = k->pass;
-    float rate[TR_MF_BATCH], share[TR_MF_BATCH], bias[TR_MF_BATCH], sum[TR_MF_BATCH];
-    float squares = 0;
-    if (k->item.bias) NAME(gather)(batch, n, k->item.bias, item, bias);
-    for (int j = 0; j < batch; j++) {
-        float error = ((size_t)j < n ? value[j] - k->base : 0) - dot[j];
-        turn->error[j] = k->item.bias ? error - bias[j] : error;
-        squares += turn->error[j] * turn->error[j];
-        rate[j] = pass->rate;
-        share[j] = 1;
-    }
-    if (k->item.share) NAME(gather)(batch, n, k->item.share, item, share);
-    if (k->item.sum) {
-        NAME(gather)(batch, n, k->item.sum, item, sum);
-        for (int j = 0; j < batch; j++) sum[j] += turn->error[j] * turn->error[j] * strength;
-        NAME(scatter)(n, sum, item, k->item.sum);
-        NAME(divide_by_root)(batch, pass->rate, sum, rate);
-    }
-    if (k->item.bias) {
-        for (int j = 0; j < batch; j++) {
-            float by = k->item.sum ? rate[j] : pass->bias_rate;
-            bias[j] += by * (turn->error[j] - pass->bias_l2 * share[j] * bias[j]);
-        }
-        NAME(scatter)(n, bias, item, k->item.bias);
-    }
-    for (int j = 0; j < batch; j++) {
-        turn->step[j] = (size_t)j < n ? rate[j] * turn->error[j] : 0;
-        turn->keep[j] = (size_t)j < n ? 1 - rate[j] * pass->l2 * share[j] : 0;
-    }
-    return (double)squares;
+    VEC *part = (VEC *)&x;
+    for (int i = 1; i < TR_MF_BATCH / LANES; i++) part[0] += part[i];
+    return NAME(fold)(1, part)[0];
 }
 
-/* The sum over all lanes of |v|². */
-ALWAYS float NAME(square)(const int width, const VEC *v)
+/* |v|² */
+ALWAYS float NAME(square)(size_t width, const VEC *v)
 {
     VEC square = v[0] * v[0];
-    for (int w = 1; w < width; w++) square += v[w] * v[w];
-    float sum = 0;
-    NAME(fold)(1, &square, &sum);
-    return sum;
+    for (size_t w = 1; w < width; w++) square += v[w] * v[w];
+    return NAME(fold)(1, &square)[0];
 }
 
-/* Steps on n ratings, at most `batch` of them: the row u of the user is in registers. */
-ALWAYS void NAME(turn)(struct tr_mf_work *k, const int batch, const int width, const bool clip, size_t n,
-                       const uint16_t *item, const float *value, VEC *u)
+/* The errors of a batch's ratings, and how each item's row steps. Returns the errors. */
+ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *value, float strength,
+                          struct NAME(turn) *turn)
 {
-    struct tr_mf_turn turn;
-    float *row[TR_MF_BATCH], dot[TR_MF_BATCH] = {0};
-    for (int j = 0; j < batch; j++)
-        row[j] = (size_t)j < n ? k->item.row + (size_t)item[j] * k->pass->width : k->spare;
-    NAME(dots)(batch, width, u, row, dot);
-    float strength = k->item.sum ? NAME(square)(width, u) * k->per_rank : 0;
-    k->squares += NAME(errors)(k, batch, n, item, value, strength, dot, &turn);
-    VEC sum[8] = {0};
-    NAME(steps)(batch, width, clip, u, sum, row, &turn);
-    float rate = k->pass->rate;
+    const struct tr_mf_pass *pass = k->pass;
+    BATCH error = *(const BATCH *)value - k->base - *(const BATCH *)turn->dot, bias = {0}, share = 1 - (BATCH){0};
+    BATCH rate = pass->rate - (BATCH){0};
+    if (k->item.bias) error -= bias = NAME(gather)(k->item.bias, turn);
+    error = (BATCH)((INTS)error & turn->valid);
+    if (k->item.share) share = NAME(gather)(k->item.share, turn);
+    if (k->item.sum) {
+        BATCH sum = NAME(gather)(k->item.sum, turn) + error * error * strength;
+        NAME(scatter)(n, sum, turn, k->item.sum);
+        rate = NAME(divide_by_root)(pass->rate, sum);
+    }
+    rate = (BATCH)((INTS)rate & turn->valid);
+    if (k->item.bias) {
+        BATCH by = rate;
+        if (!k->item.sum) by = pass->bias_rate - (BATCH){0};
+        NAME(scatter)(n, bias + by * (error - pass->bias_l2 * share * bias), turn, k->item.bias);
+    }
+    *(BATCH *)turn->error = error;
+    *(BATCH *)turn->step = rate * error;
+    *(BATCH *)turn->keep = 1 - rate * pass->l2 * share;
+    return error;
+}
+
+ALWAYS void NAME(begin)(struct NAME(turn) *turn, size_t n, size_t width, const uint16_t *item)
+{
+    const INTS lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    turn->valid = lane < (int)n;
+    INTS index = __builtin_convertvector(*(const NAME(shorts) *)item, INTS);
+    turn->index = (index & turn->valid) | (item[0] & ~turn->valid);
+    *(INTS *)turn->offset = turn->index * (int)width;
+}
+
+/* Longer rows are worked on in pieces. */
+#define EACH_PIECE(width, DO)                                                                                \
+    do {                                                                                                     \
+        size_t at_ = 0;                                                                                      \
+        for (; at_ + 4 <= (width); at_ += 4) DO(4, at_);                                                     \
+        if ((width) & 2) {                                                                                   \
+            DO(2, at_);                                                                                      \
+            at_ += 2;                                                                                        \
+        }                                                                                                    \
+        if ((width) & 1) DO(1, at_);                                                                         \
+    } while (0)
+
+/* The user's row and what belongs to it, after a batch of n ratings with these errors: sum is Σ error v. */
+ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip, size_t n, BATCH error,
+                            const VEC *sum, VEC *u)
+{
+    const struct tr_mf_pass *pass = k->pass;
+    float rate = pass->rate, share = k->user_share * (float)n;
     if (k->user_sum) {
         *k->user_sum += NAME(square)(width, sum) * k->per_rank;
         rate /= sqrtf(*k->user_sum);
     }
-    VEC keep = NAME(all)(1 - rate * k->pass->l2 * k->user_share * (float)n), step = NAME(all)(rate);
-    for (int w = 0; w < width; w++) {
+    VEC keep = NAME(all)(1 - rate * pass->l2 * share), step = NAME(all)(rate);
+#pragma GCC unroll 8
+    for (size_t w = 0; w < width; w++) {
         u[w] = keep * u[w] + step * sum[w];
         if (clip) u[w] = NAME(clip)(u[w]);
     }
-    if (k->user_bias) {
-        float all = 0, by = k->user_sum ? rate : k->pass->bias_rate;
-        for (int j = 0; j < batch; j++) all += turn.error[j];
-        *k->user_bias += by * (all - k->pass->bias_l2 * k->user_share * (float)n * *k->user_bias);
-        k->base = k->pass->mean + *k->user_bias;
-    }
+    if (!k->user_bias) return;
+    if (!k->user_sum) rate = pass->bias_rate;
+    *k->user_bias += rate * (NAME(total)(error) - pass->bias_l2 * share * *k->user_bias);
+    k->base = pass->mean + *k->user_bias;
 }
 
-ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, const struct tr_mf_visit *visit,
-                        const uint16_t *item, const float *value)
+/* Steps on n ratings, at most 16. width 0: a long row; otherwise u is in registers. */
+ALWAYS void NAME(turn)(struct tr_mf_work *k, const int width, const bool clip, size_t n, const uint16_t *item,
+                       const float *value, VEC *u)
 {
-    VEC u[8], *row = (VEC *)(k->user.row + (size_t)visit->user * k->pass->width);
+    _Alignas(64) struct NAME(turn) turn;
+    VEC few[WIDEST], *sum = width ? few : (VEC *)k->spare;
+    size_t vectors = width ? (size_t)width : k->pass->width / LANES;
+    float *rows = k->item.row;
+    NAME(begin)(&turn, n, k->pass->width, item);
+#define DOTS16(w, at) NAME(dots)(16, w, at > 0, u + at, rows + at * LANES, &turn)
+#define DOTS8(w, at) NAME(dots)(8, w, at > 0, u + at, rows + at * LANES, &turn)
+#define DOTS4(w, at) NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
+#define STEPS(w, at) NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
+#define ALL(DO)                                                                                              \
+    do {                                                                                                     \
+        if (width) DO(width, 0);                                                                             \
+        else EACH_PIECE(vectors, DO);                                                                        \
+    } while (0)
+    if (n > 8) ALL(DOTS16);
+    else if (n > 4) ALL(DOTS8);
+    else ALL(DOTS4);
+    float strength = k->item.sum ? NAME(square)(vectors, u) * k->per_rank : 0;
+    BATCH error = NAME(errors)(k, n, value, strength, &turn);
+    k->squares += (double)NAME(total)(error * error);
+    ALL(STEPS);
+#undef DOTS16
+#undef DOTS8
+#undef DOTS4
+#undef STEPS
+#undef ALL
+    NAME(step_user)(k, vectors, clip, n, error, sum, u);
+}
+
+ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, size_t n, const uint16_t *item,
+                        const float *value, float *user)
+{
+    VEC few[WIDEST], *row = (VEC *)user, *u = width ? few : row;
     for (int w = 0; w < width; w++) u[w] = row[w];
-    size_t n = visit->n;
-    for (; n > 16; n -= 16, item += 16, value += 16) NAME(turn)(k, 16, width, clip, 16, item, value, u);
-    if (n > 8) NAME(turn)(k, 16, width, clip, n, item, value, u);
-    else if (n > 4) NAME(turn)(k, 8, width, clip, n, item, value, u);
-    else if (n > 0) NAME(turn)(k, 4, width, clip, n, item, value, u);
+    for (size_t some; n > 0; n -= some, item += some, value += some) {
+        some = n < TR_MF_BATCH ? n : TR_MF_BATCH;
+        NAME(turn)(k, width, clip, some, item, value, u);
+    }
     for (int w = 0; w < width; w++) row[w] = u[w];
 }
 
-static void NAME(pass2)(struct tr_mf_work *k, const struct tr_mf_tile *tile)
+ALWAYS void NAME(visits)(struct tr_mf_work *k, const int width, const bool clip, const struct tr_mf_tile *tile)
 {
-    size_t at = 0;
+    const uint16_t *item = tile->item;
+    const float *value = tile->value;
     for (size_t v = 0; v < tile->visits; v++) {
-        const struct tr_mf_visit *visit = &tile->visit[v];
-        tr_mf_begin_visit(k, visit);
-        NAME(visit)(k, 32 / LANES, false, visit, tile->item + at, tile->value + at);
-        at += visit->n;
+        size_t n = tile->visit[v].n, u = tile->visit[v].user;
+        begin_visit(k, u);
+        NAME(visit)(k, width, clip, n, item, value, k->user.row + u * k->pass->width);
+        item += n;
+        value += n;
     }
 }
+
+/* With AVX-512, the usual widths have code of their own. */
+static void NAME(tile)(struct tr_mf_work *k, const struct tr_mf_tile *tile)
+{
+    size_t width = k->pass->nonnegative ? 0 : k->pass->width / LANES;
+#if LANES == 16
+    if (width == 1) NAME(visits)(k, 1, false, tile);
+    else if (width == 2) NAME(visits)(k, 2, false, tile);
+    else if (width == 3) NAME(visits)(k, 3, false, tile);
+    else if (width == 4) NAME(visits)(k, 4, false, tile);
+    else if (width == 8) NAME(visits)(k, 8, false, tile);
+    else
+#endif
+        if (k->pass->nonnegative) NAME(visits)(k, 0, true, tile);
+    else NAME(visits)(k, 0, false, tile);
+    (void)width;
+}
+
+#undef VEC
+#undef BATCH
+#undef INTS
+#undef LANES
+#undef ALWAYS
+#undef LOWER
+#undef HIGHER
+#undef PICK
+#undef FOLD
+#undef EACH_PIECE
+#undef WIDEST

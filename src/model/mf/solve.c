@@ -9,6 +9,13 @@
 #include <immintrin.h>
 #endif
 
+enum {
+    BLOCK = 16,    /* sizes are multiples of it */
+    AHEAD = 8,     /* rows that are fetched into the cache before they are needed */
+    DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
+    DESCENTS = 100 /* sweeps of coordinate descent at most */
+};
+
 /* One level of vector instructions; als_kernel.h says what each does. */
 struct kernel {
     void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
@@ -41,12 +48,6 @@ struct kernel {
 #pragma GCC pop_options
 #endif
 
-enum {
-    BLOCK = 16,    /* sizes are multiples of it */
-    DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
-    DESCENTS = 100 /* sweeps of coordinate descent at most */
-};
-
 /* What f32 can be trusted with: a pivot that keeps this part of what it was before elimination; and where λ' is this
  * part of the matrix's trace, that holds anyway. */
 static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
@@ -62,6 +63,7 @@ struct tr_solver {
     float *inverse, *right[2], *weight, *scale;
     double *careful; /* a matrix in f64, and its right side behind it */
     struct tr_solve_count count;
+    struct tr_solve_fit fit; /* of the row solved last */
 };
 
 static const struct kernel *kernel_of(enum tr_cpu level)
@@ -139,6 +141,11 @@ void tr_solver_free(struct tr_solver **solver)
 struct tr_solve_count tr_solver_count(const struct tr_solver *s)
 {
     return s->count;
+}
+
+struct tr_solve_fit tr_solver_fit(const struct tr_solver *s)
+{
+    return s->fit;
 }
 
 /* ---- sums of the normal equations ---- */
@@ -363,11 +370,19 @@ static void descend(struct tr_solver *s, const struct equations *e, const float 
     s->count.descents++;
 }
 
-static int check_finite(const struct tr_solver *s, const float *x)
+static double dot(const float *a, const float *b, size_t n)
 {
-    float sum = 0;
-    for (size_t i = 0; i < s->problem.rank + s->problem.bias; i++) sum += 0 * x[i];
-    if (sum == 0) return TR_OK;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Takes note of the fit; what is not finite shows in it. */
+static int finish(struct tr_solver *s, const float *x, double gain, double ridge)
+{
+    size_t width = s->problem.rank + s->problem.bias;
+    s->fit = (struct tr_solve_fit){gain, ridge * dot(x, x, width)};
+    if (isfinite(s->fit.gain + s->fit.penalty)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
 }
 
@@ -377,6 +392,16 @@ static void add_gram(const struct tr_solver *s, float *matrix)
         for (size_t j = i; j < s->n; j++) matrix[i * s->ld + j] += s->gram[i * s->ld + j];
 }
 
+/* 2 c · x - xᵀAx, with the bias as one more factor; right[0] is the slope Ax - c at x. */
+static double descended(const struct tr_solver *s, const struct equations *e, const float *right,
+                        const float *x)
+{
+    double gain = dot(right, x, e->order) - dot(s->right[0], x, e->order);
+    if (!e->rows) return gain;
+    double bias = (double)x[e->order];
+    return gain + bias * (2 * e->targets - dot(e->rows, x, e->order) - bias * e->ratings);
+}
+
 int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
 {
     size_t rank = s->problem.rank;
@@ -384,7 +409,7 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     struct parts p = parts_of(s, sums);
     if (n == 0) {
         memset(x, 0, (rank + s->problem.bias) * sizeof *x);
-        return TR_OK;
+        return finish(s, x, 0, 0);
     }
     struct equations e = {.matrix = p.matrix, .order = rank, .n = s->n, .ld = s->ld};
     if (s->problem.bias) {
@@ -396,13 +421,15 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     add_ridge(&e, (float)ridge);
     if (s->problem.nonnegative) {
         descend(s, &e, p.right, x, x + rank);
-        return check_finite(s, x);
+        return finish(s, x, descended(s, &e, p.right, x), ridge);
     }
     keep_if_risky(s, &e, ridge);
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
     s->count.direct++;
     s->count.flops += square(rank) * ((double)rank / 3 + 2);
-    return check_finite(s, x);
+    /* at the minimum xᵀAx is c · x */
+    double gain = dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
+    return finish(s, x, gain, ridge);
 }
 
 /* Few ratings: one unknown for each of them. The bias is one more factor, 1 in every row. */
@@ -429,7 +456,9 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     k->dots(s->panel, e.ld, depth, a, order, x);
     s->count.few++;
     s->count.flops += (double)depth * (square(n) + 3 * (double)n) + square(n) * ((double)n / 3 + 2);
-    return check_finite(s, x);
+    double gain = 0; /* what is left over of a target is λ' a */
+    for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
+    return finish(s, x, gain, ridge);
 }
 
 int tr_solve(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)

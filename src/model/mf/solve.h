@@ -50,6 +50,13 @@ void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other,
                   float *sums);
 int tr_solve_sums(struct tr_solver *solver, size_t n, float *sums, float *x);
 
+/* How well the row solved last fits: what is minimised (above) is `squares` - gain at x, of which penalty is λ' (|x|² +
+ * b²); squares is Σ t², or with implicit Σ (1 + a |t|) p. */
+struct tr_solve_fit {
+    double gain, penalty;
+};
+struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
+
 /* implicit: Σ v vᵀ over some rows is added to the matrix, of tr_solver_gram() doubles, which is then to be summed over
  * all who have rows; and what it is while solving. */
 size_t tr_solver_gram(const struct tr_solver *solver);

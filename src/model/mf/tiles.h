@@ -22,8 +22,8 @@ struct tr_mf_visit {
 struct tr_mf_tile {
     const struct tr_mf_visit *visit;
     size_t visits;
-    const uint16_t *item; /* of each rating: which of the tile's items, ascending within a visit */
-    const float *value;
+    const uint16_t *item; /* of each rating: which of the tile's items, each once in a visit … */
+    const float *value;   /* … and the rating; of both 16 more than there are may be read */
 };
 
 /* Factors of some users or items. */
@@ -44,16 +44,12 @@ struct tr_mf_pass {
     float l2, bias_l2; /* λ of factors and of biases */
     float bias_rate;   /* rate of biases */
     bool nonnegative;  /* factors (not biases) are kept at 0 or above */
-    bool backwards;    /* visits in descending order */
+    float *spare;      /* room for a row, like rows on a line of the cache */
 };
 
 /* One step on every rating of the tile; returns Σ of squared errors as they were met. `item` begins at the tile's
  * first. Errors of up to 16 ratings of a user are all computed before its row steps by their sum. */
 double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile, struct tr_mf_rows user,
                        struct tr_mf_rows item);
-
-/* Σ (r - prediction)² and Σ |r - prediction| without a step. */
-void tr_mf_tile_errors(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile, struct tr_mf_rows user,
-                       struct tr_mf_rows item, double *squares, double *absolutes);
 
 #endif

@@ -1,0 +1,94 @@
+/* K-means (M33): k centres, each the mean of the rows that are nearer to it than to any other.
+ *
+ * One table, "sums", has for every column a key as wide as there are centres: Σ of that column over the rows of each
+ * centre; and one key more that counts these rows. Lying by columns, it serves sparse rows too: a worker pulls the
+ * columns that its rows have, and nothing else (pruned pulls), and norms of whole centres are answered by the servers. Each
+ * worker's part of the sums is of its rows' present labels: it pushes what has changed, so rows that stay cost
+ * nothing, and a centre is sum / count. All numbers are rounded to a step that makes f64's sums exact: they do not depend
+ * on their order, and any number of ranks gets the same centres, bit by bit.
+ *
+ * Where a group's members all hold its rows (data.partition: replicated), each looks after a share of the centres, a
+ * part of every column's key, and the group takes the nearest of all.
+ *
+ * Mini-batches (Sculley, Web-scale k-means clustering, WWW 2010) add rows to sums for good: a centre is the mean of all
+ * rows that it ever got, which is what his per-centre rates come to.
+ */
+#ifndef TR_KMEANS_H
+#define TR_KMEANS_H
+
+#include "job/job.h"
+#include "model/kmeans/assign.h"
+#include "model/kmeans/start.h"
+#include "trireme/trireme.h"
+
+/* The rows of training or of test data, what they need of the centres, and their labels. */
+struct tr_kmeans_side {
+    tr_data *data;
+    tr_batch rows;       /* of the data, or made dense */
+    float *made_dense;   /* … here */
+    const tr_key *keys;  /* that the columns of sparse rows number; NULL: all columns */
+    size_t n_keys;
+    tr_view *view;
+    struct tr_centres centres;
+    struct tr_assigned assigned;
+    uint32_t *label;       /* numbers of centres, over all members of the group */
+    struct tr_least *least; /* replicated: distance from the nearest centre */
+};
+
+struct tr_kmeans {
+    tr_context *tr;
+    const tr_job *job;
+    tr_table *sums;
+    size_t k;
+    uint64_t columns;
+    bool sparse, batches, replicated;
+    uint64_t rows_of_batch; /* of all workers */
+    int64_t clocks_per_epoch;
+    struct tr_start start; /* first centres */
+
+    /* how centres lie in the table: parts of every column's key … */
+    size_t parts, width; /* … so many keys a column, each so many centres wide */
+    size_t my_parts, first_part; /* this worker's … */
+    size_t span, first, mine;    /* … elements of a column in its view; its centres: so many from number first on */
+
+    /* a worker's */
+    struct tr_kmeans_side train, test;
+    double *round;       /* what rounds the numbers of a column: see tr_kmeans_round(); sparse: one for all */
+    double norm_round, norm_round_rest; /* sparse: the same for squares in norms, and for what that leaves */
+    double *shift;       /* dense: mean of all rows … */
+    double spread;       /* … and Σ |x - shift|² over this worker's */
+    double *total;       /* dense: Σ of its rows by centre, mine × columns */
+    double *total_count;
+    double *sent;        /* … as it has been pushed */
+    double *sent_count;
+    uint32_t *pushed;    /* sparse: the labels by which rows have been pushed */
+    double *count;       /* rows of each of its centres, as pulled last */
+    bool fresh;          /* labels are of the centres pulled for this clock */
+    double inertia;      /* … and this is their worker's part of it */
+    uint64_t moved;      /* rows whose label the last pass changed */
+    int64_t *order;      /* mini-batches of this epoch */
+
+    /* the scheduler's */
+    tr_verdict last;
+    double before; /* inertia of the evaluation before; NaN: none */
+};
+
+/* x as a multiple of the step. */
+static inline double tr_kmeans_round(double x, double by)
+{
+    return (x + by) - by;
+}
+
+/* sums.c */
+int tr_kmeans_make_table(struct tr_kmeans *m);
+int tr_kmeans_make_steps(struct tr_kmeans *m); /* all ranks: what numbers are rounded to */
+int tr_kmeans_open_view(struct tr_kmeans *m, struct tr_kmeans_side *side, bool pushes);
+int tr_kmeans_pull(struct tr_kmeans *m, struct tr_kmeans_side *side); /* centres, ready for tr_assign() */
+void tr_kmeans_change(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to);
+int tr_kmeans_push(struct tr_kmeans *m);
+double tr_kmeans_inertia(const struct tr_kmeans *m); /* of dense rows, from sums */
+
+/* file.c */
+int tr_kmeans_save(struct tr_kmeans *m, const char *folder);
+
+#endif

@@ -1,0 +1,29 @@
+/* What groups of workers tell each other of their topics: blocks of words and histograms, through sparse tables.
+ */
+#ifndef TR_MODEL_LDA_EXCHANGE_H
+#define TR_MODEL_LDA_EXCHANGE_H
+
+#include "model/lda/lda.h"
+
+/* Waits until all that this worker has added to the tables has arrived there. */
+int tr_lda_wait_until_told(struct tr_lda *m);
+
+/* Makes the block what the table says; memory behind it gets a copy, as large. */
+int tr_lda_pull_block(struct tr_lda *m, const tr_block *block);
+
+/* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
+int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied);
+
+/* What this worker's documents say about α: a histogram for each topic, and one of lengths. */
+int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *topics, struct tr_lda_histogram *lengths);
+
+/* The same from all workers: the histograms of this member's part of the topics, others are empty; lengths at member 0.
+ * Before that, in an earlier clock, all must have told theirs. */
+int tr_lda_tell_documents(struct tr_lda *m);
+int tr_lda_ask_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *topics,
+                         struct tr_lda_histogram *lengths);
+
+/* Σ log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, as the table has them. */
+int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum);
+
+#endif

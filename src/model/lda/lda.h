@@ -1,0 +1,70 @@
+/* Topics (latent Dirichlet allocation), learnt by many workers.
+ *
+ * Documents, the topics of their tokens and the counts n_dk stay with their worker. Words lie in as many blocks as a
+ * group has members (counts.h), which go round in it: in each round a member samples its tokens of the block at hand,
+ * and after every round the group adds up by how much the totals n_k have changed. A clock is one rotation, so one
+ * sweep over all tokens.
+ *
+ * With one group that is all: the table `words` is written at the end. With several, the table holds n_wk of all groups.
+ * Who has a block in a clock's first round makes it what the table says, and a copy of it; who has it in the last round
+ * adds to the table by how much the block differs from that copy, which is just what the group has done. So each
+ * update counts once, and the group's own are in what it reads in the next clock: under BSP because all are, otherwise
+ * because a group waits until its own have arrived. Others' may be there or not. As each group's own counts are never
+ * negative, no sum of them is, and a worker finds all its own tokens in the block whatever it has missed of others.
+ *
+ * Source: Newman et al., Distributed algorithms for topic models, JMLR 2009; Yu et al., Angel, section 5 (LDA by
+ * rotation); Wang et al., STRADS (totals that are a round old).
+ */
+#ifndef TR_MODEL_LDA_H
+#define TR_MODEL_LDA_H
+
+#include "job/job.h"
+#include "model/lda/counts.h"
+#include "model/lda/file.h"
+#include "model/lda/priors.h"
+#include "model/lda/sampler.h"
+#include "trireme/trireme.h"
+
+struct tr_lda {
+    tr_context *tr;
+    const tr_job *job;
+    uint64_t documents, words, tokens, pairs; /* of all training data; pairs: different words of documents */
+    tr_data *test;                            /* NULL: none */
+    struct tr_lda_vocabulary vocabulary;      /* where the model is written */
+    tr_table *table;                          /* n_wk: words × topics, sparse */
+    tr_table *totals;                         /* n_k */
+    tr_table *histograms; /* several groups: row k: how many documents have n_dk = column; one more: lengths */
+    tr_verdict last;      /* at the scheduler */
+
+    /* what follows is a worker's */
+    tr_data *train; /* until prepared */
+    struct tr_lda_layout layout;
+    struct tr_lda_sampler *sampler;
+    tr_rotation *rotation;
+    tr_view *totals_view;
+    double *alpha, beta;
+    int64_t *total;                 /* n_k as this group knows them */
+    double *numbers;                /* topics + 3, for sums */
+    struct tr_lda_count *counts[2]; /* topics each, for rows */
+    uint32_t *column;               /* topics, as the next */
+    int32_t *value;
+    struct tr_lda_histogram told; /* several groups: what this worker has added to the histograms */
+    double log_words;             /* one group: log p of the block of the last round */
+};
+
+int tr_lda_check_job(const tr_job *job);
+
+/* All ranks: reads the data, makes tables and samplers. *lda is set even where it fails. */
+int tr_lda_begin(tr_context *tr, struct tr_lda **lda);
+int tr_lda_train(struct tr_lda *lda);                     /* all ranks; afterwards the tables are complete */
+int tr_lda_save(struct tr_lda *lda, const char *folder);  /* all ranks */
+int tr_lda_test(struct tr_lda *lda, double *perplexity);  /* all ranks; of data.test, NaN without */
+void tr_lda_end(struct tr_lda **lda);                     /* NULL inside is fine */
+
+/* Several groups: blocks are exchanged through the table. */
+static inline bool tr_lda_exchanges(const tr_worker *me)
+{
+    return me->groups > 1;
+}
+
+#endif

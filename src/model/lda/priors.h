@@ -1,0 +1,70 @@
+/* The priors of topics: α, one number for each topic, and β, one for all words, fitted to the counts by maximum
+ * likelihood.
+ *
+ * Given the topics of all tokens, documents are draws from a Dirichlet-multinomial with parameters α, topics such draws
+ * with parameter β for every word. The likelihood has one maximum, and Minka's fixed point goes uphill to it:
+ *
+ *   α_k ← α_k Σ_d (Ψ(n_dk + α_k) - Ψ(α_k)) / Σ_d (Ψ(n_d + Σα) - Ψ(Σα))
+ *   β   ← β Σ_wk (Ψ(n_wk + β) - Ψ(β)) / (V Σ_k (Ψ(n_k + Vβ) - Ψ(Vβ)))
+ *
+ * Only how often each count occurs matters, so the counts are kept as histograms. These may be spread over workers: the
+ * sums of a step are handed to a function that adds those of all.
+ *
+ * Source: Minka, Estimating a Dirichlet distribution, 2000, section 4, eq. 65; Wallach, Structured topic models for
+ * language, PhD thesis 2008, section 2.3 (histograms).
+ */
+#ifndef TR_MODEL_LDA_PRIORS_H
+#define TR_MODEL_LDA_PRIORS_H
+
+#include "base/base.h"
+
+/* A prior never falls below this: a topic without tokens would have none at all. */
+#define TR_LDA_LEAST_PRIOR 1e-5
+
+/* So many times this count. */
+struct tr_lda_bin {
+    uint32_t count; /* above 0 */
+    uint32_t times;
+};
+
+/* A histogram for each row; row r has bins begin[r] .. begin[r + 1] - 1, counts ascending. */
+struct tr_lda_histogram {
+    size_t rows;
+    uint64_t *begin;
+    struct tr_lda_bin *bin;
+};
+
+/* Counts as they are met, to become a histogram. */
+struct tr_lda_tally {
+    size_t rows;
+    uint32_t *few;  /* by row and small count */
+    uint64_t *many; /* row << 32 | count, for each that is larger */
+    size_t n_many, many_room;
+};
+
+int tr_lda_tally_open(size_t rows, struct tr_lda_tally *tally);
+void tr_lda_tally_close(struct tr_lda_tally *tally); /* zeros inside are fine */
+int tr_lda_tally_add(struct tr_lda_tally *tally, size_t row, uint32_t count);
+
+/* The histogram of what has been added, which is forgotten. Free with tr_lda_histogram_close(). */
+int tr_lda_tally_take(struct tr_lda_tally *tally, struct tr_lda_histogram *histogram);
+void tr_lda_histogram_close(struct tr_lda_histogram *histogram); /* zeros inside are fine */
+
+/* Σ times × (Ψ(count + a) - Ψ(a)) over the bins of a row, a > 0. */
+double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t row, double a);
+
+/* Adds up n numbers of all who take part, in place; the same for all of them. Behind the n is room for one more, which
+ * means nothing. */
+typedef int tr_lda_sum_fn(void *who, double *numbers, size_t n);
+
+/* Fits α of as many topics as `of_topics` has rows; bins are counts of a topic in documents, `lengths` has one row, of
+ * the documents' numbers of tokens. alpha: where it begins, all above 0, and ends. numbers: topics + 3, for use here.
+ * Fails only as sum() does. */
+int tr_lda_fit_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
+                     tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha);
+
+/* Fits β of `words` words; `of_words` has one row, of the counts n_wk. total: n_k, which are not summed. */
+int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *total, size_t topics,
+                    uint64_t words, tr_lda_sum_fn *sum, void *who, double *beta);
+
+#endif
