@@ -350,9 +350,9 @@ static size_t sparse_room(const struct pull *p)
 static size_t answer_room(const struct pull *p, const struct request *r)
 {
     const struct tr_table *t = p->table;
-    struct tr_slice slice = tr_slice_of(t, r->n);
+    enum { PLACE = 5, HEADS = sizeof(struct tr_reply_head) + TR_ENCODING_HEADER + sizeof(uint64_t) };
     if (t->sparse) return sizeof(struct tr_sparse_head) + sparse_room(p);
-    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(t, p->terms->exact));
+    return HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
 }
 
 static char *write_ask(const struct pull *p, const struct ask *ask, char *out)
@@ -938,7 +938,8 @@ static int servers_elsewhere(const struct tr_table *t)
     return n;
 }
 
-/* Twice what all workers of the node have in flight at most, so that none of them is soon left behind. */
+/* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: places of
+ * rows that lie on this node stay empty. */
 static int open_shelf(struct tr_table *t)
 {
     const tr_context *tr = t->tr;
@@ -949,7 +950,7 @@ static int open_shelf(struct tr_table *t)
     if (t->rows->looked_for_shelf) return TR_OK;
     t->rows->looked_for_shelf = true;
     if (!pays || workers < 2 || servers == 0 || (job && !job->table.share_pulls)) return TR_OK;
-    uint64_t bytes = 2 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
+    uint64_t bytes = 4 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
     if (bytes > SHELF_MOST) bytes = SHELF_MOST;
     return tr_shelf_open(t, bytes, &t->rows->shelf);
 }
@@ -959,7 +960,8 @@ int tr_rows_begin(struct tr_table *t)
     struct tr_rows *rows = t->rows;
     TR_TRY(open_shelf(t));
     rows->after = rows->pulled = rows->shelf ? tr_shelf_number(rows->shelf) : 0;
-    if (t->sparse && t->lockstep) t->pushing_clients = (size_t)tr_layout_workers(&t->tr->layout);
+    if (t->sparse && t->lockstep && t->server >= 0)
+        t->pushing_clients = (size_t)tr_layout_workers(&t->tr->layout);
     return TR_OK;
 }
 

@@ -299,7 +299,7 @@ static void count(const char *layout, const char *mode, bool share)
     struct trial t;
     char settings[MPI_NOTE];
     snprintf(settings, sizeof settings,
-             "%s sync.mode=%s table.encoding=dense table.row_bytes=1000 table.share_pulls=%s", layout, mode,
+             "%s sync.mode=%s table.encoding=dense table.row_bytes=2000 table.share_pulls=%s", layout, mode,
              share ? "yes" : "no");
     begin(&t, settings, TR_F32, 500, 16, false);
     t.alike = true;
@@ -309,7 +309,7 @@ static void count(const char *layout, const char *mode, bool share)
     uint64_t bytes = sum_of_node(&t, t.tr->tables->traffic.bytes_pulled);
     uint64_t messages = sum_of_node(&t, t.tr->tables->traffic.messages);
     uint64_t near = rows_here(&t), far = t.rows - near, all = workers_here(&t), row = 64,
-             per_request = 1000 / row;
+             per_request = 2000 / row;
     uint64_t times = all == 0 ? 0 : share ? 1 : all, least = (far + per_request - 1) / per_request;
     uint64_t head = sizeof(struct tr_message) + sizeof(struct tr_reply_head) + TR_ENCODING_HEADER;
     uint64_t wanted = CLOCKS * (near * all * row + times * far * (row + sizeof(uint32_t))) + messages * head;
@@ -507,7 +507,7 @@ static int push_entries(struct trial *t, const tr_worker *me, int first, int end
 {
     for (int i = first; i < end; i++) {
         struct entry e = entry_of(t, me->worker, t->before + me->clock, i);
-        char value[4];
+        double value[1];
         set_element(t->dtype, value, 0, e.value);
         tr_row row = {.key = e.row, .n = 1, .column = &e.column, .value = value};
         TR_TRY(tr_rows_push(t->table, &row, 1));
@@ -673,7 +673,7 @@ static int compute_long(tr_worker *me, void *state)
 
 MPI_CASE(long_rows_go_in_parts)
 {
-    static const char *const settings[] = {"", "table.ahead=0", "ranks.node_size=1 table.row_bytes=100000"};
+    static const char *const settings[] = {"", "table.ahead=0", "ranks.node_size=1 table.row_bytes=200000"};
     for (int i = 0; i < 3; i++) {
         struct trial t;
         begin(&t, settings[i], TR_F32, 3, 5 * LONG, true);

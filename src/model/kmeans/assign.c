@@ -484,8 +484,8 @@ void tr_assign(const struct tr_centres *c, const tr_batch *rows, size_t first, s
     }
 }
 
-void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, uint32_t number, double *least,
-              uint32_t *which)
+void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, uint32_t number,
+              double *least, uint32_t *which)
 {
     struct level level = level_of(tr_cpu());
     for (size_t i = 0; i < n; i++) {

@@ -31,9 +31,10 @@ enum { TR_PANEL = 8, TR_TILE_MOST = 48, TR_WIDTH_STEP = 16 };
 
 struct tr_centres {
     size_t k, columns;
-    bool sparse;   /* for sparse rows */
-    size_t width;  /* … k, rounded up */
-    float *value;  /* the caller fills it: k × columns, row after row; sparse: columns × width, column after column */
+    bool sparse;  /* for sparse rows */
+    size_t width; /* … k, rounded up */
+    float *
+        value; /* the caller fills it: k × columns, row after row; sparse: columns × width, column after column */
     double *norm;  /* |c|²; sparse: the caller fills it, since centres may have more columns than are here */
     float *packed; /* dense: in panels, column after column; zeros behind the last */
     float *half;   /* |c|²/2; FLT_MAX behind the last */
@@ -88,7 +89,7 @@ double tr_inertia(const struct tr_centres *centres, const tr_batch *rows, const 
 
 /* Lowers least of n dense rows to their squared distance from one more centre, to f32's precision, and notes its number
  * where that is less. */
-void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, uint32_t number, double *least,
-              uint32_t *which);
+void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, uint32_t number,
+              double *least, uint32_t *which);
 
 #endif

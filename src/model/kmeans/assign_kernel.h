@@ -30,18 +30,17 @@
 #define HIGHER(a, b)           _mm512_max_ps(a, b)
 #define WHERE_LESS(a, b, x, y) _mm512_mask_mov_epi32(y, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x)
 #elif defined __AVX2__
-#define LANES                 8
-#define RUNS                  3
-#define BLOCK                 4
-#define vf                    __m256
-#define vi                    __m256i
-#define SPREAD(x)             _mm256_set1_ps(x)
-#define SPREAD_INT(x)         _mm256_set1_epi32(x)
-#define LESS_PRODUCT(a, b, c) _mm256_fnmadd_ps(b, c, a)
-#define LOWER(a, b)           _mm256_min_ps(a, b)
-#define HIGHER(a, b)          _mm256_max_ps(a, b)
-#define WHERE_LESS(a, b, x, y)                                                                               \
-    _mm256_blendv_epi8(y, x, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ)))
+#define LANES                  8
+#define RUNS                   3
+#define BLOCK                  4
+#define vf                     __m256
+#define vi                     __m256i
+#define SPREAD(x)              _mm256_set1_ps(x)
+#define SPREAD_INT(x)          _mm256_set1_epi32(x)
+#define LESS_PRODUCT(a, b, c)  _mm256_fnmadd_ps(b, c, a)
+#define LOWER(a, b)            _mm256_min_ps(a, b)
+#define HIGHER(a, b)           _mm256_max_ps(a, b)
+#define WHERE_LESS(a, b, x, y) _mm256_blendv_epi8(y, x, _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ)))
 #else
 #define LANES                  4
 #define RUNS                   2
@@ -95,8 +94,9 @@ static void NAME(turn_tile)(const float *const *row, size_t columns, float *turn
 }
 
 /* BLOCK centres of a panel against a tile. */
-static inline void NAME(block)(const float *turned, const float *packed, const float *half, size_t columns,
-                               int first, struct tr_leaders *at)
+static inline __attribute__((always_inline)) void NAME(block)(const float *turned, const float *packed,
+                                                              const float *half, size_t columns, int first,
+                                                              struct tr_leaders *at)
 {
     vf sum[BLOCK][RUNS];
 #pragma GCC unroll 8
@@ -160,8 +160,10 @@ static void NAME(conclude)(struct tr_leaders *at, size_t rows, float wrong, floa
 }
 
 /* VECTORS × LANES scores of a sparse row, against centres that lie column after column. */
-static inline void NAME(score_some)(const struct tr_sparse_row *x, const float *value, size_t width,
-                                    const float *half, float *score, int vectors)
+static inline __attribute__((always_inline)) void NAME(score_some)(const struct tr_sparse_row *x,
+                                                                   const float *value, size_t width,
+                                                                   const float *half, float *score,
+                                                                   int vectors)
 {
     vf sum[8];
 #pragma GCC unroll 8
@@ -183,8 +185,7 @@ static void NAME(score)(const struct tr_sparse_row *x, const struct tr_centres *
         NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 8);
     for (; j + 2 * LANES <= c->width; j += 2 * LANES)
         NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 2);
-    for (; j < c->width; j += LANES)
-        NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 1);
+    for (; j < c->width; j += LANES) NAME(score_some)(x, c->value + j, c->width, c->half + j, score + j, 1);
 }
 
 /* The least and the second least of the scores of one row. */

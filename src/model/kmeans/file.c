@@ -13,7 +13,8 @@ static int read_head(struct tr_h5_reader *r, struct tr_kmeans_model *m)
     TR_TRY(tr_h5_get_count(r, "first_index", &m->first_index));
     TR_TRY(tr_h5_get_count(r, "rows", &m->rows));
     TR_TRY(tr_h5_get_real(r, "inertia", &m->inertia));
-    if (m->clusters > 0 && m->clusters < UINT32_MAX && m->columns > 0 && m->columns <= UINT32_MAX) return TR_OK;
+    if (m->clusters > 0 && m->clusters < UINT32_MAX && m->columns > 0 && m->columns <= UINT32_MAX)
+        return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: %llu clusters of %llu columns: expected some of each", tr_h5_path(r),
                    (unsigned long long)m->clusters, (unsigned long long)m->columns);
 }

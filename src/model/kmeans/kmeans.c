@@ -43,7 +43,7 @@ static int check(const tr_job *job)
 static bool is_dense(const tr_data *data)
 {
     double all = (double)data->total_rows * (double)data->columns;
-    return data->rows.dense || data->total_nonzeros * (double)DENSE_FROM >= all;
+    return data->rows.dense || (double)data->total_nonzeros * DENSE_FROM >= all;
 }
 
 /* Sparse rows that are dense enough. */
@@ -94,8 +94,7 @@ static void plan_epoch(struct tr_kmeans *m)
 static int open_rows(struct tr_kmeans *m)
 {
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train.data));
-    if (m->job->data.test.n > 0)
-        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
+    if (m->job->data.test.n > 0) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
     m->columns = m->train.data->columns;
     TR_TRY(tr_agree(m->tr, check_rows(m)));
     double dense = is_dense(m->train.data); /* where a worker has no rows, it is not seen from the batch */
@@ -151,7 +150,8 @@ static void close_model(void **model)
     tr_data_close(&m->test.data);
     tr_data_close(&m->train.data);
     tr_start_free(&m->start);
-    void *arrays[] = {m->round, m->shift, m->total, m->total_count, m->sent, m->sent_count, m->pushed, m->order};
+    void *arrays[] = {m->round, m->shift,      m->total,  m->total_count,
+                      m->sent,  m->sent_count, m->pushed, m->order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(m);
     *model = NULL;
@@ -288,8 +288,7 @@ static int refresh(struct tr_kmeans *m, tr_worker *me)
     TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? ignore_change : count_change));
     bool from_sums = !m->sparse && !m->batches && !m->replicated;
     m->inertia = from_sums ? tr_kmeans_inertia(m) : inertia_of(m, me, &m->train);
-    if (m->batches && m->sparse)
-        memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
+    if (m->batches && m->sparse) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
     m->fresh = !m->batches;
     return TR_OK;
 }
@@ -327,7 +326,8 @@ static int propose(const struct tr_kmeans *m, const tr_worker *me, struct seed *
     size_t rows = m->train.rows.n, kept = 0;
     TR_TRY(TR_NEW(&all, 2 * n));
     for (size_t i = 0; i < rows; i++) {
-        struct seed s = {.distance = distance_of(m, i), .group = me->group, .worker = me->worker, .row = (uint32_t)i};
+        struct seed s = {
+            .distance = distance_of(m, i), .group = me->group, .worker = me->worker, .row = (uint32_t)i};
         if (kept >= n && s.distance < all[n - 1].distance) continue;
         s.hash = tr_kmeans_hash(&m->train, m->columns, i);
         all[kept++] = s;

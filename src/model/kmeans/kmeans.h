@@ -24,14 +24,14 @@
 /* The rows of training or of test data, what they need of the centres, and their labels. */
 struct tr_kmeans_side {
     tr_data *data;
-    tr_batch rows;       /* of the data, or made dense */
-    float *made_dense;   /* … here */
-    const tr_key *keys;  /* that the columns of sparse rows number; NULL: all columns */
+    tr_batch rows;      /* of the data, or made dense */
+    float *made_dense;  /* … here */
+    const tr_key *keys; /* that the columns of sparse rows number; NULL: all columns */
     size_t n_keys;
     tr_view *view;
     struct tr_centres centres;
     struct tr_assigned assigned;
-    uint32_t *label;       /* numbers of centres, over all members of the group */
+    uint32_t *label;        /* numbers of centres, over all members of the group */
     struct tr_least *least; /* replicated: distance from the nearest centre */
 };
 
@@ -47,26 +47,27 @@ struct tr_kmeans {
     struct tr_start start; /* first centres */
 
     /* how centres lie in the table: parts of every column's key … */
-    size_t parts, width; /* … so many keys a column, each so many centres wide */
+    size_t parts, width;         /* … so many keys a column, each so many centres wide */
     size_t my_parts, first_part; /* this worker's … */
-    size_t span, first, mine;    /* … elements of a column in its view; its centres: so many from number first on */
+    size_t span, first,
+        mine; /* … elements of a column in its view; its centres: so many from number first on */
 
     /* a worker's */
     struct tr_kmeans_side train, test;
-    double *round;       /* what rounds the numbers of a column: see tr_kmeans_round(); sparse: one for all */
+    double *round; /* what rounds the numbers of a column: see tr_kmeans_round(); sparse: one for all */
     double norm_round, norm_round_rest; /* sparse: the same for squares in norms, and for what that leaves */
-    double *shift;       /* dense: mean of all rows … */
-    double spread;       /* … and Σ |x - shift|² over this worker's */
-    double *total;       /* dense: Σ of its rows by centre, mine × columns */
+    double *shift;                      /* dense: mean of all rows … */
+    double spread;                      /* … and Σ |x - shift|² over this worker's */
+    double *total;                      /* dense: Σ of its rows by centre, mine × columns */
     double *total_count;
-    double *sent;        /* … as it has been pushed */
+    double *sent; /* … as it has been pushed */
     double *sent_count;
-    uint32_t *pushed;    /* sparse: the labels by which rows have been pushed */
-    double *count;       /* rows of each of its centres, as pulled last */
-    bool fresh;          /* labels are of the centres pulled for this clock */
-    double inertia;      /* … and this is their worker's part of it */
-    uint64_t moved;      /* rows whose label the last pass changed */
-    int64_t *order;      /* mini-batches of this epoch */
+    uint32_t *pushed; /* sparse: the labels by which rows have been pushed */
+    double *count;    /* rows of each of its centres, as pulled last */
+    bool fresh;       /* labels are of the centres pulled for this clock */
+    double inertia;   /* … and this is their worker's part of it */
+    uint64_t moved;   /* rows whose label the last pass changed */
+    int64_t *order;   /* mini-batches of this epoch */
 
     /* the scheduler's */
     tr_verdict last;

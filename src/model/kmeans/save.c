@@ -116,8 +116,7 @@ static int write_model(const struct tr_kmeans *m, double inertia, const char *fo
     double *count = NULL;
     int status = tr_job_as_text(m->job, &job);
     if (status == TR_OK) status = pull_counts(m, &count);
-    if (status == TR_OK)
-        status = tr_h5_create(folder, TR_KMEANS_FORMAT, TR_KMEANS_VERSION, job, NULL, &w);
+    if (status == TR_OK) status = tr_h5_create(folder, TR_KMEANS_FORMAT, TR_KMEANS_VERSION, job, NULL, &w);
     if (status == TR_OK) status = write_head(m, inertia, w);
     if (status == TR_OK) status = write_sizes(m, count, w);
     if (status == TR_OK) status = write_centres(m, count, w);

@@ -115,8 +115,7 @@ static int share_row(struct tr_kmeans *m, struct tr_start *s, int worker, size_t
     if (m->sparse) {
         TR_TRY(broadcast(tr, s->column + s->begin[s->n], (size_t)n * sizeof *s->column, root));
         TR_TRY(broadcast(tr, s->value + s->begin[s->n], (size_t)n * sizeof *s->value, root));
-    } else
-        TR_TRY(broadcast(tr, s->dense + s->n * m->columns, (size_t)m->columns * sizeof *s->dense, root));
+    } else TR_TRY(broadcast(tr, s->dense + s->n * m->columns, (size_t)m->columns * sizeof *s->dense, root));
     s->n++;
     point(s, m->sparse);
     return TR_OK;
@@ -261,7 +260,8 @@ static void lower(struct pool *p, const tr_batch *centres, size_t c)
 {
     if (p->m->sparse) lower_sparse(p, centres, c);
     else
-        tr_lower(p->rows->dense, p->rows->n, p->here, centres->dense + c * p->here, (uint32_t)c, p->least, p->which);
+        tr_lower(p->rows->dense, p->rows->n, p->here, centres->dense + c * p->here, (uint32_t)c, p->least,
+                 p->which);
 }
 
 static void copy_centres(struct pool *p, const tr_batch *from, size_t first, struct tr_centres *to)
@@ -269,7 +269,8 @@ static void copy_centres(struct pool *p, const tr_batch *from, size_t first, str
     for (size_t j = 0; j < to->k; j++) {
         size_t c = first + j;
         if (!to->sparse) {
-            memcpy(to->value + j * to->columns, from->dense + c * to->columns, to->columns * sizeof *to->value);
+            memcpy(to->value + j * to->columns, from->dense + c * to->columns,
+                   to->columns * sizeof *to->value);
             continue;
         }
         for (uint64_t i = from->begin[c]; i < from->begin[c + 1]; i++)

@@ -39,6 +39,7 @@ struct tr_lda {
     /* what follows is a worker's */
     tr_data *train; /* until prepared */
     struct tr_lda_layout layout;
+    uint32_t *tokens_of;            /* by word */
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
     tr_view *totals_view;
