@@ -128,9 +128,14 @@ def has_key(name):
 
 def generated(name, rows, features, nonzeros):
     """A made-up set in datasets/, made once."""
+    return generated_as("ctr", name, rows=rows, features=features, nonzeros=nonzeros)
+
+
+def generated_as(kind, name, **sizes):
+    """Made-up data of another kind in datasets/, made once."""
     path = os.path.join(ROOT, "datasets", name)
     if not os.path.exists(path):
-        run(TRIREME, "generate", "ctr", "-o", path, f"rows={rows}", f"features={features}", f"nonzeros={nonzeros}")
+        run(TRIREME, "generate", kind, "-o", path, *(f"{key}={value}" for key, value in sizes.items()))
     return path
 
 
