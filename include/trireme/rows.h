@@ -70,6 +70,10 @@ int tr_rows_meanwhile(tr_table *table);
  * Where more is pushed than the servers take, it waits for them, so that a few messages for each server are kept at
  * most.
  *
+ * Without BSP, whoever reads meanwhile sees all that one push adds to a row or nothing of it, as long as that is less
+ * than 256 KiB as it travels (26000 entries at least); and reads a row as it is at one time, as long as that is less
+ * than table.row_bytes.
+ *
  * TR_ERR_INTERNAL: the table is not sparse; a key or column that it does not have; columns that do not ascend. */
 int tr_rows_push(tr_table *table, const tr_row *rows, size_t n);
 

@@ -14,7 +14,7 @@ struct tr_command_kind {
     int (*inspect)(const char *path, const struct tr_options *options);
 };
 
-extern const struct tr_command_kind tr_linear_commands;
+extern const struct tr_command_kind tr_linear_commands, tr_kmeans_commands, tr_mf_commands, tr_lda_commands;
 
 /* Which kind of model a file is, or the one in a folder. TR_ERR_NO_INPUT, TR_ERR_DATA. */
 int tr_command_kind_of(const char *path, const struct tr_command_kind **kind);

@@ -308,6 +308,7 @@ struct part {
     struct tr_triples triples;
     uint64_t *records; /* of each file: ratings, docword */
     bool text_rows, text_columns;
+    size_t columns; /* of triples: what they have are less than this */
 };
 
 /* Where a worker reads: as the options of all readers have it. */
@@ -492,6 +493,7 @@ static int number_ids(tr_data *data, const tr_data *like, struct part *part)
     data->column_names = s->column_names;
     data->row_numbers = tr_names_first(s->row_names) + tr_names_count(s->row_names);
     data->columns = tr_names_first(s->column_names) + tr_names_count(s->column_names);
+    part->columns = (size_t)data->columns;
     return TR_OK;
 }
 
@@ -518,9 +520,8 @@ static int finish_triples(tr_data *data, struct part *part)
     TR_TRY(tr_deal_plan(tr, &part->triples, data->row_numbers, job->data.order == TR_ORDER_DEALT, &deal));
     TR_TRY(tr_deal_triples(tr, &deal, s->files.n, in_turns, &part->triples));
     tr_deal_free(&deal);
-    TR_TRY(tr_triples_to_rows(&part->triples, data->row_numbers, &s->csr, &s->row_number));
+    TR_TRY(tr_triples_to_rows(&part->triples, data->row_numbers, part->columns, &s->csr, &s->row_number));
     if (!ratings) drop_columns(&s->csr, data->columns);
-    TR_TRY(tr_rows_sort(&s->csr, (size_t)data->columns));
     tr_rows_merge(&s->csr, ratings ? job->data.duplicates : TR_DUPLICATES_SUM);
     double sum = 0;
     for (uint64_t k = 0; k < tr_csr_nonzeros(&s->csr); k++) sum += (double)s->csr.value[k];
@@ -532,12 +533,13 @@ static int finish_triples(tr_data *data, struct part *part)
 }
 
 /* What the headers say; test data have the words of training. */
-static int number_documents(tr_data *data, const tr_data *like, const struct part *part)
+static int number_documents(tr_data *data, const tr_data *like, struct part *part)
 {
     struct tr_data_state *s = data->state;
     size_t first = 0;
     while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
-    data->columns = like ? like->columns : s->shape[first].words;
+    part->columns = (size_t)s->shape[first].words;
+    data->columns = like ? like->columns : part->columns;
     data->row_numbers = tr_docword_base(&s->files, s->shape, s->files.n);
     return tr_docword_check(&s->files, s->shape, part->records);
 }

@@ -208,7 +208,7 @@ static int count_rounds(tr_context *tr, size_t n, size_t most, uint64_t *rounds)
 int tr_deal_triples(tr_context *tr, const struct tr_deal *deal, size_t files, bool in_turns,
                     struct tr_triples *t)
 {
-    enum { ROUND = 1 << 20 }; /* triples that a worker sends at once */
+    enum { ROUND = 1 << 18 }; /* triples that a worker sends at once: 3 MiB */
     int workers = tr_layout_workers(&tr->layout);
     if (workers == 1) return TR_OK;
     struct arrivals in = {0};
@@ -275,79 +275,110 @@ static int find_rows(const struct tr_triples *t, uint64_t row_numbers, struct wo
     return TR_OK;
 }
 
-int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, struct tr_csr *csr, uint64_t **numbers)
+static bool in_order(const struct tr_triples *t)
+{
+    for (size_t i = 1; i < t->n; i++) {
+        const struct tr_triple *a = &t->triple[i - 1], *b = &t->triple[i];
+        if (a->row > b->row || (a->row == b->row && a->column > b->column)) return false;
+    }
+    return true;
+}
+
+/* From here on a triple's row is its place among those of this worker; *next is where each row begins. */
+static int place_rows(struct tr_triples *t, uint64_t row_numbers, struct tr_csr *csr, uint64_t **numbers)
 {
     struct word *words;
-    *csr = (struct tr_csr){0};
     TR_TRY(find_rows(t, row_numbers, &words, &csr->rows, numbers));
     TR_TRY(TR_NEW(&csr->begin, csr->rows + 2));
     uint64_t *next =
-        csr->begin + 1; /* first lengths, then where each row's next non-zero goes: its end at last */
+        csr->begin + 1; /* first lengths, then where the next non-zero goes: the row's end at last */
+    bool all = csr->rows == row_numbers;
     for (size_t i = 0; i < t->n; i++) {
-        size_t row = rank_of(words, t->triple[i].row);
+        size_t row = all ? t->triple[i].row : rank_of(words, t->triple[i].row);
         t->triple[i].row = (uint32_t)row;
         next[row + 1]++;
     }
     for (size_t row = 0; row < csr->rows; row++) next[row + 1] += next[row];
-    TR_TRY(TR_NEW(&csr->column, t->n));
-    TR_TRY(TR_NEW(&csr->value, t->n));
-    enum { SOME = 1 << 16 };
-    for (size_t first = 0; first < t->n; first += SOME) {
-        size_t end = tr_min_size(first + SOME, t->n);
-        for (size_t i = first; i < end; i++) {
-            uint64_t to = next[t->triple[i].row]++;
-            csr->column[to] = t->triple[i].column;
-            csr->value[to] = t->triple[i].value;
-        }
-        drop_pages(t->triple, first * sizeof *t->triple, end * sizeof *t->triple);
-    }
     free(words);
-    tr_triples_free(t);
     return TR_OK;
 }
 
-/* ---- columns in order ---- */
+enum { SOME = 1 << 16 }; /* triples whose memory is given back at once */
 
-static bool in_order(const struct tr_csr *csr)
+static void drop_triples(struct tr_triples *t, size_t first, size_t end)
 {
-    for (size_t i = 0; i < csr->rows; i++)
-        for (uint64_t k = csr->begin[i] + 1; k < csr->begin[i + 1]; k++)
-            if (csr->column[k - 1] > csr->column[k]) return false;
-    return true;
+    drop_pages(t->triple, first * sizeof *t->triple, end * sizeof *t->triple);
 }
 
-/* By columns, and from there back to rows: two passes that keep the order of what is equal. */
-int tr_rows_sort(struct tr_csr *csr, size_t columns)
+static void put_in_order(struct tr_triples *t, struct tr_csr *csr)
 {
-    if (in_order(csr)) return TR_OK;
-    struct {
-        uint32_t row;
-        float value;
-    } * entry;
-    uint64_t *next, *to; /* of a column, of a row */
-    size_t n = tr_csr_nonzeros(csr);
-    TR_TRY(tr_new((void **)&entry, n, sizeof *entry, "rows in order"));
-    TR_TRY(TR_NEW(&next, columns + 2));
-    TR_TRY(TR_NEW(&to, csr->rows));
-    for (size_t k = 0; k < n; k++) next[csr->column[k] + 2]++;
-    for (size_t c = 0; c < columns; c++) next[c + 2] += next[c + 1];
-    for (size_t i = 0; i < csr->rows; i++) {
-        to[i] = csr->begin[i];
-        for (uint64_t k = csr->begin[i]; k < csr->begin[i + 1]; k++) {
-            uint64_t at = next[csr->column[k] + 1]++;
-            entry[at].row = (uint32_t)i;
-            entry[at].value = csr->value[k];
+    for (size_t first = 0; first < t->n; first += SOME) {
+        size_t end = tr_min_size(first + SOME, t->n);
+        for (size_t i = first; i < end; i++) {
+            csr->begin[t->triple[i].row + 1]++;
+            csr->column[i] = t->triple[i].column;
+            csr->value[i] = t->triple[i].value;
         }
+        drop_triples(t, first, end);
     }
-    for (size_t c = 0; c < columns; c++) /* next[c] is where column c begins now, next[c + 1] where it ends */
-        for (uint64_t k = next[c]; k < next[c + 1]; k++) {
-            uint64_t at = to[entry[k].row]++;
-            csr->column[at] = (uint32_t)c;
-            csr->value[at] = entry[k].value;
+}
+
+/* What is left of a triple that lies with others of its column. */
+struct entry {
+    uint32_t row;
+    float value;
+};
+
+/* The entries of column c become begin[c] .. begin[c + 1] - 1. */
+static int sort_by_column(struct tr_triples *t, size_t columns, struct entry **entry, uint64_t **begin)
+{
+    uint64_t *next;
+    TR_TRY(TR_NEW(begin, columns + 2));
+    TR_TRY(TR_NEW(entry, t->n));
+    next = *begin + 1;
+    for (size_t i = 0; i < t->n; i++) next[t->triple[i].column + 1]++;
+    for (size_t c = 0; c < columns; c++) next[c + 1] += next[c];
+    for (size_t first = 0; first < t->n; first += SOME) {
+        size_t end = tr_min_size(first + SOME, t->n);
+        for (size_t i = first; i < end; i++)
+            (*entry)[next[t->triple[i].column]++] = (struct entry){t->triple[i].row, t->triple[i].value};
+        drop_triples(t, first, end);
+    }
+    return TR_OK;
+}
+
+/* By columns, and from there to rows: two passes that keep the order of what is equal. */
+static int put_by_columns(struct tr_triples *t, size_t columns, struct tr_csr *csr)
+{
+    struct entry *entry;
+    uint64_t *begin, *next = csr->begin + 1;
+    size_t n = t->n;
+    TR_TRY(sort_by_column(t, columns, &entry, &begin));
+    tr_triples_free(t);
+    TR_TRY(TR_NEW(&csr->column, n));
+    TR_TRY(TR_NEW(&csr->value, n));
+    for (size_t c = 0; c < columns; c++)
+        for (uint64_t k = begin[c]; k < begin[c + 1]; k++) {
+            uint64_t to = next[entry[k].row]++;
+            csr->column[to] = (uint32_t)c;
+            csr->value[to] = entry[k].value;
         }
     free(entry);
-    free(next);
-    free(to);
+    free(begin);
+    return TR_OK;
+}
+
+int tr_triples_to_rows(struct tr_triples *t, uint64_t row_numbers, size_t columns, struct tr_csr *csr,
+                       uint64_t **numbers)
+{
+    *csr = (struct tr_csr){0};
+    bool ordered = in_order(t);
+    TR_TRY(place_rows(t, row_numbers, csr, numbers));
+    if (!ordered) return put_by_columns(t, columns, csr);
+    TR_TRY(TR_NEW(&csr->column, t->n));
+    TR_TRY(TR_NEW(&csr->value, t->n));
+    put_in_order(t, csr);
+    tr_triples_free(t);
     return TR_OK;
 }
 

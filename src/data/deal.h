@@ -26,13 +26,10 @@ int tr_deal_triples(tr_context *tr, const struct tr_deal *deal, size_t files, bo
                     struct tr_triples *triples);
 
 /* Puts the triples, which are freed, together as rows in ascending order of their numbers, listed in *numbers (to be
- * freed). Rows are in the order of the triples; columns are as they are. */
-int tr_triples_to_rows(struct tr_triples *triples, uint64_t row_numbers, struct tr_csr *csr,
+ * freed). The columns of a row, all less than `columns`, ascend; one that occurs several times has its values in the
+ * order of the triples. */
+int tr_triples_to_rows(struct tr_triples *triples, uint64_t row_numbers, size_t columns, struct tr_csr *csr,
                        uint64_t **numbers);
-
-/* Puts the columns of each row, all less than `columns`, in ascending order, those that occur several times together in
- * the order they had. */
-int tr_rows_sort(struct tr_csr *csr, size_t columns);
 
 /* Makes one non-zero of several in a column: TR_DUPLICATES_…. */
 void tr_rows_merge(struct tr_csr *csr, int duplicates);

@@ -35,8 +35,8 @@ static int each_of_file(const struct tr_files *file, const struct tr_shape *shap
     uint64_t records, *numbers = NULL;
     TR_TRY(tr_triples_read(file, 0, 1, &options, &triples, &records, &report));
     int status = tr_docword_check(file, shape, &records);
-    if (status == TR_OK) status = tr_triples_to_rows(&triples, shape->documents, &csr, &numbers);
-    if (status == TR_OK) status = tr_rows_sort(&csr, (size_t)shape->words);
+    if (status == TR_OK)
+        status = tr_triples_to_rows(&triples, shape->documents, (size_t)shape->words, &csr, &numbers);
     if (status == TR_OK) {
         tr_rows_merge(&csr, TR_DUPLICATES_SUM);
         status = each_row(&csr, numbers, first, shape->documents, document, state);

@@ -32,11 +32,16 @@ static inline bool tr_token_ends(const char *p, char separator)
     return *p == separator || (separator == ' ' && *p == '\t');
 }
 
-/* Bytes that text does not hold. Letters beyond ASCII do occur in text. */
+/* A byte that text does not hold. Letters beyond ASCII do occur in text. */
+static inline bool tr_is_binary(char c)
+{
+    return (c >= 0 && c < ' ' && c != '\t' && c != '\r') || c == 0x7f;
+}
+
 static inline bool tr_token_is_binary(const char *p, char separator)
 {
     for (; !tr_token_ends(p, separator); p++)
-        if ((*p >= 0 && *p < ' ' && *p != '\t' && *p != '\r') || *p == 0x7f) return true;
+        if (tr_is_binary(*p)) return true;
     return false;
 }
 

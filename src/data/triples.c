@@ -173,6 +173,13 @@ static bool field_is_empty(const struct field *f)
     return f->text == f->end;
 }
 
+static bool field_is_binary(const struct field *f)
+{
+    for (const char *p = f->text; p < f->end; p++)
+        if (tr_is_binary(*p)) return true;
+    return false;
+}
+
 static enum problem rating_problem(const char *token, const char *end, float value)
 {
     if (tr_token_is_special(token)) return RATING_NOT_FINITE;
@@ -186,11 +193,12 @@ static enum problem parse_rating(const char *p, char separator, bool third_may_m
     *at = p;
     if (separator == TR_SEPARATOR_BLANKS)
         while (tr_is_blank(*p)) p++;
-    if (tr_token_is_binary(p, '\n')) return BINARY_DATA;
     const char *user = take_field(p, separator, &rating->user), *item = pass_separator(user, separator);
+    if (field_is_binary(&rating->user)) return BINARY_DATA;
     if (field_is_empty(&rating->user)) return USER_MISSING;
     if (item == user) return FIELDS_FEW;
     const char *behind = take_field(item, separator, &rating->item);
+    if (field_is_binary(&rating->item)) return BINARY_DATA;
     if (field_is_empty(&rating->item)) return ITEM_MISSING;
     const char *third = pass_separator(behind, separator);
     rating->value = NAN;
@@ -201,6 +209,7 @@ static enum problem parse_rating(const char *p, char separator, bool third_may_m
     take_field(third, separator, &rating->rating);
     if (field_is_empty(&rating->rating)) return third_may_miss ? NONE : RATING_MISSING;
     *at = rating->rating.text;
+    if (field_is_binary(&rating->rating)) return BINARY_DATA;
     const char *end = tr_read_float(*at, &rating->value);
     return end == rating->rating.end && isfinite(rating->value) ? NONE
                                                                 : rating_problem(*at, end, rating->value);

@@ -305,6 +305,8 @@ static void choose_method(struct tr_job *job)
                                 [TR_MODEL_LDA] = TR_SOLVE_GIBBS};
     if (job->solve.method == TR_SOLVE_AUTO) job->solve.method = usual[job->model.type];
     if (job->solve.rate == TR_JOB_AUTO && linear) job->solve.rate = 0.1;
+    if (job->model.type == TR_MODEL_MF && strcmp(tr_job_where(job, "solve.optimizer"), "default") == 0)
+        job->solve.optimizer = TR_OPTIMIZER_ADAGRAD;
 }
 
 /* Defaults that follow from other values. */

@@ -213,7 +213,7 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
     char layout[256];
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
     bool accuracy = m->metric_name && !strcmp(m->metric_name, "accuracy");
-    bool rmse = m->metric_name && !strcmp(m->metric_name, "rmse");
+    bool rmse = m->metric_name && strstr(m->metric_name, "rmse");
     struct tr_outcome outcome = {.objective = last->verdict.objective,
                                  .gap = last->verdict.gap,
                                  .epochs = last->epoch,

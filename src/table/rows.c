@@ -8,9 +8,8 @@
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 enum { SHELF_MOST = 1 << 26, SHELF_LEAST_UNIT = 32 }; /* bytes */
-enum { MESSAGES_KEPT = 4 };                           /* for each server, on their way */
 
-static const double look_every = 50e-6; /* seconds between two looks at what has arrived */
+static const double look_every = 100e-6; /* seconds between two looks at what has arrived */
 
 /* One unit that is asked for. */
 struct ask {
@@ -22,13 +21,12 @@ struct ask {
 /* A request, and its answer. */
 struct request {
     struct request *next;
-    MPI_Request sent, received;
+    MPI_Request sent;
     uint32_t server;
     uint32_t n;
     struct ask *ask;
-    char *question, *answer, *decoded;
-    size_t ask_room, question_room, answer_room, decoded_room;
-    const char *value; /* dense: n units, packed; sparse: rows as they travel */
+    char *question, *answer;
+    size_t ask_room, question_room, answer_room;
     struct tr_sparse_head head;
 };
 
@@ -68,11 +66,18 @@ struct pull {
     struct source *source; /* by server */
     uint32_t *elsewhere; /* wants that other workers of the node fetch or have fetched: a ring of all wants */
     size_t wants, elsewhere_first, elsewhere_n;
-    struct request *flying, *here, **here_end;
+    struct request *here, **here_end; /* answered */
+    struct request **flying;          /* not answered … */
+    MPI_Request *received;            /* … and what would tell */
+    int *arrived;                     /* numbers among them */
+    size_t flying_n, flying_room, received_room, arrived_room;
     uint64_t ahead, row_bytes;
     struct part *parts;
-    double computed, looked; /* seconds; when messages were looked after last */
-    bool stopping;           /* row() has failed: nothing more is asked for or handed over */
+    double computed;        /* seconds, before … */
+    double computing_since; /* … row() was called in turn, as it is now */
+    double looked;          /* when messages were looked after last */
+    double clock_read;
+    size_t group, until_clock; /* rows between two looks at the clock, and before the next */
 
     /* rows of several pieces */
     size_t base, window; /* rows below base are complete; those from base + window on are not begun */
@@ -81,33 +86,14 @@ struct pull {
     char *scratch;       /* one row */
 };
 
-/* A message of additions, being written or on its way. */
-struct addition {
-    struct addition *next;
-    MPI_Request sent, received;
-    uint32_t server;
-    int64_t clock;
-    size_t bytes;
-    struct tr_message message;
-    unsigned char data[TR_MESSAGE_BYTES];
-};
-
-/* What is added at one server. */
-struct outgoing {
-    struct addition *open;
-    uint32_t under_way;
-    uint32_t messages; /* of this clock */
-};
-
 struct tr_rows {
     struct pull *pull; /* NULL: none */
     struct request *spare;
     double row_bytes;         /* sparse: in messages, lately */
     uint32_t *column, *value; /* sparse: one row */
     size_t column_room, value_room;
-
-    struct outgoing *outgoing; /* by server; NULL: nothing has ever been added */
-    struct addition *sending, *spare_additions;
+    char *decoded, *shelved; /* dense: one answer that is handed over, and one that goes to the shelf */
+    size_t decoded_room, shelved_room;
 
     struct tr_shelf *shelf; /* NULL: nothing is shared */
     bool looked_for_shelf;
@@ -204,19 +190,37 @@ static bool may_begin(const struct pull *p, const struct source *s)
 
 /* ---- handing over ---- */
 
-static int look_around(struct pull *p, double now);
+static int look_around(struct pull *p);
+
+/* Reading the clock takes as long as a small row does: after how many rows next, so that looks are in time. */
+static int read_clock(struct pull *p)
+{
+    enum { ROWS_MOST = 16 };
+    double now = tr_now(), since_look = now - p->looked;
+    bool fast = (now - p->clock_read) * 4 < look_every;
+    p->group = fast ? tr_min_size(2 * p->group, ROWS_MOST) : tr_max_size(p->group / 2, 1);
+    p->until_clock = p->group;
+    p->clock_read = now;
+    return since_look > look_every ? look_around(p) : TR_OK;
+}
 
 static int hand_over(struct pull *p, size_t place, size_t n, const uint32_t *column, const void *value)
 {
-    p->left--;
-    if (p->stopping) return TR_OK;
     tr_row row = {.key = p->keys[place], .place = place, .n = n, .column = column, .value = value};
-    double begin = tr_now();
-    int status = p->row(p->state, &row);
-    double now = tr_now();
-    p->computed += now - begin;
-    if (status != TR_OK) return status;
-    return now - p->looked > look_every ? look_around(p, now) : TR_OK;
+    p->left--;
+    TR_TRY(p->row(p->state, &row));
+    return --p->until_clock == 0 ? read_clock(p) : TR_OK;
+}
+
+/* From here on, until it stops, time is that of row(). */
+static void begin_computing(struct pull *p)
+{
+    p->computing_since = tr_now();
+}
+
+static void stop_computing(struct pull *p)
+{
+    p->computed += tr_now() - p->computing_since;
 }
 
 /* One unit of a dense table: a row, or a piece of one. */
@@ -274,10 +278,10 @@ static uint32_t next_near_source(const struct pull *p)
 static int hand_over_near_rows(struct pull *p, bool *did)
 {
     uint32_t servers = p->table->partition.servers, s;
-    while (!p->here && !p->stopping && (s = next_near_source(p)) < servers) {
+    while (!p->here && (s = next_near_source(p)) < servers) {
         struct source *source = &p->source[s];
         *did = true;
-        while (!p->here && !p->stopping && may_begin(p, source)) TR_TRY(hand_over_near(p, s, source->next++));
+        while (!p->here && may_begin(p, source)) TR_TRY(hand_over_near(p, s, source->next++));
     }
     return TR_OK;
 }
@@ -295,7 +299,7 @@ static int new_request(struct pull *p, uint32_t server, struct request **request
     struct request *r = rows->spare;
     if (r) rows->spare = r->next;
     else TR_TRY(TR_NEW(&r, 1));
-    r->sent = r->received = MPI_REQUEST_NULL;
+    r->sent = MPI_REQUEST_NULL;
     r->server = server;
     r->n = 0;
     *request = r;
@@ -380,13 +384,16 @@ static int send_request(struct pull *p, struct request *r)
     size_t room = answer_room(p, r);
     TR_TRY(TR_GROW(&r->question, &r->question_room, sizeof m + r->n * sizeof(tr_key)));
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
+    TR_TRY(TR_GROW(&p->flying, &p->flying_room, p->flying_n + 1));
+    TR_TRY(TR_GROW(&p->received, &p->received_room, p->flying_n + 1));
+    TR_TRY(TR_GROW(&p->arrived, &p->arrived_room, p->flying_n + 1));
     memcpy(r->question, &m, sizeof m);
     char *end = r->question + sizeof m;
     for (uint32_t i = 0; i < r->n; i++) end = write_ask(p, &r->ask[i], end);
-    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &r->received);
+    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire,
+              &p->received[p->flying_n]);
     MPI_Isend(r->question, (int)(end - r->question), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &r->sent);
-    r->next = p->flying;
-    p->flying = r;
+    p->flying[p->flying_n++] = r;
     p->source[r->server].under_way++;
     p->source[r->server].requests++;
     tr->tables->traffic.messages++;
@@ -414,7 +421,7 @@ static int ask(struct pull *p, uint32_t server, bool *sent)
 /* Without any ahead, nothing is under way while there is something to compute. */
 static int ask_one(struct pull *p)
 {
-    bool sent = p->flying || p->here || next_near_source(p) < p->table->partition.servers;
+    bool sent = p->flying_n > 0 || p->here || next_near_source(p) < p->table->partition.servers;
     for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
         if (!p->source[s].near) TR_TRY(ask(p, s, &sent));
     return TR_OK;
@@ -424,7 +431,6 @@ static int ask_one(struct pull *p)
 static int ask_more(struct pull *p)
 {
     uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
-    if (p->stopping) return TR_OK;
     if (p->ahead == 0) return ask_one(p);
     for (uint32_t i = 0; i < servers; i++) {
         struct source *s = &p->source[(first + i) % servers];
@@ -437,20 +443,40 @@ static int ask_more(struct pull *p)
 
 /* ---- answers ---- */
 
+/* The values of an answer, packed: where they lie, or decoded into memory for one answer. */
+static int decode(const struct pull *p, const struct request *r, char **memory, size_t *room,
+                  const char **value)
+{
+    const struct tr_table *t = p->table;
+    struct tr_slice slice = tr_slice_of(t, r->n);
+    struct tr_encoded message;
+    TR_TRY(tr_encoded_open(r->answer + sizeof(struct tr_reply_head), r->head.bytes, &slice, &message));
+    *value = message.value;
+    if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
+    TR_TRY(TR_GROW(memory, room, r->n * t->unit_bytes));
+    *value = *memory;
+    return tr_decode_packed(&message, *memory);
+}
+
+/* What was claimed on the shelf can be taken from there from now on. */
 static int open_dense_answer(struct pull *p, struct request *r)
 {
     struct tr_table *t = p->table;
-    struct tr_slice slice = tr_slice_of(t, r->n);
+    struct tr_rows *rows = t->rows;
     struct tr_reply_head head;
-    struct tr_encoded message;
+    const char *value = NULL;
+    bool claimed = false;
     memcpy(&head, r->answer, sizeof head);
+    r->head = (struct tr_sparse_head){.bytes = head.bytes, .rows = r->n};
     t->tr->tables->traffic.bytes_pulled += sizeof head + head.bytes;
-    TR_TRY(tr_encoded_open(r->answer + sizeof head, head.bytes, &slice, &message));
-    r->value = message.value;
-    if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
-    TR_TRY(TR_GROW(&r->decoded, &r->decoded_room, r->n * t->unit_bytes));
-    r->value = r->decoded;
-    return tr_decode_packed(&message, r->decoded);
+    for (uint32_t i = 0; i < r->n; i++) claimed = claimed || r->ask[i].claimed;
+    if (!claimed) return TR_OK;
+    int status = decode(p, r, &rows->shelved, &rows->shelved_room, &value);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->ask[i].claimed)
+            tr_shelf_put(rows->shelf, unit_of(p, r->ask[i].want),
+                         status == TR_OK ? value + i * t->unit_bytes : NULL);
+    return status;
 }
 
 /* What the server did not get to is asked for again, the rest of a row first. */
@@ -459,7 +485,6 @@ static int open_sparse_answer(struct pull *p, struct request *r)
     struct tr_table *t = p->table;
     struct source *s = &p->source[r->server];
     memcpy(&r->head, r->answer, sizeof r->head);
-    r->value = r->answer + sizeof r->head;
     t->tr->tables->traffic.bytes_pulled += sizeof r->head + r->head.bytes;
     uint32_t rows = r->head.rows + r->head.cut;
     if (rows == 0 || rows > r->n)
@@ -471,15 +496,9 @@ static int open_sparse_answer(struct pull *p, struct request *r)
     return ask_again(s, (struct ask){.want = r->ask[rows - 1].want, .from = r->head.from});
 }
 
-/* The answer has come: what was claimed on the shelf can be taken from there from now on. */
 static int take_answer(struct pull *p, struct request *r)
 {
-    struct tr_table *t = p->table;
-    int status = t->sparse ? open_sparse_answer(p, r) : open_dense_answer(p, r);
-    for (uint32_t i = 0; !t->sparse && i < r->n; i++)
-        if (r->ask[i].claimed)
-            tr_shelf_put(t->rows->shelf, unit_of(p, r->ask[i].want),
-                         status == TR_OK ? r->value + i * t->unit_bytes : NULL);
+    int status = p->table->sparse ? open_sparse_answer(p, r) : open_dense_answer(p, r);
     r->next = NULL;
     *p->here_end = r;
     p->here_end = &r->next;
@@ -487,31 +506,39 @@ static int take_answer(struct pull *p, struct request *r)
     return status;
 }
 
-/* In the order in which they were asked for, as far as one server is concerned: a part of a row comes before its rest,
- * which is asked for only when the part is here. */
+/* Looks once for all, since each look lets MPI work. That the question has left is sure when its answer is here. */
 static int take_answers(struct pull *p, bool *did)
 {
-    for (struct request **link = &p->flying; *link;) {
-        struct request *r = *link;
-        if (!tr_request_done(&r->received) || !tr_request_done(&r->sent)) {
-            link = &r->next;
-            continue;
-        }
-        *link = r->next;
+    int arrived = 0, status = TR_OK;
+    if (p->flying_n == 0) return TR_OK;
+    MPI_Testsome((int)p->flying_n, p->received, &arrived, p->arrived, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < arrived; i++) {
+        struct request *r = p->flying[p->arrived[i]];
+        MPI_Wait(&r->sent, MPI_STATUS_IGNORE);
+        int taken = take_answer(p, r);
+        if (status == TR_OK) status = taken;
         *did = true;
-        TR_TRY(take_answer(p, r));
     }
-    return TR_OK;
+    size_t n = 0;
+    for (size_t i = 0; i < p->flying_n && arrived > 0; i++) {
+        if (p->received[i] == MPI_REQUEST_NULL) continue;
+        p->received[n] = p->received[i];
+        p->flying[n++] = p->flying[i];
+    }
+    if (arrived > 0) p->flying_n = n;
+    return status;
 }
 
 /* Between two rows. */
-static int look_around(struct pull *p, double now)
+static int look_around(struct pull *p)
 {
     int did = 0;
-    p->looked = now;
+    stop_computing(p);
+    p->looked = tr_now();
     TR_TRY(tr_progress(p->table->tr, &did));
     if (p->ahead > 0) TR_TRY(ask_more(p));
-    p->looked = tr_now();
+    begin_computing(p);
+    p->looked = p->clock_read = p->computing_since;
     return TR_OK;
 }
 
@@ -557,7 +584,7 @@ static int hand_over_list(struct pull *p, const struct request *r, uint32_t i, c
 {
     const struct tr_table *t = p->table;
     struct tr_rows *rows = t->rows;
-    const unsigned char *end = (const unsigned char *)r->value + r->head.bytes;
+    const unsigned char *end = (const unsigned char *)r->answer + sizeof r->head + r->head.bytes;
     uint32_t want = r->ask[i].want, n;
     bool cut = i >= r->head.rows;
     if (!tr_sparse_next(*at, end, &n))
@@ -578,19 +605,31 @@ static int hand_over_list(struct pull *p, const struct request *r, uint32_t i, c
 
 /* ---- what is here ---- */
 
+static int hand_over_units(struct pull *p, const struct request *r)
+{
+    struct tr_rows *rows = p->table->rows;
+    const char *value;
+    TR_TRY(decode(p, r, &rows->decoded, &rows->decoded_room, &value));
+    for (uint32_t i = 0; i < r->n; i++)
+        TR_TRY(hand_over_unit(p, r->ask[i].want, value + i * p->table->unit_bytes));
+    return TR_OK;
+}
+
+static int hand_over_lists(struct pull *p, const struct request *r)
+{
+    const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head;
+    for (uint32_t i = 0; i < r->n; i++) TR_TRY(hand_over_list(p, r, i, &at));
+    return TR_OK;
+}
+
 static int hand_over_answer(struct pull *p)
 {
-    struct tr_table *t = p->table;
     struct request *r = p->here;
-    const unsigned char *at = (const unsigned char *)r->value;
-    int status = TR_OK;
     p->here = r->next;
     if (!p->here) p->here_end = &p->here;
-    for (uint32_t i = 0; i < r->n && status == TR_OK && !p->stopping; i++)
-        status = t->sparse ? hand_over_list(p, r, i, &at)
-                           : hand_over_unit(p, r->ask[i].want, r->value + i * t->unit_bytes);
+    int status = p->table->sparse ? hand_over_lists(p, r) : hand_over_units(p, r);
     p->source[r->server].requests--;
-    put_back(t->rows, r);
+    put_back(p->table->rows, r);
     return status;
 }
 
@@ -621,7 +660,7 @@ static int take_from_shelf(struct pull *p, uint32_t want, bool *did)
 /* Goes round once, unless an answer comes. */
 static int hand_over_elsewhere(struct pull *p, bool *did)
 {
-    for (size_t left = p->elsewhere_n; left > 0 && !p->here && !p->stopping; left--) {
+    for (size_t left = p->elsewhere_n; left > 0 && !p->here; left--) {
         uint32_t want = p->elsewhere[p->elsewhere_first];
         p->elsewhere_first = (p->elsewhere_first + 1) % p->wants;
         p->elsewhere_n--;
@@ -630,16 +669,26 @@ static int hand_over_elsewhere(struct pull *p, bool *did)
     return TR_OK;
 }
 
-static int carry_on(struct pull *p, bool *did)
+static int hand_over_some(struct pull *p, bool *did)
 {
-    TR_TRY(take_answers(p, did));
-    TR_TRY(ask_more(p));
     if (p->here) {
         *did = true;
         return hand_over_answer(p);
     }
     TR_TRY(hand_over_elsewhere(p, did));
     return hand_over_near_rows(p, did);
+}
+
+static int carry_on(struct pull *p, bool *did)
+{
+    TR_TRY(take_answers(p, did));
+    TR_TRY(ask_more(p));
+    bool something = p->here || p->elsewhere_n > 0 || next_near_source(p) < p->table->partition.servers;
+    if (!something) return TR_OK;
+    begin_computing(p);
+    int status = hand_over_some(p, did);
+    stop_computing(p);
+    return status;
 }
 
 static int hand_over_all(struct pull *p)
@@ -662,15 +711,7 @@ static int hand_over_all(struct pull *p)
 /* After a failure: answers still come, and others of the node may wait for them. */
 static int wait_for_answers(struct pull *p)
 {
-    bool did = false;
-    p->stopping = true;
-    while (p->flying) {
-        struct tr_waiting waiting = tr_waiting_begin();
-        TR_TRY(take_answers(p, &did));
-        if (p->flying)
-            TR_TRY(tr_waiting_turn(p->table->tr, &waiting, "the servers of table %s to send rows",
-                                   p->table->name));
-    }
+    TR_WAIT_UNTIL(p->table->tr, p->flying_n == 0, "the servers of table %s to send rows", p->table->name);
     return TR_OK;
 }
 
@@ -687,6 +728,9 @@ static void close_pull(struct pull *p)
     free(p->source);
     free(p->want);
     free(p->elsewhere);
+    free(p->flying);
+    free(p->received);
+    free(p->arrived);
     free(p->missing);
     free(p->whole);
     free(p->scratch);
@@ -702,7 +746,8 @@ static int open_pull(struct pull *p)
     p->row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     p->here_end = &p->here;
     p->left = p->n;
-    p->looked = tr_now();
+    p->looked = p->clock_read = tr_now();
+    p->group = p->until_clock = 1;
     TR_TRY(split(p));
     TR_TRY(open_window(p));
     if (!shelf_of(p)) return TR_OK;
@@ -711,8 +756,6 @@ static int open_pull(struct pull *p)
     rows->pulled = tr_shelf_number(rows->shelf);
     return TR_NEW(&p->elsewhere, p->wants);
 }
-
-static int flush_additions(struct tr_table *t);
 
 int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void *state,
                  const struct tr_rows_terms *terms, double *computed)
@@ -724,12 +767,12 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
         return tr_fail(TR_ERR_INTERNAL, "rows of table %s are pulled while rows of it are handed over",
                        t->name);
     TR_TRY(check_pull(t, keys, n));
-    if (!t->lockstep) TR_TRY(flush_additions(t));
+    if (!t->lockstep) TR_TRY(tr_rows_flush(t));
     t->tr->tables->traffic.pulls++;
     rows->pull = &p;
     int status = open_pull(&p);
     if (status == TR_OK) status = hand_over_all(&p);
-    if (status != TR_OK && p.flying) {
+    if (status != TR_OK && p.flying_n > 0) {
         char text[1024];
         snprintf(text, sizeof text, "%s", tr_error_text());
         (void)wait_for_answers(&p);
@@ -743,175 +786,24 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
 int tr_rows_meanwhile(tr_table *t)
 {
     int did = 0;
-    if (t->rows->pull) return look_around(t->rows->pull, tr_now());
+    if (t->rows->pull) return look_around(t->rows->pull);
     return tr_progress(t->tr, &did);
-}
-
-/* ---- pushing ---- */
-
-static int open_outgoing(struct tr_table *t)
-{
-    return t->rows->outgoing ? TR_OK : TR_NEW(&t->rows->outgoing, t->partition.servers);
-}
-
-/* A message to be written, as soon as not too many are on their way to its server. */
-static int open_addition(struct tr_table *t, uint32_t server, int64_t clock)
-{
-    struct tr_rows *rows = t->rows;
-    struct outgoing *o = &rows->outgoing[server];
-    TR_WAIT_UNTIL(t->tr, o->under_way < MESSAGES_KEPT, "server rank %d to take what is added to table %s",
-                  tr_table_server_rank(t, server), t->name);
-    struct addition *a = rows->spare_additions;
-    if (a) rows->spare_additions = a->next;
-    else if (!(a = malloc(sizeof *a)))
-        return tr_fail(TR_ERR_SYSTEM, "out of memory: a message of %zu bytes", sizeof *a);
-    a->next = NULL;
-    a->sent = a->received = MPI_REQUEST_NULL;
-    a->server = server;
-    a->clock = clock;
-    a->bytes = 0;
-    o->open = a;
-    return TR_OK;
-}
-
-/* Sends what has been written for a server, if it is only that it is the last of the clock. */
-static int send_addition(struct tr_table *t, uint32_t server, uint32_t flags)
-{
-    tr_context *tr = t->tr;
-    struct tr_rows *rows = t->rows;
-    struct outgoing *o = &rows->outgoing[server];
-    struct addition *a = o->open;
-    int rank = tr_table_server_rank(t, server);
-    bool here = rank == tr->rank, last = flags & TR_FLAG_LAST;
-    a->message =
-        (struct tr_message){.kind = TR_MESSAGE_PUSH,
-                            .table = t->index,
-                            .first = o->messages++,
-                            .flags = flags,
-                            .reply = last && !t->lockstep && !here ? tr_request_number(tr->tables) : 0,
-                            .clock = a->clock};
-    o->open = NULL;
-    tr->tables->traffic.bytes_pushed += sizeof a->message + a->bytes;
-    if (here) {
-        a->next = rows->spare_additions;
-        rows->spare_additions = a;
-        return tr_server_push_here(t, &a->message, a->data, a->bytes);
-    }
-    if (a->message.reply > 0)
-        MPI_Irecv(NULL, 0, MPI_BYTE, rank, TR_TAG_REPLY + (int)a->message.reply, tr->wire, &a->received);
-    MPI_Isend(&a->message, (int)(sizeof a->message + a->bytes), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire,
-              &a->sent);
-    tr->tables->traffic.messages++;
-    a->next = rows->sending;
-    rows->sending = a;
-    o->under_way++;
-    return TR_OK;
-}
-
-static int flush_additions(struct tr_table *t)
-{
-    for (uint32_t s = 0; t->rows->outgoing && s < t->partition.servers; s++)
-        if (t->rows->outgoing[s].open) TR_TRY(send_addition(t, s, 0));
-    return TR_OK;
-}
-
-static int check_added(const struct tr_table *t, const tr_row *row)
-{
-    if (row->key >= t->keys)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: row %llu is pushed, but there are %llu", t->name,
-                       (unsigned long long)row->key, (unsigned long long)t->keys);
-    for (size_t i = 0; i < row->n; i++)
-        if (row->column[i] >= t->width || (i > 0 && row->column[i] <= row->column[i - 1]))
-            return tr_fail(
-                TR_ERR_INTERNAL,
-                "table %s: entry %zu of a row that is pushed is in column %u: columns must ascend and lie "
-                "below %zu",
-                t->name, i, row->column[i], t->width);
-    return TR_OK;
-}
-
-/* In as many messages as it takes. */
-static int add_row(struct tr_table *t, struct tr_location at, const tr_row *row, int64_t clock)
-{
-    enum { LEAST = sizeof at.position + TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST };
-    struct outgoing *o = &t->rows->outgoing[at.server];
-    const uint32_t *value = row->value;
-    for (size_t first = 0; first < row->n;) {
-        if (o->open && o->open->bytes + LEAST > TR_MESSAGE_BYTES) TR_TRY(send_addition(t, at.server, 0));
-        if (!o->open) TR_TRY(open_addition(t, at.server, clock));
-        struct addition *a = o->open;
-        size_t bytes;
-        memcpy(a->data + a->bytes, &at.position, sizeof at.position);
-        a->bytes += sizeof at.position;
-        first += tr_sparse_write(t->dtype == TR_F32, (uint32_t)(row->n - first), row->column + first,
-                                 value + first, a->data + a->bytes, TR_MESSAGE_BYTES - a->bytes, &bytes);
-        a->bytes += bytes;
-    }
-    return TR_OK;
-}
-
-int tr_rows_add(struct tr_table *t, const tr_row *rows, size_t n, int64_t clock)
-{
-    struct tr_walker walker = {.partition = &t->partition};
-    if (!t->sparse)
-        return tr_fail(TR_ERR_INTERNAL, "table %s: only sparse rows are pushed as rows: views push others",
-                       t->name);
-    TR_TRY(open_outgoing(t));
-    for (size_t i = 0; i < n; i++) TR_TRY(check_added(t, &rows[i]));
-    for (size_t i = 0; i < n; i++) TR_TRY(add_row(t, tr_walk_to(&walker, rows[i].key), &rows[i], clock));
-    t->tr->tables->traffic.pushes++;
-    return TR_OK;
-}
-
-int tr_rows_end_clock(struct tr_table *t, int64_t clock)
-{
-    if (!t->sparse || (!t->lockstep && !t->rows->outgoing)) return TR_OK;
-    TR_TRY(open_outgoing(t));
-    for (uint32_t s = 0; s < t->partition.servers; s++) {
-        struct outgoing *o = &t->rows->outgoing[s];
-        bool silent = !o->open && o->messages == 0;
-        if (silent && !t->lockstep) continue;
-        if (!o->open) TR_TRY(open_addition(t, s, clock));
-        TR_TRY(send_addition(t, s, TR_FLAG_LAST));
-        o->messages = 0;
-    }
-    return TR_OK;
-}
-
-int64_t tr_rows_sending(const struct tr_table *t)
-{
-    int64_t least = INT64_MAX;
-    for (const struct addition *a = t->rows->sending; a; a = a->next)
-        if (a->clock < least) least = a->clock;
-    return least;
 }
 
 /* Answers are taken wherever this rank waits: others of the node may wait for what it has claimed. */
 int tr_rows_poll(struct tr_table *t, int *did)
 {
-    struct tr_rows *rows = t->rows;
     bool moved = false;
-    for (struct addition **link = &rows->sending; *link;) {
-        struct addition *a = *link;
-        if (!tr_request_done(&a->sent) || !tr_request_done(&a->received)) {
-            link = &a->next;
-            continue;
-        }
-        *link = a->next;
-        a->next = rows->spare_additions;
-        rows->spare_additions = a;
-        rows->outgoing[a->server].under_way--;
-        moved = true;
-    }
-    if (rows->pull) TR_TRY(take_answers(rows->pull, &moved));
+    tr_additions_poll(t, did);
+    if (t->rows->pull) TR_TRY(take_answers(t->rows->pull, &moved));
     *did += moved;
     return TR_OK;
 }
 
 size_t tr_rows_memory(const struct tr_table *t)
 {
-    size_t bytes = 0;
-    for (const struct request *r = t->rows->spare; r; r = r->next) bytes += r->answer_room + r->decoded_room;
+    size_t bytes = t->rows->decoded_room + t->rows->shelved_room;
+    for (const struct request *r = t->rows->spare; r; r = r->next) bytes += r->answer_room;
     return bytes;
 }
 
@@ -975,18 +867,14 @@ void tr_rows_free(struct tr_table *t)
         free(r->ask);
         free(r->question);
         free(r->answer);
-        free(r->decoded);
         free(r);
     }
-    while (rows->spare_additions) {
-        struct addition *a = rows->spare_additions;
-        rows->spare_additions = a->next;
-        free(a);
-    }
     tr_shelf_close(&rows->shelf);
-    free(rows->outgoing);
+    free(rows->decoded);
+    free(rows->shelved);
     free(rows->column);
     free(rows->value);
     free(rows);
     t->rows = NULL;
+    tr_additions_free(t);
 }

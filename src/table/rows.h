@@ -35,6 +35,9 @@ int tr_rows_move(struct tr_table *table, const tr_key *keys, size_t n, tr_row_fn
 /* tr_rows_push(), as part of a clock. */
 int tr_rows_add(struct tr_table *table, const tr_row *rows, size_t n, int64_t clock);
 
+/* Sends what has been added so far. */
+int tr_rows_flush(struct tr_table *table);
+
 /* The worker's clock ends: what it has added to sparse tables leaves; in lockstep servers are told that it was all. */
 int tr_rows_end_clock(struct tr_table *table, int64_t clock);
 
@@ -57,5 +60,9 @@ int tr_rows_poll(struct tr_table *table, int *did);
 
 /* With all ranks of the node. */
 void tr_rows_free(struct tr_table *table);
+
+/* additions.c: the pushing half of the two above. */
+void tr_additions_poll(struct tr_table *table, int *did);
+void tr_additions_free(struct tr_table *table);
 
 #endif

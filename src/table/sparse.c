@@ -257,8 +257,10 @@ int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *wishes, 
         uint32_t written = tr_sparse_write(s->real, row->n - first, row->n > 0 ? row->column + first : NULL,
                                            row->n > 0 ? values + first : NULL, out + head->bytes,
                                            room - head->bytes, &bytes);
+        bool whole = first + written == row->n;
+        if (!whole && head->rows > 0) break; /* it will come in one piece if it can */
         head->bytes += (uint32_t)bytes;
-        if (first + written == row->n) continue;
+        if (whole) continue;
         head->cut = 1;
         head->from = row->column[first + written];
         break;

@@ -68,7 +68,7 @@ struct tr_sparse_wish {
     uint32_t position, from; /* only columns from there on */
 };
 
-/* In front of the rows of an answer, in the order of the wishes. */
+/* In front of the rows of an answer, in the order of the wishes. Only a row that is longer than an answer is cut. */
 struct tr_sparse_head {
     uint32_t bytes; /* that follow */
     uint32_t rows;  /* that are complete */

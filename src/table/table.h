@@ -109,8 +109,9 @@ struct tr_table {
     uint32_t updating_views; /* of this worker */
     bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
-    struct tr_together *together; /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;         /* what this rank pulls and pushes row by row */
+    struct tr_together *together;   /* what this rank's node pulls as one: a list */
+    struct tr_rows *rows;           /* what this rank pulls row by row */
+    struct tr_additions *additions; /* … and pushes; NULL before the first time */
 };
 
 /* A key set as its server knows it. */

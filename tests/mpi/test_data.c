@@ -1,6 +1,10 @@
 /* Data: a file written here is read by all workers; together they must hold just what is in it. */
 #include "mpi_unit.h"
 
+#include <fcntl.h>
+#include <math.h>
+#include <zlib.h>
+
 #include "data/dataset.h"
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
@@ -296,5 +300,497 @@ MPI_CASE(the_same_layout_gives_the_same_rows)
     if (mpi_test.rank == 0) unlink(f.path);
 }
 
+/* ---- what rank 0 writes, as plain text or packed ---- */
+
+static void name_file(char path[64], const char *what)
+{
+    snprintf(path, 64, "/tmp/trireme-test-%d-%s", (int)getpid(), what);
+    MPI_Bcast(path, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+/* All ranks; the file is there when this returns. */
+static void write_text(const char *path, const char *text, size_t n, bool packed)
+{
+    if (mpi_test.rank == 0) {
+        gzFile file = gzopen(path, packed ? "wb" : "wbT");
+        bool written = file && gzwrite(file, text, (unsigned)n) == (int)n;
+        mpi_check(gzclose(file) == Z_OK && written, "%s was not written", path);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Makes the order of n things another one, the same on all ranks. */
+static void shuffle(int *order, int n)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 7, 0, 0);
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int k = (int)tr_rng_below(&rng, (uint64_t)i + 1), kept = order[i];
+        order[i] = order[k];
+        order[k] = kept;
+    }
+}
+
+/* Opens data of the settings; NULL (noted) if that fails. */
+static tr_data *open_data(tr_context *tr, enum tr_data_part part, const tr_data *like)
+{
+    tr_data *data = NULL;
+    mpi_ok(tr_data_open(tr, part, like, &data));
+    return data;
+}
+
+static void sum_over_ranks(void *numbers, int n)
+{
+    MPI_Allreduce(MPI_IN_PLACE, numbers, n, MPI_UINT32_T, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* ---- ratings ---- */
+
+enum { USERS = 151, ITEMS = 67 };
+
+/* User u has rated item i. All users and all items occur. */
+static bool is_rated(int u, int i)
+{
+    return i == u % ITEMS || tr_mix((uint64_t)(u * ITEMS + i)) % 5 == 0;
+}
+
+static bool is_twice(int u, int i)
+{
+    return (u + i) % 3 == 0;
+}
+
+static void print_user(char *to, int u, bool text)
+{
+    if (text) snprintf(to, 32, "user %c%04d", 'A' + u / 100, u);
+    else snprintf(to, 32, "%llu", u < USERS - 1 ? 10 + 3 * (unsigned long long)u : 18446744073709551615ull);
+}
+
+struct ratings {
+    char text[1 << 20];
+    size_t n;
+    uint32_t pairs;
+    double sum; /* of all values, the last of two counting */
+};
+
+/* All ratings in some order; of those that are there twice, the last is right: u × 100 + i. The first is 10000 less. */
+static struct ratings *print_ratings(bool text)
+{
+    static int order[2 * USERS * ITEMS];
+    struct ratings *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    shuffle(order, USERS * ITEMS);
+    for (int lap = 0; lap < 2; lap++)
+        for (int k = 0; k < USERS * ITEMS; k++) {
+            int u = order[k] / ITEMS, i = order[k] % ITEMS;
+            if (!is_rated(u, i) || (lap == 0 && !is_twice(u, i))) continue;
+            char user[32];
+            print_user(user, u, text);
+            r->n += (size_t)snprintf(r->text + r->n, 64, "%s\t%d\t%d\t8712340\n", user, 1000 + i,
+                                     u * 100 + i - (lap == 0 ? 10000 : 0));
+            r->pairs += (uint32_t)lap;
+            r->sum += lap ? u * 100 + i : 0;
+        }
+    return r;
+}
+
+/* What this rank holds: each pair in its place, each row in order. */
+static void check_ratings(const tr_data *data, uint32_t *seen, uint32_t *rows, double right)
+{
+    const tr_batch *b = &data->rows;
+    for (size_t k = 0; k < b->n; k++) {
+        mpi_check(data->row[k] < USERS, "row %llu", (unsigned long long)data->row[k]);
+        if (data->row[k] >= USERS) return;
+        rows[data->row[k]]++;
+        for (uint64_t j = b->begin[k]; j < b->begin[k + 1]; j++) {
+            tr_key item = data->keys[b->column[j]];
+            mpi_check(j == b->begin[k] || b->column[j - 1] < b->column[j], "columns do not ascend");
+            mpi_check(item < ITEMS, "item %llu", (unsigned long long)item);
+            if (item >= ITEMS) return;
+            int u = (int)data->row[k], i = (int)item;
+            double wanted = u * 100 + i - (is_twice(u, i) ? right : 0);
+            mpi_check(fabs((double)b->value[j] - wanted) < 0.01, "user %d item %d is %g", u, i,
+                      (double)b->value[j]);
+            seen[u * ITEMS + i]++;
+        }
+    }
+}
+
+struct listed {
+    uint64_t n;
+    bool right;
+};
+
+static int check_names(void *state, const tr_names_piece *p)
+{
+    struct listed *l = state;
+    for (size_t k = 0; k < p->n; k++) {
+        char user[32];
+        print_user(user, (int)l->n, p->text != NULL);
+        size_t n = strlen(user);
+        if (p->text)
+            l->right &= p->begin[k + 1] - p->begin[k] == n && memcmp(p->text + p->begin[k], user, n) == 0;
+        else l->right &= p->number[k] == strtoull(user, NULL, 10);
+        l->right &= p->first + k == l->n++;
+    }
+    return TR_OK;
+}
+
+/* right: what is missing in a value of those that are there twice. */
+static void read_ratings(const char *settings, bool text, double right)
+{
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s model.type=mf", settings);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+    if (!data) return;
+    struct ratings *r = print_ratings(text);
+    mpi_check(data->total_rows == USERS && data->row_numbers == USERS && data->columns == ITEMS &&
+                  data->total_nonzeros == r->pairs,
+              "%llu users, %llu items, %llu ratings", (unsigned long long)data->total_rows,
+              (unsigned long long)data->columns, (unsigned long long)data->total_nonzeros);
+    if (right == 0) mpi_check(data->total_values == r->sum, "the sum is %g", data->total_values);
+    static uint32_t seen[USERS * ITEMS], rows[USERS];
+    memset(seen, 0, sizeof seen);
+    memset(rows, 0, sizeof rows);
+    check_ratings(data, seen, rows, right);
+    sum_over_ranks(seen, USERS * ITEMS);
+    sum_over_ranks(rows, USERS);
+    uint32_t times = strstr(settings, "replicated") ? (uint32_t)tr->layout.group_size : 1;
+    for (int u = 0; u < USERS; u++) {
+        mpi_check(rows[u] == times, "user %d is at %u workers", u, rows[u]);
+        for (int i = 0; i < ITEMS; i++)
+            mpi_check(seen[u * ITEMS + i] == (is_rated(u, i) ? times : 0), "user %d item %d: %u times", u, i,
+                      seen[u * ITEMS + i]);
+    }
+    struct listed listed = {.right = true};
+    mpi_check(tr_names_are_numbers(data->row_names) != text && tr_names_are_numbers(data->column_names),
+              "the kind of names");
+    mpi_ok(tr_names_each(data->row_names, check_names, &listed));
+    mpi_check(mpi_test.rank > 0 || (listed.n == USERS && listed.right), "%llu names",
+              (unsigned long long)listed.n);
+    free(r);
+    tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+}
+
+MPI_CASE(ratings_are_numbered_and_dealt)
+{
+    char path[64], all[MPI_NOTE];
+    const char *layout;
+    static const char *const ways[] = {"data.order=dealt", "data.order=file data.partition=replicated",
+                                       "table.prune=no"};
+    for (int text = 0; text < 2; text++)
+        for (int packed = 0; packed < 2; packed++) {
+            struct ratings *r = print_ratings(text);
+            name_file(path, packed ? "ratings.gz" : "ratings");
+            write_text(path, r->text, r->n, packed);
+            for (int i = 0; (layout = mpi_layout(i)); i++) {
+                snprintf(all, sizeof all, "%s %s data.train=%s", layout, ways[(i + text + packed) % 3], path);
+                read_ratings(all, text, 0);
+            }
+            snprintf(all, sizeof all, "data.duplicates=mean data.train=%s", path);
+            read_ratings(all, text, 5000);
+            if (mpi_test.rank == 0) unlink(path);
+            free(r);
+        }
+}
+
+/* Training knows users 10 and 30, and items b and d. */
+MPI_CASE(users_and_items_that_training_has_not_seen_are_numbered_behind)
+{
+    static const char train_text[] = "user,item,rating\n30,d,1\n10,b,2\n30,b,3\n",
+                      test_text[] = "30,b,4\n5,d,5\n99,a,6\n20,c,7\n10,d,8\n";
+    static const struct {
+        uint64_t row, column;
+        float value;
+    } wanted[] = {{1, 0, 4}, {2, 1, 5}, {4, 2, 6}, {3, 3, 7}, {0, 1, 8}};
+    char train[64], test[64], all[MPI_NOTE];
+    name_file(train, "train");
+    name_file(test, "test");
+    write_text(train, train_text, sizeof train_text - 1, false);
+    write_text(test, test_text, sizeof test_text - 1, false);
+    snprintf(all, sizeof all, "model.type=mf data.train=%s data.test=%s", train, test);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL),
+            *more = data ? open_data(tr, TR_DATA_TEST, data) : NULL;
+    if (!more) return;
+    mpi_check(
+        more->row_numbers == 5 && more->columns == 4 && more->total_rows == 5 && more->total_nonzeros == 5,
+        "%llu users, %llu items", (unsigned long long)more->row_numbers, (unsigned long long)more->columns);
+    mpi_check(tr_names_first(more->row_names) == 2 && tr_names_count(more->row_names) == 3 &&
+                  tr_names_count(data->row_names) == 2,
+              "new names from %llu", (unsigned long long)tr_names_first(more->row_names));
+    uint32_t found = 0;
+    for (size_t k = 0; k < more->rows.n; k++)
+        for (uint64_t j = more->rows.begin[k]; j < more->rows.begin[k + 1]; j++)
+            for (size_t w = 0; w < 5; w++)
+                found += more->row[k] == wanted[w].row &&
+                         more->keys[more->rows.column[j]] == wanted[w].column &&
+                         more->rows.value[j] == wanted[w].value;
+    sum_over_ranks(&found, 1);
+    mpi_check(found == 5, "%u of 5 ratings have the right numbers", found);
+    tr_data_close(&data);
+    tr_data_close(&more);
+    mpi_ok(tr_close(tr));
+    if (mpi_test.rank == 0) unlink(train), unlink(test);
+}
+
+/* ---- bags of words ---- */
+
+enum { DOCUMENTS = 97, WORDS = 53, EMPTY = 13 };
+
+static uint32_t words_of(int d, int w)
+{
+    if (d == EMPTY) return 0;
+    return w == d % WORDS ? 3 : tr_mix((uint64_t)(d * 1009 + w)) % 6 == 0 ? 1 + (uint32_t)(d + w) % 9 : 0;
+}
+
+/* Documents first .. end - 1 as one file, in any order of records; a word of several is split into two records. */
+static size_t print_words(char *text, size_t room, int first, int end, int *records)
+{
+    static int order[DOCUMENTS * WORDS];
+    size_t n = 0;
+    int k = 0;
+    *records = 0;
+    shuffle(order, DOCUMENTS * WORDS);
+    for (int lap = 0; lap < 2; lap++) /* count first, for the header */
+        for (k = 0, n = lap ? (size_t)snprintf(text, room, "%d\n%d\n%d\n", end - first, WORDS, *records) : 0;
+             k < DOCUMENTS * WORDS; k++) {
+            int d = order[k] / WORDS, w = order[k] % WORDS;
+            uint32_t count = words_of(d, w);
+            if (d < first || d >= end || count == 0) continue;
+            *records += lap ? 0 : 1 + (count > 5);
+            if (lap == 0) continue;
+            if (count > 5) n += (size_t)snprintf(text + n, room - n, "%d %d 5\n", d - first + 1, w + 1);
+            n += (size_t)snprintf(text + n, room - n, "%d %d %u\n", d - first + 1, w + 1,
+                                  count > 5 ? count - 5 : count);
+        }
+    return n;
+}
+
+static void write_words(char path[2][64])
+{
+    static char text[1 << 18];
+    int records;
+    name_file(path[0], "words-a");
+    name_file(path[1], "words-b.gz");
+    size_t n = print_words(text, sizeof text, 0, 40, &records);
+    write_text(path[0], text, n, false);
+    n = print_words(text, sizeof text, 40, DOCUMENTS, &records);
+    write_text(path[1], text, n, true);
+}
+
+static void check_words(const tr_data *data, uint32_t *seen)
+{
+    const tr_batch *b = &data->rows;
+    mpi_check(b->label == NULL && !data->row_names, "labels or names");
+    for (size_t k = 0; k < b->n; k++)
+        for (uint64_t j = b->begin[k]; j < b->begin[k + 1]; j++) {
+            uint64_t d = data->row[k], w = data->keys[b->column[j]];
+            bool right = d < DOCUMENTS && w < WORDS;
+            mpi_check(right, "document %llu word %llu", (unsigned long long)d, (unsigned long long)w);
+            if (!right) return;
+            mpi_check(b->value[j] == (float)words_of((int)d, (int)w), "document %llu word %llu: %g",
+                      (unsigned long long)d, (unsigned long long)w, (double)b->value[j]);
+            seen[d * WORDS + w]++;
+        }
+}
+
+MPI_CASE(documents_of_several_files_are_joined)
+{
+    char path[2][64], all[MPI_NOTE];
+    const char *layout;
+    static uint32_t seen[DOCUMENTS * WORDS];
+    write_words(path);
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        snprintf(all, sizeof all, "%s model.type=lda data.order=%s data.train=%s,%s", layout,
+                 i % 2 ? "file" : "dealt", path[0], path[1]);
+        tr_context *tr = mpi_context(all);
+        tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+        if (!data) return;
+        mpi_check(data->row_numbers == DOCUMENTS && data->total_rows == DOCUMENTS - 1 &&
+                      data->columns == WORDS,
+                  "%llu documents of %llu", (unsigned long long)data->total_rows,
+                  (unsigned long long)data->row_numbers);
+        memset(seen, 0, sizeof seen);
+        check_words(data, seen);
+        sum_over_ranks(seen, DOCUMENTS * WORDS);
+        double tokens = 0;
+        for (int k = 0; k < DOCUMENTS * WORDS; k++) {
+            uint32_t count = words_of(k / WORDS, k % WORDS);
+            tokens += count;
+            mpi_check(seen[k] == (count > 0), "document %d word %d: %u times", k / WORDS, k % WORDS, seen[k]);
+        }
+        mpi_check(data->total_values == tokens, "%g tokens", data->total_values);
+        tr_data_close(&data);
+        mpi_ok(tr_close(tr));
+    }
+    if (mpi_test.rank == 0) unlink(path[0]), unlink(path[1]);
+}
+
+/* In the order of the files each worker has neighbours, about as many words as the others. */
+MPI_CASE(rows_in_the_order_of_the_files_are_neighbours)
+{
+    char path[2][64], all[MPI_NOTE];
+    write_words(path);
+    snprintf(all, sizeof all, "model.type=lda data.order=file ranks.group_size=1 data.train=%s,%s", path[0],
+             path[1]);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+    if (!data) return;
+    uint64_t last = data->rows.n ? data->row[data->rows.n - 1] : 0, before = 0;
+    uint64_t mine = data->rows.n ? data->rows.begin[data->rows.n] : 0,
+             fair = data->total_nonzeros / (uint64_t)tr_workers(tr);
+    for (size_t k = 1; k < data->rows.n; k++)
+        mpi_check(data->row[k - 1] < data->row[k], "rows do not ascend");
+    MPI_Exscan(&last, &before, 1, MPI_UINT64_T, MPI_MAX, tr->workers);
+    if (tr->rank > 0 && data->rows.n > 0)
+        mpi_check(data->row[0] > before, "row %llu after row %llu", (unsigned long long)data->row[0],
+                  (unsigned long long)before);
+    mpi_check(mine + 60 > fair && mine < fair + 60, "%llu non-zeros, not about %llu",
+              (unsigned long long)mine, (unsigned long long)fair);
+    tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+    if (mpi_test.rank == 0) unlink(path[0]), unlink(path[1]);
+}
+
+static void refuses(const char *text, const char *settings, int status, const char *words)
+{
+    char path[64], all[MPI_NOTE];
+    name_file(path, "bad");
+    write_text(path, text, strlen(text), false);
+    snprintf(all, sizeof all, "%s data.train=%s", settings, path);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = NULL;
+    int said_to = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDERR_FILENO); /* what rank 0 says is not for the log */
+    int got = tr_data_open(tr, TR_DATA_TRAIN, NULL, &data);
+    mpi_check(got == status && !data, "status %d: %s", got, tr_error_text());
+    int said = strstr(tr_error_text(), words) != NULL;
+    MPI_Allreduce(MPI_IN_PLACE, &said, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
+    mpi_check(said, "«%s» lacks «%s»", tr_error_text(), words);
+    tr_close(tr);
+    dup2(said_to, STDERR_FILENO);
+    close(said_to);
+    close(nowhere);
+    if (mpi_test.rank == 0) unlink(path);
+}
+
+MPI_CASE(errors_are_agreed_on)
+{
+    refuses("2\n2\n3\n1 1 1\n2 2 2\n", "model.type=lda", TR_ERR_DATA, "2 records, expected 3");
+    refuses("2\n2\n0\n", "model.type=lda", TR_ERR_NO_INPUT, "no record");
+    refuses("1 2 3\n1 2 x\n", "model.type=mf", TR_ERR_DATA, ":2: 'x': the rating");
+    refuses("1,2\n1,2,3\n", "model.type=kmeans", TR_ERR_DATA, ":2: more than 2 columns");
+    refuses("1\n2\n", "model.type=kmeans data.label=first", TR_ERR_DATA, "no column besides");
+    refuses("a,b\n", "model.type=kmeans", TR_ERR_NO_INPUT, "no record");
+}
+
+/* ---- dense rows ---- */
+
+enum { DENSE_ROWS = 301, DENSE_COLUMNS = 3 };
+
+static void write_table(char path[64], bool packed)
+{
+    static char text[1 << 16];
+    size_t n = (size_t)sprintf(text, "label,a,b,c\n");
+    for (int r = 0; r < DENSE_ROWS; r++) /* two of each, but for the label */
+        n += (size_t)sprintf(text + n, "%d,%d,%d.5,%d\n", r % 3, r / 2, r / 2, -(r / 2));
+    name_file(path, packed ? "table.gz" : "table");
+    write_text(path, text, n, packed);
+}
+
+static void check_table(const tr_data *data, uint32_t *seen)
+{
+    const tr_batch *b = &data->rows;
+    for (size_t i = 0; i < b->n; i++) {
+        const float *x = b->dense + i * DENSE_COLUMNS;
+        mpi_check(x[1] == x[0] + 0.5f && x[2] == -x[0], "row of %g %g %g", (double)x[0], (double)x[1],
+                  (double)x[2]);
+        if (x[0] >= 0 && x[0] < DENSE_ROWS) seen[3 * (int)x[0] + (int)b->label[i]]++;
+    }
+}
+
+MPI_CASE(dense_rows_are_read_once)
+{
+    char path[64], all[MPI_NOTE];
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        write_table(path, i % 2);
+        bool replicated = i % 3 == 0;
+        snprintf(all, sizeof all, "%s model.type=kmeans data.label=first data.train=%s data.partition=%s",
+                 layout, path, replicated ? "replicated" : "horizontal");
+        tr_context *tr = mpi_context(all);
+        tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+        if (!data) return;
+        mpi_check(data->total_rows == DENSE_ROWS && data->columns == DENSE_COLUMNS && data->labels == 3,
+                  "%llu rows of %llu", (unsigned long long)data->total_rows,
+                  (unsigned long long)data->columns);
+        static uint32_t seen[3 * DENSE_ROWS];
+        memset(seen, 0, sizeof seen);
+        check_table(data, seen);
+        sum_over_ranks(seen, 3 * DENSE_ROWS);
+        uint32_t times = replicated ? (uint32_t)tr->layout.group_size : 1;
+        for (int r = 0; r < DENSE_ROWS; r++) {
+            uint32_t *count = &seen[3 * (r / 2) + r % 3];
+            mpi_check(*count == times, "row %d is there %u times", r, *count);
+        }
+        tr_batch *first = NULL;
+        mpi_ok(tr_data_first_rows(data, 5, true, &first));
+        mpi_check(first && first->n == 5, "not 5 first rows");
+        for (size_t k = 0; first && k < first->n; k++)
+            mpi_check(first->dense[k * DENSE_COLUMNS] == (float)k && first->label[k] == (float)(2 * k % 3),
+                      "first row %zu is %g", k, (double)first->dense[k * DENSE_COLUMNS]);
+        tr_batch_free(&first);
+        mpi_ok(tr_data_first_rows(data, 2 * DENSE_ROWS, true, &first));
+        mpi_check(first && first->n == (DENSE_ROWS + 1) / 2, "not all distinct rows");
+        tr_batch_free(&first);
+        tr_data_close(&data);
+        mpi_ok(tr_close(tr));
+        if (mpi_test.rank == 0) unlink(path);
+    }
+}
+
+/* Of sparse rows: all of the group at each member, and the first ones at all ranks. */
+MPI_CASE(sparse_rows_are_replicated)
+{
+    char all[MPI_NOTE];
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        struct text_file f = write_rows(1, false, 2, 0);
+        snprintf(all, sizeof all, "%s data.partition=replicated data.train=%s", layout, f.path);
+        tr_context *tr = mpi_context(all);
+        tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+        if (!data) return;
+        static uint32_t seen[ROWS * COLUMNS];
+        memset(seen, 0, sizeof seen);
+        count_values(data, seen);
+        sum_over_ranks(seen, ROWS * COLUMNS);
+        for (int r = 0; r < ROWS; r++) {
+            uint32_t column[OWN];
+            for (int n = row_features(r, column); n-- > 0;)
+                mpi_check(seen[r * COLUMNS + (int)column[n]] == (uint32_t)tr->layout.group_size,
+                          "row %d: %u times", r, seen[r * COLUMNS + (int)column[n]]);
+        }
+        tr_batch *first = NULL;
+        mpi_ok(tr_data_first_rows(data, 4, false, &first));
+        for (int r = 0; first && r < 4; r++) {
+            uint32_t column[OWN];
+            int n = row_features(r, column);
+            mpi_check(first->begin[r + 1] - first->begin[r] == (uint64_t)n, "first row %d", r);
+            for (int k = 0; k < n; k++)
+                mpi_check(first->column[first->begin[r] + (uint64_t)k] == column[k], "first row %d", r);
+        }
+        tr_batch_free(&first);
+        tr_data_close(&data);
+        mpi_ok(tr_close(tr));
+        if (mpi_test.rank == 0) unlink(f.path);
+    }
+}
+
 MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
-         &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows)
+         &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
+         &users_and_items_that_training_has_not_seen_are_numbered_behind,
+         &documents_of_several_files_are_joined, &rows_in_the_order_of_the_files_are_neighbours,
+         &errors_are_agreed_on, &dense_rows_are_read_once, &sparse_rows_are_replicated)

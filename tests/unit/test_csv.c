@@ -119,7 +119,7 @@ static const struct {
     {"1,x,3", "column 2: 'x' is not a number"},
     {"1,2 2,3", "column 2: '2 2' is not a number"},
     {"1,0x1,3", "column 2: '0x1' is not a number"},
-    {"1,\"2,3", "column 2: '2' is not a number"},
+    {"1,\"2,3", "column 2: '\"2' is not a number"},
     {"1,2\x01,3", "column 2: '2\\x01' found bytes that are not text"},
     {"1;2;3", "column 1: '1;2;3' is not a number"},
 };

@@ -14,6 +14,9 @@
 /* Half the distance from 1 to the next number of f32. */
 #define ROUNDING 0x1p-24f
 
+/* Columns of a strip: see lead(). */
+enum { STRIP = 128 };
+
 /* Rows that are looked at together: they stay in cache from the test of their bounds to their scores. */
 enum { CHUNK = 1024 };
 
@@ -128,7 +131,7 @@ int tr_centres_open(size_t k, size_t columns, bool sparse, struct tr_centres *c)
     if (!sparse) TR_TRY(new_lines(&c->packed, padded(c) * columns));
     TR_TRY(new_lines(&c->half, padded(c)));
     TR_TRY(new_lines(&c->moved, padded(c)));
-    TR_TRY(new_lines(&c->scratch, sparse ? width : columns * TR_TILE_MOST));
+    TR_TRY(new_lines(&c->scratch, sparse ? width : (columns + padded(c)) * TR_TILE_MOST));
     TR_TRY(TR_NEW(&c->rest, k));
     return TR_NEW(&c->norm, k);
 }

@@ -13,7 +13,7 @@
 enum { INERTIA, MOVED, TEST_INERTIA };
 
 /* Sparse rows of which at least one number in so many is there are faster as dense ones. */
-enum { DENSE_FROM = 4 };
+enum { DENSE_FROM = 3 };
 
 /* Empty centres that get a row in one clock, at most. */
 enum { SEEDS = 64 };

@@ -102,8 +102,8 @@ static size_t subtract(struct tr_lda *m, size_t n_now, size_t n_before)
     const struct tr_lda_count *now = m->counts[0], *before = m->counts[1];
     size_t n = 0;
     for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
-        uint32_t k = i == n_now                              ? before[j].topic
-                     : j == n_before                         ? now[i].topic
+        uint32_t k = i == n_now                       ? before[j].topic
+                     : j == n_before                  ? now[i].topic
                      : now[i].topic < before[j].topic ? now[i].topic
                                                       : before[j].topic;
         int64_t by = 0;
@@ -175,12 +175,12 @@ int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *topics,
 /* Adds bins to a row of the table, or takes them away. */
 static int push_bins(struct tr_lda *m, size_t to, const struct tr_lda_histogram *h, size_t row, int sign)
 {
-    enum { AT_ONCE = 256 };
-    uint32_t column[AT_ONCE];
-    int32_t value[AT_ONCE];
+    enum { BINS = 256 };
+    uint32_t column[BINS];
+    int32_t value[BINS];
     tr_row update = {.key = to, .column = column, .value = value};
     for (uint64_t i = h->begin[row]; i < h->begin[row + 1];) {
-        for (update.n = 0; i < h->begin[row + 1] && update.n < AT_ONCE; i++, update.n++) {
+        for (update.n = 0; i < h->begin[row + 1] && update.n < BINS; i++, update.n++) {
             column[update.n] = h->bin[i].count;
             value[update.n] = sign * (int32_t)h->bin[i].times;
         }
@@ -269,43 +269,133 @@ int tr_lda_ask_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_hi
 
 /* ---- evaluation ---- */
 
+enum { TABLED = 1024, AT_ONCE = 1 << 14 };
+
 struct likelihood {
-    double rise[1024]; /* log Γ(n + β) - log Γ(β) for small n */
-    double beta, at_zero, sum;
+    double rise[TABLED]; /* log Γ(n + β) - log Γ(β) for small n */
+    double beta, at_zero;
+    double row[AT_ONCE]; /* of a piece: they arrive in any order, and sums are to repeat */
+    tr_key key[AT_ONCE];
 };
 
 static int add_row(void *state, const tr_row *row)
 {
     struct likelihood *l = state;
     const int32_t *value = row->value;
-    enum { TABLED = sizeof l->rise / sizeof *l->rise };
+    double sum = 0;
     for (size_t i = 0; i < row->n; i++) {
         if (value[i] <= 0) continue; /* without BSP an update may be on its way in parts */
-        l->sum += value[i] < TABLED ? l->rise[value[i]] : lgamma(value[i] + l->beta) - l->at_zero;
+        sum += value[i] < TABLED ? l->rise[value[i]] : lgamma(value[i] + l->beta) - l->at_zero;
+    }
+    l->row[row->place] = sum;
+    return TR_OK;
+}
+
+static int add_rows(struct tr_lda *m, struct likelihood *l, uint64_t first, uint64_t end, double *sum)
+{
+    l->beta = m->beta;
+    l->at_zero = lgamma(m->beta);
+    for (int n = 1; n < TABLED; n++) l->rise[n] = l->rise[n - 1] + log(n - 1 + m->beta);
+    while (first < end) {
+        size_t n = 0;
+        for (; first < end && n < AT_ONCE; first++) l->key[n++] = first;
+        TR_TRY(tr_rows_pull(m->table, l->key, n, add_row, l));
+        for (size_t i = 0; i < n; i++) *sum += l->row[i];
     }
     return TR_OK;
 }
 
 int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 {
-    enum { AT_ONCE = 1 << 14 };
     struct likelihood *l;
-    tr_key *keys = NULL;
     uint64_t parts = (uint64_t)me->workers, part = (uint64_t)me->worker;
     uint64_t first = m->words / parts * part + tr_min_size(part, m->words % parts);
     uint64_t end = first + m->words / parts + (part < m->words % parts);
     TR_TRY(TR_NEW(&l, 1));
-    l->beta = m->beta;
-    l->at_zero = lgamma(m->beta);
-    for (int n = 1; n < 1024; n++) l->rise[n] = l->rise[n - 1] + log(n - 1 + m->beta);
-    int status = TR_NEW(&keys, AT_ONCE);
-    while (first < end && status == TR_OK) {
-        size_t n = 0;
-        for (; first < end && n < AT_ONCE; first++) keys[n++] = first;
-        status = tr_rows_pull(m->table, keys, n, add_row, l);
-    }
-    *sum = l->sum;
-    free(keys);
+    int status = add_rows(m, l, first, end, sum);
     free(l);
+    return status;
+}
+
+/* ---- outside of stages ---- */
+
+struct gathering {
+    uint64_t *begin;
+    uint16_t *topic; /* NULL: lengths are wanted */
+    uint32_t *count;
+    int64_t *total;
+};
+
+static int gather_row(void *state, const tr_row *row)
+{
+    struct gathering *g = state;
+    const int32_t *value = row->value;
+    uint64_t at = g->begin[row->place];
+    if (!g->topic) g->begin[row->place + 1] = row->n;
+    for (size_t i = 0; g->topic && i < row->n; i++) {
+        g->topic[at + i] = (uint16_t)row->column[i];
+        g->count[at + i] = (uint32_t)value[i];
+    }
+    return TR_OK;
+}
+
+static int gather_total(void *state, const tr_row *row)
+{
+    struct gathering *g = state;
+    memcpy(&g->total[row->key], row->value, sizeof *g->total);
+    return TR_OK;
+}
+
+static int gather_rows(struct tr_lda *m, const tr_key *keys, size_t n, struct gathering *g)
+{
+    TR_TRY(TR_NEW(&g->begin, n + 1));
+    TR_TRY(tr_rows_pull(m->table, keys, n, gather_row, g));
+    for (size_t i = 0; i < n; i++) g->begin[i + 1] += g->begin[i];
+    TR_TRY(TR_NEW(&g->topic, g->begin[n]));
+    TR_TRY(TR_NEW(&g->count, g->begin[n]));
+    return tr_rows_pull(m->table, keys, n, gather_row, g);
+}
+
+static int gather_totals(struct tr_lda *m, struct gathering *g)
+{
+    tr_key *keys;
+    size_t topics = m->layout.topics;
+    TR_TRY(TR_NEW(&keys, topics));
+    for (size_t k = 0; k < topics; k++) keys[k] = k;
+    int status = TR_NEW(&g->total, topics);
+    if (status == TR_OK) status = tr_rows_pull(m->totals, keys, topics, gather_total, g);
+    free(keys);
+    return status;
+}
+
+static int complete_rows(struct tr_lda *m, const tr_data *data, const struct gathering *g,
+                         struct tr_lda_completion *sum)
+{
+    struct tr_lda_phi phi;
+    const tr_batch *b = &data->rows;
+    float *half;
+    TR_TRY(tr_lda_phi_open(m->layout.topics, m->words, g->total, m->alpha, m->beta, g->begin, g->topic,
+                           g->count, &phi));
+    int status = TR_NEW(&half, 2 * data->n_keys); /* a document has each word once at most */
+    for (size_t d = 0; d < b->n && status == TR_OK; d++) {
+        uint64_t first = b->begin[d];
+        tr_lda_complete(&phi, m->job->seed, data->row[d], b->begin[d + 1] - first, b->column + first,
+                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
+    }
+    free(half);
+    tr_lda_phi_close(&phi);
+    return status;
+}
+
+int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum)
+{
+    struct gathering g = {0};
+    int status = gather_rows(m, data->keys, data->n_keys, &g);
+    if (status == TR_OK) status = gather_totals(m, &g);
+    if (status == TR_OK) status = complete_rows(m, data, &g, sum);
+    free(g.begin);
+    free(g.topic);
+    free(g.count);
+    free(g.total);
     return status;
 }

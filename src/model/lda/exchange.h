@@ -1,9 +1,12 @@
-/* What groups of workers tell each other of their topics: blocks of words and histograms, through sparse tables.
+/* What groups of workers tell each other of their topics: blocks of words and histograms, through sparse tables; and
+ * what those are asked who know the model only from its tables.
  */
 #ifndef TR_MODEL_LDA_EXCHANGE_H
 #define TR_MODEL_LDA_EXCHANGE_H
 
+#include "model/lda/infer.h"
 #include "model/lda/lda.h"
+#include "trireme/rows.h"
 
 /* Waits until all that this worker has added to the tables has arrived there. */
 int tr_lda_wait_until_told(struct tr_lda *m);
@@ -15,7 +18,8 @@ int tr_lda_pull_block(struct tr_lda *m, const tr_block *block);
 int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied);
 
 /* What this worker's documents say about α: a histogram for each topic, and one of lengths. */
-int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *topics, struct tr_lda_histogram *lengths);
+int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *topics,
+                           struct tr_lda_histogram *lengths);
 
 /* The same from all workers: the histograms of this member's part of the topics, others are empty; lengths at member 0.
  * Before that, in an earlier clock, all must have told theirs. */
@@ -25,5 +29,8 @@ int tr_lda_ask_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_hi
 
 /* Σ log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, as the table has them. */
 int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum);
+
+/* Adds how well this worker's documents are completed; outside of tr_run(), while who is no worker waits. */
+int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum);
 
 #endif

@@ -76,11 +76,10 @@ int tr_lda_vocabulary_read(const char *path, uint64_t words, struct tr_lda_vocab
     int status = read_lines(&l, file);
     gzclose(file);
     if (status == TR_OK && words > 0 && l.n != words)
-        status =
-            tr_fail(TR_ERR_DATA,
-                    "%s: a vocabulary of %" PRIu64 " lines, expected one for each of the data's %" PRIu64
-                    " words",
-                    path, l.n, words);
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: a vocabulary of %" PRIu64 " lines, expected one for each of the data's %" PRIu64
+                         " words",
+                         path, l.n, words);
     if (status == TR_OK) status = lay_out(&l, vocabulary);
     free(l.text);
     return status;

@@ -42,8 +42,8 @@ struct tr_lda_model {
     uint32_t *count;
     int64_t *total; /* n_k */
     double *alpha, beta;
-    double log_likelihood;      /* log p(w, z | α, β) per token; NaN: not known */
-    char *version, *job;        /* as in tr_linear_model */
+    double log_likelihood; /* log p(w, z | α, β) per token; NaN: not known */
+    char *version, *job;   /* as in tr_linear_model */
     struct tr_lda_vocabulary vocabulary;
 };
 

@@ -65,8 +65,8 @@ static double step(const struct tr_lda_phi *phi, double tokens, size_t n, const 
             next[phi->topic[e]] += each * phi->count[e];
     }
     for (uint32_t k = 0; k < phi->topics; k++) {
-        double now = (phi->alpha[k] + (next[k] + smoothed * phi->beta) * phi->share[k]) /
-                     (phi->alpha_sum + tokens);
+        double now =
+            (phi->alpha[k] + (next[k] + smoothed * phi->beta) * phi->share[k]) / (phi->alpha_sum + tokens);
         change += fabs(now - phi->now[k]);
         phi->now[k] = now;
     }
@@ -102,8 +102,9 @@ void tr_lda_complete(const struct tr_lda_phi *phi, uint64_t seed, uint64_t docum
     uint64_t tokens = 0;
     for (size_t i = 0; i < n; i++) {
         seen[i] = 0;
-        for (uint64_t t = 0; t < (uint64_t)count[i]; t++) seen[i] += (float)(tr_rng_next(&rng) >> 63);
-        held[i] = count[i] - seen[i];
+        float all = count ? count[i] : 1;
+        for (uint64_t t = 0; t < (uint64_t)all; t++) seen[i] += (float)(tr_rng_next(&rng) >> 63);
+        held[i] = all - seen[i];
         tokens += (uint64_t)held[i];
     }
     if (tokens == 0) return;

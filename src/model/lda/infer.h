@@ -22,7 +22,7 @@ struct tr_lda_phi {
     const uint32_t *count;
     const double *alpha;
     double alpha_sum, beta;
-    double *weight; /* 1 / (n_k + words × β) */
+    double *weight;                     /* 1 / (n_k + words × β) */
     double *now, *next, *share, *theta; /* for use here */
 };
 
@@ -43,7 +43,8 @@ double tr_lda_log_words(const struct tr_lda_phi *phi, const double *theta, size_
                         const float *count);
 
 /* How well documents are completed: half of a document's tokens, drawn at random, say what its mixture is, the other
- * half what that is worth. Adds the log-probability and the number of the latter. seen, held: room for n each. */
+ * half what that is worth. Adds the log-probability and the number of the latter. count NULL: all are 1.
+ * seen, held: room for n each. */
 struct tr_lda_completion {
     double log_p;
     uint64_t tokens;

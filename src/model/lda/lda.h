@@ -33,13 +33,14 @@ struct tr_lda {
     struct tr_lda_vocabulary vocabulary;      /* where the model is written */
     tr_table *table;                          /* n_wk: words × topics, sparse */
     tr_table *totals;                         /* n_k */
-    tr_table *histograms; /* several groups: row k: how many documents have n_dk = column; one more: lengths */
-    tr_verdict last;      /* at the scheduler */
+    tr_table
+        *histograms; /* several groups: row k: how many documents have n_dk = column; one more: lengths */
+    tr_verdict last; /* at the scheduler */
 
     /* what follows is a worker's */
     tr_data *train; /* until prepared */
     struct tr_lda_layout layout;
-    uint32_t *tokens_of;            /* by word */
+    uint32_t *tokens_of; /* by word */
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
     tr_view *totals_view;
@@ -57,10 +58,10 @@ int tr_lda_check_job(const tr_job *job);
 
 /* All ranks: reads the data, makes tables and samplers. *lda is set even where it fails. */
 int tr_lda_begin(tr_context *tr, struct tr_lda **lda);
-int tr_lda_train(struct tr_lda *lda);                     /* all ranks; afterwards the tables are complete */
-int tr_lda_save(struct tr_lda *lda, const char *folder);  /* all ranks */
-int tr_lda_test(struct tr_lda *lda, double *perplexity);  /* all ranks; of data.test, NaN without */
-void tr_lda_end(struct tr_lda **lda);                     /* NULL inside is fine */
+int tr_lda_train(struct tr_lda *lda);                    /* all ranks; afterwards the tables are complete */
+int tr_lda_save(struct tr_lda *lda, const char *folder); /* all ranks */
+int tr_lda_test(struct tr_lda *lda, double *perplexity); /* all ranks; of data.test, NaN without */
+void tr_lda_end(struct tr_lda **lda);                    /* NULL inside is fine */
 
 /* Several groups: blocks are exchanged through the table. */
 static inline bool tr_lda_exchanges(const tr_worker *me)

@@ -20,11 +20,13 @@
 enum {
     LINE = 64,
     LANES = 16,         /* weights in a vector */
-    AHEAD = 12,         /* tokens between asking for a record and using it */
+    AHEAD = 16,         /* tokens between asking for a record and using it */
     DENSE_TOPICS = 256, /* at most, for dense records */
-    LONGEST = 65535     /* tokens of a document whose counts fit in 16 bits */
+    LONGEST = 65535,    /* tokens of a document whose counts fit in 16 bits */
+    FIRST_TOPICS = 4    /* of a document at the start */
 };
-#define WIDE UINT32_MAX
+#define WIDE   UINT32_MAX
+#define INLINE static inline __attribute__((always_inline)) /* with sizes that are then known */
 
 static const size_t huge_page = 2 << 20;
 
@@ -32,6 +34,14 @@ static const size_t huge_page = 2 << 20;
 struct draw {
     float lanes[2 * LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
     float *sums;                                         /* vectors × LANES */
+    size_t vectors;
+    float sum;  /* of all */
+    bool ready; /* made for the document of the next token, and still right */
+
+    /* dense: a token of the word has moved since, from topic `gone` to `come`, where q_k was this before */
+    uint32_t gone, come;
+    float q_gone, q_come;
+    float same; /* 1 if it has moved in the same document */
 };
 
 struct random {
@@ -52,6 +62,7 @@ struct tr_lda_sampler {
     uint64_t lines;        /* of all records */
     bool lists;            /* records are lists and wide ones, not dense */
     uint64_t record_lines; /* of a dense record */
+    uint32_t longest;      /* document with a list; longer ones are wide */
 
     /* tokens, in the order of blocks, words and documents */
     uint64_t *begin; /* by place: tokens of the word; words + 1 */
@@ -73,7 +84,7 @@ struct tr_lda_sampler {
     uint32_t *touched;
     size_t n_touched;
     double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
-    size_t parts;
+    size_t parts, part_vectors;
     int part_shift; /* at least 4: whole vectors */
 
     size_t vectors; /* of topics */
@@ -127,6 +138,14 @@ static inline void fetch(const struct tr_lda_sampler *s, uint32_t line, uint64_t
     for (uint64_t i = 0; i < lines; i++) __builtin_prefetch(r + i * LINE, 1);
 }
 
+/* The lines of a list behind its first, which has come by now. */
+static inline void fetch_list(const struct tr_lda_sampler *s, uint32_t line)
+{
+    const uint32_t *list = record(s, line);
+    if (list[0] == WIDE) return;
+    for (uint32_t i = LANES; i <= list[0]; i += LANES) __builtin_prefetch(list + i, 1);
+}
+
 /* ---- changes of counts ---- */
 
 /* q_k as it would be without one token of the word. */
@@ -166,8 +185,18 @@ static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
     }
 }
 
+/* The weights are from before the move of a token of the word from topic k to z. */
+static inline void outdate(struct draw *d, const struct tr_lda_sampler *s, uint32_t k, uint32_t z, bool same)
+{
+    d->gone = k;
+    d->come = z;
+    d->q_gone = s->q[k];
+    d->q_come = s->q[z];
+    d->same = (float)(same & (k != z));
+}
+
 /* A token of the document goes from the pair at one place to that at another, or, if this is 0, to a new one. */
-static inline void move_list(uint32_t *list, size_t from, size_t to, uint32_t topic)
+static inline void move_pair(uint32_t *list, size_t from, size_t to, uint32_t topic)
 {
     const uint32_t one = 1 << 16;
     list[from] -= one;
@@ -258,6 +287,14 @@ static int floats(size_t n, float **array)
     return TR_OK;
 }
 
+static int doubles(size_t n, double **array)
+{
+    *array = aligned_alloc(LINE, n * sizeof **array);
+    if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu doubles", n);
+    memset(*array, 0, n * sizeof **array);
+    return TR_OK;
+}
+
 static uint64_t place_of(const struct tr_lda_sampler *s, const tr_key *keys, uint32_t column)
 {
     return s->layout->place[keys ? keys[column] : column];
@@ -290,7 +327,7 @@ static uint64_t lines_of(const struct tr_lda_sampler *s, uint32_t length)
 {
     uint64_t topics = s->layout->topics;
     if (!s->lists) return (s->vectors * LANES * 2 + LINE - 1) / LINE;
-    if (length > LONGEST) return 1 + (topics * 4 + LINE - 1) / LINE;
+    if (length > s->longest) return 1 + (topics * 4 + LINE - 1) / LINE;
     return ((length < topics ? length : topics) * 4 + 4 + LINE - 1) / LINE;
 }
 
@@ -299,7 +336,8 @@ static int lay_documents(struct tr_lda_sampler *s, enum tr_lda_records records)
     uint32_t longest = 0;
     for (uint64_t d = 0; d < s->documents; d++)
         if (s->length[d] > longest) longest = s->length[d];
-    s->lists = longest > LONGEST || records == TR_LDA_LISTS || s->layout->topics > DENSE_TOPICS;
+    s->lists = longest > LONGEST || records != TR_LDA_FASTEST || s->layout->topics > DENSE_TOPICS;
+    s->longest = records == TR_LDA_WIDES ? 0 : LONGEST;
     s->record_lines = lines_of(s, 0);
     for (uint64_t d = 0; d < s->documents; d++) {
         s->line[d] = (uint32_t)s->lines;
@@ -330,10 +368,14 @@ static int make_arrays(struct tr_lda_sampler *s)
     s->vectors = (topics + LANES - 1) / LANES;
     if (s->vectors <= 8) /* one of the sizes that the kernel has unrolled */
         for (size_t n = 2; n < 2 * s->vectors || n == 2; n *= 2)
-            if (n >= s->vectors) { s->vectors = n; break; }
+            if (n >= s->vectors) {
+                s->vectors = n;
+                break;
+            }
     /* A draw from the prior looks through the parts, then through one of them. */
     for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
     s->parts = (s->vectors * LANES + (1u << s->part_shift) - 1) >> s->part_shift;
+    s->part_vectors = (s->parts + LANES - 1) / LANES;
     s->room = s->parts << s->part_shift;
     TR_TRY(TR_NEW(&s->alpha_exact, topics));
     TR_TRY(TR_NEW(&s->alpha_log, topics));
@@ -342,13 +384,16 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(TR_NEW(&s->moved, topics));
     TR_TRY(TR_NEW(&s->marked, topics));
     TR_TRY(TR_NEW(&s->touched, topics));
-    TR_TRY(TR_NEW(&s->part, s->parts));
+    TR_TRY(doubles(s->part_vectors * LANES, &s->part));
     TR_TRY(TR_NEW(&s->count, s->room));
     TR_TRY(floats(s->room, &s->alpha));
     TR_TRY(floats(s->room, &s->g));
     TR_TRY(floats(s->room + LANES, &s->q)); /* a list's header is looked up, too */
     TR_TRY(floats((s->vectors + 1) * LANES, &s->draw.sums));
-    return floats((size_t)1 << s->part_shift, &s->prior_draw.sums);
+    size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
+    size_t all = (s->vectors + 1) * LANES;
+    run = run > parts ? run : parts;
+    return floats(run > all ? run : all, &s->prior_draw.sums);
 }
 
 static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
@@ -435,7 +480,7 @@ static void clear_records(const struct tr_lda_sampler *s, char *records)
 {
     memset(records, 0, s->lines * LINE);
     for (uint64_t d = 0; s->lists && d < s->documents; d++)
-        if (s->length[d] > LONGEST) *(uint32_t *)(void *)(records + (size_t)s->line[d] * LINE) = WIDE;
+        if (s->length[d] > s->longest) *(uint32_t *)(void *)(records + (size_t)s->line[d] * LINE) = WIDE;
 }
 
 static void add_topic(const struct tr_lda_sampler *s, char *records, uint64_t token, uint32_t k)
@@ -454,17 +499,23 @@ static void add_topic(const struct tr_lda_sampler *s, char *records, uint64_t to
     }
 }
 
+/* The topic that the nth token of a word in a document begins with: one of the few of this document. */
+static uint32_t first_topic(const struct tr_lda_sampler *s, uint64_t word, uint64_t document, uint64_t nth)
+{
+    uint64_t mixed = tr_mix(s->seed ^ tr_mix(s->number[document]));
+    uint64_t which = tr_mix(tr_mix(mixed + s->layout->word[word]) + nth) % FIRST_TOPICS;
+    return (uint32_t)((tr_mix(mixed ^ which) >> 32) * s->layout->topics >> 32);
+}
+
 void tr_lda_start(struct tr_lda_sampler *s)
 {
     for (uint64_t d = 0; d < s->documents; d++) /* what token belongs to which document, for now */
         *(uint32_t *)record(s, s->line[d]) = (uint32_t)d;
     for (uint64_t p = 0; p < s->layout->words; p++) {
-        uint64_t word = tr_mix(s->seed ^ tr_mix(s->layout->word[p])), nth = 0;
+        uint64_t nth = 0;
         for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) {
             nth = i > s->begin[p] && s->at[i] == s->at[i - 1] ? nth + 1 : 0;
-            uint64_t d = *(const uint32_t *)record(s, s->at[i]);
-            uint64_t bits = tr_mix(tr_mix(word + s->number[d]) + nth);
-            set_topic(s, i, (uint32_t)((bits >> 32) * s->layout->topics >> 32));
+            set_topic(s, i, first_topic(s, p, *(const uint32_t *)record(s, s->at[i]), nth));
         }
     }
     clear_records(s, s->records);

@@ -21,10 +21,11 @@
 
 struct tr_lda_sampler;
 
-/* How counts of documents are kept. */
+/* How counts of documents are kept; all but the first for tests. */
 enum tr_lda_records {
     TR_LDA_FASTEST, /* as suits the topics and documents */
-    TR_LDA_LISTS    /* in lists, for tests: else documents have a count for each topic where these are few */
+    TR_LDA_LISTS,   /* in lists, even where topics are few */
+    TR_LDA_WIDES    /* with 32 bits for each topic, as documents of more than 65535 tokens have them */
 };
 
 struct tr_lda_options {
@@ -50,7 +51,10 @@ void tr_lda_close(struct tr_lda_sampler **sampler);
 /* The priors: α_k > 0 of each topic, and β > 0. Copied. Before the first draw, and as often as they change. */
 void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
 
-/* Gives every token a random topic, from (seed, document number, place of the token in it) alone, and counts n_dk. */
+/* Gives every token a random topic and counts n_dk. A document begins with few topics, drawn from (seed, document
+ * number), and each of its tokens with one of these, drawn from (word, how many of this word came before it) as well: the
+ * same for any number of workers and blocks. Few, because topics are told apart sooner so, measured by the likelihood of
+ * tokens held out, than from a start at which every document has all of them. */
 void tr_lda_start(struct tr_lda_sampler *sampler);
 
 /* Adds this worker's tokens to the rows of the block, n_wk. Not to the totals: see tr_lda_block_totals(). */

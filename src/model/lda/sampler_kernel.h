@@ -35,7 +35,7 @@ static inline float NAME(finish)(struct draw *d, const float *last)
 
 /* The place of the weight that u, below the sum of all, falls on. Rounding can carry it on to a place that has none:
  * callers draw again then. */
-static inline __attribute__((always_inline)) size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
+INLINE size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
 {
     const float *sums = d->sums;
     size_t v = 0;
@@ -46,9 +46,9 @@ static inline __attribute__((always_inline)) size_t NAME(pick)(const struct draw
     __m512 rest = _mm512_set1_ps(u - d->lanes[LANES - 1 + lane]);
     __m512i before = _mm512_setzero_si512();
     for (size_t i = 0; i < vectors; i++)
-        before = _mm512_mask_add_epi32(
-            before, _mm512_cmp_ps_mask(_mm512_load_ps(sums + i * LANES), rest, _CMP_LE_OQ), before,
-            _mm512_set1_epi32(1));
+        before = _mm512_mask_add_epi32(before,
+                                       _mm512_cmp_ps_mask(_mm512_load_ps(sums + i * LANES), rest, _CMP_LE_OQ),
+                                       before, _mm512_set1_epi32(1));
     v = (size_t)(unsigned)_mm_cvtsi128_si32(
         _mm512_castsi512_si128(_mm512_permutexvar_epi32(_mm512_set1_epi32((int)lane), before)));
 #else
@@ -63,9 +63,8 @@ static inline __attribute__((always_inline)) size_t NAME(pick)(const struct draw
 /* ---- the weights of all topics: documents with a count for each ---- */
 
 /* (n_dk + α_k) q_k */
-static inline __attribute__((always_inline)) float NAME(weigh_dense)(const struct tr_lda_sampler *s,
-                                                                    const uint16_t *count, size_t vectors,
-                                                                    struct draw *d)
+INLINE void NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
+                              struct draw *d)
 {
     const float *q = s->q, *alpha = s->alpha;
     float *sums = d->sums;
@@ -74,12 +73,12 @@ static inline __attribute__((always_inline)) float NAME(weigh_dense)(const struc
     for (size_t v = 0; v < vectors; v++) {
         __m512 n = _mm512_cvtepi32_ps(
             _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)(count + v * LANES))));
-        sum = _mm512_fmadd_ps(_mm512_add_ps(n, _mm512_load_ps(alpha + v * LANES)), _mm512_load_ps(q + v * LANES),
-                              sum);
+        sum = _mm512_fmadd_ps(_mm512_add_ps(n, _mm512_load_ps(alpha + v * LANES)),
+                              _mm512_load_ps(q + v * LANES), sum);
         _mm512_store_ps(sums + v * LANES, sum);
     }
     _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
-    return d->lanes[2 * LANES - 1];
+    d->sum = d->lanes[2 * LANES - 1];
 #else
     float sum[LANES] = {0};
     for (size_t v = 0; v < vectors; v++)
@@ -87,7 +86,7 @@ static inline __attribute__((always_inline)) float NAME(weigh_dense)(const struc
             sum[j] += ((float)count[v * LANES + j] + alpha[v * LANES + j]) * q[v * LANES + j];
             sums[v * LANES + j] = sum[j];
         }
-    return NAME(finish)(d, sum);
+    d->sum = NAME(finish)(d, sum);
 #endif
 }
 
@@ -96,6 +95,7 @@ static inline __attribute__((always_inline)) float NAME(weigh_dense)(const struc
 /* n_dk q_k of the pairs in a list of this many vectors; the first place is the header, whose count is 0. */
 static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors, struct draw *d)
 {
+    float *sums = d->sums;
 #ifdef __AVX512F__
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
@@ -103,7 +103,7 @@ static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_
         __m512 n = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 16));
         __m512 w = _mm512_i32gather_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), q, 4);
         sum = _mm512_fmadd_ps(n, w, sum);
-        _mm512_store_ps(d->sums + v * LANES, sum);
+        _mm512_store_ps(sums + v * LANES, sum);
     }
     _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
     return d->lanes[2 * LANES - 1];
@@ -113,23 +113,70 @@ static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_
         for (size_t j = 0; j < LANES; j++) {
             uint32_t x = list[v * LANES + j];
             sum[j] += (float)(int32_t)(x >> 16) * q[x & 0xffff];
-            d->sums[v * LANES + j] = sum[j];
+            sums[v * LANES + j] = sum[j];
         }
     return NAME(finish)(d, sum);
 #endif
 }
 
-/* n_dk q_k, or with counts NULL α_k q_k, of 16 × vectors neighbours. */
-static inline float NAME(weigh_run)(const float *q, const float *alpha, const uint32_t *count, size_t vectors,
-                                    struct draw *d)
+/* n_dk q_k of all topics. */
+static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *count, struct draw *d)
 {
     float sum[LANES] __attribute__((aligned(64))) = {0};
-    for (size_t v = 0; v < vectors; v++)
+    for (size_t v = 0; v < s->vectors; v++)
         for (size_t j = 0; j < LANES; j++) {
-            sum[j] += (count ? (float)count[v * LANES + j] : alpha[v * LANES + j]) * q[v * LANES + j];
+            sum[j] += (float)count[v * LANES + j] * s->q[v * LANES + j];
             d->sums[v * LANES + j] = sum[j];
         }
     return NAME(finish)(d, sum);
+}
+
+/* α_k q_k of neighbours. */
+static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors, struct draw *d)
+{
+    float *sums = d->sums;
+#ifdef __AVX512F__
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t v = 0; v < vectors; v++) {
+        sum = _mm512_fmadd_ps(_mm512_load_ps(alpha + v * LANES), _mm512_load_ps(q + v * LANES), sum);
+        _mm512_store_ps(sums + v * LANES, sum);
+    }
+    _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
+    return d->lanes[2 * LANES - 1];
+#else
+    float sum[LANES] = {0};
+    for (size_t v = 0; v < vectors; v++)
+        for (size_t j = 0; j < LANES; j++) {
+            sum[j] += alpha[v * LANES + j] * q[v * LANES + j];
+            sums[v * LANES + j] = sum[j];
+        }
+    return NAME(finish)(d, sum);
+#endif
+}
+
+/* Sums of whole parts. */
+static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct draw *d)
+{
+    float *sums = d->sums;
+#ifdef __AVX512F__
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t v = 0; v < vectors; v++) {
+        __m256 low = _mm512_cvtpd_ps(_mm512_load_pd(part + v * LANES));
+        __m256 high = _mm512_cvtpd_ps(_mm512_load_pd(part + v * LANES + LANES / 2));
+        sum = _mm512_add_ps(sum, _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1));
+        _mm512_store_ps(sums + v * LANES, sum);
+    }
+    _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
+    return d->lanes[2 * LANES - 1];
+#else
+    float sum[LANES] = {0};
+    for (size_t v = 0; v < vectors; v++)
+        for (size_t j = 0; j < LANES; j++) {
+            sum[j] += (float)part[v * LANES + j];
+            sums[v * LANES + j] = sum[j];
+        }
+    return NAME(finish)(d, sum);
+#endif
 }
 
 /* The place of the topic in a list, or 0. */
@@ -222,60 +269,92 @@ static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void 
 
 /* ---- draws ---- */
 
-/* A topic from α_k q_k, or `room` if rounding led astray: first the part, then the topic in it. */
-static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s, double u)
+/* A topic from α_k q_k, or one too high if rounding led astray: first the part, then the topic in it. */
+static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
 {
-    size_t part = 0;
-    while (part + 1 < s->parts && u >= s->part[part]) u -= s->part[part++];
-    size_t first = part << s->part_shift, vectors = (size_t)1 << (s->part_shift - 4);
-    float sum = NAME(weigh_run)(s->q + first, s->alpha + first, NULL, vectors, &s->prior_draw);
-    if ((float)u >= sum) return s->room;
-    return first + NAME(pick)(&s->prior_draw, vectors, (float)u);
+    struct draw *d = &s->prior_draw;
+    uint64_t bits = next(&s->rng);
+    float sum = NAME(weigh_parts)(s->part, s->part_vectors, d);
+    size_t first = NAME(pick)(d, s->part_vectors, uniform(bits) * sum) << s->part_shift;
+    if (first >= s->room) return first;
+    size_t vectors = (size_t)1 << (s->part_shift - 4);
+    sum = NAME(weigh_prior)(s->q + first, s->alpha + first, vectors, d);
+    return first + NAME(pick)(d, vectors, uniform_low(bits) * sum);
 }
 
-/* One token with topic k of a document that has a count for each topic. */
-static inline __attribute__((always_inline)) uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count,
-                                                                       size_t vectors, uint32_t k)
+/* A token with topic k of a document that has a count for each topic. The weights are older than the last move of a
+ * token of the word, which took from d->gone and gave to d->come: what this has added is one more thing to draw, and what
+ * it has taken is drawn in vain. The same way the token itself is taken from the weights. Whether the topic changes is
+ * not foreseeable, so there is no branch on it. */
+INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, const struct draw *d, const uint16_t *count,
+                                 size_t vectors, uint32_t k)
 {
-    struct draw *d = &s->draw;
-    float sum = NAME(weigh_dense)(s, count, vectors, d);
+    const float *alpha = s->alpha, *q = s->q;
+    float come = (float)count[d->come] + alpha[d->come], without = without_one(s, k);
+    float more = come * q[d->come] - (come - d->same) * d->q_come, all = d->sum + more;
     for (;;) {
         uint64_t bits = next(&s->rng);
-        size_t z = NAME(pick)(d, vectors, uniform(bits) * sum);
-        if (z >= s->layout->topics) continue;
-        if (z != k) {
-            move_word(s, k, (uint32_t)z);
-            count[k]--;
-            count[z]++;
-            return (uint32_t)z;
-        }
-        float n = (float)count[k], a = s->alpha[k];
-        if (uniform_low(bits) * (n + a) * s->q[k] < (n - 1 + a) * without_one(s, k)) return k;
+        float u = uniform(bits) * all;
+        size_t picked = NAME(pick)(d, vectors, u);
+        uint32_t z = u >= d->sum ? d->come : (uint32_t)picked;
+        bool own = z == k, gone = z == d->gone && z != d->come;
+        float n = (float)count[z] + alpha[z];
+        float drawn = (gone ? n + d->same : n) * (gone ? d->q_gone : q[z]);
+        float wanted = (own ? n - 1 : n) * (own ? without : q[z]);
+        if (uniform_low(bits) * drawn < wanted) return z;
     }
 }
 
-/* A token of a document whose topics are in a list. */
-static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k)
+/* The weights of a list after the pair at this place has changed. */
+static inline void NAME(mend)(struct draw *d, const float *q, const uint32_t *list, size_t at)
+{
+    float *sum = d->sums + at, old = at < LANES ? sum[0] : sum[0] - sum[-LANES];
+    float by = (float)(int32_t)(list[at] >> 16) * q[list[at] & 0xffff] - old;
+    for (size_t i = at; i < d->vectors * LANES; i += LANES, sum += LANES) *sum += by;
+}
+
+/* A token goes from topic k to z, which is at this place of the list or, if 0, not yet in it. If the next token is of the
+ * same document, the weights follow; they do not depend on anything else that has changed. */
+static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, size_t to,
+                                   uint32_t z, bool again)
 {
     struct draw *d = &s->draw;
-    size_t vectors = list[0] / LANES + 1, at;
-    float sum = NAME(weigh_list)(s->q, list, vectors, d);
+    size_t last = list[0], from = NAME(find)(list, last / LANES + 1, k);
+    if (!to) to = NAME(find)(list, last / LANES + 1, z);
+    move_pair(list, from, to, z);
+    d->ready = again && list[0] / LANES < d->vectors;
+    if (!d->ready) return;
+    NAME(mend)(d, s->q, list, from);
+    if (to != from) NAME(mend)(d, s->q, list, to ? to : list[0]);
+    if (last != from && last != to) NAME(mend)(d, s->q, list, last);
+    d->sum = NAME(finish)(d, d->sums + (d->vectors - 1) * LANES);
+}
+
+/* A token of a document whose topics are in a list. */
+static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, bool again)
+{
+    struct draw *d = &s->draw;
+    if (!d->ready) {
+        d->vectors = list[0] / LANES + 1;
+        d->sum = NAME(weigh_list)(s->q, list, d->vectors, d);
+    }
+    d->ready = again;
     for (;;) {
         uint64_t bits = next(&s->rng);
-        double u = (double)uniform(bits) * ((double)sum + s->prior);
+        double u = (double)uniform(bits) * ((double)d->sum + s->prior);
+        size_t at = 0;
         uint32_t z;
-        if (u < (double)sum) {
-            at = NAME(pick)(d, vectors, (float)u);
+        if (u < (double)d->sum) {
+            at = NAME(pick)(d, d->vectors, (float)u);
             if (!(list[at] >> 16)) continue;
             z = list[at] & 0xffff;
         } else {
-            z = (uint32_t)NAME(draw_prior)(s, u - (double)sum);
+            z = (uint32_t)NAME(draw_prior)(s);
             if (z >= s->layout->topics) continue;
-            at = 0;
         }
         if (z != k) {
             move_word(s, k, z);
-            move_list(list, NAME(find)(list, vectors, k), at ? at : NAME(find)(list, vectors, z), z);
+            NAME(move_list)(s, list, k, at, z, again);
             return z;
         }
         float q = without_one(s, k);
@@ -288,11 +367,11 @@ static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list,
 static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint32_t k)
 {
     for (;;) {
-        float sum = NAME(weigh_run)(s->q, NULL, count, s->vectors, &s->draw);
+        float sum = NAME(weigh_wide)(s, count, &s->draw);
         uint64_t bits = next(&s->rng);
         double u = (double)uniform(bits) * ((double)sum + s->prior);
         bool own = u < (double)sum;
-        size_t z = own ? NAME(pick)(&s->draw, s->vectors, (float)u) : NAME(draw_prior)(s, u - (double)sum);
+        size_t z = own ? NAME(pick)(&s->draw, s->vectors, (float)u) : NAME(draw_prior)(s);
         if (z >= s->layout->topics || (own && !count[z])) continue;
         if (z != k) {
             move_word(s, k, (uint32_t)z);
@@ -307,13 +386,26 @@ static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint3
 
 /* ---- a block ---- */
 
-static inline __attribute__((always_inline)) void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin,
-                                                                       uint64_t end, size_t vectors)
+/* The weights of a token are computed before the token ahead of it is drawn, so that the processor does both at once. */
+INLINE void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end, size_t vectors)
 {
+    const uint32_t *at = s->at;
+    struct draw *now = &s->draw, *later = &s->prior_draw;
+    NAME(weigh_dense)(s, record(s, at[begin]), vectors, now);
+    outdate(now, s, 0, 0, false);
     for (uint64_t i = begin; i < end; i++) {
-        fetch(s, s->at[i + AHEAD], s->record_lines);
-        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, record(s, s->at[i]), vectors, k);
-        if (z != k) set_topic(s, i, z);
+        fetch(s, at[i + AHEAD], s->record_lines);
+        NAME(weigh_dense)(s, record(s, at[i + 1]), vectors, later);
+        uint16_t *count = record(s, at[i]);
+        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, now, count, vectors, k);
+        outdate(later, s, k, z, at[i + 1] == at[i]);
+        move_word(s, k, z);
+        count[k]--;
+        count[z]++;
+        set_topic(s, i, z);
+        struct draw *other = now;
+        now = later;
+        later = other;
     }
 }
 
@@ -329,9 +421,12 @@ static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_
 static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
 {
     for (uint64_t i = begin; i < end; i++) {
-        fetch(s, s->at[i + AHEAD], 2);
+        fetch(s, s->at[i + AHEAD], 1);
+        fetch_list(s, s->at[i + AHEAD / 2]);
         uint32_t *list = record(s, s->at[i]), k = topic_of(s, i);
-        uint32_t z = list[0] == WIDE ? NAME(draw_wide)(s, list + LANES, k) : NAME(draw_list)(s, list, k);
+        bool again = i + 1 < end && s->at[i + 1] == s->at[i];
+        uint32_t z =
+            list[0] == WIDE ? NAME(draw_wide)(s, list + LANES, k) : NAME(draw_list)(s, list, k, again);
         if (z != k) set_topic(s, i, z);
     }
 }

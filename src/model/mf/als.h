@@ -14,83 +14,95 @@
 #ifndef TR_MODEL_MF_ALS_H
 #define TR_MODEL_MF_ALS_H
 
+#include "model/mf/by_item.h"
 #include "model/mf/mf.h"
 #include "model/mf/solve.h"
 
-/* Pulled rows of the other side, by slot in the order of keys. */
-struct tr_als_arena {
-    size_t first, end; /* rows of the batch that they are for … */
-    size_t solved;     /* … of which those before are solved */
-    size_t begun;      /* … and those before have sums, of what had come by then */
-    size_t n, arrived;
-    tr_key *keys;      /* n, ascending: which rows */
-    uint32_t *slot;    /* of every number of side->keys: its slot; others' are not to be read */
-    uint32_t *order;   /* of every slot: how many rows had come before; UINT32_MAX: not here yet */
-    float *row;        /* room × stride */
-    float *bias;       /* room */
-    uint32_t *begun_at; /* of the rows with sums: rows that had come */
+/* Which rows of the other side a batch needs. */
+struct tr_als_needs {
+    size_t n;
+    tr_key *key;    /* ascending */
+    uint32_t *slot; /* of every place in side->keys: which of the n it is; of those not needed, anything */
 };
 
-/* One direction: the rows that are solved for by this worker, and their ratings by rows of the other side. */
+/* One direction: the rows that this worker solves for, and their ratings by rows of the other side. */
 struct tr_als_side {
     enum tr_mf_side which;
     tr_table *own, *from;
-    tr_view *view;           /* of its own rows: value holds what they are */
-    size_t n;                /* rows of its own */
-    const tr_key *number;    /* … their numbers */
-    const uint64_t *begin;   /* … and ratings, n + 1 */
-    const uint32_t *other;   /* by rating: place in keys */
-    const float *value;      /* NULL: all are 1 */
-    const tr_key *keys;      /* numbers of the other side, ascending; more than needed where a group shares them */
+    tr_view *view;         /* of its own rows: value holds what they are */
+    size_t n;              /* rows of its own … */
+    const tr_key *number;  /* … their numbers … */
+    const uint64_t *begin; /* … and ratings */
+    const uint32_t *other; /* by rating: its place in keys */
+    const float *value;    /* by rating; NULL: all are 1 */
+    const tr_key *keys;    /* numbers of the other side, ascending; perhaps more than needed */
     size_t n_keys;
-    size_t most;             /* ratings of one row */
-    size_t *batch, batches;  /* batch b: rows batch[b] .. batch[b + 1] - 1 */
-    size_t room;             /* slots that its batches need */
-    tr_table *gram_table;    /* implicit: Σ v vᵀ of all rows on the own side */
+    size_t most;                     /* ratings of one row */
+    size_t *batch, batches, largest; /* batch b: rows batch[b] .. batch[b + 1] - 1; slots that one needs */
+    struct tr_als_needs needs;       /* of the only batch, if it is one */
+    tr_table *gram_table;            /* implicit: Σ v vᵀ over all rows of the own side … */
     tr_view *gram;
-    double *gram_sum;        /* … of this worker's, as far as pushed */
-    double loss, penalty;    /* after solving: of the own rows */
+    double *gram_mine;    /* … and over this worker's, as pushed last */
+    double loss, penalty; /* of its own rows, when they were solved last */
+};
+
+/* Rows of the other side while a clock computes, and how far the batch is for which they are. */
+struct tr_als_arena {
+    const struct tr_als_needs *needs;
+    struct tr_als_needs own;    /* where needs change from batch to batch */
+    uint32_t *order;            /* of every slot: how many rows had come before its own; NOT_HERE before */
+    float *row, *bias;          /* by slot */
+    size_t arrived, first, end; /* rows that have come; the batch */
+    size_t solved;              /* rows before this one are */
 };
 
 /* What it may take. */
 struct tr_als_limits {
-    size_t arena_bytes; /* of rows kept */
-    size_t sums_bytes;  /* of equations begun while rows arrive */
+    size_t arena_bytes; /* rows of the other side that are kept */
+    size_t sums_bytes;  /* equations begun while rows arrive */
+    double quantum;     /* seconds to compute at least between two looks at what arrives; usually 0 */
 };
+
+/* Seconds of this worker since the stage began. */
+struct tr_als_times {
+    double hidden; /* spent solving while rows were under way */
+    double solve;  /* all that was spent solving */
+};
+
+struct tr_als_test; /* test ratings by item */
 
 struct tr_mf_als {
     struct tr_mf *m;
     struct tr_als_limits limits;
     struct tr_solver *solver;
     struct tr_als_side side[2]; /* by enum tr_mf_side */
-    struct tr_als_arena arena[2];
-    size_t stride;              /* floats of a row in an arena */
-    size_t sums_room;           /* rows that can be begun */
-    float *sums;                /* theirs, and of one more */
-    const float **other;        /* of one row's ratings */
-    float *target;
-    uint64_t *begin_memory;     /* what the items' side owns */
-    uint32_t *other_memory;
-    float *value_memory;
-    tr_key *number_memory, *keys_memory;
+    struct tr_by_item by_item;
+    tr_key *item_number, *user_keys; /* of the items' side: number and keys */
+    struct tr_als_test *test;
+    size_t stride;       /* floats of a row in an arena */
+    const float **other; /* some ratings of a row: their rows … */
+    float *target;       /* … and targets */
+    float *x;            /* a row */
+    double *gram;        /* implicit: this worker's share of a sum, and the changes of it */
 
     /* while a clock computes */
     struct tr_als_side *now;
-    struct tr_als_arena *filling, *ready; /* ready: NULL, or all of it is here */
-    double quantum;                       /* seconds to compute between two requests' worth of rows */
-    double left_at;                       /* when the last row was done with … */
-    double waited;                        /* … and how long was waited since the last look */
-    size_t until_look;                    /* rows to come before the next */
-    size_t look_every;
-    double meanwhile_at;                  /* when others were last answered */
-
-    struct tr_als_test *test; /* test ratings by item */
-
-    /* seconds of this worker since the stage began, for measurements */
-    double solve_seconds, arrive_seconds; /* solving; of it while rows were under way */
+    struct tr_als_arena arena[2], *filling, *ready; /* ready: all its rows are here; NULL: none */
+    float *sums;                                    /* of rows begun, and of one more */
+    uint32_t *begun_at; /* of each: rows that had come when its sums were added to last */
+    size_t begun, begun_most, next_begun;
+    double quantum;                /* seconds to compute between two looks */
+    double left_at;                /* when the last row was done with */
+    double waited;                 /* for rows, since the last look */
+    double answered_at;            /* when others were answered last */
+    size_t until_look, look_every; /* rows */
+    struct tr_als_times times;
 };
 
-/* The parts of tr_mf_als_train(), for a test that looks at them. */
-int tr_als_new(struct tr_mf *m, const struct tr_als_limits *limits, struct tr_mf_als **als);
+/* What tr_mf_als_train() does before its stage: all ranks; agreed on. limits: NULL for the usual ones. */
+int tr_als_open(struct tr_mf *m, const struct tr_als_limits *limits);
+
+/* The whole of it, with limits. */
+int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
 
 #endif

@@ -43,9 +43,10 @@ typedef float NAME(loose) __attribute__((vector_size(16), aligned(4), may_alias)
 #define HIDE(p) __asm__("" : "+r"(p))
 #define ALWAYS  static inline __attribute__((always_inline))
 
-/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
+/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. With each d
+ * goes one line of memory that is wanted soon, where there are such. */
 ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
-                       size_t ld, const int rows, const int vectors)
+                       size_t ld, const float *const *fetch, const int rows, const int vectors)
 {
     VEC sum[TALL][3];
 #pragma GCC unroll 16
@@ -54,6 +55,7 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
         for (int j = 0; j < vectors; j++) sum[i][j] = SPLAT(0);
     for (size_t d = 0; d < depth; d++, a += stride, b += stride) {
         VEC right[3];
+        if (fetch) __builtin_prefetch(fetch[d], 0, 2);
 #pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) right[j] = LOAD(b + j * V);
 #pragma GCC unroll 16
@@ -72,30 +74,38 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
     }
 }
 
-/* The three kinds of tiles; functions of their own, that the compiler may use every register for the sums. */
-#define ARGUMENTS const float *a, const float *b, size_t stride, size_t depth, float sign, float *c, size_t ld
-static __attribute__((noinline)) void NAME(tile_1)(ARGUMENTS)
-{
-    NAME(tile)(a, b, stride, depth, sign, c, ld, TALL, 1);
-}
-static __attribute__((noinline)) void NAME(tile_2)(ARGUMENTS)
-{
-    NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 2);
-}
-static __attribute__((noinline)) void NAME(tile_3)(ARGUMENTS)
-{
-    NAME(tile)(a, b, stride, depth, sign, c, ld, TILE, 3);
-}
-#undef ARGUMENTS
+/* The kinds of tiles; functions of their own, that the compiler may use every register for the sums. */
+#define TILE_OF(name, fetch, rows, vectors)                                                                  \
+    static __attribute__((noinline)) void NAME(name)(const float *a, const float *b, size_t stride,          \
+                                                     size_t depth, float sign, float *c, size_t ld,          \
+                                                     const float *const *lines)                              \
+    {                                                                                                        \
+        (void)lines;                                                                                         \
+        NAME(tile)(a, b, stride, depth, sign, c, ld, fetch, rows, vectors);                                  \
+    }
+TILE_OF(tile_1, NULL, TALL, 1)
+TILE_OF(tile_2, NULL, TILE, 2)
+TILE_OF(tile_3, NULL, TILE, 3)
+TILE_OF(fetching_2, lines, TILE, 2)
+TILE_OF(fetching_3, lines, TILE, 3)
+#undef TILE_OF
 
 /* A tile of V rows, whatever the number of its vectors. */
 static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
-                            size_t ld, size_t vectors)
+                            size_t ld, size_t vectors, struct fetch *fetch)
 {
-    if (vectors == 1) NAME(tile_1)(a, b, stride, depth, sign, c, ld);
-    for (int i = 0; vectors > 1 && i < V; i += TILE, a += TILE, c += TILE * ld)
-        if (vectors == 2) NAME(tile_2)(a, b, stride, depth, sign, c, ld);
-        else NAME(tile_3)(a, b, stride, depth, sign, c, ld);
+    if (vectors == 1) NAME(tile_1)(a, b, stride, depth, sign, c, ld, NULL);
+    for (int i = 0; vectors > 1 && i < V; i += TILE, a += TILE, c += TILE * ld) {
+        const float *const *lines = fetch && fetch->n >= depth ? fetch->line : NULL;
+        if (lines) {
+            fetch->line += depth;
+            fetch->n -= depth;
+        }
+        if (vectors == 2 && lines) NAME(fetching_2)(a, b, stride, depth, sign, c, ld, lines);
+        else if (vectors == 2) NAME(tile_2)(a, b, stride, depth, sign, c, ld, NULL);
+        else if (lines) NAME(fetching_3)(a, b, stride, depth, sign, c, ld, lines);
+        else NAME(tile_3)(a, b, stride, depth, sign, c, ld, NULL);
+    }
 }
 
 /* How many of `left` vectors to take next: threes, and twos so that no single one is left over. */
@@ -105,14 +115,16 @@ ALWAYS size_t NAME(next)(size_t left)
 }
 
 /* c += PᵀP for the panel P of depth × n; strip by strip, since three columns of vectors stay in the first cache. */
-static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n)
+static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n,
+                       struct fetch *fetch)
 {
     for (size_t j = 0, width; j < n; j += width * V) {
         width = NAME(next)((n - j) / V);
         for (size_t i = 0; i < j + width * V; i += V) {
             size_t from = i > j ? i : j;
             NAME(tile_rows)
-            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld, (j + width * V - from) / V);
+            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld, (j + width * V - from) / V,
+             fetch);
         }
     }
 }
@@ -126,8 +138,6 @@ static void NAME(pack)(const float *const *row, const float *scale, size_t count
     for (size_t r = 0; r < count; r++, panel += stride) {
         const float *from = row[r];
         float by = scale ? scale[r] : 1;
-        if (r + AHEAD < count)
-            for (size_t k = 0; k < rank; k += 16) __builtin_prefetch(row[r + AHEAD] + k);
         for (size_t k = 0; k < whole; k += V) STORE(panel + k, LOAD(from + k) * SPLAT(by));
         for (size_t k = whole; k < rank; k++) panel[k] = from[k] * by;
         for (size_t k = rank; k < n; k++) panel[k] = 0;
@@ -296,7 +306,7 @@ static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inve
         float *block = a + b * ld + b, *here[2] = {rhs[0] + b, sides > 1 ? rhs[1] + b : NULL};
         for (size_t j = b, width; b > 0 && j < n; j += width * V) {
             width = NAME(next)((n - j) / V);
-            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, width);
+            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, width, NULL);
         }
         if (!NAME(factor_block)(block, ld, inverse + b, least, unit, here, sides)) return false;
         NAME(eliminate)(block, ld, n - b, inverse + b, (const float(*)[V])unit, here, sides);

@@ -1,5 +1,6 @@
 #include "model/mf/by_item.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ranks/ranks.h"

@@ -13,7 +13,8 @@ static int count_tiles(struct tr_mf_cut *cut)
     TR_TRY(TR_NEW(&cut->first_tile, cut->blocks + 1));
     for (size_t b = 0; b < cut->blocks; b++) {
         uint64_t items = cut->first_item[b + 1] - cut->first_item[b];
-        cut->first_tile[b + 1] = cut->first_tile[b] + (size_t)((items + cut->tile_items - 1) / cut->tile_items);
+        cut->first_tile[b + 1] =
+            cut->first_tile[b] + (size_t)((items + cut->tile_items - 1) / cut->tile_items);
     }
     return TR_NEW(&cut->tile, cut->parts * cut->first_tile[cut->blocks]);
 }
@@ -76,6 +77,7 @@ static int lay_out(struct tr_mf_cut *cut, struct count *count)
     for (size_t t = 0; t < n; t++) {
         struct count here = count[t];
         cut->tile[t].visits = here.visits;
+        cut->tile[t].ratings = here.ratings;
         count[t] = all;
         all.visits += here.visits;
         all.ratings += here.ratings;

@@ -2,6 +2,9 @@
  *
  *   mf       data, tables, first values, RMSE: what the two methods share, and the kind of model itself
  *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate in the group
+ *   tiles    its inner loops, for ratings that are cut so that factors stay in the cache
+ *   cut      cutting them
+ *   meet     test ratings, brought to the workers that have their users
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
  *            implicit feedback)
  *   file     model.h5: written from the tables, read by the commands
@@ -26,12 +29,15 @@ struct tr_mf_als;
 struct tr_mf {
     tr_context *tr;
     const tr_job *job;
-    tr_data *train, *test;  /* test: NULL without data.test */
-    uint64_t users, items;  /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
-    size_t rank, width;     /* factors; elements of a row of a table: rank + bias */
-    bool bias;              /* model.bias: column `rank` of each row, and mean */
-    double l2;              /* λ */
-    double mean;            /* μ: of the training ratings of all workers; 0 without bias. All workers know it */
+    tr_data *train, *test; /* test: NULL without data.test */
+    uint64_t users,
+        items;          /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
+    size_t rank, width; /* factors; elements of a row of a table: rank + bias */
+    bool bias;          /* model.bias: column `rank` of each row, and mean */
+    double l2;          /* λ */
+    double mean;        /* μ: of all training ratings; 0 without bias. All ranks know it, and the next two */
+    double average,
+        spread; /* of all training ratings, with bias or without: their mean and standard deviation */
     tr_table *user_table, *item_table;
 
     /* a worker's: of the method that trains */
@@ -39,17 +45,16 @@ struct tr_mf {
     struct tr_mf_als *als;
 
     /* the scheduler's */
-    double best;       /* lowest objective so far */
-    tr_verdict last;   /* the latest evaluation */
+    tr_verdict last;                        /* the latest evaluation */
     double train_rmse, test_rmse, test_mae; /* of it; NaN without test data */
 };
 
 /* What workers sum up for an evaluation; tr_mf_judge() makes a verdict of it: objective = RMSE on the training ratings
  * (implicit: the mean weighted loss), metric = RMSE on test ratings. */
 enum tr_mf_sum {
-    TR_MF_SQUARES,  /* Σ (r - prediction)² over this worker's training ratings … */
-    TR_MF_RATINGS,  /* … and how many */
-    TR_MF_PENALTY,  /* λ terms of its users, and of the items it answers for: each item once over all workers */
+    TR_MF_SQUARES, /* Σ (r - prediction)² over this worker's training ratings … */
+    TR_MF_RATINGS, /* … and how many */
+    TR_MF_PENALTY, /* λ terms of its users, and of the items it answers for: each item once over all workers */
     TR_MF_TEST_SQUARES,
     TR_MF_TEST_ABSOLUTES,
     TR_MF_TEST_RATINGS

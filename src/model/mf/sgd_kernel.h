@@ -14,7 +14,8 @@
 
 typedef float NAME(vec) __attribute__((vector_size(4 * LANES), may_alias));
 typedef int NAME(pick) __attribute__((vector_size(4 * LANES)));
-typedef float NAME(batch) __attribute__((vector_size(64), aligned(4), may_alias)); /* a number for each rating */
+typedef float NAME(batch)
+    __attribute__((vector_size(64), aligned(4), may_alias)); /* a number for each rating */
 typedef int NAME(ints) __attribute__((vector_size(64)));
 typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_alias));
 #define WIDEST 8 /* vectors of a row, or a piece of one, that fit in registers */
@@ -87,15 +88,15 @@ ALWAYS VEC NAME(fold)(const int n, VEC *part)
 /* What a batch computes with: numbers of its ratings, those behind the last repeat the first with an error of 0 and
  * a step of none. */
 struct NAME(turn) {
-    INTS valid;                  /* -1 for the ratings that are there */
-    INTS index;                  /* of their items */
-    int offset[TR_MF_BATCH];     /* of the items' rows, in floats */
+    INTS valid;              /* -1 for the ratings that are there */
+    INTS index;              /* of their items */
+    int offset[TR_MF_BATCH]; /* of the items' rows, in floats */
     float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], keep[TR_MF_BATCH];
 };
 
 /* dot[j] = u · (row of rating j), over `width` vectors; with more, it is added to what is there. */
 ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const VEC *u, const float *rows,
-                       struct NAME(turn) *turn)
+                       struct NAME(turn) * turn)
 {
     const int most = batch < LANES ? batch : LANES;
     for (int first = 0; first < batch; first += LANES) {
@@ -114,8 +115,8 @@ ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const 
 }
 
 /* One item's row: v ← keep v + step u; sum ← sum + error v as it was. */
-ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows, const struct NAME(turn) *turn,
-                       size_t j, VEC *sum)
+ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows,
+                       const struct NAME(turn) * turn, size_t j, VEC *sum)
 {
     VEC *v = (VEC *)(rows + turn->offset[j]);
     VEC keep = NAME(all)(turn->keep[j]), step = NAME(all)(turn->step[j]), error = NAME(all)(turn->error[j]);
@@ -129,7 +130,7 @@ ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *ro
 
 /* All n of them; sum ← Σ error v. In two sums, so that one need not wait for the other. */
 ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u, float *rows,
-                        const struct NAME(turn) *turn, VEC *sum)
+                        const struct NAME(turn) * turn, VEC *sum)
 {
     VEC even[WIDEST], odd[WIDEST];
 #pragma GCC unroll 8
@@ -143,7 +144,7 @@ ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u
 }
 
 /* Numbers that belong to the items of a batch. */
-ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) *turn)
+ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) * turn)
 {
 #if LANES == 16
     return (BATCH)_mm512_i32gather_ps((__m512i)turn->index, from, 4);
@@ -154,7 +155,7 @@ ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) *turn)
 #endif
 }
 
-ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) *turn, float *to)
+ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) * turn, float *to)
 {
 #if LANES == 16
     _mm512_mask_i32scatter_ps(to, (__mmask16)((1u << n) - 1), (__m512i)turn->index, (__m512)from, 4);
@@ -191,10 +192,11 @@ ALWAYS float NAME(square)(size_t width, const VEC *v)
 
 /* The errors of a batch's ratings, and how each item's row steps. Returns the errors. */
 ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *value, float strength,
-                          struct NAME(turn) *turn)
+                          struct NAME(turn) * turn)
 {
     const struct tr_mf_pass *pass = k->pass;
-    BATCH error = *(const BATCH *)value - k->base - *(const BATCH *)turn->dot, bias = {0}, share = 1 - (BATCH){0};
+    BATCH error = *(const BATCH *)value - k->base - *(const BATCH *)turn->dot, bias = {0},
+          share = 1 - (BATCH){0};
     BATCH rate = pass->rate - (BATCH){0};
     if (k->item.bias) error -= bias = NAME(gather)(k->item.bias, turn);
     error = (BATCH)((INTS)error & turn->valid);
@@ -216,13 +218,14 @@ ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *val
     return error;
 }
 
-ALWAYS void NAME(begin)(struct NAME(turn) *turn, size_t n, size_t width, const uint16_t *item)
+ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const uint16_t *item)
 {
     const INTS lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     turn->valid = lane < (int)n;
     INTS index = __builtin_convertvector(*(const NAME(shorts) *)item, INTS);
     turn->index = (index & turn->valid) | (item[0] & ~turn->valid);
     *(INTS *)turn->offset = turn->index * (int)width;
+    *(BATCH *)turn->dot = (BATCH){0};
 }
 
 /* Longer rows are worked on in pieces. */
@@ -230,11 +233,11 @@ ALWAYS void NAME(begin)(struct NAME(turn) *turn, size_t n, size_t width, const u
     do {                                                                                                     \
         size_t at_ = 0;                                                                                      \
         for (; at_ + 4 <= (width); at_ += 4) DO(4, at_);                                                     \
-        if ((width) & 2) {                                                                                   \
+        if ((width)&2) {                                                                                     \
             DO(2, at_);                                                                                      \
             at_ += 2;                                                                                        \
         }                                                                                                    \
-        if ((width) & 1) DO(1, at_);                                                                         \
+        if ((width)&1) DO(1, at_);                                                                           \
     } while (0)
 
 /* The user's row and what belongs to it, after a batch of n ratings with these errors: sum is Σ error v. */
@@ -269,9 +272,9 @@ ALWAYS void NAME(turn)(struct tr_mf_work *k, const int width, const bool clip, s
     float *rows = k->item.row;
     NAME(begin)(&turn, n, k->pass->width, item);
 #define DOTS16(w, at) NAME(dots)(16, w, at > 0, u + at, rows + at * LANES, &turn)
-#define DOTS8(w, at) NAME(dots)(8, w, at > 0, u + at, rows + at * LANES, &turn)
-#define DOTS4(w, at) NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
-#define STEPS(w, at) NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
+#define DOTS8(w, at)  NAME(dots)(8, w, at > 0, u + at, rows + at * LANES, &turn)
+#define DOTS4(w, at)  NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
+#define STEPS(w, at)  NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
 #define ALL(DO)                                                                                              \
     do {                                                                                                     \
         if (width) DO(width, 0);                                                                             \
@@ -292,8 +295,8 @@ ALWAYS void NAME(turn)(struct tr_mf_work *k, const int width, const bool clip, s
     NAME(step_user)(k, vectors, clip, n, error, sum, u);
 }
 
-ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, size_t n, const uint16_t *item,
-                        const float *value, float *user)
+ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, size_t n,
+                        const uint16_t *item, const float *value, float *user)
 {
     VEC few[WIDEST], *row = (VEC *)user, *u = width ? few : row;
     for (int w = 0; w < width; w++) u[w] = row[w];
@@ -304,7 +307,8 @@ ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, 
     for (int w = 0; w < width; w++) row[w] = u[w];
 }
 
-ALWAYS void NAME(visits)(struct tr_mf_work *k, const int width, const bool clip, const struct tr_mf_tile *tile)
+ALWAYS void NAME(visits)(struct tr_mf_work *k, const int width, const bool clip,
+                         const struct tr_mf_tile *tile)
 {
     const uint16_t *item = tile->item;
     const float *value = tile->value;
@@ -329,7 +333,8 @@ static void NAME(tile)(struct tr_mf_work *k, const struct tr_mf_tile *tile)
     else if (width == 8) NAME(visits)(k, 8, false, tile);
     else
 #endif
-        if (k->pass->nonnegative) NAME(visits)(k, 0, true, tile);
+        if (k->pass->nonnegative)
+        NAME(visits)(k, 0, true, tile);
     else NAME(visits)(k, 0, false, tile);
     (void)width;
 }

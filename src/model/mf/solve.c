@@ -11,14 +11,21 @@
 
 enum {
     BLOCK = 16,    /* sizes are multiples of it */
-    AHEAD = 8,     /* rows that are fetched into the cache before they are needed */
+    LINE = 16,     /* floats of a line of the cache */
     DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
     DESCENTS = 100 /* sweeps of coordinate descent at most */
 };
 
+/* Lines of memory that will be read soon: fetched into the second cache while sums are formed. */
+struct fetch {
+    const float *const *line;
+    size_t n;
+};
+
 /* One level of vector instructions; als_kernel.h says what each does. */
 struct kernel {
-    void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
+    void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n,
+                 struct fetch *fetch);
     void (*pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
                  size_t stride, size_t n);
     void (*turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
@@ -61,7 +68,10 @@ struct tr_solver {
     float *copy;  /* of a matrix before it is factored */
     float *gram;  /* implicit: n × ld, λ aside */
     float *inverse, *right[2], *weight, *scale;
-    double *careful; /* a matrix in f64, and its right side behind it */
+    double *careful;          /* a matrix in f64, and its right side behind it */
+    const float *const *next; /* rows that are needed after this row's */
+    size_t n_next;
+    const float **line; /* of the rows of one panel */
     struct tr_solve_count count;
     struct tr_solve_fit fit; /* of the row solved last */
 };
@@ -109,6 +119,7 @@ static int make_room(struct tr_solver *s)
     TR_TRY(lines(&s->right[1], n + BLOCK));
     TR_TRY(lines(&s->weight, DEPTH));
     TR_TRY(lines(&s->scale, DEPTH));
+    TR_TRY(TR_NEW(&s->line, DEPTH * (s->n / LINE + 1)));
     return TR_NEW(&s->careful, order * order + order);
 }
 
@@ -134,6 +145,7 @@ void tr_solver_free(struct tr_solver **solver)
                       s->right[0], s->right[1], s->weight, s->scale};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     free(s->careful);
+    free((void *)s->line);
     free(s);
     *solver = NULL;
 }
@@ -181,6 +193,28 @@ static void weigh(struct tr_solver *s, size_t n, const float *target)
     }
 }
 
+void tr_solver_next(struct tr_solver *s, size_t n, const float *const *other)
+{
+    s->next = other;
+    s->n_next = n;
+}
+
+/* The lines of the next rows, as many as a panel has: n of them, or those of the row after this one. */
+static struct fetch fetch_next(struct tr_solver *s, size_t n, const float *const *other)
+{
+    if (n == 0) {
+        other = s->next;
+        n = s->n_next;
+        s->n_next = 0;
+    }
+    size_t lines = 0, last = s->problem.rank - 1;
+    for (size_t i = 0; i < n && i < DEPTH; i++) {
+        for (size_t k = 0; k < last; k += LINE) s->line[lines++] = other[i] + k;
+        s->line[lines++] = other[i] + last; /* rows need not begin with a line */
+    }
+    return (struct fetch){s->line, lines};
+}
+
 void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *sums)
 {
     const struct kernel *k = s->kernel;
@@ -191,7 +225,8 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
         if (implicit) weigh(s, now, target + done);
         k->pack(other + done, implicit ? s->scale : NULL, now, s->problem.rank, s->panel, s->ld, s->n);
         k->combine(s->panel, s->ld, now, implicit ? s->weight : target + done, p.right, s->n);
-        k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n);
+        struct fetch fetch = fetch_next(s, n - done - now, other + done + now);
+        k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n, &fetch);
         if (!s->problem.bias) continue;
         k->combine(s->panel, s->ld, now, NULL, p.rows, s->n);
         for (size_t i = 0; i < now; i++) *p.targets += target[done + i];
@@ -213,7 +248,7 @@ void tr_gram_add(struct tr_solver *s, size_t n, const float *const *row, double 
         now = tr_min_size(n - done, DEPTH);
         memset(matrix, 0, s->n * s->ld * sizeof *matrix);
         k->pack(row + done, NULL, now, rank, s->panel, s->ld, s->n);
-        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n);
+        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n, NULL);
         for (size_t i = 0; i < rank; i++)
             for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)matrix[i * s->ld + j];
     }
@@ -442,9 +477,10 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     k->turn(other, n, rank, s->panel, e.ld, order);
     for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n;
     memset(s->sums, 0, order * e.ld * sizeof *s->sums);
+    struct fetch fetch = fetch_next(s, 0, NULL);
     for (size_t done = 0, now; done < depth; done += now) {
         now = tr_min_size(depth - done, DEPTH);
-        k->gram(s->panel + done * e.ld, e.ld, now, s->sums, e.ld, order);
+        k->gram(s->panel + done * e.ld, e.ld, now, s->sums, e.ld, order, &fetch);
     }
     add_ridge(&e, (float)ridge);
     keep_if_risky(s, &e, ridge);

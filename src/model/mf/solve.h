@@ -43,6 +43,9 @@ void tr_solver_free(struct tr_solver **solver);
  * TR_ERR_DIVERGED if something is not finite. */
 int tr_solve(struct tr_solver *solver, size_t n, const float *const *other, const float *target, float *x);
 
+/* Which rows the call after the next one will need first: they are fetched into the cache while that one computes. */
+void tr_solver_next(struct tr_solver *solver, size_t n, const float *const *other);
+
 /* The same in parts, for rows whose ratings come one after the other: sums of tr_solver_sums() floats, zeros at first,
  * take any number of ratings at a time; n is their number in all. The sums are used up. */
 size_t tr_solver_sums(const struct tr_solver *solver);

@@ -21,7 +21,7 @@ struct tr_mf_visit {
 
 struct tr_mf_tile {
     const struct tr_mf_visit *visit;
-    size_t visits;
+    size_t visits, ratings;
     const uint16_t *item; /* of each rating: which of the tile's items, each once in a visit … */
     const float *value;   /* … and the rating; of both 16 more than there are may be read */
 };
@@ -37,7 +37,7 @@ struct tr_mf_rows {
 /* How a pass steps. */
 struct tr_mf_pass {
     enum tr_cpu level;
-    size_t width;      /* floats of a row: a multiple of TR_MF_ALIGN, padding with it */
+    size_t width; /* floats of a row: a multiple of TR_MF_ALIGN, padding with it */
     size_t rank;
     float mean;        /* μ */
     float rate;        /* with sums: divided by the root of a row's sum */

@@ -1,0 +1,569 @@
+#include "model/lda/lda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "model/h5.h"
+#include "model/lda/exchange.h"
+#include "model/lda/infer.h"
+#include "model/model.h"
+
+/* What workers sum up for an evaluation. */
+enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
+
+/* Another member of the group has failed, and says why itself: there is nothing more to do. */
+enum { HALTED = -1 };
+
+/* Numbers that are summed over all workers at once. */
+enum { PIECE = 1 << 16 };
+
+static const double usual_alpha = 0.1;
+
+/* ---- before the first clock ---- */
+
+/* Counts must arrive whole, and once. */
+static int check_counts(const tr_job *job)
+{
+    if (job->table.precision != TR_PRECISION_FULL)
+        return tr_fail(TR_ERR_CONFIG, "%s: table.precision must be full: topics are counted",
+                       tr_job_where(job, "table.precision"));
+    if (job->table.filter != TR_FILTER_NONE)
+        return tr_fail(TR_ERR_CONFIG, "%s: table.filter must be none: topics are counted",
+                       tr_job_where(job, "table.filter"));
+    if (job->sync.weight != TR_WEIGHT_SUM)
+        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight must be sum: topics are counted",
+                       tr_job_where(job, "sync.weight"));
+    return TR_OK;
+}
+
+int tr_lda_check_job(const tr_job *job)
+{
+    if (job->solve.method != TR_SOLVE_GIBBS)
+        return tr_fail(TR_ERR_CONFIG, "%s: model.type lda needs solve.method gibbs",
+                       tr_job_where(job, "solve.method"));
+    if (job->data.partition != TR_DATA_HORIZONTAL)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: model.type lda needs data.partition horizontal: each worker has its "
+                       "own documents",
+                       tr_job_where(job, "data.partition"));
+    if (job->data.vocabulary.n > 1)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.vocabulary is one file, found %zu",
+                       tr_job_where(job, "data.vocabulary"), job->data.vocabulary.n);
+    return check_counts(job);
+}
+
+static int worker_number(const tr_context *tr)
+{
+    return tr->me.group * tr->layout.group_size + tr->me.member;
+}
+
+/* The model is written by the first worker: it knows the priors. */
+static bool is_writer(const tr_context *tr)
+{
+    return tr_is(tr, TR_SLAVE) && worker_number(tr) == 0;
+}
+
+static int read_vocabulary(struct tr_lda *m)
+{
+    const tr_job *job = m->job;
+    struct tr_files files;
+    if (job->data.vocabulary.n == 0 || !is_writer(m->tr)) return TR_OK;
+    TR_TRY(tr_data_files(job, &job->data.vocabulary, &files));
+    int status = tr_lda_vocabulary_read(files.file[0].path, m->words, &m->vocabulary);
+    tr_files_close(&files);
+    return status;
+}
+
+/* Tokens of each word, of all workers. */
+static int count_words(struct tr_lda *m, uint64_t *tokens)
+{
+    const tr_batch *rows = &m->train->rows;
+    for (uint64_t i = 0; rows->n > 0 && i < rows->begin[rows->n]; i++)
+        tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
+    for (uint64_t at = 0; at < m->words; at += PIECE) {
+        MPI_Request request;
+        int n = (int)tr_min_size(PIECE, m->words - at);
+        MPI_Iallreduce(MPI_IN_PLACE, tokens + at, n, MPI_UINT64_T, MPI_SUM, m->tr->workers, &request);
+        TR_TRY(tr_wait_request(m->tr, &request, "all workers to count words"));
+    }
+    return TR_OK;
+}
+
+static int lay_words(struct tr_lda *m, const uint64_t *tokens)
+{
+    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->job->model.topics, m->tr->layout.group_size,
+                              &m->layout));
+    TR_TRY(TR_NEW(&m->tokens_of, m->words));
+    for (uint64_t w = 0; w < m->words; w++) m->tokens_of[w] = (uint32_t)tokens[w];
+    return TR_OK;
+}
+
+static int open_priors(struct tr_lda *m)
+{
+    size_t topics = m->layout.topics;
+    double alpha = m->job->model.alpha == TR_JOB_AUTO ? usual_alpha : m->job->model.alpha;
+    TR_TRY(TR_NEW(&m->alpha, topics));
+    for (size_t k = 0; k < topics; k++) m->alpha[k] = alpha;
+    m->beta = m->job->model.beta;
+    tr_lda_priors(m->sampler, m->alpha, m->beta);
+    return TR_OK;
+}
+
+static int open_sampler(struct tr_lda *m)
+{
+    const tr_data *train = m->train;
+    size_t topics = m->layout.topics;
+    struct tr_lda_options options = {
+        .seed = m->job->seed, .stream = (uint64_t)worker_number(m->tr), .cpu = tr_cpu()};
+    TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
+    TR_TRY(TR_NEW(&m->total, topics));
+    TR_TRY(TR_NEW(&m->numbers, topics + 3));
+    TR_TRY(TR_NEW(&m->counts[0], topics));
+    TR_TRY(TR_NEW(&m->counts[1], topics));
+    TR_TRY(TR_NEW(&m->column, topics));
+    TR_TRY(TR_NEW(&m->value, topics));
+    TR_TRY(open_priors(m));
+    tr_lda_start(m->sampler);
+    return TR_OK;
+}
+
+/* All workers, whatever becomes of one: they count together. */
+static int open_worker(struct tr_lda *m)
+{
+    uint64_t *tokens;
+    int status = TR_NEW(&tokens, m->words);
+    TR_TRY(tr_agree(m->tr, status));
+    if (tr_is(m->tr, TR_SLAVE)) {
+        status = count_words(m, tokens);
+        if (status == TR_OK) status = lay_words(m, tokens);
+    }
+    free(tokens);
+    if (status == TR_OK && tr_is(m->tr, TR_SLAVE)) status = open_sampler(m);
+    return tr_agree(m->tr, status);
+}
+
+static int make_tables(struct tr_lda *m)
+{
+    tr_table_options sparse = {.sparse = true};
+    uint64_t topics = m->job->model.topics;
+    TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics, &sparse, &m->table));
+    TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
+    if (m->tr->layout.groups == 1 || !m->job->model.optimize) return TR_OK;
+    return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
+                                &m->histograms);
+}
+
+static int open_data(struct tr_lda *m)
+{
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train));
+    m->documents = m->train->total_rows;
+    m->words = m->train->columns;
+    m->tokens = (uint64_t)m->train->total_values;
+    m->pairs = m->train->total_nonzeros;
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    if (m->tokens == 0 || m->words == 0)
+        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: there is no word in any document",
+                                       m->job->data.train.item[0]));
+    if (m->job->data.test.n == 0) return TR_OK;
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
+    return tr_data_describe(m->test, "test data");
+}
+
+int tr_lda_begin(tr_context *tr, struct tr_lda **out)
+{
+    struct tr_lda *m;
+    TR_TRY(TR_NEW(&m, 1));
+    m->tr = tr;
+    m->job = tr_context_job(tr);
+    *out = m;
+    TR_TRY(open_data(m));
+    TR_TRY(tr_agree(tr, read_vocabulary(m)));
+    TR_TRY(open_worker(m));
+    if (!m->test) tr_data_close(&m->train); /* the sampler has what it needs */
+    return make_tables(m);
+}
+
+void tr_lda_end(struct tr_lda **lda)
+{
+    struct tr_lda *m = *lda;
+    if (!m) return;
+    tr_view_close(&m->totals_view);
+    tr_rotation_close(&m->rotation);
+    tr_lda_close(&m->sampler);
+    tr_lda_layout_close(&m->layout);
+    tr_lda_histogram_close(&m->told);
+    tr_lda_vocabulary_close(&m->vocabulary);
+    tr_data_close(&m->test);
+    tr_data_close(&m->train);
+    void *arrays[] = {m->tokens_of, m->alpha,     m->total,  m->numbers,
+                      m->counts[0], m->counts[1], m->column, m->value};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(m);
+    *lda = NULL;
+}
+
+/* ---- what the members of a group do together ---- */
+
+/* Sums over the group. A member that has failed takes part, and so all learn of it: it returns why, the others
+ * HALTED. */
+static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
+{
+    numbers[n] = status != TR_OK;
+    int sent = tr_group_sum(me, numbers, n + 1);
+    if (status != TR_OK) return status;
+    TR_TRY(sent);
+    return numbers[n] > 0 ? HALTED : TR_OK;
+}
+
+/* n_k of the group, from what the members' blocks have. */
+static int sum_totals(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
+{
+    size_t topics = m->layout.topics;
+    memset(m->total, 0, topics * sizeof *m->total);
+    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, m->total);
+    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)m->total[k];
+    TR_TRY(sum_up(me, status, m->numbers, topics));
+    for (size_t k = 0; k < topics; k++) m->total[k] = (int64_t)m->numbers[k];
+    tr_lda_set_totals(m->sampler, m->total);
+    return TR_OK;
+}
+
+/* After a round: n_k as all members have changed it. */
+static int sum_moves(tr_worker *me, struct tr_lda *m, int status)
+{
+    size_t topics = m->layout.topics;
+    const int64_t *moved = tr_lda_moved(m->sampler);
+    if (tr_lda_exchanges(me)) {
+        int64_t *delta = m->totals_view->delta;
+        for (size_t k = 0; k < topics; k++) delta[k] += moved[k];
+    }
+    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)moved[k];
+    TR_TRY(sum_up(me, status, m->numbers, topics));
+    for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
+    tr_lda_set_totals(m->sampler, m->total);
+    return TR_OK;
+}
+
+static bool is_last_round(const tr_worker *me)
+{
+    return me->round == me->group_size - 1;
+}
+
+static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
+{
+    (void)state;
+    *again = tr_rotation_schedule(me, 1, commands);
+    return TR_OK;
+}
+
+/* What a round's function returns to the stage. */
+static int end_round(struct tr_lda *m, int status, bool taken)
+{
+    int given = taken ? tr_rotation_give(m->rotation) : TR_OK;
+    if (status == HALTED) return TR_OK;
+    return status != TR_OK ? status : given;
+}
+
+/* ---- counting the topics that tokens begin with: one rotation ---- */
+
+static int open_totals(struct tr_lda *m)
+{
+    tr_key *keys;
+    size_t topics = m->layout.topics;
+    TR_TRY(TR_NEW(&keys, topics));
+    for (size_t k = 0; k < topics; k++) keys[k] = k;
+    int status = tr_view_open(m->totals, keys, topics, TR_VIEW_UPDATE, &m->totals_view);
+    free(keys);
+    return status;
+}
+
+static int prepare_count(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    size_t *bytes, copies = tr_lda_exchanges(me) ? 2 : 1;
+    TR_TRY(TR_NEW(&bytes, (size_t)me->group_size));
+    for (int b = 0; b < me->group_size; b++) bytes[b] = m->layout.bytes[b] * copies;
+    int status = tr_rotation_open(me, bytes, &m->rotation);
+    free(bytes);
+    TR_TRY(status);
+    return tr_lda_exchanges(me) ? open_totals(m) : TR_OK;
+}
+
+/* Adds the rows of a block, and its part of the totals, to tables that are zeros. */
+static int tell_block(struct tr_lda *m, const tr_block *block)
+{
+    TR_TRY(tr_lda_push_block(m, block, false));
+    tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+    return tr_view_push(m->totals_view);
+}
+
+static int count_round(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    tr_block block;
+    TR_TRY(tr_rotation_take(m->rotation, me, &block));
+    int status = tr_lda_count_block(m->sampler, block.number, block.memory);
+    if (is_last_round(me)) {
+        status = sum_totals(me, m, &block, status);
+        if (status == TR_OK && tr_lda_exchanges(me)) status = tell_block(m, &block);
+    }
+    return end_round(m, status, true);
+}
+
+/* ---- the priors ---- */
+
+/* Before the sweep of this clock. At first topics are too much alike to say anything. */
+static bool fits_before(const struct tr_lda *m, int64_t clock)
+{
+    int64_t every = (int64_t)m->job->solve.optimize_every;
+    return m->job->model.optimize && clock % every == 0 && clock / every >= 2;
+}
+
+static int tally_words(struct tr_lda *m, const tr_block *block, struct tr_lda_histogram *words)
+{
+    const struct tr_lda_layout *l = &m->layout;
+    struct tr_lda_tally tally;
+    TR_TRY(tr_lda_tally_open(1, &tally));
+    int status = TR_OK;
+    for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1] && status == TR_OK; p++) {
+        size_t n = tr_lda_row_read(l, block->memory, p, m->counts[0]);
+        for (size_t i = 0; i < n && status == TR_OK; i++)
+            status = tr_lda_tally_add(&tally, 0, m->counts[0][i].count);
+    }
+    if (status == TR_OK) status = tr_lda_tally_take(&tally, words);
+    tr_lda_tally_close(&tally);
+    return status;
+}
+
+static int sum_steps(void *who, double *numbers, size_t n)
+{
+    return sum_up(who, TR_OK, numbers, n);
+}
+
+/* All members, each with its part of the words and, of documents, of what tr_lda_ask_documents() says. */
+static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
+{
+    struct tr_lda_histogram topics = {0}, lengths = {0}, words = {0};
+    if (status == TR_OK)
+        status = tr_lda_exchanges(me) ? tr_lda_ask_documents(m, me, &topics, &lengths)
+                                      : tr_lda_count_documents(m, &topics, &lengths);
+    if (status == TR_OK) status = tally_words(m, block, &words);
+    status = sum_up(me, status, m->numbers, 0);
+    if (status == TR_OK) status = tr_lda_fit_alpha(&topics, &lengths, sum_steps, me, m->numbers, m->alpha);
+    if (status == TR_OK)
+        status = tr_lda_fit_beta(&words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta);
+    if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
+    tr_lda_histogram_close(&topics);
+    tr_lda_histogram_close(&lengths);
+    tr_lda_histogram_close(&words);
+    return status;
+}
+
+/* ---- a sweep ---- */
+
+/* Before the first round: other groups' tokens, and priors. Without BSP a block was pushed by another member than the
+ * one that is to pull it: it must have arrived. */
+static int begin_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
+{
+    int status = TR_OK;
+    if (tr_lda_exchanges(me)) {
+        if (!tr_in_lockstep(m->tr)) {
+            status = tr_lda_wait_until_told(m);
+            TR_TRY(sum_up(me, status, m->numbers, 0));
+        }
+        TR_TRY(sum_totals(me, m, block, tr_lda_pull_block(m, block)));
+    }
+    return fits_before(m, me->clock) ? fit_priors(me, m, block, status) : TR_OK;
+}
+
+/* When somebody will ask; without BSP that is known too late. */
+static bool is_evaluated(const struct tr_lda *m, int64_t clock)
+{
+    int64_t ended = clock + 1;
+    return !tr_in_lockstep(m->tr) || ended % (int64_t)m->job->report.every == 0 ||
+           ended == (int64_t)m->job->solve.epochs;
+}
+
+/* After the last round: what of this block others are to know. */
+static int end_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
+{
+    if (!tr_lda_exchanges(me)) {
+        if (is_evaluated(m, me->clock))
+            m->log_words = tr_lda_log_block(&m->layout, block->number, block->memory, m->beta);
+        return TR_OK;
+    }
+    TR_TRY(tr_lda_push_block(m, block, true));
+    return fits_before(m, me->clock + 1) ? tr_lda_tell_documents(m) : TR_OK;
+}
+
+static int sweep_round(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    tr_block block;
+    TR_TRY(tr_rotation_take(m->rotation, me, &block));
+    int status = me->round == 0 ? begin_sweep(me, m, &block) : TR_OK;
+    if (status != TR_OK) return end_round(m, status, true); /* all members know */
+    tr_lda_sample(m->sampler, block.number, block.memory);
+    if (is_last_round(me)) status = end_sweep(me, m, &block);
+    status = sum_moves(me, m, status);
+    if (status == TR_OK && is_last_round(me) && tr_lda_exchanges(me)) status = tr_view_push(m->totals_view);
+    return end_round(m, status, true);
+}
+
+/* ---- evaluation ---- */
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_lda *m = state;
+    const int64_t *total = m->total;
+    report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
+    if (tr_lda_exchanges(me)) {
+        TR_TRY(tr_lda_log_table(m, me, &report->sum[LOG_WORDS]));
+        if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
+        total = m->totals_view->value;
+    } else {
+        report->sum[LOG_WORDS] = m->log_words;
+    }
+    if (me->worker == 0) report->sum[LOG_TOTALS] = tr_lda_log_totals(&m->layout, total, m->beta);
+    return TR_OK;
+}
+
+static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+{
+    struct tr_lda *m = state;
+    const double *sum = report->sum;
+    double target = m->job->solve.target;
+    verdict->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
+    if (target != TR_JOB_AUTO && -verdict->objective <= target) verdict->stop = true;
+    m->last = *verdict;
+    if (isfinite(verdict->objective)) return TR_OK;
+    return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
+}
+
+/* ---- one group: the table is written at the end ---- */
+
+static int prepare_store(tr_worker *me, void *state)
+{
+    (void)me;
+    return open_totals(state);
+}
+
+static int store_round(tr_worker *me, void *state)
+{
+    struct tr_lda *m = state;
+    tr_block block;
+    TR_TRY(tr_rotation_take(m->rotation, me, &block));
+    return end_round(m, me->round == 0 ? tell_block(m, &block) : TR_OK, true);
+}
+
+int tr_lda_train(struct tr_lda *m)
+{
+    tr_stage count = {.name = "count",
+                      .state = m,
+                      .clocks = 1,
+                      .prepare = prepare_count,
+                      .compute = count_round,
+                      .schedule = schedule};
+    tr_stage train = {.name = "train",
+                      .state = m,
+                      .clocks = (int64_t)m->job->solve.epochs,
+                      .evaluate_every = (int64_t)m->job->report.every,
+                      .epochs_per_clock = 1,
+                      .objective_name = "log p/token",
+                      .ascends = true,
+                      .compute = sweep_round,
+                      .schedule = schedule,
+                      .evaluate = evaluate,
+                      .judge = judge};
+    tr_stage store = {.name = "store",
+                      .state = m,
+                      .clocks = 1,
+                      .prepare = prepare_store,
+                      .compute = store_round,
+                      .schedule = schedule};
+    TR_TRY(tr_run(m->tr, &count));
+    TR_TRY(tr_run(m->tr, &train));
+    return m->tr->layout.groups == 1 ? tr_run(m->tr, &store) : TR_OK;
+}
+
+/* ---- what comes out ---- */
+
+static int write_model(struct tr_lda *m, const char *folder, double log_likelihood)
+{
+    char *job;
+    TR_TRY(tr_job_as_text(m->job, &job));
+    struct tr_lda_model head = {.topics = m->layout.topics,
+                                .words = m->words,
+                                .documents = m->documents,
+                                .tokens = m->tokens,
+                                .alpha = m->alpha,
+                                .beta = m->beta,
+                                .log_likelihood = log_likelihood,
+                                .job = job,
+                                .vocabulary = m->vocabulary};
+    int status = tr_lda_model_write(folder, &head, m->table);
+    free(job);
+    return status;
+}
+
+int tr_lda_save(struct tr_lda *m, const char *folder)
+{
+    double log_likelihood = m->last.objective; /* known to the scheduler alone */
+    MPI_Request request;
+    MPI_Ibcast(&log_likelihood, 1, MPI_DOUBLE, 0, m->tr->world, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the scheduler to tell the likelihood"));
+    return tr_agree(m->tr, is_writer(m->tr) ? write_model(m, folder, log_likelihood) : TR_OK);
+}
+
+int tr_lda_test(struct tr_lda *m, double *perplexity)
+{
+    struct tr_lda_completion mine = {0};
+    int status = tr_is(m->tr, TR_SLAVE) && m->test ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
+    TR_TRY(tr_agree(m->tr, status));
+    double sums[2] = {mine.log_p, (double)mine.tokens};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, m->tr->world, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "all workers to complete documents"));
+    *perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
+    return TR_OK;
+}
+
+/* ---- as a kind of model ---- */
+
+static int open_model(tr_context *tr, struct tr_result *result, void **model)
+{
+    struct tr_lda *m = NULL;
+    int status = tr_lda_begin(tr, &m);
+    *model = m;
+    TR_TRY(status);
+    *result =
+        (struct tr_result){.rows = m->documents, .columns = m->words, .nonzeros = m->pairs, .test_auc = NAN};
+    return TR_OK;
+}
+
+static int train_model(void *model)
+{
+    return tr_lda_train(model);
+}
+
+static int save_model(void *model, const char *folder, struct tr_result *result)
+{
+    struct tr_lda *m = model;
+    double perplexity;
+    (void)result;
+    TR_TRY(tr_lda_save(m, folder));
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_lda_test(m, &perplexity));
+    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
+           perplexity);
+    return TR_OK;
+}
+
+static void close_model(void **model)
+{
+    tr_lda_end((struct tr_lda **)model);
+}
+
+const struct tr_model_kind tr_lda_kind = {tr_lda_check_job, open_model, train_model, save_model, close_model};

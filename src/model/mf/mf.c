@@ -1,0 +1,157 @@
+#include "model/mf/mf.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "data/dataset.h"
+#include "model/mf/file.h"
+#include "ranks/ranks.h"
+
+/* ---- settings ---- */
+
+static int refuse(const tr_job *job, const char *key, const char *why)
+{
+    return tr_fail(TR_ERR_CONFIG, "%s: %s %s", tr_job_where(job, key), key, why);
+}
+
+static int check_sgd(const tr_job *job)
+{
+    if (job->model.implicit) return refuse(job, "model.implicit", "needs solve.method als");
+    if (job->solve.optimizer != TR_OPTIMIZER_SGD && job->solve.optimizer != TR_OPTIMIZER_ADAGRAD)
+        return refuse(job, "solve.optimizer", "of mf is sgd or adagrad");
+    if (job->sync.weight != TR_WEIGHT_SUM && job->sync.weight != TR_WEIGHT_CON)
+        return refuse(job, "sync.weight", "of mf is sum or con");
+    return TR_OK;
+}
+
+static int check(const tr_job *job)
+{
+    if (job->solve.method != TR_SOLVE_SGD && job->solve.method != TR_SOLVE_ALS)
+        return refuse(job, "solve.method", "of mf is sgd or als");
+    if (job->data.partition != TR_DATA_HORIZONTAL)
+        return refuse(job, "data.partition", "of mf is horizontal: users are one worker's");
+    if (job->model.l1 > 0) return refuse(job, "model.l1", "is for linear models");
+    if (job->model.dtype != TR_DTYPE_F32) return refuse(job, "model.dtype", "of mf is f32");
+    return job->solve.method == TR_SOLVE_SGD ? check_sgd(job) : TR_OK;
+}
+
+double tr_mf_default_l2(const tr_job *job)
+{
+    return job->solve.method == TR_SOLVE_ALS ? 0.1 : 0.05; /* both found on MovieLens */
+}
+
+/* ---- what the methods share ---- */
+
+void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, m->job->seed, number, (uint64_t)side + 1);
+    double rank = (double)m->rank;
+    /* around 0, so small that they do not matter; where there is no mean to subtract, products are the mean at first */
+    double low = -0.15 * sqrt(m->spread / rank), high = -low;
+    if (!m->bias && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
+    else if (m->job->model.nonnegative) low = 0;
+    for (size_t k = 0; k < m->rank; k++) row[k] = (float)(low + (high - low) * tr_rng_uniform(&rng));
+    if (m->bias) row[m->rank] = 0;
+}
+
+double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item)
+{
+    double sum = m->bias ? m->mean : 0;
+    if (user && item)
+        for (size_t k = 0; k < m->rank; k++) sum += (double)user[k] * (double)item[k];
+    if (m->bias && user) sum += (double)user[m->rank];
+    if (m->bias && item) sum += (double)item[m->rank];
+    return !m->bias && (!user || !item) ? m->average : sum;
+}
+
+int tr_mf_judge(void *mf, const tr_report *report, tr_verdict *verdict)
+{
+    struct tr_mf *m = mf;
+    const double *sum = report->sum;
+    m->train_rmse = sqrt(sum[TR_MF_SQUARES] / sum[TR_MF_RATINGS]);
+    bool tested = sum[TR_MF_TEST_RATINGS] > 0;
+    m->test_rmse = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
+    m->test_mae = tested ? sum[TR_MF_TEST_ABSOLUTES] / sum[TR_MF_TEST_RATINGS] : NAN;
+    verdict->objective = m->train_rmse;
+    verdict->metric = m->test_rmse;
+    double target = m->job->solve.target;
+    verdict->stop = target != TR_JOB_AUTO && verdict->objective <= target;
+    m->last = *verdict;
+    if (isfinite(m->train_rmse)) return TR_OK;
+    return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
+}
+
+/* ---- as a kind of model ---- */
+
+/* Mean and spread of all training ratings, on all ranks. */
+static int describe_ratings(struct tr_mf *m)
+{
+    const tr_batch *rows = &m->train->rows;
+    double n = (double)m->train->total_nonzeros, squares = 0, all;
+    m->average = m->train->total_values / n;
+    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
+        double r = (rows->value ? (double)rows->value[k] : 1) - m->average;
+        squares += r * r;
+    }
+    MPI_Request request;
+    MPI_Iallreduce(&squares, &all, 1, MPI_DOUBLE, MPI_SUM, m->tr->world, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the spread of all ratings"));
+    m->spread = all > 0 ? sqrt(all / n) : 1;
+    m->mean = m->bias ? m->average : 0;
+    return TR_OK;
+}
+
+static int open_model(tr_context *tr, struct tr_result *result, void **model)
+{
+    struct tr_mf *m;
+    TR_TRY(TR_NEW(&m, 1));
+    *model = m;
+    m->tr = tr;
+    m->job = tr_context_job(tr);
+    m->rank = (size_t)m->job->model.rank;
+    m->bias = m->job->model.bias && !m->job->model.implicit; /* what is not rated is 0, not the mean */
+    m->width = m->rank + m->bias;
+    m->train_rmse = m->test_rmse = m->test_mae = NAN;
+    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
+    if (m->job->data.test.n > 0) TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
+    m->users = m->train->row_numbers;
+    m->items = m->train->columns;
+    *result = (struct tr_result){.rows = m->train->total_rows,
+                                 .columns = m->train->columns,
+                                 .nonzeros = m->train->total_nonzeros,
+                                 .test_auc = NAN};
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    if (m->test) TR_TRY(tr_data_describe(m->test, "test data"));
+    TR_TRY(describe_ratings(m));
+    m->l2 = m->job->model.l2 < 0 ? tr_mf_default_l2(m->job) : m->job->model.l2;
+    /* a table of one row would have a key for each column */
+    TR_TRY(tr_table_create(tr, "users", TR_F32, m->users + (m->users == 1), m->width, &m->user_table));
+    return tr_table_create(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &m->item_table);
+}
+
+static int train_model(void *model)
+{
+    struct tr_mf *m = model;
+    return m->job->solve.method == TR_SOLVE_ALS ? tr_mf_als_train(m) : tr_mf_sgd_train(m);
+}
+
+static int save_model(void *model, const char *folder, struct tr_result *result)
+{
+    (void)result;
+    return tr_mf_save(model, folder);
+}
+
+static void close_model(void **model)
+{
+    struct tr_mf *m = *model;
+    if (!m) return;
+    tr_mf_sgd_free(&m->sgd);
+    tr_mf_als_free(&m->als);
+    tr_data_close(&m->test);
+    tr_data_close(&m->train);
+    free(m);
+    *model = NULL;
+}
+
+const struct tr_model_kind tr_mf_kind = {check, open_model, train_model, save_model, close_model};

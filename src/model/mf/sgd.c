@@ -1,0 +1,461 @@
+#include "model/mf/sgd.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks/ranks.h"
+#include "trireme/function.h"
+#include "trireme/rows.h"
+
+/* Items' rows of a tile: half of a usual L2 cache. */
+enum { TILE_BYTES = 640 << 10, MOST_TILE_ITEMS = 1 << 16 };
+/* Neighbouring items that stay in one block, at least: block borders fall on so many parts of all items. */
+enum { GRAINS_A_BLOCK = 1024 };
+
+void tr_mf_sgd_free(struct tr_mf_sgd **sgd)
+{
+    struct tr_mf_sgd *s = *sgd;
+    if (!s) return;
+    tr_rotation_close(&s->rotation);
+    tr_view_close(&s->items);
+    tr_view_close(&s->users);
+    tr_view_close(&s->test_items);
+    tr_mf_cut_free(&s->cut);
+    void *arrays[] = {s->first_item, s->memory, s->spare, s->keys, s->test, s->test_place};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(s);
+    *sgd = NULL;
+}
+
+/* ---- rows in memory ---- */
+
+static size_t padded(size_t n)
+{
+    return (n + TR_MF_ALIGN - 1) / TR_MF_ALIGN * TR_MF_ALIGN;
+}
+
+/* Floats that n rows take with what belongs to them; in blocks of several groups, what they were before the clock,
+ * too. */
+static size_t floats_of(const struct tr_mf_sgd *s, size_t n, bool before)
+{
+    size_t numbers = padded(n) * ((size_t)s->m->bias + s->adagrad + s->plain_l2);
+    return n * s->pad + numbers + (before ? n * s->m->width : 0);
+}
+
+static struct tr_mf_rows rows_in(const struct tr_mf_sgd *s, float *memory, size_t n, float **before)
+{
+    struct tr_mf_rows rows = {.row = memory};
+    float *at = memory + n * s->pad;
+    if (s->m->bias) rows.bias = at, at += padded(n);
+    if (s->adagrad) rows.sum = at, at += padded(n);
+    if (s->plain_l2) rows.share = at, at += padded(n);
+    if (before) *before = at;
+    return rows;
+}
+
+/* Row i as it is in a table, and the other way round. */
+static void row_out(const struct tr_mf_sgd *s, const struct tr_mf_rows *rows, size_t i, float *out)
+{
+    for (size_t k = 0; k < s->m->rank; k++) out[k] = rows->row[i * s->pad + k] * (float)s->factor;
+    if (s->m->bias) out[s->m->rank] = rows->bias[i] * (float)s->bias;
+}
+
+static void row_in(const struct tr_mf_sgd *s, const float *in, const struct tr_mf_rows *rows, size_t i)
+{
+    for (size_t k = 0; k < s->m->rank; k++) rows->row[i * s->pad + k] = in[k] / (float)s->factor;
+    if (s->m->bias) rows->bias[i] = in[s->m->rank] / (float)s->bias;
+}
+
+static void first_row(const struct tr_mf_sgd *s, enum tr_mf_side side, uint64_t number,
+                      const struct tr_mf_rows *rows, size_t i)
+{
+    tr_mf_first_row(s->m, side, number, s->spare);
+    row_in(s, s->spare, rows, i);
+    if (rows->sum) rows->sum[i] = 1;
+}
+
+/* ---- before the first clock ---- */
+
+/* Block borders, so that the group's ratings are divided evenly: found on the counts of some thousand stretches of
+ * items, which is all that anybody has to know of the others'. */
+static int plan_blocks(struct tr_mf_sgd *s, tr_worker *me)
+{
+    const tr_data *train = s->m->train;
+    uint64_t items = s->m->items;
+    size_t grains = (size_t)fmin((double)items, (double)(GRAINS_A_BLOCK * s->blocks));
+    double *count;
+    TR_TRY(TR_NEW(&count, grains));
+    const tr_batch *rows = &train->rows;
+    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
+        double key = (double)train->keys[rows->column[k]];
+        count[(size_t)(key * (double)grains / (double)items)]++;
+    }
+    int status = tr_group_sum(me, count, grains);
+    double all = 0, so_far = 0;
+    for (size_t g = 0; g < grains; g++) all += count[g];
+    size_t b = 1;
+    for (size_t g = 0; g < grains; g++) {
+        so_far += count[g];
+        /* the first item that falls into the next stretch */
+        while (b < s->blocks && so_far >= all * (double)b / (double)s->blocks)
+            s->first_item[b++] = (uint64_t)ceil((double)(g + 1) * (double)items / (double)grains);
+    }
+    while (b < s->blocks) s->first_item[b++] = items;
+    s->first_item[s->blocks] = items;
+    free(count);
+    return status;
+}
+
+static size_t items_of(const struct tr_mf_sgd *s, size_t block)
+{
+    return (size_t)(s->first_item[block + 1] - s->first_item[block]);
+}
+
+static int open_rotation(struct tr_mf_sgd *s, tr_worker *me)
+{
+    size_t *bytes;
+    TR_TRY(TR_NEW(&bytes, s->blocks));
+    for (size_t b = 0; b < s->blocks; b++)
+        bytes[b] = floats_of(s, items_of(s, b), me->groups > 1) * sizeof(float);
+    int status = tr_rotation_open(me, bytes, &s->rotation);
+    free(bytes);
+    return status;
+}
+
+static int aligned_floats(size_t n, float **memory)
+{
+    *memory = aligned_alloc(64, padded(n + 1) * sizeof **memory);
+    if (!*memory) return tr_fail(TR_ERR_SYSTEM, "no memory for %zu factors", n);
+    memset(*memory, 0, padded(n + 1) * sizeof **memory);
+    return TR_OK;
+}
+
+static int make_users(struct tr_mf_sgd *s)
+{
+    const tr_data *train = s->m->train;
+    size_t n = train->rows.n;
+    TR_TRY(aligned_floats(floats_of(s, n, false), &s->memory));
+    s->user = rows_in(s, s->memory, n, NULL);
+    for (size_t i = 0; i < n; i++) {
+        first_row(s, TR_MF_USER, train->row[i], &s->user, i);
+        if (s->plain_l2) s->user.share[i] = 1 / (float)(train->rows.begin[i + 1] - train->rows.begin[i]);
+    }
+    return TR_OK;
+}
+
+static int list_keys(uint64_t first, size_t n, tr_key **keys)
+{
+    TR_TRY(TR_NEW(keys, n));
+    for (size_t i = 0; i < n; i++) (*keys)[i] = first + i;
+    return TR_OK;
+}
+
+static int open_items(struct tr_mf_sgd *s, tr_worker *me)
+{
+    size_t last = ((size_t)me->member + s->blocks - 1) % s->blocks, first = (size_t)me->member;
+    tr_key *keys;
+    TR_TRY(list_keys(s->first_item[last], items_of(s, last), &keys));
+    int status = tr_view_open(s->m->item_table, keys, items_of(s, last), TR_VIEW_UPDATE, &s->items);
+    free(keys);
+    TR_TRY(status);
+    return me->groups > 1 ? list_keys(s->first_item[first], items_of(s, first), &s->keys) : TR_OK;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const tr_key *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* The items of this worker's test ratings, of those that training has seen. */
+static int open_test(struct tr_mf_sgd *s)
+{
+    TR_TRY(tr_mf_meet(s->m, &s->test, &s->tests));
+    tr_key *keys;
+    size_t n = 0, kept = 0;
+    TR_TRY(TR_NEW(&keys, s->tests));
+    for (size_t i = 0; i < s->tests; i++)
+        if (s->test[i].item < s->m->items) keys[n++] = s->test[i].item;
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || keys[kept - 1] != keys[i]) keys[kept++] = keys[i];
+    int status = TR_NEW(&s->test_place, s->tests);
+    for (size_t i = 0; i < s->tests && status == TR_OK; i++) {
+        const tr_key *at = bsearch(&s->test[i].item, keys, kept, sizeof *keys, compare_keys);
+        s->test_place[i] = at ? (uint32_t)(at - keys) : UINT32_MAX;
+    }
+    if (status == TR_OK) status = tr_view_open(s->m->item_table, keys, kept, TR_VIEW_READ, &s->test_items);
+    free(keys);
+    return status;
+}
+
+static size_t tile_items(const struct tr_mf_sgd *s)
+{
+    size_t fit = TILE_BYTES / (s->pad * sizeof(float));
+    return fit < 64 ? 64 : tr_min_size(fit, MOST_TILE_ITEMS);
+}
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct tr_mf *m = state;
+    struct tr_mf_sgd *s = m->sgd;
+    s->blocks = (size_t)me->group_size;
+    TR_TRY(TR_NEW(&s->first_item, s->blocks + 1));
+    TR_TRY(aligned_floats(s->pad, &s->spare));
+    TR_TRY(plan_blocks(s, me));
+    TR_TRY(open_rotation(s, me));
+    TR_TRY(tr_mf_cut(m->train, s->parts, s->blocks, s->first_item, tile_items(s), m->average, 1 / m->spread,
+                     &s->cut));
+    TR_TRY(make_users(s));
+    TR_TRY(open_items(s, me));
+    return m->test ? open_test(s) : TR_OK;
+}
+
+/* ---- a block ---- */
+
+/* One group's blocks begin with the first values; with several, at later clocks, with what all have made of them. */
+struct arriving {
+    const struct tr_mf_sgd *s;
+    const struct tr_mf_rows *rows;
+};
+
+static int take_row(void *state, const tr_row *row)
+{
+    const struct arriving *a = state;
+    row_in(a->s, row->value, a->rows, row->place);
+    return TR_OK;
+}
+
+static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
+                      float *before)
+{
+    size_t n = items_of(s, block);
+    struct arriving arriving = {s, rows};
+    if (me->clock == 0)
+        for (size_t i = 0; i < n; i++) first_row(s, TR_MF_ITEM, s->first_item[block] + i, rows, i);
+    else if (me->groups > 1) TR_TRY(tr_rows_pull(s->m->item_table, s->keys, n, take_row, &arriving));
+    if (me->groups == 1) return TR_OK;
+    for (size_t i = 0; i < n; i++) row_out(s, rows, i, before + i * s->m->width);
+    return TR_OK;
+}
+
+/* Sends what has become of the block. The table begins with zeros: the first values are pushed by one group, or by all
+ * where they are averaged. */
+static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
+                      const float *before)
+{
+    size_t n = items_of(s, block), width = s->m->width;
+    float *delta = s->items->delta, *known = s->items->value;
+    bool all = me->clock == 0 && (me->group == 0 || s->con);
+    for (size_t i = 0; i < n; i++) {
+        row_out(s, rows, i, s->spare);
+        for (size_t k = 0; k < width; k++) {
+            float old = me->groups == 1 ? known[i * width + k] : all ? 0 : before[i * width + k];
+            delta[i * width + k] = s->spare[k] - old;
+            if (me->groups == 1) known[i * width + k] = s->spare[k];
+        }
+    }
+    return tr_view_push(s->items);
+}
+
+/* Plain λ: a row's counts once an epoch, so each of its ratings has a part of it. Each group counts its own ratings,
+ * and the groups' steps are added. */
+static void count_items(struct tr_mf_sgd *s, size_t block, const struct tr_mf_rows *rows)
+{
+    for (size_t part = 0; part < s->parts; part++) {
+        size_t tiles;
+        const struct tr_mf_tile *tile = tr_mf_tiles_of(&s->cut, part, block, &tiles);
+        for (size_t t = 0; t < tiles; t++)
+            for (size_t j = 0; j < tile[t].ratings; j++)
+                rows->share[t * s->cut.tile_items + tile[t].item[j]]++;
+    }
+}
+
+static void share_out(const struct tr_mf_sgd *s, const tr_worker *me, size_t block,
+                      const struct tr_mf_rows *rows)
+{
+    float groups = s->con ? 1 : (float)me->groups;
+    for (size_t i = 0; i < items_of(s, block); i++)
+        rows->share[i] = rows->share[i] > 0 ? 1 / (rows->share[i] * groups) : 0;
+}
+
+/* ---- a clock ---- */
+
+static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
+{
+    const tr_job *job = s->m->job;
+    double epochs = (double)job->solve.epochs, rate = job->solve.rate, all = epochs * (double)s->parts;
+    if (rate == TR_JOB_AUTO) rate = s->adagrad ? fmax(0.02, fmin(0.15, 1 / epochs)) : 0.02;
+    if (job->solve.decay > 0) return rate / sqrt(job->solve.decay * (double)clock + 1);
+    return rate * (1 - (double)clock / all);
+}
+
+static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, int64_t clock)
+{
+    const struct tr_mf *m = s->m;
+    float rate = (float)rate_at(s, clock), l2 = (float)(m->l2 / m->spread);
+    return (struct tr_mf_pass){.level = tr_cpu(),
+                               .width = s->pad,
+                               .rank = m->rank,
+                               .mean = m->bias ? 0 : (float)(-m->average / m->spread),
+                               .rate = rate,
+                               .l2 = l2,
+                               .bias_rate = rate,
+                               .bias_l2 = l2,
+                               .nonnegative = m->job->model.nonnegative,
+                               .spare = s->spare};
+}
+
+static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t block, const struct tr_mf_rows *rows)
+{
+    size_t tiles, part = (size_t)me->clock % s->parts;
+    const struct tr_mf_tile *tile = tr_mf_tiles_of(&s->cut, part, block, &tiles);
+    struct tr_mf_pass pass = pass_at(s, me->clock);
+    for (size_t t = 0; t < tiles; t++) {
+        size_t first = t * s->cut.tile_items;
+        struct tr_mf_rows items = {.row = rows->row + first * s->pad,
+                                   .bias = rows->bias ? rows->bias + first : NULL,
+                                   .sum = rows->sum ? rows->sum + first : NULL,
+                                   .share = rows->share ? rows->share + first : NULL};
+        s->squares += tr_mf_tile_pass(&pass, &tile[t], s->user, items);
+        s->ratings += (double)tile[t].ratings;
+    }
+}
+
+/* With plain λ the first clock has a rotation in which ratings are only counted. */
+static bool counts_first(const struct tr_mf_sgd *s, const tr_worker *me)
+{
+    return s->plain_l2 && me->clock == 0;
+}
+
+static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
+{
+    const struct tr_mf_sgd *s = ((struct tr_mf *)state)->sgd;
+    *again = tr_rotation_schedule(me, counts_first(s, me) ? 2 : 1, commands);
+    return TR_OK;
+}
+
+static int work_on(struct tr_mf_sgd *s, tr_worker *me, const tr_block *block)
+{
+    size_t number = (size_t)block->number;
+    float *before;
+    struct tr_mf_rows rows = rows_in(s, block->memory, items_of(s, number), &before);
+    int round = me->round % me->group_size;
+    if (me->round == 0) TR_TRY(fill_block(s, me, number, &rows, before));
+    if (counts_first(s, me) && me->command.word[1] == 0) {
+        count_items(s, number, &rows);
+        return TR_OK;
+    }
+    if (counts_first(s, me) && round == 0) share_out(s, me, number, &rows);
+    train_block(s, me, number, &rows);
+    return round == me->group_size - 1 ? push_block(s, me, number, &rows, before) : TR_OK;
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    struct tr_mf_sgd *s = ((struct tr_mf *)state)->sgd;
+    if (me->round == 0 && (size_t)me->clock % s->parts == 0) s->squares = s->ratings = 0;
+    tr_block block;
+    TR_TRY(tr_rotation_take(s->rotation, me, &block));
+    TR_TRY(work_on(s, me, &block));
+    return tr_rotation_give(s->rotation);
+}
+
+/* ---- evaluation ---- */
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    (void)me;
+    struct tr_mf *m = state;
+    struct tr_mf_sgd *s = m->sgd;
+    double *sum = report->sum;
+    sum[TR_MF_SQUARES] += s->squares * m->spread * m->spread;
+    sum[TR_MF_RATINGS] += s->ratings;
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_view_pull(s->test_items));
+    const float *items = s->test_items->value;
+    float *user = s->spare;
+    for (size_t i = 0; i < s->tests; i++) {
+        const struct tr_mf_rating *r = &s->test[i];
+        bool known = r->row != UINT32_MAX;
+        if (known && (i == 0 || r->row != r[-1].row)) row_out(s, &s->user, r->row, user);
+        const float *item = s->test_place[i] == UINT32_MAX ? NULL : items + s->test_place[i] * m->width;
+        double error = (double)r->value - tr_mf_predict(m, known ? user : NULL, item);
+        sum[TR_MF_TEST_SQUARES] += error * error;
+        sum[TR_MF_TEST_ABSOLUTES] += fabs(error);
+    }
+    sum[TR_MF_TEST_RATINGS] += (double)s->tests;
+    return TR_OK;
+}
+
+/* ---- users, once they are trained ---- */
+
+static int prepare_users(tr_worker *me, void *state)
+{
+    (void)me;
+    struct tr_mf *m = state;
+    return tr_view_open(m->user_table, m->train->row, m->train->rows.n, TR_VIEW_UPDATE, &m->sgd->users);
+}
+
+static int push_users(tr_worker *me, void *state)
+{
+    (void)me;
+    const struct tr_mf *m = state;
+    tr_view *users = m->sgd->users;
+    for (size_t i = 0; i < users->n; i++)
+        row_out(m->sgd, &m->sgd->user, i, (float *)users->delta + i * m->width);
+    return tr_view_push(users);
+}
+
+/* ---- the stages ---- */
+
+/* Groups that share items should meet some times in an epoch. */
+static size_t clocks_of_epoch(const struct tr_mf *m)
+{
+    enum { USUAL = 8 };
+    const struct tr_job_often *push = &m->job->sync.push;
+    if (push->unit == TR_OFTEN_PER_EPOCH) return (size_t)push->n;
+    return m->tr->layout.groups > 1 ? USUAL : 1;
+}
+
+static int open_sgd(struct tr_mf *m)
+{
+    struct tr_mf_sgd *s;
+    TR_TRY(TR_NEW(&s, 1));
+    m->sgd = s;
+    s->m = m;
+    s->adagrad = m->job->solve.optimizer == TR_OPTIMIZER_ADAGRAD;
+    s->plain_l2 = !m->job->model.l2_weighted;
+    s->con = m->job->sync.weight == TR_WEIGHT_CON;
+    s->parts = clocks_of_epoch(m);
+    s->pad = padded(m->rank);
+    s->factor = sqrt(m->spread);
+    s->bias = m->spread;
+    if (!s->con) return TR_OK;
+    double rate =
+        m->job->sync.global_rate == TR_JOB_AUTO ? 1.0 / m->tr->layout.groups : m->job->sync.global_rate;
+    return tr_table_use(m->item_table, "scale", &rate);
+}
+
+int tr_mf_sgd_train(struct tr_mf *m)
+{
+    TR_TRY(tr_agree(m->tr, open_sgd(m)));
+    int64_t parts = (int64_t)m->sgd->parts;
+    tr_stage train = {.name = "train",
+                      .state = m,
+                      .clocks = (int64_t)m->job->solve.epochs * parts,
+                      .evaluate_every = (int64_t)m->job->report.every * parts,
+                      .epochs_per_clock = 1 / (double)parts,
+                      .objective_name = "train rmse",
+                      .metric_name = m->test ? "test rmse" : NULL,
+                      .prepare = prepare,
+                      .compute = compute,
+                      .schedule = schedule,
+                      .evaluate = evaluate,
+                      .judge = tr_mf_judge};
+    TR_TRY(tr_run(m->tr, &train));
+    tr_stage keep = {
+        .name = "users", .state = m, .clocks = 1, .prepare = prepare_users, .compute = push_users};
+    return tr_run(m->tr, &keep);
+}

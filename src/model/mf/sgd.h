@@ -1,0 +1,47 @@
+/* Stochastic gradient descent on tables: what sgd.c is made of, for its tests.
+ *
+ * A clock is a full rotation (M4) on one part of the users: in its round r, slave i has block (i + r) mod K of the
+ * items and steps on what its users of the part have rated there, so that no two slaves touch a row at once and every
+ * rating is trained on once an epoch. Users' factors stay with their worker until the end. Between groups a block's
+ * rows are what the table "items" has at the clock's start, and their change is added to it at its end; with one
+ * group the block is what counts, and the table follows.
+ *
+ * Ratings are trained on as (r - average) / spread: the same rates suit all scales. Rates fall in a straight line, to
+ * 0 at the end: that takes fewer epochs to the same error than any constant rate, by half and more. With adagrad a
+ * row's rate is also divided by the root of the mean squares of its gradients so far (Chin et al., A learning-rate
+ * schedule for stochastic gradient methods to matrix factorization, 2015: here a sum a row).
+ */
+#ifndef TR_MODEL_MF_SGD_H
+#define TR_MODEL_MF_SGD_H
+
+#include "model/mf/cut.h"
+#include "model/mf/meet.h"
+#include "model/mf/mf.h"
+#include "trireme/rotation.h"
+
+struct tr_mf_sgd {
+    struct tr_mf *m;
+    bool adagrad, plain_l2; /* plain_l2: model.l2_weighted no */
+    bool con;               /* sync.weight con: what groups push is averaged */
+    size_t blocks, parts;   /* clocks of an epoch: parts */
+    size_t pad;             /* floats of a row */
+    double factor, bias;    /* what a factor and a bias are in the tables, if they are 1 here */
+    uint64_t *first_item;   /* of each block, and behind the last */
+    tr_rotation *rotation;
+    struct tr_mf_cut cut;
+    float *memory, *spare; /* of the users; a row */
+    struct tr_mf_rows user;
+    tr_view *items; /* of the block that this worker has in the last round */
+    tr_view *users; /* after training */
+    tr_key *keys;   /* of the block that it has in the first */
+
+    double squares; /* of the clocks of this epoch … */
+    double ratings; /* … and how many */
+
+    struct tr_mf_rating *test;
+    size_t tests;
+    uint32_t *test_place; /* of each test rating: its item in the view; UINT32_MAX: a cold one */
+    tr_view *test_items;
+};
+
+#endif

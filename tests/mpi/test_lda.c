@@ -1,0 +1,392 @@
+/* Topics learnt by several: that counts in tables are those of the tokens' topics in any layout, that runs repeat, and
+ * that what is learnt does not depend on how many learn it. */
+#include "mpi_unit.h"
+
+#include <math.h>
+
+#include "model/h5.h"
+#include "model/lda/exchange.h"
+
+enum { MOST_TOPICS = 8, MOST_WORDS = 64, LONGEST = 64 };
+
+/* ---- corpora ---- */
+
+/* A corpus of documents that are mostly of one of four topics, a topic being a fifth of the words. */
+struct corpus {
+    int documents, words, shortest, longest;
+};
+static const struct corpus small = {40, 30, 1, 25}, tiny = {3, 4, 1, 2}, clear = {300, 50, 30, 60};
+
+static uint64_t tokens_of(const struct corpus *c)
+{
+    uint64_t tokens = 0;
+    for (int d = 0; d < c->documents; d++)
+        tokens += (uint64_t)c->shortest + tr_mix((uint64_t)d * 77) % (uint64_t)(c->longest - c->shortest + 1);
+    return tokens;
+}
+
+/* The last fifth of the words never occurs. */
+static void write_document(FILE *file, const struct corpus *c, int d, bool counts)
+{
+    int times[MOST_WORDS] = {0}, width = c->words / 5, pairs = 0;
+    uint64_t length =
+        (uint64_t)c->shortest + tr_mix((uint64_t)d * 77) % (uint64_t)(c->longest - c->shortest + 1);
+    for (uint64_t i = 0; i < length; i++) {
+        uint64_t draw = tr_mix((uint64_t)d * 1000003 + i);
+        int topic = draw % 8 == 0 ? (int)(draw / 8 % 4) : d % 4,
+            word = width * topic + (int)(draw / 32 % (uint64_t)(width ? width : 1));
+        times[word % c->words]++;
+    }
+    for (int w = 0; w < c->words; w++) {
+        pairs += times[w] > 0;
+        if (counts && times[w]) fprintf(file, "%d %d %d\n", d + 1, w + 1, times[w]);
+    }
+    if (!counts) fprintf(file, "%d ", pairs);
+}
+
+static int count_pairs(const struct corpus *c)
+{
+    char *text = NULL;
+    size_t size;
+    int sum = 0;
+    FILE *memory = open_memstream(&text, &size);
+    for (int d = 0; d < c->documents; d++) write_document(memory, c, d, false);
+    fclose(memory);
+    for (char *at = text, *end; (void)(sum += (int)strtol(at, &end, 10)), end != at;) at = end;
+    free(text);
+    return sum;
+}
+
+/* All ranks learn the path; rank 0 writes. */
+static void write_corpus(const struct corpus *c, char path[64])
+{
+    if (mpi_test.rank == 0) {
+        snprintf(path, 64, "/tmp/trireme-test-lda-%d", (int)getpid());
+        FILE *file = fopen(path, "w");
+        fprintf(file, "%d\n%d\n%d\n", c->documents, c->words, count_pairs(c));
+        for (int d = 0; d < c->documents; d++) write_document(file, c, d, true);
+        fclose(file);
+    }
+    MPI_Bcast(path, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+static void remove_corpus(const char *path)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mpi_test.rank == 0) unlink(path);
+}
+
+/* ---- runs ---- */
+
+static tr_context *begin(const struct corpus *c, const char *settings, char path[64], struct tr_lda **m)
+{
+    char all[MPI_NOTE];
+    write_corpus(c, path);
+    snprintf(all, sizeof all, "model.type=lda report.progress=no data.train=%.40s %.400s", path, settings);
+    tr_context *tr = mpi_context(all);
+    *m = NULL;
+    mpi_ok(tr_lda_begin(tr, m));
+    return tr;
+}
+
+static void end(tr_context *tr, struct tr_lda **m, const char *path)
+{
+    tr_lda_end(m);
+    mpi_ok(tr_close(tr));
+    remove_corpus(path);
+}
+
+/* Counts as dense arrays. */
+struct counted {
+    int64_t words[MOST_WORDS][MOST_TOPICS], total[MOST_TOPICS];
+};
+
+/* n_wk from the topics of all workers' tokens, on all ranks. */
+static void count_tokens(struct tr_lda *m, struct counted *c)
+{
+    *c = (struct counted){0};
+    for (int b = 0; m->sampler && b < m->layout.blocks; b++) {
+        void *block = aligned_alloc(64, m->layout.bytes[b] + 64);
+        memset(block, 0, m->layout.bytes[b] + 64);
+        mpi_ok(tr_lda_count_block(m->sampler, b, block));
+        for (uint64_t p = m->layout.first[b]; p < m->layout.first[b + 1]; p++) {
+            struct tr_lda_count row[MOST_TOPICS];
+            size_t n = tr_lda_row_read(&m->layout, block, p, row);
+            for (size_t i = 0; i < n; i++) c->words[m->layout.word[p]][row[i].topic] += row[i].count;
+        }
+        free(block);
+    }
+    if (m->sampler) mpi_ok(tr_lda_check(m->sampler));
+    MPI_Allreduce(MPI_IN_PLACE, c->words, MOST_WORDS * MOST_TOPICS, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    for (int w = 0; w < MOST_WORDS; w++)
+        for (int k = 0; k < MOST_TOPICS; k++) c->total[k] += c->words[w][k];
+}
+
+static int take_row(void *state, const tr_row *row)
+{
+    struct counted *c = state;
+    for (size_t i = 0; i < row->n; i++) {
+        mpi_check(row->column[i] < MOST_TOPICS, "topic %u", row->column[i]);
+        c->words[row->key][row->column[i]] = ((const int32_t *)row->value)[i];
+    }
+    return TR_OK;
+}
+
+static int take_total(void *state, const tr_row *row)
+{
+    memcpy(&((struct counted *)state)->total[row->key], row->value, sizeof(int64_t));
+    return TR_OK;
+}
+
+/* The same from the tables, on rank 0. */
+static void read_tables(struct tr_lda *m, struct counted *c)
+{
+    *c = (struct counted){0};
+    tr_key key[MOST_WORDS];
+    for (tr_key i = 0; i < MOST_WORDS; i++) key[i] = i;
+    int status = TR_OK;
+    if (mpi_test.rank == 0) status = tr_rows_pull(m->table, key, (size_t)m->words, take_row, c);
+    if (mpi_test.rank == 0 && status == TR_OK)
+        status = tr_rows_pull(m->totals, key, (size_t)m->job->model.topics, take_total, c);
+    mpi_ok(tr_agree(m->tr, status));
+}
+
+static void compare(const struct counted *tokens, const struct counted *tables)
+{
+    if (mpi_test.rank != 0) return;
+    for (int k = 0; k < MOST_TOPICS; k++) {
+        for (int w = 0; w < MOST_WORDS; w++)
+            mpi_check(tokens->words[w][k] == tables->words[w][k],
+                      "word %d, topic %d: %lld tokens, the table says %lld", w, k,
+                      (long long)tokens->words[w][k], (long long)tables->words[w][k]);
+        mpi_check(tokens->total[k] == tables->total[k], "topic %d: %lld tokens, the table says %lld", k,
+                  (long long)tokens->total[k], (long long)tables->total[k]);
+    }
+}
+
+static void check_counts(struct tr_lda *m, const struct corpus *corpus)
+{
+    struct counted tokens, tables;
+    int64_t sum = 0;
+    count_tokens(m, &tokens);
+    read_tables(m, &tables);
+    compare(&tokens, &tables);
+    for (int k = 0; k < MOST_TOPICS; k++) sum += tokens.total[k];
+    mpi_check(sum == (int64_t)tokens_of(corpus), "%lld tokens", (long long)sum);
+    for (int k = 0; m->sampler && m->tr->layout.groups == 1 && k < (int)m->layout.topics; k++)
+        mpi_check(m->total[k] == tokens.total[k], "topic %d: a worker believes in %lld tokens", k,
+                  (long long)m->total[k]);
+}
+
+/* Groups of 1, 2, half and all of the ranks, each with blocks that are shared and that travel; then the layouts of all
+ * tests. */
+static bool layout_of(int i, char *settings, size_t size)
+{
+    static const char *const ways[] = {"share", "travel"};
+    int n = mpi_test.size, members[] = {1, 2, (n + 1) / 2, n};
+    if (i >= 8) {
+        const char *layout = mpi_layout(i - 8);
+        if (layout) snprintf(settings, size, "%s", layout);
+        return layout != NULL;
+    }
+    int m = members[i / 2] < n ? members[i / 2] : n;
+    snprintf(settings, size, "ranks.layout=colocated ranks.groups=%d ranks.group_size=%d table.rotate=%s",
+             n / m, m,
+             m == 1           ? "auto"
+             : mpi_test.hosts ? "travel"
+                              : ways[i % 2]);
+    return true;
+}
+
+static void check_layout(const struct corpus *corpus, const char *layout, const char *sync, int sweeps)
+{
+    char settings[MPI_NOTE], path[64];
+    struct tr_lda *m;
+    snprintf(settings, sizeof settings,
+             "%.200s sync.mode=%s solve.epochs=%d model.topics=5 solve.optimize_every=2", layout, sync,
+             sweeps);
+    tr_context *tr = begin(corpus, settings, path, &m);
+    mpi_ok(tr_lda_train(m));
+    check_counts(m, corpus);
+    end(tr, &m, path);
+}
+
+MPI_CASE(counts_are_those_of_the_topics_after_every_sweep)
+{
+    char layout[MPI_NOTE];
+    for (int i = 0; layout_of(i, layout, sizeof layout); i++) {
+        check_layout(&small, layout, "bsp", 1 + i % 3);
+        check_layout(&small, layout, "bsp", 6);
+    }
+}
+
+MPI_CASE(without_lockstep_no_count_is_lost_or_made_twice)
+{
+    static const char *const modes[] = {"ssp", "asp"};
+    char layout[MPI_NOTE];
+    for (int i = 0; layout_of(i, layout, sizeof layout); i++) check_layout(&small, layout, modes[i % 2], 8);
+}
+
+/* More workers than words or documents, words that never occur, documents of one word. */
+MPI_CASE(some_have_nothing_to_do)
+{
+    char layout[MPI_NOTE];
+    for (int i = 0; layout_of(i, layout, sizeof layout); i++)
+        check_layout(&tiny, layout, i % 4 == 3 ? "ssp" : "bsp", 5);
+}
+
+/* ---- histograms ---- */
+
+static int add_bins(void *state, const tr_row *row)
+{
+    int64_t(*sum)[LONGEST] = state;
+    for (size_t i = 0; i < row->n; i++) sum[row->key][row->column[i]] += ((const int32_t *)row->value)[i];
+    return TR_OK;
+}
+
+MPI_CASE(groups_know_how_often_each_count_occurs)
+{
+    if (mpi_test.size < 2) return;
+    char path[64];
+    struct tr_lda *m;
+    int64_t told[MOST_TOPICS + 1][LONGEST] = {{0}}, table[MOST_TOPICS + 1][LONGEST] = {{0}};
+    tr_context *tr = begin(
+        &small,
+        "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4",
+        path, &m);
+    mpi_ok(tr_lda_train(m));
+    for (size_t k = 0; k < m->told.rows; k++)
+        for (uint64_t i = m->told.begin[k]; i < m->told.begin[k + 1]; i++)
+            told[k][m->told.bin[i].count] += m->told.bin[i].times;
+    for (uint64_t d = 0; m->sampler && d < tr_lda_documents(m->sampler); d++)
+        told[4][tr_lda_length(m->sampler, d)]++;
+    MPI_Allreduce(MPI_IN_PLACE, told, (MOST_TOPICS + 1) * LONGEST, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    tr_key key[] = {0, 1, 2, 3, 4};
+    mpi_ok(tr_agree(tr, mpi_test.rank == 0 ? tr_rows_pull(m->histograms, key, 5, add_bins, table) : TR_OK));
+    int64_t documents = 0;
+    for (int k = 0; k < 5 && mpi_test.rank == 0; k++)
+        for (int n = 0; n < LONGEST; n++) {
+            documents += k == 4 ? table[k][n] : 0;
+            mpi_check(told[k][n] == table[k][n], "topic %d, count %d: %lld documents, the table says %lld", k,
+                      n, (long long)told[k][n], (long long)table[k][n]);
+        }
+    mpi_check(mpi_test.rank != 0 || documents == small.documents, "%lld documents", (long long)documents);
+    end(tr, &m, path);
+}
+
+/* ---- what is learnt ---- */
+
+/* The tables of a run of 60 sweeps, its priors, and log p(w, z) of a token. More topics are looked for than there are:
+ * with as many, two can be taken for one, and one for two, for very long. */
+static double learn(const char *layout, struct counted *c, double *prior)
+{
+    char settings[MPI_NOTE], path[64];
+    struct tr_lda *m;
+    snprintf(settings, sizeof settings, "%s solve.epochs=60 report.every=60 model.topics=8 model.beta=0.1",
+             layout);
+    tr_context *tr = begin(&clear, settings, path, &m);
+    mpi_ok(tr_lda_train(m));
+    read_tables(m, c);
+    double log_p = m->last.objective;
+    for (int k = 0; k < MOST_TOPICS; k++) prior[k] = m->alpha ? m->alpha[k] : 0;
+    prior[MOST_TOPICS] = m->beta;
+    end(tr, &m, path);
+    return log_p;
+}
+
+/* The words of a topic that was found are mostly of one of the four that documents were made of. */
+static void check_topics(const struct counted *c)
+{
+    int64_t right = 0, all = 0;
+    for (int k = 0; k < MOST_TOPICS; k++) {
+        int64_t of[4] = {0}, most = 0;
+        for (int w = 0; w < 40; w++) of[w / 10] += c->words[w][k];
+        for (int t = 0; t < 4; t++) {
+            all += of[t];
+            if (of[t] > most) most = of[t];
+        }
+        right += most;
+    }
+    mpi_check(10 * right > 9 * all, "%lld of %lld tokens", (long long)right, (long long)all);
+}
+
+/* What one rank comes to. */
+static const double log_p_alone = -2.95;
+
+MPI_CASE(topics_are_found_by_however_many)
+{
+    struct counted c;
+    char layout[MPI_NOTE];
+    double prior[MOST_TOPICS + 1];
+    static const char *const layouts[] = {"ranks.layout=auto", "ranks.layout=colocated ranks.group_size=1",
+                                          "ranks.layout=colocated ranks.group_size=1 sync.mode=ssp"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(layout, sizeof layout, "%s", layouts[i % 3]);
+        if (i == 3)
+            snprintf(layout, sizeof layout, "ranks.layout=colocated ranks.groups=1 ranks.group_size=%d",
+                     mpi_test.size);
+        double log_p = learn(layout, &c, prior);
+        if (mpi_test.rank != 0) continue;
+        check_topics(&c);
+        mpi_check(fabs(log_p - log_p_alone) < 0.06, "log p %g", log_p);
+    }
+}
+
+MPI_CASE(runs_repeat)
+{
+    static const char *const layouts[] = {"ranks.layout=auto", "ranks.layout=colocated ranks.group_size=1",
+                                          "ranks.layout=auto ranks.node_size=1"};
+    for (int i = 0; i < 3; i++) {
+        struct counted once, again;
+        double log_p[2], prior[2][MOST_TOPICS + 1];
+        log_p[0] = learn(layouts[i], &once, prior[0]);
+        log_p[1] = learn(layouts[i], &again, prior[1]);
+        mpi_check(memcmp(&once, &again, sizeof once) == 0, "the counts differ");
+        mpi_check(memcmp(prior[0], prior[1], sizeof prior[0]) == 0, "the priors differ");
+        mpi_check(mpi_test.rank != 0 || log_p[0] == log_p[1], "log p %.17g and %.17g", log_p[0], log_p[1]);
+    }
+}
+
+/* ---- files ---- */
+
+static void check_file(const char *folder, const struct counted *c, uint64_t words)
+{
+    struct tr_lda_model m;
+    mpi_ok(tr_lda_model_read(folder, &m));
+    if (mpi_test.failed) return;
+    mpi_check(m.topics == 3 && m.words == words && m.documents == (uint64_t)small.documents, "sizes");
+    for (uint64_t w = 0; w < m.words; w++) {
+        int64_t row[MOST_TOPICS] = {0};
+        for (uint64_t i = m.begin[w]; i < m.begin[w + 1]; i++) row[m.topic[i]] = m.count[i];
+        mpi_check(memcmp(row, c->words[w], sizeof row) == 0, "word %llu differs", (unsigned long long)w);
+    }
+    for (int k = 0; k < 3; k++) mpi_check(m.total[k] == c->total[k], "topic %d", k);
+    tr_lda_model_close(&m);
+}
+
+MPI_CASE(the_file_has_what_the_tables_have)
+{
+    char layout[MPI_NOTE], settings[MPI_NOTE], path[64], folder[80];
+    for (int i = 0; mpi_layout(i); i++) {
+        struct tr_lda *m;
+        struct counted c;
+        snprintf(layout, sizeof layout, "%s", mpi_layout(i));
+        snprintf(settings, sizeof settings, "%.200s solve.epochs=3 model.topics=3", layout);
+        tr_context *tr = begin(&small, settings, path, &m);
+        snprintf(folder, sizeof folder, "%s.model", path);
+        mpi_ok(tr_lda_train(m));
+        mpi_ok(tr_lda_save(m, folder));
+        read_tables(m, &c);
+        if (mpi_test.rank == 0) check_file(folder, &c, (uint64_t)small.words);
+        end(tr, &m, path);
+        if (mpi_test.rank == 0) {
+            snprintf(settings, sizeof settings, "%s/model.h5", folder);
+            unlink(settings);
+            rmdir(folder);
+        }
+    }
+}
+
+MPI_MAIN(&counts_are_those_of_the_topics_after_every_sweep, &without_lockstep_no_count_is_lost_or_made_twice,
+         &some_have_nothing_to_do, &groups_know_how_often_each_count_occurs,
+         &topics_are_found_by_however_many, &runs_repeat, &the_file_has_what_the_tables_have)

@@ -1,0 +1,221 @@
+#include "mpi_unit.h"
+
+#include <math.h>
+
+#include "model/mf/file.h"
+#include "model/mf/mf.h"
+#include "model/mf/sgd.h"
+
+/* Ratings of 300 users and 120 items by factors of rank 3 and some noise: a third of all pairs, every tenth of these
+ * for testing; ids are 7 and 11 times the numbers, so that they are none themselves. */
+enum { USERS = 300, ITEMS = 120, RANK = 3 };
+static const double noise = 0.1;
+
+static char folder[64];
+
+static void write_ratings(void)
+{
+    struct tr_rng rng;
+    double user[USERS][RANK], item[ITEMS][RANK];
+    char path[128];
+    FILE *file[2];
+    tr_rng_seed(&rng, 5, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, i ? "test" : "train");
+        file[i] = fopen(path, "w");
+    }
+    for (int u = 0; u < USERS; u++)
+        for (int k = 0; k < RANK; k++) user[u][k] = tr_rng_normal(&rng);
+    for (int i = 0; i < ITEMS; i++)
+        for (int k = 0; k < RANK; k++) item[i][k] = tr_rng_normal(&rng);
+    for (int u = 0; u < USERS; u++)
+        for (int i = 0; i < ITEMS; i++) {
+            double r = 3 + 0.3 * (u % 5) - 0.2 * (i % 4) + noise * tr_rng_normal(&rng);
+            if (tr_rng_below(&rng, 3) > 0) continue;
+            for (int k = 0; k < RANK; k++) r += user[u][k] * item[i][k] / sqrt(RANK);
+            fprintf(file[tr_rng_below(&rng, 10) == 0], "%d %d %.5f\n", 7 * u, 11 * i, r);
+        }
+    fprintf(file[1], "9999 11 2\n7 9998 4\n9999 9998 3\n"); /* a cold user, a cold item, both */
+    for (int i = 0; i < 2; i++) fclose(file[i]);
+}
+
+/* The folder of this program's files, made by rank 0. */
+static void make_files(void)
+{
+    if (folder[0]) return;
+    if (mpi_test.rank == 0) {
+        snprintf(folder, sizeof folder, "/tmp/tr-mf-XXXXXX");
+        if (mkdtemp(folder)) write_ratings();
+    }
+    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+}
+
+static void remove_files(void)
+{
+    static const char *const names[] = {"train", "test", "model.h5"};
+    char path[128];
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 3 && mpi_test.rank == 0; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        remove(path);
+    }
+    if (mpi_test.rank == 0) rmdir(folder);
+    folder[0] = '\0';
+}
+
+struct outcome {
+    double train, test; /* RMSE; known on rank 0 */
+    double ratings;     /* trained on in the last epoch, over all workers */
+    uint64_t total;
+    struct tr_mf_saved *saved; /* rank 0; to be freed */
+};
+
+static struct outcome train(const char *settings)
+{
+    char all[MPI_NOTE];
+    struct outcome o = {.train = NAN};
+    make_files();
+    snprintf(
+        all, sizeof all,
+        "model.type=mf data.train=%s/train data.test=%s/test model.rank=%d model.bias=yes solve.epochs=25 "
+        "solve.rate=0.1 model.l2=0.01 report.progress=no %s",
+        folder, folder, RANK, settings);
+    tr_context *tr = mpi_context(all);
+    struct tr_result result;
+    void *model = NULL;
+    mpi_ok(tr_mf_kind.check(tr_context_job(tr)));
+    mpi_ok(tr_mf_kind.open(tr, &result, &model));
+    struct tr_mf *m = model;
+    if (!mpi_test.failed) mpi_ok(tr_mf_kind.train(model));
+    if (!mpi_test.failed) mpi_ok(tr_mf_kind.save(model, folder, &result));
+    if (!mpi_test.failed) {
+        double mine = m->sgd ? m->sgd->ratings : 0;
+        MPI_Allreduce(&mine, &o.ratings, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        o.train = m->train_rmse;
+        o.test = m->test_rmse;
+        o.total = m->train->total_nonzeros;
+        if (mpi_test.rank == 0) mpi_ok(tr_mf_load(folder, &o.saved));
+    }
+    tr_mf_kind.close(&model);
+    tr_close(tr);
+    return o;
+}
+
+/* RMSE of the saved model on the test file, cold ones included. Rank 0. */
+static double rmse_of_saved(const struct tr_mf_saved *m)
+{
+    char path[128];
+    unsigned long long user, item;
+    double value, squares = 0, n = 0;
+    snprintf(path, sizeof path, "%s/test", folder);
+    FILE *file = fopen(path, "r");
+    for (; fscanf(file, "%llu %llu %lf", &user, &item, &value) == 3; n++) {
+        char id[32];
+        uint64_t u = UINT64_MAX, i = UINT64_MAX;
+        snprintf(id, sizeof id, "%llu", user);
+        if (!tr_name_find(&m->user.names, id, strlen(id), &u)) u = UINT64_MAX;
+        snprintf(id, sizeof id, "%llu", item);
+        if (!tr_name_find(&m->item.names, id, strlen(id), &i)) i = UINT64_MAX;
+        double error = (double)(float)value - tr_mf_saved_predict(m, u, i);
+        squares += error * error;
+    }
+    fclose(file);
+    return sqrt(squares / n);
+}
+
+static void check_outcome(const struct outcome *o, const char *settings, double most)
+{
+    mpi_check(o->ratings == (double)o->total, "%s: %g of %llu ratings trained on", settings, o->ratings,
+              (unsigned long long)o->total);
+    if (!o->saved) return;
+    double saved = rmse_of_saved(o->saved);
+    mpi_check(o->test < most, "%s: test rmse %g", settings, o->test);
+    mpi_check(fabs(saved - o->test) < 1e-4, "%s: test rmse %g, of the saved model %g", settings, o->test,
+              saved);
+    mpi_check(o->saved->user.n == USERS && o->saved->item.n == ITEMS, "%s: %d users", settings,
+              (int)o->saved->user.n);
+}
+
+/* Every layout, and every way that blocks travel, comes to about the same error. */
+MPI_CASE(layouts_agree)
+{
+    const char *settings;
+    double first = NAN;
+    for (int i = 0; (settings = mpi_layout(i)); i++) {
+        struct outcome o = train(settings);
+        check_outcome(&o, settings, 0.35);
+        if (isnan(first)) first = o.test;
+        if (o.saved)
+            mpi_check(fabs(o.test - first) < 0.06, "%s: test rmse %g, at first %g", settings, o.test, first);
+        tr_mf_saved_free(&o.saved);
+    }
+    remove_files();
+}
+
+/* The whole world as one group, in memory that it shares and otherwise, gives bit by bit the same. */
+MPI_CASE(ways_of_rotation_agree)
+{
+    char settings[MPI_NOTE];
+    static const char *const ways[] = {"auto", "travel"};
+    struct outcome o[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(settings, sizeof settings, "ranks.layout=%s ranks.group_size=%d table.rotate=%s",
+                 mpi_test.size == 1 ? "alone" : "colocated", mpi_test.size, ways[i]);
+        o[i] = train(settings);
+        check_outcome(&o[i], settings, 0.3);
+    }
+    if (o[0].saved && o[1].saved) {
+        mpi_check(memcmp(o[0].saved->user.row, o[1].saved->user.row, USERS * RANK * sizeof(float)) == 0,
+                  "users differ");
+        mpi_check(memcmp(o[0].saved->item.row, o[1].saved->item.row, ITEMS * RANK * sizeof(float)) == 0,
+                  "items differ");
+        mpi_check(memcmp(o[0].saved->item.bias, o[1].saved->item.bias, ITEMS * sizeof(float)) == 0,
+                  "biases differ");
+    }
+    for (int i = 0; i < 2; i++) tr_mf_saved_free(&o[i].saved);
+    remove_files();
+}
+
+/* Several groups under BSP: twice the same. */
+MPI_CASE(runs_repeat)
+{
+    const char *settings =
+        mpi_test.size >= 4 ? "ranks.layout=colocated ranks.group_size=2" : "ranks.layout=auto";
+    struct outcome o[2];
+    for (int i = 0; i < 2; i++) o[i] = train(settings);
+    if (o[0].saved && o[1].saved) {
+        mpi_check(memcmp(o[0].saved->user.row, o[1].saved->user.row, USERS * RANK * sizeof(float)) == 0,
+                  "users differ");
+        mpi_check(memcmp(o[0].saved->item.row, o[1].saved->item.row, ITEMS * RANK * sizeof(float)) == 0,
+                  "items differ");
+    }
+    for (int i = 0; i < 2; i++) tr_mf_saved_free(&o[i].saved);
+    remove_files();
+}
+
+MPI_CASE(settings_do_what_they_say)
+{
+    static const struct {
+        const char *settings;
+        double most; /* test RMSE */
+    } cases[] = {{"model.bias=no", 0.5},
+                 {"model.nonnegative=yes model.rank=8", 1.2},
+                 {"model.l2_weighted=no model.l2=0.3", 0.35},
+                 {"solve.optimizer=sgd solve.rate=0.05 solve.epochs=40", 0.35},
+                 {"sync.mode=ssp sync.staleness=2", 0.4},
+                 {"sync.mode=asp", 0.4},
+                 {"sync.weight=con solve.epochs=60", 0.6},
+                 {"solve.decay=0.5", 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct outcome o = train(cases[i].settings);
+        check_outcome(&o, cases[i].settings, cases[i].most);
+        for (size_t j = 0; o.saved && i == 1 && j < USERS * 8; j++)
+            mpi_check(o.saved->user.row[j] >= 0, "a factor of %g", (double)o.saved->user.row[j]);
+        for (size_t j = 0; o.saved && i == 1 && j < ITEMS * 8; j++)
+            mpi_check(o.saved->item.row[j] >= 0, "a factor of %g", (double)o.saved->item.row[j]);
+        tr_mf_saved_free(&o.saved);
+    }
+    remove_files();
+}
+
+MPI_MAIN(&layouts_agree, &ways_of_rotation_agree, &runs_repeat, &settings_do_what_they_say)

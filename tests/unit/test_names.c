@@ -1,0 +1,130 @@
+#define _GNU_SOURCE
+#include "data_files.h"
+
+#include "data/documents.h"
+#include "data/names.h"
+#include "data/triples.h"
+
+/* ---- distinct ids ---- */
+
+START_TEST(numbers_keep_the_places_where_they_were_first_met)
+{
+    enum { N = 30000 };
+    static uint64_t number[N];
+    struct tr_ids ids = {.are_text = false};
+    for (size_t i = 0; i < N;
+         i++) { /* some small, some large, some on both sides of what is found directly */
+        number[i] = i % 3 == 0 ? i * 7 : i % 3 == 1 ? tr_mix(i) : (uint64_t)1 << (10 + i % 30);
+        if (i % 10 == 9) number[i] = number[i / 2];
+    }
+    static uint32_t place[N];
+    for (size_t i = 0; i < N; i++) {
+        ck_ok(tr_ids_number(&ids, number[i], &place[i]));
+        ck_assert_uint_eq(ids.number[place[i]], number[i]);
+    }
+    for (size_t i = 0; i < N; i++) {
+        uint32_t again;
+        ck_ok(tr_ids_number(&ids, number[i], &again));
+        ck_assert_uint_eq(again, place[i]);
+    }
+    uint32_t *order;
+    ck_ok(tr_ids_sort(&ids, &order));
+    for (size_t i = 1; i < ids.n; i++) ck_assert(ids.number[order[i - 1]] < ids.number[order[i]]);
+    free(order);
+    tr_ids_free(&ids);
+}
+END_TEST
+
+START_TEST(texts_are_told_apart_by_all_their_bytes)
+{
+    enum { N = 5000 };
+    struct tr_ids ids = {.are_text = true};
+    char text[64];
+    uint32_t place, again;
+    for (size_t i = 0; i < N; i++) {
+        int n = snprintf(text, sizeof text, "%s%llx", i % 2 ? "a long common beginning " : "",
+                         (unsigned long long)tr_mix(i));
+        ck_ok(tr_ids_add_text(&ids, text, (size_t)n, &place));
+        ck_assert_uint_eq(place, i);
+        ck_ok(tr_ids_add_text(&ids, text, (size_t)n, &again));
+        ck_assert_uint_eq(again, i);
+    }
+    ck_ok(tr_ids_add_text(&ids, "a\0b", 3, &place));
+    ck_ok(tr_ids_add_text(&ids, "a\0c", 3, &again));
+    ck_assert_uint_ne(place, again);
+    uint32_t *order;
+    ck_ok(tr_ids_sort(&ids, &order));
+    for (size_t i = 1; i < ids.n; i++) {
+        const char *a = ids.text + ids.begin[order[i - 1]], *b = ids.text + ids.begin[order[i]];
+        size_t n = (size_t)(ids.begin[order[i - 1] + 1] - ids.begin[order[i - 1]]);
+        size_t m = (size_t)(ids.begin[order[i] + 1] - ids.begin[order[i]]);
+        int c = memcmp(a, b, tr_min_size(n, m));
+        ck_assert(c < 0 || (c == 0 && n < m));
+    }
+    free(order);
+    tr_ids_free(&ids);
+}
+END_TEST
+
+/* ---- names in memory ---- */
+
+START_TEST(names_are_found_by_what_they_are)
+{
+    static const uint64_t number[] = {3, 5, 18446744073709551615u};
+    struct tr_name_list numbers = {.n = 3, .number = number};
+    uint64_t found;
+    ck_assert(tr_name_find(&numbers, "5", 1, &found) && found == 1);
+    ck_assert(tr_name_find(&numbers, "18446744073709551615", 20, &found) && found == 2);
+    ck_assert(!tr_name_find(&numbers, "4", 1, &found) && !tr_name_find(&numbers, "05", 2, &found));
+    ck_assert(!tr_name_find(&numbers, "x", 1, &found) && !tr_name_find(&numbers, "", 0, &found));
+    static const uint64_t begin[] = {0, 2, 5, 6};
+    struct tr_name_list texts = {.n = 3, .begin = begin, .text = "ababcb"};
+    ck_assert(tr_name_find(&texts, "ab", 2, &found) && found == 0);
+    ck_assert(tr_name_find(&texts, "abc", 3, &found) && found == 1);
+    ck_assert(tr_name_find(&texts, "b", 1, &found) && found == 2);
+    ck_assert(!tr_name_find(&texts, "a", 1, &found) && !tr_name_find(&texts, "c", 1, &found));
+    char *text;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    ck_ok(tr_name_print(&texts, 1, file));
+    ck_ok(tr_name_print(&numbers, 2, file));
+    fclose(file);
+    ck_assert_str_eq(text, "abc18446744073709551615");
+    free(text);
+}
+END_TEST
+
+/* ---- documents one by one ---- */
+
+static int append(void *state, const struct tr_document *d)
+{
+    char *shown = state;
+    size_t n = strlen(shown);
+    n += (size_t)snprintf(shown + n, 512 - n, "%llu:", (unsigned long long)d->number);
+    for (size_t i = 0; i < d->n; i++)
+        n += (size_t)snprintf(shown + n, 512 - n, " %u*%g", d->word[i], (double)d->count[i]);
+    snprintf(shown + n, 512 - n, ";");
+    return TR_OK;
+}
+
+START_TEST(documents_are_handed_out_whole)
+{
+    static const char a[] = "3\n9\n4\n3 9 1\n1 5 2\n3 2 7\n1 5 1\n", b[] = "1\n9\n1\n1 1 1\n";
+    char shown[512] = "";
+    struct tr_shape *shape;
+    write_file("bag-a", a, sizeof a - 1);
+    write_file("bag-b", b, sizeof b - 1);
+    struct tr_files files = open_files("bag-*");
+    ck_ok(tr_look_shapes(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape));
+    ck_ok(tr_documents_each(&files, shape, false, append, shown));
+    ck_assert_str_eq(shown, "0: 4*3;1:;2: 1*7 8*1;3: 0*1;");
+    shape[1].nonzeros = 3;
+    ck_fails(tr_documents_each(&files, shape, false, append, shown), TR_ERR_DATA,
+             "bag-b: 1 records, expected 3");
+    tr_files_close(&files);
+    free(shape);
+}
+END_TEST
+
+UNIT_MAIN("names", numbers_keep_the_places_where_they_were_first_met, texts_are_told_apart_by_all_their_bytes,
+          names_are_found_by_what_they_are, documents_are_handed_out_whole)
