@@ -23,7 +23,7 @@ enum { SEEDS = 64 };
 static int check(const tr_job *job)
 {
     if (job->solve.method != TR_SOLVE_LLOYD && job->solve.method != TR_SOLVE_MINIBATCH)
-        return tr_fail(TR_ERR_CONFIG, "%s: expected lloyd or minibatch for model.type kmeans",
+        return tr_fail(TR_ERR_CONFIG, "%s: expected solve.method lloyd or minibatch for model.type kmeans",
                        tr_job_where(job, "solve.method"));
     if (job->data.partition == TR_DATA_VERTICAL)
         return tr_fail(TR_ERR_CONFIG,
@@ -81,14 +81,21 @@ static int check_rows(const struct tr_kmeans *m)
                    tr_job_where(m->job, "model.clusters"), m->k, (unsigned long long)rows);
 }
 
-/* Rows of a mini-batch, and so many of them an epoch. */
+/* Rows of a mini-batch if the job leaves it open: some of them for every centre, and so many that computing on them is
+ * worth a pull of all columns. */
+static double enough_rows(const struct tr_kmeans *m)
+{
+    const tr_data *data = m->train.data;
+    double rows = (double)data->total_rows, numbers = (double)data->total_nonzeros / rows;
+    double worth = 4 * (double)m->columns / fmax(1, numbers) * tr_workers(m->tr);
+    return fmax(fmax(1024, rows / 100), fmax(10 * (double)m->k, m->sparse ? worth : 0));
+}
+
 static void plan_epoch(struct tr_kmeans *m)
 {
     double rows = (double)m->train.data->total_rows, batch = (double)m->job->solve.batch;
-    m->clocks_per_epoch = 1;
-    if (!m->batches) return;
-    if (batch == 0) batch = fmax(1024, rows / 100);
-    m->clocks_per_epoch = (int64_t)fmax(1, round(rows / batch));
+    if (batch == 0) batch = enough_rows(m);
+    m->clocks_per_epoch = m->batches ? (int64_t)fmax(1, round(rows / batch)) : 1;
 }
 
 static int open_rows(struct tr_kmeans *m)

@@ -42,7 +42,6 @@ struct tr_kmeans {
     size_t k;
     uint64_t columns;
     bool sparse, batches, replicated;
-    uint64_t rows_of_batch; /* of all workers */
     int64_t clocks_per_epoch;
     struct tr_start start; /* first centres */
 

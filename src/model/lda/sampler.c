@@ -37,11 +37,6 @@ struct draw {
     size_t vectors;
     float sum;  /* of all */
     bool ready; /* made for the document of the next token, and still right */
-
-    /* dense: a token of the word has moved since, from topic `gone` to `come`, where q_k was this before */
-    uint32_t gone, come;
-    float q_gone, q_come;
-    float same; /* 1 if it has moved in the same document */
 };
 
 struct random {
@@ -183,16 +178,6 @@ static inline void move_word(struct tr_lda_sampler *s, uint32_t k, uint32_t z)
         s->marked[z] = 1;
         s->touched[s->n_touched++] = z;
     }
-}
-
-/* The weights are from before the move of a token of the word from topic k to z. */
-static inline void outdate(struct draw *d, const struct tr_lda_sampler *s, uint32_t k, uint32_t z, bool same)
-{
-    d->gone = k;
-    d->come = z;
-    d->q_gone = s->q[k];
-    d->q_come = s->q[z];
-    d->same = (float)(same & (k != z));
 }
 
 /* A token of the document goes from the pair at one place to that at another, or, if this is 0, to a new one. */
@@ -366,12 +351,6 @@ static int make_arrays(struct tr_lda_sampler *s)
 {
     uint32_t topics = s->layout->topics;
     s->vectors = (topics + LANES - 1) / LANES;
-    if (s->vectors <= 8) /* one of the sizes that the kernel has unrolled */
-        for (size_t n = 2; n < 2 * s->vectors || n == 2; n *= 2)
-            if (n >= s->vectors) {
-                s->vectors = n;
-                break;
-            }
     /* A draw from the prior looks through the parts, then through one of them. */
     for (s->part_shift = 4; 1u << (2 * s->part_shift - 2) < topics;) s->part_shift++;
     s->parts = (s->vectors * LANES + (1u << s->part_shift) - 1) >> s->part_shift;
@@ -391,9 +370,7 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(floats(s->room + LANES, &s->q)); /* a list's header is looked up, too */
     TR_TRY(floats((s->vectors + 1) * LANES, &s->draw.sums));
     size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
-    size_t all = (s->vectors + 1) * LANES;
-    run = run > parts ? run : parts;
-    return floats(run > all ? run : all, &s->prior_draw.sums);
+    return floats(run > parts ? run : parts, &s->prior_draw.sums);
 }
 
 static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,

@@ -63,8 +63,8 @@ INLINE size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
 /* ---- the weights of all topics: documents with a count for each ---- */
 
 /* (n_dk + α_k) q_k */
-INLINE void NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
-                              struct draw *d)
+INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
+                               struct draw *d)
 {
     const float *q = s->q, *alpha = s->alpha;
     float *sums = d->sums;
@@ -78,7 +78,7 @@ INLINE void NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *co
         _mm512_store_ps(sums + v * LANES, sum);
     }
     _mm512_store_ps(d->lanes + LANES, NAME(scan)(sum));
-    d->sum = d->lanes[2 * LANES - 1];
+    return d->lanes[2 * LANES - 1];
 #else
     float sum[LANES] = {0};
     for (size_t v = 0; v < vectors; v++)
@@ -86,7 +86,7 @@ INLINE void NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *co
             sum[j] += ((float)count[v * LANES + j] + alpha[v * LANES + j]) * q[v * LANES + j];
             sums[v * LANES + j] = sum[j];
         }
-    d->sum = NAME(finish)(d, sum);
+    return NAME(finish)(d, sum);
 #endif
 }
 
@@ -282,26 +282,26 @@ static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
     return first + NAME(pick)(d, vectors, uniform_low(bits) * sum);
 }
 
-/* A token with topic k of a document that has a count for each topic. The weights are older than the last move of a
- * token of the word, which took from d->gone and gave to d->come: what this has added is one more thing to draw, and what
- * it has taken is drawn in vain. The same way the token itself is taken from the weights. Whether the topic changes is
- * not foreseeable, so there is no branch on it. */
-INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, const struct draw *d, const uint16_t *count,
-                                 size_t vectors, uint32_t k)
+/* One token with topic k of a document that has a count for each topic. */
+INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size_t vectors, uint32_t k,
+                                 bool again)
 {
-    const float *alpha = s->alpha, *q = s->q;
-    float come = (float)count[d->come] + alpha[d->come], without = without_one(s, k);
-    float more = come * q[d->come] - (come - d->same) * d->q_come, all = d->sum + more;
+    struct draw *d = &s->draw;
+    if (!d->ready) d->sum = NAME(weigh_dense)(s, count, vectors, d);
+    d->ready = again;
     for (;;) {
         uint64_t bits = next(&s->rng);
-        float u = uniform(bits) * all;
-        size_t picked = NAME(pick)(d, vectors, u);
-        uint32_t z = u >= d->sum ? d->come : (uint32_t)picked;
-        bool own = z == k, gone = z == d->gone && z != d->come;
-        float n = (float)count[z] + alpha[z];
-        float drawn = (gone ? n + d->same : n) * (gone ? d->q_gone : q[z]);
-        float wanted = (own ? n - 1 : n) * (own ? without : q[z]);
-        if (uniform_low(bits) * drawn < wanted) return z;
+        size_t z = NAME(pick)(d, vectors, uniform(bits) * d->sum);
+        if (z >= s->layout->topics) continue;
+        if (z != k) {
+            d->ready = false;
+            move_word(s, k, (uint32_t)z);
+            count[k]--;
+            count[z]++;
+            return (uint32_t)z;
+        }
+        float n = (float)count[k], a = s->alpha[k];
+        if (uniform_low(bits) * (n + a) * s->q[k] < (n - 1 + a) * without_one(s, k)) return k;
     }
 }
 
@@ -386,36 +386,30 @@ static uint32_t NAME(draw_wide)(struct tr_lda_sampler *s, uint32_t *count, uint3
 
 /* ---- a block ---- */
 
-/* The weights of a token are computed before the token ahead of it is drawn, so that the processor does both at once. */
 INLINE void NAME(sample_vectors)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end, size_t vectors)
 {
-    const uint32_t *at = s->at;
-    struct draw *now = &s->draw, *later = &s->prior_draw;
-    NAME(weigh_dense)(s, record(s, at[begin]), vectors, now);
-    outdate(now, s, 0, 0, false);
     for (uint64_t i = begin; i < end; i++) {
-        fetch(s, at[i + AHEAD], s->record_lines);
-        NAME(weigh_dense)(s, record(s, at[i + 1]), vectors, later);
-        uint16_t *count = record(s, at[i]);
-        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, now, count, vectors, k);
-        outdate(later, s, k, z, at[i + 1] == at[i]);
-        move_word(s, k, z);
-        count[k]--;
-        count[z]++;
-        set_topic(s, i, z);
-        struct draw *other = now;
-        now = later;
-        later = other;
+        fetch(s, s->at[i + AHEAD], s->record_lines);
+        bool again = i + 1 < end && s->at[i + 1] == s->at[i];
+        uint32_t k = topic_of(s, i), z = NAME(draw_dense)(s, record(s, s->at[i]), vectors, k, again);
+        if (z != k) set_topic(s, i, z);
     }
 }
 
 /* The number of vectors is known to the compiler where they are few: then sums stay in registers. */
 static void NAME(sample_dense)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
 {
-    if (s->vectors == 2) NAME(sample_vectors)(s, begin, end, 2);
-    else if (s->vectors == 4) NAME(sample_vectors)(s, begin, end, 4);
-    else if (s->vectors == 8) NAME(sample_vectors)(s, begin, end, 8);
-    else NAME(sample_vectors)(s, begin, end, s->vectors);
+    switch (s->vectors) {
+    case 1: NAME(sample_vectors)(s, begin, end, 1); break;
+    case 2: NAME(sample_vectors)(s, begin, end, 2); break;
+    case 3: NAME(sample_vectors)(s, begin, end, 3); break;
+    case 4: NAME(sample_vectors)(s, begin, end, 4); break;
+    case 5: NAME(sample_vectors)(s, begin, end, 5); break;
+    case 6: NAME(sample_vectors)(s, begin, end, 6); break;
+    case 7: NAME(sample_vectors)(s, begin, end, 7); break;
+    case 8: NAME(sample_vectors)(s, begin, end, 8); break;
+    default: NAME(sample_vectors)(s, begin, end, s->vectors);
+    }
 }
 
 static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_t end)
