@@ -238,13 +238,13 @@ static void estimate_mf(const tr_context *tr, const struct size *size, struct me
     m->server = row * (size->users + size->items) / tr->layout.servers;
 }
 
-/* Words as they are read, 20 bytes for each of a document, or tokens with their topics; and the table of words and
+/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
  * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
 static void estimate_lda(const tr_context *tr, const struct size *size, struct memory *m)
 {
     double workers = tr_layout_workers(&tr->layout);
     double table = fmin(4 * size->words * (double)tr->job->model.topics, 8 * size->tokens);
-    m->worker = fmax(20 * size->records, 7 * size->tokens) / workers + table;
+    m->worker = fmax(12 * size->records, 7 * size->tokens) / workers + table;
     m->server = 0.5 * table / tr->layout.servers;
 }
 

@@ -198,11 +198,8 @@ static int read_word(const struct option *option, const char *text, int *value)
             return TR_OK;
         }
         size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s%s",
-                 i == 0         ? ""
-                 : words[i + 1] ? ", "
-                                : " or ",
-                 words[i]);
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+        snprintf(expected + used, sizeof expected - used, "%s%s", between, words[i]);
     }
     return bad_value(option->key, text, expected);
 }
@@ -274,6 +271,9 @@ static int check_request(struct request *request)
         return tr_fail(TR_ERR_USAGE, "rows: 0, expected at least 1");
     if (request->ratings.test != 0 && !request->test)
         return tr_fail(TR_ERR_USAGE, "test: no file for these ratings: add -t FILE");
+    const char *second = request->test ? request->test : request->vocabulary;
+    if (second && strcmp(second, request->file) == 0 && strcmp(second, "-") != 0)
+        return tr_fail(TR_ERR_USAGE, "%s: expected two different files", tr_shown(second).text);
     if (request->test && request->ratings.test == 0) request->ratings.test = 0.1;
     return TR_OK;
 }

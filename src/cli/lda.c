@@ -208,31 +208,43 @@ static int evaluate(const struct tr_options *o)
 
 /* ================ inspect ================ */
 
-/* The most frequent words of each topic, `most` places a topic. */
+/* The most relevant words of each topic, `most` places a topic: λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)), so that words
+ * which are everywhere do not crowd out those that tell a topic. Sievert and Shirley, LDAvis, 2014, whose λ is 0.6. */
 struct top {
     size_t most;
     struct top_word {
         uint64_t word;
-        uint32_t count; /* 0: none */
+        double relevance; /* -INFINITY: none */
     } * word;
 };
+static const double lambda = 0.6;
 
-static void offer(struct top *top, uint32_t topic, uint64_t word, uint32_t count)
+static void offer(struct top *top, uint32_t topic, uint64_t word, double relevance)
 {
     struct top_word *list = top->word + topic * top->most;
     size_t at = top->most;
-    while (at > 0 && list[at - 1].count < count) at--;
+    while (at > 0 && list[at - 1].relevance < relevance) at--;
     if (at == top->most) return;
     memmove(list + at + 1, list + at, (top->most - 1 - at) * sizeof *list);
-    list[at] = (struct top_word){word, count};
+    list[at] = (struct top_word){word, relevance};
+}
+
+static void offer_word(const struct tr_lda_model *m, uint64_t w, struct top *top)
+{
+    double all = 0, tokens = (double)m->tokens;
+    for (uint64_t i = m->begin[w]; i < m->begin[w + 1]; i++) all += m->count[i];
+    for (uint64_t i = m->begin[w]; i < m->begin[w + 1]; i++) {
+        double in_topic = m->count[i] / (double)m->total[m->topic[i]];
+        offer(top, m->topic[i], w, log(in_topic) - (1 - lambda) * log(all / tokens));
+    }
 }
 
 static int find_top(const struct tr_lda_model *m, size_t most, struct top *top)
 {
     top->most = most;
     TR_TRY(TR_NEW(&top->word, m->topics * most));
-    for (uint64_t w = 0; w < m->words; w++)
-        for (uint64_t i = m->begin[w]; i < m->begin[w + 1]; i++) offer(top, m->topic[i], w, m->count[i]);
+    for (size_t i = 0; i < m->topics * most; i++) top->word[i].relevance = -INFINITY;
+    for (uint64_t w = 0; w < m->words; w++) offer_word(m, w, top);
     return TR_OK;
 }
 
@@ -255,20 +267,20 @@ static void show_topic(const struct tr_lda_model *m, const struct tr_lda_vocabul
     double share = m->tokens > 0 ? 100 * (double)m->total[k] / (double)m->tokens : 0;
     printf("%6" PRIu32 "  %5.2f %%  %8.4f ", k, share, m->alpha[k]);
     const struct top_word *list = top->word + k * top->most;
-    for (size_t i = 0; i < top->most && list[i].count > 0; i++)
+    for (size_t i = 0; i < top->most && isfinite(list[i].relevance); i++)
         printf(" %s", tr_lda_word(v, list[i].word + (v->words == 0), number));
     putchar('\n');
 }
 
 static int show_topics(const struct tr_lda_model *m, const struct tr_lda_vocabulary *v, size_t most)
 {
-    struct top top;
+    struct top top = {0};
     struct heavy *order;
     TR_TRY(TR_NEW(&order, m->topics));
     for (uint32_t k = 0; k < m->topics; k++) order[k] = (struct heavy){m->total[k], k};
     qsort(order, m->topics, sizeof *order, heaviest_first);
     int status = find_top(m, most, &top);
-    if (status == TR_OK) printf("\n%6s  %7s  %8s  words\n", "topic", "share", "alpha");
+    if (status == TR_OK) printf("\n%6s  %7s  %8s  most relevant words\n", "topic", "share", "alpha");
     for (uint32_t i = 0; i < m->topics && status == TR_OK; i++) show_topic(m, v, &top, order[i].topic);
     free(top.word);
     free(order);

@@ -3,6 +3,7 @@
  *   bench_kmeans peak               GFLOP/s of BLIS's matrix product
  *   bench_kmeans assign COLUMNS K   GFLOP/s of labels for dense rows without bounds, and seconds for a million rows
  */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

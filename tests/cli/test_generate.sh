@@ -79,6 +79,7 @@ expect 64 "expected whole or real" ratings -o b values=true
 expect 64 "expected at most 25, a quarter of users times items" ratings -o b users=10 items=10 ratings=26
 expect 64 "users: 0" ratings -o b users=0
 expect 64 "add -t FILE" ratings -o b test=0.1
+expect 64 "two different files" ratings -o b -t b
 expect 64 "test: 1.5" ratings -o b -t c test=1.5
 expect 64 "unknown option -t" dense -o b -t c
 expect 64 "expected the name of a file" ratings -o b -t

@@ -35,7 +35,7 @@ static void write_ratings(void)
             for (int k = 0; k < RANK; k++) r += user[u][k] * item[i][k] / sqrt(RANK);
             fprintf(file[tr_rng_below(&rng, 10) == 0], "%d %d %.5f\n", 7 * u, 11 * i, r);
         }
-    fprintf(file[1], "9999 11 2\n7 9998 4\n9999 9998 3\n"); /* a cold user, a cold item, both */
+    fprintf(file[1], "9999 11 3.4\n7 9998 3.2\n9999 9998 3.3\n"); /* a cold user, a cold item, both */
     for (int i = 0; i < 2; i++) fclose(file[i]);
 }
 
@@ -75,11 +75,10 @@ static struct outcome train(const char *settings)
     char all[MPI_NOTE];
     struct outcome o = {.train = NAN};
     make_files();
-    snprintf(
-        all, sizeof all,
-        "model.type=mf data.train=%s/train data.test=%s/test model.rank=%d model.bias=yes solve.epochs=25 "
-        "solve.rate=0.1 model.l2=0.01 report.progress=no %s",
-        folder, folder, RANK, settings);
+    snprintf(all, sizeof all,
+             "model.type=mf data.train=%s/train data.test=%s/test model.rank=%d model.bias=yes "
+             "solve.epochs=40 solve.rate=0.2 model.l2=0.01 report.progress=no %s",
+             folder, folder, RANK, settings);
     tr_context *tr = mpi_context(all);
     struct tr_result result;
     void *model = NULL;
@@ -142,12 +141,14 @@ MPI_CASE(layouts_agree)
 {
     const char *settings;
     double first = NAN;
-    for (int i = 0; (settings = mpi_layout(i)); i++) {
-        struct outcome o = train(settings);
-        check_outcome(&o, settings, 0.45);
+    for (int i = 0; (settings = mpi_layout(i)); i += mpi_test.size > 4 ? 3 : 1) {
+        char shorter[MPI_NOTE];
+        snprintf(shorter, sizeof shorter, "solve.epochs=40 %s", settings);
+        struct outcome o = train(shorter);
+        check_outcome(&o, settings, 0.2);
         if (isnan(first)) first = o.test;
         if (o.saved)
-            mpi_check(fabs(o.test - first) < 0.1, "%s: test rmse %g, at first %g", settings, o.test, first);
+            mpi_check(fabs(o.test - first) < 0.05, "%s: test rmse %g, at first %g", settings, o.test, first);
         tr_mf_saved_free(&o.saved);
     }
     remove_files();
@@ -163,7 +164,7 @@ MPI_CASE(ways_of_rotation_agree)
         snprintf(settings, sizeof settings, "ranks.layout=%s ranks.group_size=%d table.rotate=%s",
                  mpi_test.size == 1 ? "alone" : "colocated", mpi_test.size, ways[i]);
         o[i] = train(settings);
-        check_outcome(&o[i], settings, 0.45);
+        check_outcome(&o[i], settings, 0.16);
     }
     if (o[0].saved && o[1].saved) {
         mpi_check(memcmp(o[0].saved->user.row, o[1].saved->user.row, USERS * RANK * sizeof(float)) == 0,
@@ -199,14 +200,10 @@ MPI_CASE(settings_do_what_they_say)
     static const struct {
         const char *settings;
         double most; /* test RMSE */
-    } cases[] = {{"model.bias=no", 0.5},
-                 {"model.nonnegative=yes model.rank=8", 1.2},
-                 {"model.l2_weighted=no model.l2=0.3", 0.35},
-                 {"solve.optimizer=sgd solve.rate=0.05 solve.epochs=40", 0.35},
-                 {"sync.mode=ssp sync.staleness=2", 0.4},
-                 {"sync.mode=asp", 0.4},
-                 {"sync.weight=con solve.epochs=60", 0.6},
-                 {"solve.decay=0.5", 0.5}};
+    } cases[] = {{"model.bias=no model.rank=8", 0.4},         {"model.nonnegative=yes model.rank=8", 1},
+                 {"model.l2_weighted=no model.l2=0.3", 0.16}, {"solve.optimizer=sgd solve.rate=0.05", 0.2},
+                 {"sync.mode=ssp sync.staleness=2", 0.2},     {"sync.mode=asp", 0.2},
+                 {"sync.weight=con solve.epochs=60", 0.3},    {"solve.decay=0.5", 0.2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome o = train(cases[i].settings);
         check_outcome(&o, cases[i].settings, cases[i].most);

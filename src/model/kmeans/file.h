@@ -1,7 +1,7 @@
 /* Models of kind kmeans in files: model.h5 with
  *
  *   /centres   k × columns, f32        /sizes   k: rows of each centre
- *   clusters, columns, first_index, rows, inertia   attributes
+ *   clusters, columns, first_index (of CSV's columns 1), rows, inertia   attributes
  */
 #ifndef TR_KMEANS_FILE_H
 #define TR_KMEANS_FILE_H

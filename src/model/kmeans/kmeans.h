@@ -42,6 +42,7 @@ struct tr_kmeans {
     size_t k;
     uint64_t columns;
     bool sparse, batches, replicated;
+    uint32_t counted_from; /* number of the first column: in the files, or 1 for those of CSV */
     int64_t clocks_per_epoch;
     struct tr_start start; /* first centres */
 

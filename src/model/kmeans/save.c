@@ -104,7 +104,7 @@ static int write_head(const struct tr_kmeans *m, double inertia, struct tr_h5_wr
     TR_TRY(tr_h5_put_text(w, "model", "kmeans"));
     TR_TRY(tr_h5_put_count(w, "clusters", m->k));
     TR_TRY(tr_h5_put_count(w, "columns", m->columns));
-    TR_TRY(tr_h5_put_count(w, "first_index", data->first_index));
+    TR_TRY(tr_h5_put_count(w, "first_index", m->counted_from));
     TR_TRY(tr_h5_put_count(w, "rows", data->total_rows));
     return tr_h5_put_real(w, "inertia", inertia);
 }

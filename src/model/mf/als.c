@@ -207,6 +207,7 @@ static int open_worker(struct tr_mf_als *als)
     TR_TRY(TR_NEW(&als->begun_at, als->begun_most));
     TR_TRY(TR_NEW(&als->other, CHUNK));
     TR_TRY(TR_NEW(&als->target, CHUNK));
+    TR_TRY(TR_NEW(&als->next, CHUNK));
     TR_TRY(TR_NEW(&als->x, m->width));
     als->look_every = tr_max_size(m->job->table.row_bytes / (m->width * sizeof(float)), 1);
     return implicit(m) ? TR_NEW(&als->gram, tr_solver_gram(als->solver)) : TR_OK;
@@ -276,6 +277,17 @@ static void keep(struct tr_mf_als *als, size_t i, const float *x, double square)
     side->penalty += fit.penalty;
 }
 
+/* The first rows that row i needs, if they are all here, are fetched into the cache while the row before is solved. */
+static void announce(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
+{
+    enum { FIRST = 128 };
+    const struct tr_als_side *side = als->now;
+    size_t n = 0;
+    for (uint64_t k = side->begin[i]; i < arena->end && k < side->begin[i + 1] && n < FIRST; k++)
+        als->next[n++] = arena->row + arena->needs->slot[side->other[k]] * als->stride;
+    tr_solver_next(als->solver, n, als->next);
+}
+
 static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, float *x)
 {
     const struct tr_als_side *side = als->now;
@@ -313,6 +325,7 @@ static int fail_at(const struct tr_mf_als *als, size_t i, int status)
 static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
 {
     size_t i = arena->solved++;
+    announce(als, arena, i + 1);
     return fail_at(als, i, solve_row(als, arena, i, als->x));
 }
 
@@ -737,8 +750,8 @@ void tr_mf_als_free(struct tr_mf_als **als)
         free(a->arena[i].row);
         free(a->arena[i].bias);
     }
-    void *parts[] = {a->item_number, a->user_keys, (void *)a->other, a->target,
-                     a->gram,        a->sums,      a->begun_at};
+    void *parts[] = {a->item_number, a->user_keys, (void *)a->other, (void *)a->next,
+                     a->target,      a->gram,      a->sums,          a->begun_at};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     tr_by_item_free(&a->by_item);
     test_free(&a->test);

@@ -82,6 +82,7 @@ struct tr_mf_als {
     size_t stride;       /* floats of a row in an arena */
     const float **other; /* some ratings of a row: their rows … */
     float *target;       /* … and targets */
+    const float **next;  /* rows of the row after that */
     float *x;            /* a row */
     double *gram;        /* implicit: this worker's share of a sum, and the changes of it */
 

@@ -59,6 +59,7 @@ static int write_names(const struct tr_mf *m, const char *name, const tr_names *
 /* ---- rows ---- */
 
 struct row_writer {
+    const struct tr_mf *m;
     size_t from, columns; /* of a row of the table, these */
     float *piece;
 };
@@ -66,8 +67,9 @@ struct row_writer {
 static int place_row(void *state, const tr_row *row)
 {
     struct row_writer *w = state;
-    memcpy(w->piece + row->place * w->columns, (const float *)row->value + w->from,
-           w->columns * sizeof(float));
+    float *to = w->piece + row->place * w->columns;
+    memcpy(to, (const float *)row->value + w->from, w->columns * sizeof(float));
+    if (w->from == 0) tr_mf_settle(w->m, to);
     return TR_OK;
 }
 
@@ -84,10 +86,10 @@ static int append_rows(tr_table *table, uint64_t n, struct row_writer *w, tr_key
 }
 
 /* Columns of all rows of a table: as a matrix, or as a list where there is one. */
-static int write_rows(tr_table *table, uint64_t n, const char *name, size_t from, size_t columns, bool list,
-                      struct tr_h5_writer *h5)
+static int write_rows(const struct tr_mf *m, tr_table *table, uint64_t n, const char *name, size_t from,
+                      size_t columns, bool list, struct tr_h5_writer *h5)
 {
-    struct row_writer w = {.from = from, .columns = columns};
+    struct row_writer w = {.m = m, .from = from, .columns = columns};
     tr_key *keys = NULL;
     int status = TR_NEW(&w.piece, PIECE * columns);
     if (status == TR_OK) status = TR_NEW(&keys, PIECE);
@@ -101,9 +103,9 @@ static int write_rows(tr_table *table, uint64_t n, const char *name, size_t from
 static int write_side(const struct tr_mf *m, tr_table *table, uint64_t n, const char *name, const char *bias,
                       struct tr_h5_writer *h5)
 {
-    TR_TRY(write_rows(table, n, name, 0, m->rank, false, h5));
+    TR_TRY(write_rows(m, table, n, name, 0, m->rank, false, h5));
     TR_TRY(tr_h5_describe(h5, "columns", "factors"));
-    return m->bias ? write_rows(table, n, bias, m->rank, 1, true, h5) : TR_OK;
+    return m->bias ? write_rows(m, table, n, bias, m->rank, 1, true, h5) : TR_OK;
 }
 
 static int put_attributes(const struct tr_mf *m, struct tr_h5_writer *h5)

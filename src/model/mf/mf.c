@@ -55,6 +55,12 @@ void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t numbe
     if (m->bias) row[m->rank] = 0;
 }
 
+void tr_mf_settle(const struct tr_mf *m, float *row)
+{
+    for (size_t k = 0; k < m->rank && m->job->model.nonnegative; k++)
+        if (row[k] < 0) row[k] = 0;
+}
+
 double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item)
 {
     double sum = m->bias ? m->mean : 0;

@@ -75,6 +75,10 @@ enum tr_mf_side { TR_MF_USER, TR_MF_ITEM };
  * for every layout; the bias is 0. */
 void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row);
 
+/* model.nonnegative: rounding, and sums of what several groups have made of a row, may leave factors below 0 in the
+ * tables. Whoever reads rows puts them back to 0; does nothing in other models. */
+void tr_mf_settle(const struct tr_mf *m, float *row);
+
 /* What is predicted of a pair: rows of `width` elements; NULL for a cold user or item, who counts with what is known
  * of the other side: mean and bias. */
 double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item);

@@ -202,7 +202,7 @@ static int prepare(tr_worker *me, void *state)
     struct tr_mf_sgd *s = m->sgd;
     s->blocks = (size_t)me->group_size;
     TR_TRY(TR_NEW(&s->first_item, s->blocks + 1));
-    TR_TRY(aligned_floats(s->pad, &s->spare));
+    TR_TRY(aligned_floats(padded(m->width), &s->spare));
     TR_TRY(plan_blocks(s, me));
     TR_TRY(open_rotation(s, me));
     TR_TRY(tr_mf_cut(m->train, s->parts, s->blocks, s->first_item, tile_items(s), m->average, 1 / m->spread,
@@ -223,7 +223,9 @@ struct arriving {
 static int take_row(void *state, const tr_row *row)
 {
     const struct arriving *a = state;
-    row_in(a->s, row->value, a->rows, row->place);
+    memcpy(a->s->spare, row->value, a->s->m->width * sizeof(float));
+    tr_mf_settle(a->s->m, a->s->spare);
+    row_in(a->s, a->s->spare, a->rows, row->place);
     return TR_OK;
 }
 
@@ -374,7 +376,8 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     sum[TR_MF_RATINGS] += s->ratings;
     if (!m->test) return TR_OK;
     TR_TRY(tr_view_pull(s->test_items));
-    const float *items = s->test_items->value;
+    float *items = s->test_items->value;
+    for (size_t i = 0; i < s->test_items->n; i++) tr_mf_settle(m, items + i * m->width);
     float *user = s->spare;
     for (size_t i = 0; i < s->tests; i++) {
         const struct tr_mf_rating *r = &s->test[i];

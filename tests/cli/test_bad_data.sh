@@ -1,0 +1,112 @@
+#!/bin/sh
+# Data of all formats but LIBSVM that something is wrong with: each is answered by one line, from one rank, with the exit
+# code that fits; and what is odd but right is read. Usage: test_bad_data.sh TRIREME
+set -u
+trireme=$(realpath "${1:?usage: test_bad_data.sh TRIREME}")
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'cd /; rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+# Open MPI 5 has no -q: its notices after an exit code but 0, between two lines of dashes, are taken out by hand.
+quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
+ranks=1 # of the next case: one process and three ranks take turns
+
+fail() { echo "FAILED: $*"; bad=1; }
+
+# train SETTING…: on one rank or on three
+train() {
+    rm -rf out
+    if [ $ranks -eq 1 ]; then
+        ranks=3
+        timeout 60 "$trireme" train job.yaml "$@" >said 2>err
+    else
+        ranks=1
+        timeout 60 mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml "$@" >said 2>err
+    fi
+}
+
+# refuses CODE WORDS SETTING…: ends with this exit code, and the one line that is an error has the words
+refuses() {
+    code=$1 words=$2
+    shift 2
+    train "$@"
+    got=$?
+    [ -n "$quiet" ] || sed -i '/^-\{40,\}$/,/^-\{40,\}$/d; /^\[.*\] PMIX ERROR/d' err
+    [ $got -eq "$code" ] || fail "$*: exit $got, expected $code: $(cat err)"
+    [ "$(grep -c '^trireme: error: ' err)" -eq 1 ] || fail "$*: not one line of error: $(cat err)"
+    grep '^trireme: error: ' err | grep -qF -- "$words" || fail "$*: «$(grep error err)» lacks «$words»"
+    others=$(grep -vE '^(trireme: error|layout|memory|output|reading|training data|test data|each worker|epoch)' err)
+    [ -z "$others" ] || fail "$*: also says «$others»"
+    [ ! -e out/model.h5 ] || fail "$*: leaves a model"
+}
+
+# accepts WORDS SETTING…: trains, and says the words
+accepts() {
+    words=$1
+    shift
+    train "$@" || fail "$*: exit $?: $(cat err)"
+    grep -qF -- "$words" err || fail "$*: «$(cat err)» lacks «$words»"
+}
+
+# text BYTES: the file x
+text() { printf '%b' "$1" >x; }
+
+printf 'name: job\noutput: out\nsolve: {epochs: 2}\ndata: {train: x}\n' >job.yaml
+
+# ---- ratings ----
+mf="model.type=mf model.rank=2"
+text '1\t2\t3\n1\t2\n';                 refuses 65 "x:2: '1': expected three columns" $mf
+text '1,2,3\n1,2,bad\n';                refuses 65 "x:2: 'bad': the rating is not a number" $mf
+text '1,2,3\n1,2,bad\n';                refuses 65 "x:2: 'bad': the rating is not a number" $mf
+text '1,2,3\n1,,3\n';                   refuses 65 "x:2: '1': the item is missing" $mf
+text '1,2,3\n1,2,inf\n';                refuses 65 "x:2: 'inf': the rating is not finite" $mf
+text 'user,item,rating\n';              refuses 66 "x: there is no record in it" $mf
+text '1 1:2 3:4\n';                     refuses 65 "x: looks like data.format: libsvm, expected ratings" $mf
+text '1 2\n3 4\n';                      refuses 65 "x:1: '1': expected three columns" $mf
+text '1,2,3\n2,2,1\n1,3,3\n';           printf '1,z,3\n' >y
+refuses 65 "y:1: 'z': the item is no whole number, as those of the training data are" $mf data.test=y
+text 'ann::The Matrix::5\nbob::Heat::1\nann::Heat::2::978300760\nann::Heat::3\n'
+accepts "2 users, 2 items, 3 ratings" $mf
+accepts "2 users, 2 items, 3 ratings" $mf
+text '1,2,3\n1,x\n2,2,1\n3,3,x\n1,3,1\n'
+accepts "2 malformed records left out" $mf data.on_error=skip
+text 'id,movie,stars\n1,2,3\n2,3,4\n'
+refuses 65 "x:1: 'stars': the rating is not a number" $mf data.header=no
+
+# ---- bags of words ----
+lda="model.type=lda model.topics=2"
+text '2\n3\n2\n1 1 1\n2 4 1\n';         refuses 65 "x:5: '4': no such word, expected 1 to 3" $lda
+text '2\n3\n2\n1 1 1\n3 1 1\n';         refuses 65 "x:5: '3': no such document, expected 1 to 2" $lda
+text '2\n3\n2\n1 1 0\n2 1 1\n';         refuses 65 "x:4: '0': the count is wrong, expected 1 to 1000000" $lda
+text '2\n3\n2\n1 1 1\n2 1 1000000000\n'; refuses 65 "x:5: '1000000000': the count is wrong" $lda
+text '2\n3\n3\n1 1 1\n2 1 1\n';         refuses 65 "x: 2 records, expected 3 as its third line says" $lda
+text '2\n3\n1\n1 1 1\n2 1 1\n';         refuses 65 "x: 2 records, expected 1 as its third line says" $lda
+text '1 1 1\n2 1 1\n';                  refuses 65 "x: expected three lines with the numbers of documents" $lda
+text '2\n3\n0\n';                       refuses 66 "x: there is no record in it" $lda
+text '1 1:2 3:4\n';                     refuses 65 "x: looks like data.format: libsvm, expected docword" $lda
+text '2\n3\n2\n1 1 1\n2 1 1\n';         printf '1\n4\n1\n1 1 1\n' >y
+refuses 65 "y: its header says 4 words, but that of x 3" $lda data.train=x,y
+text '3\n4\n5\n3 4 2\n1 2 1\n1 1 7\n3 1 1\n1 2 4\n'
+accepts "2 documents, 4 words, 4 counts, 15 tokens" $lda
+accepts "2 documents, 4 words, 4 counts, 15 tokens" $lda
+
+# ---- tables ----
+km="model.type=kmeans model.clusters=2"
+text '1,2\n3,4,5\n';                    refuses 65 "x:2: more than 2 columns, expected 2 as in the first line" $km
+text '1,2,3\n3,4\n';                    refuses 65 "x:2: 2 columns, expected 3 as in the first line" $km
+text '1,2\n3,\n';                       refuses 65 "x:2: column 2: is empty, expected a number" $km
+text '1,2\nNaN,1\n';                    refuses 65 "x:2: column 1: 'NaN' is not finite" $km
+text '1,2\n3,four\n';                   refuses 65 "x:2: column 2: 'four' is not a number" $km
+text '1\n2\n';                          refuses 65 "x: there is no column besides that of data.label" $km data.label=last
+text '1,2\n3,4\n';                      printf '1,2,3\n' >y
+refuses 65 "y: 3 columns, but x has 2" $km data.train=x,y
+text '2\n3\n2\n1 1 1\n2 1 1\n';         refuses 65 "x: looks like data.format: docword, expected csv" $km
+text 'a;b\n1;2\n3;4\n5;6,5\n';          refuses 65 "x:4: column 2: '6,5' is not a number" $km
+text '\0357\0273\0277a;b\r\n1;2\r\n\r\n3;4\r\n 5 ;"6"'
+accepts "3 rows, 2 columns" $km
+accepts "3 rows, 2 columns" $km
+text '1\t2\t3\n4\t5\t6\n7\t8\t9\n';     accepts "3 rows, 2 columns" $km data.label=first
+text '1,2\nx,3\n3,4\n';                 accepts "1 malformed records left out" $km data.on_error=skip
+
+[ $bad -eq 0 ] && echo "bad data: all is well"
+exit $bad

@@ -1,0 +1,140 @@
+#!/bin/sh
+# Topics, with the program itself: TRIREME=path/to/trireme tests/cli/test_lda.sh
+# Trains, predicts, evaluates and inspects; what is wrong gets one line.
+set -u
+trireme=${TRIREME:-${1:-trireme}}
+case $trireme in */*) trireme=$(cd "$(dirname "$trireme")" && pwd)/$(basename "$trireme") ;; esac
+reuters=${TRIREME_DATA:-none}/reuters395
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+
+fail() { echo "FAILED: $*"; bad=1; }
+skip() { echo "skipped: $*"; }
+
+# check NAME COMMAND…: succeeds
+check() {
+    what=$1; shift
+    "$@" >out 2>err || { fail "$what: exit $?"; head -3 out err; }
+}
+
+# refuses NAME EXIT WORDS COMMAND…: fails with that exit code and one line that has the words
+refuses() {
+    what=$1 code=$2 words=$3; shift 3
+    "$@" >out 2>err; got=$?
+    [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(head -1 err)"
+    grep -qF -- "$words" err || fail "$what: «$(head -1 err)» lacks «$words»"
+    [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
+}
+number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
+near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
+
+check generate "$trireme" generate docword -o bag -v words documents=600 words=300 tokens=30k topics=6
+printf 'model: {type: lda, topics: 12}\nsolve: {epochs: 30}\nreport: {every: 5, progress: no}\ndata: {train: [bag], test: [bag], vocabulary: [words]}\n' >news.yaml
+
+# ---- in any layout: the likelihood rises, and the file is what its readers expect ----
+trial() { # NAME RANKS SETTINGS…
+    name=$1 ranks=$2; shift 2
+    check "$name: train" timeout 60 mpirun -q -n "$ranks" --oversubscribe "$trireme" train news.yaml output="$name" "$@"
+    awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if ($i + 0 < -1) { if (n++ && $i + 0 < last) bad = 1; last = $i + 0; break } }
+        END { exit bad || n < 4 }' "$name/metrics.csv" || fail "$name: the likelihood does not rise"
+    near "$(number objective <"$name/summary.json")" -4.36 0.15 ||
+        fail "$name: log p is $(number objective <"$name/summary.json")"
+    check "$name: evaluate" "$trireme" evaluate "$name" bag --json
+    near "$(number perplexity <out)" 42 3 || fail "$name: perplexity $(number perplexity <out)"
+    ls "$name" | grep -q part && fail "$name: a part is left"
+}
+trial one 1
+trial group 4
+trial groups 4 ranks.groups=2 ranks.group_size=2
+trial alone 3 ranks.group_size=1 sync.mode=ssp
+trial servers 7 ranks.servers=2 ranks.groups=2 ranks.group_size=2 table.rotate=travel
+
+# ---- a run repeats, bit by bit (files hold the time at which they were made) ----
+command -v h5diff >/dev/null || skip "h5diff is not here"
+command -v h5diff >/dev/null && for layout in "ranks.groups=1 ranks.group_size=3" "ranks.groups=3 ranks.group_size=1"; do
+    rm -rf again again.1
+    for i in 1 2; do
+        # shellcheck disable=SC2086
+        check "again: train" timeout 60 mpirun -q -n 3 --oversubscribe "$trireme" train news.yaml output=again $layout solve.epochs=22
+    done
+    h5diff again/model.h5 again.1/model.h5 >out 2>&1 || fail "a second run with $layout gives another model"
+done
+
+# ---- predict ----
+check predict "$trireme" predict one bag -o mixtures
+[ "$(wc -l <mixtures)" -eq 600 ] || fail "predict: $(wc -l <mixtures) lines for 600 documents"
+check "predict --top" "$trireme" predict one bag --top 12
+awk '{ if (NF != 12) bad = 1; sum = 0; last = 2
+    for (i = 1; i <= NF; i++) { split($i, part, ":"); sum += part[2]; if (part[2] > last || part[1] > 11) bad = 1; last = part[2] }
+    if (sum < 0.999 || sum > 1.001) bad = 1 } END { exit bad }' out || fail "predict: shares do not descend, or do not sum to 1"
+printf '2\n300\n3\n1 1 2\n1 300 3\n1 7 1\n' >small # the second document is empty
+check "predict: an empty document" "$trireme" predict one small
+[ "$(wc -l <out)" -eq 2 ] || fail "predict: $(wc -l <out) lines for two documents"
+printf '1\n400\n3\n1 1 2\n1 3 2\n1 350 3\n' >beyond
+check "predict: new words" "$trireme" predict one beyond
+grep -q '3 words are beyond' err || fail "predict: nothing is said of unknown words: $(cat err)"
+
+# ---- evaluate, inspect ----
+check evaluate "$trireme" evaluate one bag
+grep -q '^perplexity ' out || fail "evaluate: no perplexity"
+check inspect "$trireme" inspect one/model.h5 --top 3
+head -1 words >first
+grep -q '^topics *12$' out || fail "inspect: no number of topics"
+[ "$(awk '/^ topic/ { on = 1; next } /^$/ { on = 0 } on && NF == 7' out | wc -l)" -eq 12 ] ||
+    fail "inspect: not three words for each of twelve topics"
+[ "$(awk '/^ topic/ { on = 1; next } /^$/ { on = 0 } on { for (i = 5; i <= NF; i++) print $i }' out | grep -vcxFf words)" -eq 0 ] ||
+    fail "inspect: words that are not in the vocabulary"
+sed 's/^/x/' words >other
+check "inspect --vocabulary" "$trireme" inspect one/model.h5 --vocabulary other
+awk '/^ topic/ { on = 1; next } /^$/ { on = 0 } on { for (i = 5; i <= NF; i++) print $i }' out | grep -qvxFf other &&
+    fail "inspect: words that are not in the other vocabulary"
+if command -v h5dump >/dev/null; then
+    check "h5dump" h5dump -d /topic -d /count -d /row_begin -d /alpha -d /topic_tokens -d /vocabulary one/model.h5
+    grep -q 'DATASPACE  SIMPLE { ( 301 )' out || fail "h5dump: no row_begin of 301 numbers"
+    sum=$(h5dump -y -w 1 -d /count one/model.h5 | awk '/DATA \{/ { on = 1; next } on && /^ *[0-9]/ { s += $1 } END { print s }')
+    [ "$sum" -eq 30000 ] || fail "h5dump: counts sum to $sum, not to 30000"
+else
+    skip "h5dump is not here"
+fi
+
+# ---- what is wrong ----
+train() { "$trireme" train news.yaml output=wrong "$@"; }
+refuses "no topics" 78 "from 1 to 65535" train model.topics=0
+refuses "too many topics" 78 "from 1 to 65535" train model.topics=65536
+refuses "another method" 78 "solve.method" train solve.method=sgd
+refuses "pieces of documents" 78 "data.partition" train data.partition=replicated
+refuses "rounded counts" 78 "table.precision" train table.precision=f16
+refuses "weighted counts" 78 "sync.weight" train sync.weight=con
+refuses "filtered counts" 78 "table.filter" train table.filter=threshold
+head -299 words >short
+refuses "a short vocabulary" 65 "short: a vocabulary of 299 lines" train data.vocabulary=short
+refuses "two vocabularies" 78 "data.vocabulary" train data.vocabulary=words,short
+refuses "no vocabulary" 66 "nowhere" train data.vocabulary=nowhere
+printf '0\n300\n0\n' >empty
+refuses "no documents" 66 "empty" train data.train=empty
+printf '1 1:1\n-1 2:1\n' >svm
+refuses "libsvm" 65 "docword" train data.train=svm
+refuses "predict libsvm" 65 "svm" "$trireme" predict one svm
+refuses "predict --margin" 64 "--margin" "$trireme" predict one bag --margin
+refuses "predict --format" 64 "docword" "$trireme" predict one bag --format csv
+refuses "inspect, a short vocabulary" 65 "short: a vocabulary of 299 lines" "$trireme" inspect one/model.h5 --vocabulary short
+printf '1\n300\n1\n1 5 1\n' >single
+refuses "evaluate one word" 66 "single" "$trireme" evaluate one single
+size=$(wc -c <one/model.h5)
+head -c $((size / 2)) one/model.h5 >half.h5
+refuses "half a model" 65 "half.h5" "$trireme" predict half.h5 bag
+
+# ---- real documents ----
+if [ -d "$reuters" ]; then
+    check "reuters" timeout 60 mpirun -q -n 2 --oversubscribe "$trireme" train news.yaml output=reuters \
+        data.train="$reuters/docword.reuters.txt" data.test="$reuters/docword.reuters.txt" \
+        data.vocabulary="$reuters/reuters.tokens" solve.epochs=60
+    near "$(number objective <reuters/summary.json)" -8.0 0.1 || fail "reuters: log p is $(number objective <reuters/summary.json)"
+    check "reuters: inspect" "$trireme" inspect reuters/model.h5
+    grep -q 'pope.*vatican\|vatican.*pope' out || fail "reuters: no topic has the pope in the Vatican"
+else
+    skip "reuters395 is not in TRIREME_DATA"
+fi
+exit $bad

@@ -1,0 +1,111 @@
+#!/bin/sh
+# Matrix factorization, as users meet it: training, the model file, predict, evaluate, inspect, and bad input.
+# Usage: test_mf.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it, jobs/movielens.yaml is not run
+set -u
+trireme=$(realpath "${1:?usage: test_mf.sh TRIREME}")
+jobs=$(realpath "$(dirname "$0")/../../jobs")
+data=${TRIREME_DATA:-none}
+here=$(mktemp -d) && cd "$here" || exit 1
+trap 'cd /; rm -rf "$here"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bad=0
+quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
+
+fail() { echo "FAILED: $*"; bad=1; }
+
+# run FOLDER RANKS JOB SETTING…
+run() {
+    into=$1 ranks=$2
+    shift 2
+    timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    fail "$into: $*: exit $?: $(cat "$into.out")"
+    return 1
+}
+of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
+# holds WHAT EXPRESSION: of awk
+holds() { awk "BEGIN { exit !($2) }" || fail "$1: not true: $2"; }
+# fails CODE PATTERN COMMAND…: one line that says why
+fails() {
+    code=$1 pattern=$2
+    shift 2
+    timeout 60 "$@" >out 2>&1
+    got=$?
+    [ $got = "$code" ] || fail "$*: exit $got, expected $code: $(cat out)"
+    grep -q "$pattern" out || fail "$*: $(cat out)"
+    [ "$(grep -c 'error:' out)" = 1 ] || fail "$*: $(grep -c 'error:' out) lines of error"
+}
+
+# Readers and books by name; a taste of two sides, and some noise.
+awk 'BEGIN { srand(1); for (u = 0; u < 60; u++) for (i = 0; i < 40; i++) if (rand() < 0.5)
+    printf "reader%02d;book-%d;%.2f\n", u, i, 3 + ((u % 2 == i % 2) ? 1 : -1) + 0.3 * (i % 3) + 0.2 * (rand() - 0.5) }' >all
+awk 'NR % 10 != 0' all >train && awk 'NR % 10 == 0' all >test && printf 'stranger;book-1;4\nreader01;pamphlet;3\n' >>test
+printf 'data: {train: train, test: test}\nmodel: {type: mf, rank: 4, bias: yes, l2: 0.01}\nsolve: {epochs: 30, rate: 0.2}\n' >job.yaml
+run one 1 job.yaml
+run three 3 job.yaml
+run again 3 job.yaml
+grep -q '^epoch 30.00 .* train rmse [0-9.]*  test rmse ' one.out || fail "progress: $(cat one.out)"
+for folder in one three; do
+    holds "$folder: rmse" "$(of $folder test_rmse) < 0.3"
+    json=$("$trireme" evaluate $folder/model.h5 test --json 2>/dev/null) || fail "$folder: evaluate: exit $?"
+    rmse=$(echo "$json" | sed -n 's/.*"rmse": \([0-9.e+-]*\).*/\1/p')
+    holds "$folder: evaluate beside summary" "($rmse - $(of $folder test_rmse)) ^ 2 < 1e-10"
+    echo "$json" | grep -q '"of_unknown_users": 1, "of_unknown_items": 1' || fail "$folder: $json"
+done
+"$trireme" evaluate three test 2>notes | grep -q '^rmse ' || fail "evaluate"
+grep -q 'of .* ratings 1 are of users and 1 of items that the model does not know' notes || fail "cold: $(cat notes)"
+
+# ---- the file ----
+if command -v h5dump >/dev/null; then
+    for name in users items user_bias item_bias user_ids item_ids; do
+        h5dump -d /$name three/model.h5 >dump 2>&1 || fail "h5dump: $name: $(tail -1 dump)"
+    done
+    h5dump -d /user_ids three/model.h5 | grep -q 'reader00' || fail "ids: $(h5dump -d /user_ids three/model.h5 | head -12)"
+    h5dump -d /users three/model.h5 >users.1
+    h5dump -d /users again/model.h5 | sed s/again/three/ | cmp -s - users.1 || fail "the same job twice, and users differ"
+fi
+
+# ---- predict and inspect ----
+"$trireme" predict three/model.h5 test >predicted 2>/dev/null || fail "predict: exit $?"
+[ "$(wc -l <predicted)" = "$(wc -l <test)" ] || fail "predict: $(wc -l <predicted) lines for $(wc -l <test)"
+paste -d ';' test predicted | awk -F';' '{ s += ($3 - $4) ^ 2 } END { printf "%.10f\n", sqrt(s / NR) }' >rmse
+holds "predict beside evaluate" "($(cat rmse) - $rmse) ^ 2 < 1e-8"
+cut -d';' -f1,2 test | "$trireme" predict three/model.h5 /dev/stdin >pairs 2>/dev/null
+[ -s pairs ] && { cmp -s pairs predicted || fail "predict: a third column matters"; }
+"$trireme" predict three/model.h5 --user reader02 --top 5 >top || fail "predict --top: exit $?"
+[ "$(wc -l <top)" = 5 ] || fail "top: $(cat top)"
+awk '$1 != "reader02" { exit 1 } { split($2, b, "-"); if (b[2] % 2) exit 1 } NR > 1 && $3 > last { exit 1 } { last = $3 }' top ||
+    fail "top: $(cat top)"
+"$trireme" predict three/model.h5 test --top 2 >tops 2>/dev/null || fail "predict --top DATA: exit $?"
+[ "$(wc -l <tops)" = $((2 * $(cut -d';' -f1 test | sort -u | wc -l))) ] || fail "tops: $(wc -l <tops) lines"
+"$trireme" inspect three/model.h5 >shown || fail "inspect: exit $?"
+grep -q '^users  *60, ' shown && grep -q '^items  *40, ' shown && grep -q '^rank  *4, and biases' shown || fail "inspect: $(cat shown)"
+"$trireme" inspect three/model.h5 --user reader02 --top 3 | tail -1 | grep -q 'book-' || fail "inspect --user"
+fails 64 'knows no user nobody' "$trireme" inspect three/model.h5 --user nobody
+fails 64 '\-\-user needs --top' "$trireme" predict three/model.h5 --user reader02
+fails 64 'margin' "$trireme" predict three/model.h5 test --margin
+
+# ---- bad input ----
+set -- "$trireme" train job.yaml output=bad
+fails 78 'model.rank' "$@" model.rank=0
+fails 78 'needs solve.method als' "$@" model.implicit=yes
+fails 78 'of mf is sgd or als' "$@" solve.method=dual
+fails 78 'of mf is sgd or adagrad' "$@" solve.optimizer=adam
+fails 78 'of mf is sum or con' "$@" sync.weight=dyn
+fails 78 'of mf is horizontal' "$@" data.partition=vertical
+fails 76 'lower solve.rate' "$@" solve.optimizer=sgd solve.rate=1e6
+: >empty
+fails 66 'empty' "$@" data.test=empty
+printf 'a b inf\n' >wrong
+fails 65 'wrong:1:' "$@" data.train=wrong
+printf 'a;b;1\n' >lone # one user, one item
+run single 2 job.yaml data.train=lone data.test=lone && "$trireme" evaluate single lone >/dev/null || fail "single"
+
+# ---- MovieLens 100K ----
+if [ -r "$data/ml-100k/u1.base.gz" ]; then
+    for method in sgd als; do
+        run movielens-$method 4 "$jobs/movielens.yaml" data.folders="$data" solve.method=$method || continue
+        holds "$method on MovieLens" "$(of movielens-$method test_rmse) <= 0.945"
+    done
+fi
+exit $bad
