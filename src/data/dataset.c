@@ -454,6 +454,11 @@ static int decide_dense(tr_data *data, const struct totals *totals, const tr_dat
 static int read_ids(tr_data *data, const tr_data *like, struct part *part)
 {
     tr_context *tr = data->state->tr;
+    for (size_t i = 0; i < data->state->files.n && !like;
+         i++) { /* so that nothing is read twice, as a rule */
+        part->text_rows |= data->state->shape[i].text_rows;
+        part->text_columns |= data->state->shape[i].text_columns;
+    }
     if (like && like->row_names) part->text_rows = !tr_names_are_numbers(like->row_names);
     if (like && like->column_names) part->text_columns = !tr_names_are_numbers(like->column_names);
     for (;;) {

@@ -5,6 +5,19 @@
 
 #include "base/base.h"
 
+bool tr_id_number(const char *text, size_t length, uint64_t *number)
+{
+    uint64_t id = 0;
+    if (length == 0 || (text[0] == '0' && length > 1)) return false;
+    for (size_t i = 0; i < length; i++) {
+        uint64_t digit = (uint64_t)(unsigned char)text[i] - '0';
+        if (digit > 9 || id > (UINT64_MAX - digit) / 10) return false;
+        id = id * 10 + digit;
+    }
+    *number = id;
+    return true;
+}
+
 void tr_ids_free(struct tr_ids *ids)
 {
     void *parts[] = {ids->number, ids->text, ids->begin, ids->direct, ids->slot};

@@ -19,6 +19,9 @@ struct tr_ids {
     size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
 };
 
+/* The number that a text is, as an id: false for what is no whole number of 64 bits without leading zeros. */
+bool tr_id_number(const char *text, size_t length, uint64_t *number);
+
 void tr_ids_free(struct tr_ids *ids);
 
 /* The place of a number or text, which is added if it is new. TR_ERR_SYSTEM if there are 2^32 - 1 already. */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/ids.h"
 #include "data/number.h"
 #include "data/text.h"
 
@@ -212,9 +213,17 @@ static enum content content_of(const char *p, const char *end)
 }
 
 struct fields {
-    uint64_t n, of[3]; /* fields, and how many hold nothing, a number, a word */
-    bool third_is_word;
+    uint64_t n, of[3];                               /* fields, and how many hold nothing, a number, a word */
+    bool third_is_word, third_is_number, is_text[2]; /* of the first two: no whole number */
 };
+
+static bool is_text_id(const char *p, const char *end)
+{
+    uint64_t number;
+    while (p < end && (is_blank(*p) || *p == '"')) p++;
+    while (p < end && (is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    return !tr_id_number(p, (size_t)(end - p), &number);
+}
 
 static struct fields look_at_fields(const char *p, char separator)
 {
@@ -227,7 +236,9 @@ static struct fields look_at_fields(const char *p, char separator)
         if (!next && !ends) continue;
         enum content content = content_of(field, p);
         f.of[content]++;
+        if (f.n <= 2) f.is_text[f.n - 1] = is_text_id(field, p);
         if (f.n == 3) f.third_is_word = content == WORD;
+        if (f.n == 3) f.third_is_number = content == NUMBER;
         if (ends) return f;
         field = next;
         p = next - 1;
@@ -252,6 +263,8 @@ static void look_at_table(const struct tr_chunk *chunk, int format, int header, 
         if ((p = next_text(p, chunk->end))) f = look_at_fields(p, shape->separator);
     }
     shape->fields = f.n;
+    shape->text_rows = rates && f.third_is_number && f.is_text[0];
+    shape->text_columns = rates && f.third_is_number && f.is_text[1];
 }
 
 /* ---- shapes ---- */

@@ -13,6 +13,7 @@ struct tr_shape {
     uint64_t begin;                      /* byte of the text at which records begin: behind a header */
     uint64_t fields;                     /* csv, ratings: of the first record */
     uint64_t documents, words, nonzeros; /* docword: what its header says */
+    bool text_rows, text_columns;        /* ratings: an id of the first record is no number */
     char separator; /* csv, ratings: , ; tab, or one of the above: any number of blanks and tabs, or :: */
 };
 

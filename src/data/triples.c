@@ -113,19 +113,6 @@ static inline const char *read_id(const char *p, uint64_t *id)
     return p;
 }
 
-bool tr_id_number(const char *text, size_t length, uint64_t *number)
-{
-    uint64_t id = 0;
-    if (length == 0 || (text[0] == '0' && length > 1)) return false;
-    for (size_t i = 0; i < length; i++) {
-        uint64_t digit = (uint64_t)(text[i] - '0');
-        if (!tr_is_digit(text[i]) || id > (UINT64_MAX - digit) / 10) return false;
-        id = id * 10 + digit;
-    }
-    *number = id;
-    return true;
-}
-
 /* ---- ratings: any line ---- */
 
 struct field {

@@ -92,7 +92,4 @@ int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes,
 /* Fails with TR_ERR_DATA: `path:line: what`. */
 int tr_rating_fail(const struct tr_rating *rating, const char *what);
 
-/* The number that a text is, as an id: false for what is no whole number of 64 bits without leading zeros. */
-bool tr_id_number(const char *text, size_t length, uint64_t *number);
-
 #endif

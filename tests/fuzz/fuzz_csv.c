@@ -2,7 +2,7 @@
  * result must depend neither on chunk borders nor on the number of readers, nor on whether rows are kept.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_csv.c \
- *     src/data/{files,text,share,look,csv}.c src/base/base.c -lz -lm -o /tmp/fuzz_csv && /tmp/fuzz_csv
+ *     src/data/{files,text,share,look,ids,csv}.c src/base/base.c -lz -lm -o /tmp/fuzz_csv && /tmp/fuzz_csv
  *
  * The first byte of an input chooses the options, the rest is the file.
  */

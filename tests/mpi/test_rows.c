@@ -351,7 +351,7 @@ MPI_CASE(memory_in_flight_is_bounded)
         mpi_ok(tr_run(t.tr, &stage));
         size_t most = ahead == 0 ? 1 : (size_t)(ahead + 1) * t.table->partition.servers, answer = 4096 + 1024;
         size_t bytes = tr_rows_memory(t.table);
-        mpi_check(bytes <= most * answer + 4096, "%d bytes for answers: more than %d of %d", (int)bytes,
+        mpi_check(bytes <= most * answer + 2 * 4096, "%d bytes for answers: more than %d of %d", (int)bytes,
                   (int)most, (int)answer);
         if (tr_is(t.tr, TR_SLAVE)) mpi_check(bytes >= 4096, "only %d bytes for answers", (int)bytes);
         end(&t);

@@ -298,13 +298,51 @@ START_TEST(ratings_are_handed_out_one_by_one)
     ck_ok(tr_look_shapes(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shape));
     ck_fails(tr_ratings_each(&files, shape, true, append, shown), TR_ERR_DATA, "/each:4: enough");
     ck_assert_str_eq(shown, "1,2,3;a b,x,nan;");
-    ck_fails(tr_ratings_each(&files, shape, false, append, shown), TR_ERR_DATA, "/each:4: '\"a b\"': the rating");
+    ck_fails(tr_ratings_each(&files, shape, false, append, shown), TR_ERR_DATA,
+             "/each:4: '\"a b\"': the rating");
     free(shape);
     tr_files_close(&files);
 }
 END_TEST
 
-UNIT_MAIN("triples", ratings_of_all_kinds_are_read, a_bad_rating_is_named_with_its_line,
-          text_where_training_has_numbers_is_refused, bad_ratings_can_be_skipped, bags_of_words_are_read,
-          a_bad_word_is_named_with_its_line, headers_are_checked, readers_share_the_records_of_all_files,
-          ratings_are_handed_out_one_by_one)
+/* ---- public data ---- */
+
+static void read_public(const char *name, int format, uint64_t records, size_t users, size_t items)
+{
+    const char *data = getenv("TRIREME_DATA");
+    char *path;
+    ck_ok(tr_format(&path, "%s/%s", data ? data : "../shared/data", name));
+    if (access(path, R_OK) != 0) {
+        fprintf(stderr, "skipped: no %s\n", path);
+        free(path);
+        return;
+    }
+    struct tr_files files;
+    struct tr_shape *shape;
+    struct outcome out;
+    ck_ok(tr_files_open((char *[]){path}, 1, &files));
+    ck_ok(tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape));
+    struct tr_triples_options options = {.format = format, .shape = shape};
+    ck_ok(tr_triples_read(&files, 0, 1, &options, &out.t, out.records, &out.report));
+    ck_assert_uint_eq(out.t.n, records);
+    ck_assert_uint_eq(out.t.rows.n, users);
+    ck_assert_uint_eq(out.t.columns.n, items);
+    if (format == TR_FORMAT_DOCWORD) ck_ok(tr_docword_check(&files, shape, out.records));
+    tr_triples_free(&out.t);
+    free(shape);
+    tr_files_close(&files);
+    free(path);
+}
+
+START_TEST(public_data_are_read_whole)
+{
+    read_public("ml-100k/u1.base.gz", TR_FORMAT_RATINGS, 80000, 943, 1650);
+    read_public("anime/anime_ratings.dat.gz", TR_FORMAT_RATINGS, 419943, 4714, 7157);
+    read_public("reuters395/docword.reuters.txt", TR_FORMAT_DOCWORD, 60114, 0, 0);
+}
+END_TEST
+
+UNIT_MAIN("triples", public_data_are_read_whole, ratings_of_all_kinds_are_read,
+          a_bad_rating_is_named_with_its_line, text_where_training_has_numbers_is_refused,
+          bad_ratings_can_be_skipped, bags_of_words_are_read, a_bad_word_is_named_with_its_line,
+          headers_are_checked, readers_share_the_records_of_all_files, ratings_are_handed_out_one_by_one)

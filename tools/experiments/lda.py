@@ -9,7 +9,7 @@ about so many seconds, and prints lines of
 where both times leave out reading and evaluating. Absent ones are left out."""
 import bisect, os, shutil, statistics, subprocess, sys
 
-from experiments.common import (ENV, NEVER, OUT, ROOT, TRIREME, goal, plot, public_data, run, table, train, write_csv)
+from experiments.common import ENV, NEVER, OUT, generated_as, goal, plot, public_data, table, train, write_csv
 
 PEERS = ("warplda", "tomotopy", "mallet")
 ALPHA, BETA = 0.1, 0.01
@@ -46,9 +46,7 @@ def news():
 
 
 def generated(documents, words, tokens):
-    whole = os.path.join(ROOT, "datasets", f"docword-{tokens}.txt")
-    made(whole, lambda: run(TRIREME, "generate", "docword", "-o", whole, f"documents={documents}", f"words={words}",
-                            f"tokens={tokens}"))
+    whole = generated_as("docword", f"words-{tokens}.docword", documents=documents, words=words, tokens=tokens)
     path = os.path.join(OUT, f"docword-{tokens}-compact.txt")
     return made(path, lambda: compact(whole, path))
 
@@ -183,9 +181,8 @@ SHAPES = {"data parallel, 8 groups of 1": 8, "hybrid, 4 groups of 2": 4, "hybrid
 
 def e1(quick):
     """Log p by sweeps and seconds for each shape, and what each moved."""
-    data, topics, sweeps = (generated(2_000, 5_000, 200_000), 20, 5) if quick else (news(), 100, 60)
-    if not data:
-        return
+    small = generated(2_000, 5_000, 200_000)
+    data, topics, sweeps = (small, 20, 5) if quick else (news() or small, 100, 60)
     runs = {shape: train(WORKERS, our_job(data, topics, sweeps) | {
         "ranks.layout": "colocated", "ranks.groups": groups, "ranks.group_size": WORKERS // groups,
         "sync.mode": "bsp"}) for shape, groups in SHAPES.items()}

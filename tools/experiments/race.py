@@ -1,8 +1,8 @@
 """Several ways to train on the way to the same objective (E1 and E4)."""
 import statistics
 
-from experiments.common import (NEVER, count_rows, ctr_small, generated_as, interleaved, optimum, plot, public_data,
-                                shown, table, train, write_csv)
+from experiments.common import (NEVER, count_rows, ctr_small, interleaved, optimum, plot, shown, table, train,
+                                write_csv)
 
 WORKERS, L2 = 8, 1e-4
 RATES = [2.0 ** k for k in range(0, 8)]
@@ -58,56 +58,13 @@ SHAPES = {"data parallel, 8 groups of 1": 8, "hybrid, 4 groups of 2": 4, "hybrid
 BATCH = 100  # rows, of a group
 
 
-def e1_linear(quick):
+def e1(quick):
     jobs = {shape: {"solve.batch": BATCH * groups, "ranks.groups": groups,
                     "ranks.group_size": WORKERS // groups, "data.partition": "vertical", "sync.push": "1 per epoch",
                     "sync.global_rate": 1 / groups}
             for shape, groups in SHAPES.items()}
     race("E1", jobs, RATES, quick)
     print("  paper (kdd2010, 10 workers): model parallel needs fewest epochs, hybrid least time")
-
-
-# The same for topics: documents lie with their workers, blocks of words go round a group, and groups exchange counts
-# once a sweep. With one group no worker ever sees old counts; with eight each sees the others' of a sweep ago. ----
-
-SWEEPS = 60
-
-
-def topics_data(quick):
-    """20 newsgroups, or where that is not there, or for seconds, made-up documents."""
-    public = None if quick else public_data("20news/docword.20news.train.txt.gz")
-    return public or generated_as("docword", "words-small.docword", documents=2000, words=5000, tokens=100_000)
-
-
-def e1_lda(quick):
-    shared = {"data.train": topics_data(quick), "data.format": "docword", "model.type": "lda", "model.topics": 100,
-              "model.optimize": "no", "solve.epochs": 10 if quick else SWEEPS, "ranks.layout": "colocated"}
-    cases = {shape: lambda groups=groups: train(WORKERS, shared | {"ranks.groups": groups,
-                                                                   "ranks.group_size": WORKERS // groups})
-             for shape, groups in SHAPES.items()}
-    runs = interleaved(1 if quick else 3, cases)
-    goal = min(run.curve[-1]["objective"] for of in runs.values() for run in of)
-    rows = []
-    for shape, of in runs.items():
-        first = [next(row for row in run.curve if row["objective"] >= goal) for run in of]
-        rows.append([shape, statistics.median(row["epoch"] for row in first),
-                     statistics.median(row["seconds"] for row in first),
-                     statistics.median(run.curve[-1]["seconds"] / run.curve[-1]["epoch"] for run in of),
-                     of[0].curve[-1]["bytes_pushed"] / of[0].curve[-1]["epoch"] / 1e6,
-                     statistics.median(run.curve[-1]["objective"] for run in of)])
-    table(f"LDA, 100 topics, to log p/token {goal:.4f}, {WORKERS} workers",
-          ["", "sweeps", "seconds", "seconds a sweep", "MB pushed a sweep", "log p at the end"], rows)
-    write_csv("E1-lda", ["way", "run", "epoch", "seconds", "objective"],
-              [[shape, i, r["epoch"], r["seconds"], r["objective"]]
-               for shape, of in runs.items() for i, run in enumerate(of) for r in run.curve])
-    plot("E1-lda", [(f"LDA, {WORKERS} workers", x, "log p a token",
-                     {shape: [(r[key], r["objective"]) for r in of[0].curve] for shape, of in runs.items()})
-                    for x, key in (("sweeps", "epoch"), ("seconds", "seconds"))])
-
-
-def e1(quick):
-    e1_linear(quick)
-    e1_lda(quick)
 
 
 # ---- E4: how often to push ----

@@ -416,7 +416,7 @@ static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_
 {
     for (uint64_t i = begin; i < end; i++) {
         fetch(s, s->at[i + AHEAD], 1);
-        fetch_list(s, s->at[i + AHEAD / 2]);
+        if (s->at[i + AHEAD / 2] != s->at[i + AHEAD / 2 - 1]) fetch_list(s, s->at[i + AHEAD / 2]);
         uint32_t *list = record(s, s->at[i]), k = topic_of(s, i);
         bool again = i + 1 < end && s->at[i + 1] == s->at[i];
         uint32_t z =

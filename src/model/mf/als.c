@@ -15,7 +15,7 @@ enum {
 
 static const uint32_t NOT_HERE = UINT32_MAX;
 static const struct tr_als_limits usual_limits = {.arena_bytes = (size_t)256 << 20,
-                                                  .sums_bytes = (size_t)64 << 20};
+                                                  .sums_bytes = (size_t)128 << 20};
 /* Seconds: waiting that is noticed, the longest computation between two looks, and between two answers to others. */
 static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
@@ -26,32 +26,58 @@ static bool implicit(const struct tr_mf *m)
 
 /* ---- what each side needs ---- */
 
-/* Counts the rows that are needed by the own rows from `first` on, until they are more than `room`; returns the first
- * own row that does not fit. One row alone may need more. */
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rows with many ratings come first: their equations, begun while rows arrive, take the most work for their memory. */
+static int take_turns(struct tr_als_side *side)
+{
+    uint64_t *sorted;
+    if (side->n > UINT32_MAX)
+        return tr_fail(TR_ERR_SYSTEM, "solve.method als takes at most 2^32 users or items of one worker");
+    TR_TRY(TR_NEW(&side->turn, side->n));
+    TR_TRY(TR_NEW(&sorted, side->n));
+    for (size_t i = 0; i < side->n; i++) {
+        uint64_t n = side->begin[i + 1] - side->begin[i];
+        sorted[i] = (UINT32_MAX - (n < UINT32_MAX ? n : UINT32_MAX)) << 32 | i;
+    }
+    qsort(sorted, side->n, sizeof *sorted, by_number);
+    for (size_t i = 0; i < side->n; i++) side->turn[i] = (uint32_t)sorted[i];
+    free(sorted);
+    return TR_OK;
+}
+
+/* Counts the rows that are needed from turn `first` on, until they are more than `room`; returns the first turn that does
+ * not fit. One alone may need more. */
 static size_t find_needs(const struct tr_als_side *side, size_t first, size_t room, uint8_t *needed,
                          size_t *n)
 {
     memset(needed, 0, side->n_keys);
     *n = 0;
-    for (size_t i = first; i < side->n; i++) {
-        size_t before = *n;
+    for (size_t t = first; t < side->n; t++) {
+        size_t before = *n, i = side->turn[t];
         for (uint64_t k = side->begin[i]; k < side->begin[i + 1]; k++) {
             *n += !needed[side->other[k]];
-            needed[side->other[k]] |= 1;
+            needed[side->other[k]] = 1;
         }
-        if (*n <= room || i == first) continue;
-        *n = before; /* what this row has marked is too much, and found out when slots are given */
-        return i;
+        if (*n <= room || t == first) continue;
+        *n = before;
+        return t;
     }
     return side->n;
 }
 
-/* Slots for what the rows first .. end - 1 need. */
+/* Slots for what the turns first .. end - 1 need. */
 static void give_slots(const struct tr_als_side *side, size_t first, size_t end, uint8_t *needed,
                        struct tr_als_needs *needs)
 {
     memset(needed, 0, side->n_keys);
-    for (uint64_t k = side->begin[first]; k < side->begin[end]; k++) needed[side->other[k]] = 1;
+    for (size_t t = first; t < end; t++)
+        for (uint64_t k = side->begin[side->turn[t]]; k < side->begin[side->turn[t] + 1]; k++)
+            needed[side->other[k]] = 1;
     needs->n = 0;
     for (size_t key = 0; key < side->n_keys; key++) {
         if (!needed[key]) continue;
@@ -77,6 +103,7 @@ static int cut_batches(struct tr_als_side *side, size_t room)
 {
     uint8_t *needed;
     size_t n, capacity = 0;
+    TR_TRY(take_turns(side));
     TR_TRY(TR_NEW(&needed, side->n_keys));
     if (find_needs(side, 0, room, needed, &n) < side->n) room = tr_max_size(room / 2, 1);
     int status = TR_GROW(&side->batch, &capacity, 2);
@@ -277,21 +304,22 @@ static void keep(struct tr_mf_als *als, size_t i, const float *x, double square)
     side->penalty += fit.penalty;
 }
 
-/* The first rows that row i needs, if they are all here, are fetched into the cache while the row before is solved. */
-static void announce(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i)
+/* The first rows that a turn needs are fetched into the cache while the one before is solved. */
+static void announce(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
 {
     enum { FIRST = 128 };
     const struct tr_als_side *side = als->now;
-    size_t n = 0;
-    for (uint64_t k = side->begin[i]; i < arena->end && k < side->begin[i + 1] && n < FIRST; k++)
+    size_t n = 0, i = turn < arena->end ? side->turn[turn] : 0;
+    for (uint64_t k = side->begin[i]; turn < arena->end && k < side->begin[i + 1] && n < FIRST; k++)
         als->next[n++] = arena->row + arena->needs->slot[side->other[k]] * als->stride;
     tr_solver_next(als->solver, n, als->next);
 }
 
-static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, float *x)
+static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn, float *x)
 {
     const struct tr_als_side *side = als->now;
-    size_t n = (size_t)(side->begin[i + 1] - side->begin[i]), width = als->m->width, begun = i - arena->first;
+    size_t i = side->turn[turn], begun = turn - arena->first;
+    size_t n = (size_t)(side->begin[i + 1] - side->begin[i]), width = als->m->width;
     double square = 0;
     memcpy(x, (float *)side->view->value + i * width, width * sizeof *x);
     bool is_begun = arena == als->filling && begun < als->begun;
@@ -324,9 +352,9 @@ static int fail_at(const struct tr_mf_als *als, size_t i, int status)
 
 static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
 {
-    size_t i = arena->solved++;
-    announce(als, arena, i + 1);
-    return fail_at(als, i, solve_row(als, arena, i, als->x));
+    size_t turn = arena->solved++;
+    announce(als, arena, turn + 1);
+    return fail_at(als, als->now->turn[turn], solve_row(als, arena, turn, als->x));
 }
 
 /* Lets this rank answer others now and then. */
@@ -337,7 +365,7 @@ static int answer(struct tr_mf_als *als, double now)
     return tr_rows_meanwhile(als->now->from);
 }
 
-/* Solves the rows before `end` of a batch of which all needs are here. */
+/* Solves the turns before `end` of a batch of which all needs are here. */
 static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
 {
     double begin = tr_now();
@@ -362,7 +390,7 @@ static bool begin_some(struct tr_mf_als *als)
     uint32_t from = fresh ? 0 : als->begun_at[at];
     if ((arena->arrived - from) * VISITS < arena->needs->n) return false;
     if (fresh) memset(sums_of(als, at), 0, tr_solver_sums(als->solver) * sizeof *als->sums);
-    add_to(als, arena, arena->first + at, from, sums_of(als, at));
+    add_to(als, arena, als->now->turn[arena->first + at], from, sums_of(als, at));
     als->begun_at[at] = (uint32_t)arena->arrived;
     als->next_begun = at + 1;
     als->begun += fresh;
@@ -741,6 +769,7 @@ void tr_mf_als_free(struct tr_mf_als **als)
         tr_view_close(&a->side[s].view);
         tr_view_close(&a->side[s].gram);
         needs_free(&a->side[s].needs);
+        free(a->side[s].turn);
         free(a->side[s].batch);
         free(a->side[s].gram_mine);
     }

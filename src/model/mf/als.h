@@ -37,8 +37,8 @@ struct tr_als_side {
     const float *value;    /* by rating; NULL: all are 1 */
     const tr_key *keys;    /* numbers of the other side, ascending; perhaps more than needed */
     size_t n_keys;
-    size_t most;                     /* ratings of one row */
-    size_t *batch, batches, largest; /* batch b: rows batch[b] .. batch[b + 1] - 1; slots that one needs */
+    uint32_t *turn;                  /* its own rows in the order in which they are solved */
+    size_t *batch, batches, largest; /* batch b: turns batch[b] .. batch[b + 1] - 1; slots that one needs */
     struct tr_als_needs needs;       /* of the only batch, if it is one */
     tr_table *gram_table;            /* implicit: Σ v vᵀ over all rows of the own side … */
     tr_view *gram;
@@ -53,7 +53,7 @@ struct tr_als_arena {
     uint32_t *order;            /* of every slot: how many rows had come before its own; NOT_HERE before */
     float *row, *bias;          /* by slot */
     size_t arrived, first, end; /* rows that have come; the batch */
-    size_t solved;              /* rows before this one are */
+    size_t solved;              /* turns before this one are */
 };
 
 /* What it may take. */

@@ -1,0 +1,185 @@
+"""Matrix factorization beside LIBMF (mf).
+
+The peer is a program mf-libmf in the folder TRIREME_PEERS, or on the PATH: a few lines around LIBMF's mf-train. It is
+called with
+    TRAIN TEST RANK LAMBDA RATE SWEEPS THREADS
+and prints lines of
+    sweep, seconds, CPU seconds of a thread, RMSE on TEST
+where both times leave out reading and evaluating. Without it, ours runs alone, to a fixed number of epochs."""
+import os, shutil, statistics, subprocess
+
+from experiments.common import BUILD, ENV, NEVER, OUT, ROOT, TRIREME, goal, program, public_data, run, table, train, write_csv
+
+SHARE = 0.3  # of the peer's time, to the RMSE that it reaches
+EPOCHS = (3, 4, 5, 6, 7, 8, 10, 12, 16, 20)  # ours are as many as they need: rates fall to 0 at the last
+SWEEPS = 24  # of the peer, at most
+PEER_WAYS = ((0.05, 0.1), (0.07, 0.1), (0.1, 0.1), (0.1, 0.05))  # lambda and rate
+
+
+# ---- data ----
+
+def generated(users, items, ratings):
+    path = os.path.join(ROOT, "datasets", f"ratings-{ratings}")
+    if not os.path.exists(path + ".train"):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        run(TRIREME, "generate", "ratings", "-o", path + ".train", "-t", path + ".test", f"users={users}",
+            f"items={items}", f"ratings={ratings}")
+    return path + ".train", path + ".test"
+
+
+def three_columns(name):
+    """A public set as the peer reads it: user, item and rating."""
+    source = public_data(name)
+    if not source:
+        return None
+    path = source.removesuffix(".txt") + ".ratings"
+    with open(source) as f, open(path, "w") as out:
+        out.writelines(" ".join(line.split()[:3]) + "\n" for line in f)
+    return path
+
+
+def count(path):
+    with open(path) as f:
+        pairs = [line.split()[:2] for line in f]
+    return len(pairs), len({user for user, _ in pairs}), len({item for _, item in pairs})
+
+
+# ---- the peer ----
+
+def find_peer():
+    folder = os.environ.get("TRIREME_PEERS")
+    own = os.path.join(folder, "mf-libmf") if folder else None
+    return own if own and os.access(own, os.X_OK) else shutil.which("mf-libmf")
+
+
+def peer_curve(peer, data, rank, way, sweeps, threads):
+    """[(seconds, CPU seconds of a thread, test RMSE)] by sweep."""
+    words = [str(w) for w in (peer, *data, rank, *way, sweeps, threads)]
+    done = subprocess.run(words, capture_output=True, text=True, env=ENV)
+    curve = [tuple(map(float, line.split()[1:4])) for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode or not curve:
+        print(f"bench: {' '.join(words)} failed: {done.stderr.strip()[-200:]}")
+    return curve
+
+
+def best_way(peer, data, rank, quick):
+    """The lambda and rate with the lowest RMSE, that RMSE, and the sweep at which it is there."""
+    ways = PEER_WAYS[:1] if quick else PEER_WAYS
+    found = []
+    for way in ways:
+        curve = peer_curve(peer, data, rank, way, SWEEPS, 2)
+        if curve:
+            lowest = min(point[2] for point in curve)
+            # the last thousandth is not worth waiting for: the target is what it reaches before
+            found.append((lowest, way, next(i for i, point in enumerate(curve) if point[2] <= 1.001 * lowest) + 1))
+    return min(found, default=None)
+
+
+def peer_seconds(peer, data, rank, way, sweeps, threads, target):
+    curve = peer_curve(peer, data, rank, way, sweeps + 3, threads)
+    return next((point[:2] for point in curve if point[2] <= target), (NEVER, NEVER))
+
+
+# ---- ours ----
+
+def our_job(data, rank, epochs, l2):
+    return {"data.train": data[0], "data.test": data[1], "data.format": "ratings", "model.type": "mf", "model.rank": rank,
+            "model.bias": "yes", "model.l2": l2, "solve.epochs": epochs}
+
+
+def fewest_epochs(data, rank, target):
+    """Epochs and lambda with which ours is at the target, and the RMSE."""
+    for epochs in EPOCHS:
+        for l2 in (0.05, 0.07):
+            rmse = train(2, our_job(data, rank, epochs, l2)).curve[-1]["test_metric"]
+            if rmse <= target:
+                return epochs, l2, rmse
+    return EPOCHS[-1], 0.05, rmse
+
+
+def our_seconds(data, rank, epochs, l2, ranks):
+    last = train(ranks, our_job(data, rank, epochs, l2)).curve[-1]
+    return last["training_time"], last["compute_seconds"] / ranks
+
+
+# ---- one set and rank ----
+
+def race(name, data, rank, peer, quick, raw):
+    ratings, users, items = count(data[0])
+    found = best_way(peer, data, rank, quick) if peer else None
+    if found:
+        lowest, way, sweeps = found
+        target = 1.001 * lowest
+        epochs, l2, rmse = fewest_epochs(data, rank, target)
+    else:
+        (epochs, l2, target) = (8, 0.05, NEVER)
+        rmse = train(2, our_job(data, rank, epochs, l2)).curve[-1]["test_metric"]
+    rows = []
+    for workers in (1, 2):
+        ours, theirs = [], []
+        for _ in range(2 if quick else 5):
+            ours.append(our_seconds(data, rank, epochs, l2, workers))
+            if found:
+                theirs.append(peer_seconds(peer, data, rank, way, sweeps, workers, target))
+        raw += [[name, rank, workers, epochs, l2, rmse, *a, *b] for a, b in zip(ours, theirs or [("", "")] * len(ours))]
+        mine, mine_cpu = (statistics.median(x[i] for x in ours) for i in (0, 1))
+        peers, peers_cpu = (statistics.median(x[i] for x in theirs) if theirs else None for i in (0, 1))
+        ratio = statistics.median(a[0] / b[0] for a, b in zip(ours, theirs)) if theirs else None
+        rate = ratings * epochs / mine_cpu / workers / 1e6
+        rows.append([name, rank, workers, rmse, epochs, mine, rate, target if found else "", sweeps if found else "",
+                     peers if theirs else "", ratio if theirs else ""])
+        if workers == 2:
+            goal(f"{name}, rank {rank}: {SHARE} of LIBMF's time to RMSE {target:.4f}", ratio and ratio <= SHARE)
+    return rows, [name, rank, *bytes_of(ratings, users, items, rank)]
+
+
+def bytes_of(ratings, users, items, rank):
+    """Bytes of a rating in memory, moved from memory, and moved from the cache, as model/mf/cut.h lays ratings out: a
+    visit has at most so many ratings as a user has in a tile."""
+    pad = -(-rank // 16) * 16
+    tiles = max(1, -(-items // max(64, min(65536, 655360 // (4 * pad)))))
+    visits = min(ratings, users * tiles) / ratings
+    return 6 + 8 * visits, 6 + 8 * visits + 8 * pad * visits, 8 * pad
+
+
+# ---- alternating least squares ----
+
+def sweeps(data, quick):
+    """Time of a sweep over all ratings with tables, and without them beside BLIS's matrix product."""
+    rows = []
+    ratings, users, items = count(data[0])
+    for rank in (64,) if quick else (64, 200):
+        job = our_job(data, rank, 2, 0.05) | {"solve.method": "als"}
+        curve = train(2, job).curve
+        seconds = (curve[-1]["training_time"] - curve[0]["training_time"]) / (curve[-1]["epoch"] - curve[0]["epoch"])
+        lines = run(program("bench_als"), rank, users, items, ratings, 1).splitlines()
+        shares = [line.split()[3] for line in lines if line.startswith(("users", "items"))]
+        rows.append([rank, seconds, curve[-1]["test_metric"], *shares[:2]])
+    table("alternating least squares, 2 ranks: a sweep (share of BLIS's sgemm peak: one process, without tables)",
+          ["rank", "seconds", "test RMSE", "users: of peak", "items: of peak"], rows)
+    write_csv("mf-als", ["rank", "seconds", "test_rmse", "users_of_peak", "items_of_peak"], rows)
+
+
+def mf(quick):
+    peer = find_peer()
+    if not peer:
+        print("bench: mf-libmf is neither in TRIREME_PEERS nor on the PATH: ours runs alone")
+    sizes = (10_000, 5_000, 1_000_000) if quick else (100_000, 20_000, 10_000_000)
+    made = generated(*sizes)
+    sets = [("generated", made)]
+    films = [three_columns(f"ml-100k/u1.{part}.gz") for part in ("base", "test")]
+    if all(films):
+        sets.insert(0, ("MovieLens", films))
+    rows, moved, raw = [], [], []
+    for name, data in sets:
+        for rank in (32,) if quick else (32, 128):
+            shown, bytes_moved = race(name, data, rank, peer, quick, raw)
+            rows += shown
+            moved.append(bytes_moved)
+    table("time to the peer's held-out RMSE, reading and evaluating left out",
+          ["data", "rank", "ranks", "RMSE", "epochs", "seconds", "M ratings/s a core", "LIBMF's RMSE", "sweeps", "seconds",
+           "ratio"], rows)
+    table("bytes of a rating", ["data", "rank", "kept", "moved from memory", "moved from the L2 cache"], moved)
+    write_csv("mf", ["data", "rank", "ranks", "epochs", "l2", "rmse", "seconds", "cpu_seconds", "libmf_seconds",
+                     "libmf_cpu_seconds"], raw)
+    sweeps(made, quick)
