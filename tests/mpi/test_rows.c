@@ -207,15 +207,16 @@ static void run_dense(const char *settings, enum tr_dtype dtype, uint64_t rows, 
     end(&t);
 }
 
-static const char *const sizes[] = {"", "table.ahead=0", "table.ahead=1 table.row_bytes=1",
-                                    "table.ahead=2 table.row_bytes=300", "table.ahead=0 table.row_bytes=100"};
+static const char *const sizes[] = {"", "table.ahead=0", "table.ahead=1 table.row_bytes=400",
+                                    "table.ahead=2 table.row_bytes=700",
+                                    "table.ahead=0 table.row_bytes=1000"};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static const struct {
     enum tr_dtype dtype;
     uint64_t rows;
     size_t width;
-} shapes[] = {{TR_F32, 200, 16}, {TR_I64, 37, 11}, {TR_F32, 5, 10240}, {TR_I32, 90, 3}, {TR_F64, 4, 6000}};
+} shapes[] = {{TR_F32, 100, 16}, {TR_I64, 37, 11}, {TR_F32, 5, 10240}, {TR_I32, 90, 3}, {TR_F64, 4, 6000}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Every layout with another mix of the rest. */
@@ -610,8 +611,8 @@ static void run_sparse(const char *settings, enum tr_dtype dtype, uint64_t rows,
 static void all_sparse(const char *mode, uint64_t turn)
 {
     static const char *const ways[] = {
-        "", "table.ahead=0 table.row_bytes=500", "table.ahead=1 table.row_bytes=50",
-        "table.ahead=2 table.row_bytes=300 table.storage=hash table.partition=ring"};
+        "", "table.ahead=0 table.row_bytes=2000", "table.ahead=1 table.row_bytes=200",
+        "table.ahead=2 table.row_bytes=600 table.storage=hash table.partition=ring"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++, turn++) {
         char settings[MPI_NOTE];

@@ -49,6 +49,7 @@ static const struct {
      0},
     {" \"1\" , \" 2 \",3\n4, 5 ,\"6\"\n", TR_HEADER_AUTO, TR_LABEL_NONE, 2, 3, {1, 2, 3}, 0},
     {"1\n2\n3\n", TR_HEADER_AUTO, TR_LABEL_NONE, 3, 1, {1}, 0},
+    {"\n \n1;2", TR_HEADER_AUTO, TR_LABEL_NONE, 1, 2, {1, 2}, 0},
     {"+.5,1.,-0\n", TR_HEADER_AUTO, TR_LABEL_NONE, 1, 3, {.5f, 1, -0.0f}, 0},
 };
 

@@ -171,11 +171,11 @@ END_TEST
 
 START_TEST(impossible_topics_and_words_are_refused)
 {
-    uint64_t tokens[] = {3, UINT64_C(1) << 32};
+    uint64_t tokens[] = {3, UINT64_C(1) << 31};
     struct tr_lda_layout l;
     ck_fails(tr_lda_layout_open(tokens, 1, 0, 1, &l), TR_ERR_CONFIG, "0 topics");
     ck_fails(tr_lda_layout_open(tokens, 1, 65536, 1, &l), TR_ERR_CONFIG, "65536 topics: expected 1 to 65535");
-    ck_fails(tr_lda_layout_open(tokens, 2, 10, 1, &l), TR_ERR_DATA, "word 2: 4294967296 tokens");
+    ck_fails(tr_lda_layout_open(tokens, 2, 10, 1, &l), TR_ERR_DATA, "word 2: 2147483648 tokens");
     ck_ok(tr_lda_layout_open(tokens, 1, 65535, 1, &l));
     tr_lda_layout_close(&l);
 }
@@ -613,10 +613,23 @@ START_TEST(a_very_long_document_is_sampled)
 }
 END_TEST
 
+START_TEST(a_worker_may_have_no_documents)
+{
+    static struct corpus c;
+    struct model m;
+    c = (struct corpus){.words = 3};
+    open_model(&m, &c, 300, 2, 5, &(struct tr_lda_options){.seed = 2, .cpu = tr_cpu()});
+    sweep(&m);
+    check_counts(&m);
+    ck_assert_double_eq(tr_lda_log_documents(m.sampler), 0);
+    close_model(&m);
+}
+END_TEST
+
 UNIT_MAIN("lda", a_layout_places_every_word_once_and_rows_apart, blocks_have_about_as_many_tokens,
           impossible_topics_and_words_are_refused, counts_that_are_no_counts_are_refused,
           rows_add_and_read_back, states_are_visited_as_often_as_they_are_probable,
           a_wrong_sampler_is_found_out, the_likelihood_is_that_of_the_definition,
           topics_behind_a_corpus_are_found, counts_agree_with_topics_after_every_sweep,
           a_start_does_not_depend_on_blocks_or_workers, counts_come_back_from_topics,
-          a_very_long_document_is_sampled)
+          a_very_long_document_is_sampled, a_worker_may_have_no_documents)

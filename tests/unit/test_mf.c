@@ -57,6 +57,7 @@ static struct fixture *make(size_t rank, const uint32_t per[USERS], enum tr_cpu 
                                   .rank = rank,
                                   .mean = 0.25f,
                                   .rate = 0.01f,
+                                  .crowd = 1.5f,
                                   .l2 = 0.3f,
                                   .bias_l2 = 0.2f,
                                   .bias_rate = 0.02f};
@@ -127,7 +128,7 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
         size_t i = f->at[first + j];
         double share = f->plain ? f->item.share[i] : 1, by = rate, bias_by = (double)p->bias_rate;
         if (f->adagrad) {
-            f->item.sum[i] += error[j] * error[j] * strength / (double)p->rank;
+            f->item.sum[i] += error[j] * error[j] * strength / (double)p->rank * (double)p->crowd;
             bias_by = by = rate / sqrt(f->item.sum[i]);
         }
         for (size_t k = 0; k < p->rank; k++)

@@ -75,7 +75,6 @@ static int take_rows(struct tr_kmeans *m, struct tr_kmeans_side *side)
 static int check_rows(const struct tr_kmeans *m)
 {
     uint64_t rows = m->train.data->total_rows;
-    if (m->replicated) rows /= (uint64_t)m->tr->layout.group_size;
     if (m->k <= rows) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "%s: model.clusters is %zu, but there are %llu rows",
                    tr_job_where(m->job, "model.clusters"), m->k, (unsigned long long)rows);

@@ -132,8 +132,8 @@ int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, 
                        TR_LDA_TOPICS);
     if (blocks < 1) return tr_fail(TR_ERR_INTERNAL, "words in %d blocks", blocks);
     for (uint64_t w = 0; w < words; w++)
-        if (tokens[w] > UINT32_MAX)
-            return tr_fail(TR_ERR_DATA, "word %" PRIu64 ": %" PRIu64 " tokens: expected below 2^32", w + 1,
+        if (tokens[w] > INT32_MAX)
+            return tr_fail(TR_ERR_DATA, "word %" PRIu64 ": %" PRIu64 " tokens: expected below 2^31", w + 1,
                            tokens[w]);
     struct tr_lda_layout l = {.topics = topics, .words = words, .blocks = blocks};
     int status = fill(&l, tokens);

@@ -36,7 +36,7 @@ struct tr_lda_layout {
 };
 
 /* Spreads words 0 .. words - 1 over blocks of about as many tokens each; tokens[w] is T_w. TR_ERR_CONFIG if there are
- * no topics or more than TR_LDA_TOPICS, TR_ERR_DATA if a word has 2³² tokens or more. Free with tr_lda_layout_close(). */
+ * no topics or more than TR_LDA_TOPICS, TR_ERR_DATA if a word has 2³¹ tokens or more. Free with tr_lda_layout_close(). */
 int tr_lda_layout_open(const uint64_t *tokens, uint64_t words, uint32_t topics, int blocks,
                        struct tr_lda_layout *layout);
 void tr_lda_layout_close(struct tr_lda_layout *layout);

@@ -69,29 +69,27 @@ static int by_key(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* The words of a block that occur, ascending. */
-static int list_words(const struct tr_lda_layout *l, int number, tr_key **keys, size_t *n)
+/* The words that occur of the block that this member has in the first round of every clock. */
+static int list_words(struct tr_lda *m, int number)
 {
-    TR_TRY(TR_NEW(keys, l->first[number + 1] - l->first[number]));
-    *n = 0;
+    const struct tr_lda_layout *l = &m->layout;
+    if (m->first_words) return TR_OK;
+    TR_TRY(TR_NEW(&m->first_words, l->first[number + 1] - l->first[number]));
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
-        if (l->kind[p] != TR_LDA_EMPTY) (*keys)[(*n)++] = l->word[p];
-    if (*n > 0) qsort(*keys, *n, sizeof **keys, by_key);
+        if (l->kind[p] != TR_LDA_EMPTY) m->first_words[m->n_first_words++] = l->word[p];
+    if (m->n_first_words > 0) qsort(m->first_words, m->n_first_words, sizeof(tr_key), by_key);
     return TR_OK;
 }
 
 int tr_lda_pull_block(struct tr_lda *m, const tr_block *block)
 {
     struct pull p = {.m = m, .block = block->memory};
-    tr_key *keys = NULL;
-    size_t n;
-    int status = list_words(&m->layout, block->number, &keys, &n);
-    if (status == TR_OK) status = TR_NEW(&p.again, n);
-    if (status == TR_OK) status = tr_rows_pull(m->table, keys, n, take_row, &p);
+    TR_TRY(list_words(m, block->number));
+    TR_TRY(TR_NEW(&p.again, m->n_first_words));
+    int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, take_row, &p);
     if (status == TR_OK) status = take_torn_rows(&p);
     size_t bytes = m->layout.bytes[block->number];
     if (status == TR_OK) memcpy((char *)block->memory + bytes, block->memory, bytes);
-    free(keys);
     free(p.again);
     return status;
 }

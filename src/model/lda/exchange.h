@@ -11,7 +11,7 @@
 /* Waits until all that this worker has added to the tables has arrived there. */
 int tr_lda_wait_until_told(struct tr_lda *m);
 
-/* Makes the block what the table says; memory behind it gets a copy, as large. */
+/* Makes the block, that of a clock's first round, what the table says; memory behind it gets a copy, as large. */
 int tr_lda_pull_block(struct tr_lda *m, const tr_block *block);
 
 /* Adds to the table by how much the block differs from that copy; copied false: from nothing. */

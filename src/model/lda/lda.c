@@ -197,8 +197,8 @@ void tr_lda_end(struct tr_lda **lda)
     tr_lda_vocabulary_close(&m->vocabulary);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
-    void *arrays[] = {m->tokens_of, m->alpha,     m->total,  m->numbers,
-                      m->counts[0], m->counts[1], m->column, m->value};
+    void *arrays[] = {m->tokens_of, m->alpha,  m->total, m->numbers,    m->counts[0],
+                      m->counts[1], m->column, m->value, m->first_words};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(m);
     *lda = NULL;

@@ -50,6 +50,8 @@ struct tr_lda {
     struct tr_lda_count *counts[2]; /* topics each, for rows */
     uint32_t *column;               /* topics, as the next */
     int32_t *value;
+    tr_key *first_words; /* several groups: of the block of a clock's first round, ascending */
+    size_t n_first_words;
     struct tr_lda_histogram told; /* several groups: what this worker has added to the histograms */
     double log_words;             /* one group: log p of the block of the last round */
 };

@@ -22,8 +22,7 @@ enum {
     LANES = 16,         /* weights in a vector */
     AHEAD = 16,         /* tokens between asking for a record and using it */
     DENSE_TOPICS = 256, /* at most, for dense records */
-    LONGEST = 65535,    /* tokens of a document whose counts fit in 16 bits */
-    FIRST_TOPICS = 4    /* of a document at the start */
+    LONGEST = 65535     /* tokens of a document whose counts fit in 16 bits */
 };
 #define WIDE   UINT32_MAX
 #define INLINE static inline __attribute__((always_inline)) /* with sizes that are then known */
@@ -431,7 +430,8 @@ void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
     s->alpha_sum = 0;
     for (uint32_t k = 0; k < s->layout->topics; k++) {
         s->alpha_exact[k] = alpha[k];
-        s->alpha[k] = (float)alpha[k];
+        s->alpha[k] =
+            alpha[k] > 1e-20 ? (float)alpha[k] : 1e-20f; /* so that there is always something to draw */
         s->alpha_log[k] = lgamma(alpha[k]);
         s->alpha_sum += alpha[k];
     }
@@ -476,25 +476,13 @@ static void add_topic(const struct tr_lda_sampler *s, char *records, uint64_t to
     }
 }
 
-/* The topic that the nth token of a word in a document begins with: one of the few of this document. */
-static uint32_t first_topic(const struct tr_lda_sampler *s, uint64_t word, uint64_t document, uint64_t nth)
-{
-    uint64_t mixed = tr_mix(s->seed ^ tr_mix(s->number[document]));
-    uint64_t which = tr_mix(tr_mix(mixed + s->layout->word[word]) + nth) % FIRST_TOPICS;
-    return (uint32_t)((tr_mix(mixed ^ which) >> 32) * s->layout->topics >> 32);
-}
-
 void tr_lda_start(struct tr_lda_sampler *s)
 {
-    for (uint64_t d = 0; d < s->documents; d++) /* what token belongs to which document, for now */
-        *(uint32_t *)record(s, s->line[d]) = (uint32_t)d;
-    for (uint64_t p = 0; p < s->layout->words; p++) {
-        uint64_t nth = 0;
-        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) {
-            nth = i > s->begin[p] && s->at[i] == s->at[i - 1] ? nth + 1 : 0;
-            set_topic(s, i, first_topic(s, p, *(const uint32_t *)record(s, s->at[i]), nth));
-        }
+    for (uint64_t d = 0; d < s->documents; d++) { /* the topic stands where the counts will be, for now */
+        uint64_t bits = tr_mix(s->seed ^ tr_mix(s->number[d]));
+        *(uint32_t *)record(s, s->line[d]) = (uint32_t)((bits >> 32) * s->layout->topics >> 32);
     }
+    for (uint64_t i = 0; i < s->tokens; i++) set_topic(s, i, *(const uint32_t *)record(s, s->at[i]));
     clear_records(s, s->records);
     for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, s->records, i, topic_of(s, i));
 }

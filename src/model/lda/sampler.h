@@ -48,7 +48,8 @@ int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout
                 struct tr_lda_sampler **sampler);
 void tr_lda_close(struct tr_lda_sampler **sampler);
 
-/* The priors: α_k > 0 of each topic, and β > 0. Copied. Before the first draw, and as often as they change. */
+/* The priors: α_k > 0 of each topic, and β > 0, all finite. Copied. Before the first draw, and as often as they change;
+ * they may change between any two calls. */
 void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
 
 /* Gives every token a random topic and counts n_dk. A document begins with few topics, drawn from (seed, document

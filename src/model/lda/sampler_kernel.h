@@ -4,6 +4,13 @@
  * A draw from weights w_0, w_1, … that stand in vectors of 16: sums over the vectors are kept lane by lane (sums[v] is
  * the sum of vectors 0 .. v), then the lane is drawn by the prefix sums over the 16 lanes of the last one, then the
  * vector by the sums of this lane. So nothing is searched one by one.
+ *
+ * The weights of the conditional leave the token at hand out, but taking it out of the counts first, and putting it back,
+ * would cost most of the work where topics hardly change any more. So weights are made with the token in them, which can
+ * only be too much and only for its own topic; when that is drawn, it is kept with the probability (weight without the
+ * token) / (weight with it), else drawn again. This is rejection sampling, and exact. q, g and the sums of the prior follow
+ * every move, so nothing is stale but what other workers have done to n_k in the meantime; then n_wk can exceed n_k, and a
+ * probability above 1 counts as 1.
  */
 
 #ifdef __AVX512F__
@@ -200,7 +207,8 @@ static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t t
 
 /* ---- the word ---- */
 
-/* The sum of α_k q_k over one part of the topics. */
+/* For lists, Σ_k α_k q_k and its sums over parts are kept up to date in double precision, in which thousands of small
+ * changes do no harm; a draw from it is rare enough to look through one part. This is the sum over one. */
 static double NAME(part)(const struct tr_lda_sampler *s, size_t part)
 {
     float sum[LANES] = {0};

@@ -10,18 +10,33 @@
 enum {
     CHUNK = 1024, /* ratings that are looked up at a time */
     VISITS = 4,   /* in which sums are begun: each for at least this part of the rows */
-    LINE_FLOATS = 16
+    LINE_FLOATS = 16,
+    CODE_SHIFT = 24, /* codes of values stand above places */
+    CODED_PLACES = (1 << CODE_SHIFT) - 1
 };
 
 static const uint32_t NOT_HERE = UINT32_MAX;
 static const struct tr_als_limits usual_limits = {.arena_bytes = (size_t)256 << 20,
-                                                  .sums_bytes = (size_t)128 << 20};
+                                                  .sums_bytes = (size_t)256 << 20};
 /* Seconds: waiting that is noticed, the longest computation between two looks, and between two answers to others. */
 static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 static bool implicit(const struct tr_mf *m)
 {
     return m->job->model.implicit;
+}
+
+/* ---- ratings ---- */
+
+static size_t place_of(const struct tr_als_side *side, uint64_t k)
+{
+    return side->code ? side->other[k] & CODED_PLACES : side->other[k];
+}
+
+static float value_of(const struct tr_als_side *side, uint64_t k)
+{
+    if (side->code) return side->code[side->other[k] >> CODE_SHIFT];
+    return side->value ? side->value[k] : 1;
 }
 
 /* ---- what each side needs ---- */
@@ -60,8 +75,8 @@ static size_t find_needs(const struct tr_als_side *side, size_t first, size_t ro
     for (size_t t = first; t < side->n; t++) {
         size_t before = *n, i = side->turn[t];
         for (uint64_t k = side->begin[i]; k < side->begin[i + 1]; k++) {
-            *n += !needed[side->other[k]];
-            needed[side->other[k]] = 1;
+            *n += !needed[place_of(side, k)];
+            needed[place_of(side, k)] = 1;
         }
         if (*n <= room || t == first) continue;
         *n = before;
@@ -77,7 +92,7 @@ static void give_slots(const struct tr_als_side *side, size_t first, size_t end,
     memset(needed, 0, side->n_keys);
     for (size_t t = first; t < end; t++)
         for (uint64_t k = side->begin[side->turn[t]]; k < side->begin[side->turn[t] + 1]; k++)
-            needed[side->other[k]] = 1;
+            needed[place_of(side, k)] = 1;
     needs->n = 0;
     for (size_t key = 0; key < side->n_keys; key++) {
         if (!needed[key]) continue;
@@ -162,6 +177,43 @@ static int number_users(struct tr_mf_als *als, size_t *n_keys)
     return status;
 }
 
+/* The code of a value: where it stands among those met so far; as many as there are if it is new and no more fit. */
+static size_t code_of(float value, float *code, uint32_t *hashed, size_t *codes)
+{
+    enum { CODES = 256, SLOTS = 1024 };
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    size_t at = (bits * 2654435761u) >> 22;
+    for (; hashed[at] > 0; at = (at + 1) % SLOTS)
+        if (code[hashed[at] - 1] == value) return hashed[at] - 1;
+    if (*codes == CODES) return CODES;
+    code[*codes] = value;
+    hashed[at] = (uint32_t)++ * codes;
+    return *codes - 1;
+}
+
+/* Where there are few different values, as of stars, a rating takes 4 bytes: place and code in one. */
+static int code_values(struct tr_mf_als *als, size_t places)
+{
+    struct tr_by_item *b = &als->by_item;
+    uint64_t ratings = b->begin[b->n], k = 0;
+    uint32_t hashed[1024] = {0};
+    size_t codes = 0, code = 0;
+    if (!b->value || places > CODED_PLACES) return TR_OK;
+    TR_TRY(TR_NEW(&als->code, 256));
+    while (k < ratings && (code = code_of(b->value[k], als->code, hashed, &codes)) < 256) k++;
+    if (k < ratings) {
+        free(als->code);
+        als->code = NULL;
+        return TR_OK;
+    }
+    for (k = 0; k < ratings; k++)
+        b->user[k] |= (uint32_t)code_of(b->value[k], als->code, hashed, &codes) << CODE_SHIFT;
+    free(b->value);
+    b->value = NULL;
+    return TR_OK;
+}
+
 static int open_items(struct tr_mf_als *als)
 {
     struct tr_mf *m = als->m;
@@ -172,6 +224,7 @@ static int open_items(struct tr_mf_als *als)
                        (unsigned long long)m->users);
     TR_TRY(tr_by_item_open(m->tr, m->train, m->items, (double)m->rank / 3, b));
     TR_TRY(number_users(als, &n_keys));
+    TR_TRY(code_values(als, n_keys));
     TR_TRY(TR_NEW(&als->item_number, b->n));
     for (size_t i = 0; i < b->n; i++) als->item_number[i] = b->first + i;
     als->side[TR_MF_ITEM] = (struct tr_als_side){.which = TR_MF_ITEM,
@@ -182,6 +235,7 @@ static int open_items(struct tr_mf_als *als)
                                                  .begin = b->begin,
                                                  .other = b->user,
                                                  .value = b->value,
+                                                 .code = als->code,
                                                  .keys = als->user_keys,
                                                  .n_keys = n_keys};
     return TR_OK;
@@ -252,9 +306,9 @@ static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, u
     float mean = (float)als->m->mean;
     size_t n = 0;
     for (; k < end; k++) {
-        size_t slot = needs->slot[side->other[k]];
+        size_t slot = needs->slot[place_of(side, k)];
         if (arena->order[slot] < from || arena->order[slot] == NOT_HERE) continue;
-        float value = side->value ? side->value[k] : 1;
+        float value = value_of(side, k);
         als->other[n] = arena->row + slot * als->stride;
         als->target[n++] = plain ? value : value - mean - arena->bias[slot];
     }
@@ -311,7 +365,7 @@ static void announce(struct tr_mf_als *als, const struct tr_als_arena *arena, si
     const struct tr_als_side *side = als->now;
     size_t n = 0, i = turn < arena->end ? side->turn[turn] : 0;
     for (uint64_t k = side->begin[i]; turn < arena->end && k < side->begin[i + 1] && n < FIRST; k++)
-        als->next[n++] = arena->row + arena->needs->slot[side->other[k]] * als->stride;
+        als->next[n++] = arena->row + arena->needs->slot[place_of(side, k)] * als->stride;
     tr_solver_next(als->solver, n, als->next);
 }
 
@@ -408,13 +462,14 @@ static int compute_some(struct tr_mf_als *als, bool *did)
 /* Computes for a while, for longer if one had to wait since the last look, for less if not. */
 static int look(struct tr_mf_als *als)
 {
-    double begin = tr_now(), now = begin;
-    if (als->waited > NOTICED) als->quantum = fmin(als->quantum + als->waited, LONGEST);
-    else als->quantum *= 0.8;
-    als->quantum = fmax(als->quantum, als->limits.quantum);
+    double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
+    if (als->m->job->table.ahead == 0) *quantum = 0; /* nothing is under way */
+    else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
+    else *quantum *= 0.8;
+    *quantum = fmax(*quantum, als->limits.quantum);
     als->waited = 0;
     als->until_look = als->look_every;
-    for (bool did = true; did && now - begin < als->quantum; now = tr_now()) {
+    for (bool did = true; did && now - begin < *quantum; now = tr_now()) {
         TR_TRY(compute_some(als, &did));
         TR_TRY(answer(als, now));
     }
@@ -458,7 +513,7 @@ static int pull_batch(struct tr_mf_als *als, bool first_clock)
 {
     struct tr_als_arena *arena = als->filling;
     als->begun = als->next_begun = 0;
-    als->waited = als->quantum = 0;
+    als->waited = 0;
     als->until_look = als->look_every;
     if (first_clock) {
         put_first_rows(als);

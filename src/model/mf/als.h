@@ -33,8 +33,9 @@ struct tr_als_side {
     size_t n;              /* rows of its own … */
     const tr_key *number;  /* … their numbers … */
     const uint64_t *begin; /* … and ratings */
-    const uint32_t *other; /* by rating: its place in keys */
-    const float *value;    /* by rating; NULL: all are 1 */
+    const uint32_t *other; /* by rating: its place in keys, or with `code` in the lower 24 bits … */
+    const float *value;    /* … and by rating; NULL: all are 1 */
+    const float *code;     /* … values by the upper 8 bits of `other`; NULL: they are in `value` */
     const tr_key *keys;    /* numbers of the other side, ascending; perhaps more than needed */
     size_t n_keys;
     uint32_t *turn;                  /* its own rows in the order in which they are solved */
@@ -44,6 +45,7 @@ struct tr_als_side {
     tr_view *gram;
     double *gram_mine;    /* … and over this worker's, as pushed last */
     double loss, penalty; /* of its own rows, when they were solved last */
+    double quantum;       /* seconds to compute between two looks at what arrives: what was right last */
 };
 
 /* Rows of the other side while a clock computes, and how far the batch is for which they are. */
@@ -77,6 +79,7 @@ struct tr_mf_als {
     struct tr_solver *solver;
     struct tr_als_side side[2]; /* by enum tr_mf_side */
     struct tr_by_item by_item;
+    float *code;                     /* of the items' side */
     tr_key *item_number, *user_keys; /* of the items' side: number and keys */
     struct tr_als_test *test;
     size_t stride;       /* floats of a row in an arena */
@@ -92,7 +95,6 @@ struct tr_mf_als {
     float *sums;                                    /* of rows begun, and of one more */
     uint32_t *begun_at; /* of each: rows that had come when its sums were added to last */
     size_t begun, begun_most, next_begun;
-    double quantum;                /* seconds to compute between two looks */
     double left_at;                /* when the last row was done with */
     double waited;                 /* for rows, since the last look */
     double answered_at;            /* when others were answered last */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "ranks/ranks.h"
 #include "trireme/function.h"
 #include "trireme/rows.h"
@@ -196,6 +197,15 @@ static size_t tile_items(const struct tr_mf_sgd *s)
     return fit < 64 ? 64 : tr_min_size(fit, MOST_TILE_ITEMS);
 }
 
+/* Once cut, ratings are not needed as they were read: that would be as much again. */
+static void forget_ratings(tr_data *train)
+{
+    tr_csr_free(&train->state->csr);
+    train->rows.begin = NULL;
+    train->rows.column = NULL;
+    train->rows.value = NULL;
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     struct tr_mf *m = state;
@@ -208,6 +218,7 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(tr_mf_cut(m->train, s->parts, s->blocks, s->first_item, tile_items(s), m->average, 1 / m->spread,
                      &s->cut));
     TR_TRY(make_users(s));
+    forget_ratings(m->train);
     TR_TRY(open_items(s, me));
     return m->test ? open_test(s) : TR_OK;
 }
@@ -305,6 +316,7 @@ static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, int64_t clock)
                                .l2 = l2,
                                .bias_rate = rate,
                                .bias_l2 = l2,
+                               .crowd = s->con ? 1 : (float)m->tr->layout.groups,
                                .nonnegative = m->job->model.nonnegative,
                                .spare = s->spare};
 }

@@ -175,11 +175,12 @@ ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 #endif
 }
 
-ALWAYS float NAME(total)(BATCH x)
+/* A vector with the same sum. */
+ALWAYS VEC NAME(narrow)(BATCH x)
 {
     VEC *part = (VEC *)&x;
     for (int i = 1; i < TR_MF_BATCH / LANES; i++) part[0] += part[i];
-    return NAME(fold)(1, part)[0];
+    return part[0];
 }
 
 /* |v|² */
@@ -240,8 +241,9 @@ ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const 
         if ((width)&1) DO(1, at_);                                                                           \
     } while (0)
 
-/* The user's row and what belongs to it, after a batch of n ratings with these errors: sum is Σ error v. */
-ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip, size_t n, BATCH error,
+/* The user's row and what belongs to it, after a batch of n ratings: sum is Σ error v, errors Σ error. Its rate is that
+ * with this batch's squares: the large first ones would throw rows far off otherwise, and slow them down for good. */
+ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip, size_t n, float errors,
                             const VEC *sum, VEC *u)
 {
     const struct tr_mf_pass *pass = k->pass;
@@ -258,7 +260,7 @@ ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip,
     }
     if (!k->user_bias) return;
     if (!k->user_sum) rate = pass->bias_rate;
-    *k->user_bias += rate * (NAME(total)(error) - pass->bias_l2 * share * *k->user_bias);
+    *k->user_bias += rate * (errors - pass->bias_l2 * share * *k->user_bias);
     k->base = pass->mean + *k->user_bias;
 }
 
@@ -283,16 +285,18 @@ ALWAYS void NAME(turn)(struct tr_mf_work *k, const int width, const bool clip, s
     if (n > 8) ALL(DOTS16);
     else if (n > 4) ALL(DOTS8);
     else ALL(DOTS4);
-    float strength = k->item.sum ? NAME(square)(vectors, u) * k->per_rank : 0;
+    float strength = k->item.sum ? NAME(square)(vectors, u) * k->per_rank * k->pass->crowd : 0;
     BATCH error = NAME(errors)(k, n, value, strength, &turn);
-    k->squares += (double)NAME(total)(error * error);
+    VEC totals[2] = {NAME(narrow)(error), NAME(narrow)(error * error)};
+    VEC total = NAME(fold)(2, totals);
+    k->squares += (double)total[1];
     ALL(STEPS);
 #undef DOTS16
 #undef DOTS8
 #undef DOTS4
 #undef STEPS
 #undef ALL
-    NAME(step_user)(k, vectors, clip, n, error, sum, u);
+    NAME(step_user)(k, vectors, clip, n, total[0], sum, u);
 }
 
 ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, size_t n,
