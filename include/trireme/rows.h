@@ -44,13 +44,15 @@ typedef int tr_row_fn(void *state, const tr_row *row);
  * At clock c it waits until the consistency of the job allows to read, as tr_view_pull() does: all updates of clocks
  * < c - s are in every row. Under BSP rows are exactly those of clock c, whenever in the clock they are pulled, as long
  * as no view has been pushed before (tr_rows_push() does no harm). Under SSP and ASP rows that are handed over one after
- * the other may be of different times. Own updates are always seen.
+ * the other may be of different times. Own updates are always seen; those of the other members of a group, which
+ * share a view, when they have arrived.
  *
  * Outside of tr_run() any ranks may call it, one or several, while all others wait in tr_agree(): so models are saved.
  *
- * Memory in flight is at most (table.ahead + 1) × table.row_bytes for each server that holds some of the rows, and at
- * least one row. With table.ahead = 0 there is never more than one request under way, and no row is computed
- * meanwhile. Rows wider than 16 KiB lie in pieces on several servers, and are put together here.
+ * Memory in flight is at most (table.ahead + 1) × table.row_bytes for each server that holds some of the rows, one row
+ * at least, and two such requests besides that are being decoded. With table.ahead = 0 there is never more than one
+ * request under way, and no row is computed meanwhile. Rows wider than 16 KiB lie in pieces on several servers, and are
+ * put together here.
  *
  * The time that it takes, without that spent in row(), counts as time of pulling. A row() that computes for long keeps
  * other ranks waiting for what this one serves: tr_rows_meanwhile() lets it answer.
@@ -59,7 +61,7 @@ typedef int tr_row_fn(void *state, const tr_row *row);
  * has been pushed in the same clock. */
 int tr_rows_pull(tr_table *table, const tr_key *keys, size_t n, tr_row_fn *row, void *state);
 
-/* Answers whom this rank serves, and takes what has arrived for it: for functions that compute long. Costs less than a
+/* Answers whom this rank serves, and takes what has arrived for it: for functions that compute long. Costs about a
  * microsecond where there is nothing to do. */
 int tr_rows_meanwhile(tr_table *table);
 

@@ -7,13 +7,13 @@
  *     #include "x_kernel.h"
  *     #ifdef TR_CPU_LEVELS
  *     #pragma GCC push_options
- *     #pragma GCC target(TR_AVX512)   // and the same with TR_AVX2
+ *     #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
  *     #define NAME(f) f##_avx512
  *     #include "x_kernel.h"
  *     #pragma GCC pop_options
  *     #endif
  *
- * Kernels are written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with
+ * and once more with the first seven of these for NAME(f) f##_avx2; a pragma takes no macro for the list. Kernels are written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with
  * intrinsics under #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
  */
 #ifndef TR_BASE_CPU_H
@@ -23,8 +23,6 @@ enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TR_CPU_LEVELS
-#define TR_AVX2   "avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c"
-#define TR_AVX512 "avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl"
 #endif
 
 /* The best level of this processor; TRIREME_CPU=plain|avx2|avx512 in the environment lowers it. */

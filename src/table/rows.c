@@ -9,7 +9,9 @@
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 enum { SHELF_MOST = 1 << 26, SHELF_LEAST_UNIT = 32 }; /* bytes */
 
-static const double look_every = 100e-6; /* seconds between two looks at what has arrived */
+/* Seconds between two looks at what has arrived: the shorter after one that found something. A look lets MPI work, and
+ * where there are more ranks than cores gives the core away. */
+static const double look_soon = 100e-6, look_late = 400e-6;
 
 /* One unit that is asked for. */
 struct ask {
@@ -75,7 +77,8 @@ struct pull {
     struct part *parts;
     double computed;        /* seconds, before … */
     double computing_since; /* … row() was called in turn, as it is now */
-    double looked;          /* when messages were looked after last */
+    double looked;          /* when messages were looked after last … */
+    double look_after;      /* … and after how long again */
     double clock_read;
     size_t group, until_clock; /* rows between two looks at the clock, and before the next */
 
@@ -197,11 +200,11 @@ static int read_clock(struct pull *p)
 {
     enum { ROWS_MOST = 16 };
     double now = tr_now(), since_look = now - p->looked;
-    bool fast = (now - p->clock_read) * 4 < look_every;
+    bool fast = (now - p->clock_read) * 4 < look_soon;
     p->group = fast ? tr_min_size(2 * p->group, ROWS_MOST) : tr_max_size(p->group / 2, 1);
     p->until_clock = p->group;
     p->clock_read = now;
-    return since_look > look_every ? look_around(p) : TR_OK;
+    return since_look > p->look_after ? look_around(p) : TR_OK;
 }
 
 static int hand_over(struct pull *p, size_t place, size_t n, const uint32_t *column, const void *value)
@@ -536,6 +539,7 @@ static int look_around(struct pull *p)
     stop_computing(p);
     p->looked = tr_now();
     TR_TRY(tr_progress(p->table->tr, &did));
+    p->look_after = did > 0 ? look_soon : look_late;
     if (p->ahead > 0) TR_TRY(ask_more(p));
     begin_computing(p);
     p->looked = p->clock_read = p->computing_since;
@@ -748,6 +752,7 @@ static int open_pull(struct pull *p)
     p->left = p->n;
     p->looked = p->clock_read = tr_now();
     p->group = p->until_clock = 1;
+    p->look_after = look_soon;
     TR_TRY(split(p));
     TR_TRY(open_window(p));
     if (!shelf_of(p)) return TR_OK;

@@ -238,8 +238,8 @@ MPI_CASE(without_lockstep_no_count_is_lost_or_made_twice)
 MPI_CASE(some_have_nothing_to_do)
 {
     char layout[MPI_NOTE];
-    for (int i = 0; layout_of(i, layout, sizeof layout); i++)
-        check_layout(&tiny, layout, i % 4 == 3 ? "ssp" : "bsp", 5);
+    for (int i = 0; layout_of(i, layout, sizeof layout); i += 3)
+        check_layout(&tiny, layout, i % 2 ? "ssp" : "bsp", 5);
 }
 
 /* ---- histograms ---- */

@@ -471,40 +471,55 @@ static void make_grouped(struct corpus *c, uint32_t topics, size_t documents)
     add_document(c, 1, (uint32_t[]){0}, (float[]){1});
 }
 
+/* Whether most tokens of each group's words have one topic, that of no other group. */
+static bool groups_are_told_apart(const struct model *m)
+{
+    uint32_t groups = m->layout.topics;
+    bool taken[64] = {false};
+    for (uint32_t g = 0; g < groups; g++) {
+        uint32_t of_topic[64] = {0}, best = 0, all = 0;
+        for (uint32_t w = g * 10; w < g * 10 + 10; w++) {
+            struct tr_lda_count counts[64];
+            uint64_t p = m->layout.place[w];
+            int b = 0;
+            while (p >= m->layout.first[b + 1]) b++;
+            size_t n = tr_lda_row_read(&m->layout, m->block[b], p, counts);
+            for (size_t i = 0; i < n; i++) {
+                of_topic[counts[i].topic] += counts[i].count;
+                all += counts[i].count;
+            }
+        }
+        for (uint32_t k = 1; k < groups; k++)
+            if (of_topic[k] > of_topic[best]) best = k;
+        if (of_topic[best] * 10 < all * 8 || taken[best]) return false;
+        taken[best] = true;
+    }
+    return true;
+}
+
+/* A start can lead to where two groups share a topic: of some, the likeliest end is the right one. */
 START_TEST(topics_behind_a_corpus_are_found)
 {
     static struct corpus c;
-    enum { GROUPS = 6 };
-    for (int records = TR_LDA_FASTEST; records <= TR_LDA_WIDES; records++) {
-        struct model m;
-        make_grouped(&c, GROUPS, 240);
-        open_model(
-            &m, &c, GROUPS, 3, 0,
-            &(struct tr_lda_options){.seed = 1, .cpu = tr_cpu(), .records = (enum tr_lda_records)records});
-        double before = likelihood(&m);
-        for (int i = 0; i < 200; i++) sweep(&m);
-        ck_assert_double_gt(likelihood(&m), before + 500);
-        bool taken[GROUPS] = {false};
-        for (uint32_t g = 0; g < GROUPS; g++) { /* most tokens of a group's words have one topic, its own */
-            uint32_t of_topic[GROUPS] = {0}, best = 0, all = 0;
-            for (uint32_t w = g * 10; w < g * 10 + 10; w++) {
-                struct tr_lda_count counts[GROUPS];
-                uint64_t p = m.layout.place[w];
-                int b = 0;
-                while (p >= m.layout.first[b + 1]) b++;
-                size_t n = tr_lda_row_read(&m.layout, m.block[b], p, counts);
-                for (size_t i = 0; i < n; i++) {
-                    of_topic[counts[i].topic] += counts[i].count;
-                    all += counts[i].count;
-                }
-            }
-            for (uint32_t k = 1; k < GROUPS; k++)
-                if (of_topic[k] > of_topic[best]) best = k;
-            ck_assert_uint_gt(of_topic[best], all * 8 / 10);
-            ck_assert(!taken[best]);
-            taken[best] = true;
+    enum { GROUPS = 6, STARTS = 5 };
+    make_grouped(&c, GROUPS, 240);
+    for (int records = TR_LDA_FASTEST; records <= TR_LDA_LISTS; records++) {
+        double best = -INFINITY;
+        bool found = false;
+        for (uint64_t seed = 1; seed <= STARTS; seed++) {
+            struct model m;
+            struct tr_lda_options options = {
+                .seed = seed, .cpu = tr_cpu(), .records = (enum tr_lda_records)records};
+            open_model(&m, &c, GROUPS, 3, 0, &options);
+            double before = likelihood(&m);
+            for (int i = 0; i < 100; i++) sweep(&m);
+            double after = likelihood(&m);
+            ck_assert_double_gt(after, before + 500);
+            if (after > best) found = groups_are_told_apart(&m);
+            if (after > best) best = after;
+            close_model(&m);
         }
-        close_model(&m);
+        ck_assert(found);
     }
 }
 END_TEST

@@ -137,7 +137,7 @@ def bytes_of(ratings, users, items, rank):
     """Bytes of a rating in memory, moved from memory, and moved from the cache, as model/mf/cut.h lays ratings out: a
     visit has at most so many ratings as a user has in a tile."""
     pad = -(-rank // 16) * 16
-    tiles = max(1, -(-items // max(64, min(65536, 655360 // (4 * pad)))))
+    tiles = max(1, -(-items // max(2048, min(65536, 655360 // (4 * pad)))))
     visits = min(ratings, users * tiles) / ratings
     return 6 + 8 * visits, 6 + 8 * visits + 8 * pad * visits, 8 * pad
 

@@ -14,9 +14,6 @@
 /* Half the distance from 1 to the next number of f32. */
 #define ROUNDING 0x1p-24f
 
-/* Columns of a strip: see lead(). */
-enum { STRIP = 128 };
-
 /* Rows that are looked at together: they stay in cache from the test of their bounds to their scores. */
 enum { CHUNK = 1024 };
 
@@ -65,7 +62,7 @@ struct level {
     size_t tile;
     void (*lead)(const float *const *, const struct tr_centres *, float *, struct tr_leaders *);
     void (*conclude)(struct tr_leaders *, size_t, float, float);
-    void (*exact)(const float *, const float *, size_t, double *);
+    void (*exact)(const float *, const float *, size_t, size_t, double *);
     float (*apart)(const float *, const float *, size_t);
     void (*score)(const struct tr_sparse_row *, const struct tr_centres *, float *);
     void (*pick)(const float *, size_t, float *, float *, int *);
@@ -131,7 +128,7 @@ int tr_centres_open(size_t k, size_t columns, bool sparse, struct tr_centres *c)
     if (!sparse) TR_TRY(new_lines(&c->packed, padded(c) * columns));
     TR_TRY(new_lines(&c->half, padded(c)));
     TR_TRY(new_lines(&c->moved, padded(c)));
-    TR_TRY(new_lines(&c->scratch, sparse ? width : (columns + padded(c)) * TR_TILE_MOST));
+    TR_TRY(new_lines(&c->scratch, sparse ? width : columns * TR_TILE_MOST));
     TR_TRY(TR_NEW(&c->rest, k));
     return TR_NEW(&c->norm, k);
 }
@@ -261,12 +258,14 @@ double tr_distance(const struct tr_centres *c, const tr_batch *rows, size_t row,
 
 static uint32_t nearest_dense(const struct level *level, const struct tr_centres *c, const float *x)
 {
+    enum { SOME = 4 * TR_PANEL };
     uint32_t best = 0;
-    double least = INFINITY, d[TR_PANEL];
+    double least = INFINITY, d[SOME];
     for (size_t j = 0; j < c->k; j++) {
-        if (j % TR_PANEL == 0) level->exact(x, c->packed + j * c->columns, c->columns, d);
-        if (!(d[j % TR_PANEL] < least)) continue;
-        least = d[j % TR_PANEL];
+        size_t panels = tr_min_size(4, (padded(c) - j) / TR_PANEL);
+        if (j % SOME == 0) level->exact(x, c->packed + j * c->columns, c->columns, panels, d);
+        if (!(d[j % SOME] < least)) continue;
+        least = d[j % SOME];
         best = (uint32_t)j;
     }
     return best;

@@ -93,10 +93,25 @@ static void NAME(turn_tile)(const float *const *row, size_t columns, float *turn
         for (size_t r = 0; r < TILE; r++) turned[p * TILE + r] = row[r][p];
 }
 
-/* Lets BLOCK centres from number first on compete for the rows of a tile. */
-static inline __attribute__((always_inline)) void NAME(compete)(vf sum[BLOCK][RUNS], int first,
-                                                                struct tr_leaders *at)
+/* BLOCK centres from number first on against a tile. */
+static inline __attribute__((always_inline)) void NAME(block)(const float *turned, const float *packed,
+                                                              const float *half, size_t columns, int first,
+                                                              struct tr_leaders *at)
 {
+    vf sum[BLOCK][RUNS];
+#pragma GCC unroll 8
+    for (int c = 0; c < BLOCK; c++)
+#pragma GCC unroll 3
+        for (int v = 0; v < RUNS; v++) sum[c][v] = SPREAD(half[c]);
+    for (size_t p = 0; p < columns; p++) {
+        const vf *x = (const vf *)(turned + p * TILE);
+#pragma GCC unroll 8
+        for (int c = 0; c < BLOCK; c++) {
+            vf centre = SPREAD(packed[p * TR_PANEL + (size_t)c]);
+#pragma GCC unroll 3
+            for (int v = 0; v < RUNS; v++) sum[c][v] = LESS_PRODUCT(sum[c][v], centre, x[v]);
+        }
+    }
 #pragma GCC unroll 3
     for (int v = 0; v < RUNS; v++) {
         vf best = ((vf *)at->best)[v], second = ((vf *)at->second)[v];
@@ -113,70 +128,19 @@ static inline __attribute__((always_inline)) void NAME(compete)(vf sum[BLOCK][RU
     }
 }
 
-/* BLOCK centres against some columns of a tile: from the sums that those before have left, or |c|²/2, to sums for those
- * behind, or, keep being NULL, to the end. */
-static inline __attribute__((always_inline)) void NAME(block)(const float *turned, const float *packed,
-                                                              size_t columns, const float *half,
-                                                              const vf *kept, vf *keep, int first,
-                                                              struct tr_leaders *at)
-{
-    vf sum[BLOCK][RUNS];
-#pragma GCC unroll 8
-    for (int c = 0; c < BLOCK; c++)
-#pragma GCC unroll 3
-        for (int v = 0; v < RUNS; v++) sum[c][v] = kept ? kept[c * RUNS + v] : SPREAD(half[c]);
-    for (size_t p = 0; p < columns; p++) {
-        const vf *x = (const vf *)(turned + p * TILE);
-#pragma GCC unroll 8
-        for (int c = 0; c < BLOCK; c++) {
-            vf centre = SPREAD(packed[p * TR_PANEL + (size_t)c]);
-#pragma GCC unroll 3
-            for (int v = 0; v < RUNS; v++) sum[c][v] = LESS_PRODUCT(sum[c][v], centre, x[v]);
-        }
-    }
-    if (!keep) {
-        NAME(compete)(sum, first, at);
-        return;
-    }
-#pragma GCC unroll 8
-    for (int c = 0; c < BLOCK; c++)
-#pragma GCC unroll 3
-        for (int v = 0; v < RUNS; v++) keep[c * RUNS + v] = sum[c][v];
-}
-
-/* All centres against columns p .. p + n - 1 of a tile. */
-static void NAME(strip)(const struct tr_centres *centres, const float *turned, size_t p, size_t n,
-                        float *sums, struct tr_leaders *at)
-{
-    size_t columns = centres->columns, panels = (centres->k + TR_PANEL - 1) / TR_PANEL;
-    bool last = p + n == columns;
-    for (size_t j = 0; j < panels * TR_PANEL; j += BLOCK) {
-        size_t panel = j / TR_PANEL * TR_PANEL;
-        const float *packed = centres->packed + panel * columns + p * TR_PANEL + (j - panel);
-        const float *half = centres->half + j;
-        vf *sum = (vf *)(sums + j * TILE);
-        if (p == 0 && last) NAME(block)(turned, packed, n, half, NULL, NULL, (int)j, at);
-        else if (p == 0) NAME(block)(turned, packed, n, half, NULL, sum, (int)j, at);
-        else if (!last) NAME(block)(turned, packed, n, half, sum, sum, (int)j, at);
-        else NAME(block)(turned, packed, n, half, sum, NULL, (int)j, at);
-    }
-}
-
-/* Columns are taken in strips, of which tile and panel fit into the first cache. */
 static void NAME(lead)(const float *const *row, const struct tr_centres *centres, float *turned,
                        struct tr_leaders *at)
 {
-    size_t columns = centres->columns;
-    float *sums = turned + columns * TILE;
+    size_t columns = centres->columns, panels = (centres->k + TR_PANEL - 1) / TR_PANEL;
     NAME(turn_tile)(row, columns, turned);
     for (size_t r = 0; r < TILE; r++) {
         at->best[r] = at->second[r] = FLT_MAX;
         at->which[r] = 0;
     }
-    for (size_t p = 0; p < columns;) {
-        size_t n = columns - p > STRIP + STRIP / 2 ? STRIP : columns - p;
-        NAME(strip)(centres, turned + p * TILE, p, n, sums, at);
-        p += n;
+    for (size_t j = 0; j < panels * TR_PANEL; j += BLOCK) {
+        size_t panel = j / TR_PANEL * TR_PANEL;
+        const float *packed = centres->packed + panel * columns + (j - panel);
+        NAME(block)(turned, packed, centres->half + j, columns, (int)j, at);
     }
 }
 
@@ -253,17 +217,36 @@ static void NAME(pick)(const float *score, size_t width, float *best, float *sec
     }
 }
 
-/* Squared distances of a row from the centres of a panel, summed in f64 in the order of columns. */
-static void NAME(exact)(const float *x, const float *packed, size_t columns, double *distance)
+/* Squared distances of a row from the centres of some panels, each summed in f64 in the order of columns. */
+static inline __attribute__((always_inline)) void
+NAME(exact_some)(const float *x, const float *packed, size_t columns, int panels, double *distance)
 {
-    tr_f64x8 sum = {0};
+    tr_f64x8 sum[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < panels; i++) sum[i] = (tr_f64x8){0};
     for (size_t p = 0; p < columns; p++) {
-        tr_f32x8 c;
-        memcpy(&c, packed + p * TR_PANEL, sizeof c);
-        tr_f64x8 apart = (double)x[p] - __builtin_convertvector(c, tr_f64x8);
-        sum += apart * apart;
+        double value = (double)x[p];
+#pragma GCC unroll 4
+        for (int i = 0; i < panels; i++) {
+            tr_f32x8 c;
+            memcpy(&c, packed + ((size_t)i * columns + p) * TR_PANEL, sizeof c);
+            tr_f64x8 apart = value - __builtin_convertvector(c, tr_f64x8);
+            sum[i] += apart * apart;
+        }
     }
-    memcpy(distance, &sum, sizeof sum);
+#pragma GCC unroll 4
+    for (int i = 0; i < panels; i++) memcpy(distance + i * TR_PANEL, &sum[i], sizeof sum[i]);
+}
+
+/* The same for up to four panels. */
+static void NAME(exact)(const float *x, const float *packed, size_t columns, size_t panels, double *distance)
+{
+    if (panels == 4) {
+        NAME(exact_some)(x, packed, columns, 4, distance);
+        return;
+    }
+    for (size_t i = 0; i < panels; i++)
+        NAME(exact_some)(x, packed + i * columns * TR_PANEL, columns, 1, distance + i * TR_PANEL);
 }
 
 /* Squared distance of two vectors to f32's precision. */

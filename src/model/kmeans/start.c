@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/dataset.h"
 #include "model/kmeans/kmeans.h"
 #include "stage/stage.h"
 
@@ -485,6 +486,10 @@ static int append_first(struct tr_kmeans *m, const tr_batch *rows, size_t row)
 static int start_first(struct tr_kmeans *m)
 {
     tr_batch *rows = NULL;
+    int format = m->train.data->state->format;
+    if (format != TR_FORMAT_LIBSVM && format != TR_FORMAT_CSV)
+        return tr_fail(TR_ERR_CONFIG, "%s: solve.start first is for data.format libsvm and csv",
+                       tr_job_where(m->job, "solve.start"));
     TR_TRY(tr_data_first_rows(m->train.data, m->k, true, &rows));
     int status = rows->n < m->k ? too_few(m, rows->n) : TR_OK;
     for (size_t j = 0; j < m->k && status == TR_OK; j++) status = append_first(m, rows, j);

@@ -414,6 +414,16 @@ static int sweep_round(tr_worker *me, void *state)
 
 /* ---- evaluation ---- */
 
+/* Without BSP a token may have left its topic already, for this reader, before it came there. */
+static int pull_totals(struct tr_lda *m)
+{
+    TR_TRY(tr_view_pull(m->totals_view));
+    int64_t *total = m->totals_view->value;
+    for (size_t k = 0; k < m->totals_view->n; k++)
+        if (total[k] < 0) total[k] = 0;
+    return TR_OK;
+}
+
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_lda *m = state;
@@ -421,7 +431,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
     if (tr_lda_exchanges(me)) {
         TR_TRY(tr_lda_log_table(m, me, &report->sum[LOG_WORDS]));
-        if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
+        if (me->worker == 0) TR_TRY(pull_totals(m));
         total = m->totals_view->value;
     } else {
         report->sum[LOG_WORDS] = m->log_words;

@@ -9,6 +9,7 @@
 
 enum {
     CHUNK = 1024, /* ratings that are looked up at a time */
+    WORTH = 32,   /* ratings for which it pays to fetch a row's sums from memory */
     VISITS = 4,   /* in which sums are begun: each for at least this part of the rows */
     LINE_FLOATS = 16,
     CODE_SHIFT = 24, /* codes of values stand above places */
@@ -16,8 +17,8 @@ enum {
 };
 
 static const uint32_t NOT_HERE = UINT32_MAX;
-static const struct tr_als_limits usual_limits = {.arena_bytes = (size_t)256 << 20,
-                                                  .sums_bytes = (size_t)256 << 20};
+static const struct tr_als_limits usual_limits = {
+    .arena_bytes = (size_t)256 << 20, .sums_bytes = (size_t)256 << 20, .worth = WORTH};
 /* Seconds: waiting that is noticed, the longest computation between two looks, and between two answers to others. */
 static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
@@ -433,18 +434,27 @@ static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t
 
 /* ---- while rows arrive ---- */
 
-/* Adds what has come to the sums of the next row that has much to add. */
+/* Whether enough has come for a row of the batch since its sums were added to last. */
+static bool is_worth(const struct tr_mf_als *als, size_t at)
+{
+    const struct tr_als_arena *arena = als->filling;
+    size_t i = als->now->turn[arena->first + at], from = at < als->begun ? als->begun_at[at] : 0;
+    double part = (double)(arena->arrived - from) / (double)arena->needs->n;
+    double ratings = part * (double)(als->now->begin[i + 1] - als->now->begin[i]);
+    return part * VISITS >= 1 && ratings >= als->limits.worth;
+}
+
+/* Adds what has come to the sums of the next row for which that is worth it; after the last one the first comes again. */
 static bool begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;
-    size_t most = tr_min_size(als->begun_most, arena->end - arena->first);
+    size_t most = tr_min_size(als->begun_most, arena->end - arena->first), at = als->next_begun;
     if (most == 0) return false;
-    size_t at = als->next_begun % most;
+    if (at >= most || !is_worth(als, at)) at = 0;
+    if (!is_worth(als, at)) return false;
     bool fresh = at >= als->begun;
-    uint32_t from = fresh ? 0 : als->begun_at[at];
-    if ((arena->arrived - from) * VISITS < arena->needs->n) return false;
     if (fresh) memset(sums_of(als, at), 0, tr_solver_sums(als->solver) * sizeof *als->sums);
-    add_to(als, arena, als->now->turn[arena->first + at], from, sums_of(als, at));
+    add_to(als, arena, als->now->turn[arena->first + at], fresh ? 0 : als->begun_at[at], sums_of(als, at));
     als->begun_at[at] = (uint32_t)arena->arrived;
     als->next_begun = at + 1;
     als->begun += fresh;

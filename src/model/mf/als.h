@@ -7,9 +7,13 @@
  *
  * Rows pulled are kept for the clock in an arena of bounded memory, so that each is pulled once; where they do not all
  * fit, the rows to solve for are cut into batches that are done one after the other, two arenas taking turns: while the
- * rows of one batch arrive, the batch before is solved. While the rows of the first arrive, the sums of its equations
- * are begun with those that are there, for as many rows as memory allows: each is visited once before all has come, and
- * once after. How long to compute between two looks at the network is adapted to how long one had to wait for it.
+ * rows of one batch arrive, the batch before is solved.
+ *
+ * A row can be solved for when all that it needs is here, and before nearly everything has come that is true of nearly
+ * none. So while rows arrive, sums of equations are begun: those of the rows with most ratings, for as many as memory
+ * allows, each some times with what has come meanwhile, so long as that is worth fetching its sums from memory. How
+ * long to compute between two looks at the network is adapted to how long one had to wait for it: over memory that is
+ * shared there is no waiting, and everything is solved at once when all is here.
  */
 #ifndef TR_MODEL_MF_ALS_H
 #define TR_MODEL_MF_ALS_H
@@ -62,6 +66,7 @@ struct tr_als_arena {
 struct tr_als_limits {
     size_t arena_bytes; /* rows of the other side that are kept */
     size_t sums_bytes;  /* equations begun while rows arrive */
+    double worth;       /* ratings for which it pays to add to a row's sums */
     double quantum;     /* seconds to compute at least between two looks at what arrives; usually 0 */
 };
 

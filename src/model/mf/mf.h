@@ -7,6 +7,8 @@
  *   meet     test ratings, brought to the workers that have their users
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
  *            implicit feedback)
+ *   solve    its arithmetic, a row at a time
+ *   by_item  ratings exchanged, so that each worker has those of some items
  *   file     model.h5: written from the tables, read by the commands
  *
  * Two tables of f32, "users" and "items", a row for each: columns 0 .. rank-1 are the factors, column rank is the bias

@@ -9,8 +9,8 @@
 #include "trireme/function.h"
 #include "trireme/rows.h"
 
-/* Items' rows of a tile: half of a usual L2 cache. */
-enum { TILE_BYTES = 640 << 10, MOST_TILE_ITEMS = 1 << 16 };
+/* Items' rows of a tile: half of a usual L2 cache; but where rows are long, rather more of them than shorter visits. */
+enum { TILE_BYTES = 640 << 10, LEAST_TILE_ITEMS = 2048, MOST_TILE_ITEMS = 1 << 16 };
 /* Neighbouring items that stay in one block, at least: block borders fall on so many parts of all items. */
 enum { GRAINS_A_BLOCK = 1024 };
 
@@ -194,7 +194,7 @@ static int open_test(struct tr_mf_sgd *s)
 static size_t tile_items(const struct tr_mf_sgd *s)
 {
     size_t fit = TILE_BYTES / (s->pad * sizeof(float));
-    return fit < 64 ? 64 : tr_min_size(fit, MOST_TILE_ITEMS);
+    return tr_max_size(LEAST_TILE_ITEMS, tr_min_size(fit, MOST_TILE_ITEMS));
 }
 
 /* Once cut, ratings are not needed as they were read: that would be as much again. */
@@ -299,7 +299,7 @@ static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
 {
     const tr_job *job = s->m->job;
     double epochs = (double)job->solve.epochs, rate = job->solve.rate, all = epochs * (double)s->parts;
-    if (rate == TR_JOB_AUTO) rate = s->adagrad ? fmax(0.02, fmin(0.15, 1 / epochs)) : 0.02;
+    if (rate == TR_JOB_AUTO) rate = s->adagrad ? fmax(0.02, fmin(0.12, 1 / epochs)) : 0.02;
     if (job->solve.decay > 0) return rate / sqrt(job->solve.decay * (double)clock + 1);
     return rate * (1 - (double)clock / all);
 }
@@ -425,10 +425,12 @@ static int push_users(tr_worker *me, void *state)
 
 /* ---- the stages ---- */
 
-/* Groups that share items should meet some times in an epoch. */
+/* Groups that share items should meet often in an epoch: what they do to a row is added. (MovieLens 100K, four groups,
+ * 12 epochs, held-out RMSE with 1, 4, 8 and 16 clocks an epoch: 1.14, 0.960, 0.932, 0.920, and one group 0.920; with
+ * sync.weight con 0.937 and 0.939 for 1 and 8.) */
 static size_t clocks_of_epoch(const struct tr_mf *m)
 {
-    enum { USUAL = 8 };
+    enum { USUAL = 16 };
     const struct tr_job_often *push = &m->job->sync.push;
     if (push->unit == TR_OFTEN_PER_EPOCH) return (size_t)push->n;
     return m->tr->layout.groups > 1 ? USUAL : 1;

@@ -178,7 +178,8 @@ ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 /* A vector with the same sum. */
 ALWAYS VEC NAME(narrow)(BATCH x)
 {
-    VEC *part = (VEC *)&x;
+    VEC part[TR_MF_BATCH / LANES];
+    memcpy(part, &x, sizeof part);
     for (int i = 1; i < TR_MF_BATCH / LANES; i++) part[0] += part[i];
     return part[0];
 }

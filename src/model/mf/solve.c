@@ -1,6 +1,7 @@
 #include "model/mf/solve.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

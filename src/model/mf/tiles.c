@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #ifdef TR_CPU_LEVELS
 #include <immintrin.h>
 #endif

@@ -43,9 +43,10 @@ struct tr_mf_pass {
     float rate;        /* with sums: divided by the root of a row's sum */
     float l2, bias_l2; /* λ of factors and of biases */
     float bias_rate;   /* rate of biases */
-    float crowd;       /* others who step on the same items at the same time, and this one: their squares count, too */
-    bool nonnegative;  /* factors (not biases) are kept at 0 or above */
-    float *spare;      /* room for a row, like rows on a line of the cache */
+    float
+        crowd; /* others who step on the same items at the same time, and this one: their squares count, too */
+    bool nonnegative; /* factors (not biases) are kept at 0 or above */
+    float *spare;     /* room for a row, like rows on a line of the cache */
 };
 
 /* One step on every rating of the tile; returns Σ of squared errors as they were met. `item` begins at the tile's
