@@ -13,8 +13,9 @@
  *     #pragma GCC pop_options
  *     #endif
  *
- * and once more with the first seven of these for NAME(f) f##_avx2; a pragma takes no macro for the list. Kernels are written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with
- * intrinsics under #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
+ * and once more with the first seven of these for NAME(f) f##_avx2; a pragma takes no macro for the list. Kernels are
+ * written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with intrinsics under
+ * #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
  */
 #ifndef TR_BASE_CPU_H
 #define TR_BASE_CPU_H

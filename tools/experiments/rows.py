@@ -65,7 +65,7 @@ def trained(path, rank, epochs, change):
 
 
 def in_training(quick, ranks):
-    path = generated_as("ratings", "e2-ratings.txt", users=20_000, items=5_000, ratings=500_000 if quick else 2_000_000)
+    path = generated_as("ratings", "e2.ratings", users=20_000, items=5_000, ratings=500_000 if quick else 2_000_000)
     ways = {name: change for name, change in WAYS.items() if name != "in batches"}
     lines = []
     for rank in ranks:
