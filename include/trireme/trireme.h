@@ -1,14 +1,15 @@
 /* Trireme: training large models on many ranks. This header includes the whole public interface.
  *
- *   status.h   codes and how errors travel
- *   context.h  start, roles, end
- *   job.h      the job's settings by name
- *   data.h     sparse rows, read in parallel
- *   table.h    tables and views: parameters
- *   function.h what servers do with updates, and answers they compute
- *   optimizer.h gradient optimizers
- *   stage.h    clocks, groups, running
- *   rotation.h blocks that go round a group
+ *   status.h     codes and how errors travel
+ *   context.h    start, roles, end
+ *   job.h        the job's settings by name
+ *   data.h       records, read in parallel
+ *   table.h      tables and views: parameters
+ *   rows.h       rows of tables, as they arrive
+ *   function.h   what servers do with updates, and answers they compute
+ *   optimizer.h  gradient optimizers
+ *   stage.h      clocks, groups, running
+ *   rotation.h   blocks that go round a group
  */
 #ifndef TRIREME_H
 #define TRIREME_H
@@ -19,6 +20,7 @@
 #include "trireme/job.h"
 #include "trireme/optimizer.h"
 #include "trireme/rotation.h"
+#include "trireme/rows.h"
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"

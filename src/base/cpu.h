@@ -22,7 +22,7 @@
 
 enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) /* which ignores these pragmas */
 #define TR_CPU_LEVELS
 #endif
 

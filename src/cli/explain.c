@@ -116,8 +116,8 @@ static const char *const dtype_name[] = {"f32", "f64", "i32", "i64"};
 static void explain_share(const struct tr_table *t)
 {
     if (t->sparse) {
-        fprintf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n", t->name,
-                (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
+        fprintf(stderr, "explain: table %s: %llu rows of up to %zu %s, as lists of what is not zero\n",
+                t->name, (unsigned long long)t->keys, t->width, dtype_name[t->dtype]);
         return;
     }
     if (t->hash) {

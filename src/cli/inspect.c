@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "cli/kinds.h"
 #include "model/linear/file.h"
-#include "model/rows.h"
+#include "data/libsvm_each.h"
 
 #define USAGE "trireme inspect FILE [OPTION…]"
 
@@ -78,7 +78,7 @@ static void count_label(struct data *d, float label)
     d->kind[at].rows = 1;
 }
 
-static int count_row(void *state, const struct tr_row *row)
+static int count_row(void *state, const struct tr_libsvm_row *row)
 {
     struct data *d = state;
     d->rows++;
@@ -135,8 +135,8 @@ static int show_data(char *path)
         d->binary = true;
         d->least = d->least_label = INFINITY;
         d->most = d->most_label = -INFINITY;
-        struct tr_rows_options options = {.lowest_index = 0};
-        status = tr_rows_each(&files, &options, count_row, d);
+        struct tr_libsvm_each_options options = {.lowest_index = 0};
+        status = tr_libsvm_each(&files, &options, count_row, d);
         if (status == TR_OK && d->rows == 0)
             status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
     }

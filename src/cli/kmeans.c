@@ -10,7 +10,7 @@
 #include "cli/printout.h"
 #include "data/csv.h"
 #include "model/kmeans/file.h"
-#include "model/rows.h"
+#include "data/libsvm_each.h"
 
 /* Rows that get their centres together; columns up to which they are taken as dense ones. */
 enum { SOME = 1024, DENSE_COLUMNS = 4096 };
@@ -93,7 +93,7 @@ static int end_row(struct collector *c, float label)
     return c->n == SOME ? flush(c) : TR_OK;
 }
 
-static int take_sparse(void *state, const struct tr_row *row)
+static int take_sparse(void *state, const struct tr_libsvm_row *row)
 {
     struct collector *c = state;
     size_t columns = (size_t)c->model.columns, kept = c->dense ? 0 : (size_t)c->begin[c->n];
@@ -187,10 +187,11 @@ static int read_rows(struct collector *c, const struct tr_options *o)
     struct manner manner;
     TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
     int status = find_manner(c, o, &files, &manner);
-    struct tr_rows_options options = {.lowest_index = (uint32_t)c->model.first_index, .unlabelled = true};
+    struct tr_libsvm_each_options options = {.lowest_index = (uint32_t)c->model.first_index,
+                                             .unlabelled = true};
     if (status == TR_OK)
         status = manner.format == TR_FORMAT_CSV ? read_csv(c, &files, &manner)
-                                                : tr_rows_each(&files, &options, take_sparse, c);
+                                                : tr_libsvm_each(&files, &options, take_sparse, c);
     if (status == TR_OK) status = flush(c);
     tr_files_close(&files);
     return status;

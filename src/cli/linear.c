@@ -10,7 +10,7 @@
 #include "model/digits.h"
 #include "model/linear/auc.h"
 #include "model/linear/file.h"
-#include "model/rows.h"
+#include "data/libsvm_each.h"
 #include "monitor/display.h"
 #include "solve/loss.h"
 #include "table/partition.h"
@@ -36,7 +36,7 @@ struct prediction {
     uint64_t unknown;
 };
 
-static int predict_row(void *state, const struct tr_row *row)
+static int predict_row(void *state, const struct tr_libsvm_row *row)
 {
     struct prediction *p = state;
     char number[TR_NUMBER_ROOM + 1];
@@ -60,10 +60,10 @@ static int predict_files(struct prediction *p)
     const struct tr_options *o = p->options;
     for (int i = 0; i < 2; i++) *tr_put_f32(p->label[i], p->model.label[i]) = '\0';
     TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    struct tr_rows_options options = {.lowest_index = p->model.first_index, .unlabelled = true};
+    struct tr_libsvm_each_options options = {.lowest_index = p->model.first_index, .unlabelled = true};
     int status = tr_printout_open(o->output, &p->output);
     if (status == TR_OK)
-        status = tr_printout_close(&p->output, tr_rows_each(&files, &options, predict_row, p));
+        status = tr_printout_close(&p->output, tr_libsvm_each(&files, &options, predict_row, p));
     tr_files_close(&files);
     return status;
 }
@@ -111,15 +111,15 @@ struct line {
 
 /* ---- rows ---- */
 
-static int unknown_label(const struct evaluation *e, const struct tr_row *row)
+static int unknown_label(const struct evaluation *e, const struct tr_libsvm_row *row)
 {
     char text[160];
     snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)row->label,
              (double)e->model.label[1], (double)e->model.label[0]);
-    return tr_row_fail(row, text);
+    return tr_libsvm_row_fail(row, text);
 }
 
-static int add_classified(struct evaluation *e, const struct tr_row *row, double margin)
+static int add_classified(struct evaluation *e, const struct tr_libsvm_row *row, double margin)
 {
     bool positive = row->label == e->model.label[0];
     if (!positive && row->label != e->model.label[1]) return unknown_label(e, row);
@@ -141,7 +141,7 @@ static void add_regressed(struct evaluation *e, double y, double margin)
     e->spread += from_old * (y - e->mean);
 }
 
-static int evaluate_row(void *state, const struct tr_row *row)
+static int evaluate_row(void *state, const struct tr_libsvm_row *row)
 {
     struct evaluation *e = state;
     double margin = tr_linear_model_margin(&e->model, row->index, row->value, row->n, &e->unknown);
@@ -197,8 +197,8 @@ static int evaluate_files(struct evaluation *e, const struct tr_options *o)
     struct tr_files files;
     TR_TRY(tr_linear_model_read(o->word[0], &e->model));
     TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    struct tr_rows_options options = {.lowest_index = e->model.first_index};
-    int status = tr_rows_each(&files, &options, evaluate_row, e);
+    struct tr_libsvm_each_options options = {.lowest_index = e->model.first_index};
+    int status = tr_libsvm_each(&files, &options, evaluate_row, e);
     if (status == TR_OK && e->rows == 0)
         status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", files.file[0].path);
     tr_files_close(&files);

@@ -11,8 +11,8 @@
  *   dataset       the parallel side: every worker reads its part, and all agree on what the whole is
  *   exchange      any amount of data between workers; rows by columns inside a group (vertical partition)
  *   first         the first rows of the files
- *   documents     one after the other, without keeping them, as csv and triples have it for rows and ratings
- *   generate      data that looks like clicks
+ *   documents, libsvm_each   one after the other, without keeping them, as csv and triples have it for rows and ratings
+ *   generate…     data made up: clicks, ratings, documents, clusters
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H

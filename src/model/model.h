@@ -7,7 +7,6 @@
  *
  *   model     the kinds, for who trains whatever the job says
  *   h5        model.h5 files
- *   rows      records one after the other, for who predicts
  *   digits    numbers as text
  */
 #ifndef TR_MODEL_H

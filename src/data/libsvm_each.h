@@ -1,8 +1,8 @@
 /* Rows of LIBSVM files one after the other, without keeping them: for what reads data once, of any size, in
  * one process. Reads what data/libsvm.h reads, and refuses the same with the same words.
  */
-#ifndef TR_MODEL_ROWS_H
-#define TR_MODEL_ROWS_H
+#ifndef TR_DATA_LIBSVM_EACH_H
+#define TR_DATA_LIBSVM_EACH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "data/files.h"
 
-struct tr_row {
+struct tr_libsvm_row {
     bool labelled; /* false: the line begins with index:value; label is NaN */
     float label;
     size_t n;
@@ -21,16 +21,16 @@ struct tr_row {
     uint64_t offset;
 };
 
-struct tr_rows_options {
+struct tr_libsvm_each_options {
     uint32_t lowest_index; /* 0 or 1 */
     bool unlabelled;       /* lines without a label are fine */
 };
 
 /* Calls row() for each row of all files in their order, until it returns anything but TR_OK. */
-int tr_rows_each(const struct tr_files *files, const struct tr_rows_options *options,
-                 int (*row)(void *state, const struct tr_row *row), void *state);
+int tr_libsvm_each(const struct tr_files *files, const struct tr_libsvm_each_options *options,
+                   int (*row)(void *state, const struct tr_libsvm_row *row), void *state);
 
 /* Fails with TR_ERR_DATA: `path:line: what`. */
-int tr_row_fail(const struct tr_row *row, const char *what);
+int tr_libsvm_row_fail(const struct tr_libsvm_row *row, const char *what);
 
 #endif

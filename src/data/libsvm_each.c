@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "model/rows.h"
+#include "data/libsvm_each.h"
 
 #include "base/base.h"
 #include "data/libsvm.h"
@@ -8,8 +8,8 @@
 
 struct reader {
     const struct tr_files *files;
-    const struct tr_rows_options *options;
-    int (*row)(void *state, const struct tr_row *row);
+    const struct tr_libsvm_each_options *options;
+    int (*row)(void *state, const struct tr_libsvm_row *row);
     void *state;
     size_t file;
     uint32_t *index;
@@ -42,7 +42,7 @@ static int fail_at(const struct tr_files *files, size_t file, uint64_t offset, c
     return tr_fail(TR_ERR_DATA, "%s:%llu: %s", files->file[file].path, (unsigned long long)line, what);
 }
 
-int tr_row_fail(const struct tr_row *row, const char *what)
+int tr_libsvm_row_fail(const struct tr_libsvm_row *row, const char *what)
 {
     return fail_at(row->files, row->file, row->offset, what);
 }
@@ -87,7 +87,7 @@ static bool parse_pairs(struct reader *r, const char *p, const char **at, size_t
 }
 
 /* The label, or none where the first word is index:value already. */
-static const char *parse_label(struct reader *r, const char *p, struct tr_row *row)
+static const char *parse_label(struct reader *r, const char *p, struct tr_libsvm_row *row)
 {
     const char *end = tr_read_float(p, &row->label);
     row->labelled = !(end && *end == ':' && r->options->unlabelled);
@@ -99,7 +99,7 @@ static const char *parse_label(struct reader *r, const char *p, struct tr_row *r
 
 static int parse_line(struct reader *r, const char **p, uint64_t offset)
 {
-    struct tr_row row = {.files = r->files, .file = r->file, .offset = offset};
+    struct tr_libsvm_row row = {.files = r->files, .file = r->file, .offset = offset};
     const char *at = *p;
     while (is_blank(*at)) at++;
     if (!at_line_end(at)) {
@@ -148,8 +148,8 @@ static int read_file(struct reader *r, size_t file)
     return status;
 }
 
-int tr_rows_each(const struct tr_files *files, const struct tr_rows_options *options,
-                 int (*row)(void *state, const struct tr_row *row), void *state)
+int tr_libsvm_each(const struct tr_files *files, const struct tr_libsvm_each_options *options,
+                   int (*row)(void *state, const struct tr_libsvm_row *row), void *state)
 {
     struct reader r = {.files = files, .options = options, .row = row, .state = state};
     int status = TR_OK;
