@@ -29,7 +29,7 @@ static int explain(tr_context *tr)
 
 static int train(tr_context *tr, struct tr_monitor *monitor, const struct tr_model_kind *kind, void **model)
 {
-    struct tr_result result = {.test_auc = NAN};
+    struct tr_result result = {.test_auc = NAN, .test_perplexity = NAN};
     TR_TRY(tr_monitor_enter(monitor, TR_LOADING));
     TR_TRY(tr_agree(tr, tr_say_estimate(tr)));
     TR_TRY(kind->open(tr, &result, model));
@@ -38,7 +38,8 @@ static int train(tr_context *tr, struct tr_monitor *monitor, const struct tr_mod
     TR_TRY(kind->train(*model));
     TR_TRY(tr_monitor_enter(monitor, TR_WRITING));
     TR_TRY(kind->save(*model, tr_context_job(tr)->output, &result));
-    struct tr_summary summary = {result.rows, result.columns, result.nonzeros, result.test_auc};
+    struct tr_summary summary = {result.rows, result.columns, result.nonzeros, result.test_auc,
+                                 result.test_perplexity};
     return tr_monitor_summary(monitor, &summary);
 }
 

@@ -116,6 +116,7 @@ static int begin_array(struct tr_h5_writer *w, const char *name, hid_t stored, h
     hid_t space = dimensions > 0 ? H5Screate_simple(dimensions, shape, NULL) : H5Screate(H5S_SCALAR);
     hid_t how = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_fill_time(how, H5D_FILL_TIME_NEVER);
+    H5Pset_obj_track_times(how, false); /* equal models are equal files */
     w->array = H5Dcreate2(w->file, name, stored, space, H5P_DEFAULT, how, H5P_DEFAULT);
     w->type = type;
     w->at = 0;

@@ -18,7 +18,7 @@
 /* What is known of a run besides its progress. */
 struct tr_result {
     uint64_t rows, columns, nonzeros; /* of the training data */
-    double test_auc;                  /* NaN: none */
+    double test_auc, test_perplexity; /* NaN: none */
 };
 
 /* A kind of model, as training sees it. Outcomes are agreed on: all ranks get the same. */

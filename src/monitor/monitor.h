@@ -44,7 +44,7 @@
  *
  * Members of summary.json; null where there is none:
  *
- *   objective, gap, test_accuracy, test_auc, test_rmse, epochs
+ *   objective, gap, test_accuracy, test_auc, test_rmse, test_perplexity, epochs
  *   load_seconds, train_seconds
  *   total_seconds     since the process started
  *   bytes_pulled, bytes_pushed, updates
@@ -77,7 +77,7 @@ int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
 /* What only the model knows of a run. */
 struct tr_summary {
     uint64_t rows, features, nonzeros;
-    double test_auc; /* NaN: none */
+    double test_auc, test_perplexity; /* NaN: none */
 };
 
 /* Makes progress tell rows/s instead of epochs/s. */

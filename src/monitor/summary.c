@@ -40,6 +40,7 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_real_member(file, "test_accuracy", o->test_accuracy);
     tr_json_real_member(file, "test_auc", o->test_auc);
     tr_json_real_member(file, "test_rmse", o->test_rmse);
+    tr_json_real_member(file, "test_perplexity", o->test_perplexity);
     tr_json_real_member(file, "load_seconds", milliseconds(o->load_seconds));
     tr_json_real_member(file, "train_seconds", milliseconds(o->train_seconds));
     tr_json_real_member(file, "total_seconds", milliseconds(o->total_seconds));

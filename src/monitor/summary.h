@@ -7,7 +7,7 @@
 /* All that stands in it besides the job. Numbers that are NaN become null. */
 struct tr_outcome {
     double objective, gap, epochs;
-    double test_accuracy, test_auc, test_rmse;
+    double test_accuracy, test_auc, test_rmse, test_perplexity;
     double load_seconds, train_seconds, total_seconds;
     uint64_t bytes_pulled, bytes_pushed, updates, peak_rss_bytes;
     uint64_t filter_seen, filter_held, filter_dropped; /* entries of updates that were not 0 */

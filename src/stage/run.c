@@ -259,10 +259,12 @@ static int stand_in(struct run *run)
     return run->status;
 }
 
-/* Computes, and keeps the time without that of pulling and pushing. */
+/* Computes, and keeps the time without that of pulling and pushing. That somebody elsewhere has failed is seen by each
+ * rank in its own time: in a round, where members may wait for each other, it is the leader who looks, before all begin. */
 static int compute(struct run *run)
 {
-    if (run->status != TR_OK || tr_clock_failed(run->tr->sync->clock)) return stand_in(run);
+    bool in_round = run->stage->schedule != NULL;
+    if (run->status != TR_OK || (!in_round && tr_clock_failed(run->tr->sync->clock))) return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
     tr_straggler_begin(&run->straggler);
@@ -292,7 +294,7 @@ static int run_rounds_as_leader(struct run *run)
     bool again = true;
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
-        if (run->status == TR_OK && !run->halted)
+        if (run->status == TR_OK && !run->halted && !tr_clock_failed(tr->sync->clock))
             note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;

@@ -12,6 +12,7 @@
  *   channel    what a view has with one server
  *   together   pulls of several workers of a node as one
  *   rows       rows in any order, and what is added to sparse ones
+ *   rows_ask   … asked of servers, and their answers
  *   shelf      … shared by the workers of a node
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *

@@ -1,17 +1,8 @@
 #!/bin/sh
 # Data of all formats but LIBSVM that something is wrong with: each is answered by one line, from one rank, with the exit
 # code that fits; and what is odd but right is read. Usage: test_bad_data.sh TRIREME
-set -u
-trireme=$(realpath "${1:?usage: test_bad_data.sh TRIREME}")
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-# Open MPI 5 has no -q: its notices after an exit code but 0, between two lines of dashes, are taken out by hand.
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
+. "$(dirname "$0")/lib.sh"
 ranks=1 # of the next case: one process and three ranks take turns
-
-fail() { echo "FAILED: $*"; bad=1; }
 
 # train SETTING…: on one rank or on three
 train() {

@@ -1,15 +1,7 @@
 #!/bin/sh
 # A run whose objective leaves the numbers, or only grows and grows, is stopped: one line says when, where and what to
 # try; no model is written, and an earlier one is kept. Usage: test_diverge.sh TRIREME
-set -u
-trireme=$(realpath "${1:?usage: test_diverge.sh TRIREME}")
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
-
-fail() { echo "FAILED: $*"; bad=1; }
+. "$(dirname "$0")/lib.sh"
 
 # diverges NAME WORDS RANKS SETTING…: the run ends with 76 and one line that has the words, and leaves no result
 diverges() {

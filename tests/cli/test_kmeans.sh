@@ -2,15 +2,7 @@
 # K-means as people use it: from a job to labels, distances and what a model is worth. Made-up data, so that it runs
 # anywhere; TRIREME_DATA adds handwritten digits.
 # Usage: test_kmeans.sh TRIREME
-set -u
-trireme=$(realpath "${1:?usage: test_kmeans.sh TRIREME}")
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
-
-fail() { echo "FAILED: $*"; bad=1; }
+. "$(dirname "$0")/lib.sh"
 
 # run FOLDER RANKS SETTING…
 run() {
@@ -19,7 +11,6 @@ run() {
     timeout 60 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$into" "$@" >"$into.out" 2>&1 ||
         fail "$into: $*: exit $?: $(grep error "$into.out")"
 }
-of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 near() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a != "" && b != "" && d <= part * b) }' || fail "$4: $1 is not $2"; }
 centres() { h5dump -d centres "$1/model.h5" | tail -n +2; }
 same_centres() { centres "$1" >a.dump; centres "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 do not have the same centres"; }

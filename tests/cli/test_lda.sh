@@ -1,32 +1,9 @@
 #!/bin/sh
-# Topics, with the program itself: TRIREME=path/to/trireme tests/cli/test_lda.sh
+# Topics, with the program itself: tests/cli/test_lda.sh TRIREME
 # Trains, predicts, evaluates and inspects; what is wrong gets one line.
-set -u
-trireme=${TRIREME:-${1:-trireme}}
-case $trireme in */*) trireme=$(cd "$(dirname "$trireme")" && pwd)/$(basename "$trireme") ;; esac
-reuters=${TRIREME_DATA:-none}/reuters395
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
+. "$(dirname "$0")/lib.sh"
+reuters=$data/reuters395
 
-fail() { echo "FAILED: $*"; bad=1; }
-skip() { echo "skipped: $*"; }
-
-# check NAME COMMAND…: succeeds
-check() {
-    what=$1; shift
-    "$@" >out 2>err || { fail "$what: exit $?"; head -3 out err; }
-}
-
-# refuses NAME EXIT WORDS COMMAND…: fails with that exit code and one line that has the words
-refuses() {
-    what=$1 code=$2 words=$3; shift 3
-    "$@" >out 2>err; got=$?
-    [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(head -1 err)"
-    grep -qF -- "$words" err || fail "$what: «$(head -1 err)» lacks «$words»"
-    [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
-}
 number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
 near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
 

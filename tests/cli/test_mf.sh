@@ -2,17 +2,7 @@
 # Matrix factorization, as users meet it: training, the model file, predict, evaluate, inspect, and bad input.
 # Usage: test_mf.sh TRIREME
 #   TRIREME_DATA  folder of the public datasets; without it, jobs/movielens.yaml is not run
-set -u
-trireme=$(realpath "${1:?usage: test_mf.sh TRIREME}")
-jobs=$(realpath "$(dirname "$0")/../../jobs")
-data=${TRIREME_DATA:-none}
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
-
-fail() { echo "FAILED: $*"; bad=1; }
+. "$(dirname "$0")/lib.sh"
 
 # run FOLDER RANKS JOB SETTING…
 run() {
@@ -22,9 +12,6 @@ run() {
     fail "$into: $*: exit $?: $(cat "$into.out")"
     return 1
 }
-of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
-# holds WHAT EXPRESSION: of awk
-holds() { awk "BEGIN { exit !($2) }" || fail "$1: not true: $2"; }
 # fails CODE PATTERN COMMAND…: one line that says why
 fails() {
     code=$1 pattern=$2

@@ -1,32 +1,8 @@
 #!/bin/sh
-# Trains, saves, predicts and evaluates with the program itself: TRIREME=path/to/trireme tests/cli/test_model.sh
+# Trains, saves, predicts and evaluates with the program itself: tests/cli/test_model.sh TRIREME
 # Several ranks must save models that agree, and LIBLINEAR must find the same accuracy in model.txt.
-set -u
-trireme=${TRIREME:-${1:-trireme}}
-case $trireme in */*) trireme=$(cd "$(dirname "$trireme")" && pwd)/$(basename "$trireme") ;; esac
-a9a=${TRIREME_DATA:-none}/a9a
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-
-fail() { echo "FAILED: $*"; bad=1; }
-skip() { echo "skipped: $*"; }
-
-# check NAME COMMAND…: succeeds
-check() {
-    what=$1; shift
-    "$@" >out 2>err || { fail "$what: exit $?"; head -3 out err; }
-}
-
-# refuses NAME EXIT WORDS COMMAND…: fails with that exit code and one line that has the words
-refuses() {
-    what=$1 code=$2 words=$3; shift 3
-    "$@" >out 2>err; got=$?
-    [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(head -1 err)"
-    grep -qF -- "$words" err || fail "$what: «$(head -1 err)» lacks «$words»"
-    [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
-}
+. "$(dirname "$0")/lib.sh"
+a9a=$data/a9a
 
 awk 'BEGIN { srand(5); for (i = 0; i < 3000; i++) { a = rand() - 0.5; b = rand() - 0.5; c = int(rand() * 40) + 3;
     printf "%d 1:%.4f 2:%.4f %d:1\n", ((a + 0.3 * b + 0.4 * (rand() - 0.5) > 0) ? 2 : 1), a, b, c } }' >two

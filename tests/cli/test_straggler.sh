@@ -2,17 +2,7 @@
 # Slowed workers and targets, as users meet them: what is said, and what summary.json and metrics.csv hold.
 # Usage: test_straggler.sh TRIREME
 #   TRIREME_DATA  folder of the public datasets; without it, jobs/straggler.yaml is not run
-set -u
-trireme=$(realpath "${1:?usage: test_straggler.sh TRIREME}")
-jobs=$(realpath "$(dirname "$0")/../../jobs")
-data=${TRIREME_DATA:-none}
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
-
-fail() { echo "FAILED: $*"; bad=1; }
+. "$(dirname "$0")/lib.sh"
 
 # run FOLDER RANKS JOB SETTING…
 run() {
@@ -22,11 +12,8 @@ run() {
     fail "$into: $*: exit $?: $(cat "$into.out")"
     return 1
 }
-of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 says() { grep -qE "$2" "$1.out" || fail "$1: not said: $2: $(cat "$1.out")"; }
 silent() { ! grep -qE "$2" "$1.out" || fail "$1: says $(grep -E "$2" "$1.out")"; }
-# holds WHAT EXPRESSION: of awk
-holds() { awk "BEGIN { exit !($2) }" || fail "$1: not true: $2"; }
 
 awk 'BEGIN { srand(3); for (i = 0; i < 2000; i++) { m = 0; row = "";
     for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }

@@ -4,19 +4,9 @@
 #   TRIREME_DATA  folder of the public datasets; without it, what needs them is skipped
 #   PARTS         run these parts only, of: layouts consistency solvers fullbatch regression files outputs bytes routes
 #                 patience
-set -u
-trireme=$(realpath "${1:?usage: test_train.sh TRIREME}")
-jobs=$(realpath "$(dirname "$0")/../../jobs")
-data=${TRIREME_DATA:-none}
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
+. "$(dirname "$0")/lib.sh"
 optimum=0.32337958 # of logistic regression on a9a, lambda = 1/n, no bias; LIBLINEAR finds 10529.5625 / 32561
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q) # Open MPI 5 has no such option
 
-fail() { echo "FAILED: $*"; bad=1; }
-skip() { echo "skipped: $*"; }
 has() { command -v "$1" >/dev/null; }
 part() { case " ${PARTS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
@@ -30,9 +20,6 @@ run() {
     fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out")"
     return 1
 }
-
-# of FOLDER KEY: a member of its summary.json
-of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 
 # holds WHAT EXPRESSION NAME=VALUE…: an expression of awk about numbers
 holds() {

@@ -1,15 +1,7 @@
 #!/bin/sh
 # Ways to agree, from a job file: optimizers, weights, what travels. Made-up data, so that it runs anywhere.
 # Usage: test_ways.sh TRIREME
-set -u
-trireme=$(realpath "${1:?usage: test_ways.sh TRIREME}")
-here=$(mktemp -d) && cd "$here" || exit 1
-trap 'cd /; rm -rf "$here"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-bad=0
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
-
-fail() { echo "FAILED: $*"; bad=1; }
+. "$(dirname "$0")/lib.sh"
 
 # run FOLDER RANKS SETTING…
 run() {
@@ -18,7 +10,6 @@ run() {
     timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$into" "$@" >"$into.out" 2>&1 ||
         fail "$into: $*: exit $?: $(grep error "$into.out")"
 }
-of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 below() { awk -v a="$(of "$1" "$2")" -v b="$3" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }' || fail "$1: $2 is $(of "$1" "$2"), not <= $3"; }
 above() { awk -v a="$(of "$1" "$2")" -v b="$3" 'BEGIN { exit !(a != "" && a + 0 >= b + 0) }' || fail "$1: $2 is $(of "$1" "$2"), not >= $3"; }
 same_model() { cmp -s "$1/model.txt" "$2/model.txt" || fail "$1 and $2 are not the same model"; }

@@ -131,7 +131,8 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
     *result = (struct tr_result){.rows = data->total_rows,
                                  .columns = data->columns,
                                  .nonzeros = data->total_nonzeros,
-                                 .test_auc = NAN};
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN};
     TR_TRY(tr_data_describe(data, "training data"));
     if (m->test.data) TR_TRY(tr_data_describe(m->test.data, "test data"));
     TR_TRY(tr_kmeans_make_steps(m));

@@ -548,8 +548,11 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
     int status = tr_lda_begin(tr, &m);
     *model = m;
     TR_TRY(status);
-    *result =
-        (struct tr_result){.rows = m->documents, .columns = m->words, .nonzeros = m->pairs, .test_auc = NAN};
+    *result = (struct tr_result){.rows = m->documents,
+                                 .columns = m->words,
+                                 .nonzeros = m->pairs,
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN};
     return TR_OK;
 }
 
@@ -561,13 +564,11 @@ static int train_model(void *model)
 static int save_model(void *model, const char *folder, struct tr_result *result)
 {
     struct tr_lda *m = model;
-    double perplexity;
-    (void)result;
     TR_TRY(tr_lda_save(m, folder));
     if (!m->test) return TR_OK;
-    TR_TRY(tr_lda_test(m, &perplexity));
+    TR_TRY(tr_lda_test(m, &result->test_perplexity));
     tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
-           perplexity);
+           result->test_perplexity);
     return TR_OK;
 }
 

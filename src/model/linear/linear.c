@@ -442,7 +442,8 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
     *result = (struct tr_result){.rows = m->train->total_rows,
                                  .columns = m->train->columns,
                                  .nonzeros = m->train->total_nonzeros,
-                                 .test_auc = NAN};
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN};
     TR_TRY(tr_data_describe(m->train, "training data"));
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
 }

@@ -1,4 +1,4 @@
-/* Alternating least squares on tables: what als.c is made of, for tests and measurements.
+/* Alternating least squares on tables: what als.c, als_open.c and als_half.c share, also with tests and measurements.
  *
  * A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they have
  * rated, which it pulls as they arrive; in the second for the items that are its own, given the rows of their users.

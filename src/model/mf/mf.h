@@ -6,7 +6,7 @@
  *   cut      cutting them
  *   meet     test ratings, brought to the workers that have their users
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
- *            implicit feedback)
+ *            implicit feedback); als_open has what a worker holds for it, als_half one half of a sweep
  *   solve    its arithmetic, a row at a time
  *   by_item  ratings exchanged, so that each worker has those of some items
  *   file     model.h5: written from the tables, read by the commands

@@ -1,0 +1,310 @@
+#include "table/rows_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- asking ---- */
+
+static int new_request(struct tr_pull *p, uint32_t server, struct tr_pull_request **request)
+{
+    struct tr_rows *rows = p->table->rows;
+    struct tr_pull_request *r = rows->spare;
+    if (r) rows->spare = r->next;
+    else TR_TRY(TR_NEW(&r, 1));
+    r->sent = MPI_REQUEST_NULL;
+    r->server = server;
+    r->n = 0;
+    *request = r;
+    return TR_OK;
+}
+
+void tr_rows_put_back(struct tr_rows *rows, struct tr_pull_request *r)
+{
+    r->next = rows->spare;
+    rows->spare = r;
+}
+
+int tr_rows_ask_again(struct tr_pull_source *s, struct tr_pull_ask ask)
+{
+    TR_TRY(TR_GROW(&s->again, &s->room, s->agains + 1));
+    s->again[s->agains++] = ask;
+    return TR_OK;
+}
+
+/* The next unit to be asked for; false: there is none. What others of the node fetch is put aside. */
+static bool choose(struct tr_pull *p, struct tr_pull_source *s, struct tr_pull_ask *ask)
+{
+    struct tr_shelf *shelf = tr_rows_shelf_of(p);
+    while (s->agains > 0 || tr_rows_may_begin(p, s)) {
+        *ask = s->agains > 0 ? s->again[--s->agains] : (struct tr_pull_ask){.want = s->next++};
+        if (!shelf) return true;
+        switch (tr_shelf_claim(shelf, tr_rows_unit_of(p, ask->want), &p->shelf, p->terms->holds)) {
+        case TR_SHELF_CLAIMED: ask->claimed = true; return true;
+        case TR_SHELF_NONE: ask->claimed = false; return true;
+        case TR_SHELF_HERE:
+        case TR_SHELF_COMING: p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
+        }
+    }
+    return false;
+}
+
+/* How many rows of a sparse table fill an answer is a guess. */
+static size_t most_of_request(const struct tr_pull *p)
+{
+    const struct tr_table *t = p->table;
+    double rows = (double)p->row_bytes / t->rows->row_bytes;
+    size_t most = t->sparse ? (size_t)rows : p->row_bytes / t->unit_bytes;
+    return tr_max_size(1, tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_wish)));
+}
+
+static size_t sparse_room(const struct tr_pull *p)
+{
+    return tr_max_size(p->row_bytes, TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST);
+}
+
+/* Bytes of the answer at most. */
+static size_t answer_room(const struct tr_pull *p, const struct tr_pull_request *r)
+{
+    const struct tr_table *t = p->table;
+    enum { PLACE = 5, HEADS = sizeof(struct tr_reply_head) + TR_ENCODING_HEADER + sizeof(uint64_t) };
+    if (t->sparse) return sizeof(struct tr_sparse_head) + sparse_room(p);
+    return HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
+}
+
+static char *write_ask(const struct tr_pull *p, const struct tr_pull_ask *ask, char *out)
+{
+    const struct tr_table *t = p->table;
+    struct tr_sparse_wish wish = {p->want[ask->want].position, ask->from};
+    tr_key key = p->keys[tr_rows_place_of(p, ask->want)];
+    const void *from = t->hash ? (void *)&key : (void *)&wish; /* which begins with the position */
+    size_t bytes = t->hash ? sizeof key : t->sparse ? sizeof wish : sizeof wish.position;
+    memcpy(out, from, bytes);
+    return out + bytes;
+}
+
+static int send_request(struct tr_pull *p, struct tr_pull_request *r)
+{
+    struct tr_table *t = p->table;
+    tr_context *tr = t->tr;
+    int rank = tr_table_server_rank(t, r->server);
+    struct tr_message m = {.kind = TR_MESSAGE_ROWS,
+                           .table = t->index,
+                           .n = r->n,
+                           .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
+                           .clock = (int64_t)sparse_room(p),
+                           .reply = tr_request_number(tr->tables)};
+    size_t room = answer_room(p, r);
+    TR_TRY(TR_GROW(&r->question, &r->question_room, sizeof m + r->n * sizeof(tr_key)));
+    TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
+    TR_TRY(TR_GROW(&p->flying, &p->flying_room, p->flying_n + 1));
+    TR_TRY(TR_GROW(&p->received, &p->received_room, p->flying_n + 1));
+    TR_TRY(TR_GROW(&p->arrived, &p->arrived_room, p->flying_n + 1));
+    memcpy(r->question, &m, sizeof m);
+    char *end = r->question + sizeof m;
+    for (uint32_t i = 0; i < r->n; i++) end = write_ask(p, &r->ask[i], end);
+    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire,
+              &p->received[p->flying_n]);
+    MPI_Isend(r->question, (int)(end - r->question), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &r->sent);
+    p->flying[p->flying_n++] = r;
+    p->source[r->server].under_way++;
+    p->source[r->server].requests++;
+    tr->tables->traffic.messages++;
+    tr->tables->traffic.bytes_pulled += (size_t)(end - r->question);
+    return TR_OK;
+}
+
+/* Sends one request to a server; *sent false: there is nothing to ask for. */
+static int ask(struct tr_pull *p, uint32_t server, bool *sent)
+{
+    struct tr_pull_source *s = &p->source[server];
+    struct tr_pull_request *r;
+    *sent = false;
+    if (s->agains == 0 && !tr_rows_may_begin(p, s)) return TR_OK;
+    TR_TRY(new_request(p, server, &r));
+    size_t most = most_of_request(p);
+    TR_TRY(TR_GROW(&r->ask, &r->ask_room, most));
+    while (r->n < most && choose(p, s, &r->ask[r->n])) r->n++;
+    *sent = r->n > 0;
+    if (*sent) return send_request(p, r);
+    tr_rows_put_back(p->table->rows, r);
+    return TR_OK;
+}
+
+/* Without any ahead, nothing is under way while there is something to compute. */
+static int ask_one(struct tr_pull *p)
+{
+    bool sent = p->flying_n > 0 || p->here || tr_rows_next_near(p) < p->table->partition.servers;
+    for (uint32_t s = 0; s < p->table->partition.servers && !sent; s++)
+        if (!p->source[s].near) TR_TRY(ask(p, s, &sent));
+    return TR_OK;
+}
+
+int tr_rows_ask_more(struct tr_pull *p)
+{
+    uint32_t servers = p->table->partition.servers, first = (uint32_t)p->table->tr->rank;
+    if (p->ahead == 0) return ask_one(p);
+    for (uint32_t i = 0; i < servers; i++) {
+        struct tr_pull_source *s = &p->source[(first + i) % servers];
+        bool sent = !s->near;
+        while (sent && s->under_way < p->ahead && s->requests <= p->ahead)
+            TR_TRY(ask(p, (first + i) % servers, &sent));
+    }
+    return TR_OK;
+}
+
+/* ---- answers ---- */
+
+int tr_rows_decode(const struct tr_pull *p, const struct tr_pull_request *r, char **memory, size_t *room,
+                   const char **value)
+{
+    const struct tr_table *t = p->table;
+    struct tr_slice slice = tr_slice_of(t, r->n);
+    struct tr_encoded message;
+    TR_TRY(tr_encoded_open(r->answer + sizeof(struct tr_reply_head), r->head.bytes, &slice, &message));
+    *value = message.value;
+    if (message.encoding == TR_ENCODING_DENSE && message.precision == TR_PRECISION_FULL) return TR_OK;
+    TR_TRY(TR_GROW(memory, room, r->n * t->unit_bytes));
+    *value = *memory;
+    return tr_decode_packed(&message, *memory);
+}
+
+/* What was claimed on the shelf can be taken from there from now on. */
+static int open_dense_answer(struct tr_pull *p, struct tr_pull_request *r)
+{
+    struct tr_table *t = p->table;
+    struct tr_rows *rows = t->rows;
+    struct tr_reply_head head;
+    const char *value = NULL;
+    bool claimed = false;
+    memcpy(&head, r->answer, sizeof head);
+    r->head = (struct tr_sparse_head){.bytes = head.bytes, .rows = r->n};
+    t->tr->tables->traffic.bytes_pulled += sizeof head + head.bytes;
+    for (uint32_t i = 0; i < r->n; i++) claimed = claimed || r->ask[i].claimed;
+    if (!claimed) return TR_OK;
+    int status = tr_rows_decode(p, r, &rows->shelved, &rows->shelved_room, &value);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->ask[i].claimed)
+            tr_shelf_put(rows->shelf, tr_rows_unit_of(p, r->ask[i].want),
+                         status == TR_OK ? value + i * t->unit_bytes : NULL);
+    return status;
+}
+
+/* What the server did not get to is asked for again, the rest of a row first. */
+static int open_sparse_answer(struct tr_pull *p, struct tr_pull_request *r)
+{
+    struct tr_table *t = p->table;
+    struct tr_pull_source *s = &p->source[r->server];
+    memcpy(&r->head, r->answer, sizeof r->head);
+    t->tr->tables->traffic.bytes_pulled += sizeof r->head + r->head.bytes;
+    uint32_t rows = r->head.rows + r->head.cut;
+    if (rows == 0 || rows > r->n)
+        return tr_fail(TR_ERR_PEER, "table %s: an answer has %u rows of %u", t->name, rows, r->n);
+    t->rows->row_bytes += ((double)r->head.bytes / rows - t->rows->row_bytes) / 2;
+    for (uint32_t i = r->n; i-- > rows;) TR_TRY(tr_rows_ask_again(s, r->ask[i]));
+    r->n = rows;
+    if (!r->head.cut) return TR_OK;
+    return tr_rows_ask_again(s, (struct tr_pull_ask){.want = r->ask[rows - 1].want, .from = r->head.from});
+}
+
+static int take_answer(struct tr_pull *p, struct tr_pull_request *r)
+{
+    int status = p->table->sparse ? open_sparse_answer(p, r) : open_dense_answer(p, r);
+    r->next = NULL;
+    *p->here_end = r;
+    p->here_end = &r->next;
+    p->source[r->server].under_way--;
+    return status;
+}
+
+/* Looks once for all, since each look lets MPI work. That the question has left is sure when its answer is here. */
+int tr_rows_take_answers(struct tr_pull *p, bool *did)
+{
+    int arrived = 0, status = TR_OK;
+    if (p->flying_n == 0) return TR_OK;
+    MPI_Testsome((int)p->flying_n, p->received, &arrived, p->arrived, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < arrived; i++) {
+        struct tr_pull_request *r = p->flying[p->arrived[i]];
+        MPI_Wait(&r->sent, MPI_STATUS_IGNORE);
+        int taken = take_answer(p, r);
+        if (status == TR_OK) status = taken;
+        *did = true;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < p->flying_n && arrived > 0; i++) {
+        if (p->received[i] == MPI_REQUEST_NULL) continue;
+        p->received[n] = p->received[i];
+        p->flying[n++] = p->flying[i];
+    }
+    if (arrived > 0) p->flying_n = n;
+    return status;
+}
+
+/* ---- sparse rows out of answers ---- */
+
+static struct tr_pull_part **find_part(struct tr_pull *p, uint32_t want)
+{
+    struct tr_pull_part **link = &p->parts;
+    while (*link && (*link)->want != want) link = &(*link)->next;
+    return link;
+}
+
+void tr_rows_free_part(struct tr_pull_part **link)
+{
+    struct tr_pull_part *part = *link;
+    *link = part->next;
+    free(part->column);
+    free(part->value);
+    free(part);
+}
+
+/* Reads the next row of an answer behind what has come of it before. */
+static int read_part(struct tr_pull *p, uint32_t want, uint32_t n, const unsigned char **at,
+                     const unsigned char *end, struct tr_pull_part **part)
+{
+    const struct tr_table *t = p->table;
+    struct tr_pull_part **link = find_part(p, want), *q = *link;
+    if (!q) {
+        TR_TRY(TR_NEW(&q, 1));
+        q->want = want;
+        *link = q;
+    }
+    TR_TRY(TR_GROW(&q->column, &q->column_room, (size_t)q->n + n));
+    TR_TRY(TR_GROW(&q->value, &q->value_room, (size_t)q->n + n));
+    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, q->column + q->n, q->value + q->n))
+        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+    q->n += n;
+    *part = q;
+    return TR_OK;
+}
+
+static int hand_over_list(struct tr_pull *p, const struct tr_pull_request *r, uint32_t i,
+                          const unsigned char **at)
+{
+    const struct tr_table *t = p->table;
+    struct tr_rows *rows = t->rows;
+    const unsigned char *end = (const unsigned char *)r->answer + sizeof r->head + r->head.bytes;
+    uint32_t want = r->ask[i].want, n;
+    bool cut = i >= r->head.rows;
+    if (!tr_sparse_next(*at, end, &n))
+        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+    if (cut || r->ask[i].from > 0) {
+        struct tr_pull_part *part = NULL;
+        TR_TRY(read_part(p, want, n, at, end, &part));
+        int status =
+            cut ? TR_OK : tr_rows_hand_over(p, tr_rows_place_of(p, want), part->n, part->column, part->value);
+        if (!cut) tr_rows_free_part(find_part(p, want));
+        return status;
+    }
+    TR_TRY(TR_GROW(&rows->column, &rows->column_room, (size_t)n + 1));
+    TR_TRY(TR_GROW(&rows->value, &rows->value_room, (size_t)n + 1));
+    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, rows->column, rows->value))
+        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
+    return tr_rows_hand_over(p, tr_rows_place_of(p, want), n, rows->column, rows->value);
+}
+
+int tr_rows_hand_over_lists(struct tr_pull *p, const struct tr_pull_request *r)
+{
+    const unsigned char *at = (const unsigned char *)r->answer + sizeof r->head;
+    for (uint32_t i = 0; i < r->n; i++) TR_TRY(hand_over_list(p, r, i, &at));
+    return TR_OK;
+}
