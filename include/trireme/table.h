@@ -50,7 +50,7 @@ typedef struct tr_table_options {
     tr_place_fn *place; /* NULL: table.partition. With it, wide rows too lie whole on their server */
     void *who;          /* handed to place() */
     bool hash;          /* hash storage; false: as table.storage says, but dense with a place function */
-    bool sparse;        /* rows are lists of (column, value) pairs: memory goes with what is not zero. Such a table
+    bool sparse; /* rows are lists of (column, value) pairs: memory goes with what is not zero. Such a table
                            has no views: see trireme/rows.h. TR_F32 or TR_I32; up to 2^32 columns; not with hash */
 } tr_table_options;
 

@@ -70,14 +70,14 @@ enum { FEATURES = 5000, FIRST = 3000 };
 static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool biased)
 {
     struct tr_linear_model m = {.type = type,
-                         .dtype = dtype,
-                         .features = FEATURES,
-                         .first_index = type == TR_MODEL_LINEAR ? 0 : 1,
-                         .biased = biased,
-                         .label = {2, -3},
-                         .l2 = 1e-4,
-                         .objective = 0.25,
-                         .rows = 12345};
+                                .dtype = dtype,
+                                .features = FEATURES,
+                                .first_index = type == TR_MODEL_LINEAR ? 0 : 1,
+                                .biased = biased,
+                                .label = {2, -3},
+                                .l2 = 1e-4,
+                                .objective = 0.25,
+                                .rows = 12345};
     struct tr_rng rng;
     tr_rng_seed(&rng, 7, (uint64_t)type, (uint64_t)dtype);
     ck_ok(tr_copy_string("model:\n  type: svm # «x»\n", &m.job));
@@ -253,8 +253,8 @@ START_TEST(liblinears_own_text_is_read)
     ck_assert_int_eq(m.dtype, TR_F64);
     ck_assert(m.label[0] == -1 && m.label[1] == 1 && m.bias == 1);
     uint64_t unknown = 0;
-    ck_assert_double_eq_tol(tr_linear_model_margin(&m, (uint32_t[]){1, 2, 9}, (float[]){10, 1, 5}, 3, &unknown), -1,
-                            1e-12);
+    ck_assert_double_eq_tol(
+        tr_linear_model_margin(&m, (uint32_t[]){1, 2, 9}, (float[]){10, 1, 5}, 3, &unknown), -1, 1e-12);
     ck_assert_uint_eq(unknown, 1);
     tr_linear_model_free(&m);
 }
@@ -286,7 +286,8 @@ START_TEST(a_malformed_h5_is_refused)
     H5Fclose(file);
     ck_fails(tr_linear_model_read(in_folder("other"), &read), TR_ERR_DATA, "not a model of Trireme");
     write_file("other", "+1 1:1\n", 7);
-    ck_fails(tr_linear_model_read(in_folder("other"), &read), TR_ERR_DATA, "expected a model.h5 or model.txt");
+    ck_fails(tr_linear_model_read(in_folder("other"), &read), TR_ERR_DATA,
+             "expected a model.h5 or model.txt");
     ck_fails(tr_linear_model_read(in_folder("missing"), &read), TR_ERR_NO_INPUT, "No such file");
     tr_linear_model_free(&m);
     remove_folder();
