@@ -50,8 +50,8 @@ typedef struct tr_stage {
     int64_t evaluate_every;     /* clocks between evaluations; 0: at the end only */
     double epochs_per_clock;    /* for progress */
     const char *objective_name; /* "inertia"; NULL: "objective" … */
-    bool ascends;               /* … and it is to rise, as a likelihood is */
-    const char *metric_name;    /* on test data: "accuracy", "rmse"; NULL: none */
+    bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
+    const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
 
     /* Slaves, once before the first clock: opens views. */
     int (*prepare)(tr_worker *me, void *state);

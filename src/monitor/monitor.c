@@ -46,10 +46,11 @@ static bool has_target(const struct tr_monitor *m)
     return m->tr->job->solve.target != TR_JOB_AUTO;
 }
 
-static void look_for_target(struct tr_monitor *m, bool ascends)
+/* What is to rise, and begins high, has to be rising. */
+static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
     double objective = m->last.verdict.objective;
-    if (!has_target(m) || m->reached_target) return;
+    if (!has_target(m) || m->reached_target || (ascends && !(objective >= before))) return;
     if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
     m->reached_target = true;
     m->target = m->last;
@@ -58,10 +59,11 @@ static void look_for_target(struct tr_monitor *m, bool ascends)
 static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
     struct tr_monitor *m = who;
+    double before = m->last.verdict.objective;
     m->last = *row;
     m->last.seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
     row = &m->last;
-    look_for_target(m, stage->ascends);
+    look_for_target(m, stage->ascends, before);
     m->metric_name = stage->metric_name;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;

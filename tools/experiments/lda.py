@@ -90,15 +90,14 @@ def our_curve(data, topics, seconds, target=None):
 
 
 def seconds_to(curve, target):
-    """When the curve is at the target, between two of its points on the straight line."""
-    before = None
-    for point in curve:
-        if point[2] >= target:
-            if before is None:
-                return point[1]
-            return before[1] + (target - before[2]) / (point[2] - before[2]) * (point[1] - before[1])
-        before = point
-    return NEVER
+    """When the curve rises to the target for the last time, between two of its points on the straight line. Ours begins
+    high, as each document begins with one topic, falls, and rises again: what it passes on its way down does not
+    count."""
+    found = NEVER
+    for before, after in zip(curve, curve[1:]):
+        if before[2] < target <= after[2]:
+            found = before[1] + (target - before[2]) / (after[2] - before[2]) * (after[1] - before[1])
+    return found
 
 
 def value_at(curve, seconds):

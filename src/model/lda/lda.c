@@ -446,7 +446,9 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
     const double *sum = report->sum;
     double target = m->job->solve.target;
     verdict->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
-    if (target != TR_JOB_AUTO && -verdict->objective <= target) verdict->stop = true;
+    /* each document begins with one topic, which is likelier than what follows: only a likelihood that rises counts */
+    bool rises = m->last.objective != 0 && verdict->objective >= m->last.objective;
+    if (target != TR_JOB_AUTO && rises && -verdict->objective <= target) verdict->stop = true;
     m->last = *verdict;
     if (isfinite(verdict->objective)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
