@@ -116,6 +116,7 @@ static int put_attributes(const struct tr_mf *m, struct tr_h5_writer *h5)
     TR_TRY(tr_h5_put_count(h5, "items", m->items));
     TR_TRY(tr_h5_put_count(h5, "ratings", m->train->total_nonzeros));
     TR_TRY(tr_h5_put_real(h5, "mean", m->average));
+    TR_TRY(tr_h5_put_count(h5, "centred", m->centred));
     TR_TRY(tr_h5_put_count(h5, "bias", m->bias));
     TR_TRY(tr_h5_put_count(h5, "implicit", m->job->model.implicit));
     TR_TRY(tr_h5_put_real(h5, "l2", m->l2));
@@ -191,14 +192,16 @@ static int load_side(struct tr_h5_reader *h5, const struct tr_mf_saved *m, const
 
 static int load_all(struct tr_h5_reader *h5, struct tr_mf_saved *m)
 {
-    uint64_t bias, implicit;
+    uint64_t centred, bias, implicit;
     TR_TRY(tr_copy_string(tr_h5_path(h5), &m->path));
     TR_TRY(tr_h5_get_text(h5, "method", &m->method));
     TR_TRY(tr_h5_get_job(h5, &m->job));
     TR_TRY(tr_h5_get_count(h5, "rank", &m->rank));
     TR_TRY(tr_h5_get_count(h5, "ratings", &m->ratings));
+    TR_TRY(tr_h5_get_count(h5, "centred", &centred));
     TR_TRY(tr_h5_get_count(h5, "bias", &bias));
     TR_TRY(tr_h5_get_count(h5, "implicit", &implicit));
+    m->centred = centred != 0;
     m->bias = bias != 0;
     m->implicit = implicit != 0;
     TR_TRY(tr_h5_get_real(h5, "mean", &m->mean));
@@ -247,7 +250,7 @@ double tr_mf_saved_predict(const struct tr_mf_saved *m, uint64_t user, uint64_t 
 {
     bool has_user = user < m->user.n, has_item = item < m->item.n;
     if (!m->bias && (!has_user || !has_item)) return m->implicit ? 0 : m->mean;
-    double sum = m->bias ? m->mean : 0;
+    double sum = m->centred ? m->mean : 0;
     if (m->bias && has_user) sum += (double)m->user.bias[user];
     if (m->bias && has_item) sum += (double)m->item.bias[item];
     if (!has_user || !has_item) return sum;

@@ -2,8 +2,9 @@
  *
  * model.h5: /users and /items (rows of `rank` factors), /user_bias and /item_bias (where the model has them), /user_ids
  * and /item_ids (what the rows are called in the data: whole numbers, or texts padded with zeros), /job; attributes
- * method, rank, users, items, ratings, mean (what a cold user gets of a cold item), bias (1 or 0), implicit, l2,
- * train_rmse, test_rmse. A rating is mean + user_bias + item_bias + row · row with bias, and row · row without.
+ * method, rank, users, items, ratings, mean (what a cold user gets of a cold item), centred and bias (1 or 0), implicit,
+ * l2, train_rmse, test_rmse. A rating is row · row, plus the mean where centred, plus user_bias and item_bias where there
+ * are biases.
  */
 #ifndef TR_MODEL_MF_FILE_H
 #define TR_MODEL_MF_FILE_H
@@ -30,7 +31,7 @@ struct tr_mf_saved_side {
 struct tr_mf_saved {
     char *path, *method, *job;
     uint64_t rank, ratings;
-    bool bias, implicit;
+    bool centred, bias, implicit;
     double mean, l2, train_rmse, test_rmse; /* NaN: no test data */
     struct tr_mf_saved_side user, item;
 };

@@ -47,9 +47,9 @@ void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t numbe
     struct tr_rng rng;
     tr_rng_seed(&rng, m->job->seed, number, (uint64_t)side + 1);
     double rank = (double)m->rank;
-    /* around 0, so small that they do not matter; where there is no mean to subtract, products are the mean at first */
+    /* around 0, so small that they do not matter; where no mean is subtracted, products are the mean at first */
     double low = -0.15 * sqrt(m->spread / rank), high = -low;
-    if (!m->bias && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
+    if (!m->centred && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
     else if (m->job->model.nonnegative) low = 0;
     for (size_t k = 0; k < m->rank; k++) row[k] = (float)(low + (high - low) * tr_rng_uniform(&rng));
     if (m->bias) row[m->rank] = 0;
@@ -63,7 +63,7 @@ void tr_mf_settle(const struct tr_mf *m, float *row)
 
 double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item)
 {
-    double sum = m->bias ? m->mean : 0;
+    double sum = m->mean;
     if (user && item)
         for (size_t k = 0; k < m->rank; k++) sum += (double)user[k] * (double)item[k];
     if (m->bias && user) sum += (double)user[m->rank];
@@ -104,7 +104,7 @@ static int describe_ratings(struct tr_mf *m)
     MPI_Iallreduce(&squares, &all, 1, MPI_DOUBLE, MPI_SUM, m->tr->world, &request);
     TR_TRY(tr_wait_request(m->tr, &request, "the spread of all ratings"));
     m->spread = all > 0 ? sqrt(all / n) : 1;
-    m->mean = m->bias ? m->average : 0;
+    m->mean = m->centred ? m->average : 0;
     return TR_OK;
 }
 
@@ -117,6 +117,10 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
     m->job = tr_context_job(tr);
     m->rank = (size_t)m->job->model.rank;
     m->bias = m->job->model.bias && !m->job->model.implicit; /* what is not rated is 0, not the mean */
+    /* steps from around the mean are far quicker than steps to it; least squares get there at once, and without biases
+     * do better if factors have it to themselves */
+    bool steps = m->job->solve.method == TR_SOLVE_SGD;
+    m->centred = !m->job->model.implicit && (m->bias || (steps && !m->job->model.nonnegative));
     m->width = m->rank + m->bias;
     m->train_rmse = m->test_rmse = m->test_mae = NAN;
     TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));

@@ -35,9 +35,11 @@ struct tr_mf {
     uint64_t users,
         items;          /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
     size_t rank, width; /* factors; elements of a row of a table: rank + bias */
-    bool bias;          /* model.bias: column `rank` of each row, and mean */
+    bool bias;          /* model.bias: column `rank` of each row */
+    bool centred;       /* factors learn what differs from the mean: with biases, and by sgd where they may be
+                           negative */
     double l2;          /* λ */
-    double mean;        /* μ: of all training ratings; 0 without bias. All ranks know it, and the next two */
+    double mean; /* μ: of all training ratings; 0 if not centred. All ranks know it, and the next two */
     double average,
         spread; /* of all training ratings, with bias or without: their mean and standard deviation */
     tr_table *user_table, *item_table;

@@ -311,7 +311,7 @@ static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, int64_t clock)
     return (struct tr_mf_pass){.level = tr_cpu(),
                                .width = s->pad,
                                .rank = m->rank,
-                               .mean = m->bias ? 0 : (float)(-m->average / m->spread),
+                               .mean = m->centred ? 0 : (float)(-m->average / m->spread),
                                .rate = rate,
                                .l2 = l2,
                                .bias_rate = rate,
