@@ -263,7 +263,7 @@ MPI_CASE(messages_add_all)
 MPI_CASE(large_tables_go_in_chunks)
 {
     static const char *const ways[] = {
-        "table.push=merge table.merge=sparse table.route=get ranks.servers=1",
+        "table.push=merge table.merge=sparse ranks.servers=1",
         "table.push=merge table.merge=dense table.route=request ranks.servers=1",
         "table.push=message table.route=request ranks.servers=1",
         "table.push=accumulate table.route=auto ranks.servers=1",
@@ -276,6 +276,9 @@ MPI_CASE(large_tables_go_in_chunks)
                  i < 4 ? partitions[i] : "ring", mpi_test.size > 2 && i == 1 ? "ranks.node_size=1" : "");
         run_trial(settings, &vector, 1, 3 * (i + 1), 1); /* on all servers */
     }
+    /* Open MPI 5 takes a second for each 100k scattered elements that are fetched one-sidedly */
+    static const struct shape shorter = {TR_I64, 1, 40000};
+    run_trial("table.route=get ranks.servers=1 table.partition=range", &shorter, 1, 3, 1);
 }
 
 /* Small tables begin where the last one ended; one on all servers begins at the first. */
