@@ -11,7 +11,7 @@ enum { SHELF_MOST = 1 << 26, SHELF_LEAST_UNIT = 32 }; /* bytes */
 
 /* Seconds between two looks at what has arrived: the shorter after one that found something. A look lets MPI work, and
  * where there are more ranks than cores gives the core away. */
-static const double look_soon = 100e-6, look_late = 400e-6;
+static const double look_soon = 300e-6, look_late = 1000e-6;
 
 int tr_rows_open(struct tr_table *t)
 {
