@@ -35,13 +35,13 @@ static const char *const problem_text[] = {
 struct reader {
     const struct tr_files *files;
     const struct tr_csv_options *options;
-    struct tr_share share;
+    struct tr_text_share share;
     size_t file; /* the one being read */
     const struct tr_shape *shape;
     size_t fields, columns; /* with the label, and without */
     struct tr_dense dense;
     size_t value_capacity, label_capacity;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
 };
 
 /* ---- describing what is wrong ---- */
@@ -154,7 +154,7 @@ static const char *parse_fields(const struct reader *r, const char *p, float *la
 
 static void note_label(struct reader *r, float label, uint64_t offset)
 {
-    struct tr_libsvm_report *report = &r->report;
+    struct tr_read_report *report = &r->report;
     for (size_t i = 0; i < report->labels; i++)
         if (report->label[i].value == label) return;
     report->label[report->labels].value = label;
@@ -218,7 +218,7 @@ static bool pass_header(const struct tr_shape *shape, struct tr_chunk *lines)
     return true;
 }
 
-static int enter_chunk(struct reader *r, const struct tr_share_chunk *c, struct tr_chunk *lines)
+static int enter_chunk(struct reader *r, const struct tr_text_share_chunk *c, struct tr_chunk *lines)
 {
     *lines = c->lines;
     r->file = c->file;
@@ -231,7 +231,7 @@ static int enter_chunk(struct reader *r, const struct tr_share_chunk *c, struct 
     return make_room(r, (size_t)(lines->end - lines->begin));
 }
 
-static int parse_chunk(void *state, const struct tr_share_chunk *c)
+static int parse_chunk(void *state, const struct tr_text_share_chunk *c)
 {
     struct reader *r = state;
     struct tr_chunk lines;
@@ -251,7 +251,7 @@ static void set_up(struct reader *r, const struct tr_files *files, const struct 
     r->columns = tr_csv_columns(files, options);
     r->fields = r->columns + (options->label != TR_LABEL_NONE);
     r->dense.columns = r->columns;
-    r->share = (struct tr_share){.files = files, .readers = 1};
+    r->share = (struct tr_text_share){.files = files, .readers = 1};
 }
 
 size_t tr_csv_columns(const struct tr_files *files, const struct tr_csv_options *options)
@@ -262,19 +262,19 @@ size_t tr_csv_columns(const struct tr_files *files, const struct tr_csv_options 
 }
 
 int tr_csv_read(const struct tr_files *files, size_t reader, size_t readers,
-                const struct tr_csv_options *options, struct tr_dense *dense, struct tr_libsvm_report *report)
+                const struct tr_csv_options *options, struct tr_dense *dense, struct tr_read_report *report)
 {
     struct reader r;
     set_up(&r, files, options);
-    r.share = (struct tr_share){.files = files,
-                                .reader = reader,
-                                .readers = readers,
-                                .deal = options->deal,
-                                .chunk_bytes = options->chunk_bytes,
-                                .progress = options->progress,
-                                .progress_state = options->progress_state};
+    r.share = (struct tr_text_share){.files = files,
+                                     .reader = reader,
+                                     .readers = readers,
+                                     .deal = options->deal,
+                                     .chunk_bytes = options->chunk_bytes,
+                                     .progress = options->progress,
+                                     .progress_state = options->progress_state};
     int status = make_room(&r, 0);
-    if (status == TR_OK) status = tr_share_each(&r.share, parse_chunk, &r);
+    if (status == TR_OK) status = tr_text_share_each(&r.share, parse_chunk, &r);
     if (status != TR_OK) {
         tr_dense_free(&r.dense);
         return status;
@@ -307,7 +307,7 @@ struct each {
     void *state;
 };
 
-static int each_row(void *state, const struct tr_share_chunk *c)
+static int each_row(void *state, const struct tr_text_share_chunk *c)
 {
     struct each *e = state;
     struct reader *r = &e->reader;
@@ -334,7 +334,7 @@ int tr_csv_each(const struct tr_files *files, const struct tr_csv_options *optio
     struct each e = {.row = row, .state = state};
     set_up(&e.reader, files, options);
     int status = make_room(&e.reader, 0);
-    if (status == TR_OK) status = tr_share_each(&e.reader.share, each_row, &e);
+    if (status == TR_OK) status = tr_text_share_each(&e.reader.share, each_row, &e);
     tr_dense_free(&e.reader.dense);
     return status;
 }

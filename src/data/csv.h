@@ -24,7 +24,7 @@ struct tr_csv_options {
     int label;                    /* TR_LABEL_…: which field is one */
     const struct tr_shape *shape; /* of each file, from tr_look_shapes() */
     size_t most_rows;             /* to be read of the share; 0: all */
-    int (*progress)(void *state, uint64_t bytes); /* as that of tr_share */
+    int (*progress)(void *state, uint64_t bytes); /* as that of tr_text_share */
     void *progress_state;
     uint64_t deal;
     size_t chunk_bytes;
@@ -36,8 +36,7 @@ size_t tr_csv_columns(const struct tr_files *files, const struct tr_csv_options 
 /* Reads the share of one reader. TR_ERR_DATA describes a malformed record as `path:line: column n: what was found, what
  * was expected`. The report's indices are 0 .. columns - 1. */
 int tr_csv_read(const struct tr_files *files, size_t reader, size_t readers,
-                const struct tr_csv_options *options, struct tr_dense *dense,
-                struct tr_libsvm_report *report);
+                const struct tr_csv_options *options, struct tr_dense *dense, struct tr_read_report *report);
 
 /* ---- one row after the other, in one process, without keeping them ---- */
 

@@ -22,7 +22,7 @@ static int all_reduce(tr_context *tr, void *numbers, int n, MPI_Datatype type, M
     return tr_wait_request(tr, &request, "all workers to read their data");
 }
 
-static int agree_on_totals(tr_context *tr, const struct tr_libsvm_report *report, struct totals *t)
+static int agree_on_totals(tr_context *tr, const struct tr_read_report *report, struct totals *t)
 {
     *t = (struct totals){{report->rows, report->nonzeros, report->skipped, report->text_bytes},
                          report->lowest,
@@ -48,8 +48,8 @@ static int by_value(const void *a, const void *b)
 
 /* Puts together the distinct labels of all workers, ascending; three stand for more than two. Kept beside the
  * third: where it is, because a binary model will want to say so. */
-static int agree_on_labels(tr_context *tr, const struct tr_files *files,
-                           const struct tr_libsvm_report *report, tr_data *data)
+static int agree_on_labels(tr_context *tr, const struct tr_files *files, const struct tr_read_report *report,
+                           tr_data *data)
 {
     enum { MOST = 3 };
     struct seen mine[MOST] = {{0}}, *all;
@@ -304,7 +304,7 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 
 /* What a worker has read. */
 struct part {
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     struct tr_triples triples;
     uint64_t *records; /* of each file: ratings, docword */
     bool text_rows, text_columns;
@@ -368,12 +368,12 @@ static int read_triples(tr_data *data, const struct place *at, const tr_data *li
                            &report));
     part->text_rows |= report.text_rows;
     part->text_columns |= report.text_columns;
-    part->report = (struct tr_libsvm_report){.rows = report.records,
-                                             .nonzeros = report.records,
-                                             .lowest = UINT32_MAX,
-                                             .text_bytes = report.text_bytes,
-                                             .skipped = report.skipped,
-                                             .first_skipped = report.first_skipped};
+    part->report = (struct tr_read_report){.rows = report.records,
+                                           .nonzeros = report.records,
+                                           .lowest = UINT32_MAX,
+                                           .text_bytes = report.text_bytes,
+                                           .skipped = report.skipped,
+                                           .first_skipped = report.first_skipped};
     return TR_OK;
 }
 
@@ -387,7 +387,7 @@ static int read_part(tr_data *data, const tr_data *like, struct part *part)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     struct gauge gauge = {tr, like ? "test data" : "training data", s->files.total, tr_now(), tr_now()};
-    part->report = (struct tr_libsvm_report){.lowest = UINT32_MAX};
+    part->report = (struct tr_read_report){.lowest = UINT32_MAX};
     if (!tr_is(tr, TR_SLAVE)) return tr->rank == 0 ? listen(&gauge) : TR_OK;
     bool tells = tr->rank == teller(tr);
     struct place at = {.worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member),

@@ -86,7 +86,7 @@ static int read_rows(const tr_data *data, size_t most, struct rows *r)
     const struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
     bool skip = job->data.on_error == TR_ON_ERROR_SKIP;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     if (s->format == TR_FORMAT_CSV) {
         struct tr_csv_options options = {
             .skip_errors = skip, .label = job->data.label, .shape = s->shape, .most_rows = most};

@@ -82,9 +82,9 @@ static int write_document(struct generator *g, uint64_t document, size_t n)
 
 static int write_documents(struct generator *g, uint64_t begin, uint64_t end)
 {
-    struct tr_share share;
-    tr_share_init(&share, g->options.documents, g->options.tokens, g->options.seed, begin);
-    for (uint64_t d = begin; d < end; d++) TR_TRY(write_document(g, d, (size_t)tr_share_next(&share)));
+    struct tr_split share;
+    tr_split_init(&share, g->options.documents, g->options.tokens, g->options.seed, begin);
+    for (uint64_t d = begin; d < end; d++) TR_TRY(write_document(g, d, (size_t)tr_split_next(&share)));
     return TR_OK;
 }
 

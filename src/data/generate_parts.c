@@ -89,27 +89,27 @@ uint32_t tr_distinct_draw(struct tr_distinct *d, const struct tr_popular *p, str
 /* ---- uneven shares ---- */
 
 /* Between 1 and 10, and 2.56 in the mean. */
-static double weight(const struct tr_share *s, uint64_t owner)
+static double weight(const struct tr_split *s, uint64_t owner)
 {
     return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
 }
 
 /* Sums are taken in the same order whatever begin is, so all slices see the same numbers. */
-void tr_share_init(struct tr_share *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
+void tr_split_init(struct tr_split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
 {
-    *s = (struct tr_share){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
+    *s = (struct tr_split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
     for (uint64_t i = 0; i < n; i++) {
         if (i == begin) s->sum = s->total;
         s->total += weight(s, i);
     }
 }
 
-static uint64_t before(const struct tr_share *s)
+static uint64_t before(const struct tr_split *s)
 {
     return (uint64_t)(s->sum / s->total * (double)s->whole);
 }
 
-uint64_t tr_share_next(struct tr_share *s)
+uint64_t tr_split_next(struct tr_split *s)
 {
     uint64_t low = before(s);
     s->sum += weight(s, s->next++);

@@ -46,14 +46,14 @@ uint32_t tr_distinct_draw(struct tr_distinct *d, const struct tr_popular *p, str
 
 #define TR_SHARE_MOST 4 /* times the mean, at most */
 
-struct tr_share {
+struct tr_split {
     uint64_t n, whole, seed, next;
     double sum, total; /* of the weights of those before next, and of all */
 };
 
 /* Ready to tell the share of owner begin and of those behind it. Passes over all owners. */
-void tr_share_init(struct tr_share *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin);
-uint64_t tr_share_next(struct tr_share *s); /* all n shares together are the whole */
+void tr_split_init(struct tr_split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin);
+uint64_t tr_split_next(struct tr_split *s); /* all n shares together are the whole */
 
 /* ---- hidden numbers: known from what they belong to, never stored ---- */
 

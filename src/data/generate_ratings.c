@@ -104,10 +104,10 @@ static int check_options(const struct tr_generate_ratings *o)
 
 static int write_users(struct generator *g, uint64_t begin, uint64_t end)
 {
-    struct tr_share share;
-    tr_share_init(&share, g->options.users, g->options.ratings, g->options.seed, begin);
+    struct tr_split share;
+    tr_split_init(&share, g->options.users, g->options.ratings, g->options.seed, begin);
     for (uint64_t user = begin; user < end; user++)
-        TR_TRY(write_user(g, (uint32_t)user, tr_min_size(tr_share_next(&share), g->options.items)));
+        TR_TRY(write_user(g, (uint32_t)user, tr_min_size(tr_split_next(&share), g->options.items)));
     return TR_OK;
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "data/number.h"
-#include "data/text.h"
+#include "data/share.h"
 
 /* What can be wrong with a record. */
 enum problem {
@@ -59,15 +59,14 @@ static const char *const problem_text[] = {
 struct reader {
     const struct tr_files *files;
     const struct tr_libsvm_options *options;
+    struct tr_text_share share;
     uint64_t max_index;
     size_t most_rows;
     size_t file;       /* the one being read */
     struct tr_csr csr; /* as far as it is known; values only from the first that is not 1 */
     size_t nonzeros;
     size_t begin_capacity, column_capacity, value_capacity, label_capacity;
-    uint64_t done; /* stored bytes of earlier files */
-    bool enough;   /* most_rows are read */
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
 };
 
 /* ---- describing what is wrong ---- */
@@ -259,7 +258,7 @@ static void note_indices(struct reader *r, size_t begin)
 /* The label is new, among at most two before. */
 static void note_new_label(struct reader *r, float label, uint64_t offset)
 {
-    struct tr_libsvm_report *report = &r->report;
+    struct tr_read_report *report = &r->report;
     for (size_t i = 0; i < report->labels; i++)
         if (report->label[i].value == label) return;
     report->label[report->labels].value = label;
@@ -323,56 +322,18 @@ static int make_room(struct reader *r, size_t bytes)
     return TR_OK;
 }
 
-static int parse_chunk(struct reader *r, const struct tr_chunk *chunk)
+static int parse_chunk(void *reader, const struct tr_text_share_chunk *of_share)
 {
+    struct reader *r = reader;
+    const struct tr_chunk *chunk = &of_share->lines;
+    r->file = of_share->file;
     if (chunk->too_long) return reject(r, LINE_TOO_LONG, NULL, chunk->offset);
     TR_TRY(make_room(r, (size_t)(chunk->end - chunk->begin)));
-    for (const char *p = chunk->begin; p < chunk->end && !r->enough;) {
+    for (const char *p = chunk->begin; p < chunk->end && !r->share.enough;) {
         TR_TRY(parse_line(r, &p, chunk->offset + (uint64_t)(p - chunk->begin)));
-        r->enough = r->csr.rows == r->most_rows;
+        r->share.enough = r->csr.rows == r->most_rows;
     }
     r->report.text_bytes += (uint64_t)(chunk->end - chunk->begin);
-    return TR_OK;
-}
-
-static int parse_text(struct reader *r, struct tr_text *text)
-{
-    const struct tr_libsvm_options *options = r->options;
-    while (!r->enough) {
-        struct tr_chunk chunk;
-        TR_TRY(tr_text_next(text, &chunk));
-        if (options->progress)
-            TR_TRY(options->progress(options->progress_state, r->done + tr_text_done(text)));
-        if (chunk.begin == chunk.end && !chunk.too_long) break;
-        TR_TRY(parse_chunk(r, &chunk));
-    }
-    r->done += tr_text_done(text);
-    return TR_OK;
-}
-
-static int parse_part(struct reader *r, const struct tr_part *part)
-{
-    struct tr_text *text;
-    size_t chunk_bytes = r->options->chunk_bytes ? r->options->chunk_bytes : TR_TEXT_CHUNK;
-    TR_TRY(tr_text_open(r->files, part, chunk_bytes, &text));
-    r->file = part->file;
-    int result = parse_text(r, text);
-    tr_text_close(text);
-    return result;
-}
-
-static int parse_share(struct reader *r, size_t reader, size_t readers)
-{
-    TR_TRY(make_room(r, 0));
-    r->csr.begin[0] = 0;
-    struct tr_part part;
-    uint64_t chunk = r->options->deal;
-    for (size_t file = 0; file < r->files->n && chunk == 0 && !r->enough; file++)
-        if (tr_files_part(r->files, file, reader, readers, &part)) TR_TRY(parse_part(r, &part));
-    for (int lap = 0; lap < 2 && chunk > 0; lap++)
-        for (size_t file = 0; file < r->files->n; file++)
-            if (tr_files_deal(r->files, file, reader, readers, chunk, lap, &part))
-                TR_TRY(parse_part(r, &part));
     return TR_OK;
 }
 
@@ -386,13 +347,23 @@ static void trim(struct reader *r)
 }
 
 int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
-                   const struct tr_libsvm_options *options, struct tr_csr *csr,
-                   struct tr_libsvm_report *report)
+                   const struct tr_libsvm_options *options, struct tr_csr *csr, struct tr_read_report *report)
 {
     struct reader r = {.files = files, .options = options, .report.lowest = UINT32_MAX};
     r.max_index = options->max_index ? options->max_index : TR_LIBSVM_MAX_INDEX;
     r.most_rows = options->most_rows ? options->most_rows : SIZE_MAX;
-    int result = parse_share(&r, reader, readers);
+    r.share = (struct tr_text_share){.files = files,
+                                     .reader = reader,
+                                     .readers = readers,
+                                     .deal = options->deal,
+                                     .chunk_bytes = options->chunk_bytes,
+                                     .progress = options->progress,
+                                     .progress_state = options->progress_state};
+    int result = make_room(&r, 0);
+    if (result == TR_OK) {
+        r.csr.begin[0] = 0;
+        result = tr_text_share_each(&r.share, parse_chunk, &r);
+    }
     if (result != TR_OK) {
         tr_csr_free(&r.csr);
         return result;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "data/csr.h"
-#include "data/files.h"
+#include "data/share.h"
 
 #define TR_LIBSVM_MAX_INDEX 4294967294u /* 2^32 - 2: numbers of columns stay below 2^32 */
 
@@ -27,29 +27,10 @@ struct tr_libsvm_options {
     size_t most_rows;   /* to be read of the share; 0: all */
 };
 
-struct tr_file_place {
-    size_t file;     /* in tr_files; tr_files_line() says which line it is */
-    uint64_t offset; /* of the line's first byte in the file's text */
-};
-
-struct tr_libsvm_report {
-    uint64_t rows, nonzeros;
-    uint32_t lowest, highest; /* indices seen; lowest > highest if there was none */
-    uint64_t text_bytes;      /* of this reader's lines */
-    bool binary;              /* every value is 1, so none are stored */
-    size_t labels;            /* distinct labels seen, but no more than 3 are kept */
-    struct {
-        float value;
-        struct tr_file_place place;
-    } label[3];
-    uint64_t skipped; /* records dropped because of skip_errors */
-    struct tr_file_place first_skipped;
-};
-
 /* Reads the share of one reader. Columns are stored as in the file, in the order of tr_files_deal(). TR_ERR_DATA
  * describes a malformed record as `path:line: what was found, what was expected`. */
 int tr_libsvm_read(const struct tr_files *files, size_t reader, size_t readers,
                    const struct tr_libsvm_options *options, struct tr_csr *csr,
-                   struct tr_libsvm_report *report);
+                   struct tr_read_report *report);
 
 #endif

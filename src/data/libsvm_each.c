@@ -56,7 +56,7 @@ static int describe(const struct reader *r, uint64_t offset)
     size_t readers = (size_t)(one.total >> 24) + 1;
     for (size_t k = 0; k < readers && !r->unlabelled; k++) {
         struct tr_csr csr;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         TR_TRY(tr_libsvm_read(&one, k, readers, &options, &csr, &report));
         tr_csr_free(&csr);
     }

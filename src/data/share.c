@@ -2,12 +2,12 @@
 
 #include "trireme/status.h"
 
-static int each_chunk(struct tr_share *share, const struct tr_part *part, struct tr_text *text,
-                      int (*chunk)(void *state, const struct tr_share_chunk *chunk), void *state)
+static int each_chunk(struct tr_text_share *share, const struct tr_part *part, struct tr_text *text,
+                      int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
     bool in_turns = share->files->file[part->file].gzip && part->readers > 1;
     while (!share->enough) {
-        struct tr_share_chunk c = {.file = part->file};
+        struct tr_text_share_chunk c = {.file = part->file};
         TR_TRY(tr_text_next(text, &c.lines));
         if (share->progress) TR_TRY(share->progress(share->progress_state, share->done + tr_text_done(text)));
         if (c.lines.begin == c.lines.end && !c.lines.too_long) break;
@@ -18,8 +18,8 @@ static int each_chunk(struct tr_share *share, const struct tr_part *part, struct
     return TR_OK;
 }
 
-static int each_of_part(struct tr_share *share, const struct tr_part *part,
-                        int (*chunk)(void *state, const struct tr_share_chunk *chunk), void *state)
+static int each_of_part(struct tr_text_share *share, const struct tr_part *part,
+                        int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
     struct tr_text *text;
     TR_TRY(tr_text_open(share->files, part, share->chunk_bytes ? share->chunk_bytes : TR_TEXT_CHUNK, &text));
@@ -28,8 +28,8 @@ static int each_of_part(struct tr_share *share, const struct tr_part *part,
     return status;
 }
 
-int tr_share_each(struct tr_share *share, int (*chunk)(void *state, const struct tr_share_chunk *chunk),
-                  void *state)
+int tr_text_share_each(struct tr_text_share *share,
+                       int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
     struct tr_part part;
     size_t reader = share->reader, readers = share->readers;

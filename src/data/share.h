@@ -7,15 +7,35 @@
 
 #include "data/text.h"
 
+struct tr_file_place {
+    size_t file;     /* in tr_files; tr_files_line() says which line it is */
+    uint64_t offset; /* of the line's first byte in the file's text */
+};
+
+/* What a reader of rows has seen in its share. */
+struct tr_read_report {
+    uint64_t rows, nonzeros;
+    uint32_t lowest, highest; /* indices seen; lowest > highest if there was none */
+    uint64_t text_bytes;      /* of this reader's lines */
+    bool binary;              /* every value is 1, so none are stored */
+    size_t labels;            /* distinct labels seen, but no more than 3 are kept */
+    struct {
+        float value;
+        struct tr_file_place place;
+    } label[3];
+    uint64_t skipped; /* records dropped because of skip_errors */
+    struct tr_file_place first_skipped;
+};
+
 /* A chunk of lines, and where it comes from. */
-struct tr_share_chunk {
+struct tr_text_share_chunk {
     struct tr_chunk lines;
     size_t file;
     uint64_t
         piece; /* of a gzip file that several readers unpack: which piece of its text; they have it in turns */
 };
 
-struct tr_share {
+struct tr_text_share {
     const struct tr_files *files;
     size_t reader, readers;
     uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
@@ -29,7 +49,7 @@ struct tr_share {
 };
 
 /* Calls chunk() for each chunk of lines of the share until one fails or there is enough. */
-int tr_share_each(struct tr_share *share, int (*chunk)(void *state, const struct tr_share_chunk *chunk),
-                  void *state);
+int tr_text_share_each(struct tr_text_share *share,
+                       int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state);
 
 #endif

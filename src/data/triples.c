@@ -58,7 +58,7 @@ static const char *const problem_text[] = {
 struct reader {
     const struct tr_files *files;
     const struct tr_triples_options *options;
-    struct tr_share share;
+    struct tr_text_share share;
     size_t file; /* the one being read */
     const struct tr_shape *shape;
     uint64_t base; /* docword: documents before its first */
@@ -366,7 +366,7 @@ static int parse_line(struct reader *r, const char **p, uint64_t offset)
     return TR_OK;
 }
 
-static int note_run(struct reader *r, const struct tr_share_chunk *c)
+static int note_run(struct reader *r, const struct tr_text_share_chunk *c)
 {
     struct tr_triples *t = &r->t;
     const struct tr_triple_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
@@ -393,7 +393,7 @@ static void pass_header(const struct reader *r, struct tr_chunk *lines)
     lines->offset = header;
 }
 
-static int parse_chunk(void *state, const struct tr_share_chunk *c)
+static int parse_chunk(void *state, const struct tr_text_share_chunk *c)
 {
     struct reader *r = state;
     struct tr_chunk lines = c->lines;
@@ -426,15 +426,15 @@ int tr_triples_read(const struct tr_files *files, size_t reader, size_t readers,
     struct reader r = {.files = files, .options = options, .records = records};
     r.t.rows.are_text = options->text_rows;
     r.t.columns.are_text = options->text_columns;
-    r.share = (struct tr_share){.files = files,
-                                .reader = reader,
-                                .readers = readers,
-                                .deal = options->deal,
-                                .chunk_bytes = options->chunk_bytes,
-                                .progress = options->progress,
-                                .progress_state = options->progress_state};
+    r.share = (struct tr_text_share){.files = files,
+                                     .reader = reader,
+                                     .readers = readers,
+                                     .deal = options->deal,
+                                     .chunk_bytes = options->chunk_bytes,
+                                     .progress = options->progress,
+                                     .progress_state = options->progress_state};
     memset(records, 0, files->n * sizeof *records);
-    int status = tr_share_each(&r.share, parse_chunk, &r);
+    int status = tr_text_share_each(&r.share, parse_chunk, &r);
     if (status != TR_OK) {
         tr_triples_free(&r.t);
         return status;
@@ -496,7 +496,7 @@ static int rate_line(struct each_rating *e, const char *p, uint64_t offset)
     return e->rating(e->state, &rating);
 }
 
-static int rate_chunk(void *state, const struct tr_share_chunk *c)
+static int rate_chunk(void *state, const struct tr_text_share_chunk *c)
 {
     struct each_rating *e = state;
     struct reader *r = &e->reader;
@@ -517,8 +517,8 @@ int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes,
                             .third_may_miss = third_may_miss,
                             .rating = rating,
                             .state = state};
-    struct tr_share share = {.files = files, .readers = 1};
-    return tr_share_each(&share, rate_chunk, &e);
+    struct tr_text_share share = {.files = files, .readers = 1};
+    return tr_text_share_each(&share, rate_chunk, &e);
 }
 
 int tr_rating_fail(const struct tr_rating *rating, const char *what)

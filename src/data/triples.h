@@ -21,7 +21,7 @@ struct tr_triple {
     float value;
 };
 
-/* Records first .. (of the next run) - 1 come from one piece of one file: see tr_share_chunk. */
+/* Records first .. (of the next run) - 1 come from one piece of one file: see tr_text_share_chunk. */
 struct tr_triple_run {
     uint64_t file, piece;
     size_t first;
@@ -45,7 +45,7 @@ struct tr_triples_options {
         text_columns; /* ratings: ids are text; otherwise numbers, until one is found that is none */
     bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
     const struct tr_shape *shape;   /* of each file, from tr_look_shapes() */
-    int (*progress)(void *state, uint64_t bytes); /* as that of tr_share */
+    int (*progress)(void *state, uint64_t bytes); /* as that of tr_text_share */
     void *progress_state;
     uint64_t deal;
     size_t chunk_bytes;

@@ -8,7 +8,7 @@
 #include "data/triples.h"
 
 static int read_csv(const struct tr_files *files, const struct tr_shape *shape,
-                    struct tr_libsvm_report *report)
+                    struct tr_read_report *report)
 {
     struct tr_csv_options options = {.shape = shape};
     struct tr_dense dense;
@@ -18,7 +18,7 @@ static int read_csv(const struct tr_files *files, const struct tr_shape *shape,
 }
 
 static int read_triples(const struct tr_files *files, const struct tr_shape *shape, int format,
-                        struct tr_libsvm_report *report)
+                        struct tr_read_report *report)
 {
     struct tr_triples_options options = {.format = format, .shape = shape};
     struct tr_triples_report r = {.text_rows = true};
@@ -31,7 +31,7 @@ static int read_triples(const struct tr_files *files, const struct tr_shape *sha
         options.text_rows |= r.text_rows;
         options.text_columns |= r.text_columns;
     }
-    *report = (struct tr_libsvm_report){.rows = r.records, .nonzeros = r.records, .text_bytes = r.text_bytes};
+    *report = (struct tr_read_report){.rows = r.records, .nonzeros = r.records, .text_bytes = r.text_bytes};
     tr_triples_free(&triples);
     free(records);
     return TR_OK;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     TR_TRY(tr_files_open(argv + 2, 1, &files));
     TR_TRY(tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape));
     for (int i = 0; i < atoi(argv[3]); i++) {
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         double begin = tr_now();
         TR_TRY(format == TR_FORMAT_CSV ? read_csv(&files, shape, &report)
                                        : read_triples(&files, shape, format, &report));

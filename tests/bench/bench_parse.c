@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     TR_TRY(tr_files_open(argv + 1, 1, &files));
     for (int i = 0; i < atoi(argv[2]); i++) {
         struct tr_libsvm_options options = {.lowest_index = 0};
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         struct tr_csr csr = {0};
         double begin = tr_now();
         TR_TRY(tr_libsvm_read(&files, 0, 1, &options, &csr, &report));

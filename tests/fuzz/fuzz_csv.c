@@ -99,7 +99,7 @@ static void check_division(const struct tr_files *files, struct tr_csv_options o
     options.chunk_bytes = readers;
     for (size_t k = 0; k < readers; k++) {
         struct tr_dense d;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         DEMAND(tr_csv_read(files, k, readers, &options, &d, &report) == TR_OK);
         DEMAND(rows + d.rows <= whole->rows);
         for (size_t i = 0; i < d.rows * d.columns; i++)
@@ -132,7 +132,7 @@ static void check_reading(const struct tr_files *files, const struct tr_shape *s
 {
     struct tr_csv_options options = {.skip_errors = choice & 1, .label = choice / 2 % 3, .shape = shape};
     struct tr_dense dense;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     int status = tr_csv_read(files, 0, 1, &options, &dense, &report);
     if (status != TR_OK) {
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);

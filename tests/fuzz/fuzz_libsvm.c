@@ -88,14 +88,14 @@ static void check_share(const struct tr_csr *whole, const struct tr_csr *share, 
 }
 
 static void check_division(const struct tr_files *files, struct tr_libsvm_options options, size_t readers,
-                           const struct tr_csr *whole, const struct tr_libsvm_report *report)
+                           const struct tr_csr *whole, const struct tr_read_report *report)
 {
     size_t rows = 0;
     uint64_t skipped = 0;
     options.chunk_bytes = readers;
     for (size_t k = 0; k < readers; k++) {
         struct tr_csr share;
-        struct tr_libsvm_report part;
+        struct tr_read_report part;
         DEMAND(tr_libsvm_read(files, k, readers, &options, &share, &part) == TR_OK);
         check_share(whole, &share, rows);
         rows += share.rows;
@@ -109,7 +109,7 @@ static void check_reading(const struct tr_files *files, uint8_t choice, const ui
 {
     struct tr_libsvm_options options = {.lowest_index = choice & 1, .skip_errors = choice & 2};
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     int status = tr_libsvm_read(files, 0, 1, &options, &csr, &report);
     if (status != TR_OK) {
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);

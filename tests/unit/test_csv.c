@@ -7,7 +7,7 @@
 
 /* Writes the text, looks at it, and reads it by one reader. */
 static int read_text(const char *text, size_t n, int header, struct tr_csv_options options,
-                     struct tr_dense *dense, struct tr_libsvm_report *report)
+                     struct tr_dense *dense, struct tr_read_report *report)
 {
     struct tr_shape *shape = NULL;
     write_file("text", text, n);
@@ -57,7 +57,7 @@ START_TEST(tables_of_all_kinds_are_read)
 {
     for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
         struct tr_dense d;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         struct tr_csv_options options = {.label = accepted[i].label};
         ck_ok(
             read_text(accepted[i].text, strlen(accepted[i].text), accepted[i].header, options, &d, &report));
@@ -78,7 +78,7 @@ END_TEST
 START_TEST(labels_are_noted_with_their_places)
 {
     struct tr_dense d;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     struct tr_csv_options options = {.label = TR_LABEL_LAST};
     ck_ok(read_text("1,2\n1,3\n1,2\n1,7\n1,8\n", 20, TR_HEADER_AUTO, options, &d, &report));
     ck_assert_uint_eq(report.labels, 3);
@@ -91,7 +91,7 @@ END_TEST
 START_TEST(reading_stops_at_as_many_rows_as_are_wanted)
 {
     struct tr_dense d;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     struct tr_csv_options options = {.most_rows = 2};
     ck_ok(read_text("1,2\n3,4\n5,x\n", 12, TR_HEADER_AUTO, options, &d, &report));
     ck_assert_uint_eq(d.rows, 2);
@@ -129,7 +129,7 @@ START_TEST(a_bad_record_is_named_with_line_and_column)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct tr_dense d;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         char text[256];
         int n = snprintf(text, sizeof text, "1,2,3\n\n%s\n", refused[i].record);
         ck_fails(read_text(text, (size_t)n, TR_HEADER_AUTO, plain, &d, &report), TR_ERR_DATA,
@@ -143,7 +143,7 @@ START_TEST(bad_records_can_be_skipped)
     static const char text[] = "1,2\n1\n3,x\n4,5\n1,2,3\n";
     struct tr_csv_options options = {.skip_errors = true};
     struct tr_dense d;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, TR_HEADER_AUTO, options, &d, &report));
     ck_assert_uint_eq(d.rows, 2);
     ck_assert_mem_eq(d.value, ((float[]){1, 2, 4, 5}), 16);
@@ -179,7 +179,7 @@ static void sum_shares(const char *name, size_t readers, uint64_t deal, size_t c
     *sum = 0;
     for (size_t k = 0; k < readers; k++) {
         struct tr_dense d;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         ck_ok(tr_csv_read(&files, k, readers, &options, &d, &report));
         *rows += d.rows;
         for (size_t i = 0; i < d.rows * d.columns; i++)

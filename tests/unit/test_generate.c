@@ -22,7 +22,7 @@ static char *generate(struct tr_generate_options options, size_t *bytes)
 
 /* Generates rows and reads them again. */
 static void generate_rows(struct tr_generate_options options, struct tr_csr *csr,
-                          struct tr_libsvm_report *report)
+                          struct tr_read_report *report)
 {
     char path[] = "/tmp/test_generate_XXXXXX";
     struct tr_files files;
@@ -76,7 +76,7 @@ START_TEST(rows_are_as_asked_for)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     options.rows = 20000;
     options.features = 5000;
     options.noise = 0;
@@ -99,7 +99,7 @@ START_TEST(real_values_lie_between_0_and_1)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     options.rows = 2000;
     options.values = TR_VALUES_REAL;
     generate_rows(options, &csr, &report);
@@ -119,7 +119,7 @@ START_TEST(popularity_follows_the_power)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     uint32_t counts[10001] = {0};
     options.rows = 200000;
     options.nonzeros = 1;
@@ -137,7 +137,7 @@ START_TEST(rows_may_hold_every_feature)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     options.rows = 50;
     for (uint32_t features = 1; features <= 100; features += 9) {
         options.features = options.nonzeros = features;

@@ -66,7 +66,7 @@ static int open_file(const char *name, struct tr_files *files)
 
 /* Writes the text and reads it by one reader. */
 static int read_text(const char *text, size_t n, struct tr_libsvm_options options, struct tr_csr *csr,
-                     struct tr_libsvm_report *report)
+                     struct tr_read_report *report)
 {
     struct tr_files files;
     write_file("text", text, n);
@@ -85,7 +85,7 @@ START_TEST(rows_are_read_as_they_stand)
     const char text[] = "+1 1:0.5 7:1 4294967294:-2e-3\r\n\n  # a comment\n-1.5\t2:.5\t 3:1.  # more\n"
                         "0 \n1 5:+3 6:-0#x\n2 1:1e-60 2:1e-40";
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, from_one, &csr, &report));
     const uint64_t begin[] = {0, 3, 5, 5, 7, 9};
     const uint32_t column[] = {1, 7, 4294967294u, 2, 3, 5, 6, 1, 2};
@@ -107,7 +107,7 @@ END_TEST
 START_TEST(values_are_kept_only_if_one_is_not_1)
 {
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(read_text("1 1:1 2:1\n0 3:1.0\n", 18, from_one, &csr, &report));
     ck_assert(report.binary && csr.value == NULL);
     tr_csr_free(&csr);
@@ -121,7 +121,7 @@ END_TEST
 START_TEST(the_first_three_labels_have_places)
 {
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     struct tr_files files;
     uint64_t line;
     ck_ok(read_text("1 1:1\n-1 1:1\n1 1:1\n\n7 1:1\n8 1:1\n", 32, from_one, &csr, &report));
@@ -141,7 +141,7 @@ START_TEST(a_real_file_is_read_whole)
     char *path;
     struct tr_files files;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
     if (access(path, R_OK) != 0) {
         fprintf(stderr, "skipped: no %s\n", path);
@@ -211,7 +211,7 @@ START_TEST(a_bad_record_is_named_with_its_line)
     struct tr_libsvm_options options = {.lowest_index = 1, .max_index = 100};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct tr_csr csr;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         char text[256];
         int n = snprintf(text, sizeof text, "1 1:1\n\n%s\n", refused[i].record);
         ck_fails(read_text(text, (size_t)n, options, &csr, &report), TR_ERR_DATA, refused[i].message);
@@ -223,7 +223,7 @@ END_TEST
 START_TEST(nul_bytes_are_refused)
 {
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_fails(read_text("1 1:1\n1 2:\0 3:1\n", 16, from_one, &csr, &report), TR_ERR_DATA,
              ":2: '2:\\x00': found");
     ck_fails(read_text("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16, from_one, &csr, &report), TR_ERR_DATA,
@@ -236,7 +236,7 @@ START_TEST(bad_records_can_be_skipped)
     const char text[] = "1 1:1\nx 2:5\n1 2:3 2:1\n-1 3:1\n4 5:\n";
     struct tr_libsvm_options options = {.lowest_index = 1, .skip_errors = true};
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, options, &csr, &report));
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 3);
@@ -254,7 +254,7 @@ START_TEST(endless_lines_are_refused)
     char *text = malloc(n);
     struct tr_libsvm_options skip = {.skip_errors = true};
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_assert_ptr_nonnull(text);
     memset(text, '1', n);
     memcpy(text, "1 1:1\n", 6);
@@ -323,7 +323,7 @@ START_TEST(damaged_gzip_is_named)
     char text[60000];
     struct tr_files files;
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
     for (size_t i = 0; i < sizeof text; i += 6) text[i] = (char)('0' + tr_mix(i) % 10);
     write_gzip("damaged", "wb", text, sizeof text);
@@ -378,7 +378,7 @@ static void check_dealing(const struct tr_files *files, size_t lines, size_t rea
     ck_ok(TR_NEW(&seen, lines));
     for (size_t k = 0; k < readers; k++) {
         struct tr_csr csr;
-        struct tr_libsvm_report report;
+        struct tr_read_report report;
         size_t descents = 0;
         ck_ok(tr_libsvm_read(files, k, readers, &options, &csr, &report));
         for (size_t i = 0; i < csr.rows; i++) {
@@ -524,7 +524,7 @@ static void add_labels(const struct tr_files *files, size_t reader, size_t reade
 {
     struct tr_libsvm_options options = {.lowest_index = 1, .deal = deal};
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(tr_libsvm_read(files, reader, readers, &options, &csr, &report));
     for (size_t i = 0; i < (size_t)(part * (double)csr.rows); i++) count[(size_t)csr.label[i]]++;
     tr_csr_free(&csr);
@@ -620,7 +620,7 @@ START_TEST(loads_are_equal_over_many_small_files)
                                                 .progress = keep_progress,
                                                 .progress_state = &mine};
             struct tr_csr csr;
-            struct tr_libsvm_report report;
+            struct tr_read_report report;
             ck_ok(tr_libsvm_read(&files, k, readers, &options, &csr, &report));
             ck_assert_uint_gt(report.text_bytes, total / readers * 9 / 10);
             ck_assert_uint_lt(report.text_bytes, total / readers * 11 / 10);
@@ -722,7 +722,7 @@ START_TEST(dealt_bad_records_are_named_with_their_line)
         snprintf(expected, sizeof expected, "/bad-2:%zu: '2:x%zu': the value", bad, bad);
         for (size_t k = 0; k < READERS; k++) {
             struct tr_csr csr;
-            struct tr_libsvm_report report;
+            struct tr_read_report report;
             int status = tr_libsvm_read(&files, k, READERS, &options, &csr, &report);
             if (status == TR_OK) {
                 tr_csr_free(&csr);
@@ -781,7 +781,7 @@ START_TEST(chunk_borders_do_not_matter)
 {
     const char text[] = "1 1:0.25 22:1 333:12345678.5\r\n-1 4444:1\n\n# c\n2 1:1 2:1e-3 #\n3\n";
     struct tr_csr whole, csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, from_one, &whole, &report));
     for (size_t bytes = 1; bytes < sizeof text + 2; bytes++) {
         struct tr_libsvm_options options = {.lowest_index = 1, .chunk_bytes = bytes};
@@ -809,7 +809,7 @@ START_TEST(progress_is_told_and_can_stop)
     struct tr_libsvm_options options = {
         .chunk_bytes = 100, .progress = note_progress, .progress_state = &bytes};
     struct tr_csr csr;
-    struct tr_libsvm_report report;
+    struct tr_read_report report;
     static char text[6000];
     for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
     ck_ok(read_text(text, 600, options, &csr, &report));
