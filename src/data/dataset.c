@@ -646,6 +646,20 @@ const char *tr_data_third_label(const tr_data *data)
     return data->state->third_label ? data->state->third_label : "";
 }
 
+void tr_data_forget(tr_data *data)
+{
+    struct tr_csr *csr = &data->state->csr;
+    free(csr->begin);
+    free(csr->column);
+    free(csr->value);
+    csr->begin = NULL;
+    csr->column = NULL;
+    csr->value = NULL;
+    data->rows.begin = NULL;
+    data->rows.column = NULL;
+    data->rows.value = NULL;
+}
+
 void tr_data_close(tr_data **data)
 {
     if (!*data) return;

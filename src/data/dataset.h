@@ -71,6 +71,10 @@ int tr_spread(tr_context *tr, MPI_Comm comm, const void *from, uint64_t n, size_
 int tr_replicate_rows(tr_context *tr, struct tr_csr *csr, uint64_t **row_number);
 int tr_replicate_dense(tr_context *tr, struct tr_dense *dense);
 
+/* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
+ * stay. */
+void tr_data_forget(tr_data *data);
+
 /* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0
  * says it. */
 int tr_data_describe(const tr_data *data, const char *what);

@@ -197,15 +197,6 @@ static size_t tile_items(const struct tr_mf_sgd *s)
     return tr_max_size(LEAST_TILE_ITEMS, tr_min_size(fit, MOST_TILE_ITEMS));
 }
 
-/* Once cut, ratings are not needed as they were read: that would be as much again. */
-static void forget_ratings(tr_data *train)
-{
-    tr_csr_free(&train->state->csr);
-    train->rows.begin = NULL;
-    train->rows.column = NULL;
-    train->rows.value = NULL;
-}
-
 static int prepare(tr_worker *me, void *state)
 {
     struct tr_mf *m = state;
@@ -218,7 +209,7 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(tr_mf_cut(m->train, s->parts, s->blocks, s->first_item, tile_items(s), m->average, 1 / m->spread,
                      &s->cut));
     TR_TRY(make_users(s));
-    forget_ratings(m->train);
+    tr_data_forget(m->train); /* once cut, ratings as they were read would be as much again */
     TR_TRY(open_items(s, me));
     return m->test ? open_test(s) : TR_OK;
 }
