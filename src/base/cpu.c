@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "base/cpu.h"
 
 #include <stdlib.h>
@@ -33,9 +32,4 @@ enum tr_cpu tr_cpu(void)
 const char *tr_cpu_name(enum tr_cpu level)
 {
     return names[level];
-}
-
-void tr_blis_environment(void)
-{
-    if (best() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
 }

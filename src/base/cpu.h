@@ -32,8 +32,4 @@ enum tr_cpu tr_cpu(void);
 /* "avx512" */
 const char *tr_cpu_name(enum tr_cpu level);
 
-/* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and
- * would use AVX2 kernels where AVX-512 is there. Leaves BLIS_ARCH_TYPE alone where the user has set it. */
-void tr_blis_environment(void);
-
 #endif

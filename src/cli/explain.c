@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
 #include "table/table.h"
 
 extern char **environ;
@@ -27,16 +26,15 @@ void tr_explain_settings(void)
     char **before = malloc((n + 1) * sizeof *before);
     if (before) memcpy(before, environ, n * sizeof *before);
     tr_mpi_environment();
-    tr_blis_environment();
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     bool speaks = before && (!rank || atoi(rank) == 0);
     int made = 0;
     for (char **now = environ; speaks && *now; now++) {
         if (is_in(before, n, *now)) continue;
-        fprintf(stderr, "explain: setting %s made by trireme, as it was not set\n", *now);
+        fprintf(stderr, "explain: MPI setting %s made by trireme, as it was not set\n", *now);
         made++;
     }
-    if (speaks && made == 0) fprintf(stderr, "explain: no setting made by trireme, as all were set\n");
+    if (speaks && made == 0) fprintf(stderr, "explain: no MPI setting made by trireme, as all were set\n");
     free(before);
 }
 

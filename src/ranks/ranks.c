@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
 
 /* ---- starting MPI ---- */
 
@@ -82,7 +81,6 @@ static int find_nodes(tr_context *tr, uint64_t node_size)
 int tr_ranks_start(int *argc, char ***argv, tr_context **out)
 {
     tr_mpi_environment();
-    tr_blis_environment();
     int running = 0;
     MPI_Initialized(&running);
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)

@@ -8,14 +8,14 @@
  * n³/3 a factorization); peak_share is beside the matrix product of 1536 × 1536 by BLIS, measured before and after;
  * direct and few say how many rows were solved in how many unknowns (model/mf/solve.h). The second-last lines compare
  * one rank-k update of RATINGS / USERS rows, and of RATINGS / ITEMS, with BLIS's ssyrk. */
-#include <cblas.h>
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
+#include "blis.h"
 #include "model/mf/solve.h"
 
 struct side {
@@ -30,44 +30,6 @@ struct bench {
     size_t rank, stride, ratings;
     struct tr_solver *solver;
 };
-
-/* Seconds that this process has had a core: others may run on the machine. */
-static double core_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void fill(float *values, size_t n)
-{
-    struct tr_rng rng;
-    tr_rng_seed(&rng, 5, n, 0);
-    for (size_t i = 0; i < n; i++) values[i] = (float)tr_rng_uniform(&rng);
-}
-
-/* Best of three, in 10⁹ operations a second. */
-static int matrix_product(double *gflops)
-{
-    enum { N = 1536 };
-    float *a, *b, *c;
-    double best = INFINITY;
-    TR_TRY(TR_NEW(&a, N * N));
-    TR_TRY(TR_NEW(&b, N * N));
-    TR_TRY(TR_NEW(&c, N * N));
-    fill(a, N * N);
-    fill(b, N * N);
-    for (int i = 0; i < 3; i++) {
-        double begin = core_seconds();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
-        best = fmin(best, core_seconds() - begin);
-    }
-    *gflops = 2e-9 * N * N * N / best;
-    free(a);
-    free(b);
-    free(c);
-    return TR_OK;
-}
 
 static int new_side(struct side *s, size_t n, const struct bench *b)
 {
@@ -144,12 +106,12 @@ static int run_sweeps(struct bench *b, int sweeps)
     for (int sweep = 0; sweep < sweeps; sweep++)
         for (int s = 0; s < 2; s++) {
             double before, after;
-            TR_TRY(matrix_product(&before));
+            TR_TRY(blis_gflops(3, &before));
             struct tr_solve_count old = tr_solver_count(b->solver), now;
             double begin = core_seconds();
             TR_TRY(solve_side(b, s, other));
             double seconds = core_seconds() - begin;
-            TR_TRY(matrix_product(&after));
+            TR_TRY(blis_gflops(3, &after));
             now = tr_solver_count(b->solver);
             double gflops = 1e-9 * (now.flops - old.flops) / seconds;
             printf("%s %.3f %.1f %.2f %llu %llu\n", s == 0 ? "users" : "items", seconds, gflops,
@@ -203,7 +165,7 @@ int main(int argc, char **argv)
     }
     size_t number[] = {0, 100000, 20000, 10000000, 1};
     for (int i = 1; i < argc && i <= 5; i++) number[i - 1] = (size_t)strtod(argv[i], NULL);
-    tr_blis_environment();
+    blis_start();
     struct bench b = {.rank = number[0], .stride = (number[0] + 15) / 16 * 16, .ratings = number[3]};
     struct tr_solve_problem problem = {.rank = b.rank, .weighted = true, .l2 = 0.1};
     TR_TRY(tr_solver_new(&problem, tr_cpu(), &b.solver));

@@ -8,51 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <cblas.h>
 
 #include "base/base.h"
+#include "blis.h"
 #include "model/kmeans/assign.h"
 
-enum { SIDE = 1536, ROWS = 50000, TIMES = 7 };
-
-/* Seconds of this process alone, as others may want the core too. */
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int fill(float **array, size_t n)
-{
-    struct tr_rng rng;
-    tr_rng_seed(&rng, n, 0, 0);
-    TR_TRY(TR_NEW(array, n));
-    for (size_t i = 0; i < n; i++) (*array)[i] = (float)tr_rng_uniform(&rng);
-    return TR_OK;
-}
-
-static int peak(void)
-{
-    float *a, *b, *c;
-    double best = INFINITY;
-    TR_TRY(fill(&a, (size_t)SIDE * SIDE));
-    TR_TRY(fill(&b, (size_t)SIDE * SIDE));
-    TR_TRY(fill(&c, (size_t)SIDE * SIDE));
-    for (int i = 0; i < TIMES; i++) {
-        double begin = now();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, SIDE, SIDE, SIDE, 1, a, SIDE, b, SIDE, 0, c,
-                    SIDE);
-        best = fmin(best, now() - begin);
-    }
-    printf("%.2f\n", 2e-9 * SIDE * SIDE * SIDE / best);
-    free(a);
-    free(b);
-    free(c);
-    return TR_OK;
-}
+enum { ROWS = 50000, TIMES = 7 };
 
 static void ignore_change(void *who, size_t row, uint32_t from, uint32_t to)
 {
@@ -68,16 +29,17 @@ static int assign(size_t columns, size_t k)
     struct tr_centres c;
     struct tr_assigned a;
     double best = INFINITY;
-    TR_TRY(fill(&x, ROWS * columns));
+    TR_TRY(TR_NEW(&x, ROWS * columns));
+    fill(x, ROWS * columns);
     tr_batch rows = {.n = ROWS, .dense = x};
     TR_TRY(tr_centres_open(k, columns, false, &c));
     TR_TRY(tr_assigned_open(&c, &rows, false, &a));
     memcpy(c.value, x, k * columns * sizeof *x);
     TR_TRY(tr_centres_ready(&c));
     for (int i = 0; i < TIMES; i++) {
-        double begin = now();
+        double begin = core_seconds();
         tr_assign(&c, &rows, 0, ROWS, &a, ignore_change, NULL);
-        best = fmin(best, now() - begin);
+        best = fmin(best, core_seconds() - begin);
     }
     double flops = 2.0 * ROWS * (double)columns * (double)k;
     printf("%.2f %.4f\n", 1e-9 * flops / best, best * 1e6 / ROWS);
@@ -90,9 +52,12 @@ static int assign(size_t columns, size_t k)
 int main(int argc, char **argv)
 {
     int status = TR_ERR_USAGE;
-    tr_blis_environment();
-    if (argc == 2 && strcmp(argv[1], "peak") == 0) status = peak();
-    else if (argc == 4 && atoi(argv[2]) > 0 && atoi(argv[3]) > 0 && atoi(argv[3]) <= ROWS)
+    double peak;
+    blis_start();
+    if (argc == 2 && strcmp(argv[1], "peak") == 0) {
+        status = blis_gflops(TIMES, &peak);
+        if (status == TR_OK) printf("%.2f\n", peak);
+    } else if (argc == 4 && atoi(argv[2]) > 0 && atoi(argv[3]) > 0 && atoi(argv[3]) <= ROWS)
         status = assign((size_t)atoi(argv[2]), (size_t)atoi(argv[3]));
     if (status != TR_OK) fprintf(stderr, "usage: bench_kmeans peak | assign COLUMNS K\n");
     return status;

@@ -65,7 +65,7 @@ explains 3 'table w: updates merged dense' table.merge=dense ranks.layout=dedica
 # the rest: settings, layout, tables, and all of it before the first epoch
 words=--explain
 run 5 --explain ranks.servers=2
-says '^explain: setting OMPI_MCA_osc=^ucx made by trireme'
+says '^explain: MPI setting OMPI_MCA_osc=^ucx made by trireme'
 says '^explain: rank 0 on node 0 (.*): scheduler$'
 says '^explain: ranks 1-2 on node 0 (.*): servers$'
 says '^explain: ranks 3-4 on node 0 (.*): workers of groups 0-1$'
