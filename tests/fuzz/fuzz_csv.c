@@ -8,27 +8,9 @@
  */
 #define _GNU_SOURCE
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "data/csv.h"
-
-#define DEMAND(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                             \
-            abort();                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
-static bool same_bits(float a, float b)
-{
-    return memcmp(&a, &b, sizeof a) == 0;
-}
+#include "fuzz_files.h"
 
 /* ---- the slow reading of one line, by the C library ---- */
 
@@ -72,20 +54,14 @@ static void check_line(char *line, char separator, int label, const struct tr_de
 static void check_against_library(const uint8_t *data, size_t n, const struct tr_shape *shape, int label,
                                   const struct tr_dense *d)
 {
-    size_t row = 0;
-    for (size_t begin = (size_t)shape->begin; begin < n;) {
-        const uint8_t *newline = memchr(data + begin, '\n', n - begin);
-        size_t end = newline ? (size_t)(newline - data) : n;
-        char *line = strndup((const char *)data + begin, end - begin);
+    size_t row = 0, at = (size_t)shape->begin;
+    for (char *line; (line = copy_line(data, n, &at)); free(line)) {
         size_t length = strlen(line);
-        if (newline && length > 0 && line[length - 1] == '\r') line[length - 1] = 0;
-        if (!newline && length > 0 && line[length - 1] == '\r') line[length - 1] = 0;
+        if (length > 0 && line[length - 1] == '\r') line[length - 1] = 0;
         if (line[strspn(line, " \t")]) {
             DEMAND(row < d->rows);
             check_line(line, shape->separator, label, d, row++);
         }
-        free(line);
-        begin = end + 1;
     }
     DEMAND(row == d->rows);
 }
@@ -146,18 +122,13 @@ static void check_reading(const struct tr_files *files, const struct tr_shape *s
     tr_dense_free(&dense);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
-    int fd = memfd_create("fuzz", 0), format;
-    DEMAND(fd >= 0 && write(fd, data + 1, n - 1) == (ssize_t)(n - 1));
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int fd, format;
     struct tr_files files;
     struct tr_shape *shape = NULL;
-    DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
+    open_bytes(data + 1, n - 1, &fd, &files);
     int status = tr_look_like(&files, &format);
     if (status == TR_OK) status = tr_look_shapes(&files, TR_FORMAT_CSV, data[0] / 6 % 3, &shape);
     if (status == TR_OK) check_reading(&files, shape, data[0], data + 1, n - 1);

@@ -8,22 +8,12 @@
  * Besides crashes it looks for errors without a text, for lists of units that do not ascend or do not say what the
  * packed values say, and for values that are others after they have been encoded again.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "table/elements.h"
 #include "table/encoding.h"
+#include "fuzz.h"
 
 enum { HEAD = 8 };
-
-static void expect(bool good, const char *what)
-{
-    if (good) return;
-    fprintf(stderr, "fuzz_encoding: %s: %s\n", what, tr_error_text());
-    abort();
-}
 
 /* Exactly as much as is said, so that sanitizers see more being used. */
 static void *get_memory(size_t bytes)
@@ -94,8 +84,6 @@ static void check_again(const struct tr_slice *s, const char *packed)
         free(back);
     }
 }
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -8,21 +8,12 @@
  * read back as they were written.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "job/job.h"
 #include "job/text.h"
+#include "fuzz.h"
 
 enum { MOST_OVERRIDES = 8 };
-
-static void expect(bool true_, const char *what)
-{
-    if (true_) return;
-    fprintf(stderr, "fuzz_job: %s: %s\n", what, tr_error_text());
-    abort();
-}
 
 static void expect_good_error(int status)
 {

@@ -2,32 +2,14 @@
  * read; and the result must depend neither on chunk borders nor on the number of readers.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_libsvm.c \
- *     src/data/{files,text,libsvm}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
+ *     src/data/{files,text,share,libsvm}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
  *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "data/libsvm.h"
-
-#define DEMAND(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                             \
-            abort();                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
-static bool same_bits(float a, float b)
-{
-    return memcmp(&a, &b, sizeof a) == 0;
-}
+#include "fuzz_files.h"
 
 /* ---- the slow reading of one line, by the C library ---- */
 
@@ -59,15 +41,8 @@ static bool check_line(char *line, const struct tr_csr *csr, size_t row)
 
 static void check_against_library(const uint8_t *data, size_t n, const struct tr_csr *csr)
 {
-    size_t row = 0;
-    for (size_t begin = 0; begin < n;) {
-        const uint8_t *newline = memchr(data + begin, '\n', n - begin);
-        size_t end = newline ? (size_t)(newline - data) : n;
-        char *line = strndup((const char *)data + begin, end - begin);
-        row += check_line(line, csr, row);
-        free(line);
-        begin = end + 1;
-    }
+    size_t row = 0, at = 0;
+    for (char *line; (line = copy_line(data, n, &at)); free(line)) row += check_line(line, csr, row);
     DEMAND(row == csr->rows);
 }
 
@@ -121,17 +96,12 @@ static void check_reading(const struct tr_files *files, uint8_t choice, const ui
     tr_csr_free(&csr);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
-    int fd = memfd_create("fuzz", 0);
-    DEMAND(fd >= 0 && write(fd, data + 1, n - 1) == (ssize_t)(n - 1));
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int fd;
     struct tr_files files;
-    DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
+    open_bytes(data + 1, n - 1, &fd, &files);
     check_reading(&files, data[0], data + 1, n - 1);
     tr_files_close(&files);
     close(fd);

@@ -1,28 +1,17 @@
 /* Feeds the reader of model.txt any bytes.
  *
- *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc $(pkg-config --cflags hdf5) \
- *       tests/fuzz/fuzz_model_text.c src/model/file.c src/model/digits.c src/base/base.c \
- *       $(pkg-config --libs hdf5) -lm -o /tmp/fuzz_model_text
+ *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -DTR_VERSION='""' \
+ *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_model_text.c src/model/linear/file.c src/model/h5_*.c \
+ *       src/model/digits.c src/job/?*.c src/base/base.c $(pkg-config --libs hdf5) -lyaml -lm -o /tmp/fuzz_model_text
  *   /tmp/fuzz_model_text -timeout=10 -max_total_time=300
  *
  * Besides crashes and leaks it looks for errors without a text, and for models that are accepted with weights
  * that cannot be used.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "model/linear/file.h"
-
-static void expect(bool good, const char *what)
-{
-    if (good) return;
-    fprintf(stderr, "fuzz_model_text: %s: %s\n", what, tr_error_text());
-    abort();
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

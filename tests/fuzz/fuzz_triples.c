@@ -9,27 +9,9 @@
  */
 #define _GNU_SOURCE
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "data/triples.h"
-
-#define DEMAND(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what);                             \
-            abort();                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
-static bool same_bits(float a, float b)
-{
-    return memcmp(&a, &b, sizeof a) == 0;
-}
+#include "fuzz_files.h"
 
 /* Reads the share of one reader, again as text where ids are no numbers. */
 static int read_share(const struct tr_files *files, struct tr_triples_options *options, size_t reader,
@@ -81,12 +63,10 @@ static int check_rating(void *state, const struct tr_rating *r)
 static void check_words(const uint8_t *data, size_t n, const struct tr_shape *shape,
                         const struct tr_triples *whole)
 {
-    size_t record = 0;
-    for (size_t begin = (size_t)shape->begin; begin < n;) {
-        const uint8_t *newline = memchr(data + begin, '\n', n - begin);
-        size_t end = newline ? (size_t)(newline - data) : n;
-        char *line = strndup((const char *)data + begin, end - begin), *rest = line;
+    size_t record = 0, at = (size_t)shape->begin;
+    for (char *line; (line = copy_line(data, n, &at)); free(line)) {
         if (line[strspn(line, " \t\r")]) {
+            char *rest = line;
             DEMAND(record < whole->n);
             const struct tr_triple *t = &whole->triple[record++];
             DEMAND(strtoull(rest, &rest, 10) == t->row + 1ull &&
@@ -94,8 +74,6 @@ static void check_words(const uint8_t *data, size_t n, const struct tr_shape *sh
             DEMAND((float)strtoull(rest, &rest, 10) == t->value && rest[strspn(rest, " \t\r")] == 0);
             DEMAND(t->row < shape->documents && t->column < shape->words && t->value >= 1);
         }
-        free(line);
-        begin = end + 1;
     }
     DEMAND(record == whole->n);
 }
@@ -152,18 +130,13 @@ static void check_reading(const struct tr_files *files, const struct tr_shape *s
     tr_triples_free(&t);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
-    int fd = memfd_create("fuzz", 0), format = data[0] & 1 ? TR_FORMAT_DOCWORD : TR_FORMAT_RATINGS;
-    DEMAND(fd >= 0 && write(fd, data + 1, n - 1) == (ssize_t)(n - 1));
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int fd, format = data[0] & 1 ? TR_FORMAT_DOCWORD : TR_FORMAT_RATINGS;
     struct tr_files files;
     struct tr_shape *shape = NULL;
-    DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
+    open_bytes(data + 1, n - 1, &fd, &files);
     int status = tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape);
     if (status == TR_OK) check_reading(&files, shape, format, data[0], data + 1, n - 1);
     else DEMAND(status == TR_ERR_DATA);
