@@ -116,6 +116,10 @@ typedef struct tr_answer {
 
 int tr_answer_register(tr_context *tr, const tr_answer *answer); /* all ranks */
 
+/* A combine() for results that are doubles: adds them up, one by one. They may lie in any alignment; parts that differ
+ * in size are TR_ERR_INTERNAL. */
+int tr_answer_add_doubles(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes);
+
 /* Asks all servers of the table: called by one worker inside a stage. *bytes comes with the room of result and
  * leaves with the bytes used. Under BSP, between a worker's pull and its push, it is of the clock pulled. */
 int tr_table_ask(tr_table *table, const char *answer, const void *question, size_t question_bytes,

@@ -45,8 +45,7 @@ static int check_part(size_t bytes, size_t part_bytes)
                    part_bytes);
 }
 
-/* result += part, both n doubles. */
-static int combine_doubles(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
+int tr_answer_add_doubles(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
     (void)room;
     TR_TRY(check_part(*bytes, part_bytes));
@@ -280,12 +279,12 @@ static int get_soft(const tr_share *share, const void *question, size_t question
 
 /* ---- the list ---- */
 
-static const tr_answer squares = {"squares", true, get_squares, combine_doubles};
-static const tr_answer sum1 = {"sum1", true, get_sum1, combine_doubles};
+static const tr_answer squares = {"squares", true, get_squares, tr_answer_add_doubles};
+static const tr_answer sum1 = {"sum1", true, get_sum1, tr_answer_add_doubles};
 static const tr_answer nonzeros = {"nonzeros", true, get_nonzeros, combine_counts};
 static const tr_answer dot = {"dot", true, get_dot, combine_dots};
 static const tr_answer top = {"top", true, get_top, combine_tops};
-static const tr_answer soft = {"soft", true, get_soft, combine_doubles};
+static const tr_answer soft = {"soft", true, get_soft, tr_answer_add_doubles};
 
 const tr_answer *const tr_builtin_answers[] = {&squares, &sum1, &nonzeros, &dot, &top, &soft};
 const size_t tr_builtin_answer_count = sizeof tr_builtin_answers / sizeof *tr_builtin_answers;

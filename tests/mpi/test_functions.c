@@ -222,18 +222,6 @@ static int sum_counts(const tr_share *share, const void *question, size_t questi
     return TR_OK;
 }
 
-static int add_counts(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
-{
-    double sum, more;
-    if (*bytes != sizeof sum || room < sizeof sum || part_bytes != sizeof more)
-        return tr_fail(TR_ERR_INTERNAL, "not like this");
-    memcpy(&sum, result, sizeof sum);
-    memcpy(&more, part, sizeof more);
-    sum += more;
-    memcpy(result, &sum, sizeof sum);
-    return TR_OK;
-}
-
 static int know_nothing(const tr_share *share, const void *question, size_t question_bytes, void *result,
                         size_t *bytes)
 {
@@ -241,8 +229,8 @@ static int know_nothing(const tr_share *share, const void *question, size_t ques
     return tr_fail(TR_ERR_DATA, "there is no answer to %d", 42);
 }
 
-static const tr_answer counts_answer = {"counts", false, sum_counts, add_counts};
-static const tr_answer nothing_answer = {"nothing", false, know_nothing, add_counts};
+static const tr_answer counts_answer = {"counts", false, sum_counts, tr_answer_add_doubles};
+static const tr_answer nothing_answer = {"nothing", false, know_nothing, tr_answer_add_doubles};
 
 /* ---- a trial: a table with a function, and what its workers should read ---- */
 

@@ -55,22 +55,7 @@ static int get_norms(const tr_share *share, const void *question, size_t questio
     return TR_OK;
 }
 
-static int add_norms(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
-{
-    (void)room;
-    if (*bytes != part_bytes)
-        return tr_fail(TR_ERR_INTERNAL, "answer norms: parts of %zu and %zu bytes", *bytes, part_bytes);
-    for (size_t at = 0; at < part_bytes; at += sizeof(double)) {
-        double sum, more;
-        memcpy(&sum, (char *)result + at, sizeof sum);
-        memcpy(&more, (const char *)part + at, sizeof more);
-        sum += more;
-        memcpy((char *)result + at, &sum, sizeof sum);
-    }
-    return TR_OK;
-}
-
-static const tr_answer norms = {"kmeans-norms", true, get_norms, add_norms};
+static const tr_answer norms = {"kmeans-norms", true, get_norms, tr_answer_add_doubles};
 
 /* ---- the table ---- */
 
