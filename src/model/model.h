@@ -5,7 +5,7 @@
  *   mf/       matrix factorization
  *   lda/      topics
  *
- *   model     the kinds, for who trains whatever the job says
+ *   model     the kinds, for who trains whatever the job says, and what they share
  *   h5        model.h5 files
  *   digits    numbers as text
  */
@@ -37,5 +37,9 @@ struct tr_model_kind {
 extern const struct tr_model_kind tr_linear_kind, tr_kmeans_kind, tr_mf_kind, tr_lda_kind;
 
 const struct tr_model_kind *tr_model_kind_of(const tr_job *job);
+
+/* Tells all ranks the objective that the scheduler, which alone judges, knows: for who writes it down. All ranks, after
+ * the stages. */
+int tr_model_tell_objective(tr_context *tr, double *objective);
 
 #endif

@@ -5,7 +5,8 @@
 #include "model/h5.h"
 #include "model/kmeans/file.h"
 #include "model/kmeans/kmeans.h"
-#include "stage/stage.h"
+#include "model/model.h"
+#include "table/table.h"
 
 /* Columns that travel at once, and bytes of centres that are put together at once: all columns travel once for each of
  * these bands. */
@@ -130,10 +131,8 @@ static int write_model(const struct tr_kmeans *m, double inertia, const char *fo
 int tr_kmeans_save(struct tr_kmeans *m, const char *folder)
 {
     tr_context *tr = m->tr;
-    double inertia = m->last.objective; /* known to the scheduler alone */
-    MPI_Request request;
-    MPI_Ibcast(&inertia, 1, MPI_DOUBLE, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the scheduler to tell the inertia"));
+    double inertia = m->last.objective;
+    TR_TRY(tr_model_tell_objective(tr, &inertia));
     int status = TR_OK;
     if (tr->rank == tr->layout.server_rank[0]) status = write_model(m, inertia, folder);
     return tr_agree(tr, status);

@@ -38,7 +38,7 @@ static int check_counts(const tr_job *job)
     return TR_OK;
 }
 
-int tr_lda_check_job(const tr_job *job)
+static int check_job(const tr_job *job)
 {
     if (job->solve.method != TR_SOLVE_GIBBS)
         return tr_fail(TR_ERR_CONFIG, "%s: model.type lda needs solve.method gibbs",
@@ -522,10 +522,8 @@ static int write_model(struct tr_lda *m, const char *folder, double log_likeliho
 
 int tr_lda_save(struct tr_lda *m, const char *folder)
 {
-    double log_likelihood = m->last.objective; /* known to the scheduler alone */
-    MPI_Request request;
-    MPI_Ibcast(&log_likelihood, 1, MPI_DOUBLE, 0, m->tr->world, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "the scheduler to tell the likelihood"));
+    double log_likelihood = m->last.objective;
+    TR_TRY(tr_model_tell_objective(m->tr, &log_likelihood));
     return tr_agree(m->tr, is_writer(m->tr) ? write_model(m, folder, log_likelihood) : TR_OK);
 }
 
@@ -579,4 +577,4 @@ static void close_model(void **model)
     tr_lda_end((struct tr_lda **)model);
 }
 
-const struct tr_model_kind tr_lda_kind = {tr_lda_check_job, open_model, train_model, save_model, close_model};
+const struct tr_model_kind tr_lda_kind = {check_job, open_model, train_model, save_model, close_model};

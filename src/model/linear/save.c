@@ -10,6 +10,7 @@
 
 #include "model/digits.h"
 #include "model/h5.h"
+#include "model/model.h"
 #include "table/table.h"
 
 /* Keys that travel at once, and text that is written at once. */
@@ -289,10 +290,8 @@ static int write_model(const struct tr_linear *m, struct tr_linear_model *head, 
 int tr_linear_save(struct tr_linear *m, const char *folder)
 {
     tr_context *tr = m->tr;
-    double objective = m->last.objective; /* known to the scheduler alone */
-    MPI_Request request;
-    MPI_Ibcast(&objective, 1, MPI_DOUBLE, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the scheduler to tell the objective"));
+    double objective = m->last.objective;
+    TR_TRY(tr_model_tell_objective(tr, &objective));
     int status = TR_OK;
     if (tr->rank == tr->layout.server_rank[0]) {
         struct tr_linear_model head = {.type = m->job->model.type,
