@@ -21,6 +21,10 @@ skip() { echo "skipped: $*"; }
 of() { sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1/summary.json" 2>/dev/null | tr -d '"'; }
 # holds WHAT EXPRESSION: of awk
 holds() { awk "BEGIN { exit !($2) }" || fail "$1: not true: $2"; }
+# number NAME: of the JSON that comes in
+number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
+# near A B DISTANCE: whether they are two numbers less than that far from each other
+near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
 # check NAME COMMAND…: succeeds; what it says is in the files out and err
 check() {
     what=$1; shift
@@ -34,4 +38,29 @@ refuses() {
     [ $got -eq "$code" ] || fail "$what: exit $got, expected $code: $(head -1 err)"
     grep -qF -- "$words" err || fail "$what: «$(head -1 err)» lacks «$words»"
     [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
+}
+
+# expect EXIT WORDS WORD…: trireme WORD… ends with that exit code and says the words
+expect() {
+    code=$1 words=$2; shift 2
+    said=$(timeout 60 "$trireme" "$@" 2>&1); got=$?
+    [ $got -eq "$code" ] || fail "trireme $*: exit $got, expected $code: $said"
+    case $said in
+    *"$words"*) ;;
+    *) fail "trireme $*: says «$said», expected «$words»" ;;
+    esac
+}
+
+# no_notices FILE: takes out what Open MPI 5 says after an exit code but 0, between two lines of dashes
+no_notices() { [ -n "$quiet" ] || sed -i '/^-\{40,\}$/,/^-\{40,\}$/d; /^\[.*\] PMIX ERROR/d' "$1"; }
+
+# one_error WHAT GOT EXIT WORDS: the exit code is the one expected; in err, besides what train says on its way, there is
+# one line, an error that has the words: no banner of mpirun, no trace, no warning
+one_error() {
+    no_notices err
+    [ "$2" -eq "$3" ] || fail "$1: exit $2, expected $3: $(cat err)"
+    [ "$(grep -c '^trireme: error: ' err)" -eq 1 ] || fail "$1: not one line of error: $(cat err)"
+    grep '^trireme: error: ' err | grep -qF -- "$4" || fail "$1: «$(grep error err)» lacks «$4»"
+    others=$(grep -vE '^(trireme: error|layout|memory|output|reading|training data|test data|each worker|epoch)' err)
+    [ -z "$others" ] || fail "$1: also says «$others»"
 }

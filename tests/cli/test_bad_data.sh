@@ -21,13 +21,7 @@ refuses() {
     code=$1 words=$2
     shift 2
     train "$@"
-    got=$?
-    [ -n "$quiet" ] || sed -i '/^-\{40,\}$/,/^-\{40,\}$/d; /^\[.*\] PMIX ERROR/d' err
-    [ $got -eq "$code" ] || fail "$*: exit $got, expected $code: $(cat err)"
-    [ "$(grep -c '^trireme: error: ' err)" -eq 1 ] || fail "$*: not one line of error: $(cat err)"
-    grep '^trireme: error: ' err | grep -qF -- "$words" || fail "$*: «$(grep error err)» lacks «$words»"
-    others=$(grep -vE '^(trireme: error|layout|memory|output|reading|training data|test data|each worker|epoch)' err)
-    [ -z "$others" ] || fail "$*: also says «$others»"
+    one_error "$*" $? "$code" "$words"
     [ ! -e out/model.h5 ] || fail "$*: leaves a model"
 }
 

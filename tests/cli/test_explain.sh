@@ -1,22 +1,10 @@
 #!/bin/sh
 # trireme train: what --explain tells, what a terminal is shown, and how silent a run can be.
 # Usage: test_explain.sh TRIREME
-trireme=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+. "$(dirname "$0")/lib.sh"
 unset OMPI_MCA_osc OMPI_MCA_pml
-failed=0
-# Open MPI 5 has no -q: its notices after an exit code but 0, between two lines of dashes, are taken out by hand.
-quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
 
-fail() {
-    echo "FAILED: $*" >&2
-    failed=1
-}
-
-"$trireme" generate ctr -o train.svm rows=2000 features=500 nonzeros=10 2>generate.log || cat generate.log >&2
+check generate "$trireme" generate ctr -o train.svm rows=2000 features=500 nonzeros=10
 printf 'data: {train: train.svm}\nsolve: {epochs: 2}\n' >job.yaml
 
 # run RANKS WORD...: trains, and keeps what is said in the file said
@@ -29,12 +17,8 @@ run() {
 }
 
 # says PATTERN, says_not PATTERN: about the last run
-says() {
-    grep -q -- "$1" said || fail "train $words: lacks «$1»: $(cat said)"
-}
-says_not() {
-    ! grep -q -- "$1" said || fail "train $words: says «$1»: $(cat said)"
-}
+says() { grep -q -- "$1" said || fail "train $words: lacks «$1»: $(cat said)"; }
+says_not() { ! grep -q -- "$1" said || fail "train $words: says «$1»: $(cat said)"; }
 
 # explains RANKS PATTERN WORD...: with these settings, a line of --explain matches
 explains() {
@@ -89,7 +73,7 @@ words=report.progress=no
 run 2 report.progress=no
 [ ! -s said ] || fail "report.progress=no says $(cat said)"
 timeout 60 mpirun $quiet -n 2 "$trireme" train job.yaml report.progress=no data.train=nowhere.svm >said 2>&1
-[ -n "$quiet" ] || sed -i '/^-\{40,\}$/,/^-\{40,\}$/d' said
+no_notices said
 [ "$(grep -c '' said)" = 1 ] || fail "an error with report.progress=no: $(cat said)"
 says '^trireme: error: '
 
@@ -105,4 +89,4 @@ if command -v script >/dev/null; then
     mv plain said
     says '^epoch 1.00'
 fi
-exit $failed
+exit $bad

@@ -1,26 +1,6 @@
 #!/bin/sh
 # trireme help: every topic that it lists exists, and a misspelt one is understood. Usage: test_help.sh TRIREME
-trireme=$(realpath "$1")
-failed=0
-
-# expect CODE TEXT WORD...: trireme WORD... ends with this code and says this
-expect() {
-    code=$1 text=$2
-    shift 2
-    said=$(timeout 60 "$trireme" "$@" 2>&1)
-    got=$?
-    if [ "$got" != "$code" ]; then
-        echo "FAILED: trireme $*: exit $got, expected $code: $said" >&2
-        failed=1
-    fi
-    case $said in
-    *"$text"*) ;;
-    *)
-        echo "FAILED: trireme $*: says «$said», expected «$text»" >&2
-        failed=1
-        ;;
-    esac
-}
+. "$(dirname "$0")/lib.sh"
 
 expect 0 "Commands:" help
 expect 0 "Commands:"
@@ -41,4 +21,4 @@ expect 64 "did you mean solve" help job solv
 expect 64 "too many words" help train now
 expect 64 "did you mean train?" trian
 expect 64 "unknown command zzz" zzz
-exit $failed
+exit $bad

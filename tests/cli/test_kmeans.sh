@@ -11,7 +11,8 @@ run() {
     timeout 60 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$into" "$@" >"$into.out" 2>&1 ||
         fail "$into: $*: exit $?: $(grep error "$into.out")"
 }
-near() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a != "" && b != "" && d <= part * b) }' || fail "$4: $1 is not $2"; }
+# agree A B PART WHAT: two numbers that differ by that part of them at most
+agree() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a != "" && b != "" && d <= part * b) }' || fail "$4: $1 is not $2"; }
 centres() { h5dump -d centres "$1/model.h5" | tail -n +2; }
 same_centres() { centres "$1" >a.dump; centres "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 do not have the same centres"; }
 # refused CODE WORDS SETTING…: the code and one line with the words
@@ -42,8 +43,8 @@ run best 1 solve.start=first
 same_centres plain best
 same_centres avx2 best
 run digits 1 data.train=rows.svm data.format=libsvm data.label=none
-near "$(of digits objective)" "$(of one objective)" 1e-9 "inertia of the same rows as LIBSVM text"
-near "$("$trireme" evaluate one rows.csv --json | sed 's/.*"inertia": \([^,]*\),.*/\1/')" "$(of one objective)" 1e-6 "inertia by evaluate"
+agree "$(of digits objective)" "$(of one objective)" 1e-9 "inertia of the same rows as LIBSVM text"
+agree "$("$trireme" evaluate one rows.csv --json | number inertia)" "$(of one objective)" 1e-6 "inertia by evaluate"
 "$trireme" evaluate one rows.csv >said || fail "evaluate"
 for line in rows inertia mean_distance labels purity ari nmi; do grep -q "^$line  *[0-9]" said || fail "evaluate lacks $line: $(cat said)"; done
 
@@ -55,7 +56,7 @@ h5dump -y -o sizes -d sizes one/model.h5 >/dev/null
 tr -d ' \n' <sizes | tr ',' '\n' | awk '{ print }' | cmp -s - counts || fail "sizes are not those of predict: $(cat sizes counts)"
 "$trireme" predict one rows.csv --distance >both || fail "predict --distance"
 awk '{ print $1 }' both | cmp -s - labels || fail "--distance changes labels"
-near "$(awk '{ sum += $2 * $2 } END { printf "%.12g", sum }' both)" "$(of one objective)" 1e-6 "squares of distances"
+agree "$(awk '{ sum += $2 * $2 } END { printf "%.12g", sum }' both)" "$(of one objective)" 1e-6 "squares of distances"
 cut -d, -f1-6 rows.csv >unlabelled.csv
 "$trireme" predict one unlabelled.csv | cmp -s - labels || fail "rows without the label have others"
 "$trireme" predict one rows.svm --format libsvm | cmp -s - labels || fail "rows as LIBSVM text have others"
@@ -77,8 +78,8 @@ run sparse4 4 $sparse
 run shares 4 $sparse ranks.groups=2 data.partition=replicated
 same_centres sparse1 sparse4
 same_centres sparse1 shares
-near "$("$trireme" evaluate sparse1 sparse.svm | awk '/inertia/ { print $2 }')" "$(of sparse1 objective)" 1e-6 "inertia of sparse rows"
-near "$("$trireme" evaluate sparse1 sparse.svm | awk '/purity/ { print $2 }')" 1 1e-9 "purity of rows that have no column in common"
+agree "$("$trireme" evaluate sparse1 sparse.svm | awk '/inertia/ { print $2 }')" "$(of sparse1 objective)" 1e-6 "inertia of sparse rows"
+agree "$("$trireme" evaluate sparse1 sparse.svm | awk '/purity/ { print $2 }')" 1 1e-9 "purity of rows that have no column in common"
 echo "1 5:1 9000:2" >new.svm
 "$trireme" predict sparse1 new.svm 2>note | grep -q '^[012]$' || fail "a row with an unknown column"
 grep -q '^trireme: note: 1 values belong to columns' note || fail "no note of an unknown column: $(cat note)"

@@ -4,9 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 reuters=$data/reuters395
 
-number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
-near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
-
 check generate "$trireme" generate docword -o bag -v words documents=600 words=300 tokens=30k topics=6
 printf 'model: {type: lda, topics: 12}\nsolve: {epochs: 30}\nreport: {every: 5, progress: no}\ndata: {train: [bag], test: [bag], vocabulary: [words]}\n' >news.yaml
 
@@ -14,10 +11,10 @@ printf 'model: {type: lda, topics: 12}\nsolve: {epochs: 30}\nreport: {every: 5, 
 trial() { # NAME RANKS SETTINGS…
     name=$1 ranks=$2; shift 2
     check "$name: train" timeout 60 mpirun $quiet -n "$ranks" --oversubscribe "$trireme" train news.yaml output="$name" "$@"
-    awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if ($i + 0 < -1) { if (n++ && $i + 0 < last) bad = 1; last = $i + 0; break } }
+    # evaluations without BSP are not of one moment, so may fall a little
+    awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if ($i + 0 < -1) { if (n++ && $i + 0 < last - 0.05) bad = 1; last = $i + 0; break } }
         END { exit bad || n < 4 }' "$name/metrics.csv" || fail "$name: the likelihood does not rise"
-    near "$(number objective <"$name/summary.json")" -4.36 0.15 ||
-        fail "$name: log p is $(number objective <"$name/summary.json")"
+    near "$(of "$name" objective)" -4.36 0.15 || fail "$name: log p is $(of "$name" objective)"
     check "$name: evaluate" "$trireme" evaluate "$name" bag --json
     near "$(number perplexity <out)" 42 3 || fail "$name: perplexity $(number perplexity <out)"
     ls "$name" | grep -q part && fail "$name: a part is left"
@@ -27,6 +24,13 @@ trial group 4
 trial groups 4 ranks.groups=2 ranks.group_size=2
 trial alone 3 ranks.group_size=1 sync.mode=ssp
 trial servers 7 ranks.servers=2 ranks.groups=2 ranks.group_size=2 table.rotate=travel
+
+# ---- a target counts only while log p rises: it is met at once here, but log p falls at first ----
+check "target: train" "$trireme" train news.yaml output=target solve.target=99 report.every=1 report.progress=yes
+awk -F, 'NR > 1 { if (NR > 2 && $4 >= last) rises++; last = $4 } END { exit NR < 4 || rises != 1 || $4 < last }' target/metrics.csv ||
+    fail "target: it is not the first rise that ends the run: $(cut -d, -f2,4 target/metrics.csv)"
+grep -q "^target: .* epoch $(tail -1 target/metrics.csv | cut -d, -f2)\.00" err ||
+    fail "target: not in the last epoch: $(grep ^target: err)"
 
 # ---- a run repeats, bit by bit (files hold the time at which they were made) ----
 command -v h5diff >/dev/null || skip "h5diff is not here"
@@ -108,7 +112,7 @@ if [ -d "$reuters" ]; then
     check "reuters" timeout 60 mpirun $quiet -n 2 --oversubscribe "$trireme" train news.yaml output=reuters \
         data.train="$reuters/docword.reuters.txt" data.test="$reuters/docword.reuters.txt" \
         data.vocabulary="$reuters/reuters.tokens" solve.epochs=60
-    near "$(number objective <reuters/summary.json)" -8.0 0.1 || fail "reuters: log p is $(number objective <reuters/summary.json)"
+    near "$(of reuters objective)" -8.0 0.1 || fail "reuters: log p is $(of reuters objective)"
     check "reuters: inspect" "$trireme" inspect reuters/model.h5
     grep -q 'pope.*vatican\|vatican.*pope' out || fail "reuters: no topic has the pope in the Vatican"
 else

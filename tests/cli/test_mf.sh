@@ -35,7 +35,7 @@ grep -q '^epoch 30.00 .* train rmse [0-9.]*  test rmse ' one.out || fail "progre
 for folder in one three; do
     holds "$folder: rmse" "$(of $folder test_rmse) < 0.3"
     json=$("$trireme" evaluate $folder/model.h5 test --json 2>/dev/null) || fail "$folder: evaluate: exit $?"
-    rmse=$(echo "$json" | sed -n 's/.*"rmse": \([0-9.e+-]*\).*/\1/p')
+    rmse=$(echo "$json" | number rmse)
     holds "$folder: evaluate beside summary" "($rmse - $(of $folder test_rmse)) ^ 2 < 1e-10"
     echo "$json" | grep -q '"of_unknown_users": 1, "of_unknown_items": 1' || fail "$folder: $json"
 done

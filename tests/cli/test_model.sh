@@ -13,8 +13,6 @@ head -500 two >test; cut -d' ' -f2- test >nolabel; gzip -k test
 job() { # NAME TYPE DATA TEST
     printf 'name: %s\nmodel: {type: %s}\nsolve: {epochs: 30}\ndata: {train: [%s], test: [%s]}\n' "$1" "$2" "$3" "$4" >"$1.yaml"
 }
-number() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p"; }
-near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < e && d > -e) }'; }
 
 # ---- saving on every layout; evaluate says what training said ----
 trial() { # NAME RANKS SETTINGS…
@@ -23,11 +21,11 @@ trial() { # NAME RANKS SETTINGS…
     check "$name: train" timeout 60 mpirun -n "$ranks" --oversubscribe "$trireme" train "$name.yaml" "$@"
     check "$name: evaluate" "$trireme" evaluate "runs/$name" test --json
     cp out "$name.json"
-    near "$(number accuracy <"$name.json")" "$(number test_metric <"runs/$name/summary.json")" 0.003 ||
-        near "$(number accuracy <"$name.json")" "$(number test_accuracy <"runs/$name/summary.json")" 0.003 ||
+    near "$(number accuracy <"$name.json")" "$(of "runs/$name" test_metric)" 0.003 ||
+        near "$(number accuracy <"$name.json")" "$(of "runs/$name" test_accuracy)" 0.003 ||
         fail "$name: accuracy $(number accuracy <"$name.json"), not as in summary.json"
-    near "$(number auc <"$name.json")" "$(number test_auc <"runs/$name/summary.json")" 1e-6 ||
-        fail "$name: auc $(number auc <"$name.json"), training said $(number test_auc <"runs/$name/summary.json")"
+    near "$(number auc <"$name.json")" "$(of "runs/$name" test_auc)" 1e-6 ||
+        fail "$name: auc $(number auc <"$name.json"), training said $(of "runs/$name" test_auc)"
     "$trireme" predict "runs/$name/model.h5" test --margin >h5.margin
     "$trireme" predict "runs/$name/model.txt" test --margin >txt.margin
     cmp -s h5.margin txt.margin || fail "$name: model.txt is not model.h5"
