@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "trireme/context.h"
+#include "trireme/stage.h"
 #include "trireme/table.h"
 
 #ifdef __cplusplus
@@ -40,7 +41,8 @@ typedef struct tr_names tr_names;
 
 /* What one worker holds of a data set. Inside a group the rows are divided as data.partition says:
  *   horizontal  each member has its own rows; all members number the same keys (the union of theirs)
- *   replicated  each member has all rows of the group (for docword and ratings whole, too), in the same order
+ *   replicated  each member has all rows of the group (for docword and ratings whole, too), in the same order and
+ *               with the same keys; where all members share memory they lie there once, to be read only
  *   vertical    each member has all rows of the group, but only its own columns of them (libsvm only)
  *
  * Of ratings and docword a row is whole at one worker, and has its non-zeros in ascending order of columns, each once:
@@ -57,7 +59,7 @@ typedef struct tr_data {
     float label[3];                      /* … ascending */
     uint64_t skipped;                    /* malformed records left out (data.on_error: skip) */
     tr_batch rows;                       /* of this worker */
-    tr_key *keys;                        /* n_keys of them, ascending: what rows.column counts */
+    const tr_key *keys;                  /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
     const uint64_t *row; /* ratings, docword: the numbers of this worker's rows, ascending; NULL otherwise */
     uint64_t
@@ -71,9 +73,19 @@ typedef struct tr_data {
 
 /* Reads the files of data.train or data.test. All ranks, outside tr_run(); servers and the scheduler learn
  * the totals only. For test data, `like` is the training data whose columns count: others are dropped, but of ratings
- * kept. Errors are agreed on. Free with tr_data_close(). */
+ * kept. Errors are agreed on. Free with tr_data_close(). While data of the same files (not written meanwhile) are open
+ * in this context, with the same settings and `like`, these are taken: nothing is read, and the rows are the same memory
+ * for all who have opened them. */
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **data);
+
+/* All ranks together, outside tr_run(), before tr_close(); NULL is fine. Rows go with the last who has opened them. */
 void tr_data_close(tr_data **data);
+
+/* Which of data->rows are for this worker in a stage that may run on some members of each group only: rows first ..
+ * end - 1. Of replicated rows each of the stage's members has an equal part (n m / g .. n (m + 1) / g - 1 for member m of
+ * g), otherwise all that it holds. */
+size_t tr_data_part_begin(const tr_data *data, const tr_worker *me);
+size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
 
 /* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
 const char *tr_data_third_label(const tr_data *data);

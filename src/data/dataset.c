@@ -7,6 +7,7 @@
 #include "data/deal.h"
 #include "data/libsvm.h"
 #include "data/renumber.h"
+#include "data/store.h"
 #include "data/text.h"
 
 /* What all ranks learn of all parts; MPI_SUM, MPI_MIN and MPI_MAX put them together. */
@@ -90,6 +91,17 @@ static int agree_on_labels(tr_context *tr, const struct tr_files *files, const s
 
 /* ---- keys ---- */
 
+/* What a worker has read. */
+struct part {
+    struct tr_read_report report;
+    struct tr_triples triples;
+    uint64_t *records; /* of each file: ratings, docword */
+    bool text_rows, text_columns;
+    size_t columns; /* of triples: what they have are less than this */
+    uint32_t *keys; /* of rows that a group is to have once: the columns that occur, ascending, … */
+    size_t n_keys;  /* … which the rows number */
+};
+
 /* Takes away columns that training has not seen: they have no weight. */
 static void drop_columns(struct tr_csr *csr, uint64_t columns)
 {
@@ -106,54 +118,35 @@ static void drop_columns(struct tr_csr *csr, uint64_t columns)
     }
 }
 
-static int by_key(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The union of the members' keys, and this member's columns numbered in it. */
 static int unite_keys(tr_context *tr, struct tr_csr *csr, uint32_t **keys, size_t *n)
 {
-    int members = tr->layout.group_size, mine = (int)*n, *counts, *at;
-    TR_TRY(TR_NEW(&counts, (size_t)members));
-    TR_TRY(TR_NEW(&at, (size_t)members));
-    MPI_Request request;
-    MPI_Iallgather(&mine, 1, MPI_INT, counts, 1, MPI_INT, tr->group, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the group to unite keys"));
-    size_t total = 0;
-    for (int m = 0; m < members; m++) {
-        at[m] = (int)total;
-        total += (size_t)counts[m];
-    }
-    uint32_t *all, *to;
-    TR_TRY(TR_NEW(&all, total));
+    uint32_t *piece, *all, *to;
+    size_t n_piece;
+    uint64_t distinct;
+    TR_TRY(tr_unite_keys(tr, *keys, *n, &piece, &n_piece));
+    TR_TRY(tr_spread(tr, tr->group, piece, n_piece, sizeof *piece, (void **)&all, &distinct));
+    free(piece);
     TR_TRY(TR_NEW(&to, *n));
-    MPI_Iallgatherv(*keys, mine, MPI_UINT32_T, all, counts, at, MPI_UINT32_T, tr->group, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the group to unite keys"));
-    qsort(all, total, sizeof *all, by_key);
-    size_t distinct = 0;
-    for (size_t i = 0; i < total; i++)
-        if (i == 0 || all[i] != all[i - 1]) all[distinct++] = all[i];
     for (size_t i = 0, u = 0; i < *n; i++) {
         while (all[u] < (*keys)[i]) u++;
         to[i] = (uint32_t)u;
     }
     tr_columns_apply(csr, to);
     free(to);
-    free(counts);
-    free(at);
     free(*keys);
     *keys = all;
-    *n = distinct;
+    *n = (size_t)distinct;
     return TR_OK;
 }
 
 /* Columns stay as they are. */
 static int take_all_keys(tr_data *data)
 {
-    TR_TRY(TR_NEW(&data->keys, (size_t)data->columns));
-    for (uint64_t i = 0; i < data->columns; i++) data->keys[i] = i;
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, (size_t)data->columns));
+    for (uint64_t i = 0; i < data->columns; i++) keys[i] = i;
+    data->keys = keys;
     data->n_keys = (size_t)data->columns;
     return TR_OK;
 }
@@ -162,14 +155,16 @@ static int take_all_keys(tr_data *data)
 static int take_needed_keys(tr_data *data, bool of_group)
 {
     struct tr_data_state *s = data->state;
-    uint32_t *keys = NULL;
+    uint32_t *columns = NULL;
+    tr_key *keys;
     size_t n = 0;
-    TR_TRY(tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &keys, &n));
-    if (of_group) TR_TRY(unite_keys(s->tr, &s->csr, &keys, &n));
-    TR_TRY(TR_NEW(&data->keys, n));
-    for (size_t i = 0; i < n; i++) data->keys[i] = keys[i];
+    TR_TRY(tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &columns, &n));
+    if (of_group) TR_TRY(unite_keys(s->tr, &s->csr, &columns, &n));
+    TR_TRY(TR_NEW(&keys, n));
+    for (size_t i = 0; i < n; i++) keys[i] = columns[i];
+    data->keys = keys;
     data->n_keys = n;
-    free(keys);
+    free(columns);
     return TR_OK;
 }
 
@@ -178,11 +173,22 @@ static bool is_group(const tr_context *tr, int partition)
     return tr->layout.group_size > 1 && tr->job->data.partition == partition;
 }
 
-/* Columns of sparse rows become numbers of this worker's keys. */
-static int number_keys(tr_data *data)
+/* All rows of the group, in this member's own memory. */
+static bool has_copy(const tr_context *tr)
+{
+    return is_group(tr, TR_DATA_REPLICATED) && !tr_store_shares(tr);
+}
+
+/* Columns of sparse rows become numbers of this worker's keys. Of rows that a group has once: of the columns that it has
+ * read itself, until all are together. */
+static int number_keys(tr_data *data, struct part *part)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
+    if (tr_store_shares(tr))
+        return tr->job->table.prune
+                   ? tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &part->keys, &part->n_keys)
+                   : TR_OK;
     bool vertical = is_group(tr, TR_DATA_VERTICAL);
     if (vertical) TR_TRY(tr_exchange_columns(tr, &s->csr));
     if (tr->job->table.prune || vertical) TR_TRY(take_needed_keys(data, is_group(tr, TR_DATA_HORIZONTAL)));
@@ -200,20 +206,21 @@ static void show_rows(tr_data *data)
 }
 
 /* LIBSVM rows, as the file has them. */
-static int finish_sparse(tr_data *data)
+static int finish_sparse(tr_data *data, struct part *part)
 {
     struct tr_data_state *s = data->state;
     for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
         s->csr.column[k] -= data->first_index;
     drop_columns(&s->csr, data->columns);
-    if (is_group(s->tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_rows(s->tr, &s->csr, NULL));
-    return number_keys(data);
+    if (has_copy(s->tr)) TR_TRY(tr_replicate_rows(s->tr, &s->csr, NULL));
+    return number_keys(data, part);
 }
 
 static int finish_dense(tr_data *data)
 {
     struct tr_data_state *s = data->state;
-    if (is_group(s->tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_dense(s->tr, &s->dense));
+    if (tr_store_shares(s->tr)) return TR_OK;
+    if (has_copy(s->tr)) TR_TRY(tr_replicate_dense(s->tr, &s->dense));
     return take_all_keys(data);
 }
 
@@ -301,15 +308,6 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 }
 
 /* ---- reading, each its part ---- */
-
-/* What a worker has read. */
-struct part {
-    struct tr_read_report report;
-    struct tr_triples triples;
-    uint64_t *records; /* of each file: ratings, docword */
-    bool text_rows, text_columns;
-    size_t columns; /* of triples: what they have are less than this */
-};
 
 /* Where a worker reads: as the options of all readers have it. */
 struct place {
@@ -533,8 +531,8 @@ static int finish_triples(tr_data *data, struct part *part)
     data->total_values = sum;
     data->total_rows = s->csr.rows;
     data->total_nonzeros = tr_csr_nonzeros(&s->csr);
-    if (is_group(tr, TR_DATA_REPLICATED)) TR_TRY(tr_replicate_rows(tr, &s->csr, &s->row_number));
-    return number_keys(data);
+    if (has_copy(tr)) TR_TRY(tr_replicate_rows(tr, &s->csr, &s->row_number));
+    return number_keys(data, part);
 }
 
 /* What the headers say; test data have the words of training. */
@@ -604,7 +602,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
     TR_TRY(tr_agree(tr, dense ? decide_dense(data, &totals, like) : decide_columns(data, &totals, like)));
     TR_TRY(agree_on_labels(tr, &s->files, &part->report, data));
     int status = TR_OK;
-    if (tr_is(tr, TR_SLAVE)) status = dense ? finish_dense(data) : finish_sparse(data);
+    if (tr_is(tr, TR_SLAVE)) status = dense ? finish_dense(data) : finish_sparse(data, part);
     return tr_agree(tr, status);
 }
 
@@ -616,28 +614,53 @@ static int fill(tr_data *data, const tr_data *like)
     TR_TRY(tell_shapes(data));
     int status = is_triples(s) ? fill_triples(data, like, &part) : fill_rows(data, like, &part);
     tr_triples_free(&part.triples);
+    if (status == TR_OK && is_group(s->tr, TR_DATA_REPLICATED))
+        status = tr_store_share(data, part.keys, part.n_keys,
+                                s->format == TR_FORMAT_CSV || !s->tr->job->table.prune);
     free(part.records);
+    free(part.keys);
     show_rows(data);
+    return status;
+}
+
+/* Of a store. */
+struct user {
+    tr_data data; /* a copy of the store's */
+    bool forgot;  /* … but for the non-zeros */
+};
+
+static int load(struct tr_store *store, struct tr_files *files, const tr_data *like)
+{
+    double begin = tr_now();
+    struct tr_data_state *s = store->data.state;
+    s->files = *files;
+    *files = (struct tr_files){.n = 0};
+    int status = fill(&store->data, like);
+    s->load_seconds = tr_now() - begin;
     return status;
 }
 
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
-    double begin = tr_now();
-    tr_data *data = NULL;
-    int status = TR_NEW(&data, 1);
-    if (status == TR_OK) status = TR_NEW(&data->state, 1);
+    struct tr_files files = {.n = 0};
+    struct tr_store *store = NULL;
+    struct user *user = NULL;
+    bool found = false;
+    int status = TR_NEW(&user, 1);
     if (status == TR_OK)
         status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test,
-                               &data->state->files);
+                               &files);
     status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr_store_take(tr, &files, like, &store, &found);
+    if (status == TR_OK && !found) status = load(store, &files, like);
+    tr_files_close(&files);
     if (status == TR_OK) {
-        data->state->tr = tr;
-        status = fill(data, like);
-        data->state->load_seconds = tr_now() - begin;
+        user->data = store->data;
+        *out = &user->data;
+        return TR_OK;
     }
-    if (status == TR_OK) *out = data;
-    else tr_data_close(&data);
+    tr_store_release(tr, &store, false);
+    free(user);
     return status;
 }
 
@@ -648,36 +671,40 @@ const char *tr_data_third_label(const tr_data *data)
 
 void tr_data_forget(tr_data *data)
 {
-    struct tr_csr *csr = &data->state->csr;
-    free(csr->begin);
-    free(csr->column);
-    free(csr->value);
-    csr->begin = NULL;
-    csr->column = NULL;
-    csr->value = NULL;
+    struct user *user = (struct user *)(void *)data;
+    if (user->forgot) return;
+    user->forgot = true;
     data->rows.begin = NULL;
     data->rows.column = NULL;
     data->rows.value = NULL;
+    tr_store_forget(data->state->store);
 }
 
 void tr_data_close(tr_data **data)
 {
-    if (!*data) return;
-    struct tr_data_state *s = (*data)->state;
-    if (s) {
-        tr_files_close(&s->files);
-        tr_csr_free(&s->csr);
-        tr_dense_free(&s->dense);
-        tr_names_free(&s->row_names);
-        tr_names_free(&s->column_names);
-        free(s->row_number);
-        free(s->shape);
-        free(s->third_label);
-        free(s);
-    }
-    free((*data)->keys);
-    free(*data);
+    struct user *user = (struct user *)(void *)*data;
+    if (!user) return;
+    struct tr_store *store = user->data.state->store;
+    tr_store_release(user->data.state->tr, &store, user->forgot);
+    free(user);
     *data = NULL;
+}
+
+/* Where the member's part of the rows begins: all are everybody's where they are replicated, and otherwise its own. */
+static size_t part_begin(const tr_data *data, const tr_worker *me, int member)
+{
+    if (!is_group(data->state->tr, TR_DATA_REPLICATED)) return member > me->member ? data->rows.n : 0;
+    return data->rows.n * (size_t)member / (size_t)me->group_size;
+}
+
+size_t tr_data_part_begin(const tr_data *data, const tr_worker *me)
+{
+    return part_begin(data, me, me->member);
+}
+
+size_t tr_data_part_end(const tr_data *data, const tr_worker *me)
+{
+    return part_begin(data, me, me->member + 1);
 }
 
 /* ---- how it lies ---- */
@@ -721,13 +748,16 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
 {
     tr_context *tr = data->state->tr;
     struct words words = words_of(data->state->format);
-    char label[32], tokens[64] = ""; /* label: as wide as all labels before the table of progress */
+    char tokens[64] = "", read[32] = "in memory already";
+    char label[32]; /* as wide as all labels before the table of progress */
     snprintf(label, sizeof label, "%s:", what);
     if (data->state->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
-    tr_say(tr, "%-14s %llu %s, %llu %s, %llu %s%s, read in %.2f s", label,
-           (unsigned long long)data->total_rows, words.rows, (unsigned long long)data->columns, words.columns,
-           (unsigned long long)data->total_nonzeros, words.nonzeros, tokens, data->state->load_seconds);
+    if (data->state->store->opened == 1)
+        snprintf(read, sizeof read, "read in %.2f s", data->state->load_seconds);
+    tr_say(tr, "%-14s %llu %s, %llu %s, %llu %s%s, %s", label, (unsigned long long)data->total_rows,
+           words.rows, (unsigned long long)data->columns, words.columns,
+           (unsigned long long)data->total_nonzeros, words.nonzeros, tokens, read);
     if (tr_layout_workers(&tr->layout) > 1)
         tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words.rows, text[0], words.nonzeros,
                text[1]);

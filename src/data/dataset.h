@@ -9,6 +9,7 @@
  *   deal          records as whole rows at the workers that the rows belong to
  *   renumber      the columns that occur, numbered 0..n-1
  *   dataset       the parallel side: every worker reads its part, and all agree on what the whole is
+ *   store         what was read, kept for all who use it; the rows of a group once, in memory that its members share
  *   exchange      any amount of data between workers; rows by columns inside a group (vertical partition)
  *   first         the first rows of the files
  *   documents, libsvm_each   one after the other, without keeping them, as csv and triples have it for rows and ratings
@@ -24,14 +25,20 @@
 #include "ranks/ranks.h"
 #include "trireme/data.h"
 
+struct tr_store;
+struct tr_shared;
+
 struct tr_data_state {
     tr_context *tr;
+    struct tr_store *store; /* which has all this */
     struct tr_files files;
     int format;             /* TR_FORMAT_…, not auto */
     struct tr_shape *shape; /* of each file: csv, ratings and docword */
     struct tr_csr csr;      /* this worker's rows, or */
     struct tr_dense dense;
     uint64_t *row_number; /* as tr_data.row */
+    struct tr_shared
+        *shared; /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
     tr_names *row_names, *column_names;
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */
@@ -66,13 +73,17 @@ int tr_ship(tr_context *tr, MPI_Comm comm, const void *from, const uint64_t *cou
 int tr_spread(tr_context *tr, MPI_Comm comm, const void *from, uint64_t n, size_t unit, void **all,
               uint64_t *total);
 
-/* Makes each member's rows those of all members in their order (M3, replicated). row_number may be NULL. Members of the
- * group only, together. */
+/* The union of the ascending keys of all members, in ascending pieces of about equal size, one a member: *piece (to be
+ * freed). Members of the group only, together. */
+int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece);
+
+/* Makes each member's rows those of all members in their order, where they share no memory (M3, replicated). row_number
+ * may be NULL. Members of the group only, together. */
 int tr_replicate_rows(tr_context *tr, struct tr_csr *csr, uint64_t **row_number);
 int tr_replicate_dense(tr_context *tr, struct tr_dense *dense);
 
 /* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
- * stay. */
+ * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */
 void tr_data_forget(tr_data *data);
 
 /* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "data/renumber.h"
+
 /* ---- any amount, in pieces ---- */
 
 #define PIECE ((uint64_t)64 << 20) /* bytes of one message at most */
@@ -231,6 +233,47 @@ int tr_exchange_columns(tr_context *tr, struct tr_csr *csr)
     parcel_free(&in);
     free(labels);
     return status;
+}
+
+/* ---- the keys of a group ---- */
+
+/* From where on keys are a member's, so that all have about as many: of each member's keys so many as there are members
+ * are a sample. */
+static int choose_bounds(tr_context *tr, const uint32_t *keys, size_t n, uint32_t *bound)
+{
+    size_t members = (size_t)tr->layout.group_size, some = 0;
+    uint32_t *sample, *all;
+    uint64_t total;
+    TR_TRY(TR_NEW(&sample, members));
+    for (; some < members && n > 0; some++) sample[some] = keys[n * some / members];
+    TR_TRY(tr_spread(tr, tr->group, sample, some, sizeof *sample, (void **)&all, &total));
+    size_t distinct = (size_t)total;
+    TR_TRY(tr_keys_sort(all, &distinct));
+    for (size_t m = 1; m < members; m++) bound[m] = distinct > 0 ? all[distinct * m / members] : 0;
+    free(sample);
+    free(all);
+    return TR_OK;
+}
+
+int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **piece, size_t *n_piece)
+{
+    size_t members = (size_t)tr->layout.group_size, at = 0;
+    uint32_t *bound;
+    uint64_t *count, *to_count;
+    TR_TRY(TR_NEW(&bound, members));
+    TR_TRY(TR_NEW(&count, members));
+    TR_TRY(TR_NEW(&to_count, members));
+    TR_TRY(choose_bounds(tr, keys, n, bound));
+    for (size_t i = 0; i < n; i++) {
+        while (at + 1 < members && keys[i] >= bound[at + 1]) at++;
+        count[at]++;
+    }
+    TR_TRY(tr_ship(tr, tr->group, keys, count, sizeof *keys, (void **)piece, to_count));
+    *n_piece = (size_t)place_of(to_count, (int)members);
+    free(bound);
+    free(count);
+    free(to_count);
+    return tr_keys_sort(*piece, n_piece);
 }
 
 /* ---- all rows of a group ---- */

@@ -3,11 +3,11 @@
 
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/base.h"
 #include "data/number.h"
 #include "data/share.h"
+#include "data/token.h"
 
 /* What can be wrong with a record. */
 enum problem {
@@ -71,38 +71,15 @@ struct reader {
 
 /* ---- describing what is wrong ---- */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
-static bool is_printable(char c)
-{
-    return c >= ' ' && c <= '~';
-}
-
-/* The token in quotes: at most 40 characters, those that are not printable as \x.. */
-static void quote_token(const char *token, char quoted[64])
-{
-    size_t n = 0;
-    for (; n < 40 && *token != '\n' && !is_blank(*token) && !(token[0] == '\r' && token[1] == '\n');
-         token++) {
-        if (is_printable(*token)) quoted[n++] = *token;
-        else n += (size_t)sprintf(quoted + n, "\\x%02x", (unsigned)(unsigned char)*token);
-    }
-    if (n >= 40) n += (size_t)sprintf(quoted + n, "…");
-    quoted[n] = 0;
-}
-
 static int describe(const struct reader *r, enum problem problem, const char *token, uint64_t offset)
 {
     uint64_t line;
-    char quoted[64] = "";
+    char quoted[TR_TOKEN_ROOM] = "";
     TR_TRY(tr_files_line(r->files, r->file, offset, &line));
     const char *path = r->files->file[r->file].path, *text = problem_text[problem];
     unsigned long long number = line, max = r->max_index;
     if (!token) return tr_fail(TR_ERR_DATA, "%s:%llu: %s", path, number, text);
-    quote_token(token, quoted);
+    tr_token_quote(token, ' ', quoted);
     if (problem == INDEX_TOO_LARGE)
         return tr_fail(TR_ERR_DATA, "%s:%llu: '%s': %s, expected at most %llu", path, number, quoted, text,
                        max);
@@ -120,25 +97,6 @@ static int reject(struct reader *r, enum problem problem, const char *token, uin
 
 /* ---- finding out what is wrong: the fast path only noticed that something is ---- */
 
-/* Text does not hold such bytes. Letters beyond ASCII do occur in text, and are no number either. */
-static bool is_binary(char c)
-{
-    return (c >= 0 && c < ' ' && !is_blank(c) && c != '\r' && c != '\n') || c == 0x7f;
-}
-
-static bool token_is_binary(const char *token)
-{
-    for (; *token != '\n' && !is_blank(*token); token++)
-        if (is_binary(*token)) return true;
-    return false;
-}
-
-static bool names_no_finite_number(const char *p)
-{
-    p += *p == '-' || *p == '+';
-    return strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0;
-}
-
 static bool ends_number(char c)
 {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '#';
@@ -146,8 +104,8 @@ static bool ends_number(char c)
 
 static enum problem label_problem(const char *token, const char *end, float label)
 {
-    if (token_is_binary(token)) return BINARY_DATA;
-    if (names_no_finite_number(token)) return LABEL_NOT_FINITE;
+    if (tr_token_is_binary(token, ' ')) return BINARY_DATA;
+    if (tr_token_is_special(token)) return LABEL_NOT_FINITE;
     if (end && *end == ',') return LABELS_SEVERAL;
     if (end && *end == ':') return LABEL_MISSING;
     if (!end || !ends_number(*end))
@@ -157,9 +115,9 @@ static enum problem label_problem(const char *token, const char *end, float labe
 
 static enum problem value_problem(const char *token, const char *text, const char *end, float value)
 {
-    if (token_is_binary(token)) return BINARY_DATA;
+    if (tr_token_is_binary(token, ' ')) return BINARY_DATA;
     if (ends_number(*text)) return VALUE_MISSING;
-    if (names_no_finite_number(text)) return VALUE_NOT_FINITE;
+    if (tr_token_is_special(text)) return VALUE_NOT_FINITE;
     if (!end || !ends_number(*end)) return VALUE_NOT_A_NUMBER;
     return isfinite(value) ? VALUE_NOT_A_NUMBER : VALUE_TOO_LARGE;
 }
@@ -168,7 +126,7 @@ static enum problem value_problem(const char *token, const char *text, const cha
 static enum problem index_problem(const struct reader *r, const char *token, const char *end, uint64_t index,
                                   uint64_t least)
 {
-    if (token_is_binary(token)) return BINARY_DATA;
+    if (tr_token_is_binary(token, ' ')) return BINARY_DATA;
     if (strncmp(token, "qid:", 4) == 0) return QUERY_ID;
     if (token[0] == '-' && tr_is_digit(token[1])) return INDEX_NEGATIVE;
     if (end == token) return INDEX_NOT_A_NUMBER;
@@ -191,7 +149,7 @@ static int start_values(struct reader *r, size_t ones)
 /* At the end of the index:value pairs of a line, or where one should begin and none does. */
 static bool at_line_end(const char *p)
 {
-    return *p == '\n' || *p == '#' || (*p == '\r' && p[1] == '\n');
+    return tr_at_line_end(p) || *p == '#';
 }
 
 static const char *next_line(const char *p)
@@ -214,7 +172,7 @@ static enum problem parse_pairs(struct reader *r, const char *p, const char **at
         p = tr_read_whole(p, &index);
         if (p == token) { /* no digit */
             *at = p;
-            if (is_blank(*p)) {
+            if (tr_is_blank(*p)) {
                 p++;
                 continue;
             }
@@ -291,7 +249,7 @@ static int parse_line(struct reader *r, const char **p, uint64_t offset)
 {
     const char *at = *p;
     bool had_values = r->csr.value != NULL;
-    while (is_blank(*at)) at++;
+    while (tr_is_blank(*at)) at++;
     if (!at_line_end(at)) {
         enum problem problem = parse_row(r, at, &at, offset);
         if (problem != NONE) {

@@ -5,6 +5,7 @@
 #include "data/libsvm.h"
 #include "data/number.h"
 #include "data/text.h"
+#include "data/token.h"
 
 struct reader {
     const struct tr_files *files;
@@ -18,19 +19,14 @@ struct reader {
     bool unlabelled; /* such a line has been met */
 };
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
 static bool at_line_end(const char *p)
 {
-    return *p == '\n' || *p == '#' || (*p == '\r' && p[1] == '\n');
+    return tr_at_line_end(p) || *p == '#';
 }
 
 static bool ends_number(const char *p)
 {
-    return is_blank(*p) || *p == '\r' || at_line_end(p);
+    return tr_is_blank(*p) || *p == '\r' || at_line_end(p);
 }
 
 /* ---- saying what is wrong ---- */
@@ -71,7 +67,7 @@ static bool parse_pairs(struct reader *r, const char *p, const char **at, size_t
     uint64_t least = r->options->lowest_index;
     size_t n = 0;
     for (;;) {
-        while (is_blank(*p)) p++;
+        while (tr_is_blank(*p)) p++;
         *at = p;
         *pairs = n;
         if (at_line_end(p)) return true;
@@ -101,7 +97,7 @@ static int parse_line(struct reader *r, const char **p, uint64_t offset)
 {
     struct tr_libsvm_row row = {.files = r->files, .file = r->file, .offset = offset};
     const char *at = *p;
-    while (is_blank(*at)) at++;
+    while (tr_is_blank(*at)) at++;
     if (!at_line_end(at)) {
         const char *pairs = parse_label(r, at, &row);
         if (!pairs || !parse_pairs(r, pairs, &at, &row.n)) return describe(r, offset);

@@ -7,6 +7,7 @@
 #include "data/ids.h"
 #include "data/number.h"
 #include "data/text.h"
+#include "data/token.h"
 
 #include "base/base.h"
 
@@ -17,19 +18,9 @@ static const char *const format_word[] = {[TR_FORMAT_LIBSVM] = "libsvm",
 
 /* ---- lines ---- */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
-static bool at_line_end(const char *p)
-{
-    return *p == '\n' || (*p == '\r' && p[1] == '\n');
-}
-
 static const char *skip_blanks(const char *p)
 {
-    while (is_blank(*p)) p++;
+    while (tr_is_blank(*p)) p++;
     return p;
 }
 
@@ -38,7 +29,7 @@ static const char *next_text(const char *p, const char *end)
 {
     while (p < end) {
         p = skip_blanks(p);
-        if (!at_line_end(p)) return p;
+        if (!tr_at_line_end(p)) return p;
         p = (const char *)rawmemchr(p, '\n') + 1;
     }
     return NULL;
@@ -53,7 +44,7 @@ static const char *behind_line(const char *p)
 static bool is_lone_number(const char *p, uint64_t *number)
 {
     const char *end = tr_read_whole(p, number);
-    return end != p && at_line_end(skip_blanks(end));
+    return end != p && tr_at_line_end(skip_blanks(end));
 }
 
 /* ---- which format ---- */
@@ -84,7 +75,7 @@ static bool looks_like_docword(const char *p, const char *end)
         if (p == digits) return false;
         p = skip_blanks(p);
     }
-    return at_line_end(p);
+    return tr_at_line_end(p);
 }
 
 /* A number, and behind it index:value. */
@@ -94,7 +85,7 @@ static bool looks_like_libsvm(const char *p, const char *end)
     uint64_t index;
     p = next_text(p, end);
     const char *pair = p ? tr_read_float(p, &label) : NULL;
-    if (!pair || !is_blank(*pair)) return false;
+    if (!pair || !tr_is_blank(*pair)) return false;
     pair = skip_blanks(pair);
     const char *colon = tr_read_whole(pair, &index);
     return colon != pair && *colon == ':' && colon[1] != ':';
@@ -216,7 +207,7 @@ static const char *pass_separator(const char *p, char separator)
 {
     if (separator == TR_SEPARATOR_BLANKS) {
         const char *q = skip_blanks(p);
-        return q > p && !at_line_end(q) ? q : NULL;
+        return q > p && !tr_at_line_end(q) ? q : NULL;
     }
     if (separator == TR_SEPARATOR_COLONS) return *p == ':' && p[1] == ':' ? p + 2 : NULL;
     return *p == separator ? p + 1 : NULL;
@@ -227,8 +218,8 @@ enum content { NOTHING, NUMBER, WORD };
 
 static enum content content_of(const char *p, const char *end)
 {
-    while (p < end && (is_blank(*p) || *p == '"')) p++;
-    while (p < end && (is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    while (p < end && (tr_is_blank(*p) || *p == '"')) p++;
+    while (p < end && (tr_is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
     if (p == end) return NOTHING;
     float value;
     if (tr_read_float(p, &value) == end) return NUMBER;
@@ -245,8 +236,8 @@ struct fields {
 static bool is_text_id(const char *p, const char *end)
 {
     uint64_t number;
-    while (p < end && (is_blank(*p) || *p == '"')) p++;
-    while (p < end && (is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    while (p < end && (tr_is_blank(*p) || *p == '"')) p++;
+    while (p < end && (tr_is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
     return !tr_id_number(p, (size_t)(end - p), &number);
 }
 

@@ -150,6 +150,19 @@ static void sort_keys(uint32_t *keys, uint32_t *scratch, size_t n)
     }
 }
 
+int tr_keys_sort(uint32_t *keys, size_t *n)
+{
+    uint32_t *sorted;
+    size_t kept = 0;
+    TR_TRY(TR_NEW(&sorted, *n));
+    sort_keys(keys, sorted, *n);
+    for (size_t i = 0; i < *n; i++)
+        if (i == 0 || sorted[i] != sorted[i - 1]) keys[kept++] = sorted[i];
+    free(sorted);
+    *n = kept;
+    return TR_OK;
+}
+
 /* The keys of the set, ascending, and their places in it as their ranks. */
 static int sorted_keys(struct keyset *set, uint32_t **keys)
 {

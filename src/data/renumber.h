@@ -11,6 +11,9 @@
  * each distinct column, about whichever is less. */
 int tr_renumber(struct tr_csr *csr, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n);
 
+/* Sorts n keys and leaves each once; then n is how many are left. Takes as much memory again for a moment. */
+int tr_keys_sort(uint32_t *keys, size_t *n);
+
 /* Rewrites every column c to old_to_new[c]. The order must be kept if rows are to stay ascending. */
 void tr_columns_apply(struct tr_csr *csr, const uint32_t *old_to_new);
 

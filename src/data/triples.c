@@ -489,10 +489,7 @@ static int rate_line(struct each_rating *e, const char *p, uint64_t offset)
                                .item = line.item.text,
                                .user_length = (size_t)(line.user.end - line.user.text),
                                .item_length = (size_t)(line.item.end - line.item.text),
-                               .value = line.value,
-                               .files = r->files,
-                               .file = r->file,
-                               .offset = offset};
+                               .value = line.value};
     return e->rating(e->state, &rating);
 }
 
@@ -519,12 +516,4 @@ int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes,
                             .state = state};
     struct tr_text_share share = {.files = files, .readers = 1};
     return tr_text_share_each(&share, rate_chunk, &e);
-}
-
-int tr_rating_fail(const struct tr_rating *rating, const char *what)
-{
-    uint64_t line;
-    TR_TRY(tr_files_line(rating->files, rating->file, rating->offset, &line));
-    return tr_fail(TR_ERR_DATA, "%s:%llu: %s", rating->files->file[rating->file].path,
-                   (unsigned long long)line, what);
 }

@@ -78,18 +78,12 @@ int tr_docword_check(const struct tr_files *files, const struct tr_shape *shapes
 struct tr_rating {
     const char *user, *item; /* as in the file, without quotes; not ended by NUL */
     size_t user_length, item_length;
-    float value;                  /* NaN where there is none */
-    const struct tr_files *files; /* where it stands */
-    size_t file;
-    uint64_t offset;
+    float value; /* NaN where there is none */
 };
 
 /* Calls rating() for each line of all files in their order, until it returns anything but TR_OK. The third column may
  * be missing if the options say so. Ids are whatever text stands there. */
 int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes, bool third_may_miss,
                     int (*rating)(void *state, const struct tr_rating *rating), void *state);
-
-/* Fails with TR_ERR_DATA: `path:line: what`. */
-int tr_rating_fail(const struct tr_rating *rating, const char *what);
 
 #endif

@@ -1,0 +1,519 @@
+#define _GNU_SOURCE
+#include "data/store.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* ---- memory of a group ---- */
+
+/* In front of the rows. */
+struct head {
+    atomic_int forgotten; /* members that need the non-zeros no more */
+};
+
+struct tr_shared {
+    tr_context *tr;
+    MPI_Win window;
+    uint64_t bytes;
+    struct head *head;
+    char *nonzeros, *nonzeros_end; /* whole pages: what goes when all members have forgotten */
+};
+
+static size_t page_bytes(void)
+{
+    long n = sysconf(_SC_PAGESIZE);
+    return n > 0 ? (size_t)n : 4096;
+}
+
+static uint64_t to_pages(uint64_t bytes)
+{
+    uint64_t page = page_bytes();
+    return (bytes + page - 1) / page * page;
+}
+
+void tr_shared_close(struct tr_shared **shared)
+{
+    struct tr_shared *s = *shared;
+    if (!s) return;
+    if (s->window != MPI_WIN_NULL) {
+        MPI_Win_unlock_all(s->window);
+        (void)tr_barrier(s->tr, s->tr->group, NULL); /* roles are looked after until all are here */
+        MPI_Win_free(&s->window);
+    }
+    free(s);
+    *shared = NULL;
+}
+
+uint64_t tr_shared_bytes(const struct tr_shared *shared)
+{
+    return shared ? shared->bytes : 0;
+}
+
+static void shared_forget(struct tr_shared *s)
+{
+    if (atomic_fetch_add(&s->head->forgotten, 1) + 1 < s->tr->layout.group_size) return;
+    if (s->nonzeros_end > s->nonzeros)
+        (void)madvise(s->nonzeros, (size_t)(s->nonzeros_end - s->nonzeros), MADV_REMOVE);
+}
+
+bool tr_store_shares(const tr_context *tr)
+{
+    const struct tr_layout *layout = &tr->layout;
+    if (tr->job->data.partition != TR_DATA_REPLICATED || !tr_is(tr, TR_SLAVE) || layout->group_size < 2)
+        return false;
+    for (int m = 0; m < layout->group_size; m++)
+        if (!tr_same_node(tr, layout->worker_rank[tr->me.group * layout->group_size + m])) return false;
+    return true;
+}
+
+/* ---- where everything goes ---- */
+
+/* What a member brings, or several. */
+struct sums {
+    uint64_t rows, nonzeros, keys;
+    uint64_t valued, labelled; /* members that have values, labels */
+    uint64_t numbered;         /* members whose rows have numbers */
+};
+enum { SUMS = sizeof(struct sums) / sizeof(uint64_t) };
+
+/* Bytes from the beginning of the pages. What is forgotten lies between begin and label. */
+struct places {
+    uint64_t begin, column, value, label, row, keys, dense, end;
+};
+
+struct move {
+    tr_context *tr;
+    tr_data *data;
+    bool all_columns;    /* are keys; otherwise … */
+    const uint32_t *own; /* … those of this member are */
+    size_t n_own;
+    uint32_t *piece;  /* of the group's keys, as many as mine.keys */
+    uint32_t *number; /* of each own key among the group's */
+    struct sums before, mine, all;
+    struct places at;
+    struct tr_shared *shared;
+    char *memory;
+};
+
+static uint64_t after(uint64_t *at, uint64_t bytes)
+{
+    uint64_t here = *at;
+    *at = to_pages(here + bytes);
+    return here;
+}
+
+static void lay_out(struct move *m)
+{
+    const struct sums *n = &m->all;
+    struct places *p = &m->at;
+    bool dense = m->data->state->format == TR_FORMAT_CSV;
+    uint64_t at = to_pages(sizeof(struct head));
+    p->begin = after(&at, dense ? 0 : (n->rows + 1) * sizeof(uint64_t));
+    p->column = after(&at, dense ? 0 : n->nonzeros * sizeof(uint32_t));
+    p->value = after(&at, n->valued ? n->nonzeros * sizeof(float) : 0);
+    p->label = after(&at, n->labelled ? n->rows * sizeof(float) : 0);
+    p->row = after(&at, n->numbered ? n->rows * sizeof(uint64_t) : 0);
+    p->keys = after(&at, n->keys * sizeof(tr_key));
+    p->dense = after(&at, dense ? n->nonzeros * sizeof(float) : 0);
+    p->end = at;
+}
+
+/* What all members bring, and those before this one. */
+static int count_all(struct move *m)
+{
+    uint64_t *every, *before = (uint64_t *)(void *)&m->before, *all = (uint64_t *)(void *)&m->all;
+    TR_TRY(TR_NEW(&every, (size_t)m->tr->layout.group_size * SUMS));
+    MPI_Request request;
+    MPI_Iallgather(&m->mine, SUMS, MPI_UINT64_T, every, SUMS, MPI_UINT64_T, m->tr->group, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the group to count its rows"));
+    for (int k = 0; k < m->tr->layout.group_size * SUMS; k++) {
+        all[k % SUMS] += every[k];
+        if (k / SUMS < m->tr->me.member) before[k % SUMS] += every[k];
+    }
+    free(every);
+    return TR_OK;
+}
+
+/* Each member has a piece of the keys: of the union, or of all columns. */
+static int plan(struct move *m)
+{
+    const struct tr_data_state *s = m->data->state;
+    uint64_t members = (uint64_t)m->tr->layout.group_size, me = (uint64_t)m->tr->me.member;
+    size_t n = 0;
+    if (!m->all_columns) TR_TRY(tr_unite_keys(m->tr, m->own, m->n_own, &m->piece, &n));
+    else n = (size_t)(m->data->columns * (me + 1) / members - m->data->columns * me / members);
+    m->mine = (struct sums){.rows = s->csr.rows,
+                            .nonzeros = tr_csr_nonzeros(&s->csr),
+                            .keys = n,
+                            .valued = s->csr.value != NULL,
+                            .labelled = s->csr.label != NULL,
+                            .numbered = s->row_number != NULL};
+    if (s->format == TR_FORMAT_CSV) {
+        m->mine.rows = s->dense.rows;
+        m->mine.nonzeros = s->dense.rows * s->dense.columns;
+        m->mine.labelled = s->dense.label != NULL;
+    }
+    TR_TRY(count_all(m));
+    lay_out(m);
+    if (!m->all_columns) TR_TRY(TR_NEW(&m->number, m->n_own));
+    TR_TRY(TR_NEW(&m->shared, 1));
+    *m->shared = (struct tr_shared){.tr = m->tr, .window = MPI_WIN_NULL, .bytes = m->at.end + page_bytes()};
+    return TR_OK;
+}
+
+/* Shared memory is a file in memory; when that file system is full, the first touch kills the process. All ranks of the
+ * node, each group's rows counted once. */
+static int check_room(tr_context *tr, uint64_t bytes)
+{
+    struct statvfs fs;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, tr->node, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the ranks of the node to count their rows"));
+    if (bytes == 0 || statvfs("/dev/shm", &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
+        return TR_OK;
+    return tr_fail(
+        TR_ERR_SYSTEM,
+        "%s: replicated, the rows need %.1f MB of shared memory on this node, but /dev/shm has %.1f "
+        "MB free",
+        tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6,
+        (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+}
+
+/* The memory is member 0's, but who writes first has the pages near. */
+static int open_window(struct move *m)
+{
+    tr_context *tr = m->tr;
+    struct tr_shared *s = m->shared;
+    TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
+    void *own;
+    char *memory;
+    MPI_Aint size;
+    int unit;
+    if (MPI_Win_allocate_shared(tr->me.member == 0 ? (MPI_Aint)s->bytes : 0, 1, MPI_INFO_NULL, tr->group,
+                                &own, &s->window) != MPI_SUCCESS)
+        return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %llu bytes of shared memory",
+                       (unsigned long long)s->bytes);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, s->window);
+    MPI_Win_shared_query(s->window, 0, &size, &unit, &memory);
+    uintptr_t page = page_bytes(), past = (uintptr_t)memory % page;
+    m->memory = past ? memory + (page - past) : memory;
+    s->head = (struct head *)(void *)m->memory;
+    s->nonzeros = m->memory + m->at.begin;
+    s->nonzeros_end = m->memory + m->at.label;
+    if (tr->me.member == 0) atomic_init(&s->head->forgotten, 0);
+    return TR_OK;
+}
+
+/* ---- each member's rows into their places ---- */
+
+#define PIECE ((uint64_t)4 << 20) /* bytes that are copied before their memory is given back */
+
+/* Memory whose contents nobody needs any more, before it can be freed: its whole pages. */
+static void give_back(char *memory, uint64_t bytes)
+{
+    uintptr_t page = page_bytes(), begin = ((uintptr_t)memory + page - 1) / page * page,
+              end = ((uintptr_t)memory + bytes) / page * page;
+    if (end > begin) (void)madvise(memory + (begin - (uintptr_t)memory), end - begin, MADV_DONTNEED);
+}
+
+/* Copies n units to where they belong, and frees those there were. Of floats, no array stands for all 1. */
+static void move_units(void *to, void **array, uint64_t n, size_t unit)
+{
+    char *from = *array;
+    for (uint64_t at = 0; from && at < n * unit; at += PIECE) {
+        uint64_t bytes = n * unit - at < PIECE ? n * unit - at : PIECE;
+        memcpy((char *)to + at, from + at, (size_t)bytes);
+        give_back(from + at, bytes);
+    }
+    free(from);
+    *array = NULL;
+}
+
+static void move_values(float *to, float **array, uint64_t n)
+{
+    for (uint64_t k = 0; !*array && k < n; k++) to[k] = 1;
+    move_units(to, (void **)array, n, sizeof **array);
+}
+
+/* number: of each column read here; NULL: columns stay. */
+static void move_columns(uint32_t *to, uint32_t **array, uint64_t n, const uint32_t *number)
+{
+    uint32_t *from = *array;
+    uint64_t most = PIECE / sizeof *from;
+    if (!number) {
+        move_units(to, (void **)array, n, sizeof *from);
+        return;
+    }
+    for (uint64_t at = 0; at < n; at += most) {
+        uint64_t end = at + (n - at < most ? n - at : most);
+        for (uint64_t k = at; k < end; k++) to[k] = number[from[k]];
+        give_back((char *)(from + at), (end - at) * sizeof *from);
+    }
+    free(from);
+    *array = NULL;
+}
+
+static void move_begins(const struct move *m, uint64_t *to, uint64_t **array)
+{
+    const uint64_t *from = *array;
+    if (m->tr->me.member == 0) to[0] = 0;
+    for (uint64_t i = 0; i < m->mine.rows; i++) to[m->before.rows + i + 1] = m->before.nonzeros + from[i + 1];
+    free(*array);
+    *array = NULL;
+}
+
+/* This member's piece of the keys, for all to find theirs among. */
+static void write_keys(const struct move *m, tr_key *keys)
+{
+    for (uint64_t i = 0; i < m->mine.keys; i++)
+        keys[m->before.keys + i] = m->all_columns ? m->before.keys + i : m->piece[i];
+}
+
+static void number_own(const struct move *m, const tr_key *keys)
+{
+    size_t u = 0;
+    for (size_t i = 0; !m->all_columns && i < m->n_own; i++) {
+        while (keys[u] < m->own[i]) u++;
+        m->number[i] = (uint32_t)u;
+    }
+}
+
+static void move_sparse(struct move *m)
+{
+    struct tr_data_state *s = m->data->state;
+    struct tr_csr *c = &s->csr;
+    const struct sums *n = &m->mine, *before = &m->before;
+    struct tr_csr all = {.rows = (size_t)m->all.rows,
+                         .begin = (uint64_t *)(void *)(m->memory + m->at.begin),
+                         .column = (uint32_t *)(void *)(m->memory + m->at.column)};
+    uint64_t *row = m->all.numbered ? (uint64_t *)(void *)(m->memory + m->at.row) : NULL;
+    if (m->all.valued) all.value = (float *)(void *)(m->memory + m->at.value);
+    if (m->all.labelled) all.label = (float *)(void *)(m->memory + m->at.label);
+    move_begins(m, all.begin, &c->begin);
+    move_columns(all.column + before->nonzeros, &c->column, n->nonzeros, m->all_columns ? NULL : m->number);
+    if (all.value) move_values(all.value + before->nonzeros, &c->value, n->nonzeros);
+    if (all.label) move_units(all.label + before->rows, (void **)&c->label, n->rows, sizeof *all.label);
+    if (row) move_units(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
+    tr_csr_free(c);
+    *c = all;
+    s->row_number = row;
+}
+
+static void move_dense(struct move *m)
+{
+    struct tr_dense *d = &m->data->state->dense;
+    struct tr_dense all = {.rows = (size_t)m->all.rows,
+                           .columns = (size_t)m->data->columns,
+                           .value = (float *)(void *)(m->memory + m->at.dense)};
+    if (m->all.labelled) all.label = (float *)(void *)(m->memory + m->at.label);
+    move_units(all.value + m->before.nonzeros, (void **)&d->value, m->mine.nonzeros, sizeof *all.value);
+    if (all.label)
+        move_units(all.label + m->before.rows, (void **)&d->label, m->mine.rows, sizeof *all.label);
+    tr_dense_free(d);
+    *d = all;
+}
+
+static int move_all(struct move *m)
+{
+    tr_data *data = m->data;
+    tr_key *keys = (tr_key *)(void *)(m->memory + m->at.keys);
+    write_keys(m, keys);
+    TR_TRY(tr_barrier(m->tr, m->tr->group, "the group to unite keys"));
+    number_own(m, keys);
+    if (data->state->format == TR_FORMAT_CSV) move_dense(m);
+    else move_sparse(m);
+    data->keys = keys;
+    data->n_keys = (size_t)m->all.keys;
+    data->state->shared = m->shared;
+    m->shared = NULL;
+    return tr_barrier(m->tr, m->tr->group, "the group to share rows");
+}
+
+int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
+{
+    tr_context *tr = data->state->tr;
+    bool takes_part = tr_store_shares(tr);
+    struct move m = {.tr = tr, .data = data, .all_columns = all, .own = keys, .n_own = n_keys};
+    int status = tr_agree(tr, takes_part ? plan(&m) : TR_OK);
+    bool first = takes_part && tr->me.member == 0;
+    if (status == TR_OK) status = tr_agree(tr, check_room(tr, first ? m.shared->bytes : 0));
+    if (status == TR_OK) status = tr_agree(tr, takes_part ? open_window(&m) : TR_OK);
+    if (status == TR_OK) status = tr_agree(tr, takes_part ? move_all(&m) : TR_OK);
+    tr_shared_close(&m.shared);
+    free(m.piece);
+    free(m.number);
+    return status;
+}
+
+/* ---- stores ---- */
+
+/* Models that leave the format open expect another one each; linear ones all the same. */
+static int kind_of_model(const tr_job *job)
+{
+    int type = job->model.type;
+    if (job->data.format != TR_FORMAT_AUTO) return -1;
+    return type == TR_MODEL_MF || type == TR_MODEL_LDA || type == TR_MODEL_KMEANS ? type : -1;
+}
+
+/* All that the rows depend on; a file that is written anew is another file. */
+static int make_key(const tr_context *tr, const struct tr_files *files, const tr_data *like, char **key)
+{
+    const tr_job *job = tr->job;
+    size_t n;
+    FILE *text = open_memstream(key, &n);
+    if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format, kind_of_model(job),
+            job->data.index_base, job->data.on_error, job->data.partition, job->data.order, job->data.header,
+            job->data.label, job->data.duplicates, (unsigned long long)job->data.features, job->table.prune,
+            tr->layout.groups, tr->layout.group_size,
+            like ? (unsigned long long)like->state->store->number : 0);
+    for (size_t i = 0; i < files->n; i++) {
+        struct stat about = {.st_size = 0};
+        (void)stat(files->file[i].path, &about);
+        fprintf(text, "\n%s %llu %lld.%09ld", files->file[i].path, (unsigned long long)files->file[i].size,
+                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
+    }
+    bool written = !ferror(text);
+    if (fclose(text) == 0 && written) return TR_OK;
+    free(*key);
+    *key = NULL;
+    return tr_fail(TR_ERR_SYSTEM, "out of memory");
+}
+
+static struct tr_store *look_up(const tr_context *tr, const char *key)
+{
+    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
+        struct tr_store *store = tr->stores->store[i];
+        if (!store->forgotten && strcmp(store->key, key) == 0) return store;
+    }
+    return NULL;
+}
+
+/* A store that is not whole on all ranks is none: some may have forgotten it, or see a file otherwise. */
+static int agree_on_store(tr_context *tr, struct tr_store **store)
+{
+    uint64_t number = *store ? (*store)->number : 0, bounds[2] = {number, ~number};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, bounds, 2, MPI_UINT64_T, MPI_MIN, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to look for data that they have"));
+    if (bounds[0] != ~bounds[1]) *store = NULL;
+    return TR_OK;
+}
+
+static int add_store(tr_context *tr, char **key, struct tr_store **out)
+{
+    if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
+    struct tr_stores *all = tr->stores;
+    struct tr_store *store;
+    TR_TRY(TR_GROW(&all->store, &all->capacity, all->n + 1));
+    TR_TRY(TR_NEW(&store, 1));
+    int status = TR_NEW(&store->data.state, 1);
+    if (status != TR_OK) {
+        free(store);
+        return status;
+    }
+    store->data.state->tr = tr;
+    store->data.state->store = store;
+    store->key = *key;
+    *key = NULL;
+    all->store[all->n++] = *out = store;
+    return TR_OK;
+}
+
+int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, struct tr_store **store,
+                  bool *found)
+{
+    char *key = NULL;
+    TR_TRY(tr_agree(tr, make_key(tr, files, like, &key)));
+    *store = look_up(tr, key);
+    int status = agree_on_store(tr, store);
+    *found = *store != NULL;
+    if (status == TR_OK && !*found) {
+        status = tr_agree(tr, add_store(tr, &key, store));
+        if (*store) (*store)->number = ++tr->stores->loaded;
+    }
+    free(key);
+    if (*store) {
+        tr_store_keep(*store);
+        (*store)->opened++;
+    }
+    if (status != TR_OK) tr_store_release(tr, store, false);
+    return status;
+}
+
+void tr_store_keep(struct tr_store *store)
+{
+    store->users++;
+    store->readers++;
+}
+
+static void free_nonzeros(struct tr_csr *csr)
+{
+    free(csr->begin);
+    free(csr->column);
+    free(csr->value);
+    csr->begin = NULL;
+    csr->column = NULL;
+    csr->value = NULL;
+}
+
+void tr_store_forget(struct tr_store *store)
+{
+    struct tr_data_state *s = store->data.state;
+    if (--store->readers > 0) return;
+    store->forgotten = true;
+    if (s->shared) shared_forget(s->shared);
+    else free_nonzeros(&s->csr);
+}
+
+static void free_data(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    if (!s->shared) {
+        tr_csr_free(&s->csr);
+        tr_dense_free(&s->dense);
+        free(s->row_number);
+        free((void *)(uintptr_t)data->keys);
+    }
+    tr_shared_close(&s->shared);
+    tr_files_close(&s->files);
+    tr_names_free(&s->row_names);
+    tr_names_free(&s->column_names);
+    free(s->shape);
+    free(s->third_label);
+    free(s);
+}
+
+static void remove_store(tr_context *tr, const struct tr_store *store)
+{
+    struct tr_stores *all = tr->stores;
+    size_t kept = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->store[i] != store) all->store[kept++] = all->store[i];
+    all->n = kept;
+    if (kept > 0) return;
+    free(all->store);
+    free(all);
+    tr->stores = NULL;
+}
+
+void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot)
+{
+    struct tr_store *s = *store;
+    *store = NULL;
+    if (!s) return;
+    if (--s->users > 0) {
+        if (!forgot) tr_store_forget(s);
+        return;
+    }
+    remove_store(tr, s);
+    free_data(&s->data);
+    free(s->key);
+    free(s);
+}

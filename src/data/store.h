@@ -1,0 +1,68 @@
+/* The data store: rows in memory, loaded once for all tasks that use them, and once for all workers of a node.
+ *
+ * A store is what tr_data_open() has loaded. It counts its users, and goes when the last of them leaves. Whoever opens
+ * the same files with the same settings while it is there gets it again (FlexPS, section 5.3: data that stay in memory
+ * over the stages of a task).
+ *
+ * With data.partition: replicated the rows of a group whose members share memory lie in it once. Each member brings the
+ * rows that it has read, with its columns numbered by the keys of all, and gives back its own copy piece by piece: while
+ * the rows move, the node needs hardly more memory than they take.
+ */
+#ifndef TR_DATA_STORE_H
+#define TR_DATA_STORE_H
+
+#include "data/dataset.h"
+
+struct tr_store {
+    tr_data data;    /* as all users see it */
+    char *key;       /* what it was loaded from, and how */
+    uint64_t number; /* it is the number-th that was loaded: the same on all ranks, 1 at least */
+    int opened;      /* so many times, so far */
+    int users;
+    int readers;    /* users that have not forgotten the non-zeros */
+    bool forgotten; /* they are gone, on this rank */
+};
+
+/* All stores of a context; NULL while there is none. */
+struct tr_stores {
+    struct tr_store **store;
+    size_t n, capacity;
+    uint64_t loaded; /* so many, so far */
+};
+
+/* The store that was loaded from these files with what the job says of them, and for test data with the training data
+ * `like`; a new one (*found false) to be loaded if there is none. It has one user more. All ranks; errors are agreed on.
+ */
+int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, struct tr_store **store,
+                  bool *found);
+
+/* One user more, which keeps the rows for another to come. */
+void tr_store_keep(struct tr_store *store);
+
+/* One user less, who has forgotten the non-zeros or not; the last frees it. All ranks together, outside tr_run(). */
+void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot);
+
+/* One reader less of a user that stays; when the last has gone, the memory of the non-zeros is given back. Any rank, alone:
+ * shared memory goes when all members of the group have come so far. */
+void tr_store_forget(struct tr_store *store);
+
+/* ---- one copy in a group ---- */
+
+struct tr_shared;
+
+/* Whether this rank's group has its rows once, in memory that its members share. */
+bool tr_store_shares(const tr_context *tr);
+
+/* Moves the rows of each such group to one place: those of member 0 first, and so on. Of each member: its rows in
+ * data->state, columns counted by `keys` (its own distinct ones, ascending, n_keys of them) or, if all is true, by all
+ * columns. Then data->state and data->keys point to shared memory, and columns count the keys of the group. All ranks
+ * (with nothing, where tr_store_shares() is false); errors are agreed on: no room in shared memory, above all. */
+int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all);
+
+/* Gives back the window: all members together. */
+void tr_shared_close(struct tr_shared **shared);
+
+/* Bytes of shared memory that this rank's group has its rows in; 0 if each has its own. */
+uint64_t tr_shared_bytes(const struct tr_shared *shared);
+
+#endif
