@@ -21,10 +21,10 @@ typedef struct tr_command {
 /* A slave, as its compute function sees itself. */
 typedef struct tr_worker {
     tr_context *tr;
-    int group, groups;      /* which group of how many */
-    int member, group_size; /* its number in it; 0 is the leader */
-    int worker, workers;    /* over all groups */
-    int64_t clock;          /* clocks it has ended */
+    int group, groups;      /* which group of how many that compute in this stage */
+    int member, group_size; /* its number in it; 0 is the leader; how many of it compute in this stage */
+    int worker, workers;    /* over all groups that do */
+    int64_t clock, clocks;  /* clocks it has ended; how many there are to be unless the scheduler says stop */
     int round;              /* of this clock */
     tr_command command;     /* the leader's for this round; zeros without a schedule function */
 } tr_worker;
@@ -53,8 +53,12 @@ typedef struct tr_stage {
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
     const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
 
-    /* Slaves, once before the first clock: opens views. */
+    /* Slaves, once before the first clock: opens views. As a stage of a task: once for every set of workers that it runs
+     * on, and again where what was opened cannot be kept; so it closes first what this function has opened before. */
     int (*prepare)(tr_worker *me, void *state);
+    /* All ranks that take part, before the first clock of every run: what servers have to do with their shares, say.
+     * Nobody reads or writes tables meanwhile. May be NULL. */
+    int (*begin)(tr_context *tr, void *state);
     /* Slaves, once a clock (or a round). Pulls come before pushes. */
     int (*compute)(tr_worker *me, void *state);
     /* Leaders, before every round: fills a command for each member and sets *again, or leaves it false to end
@@ -68,7 +72,7 @@ typedef struct tr_stage {
     int (*judge)(void *state, const tr_report *sums, tr_verdict *verdict);
 } tr_stage;
 
-/* Runs a stage: all ranks, each with the same stage but its own state. Servers and the scheduler do their
+/* Runs a stage on all workers: all ranks, each with the same stage but its own state. Servers and the scheduler do their
  * duty meanwhile. Returns the agreed outcome. */
 int tr_run(tr_context *tr, const tr_stage *stage);
 

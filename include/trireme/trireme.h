@@ -24,5 +24,6 @@
 #include "trireme/stage.h"
 #include "trireme/status.h"
 #include "trireme/table.h"
+#include "trireme/task.h"
 
 #endif

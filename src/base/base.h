@@ -63,6 +63,11 @@ static inline uint64_t tr_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+static inline int tr_min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 static inline int tr_max_int(int a, int b)
 {
     return a > b ? a : b;

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-
 /* ---- starting MPI ---- */
 
 static bool started_by_launcher(void)
@@ -153,6 +152,8 @@ int tr_ranks_assign(tr_context *tr)
     int order = tr->me.group * tr->layout.group_size + tr->me.member;
     MPI_Comm_split(tr->world, works ? 0 : MPI_UNDEFINED, order, &tr->workers);
     MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
+    tr_cast_all(tr, &tr->all);
+    tr->cast = &tr->all;
     return TR_OK;
 }
 
@@ -175,10 +176,15 @@ int tr_ranks_stop(tr_context *tr)
 
 int tr_agree(tr_context *tr, int status)
 {
+    return tr_agree_among(tr, tr->world, status);
+}
+
+int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
+{
     /* the lowest failing rank wins: rank in the low half so that MPI_MIN finds it */
     int64_t mine = status == TR_OK ? INT64_MAX : ((int64_t)tr->rank << 32) | status, first;
     MPI_Request request;
-    MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, tr->world, &request);
+    MPI_Iallreduce(&mine, &first, 1, MPI_INT64_T, MPI_MIN, comm, &request);
     TR_TRY(tr_wait_request(tr, &request, "all ranks to agree that all is well"));
     if (first == INT64_MAX) return TR_OK;
     int agreed = (int)(first & INT32_MAX), failed = (int)(first >> 32);

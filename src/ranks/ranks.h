@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "job/job.h"
+#include "ranks/cast.h"
 #include "ranks/layout.h"
 #include "trireme/context.h"
 
@@ -25,6 +26,8 @@ enum tr_tag {
     TR_TAG_BLOCK,      /* slave -> slave before it in the group: a block of a rotation */
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
+    TR_TAG_ASSIGN,     /* rank 0 -> others: which stage is next */
+    TR_TAG_TIMES,      /* worker 0 of a stage -> rank 0: how long its clocks took */
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
@@ -42,6 +45,9 @@ struct tr_poll {
 struct tr_stage;
 struct tr_progress_row;
 struct tr_loading;
+struct tr_task;
+struct tr_stage_sum;
+struct tr_stores;
 
 struct tr_context {
     tr_job *job;
@@ -55,17 +61,22 @@ struct tr_context {
     int *node_of;             /* node of every rank */
     struct tr_layout layout;
     struct tr_place me;
-    int64_t staleness; /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
-    int status;        /* first failure agreed on */
-    bool started_mpi;  /* and so ends it */
+    struct tr_cast all;         /* of all workers */
+    const struct tr_cast *cast; /* of the stage that runs, or is made ready; &all between stages */
+    int64_t staleness;          /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
+    int status;                 /* first failure agreed on */
+    bool started_mpi;           /* and so ends it */
     bool
         crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
+    struct tr_stores *stores; /* data that were read; NULL while there are none */
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);
     void *ready_state;
+    int (*task_observer)(void *who, const struct tr_task *task, const struct tr_stage_sum *sums);
+    void *task_observer_state;
     int (*before_push)(void *who); /* before a view is pushed; NULL: nothing */
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);
@@ -96,6 +107,12 @@ static inline bool tr_same_node(const tr_context *tr, int rank)
 static inline bool tr_is(const tr_context *tr, unsigned role)
 {
     return (tr->me.roles & role) != 0;
+}
+
+/* Computes in the stage that runs. */
+static inline bool tr_works(const tr_context *tr)
+{
+    return tr->cast->worker >= 0;
 }
 
 /* ---- progress ---- */
@@ -131,6 +148,9 @@ int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
 /* Waits until all ranks are here, without ever losing patience where `what` is NULL. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
+
+/* tr_agree() among the ranks of a communicator that rank 0 is one of. */
+int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
 
 /* ---- words to the user, from rank 0 only ---- */
 

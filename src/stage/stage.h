@@ -1,4 +1,11 @@
 /* stage/ — who runs what when: opening a context with all its roles, and running a stage's clocks on them.
+ *
+ *   open       a context
+ *   run        one run of a stage: judge is the scheduler's part, work the workers'
+ *   task       stages one after the other, each on workers of its own
+ *   degree     how many workers are best, found while a stage runs
+ *   rotation   blocks that go round in a group
+ *   straggler  workers slowed on purpose
  */
 #ifndef TR_STAGE_H
 #define TR_STAGE_H
@@ -7,6 +14,7 @@
 #include "sync/sync.h"
 #include "table/table.h"
 #include "trireme/stage.h"
+#include "trireme/task.h"
 
 /* One finished evaluation, as those who show progress get it. */
 struct tr_progress_row {
@@ -21,6 +29,20 @@ struct tr_progress_row {
     struct tr_heterogeneity heterogeneity; /* where the job slows workers; otherwise zeros */
     double peak_rss;                       /* bytes, of the largest worker */
 };
+
+/* What a stage of a task has taken so far. Seconds of the wall. */
+struct tr_stage_sum {
+    const char *name;
+    int runs, fewest, most; /* runs, and workers of one: sub-stages of a search count as runs */
+    int64_t clocks;
+    double seconds, worker_seconds; /* of its clocks; times workers */
+    double transition;              /* median, from the end of what ran before to its first clock */
+    char degree[256];               /* how its number of workers was found; "" if it was given */
+};
+
+/* Shows what the stages of a task have taken; on rank 0 at its end, set with tr_on_task() before tr_run_task(). */
+typedef int tr_task_observer(void *who, const tr_task *task, const struct tr_stage_sum *sums);
+void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who);
 
 /* Shows progress on rank 0; set with tr_observe() before tr_run(). */
 typedef int tr_observer(void *who, const tr_stage *stage, const struct tr_progress_row *row);

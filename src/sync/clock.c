@@ -60,6 +60,7 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
     MPI_Win_shared_query(c->memory, 0, &size, &unit, &c->board);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, c->memory);
     c->mine = &c->board->rank[tr->node_rank];
+    for (int word = 0; word < MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
     if (tr->layout.nodes > 1) {
         size_t nodes = (size_t)tr->layout.nodes;
         TR_TRY(TR_NEW(&c->head, nodes));
@@ -132,6 +133,34 @@ static void raise_node(struct tr_clock *c, int word)
     send_word(c->nodes, 0, node * WORDS + word, &least);
 }
 
+/* Of the ranks of this node that take part in the stage, this is the lowest. */
+static bool is_first_of_node(const tr_context *tr)
+{
+    for (int rank = 0; rank < tr->rank; rank++)
+        if (tr_same_node(tr, rank) && tr_cast_needs(tr->cast, rank)) return false;
+    return true;
+}
+
+/* A node of which nobody takes part in the stage counts for no minimum. */
+static void reset_node_lines(struct tr_clock *c)
+{
+    const tr_context *tr = c->tr;
+    for (int i = 0; i < tr->layout.nodes * WORDS; i++) c->node_line[i] = i % WORDS < MINIMA ? INT64_MAX : 0;
+    for (int rank = 0; rank < tr->size; rank++)
+        for (int word = 0; tr_cast_needs(tr->cast, rank) && word < MINIMA; word++)
+            c->node_line[tr->node_of[rank] * WORDS + word] = 0;
+}
+
+void tr_clock_leave(struct tr_clock *c)
+{
+    if (c->tr->layout.nodes >
+        1) { /* what this rank has told arrives before the next stage begins without it */
+        MPI_Win_flush_all(c->nodes);
+        MPI_Win_flush_all(c->worlds);
+    }
+    for (int word = 0; word < MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
+}
+
 int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool keeps_version)
 {
     tr_context *tr = c->tr;
@@ -140,18 +169,18 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool
         MPI_Win_flush_all(c->nodes);
         MPI_Win_flush_all(c->worlds);
     }
-    TR_TRY(tr_barrier(tr, tr->world, "all ranks to begin a stage"));
+    TR_TRY(tr_barrier(tr, tr->cast->crew, "all ranks to begin a stage"));
     atomic_store(&c->mine->word[WRITTEN], keeps_written ? 0 : INT64_MAX);
     atomic_store(&c->mine->word[READ], keeps_read ? 0 : INT64_MAX);
     atomic_store(&c->mine->word[VERSION], keeps_version ? 0 : INT64_MAX);
-    if (tr->node_rank == 0)
+    if (is_first_of_node(tr))
         for (int i = 0; i < WORDS; i++) {
             atomic_store(&c->board->world.word[i], 0);
             atomic_store(&c->board->node.word[i], 0);
         }
     for (int i = 0; i < WORDS; i++) c->sent[i] = 0;
-    for (int i = 0; c->node_line && i < tr->layout.nodes * WORDS; i++) c->node_line[i] = 0;
-    TR_TRY(tr_barrier(tr, tr->world, "all ranks to set their clocks back"));
+    if (c->node_line) reset_node_lines(c);
+    TR_TRY(tr_barrier(tr, tr->cast->crew, "all ranks to set their clocks back"));
     c->resetting = false;
     for (int word = 0; word < MINIMA; word++) /* a node without participants must not hold up the others */
         if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);

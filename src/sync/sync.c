@@ -332,7 +332,7 @@ static int poll_sync(void *what, int *did)
 int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
-    bool works = tr_is(tr, TR_SLAVE);
+    bool works = tr_works(tr);
     bool owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
     bool versions = tr->me.server >= 0 && own_version(s) != INT64_MAX;
     TR_TRY(tr_clock_reset(s->clock, owes, works, versions));
@@ -381,7 +381,7 @@ int tr_sync_end(struct tr_sync *s)
     tr_context *tr = s->tr;
     TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
-    TR_TRY(tr_barrier(tr, tr->world, s->works ? "all ranks to end a stage" : NULL));
+    TR_TRY(tr_barrier(tr, tr->cast->crew, s->works ? "all ranks to end a stage" : NULL));
     s->running = s->counting = false;
     return tr_tables_settle(tr);
 }

@@ -290,11 +290,6 @@ static int add_hashed(struct tr_hashmap *m, tr_key key, uint64_t hash, uint32_t 
     return TR_OK;
 }
 
-int tr_hashmap_add(struct tr_hashmap *m, tr_key key, uint32_t *slot)
-{
-    return add_hashed(m, key, tr_mix(key), slot);
-}
-
 /* ---- many keys ---- */
 
 /* Looks up to BATCH keys up with their cache misses at the same time. Returns those, one bit each, of which slot

@@ -60,12 +60,11 @@ void tr_hashmap_keep_arrays(struct tr_hashmap *map, uint32_t arrays);
 /* The slot of a key, or TR_NO_SLOT. */
 uint32_t tr_hashmap_find(const struct tr_hashmap *map, tr_key key);
 
-/* The slot of a key, a new one if it has none. TR_ERR_SYSTEM without memory: everything is as before. */
-int tr_hashmap_add(struct tr_hashmap *map, tr_key key, uint32_t *slot);
-
-/* The same for n keys in any order, twice as fast as one by one. Where adding fails, the keys before the
- * one that failed have been added, and slot says nothing. */
+/* The same for n keys in any order, twice as fast as one by one. */
 void tr_hashmap_find_all(const struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
+
+/* The slots of n keys in any order, new ones for those that have none. TR_ERR_SYSTEM without memory: the keys before
+ * the one that failed have been added, and slot says nothing. */
 int tr_hashmap_add_all(struct tr_hashmap *map, const tr_key *key, size_t n, uint32_t *slot);
 
 static inline tr_key tr_hashmap_key(const struct tr_hashmap *map, uint32_t slot)
@@ -95,7 +94,7 @@ void tr_hash_list_free(struct tr_hash_list *list);
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);
 
 /* Before writing to n keys of the list, those with the ascending numbers at[0 .. n-1]: adds the absent ones.
- * Errors as tr_hashmap_add(); both stay right, and calling it again goes on. */
+ * Errors as tr_hashmap_add_all(); both stay right, and calling it again goes on. */
 int tr_hash_list_add(struct tr_hash_list *list, struct tr_hashmap *map, const uint32_t *at, uint32_t n);
 
 #endif

@@ -245,6 +245,13 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     return TR_OK;
 }
 
+void tr_merge_begin(struct tr_table *t)
+{
+    if (!t->merge) return;
+    t->merge->done = 0;
+    if (t->merge->near) tr_near_begin(t->merge->near);
+}
+
 bool tr_merge_busy(const struct tr_table *t)
 {
     return t->merge && t->merge->busy;
@@ -289,7 +296,7 @@ static int describe_participants(struct tr_merge *m)
     MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);
     for (int p = 0; p < m->size; p++) {
         m->server[p] = tr_table_server_of(m->table, ranks[p]);
-        m->works[p] = (tr->layout.place[ranks[p]].roles & TR_SLAVE) != 0;
+        m->works[p] = tr_cast_has(tr, tr->cast, ranks[p]);
         m->client[p] = tags[p] ? tr_server_client(m->table, ranks[p], tags[p]) : NULL;
     }
     free(ranks);
@@ -316,7 +323,7 @@ int tr_merge_open(struct tr_table *t)
         return tr_near_open(t, &t->merge->near);
     }
     MPI_Comm comm;
-    MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER | TR_SLAVE) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
+    MPI_Comm_split(tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
     if (comm == MPI_COMM_NULL) return TR_OK;
 
     struct tr_merge *m;

@@ -134,8 +134,7 @@ static int find_parts(struct tr_near *near)
         int unit;
         char *part;
         MPI_Win_shared_query(near->memory, rank, &size, &unit, &part);
-        const struct tr_place *place = &tr->layout.place[rank];
-        if (place->roles & TR_SLAVE) look_up(near, part, delta[rank], &near->source[near->workers++]);
+        if (tr_cast_has(tr, tr->cast, rank)) look_up(near, part, delta[rank], &near->source[near->workers++]);
         int server = tr_table_server_of(near->table, rank);
         if (server >= 0) near->server[server] = (const struct line *)(void *)part;
     }
@@ -188,6 +187,12 @@ void tr_near_close(struct tr_near **near)
     *near = NULL;
 }
 
+void tr_near_begin(struct tr_near *near)
+{
+    atomic_store_explicit(&near->mine->ready, 0, memory_order_relaxed);
+    atomic_store_explicit(&near->mine->added, 0, memory_order_relaxed);
+}
+
 void tr_near_start(struct tr_near *near, int64_t clock)
 {
     near->next = 0;
@@ -223,7 +228,7 @@ bool tr_near_poll(struct tr_near *near, int64_t clock, int *did)
         if (++near->next < near->workers) return false; /* the other roles of this rank come in between */
         atomic_store_explicit(&near->mine->added, clock + 1, memory_order_release);
     }
-    if (!tr_is(t->tr, TR_SLAVE)) return true;
+    if (!tr_works(t->tr)) return true;
     if (!all_added(near, clock)) return false;
     if (near->view) memset(near->view->delta, 0, tr_view_bytes(near->view));
     return true;

@@ -9,9 +9,10 @@
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 enum { SHELF_MOST = 1 << 26, SHELF_LEAST_UNIT = 32 }; /* bytes */
 
-/* Seconds between two looks at what has arrived: the shorter after one that found something. A look lets MPI work, and
- * where there are more ranks than cores gives the core away. */
-static const double look_soon = 300e-6, look_late = 1000e-6;
+/* Seconds between two looks at what has arrived: the shorter after one that found something; the longest where nobody
+ * else waits for this rank. A look lets MPI work, and where there are more ranks than cores gives the core away. */
+static const double look_soon = 300e-6, look_late = 1000e-6, look_alone = 5000e-6;
+enum { LOOKS_LEAST = 8 }; /* while what is here is computed on: an answer takes a few */
 
 int tr_rows_open(struct tr_table *t)
 {
@@ -97,15 +98,47 @@ static void stop_computing(struct tr_pull *p)
     p->computed += tr_now() - p->computing_since;
 }
 
+/* Seconds until the answers that are here have been handed over, at the pace since the last look. */
+static double seconds_here(const struct tr_pull *p)
+{
+    size_t units = 0, rows = tr_max_size(p->left_at_look - p->left, 1);
+    for (const struct tr_pull_request *r = p->here; r; r = r->next) units += r->n;
+    return (double)units / p->table->pieces * (p->computed - p->computed_at_look) / (double)rows;
+}
+
+/* Whether somebody depends on when this rank looks: those whom it serves, those who take from the shelf what it
+ * fetches, or who wait for what it has pushed. */
+static bool is_waited_for(const struct tr_pull *p)
+{
+    const tr_context *tr = p->table->tr;
+    const struct tr_tables *tables = tr->tables;
+    bool waited_for =
+        (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || tr_rows_shelf_of(p);
+    for (size_t i = 0; i < tables->count && !waited_for; i++)
+        waited_for = tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX;
+    for (size_t i = 0; i < tables->view_count && !waited_for; i++)
+        waited_for = tr_push_busy(&tables->views[i]->view);
+    return waited_for;
+}
+
+/* The more is here, the later: each look is time that is taken from computing. */
+static double look_after(const struct tr_pull *p, bool found)
+{
+    double least = found ? look_soon : look_late, most = is_waited_for(p) ? look_late : look_alone;
+    double due = seconds_here(p) / LOOKS_LEAST;
+    return due < least ? least : due > most ? most : due;
+}
+
 /* Between two rows. */
 static int look_around(struct tr_pull *p)
 {
     int did = 0;
     stop_computing(p);
-    p->looked = tr_now();
     TR_TRY(tr_progress(p->table->tr, &did));
-    p->look_after = did > 0 ? look_soon : look_late;
     if (p->ahead > 0) TR_TRY(tr_rows_ask_more(p));
+    p->look_after = look_after(p, did > 0);
+    p->left_at_look = p->left;
+    p->computed_at_look = p->computed;
     begin_computing(p);
     p->looked = p->clock_read = p->computing_since;
     return TR_OK;
@@ -329,7 +362,7 @@ static int open_pull(struct tr_pull *p)
     p->ahead = job ? job->table.ahead : AHEAD;
     p->row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     p->here_end = &p->here;
-    p->left = p->n;
+    p->left = p->left_at_look = p->n;
     p->looked = p->clock_read = tr_now();
     p->group = p->until_clock = 1;
     p->look_after = look_soon;
@@ -404,7 +437,7 @@ void tr_rows_pushed(struct tr_table *t)
 static int workers_here(const tr_context *tr)
 {
     int n = 0;
-    for (int w = 0; w < tr_layout_workers(&tr->layout); w++) n += tr_same_node(tr, tr->layout.worker_rank[w]);
+    for (int w = 0; w < tr_cast_workers(tr->cast); w++) n += tr_same_node(tr, tr_cast_rank(tr, tr->cast, w));
     return n;
 }
 
@@ -437,8 +470,7 @@ int tr_rows_begin(struct tr_table *t)
     struct tr_rows *rows = t->rows;
     TR_TRY(open_shelf(t));
     rows->after = rows->pulled = rows->shelf ? tr_shelf_number(rows->shelf) : 0;
-    if (t->sparse && t->lockstep && t->server >= 0)
-        t->pushing_clients = (size_t)tr_layout_workers(&t->tr->layout);
+    if (t->sparse && t->lockstep && t->server >= 0) t->pushing_clients = (size_t)tr_cast_workers(t->tr->cast);
     return TR_OK;
 }
 

@@ -48,13 +48,17 @@ static bool choose(struct tr_pull *p, struct tr_pull_source *s, struct tr_pull_a
     return false;
 }
 
-/* How many rows of a sparse table fill an answer is a guess. */
-static size_t most_of_request(const struct tr_pull *p)
+/* How many rows of a sparse table fill an answer is a guess. The first requests are short, so that computing begins as
+ * soon as some rows are here. */
+static size_t most_of_request(const struct tr_pull *p, const struct tr_pull_source *s)
 {
+    enum { FIRST = 8 };
     const struct tr_table *t = p->table;
     double rows = (double)p->row_bytes / t->rows->row_bytes;
     size_t most = t->sparse ? (size_t)rows : p->row_bytes / t->unit_bytes;
-    return tr_max_size(1, tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_wish)));
+    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_wish));
+    if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
+    return tr_max_size(1, most);
 }
 
 static size_t sparse_room(const struct tr_pull *p)
@@ -121,9 +125,10 @@ static int ask(struct tr_pull *p, uint32_t server, bool *sent)
     *sent = false;
     if (s->agains == 0 && !tr_rows_may_begin(p, s)) return TR_OK;
     TR_TRY(new_request(p, server, &r));
-    size_t most = most_of_request(p);
+    size_t most = most_of_request(p, s);
     TR_TRY(TR_GROW(&r->ask, &r->ask_room, most));
     while (r->n < most && choose(p, s, &r->ask[r->n])) r->n++;
+    s->asked += r->n;
     *sent = r->n > 0;
     if (*sent) return send_request(p, r);
     tr_rows_put_back(p->table->rows, r);

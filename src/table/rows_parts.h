@@ -38,6 +38,7 @@ struct tr_pull_source {
     uint32_t next, end;        /* wants that have not been looked at */
     struct tr_pull_ask *again; /* to be asked for before them */
     size_t agains, room;
+    size_t asked;                 /* for so many units it was asked */
     uint64_t under_way, requests; /* of all requests, those without an answer */
 };
 
@@ -69,10 +70,12 @@ struct tr_pull {
     size_t flying_n, flying_room, received_room, arrived_room;
     uint64_t ahead, row_bytes;
     struct tr_pull_part *parts;
-    double computed;        /* seconds, before … */
-    double computing_since; /* … row() was called in turn, as it is now */
-    double looked;          /* when messages were looked after last … */
-    double look_after;      /* … and after how long again */
+    double computed;         /* seconds, before … */
+    double computing_since;  /* … row() was called in turn, as it is now */
+    double looked;           /* when messages were looked after last … */
+    double look_after;       /* … and after how long again */
+    size_t left_at_look;     /* rows that were left then … */
+    double computed_at_look; /* … and seconds that those before had taken */
     double clock_read;
     size_t group, until_clock; /* rows between two looks at the clock, and before the next */
 

@@ -15,6 +15,8 @@
  *   rows_ask   … asked of servers, and their answers
  *   shelf      … shared by the workers of a node
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
+ *   near       … by plain adding, in memory that a node shares
+ *   park       what a stage has opened, put aside while another one runs
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.
  *
@@ -190,6 +192,29 @@ static inline void tr_table_filter_l1(struct tr_table *t, double alpha, double s
 
 /* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
 int tr_tables_ready(tr_context *tr);
+
+/* What a stage has opened, put aside while others run. */
+struct tr_parked {
+    struct tr_view_state **views;
+    size_t view_count, view_capacity;
+    struct tr_parked_table {
+        struct tr_merge *merge;
+        uint32_t updating_views;
+    } *table; /* of the first `tables` tables of the context */
+    size_t tables;
+};
+
+/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the same
+ * on all ranks) whether the stage can be put aside and taken up again: not with server functions, hash storage, sparse
+ * rows or updates as messages, whose servers count who pushes. All ranks. */
+int tr_tables_needs(tr_context *tr, bool *needed, bool *parks);
+
+/* Puts aside what is open, and takes it up again as it was before the first clock. Of the crew each for itself. */
+int tr_tables_park(tr_context *tr, struct tr_parked *parked);
+int tr_tables_take_up(tr_context *tr, struct tr_parked *parked);
+
+/* Ends what was put aside: its views can only be closed. All ranks. */
+void tr_tables_part(tr_context *tr, struct tr_parked *parked);
 
 /* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
 int tr_tables_settle(tr_context *tr);
@@ -367,6 +392,7 @@ struct tr_view_state {
     int64_t holds;                /* all updates of clocks < holds are in value */
     bool joins;                   /* what is being read may be what the node reads as one … */
     struct tr_together *together; /* … from some of the servers; NULL: from none */
+    bool parted;                  /* of a stage that will not run again: it can only be closed */
     bool lent;                    /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
@@ -393,6 +419,7 @@ MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype);
 struct tr_near;
 int tr_near_open(struct tr_table *table, struct tr_near **near);
 void tr_near_close(struct tr_near **near);
+void tr_near_begin(struct tr_near *near); /* this rank's next clock is 0 again */
 void tr_near_start(struct tr_near *near, int64_t clock);
 bool tr_near_poll(struct tr_near *near, int64_t clock, int *did);
 
@@ -407,6 +434,7 @@ void tr_merge_close(struct tr_table *table);
  * serves or updates the table does so once a clock. */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
+void tr_merge_begin(struct tr_table *table); /* the next clock is 0 again; before the crew begins a stage */
 int64_t
 tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
 int tr_merge_poll(struct tr_table *table, int *did);

@@ -81,9 +81,9 @@ int tr_views_ready(tr_context *tr)
         struct tr_group_share *g = tables->views[i]->group;
         if (!g || g->pushes != MPI_COMM_NULL) continue;
         MPI_Request request;
-        MPI_Comm_idup(tr->group, &g->pulls, &request);
+        MPI_Comm_idup(tr->cast->members, &g->pulls, &request);
         TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
-        MPI_Comm_idup(tr->group, &g->pushes, &request);
+        MPI_Comm_idup(tr->cast->members, &g->pushes, &request);
         TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
     }
     return TR_OK;
@@ -112,11 +112,11 @@ static int fill_view(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
     struct tr_tables *tables = v->view.table->tr->tables;
     size_t bytes = tr_view_bytes(&v->view);
-    bool shared = v->use == TR_VIEW_GROUP && tables->tr->layout.group_size > 1;
+    bool shared = v->use == TR_VIEW_GROUP && tables->tr->cast->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
     if (shared) TR_TRY(open_group_share(v));
-    if (!shared || tables->tr->me.member == 0) TR_TRY(open_channels(v, keys, n));
+    if (!shared || tables->tr->cast->member == 0) TR_TRY(open_channels(v, keys, n));
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
     return TR_OK;
@@ -161,7 +161,7 @@ void tr_view_close(tr_view **view)
     if (v->together) tr_together_leave(v->together);
     for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
         tr_channel_close(&v->channel[server]);
-    if (v->channel && v->merged) t->updating_views--;
+    if (v->channel && v->merged && !v->parted) t->updating_views--;
     free(v->channel);
     tr_keyset_free(&v->keys);
     if (v->group) {

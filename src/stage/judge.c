@@ -1,0 +1,170 @@
+#include "stage/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* The scheduler's collection of one evaluation. */
+struct tr_collection {
+    struct tr_collection *next;
+    int64_t evaluation;
+    int arrived;
+    struct tr_stage_report report[]; /* by worker: summed in this order, so that sums repeat */
+};
+
+/* Under BSP nobody starts an epoch before the last one is judged; others go on until told to stop. */
+int tr_stage_grant(struct tr_stage_run *run, bool stop)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_sync *sync = run->tr->sync;
+    run->granted = stage->clocks;
+    if (tr_sync_lockstep(sync) && tr_stage_is_judged(run) && stage->evaluate_every > 0) {
+        int64_t next = (run->evaluations + 1) * stage->evaluate_every;
+        if (stop) next = run->evaluations * stage->evaluate_every;
+        if (next < run->granted) run->granted = next;
+    } else if (stop) {
+        run->granted = 0;
+    }
+    return tr_clock_grant(sync->clock, run->granted, stop);
+}
+
+static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
+{
+    for (struct tr_collection *c = run->collections; c; c = c->next)
+        if (c->evaluation == evaluation) return c;
+    size_t workers = (size_t)tr_cast_workers(run->tr->cast);
+    struct tr_collection *c = calloc(1, sizeof *c + workers * sizeof c->report[0]);
+    if (!c) return NULL;
+    c->evaluation = evaluation;
+    c->next = run->collections;
+    return run->collections = c;
+}
+
+static void drop_collection(struct tr_stage_run *run, struct tr_collection *dropped)
+{
+    struct tr_collection **link = &run->collections;
+    while (*link != dropped) link = &(*link)->next;
+    *link = dropped->next;
+    free(dropped);
+}
+
+static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
+{
+    sum->bytes_pulled += one->bytes_pulled;
+    sum->bytes_pushed += one->bytes_pushed;
+    sum->pulls += one->pulls;
+    sum->pushes += one->pushes;
+    sum->messages += one->messages;
+    sum->filtered.seen += one->filtered.seen;
+    sum->filtered.held += one->filtered.held;
+    sum->filtered.dropped += one->filtered.dropped;
+    sum->wait_seconds += one->wait_seconds;
+    sum->pull_seconds += one->pull_seconds;
+    sum->push_seconds += one->push_seconds;
+}
+
+/* Adds up what the workers have reported; false if one of them has failed. */
+static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
+                   struct tr_progress_row *row)
+{
+    int workers = tr_cast_workers(run->tr->cast);
+    int64_t clocks = 0;
+    bool well = true;
+    for (int w = 0; w < workers; w++) {
+        const struct tr_stage_report *r = &c->report[w];
+        if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
+        for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
+        add_traffic(&row->traffic, &r->traffic);
+        if (w % run->tr->cast->of.group_size == 0) row->updates += r->traffic.pushes;
+        clocks += r->sums.clock;
+        row->compute_seconds += r->compute_seconds;
+        row->evaluate_seconds += r->evaluate_seconds / workers;
+        row->peak_rss = fmax(row->peak_rss, r->peak_rss);
+        well = well && r->status == TR_OK;
+    }
+    row->epoch = (double)clocks / workers * run->stage->epochs_per_clock;
+    return well;
+}
+
+static int measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
+{
+    int workers = tr_cast_workers(run->tr->cast);
+    const tr_job *job = run->tr->job;
+    struct tr_worker_time *time;
+    if (!job || tr_slowed_workers(job, workers) == 0) return TR_OK;
+    TR_TRY(TR_NEW(&time, (size_t)workers));
+    for (int w = 0; w < workers; w++) time[w] = c->report[w].time;
+    tr_heterogeneity_measure(job, time, workers, &run->heterogeneity);
+    free(time);
+    return TR_OK;
+}
+
+/* The lowest worker that has reported what is no number, in the first sum in which there is one; or -1. */
+static int first_lost(const struct tr_stage_run *run, const struct tr_collection *c)
+{
+    for (int i = 0; i < TR_SUMS; i++)
+        for (int w = 0; w < tr_cast_workers(run->tr->cast); w++)
+            if (!isfinite(c->report[w].sums.sum[i])) return w;
+    return -1;
+}
+
+/* The model says that and why it diverged, but has only seen the sums. */
+static int name_lost(const struct tr_stage_run *run, const struct tr_collection *c, int status)
+{
+    int lost = status == TR_ERR_DIVERGED ? first_lost(run, c) : -1;
+    if (lost < 0) return status;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", tr_error_text());
+    return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, lost);
+}
+
+static int judge(struct tr_stage_run *run, struct tr_collection *c)
+{
+    tr_report sums = {.clock = 0};
+    struct tr_progress_row row = {.seconds = tr_now() - run->begin,
+                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+    /* once something has failed, nothing is judged any more: the first words about it are to stay */
+    bool failed =
+        !sum_up(run, c, &sums, &row) || run->status != TR_OK || tr_clock_failed(run->tr->sync->clock);
+    TR_TRY(measure_heterogeneity(run, c));
+    row.heterogeneity = run->heterogeneity;
+    int status =
+        failed ? TR_OK : name_lost(run, c, run->stage->judge(run->stage->state, &sums, &row.verdict));
+    run->verdict = row.verdict;
+    row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
+    row.clock = sums.clock;
+    if (!failed && run->tr->observer) {
+        int shown = run->tr->observer(run->tr->observer_state, run->stage, &row);
+        if (status == TR_OK) status = shown;
+    }
+    if (run->status == TR_OK) run->status = status;
+    run->evaluations++;
+    run->final = c->evaluation == TR_AT_END;
+    return tr_stage_grant(run, row.verdict.stop || failed || status != TR_OK);
+}
+
+int tr_stage_poll_reports(void *what, int *did)
+{
+    struct tr_stage_run *run = what;
+    tr_context *tr = run->tr;
+    if (tr_clock_failed(tr->sync->clock) && !tr_sync_lockstep(tr->sync) && !tr_clock_stopped(tr->sync->clock))
+        TR_TRY(tr_stage_grant(run, true));
+    int here = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);
+    if (!here) return TR_OK;
+    struct tr_stage_report r;
+    MPI_Recv(&r, sizeof r, MPI_BYTE, status.MPI_SOURCE, TR_TAG_REPORT, tr->wire, MPI_STATUS_IGNORE);
+    struct tr_collection *c = collection_of(run, r.evaluation);
+    if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
+    c->report[r.worker] = r;
+    ++*did;
+    if (++c->arrived < tr_cast_workers(tr->cast)) return TR_OK;
+    TR_TRY(judge(run, c));
+    drop_collection(run, c);
+    return TR_OK;
+}
+
+void tr_stage_drop_collections(struct tr_stage_run *run)
+{
+    while (run->collections) drop_collection(run, run->collections);
+}

@@ -1,0 +1,87 @@
+/* What the files of a running stage share. */
+#ifndef TR_STAGE_RUN_H
+#define TR_STAGE_RUN_H
+
+#include "stage/stage.h"
+
+/* What a worker sends to the scheduler at an evaluation. */
+struct tr_stage_report {
+    int64_t evaluation; /* number of it, or TR_AT_END */
+    int64_t worker;
+    int64_t status;
+    double compute_seconds, evaluate_seconds, peak_rss;
+    struct tr_traffic traffic;
+    struct tr_worker_time time;
+    tr_report sums;
+};
+enum { TR_AT_END = -1 };
+
+/* How long the last clocks of worker 0 took: the i-th in seconds[i % TR_TIMED_CLOCKS]. */
+enum { TR_TIMED_CLOCKS = 16 };
+struct tr_clock_times {
+    int64_t clocks;
+    double seconds[TR_TIMED_CLOCKS];
+};
+
+struct tr_stage_run {
+    tr_context *tr;
+    const tr_stage *stage;
+    double begin, first; /* when all this began, and the first clock */
+    /* worker */
+    tr_worker me;
+    int status;  /* what this worker's functions returned first; the protocol goes on, the work does not */
+    bool halted; /* a slave of this leader failed: no more rounds */
+    double compute_seconds, evaluate_seconds;
+    struct tr_straggler straggler;
+    int64_t reported; /* evaluations */
+    struct tr_clock_times times;
+    struct tr_stage_report outgoing;
+    MPI_Request sending;
+    /* scheduler */
+    struct tr_collection *collections;
+    int64_t evaluations, granted;
+    bool final;                            /* the last evaluation has been judged */
+    tr_verdict verdict;                    /* of the last one */
+    struct tr_heterogeneity heterogeneity; /* as of then */
+};
+
+/* Whether the scheduler judges evaluations. */
+static inline bool tr_stage_is_judged(const struct tr_stage_run *run)
+{
+    return run->stage->evaluate && run->stage->judge;
+}
+
+/* Takes note of a failure; what follows is done without it. */
+static inline void tr_stage_note(struct tr_stage_run *run, int status)
+{
+    if (run->status == TR_OK) run->status = status;
+}
+
+/* ---- run.c: one run of a stage, on the cast that is set ---- */
+
+void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run);
+
+/* Opens what the stage needs, behind tr_sync_begin(). All ranks; the outcome is agreed on. */
+int tr_stage_prepare(struct tr_stage_run *run);
+
+/* Runs its clocks. The crew; the outcome is agreed on among them. */
+int tr_stage_run(struct tr_stage_run *run);
+
+/* ---- judge.c: the scheduler ---- */
+
+/* Lets the workers go on up to the next evaluation, or stops them. */
+int tr_stage_grant(struct tr_stage_run *run, bool stop);
+
+/* Takes reports, and judges where all workers have reported. */
+int tr_stage_poll_reports(void *run, int *did);
+void tr_stage_drop_collections(struct tr_stage_run *run);
+
+/* ---- work.c: a worker ---- */
+
+/* All clocks, until there are no more or the scheduler says stop. */
+int tr_stage_work(struct tr_stage_run *run);
+
+/* Evaluates, and reports that as evaluation first .. last: who is slow may have been asked for several at once. */
+int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last);
+
+#endif

@@ -1,0 +1,383 @@
+/* Tasks: rank 0 says what is next, and tells those who take part; all others wait to be told.
+ *
+ * A stage and a set of workers that it runs on are a seat. The first time all ranks get it ready together; its views,
+ * windows and communicators are then kept, and next time only those who take part act.
+ */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "stage/degree.h"
+#include "stage/run.h"
+
+struct seat {
+    struct seat *next;
+    int stage;
+    struct tr_cast cast;
+    bool prepared, parks;
+    struct tr_parked parked;
+};
+
+/* What rank 0 tells others. */
+struct assignment {
+    int64_t stage;  /* -1: the task has ended … */
+    int64_t clocks; /* … and this is its status, as far as it is agreed on */
+    struct tr_cast_choice cast;
+};
+
+/* Rank 0's record of a stage. */
+struct record {
+    struct tr_degree degree;
+    bool searches; /* the degree has begun */
+    int64_t left;  /* clocks of the run that next() has asked for */
+    tr_ran ran;    /* of these, so far */
+    int64_t *last; /* by group: number of the run in which it had the stage last, 0 before */
+    int64_t runs;
+    double *transition;
+    size_t transitions, room;
+    struct tr_stage_sum sum;
+};
+
+struct task {
+    tr_context *tr;
+    const tr_task *task;
+    struct seat *seats;
+    struct tr_parked outer; /* what was open before the task */
+    struct record *record;  /* rank 0: by stage */
+    double ended;           /* rank 0: when the last stage did */
+};
+
+/* ---- seats ---- */
+
+static bool same_cast(struct tr_cast_choice a, struct tr_cast_choice b)
+{
+    return a.first_group == b.first_group && a.groups == b.groups && a.group_size == b.group_size;
+}
+
+static struct seat *find_seat(const struct task *k, const struct assignment *a)
+{
+    for (struct seat *s = k->seats; s; s = s->next)
+        if (s->stage == a->stage && same_cast(s->cast.of, a->cast)) return s;
+    return NULL;
+}
+
+static struct seat *new_seat(struct task *k, const struct assignment *a)
+{
+    struct seat *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->stage = (int)a->stage;
+    s->next = k->seats;
+    return k->seats = s;
+}
+
+/* Gets a seat ready: all ranks. */
+static int prepare(struct task *k, struct seat *s, const tr_stage *stage)
+{
+    tr_context *tr = k->tr;
+    struct tr_stage_run run;
+    tr_stage_open(tr, stage, &run);
+    TR_TRY(tr_sync_begin(tr->sync));
+    TR_TRY(tr_stage_prepare(&run));
+    bool needed;
+    TR_TRY(tr_agree(tr, tr_tables_needs(tr, &needed, &s->parks)));
+    if (!s->cast.in_crew) TR_TRY(tr_agree(tr, tr_cast_set_crew(tr, &s->cast, needed)));
+    s->prepared = true;
+    return TR_OK;
+}
+
+/* Whoever has nothing to do while others run it puts it aside at once. */
+static int run_seat(struct task *k, struct seat *s, const tr_stage *stage, struct tr_stage_run *run)
+{
+    tr_context *tr = k->tr;
+    tr_stage_open(tr, stage, run);
+    if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
+    TR_TRY(tr_sync_begin(tr->sync));
+    return tr_stage_run(run);
+}
+
+/* Runs what was assigned, on a rank that takes part in running it or in getting it ready. */
+static int play(struct task *k, const struct assignment *a, struct tr_stage_run *run)
+{
+    tr_context *tr = k->tr;
+    struct seat *s = find_seat(k, a);
+    bool ready = s && s->prepared;
+    if (!s) s = new_seat(k, a);
+    if (!s) return tr_agree(tr, tr_fail(TR_ERR_SYSTEM, "out of memory: a stage"));
+    if (!s->cast.owned) TR_TRY(tr_cast_open(tr, a->cast, &s->cast));
+    tr_stage stage = k->task->stage[a->stage];
+    stage.clocks = a->clocks;
+    tr->cast = &s->cast;
+    int status = ready ? tr_tables_take_up(tr, &s->parked) : prepare(k, s, &stage);
+    if (status == TR_OK) status = run_seat(k, s, &stage, run);
+    int parked = tr_tables_park(tr, &s->parked);
+    if (!s->parks) s->prepared = false;
+    tr->cast = &tr->all;
+    return status == TR_OK ? parked : status;
+}
+
+static void close_seats(struct task *k)
+{
+    while (k->seats) {
+        struct seat *s = k->seats;
+        k->seats = s->next;
+        tr_tables_part(k->tr, &s->parked);
+        tr_cast_close(&s->cast);
+        free(s);
+    }
+}
+
+/* ---- rank 0 ---- */
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The group that has not had the stage for longest. */
+static int longest_unused(const struct record *r, int groups)
+{
+    int best = 0;
+    for (int g = 1; g < groups; g++)
+        if (r->last[g] < r->last[best]) best = g;
+    return best;
+}
+
+static struct tr_cast_choice choose_cast(const struct task *k, int stage, int workers)
+{
+    const struct tr_layout *layout = &k->tr->layout;
+    if (k->task->one_group && k->task->one_group[stage])
+        return (struct tr_cast_choice){longest_unused(&k->record[stage], layout->groups), 1,
+                                       tr_min_int(workers, layout->group_size)};
+    return (struct tr_cast_choice){0, layout->groups,
+                                   tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
+}
+
+static int most_workers(const struct task *k, int stage)
+{
+    const struct tr_layout *layout = &k->tr->layout;
+    bool one = k->task->one_group && k->task->one_group[stage];
+    return one ? layout->group_size : tr_layout_workers(layout);
+}
+
+/* The next part of what next() has asked for: all of it, or a sub-stage of a search. */
+static struct assignment plan(struct task *k, const tr_next *next)
+{
+    struct record *r = &k->record[next->stage];
+    int workers = next->workers == TR_ALL_WORKERS ? most_workers(k, next->stage) : next->workers;
+    int64_t clocks = r->left;
+    if (next->workers == TR_AUTO_WORKERS) {
+        bool one = k->task->one_group && k->task->one_group[next->stage];
+        if (!r->searches)
+            tr_degree_begin(&r->degree, &(struct tr_degree_wish){.least = 1,
+                                                                 .most = most_workers(k, next->stage),
+                                                                 .unit = one ? 1 : k->tr->layout.groups});
+        r->searches = true;
+        struct tr_substage sub = tr_degree_next(&r->degree, r->left);
+        workers = sub.parallelism;
+        clocks = sub.clocks;
+    }
+    return (struct assignment){next->stage, clocks, choose_cast(k, next->stage, workers)};
+}
+
+/* To all, or to those who take part. */
+static int tell(struct task *k, const struct assignment *a)
+{
+    tr_context *tr = k->tr;
+    const struct seat *s = a->stage < 0 ? NULL : find_seat(k, a);
+    MPI_Request *requests;
+    TR_TRY(TR_NEW(&requests, (size_t)tr->size));
+    int n = 0;
+    for (int rank = 1; rank < tr->size; rank++)
+        if (!s || !s->prepared || tr_cast_needs(&s->cast, rank))
+            MPI_Isend(a, sizeof *a, MPI_BYTE, rank, TR_TAG_ASSIGN, tr->wire, &requests[n++]);
+    int status = TR_OK;
+    for (int i = 0; i < n && status == TR_OK; i++)
+        status = tr_wait_request(tr, &requests[i], "the others to take an assignment");
+    free(requests);
+    return status;
+}
+
+/* Worker 0 says how long its clocks took. */
+static int hear_times(struct task *k, const struct assignment *a, struct tr_stage_run *run)
+{
+    tr_context *tr = k->tr;
+    const struct seat *s = find_seat(k, a);
+    int first = tr_cast_rank(tr, &s->cast, 0);
+    if (first == 0) return TR_OK;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (tr->rank == first)
+        MPI_Isend(&run->times, sizeof run->times, MPI_BYTE, 0, TR_TAG_TIMES, tr->wire, &request);
+    if (tr->rank == 0)
+        MPI_Irecv(&run->times, sizeof run->times, MPI_BYTE, first, TR_TAG_TIMES, tr->wire, &request);
+    return tr_wait_request(tr, &request, "the times of a stage's clocks");
+}
+
+static int note_transition(struct task *k, struct record *r, double begin)
+{
+    if (k->ended == 0) return TR_OK;
+    TR_TRY(TR_GROW(&r->transition, &r->room, r->transitions + 1));
+    r->transition[r->transitions++] = begin - k->ended;
+    return TR_OK;
+}
+
+static int keep_record(struct task *k, const struct assignment *a, const struct tr_stage_run *run, bool fresh)
+{
+    struct record *r = &k->record[a->stage];
+    int workers = a->cast.groups * a->cast.group_size;
+    double seconds = tr_now() - run->first;
+    size_t timed = (size_t)(run->times.clocks < TR_TIMED_CLOCKS ? run->times.clocks : TR_TIMED_CLOCKS);
+    if (r->searches) tr_degree_report(&r->degree, run->times.seconds, timed);
+    r->left -= a->clocks;
+    r->runs++;
+    for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = r->runs;
+    r->ran.clocks += run->times.clocks;
+    r->ran.workers = workers;
+    r->ran.seconds += seconds;
+    r->ran.verdict = run->verdict;
+    struct tr_stage_sum *sum = &r->sum;
+    sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
+    sum->most = tr_max_int(sum->most, workers);
+    sum->runs++;
+    sum->clocks += run->times.clocks;
+    sum->seconds += seconds;
+    sum->worker_seconds += seconds * workers;
+    if (!fresh) TR_TRY(note_transition(k, r, run->first)); /* to get ready is more than to go over */
+    k->ended = tr_now();
+    return TR_OK;
+}
+
+/* One run that next() has asked for, in as many parts as the search for its degree takes. *agreed: what the crew has said
+ * of it. */
+static int run_next(struct task *k, const tr_next *next, int *agreed)
+{
+    struct record *r = &k->record[next->stage];
+    r->left = next->clocks;
+    r->ran = (tr_ran){.stage = next->stage};
+    while (r->left > 0) {
+        struct assignment a = plan(k, next);
+        const struct seat *s = find_seat(k, &a);
+        bool fresh = !s || !s->prepared;
+        struct tr_stage_run run;
+        TR_TRY(tell(k, &a));
+        *agreed = play(k, &a, &run);
+        if (*agreed != TR_OK) return TR_OK;
+        TR_TRY(hear_times(k, &a, &run));
+        TR_TRY(keep_record(k, &a, &run, fresh));
+        if (run.times.clocks < a.clocks) r->left = 0; /* it was stopped */
+    }
+    return TR_OK;
+}
+
+static int check_next(const struct task *k, const tr_next *next)
+{
+    bool right = next->stage < (int)k->task->n &&
+                 (next->stage < 0 || (next->clocks > 0 && next->workers >= TR_AUTO_WORKERS));
+    return right ? TR_OK
+                 : tr_fail(TR_ERR_INTERNAL, "task %s: no stage %d for %lld clocks on %d workers",
+                           k->task->name, next->stage, (long long)next->clocks, next->workers);
+}
+
+static int direct(struct task *k, int *agreed)
+{
+    tr_ran ran = {.stage = -1, .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+    int status = TR_OK;
+    while (status == TR_OK && *agreed == TR_OK) {
+        tr_next next = {.stage = -1};
+        status = k->task->next(k->task->state, &ran, &next);
+        if (status == TR_OK) status = check_next(k, &next);
+        if (status != TR_OK || next.stage < 0) break;
+        status = run_next(k, &next, agreed);
+        ran = k->record[next.stage].ran;
+    }
+    struct assignment end = {.stage = -1, .clocks = *agreed};
+    int told = tell(k, &end);
+    return status == TR_OK ? told : status;
+}
+
+static int open_records(struct task *k)
+{
+    TR_TRY(TR_NEW(&k->record, k->task->n));
+    for (size_t i = 0; i < k->task->n; i++) TR_TRY(TR_NEW(&k->record[i].last, (size_t)k->tr->layout.groups));
+    return TR_OK;
+}
+
+static void finish_sum(struct record *r, const char *name)
+{
+    r->sum.name = name;
+    qsort(r->transition, r->transitions, sizeof *r->transition, by_seconds);
+    r->sum.transition = r->transitions ? r->transition[r->transitions / 2] : NAN;
+    if (r->searches) tr_degree_describe(&r->degree, r->sum.degree, sizeof r->sum.degree);
+}
+
+static int show_records(struct task *k)
+{
+    struct tr_stage_sum *sums;
+    if (!k->tr->task_observer) return TR_OK;
+    TR_TRY(TR_NEW(&sums, k->task->n));
+    for (size_t i = 0; i < k->task->n; i++) {
+        finish_sum(&k->record[i], k->task->stage[i].name);
+        sums[i] = k->record[i].sum;
+    }
+    int status = k->tr->task_observer(k->tr->task_observer_state, k->task, sums);
+    free(sums);
+    return status;
+}
+
+static void close_records(struct task *k)
+{
+    for (size_t i = 0; k->record && i < k->task->n; i++) {
+        free(k->record[i].last);
+        free(k->record[i].transition);
+    }
+    free(k->record);
+}
+
+/* ---- all others ---- */
+
+static int hear(struct task *k, struct assignment *a)
+{
+    tr_context *tr = k->tr;
+    MPI_Request request;
+    MPI_Irecv(a, sizeof *a, MPI_BYTE, 0, TR_TAG_ASSIGN, tr->wire, &request);
+    struct tr_waiting waiting = tr_waiting_begin();
+    while (!tr_request_done(&request)) TR_TRY(tr_waiting_turn(tr, &waiting, NULL));
+    return TR_OK;
+}
+
+/* A failure is known to those who took part, and to the others when the task ends. */
+static int follow(struct task *k, int *agreed)
+{
+    for (;;) {
+        struct assignment a;
+        struct tr_stage_run run;
+        TR_TRY(hear(k, &a));
+        if (a.stage < 0) {
+            *agreed = (int)a.clocks;
+            return TR_OK;
+        }
+        if (play(k, &a, &run) == TR_OK) TR_TRY(hear_times(k, &a, &run));
+    }
+}
+
+int tr_run_task(tr_context *tr, const tr_task *task)
+{
+    struct task k = {.tr = tr, .task = task};
+    int agreed = TR_OK;
+    TR_TRY(tr_agree(tr, tr_tables_park(tr, &k.outer)));
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
+    int status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
+    if (status == TR_OK && agreed == TR_OK && tr->rank == 0) status = show_records(&k);
+    close_seats(&k);
+    close_records(&k);
+    if (status == TR_OK) status = tr_tables_take_up(tr, &k.outer);
+    status = tr_agree(tr, status);
+    if (agreed != TR_OK && tr->status == TR_OK) tr->status = agreed;
+    return agreed != TR_OK ? agreed : status;
+}
+
+void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who)
+{
+    tr->task_observer = observer;
+    tr->task_observer_state = who;
+}

@@ -1,0 +1,204 @@
+#include "stage/run.h"
+
+#include <stdlib.h>
+
+static double transfer_seconds(const struct tr_traffic *t)
+{
+    return t->wait_seconds + t->pull_seconds + t->push_seconds;
+}
+
+int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
+{
+    tr_context *tr = run->tr;
+    TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    struct tr_stage_report *r = &run->outgoing;
+    *r = (struct tr_stage_report){.worker = run->me.worker,
+                                  .compute_seconds = run->compute_seconds,
+                                  .peak_rss = (double)tr_peak_rss(),
+                                  .traffic = tr->tables->traffic,
+                                  .time = {run->straggler.slowed, run->me.clock, run->straggler.seconds},
+                                  .sums = {.clock = run->me.clock}};
+    /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
+    const struct tr_traffic *t = &tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t);
+    if (run->status == TR_OK && !tr_clock_failed(tr->sync->clock))
+        tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
+    r->evaluate_seconds = run->evaluate_seconds;
+    r->status = run->status;
+    for (r->evaluation = first;; r->evaluation++) {
+        MPI_Isend(r, sizeof *r, MPI_BYTE, 0, TR_TAG_REPORT, tr->wire, &run->sending);
+        if (r->evaluation == last) return TR_OK;
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    }
+}
+
+/* A worker that has failed, or that computes for servers who have, takes part in what its group does together in a
+ * clock: pulling and pushing the views of the group, so that the other members are not left waiting. */
+static int stand_in(struct tr_stage_run *run)
+{
+    const struct tr_tables *tables = run->tr->tables;
+    int64_t now = run->tr->sync->now;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        if (!v->group) continue;
+        TR_TRY(tr_view_pull(&v->view));
+        if (v->view.delta && v->push_clock < now) TR_TRY(tr_view_push(&v->view));
+    }
+    return run->status;
+}
+
+/* Computes, and keeps the time without that of pulling and pushing. That somebody elsewhere has failed is seen by each
+ * rank in its own time: in a round, where members may wait for each other, it is the leader who looks, before all begin. */
+static int compute(struct tr_stage_run *run)
+{
+    bool in_round = run->stage->schedule != NULL;
+    if (run->status != TR_OK || (!in_round && tr_clock_failed(run->tr->sync->clock))) return stand_in(run);
+    const struct tr_traffic *t = &run->tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t);
+    tr_straggler_begin(&run->straggler);
+    tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
+    tr_stage_note(run, tr_straggler_end(&run->straggler));
+    run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
+    return run->status == TR_OK ? TR_OK : stand_in(run);
+}
+
+/* What travels between leader and slave. */
+struct order {
+    int64_t again; /* a round is to be computed; else the clock ends */
+    int64_t status;
+    tr_command command;
+};
+
+static int run_rounds_as_leader(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int members = run->me.group_size, first = run->me.group * members;
+    tr_command *commands = NULL;
+    struct order *orders = NULL;
+    MPI_Request *requests = NULL;
+    TR_TRY(TR_NEW(&commands, (size_t)members));
+    TR_TRY(TR_NEW(&orders, (size_t)members));
+    TR_TRY(TR_NEW(&requests, (size_t)members));
+    bool again = true;
+    for (run->me.round = 0; again; run->me.round++) {
+        again = false;
+        if (run->status == TR_OK && !run->halted && !tr_clock_failed(tr->sync->clock))
+            tr_stage_note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
+        again = again && run->status == TR_OK;
+        requests[0] = MPI_REQUEST_NULL;
+        for (int m = 1; m < members; m++) {
+            orders[m] = (struct order){.again = again, .command = commands[m]};
+            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr_cast_rank(tr, tr->cast, first + m),
+                      TR_TAG_COMMAND, tr->wire, &requests[m]);
+        }
+        run->me.command = commands[0];
+        if (again) compute(run);
+        for (int m = 1; m < members; m++)
+            TR_TRY(tr_wait_request(tr, &requests[m], "a slave to take its command"));
+        for (int m = 1; again && m < members; m++) {
+            int64_t status;
+            MPI_Irecv(&status, 1, MPI_INT64_T, tr_cast_rank(tr, tr->cast, first + m), TR_TAG_DONE, tr->wire,
+                      &requests[m]);
+            TR_TRY(tr_wait_request(tr, &requests[m], "a slave to end its round"));
+            if (status != TR_OK) run->halted = true; /* the slave will say why */
+        }
+    }
+    free(commands);
+    free(orders);
+    free(requests);
+    return TR_OK;
+}
+
+static int run_rounds_as_slave(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    int leader = tr_cast_rank(tr, tr->cast, run->me.group * run->me.group_size);
+    for (run->me.round = 0;; run->me.round++) {
+        struct order order;
+        MPI_Request request;
+        MPI_Irecv(&order, sizeof order, MPI_BYTE, leader, TR_TAG_COMMAND, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader's command"));
+        if (!order.again) return TR_OK;
+        run->me.command = order.command;
+        int64_t status = compute(run);
+        MPI_Isend(&status, 1, MPI_INT64_T, leader, TR_TAG_DONE, tr->wire, &request);
+        TR_TRY(tr_wait_request(tr, &request, "the leader to hear of a round's end"));
+    }
+}
+
+static int one_clock(struct tr_stage_run *run)
+{
+    TR_TRY(tr_sync_next(run->tr->sync));
+    if (!run->stage->schedule) compute(run);
+    else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
+    else TR_TRY(run_rounds_as_slave(run));
+    run->me.round = 0;
+    TR_TRY(tr_sync_tick(run->tr->sync));
+    run->me.clock = run->tr->sync->now;
+    return TR_OK;
+}
+
+/* In lockstep, and in groups, whose members evaluate together, it is each worker's clock that says when. Else the
+ * first to get to an evaluation asks for it, and the others evaluate as soon as their clock ends: if the slowest one
+ * came to it by itself, the sum would be of parameters of different times, and updates be counted when they are long
+ * past. */
+static int report_what_is_due(struct tr_stage_run *run)
+{
+    struct tr_sync *sync = run->tr->sync;
+    int64_t every = run->stage->evaluate_every, first = run->reported + 1;
+    if (!tr_stage_is_judged(run) || every <= 0) return TR_OK;
+    int64_t due = run->me.clock / every;
+    if (!tr_sync_lockstep(sync) && run->me.group_size == 1) {
+        if (due > tr_clock_asked(sync->clock)) TR_TRY(tr_clock_ask(sync->clock, due));
+        int64_t asked = tr_clock_asked(sync->clock); /* which over several nodes need not know of it yet */
+        if (asked > due) due = asked;
+    }
+    if (due < first) return TR_OK;
+    run->reported = due;
+    return tr_stage_send_reports(run, first, due);
+}
+
+/* Members of the group wait for each other in every clock: for a view that they share, or for rounds. */
+static bool group_works_together(const struct tr_stage_run *run)
+{
+    const struct tr_tables *tables = run->tr->tables;
+    bool together = run->stage->schedule != NULL;
+    for (size_t i = 0; i < tables->view_count; i++) together = together || tables->views[i]->group;
+    return together && run->me.group_size > 1;
+}
+
+/* Whether another clock begins. Without BSP the members of a group might hear of a stop at different clocks and wait for
+ * each other for ever: there the leader decides. */
+static int goes_on(struct tr_stage_run *run, bool *on)
+{
+    tr_context *tr = run->tr;
+    const struct tr_clock *clock = tr->sync->clock;
+    bool lockstep = tr_sync_lockstep(tr->sync);
+    *on = !tr_clock_stopped(clock) || (lockstep && run->me.clock < tr_clock_granted(clock));
+    if (lockstep || !group_works_together(run)) return TR_OK;
+    MPI_Request request;
+    int word = *on;
+    MPI_Ibcast(&word, 1, MPI_INT, 0, tr->cast->members, &request);
+    TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
+    *on = word;
+    return TR_OK;
+}
+
+int tr_stage_work(struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    struct tr_clock *clock = run->tr->sync->clock;
+    while (run->me.clock < stage->clocks) {
+        TR_TRY(report_what_is_due(run));
+        TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
+                      "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
+        bool on;
+        TR_TRY(goes_on(run, &on));
+        if (!on) break;
+        double begin = tr_now();
+        TR_TRY(one_clock(run));
+        run->times.seconds[run->times.clocks++ % TR_TIMED_CLOCKS] = tr_now() - begin;
+    }
+    return TR_OK;
+}
