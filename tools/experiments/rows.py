@@ -9,6 +9,7 @@ RATINGS = 8  # of each, by one worker's users
 NAIVE = {"table.ahead": 0, "table.row_bytes": 1}  # Angel, algorithm 1: a request for each row
 WAYS = {"naive": NAIVE, "in batches": {"table.ahead": 0}, "pipelined": {}}
 GOAL_RANK = 200
+CLOCK, PULL, ALONE = 4, 6, 7  # the least of each in a run: the machine is noisy, and noise only adds
 
 
 def words(change):
@@ -18,38 +19,45 @@ def words(change):
 # ---- rows alone ----
 
 def pull(rank, ratings, clocks, change):
-    """Milliseconds of a clock, of computing in it, and of pulling besides; kilobytes and messages."""
+    """What bench_rows prints: milliseconds of a clock, of computing in it, of pulling besides and of computing alone,
+    medians, then the least; kilobytes and messages."""
     figures = mpirun(3, program("bench_rows"), ROWS, rank, ratings, clocks, "ranks.layout=dedicated", "ranks.servers=1",
                      "ranks.groups=1", *words(change), host="h1:2,h2:1")  # scheduler and server on h1, worker on h2
     return [float(f) for f in figures.split()]
 
 
 def least(runs, figure):
-    """Of some runs: the machine is noisy, and noise only adds."""
     return min(run[figure] for run in runs)
 
 
 def rows_alone(quick, ranks):
-    clocks, times = (5, 1) if quick else (9, 3)
+    """A share of hidden time is 1 - visible / pulling with nothing computed. Visible is all that a clock takes longer
+    than computing on the same rows in own memory: waiting, the processor time of receiving, and what serving ranks and
+    the kernel take from the worker's core. Of that, `pull` is what passes outside the function that computes."""
+    clocks, times = (7, 1) if quick else (9, 3)
     lines, curves, hidden = [], {name: [] for name in WAYS}, {}
     for rank in ranks:
         cases = {name: lambda change=change: pull(rank, RATINGS, clocks, change) for name, change in WAYS.items()}
         runs = interleaved(times, cases | {"nothing computed": lambda: pull(rank, 0, clocks, {})})
-        alone = least(runs["nothing computed"], 2)
-        pulled = {name: least(runs[name], 2) for name in WAYS}
-        clock = {name: least(runs[name], 0) for name in WAYS}
-        hidden[rank] = 1 - pulled["pipelined"] / alone
+        alone, computing = least(runs["nothing computed"], PULL), least(runs["pipelined"], ALONE)
+        pulled = {name: least(runs[name], PULL) for name in WAYS}
+        clock = {name: least(runs[name], CLOCK) for name in WAYS}
+        visible = clock["pipelined"] - computing
+        hidden[rank] = 1 - visible / alone, 1 - pulled["pipelined"] / alone
         for name in WAYS:
             curves[name].append((rank, clock[name] / 1e3))
-        lines.append([rank, 4 * ROWS * rank / 1e6, least(runs["pipelined"], 1), alone, *pulled.values(), *clock.values(),
-                      clock["naive"] / clock["pipelined"], clock["in batches"] / clock["pipelined"], hidden[rank]])
+        lines.append([rank, 4 * ROWS * rank / 1e6, computing, alone, *pulled.values(), *clock.values(), visible,
+                      clock["naive"] / clock["pipelined"], clock["in batches"] / clock["pipelined"], *hidden[rank]])
     table(f"{ROWS} rows of a remote server, each computed on for {RATINGS} ratings as in ALS, 1 Gbit/s; milliseconds of "
-          "a clock (paper, Fig. 12a: the gain grows with the rank; its figures stand in a plot only)",
+          "a clock (paper, Fig. 12a: the gain grows with the rank; its figures stand in a plot only). visible = "
+          "pipelined: all - computing (without pulling); hidden = 1 - visible / pulling alone; of pull: 1 - pipelined: "
+          "pull / pulling alone, which leaves out what pulling slows computing down. All ranks share the machine's cores",
           ["rank", "MB", "computing", "pulling alone", *(f"{name}: pull" for name in WAYS),
-           *(f"{name}: all" for name in WAYS), "faster", "than batches", "hidden"], lines)
+           *(f"{name}: all" for name in WAYS), "visible", "faster", "than batches", "hidden", "of pull"], lines)
     write_csv("E2", ["rank", "mb", "compute_ms", "alone_ms", "naive_pull_ms", "batches_pull_ms", "pipelined_pull_ms",
-                     "naive_ms", "batches_ms", "pipelined_ms", "faster", "faster_than_batches", "hidden"], lines)
-    return curves, hidden, {line[0]: line[-3] for line in lines}
+                     "naive_ms", "batches_ms", "pipelined_ms", "visible_ms", "faster", "faster_than_batches", "hidden",
+                     "hidden_of_pull"], lines)
+    return curves, hidden, {line[0]: line[-4] for line in lines}
 
 
 # ---- in training ----
@@ -90,6 +98,7 @@ def e2(quick):
     in_training(quick, (10, 50) if quick else (10, 50, 100, GOAL_RANK))
     plot("E2", [(f"{ROWS} rows of a remote server, 1 Gbit/s", "rank", "seconds", curves)])
     print("\ngoals")
-    goal(f"at least 80 % of pull time hidden at rank {GOAL_RANK} ({100 * hidden[GOAL_RANK]:.0f} %)",
-         hidden[GOAL_RANK] >= 0.8)
+    whole, of_pull = hidden[GOAL_RANK]
+    goal(f"at least 80 % of pull time hidden at rank {GOAL_RANK} ({100 * whole:.0f} %; {100 * of_pull:.0f} % without "
+         "what pulling slows computing down)", whole >= 0.8)
     goal(f"pipelined is faster than naive at every rank (least {min(gain.values()):.1f})", min(gain.values()) > 1)
