@@ -27,6 +27,7 @@ typedef struct tr_worker {
     int64_t clock, clocks;  /* clocks it has ended; how many there are to be unless the scheduler says stop */
     int round;              /* of this clock */
     tr_command command;     /* the leader's for this round; zeros without a schedule function */
+    void *kept;             /* what prepare() has left here for release() */
 } tr_worker;
 
 /* Sums over all workers that an evaluation is made of. */
@@ -53,9 +54,13 @@ typedef struct tr_stage {
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
     const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
 
-    /* Slaves, once before the first clock: opens views. As a stage of a task: once for every set of workers that it runs
-     * on, and again where what was opened cannot be kept; so it closes first what this function has opened before. */
+    /* Slaves, once before the first clock: opens views. As a stage of a task, once for every set of workers that it runs
+     * on (and again where what was opened cannot be kept): its views go into me->kept, which the other functions find
+     * there whenever it runs on these workers. */
     int (*prepare)(tr_worker *me, void *state);
+    /* Slaves, when what prepare() has left in me->kept is not needed any more: closes its views and frees it. Not
+     * called where that is NULL. */
+    void (*release)(void *kept);
     /* All ranks that take part, before the first clock of every run: what servers have to do with their shares, say.
      * Nobody reads or writes tables meanwhile. May be NULL. */
     int (*begin)(tr_context *tr, void *state);

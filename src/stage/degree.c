@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-static const double tolerance = 0.03; /* times as near as this are the same */
+static const double tolerance = 0.05; /* times as near as this are the same */
 static const double clearly_faster = 0.8, clearly_slower = 2.0;
 static const double near_best = 1.25; /* of those, all clocks are looked at before the choice */
 static const double widest_gap = 1.5; /* between neighbours of the best that is left untried */

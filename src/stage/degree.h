@@ -21,7 +21,7 @@
  *              before it (0.8 of the time), as slow degrees are the ones on which long sub-stages cost most. It takes
  *              all ten to end the search, unless a degree needs more than twice the time; and all ten of the degrees
  *              that may be the best (1.25 of its time) and of the one below it, before the choice.
- *   tolerance  times within 3 % are the same. The search goes on after one such degree, not after two, and of all that
+ *   tolerance  times within 5 % are the same. The search goes on after one such degree, not after two, and of all that
  *              are the same as the fastest the smallest degree is chosen: workers are not for nothing.
  *   the start  is the least degree as long as the search costs a small part of the clocks (about a fifth where every
  *              worker counts in full). With fewer clocks it starts further up, at most in the geometric middle, and
@@ -29,8 +29,9 @@
  *   later      the search goes on over repeated runs of a stage, then all use the degree found. If its clocks become
  *              one and a half times slower or faster (median of ten), the search begins again from there.
  *
- * On curves a/p + b + c p with noise and outliers, best degree anywhere up to 16 or 64, a stage of 1000 clocks takes 2 to
- * 4 % longer in the mean than at the best degree, the search included, with no more worker time. */
+ * On random curves a/p + b + c p with noise and outliers, the best degree anywhere up to 16 or 64, a stage of 1000 clocks
+ * takes 3 to 4 % longer in the mean than at the best degree throughout, the search included (19 of 20 stages at most
+ * 11 %), and 7 to 13 % less worker time. */
 #ifndef TR_STAGE_DEGREE_H
 #define TR_STAGE_DEGREE_H
 

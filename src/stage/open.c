@@ -9,7 +9,7 @@ int tr_context_start(int *argc, char ***argv, tr_context **tr)
 }
 
 /* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
-int tr_context_read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job)
+static int read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job)
 {
     char *text = NULL;
     size_t length = 0;
@@ -49,7 +49,7 @@ int tr_open(int *argc, char ***argv, tr_context **out)
     int status =
         *argc < 2
             ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
-            : tr_context_read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
+            : read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
     if (status == TR_OK) status = tr_context_assign(tr, job);
     if (status != TR_OK) {
         tr_close(tr);

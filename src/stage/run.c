@@ -100,10 +100,11 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_sync_begin(tr->sync));
-    TR_TRY(tr_stage_prepare(&run));
-    TR_TRY(tr_stage_run(&run));
-    say_heterogeneity(&run);
-    return TR_OK;
+    int status = tr_stage_prepare(&run);
+    if (status == TR_OK) status = tr_stage_run(&run);
+    if (run.me.kept && stage->release) stage->release(run.me.kept);
+    if (status == TR_OK) say_heterogeneity(&run);
+    return status;
 }
 
 int tr_group_sum(tr_worker *me, double *numbers, size_t n)

@@ -57,6 +57,5 @@ void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
  * tr_open() for those who have a job already. */
 int tr_context_start(int *argc, char ***argv, tr_context **tr);
 int tr_context_assign(tr_context *tr, tr_job *job); /* takes the job over */
-int tr_context_read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job);
 
 #endif

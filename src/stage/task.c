@@ -16,6 +16,7 @@ struct seat {
     struct tr_cast cast;
     bool prepared, parks;
     struct tr_parked parked;
+    void *kept; /* as tr_worker has it */
 };
 
 /* What rank 0 tells others. */
@@ -70,19 +71,36 @@ static struct seat *new_seat(struct task *k, const struct assignment *a)
     return k->seats = s;
 }
 
-/* Gets a seat ready: all ranks. */
+/* Gets a seat ready: all ranks, whoever will take part in running it. */
 static int prepare(struct task *k, struct seat *s, const tr_stage *stage)
 {
     tr_context *tr = k->tr;
+    struct tr_cast with_all = s->cast;
+    with_all.crew = tr->world;
+    with_all.in_crew = NULL;
+    tr->cast = &with_all;
+    tr_tables_part(tr, &s->parked); /* of a run before, if it could not be kept */
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_sync_begin(tr->sync));
-    TR_TRY(tr_stage_prepare(&run));
-    bool needed;
-    TR_TRY(tr_agree(tr, tr_tables_needs(tr, &needed, &s->parks)));
-    if (!s->cast.in_crew) TR_TRY(tr_agree(tr, tr_cast_set_crew(tr, &s->cast, needed)));
+    int prepared = tr_stage_prepare(&run);
+    s->kept = run.me.kept;
+    TR_TRY(prepared);
+    bool needed = false;
+    int status = tr_tables_needs(tr, &needed, &s->parks);
+    if (status == TR_OK && !s->cast.in_crew) status = tr_cast_set_crew(tr, &s->cast, needed);
+    tr_clock_leave(tr->sync->clock);
+    TR_TRY(tr_agree(tr, status));
+    tr->cast = &s->cast;
     s->prepared = true;
     return TR_OK;
+}
+
+static void release(struct task *k, struct seat *s)
+{
+    const tr_stage *stage = &k->task->stage[s->stage];
+    if (s->kept && stage->release) stage->release(s->kept);
+    s->kept = NULL;
 }
 
 /* Whoever has nothing to do while others run it puts it aside at once. */
@@ -90,6 +108,7 @@ static int run_seat(struct task *k, struct seat *s, const tr_stage *stage, struc
 {
     tr_context *tr = k->tr;
     tr_stage_open(tr, stage, run);
+    run->me.kept = s->kept;
     if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
     TR_TRY(tr_sync_begin(tr->sync));
     return tr_stage_run(run);
@@ -109,7 +128,8 @@ static int play(struct task *k, const struct assignment *a, struct tr_stage_run 
     tr->cast = &s->cast;
     int status = ready ? tr_tables_take_up(tr, &s->parked) : prepare(k, s, &stage);
     if (status == TR_OK) status = run_seat(k, s, &stage, run);
-    int parked = tr_tables_park(tr, &s->parked);
+    if (!s->parks) release(k, s);
+    int parked = tr_tables_park(tr, s->parks, &s->parked);
     if (!s->parks) s->prepared = false;
     tr->cast = &tr->all;
     return status == TR_OK ? parked : status;
@@ -121,6 +141,7 @@ static void close_seats(struct task *k)
         struct seat *s = k->seats;
         k->seats = s->next;
         tr_tables_part(k->tr, &s->parked);
+        release(k, s);
         tr_cast_close(&s->cast);
         free(s);
     }
@@ -364,7 +385,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
 {
     struct task k = {.tr = tr, .task = task};
     int agreed = TR_OK;
-    TR_TRY(tr_agree(tr, tr_tables_park(tr, &k.outer)));
+    TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     int status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
     if (status == TR_OK && agreed == TR_OK && tr->rank == 0) status = show_records(&k);

@@ -44,6 +44,8 @@ static bool raise(_Atomic int64_t *word, int64_t value)
     return false;
 }
 
+static int poll_nodes(void *what, int *did);
+
 int tr_clock_open(tr_context *tr, struct tr_clock **clock)
 {
     struct tr_clock *c;
@@ -73,7 +75,7 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
         MPI_Win_lock_all(MPI_MODE_NOCHECK, c->nodes);
         MPI_Win_lock_all(MPI_MODE_NOCHECK, c->worlds);
     }
-    TR_TRY(tr_poll_add(tr, tr_clock_poll, c));
+    TR_TRY(tr_poll_add(tr, poll_nodes, c));
     *clock = c;
     return TR_OK;
 }
@@ -89,7 +91,7 @@ void tr_clock_close(struct tr_clock **clock)
 {
     struct tr_clock *c = *clock;
     if (!c) return;
-    tr_poll_remove(c->tr, tr_clock_poll, c);
+    tr_poll_remove(c->tr, poll_nodes, c);
     free_window(&c->nodes);
     free_window(&c->worlds);
     free_window(&c->memory);
@@ -299,7 +301,7 @@ static int64_t over_nodes(const struct tr_clock *c, int word)
     return word < MINIMA ? least : most;
 }
 
-int tr_clock_poll(void *what, int *did)
+static int poll_nodes(void *what, int *did)
 {
     struct tr_clock *c = what;
     if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;

@@ -51,6 +51,4 @@ int tr_clock_grant(struct tr_clock *clock, int64_t clocks, bool stop);
 int64_t tr_clock_granted(const struct tr_clock *clock);
 bool tr_clock_stopped(const struct tr_clock *clock);
 
-int tr_clock_poll(void *clock, int *did);
-
 #endif

@@ -8,7 +8,7 @@
 
 static bool counts_pushers(const struct tr_table *t)
 {
-    return t->rows || t->sparse || tr_table_by_message(t);
+    return t->sparse || tr_table_by_message(t);
 }
 
 static bool has_view(const struct tr_tables *tables, const struct tr_table *t)
@@ -39,7 +39,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *parks)
     return TR_OK;
 }
 
-int tr_tables_park(tr_context *tr, struct tr_parked *parked)
+int tr_tables_park(tr_context *tr, bool keep, struct tr_parked *parked)
 {
     struct tr_tables *tables = tr->tables;
     free(parked->table);
@@ -49,8 +49,10 @@ int tr_tables_park(tr_context *tr, struct tr_parked *parked)
         struct tr_table *t = tables->table[i];
         parked->table[i] = (struct tr_parked_table){t->merge, t->updating_views};
         t->merge = NULL;
-        t->updating_views = 0;
+        if (keep) t->updating_views = 0;
     }
+    if (!keep) /* servers are not to wait for them in other stages */
+        while (tables->view_count > 0) tr_view_part(tables->views[0]);
     parked->views = tables->views;
     parked->view_count = tables->view_count;
     parked->view_capacity = tables->view_capacity;
@@ -76,6 +78,7 @@ int tr_tables_take_up(tr_context *tr, struct tr_parked *parked)
         t->updating_views = parked->table[i].updating_views;
         t->served = 0;
         tr_merge_begin(t);
+        TR_TRY(tr_rows_begin(t));
     }
     free(parked->table);
     *parked = (struct tr_parked){0};
@@ -91,7 +94,7 @@ void tr_tables_part(tr_context *tr, struct tr_parked *parked)
         tr_merge_close(t);
         t->merge = outer;
     }
-    for (size_t i = 0; i < parked->view_count; i++) parked->views[i]->parted = true;
+    for (size_t i = 0; i < parked->view_count; i++) tr_view_part(parked->views[i]);
     free(parked->views);
     free(parked->table);
     *parked = (struct tr_parked){0};

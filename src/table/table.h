@@ -209,8 +209,9 @@ struct tr_parked {
  * rows or updates as messages, whose servers count who pushes. All ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *parks);
 
-/* Puts aside what is open, and takes it up again as it was before the first clock. Of the crew each for itself. */
-int tr_tables_park(tr_context *tr, struct tr_parked *parked);
+/* Puts aside what is open, and takes it up again as it was before the first clock. Of the crew each for itself. What is
+ * not to be kept is put aside only until it can be ended. */
+int tr_tables_park(tr_context *tr, bool keep, struct tr_parked *parked);
 int tr_tables_take_up(tr_context *tr, struct tr_parked *parked);
 
 /* Ends what was put aside: its views can only be closed. All ranks. */
@@ -355,6 +356,9 @@ static inline struct tr_wire tr_pull_wire(const struct tr_table *t, bool exact)
 /* ---- views ---- */
 
 int tr_views_poll(void *tables, int *did);
+
+/* Ends what a view has with servers and others of its node: it can only be closed then. */
+void tr_view_part(struct tr_view_state *view);
 
 /* The members of a group join hands over the views they have opened: all ranks, after all of them have opened all. */
 int tr_views_ready(tr_context *tr);

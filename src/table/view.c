@@ -150,19 +150,36 @@ bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
     return false;
 }
 
+/* Takes it from the open ones; false if it was put aside before. */
+static bool take_out(struct tr_tables *tables, const struct tr_view_state *v)
+{
+    for (size_t i = 0; i < tables->view_count; i++) {
+        if (tables->views[i] != v) continue;
+        tables->views[i] = tables->views[--tables->view_count];
+        return true;
+    }
+    return false;
+}
+
+void tr_view_part(struct tr_view_state *v)
+{
+    struct tr_table *t = v->view.table;
+    if (v->parted) return;
+    v->parted = true;
+    bool open = take_out(t->tr->tables, v);
+    if (v->together) tr_together_leave(v->together);
+    if (open && v->channel && v->merged) t->updating_views--;
+    for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
+        tr_channel_close(&v->channel[server]);
+    free(v->channel);
+    v->channel = NULL;
+}
+
 void tr_view_close(tr_view **view)
 {
     if (!*view) return;
     struct tr_view_state *v = (*view)->state;
-    struct tr_table *t = v->view.table;
-    struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tables->views[i] == v) tables->views[i] = tables->views[--tables->view_count];
-    if (v->together) tr_together_leave(v->together);
-    for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
-        tr_channel_close(&v->channel[server]);
-    if (v->channel && v->merged && !v->parted) t->updating_views--;
-    free(v->channel);
+    tr_view_part(v);
     tr_keyset_free(&v->keys);
     if (v->group) {
         if (v->group->pulls != MPI_COMM_NULL) MPI_Comm_free(&v->group->pulls);

@@ -1,0 +1,254 @@
+/* Tasks: stages in turns, each on workers of its own. */
+#include "mpi_unit.h"
+
+#include <math.h>
+
+enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
+
+struct play {
+    tr_context *tr;
+    tr_table *table;
+    tr_key key[KEYS];
+    int prepared[2], ran[2], begun[2]; /* how often on this rank */
+    int64_t clocks;                    /* that this worker has added in */
+    int next;                          /* rank 0: turns */
+    double added;                      /* rank 0: additions to each key so far */
+    const tr_next *plan;               /* rank 0: what to run */
+    int groups_seen;                   /* rank 0: bits of the groups that have read */
+    int fail_at;                       /* run of the stage ADD in which worker 0 fails; -1: none */
+};
+
+static const char *task_layout(int i)
+{
+    static const char *const layouts[] = {
+        "ranks.layout=colocated", "ranks.layout=colocated ranks.group_size=2",
+        "ranks.node_size=2 ranks.group_size=2 table.route=request", "ranks.servers=1 ranks.groups=1",
+        "ranks.servers=2 ranks.node_size=3"};
+    static const int least[] = {1, 2, 4, 3, 6};
+    for (int k = 0; k < (int)(sizeof layouts / sizeof *layouts); k++)
+        if (mpi_test.size >= least[k] && (k != 1 || mpi_test.size % 2 == 0) &&
+            (k != 2 || mpi_test.size % 2 == 0) && i-- == 0)
+            return layouts[k];
+    return NULL;
+}
+
+static int open_adding(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    p->prepared[ADD]++;
+    return tr_view_open(p->table, p->key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+}
+
+static int open_reading(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    p->prepared[READ]++;
+    return tr_view_open(p->table, p->key, KEYS, TR_VIEW_READ, (tr_view **)&me->kept);
+}
+
+static void close_view(void *kept)
+{
+    tr_view *view = kept;
+    tr_view_close(&view);
+}
+
+static int begin_add(tr_context *tr, void *state)
+{
+    (void)tr;
+    ((struct play *)state)->begun[ADD]++;
+    return TR_OK;
+}
+
+static int add(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    if (p->fail_at == p->ran[ADD] && me->worker == 0 && me->clock == 0)
+        return tr_fail(TR_ERR_DATA, "worker 0 does not like it");
+    if (me->clock == me->clocks - 1) p->ran[ADD]++;
+    tr_view *view = me->kept;
+    TR_TRY(tr_view_pull(view));
+    for (int i = 0; i < KEYS; i++) ((double *)view->delta)[i] = 1;
+    p->clocks++;
+    mpi_check(me->worker >= 0 && me->worker < me->workers, "worker %d of %d", me->worker, me->workers);
+    mpi_check(me->workers == me->groups * me->group_size, "%d workers in %d groups of %d", me->workers,
+              me->groups, me->group_size);
+    return tr_view_push(view);
+}
+
+static int look(tr_worker *me, void *state)
+{
+    ((struct play *)state)->ran[READ]++;
+    return tr_view_pull(me->kept);
+}
+
+static int report(tr_worker *me, void *state, tr_report *report)
+{
+    (void)state;
+    const tr_view *view = me->kept;
+    for (int i = 0; i < KEYS; i++) report->sum[0] += ((const double *)view->value)[i];
+    report->sum[1] += me->tr->me.group == 0 ? 1 : 1000;
+    report->sum[2] += 1;
+    return TR_OK;
+}
+
+/* All updates of the stages before are seen, whoever reads. */
+static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    struct play *p = state;
+    double expected = p->added * KEYS * sums->sum[2];
+    mpi_check(sums->sum[0] == expected, "%g readers see %g, expected %g", sums->sum[2], sums->sum[0],
+              expected);
+    if (sums->sum[1] > 0 && fmod(sums->sum[1], 1000) > 0) p->groups_seen |= 1;
+    if (sums->sum[1] >= 1000) p->groups_seen |= 2;
+    verdict->objective = sums->sum[0];
+    return TR_OK;
+}
+
+static int next(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct play *p = state;
+    if (ran->stage == ADD) p->added += (double)ran->clocks * ran->workers;
+    if (ran->stage == READ) mpi_check(ran->verdict.objective >= 0, "no verdict: %g", ran->verdict.objective);
+    *next = p->plan[p->next++];
+    return TR_OK;
+}
+
+static void open_play(struct play *p, const char *settings)
+{
+    *p = (struct play){.tr = mpi_context(settings), .fail_at = -1};
+    for (tr_key k = 0; k < KEYS; k++) p->key[k] = k;
+    mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
+}
+
+static void close_play(struct play *p)
+{
+    (void)tr_close(p->tr);
+}
+
+static int run_play(struct play *p, const tr_next *plan)
+{
+    const tr_stage stages[] = {{.name = "add",
+                                .state = p,
+                                .prepare = open_adding,
+                                .begin = begin_add,
+                                .compute = add,
+                                .release = close_view},
+                               {.name = "read",
+                                .state = p,
+                                .prepare = open_reading,
+                                .compute = look,
+                                .release = close_view,
+                                .evaluate = report,
+                                .judge = judge}};
+    const bool one_group[] = {false, true};
+    const tr_task task = {"turns", stages, 2, one_group, p, next};
+    p->plan = plan;
+    return tr_run_task(p->tr, &task);
+}
+
+MPI_CASE(a_stage_sees_all_that_stages_before_have_added)
+{
+    const char *layout;
+    for (int i = 0; (layout = task_layout(i)); i++) {
+        struct play p;
+        open_play(&p, layout);
+        tr_next plan[2 * ROUNDS + 1] = {{0}};
+        for (int r = 0; r < ROUNDS; r++) {
+            plan[2 * r] = (tr_next){ADD, 1 + r % 3, r % 2 ? TR_ALL_WORKERS : 1};
+            plan[2 * r + 1] = (tr_next){READ, 1, r % 2 ? 1 : TR_ALL_WORKERS};
+        }
+        plan[2 * ROUNDS].stage = -1;
+        mpi_ok(run_play(&p, plan));
+        if (p.tr->rank == 0) mpi_check(p.next == 2 * ROUNDS + 1, "%d turns", p.next);
+        if (p.tr->rank == 0 && p.tr->layout.groups > 1)
+            mpi_check(p.groups_seen == 3, "groups do not take turns: %d", p.groups_seen);
+        close_play(&p);
+    }
+}
+
+/* What was opened once for a set of workers serves in all later runs; those who have no part in a run do nothing. */
+MPI_CASE(what_was_opened_is_kept)
+{
+    struct play p;
+    open_play(&p, "ranks.layout=colocated table.servers=1");
+    tr_next plan[ROUNDS * 2 + 2];
+    plan[0] = (tr_next){ADD, 2, TR_ALL_WORKERS};
+    for (int r = 0; r < ROUNDS * 2; r++) plan[r + 1] = (tr_next){READ, 1, 1};
+    plan[ROUNDS * 2 + 1] = (tr_next){.stage = -1};
+    mpi_ok(run_play(&p, plan));
+    mpi_check(p.prepared[ADD] == 1, "prepared %d times", p.prepared[ADD]);
+    mpi_check(p.begun[ADD] == 1, "begun %d times", p.begun[ADD]);
+    int worker = p.tr->me.group, runs = ROUNDS * 2, groups = p.tr->layout.groups;
+    int turns = runs / groups + (worker < runs % groups);
+    mpi_check(p.ran[READ] == turns, "%d runs, expected %d", p.ran[READ], turns);
+    mpi_check(p.prepared[READ] == (turns > 0), "prepared %d times for %d runs", p.prepared[READ], turns);
+    close_play(&p);
+}
+
+/* Updates as messages: servers count who pushes, so that the stage is made ready again every time. */
+MPI_CASE(stages_that_cannot_be_kept_are_made_ready_again)
+{
+    static const char *const ways[] = {"table.push=message", "table.storage=hash", "table.precision=f16",
+                                       "sync.mode=asp"};
+    for (int i = 0; i < 4; i++) {
+        struct play p;
+        open_play(&p, ways[i]);
+        tr_next plan[] = {{ADD, 2, TR_ALL_WORKERS},
+                          {READ, 1, 1},
+                          {ADD, 1, TR_ALL_WORKERS},
+                          {ADD, 2, 1},
+                          {READ, 1, 1},
+                          {.stage = -1}};
+        mpi_ok(run_play(&p, plan));
+        close_play(&p);
+    }
+}
+
+MPI_CASE(the_number_of_workers_is_found)
+{
+    struct play p;
+    open_play(&p, "ranks.layout=colocated");
+    tr_next plan[] = {{ADD, 150, TR_AUTO_WORKERS}, {ADD, 20, TR_AUTO_WORKERS}, {.stage = -1}};
+    mpi_ok(run_play(&p, plan));
+    if (p.tr->rank == 0) mpi_check(p.clocks == 170, "rank 0 has worked in %lld clocks", (long long)p.clocks);
+    close_play(&p);
+}
+
+MPI_CASE(a_stage_that_fails_ends_the_task_everywhere)
+{
+    for (int at = 0; at < 2; at++) {
+        struct play p;
+        open_play(&p, "ranks.layout=colocated");
+        p.fail_at = at;
+        tr_next plan[] = {{ADD, 2, 1}, {READ, 1, 1}, {ADD, 2, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+        int status = run_play(&p, plan);
+        mpi_check(status == TR_ERR_DATA, "status %d", status);
+        if (p.tr->rank == 0) mpi_check(p.next == (at ? 3 : 1), "%d turns", p.next);
+        close_play(&p);
+    }
+}
+
+/* What is done after a task finds all as it was before. */
+MPI_CASE(stages_by_themselves_go_on_after_a_task)
+{
+    struct play p;
+    open_play(&p, "ranks.layout=colocated");
+    tr_next plan[] = {{ADD, 2, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+    mpi_ok(run_play(&p, plan));
+    const tr_stage stage = {.name = "alone",
+                            .state = &p,
+                            .clocks = 3,
+                            .prepare = open_adding,
+                            .compute = add,
+                            .release = close_view};
+    mpi_ok(tr_run(p.tr, &stage));
+    p.next = 0;
+    p.added += tr_workers(p.tr) * 3;
+    tr_next again[] = {{ADD, 1, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+    mpi_ok(run_play(&p, again));
+    close_play(&p);
+}
+
+MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
+         &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
+         &a_stage_that_fails_ends_the_task_everywhere, &stages_by_themselves_go_on_after_a_task)
