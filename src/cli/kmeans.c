@@ -197,15 +197,6 @@ static int read_rows(struct collector *c, const struct tr_options *o)
     return status;
 }
 
-static void say_unknown(uint64_t unknown)
-{
-    if (unknown > 0)
-        fprintf(
-            stderr,
-            "trireme: note: %llu values belong to columns that the model does not know and were ignored\n",
-            (unsigned long long)unknown);
-}
-
 /* ================ predict ================ */
 
 struct prediction {
@@ -229,7 +220,7 @@ static int predict(const struct tr_options *o)
     int status = open_collector(o->word[0], &c);
     if (status == TR_OK) status = tr_printout_open(o->output, &p.output);
     if (status == TR_OK) status = tr_printout_close(&p.output, read_rows(&c, o));
-    if (status == TR_OK) say_unknown(c.unknown);
+    if (status == TR_OK) tr_note_unknown("columns", c.unknown);
     close_collector(&c);
     return status;
 }
@@ -381,7 +372,7 @@ static int evaluate(const struct tr_options *o)
         show_json(&e, &a, c.unknown);
     } else if (status == TR_OK) {
         show_lines(&e, &a);
-        say_unknown(c.unknown);
+        tr_note_unknown("columns", c.unknown);
     }
     close_collector(&c);
     free(e.pair);

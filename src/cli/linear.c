@@ -17,15 +17,6 @@
 
 enum { TOP = 10 };
 
-static void say_unknown(uint64_t unknown)
-{
-    if (unknown > 0)
-        fprintf(
-            stderr,
-            "trireme: note: %llu values belong to features that the model does not know and were ignored\n",
-            (unsigned long long)unknown);
-}
-
 /* ================ predict ================ */
 
 struct prediction {
@@ -86,7 +77,7 @@ static int predict(const struct tr_options *o)
     TR_TRY(tr_linear_model_read(o->word[0], &p.model));
     int status = check_wish(&p);
     if (status == TR_OK) status = predict_files(&p);
-    if (status == TR_OK) say_unknown(p.unknown);
+    if (status == TR_OK) tr_note_unknown("features", p.unknown);
     tr_linear_model_free(&p.model);
     return status;
 }
@@ -215,7 +206,7 @@ static int evaluate(const struct tr_options *o)
         show_json(&e, lines, n);
     } else if (status == TR_OK) {
         show_lines(&e, lines, n);
-        say_unknown(e.unknown);
+        tr_note_unknown("features", e.unknown);
     }
     tr_linear_model_free(&e.model);
     free(e.score);

@@ -55,3 +55,10 @@ int tr_printout_close(struct tr_printout *o, int status)
     *o = (struct tr_printout){0};
     return status;
 }
+
+void tr_note_unknown(const char *of, uint64_t values)
+{
+    if (values == 0) return;
+    fprintf(stderr, "trireme: note: %llu values belong to %s that the model does not know and were ignored\n",
+            (unsigned long long)values, of);
+}

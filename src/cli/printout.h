@@ -1,7 +1,9 @@
-/* Where predictions go: standard output, or a file that has its name only when it is complete. */
+/* Where predictions go: standard output, or a file that has its name only when it is complete; and what is said beside
+ * them. */
 #ifndef TR_CLI_PRINTOUT_H
 #define TR_CLI_PRINTOUT_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 struct tr_printout {
@@ -19,5 +21,8 @@ int tr_printout_failed(const struct tr_printout *printout);
 
 /* Ends the output: complete (status TR_OK), or not, and then nothing is left of it. Returns the status, or TR_ERR_IO. */
 int tr_printout_close(struct tr_printout *printout, int status);
+
+/* Notes how many values belong to "features", say, that the model does not know; nothing if there are none. */
+void tr_note_unknown(const char *of, uint64_t values);
 
 #endif

@@ -177,12 +177,11 @@ static int check_room(tr_context *tr, uint64_t bytes)
     TR_TRY(tr_wait_request(tr, &request, "the ranks of the node to count their rows"));
     if (bytes == 0 || statvfs("/dev/shm", &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
         return TR_OK;
-    return tr_fail(
-        TR_ERR_SYSTEM,
-        "%s: replicated, the rows need %.1f MB of shared memory on this node, but /dev/shm has %.1f "
-        "MB free",
-        tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6,
-        (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+    return tr_fail(TR_ERR_SYSTEM,
+                   "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
+                   "but /dev/shm has %.1f MB free",
+                   tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6,
+                   (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
 }
 
 /* The memory is member 0's, but who writes first has the pages near. */

@@ -85,10 +85,6 @@ int tr_h5_is_f32(struct tr_h5_reader *r, const char *name, bool *single);
 int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows, uint64_t columns,
               void *values_pointer);
 
-/* Rows first .. first + n - 1 of such an array, into values. */
-int tr_h5_get_rows(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows,
-                   uint64_t columns, uint64_t first, size_t n, void *values);
-
 /* A list of n texts, to be freed: text i begins at i × *length, which is one byte more than in the file: a zero. */
 int tr_h5_get_texts(struct tr_h5_reader *r, const char *name, uint64_t n, char **texts, size_t *length);
 

@@ -174,29 +174,6 @@ int tr_h5_get(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, ui
     return status;
 }
 
-int tr_h5_get_rows(struct tr_h5_reader *r, const char *name, enum tr_h5_type type, uint64_t rows,
-                   uint64_t columns, uint64_t first, size_t n, void *values)
-{
-    if (first > rows || n > rows - first) return tr_fail(TR_ERR_INTERNAL, "%s: no such rows", r->path);
-    if (n == 0) return TR_OK;
-    hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT);
-    struct shape shape;
-    int status = check_shape(r, set, name, rows, columns, &shape);
-    if (status == TR_OK && shape.is_text) status = missing(r, name);
-    if (status == TR_OK) {
-        hsize_t begin[2] = {first, 0}, count[2] = {n, columns};
-        hid_t where = H5Dget_space(set), memory = H5Screate_simple(columns > 0 ? 2 : 1, count, NULL);
-        bool ok = where >= 0 && memory >= 0 &&
-                  H5Sselect_hyperslab(where, H5S_SELECT_SET, begin, NULL, count, NULL) >= 0 &&
-                  H5Dread(set, tr_h5_memory_type(type), memory, where, H5P_DEFAULT, values) >= 0;
-        if (!ok) status = tr_fail(TR_ERR_DATA, "%s: damaged: %s cannot be read", r->path, name);
-        if (memory >= 0) H5Sclose(memory);
-        if (where >= 0) H5Sclose(where);
-    }
-    if (set >= 0) H5Dclose(set);
-    return status;
-}
-
 int tr_h5_get_texts(struct tr_h5_reader *r, const char *name, uint64_t n, char **texts, size_t *length)
 {
     hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), type = -1;

@@ -40,6 +40,25 @@ refuses() {
     [ "$(wc -l <err)" -eq 1 ] || fail "$what: more than one line"
 }
 
+# run FOLDER RANKS JOB SETTING…: trains into the folder, and keeps what is said in FOLDER.out; 1 rank is without mpirun
+run() {
+    into=$1 ranks=$2; shift 2
+    launch="mpirun $quiet --oversubscribe -n $ranks"
+    [ "$ranks" -gt 1 ] || launch=
+    timeout 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out" || tail -3 "$into.out")"
+    return 1
+}
+
+# refused EXIT PATTERN SETTING…: two ranks that train job.yaml end with that exit code and one error that matches
+refused() {
+    code=$1 pattern=$2; shift 2
+    timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
+    [ $? -eq "$code" ] || fail "$*: not refused with $code: $(cat said)"
+    grep '^trireme: error: ' said | grep -q -- "$pattern" || fail "$*: «$(grep error: said)» lacks «$pattern»"
+    [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
+}
+
 # expect EXIT WORDS WORD…: trireme WORD… ends with that exit code and says the words
 expect() {
     code=$1 words=$2; shift 2

@@ -13,6 +13,11 @@ expect 0 "solve.rate" help job
 expect 0 "solve.rate" help job solve
 expect 0 "solve.rate" help job solve.rate
 expect 0 "solve.rate" help solve.rate
+expect 0 "stages.NAME.parallelism" help job stages
+expect 0 "tasks.NAME.after" help job tasks
+expect 0 "stages.NAME.clocks" help job stages.full.clocks
+expect 0 "tasks.NAME.run" help tasks.NAME.run
+expect 64 "did you mean tasks.one.after?" help job tasks.one.afer
 expect 0 "trireme train JOB.yaml" train --help
 expect 0 "first_row" generate --help
 expect 64 "did you mean train?" help tran

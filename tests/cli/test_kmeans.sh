@@ -4,26 +4,10 @@
 # Usage: test_kmeans.sh TRIREME
 . "$(dirname "$0")/lib.sh"
 
-# run FOLDER RANKS SETTING…
-run() {
-    into=$1 ranks=$2
-    shift 2
-    timeout 60 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$into" "$@" >"$into.out" 2>&1 ||
-        fail "$into: $*: exit $?: $(grep error "$into.out")"
-}
 # agree A B PART WHAT: two numbers that differ by that part of them at most
 agree() { awk -v a="$1" -v b="$2" -v part="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a != "" && b != "" && d <= part * b) }' || fail "$4: $1 is not $2"; }
 centres() { h5dump -d centres "$1/model.h5" | tail -n +2; }
 same_centres() { centres "$1" >a.dump; centres "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 do not have the same centres"; }
-# refused CODE WORDS SETTING…: the code and one line with the words
-refused() {
-    code=$1 words=$2
-    shift 2
-    timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
-    [ $? -eq "$code" ] || fail "$*: not refused with $code: $(cat said)"
-    grep '^trireme: error: ' said | grep -q -- "$words" || fail "$*: «$(grep error: said)» lacks «$words»"
-    [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
-}
 
 # ---- dense rows ----
 "$trireme" generate dense -o rows.csv rows=2000 columns=6 clusters=8 spread=2 label=last 2>/dev/null || fail "generate"
@@ -34,15 +18,15 @@ model: {type: kmeans, clusters: 8}
 solve: {epochs: 30, tolerance: 0}
 report: {progress: no}
 END
-run one 1
-run three 3
+run one 1 job.yaml
+run three 3 job.yaml
 same_centres one three
-TRIREME_CPU=plain run plain 2 solve.start=first
-TRIREME_CPU=avx2 run avx2 2 solve.start=first solve.bounds=no
-run best 1 solve.start=first
+TRIREME_CPU=plain run plain 2 job.yaml solve.start=first
+TRIREME_CPU=avx2 run avx2 2 job.yaml solve.start=first solve.bounds=no
+run best 1 job.yaml solve.start=first
 same_centres plain best
 same_centres avx2 best
-run digits 1 data.train=rows.svm data.format=libsvm data.label=none
+run digits 1 job.yaml data.train=rows.svm data.format=libsvm data.label=none
 agree "$(of digits objective)" "$(of one objective)" 1e-9 "inertia of the same rows as LIBSVM text"
 agree "$("$trireme" evaluate one rows.csv --json | number inertia)" "$(of one objective)" 1e-6 "inertia by evaluate"
 "$trireme" evaluate one rows.csv >said || fail "evaluate"
@@ -73,9 +57,9 @@ h5dump -a format one/model.h5 | grep -q 'trireme-kmeans' || fail "h5dump: the fo
 awk 'BEGIN { srand(3); for (i = 0; i < 600; i++) { g = i % 3; row = g; c = g * 2000
     for (j = 0; j < 12; j++) { c += 1 + int(rand() * 4); row = row " " c ":" (1 + int(rand() * 3)) } print row " 7000:1" } }' >sparse.svm
 sparse="data.train=sparse.svm data.format=libsvm data.label=none model.clusters=3 solve.start=first"
-run sparse1 1 $sparse
-run sparse4 4 $sparse
-run shares 4 $sparse ranks.groups=2 data.partition=replicated
+run sparse1 1 job.yaml $sparse
+run sparse4 4 job.yaml $sparse
+run shares 4 job.yaml $sparse ranks.groups=2 data.partition=replicated
 same_centres sparse1 sparse4
 same_centres sparse1 shares
 agree "$("$trireme" evaluate sparse1 sparse.svm | awk '/inertia/ { print $2 }')" "$(of sparse1 objective)" 1e-6 "inertia of sparse rows"
@@ -85,7 +69,7 @@ echo "1 5:1 9000:2" >new.svm
 grep -q '^trireme: note: 1 values belong to columns' note || fail "no note of an unknown column: $(cat note)"
 
 # ---- mini-batches ----
-run batches 3 solve.method=minibatch solve.batch=200 solve.epochs=5 report.every=1
+run batches 3 job.yaml solve.method=minibatch solve.batch=200 solve.epochs=5 report.every=1
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "objective") at = i } NR == 2 { first = $at } { last = $at } END { exit !(last < first) }' \
     batches/metrics.csv || fail "mini-batches do not lower the inertia: $(cat batches/metrics.csv)"
 
@@ -109,7 +93,7 @@ refused 65 'nan.csv:2: ' data.train=nan.csv data.label=none model.clusters=2
 
 # ---- handwritten digits ----
 if [ -n "${TRIREME_DATA:-}" ] && [ -e "$TRIREME_DATA/usps/usps.train.libsvm.gz" ]; then
-    run usps 2 data.train="$TRIREME_DATA/usps/usps.train.libsvm.gz" data.format=libsvm data.label=none model.clusters=40
+    run usps 2 job.yaml data.train="$TRIREME_DATA/usps/usps.train.libsvm.gz" data.format=libsvm data.label=none model.clusters=40
     "$trireme" evaluate usps "$TRIREME_DATA/usps/usps.test.libsvm.gz" >said || fail "usps: $(cat said)"
     awk '/purity/ { exit !($2 > 0.75) }' said || fail "usps: $(cat said)"
 fi

@@ -4,14 +4,6 @@
 #   TRIREME_DATA  folder of the public datasets; without it, jobs/movielens.yaml is not run
 . "$(dirname "$0")/lib.sh"
 
-# run FOLDER RANKS JOB SETTING…
-run() {
-    into=$1 ranks=$2
-    shift 2
-    timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
-    fail "$into: $*: exit $?: $(cat "$into.out")"
-    return 1
-}
 # fails CODE PATTERN COMMAND…: one line that says why
 fails() {
     code=$1 pattern=$2

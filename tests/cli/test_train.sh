@@ -10,17 +10,6 @@ optimum=0.32337958 # of logistic regression on a9a, lambda = 1/n, no bias; LIBLI
 has() { command -v "$1" >/dev/null; }
 part() { case " ${PARTS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
-# run FOLDER RANKS JOB SETTING…: trains into the folder; 1 rank is without mpirun
-run() {
-    into=$1 ranks=$2
-    shift 2
-    launch="mpirun $quiet --oversubscribe -n $ranks"
-    [ "$ranks" -gt 1 ] || launch=
-    timeout 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
-    fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out")"
-    return 1
-}
-
 # holds WHAT EXPRESSION NAME=VALUE…: an expression of awk about numbers
 holds() {
     what=$1 expression=$2

@@ -3,25 +3,9 @@
 # Usage: test_ways.sh TRIREME
 . "$(dirname "$0")/lib.sh"
 
-# run FOLDER RANKS SETTING…
-run() {
-    into=$1 ranks=$2
-    shift 2
-    timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$into" "$@" >"$into.out" 2>&1 ||
-        fail "$into: $*: exit $?: $(grep error "$into.out")"
-}
 below() { awk -v a="$(of "$1" "$2")" -v b="$3" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }' || fail "$1: $2 is $(of "$1" "$2"), not <= $3"; }
 above() { awk -v a="$(of "$1" "$2")" -v b="$3" 'BEGIN { exit !(a != "" && a + 0 >= b + 0) }' || fail "$1: $2 is $(of "$1" "$2"), not >= $3"; }
 same_model() { cmp -s "$1/model.txt" "$2/model.txt" || fail "$1 and $2 are not the same model"; }
-# refused WORDS SETTING…: exit 78 and one line with the words
-refused() {
-    words=$1
-    shift
-    timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
-    [ $? -eq 78 ] || fail "$*: not refused: $(cat said)"
-    grep '^trireme: error: ' said | grep -q -- "$words" || fail "$*: «$(grep error: said)» lacks «$words»"
-    [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
-}
 
 # 2000 rows of 60 features, of which each row has 12; the first ten features decide.
 awk 'BEGIN { srand(5); for (i = 0; i < 2000; i++) { row = ""; m = 0
@@ -39,93 +23,93 @@ goal=$(awk -v f="$(of best objective)" 'BEGIN { print 1.03 * f }')
 # ---- optimizers: every one gets there, at the servers and at the workers ----
 for at in server worker; do
     for optimizer in momentum:0.1 nesterov:0.1 adagrad:0.2 adadelta:10 rmsprop:0.02 adam:0.02 ftrl:0.2; do
-        run "$at-${optimizer%:*}" 2 solve.optimizer="${optimizer%:*}" solve.rate="${optimizer#*:}" solve.optimizer_at=$at
+        run "$at-${optimizer%:*}" 2 job.yaml solve.optimizer="${optimizer%:*}" solve.rate="${optimizer#*:}" solve.optimizer_at=$at
         below "$at-${optimizer%:*}" objective "$goal"
     done
 done
 # the servers step once a clock with the sum of the gradients: however many workers share a mini-batch, but for which rows
 # are in it the model is one
-run adam1 1 solve.optimizer=adam solve.rate=0.02 model.dtype=f64
-run adam3 3 solve.optimizer=adam solve.rate=0.02 model.dtype=f64
+run adam1 1 job.yaml solve.optimizer=adam solve.rate=0.02 model.dtype=f64
+run adam3 3 job.yaml solve.optimizer=adam solve.rate=0.02 model.dtype=f64
 awk -v a="$(of adam1 objective)" -v b="$(of adam3 objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-6) }' || fail "adam on 1 and 3 ranks: $(of adam1 objective), $(of adam3 objective)"
 
 # ---- l1: weights that decide nothing are exactly 0, and the filter that knows that sends less ----
-run l1 2 solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2
+run l1 2 job.yaml solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2
 zeros() { sed '1,/^w$/d' "$1/model.txt" | awk '$1 == 0' | wc -l; }
 [ "$(zeros l1)" -ge 20 ] || fail "model.l1 leaves $(zeros l1) weights of zero"
 [ "$(zeros server-ftrl)" -eq 0 ] || fail "without model.l1 weights are zero"
-run kkt 2 solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2 table.filter=kkt
+run kkt 2 job.yaml solve.optimizer=ftrl solve.rate=0.2 model.l1=2e-2 table.filter=kkt
 above kkt filter_dropped 1000
 below kkt bytes_pushed "$(of l1 bytes_pushed)"
 below kkt objective "$(awk -v f="$(of l1 objective)" 'BEGIN { print 1.01 * f }')"
 
 # ---- weights ----
-run sum 3 solve.rate=0.5
-run con 3 solve.rate=0.5 sync.weight=con
-run dyn 3 solve.rate=0.5 sync.weight=dyn
+run sum 3 job.yaml solve.rate=0.5
+run con 3 job.yaml solve.rate=0.5 sync.weight=con
+run dyn 3 job.yaml solve.rate=0.5 sync.weight=dyn
 for way in con dyn; do # under BSP, with one mini-batch a clock, the mean of local steps is the step of all
     awk -v a="$(of sum objective)" -v b="$(of $way objective)" 'BEGIN { exit !((a - b) ^ 2 < 1e-10) }' ||
         fail "sum $(of sum objective), $way $(of $way objective)"
 done
-run half 3 solve.rate=0.5 sync.weight=con sync.global_rate=0.1
+run half 3 job.yaml solve.rate=0.5 sync.weight=con sync.global_rate=0.1
 above half objective "$(of con objective)"
 for weight in con dyn auto; do
     for mode in "ssp sync.staleness=2" "ssp sync.staleness=2 sync.pull=stale" asp; do
         # shellcheck disable=SC2086
-        run weight 3 solve.rate=0.5 sync.weight=$weight sync.mode=$mode
+        run weight 3 job.yaml solve.rate=0.5 sync.weight=$weight sync.mode=$mode
         below weight objective "$goal"
     done
 done
-run stable 4 solve.rate=0.5 sync.weight=dyn sync.stable=yes sync.mode=ssp
+run stable 4 job.yaml solve.rate=0.5 sync.weight=dyn sync.stable=yes sync.mode=ssp
 below stable objective "$goal"
 above stable version_bytes 100
 
 # ---- length of a clock ----
-run batch 2 "sync.push=every 1" solve.epochs=4
-run five 2 "sync.push=5 per epoch" solve.epochs=4
+run batch 2 job.yaml "sync.push=every 1" solve.epochs=4
+run five 2 job.yaml "sync.push=5 per epoch" solve.epochs=4
 [ "$(tail -1 batch/metrics.csv | cut -d, -f3) $(tail -1 five/metrics.csv | cut -d, -f3)" = "40 20" ] ||
     fail "clocks of 4 epochs: $(tail -1 batch/metrics.csv | cut -d, -f3), $(tail -1 five/metrics.csv | cut -d, -f3)"
-run enough 2 sync.push=auto solve.epochs=4
+run enough 2 job.yaml sync.push=auto solve.epochs=4
 [ "$(tail -1 enough/metrics.csv | cut -d, -f3)" -le 40 ] || fail "sync.push=auto: more clocks than mini-batches"
 
 # ---- only the parameters that the rows need are read, or all of them ----
-run needed 3 solve.epochs=5 data.features=600
-run whole 3 solve.epochs=5 data.features=600 table.prune=no
+run needed 3 job.yaml solve.epochs=5 data.features=600
+run whole 3 job.yaml solve.epochs=5 data.features=600 table.prune=no
 [ "$(of needed objective)" = "$(of whole objective)" ] || fail "pruned $(of needed objective), whole $(of whole objective)"
 above whole bytes_pulled "$(awk -v b="$(of needed bytes_pulled)" 'BEGIN { print 9 * b }')"
 
 # ---- what travels: the same model whatever the way of writing, smaller messages where they can be ----
-run plain 3 solve.epochs=5 table.push=message table.encoding=dense
+run plain 3 job.yaml solve.epochs=5 table.push=message table.encoding=dense
 for encoding in auto sparse bitmap; do
-    run $encoding 3 solve.epochs=5 table.push=message table.encoding=$encoding
+    run $encoding 3 job.yaml solve.epochs=5 table.push=message table.encoding=$encoding
     same_model plain $encoding
 done
 below auto bytes_pushed "$(of plain bytes_pushed)"
-run full 3 solve.rate=0.5 table.push=message
+run full 3 job.yaml solve.rate=0.5 table.push=message
 for precision in f16 bf16 f8; do
-    run $precision 3 solve.rate=0.5 table.precision=$precision
+    run $precision 3 job.yaml solve.rate=0.5 table.precision=$precision
     below $precision objective "$goal"
     below $precision bytes_pushed "$(awk -v b="$(of full bytes_pushed)" 'BEGIN { print 0.9 * b }')"
 done
 for filter in threshold:1e-3 significant:0.05 skip:0; do
-    run filter 3 solve.rate=0.5 table.filter="${filter%:*}" table.filter_limit="${filter#*:}"
+    run filter 3 job.yaml solve.rate=0.5 table.filter="${filter%:*}" table.filter_limit="${filter#*:}"
     below filter objective "$goal"
     above filter filter_held 100
 done
 
 # ---- what cannot be ----
-refused "job.yaml\|command line.*sync.weight is for solve.method sgd" solve.method=dual sync.weight=dyn
-refused "set solve.optimizer_at to worker" solve.optimizer=adam sync.weight=con
-refused "sync.stable needs sync.weight dyn" sync.stable=yes
-refused "model.l1 needs solve.method sgd and solve.optimizer ftrl" model.l1=0.1
-refused "table.filter kkt is for model.l1" table.filter=kkt
-refused "did you mean\|expected none, threshold" table.filter=treshold
-refused "expected an integer >= 0" sync.staleness=-1
-refused "expected a number > 0" solve.rate=0
-refused "expected a number > 0" solve.rate=nan
-refused "expected sum, con, dyn or auto" sync.weight=din
-refused "expected auto, «every N»" "sync.push=every"
-refused "expected a number >= 1" experiment.level=0.5
+refused 78 "job.yaml\|command line.*sync.weight is for solve.method sgd" solve.method=dual sync.weight=dyn
+refused 78 "set solve.optimizer_at to worker" solve.optimizer=adam sync.weight=con
+refused 78 "sync.stable needs sync.weight dyn" sync.stable=yes
+refused 78 "model.l1 needs solve.method sgd and solve.optimizer ftrl" model.l1=0.1
+refused 78 "table.filter kkt is for model.l1" table.filter=kkt
+refused 78 "did you mean\|expected none, threshold" table.filter=treshold
+refused 78 "expected an integer >= 0" sync.staleness=-1
+refused 78 "expected a number > 0" solve.rate=0
+refused 78 "expected a number > 0" solve.rate=nan
+refused 78 "expected sum, con, dyn or auto" sync.weight=din
+refused 78 "expected auto, «every N»" "sync.push=every"
+refused 78 "expected a number >= 1" experiment.level=0.5
 
 [ $bad -eq 0 ] && echo "all well"
 exit $bad

@@ -15,11 +15,10 @@ struct history {
     tr_table *table, *quiet; /* quiet: pushed to, never read */
     tr_view *view, *quiet_view;
     int64_t clocks, clock;
-    int slow; /* this worker naps before its pulls; -1: none */
+    int slow; /* this worker naps before its pulls */
     double nap;
-    bool prefetch, fails_early;
+    bool prefetch;
     struct record record[RECORDS];
-    int64_t others_when_done; /* ASP: the slow worker's clock as the fast ones ended */
 };
 
 static int open_all_keys(tr_table *table, enum tr_view_use use, tr_view **view)
@@ -41,9 +40,9 @@ static int prepare(tr_worker *me, void *state)
 /* Sleeps, but looks after the other roles of this rank. */
 static int nap(tr_context *tr, double seconds)
 {
-    double end = tr_now() + seconds;
+    double until = tr_now() + seconds;
     int did = 0;
-    while (tr_now() < end) {
+    while (tr_now() < until) {
         TR_TRY(tr_progress(tr, &did));
         tr_sleep(2e-4);
     }
@@ -109,12 +108,6 @@ static tr_stage stage_of(struct history *h)
                       .judge = judge};
 }
 
-static void begin(struct history *h, const char *settings)
-{
-    *h = (struct history){.tr = mpi_context(settings), .clocks = CLOCKS, .slow = -1, .nap = 0.004};
-    mpi_ok(tr_table_create(h->tr, "w", TR_I64, 1, KEYS + 16, &h->table));
-}
-
 static bool works(const struct history *h)
 {
     return tr_is(h->tr, TR_SLAVE);
@@ -123,6 +116,28 @@ static bool works(const struct history *h)
 static int workers(const struct history *h)
 {
     return tr_layout_workers(&h->tr->layout);
+}
+
+/* A context of a layout with settings, its table, and the last worker slow. Ended by end(). */
+__attribute__((format(printf, 3, 4))) static void begin(struct history *h, const char *layout,
+                                                        const char *settings, ...)
+{
+    char rest[MPI_NOTE / 2], all[MPI_NOTE];
+    va_list values;
+    va_start(values, settings);
+    vsnprintf(rest, sizeof rest, settings, values);
+    va_end(values);
+    snprintf(all, sizeof all, "%s %s", layout, rest);
+    *h = (struct history){.tr = mpi_context(all), .clocks = CLOCKS, .nap = 0.004};
+    h->slow = workers(h) - 1;
+    mpi_ok(tr_table_create(h->tr, "w", TR_I64, 1, KEYS + 16, &h->table));
+}
+
+static void end(struct history *h)
+{
+    tr_view_close(&h->view);
+    tr_view_close(&h->quiet_view);
+    mpi_ok(tr_close(h->tr));
 }
 
 /* Under BSP, after c clocks every key is exactly the sum of the clocks < c. */
@@ -140,13 +155,11 @@ static void bsp(const char *push, bool quiet)
 {
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s table.route=%s", layout, push, i % 2 ? "request" : "auto");
         struct history h;
-        begin(&h, settings);
+        begin(&h, layout, "%s table.route=%s", push, i % 2 ? "request" : "auto");
         if (quiet) mpi_ok(tr_table_create(h.tr, "quiet", TR_I64, 1, 16, &h.quiet));
         for (int turn = 0; turn < 2; turn++) { /* a second stage begins at clock 0 again, on what is there */
-            h.slow = turn == 0 ? workers(&h) - 1 : 0;
+            if (turn) h.slow = 0;
             if (turn) h.prefetch = true;
             tr_stage stage = stage_of(&h);
             if (turn) stage.evaluate = NULL;
@@ -160,7 +173,7 @@ static void bsp(const char *push, bool quiet)
             tr_view_close(&h.view);
             tr_view_close(&h.quiet_view);
         }
-        mpi_ok(tr_close(h.tr));
+        end(&h);
     }
 }
 
@@ -199,17 +212,13 @@ MPI_CASE(who_only_pushes_does_not_confuse_clocks)
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
             struct history h;
-            begin(&h, settings);
-            h.slow = workers(&h) - 1;
+            begin(&h, layout, "%s", ways[way]);
             tr_stage stage = stage_of(&h);
             stage.compute = push_only;
             mpi_ok(tr_run(h.tr, &stage));
             check_bsp(&h);
-            tr_view_close(&h.view);
-            mpi_ok(tr_close(h.tr));
+            end(&h);
         }
     }
 }
@@ -242,18 +251,14 @@ MPI_CASE(a_slow_reader_is_waited_for)
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s %s", layout, ways[way]);
             struct history h;
-            begin(&h, settings);
-            h.slow = workers(&h) - 1;
+            begin(&h, layout, "%s", ways[way]);
             tr_stage stage = stage_of(&h);
             stage.prepare = prepare_reader;
             stage.compute = read_only;
             stage.evaluate = NULL;
             mpi_ok(tr_run(h.tr, &stage));
-            tr_view_close(&h.view);
-            mpi_ok(tr_close(h.tr));
+            end(&h);
         }
     }
 }
@@ -264,14 +269,11 @@ static void ssp(const char *push, int64_t staleness, bool prefetch)
 {
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s sync.mode=ssp sync.staleness=%d table.route=%s", layout,
-                 push, (int)staleness, i % 2 ? "request" : "auto");
         struct history h;
-        begin(&h, settings);
+        begin(&h, layout, "%s sync.mode=ssp sync.staleness=%d table.route=%s", push, (int)staleness,
+              i % 2 ? "request" : "auto");
         h.clocks = 8;
         h.nap = 0.02;
-        h.slow = workers(&h) - 1;
         h.prefetch = prefetch;
         tr_stage stage = stage_of(&h);
         mpi_ok(tr_run(h.tr, &stage));
@@ -289,8 +291,7 @@ static void ssp(const char *push, int64_t staleness, bool prefetch)
         MPI_Allreduce(MPI_IN_PLACE, &ahead, 1, MPI_INT, MPI_MAX, h.tr->world);
         mpi_check(ahead || workers(&h) == 1 || h.tr->layout.group_size > 1,
                   "nobody ran ahead: this shows nothing");
-        tr_view_close(&h.view);
-        mpi_ok(tr_close(h.tr));
+        end(&h);
     }
 }
 
@@ -316,8 +317,8 @@ static int compute_until_alone(tr_worker *me, void *state)
     mpi_check(value[KEYS + me->worker] == me->clock, "clock %lld: %lld own updates", (long long)me->clock,
               (long long)value[KEYS + me->worker]);
     if (me->worker == h->slow && me->clock == 1) { /* waits until all others have ended all clocks */
-        double end = tr_now() + 10;
-        for (int64_t done = 0; done < h->clocks * (me->workers - 1) + 1 && tr_now() < end;) {
+        double until = tr_now() + 10;
+        for (int64_t done = 0; done < h->clocks * (me->workers - 1) + 1 && tr_now() < until;) {
             TR_TRY(nap(h->tr, 1e-3));
             TR_TRY(tr_pull_start(h->view, h->view->value, -1));
             TR_WAIT_UNTIL(h->tr, !tr_pull_busy(h->view), "a read");
@@ -337,18 +338,13 @@ MPI_CASE(asp_waits_for_nobody)
     static const char *const ways[] = {"table.push=auto", "table.push=message", "table.push=accumulate"};
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
-        char settings[MPI_NOTE];
-        snprintf(settings, sizeof settings, "%s %s sync.mode=asp table.route=%s", layout, ways[i % 3],
-                 i % 2 ? "request" : "auto");
         struct history h;
-        begin(&h, settings);
-        h.slow = workers(&h) - 1;
+        begin(&h, layout, "%s sync.mode=asp table.route=%s", ways[i % 3], i % 2 ? "request" : "auto");
         h.prefetch = i % 2;
         tr_stage stage = stage_of(&h);
         stage.compute = compute_until_alone;
         mpi_ok(tr_run(h.tr, &stage));
-        tr_view_close(&h.view);
-        mpi_ok(tr_close(h.tr));
+        end(&h);
     }
 }
 
@@ -373,12 +369,9 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
     for (size_t mode = 0; mode < 3; mode++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
-            char settings[MPI_NOTE];
-            snprintf(settings, sizeof settings, "%s sync.mode=%s", layout, modes[mode]);
             struct history h;
-            begin(&h, settings);
+            begin(&h, layout, "sync.mode=%s", modes[mode]);
             h.clocks = 40;
-            h.slow = workers(&h) - 1;
             h.nap = 0.002;
             h.prefetch = true;
             tr_stage stage = stage_of(&h);
@@ -389,8 +382,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
             if (works(&h) && mode == 0) mpi_check(h.clock == 2, "stopped at clock %lld", (long long)h.clock);
             if (tr_is(h.tr, TR_SLAVE) && h.tr->me.group * h.tr->layout.group_size + h.tr->me.member == h.slow)
                 mpi_check(h.clock < h.clocks, "nobody stopped");
-            tr_view_close(&h.view);
-            mpi_ok(tr_close(h.tr));
+            end(&h);
         }
     }
 }

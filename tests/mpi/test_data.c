@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
-#include "data/dataset.h"
+#include "data/store.h"
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
 
@@ -789,8 +791,392 @@ MPI_CASE(sparse_rows_are_replicated)
     }
 }
 
+/* ---- the rows of a group in one place ---- */
+
+/* What is in each row, as one number; to be freed. */
+static uint64_t *hash_rows(const tr_data *data)
+{
+    const tr_batch *b = &data->rows;
+    uint64_t *hash = calloc(b->n + 1, sizeof *hash);
+    if (!hash) abort();
+    for (size_t i = 0; i < b->n; i++) {
+        uint64_t h = data->row ? data->row[i] : b->label ? (uint64_t)(b->label[i] * 16) : 7;
+        for (uint64_t k = 0; b->dense && k < data->columns; k++)
+            h = tr_mix(h + (uint64_t)(int64_t)(b->dense[i * data->columns + k] * 16));
+        for (uint64_t k = b->begin ? b->begin[i] : 0; b->begin && k < b->begin[i + 1]; k++)
+            h = tr_mix(h + data->keys[b->column[k]] * 1000003 +
+                       (uint64_t)(int64_t)((b->value ? b->value[k] : 1) * 16));
+        hash[i] = h;
+    }
+    return hash;
+}
+
+static bool are_rows(const tr_data *data, const uint64_t *hash, uint64_t n)
+{
+    uint64_t *mine = hash_rows(data);
+    bool equal = data->rows.n == n && memcmp(mine, hash, (size_t)n * sizeof *hash) == 0;
+    free(mine);
+    return equal;
+}
+
+/* What all members of each group have read, each its own rows, one member after the other. */
+static void read_by_members(const char *settings, uint64_t **hash, uint64_t *n)
+{
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s data.partition=horizontal", settings);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+    *hash = NULL;
+    *n = 0;
+    if (data && tr_is(tr, TR_SLAVE)) {
+        uint64_t *mine = hash_rows(data);
+        mpi_ok(tr_spread(tr, tr->group, mine, data->rows.n, sizeof *mine, (void **)hash, n));
+        free(mine);
+    }
+    tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+}
+
+/* A file that is mapped into this process. */
+struct mapping {
+    uint64_t device, inode, bytes;
+    char path[256];
+};
+
+static struct mapping find_mapping(const void *p)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char text[512];
+    struct mapping found = {0};
+    while (maps && fgets(text, sizeof text, maps)) {
+        unsigned long begin, end, major, minor, inode;
+        char path[256] = "";
+        if (sscanf(text, "%lx-%lx %*s %*s %lx:%lx %lu %255s", &begin, &end, &major, &minor, &inode, path) < 5)
+            continue;
+        if ((uintptr_t)p < begin || (uintptr_t)p >= end) continue;
+        found = (struct mapping){major << 32 | minor, inode, end - begin, ""};
+        memcpy(found.path, path, sizeof path);
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+/* Bytes of the arrays, and whether each lies in the mapping. */
+static uint64_t find_arrays(const tr_data *data, const struct mapping *m, bool *all_in)
+{
+    const tr_batch *b = &data->rows;
+    uint64_t nonzeros = b->begin ? b->begin[b->n] : 0;
+    const struct {
+        const void *memory;
+        uint64_t bytes;
+    } array[] = {{b->begin, (b->n + 1) * sizeof *b->begin},
+                 {b->column, nonzeros * sizeof *b->column},
+                 {b->value, nonzeros * sizeof *b->value},
+                 {b->label, b->n * sizeof *b->label},
+                 {b->dense, b->n * data->columns * sizeof *b->dense},
+                 {data->row, b->n * sizeof *data->row},
+                 {data->keys, data->n_keys * sizeof *data->keys}};
+    uint64_t sum = 0;
+    *all_in = true;
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++) {
+        if (!array[i].memory || array[i].bytes == 0) continue;
+        struct mapping its = find_mapping(array[i].memory);
+        *all_in &= its.inode == m->inode && its.device == m->device;
+        sum += array[i].bytes;
+    }
+    return sum;
+}
+
+static bool group_is_near(const tr_context *tr)
+{
+    int nodes[2] = {tr->node_of[tr->rank], -tr->node_of[tr->rank]};
+    MPI_Allreduce(MPI_IN_PLACE, nodes, 2, MPI_INT, MPI_MAX, tr->group);
+    return nodes[0] == -nodes[1] && tr->layout.group_size > 1;
+}
+
+/* What member 0 writes the others see if there is one memory, and only then. */
+static void check_marker(const tr_context *tr, const tr_data *data, bool near)
+{
+    const void *place = data->rows.dense ? (const void *)data->rows.dense : (const void *)data->rows.column;
+    volatile unsigned char *p = (volatile unsigned char *)(uintptr_t)place;
+    unsigned char before = *p;
+    MPI_Barrier(tr->group);
+    if (tr->me.member == 0) *p = (unsigned char)~before;
+    MPI_Barrier(tr->group);
+    unsigned char seen = *p;
+    MPI_Barrier(tr->group);
+    if (tr->me.member == 0) *p = before;
+    MPI_Barrier(tr->group);
+    if (tr->layout.group_size > 1 && tr->me.member > 0)
+        mpi_check((seen != before) == near, "member 0's memory is%s seen", seen != before ? "" : " not");
+}
+
+/* One mapping of the group has everything, and is no larger than it must be. */
+static struct mapping check_memory(const tr_context *tr, const tr_data *data, bool near)
+{
+    enum { MORE = 256 << 10 }; /* of MPI, and where pages begin */
+    struct mapping m = find_mapping(data->keys);
+    bool all_in;
+    uint64_t bytes = find_arrays(data, &m, &all_in), same[4] = {m.inode, ~m.inode, m.device, ~m.device};
+    MPI_Allreduce(MPI_IN_PLACE, same, 4, MPI_UINT64_T, MPI_MIN, tr->group);
+    bool one = m.inode && same[0] == ~same[1] && same[2] == ~same[3];
+    mpi_check(one == near, "the group has%s one memory", one ? "" : " not");
+    mpi_check(!near || all_in, "not all lies there");
+    mpi_check(!near || m.bytes < bytes + MORE, "%llu bytes are mapped for %llu", (unsigned long long)m.bytes,
+              (unsigned long long)bytes);
+    uint64_t shared = tr_shared_bytes(data->state->shared);
+    mpi_check(near ? shared >= bytes && shared <= m.bytes : shared == 0, "%llu bytes are shared",
+              (unsigned long long)shared);
+    return m;
+}
+
+static void check_gone(const struct mapping *m)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char text[512];
+    while (maps && fgets(text, sizeof text, maps)) {
+        unsigned long major, minor, inode;
+        if (sscanf(text, "%*s %*s %*s %lx:%lx %lu", &major, &minor, &inode) == 3)
+            mpi_check(inode != m->inode || (major << 32 | minor) != m->device, "still mapped: %s", m->path);
+    }
+    if (maps) fclose(maps);
+    struct stat about;
+    mpi_check(stat(m->path, &about) != 0 || about.st_ino != m->inode, "left behind: %s", m->path);
+}
+
+static void check_parts(const tr_context *tr, const tr_data *data, bool replicated)
+{
+    for (int size = 1; size <= tr->layout.group_size; size++) {
+        size_t next = 0;
+        for (int m = 0; m < size; m++) {
+            tr_worker me = {.member = m, .group_size = size};
+            size_t begin = tr_data_part_begin(data, &me), end = tr_data_part_end(data, &me);
+            mpi_check(begin == next && end >= begin && end <= data->rows.n, "part %zu .. %zu", begin, end);
+            if (replicated && tr->layout.group_size > 1) {
+                next = end;
+                mpi_check(end - begin <= data->rows.n / (size_t)size + 1, "part %zu .. %zu", begin, end);
+            } else {
+                mpi_check(end == data->rows.n, "part %zu .. %zu of own rows", begin, end);
+            }
+        }
+        mpi_check(next == (replicated && tr->layout.group_size > 1 ? data->rows.n : 0), "parts end at %zu",
+                  next);
+    }
+}
+
+static void share_rows(const char *settings)
+{
+    char all[MPI_NOTE];
+    uint64_t *wanted, n;
+    struct mapping m = {0};
+    read_by_members(settings, &wanted, &n);
+    snprintf(all, sizeof all, "%s data.partition=replicated", settings);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+    if (data && tr_is(tr, TR_SLAVE)) {
+        bool near = group_is_near(tr);
+        mpi_check(are_rows(data, wanted, n), "other rows than the members have read");
+        check_marker(tr, data, near);
+        m = check_memory(tr, data, near);
+        mpi_check(are_rows(data, wanted, n), "rows have changed");
+        check_parts(tr, data, true);
+    }
+    tr_data_close(&data);
+    if (m.inode) check_gone(&m);
+    mpi_ok(tr_close(tr));
+    free(wanted);
+}
+
+/* The i-th layout of those that are worth trying here: no groups, all in one group on one node and on two, and those with
+ * groups that all tests use. */
+static const char *group_layout(int i, char text[128])
+{
+    const char *layout;
+    if (i == 0) return "ranks.layout=auto ranks.group_size=1";
+    if (i < 3) {
+        snprintf(text, 128, "ranks.layout=colocated ranks.group_size=%d ranks.node_size=%d", mpi_test.size,
+                 i == 1 ? 0 : (mpi_test.size + 1) / 2);
+        return text;
+    }
+    for (int k = 0; (layout = mpi_layout(k)); k++)
+        if (strstr(layout, "group_size") && i-- == 3) return layout;
+    return NULL;
+}
+
+MPI_CASE(rows_of_a_group_lie_in_memory_once)
+{
+    char sparse[64], table[64], ratings[64], words[2][64], all[MPI_NOTE - 64], text[128];
+    const char *layout;
+    struct ratings *r = print_ratings(true);
+    struct text_file f = write_rows(1, false, 2, 0);
+    snprintf(sparse, sizeof sparse, "%s", f.path);
+    write_table(table, true);
+    name_file(ratings, "ratings");
+    write_text(ratings, r->text, r->n, false);
+    write_words(words);
+    for (int i = 0; (layout = group_layout(i, text)); i++) {
+        const char *prune = i % 2 ? "table.prune=no" : "data.order=file";
+        snprintf(all, sizeof all, "%s %s data.train=%s", layout, prune, sparse);
+        share_rows(all);
+        snprintf(all, sizeof all, "%s model.type=kmeans data.label=first data.train=%s", layout, table);
+        share_rows(all);
+        snprintf(all, sizeof all, "%s %s model.type=mf data.train=%s", layout, prune, ratings);
+        share_rows(all);
+        snprintf(all, sizeof all, "%s model.type=lda data.train=%s,%s", layout, words[0], words[1]);
+        share_rows(all);
+    }
+    free(r);
+    f = write_sorted(); /* in sparse's place, and larger */
+    snprintf(all, sizeof all, "%s data.train=%s", group_layout(0, text), f.path);
+    share_rows(all);
+    snprintf(all, sizeof all, "ranks.layout=colocated ranks.group_size=%d data.train=%s", mpi_test.size,
+             f.path);
+    share_rows(all);
+    if (mpi_test.rank == 0)
+        unlink(sparse), unlink(table), unlink(ratings), unlink(words[0]), unlink(words[1]);
+}
+
+/* Where one member has only ones as values, and not even all have rows. */
+MPI_CASE(members_bring_different_things)
+{
+    char path[64], all[MPI_NOTE / 2], text[128];
+    const char *layout;
+    static const char *const texts[] = {"1 3:1 9:1\n-1 3:1 4:1\n1 9:1\n-1 2:1 3:2.5\n", "1 5:1\n",
+                                        "1\n-1\n1 7:3\n"};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        name_file(path, "few");
+        write_text(path, texts[k], strlen(texts[k]), false);
+        for (int i = 1; i < 4 && (layout = group_layout(i, text)); i++) {
+            uint64_t *wanted, n;
+            snprintf(all, sizeof all, "%s data.order=file data.train=%s", layout, path);
+            read_by_members(all, &wanted, &n);
+            strcat(all, " data.partition=replicated");
+            tr_context *tr = mpi_context(all);
+            tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+            if (data && tr_is(tr, TR_SLAVE))
+                mpi_check(are_rows(data, wanted, n), "other rows than the members have read");
+            tr_data_close(&data);
+            mpi_ok(tr_close(tr));
+            free(wanted);
+        }
+        if (mpi_test.rank == 0) unlink(path);
+    }
+}
+
+/* ---- data for several users ---- */
+
+static void append_text(const char *path, const char *text)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    FILE *file = mpi_test.rank == 0 ? fopen(path, "a") : NULL;
+    if (file) {
+        fputs(text, file);
+        fclose(file);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Pages of these bytes that are in memory; 0 where that cannot be said. */
+static size_t pages_of(const void *memory, size_t bytes)
+{
+    static unsigned char in[1 << 12];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), past = (size_t)((uintptr_t)memory % page), n = 0;
+    size_t length = bytes + past < page * sizeof in ? bytes + past : page * sizeof in;
+    if (mincore((char *)(uintptr_t)memory - past, length, in) != 0) return 0;
+    for (size_t i = 0; i < (length + page - 1) / page; i++) n += in[i] & 1;
+    return n;
+}
+
+/* a and b are the same, and so are their test data; what one forgets the other has. */
+static void use_twice(tr_context *tr, const char *path)
+{
+    tr_data *a = open_data(tr, TR_DATA_TRAIN, NULL), *b = open_data(tr, TR_DATA_TRAIN, NULL);
+    if (!a || !b) return;
+    uint64_t *wanted = hash_rows(a), n = a->rows.n;
+    mpi_check(a != b && a->state->store == b->state->store && a->rows.column == b->rows.column &&
+                  a->keys == b->keys && tr->stores->loaded == 1,
+              "%llu were loaded", (unsigned long long)tr->stores->loaded);
+    tr_data *test[2] = {open_data(tr, TR_DATA_TEST, a), open_data(tr, TR_DATA_TEST, b)};
+    mpi_check(test[0] && test[1] && test[0]->rows.column == test[1]->rows.column && tr->stores->loaded == 2,
+              "%llu were loaded", (unsigned long long)tr->stores->loaded);
+    tr_data_close(&a);
+    mpi_check(are_rows(b, wanted, n), "rows went with the first user");
+    tr_data *c = open_data(tr, TR_DATA_TRAIN, NULL);
+    tr_data_forget(b);
+    tr_data_forget(b);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(c && !b->rows.column && are_rows(c, wanted, n), "rows went with one of two that needed them");
+
+    struct mapping m = {0};
+    const uint32_t *column = c->rows.column;
+    size_t bytes = column ? (size_t)c->rows.begin[n] * sizeof *column : 0, before = 0;
+    if (tr_is(tr, TR_SLAVE) && c->state->shared) m = find_mapping(c->keys);
+    if (m.inode) before = pages_of(column, bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_data_forget(c);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(!m.inode || pages_of(column, bytes) < 2 + before / 2, "%zu of %zu pages are left",
+              pages_of(column, bytes), before);
+
+    tr_data *again = open_data(tr, TR_DATA_TRAIN, NULL);
+    mpi_check(again && tr->stores->loaded == 3 && are_rows(again, wanted, n),
+              "what was forgotten is not there");
+    append_text(path, "-1 1:99\n");
+    tr_data *more = open_data(tr, TR_DATA_TRAIN, NULL);
+    mpi_check(more && tr->stores->loaded == 4 && more->total_rows == again->total_rows + 1,
+              "a file that has grown is the same");
+    tr_data **all[] = {&more, &again, &b, &c, &test[0], &test[1]};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) tr_data_close(all[i]);
+    mpi_check(tr->stores == NULL, "a store is left");
+    if (m.inode) check_gone(&m);
+    free(wanted);
+}
+
+MPI_CASE(the_same_data_are_loaded_once)
+{
+    char settings[MPI_NOTE - 64], text[128];
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i, text)); i++) {
+        struct text_file f = write_sorted();
+        snprintf(settings, sizeof settings, "%s data.partition=%s data.train=%s data.test=%s", layout,
+                 i % 3 == 1 ? "horizontal" : "replicated", f.path, f.path);
+        tr_context *tr = mpi_context(settings);
+        use_twice(tr, f.path);
+        mpi_ok(tr_close(tr));
+        if (mpi_test.rank == 0) unlink(f.path);
+    }
+}
+
+/* One that holds data for users to come. */
+MPI_CASE(data_are_kept)
+{
+    struct text_file f = write_rows(1, false, 2, 0);
+    char settings[MPI_NOTE];
+    snprintf(settings, sizeof settings, "ranks.group_size=%d data.partition=replicated data.train=%s",
+             mpi_test.size, f.path);
+    tr_context *tr = mpi_context(settings);
+    tr_data *data = open_data(tr, TR_DATA_TRAIN, NULL);
+    if (!data) return;
+    uint64_t *wanted = hash_rows(data), n = data->rows.n;
+    struct tr_store *store = data->state->store;
+    tr_store_keep(store);
+    tr_data_forget(data);
+    tr_data_close(&data);
+    data = open_data(tr, TR_DATA_TRAIN, NULL);
+    mpi_check(data && tr->stores->loaded == 1 && are_rows(data, wanted, n), "they were not kept");
+    tr_store_release(tr, &store, false);
+    mpi_check(data && are_rows(data, wanted, n), "they went too early");
+    tr_data_close(&data);
+    mpi_check(tr->stores == NULL, "a store is left");
+    free(wanted);
+    mpi_ok(tr_close(tr));
+    if (mpi_test.rank == 0) unlink(f.path);
+}
+
 MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
          &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
          &users_and_items_that_training_has_not_seen_are_numbered_behind,
          &documents_of_several_files_are_joined, &rows_in_the_order_of_the_files_are_neighbours,
-         &errors_are_agreed_on, &dense_rows_are_read_once, &sparse_rows_are_replicated)
+         &errors_are_agreed_on, &dense_rows_are_read_once, &sparse_rows_are_replicated,
+         &rows_of_a_group_lie_in_memory_once, &members_bring_different_things, &the_same_data_are_loaded_once,
+         &data_are_kept)

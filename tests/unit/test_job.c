@@ -11,16 +11,23 @@
 
 /* ---- helpers ---- */
 
+/* Reads the text with n overrides. */
+static int parse_with(const char *text, int n, const char *const overrides[], struct tr_job **job)
+{
+    char *arguments[8] = {0};
+    for (int i = 0; i < n; i++) arguments[i] = (char *)(uintptr_t)overrides[i];
+    return tr_job_parse(text, strlen(text), "jobs/x.yaml", n, arguments, job);
+}
+
 static int parse(const char *text, struct tr_job **job)
 {
-    return tr_job_parse(text, strlen(text), "jobs/x.yaml", 0, NULL, job);
+    return parse_with(text, 0, NULL, job);
 }
 
 /* An empty job and one override. */
 static int override(const char *argument, struct tr_job **job)
 {
-    char *arguments[] = {(char *)(uintptr_t)argument};
-    return tr_job_parse("{}", 2, "jobs/x.yaml", 1, arguments, job);
+    return parse_with("{}", 1, &argument, job);
 }
 
 static struct tr_job *parsed(const char *text)
@@ -88,7 +95,39 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_int_eq(job->sync.mode, TR_SYNC_BSP);
     ck_assert(job->sync.staleness == 3 && job->sync.push.n == 1 && job->report.every == 1);
     ck_assert_int_eq(job->report.progress, TR_PROGRESS_AUTO);
+    ck_assert(job->solve.inner == 2 && job->solve.growth == 10 && job->solve.phases == 3);
+    ck_assert(job->sync.race == TR_RACE_CHUNK && job->local.model == TR_LOCAL_INTEGRAL);
+    ck_assert(job->local.chunk == 1024 && job->local.memory == 0 && job->local.replace == TR_REPLACE_LRU);
+    ck_assert(job->stages == 0 && job->tasks == 0);
     tr_job_free(job);
+}
+END_TEST
+
+START_TEST(the_rate_of_variance_reduction_may_stay_auto)
+{
+    static const struct {
+        const char *text;
+        int method;
+        double rate;
+    } cases[] = {{"solve: {method: svrg}", TR_SOLVE_SVRG, TR_JOB_AUTO},
+                 {"solve: {method: svrg++}", TR_SOLVE_SVRGPP, TR_JOB_AUTO},
+                 {"solve: {method: katyusha}", TR_SOLVE_KATYUSHA, TR_JOB_AUTO},
+                 {"solve: {method: growing}", TR_SOLVE_GROWING, TR_JOB_AUTO},
+                 {"solve: {method: growing, rate: 2}", TR_SOLVE_GROWING, 2},
+                 {"solve: {method: sgd}", TR_SOLVE_SGD, 0.1},
+                 {"model: {type: mf}", TR_SOLVE_SGD, TR_JOB_AUTO}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tr_job *job = parsed(cases[i].text);
+        ck_assert_int_eq(job->solve.method, cases[i].method);
+        ck_assert_double_eq(job->solve.rate, cases[i].rate);
+        tr_job_free(job);
+    }
+    ck_refused("solve: {inner: 0}", "expected a number > 0");
+    ck_refused("solve: {growth: 0.5}", "expected a number >= 1");
+    ck_refused("solve: {phases: 0}", "expected an integer >= 1");
+    ck_refused("sync: {race: lock}", "expected chunk, atomic or none");
+    ck_refused("local: {chunk: 0}", "expected an integer from 1 to 1073741824");
+    ck_refused("local: {replace: mru}", "expected lru, fifo or random");
 }
 END_TEST
 
@@ -458,6 +497,13 @@ static void expect_round_trip(const struct tr_job *job)
     ck_assert_str_eq(json, copy_json);
     for (size_t i = 0; i < TR_JOB_KEYS; i++)
         ck_assert_str_ne(tr_job_where(copy, tr_job_keys[i].name), "default"); /* every key is there */
+    for (size_t i = 0; i < job->tasks; i++) { /* of a task, only what is its own is there */
+        char *whole = written(job->task[i].job, AS_JSON, NULL);
+        char *whole_copy = written(copy->task[i].job, AS_JSON, NULL);
+        ck_assert_str_eq(whole, whole_copy);
+        free(whole);
+        free(whole_copy);
+    }
     tr_job_free(copy);
     free(yaml);
     free(json);
@@ -527,12 +573,13 @@ END_TEST
 START_TEST(help_lists_every_key)
 {
     char *help = written(NULL, AS_HELP, NULL);
-    for (size_t i = 0; i < TR_JOB_KEYS; i++) {
-        char line[64];
-        snprintf(line, sizeof line, "\n  %s  ", tr_job_keys[i].name);
-        line[strlen(line) - 1] = '\0'; /* at least one blank */
-        ck_contains(help, line);
-    }
+    for (size_t t = 0; t < TR_JOB_TABLES; t++)
+        for (size_t i = 0; i < tr_job_tables[t].keys; i++) {
+            char line[64];
+            snprintf(line, sizeof line, "\n  %s  ", tr_job_tables[t].key[i].name);
+            line[strlen(line) - 1] = '\0'; /* at least one blank */
+            ck_contains(help, line);
+        }
     for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n"))
         ck_assert_uint_le(strlen(line), 110);
     free(help);
@@ -544,6 +591,12 @@ START_TEST(help_shows_a_section_or_a_key)
     static const char *const cases[][3] = {{"solve", "solve.rate", "sync.mode"},
                                            {"solve.rate", "solve.rate", "solve.decay"},
                                            {"slove", "did you mean solve?", "solve.rate"},
+                                           {"stages", "stages.NAME.parallelism", "tasks.NAME.after"},
+                                           {"tasks", "tasks.NAME.after", "stages.NAME.parallelism"},
+                                           {"tasks.NAME.run", "tasks.NAME.run", "tasks.NAME.after"},
+                                           {"stages.full.clocks", "stages.NAME.clocks", "parallelism"},
+                                           {"tasks.one.solve.rate", "solve.rate", "solve.decay"},
+                                           {"tasks.one.afer", "did you mean tasks.one.after?", "NAME"},
                                            {"zzz", "the sections are model, solve", "solve.rate"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *help = written(NULL, AS_HELP, cases[i][0]);
@@ -551,6 +604,393 @@ START_TEST(help_shows_a_section_or_a_key)
         ck_assert_ptr_null(strstr(help, cases[i][2]));
         free(help);
     }
+}
+END_TEST
+
+/* ---- stages ---- */
+
+START_TEST(stages_are_read_by_name)
+{
+    struct tr_job *job = parsed("stages:\n"
+                                "  full: {parallelism: auto}\n"
+                                "  inner-2:\n"
+                                "    parallelism: 3\n"
+                                "    clocks: 1e3\n"
+                                "stages.last.clocks: 2\n");
+    const struct tr_job_stage *full = tr_job_stage_of(job, "full"), *inner = tr_job_stage_of(job, "inner-2");
+    ck_assert_uint_eq(job->stages, 3);
+    ck_assert_ptr_eq(full, &job->stage[0]);
+    ck_assert(full->parallelism == TR_AUTO_DEGREE && full->clocks == 0);
+    ck_assert(inner->parallelism == 3 && inner->clocks == 1000);
+    ck_assert_uint_eq(tr_job_stage_of(job, "last")->parallelism, TR_ALL);
+    ck_assert_ptr_null(tr_job_stage_of(job, "inner"));
+    ck_assert_str_eq(tr_job_where(job, "stages.full.parallelism"), "jobs/x.yaml:2");
+    ck_assert_str_eq(tr_job_where(job, "stages.full.clocks"), "default");
+    ck_assert_str_eq(tr_job_where(job, "stages.inner-2"), "jobs/x.yaml:3");
+    ck_assert_str_eq(tr_job_where(job, "stages.inner-2.clocks"), "jobs/x.yaml:5");
+    ck_assert_str_eq(tr_job_where(job, "stages.none.clocks"), "jobs/x.yaml");
+    uint64_t value;
+    ck_ok(tr_job_integer(job, "stages.inner-2.parallelism", &value));
+    ck_assert_uint_eq(value, 3);
+    ck_fails(tr_job_integer(job, "stages.none.clocks", &value), TR_ERR_CONFIG,
+             "unknown key stages.none.clocks");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(the_command_line_changes_and_makes_stages)
+{
+    static const char *const arguments[] = {"stages.full.parallelism=auto", "stages.inner.clocks=7",
+                                            "stages.full.clocks=4"};
+    struct tr_job *job;
+    ck_ok(parse_with("stages: {full: {parallelism: 2, clocks: 3}}", 3, arguments, &job));
+    ck_assert_uint_eq(job->stages, 2);
+    ck_assert(job->stage[0].parallelism == TR_AUTO_DEGREE && job->stage[0].clocks == 4);
+    ck_assert(job->stage[1].parallelism == TR_ALL && job->stage[1].clocks == 7);
+    ck_assert_str_eq(tr_job_where(job, "stages.full.parallelism"), "command line");
+    ck_assert_str_eq(job->stage[0].first, "jobs/x.yaml:1");
+    ck_assert_str_eq(job->stage[1].first, "command line");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(mistakes_in_stages)
+{
+    ck_refused("stages:\n  full:\n    paralelism: 2\n",
+               "jobs/x.yaml:3: unknown key stages.full.paralelism: did you mean stages.full.parallelism?");
+    ck_refused("stages: {full: {rate: 1}}", "unknown key stages.full.rate");
+    ck_refused("stages: {full: {parallelism: 0}}",
+               "stages.full.parallelism is «0»: expected an integer from 1 to 2147483647, all or auto");
+    ck_refused("stages: {full: {parallelism: most}}", "expected an integer from 1");
+    ck_refused("stages: {full: {clocks: auto}}", "stages.full.clocks is «auto»: expected an integer >= 0");
+    ck_refused("stages: {Full: {clocks: 1}}", "«Full» is no name for a stage");
+    ck_refused("stages: {1st: {clocks: 1}}", "«1st» is no name for a stage");
+    ck_refused("stages: {a.b: {clocks: 1}}", "«a.b» is no name for a stage");
+    ck_refused("stages: {'': {clocks: 1}}", "«» is no name for a stage");
+    ck_refused("stages: {abcdefghijklmnopqrstuvwxyzabcdefg: {clocks: 1}}", "32 at most");
+    ck_refused("stages.abcdefghijklmnopqrstuvwxyzabcdefg.clocks: 1", "32 at most");
+    ck_refused("stages..clocks: 1", "unknown key stages..clocks");
+    ck_refused("stages: {full: 3}", "stages.full is a section: expected its keys");
+    ck_refused("stages: {full: }", "section stages.full is empty");
+    ck_refused("stages: full", "stages is a section");
+    ck_refused("stages:\n  full: {clocks: 1}\n  inner: {clocks: 1}\n  full: {parallelism: 1}\n",
+               "jobs/x.yaml:4: stages.full is given twice: first at jobs/x.yaml:2");
+    ck_refused("stages: {full: {clocks: 1, clocks: 2}}", "stages.full.clocks is given twice");
+    ck_refused("stage: {full: {clocks: 1}}", "unknown section stage: did you mean stages?");
+    ck_refused("parallelism: 2", "did you mean stages.NAME.parallelism?");
+    struct tr_job *job;
+    ck_fails(
+        override("stages.full.clock=1", &job), TR_ERR_CONFIG,
+        "command line: stages.full.clock=1: unknown key stages.full.clock: did you mean stages.full.clocks?");
+    ck_fails(override("stage.full.clock=1", &job), TR_ERR_CONFIG, "did you mean stages.full.clocks?");
+    ck_fails(override("stages.Full.clocks=1", &job), TR_ERR_CONFIG, "command line: «Full» is no name");
+    ck_fails(override("stages.full.clocks=", &job), TR_ERR_CONFIG, "stages.full.clocks has no value");
+    char text[4096] = "stages:\n";
+    for (int i = 0; i < 65; i++) snprintf(text + strlen(text), 32, "  s%d: {clocks: 1}\n", i);
+    ck_refused(text, "jobs/x.yaml:66: more than 64 stages");
+}
+END_TEST
+
+START_TEST(stages_are_those_of_the_method)
+{
+    static const char *const names[] = {"full", "inner"};
+    struct tr_job *job = parsed("seed: 1\nstages:\n  full: {clocks: 1}\n  iner: {clocks: 1}\n");
+    ck_fails(tr_job_check_stages(job, names, 2), TR_ERR_CONFIG,
+             "jobs/x.yaml:4: unknown stage iner: did you mean inner? the method has full, inner");
+    ck_fails(tr_job_check_stages(job, names, 1), TR_ERR_CONFIG, "unknown stage iner: the method has full");
+    ck_fails(tr_job_check_stages(job, NULL, 0), TR_ERR_CONFIG,
+             "jobs/x.yaml:3: unknown stage full: the method");
+    tr_job_free(job);
+    job = parsed("stages: {inner: {clocks: 1}}");
+    ck_ok(tr_job_check_stages(job, names, 2));
+    tr_job_free(job);
+}
+END_TEST
+
+/* ---- tasks ---- */
+
+static const char three_tasks[] = "model: {type: svm}\n"
+                                  "solve: {epochs: 4, decay: 1}\n"
+                                  "stages: {full: {parallelism: 2, clocks: 3}}\n"
+                                  "tasks:\n"
+                                  "  zero: {ranks: 2, priority: -1.5}\n"
+                                  "  one:\n"
+                                  "    after: zero\n"
+                                  "    model:\n"
+                                  "      type: mf\n"
+                                  "    solve: {epochs: 5}\n"
+                                  "    ranks: {layout: alone}\n"
+                                  "    stages:\n"
+                                  "      inner: {clocks: 9}\n"
+                                  "      full: {clocks: 6}\n"
+                                  "  mean:\n"
+                                  "    after: [zero, one]\n"
+                                  "    run: average\n"
+                                  "    ranks: 3\n"
+                                  "    output: elsewhere\n";
+
+START_TEST(a_task_has_the_settings_of_the_job_and_its_own)
+{
+    struct tr_job *job = parsed(three_tasks);
+    ck_assert_uint_eq(job->tasks, 3);
+    ck_assert(job->solve.epochs == 4 && job->model.type == TR_MODEL_SVM &&
+              job->ranks.layout == TR_LAYOUT_AUTO);
+    const struct tr_job_task *zero = &job->task[0], *one = tr_job_task_of(job, "one"), *mean = &job->task[2];
+    ck_assert_ptr_eq(one, &job->task[1]);
+    ck_assert_ptr_null(tr_job_task_of(job, "two"));
+
+    ck_assert(zero->after.n == 0 && zero->ranks == 2 && zero->priority == -1.5 && zero->run == TR_RUN_TRAIN);
+    ck_assert(zero->job->solve.epochs == 4 && zero->job->model.type == TR_MODEL_SVM && zero->job->tasks == 0);
+    ck_assert_str_eq(zero->job->name, "zero");
+    ck_assert_str_eq(zero->job->output, "runs/x/zero");
+    ck_assert_uint_eq(zero->job->stage[0].parallelism, 2);
+
+    ck_assert(one->after.n == 1 && one->ranks == 0 && one->priority == 0);
+    ck_assert_str_eq(one->after.item[0], "zero");
+    ck_assert(one->job->solve.epochs == 5 && one->job->solve.decay == 1);
+    ck_assert_int_eq(one->job->model.type, TR_MODEL_MF);
+    ck_assert_int_eq(one->job->solve.method, TR_SOLVE_SGD); /* what is usual follows its own model */
+    ck_assert_int_eq(one->job->solve.optimizer, TR_OPTIMIZER_ADAGRAD);
+    ck_assert(one->job->solve.rate == TR_JOB_AUTO && zero->job->solve.rate == 0.1);
+    ck_assert_int_eq(one->job->ranks.layout, TR_LAYOUT_ALONE);
+    ck_assert_uint_eq(one->job->stages, 2);
+    ck_assert(one->job->stage[0].parallelism == 2 && one->job->stage[0].clocks == 6);
+    ck_assert_str_eq(one->job->stage[1].name, "inner");
+    ck_assert_uint_eq(job->stages, 1);
+
+    ck_assert(mean->after.n == 2 && mean->run == TR_RUN_AVERAGE && mean->ranks == 3);
+    ck_assert_str_eq(mean->job->output, "elsewhere");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(settings_of_tasks_know_their_line)
+{
+    struct tr_job *job = parsed(three_tasks);
+    static const char *const where[][2] = {{"tasks.one", "6"},
+                                           {"tasks.one.after", "7"},
+                                           {"tasks.one.model.type", "9"},
+                                           {"tasks.one.solve.epochs", "10"},
+                                           {"tasks.one.solve.decay", "2"},
+                                           {"tasks.one.ranks.layout", "11"},
+                                           {"tasks.one.stages.inner", "13"},
+                                           {"tasks.one.stages.full.clocks", "14"},
+                                           {"tasks.one.stages.full.parallelism", "3"},
+                                           {"tasks.mean.ranks", "18"}};
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+        char expected[32];
+        snprintf(expected, sizeof expected, "jobs/x.yaml:%s", where[i][1]);
+        ck_assert_str_eq(tr_job_where(job, where[i][0]), expected);
+    }
+    ck_assert_str_eq(tr_job_where(job, "tasks.one.ranks"), "default");
+    ck_assert_str_eq(tr_job_where(job, "tasks.two.ranks"), "jobs/x.yaml");
+    ck_assert_str_eq(tr_job_where(job->task[1].job, "solve.epochs"), "jobs/x.yaml:10");
+    double value;
+    ck_ok(tr_job_real(job, "tasks.one.solve.epochs", &value));
+    ck_assert(value == 5);
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(of_the_command_line_the_nearer_setting_wins)
+{
+    static const char *const arguments[] = {"tasks.zero.solve.epochs=8",
+                                            "solve.epochs=7",
+                                            "stages.full.clocks=1",
+                                            "tasks.one.stages.full.clocks=2",
+                                            "tasks.one.stages.more.clocks=5",
+                                            "tasks.mean.after=one",
+                                            "name=n",
+                                            "output=out"};
+    struct tr_job *job;
+    ck_ok(parse_with(three_tasks, 8, arguments, &job));
+    ck_assert_uint_eq(job->solve.epochs, 7);
+    ck_assert_uint_eq(job->task[0].job->solve.epochs, 8);
+    ck_assert_uint_eq(job->task[1].job->solve.epochs, 7); /* the file says 5 for this task */
+    ck_assert_uint_eq(job->task[2].job->solve.epochs, 7);
+    ck_assert_uint_eq(job->task[0].job->stage[0].clocks, 1);
+    ck_assert_uint_eq(job->task[1].job->stage[0].clocks, 2);
+    ck_assert_uint_eq(tr_job_stage_of(job->task[1].job, "more")->clocks, 5);
+    ck_assert_uint_eq(job->task[2].after.n, 1);
+    ck_assert_str_eq(job->task[0].job->name, "zero");
+    ck_assert_str_eq(job->task[0].job->output, "out/zero");
+    ck_assert_str_eq(tr_job_where(job, "tasks.one.solve.epochs"), "command line");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(mistakes_in_tasks)
+{
+    ck_refused("tasks:\n  one:\n    solve:\n      epoch: 1\n",
+               "jobs/x.yaml:4: unknown key tasks.one.solve.epoch: did you mean tasks.one.solve.epochs?");
+    ck_refused("tasks:\n  one:\n    slove:\n      rate: 1\n",
+               "jobs/x.yaml:3: unknown section tasks.one.slove: did you mean tasks.one.solve?");
+    ck_refused("tasks: {one: {afer: [two]}}", "unknown key tasks.one.afer: did you mean tasks.one.after?");
+    ck_refused("tasks: {one: {stages: {full: {clock: 1}}}}", "did you mean tasks.one.stages.full.clocks?");
+    ck_refused("tasks: {one: {tasks: {two: {seed: 1}}}}", "unknown section tasks.one.tasks");
+    ck_assert_ptr_null(strstr(tr_error_text(), "did you mean"));
+    ck_refused("tasks: {one: {tasks.two.seed: 1}}", "unknown key tasks.one.tasks.two.seed");
+    ck_refused("tasks..seed: 1", "unknown key tasks..seed");
+    ck_refused("tasks: {one: {priority: high}}", "tasks.one.priority is «high»: expected a number");
+    ck_refused("tasks: {one: {ranks: -1}}",
+               "tasks.one.ranks is «-1»: expected an integer from 0 to 2147483647");
+    ck_refused("tasks: {one: {ranks: }}", "section tasks.one.ranks is empty");
+    ck_refused("tasks: {one: {run: test}}", "tasks.one.run is «test»: expected train or average");
+    ck_refused("tasks: {one: {after: {two: 1}}}", "tasks.one.after is a section: expected a name or a list");
+    ck_refused("tasks: {one: {solve: fast}}", "tasks.one.solve is a section");
+    ck_refused("tasks: {one: }", "section tasks.one is empty");
+    ck_refused("tasks: [one]", "tasks is a section");
+    ck_refused("tasks: {One: {seed: 1}}", "«One» is no name for a task");
+    ck_refused("tasks: {\"\\xe9\": {seed: 1}}", "«é» is no name for a task");
+    ck_refused("tasks:\n  one: {seed: 1}\n  one: {seed: 2}\n",
+               "jobs/x.yaml:3: tasks.one is given twice: first at jobs/x.yaml:2");
+    ck_refused("tasks: {one: {seed: 1, solve: {rate: 1}, solve: {decay: 1}}}",
+               "tasks.one.solve is given twice: first at jobs/x.yaml:1");
+    ck_refused("tasks: {one: {seed: 1, seed: 2}}", "tasks.one.seed is given twice");
+    ck_refused("task: {one: {seed: 1}}", "unknown section task: did you mean tasks?");
+    char *text;
+    ck_ok(TR_NEW(&text, 1 << 16));
+    strcpy(text, "tasks:\n");
+    for (int i = 0, at = 7; i < 1025; i++) at += sprintf(text + at, "  t%d: {seed: 1}\n", i);
+    ck_refused(text, "jobs/x.yaml:1026: more than 1024 tasks");
+    free(text);
+}
+END_TEST
+
+START_TEST(mistakes_in_tasks_on_the_command_line)
+{
+    static const struct {
+        const char *argument, *text;
+    } cases[] = {
+        {"tasks.oen.seed=1", "command line: unknown task oen: did you mean one?"},
+        {"tasks.one.sed=1",
+         "command line: tasks.one.sed=1: unknown key tasks.one.sed: did you mean tasks.one.seed?"},
+        {"tasks.one=1", "unknown key tasks.one"},
+        {"tasks.one.ranks=alone", "tasks.one.ranks is «alone»: expected an integer"},
+        {"tasks.one.after=", "tasks.one.after has no value"},
+        {"tasks.one.after=zer",
+         "command line: task one is to run after zer, which is no task: did you mean zero?"},
+        {"tasks.zero.after=mean", "command line: tasks wait for each other: zero -> mean -> zero"},
+        {"tasks.zero.output=elsewhere",
+         "jobs/x.yaml:19: tasks zero and mean write the same output: elsewhere"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tr_job *job = NULL;
+        ck_fails(parse_with(three_tasks, 1, &cases[i].argument, &job), TR_ERR_CONFIG, cases[i].text);
+        ck_assert_ptr_null(job);
+    }
+}
+END_TEST
+
+START_TEST(tasks_wait_for_tasks_that_are_there_and_not_for_each_other)
+{
+    ck_refused("tasks:\n  a:\n    after: [b]\n  b:\n    seed: 1\n    after: [a]\n",
+               "jobs/x.yaml:3: tasks wait for each other: a -> b -> a");
+    ck_refused("tasks: {a: {after: b}, b: {after: c}, c: {after: d}, d: {after: [e, b]}, e: {seed: 1}}",
+               "tasks wait for each other: b -> c -> d -> b");
+    ck_refused("tasks:\n  a:\n    after: a\n", "jobs/x.yaml:3: task a is to run after itself");
+    ck_refused("tasks:\n  first: {seed: 1}\n  b:\n    after: [first, fist]\n",
+               "jobs/x.yaml:4: task b is to run after fist, which is no task: did you mean first?");
+    ck_refused("tasks: {a: {after: zzz}}", "task a is to run after zzz, which is no task");
+    ck_refused("tasks: {a: {seed: 1}, b: {after: [a, a]}}", "tasks.b.after names a twice");
+    ck_refused("tasks:\n  a:\n    run: average\n", "jobs/x.yaml:3: tasks.a.run is average, of what?");
+    struct tr_job *job = parsed("tasks: {d: {after: [b, c]}, b: {after: a}, c: {after: a}, a: {seed: 1}}");
+    ck_assert_uint_eq(job->tasks, 4);
+    tr_job_free(job);
+}
+END_TEST
+
+/* As many as there may be, the last of which waits for the first, or not. */
+static int parse_chain(bool closed, struct tr_job **job)
+{
+    enum { N = 1024, SIZE = 1 << 17 };
+    char *text;
+    ck_ok(TR_NEW(&text, SIZE));
+    strcpy(text, "tasks:\n");
+    for (int i = 0, at = 7; i < N; i++) {
+        const char *key = i + 1 < N || closed ? "after" : "name";
+        at += sprintf(text + at, "  a-rather-long-name-of-one-%d: {%s: a-rather-long-name-of-one-%d}\n", i,
+                      key, (i + 1) % N);
+    }
+    int status = parse(text, job);
+    free(text);
+    return status;
+}
+
+START_TEST(long_chains_of_tasks_are_fine_and_long_cycles_told_shortly)
+{
+    struct tr_job *job = NULL;
+    ck_ok(parse_chain(false, &job));
+    ck_assert_uint_eq(job->tasks, 1024);
+    tr_job_free(job);
+    ck_fails(parse_chain(true, &job), TR_ERR_CONFIG,
+             "a-rather-long-name-of-one-1 -> a-rather-long-name-of-one-2 -> ");
+    ck_contains(tr_error_text(), " -> … -> a-rather-long-name-of-one-0");
+}
+END_TEST
+
+START_TEST(tasks_write_to_folders_of_their_own)
+{
+    static const char *const same[] = {"out", "./out", "out/", "out//", ".//./out/.", "out/."};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "tasks:\n  a: {output: out}\n  b:\n    output: %s\n", same[i]);
+        ck_refused(text, "jobs/x.yaml:4: tasks a and b write the same output: ");
+    }
+    ck_refused("tasks:\n  b:\n    output: runs/x/a\n  a: {seed: 1}\n",
+               "jobs/x.yaml:4: tasks b and a write the same output: runs/x/a");
+    ck_refused("output: here\ntasks: {a: {output: ./here/}}",
+               "task a writes the output of the whole job: ./here/");
+    struct tr_job *job = parsed(
+        "output: /o\ntasks: {a: {output: out}, b: {output: /out}, c: {output: out/c}, d: {output: o}}");
+    tr_job_free(job);
+}
+END_TEST
+
+START_TEST(stages_and_tasks_read_back_as_they_were_written)
+{
+    static const char *const jobs[] = {
+        three_tasks,
+        "stages: {full: {parallelism: auto}, null: {clocks: 3}, inner: {parallelism: 1}}",
+        "tasks: {one: {seed: 1}}",
+        "name: n\ntasks: {one: {name: n}}",
+        "tasks: {}\nstages: {}",
+        "model: {type: mf}\ntasks: {a: {model: {type: lda}}, b: {model: {type: svm}}, c: {solve: {rate: 1}}}",
+        "solve: {method: svrg}\ntasks: {a: {solve: {method: sgd}}, b: {model: {type: kmeans}, solve: "
+        "{method: auto}}}",
+        "sync: {push: every 2}\ndata: {test: [a, b]}\ntasks: {a: {data: {test: []}, name: 'é: x', output: ' "
+        "'}, "
+        "b: {sync: {push: 3 per epoch}, stages: {z: {clocks: 1}}}, yes: {after: [b, a], run: average}}"};
+    static const char *const arguments[] = {"solve.epochs=9"};
+    for (size_t i = 0; i < 2 * sizeof jobs / sizeof *jobs; i++) {
+        struct tr_job *job;
+        ck_ok(parse_with(jobs[i / 2], i % 2, arguments, &job));
+        expect_round_trip(job);
+        tr_job_free(job);
+    }
+}
+END_TEST
+
+START_TEST(written_tasks_say_what_is_their_own)
+{
+    struct tr_job *job = parsed(three_tasks);
+    char *yaml = written(job, AS_YAML, NULL), *json = written(job, AS_JSON, NULL);
+    ck_contains(yaml,
+                "\nstages:\n  full:\n    parallelism: 2                  # jobs/x.yaml:3\n    clocks: 3 ");
+    ck_contains(yaml, "\ntasks:\n  zero:\n    after: [] ");
+    ck_contains(yaml, "\n  one:\n    after: [zero]                   # jobs/x.yaml:7\n    priority: 0 ");
+    ck_contains(yaml, "\n    solve.epochs: 5                 # jobs/x.yaml:10\n");
+    ck_contains(yaml, "\n    stages.full.clocks: 6           # jobs/x.yaml:14\n");
+    ck_contains(yaml, "\n    output: elsewhere               # jobs/x.yaml:19\n");
+    ck_assert_ptr_null(strstr(yaml, "solve.decay"));
+    ck_contains(json,
+                "\n  },\n  \"stages\": {\n    \"full\": {\n      \"parallelism\": 2,\n      \"clocks\": 3\n"
+                "    }\n  },\n  \"tasks\": {\n    \"zero\": {\n      \"after\": [],\n");
+    ck_contains(json, "\"stages.inner.parallelism\": \"all\",\n      \"stages.inner.clocks\": 9\n    },\n");
+    ck_contains(json, "\"output\": \"elsewhere\"\n    }\n  }\n}");
+    free(yaml);
+    free(json);
+    tr_job_free(job);
 }
 END_TEST
 
@@ -605,12 +1045,19 @@ START_TEST(utf8_is_checked)
 }
 END_TEST
 
-UNIT_MAIN("job", defaults_are_those_of_the_table, how_often_is_read_and_written,
-          values_are_read_and_know_their_line, the_name_is_that_of_the_file, integers_are_exact,
-          numbers_are_whole_finite_and_in_range, choices_and_yes_or_no, nothing_is_not_a_value,
-          unknown_keys_get_a_suggestion, a_key_is_given_once, shapes_must_fit, what_yaml_adds_is_refused,
-          broken_yaml_names_its_line, deep_and_large_files_are_refused_quickly, errors_are_one_short_line,
-          the_command_line_wins, mistakes_on_the_command_line, files_are_read_or_refused,
-          a_job_reads_back_as_it_was_written, written_yaml_says_where_values_came_from,
-          written_json_is_an_object_of_objects, a_full_disk_is_noticed, help_lists_every_key,
-          help_shows_a_section_or_a_key, values_by_name, words_apart, utf8_is_checked)
+UNIT_MAIN("job", defaults_are_those_of_the_table, the_rate_of_variance_reduction_may_stay_auto,
+          how_often_is_read_and_written, values_are_read_and_know_their_line, the_name_is_that_of_the_file,
+          integers_are_exact, numbers_are_whole_finite_and_in_range, choices_and_yes_or_no,
+          nothing_is_not_a_value, unknown_keys_get_a_suggestion, a_key_is_given_once, shapes_must_fit,
+          what_yaml_adds_is_refused, broken_yaml_names_its_line, deep_and_large_files_are_refused_quickly,
+          errors_are_one_short_line, the_command_line_wins, mistakes_on_the_command_line,
+          files_are_read_or_refused, a_job_reads_back_as_it_was_written,
+          written_yaml_says_where_values_came_from, written_json_is_an_object_of_objects,
+          a_full_disk_is_noticed, help_lists_every_key, help_shows_a_section_or_a_key,
+          stages_are_read_by_name, the_command_line_changes_and_makes_stages, mistakes_in_stages,
+          stages_are_those_of_the_method, a_task_has_the_settings_of_the_job_and_its_own,
+          settings_of_tasks_know_their_line, of_the_command_line_the_nearer_setting_wins, mistakes_in_tasks,
+          mistakes_in_tasks_on_the_command_line, tasks_wait_for_tasks_that_are_there_and_not_for_each_other,
+          long_chains_of_tasks_are_fine_and_long_cycles_told_shortly, tasks_write_to_folders_of_their_own,
+          stages_and_tasks_read_back_as_they_were_written, written_tasks_say_what_is_their_own,
+          values_by_name, words_apart, utf8_is_checked)

@@ -89,6 +89,22 @@ static void sweep(struct model *m)
     for (int b = 0; b < m->layout.blocks; b++) tr_lda_sample(m->sampler, b, m->block[b]);
 }
 
+/* Whether two copies of a block say the same; lists may be in another order. */
+static bool same_block(const struct tr_lda_layout *l, int number, const void *a, const void *b)
+{
+    bool same = true;
+    struct tr_lda_count *of_a = zeros(l->topics * sizeof *of_a), *of_b = zeros(l->topics * sizeof *of_b);
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
+        size_t n = tr_lda_row_read(l, a, p, of_a);
+        if (tr_lda_row_read(l, b, p, of_b) != n) same = false;
+        for (size_t i = 0; i < n && same; i++)
+            same = of_a[i].topic == of_b[i].topic && of_a[i].count == of_b[i].count;
+    }
+    free(of_a);
+    free(of_b);
+    return same;
+}
+
 /* n_wk, n_k and n_dk are what the topics of the tokens say. */
 static void check_counts(struct model *m)
 {
@@ -98,7 +114,7 @@ static void check_counts(struct model *m)
     for (int b = 0; b < m->layout.blocks; b++) {
         void *again = zeros(m->layout.bytes[b]);
         ck_ok(tr_lda_count_block(m->sampler, b, again));
-        ck_ok(tr_lda_block_compare(&m->layout, b, m->block[b], again));
+        ck_assert(same_block(&m->layout, b, m->block[b], again));
         tr_lda_block_totals(&m->layout, b, again, total);
         free(again);
     }
@@ -232,12 +248,6 @@ START_TEST(rows_add_and_read_back)
     int64_t total[20] = {0};
     tr_lda_block_totals(&l, 0, block, total);
     for (int k = 0; k < 20; k++) ck_assert_int_eq(total[k], k == 2 ? 9 : k == 3 ? 3 : 0);
-    void *copy = zeros(l.bytes[0]);
-    memcpy(copy, block, l.bytes[0]);
-    ck_ok(tr_lda_block_compare(&l, 0, block, copy));
-    ck_ok(tr_lda_row_add(&l, copy, l.place[1], 11, 1));
-    ck_fails(tr_lda_block_compare(&l, 0, block, copy), TR_ERR_INTERNAL, "word 2: topics differ");
-    free(copy);
     free(block);
     tr_lda_layout_close(&l);
 }

@@ -1,5 +1,6 @@
 #include "unit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -51,6 +52,40 @@ START_TEST(dense_columns_are_ranked)
         check_renumbering(&csr, 1, range);
         tr_csr_free(&csr);
     }
+}
+END_TEST
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+START_TEST(keys_are_sorted_and_each_is_left_once)
+{
+    static const size_t sizes[] = {0, 1, 2, 17, 5000};
+    struct tr_rng rng;
+    tr_rng_seed(&rng, 3, 0, 0);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (uint64_t below = 1; below <= UINT32_MAX; below *= 100) {
+            uint32_t *keys, *wanted;
+            size_t n = sizes[s], distinct = 0;
+            ck_ok(TR_NEW(&keys, n));
+            ck_ok(TR_NEW(&wanted, n));
+            for (size_t i = 0; i < n; i++) {
+                keys[i] = (uint32_t)tr_rng_below(&rng, below);
+                if (i % 3 == 2) keys[i] = UINT32_MAX - keys[i];
+                wanted[i] = keys[i];
+            }
+            qsort(wanted, n, sizeof *wanted, by_value);
+            for (size_t i = 0; i < n; i++)
+                if (i == 0 || wanted[i] != wanted[i - 1]) wanted[distinct++] = wanted[i];
+            ck_ok(tr_keys_sort(keys, &n));
+            ck_assert_uint_eq(n, distinct);
+            for (size_t i = 0; i < n; i++) ck_assert_uint_eq(keys[i], wanted[i]);
+            free(keys);
+            free(wanted);
+        }
 }
 END_TEST
 
@@ -125,4 +160,5 @@ END_TEST
 
 UNIT_MAIN("renumber", dense_columns_are_ranked, many_columns_of_a_wide_space_are_ranked,
           few_columns_of_a_huge_space_take_little_memory, the_largest_index_has_a_place,
-          no_columns_are_no_keys, columns_outside_of_the_range_are_an_error, a_map_is_applied)
+          no_columns_are_no_keys, columns_outside_of_the_range_are_an_error, a_map_is_applied,
+          keys_are_sorted_and_each_is_left_once)

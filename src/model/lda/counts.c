@@ -291,25 +291,3 @@ void tr_lda_block_totals(const struct tr_lda_layout *l, int number, const void *
         }
     }
 }
-
-static int compare(const struct tr_lda_layout *l, int number, const void *a, const void *b,
-                   struct tr_lda_count *of_a, struct tr_lda_count *of_b)
-{
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
-        size_t na = tr_lda_row_read(l, a, p, of_a), nb = tr_lda_row_read(l, b, p, of_b);
-        for (size_t i = 0; i < na || i < nb; i++)
-            if (i >= na || i >= nb || of_a[i].topic != of_b[i].topic || of_a[i].count != of_b[i].count)
-                return tr_fail(TR_ERR_INTERNAL, "block %d, word %" PRIu64 ": topics differ", number,
-                               l->word[p] + 1);
-    }
-    return TR_OK;
-}
-
-int tr_lda_block_compare(const struct tr_lda_layout *l, int number, const void *a, const void *b)
-{
-    struct tr_lda_count *counts;
-    TR_TRY(TR_NEW(&counts, 2 * (size_t)l->topics));
-    int status = compare(l, number, a, b, counts, counts + l->topics);
-    free(counts);
-    return status;
-}

@@ -64,8 +64,4 @@ int tr_lda_row_write(const struct tr_lda_layout *layout, void *block, uint64_t p
 /* total[k] += Σ_w n_wk over the words of this block: n_k when all blocks are through. */
 void tr_lda_block_totals(const struct tr_lda_layout *layout, int number, const void *block, int64_t *total);
 
-/* Whether two copies of a block say the same (lists may be in another order): TR_OK, or TR_ERR_INTERNAL and where they
- * differ. */
-int tr_lda_block_compare(const struct tr_lda_layout *layout, int number, const void *a, const void *b);
-
 #endif

@@ -56,8 +56,6 @@ struct tr_lda {
     double log_words;             /* one group: log p of the block of the last round */
 };
 
-int tr_lda_check_job(const tr_job *job);
-
 /* All ranks: reads the data, makes tables and samplers. *lda is set even where it fails. */
 int tr_lda_begin(tr_context *tr, struct tr_lda **lda);
 int tr_lda_train(struct tr_lda *lda);                    /* all ranks; afterwards the tables are complete */

@@ -24,7 +24,8 @@ const char *tr_linear_model_name(int type)
     return names[type];
 }
 
-int tr_linear_model_type(const char *name)
+/* -1 if it is none. */
+static int type_named(const char *name)
 {
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(names[i], name) == 0) return i;
@@ -300,7 +301,7 @@ static int get_type(struct tr_h5_reader *r, int *type)
 {
     char *name = NULL;
     int status = tr_h5_get_text(r, "model", &name);
-    if (status == TR_OK && (*type = tr_linear_model_type(name)) < 0)
+    if (status == TR_OK && (*type = type_named(name)) < 0)
         status = tr_fail(TR_ERR_DATA, "%s: the model is of the unknown kind %.40s", tr_h5_path(r), name);
     free(name);
     return status;

@@ -59,9 +59,8 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
 double tr_linear_model_margin(const struct tr_linear_model *model, const uint32_t *index, const float *value,
                               size_t n, uint64_t *unknown);
 
-/* "logistic", as model.type has it; and back: -1 if it is none. */
+/* "logistic", as model.type has it. */
 const char *tr_linear_model_name(int type);
-int tr_linear_model_type(const char *name);
 
 /* What kind of file it is, by its first bytes. */
 enum tr_file_kind { TR_FILE_OTHER, TR_FILE_MODEL_H5, TR_FILE_MODEL_TEXT, TR_FILE_FOLDER };

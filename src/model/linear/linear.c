@@ -86,7 +86,7 @@ static int check_ways(const tr_job *job)
     return TR_OK;
 }
 
-int tr_linear_check(const tr_job *job)
+static int check_job(const tr_job *job)
 {
     TR_TRY(check_ways(job));
     if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
@@ -148,7 +148,8 @@ static void plan_epoch(struct tr_linear *m)
     m->clocks_per_epoch = (m->iterations + m->every - 1) / m->every;
 }
 
-int tr_linear_open(tr_context *tr, struct tr_linear **out)
+/* Reads the data and makes the tables. *out is set even where it fails. */
+static int open_linear(tr_context *tr, void **out)
 {
     struct tr_linear *m;
     TR_TRY(TR_NEW(&m, 1));
@@ -167,23 +168,6 @@ int tr_linear_open(tr_context *tr, struct tr_linear **out)
     TR_TRY(tr_linear_use_function(m));
     if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
     return TR_OK;
-}
-
-void tr_linear_close(struct tr_linear **linear)
-{
-    struct tr_linear *m = *linear;
-    if (!m) return;
-    tr_view_close(&m->view);
-    tr_view_close(&m->test_view);
-    tr_view_close(&m->count_view);
-    tr_view_close(&m->fresh_view);
-    tr_data_close(&m->train);
-    tr_data_close(&m->test);
-    void *arrays[] = {m->target,   m->test_target, m->order, m->dual,    m->norm,       m->reg,  m->margin,
-                      m->gradient, m->packed,      m->state, m->touched, m->is_touched, m->batch};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(m);
-    *linear = NULL;
 }
 
 /* ---- what a worker needs of the data ---- */
@@ -410,7 +394,7 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
     return check_divergence(m, report->clock, primal);
 }
 
-int tr_linear_train(struct tr_linear *m)
+static int run_stages(struct tr_linear *m)
 {
     tr_stage count = {
         .name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
@@ -436,9 +420,8 @@ int tr_linear_train(struct tr_linear *m)
 
 static int open_model(tr_context *tr, struct tr_result *result, void **model)
 {
-    struct tr_linear *m = NULL;
-    TR_TRY(tr_linear_open(tr, &m));
-    *model = m;
+    TR_TRY(open_linear(tr, model));
+    const struct tr_linear *m = *model;
     *result = (struct tr_result){.rows = m->train->total_rows,
                                  .columns = m->train->columns,
                                  .nonzeros = m->train->total_nonzeros,
@@ -460,7 +443,7 @@ static void say_missed_goal(const struct tr_linear *m)
 
 static int train_model(void *model)
 {
-    TR_TRY(tr_linear_train(model));
+    TR_TRY(run_stages(model));
     say_missed_goal(model);
     return TR_OK;
 }
@@ -474,8 +457,19 @@ static int save_model(void *model, const char *folder, struct tr_result *result)
 
 static void close_model(void **model)
 {
-    tr_linear_close((struct tr_linear **)model);
+    struct tr_linear *m = *model;
+    if (!m) return;
+    tr_view_close(&m->view);
+    tr_view_close(&m->test_view);
+    tr_view_close(&m->count_view);
+    tr_view_close(&m->fresh_view);
+    tr_data_close(&m->train);
+    tr_data_close(&m->test);
+    void *arrays[] = {m->target,   m->test_target, m->order, m->dual,    m->norm,       m->reg,  m->margin,
+                      m->gradient, m->packed,      m->state, m->touched, m->is_touched, m->batch};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(m);
+    *model = NULL;
 }
 
-const struct tr_model_kind tr_linear_kind = {tr_linear_check, open_model, train_model, save_model,
-                                             close_model};
+const struct tr_model_kind tr_linear_kind = {check_job, open_model, train_model, save_model, close_model};

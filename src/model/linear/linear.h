@@ -36,14 +36,4 @@ struct tr_linear {
     double usual;    /* objective of the first, or of weights of zero if that is higher; 0 before */
 };
 
-/* Whether the settings suit each other; for all that can be said before data are read. */
-int tr_linear_check(const tr_job *job);
-
-/* Reads the data and makes the table: all ranks. Free with tr_linear_close(). */
-int tr_linear_open(tr_context *tr, struct tr_linear **linear);
-void tr_linear_close(struct tr_linear **linear);
-
-/* Trains until the epochs are done or the gap is reached: all ranks. */
-int tr_linear_train(struct tr_linear *linear);
-
 #endif

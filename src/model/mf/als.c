@@ -243,7 +243,8 @@ static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
     return tr_als_implicit(m) ? sum_first_gram(als) : TR_OK;
 }
 
-int tr_als_open(struct tr_mf *m, const struct tr_als_limits *limits)
+/* What comes before the stage: all ranks; agreed on. */
+static int open_als(struct tr_mf *m, const struct tr_als_limits *limits)
 {
     static const char *const gram_name[] = {"users squared", "items squared"};
     int status = TR_NEW(&m->als, 1);
@@ -256,7 +257,7 @@ int tr_als_open(struct tr_mf *m, const struct tr_als_limits *limits)
 
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
 {
-    TR_TRY(tr_als_open(m, limits));
+    TR_TRY(open_als(m, limits));
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = 2 * (int64_t)m->job->solve.epochs,

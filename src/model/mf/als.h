@@ -107,10 +107,7 @@ struct tr_mf_als {
     struct tr_als_times times;
 };
 
-/* What tr_mf_als_train() does before its stage: all ranks; agreed on. limits: NULL for the usual ones. */
-int tr_als_open(struct tr_mf *m, const struct tr_als_limits *limits);
-
-/* The whole of it, with limits. */
+/* tr_mf_als_train() with limits, NULL for the usual ones: all ranks. */
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
 
 #endif
