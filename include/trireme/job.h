@@ -1,7 +1,8 @@
 /* The job's settings by name, for models and programs that are not ours.
  *
  * A name is "section.key", as in the job file and on the command line; `trireme help job` lists them all. Every
- * key has a value: what the job says, else the default.
+ * key has a value: what the job says, else the default. "stages.NAME.key" and "tasks.NAME.key" are keys when the
+ * job speaks of a stage or a task of that name, "tasks.NAME.section.key" is what counts for that task.
  */
 #ifndef TRIREME_JOB_H
 #define TRIREME_JOB_H
@@ -16,7 +17,8 @@ extern "C" {
 
 typedef struct tr_job tr_job; /* a job as read; see tr_context_job() */
 
-/* What a key of kind number holds when the job has a word in place of the number. */
+/* What a key of kind number holds when the job has a word in place of the number. A stage's parallelism is an
+ * integer: 0 for all, UINT64_MAX for auto. */
 enum { TR_JOB_AUTO = -1 };
 
 /* real takes numbers and integers; integer takes integers, yes/no and choices (their place in the list of help);

@@ -4,8 +4,11 @@
  * range and meaning; reading, `section.key=value` from the command line, help, suggestions for misspelt
  * keys and writing the resolved job all follow that table. To add a key: one field here, one row there.
  *
- * Here each value is checked alone; whether the values suit each other, the data and the ranks is checked
- * by those who use them, with tr_job_where() to point at the line to blame.
+ * Besides, a job can speak of the stages of its method and of several tasks, each under a name that it gives:
+ * two more tables, of the keys that each of these has. All that a job can say may be said of one task alone.
+ *
+ * Here each value is checked alone, and how tasks depend on each other; whether the values suit each other, the
+ * data and the ranks is checked by those who use them, with tr_job_where() to point at the line to blame.
  */
 #ifndef TR_JOB_H
 #define TR_JOB_H
@@ -35,7 +38,11 @@ enum {
     TR_SOLVE_ALS,
     TR_SOLVE_LLOYD,
     TR_SOLVE_MINIBATCH,
-    TR_SOLVE_GIBBS
+    TR_SOLVE_GIBBS,
+    TR_SOLVE_SVRG,
+    TR_SOLVE_SVRGPP,
+    TR_SOLVE_KATYUSHA,
+    TR_SOLVE_GROWING
 };
 enum { TR_START_PLUSPLUS, TR_START_PARALLEL, TR_START_RANDOM, TR_START_FIRST };
 enum { TR_BOUNDS_AUTO, TR_BOUNDS_NO, TR_BOUNDS_YES };
@@ -71,6 +78,9 @@ enum { TR_ROTATE_AUTO, TR_ROTATE_SHARE, TR_ROTATE_TRAVEL };
 enum { TR_SYNC_BSP, TR_SYNC_SSP, TR_SYNC_ASP };
 enum { TR_WEIGHT_SUM, TR_WEIGHT_CON, TR_WEIGHT_DYN, TR_WEIGHT_AUTO };
 enum { TR_PULL_EVERY, TR_PULL_STALE };
+enum { TR_RACE_CHUNK, TR_RACE_ATOMIC, TR_RACE_NONE };
+enum { TR_LOCAL_INTEGRAL, TR_LOCAL_DEMAND };
+enum { TR_REPLACE_LRU, TR_REPLACE_FIFO, TR_REPLACE_RANDOM };
 enum { TR_SLOW_COMPUTE, TR_SLOW_NETWORK };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
 
@@ -84,6 +94,32 @@ enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
 struct tr_job_often {
     int unit;
     uint64_t n; /* 0 for auto */
+};
+
+/* Degrees of a stage that are no count of workers. */
+#define TR_ALL         UINT64_C(0)
+#define TR_AUTO_DEGREE UINT64_MAX
+enum { TR_RUN_TRAIN, TR_RUN_AVERAGE };
+
+/* What a job says of one stage of its method, under stages.NAME. */
+struct tr_job_stage {
+    char *name;
+    char *first;          /* where it is first named */
+    char **where;         /* as that of the job */
+    uint64_t parallelism; /* workers, TR_ALL or TR_AUTO_DEGREE */
+    uint64_t clocks;      /* of one run; 0: what the method says */
+};
+
+/* One of several tasks of a job, under tasks.NAME. */
+struct tr_job_task {
+    char *name;
+    char *first;
+    char **where;
+    struct tr_job_list after; /* names of tasks, none twice */
+    double priority;
+    uint64_t ranks; /* fits an int; 0: all that are free */
+    int run;
+    struct tr_job *job; /* what it does: the whole job's settings and its own; without tasks */
 };
 
 /* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
@@ -118,7 +154,7 @@ struct tr_job {
         uint64_t epochs;
         double target; /* or TR_JOB_AUTO: none */
         double target_gap;
-        double rate; /* mf: or TR_JOB_AUTO */
+        double rate; /* mf, variance reduction and growing batches: or TR_JOB_AUTO */
         double decay;
         uint64_t batch;
         double sigma; /* or TR_JOB_AUTO */
@@ -131,6 +167,9 @@ struct tr_job {
         int bounds;
         double tolerance;
         uint64_t optimize_every;
+        double inner;
+        double growth;
+        uint64_t phases;
     } solve;
     struct {
         struct tr_job_list train;
@@ -183,7 +222,14 @@ struct tr_job {
         int weight;
         double global_rate; /* or TR_JOB_AUTO: 1/M */
         bool stable;
+        int race;
     } sync;
+    struct {
+        int model;
+        uint64_t chunk;
+        uint64_t memory; /* 0: no limit */
+        int replace;
+    } local;
     struct {
         double slow;
         double level;
@@ -194,10 +240,17 @@ struct tr_job {
         uint64_t every;
         int progress;
     } report;
+
+    struct tr_job_stage *stage; /* those that the job says something of, in its order */
+    size_t stages;
+    struct tr_job_task *task;
+    size_t tasks; /* 0: a plain job */
 };
 
 /* Reads the job file, then the n overrides («section.key=value», a list with commas between its items),
- * which win. Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),
+ * which win. A task has the whole job's settings, and before these count, from the strongest: its own of the
+ * command line, the whole job's of the command line, its own of the file. Its name and output are its own.
+ * Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),
  * TR_ERR_USAGE (an override without «=»). Give the job back with tr_job_free(). */
 int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job);
 
@@ -210,11 +263,19 @@ int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* NULL is fine */
 
-/* Where the key's value came from: "jobs/x.yaml:12", "command line" or "default"; the job file's path for
- * what is not a key. Belongs to the job. */
+/* What the job says of the stage, or the task of this name; NULL if there is none. They belong to the job. */
+const struct tr_job_stage *tr_job_stage_of(const struct tr_job *job, const char *name);
+const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *name);
+
+/* Fails with TR_ERR_CONFIG when the job speaks of a stage that is not one of the n of its method. */
+int tr_job_check_stages(const struct tr_job *job, const char *const *names, size_t n);
+
+/* Where the key's value came from: "jobs/x.yaml:12", "command line" or "default"; for stages.NAME and
+ * tasks.NAME where they are first named; the job file's path for what is not a key. Belongs to the job. */
 const char *tr_job_where(const struct tr_job *job, const char *key);
 
-/* Every key with its value, and a comment where it came from. Reads back as an equal job. */
+/* Every key with its value, and a comment where it came from; of tasks, what differs from the whole job. Reads
+ * back as an equal job. */
 int tr_job_write_yaml(const struct tr_job *job, FILE *file);
 
 /* One object of objects, to be put inside another: each line but the first starts with this many spaces,

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "job/text.h"
 
-enum { LARGEST_FILE = 1 << 20, LONGEST_NAME = 128 }; /* of a name, what is longer is cut: no key is so long */
+enum { LARGEST_FILE = 1 << 20 };
 
 struct reader {
     yaml_parser_t yaml;
@@ -18,8 +18,14 @@ struct reader {
     struct tr_job_place place; /* of the current event */
     const char *text;
     size_t length;
-    size_t section_line[TR_JOB_SECTIONS]; /* 0: not seen yet */
     struct tr_job *job;
+};
+
+/* Where sections stand: the whole file, or one task. */
+struct scope {
+    struct tr_job *job;           /* the reader's, or the task's own */
+    const char *prefix;           /* of names: "" or "tasks.one." */
+    size_t line[TR_JOB_SECTIONS]; /* where each begins; 0: not seen yet */
 };
 
 /* ---- events ---- */
@@ -107,74 +113,160 @@ static bool is_null(const struct reader *r)
 
 /* ---- keys and values; the current event is the value's first ---- */
 
-static int read_list(struct reader *r, const struct tr_job_key *key)
+static int read_list(struct reader *r, struct tr_job_slot *slot)
 {
-    tr_job_empty_list(r->job, key);
+    tr_job_empty_list(slot);
     for (;;) {
         TR_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) return TR_OK;
         if (r->event.type != YAML_SCALAR_EVENT)
             return tr_job_fail(r->place, "%s: expected text in the list, not another list or keys",
-                               key->name);
-        if (is_null(r)) return tr_job_fail(r->place, "%s: an item has no value", key->name);
-        TR_TRY(tr_job_add(r->job, key, scalar(r), r->place));
+                               slot->name.text);
+        if (is_null(r)) return tr_job_fail(r->place, "%s: an item has no value", slot->name.text);
+        TR_TRY(tr_job_add(slot, scalar(r), r->place));
     }
 }
 
-static int read_known(struct reader *r, const struct tr_job_key *key)
+static int read_known(struct reader *r, struct tr_job_slot *slot)
 {
-    const char *before = r->job->where[key - tr_job_keys];
-    if (before) return tr_job_fail(r->place, "%s is given twice: first at %s", key->name, before);
-    TR_TRY(tr_job_mark(r->job, key, r->place));
-    if (is_null(r)) return tr_job_fail(r->place, "%s has no value", key->name);
-    if (r->event.type == YAML_SCALAR_EVENT) return tr_job_set(r->job, key, scalar(r), is_quoted(r), r->place);
-    if (r->event.type == YAML_SEQUENCE_START_EVENT && key->kind == TR_KIND_LIST) return read_list(r, key);
-    return tr_job_fail(r->place, "%s is a %s: expected %s", key->name,
+    const char *name = slot->name.text, *before = *slot->where;
+    if (before) return tr_job_fail(r->place, "%s is given twice: first at %s", name, before);
+    TR_TRY(tr_job_mark(slot, r->place));
+    if (is_null(r)) return tr_job_fail(r->place, "%s has no value", name);
+    if (r->event.type == YAML_SCALAR_EVENT) return tr_job_set(slot, scalar(r), is_quoted(r), r->place);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT && tr_job_is_list(slot->key)) return read_list(r, slot);
+    return tr_job_fail(r->place, "%s is a %s: expected %s", name,
                        r->event.type == YAML_SEQUENCE_START_EVENT ? "list" : "section",
-                       tr_job_expected(key).text);
+                       tr_job_expected(slot->key).text);
 }
 
-static int read_value(struct reader *r, const char *name)
+/* Where a section could stand as well, own is the last part of the name, else NULL. */
+static int read_value(struct reader *r, const char *name, const char *own)
 {
-    const struct tr_job_key *key = tr_job_find_key(name);
-    if (key) return read_known(r, key);
-    if (r->event.type == YAML_MAPPING_START_EVENT && !strchr(name, '.'))
-        return tr_job_fail_unknown(r->place, "section", name, tr_job_suggest_section(name));
-    return tr_job_fail_unknown(r->place, "key", name, tr_job_suggest_key(name));
+    struct tr_job_slot slot;
+    TR_TRY(tr_job_locate(r->job, name, r->place, &slot));
+    if (slot.key) return read_known(r, &slot);
+    if (!own || r->event.type != YAML_MAPPING_START_EVENT || strchr(own, '.'))
+        return tr_job_fail_unknown(r->place, "key", name, tr_job_suggest_key(name).text);
+    const char *meant = tr_job_suggest_section(own);
+    char whole[2 * TR_JOB_LONGEST_NAME] = "";
+    if (meant && strcmp(meant, own) != 0)
+        snprintf(whole, sizeof whole, "%.*s%s", (int)(own - name), name, meant);
+    return tr_job_fail_unknown(r->place, "section", name, whole);
 }
 
-static int read_entries(struct reader *r, const struct tr_job_section *section);
+/* ---- mappings; the current event is the value's first, in the end the mapping's last ---- */
 
-static int read_section(struct reader *r, const struct tr_job_section *section)
+/* Goes on to the next key's value; its name is the key behind the prefix. */
+static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *name, bool *more)
 {
-    size_t *line = &r->section_line[section - tr_job_sections];
-    const char *file = r->place.name;
-    if (*line) return tr_job_fail(r->place, "%s is given twice: first at %s:%zu", section->name, file, *line);
-    *line = r->place.line;
-    if (r->event.type == YAML_MAPPING_START_EVENT) return read_entries(r, section);
-    if (is_null(r))
-        return tr_job_fail(r->place, "section %s is empty: fill it or leave it out", section->name);
-    if (r->event.type == YAML_SCALAR_EVENT && section->short_for) return read_value(r, section->short_for);
-    return tr_job_fail(r->place, "%s is a section: expected its keys, one a line, indented", section->name);
+    TR_TRY(next(r));
+    *more = r->event.type != YAML_MAPPING_END_EVENT;
+    if (!*more) return TR_OK;
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return tr_job_fail(r->place, "expected a key, not a list or keys");
+    *name = tr_job_join(prefix, scalar(r));
+    size_t line = r->place.line;
+    TR_TRY(next(r));
+    r->place.line = line; /* a value on the lines below its key is blamed on the key */
+    return TR_OK;
 }
 
-/* The entries of a mapping: those of the section, or of the whole file when it is NULL. */
-static int read_entries(struct reader *r, const struct tr_job_section *section)
+/* Those of a section or a stage. */
+static int read_keys(struct reader *r, const char *section)
 {
-    for (;;) {
-        TR_TRY(next(r));
-        if (r->event.type == YAML_MAPPING_END_EVENT) return TR_OK;
-        if (r->event.type != YAML_SCALAR_EVENT)
-            return tr_job_fail(r->place, "expected a key, not a list or keys");
-        char name[LONGEST_NAME];
-        snprintf(name, sizeof name, "%s%s%s", section ? section->name : "", section ? "." : "", scalar(r));
-        size_t line = r->place.line;
-        TR_TRY(next(r));
-        r->place.line = line; /* a value on the lines below its key is blamed on the key */
-        const struct tr_job_section *inner = section ? NULL : tr_job_find_section(name);
-        TR_TRY(inner ? read_section(r, inner) : read_value(r, name));
+    struct tr_job_name prefix = tr_job_join(section, "."), name;
+    for (bool more;;) {
+        TR_TRY(next_entry(r, prefix.text, &name, &more));
+        if (!more) return TR_OK;
+        TR_TRY(read_value(r, name.text, NULL));
     }
 }
+
+static int expect_mapping(const struct reader *r, const char *name)
+{
+    if (r->event.type == YAML_MAPPING_START_EVENT) return TR_OK;
+    if (is_null(r)) return tr_job_fail(r->place, "section %s is empty: fill it or leave it out", name);
+    return tr_job_fail(r->place, "%s is a section: expected its keys, one a line, indented", name);
+}
+
+static int fail_twice(const struct reader *r, const char *name, const char *first)
+{
+    return tr_job_fail(r->place, "%s is given twice: first at %s", name, first);
+}
+
+static int read_stage(struct reader *r, struct tr_job *job, const char *name, const char *own)
+{
+    const struct tr_job_stage *before = tr_job_stage_of(job, own);
+    if (before) return fail_twice(r, name, before->first);
+    TR_TRY(tr_job_add_stage(job, own, r->place));
+    TR_TRY(expect_mapping(r, name));
+    return read_keys(r, name);
+}
+
+static int read_scope(struct reader *r, struct scope *scope);
+
+static int read_task(struct reader *r, const char *name, const char *own)
+{
+    const struct tr_job_task *before = tr_job_task_of(r->job, own);
+    if (before) return fail_twice(r, name, before->first);
+    TR_TRY(tr_job_add_task(r->job, own, r->place));
+    TR_TRY(expect_mapping(r, name));
+    struct tr_job_name prefix = tr_job_join(name, ".");
+    struct scope scope = {.job = tr_job_task_of(r->job, own)->job, .prefix = prefix.text};
+    return read_scope(r, &scope);
+}
+
+/* All stages of a job, or all tasks. */
+static int read_named(struct reader *r, struct tr_job *job, const char *section, bool tasks)
+{
+    struct tr_job_name prefix = tr_job_join(section, "."), name;
+    for (bool more;;) {
+        TR_TRY(next_entry(r, prefix.text, &name, &more));
+        if (!more) return TR_OK;
+        const char *own = name.text + strlen(prefix.text);
+        TR_TRY(tasks ? read_task(r, name.text, own) : read_stage(r, job, name.text, own));
+    }
+}
+
+static int read_section(struct reader *r, struct scope *scope, const struct tr_job_section *section)
+{
+    struct tr_job_name name = tr_job_join(scope->prefix, section->name);
+    size_t *line = &scope->line[section - tr_job_sections];
+    const char *file = r->place.name;
+    if (*line) return tr_job_fail(r->place, "%s is given twice: first at %s:%zu", name.text, file, *line);
+    *line = r->place.line;
+    if (r->event.type == YAML_SCALAR_EVENT && section->short_for && !is_null(r))
+        return read_value(r, section->short_for, NULL);
+    TR_TRY(expect_mapping(r, name.text));
+    if (section->named) return read_named(r, scope->job, name.text, !strcmp(section->name, "tasks"));
+    return read_keys(r, name.text);
+}
+
+/* The section that begins here, or NULL. A task holds no tasks, and its ranks are a number or a section. */
+static const struct tr_job_section *section_here(const struct reader *r, const struct scope *scope,
+                                                 const char *own)
+{
+    const struct tr_job_section *section = tr_job_find_section(own);
+    if (!section || !*scope->prefix) return section;
+    bool key = r->event.type == YAML_SCALAR_EVENT && !is_null(r) &&
+               tr_job_find_own(&tr_job_tables[TR_TABLE_TASK], own);
+    return key || !strcmp(own, "tasks") ? NULL : section;
+}
+
+static int read_scope(struct reader *r, struct scope *scope)
+{
+    struct tr_job_name name;
+    for (bool more;;) {
+        TR_TRY(next_entry(r, scope->prefix, &name, &more));
+        if (!more) return TR_OK;
+        const char *own = name.text + strlen(scope->prefix);
+        const struct tr_job_section *section = section_here(r, scope, own);
+        TR_TRY(section ? read_section(r, scope, section) : read_value(r, name.text, own));
+    }
+}
+
+/* ---- the file as a whole ---- */
 
 static int no_settings(const struct reader *r)
 {
@@ -190,7 +282,8 @@ static int read_document(struct reader *r)
     if (is_null(r)) return no_settings(r);
     if (r->event.type != YAML_MAPPING_START_EVENT)
         return tr_job_fail(r->place, "expected sections and keys, as in «seed: 1»");
-    TR_TRY(read_entries(r, NULL));
+    struct scope file = {.job = r->job, .prefix = ""};
+    TR_TRY(read_scope(r, &file));
     TR_TRY(next(r)); /* the document's end */
     TR_TRY(next(r));
     if (r->event.type != YAML_STREAM_END_EVENT)
@@ -214,23 +307,15 @@ static int read_yaml(struct tr_job *job, const char *text, size_t length)
 
 /* ---- the command line ---- */
 
-static const struct tr_job_place command_line = {"command line", 0};
+static const struct tr_job_place command_line = {TR_JOB_COMMAND_LINE, 0};
 
-/* A comma ends an item: a path that holds one can only be named in the file. */
-static int split_list(struct tr_job *job, const struct tr_job_key *key, char *items,
-                      struct tr_job_place place)
+/* In a list, a comma ends an item: a path that holds one can only be named in the file. */
+static int override_value(struct tr_job_slot *slot, char *value)
 {
-    tr_job_empty_list(job, key);
-    for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(job, key, item, place));
-    return TR_OK;
-}
-
-static int override_value(struct tr_job *job, const struct tr_job_key *key, char *value)
-{
-    if (!*value) return tr_job_fail(command_line, "%s has no value", key->name);
-    TR_TRY(key->kind == TR_KIND_LIST ? split_list(job, key, value, command_line)
-                                     : tr_job_set(job, key, value, false, command_line));
-    return tr_job_mark(job, key, command_line);
+    if (!*value) return tr_job_fail(command_line, "%s has no value", slot->name.text);
+    TR_TRY(tr_job_is_list(slot->key) ? tr_job_split_list(slot, value, command_line)
+                                     : tr_job_set(slot, value, false, command_line));
+    return tr_job_mark(slot, command_line);
 }
 
 /* Splits «key=value» in place. */
@@ -243,12 +328,15 @@ static int override_split(struct tr_job *job, const char *argument, char *copy)
     *equals = '\0';
     const struct tr_job_section *section = tr_job_find_section(copy);
     const char *name = section && section->short_for ? section->short_for : copy;
-    const struct tr_job_key *key = tr_job_find_key(name);
-    if (key) return override_value(job, key, equals + 1);
+    struct tr_job_slot slot;
+    TR_TRY(tr_job_locate(job, name, command_line, &slot));
+    if (slot.key) return override_value(&slot, equals + 1);
 
-    char place[LONGEST_NAME];
-    snprintf(place, sizeof place, "command line: %s", tr_shown(argument).text);
-    return tr_job_fail_unknown((struct tr_job_place){place, 0}, "key", name, tr_job_suggest_key(name));
+    struct tr_job_place place = command_line;
+    char text[160];
+    snprintf(text, sizeof text, "%s: %s", place.name, tr_shown(argument).text);
+    place.name = text;
+    return tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name).text);
 }
 
 static int override(struct tr_job *job, const char *argument)
@@ -262,99 +350,23 @@ static int override(struct tr_job *job, const char *argument)
 
 /* ---- the job ---- */
 
-static int set_default(struct tr_job *job, const struct tr_job_key *key)
-{
-    struct tr_job_place table = {"default", 0};
-    if (key->kind == TR_KIND_TEXT || !*key->by_default) return TR_OK;
-    if (key->kind != TR_KIND_LIST) return tr_job_set(job, key, key->by_default, false, table);
-    char *items;
-    TR_TRY(tr_copy_string(key->by_default, &items));
-    int status = split_list(job, key, items, table);
-    free(items);
-    return status;
-}
-
-static int set_defaults(struct tr_job *job)
-{
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        TR_TRY(set_default(job, key));
-    return TR_OK;
-}
-
-/* jobs/ads.yaml is called ads. */
-static int default_name(struct tr_job *job)
-{
-    const char *slash = strrchr(job->path, '/'), *base = slash ? slash + 1 : job->path;
-    char *name;
-    TR_TRY(tr_copy_string(*base ? base : "job", &name));
-    char *dot = strrchr(name, '.');
-    if (dot && dot != name && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"))) *dot = '\0';
-    struct tr_job_place place = {job->path, 0};
-    int status = tr_job_set(job, tr_job_find_key("name"), name, false, place);
-    free(name);
-    return status;
-}
-
-/* What follows from the kind of model. */
-static void choose_method(struct tr_job *job)
-{
-    bool linear = job->model.type <= TR_MODEL_L2SVM;
-    static const int usual[] = {[TR_MODEL_LOGISTIC] = TR_SOLVE_DUAL, [TR_MODEL_LINEAR] = TR_SOLVE_DUAL,
-                                [TR_MODEL_SVM] = TR_SOLVE_DUAL,      [TR_MODEL_L2SVM] = TR_SOLVE_DUAL,
-                                [TR_MODEL_KMEANS] = TR_SOLVE_LLOYD,  [TR_MODEL_MF] = TR_SOLVE_SGD,
-                                [TR_MODEL_LDA] = TR_SOLVE_GIBBS};
-    if (job->solve.method == TR_SOLVE_AUTO) job->solve.method = usual[job->model.type];
-    if (job->solve.rate == TR_JOB_AUTO && linear) job->solve.rate = 0.1;
-    if (job->model.type == TR_MODEL_MF && strcmp(tr_job_where(job, "solve.optimizer"), "default") == 0)
-        job->solve.optimizer = TR_OPTIMIZER_ADAGRAD;
-}
-
-/* Defaults that follow from other values. */
-static int complete(struct tr_job *job)
-{
-    choose_method(job);
-    if (!job->name) TR_TRY(default_name(job));
-    if (!job->output) TR_TRY(tr_format(&job->output, "runs/%s", job->name));
-    return TR_OK;
-}
-
 static int fill(struct tr_job *job, const char *text, size_t length, int n, char *const overrides[])
 {
-    TR_TRY(set_defaults(job));
+    TR_TRY(tr_job_set_defaults(tr_job_values(job)));
     TR_TRY(read_yaml(job, text, length));
     for (int i = 0; i < n; i++) TR_TRY(override(job, overrides[i]));
-    return complete(job);
-}
-
-static int new_job(const char *path, struct tr_job **job)
-{
-    TR_TRY(TR_NEW(job, 1));
-    TR_TRY(TR_NEW(&(*job)->where, TR_JOB_KEYS));
-    return tr_copy_string(path, &(*job)->path);
+    return tr_job_complete(job);
 }
 
 int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
                  struct tr_job **result)
 {
     struct tr_job *job = NULL;
-    int status = new_job(path, &job);
+    int status = tr_job_new(path, &job);
     if (status == TR_OK) status = fill(job, text, length, n, overrides);
     if (status == TR_OK) *result = job;
     else tr_job_free(job);
     return status;
-}
-
-void tr_job_free(struct tr_job *job)
-{
-    if (!job) return;
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        if (key->kind == TR_KIND_LIST) tr_job_empty_list(job, key);
-    for (size_t i = 0; job->where && i < TR_JOB_KEYS; i++) free(job->where[i]);
-    free(job->where);
-    free(job->output);
-    free(job->name);
-    free(job->path);
-    free(job);
 }
 
 /* ---- the file ---- */

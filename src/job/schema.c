@@ -1,11 +1,16 @@
 #include "job/schema.h"
 
+#include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "job/text.h"
 
-#define AT(field) offsetof(struct tr_job, field)
+#define AT(field)       offsetof(struct tr_job, field)
+#define AT_STAGE(field) offsetof(struct tr_job_stage, field)
+#define AT_TASK(field)  offsetof(struct tr_job_task, field)
 #define WORDS(...)                                                                                           \
     (const char *const[])                                                                                    \
     {                                                                                                        \
@@ -14,14 +19,21 @@
 #define ANY_INT 2147483647.0
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
-    {"model", "what is learnt", NULL},
-    {"solve", "how it is learnt", NULL},
-    {"data", "from which records", NULL},
-    {"ranks", "who does what; `ranks: colocated` is short for ranks.layout", "ranks.layout"},
-    {"table", "how the servers hold and exchange the parameters", NULL},
-    {"sync", "how far workers may run ahead of each other", NULL},
-    {"experiment", "workers slowed down on purpose, to see what that does", NULL},
-    {"report", "what is printed and when", NULL},
+    {"model", "what is learnt", NULL, false},
+    {"solve", "how it is learnt", NULL, false},
+    {"data", "from which records", NULL, false},
+    {"ranks", "who does what; `ranks: colocated` is short for ranks.layout", "ranks.layout", false},
+    {"table", "how the servers hold and exchange the parameters", NULL, false},
+    {"sync", "how far workers may run ahead of each other", NULL, false},
+    {"local", "the copy of a model on which the workers of one node work together", NULL, false},
+    {"experiment", "workers slowed down on purpose, to see what that does", NULL, false},
+    {"report", "what is printed and when", NULL, false},
+    {"stages", "the stages of a method that has several, each by its name, here NAME", NULL, true},
+    {"tasks",
+     "several tasks in one job, each under a name of lower-case letters, digits and -, here NAME; any key "
+     "can stand "
+     "there, too, as tasks.NAME.section.key, for this task alone",
+     NULL, true},
 };
 
 /* clang-format off */
@@ -70,8 +82,10 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "implicit: a rating r weighs 1 + confidence r"},
 
     {"solve.method", TR_KIND_CHOICE, AT(solve.method), "auto",
-     .words = WORDS("auto", "dual", "sgd", "als", "lloyd", "minibatch", "gibbs"),
-     .help = "linear models: dual coordinate descent merged as CoCoA, or mini-batch gradient descent; mf: sgd, or "
+     .words = WORDS("auto", "dual", "sgd", "als", "lloyd", "minibatch", "gibbs", "svrg", "svrg++", "katyusha",
+                    "growing"),
+     .help = "linear models: dual coordinate descent merged as CoCoA, mini-batch gradient descent (sgd), the same with "
+             "batches that grow, or variance reduction: svrg, svrg++, katyusha, for smooth losses; mf: sgd, or "
              "alternating least squares; kmeans: lloyd or minibatch; lda: gibbs; auto = the first named of each"},
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1,
      .help = "passes over the data at most"},
@@ -80,11 +94,13 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"solve.target_gap", TR_KIND_REAL, AT(solve.target_gap), "0",
      .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
     {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = WORDS("auto"),
-     .help = "sgd: size of the first step; auto = 0.1 for linear models, for mf as suits the optimizer"},
+     .help = "sgd: size of the first step; auto = 0.1 for linear models, for mf as suits the optimizer, for variance "
+             "reduction and growing batches as the data's smoothness allows"},
     {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0",
      .help = "sgd: the rate of clock c is rate/sqrt(decay*c+1); mf: with 0 it falls in a straight line to 0 at the last epoch"},
     {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
-     .help = "rows over all groups of one mini-batch (sgd) or one turn (dual); 0 = chosen from the data"},
+     .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
+             "from the data"},
     {"solve.sigma", TR_KIND_REAL, AT(solve.sigma), "auto", .least = 1, .words = WORDS("auto"),
      .help = "dual: how much each worker damps its steps for the others; auto = their number, which is safe"},
     {"solve.optimizer", TR_KIND_CHOICE, AT(solve.optimizer), "sgd",
@@ -108,6 +124,12 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "kmeans: stop when the inertia falls by less than this part of it; 0 = when no row moves"},
     {"solve.optimize_every", TR_KIND_INTEGER, AT(solve.optimize_every), "10", .least = 1,
      .help = "lda: passes between two fits of the priors"},
+    {"solve.inner", TR_KIND_REAL, AT(solve.inner), "2", .above = true,
+     .help = "variance reduction: passes of stochastic steps between two full gradients; svrg++: the first time"},
+    {"solve.growth", TR_KIND_REAL, AT(solve.growth), "10", .least = 1,
+     .help = "growing: how many times larger the batches of each phase are than those of the phase before"},
+    {"solve.phases", TR_KIND_INTEGER, AT(solve.phases), "3", .least = 1,
+     .help = "growing: how many phases there are"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "files to learn from, globs allowed; train needs them"},
@@ -214,6 +236,18 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "con: factor on every update"},
     {"sync.stable", TR_KIND_BOOL, AT(sync.stable), "no",
      .help = "dyn: read the same version from all servers"},
+    {"sync.race", TR_KIND_CHOICE, AT(sync.race), "chunk", .words = WORDS("chunk", "atomic", "none"),
+     .help = "how workers of a node change one local model: with a lock for each chunk, each number atomically, or "
+             "without regard for each other, so that updates can be lost"},
+
+    {"local.model", TR_KIND_CHOICE, AT(local.model), "integral", .words = WORDS("integral", "demand"),
+     .help = "the whole model is fetched at once, or each chunk when it is first needed"},
+    {"local.chunk", TR_KIND_INTEGER, AT(local.chunk), "1024", .least = 1, .most = 1073741824,
+     .help = "parameters in one chunk"},
+    {"local.memory", TR_KIND_INTEGER, AT(local.memory), "0",
+     .help = "bytes of a node's local model that are held in memory, the rest on its disk; 0 = no limit"},
+    {"local.replace", TR_KIND_CHOICE, AT(local.replace), "lru", .words = WORDS("lru", "fifo", "random"),
+     .help = "which chunk makes room when memory is full: the one longest unused, the oldest, or any"},
 
     {"experiment.slow", TR_KIND_REAL, AT(experiment.slow), "0", .most = 1,
      .help = "part of the workers that are slowed down"},
@@ -230,15 +264,75 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = WORDS("auto", "yes", "no"),
      .help = "a table as the run goes; auto = a table on a terminal, else plain lines; no = only errors"},
 };
+
+static const struct tr_job_key stage_keys[TR_STAGE_KEYS] = {
+    {"stages.NAME.parallelism", TR_KIND_INTEGER, AT_STAGE(parallelism), "all", .least = 1, .most = ANY_INT,
+     .words = WORDS("all", "auto"),
+     .help = "workers that run it: all, as many as are found to be best, or a number"},
+    {"stages.NAME.clocks", TR_KIND_INTEGER, AT_STAGE(clocks), "0",
+     .help = "iterations of one run of it; 0 = what the method says"},
+};
+
+static const struct tr_job_key task_keys[TR_TASK_KEYS] = {
+    {"tasks.NAME.after", TR_KIND_NAMES, AT_TASK(after), "",
+     .help = "tasks that must be done before it starts"},
+    {"tasks.NAME.priority", TR_KIND_REAL, AT_TASK(priority), "0", .least = -INFINITY,
+     .help = "of tasks that could start, the one with the highest goes first"},
+    {"tasks.NAME.ranks", TR_KIND_INTEGER, AT_TASK(ranks), "0", .most = ANY_INT,
+     .help = "ranks that it runs on; 0 = all that are free when it starts"},
+    {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = WORDS("train", "average"),
+     .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test"},
+};
 /* clang-format on */
+
+const struct tr_job_table tr_job_tables[TR_JOB_TABLES] = {
+    [TR_TABLE_JOB] = {tr_job_keys, TR_JOB_KEYS},
+    [TR_TABLE_STAGE] = {stage_keys, TR_STAGE_KEYS},
+    [TR_TABLE_TASK] = {task_keys, TR_TASK_KEYS},
+};
 
 /* ---- looking up ---- */
 
+const char *tr_job_own_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? dot + 1 : name;
+}
+
+const struct tr_job_key *tr_job_find_own(const struct tr_job_table *table, const char *own)
+{
+    for (size_t i = 0; i < table->keys; i++)
+        if (!strcmp(tr_job_own_name(table->key[i].name), own)) return &table->key[i];
+    return NULL;
+}
+
+/* The key called so in the tables themselves. */
+static const struct tr_job_key *find_listed(const char *name)
+{
+    for (size_t t = 0; t < TR_JOB_TABLES; t++)
+        for (size_t i = 0; i < tr_job_tables[t].keys; i++)
+            if (!strcmp(tr_job_tables[t].key[i].name, name)) return &tr_job_tables[t].key[i];
+    return NULL;
+}
+
+/* What stands behind section.WORD. in the name, or NULL. */
+static const char *behind_word(const char *name, const char *section)
+{
+    size_t length = strlen(section);
+    if (strncmp(name, section, length) != 0 || name[length] != '.') return NULL;
+    const char *dot = strchr(name + length + 1, '.');
+    return dot ? dot + 1 : NULL;
+}
+
 const struct tr_job_key *tr_job_find_key(const char *name)
 {
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        if (!strcmp(key->name, name)) return key;
-    return NULL;
+    const struct tr_job_key *key = find_listed(name);
+    const char *rest = behind_word(name, "tasks");
+    if (!key && rest) key = tr_job_find_own(&tr_job_tables[TR_TABLE_TASK], rest);
+    if (!key && rest) key = find_listed(rest);
+    rest = behind_word(rest ? rest : name, "stages");
+    if (!key && rest) key = tr_job_find_own(&tr_job_tables[TR_TABLE_STAGE], rest);
+    return key;
 }
 
 const struct tr_job_section *tr_job_find_section(const char *name)
@@ -246,6 +340,22 @@ const struct tr_job_section *tr_job_find_section(const char *name)
     for (const struct tr_job_section *s = tr_job_sections; s < tr_job_sections + TR_JOB_SECTIONS; s++)
         if (!strcmp(s->name, name)) return s;
     return NULL;
+}
+
+struct tr_job_name tr_job_join(const char *prefix, const char *name)
+{
+    struct tr_job_name joined = {""};
+    size_t room = sizeof joined.text - 1, n = tr_min_size(strlen(prefix), room);
+    memcpy(joined.text, prefix, n);
+    memcpy(joined.text + n, name, tr_min_size(strlen(name), room - n));
+    return joined;
+}
+
+bool tr_job_is_word(const char *text)
+{
+    size_t length = strlen(text);
+    return *text >= 'a' && *text <= 'z' && length <= TR_JOB_LONGEST_WORD &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
 }
 
 /* ---- suggesting ---- */
@@ -268,28 +378,97 @@ static const char *without_section(const char *name)
 static size_t key_distance(const char *written, const char *meant)
 {
     size_t whole = distance(written, meant);
-    size_t part = distance(without_section(written), without_section(meant));
+    size_t part = distance(without_section(written), tr_job_own_name(meant));
     return part < whole ? part + 1 : whole;
 }
 
-const char *tr_job_suggest_key(const char *name)
+struct best {
+    size_t distance;
+    struct tr_job_name name;
+};
+
+static void consider(struct best *best, size_t d, const char *prefix, const char *name)
+{
+    if (d >= best->distance) return;
+    best->distance = d;
+    best->name = tr_job_join(prefix, name);
+}
+
+static void consider_table(struct best *best, const struct tr_job_table *table, const char *written,
+                           const char *prefix)
+{
+    for (size_t i = 0; i < table->keys; i++)
+        consider(best, key_distance(written, table->key[i].name), prefix, table->key[i].name);
+}
+
+/* Splits what looks like section.WORD.rest, and changes rest to begin with the section instead of its prefix:
+ * «stage.full.clock» to «stages.full.» and «stages.clock». */
+static bool split_named(const char *written, const char *section, struct tr_job_name *prefix,
+                        struct tr_job_name *rest)
+{
+    char first[16], word[TR_JOB_LONGEST_WORD + 2];
+    int end = 0;
+    if (sscanf(written, "%15[^.].%33[^.].%n", first, word, &end) != 2 || end == 0) return false;
+    if (distance(first, section) == SIZE_MAX || !tr_job_is_word(word)) return false;
+    snprintf(prefix->text, sizeof prefix->text, "%s.%s.", section, word);
+    snprintf(rest->text, sizeof rest->text, "%s.%s", section, written + end);
+    return true;
+}
+
+/* The table's keys are called stages.NAME.key, to be compared as stages.key. */
+static void consider_named(struct best *best, const struct tr_job_table *table, const char *written,
+                           const char *prefix)
+{
+    for (size_t i = 0; i < table->keys; i++) {
+        const char *name = table->key[i].name, *own = tr_job_own_name(name);
+        char meant[TR_JOB_LONGEST_NAME];
+        snprintf(meant, sizeof meant, "%.*s.%s", (int)strcspn(name, "."), name, own);
+        consider(best, distance(written, meant), prefix, own);
+    }
+}
+
+/* Of keys that a task and the whole job have. */
+static void consider_job(struct best *best, const char *written, const char *prefix)
+{
+    struct tr_job_name stage, rest;
+    const struct tr_job_table *stages = &tr_job_tables[TR_TABLE_STAGE];
+    consider_table(best, &tr_job_tables[TR_TABLE_JOB], written, prefix);
+    if (!split_named(written, "stages", &stage, &rest)) {
+        consider_table(best, stages, written, prefix);
+        return;
+    }
+    consider_named(best, stages, rest.text, tr_job_join(prefix, stage.text).text);
+}
+
+struct tr_job_name tr_job_suggest_key(const char *name)
+{
+    struct best best = {SIZE_MAX, {""}};
+    struct tr_job_name prefix, rest;
+    const struct tr_job_table *tasks = &tr_job_tables[TR_TABLE_TASK];
+    if (split_named(name, "tasks", &prefix, &rest)) {
+        consider_named(&best, tasks, rest.text, prefix.text);
+        consider_job(&best, without_section(rest.text), prefix.text);
+    } else {
+        consider_job(&best, name, "");
+        consider_table(&best, tasks, name, "");
+    }
+    return best.name;
+}
+
+const char *tr_job_suggest(const char *name, const char *const *names, size_t n)
 {
     const char *best = NULL;
     size_t least = SIZE_MAX;
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++) {
-        size_t d = key_distance(name, key->name);
-        if (d < least) least = d, best = key->name;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = distance(name, names[i]);
+        if (d < least) least = d, best = names[i];
     }
     return best;
 }
 
 const char *tr_job_suggest_section(const char *name)
 {
-    const char *best = NULL;
-    size_t least = SIZE_MAX;
-    for (const struct tr_job_section *s = tr_job_sections; s < tr_job_sections + TR_JOB_SECTIONS; s++) {
-        size_t d = distance(name, s->name);
-        if (d < least) least = d, best = s->name;
-    }
-    return best;
+    const char *names[TR_JOB_SECTIONS];
+    for (size_t i = 0; i < TR_JOB_SECTIONS; i++) names[i] = tr_job_sections[i].name;
+    return tr_job_suggest(name, names, TR_JOB_SECTIONS);
 }

@@ -1,4 +1,5 @@
-/* One value of the job: from text, into its field, and back. */
+/* One value of a job, a stage or a task: from text, into its field, and back. */
+#define _GNU_SOURCE
 #include "job/schema.h"
 
 #include <ctype.h>
@@ -27,15 +28,15 @@ int tr_job_fail(struct tr_job_place place, const char *format, ...)
 
 int tr_job_fail_unknown(struct tr_job_place place, const char *what, const char *name, const char *suggestion)
 {
-    if (!suggestion) return tr_job_fail(place, "unknown %s %s", what, tr_shown(name).text);
+    if (!suggestion || !*suggestion) return tr_job_fail(place, "unknown %s %s", what, tr_shown(name).text);
     return tr_job_fail(place, "unknown %s %s: did you mean %s?", what, tr_shown(name).text, suggestion);
 }
 
-static int bad_value(const struct tr_job_key *key, const char *text, bool quoted, struct tr_job_place place)
+static int bad_value(const struct tr_job_slot *slot, const char *text, bool quoted, struct tr_job_place place)
 {
-    bool misled = quoted && key->kind != TR_KIND_TEXT && key->kind != TR_KIND_LIST;
-    return tr_job_fail(place, "%s is «%s»: expected %s%s", key->name, tr_shown(text).text,
-                       tr_job_expected(key).text, misled ? " without quotes" : "");
+    bool misled = quoted && slot->key->kind != TR_KIND_TEXT && !tr_job_is_list(slot->key);
+    return tr_job_fail(place, "%s is «%s»: expected %s%s", slot->name.text, tr_shown(text).text,
+                       tr_job_expected(slot->key).text, misled ? " without quotes" : "");
 }
 
 /* ---- kinds in words ---- */
@@ -52,6 +53,7 @@ static void append(struct tr_job_words *words, const char *format, ...)
 
 static void append_range(struct tr_job_words *words, const struct tr_job_key *key)
 {
+    if (isinf(key->least)) return;
     if (key->most > 0) append(words, " from %.12g to %.12g", key->least, key->most);
     else append(words, " %s %g", key->above ? ">" : ">=", key->least);
 }
@@ -65,6 +67,7 @@ struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 {
     static const char *const names[] = {[TR_KIND_TEXT] = "text (UTF-8)",
                                         [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
+                                        [TR_KIND_NAMES] = "a name or a list of names",
                                         [TR_KIND_BOOL] = "yes or no",
                                         [TR_KIND_INTEGER] = "an integer",
                                         [TR_KIND_REAL] = "a number",
@@ -83,13 +86,11 @@ struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 
 struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
 {
-    static const char *const names[] = {[TR_KIND_TEXT] = "text",
-                                        [TR_KIND_LIST] = "paths",
-                                        [TR_KIND_BOOL] = "yes|no",
-                                        [TR_KIND_INTEGER] = "integer",
-                                        [TR_KIND_REAL] = "number",
-                                        [TR_KIND_CHOICE] = "",
-                                        [TR_KIND_OFTEN] = "auto|every N|N per epoch"};
+    static const char *const names[] = {
+        [TR_KIND_TEXT] = "text",       [TR_KIND_LIST] = "paths",
+        [TR_KIND_NAMES] = "names",     [TR_KIND_BOOL] = "yes|no",
+        [TR_KIND_INTEGER] = "integer", [TR_KIND_REAL] = "number",
+        [TR_KIND_CHOICE] = "",         [TR_KIND_OFTEN] = "auto|every N|N per epoch"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
     if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
@@ -190,14 +191,9 @@ static bool parse_bool(const char *text, bool *value)
 
 /* ---- fields ---- */
 
-static void *field_of(struct tr_job *job, const struct tr_job_key *key)
+bool tr_job_is_list(const struct tr_job_key *key)
 {
-    return (char *)job + key->offset;
-}
-
-const void *tr_job_field(const struct tr_job *job, const struct tr_job_key *key)
-{
-    return (const char *)job + key->offset;
+    return key->kind == TR_KIND_LIST || key->kind == TR_KIND_NAMES;
 }
 
 static int find_word(const struct tr_job_key *key, const char *text)
@@ -207,18 +203,29 @@ static int find_word(const struct tr_job_key *key, const char *text)
     return -1;
 }
 
-const char *tr_job_word(const struct tr_job *job, const struct tr_job_key *key)
+static const char *integer_word(const struct tr_job_key *key, uint64_t value)
 {
-    const void *field = tr_job_field(job, key);
-    if (key->kind == TR_KIND_CHOICE) return key->words[*(const int *)field];
+    uint64_t word = 0 - value;
+    for (uint64_t i = 0; key->words && key->words[i]; i++)
+        if (i == word) return key->words[i];
+    return NULL;
+}
+
+const char *tr_job_word(const struct tr_job_slot *slot)
+{
+    const struct tr_job_key *key = slot->key;
+    if (key->kind == TR_KIND_CHOICE) return key->words[*(const int *)slot->field];
+    if (key->kind == TR_KIND_INTEGER) return integer_word(key, *(const uint64_t *)slot->field);
     if (key->kind != TR_KIND_REAL || !key->words) return NULL;
-    double value = *(const double *)field;
+    double value = *(const double *)slot->field;
     return value < 0 ? key->words[(int)-value - 1] : NULL;
 }
 
 static bool set_integer(uint64_t *field, const struct tr_job_key *key, const char *text)
 {
+    int word = find_word(key, text);
     uint64_t value;
+    if (word >= 0) return *field = 0 - (uint64_t)word, true;
     if (!parse_integer(text, &value) || !in_range(key, (double)value)) return false;
     *field = value;
     return true;
@@ -268,9 +275,9 @@ static bool set_simple(void *field, const struct tr_job_key *key, const char *te
     return parse_bool(text, field);
 }
 
-static int set_text(char **field, const struct tr_job_key *key, const char *text, struct tr_job_place place)
+static int set_text(char **field, const struct tr_job_slot *slot, const char *text, struct tr_job_place place)
 {
-    if (!*text || !tr_utf8_valid(text)) return bad_value(key, text, false, place);
+    if (!*text || !tr_utf8_valid(text)) return bad_value(slot, text, false, place);
     char *copy;
     TR_TRY(tr_copy_string(text, &copy));
     free(*field);
@@ -278,101 +285,162 @@ static int set_text(char **field, const struct tr_job_key *key, const char *text
     return TR_OK;
 }
 
-int tr_job_set(struct tr_job *job, const struct tr_job_key *key, const char *text, bool quoted,
-               struct tr_job_place place)
+int tr_job_set(struct tr_job_slot *slot, const char *text, bool quoted, struct tr_job_place place)
 {
-    void *field = field_of(job, key);
-    if (key->kind == TR_KIND_TEXT) return set_text(field, key, text, place);
-    if (key->kind == TR_KIND_LIST) {
-        tr_job_empty_list(job, key);
-        return tr_job_add(job, key, text, place);
+    if (slot->key->kind == TR_KIND_TEXT) return set_text(slot->field, slot, text, place);
+    if (tr_job_is_list(slot->key)) {
+        tr_job_empty_list(slot);
+        return tr_job_add(slot, text, place);
     }
-    return set_simple(field, key, text, quoted) ? TR_OK : bad_value(key, text, quoted, place);
+    return set_simple(slot->field, slot->key, text, quoted) ? TR_OK : bad_value(slot, text, quoted, place);
 }
 
-void tr_job_empty_list(struct tr_job *job, const struct tr_job_key *key)
+void tr_job_empty_list(struct tr_job_slot *slot)
 {
-    struct tr_job_list *list = field_of(job, key);
+    struct tr_job_list *list = slot->field;
     for (size_t i = 0; i < list->n; i++) free(list->item[i]);
     free(list->item);
     *list = (struct tr_job_list){0};
 }
 
-int tr_job_add(struct tr_job *job, const struct tr_job_key *key, const char *text, struct tr_job_place place)
+int tr_job_add(struct tr_job_slot *slot, const char *text, struct tr_job_place place)
 {
-    struct tr_job_list *list = field_of(job, key);
+    struct tr_job_list *list = slot->field;
     if ((list->n & (list->n - 1)) == 0) { /* full: the room doubles at each power of two */
         size_t room = list->n;
         TR_TRY(TR_GROW(&list->item, &room, list->n ? 2 * list->n : 1));
     }
     list->item[list->n] = NULL;
-    TR_TRY(set_text(&list->item[list->n], key, text, place));
+    TR_TRY(set_text(&list->item[list->n], slot, text, place));
     list->n++;
     return TR_OK;
 }
 
-/* ---- where values came from ---- */
-
-int tr_job_mark(struct tr_job *job, const struct tr_job_key *key, struct tr_job_place place)
+int tr_job_split_list(struct tr_job_slot *slot, char *items, struct tr_job_place place)
 {
-    char *text;
-    if (place.line) TR_TRY(tr_format(&text, "%s:%zu", place.name, place.line));
-    else TR_TRY(tr_copy_string(place.name, &text));
-    char **where = &job->where[key - tr_job_keys];
-    free(*where);
-    *where = text;
+    tr_job_empty_list(slot);
+    for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(slot, item, place));
     return TR_OK;
 }
 
-const char *tr_job_where(const struct tr_job *job, const char *name)
+/* ---- from slot to slot ---- */
+
+static size_t simple_size(const struct tr_job_key *key)
 {
-    const struct tr_job_key *key = tr_job_find_key(name);
-    if (!key) return job->path;
-    const char *where = job->where[key - tr_job_keys];
-    return where ? where : "default";
+    switch (key->kind) {
+    case TR_KIND_INTEGER: return sizeof(uint64_t);
+    case TR_KIND_REAL: return sizeof(double);
+    case TR_KIND_BOOL: return sizeof(bool);
+    case TR_KIND_OFTEN: return sizeof(struct tr_job_often);
+    default: return sizeof(int);
+    }
+}
+
+/* A string may be missing: NULL. */
+static int copy_text(char **to, const char *from)
+{
+    char *copy = NULL;
+    if (from) TR_TRY(tr_copy_string(from, &copy));
+    free(*to);
+    *to = copy;
+    return TR_OK;
+}
+
+static int copy_list(struct tr_job_slot *to, const struct tr_job_list *from)
+{
+    struct tr_job_place place = {"", 0};
+    tr_job_empty_list(to);
+    for (size_t i = 0; i < from->n; i++) TR_TRY(tr_job_add(to, from->item[i], place));
+    return TR_OK;
+}
+
+int tr_job_copy(struct tr_job_slot *to, const struct tr_job_slot *from)
+{
+    const struct tr_job_key *key = to->key;
+    if (key->kind == TR_KIND_TEXT) TR_TRY(copy_text(to->field, *(char *const *)from->field));
+    else if (tr_job_is_list(key)) TR_TRY(copy_list(to, from->field));
+    else memcpy(to->field, from->field, simple_size(key));
+    return copy_text(to->where, *from->where);
+}
+
+static bool same_lists(const struct tr_job_list *a, const struct tr_job_list *b)
+{
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->item[i], b->item[i]) != 0) return false;
+    return true;
+}
+
+/* Not by memcmp(): there may be a gap between them. */
+static bool same_often(const struct tr_job_often *a, const struct tr_job_often *b)
+{
+    return a->unit == b->unit && a->n == b->n;
+}
+
+bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
+{
+    const struct tr_job_key *key = a->key;
+    if (key->kind == TR_KIND_TEXT) return !strcmp(*(char *const *)a->field, *(char *const *)b->field);
+    if (key->kind == TR_KIND_OFTEN) return same_often(a->field, b->field);
+    if (tr_job_is_list(key)) return same_lists(a->field, b->field);
+    return !memcmp(a->field, b->field, simple_size(key));
+}
+
+/* ---- where values came from ---- */
+
+int tr_job_place_text(struct tr_job_place place, char **text)
+{
+    if (place.line) return tr_format(text, "%s:%zu", place.name, place.line);
+    return tr_copy_string(place.name, text);
+}
+
+int tr_job_mark(struct tr_job_slot *slot, struct tr_job_place place)
+{
+    char *text;
+    TR_TRY(tr_job_place_text(place, &text));
+    free(*slot->where);
+    *slot->where = text;
+    return TR_OK;
 }
 
 /* ---- by name ---- */
 
-/* The key, or NULL with TR_ERR_CONFIG described if there is none or its kind is not one of these (a bit
- * each). */
-static const struct tr_job_key *find_typed(const struct tr_job *job, const char *name, unsigned kinds,
-                                           const char *wanted)
+/* The value; TR_ERR_CONFIG if there is none or its kind is not one of these (a bit each). */
+static int find_typed(const struct tr_job *job, const char *name, unsigned kinds, const char *wanted,
+                      struct tr_job_slot *slot)
 {
-    const struct tr_job_key *key = tr_job_find_key(name);
     struct tr_job_place place = {job->path, 0};
-    if (key && kinds >> key->kind & 1) return key;
-    if (!key) tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name));
-    else tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted, tr_job_expected(key).text);
-    return NULL;
+    if (!tr_job_find(job, name, slot))
+        return tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name).text);
+    if (kinds >> slot->key->kind & 1) return TR_OK;
+    return tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted,
+                       tr_job_expected(slot->key).text);
 }
 
 int tr_job_real(const struct tr_job *job, const char *name, double *value)
 {
-    const struct tr_job_key *key =
-        find_typed(job, name, 1u << TR_KIND_REAL | 1u << TR_KIND_INTEGER, "a number");
-    if (!key) return TR_ERR_CONFIG;
-    const void *field = tr_job_field(job, key);
-    *value = key->kind == TR_KIND_REAL ? *(const double *)field : (double)*(const uint64_t *)field;
+    struct tr_job_slot slot;
+    TR_TRY(find_typed(job, name, 1u << TR_KIND_REAL | 1u << TR_KIND_INTEGER, "a number", &slot));
+    if (slot.key->kind == TR_KIND_REAL) *value = *(const double *)slot.field;
+    else *value = (double)*(const uint64_t *)slot.field;
     return TR_OK;
 }
 
 int tr_job_integer(const struct tr_job *job, const char *name, uint64_t *value)
 {
+    struct tr_job_slot slot;
     unsigned kinds = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE;
-    const struct tr_job_key *key = find_typed(job, name, kinds, "an integer");
-    if (!key) return TR_ERR_CONFIG;
-    const void *field = tr_job_field(job, key);
-    if (key->kind == TR_KIND_INTEGER) *value = *(const uint64_t *)field;
-    else if (key->kind == TR_KIND_BOOL) *value = *(const bool *)field;
-    else *value = (uint64_t) * (const int *)field;
+    TR_TRY(find_typed(job, name, kinds, "an integer", &slot));
+    if (slot.key->kind == TR_KIND_INTEGER) *value = *(const uint64_t *)slot.field;
+    else if (slot.key->kind == TR_KIND_BOOL) *value = *(const bool *)slot.field;
+    else *value = (uint64_t) * (const int *)slot.field;
     return TR_OK;
 }
 
 int tr_job_string(const struct tr_job *job, const char *name, const char **value)
 {
-    const struct tr_job_key *key = find_typed(job, name, 1u << TR_KIND_TEXT | 1u << TR_KIND_CHOICE, "text");
-    if (!key) return TR_ERR_CONFIG;
-    *value = key->kind == TR_KIND_TEXT ? *(char *const *)tr_job_field(job, key) : tr_job_word(job, key);
+    struct tr_job_slot slot;
+    TR_TRY(find_typed(job, name, 1u << TR_KIND_TEXT | 1u << TR_KIND_CHOICE, "text", &slot));
+    *value = slot.key->kind == TR_KIND_TEXT ? *(char *const *)slot.field : tr_job_word(&slot);
     return TR_OK;
 }

@@ -57,17 +57,18 @@ static void put_often(FILE *file, const struct tr_job_often *often, enum style s
     else tr_put_quoted(file, text);
 }
 
-static void put_value(FILE *file, const struct tr_job *job, const struct tr_job_key *key, enum style style)
+static void put_value(FILE *file, const struct tr_job_slot *slot, enum style style)
 {
-    const void *field = tr_job_field(job, key);
-    const char *word = tr_job_word(job, key);
+    const void *field = slot->field;
+    const char *word = tr_job_word(slot);
     if (word) {
         put_text(file, word, style);
         return;
     }
-    switch (key->kind) {
+    switch (slot->key->kind) {
     case TR_KIND_TEXT: put_text(file, *(char *const *)field, style); break;
-    case TR_KIND_LIST: put_list(file, field, style); break;
+    case TR_KIND_LIST:
+    case TR_KIND_NAMES: put_list(file, field, style); break;
     case TR_KIND_INTEGER: fprintf(file, "%" PRIu64, *(const uint64_t *)field); break;
     case TR_KIND_REAL: put_real(file, *(const double *)field); break;
     case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
@@ -84,12 +85,6 @@ static size_t section_length(const struct tr_job_key *key)
     return dot ? (size_t)(dot - key->name) : 0;
 }
 
-static const char *own_name(const struct tr_job_key *key)
-{
-    size_t length = section_length(key);
-    return key->name + (length ? length + 1 : 0);
-}
-
 static bool is_in(const struct tr_job_key *key, const char *section)
 {
     return strlen(section) == section_length(key) && !strncmp(key->name, section, strlen(section));
@@ -103,57 +98,184 @@ static bool opens_section(const struct tr_job_key *key)
                       strncmp(key->name, key[-1].name, length) != 0);
 }
 
-/* ---- YAML ---- */
+/* ---- settings, one a line ---- */
 
-static int put_yaml_line(FILE *file, const struct tr_job *job, const struct tr_job_key *key)
+/* What is written where, in which style. */
+struct writer {
+    FILE *file;
+    enum style style;
+    int indent;       /* of the next line */
+    const char *next; /* JSON: what comes before the next line: "" or "," */
+};
+
+static void begin_line(struct writer *w)
+{
+    if (w->style == JSON) fprintf(w->file, "%s\n", w->next);
+    fprintf(w->file, "%*s", w->indent, "");
+    w->next = ",";
+}
+
+static void put_name(struct writer *w, const char *name)
+{
+    put_text(w->file, name, w->style);
+    fputc(':', w->file);
+}
+
+/* A line of YAML is done in memory first, so that what follows can stand in a column. */
+static int put_yaml_line(struct writer *w, const char *name, const struct tr_job_slot *slot)
 {
     char *line = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&line, &length);
     if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
-    fprintf(memory, "%s%s: ", section_length(key) ? "  " : "", own_name(key));
-    put_value(memory, job, key, YAML);
+    fprintf(memory, "%*s%s: ", w->indent, "", name);
+    put_value(memory, slot, YAML);
     bool complete = fclose(memory) == 0;
     if (complete) {
-        fprintf(file, "%-35s # ", line);
-        tr_put_line(file, tr_job_where(job, key->name));
-        fputc('\n', file);
+        fprintf(w->file, "%-35s # ", line);
+        tr_put_line(w->file, *slot->where ? *slot->where : "default");
+        fputc('\n', w->file);
     }
     free(line);
     return complete ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory for writing the job");
 }
 
-static int check_written(FILE *file)
+static int put_setting(struct writer *w, const char *name, const struct tr_job_slot *slot)
 {
-    return ferror(file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
+    if (w->style == YAML) return put_yaml_line(w, name, slot);
+    begin_line(w);
+    put_name(w, name);
+    fputc(' ', w->file);
+    put_value(w->file, slot, JSON);
+    return TR_OK;
+}
+
+static void open_level(struct writer *w, const char *name)
+{
+    begin_line(w);
+    put_name(w, name);
+    fputs(w->style == YAML ? "\n" : " {", w->file);
+    w->indent += 2;
+    w->next = "";
+}
+
+static void close_level(struct writer *w)
+{
+    w->indent -= 2;
+    w->next = ",";
+    if (w->style == JSON) fprintf(w->file, "\n%*s}", w->indent, "");
+}
+
+/* ---- stages and tasks ---- */
+
+static int put_own(struct writer *w, struct tr_job_values values)
+{
+    for (size_t i = 0; i < values.table->keys; i++) {
+        struct tr_job_slot slot = tr_job_slot(&values, i);
+        TR_TRY(put_setting(w, tr_job_own_name(slot.key->name), &slot));
+    }
+    return TR_OK;
+}
+
+static int put_stages(struct writer *w, const struct tr_job *job)
+{
+    if (job->stages == 0) return TR_OK;
+    open_level(w, "stages");
+    for (size_t i = 0; i < job->stages; i++) {
+        open_level(w, job->stage[i].name);
+        TR_TRY(put_own(w, tr_job_stage_values(&job->stage[i])));
+        close_level(w);
+    }
+    close_level(w);
+    return TR_OK;
+}
+
+/* What a task has of its own, by whole names: ranks is a key of a task as well as a section. */
+static int put_differences(struct writer *w, struct tr_job_values values, struct tr_job_values whole,
+                           const char *stage)
+{
+    for (size_t i = 0; i < values.table->keys; i++) {
+        struct tr_job_slot slot = tr_job_slot(&values, i), other = {0};
+        if (whole.where) other = tr_job_slot(&whole, i);
+        bool its_own = slot.key->kind == TR_KIND_TEXT; /* name and output */
+        if (!its_own && whole.where && tr_job_same(&slot, &other)) continue;
+        if (stage)
+            snprintf(slot.name.text, sizeof slot.name.text, "stages.%s.%s", stage,
+                     tr_job_own_name(slot.key->name));
+        TR_TRY(put_setting(w, slot.name.text, &slot));
+    }
+    return TR_OK;
+}
+
+static int put_task(struct writer *w, const struct tr_job *job, const struct tr_job_task *task)
+{
+    TR_TRY(put_own(w, tr_job_task_values(task)));
+    TR_TRY(put_differences(w, tr_job_values(task->job), tr_job_values(job), NULL));
+    for (size_t i = 0; i < task->job->stages; i++) {
+        const struct tr_job_stage *stage = &task->job->stage[i], *whole = tr_job_stage_of(job, stage->name);
+        struct tr_job_values none = {0};
+        TR_TRY(put_differences(w, tr_job_stage_values(stage), whole ? tr_job_stage_values(whole) : none,
+                               stage->name));
+    }
+    return TR_OK;
+}
+
+static int put_tasks(struct writer *w, const struct tr_job *job)
+{
+    if (job->tasks == 0) return TR_OK;
+    open_level(w, "tasks");
+    for (size_t i = 0; i < job->tasks; i++) {
+        open_level(w, job->task[i].name);
+        TR_TRY(put_task(w, job, &job->task[i]));
+        close_level(w);
+    }
+    close_level(w);
+    return TR_OK;
+}
+
+/* ---- the job ---- */
+
+static int put_sections(struct writer *w, const struct tr_job *job)
+{
+    struct tr_job_values values = tr_job_values(job);
+    bool inside = false;
+    for (size_t i = 0; i < values.table->keys; i++) {
+        struct tr_job_slot slot = tr_job_slot(&values, i);
+        if (opens_section(slot.key)) {
+            struct tr_job_name section = slot.name;
+            section.text[section_length(slot.key)] = '\0';
+            if (inside) close_level(w);
+            open_level(w, section.text);
+            inside = true;
+        }
+        TR_TRY(put_setting(w, tr_job_own_name(slot.key->name), &slot));
+    }
+    close_level(w);
+    return TR_OK;
+}
+
+static int put_job(struct writer *w, const struct tr_job *job)
+{
+    TR_TRY(put_sections(w, job));
+    TR_TRY(put_stages(w, job));
+    TR_TRY(put_tasks(w, job));
+    return ferror(w->file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
 }
 
 int tr_job_write_yaml(const struct tr_job *job, FILE *file)
 {
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++) {
-        if (opens_section(key)) fprintf(file, "%.*s:\n", (int)section_length(key), key->name);
-        TR_TRY(put_yaml_line(file, job, key));
-    }
-    return check_written(file);
+    struct writer w = {file, YAML, 0, ""};
+    return put_job(&w, job);
 }
-
-/* ---- JSON ---- */
 
 int tr_job_write_json(const struct tr_job *job, FILE *file, int indent)
 {
-    bool inside = false;
+    struct writer w = {file, JSON, indent + 2, ""};
     fputc('{', file);
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++) {
-        bool opens = opens_section(key);
-        if (opens && inside) fprintf(file, "\n%*s}", indent + 2, "");
-        fputs(key == tr_job_keys ? "\n" : ",\n", file);
-        if (opens) fprintf(file, "%*s\"%.*s\": {\n", indent + 2, "", (int)section_length(key), key->name);
-        inside |= opens;
-        fprintf(file, "%*s\"%s\": ", indent + (inside ? 4 : 2), "", own_name(key));
-        put_value(file, job, key, JSON);
-    }
-    fprintf(file, "\n%*s}\n%*s}", indent + 2, "", indent, "");
-    return check_written(file);
+    int status = put_job(&w, job);
+    fprintf(file, "\n%*s}", indent, "");
+    if (status != TR_OK) return status;
+    return ferror(file) ? tr_fail(TR_ERR_IO, "the job cannot be written") : TR_OK;
 }
 
 /* ---- help ---- */
@@ -165,22 +287,32 @@ struct widths {
 };
 
 /* Columns this wide serve all but a few, whose meaning goes to the next line. */
-enum { WIDEST = 26 };
+enum { WIDEST_NAME = 26, WIDEST_KIND = 20, WIDEST_VALUE = 11 };
 
-static int wider(int width, const char *text)
+static int wider(int width, const char *text, int widest)
 {
     int length = (int)strlen(text);
-    return length > width && length <= WIDEST ? length : width;
+    return length > width && length <= widest ? length : width;
+}
+
+/* The i-th of all keys, table by table. */
+enum { ALL_KEYS = TR_JOB_KEYS + TR_STAGE_KEYS + TR_TASK_KEYS };
+static const struct tr_job_key *key_at(size_t i)
+{
+    const struct tr_job_table *table = tr_job_tables;
+    for (; i >= table->keys; table++) i -= table->keys;
+    return &table->key[i];
 }
 
 /* Over all keys, so that sections shown alone look the same. */
 static struct widths measure(void)
 {
     struct widths w = {0};
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++) {
-        w.name = wider(w.name, key->name);
-        w.kind = wider(w.kind, tr_job_kind_words(key).text);
-        w.value = wider(w.value, key->by_default);
+    for (size_t i = 0; i < ALL_KEYS; i++) {
+        const struct tr_job_key *key = key_at(i);
+        w.name = wider(w.name, key->name, WIDEST_NAME);
+        w.kind = wider(w.kind, tr_job_kind_words(key).text, WIDEST_KIND);
+        w.value = wider(w.value, key->by_default, WIDEST_VALUE);
     }
     return w;
 }
@@ -207,7 +339,7 @@ static void put_key(FILE *file, const struct tr_job_key *key, struct widths w)
     int column = w.name + w.kind + w.value + 8;
     struct tr_job_words words = tr_job_kind_words(key);
     const char *kind = words.text;
-    if ((int)strlen(kind) <= w.kind)
+    if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
         fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
     else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
     put_wrapped(file, key->help, column);
@@ -215,9 +347,10 @@ static void put_key(FILE *file, const struct tr_job_key *key, struct widths w)
 
 static void put_section(FILE *file, const struct tr_job_section *section, struct widths w)
 {
-    fprintf(file, "\n%s: %s\n", section->name, section->help);
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        if (is_in(key, section->name)) put_key(file, key, w);
+    int column = fprintf(file, "\n%s: ", section->name) - 1;
+    put_wrapped(file, section->help, column);
+    for (size_t i = 0; i < ALL_KEYS; i++)
+        if (is_in(key_at(i), section->name)) put_key(file, key_at(i), w);
 }
 
 static void put_all(FILE *file, struct widths w)
@@ -227,15 +360,16 @@ static void put_all(FILE *file, struct widths w)
           "as section.key=value, which wins; a list there has commas between its items.\n\n",
           file);
     fprintf(file, "  %-*s  %-*s  %-*s  %s\n", w.name, "key", w.kind, "value", w.value, "default", "meaning");
-    for (const struct tr_job_key *key = tr_job_keys; key < tr_job_keys + TR_JOB_KEYS; key++)
-        if (is_in(key, "")) put_key(file, key, w);
+    for (size_t i = 0; i < ALL_KEYS; i++)
+        if (is_in(key_at(i), "")) put_key(file, key_at(i), w);
     for (size_t i = 0; i < TR_JOB_SECTIONS; i++) put_section(file, &tr_job_sections[i], w);
 }
 
 static void put_unknown(FILE *file, const char *filter)
 {
     const char *meant = tr_job_suggest_section(filter);
-    if (!meant) meant = tr_job_suggest_key(filter);
+    struct tr_job_name key = tr_job_suggest_key(filter);
+    if (!meant && *key.text) meant = key.text;
     fprintf(file, "no section or key %s in a job file", tr_shown(filter).text);
     if (meant) fprintf(file, ": did you mean %s?", meant);
     else fputs("; the sections are", file);

@@ -32,6 +32,19 @@ static char *written(const struct tr_job *job, bool json, size_t *length)
     return text;
 }
 
+/* Of tasks, only what is their own is written. */
+static void expect_same_tasks(const struct tr_job *job, const struct tr_job *copy)
+{
+    for (size_t i = 0; i < job->tasks; i++) {
+        size_t length;
+        char *json = written(job->task[i].job, true, &length);
+        char *json_copy = written(copy->task[i].job, true, &length);
+        expect(!strcmp(json, json_copy), "another task was read back");
+        free(json);
+        free(json_copy);
+    }
+}
+
 static void expect_round_trip(const struct tr_job *job)
 {
     size_t length, json_length;
@@ -41,6 +54,7 @@ static void expect_round_trip(const struct tr_job *job)
            "what was written does not read back");
     char *json_copy = written(copy, true, &json_length);
     expect(!strcmp(json, json_copy), "another job was read back");
+    expect_same_tasks(job, copy);
     tr_job_free(copy);
     free(yaml);
     free(json);

@@ -1,0 +1,279 @@
+/* The job when all is read: defaults that follow from other values, what each task does, and whether tasks suit
+ * each other. */
+#define _GNU_SOURCE
+#include "job/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "job/text.h"
+
+/* ---- the settings of a task ---- */
+
+static bool is_commanded(const char *where)
+{
+    return where && !strcmp(where, TR_JOB_COMMAND_LINE);
+}
+
+/* The task's own setting counts, unless only the whole job's comes from the command line. */
+static int merge_values(struct tr_job_values to, struct tr_job_values whole, struct tr_job_values own)
+{
+    for (size_t i = 0; i < to.table->keys; i++) {
+        bool mine = own.where[i] && (is_commanded(own.where[i]) || !is_commanded(whole.where[i]));
+        struct tr_job_slot slot = tr_job_slot(&to, i), from = tr_job_slot(mine ? &own : &whole, i);
+        TR_TRY(tr_job_copy(&slot, &from));
+    }
+    return TR_OK;
+}
+
+/* A stage that only one of the two speaks of is merged with itself. */
+static int merge_stage(struct tr_job *to, const struct tr_job_stage *whole, const struct tr_job_stage *own)
+{
+    struct tr_job_place place = {own->first, 0};
+    TR_TRY(tr_job_add_stage(to, own->name, place));
+    return merge_values(tr_job_stage_values(&to->stage[to->stages - 1]), tr_job_stage_values(whole),
+                        tr_job_stage_values(own));
+}
+
+static int merge_stages(struct tr_job *to, const struct tr_job *whole, const struct tr_job *own)
+{
+    for (size_t i = 0; i < whole->stages; i++) {
+        const struct tr_job_stage *stage = &whole->stage[i], *other = tr_job_stage_of(own, stage->name);
+        TR_TRY(merge_stage(to, stage, other ? other : stage));
+    }
+    for (size_t i = 0; i < own->stages; i++) {
+        const struct tr_job_stage *stage = &own->stage[i];
+        if (!tr_job_stage_of(whole, stage->name)) TR_TRY(merge_stage(to, stage, stage));
+    }
+    return TR_OK;
+}
+
+static int keep_own(struct tr_job *to, const struct tr_job *own, const char *name)
+{
+    struct tr_job_slot slot, from;
+    if (!tr_job_find(to, name, &slot) || !tr_job_find(own, name, &from)) return TR_OK;
+    return tr_job_copy(&slot, &from);
+}
+
+/* Name and output say which run it is: those of the whole job are not the task's. */
+static int merge(struct tr_job *to, const struct tr_job *whole, const struct tr_job *own)
+{
+    TR_TRY(merge_values(tr_job_values(to), tr_job_values(whole), tr_job_values(own)));
+    TR_TRY(keep_own(to, own, "name"));
+    TR_TRY(keep_own(to, own, "output"));
+    return merge_stages(to, whole, own);
+}
+
+/* Puts the whole of a task's settings in the place of its own. */
+static int fill_task(const struct tr_job *job, struct tr_job_task *task)
+{
+    struct tr_job *filled = NULL;
+    int status = tr_job_new(job->path, &filled);
+    if (status == TR_OK) status = merge(filled, job, task->job);
+    if (status != TR_OK) {
+        tr_job_free(filled);
+        return status;
+    }
+    tr_job_free(task->job);
+    task->job = filled;
+    return TR_OK;
+}
+
+/* ---- defaults that follow from other values ---- */
+
+/* What follows from the kind of model. */
+static void choose_method(struct tr_job *job)
+{
+    bool linear = job->model.type <= TR_MODEL_L2SVM;
+    static const int usual[] = {[TR_MODEL_LOGISTIC] = TR_SOLVE_DUAL, [TR_MODEL_LINEAR] = TR_SOLVE_DUAL,
+                                [TR_MODEL_SVM] = TR_SOLVE_DUAL,      [TR_MODEL_L2SVM] = TR_SOLVE_DUAL,
+                                [TR_MODEL_KMEANS] = TR_SOLVE_LLOYD,  [TR_MODEL_MF] = TR_SOLVE_SGD,
+                                [TR_MODEL_LDA] = TR_SOLVE_GIBBS};
+    if (job->solve.method == TR_SOLVE_AUTO) job->solve.method = usual[job->model.type];
+    bool by_data = job->solve.method >= TR_SOLVE_SVRG; /* the rate follows from the rows */
+    if (job->solve.rate == TR_JOB_AUTO && linear && !by_data) job->solve.rate = 0.1;
+    if (job->model.type == TR_MODEL_MF && strcmp(tr_job_where(job, "solve.optimizer"), "default") == 0)
+        job->solve.optimizer = TR_OPTIMIZER_ADAGRAD;
+}
+
+/* jobs/ads.yaml is called ads. */
+static int name_of_file(struct tr_job *job)
+{
+    const char *slash = strrchr(job->path, '/'), *base = slash ? slash + 1 : job->path;
+    char *name;
+    TR_TRY(tr_copy_string(*base ? base : "job", &name));
+    char *dot = strrchr(name, '.');
+    if (dot && dot != name && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"))) *dot = '\0';
+    struct tr_job_place place = {job->path, 0};
+    struct tr_job_slot slot;
+    int status = tr_job_find(job, "name", &slot) ? tr_job_set(&slot, name, false, place) : TR_OK;
+    free(name);
+    return status;
+}
+
+static int complete_task(const struct tr_job *whole, struct tr_job_task *task)
+{
+    struct tr_job *job = task->job;
+    choose_method(job);
+    if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
+    if (!job->output) TR_TRY(tr_format(&job->output, "%s/%s", whole->output, task->name));
+    return TR_OK;
+}
+
+/* ---- whether tasks suit each other ---- */
+
+static struct tr_job_place place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
+{
+    struct tr_job_name name;
+    snprintf(name.text, sizeof name.text, "tasks.%s.%s", task->name, key);
+    const char *where = tr_job_where(job, name.text);
+    return (struct tr_job_place){strcmp(where, "default") ? where : task->first, 0};
+}
+
+static int fail_unknown_task(const struct tr_job *job, const struct tr_job_task *task, const char *name)
+{
+    const char *meant = tr_job_suggest_task(job, name);
+    return tr_job_fail(place_of(job, task, "after"), "task %s is to run after %s, which is no task%s%s%s",
+                       task->name, tr_shown(name).text, meant ? ": did you mean " : "", meant ? meant : "",
+                       meant ? "?" : "");
+}
+
+/* seen: for each task the last one that named it, as its number from 1 on. */
+static int check_after(const struct tr_job *job, size_t which, size_t *seen)
+{
+    const struct tr_job_task *task = &job->task[which];
+    for (size_t i = 0; i < task->after.n; i++) {
+        const char *name = task->after.item[i];
+        const struct tr_job_task *other = tr_job_task_of(job, name);
+        if (!other) return fail_unknown_task(job, task, name);
+        struct tr_job_place place = place_of(job, task, "after");
+        if (other == task) return tr_job_fail(place, "task %s is to run after itself", name);
+        size_t *last = &seen[other - job->task];
+        if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
+        *last = which + 1;
+    }
+    if (task->run != TR_RUN_AVERAGE || task->after.n > 0) return TR_OK;
+    return tr_job_fail(place_of(job, task, "run"),
+                       "tasks.%s.run is average, of what? expected tasks in tasks.%s.after", task->name,
+                       task->name);
+}
+
+/* «a -> b -> a»: each waits for the next. Of a long cycle only the beginning is told. */
+static int fail_cycle(const struct tr_job *job, const size_t *path, size_t n)
+{
+    char text[400] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool enough = at + 2 * TR_JOB_LONGEST_WORD + 24 > sizeof text;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s -> ", enough ? "…" : job->task[path[i]].name);
+        if (enough) break;
+    }
+    return tr_job_fail(place_of(job, &job->task[path[0]], "after"), "tasks wait for each other: %s%s", text,
+                       job->task[path[0]].name);
+}
+
+/* Goes along `after` from one task: path holds those on the way here, done says from where no cycle is reached; what
+ * was on the path once is on it or done. */
+struct search {
+    const struct tr_job *job;
+    size_t *path, length;
+    bool *reached, *done;
+};
+
+static int find_cycle(struct search *s, size_t task)
+{
+    if (s->done[task]) return TR_OK;
+    if (s->reached[task]) {
+        size_t first = 0;
+        while (s->path[first] != task) first++;
+        return fail_cycle(s->job, s->path + first, s->length - first);
+    }
+    s->path[s->length++] = task;
+    s->reached[task] = true;
+    const struct tr_job_list *after = &s->job->task[task].after;
+    for (size_t i = 0; i < after->n; i++) /* as deep as there are tasks at most */
+        TR_TRY(find_cycle(s, (size_t)(tr_job_task_of(s->job, after->item[i]) - s->job->task)));
+    s->length--;
+    s->done[task] = true;
+    return TR_OK;
+}
+
+static int search_cycles(const struct tr_job *job, struct search *s)
+{
+    s->job = job;
+    TR_TRY(TR_NEW(&s->path, job->tasks));
+    TR_TRY(TR_NEW(&s->reached, job->tasks));
+    TR_TRY(TR_NEW(&s->done, job->tasks));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_after(job, i, s->path));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(find_cycle(s, i));
+    return TR_OK;
+}
+
+static int check_order(const struct tr_job *job)
+{
+    struct search s = {0};
+    int status = search_cycles(job, &s);
+    free(s.path);
+    free(s.reached);
+    free(s.done);
+    return status;
+}
+
+/* Takes one step of a path: false at its end. What names no other folder, as in a//b/./c/, is passed over. */
+static bool step(const char **path, size_t *length)
+{
+    do {
+        *path += strspn(*path, "/");
+        *length = strcspn(*path, "/");
+        if (*length == 1 && **path == '.') *path += 1;
+        else break;
+    } while (**path);
+    return *length > 0 && **path;
+}
+
+/* Whether two paths are spelt differently at most; what links do to them is not looked at. */
+static bool same_folder(const char *a, const char *b)
+{
+    if ((*a == '/') != (*b == '/')) return false;
+    for (;;) {
+        size_t n, m;
+        bool more = step(&a, &n);
+        if (step(&b, &m) != more) return false;
+        if (!more) return true;
+        if (n != m || strncmp(a, b, n) != 0) return false;
+        a += n;
+        b += m;
+    }
+}
+
+static int check_output(const struct tr_job *job, size_t which)
+{
+    const struct tr_job_task *task = &job->task[which];
+    const char *output = task->job->output;
+    struct tr_job_place place = place_of(job, task, "output");
+    if (same_folder(output, job->output))
+        return tr_job_fail(place, "task %s writes the output of the whole job: %s", task->name,
+                           tr_shown(output).text);
+    for (size_t i = 0; i < which; i++)
+        if (same_folder(output, job->task[i].job->output))
+            return tr_job_fail(place, "tasks %s and %s write the same output: %s", job->task[i].name,
+                               task->name, tr_shown(output).text);
+    return TR_OK;
+}
+
+/* ---- all of it ---- */
+
+/* What a task takes over from the whole job is taken before that is completed: another model may have another
+ * usual method. */
+int tr_job_complete(struct tr_job *job)
+{
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(fill_task(job, &job->task[i]));
+    choose_method(job);
+    if (!job->name) TR_TRY(name_of_file(job));
+    if (!job->output) TR_TRY(tr_format(&job->output, "runs/%s", job->name));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(complete_task(job, &job->task[i]));
+    TR_TRY(check_order(job));
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_output(job, i));
+    return TR_OK;
+}

@@ -1,0 +1,405 @@
+#include "solve/variance.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "solve/loss.h"
+
+/* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
+enum shape { PLAIN, MEAN, KATYUSHA };
+
+/* λ may count for weights and not for the bias. */
+enum { WEIGHT, BIAS };
+
+enum {
+    LEAD = 8,    /* rows drawn ahead */
+    RESERVE = 8, /* steps that a worker begins at once: the counter is on the way of all */
+    BLOCK = 64,  /* rows whose slopes are computed together */
+    BITS = 7,    /* of a number of missed steps, looked up at once */
+    POWERS = 1 << BITS,
+    LEVELS = 5
+};
+
+/* Functions that know shape and race control as constants, once they are where they are called. */
+#define ALWAYS static inline __attribute__((always_inline))
+
+struct point {
+    double z, y, s;
+};
+
+/* A step on a coordinate that its rows do not have, or many: f is what moves it.
+ *
+ *     z' = zz z + zf f
+ *     y' = yz z + yy y + yf f
+ *     s' = sz z + sy y + ss s + sf f
+ *
+ * y is w for all but katyusha, which counts y and z from the snapshot. */
+struct map {
+    double zz, zf, yz, yy, yf, sz, sy, ss, sf;
+};
+
+/* The same without what a method does not have. */
+struct map_plain {
+    double y, f;
+};
+struct map_mean {
+    double y, f, sy, sf;
+};
+
+struct side {
+    double l2, rate_z, rate_y; /* the rates of what a row says, by row of the batch */
+    void *power; /* level l, entry i is the map's power i · 2^(BITS l), one of the three structs */
+};
+
+struct tr_variance {
+    const struct tr_problem *problem;
+    int method;
+    enum shape shape;
+    bool is_large; /* the model does not fit into the caches near the core */
+    double rate, tau1, tau3;
+    double fading;       /* of the sum in every step */
+    struct side side[2]; /* WEIGHT, BIAS */
+    size_t batch, mask;
+    uint64_t reserve;
+    size_t *row;   /* ring of rows drawn */
+    double *slope; /* of a batch */
+};
+
+/* Where rows come from. */
+struct tr_draw {
+    struct tr_rng *rng;
+    size_t first, n;
+};
+
+/* ---- missed steps ---- */
+
+/* Of a coordinate that has seen so many, at step t. Others may be ahead; no branch, as that is hard to foresee. */
+ALWAYS uint32_t missed_at(uint32_t t, uint32_t seen)
+{
+    int32_t missed = (int32_t)(t - seen);
+    return (uint32_t)(missed & ~(missed >> 31));
+}
+
+ALWAYS double after_plain(const struct side *side, uint32_t missed, double w, double f)
+{
+    const struct map_plain *power = side->power;
+    w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
+    while (missed >>= BITS) {
+        power += POWERS;
+        w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
+    }
+    return w;
+}
+
+ALWAYS double after_mean_w(const struct side *side, uint32_t missed, double w, double f)
+{
+    const struct map_mean *power = side->power;
+    w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
+    while (missed >>= BITS) {
+        power += POWERS;
+        w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
+    }
+    return w;
+}
+
+ALWAYS void after_mean(const struct side *side, uint32_t missed, double f, struct point *at)
+{
+    const struct map_mean *power = side->power;
+    for (;; power += POWERS) {
+        const struct map_mean *p = &power[missed % POWERS];
+        at->s += p->sy * at->y + p->sf * f;
+        at->y = p->y * at->y + p->f * f;
+        if (!(missed >>= BITS)) return;
+    }
+}
+
+ALWAYS void after_katyusha(const struct side *side, uint32_t missed, double f, struct point *at)
+{
+    const struct map *power = side->power;
+    for (;; power += POWERS) {
+        const struct map *p = &power[missed % POWERS];
+        at->s = p->sz * at->z + p->sy * at->y + p->ss * at->s + p->sf * f;
+        at->y = p->yz * at->z + p->yy * at->y + p->yf * f;
+        at->z = p->zz * at->z + p->zf * f;
+        if (!(missed >>= BITS)) return;
+    }
+}
+
+ALWAYS void after(int shape, const struct side *side, uint32_t missed, double f, struct point *at)
+{
+    if (shape == PLAIN) at->y = after_plain(side, missed, at->y, f);
+    else if (shape == MEAN) after_mean(side, missed, f, at);
+    else after_katyusha(side, missed, f, at);
+}
+
+/* ---- tables ---- */
+
+/* First a, then b. */
+static struct map then(const struct map *a, const struct map *b)
+{
+    return (struct map){.zz = b->zz * a->zz,
+                        .zf = b->zz * a->zf + b->zf,
+                        .yz = b->yz * a->zz + b->yy * a->yz,
+                        .yy = b->yy * a->yy,
+                        .yf = b->yz * a->zf + b->yy * a->yf + b->yf,
+                        .sz = b->sz * a->zz + b->sy * a->yz + b->ss * a->sz,
+                        .sy = b->sy * a->yy + b->ss * a->sy,
+                        .ss = b->ss * a->ss,
+                        .sf = b->sz * a->zf + b->sy * a->yf + b->ss * a->sf + b->sf};
+}
+
+static size_t entry_bytes(enum shape shape)
+{
+    return shape == PLAIN  ? sizeof(struct map_plain)
+           : shape == MEAN ? sizeof(struct map_mean)
+                           : sizeof(struct map);
+}
+
+static void put(enum shape shape, void *power, size_t at, const struct map *map)
+{
+    if (shape == PLAIN) ((struct map_plain *)power)[at] = (struct map_plain){map->yy, map->yf};
+    else if (shape == MEAN)
+        ((struct map_mean *)power)[at] = (struct map_mean){map->yy, map->yf, map->sy, map->sf};
+    else ((struct map *)power)[at] = *map;
+}
+
+static int make_powers(enum shape shape, struct map step, struct side *side)
+{
+    TR_TRY(TR_NEW((char **)&side->power, (size_t)LEVELS * POWERS * entry_bytes(shape)));
+    for (size_t level = 0; level < LEVELS; level++) {
+        struct map power = {.zz = 1, .yy = 1, .ss = 1};
+        for (size_t i = 0; i < POWERS; i++) {
+            put(shape, side->power, level * POWERS + i, &power);
+            power = then(&power, &step);
+        }
+        step = power;
+    }
+    return TR_OK;
+}
+
+/* w' = w - η (f + λ w); s' = s + w' */
+static struct map step_of_w(double rate, double l2)
+{
+    double keep = 1 - rate * l2;
+    return (struct map){.zz = 1, .yy = keep, .yf = -rate, .sy = keep, .ss = 1, .sf = -rate};
+}
+
+/* With all counted from the snapshot, f = μ + λ x̃, and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps:
+ * z' = p (z - a f), y' = q (τ₁z + τ₃y - η f), s' = s / (1 + a σ) + y'. */
+static struct map step_of_katyusha(const struct tr_variance *v, double a, double l2)
+{
+    double p = 1 / (1 + a * l2), q = 1 / (1 + v->rate * l2);
+    return (struct map){.zz = p,
+                        .zf = -a * p,
+                        .yz = q * v->tau1,
+                        .yy = q * v->tau3,
+                        .yf = -v->rate * q,
+                        .sz = q * v->tau1,
+                        .sy = q * v->tau3,
+                        .ss = v->fading,
+                        .sf = -v->rate * q};
+}
+
+static int make_side(const struct tr_variance *v, double a, double l2, struct side *side)
+{
+    double rows = (double)v->batch;
+    side->l2 = l2;
+    side->rate_y = v->rate / rows;
+    if (v->shape != KATYUSHA) return make_powers(v->shape, step_of_w(v->rate, l2), side);
+    side->rate_z = a / (1 + a * l2) / rows;
+    side->rate_y /= 1 + v->rate * l2;
+    return make_powers(v->shape, step_of_katyusha(v, a, l2), side);
+}
+
+/* Σ of the weights of an epoch's iterates in the sum: 1 + 1/θ + … + 1/θ^(m-1). */
+static double total_weight(const struct tr_variance *v, uint64_t steps)
+{
+    double fades = -log(v->fading), m = (double)steps;
+    return fades > 0 ? expm1(-fades * m) / expm1(-fades) : fmax(m, 1);
+}
+
+/* ---- opening ---- */
+
+static int check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
+{
+    if (p->model == TR_MODEL_SVM && o->method != TR_SOLVE_GROWING)
+        return tr_fail(TR_ERR_CONFIG,
+                       "variance reduction needs a smooth loss, and that of svm is not: expected "
+                       "logistic, linear or l2svm");
+    if (!(rate > 0 && isfinite(rate)))
+        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g: expected a positive number", rate);
+    if (o->method != TR_SOLVE_KATYUSHA && rate * p->l2 >= 1)
+        return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g with model.l2 %g: expected less than %g",
+                       rate, p->l2, 1 / p->l2);
+    if (o->steps > TR_VARIANCE_STEPS || !o->batch)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%llu steps of %zu rows in an epoch: expected less than 2^31 of at least one",
+                       (unsigned long long)o->steps, o->batch);
+    return TR_OK;
+}
+
+/* Allen-Zhu 2017: τ₂ = 1/2, a = 1/(3 τ₁ L), η = 1/(3L), and τ₁ by σ, or without it by epoch. */
+static double set_katyusha(struct tr_variance *v, const struct tr_variance_options *o)
+{
+    double sigma = v->problem->l2, m = (double)o->steps;
+    v->tau1 = sigma > 0 ? fmin(sqrt(m * sigma * v->rate), 0.5) : 2 / ((double)o->epoch + 4);
+    v->tau3 = 0.5 - v->tau1;
+    double a = v->rate / v->tau1;
+    v->fading = 1 / (1 + a * sigma);
+    return a;
+}
+
+static int fill(struct tr_variance *v, const struct tr_variance_options *o)
+{
+    const struct tr_problem *p = v->problem;
+    double a = v->shape == KATYUSHA ? set_katyusha(v, o) : 0;
+    TR_TRY(make_side(v, a, p->l2, &v->side[WEIGHT]));
+    TR_TRY(make_side(v, a, o->bias_l2 ? p->l2 : 0, &v->side[BIAS]));
+    size_t ring = 1;
+    while (ring < v->batch + LEAD) ring *= 2;
+    v->mask = ring - 1;
+    TR_TRY(TR_NEW(&v->row, ring));
+    return TR_NEW(&v->slope, v->batch);
+}
+
+int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_options *o,
+                     struct tr_variance **variance)
+{
+    enum { NEAR = 1 << 20 };
+    double rate = o->rate != 0 ? o->rate : tr_variance_rate(o->method, problem->model, o->smoothness);
+    *variance = NULL;
+    TR_TRY(check(problem, o, rate));
+    struct tr_variance *v;
+    TR_TRY(TR_NEW(&v, 1));
+    *v = (struct tr_variance){.problem = problem,
+                              .method = o->method,
+                              .shape = o->method == TR_SOLVE_KATYUSHA ? KATYUSHA
+                                       : o->method == TR_SOLVE_SVRGPP ? MEAN
+                                                                      : PLAIN,
+                              .is_large = problem->keys * 12 > NEAR,
+                              .rate = rate,
+                              .fading = 1,
+                              .batch = o->batch,
+                              .reserve = tr_max_size(RESERVE / o->batch, 1)};
+    int status = fill(v, o);
+    if (status != TR_OK) tr_variance_close(&v);
+    *variance = v;
+    return status;
+}
+
+void tr_variance_close(struct tr_variance **variance)
+{
+    struct tr_variance *v = *variance;
+    if (!v) return;
+    free(v->side[WEIGHT].power);
+    free(v->side[BIAS].power);
+    free(v->row);
+    free(v->slope);
+    free(v);
+    *variance = NULL;
+}
+
+/* ---- before ---- */
+
+double tr_variance_largest_norm(const struct tr_problem *p, size_t first, size_t n)
+{
+    double largest = 0;
+    for (size_t i = first; i < first + n; i++) {
+        double sum = p->bias;
+        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++)
+            sum += p->rows.value ? (double)p->rows.value[k] * (double)p->rows.value[k] : 1;
+        largest = fmax(largest, sum);
+    }
+    return largest;
+}
+
+double tr_variance_smoothness(const struct tr_problem *p, double largest_norm)
+{
+    switch (p->model) {
+    case TR_MODEL_LOGISTIC: return largest_norm / 4 + p->l2;
+    case TR_MODEL_LINEAR: return largest_norm + p->l2;
+    case TR_MODEL_L2SVM: return 2 * largest_norm + p->l2;
+    default: return 0;
+    }
+}
+
+double tr_variance_rate(int method, int model, double smoothness)
+{
+    bool is_soft = model == TR_MODEL_LOGISTIC;
+    switch (method) {
+    case TR_SOLVE_SVRG: return (is_soft ? 0.75 : 0.5) / smoothness;
+    case TR_SOLVE_SVRGPP: return 1 / smoothness;
+    case TR_SOLVE_KATYUSHA: return (is_soft ? 4.0 / 3 : 1) / smoothness;
+    default: return 0;
+    }
+}
+
+uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batch, uint64_t epoch)
+{
+    double steps = ceil(inner * n / (double)batch);
+    if (method == TR_SOLVE_SVRGPP) steps = ldexp(steps, (int)(epoch < 64 ? epoch : 64));
+    return steps < 1 ? 1 : steps < TR_VARIANCE_STEPS ? (uint64_t)steps : TR_VARIANCE_STEPS;
+}
+
+/* ---- the full stage ---- */
+
+/* Replaces margins by slopes, and returns the sum of the losses if `loss` is given. */
+static double slopes(int model, size_t n, const float *target, double *margin, const double *loss)
+{
+    double sum = 0;
+    for (size_t r = 0; loss && r < n; r++) sum += tr_loss(model, margin[r], (double)target[r]);
+    for (size_t r = 0; r < n; r++) margin[r] = tr_loss_slope(model, margin[r], (double)target[r]);
+    return sum;
+}
+
+#define REAL    float
+#define SWAP    tr_race_swap_f32
+#define NAME(x) x##_f32
+#include "solve/variance_real.h"
+
+#define REAL    double
+#define SWAP    tr_race_swap_f64
+#define NAME(x) x##_f64
+#include "solve/variance_real.h"
+
+void tr_variance_gradient(const struct tr_problem *p, size_t first, size_t n, const void *w, double *loss,
+                          void *slope, double *gradient)
+{
+    if (p->dtype == TR_F32) gradient_f32(p, first, n, w, loss, slope, gradient);
+    else gradient_f64(p, first, n, w, loss, slope, gradient);
+}
+
+/* ---- the inner stage ---- */
+
+void tr_variance_start(const struct tr_variance *v, const struct tr_variance_model *m, size_t from, size_t to)
+{
+    memset(m->last + from, 0, (to - from) * sizeof *m->last);
+    if (v->shape != PLAIN) memset(m->sum + from, 0, (to - from) * sizeof *m->sum);
+}
+
+void tr_variance_steps(struct tr_variance *v, size_t first, size_t n, const void *slope, uint64_t steps,
+                       struct tr_rng *rng, const struct tr_variance_model *model, const struct tr_race *race)
+{
+    struct tr_draw from = {rng, first, n};
+    bool f32 = v->problem->dtype == TR_F32;
+    if (v->method == TR_SOLVE_GROWING) slope = NULL;
+    switch (v->shape) {
+    case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, race); break;
+    case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, race); break;
+    default: (f32 ? KATYUSHA_steps_f32 : KATYUSHA_steps_f64)(v, &from, slope, steps, model, race);
+    }
+}
+
+void tr_variance_settle(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
+                        size_t to)
+{
+    if (v->problem->dtype == TR_F32) settle_f32(v, model, from, to);
+    else settle_f64(v, model, from, to);
+}
+
+void tr_variance_snapshot(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
+                          size_t to, void *snapshot)
+{
+    if (v->problem->dtype == TR_F32) snapshot_f32(v, model, from, to, snapshot);
+    else snapshot_f64(v, model, from, to, snapshot);
+}

@@ -1,0 +1,362 @@
+/* The stages of variance reduction for one element type: included by variance.c with REAL, SWAP and NAME(x) defined. No
+ * include guard. Elements are REAL in memory; all arithmetic is in doubles, as differences of near gradients need it. */
+
+struct NAME(model) {
+    const struct tr_variance *v;
+    REAL *w, *z;
+    double *sum;
+    const REAL *snapshot, *mu;
+    uint32_t *last;
+    const struct tr_race *race;
+};
+
+ALWAYS struct NAME(model)
+    NAME(model_of)(const struct tr_variance *v, const struct tr_variance_model *m, const struct tr_race *race)
+{
+    return (struct NAME(model)){.v = v,
+                                .w = m->w,
+                                .z = m->z,
+                                .sum = m->sum,
+                                .snapshot = m->snapshot,
+                                .mu = v->method == TR_SOLVE_GROWING ? NULL : m->mu,
+                                .last = m->last,
+                                .race = race};
+}
+
+/* ---- one coordinate ---- */
+
+/* What moves it in every step. */
+ALWAYS double NAME(force)(const struct NAME(model) * m, int shape, int side, size_t j)
+{
+    double f = m->mu ? (double)m->mu[j] : 0;
+    return shape == KATYUSHA ? f + m->v->side[side].l2 * (double)m->snapshot[j] : f;
+}
+
+/* Its state as the maps know it. */
+ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t j)
+{
+    if (shape == PLAIN) return (struct point){.y = (double)m->w[j]};
+    if (shape == MEAN) return (struct point){.y = (double)m->w[j], .s = m->sum[j]};
+    double at = (double)m->snapshot[j];
+    return (struct point){.z = (double)m->z[j] - at, .y = (double)m->w[j] - at, .s = m->sum[j]};
+}
+
+/* x_j of step t, without changing anything. */
+ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t)
+{
+    const struct side *of = &m->v->side[side];
+    uint32_t missed = missed_at(t, m->last[j]);
+    if (shape != KATYUSHA) {
+        double f = NAME(force)(m, shape, side, j), w = (double)m->w[j];
+        return shape == PLAIN ? after_plain(of, missed, w, f) : after_mean_w(of, missed, w, f);
+    }
+    struct point at = NAME(point)(m, shape, j);
+    after(shape, of, missed, NAME(force)(m, shape, side, j), &at);
+    return (double)m->snapshot[j] + m->v->tau1 * at.z + m->v->tau3 * at.y;
+}
+
+/* Brings it up to step t, and adds dz to z, dy to the iterate. */
+ALWAYS void NAME(change)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t, double dz,
+                         double dy)
+{
+    uint32_t seen = m->last[j], missed = missed_at(t, seen);
+    m->last[j] = seen + missed;
+    struct point at = NAME(point)(m, shape, j);
+    after(shape, &m->v->side[side], missed, NAME(force)(m, shape, side, j), &at);
+    double from = shape == KATYUSHA ? (double)m->snapshot[j] : 0;
+    if (shape == KATYUSHA) m->z[j] = (REAL)(at.z + dz + from);
+    m->w[j] = (REAL)(at.y + dy + from);
+    if (shape != PLAIN) m->sum[j] = at.s + dy;
+}
+
+/* The same against others who do it: the steps missed go to who moves `last`, and every element changes by itself. */
+ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t,
+                                double dz, double dy)
+{
+    uint32_t seen = __atomic_load_n(&m->last[j], __ATOMIC_RELAXED);
+    while (seen < t &&
+           !__atomic_compare_exchange_n(&m->last[j], &seen, t, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    uint32_t missed = missed_at(t, seen);
+    const struct side *of = &m->v->side[side];
+    double f = NAME(force)(m, shape, side, j), from = shape == KATYUSHA ? (double)m->snapshot[j] : 0;
+    struct point was = NAME(point)(m, shape, j), at;
+    if (shape == KATYUSHA) {
+        REAL z = m->z[j];
+        do {
+            at = was;
+            at.z = was.z = (double)z - from;
+            after(shape, of, missed, f, &at);
+        } while (!SWAP(&m->z[j], &z, (REAL)(at.z + dz + from)));
+    }
+    REAL w = m->w[j];
+    do {
+        at = was;
+        at.y = was.y = (double)w - from;
+        after(shape, of, missed, f, &at);
+    } while (!SWAP(&m->w[j], &w, (REAL)(at.y + dy + from)));
+    if (shape == PLAIN) return;
+    do {
+        at = was;
+        after(shape, of, missed, f, &at);
+    } while (!tr_race_swap_f64(&m->sum[j], &was.s, at.s + dy));
+}
+
+/* ---- one row ---- */
+
+/* Rows are walked chunk by chunk; without locks, a row is one chunk. */
+ALWAYS uint64_t NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
+{
+    if (kind != TR_RACE_CHUNK) return 0;
+    tr_race_lock(m->race, j >> m->race->shift);
+    return j >> m->race->shift;
+}
+
+ALWAYS bool NAME(stays)(const struct NAME(model) * m, int kind, uint64_t chunk, size_t j)
+{
+    return kind != TR_RACE_CHUNK || j >> m->race->shift == chunk;
+}
+
+ALWAYS void NAME(leave)(const struct NAME(model) * m, int kind, uint64_t chunk)
+{
+    if (kind == TR_RACE_CHUNK) tr_race_unlock(m->race, chunk);
+}
+
+/* x_i · x at step t. */
+ALWAYS double NAME(margin)(const struct NAME(model) * m, int shape, int kind, size_t i, uint32_t t)
+{
+    const struct tr_problem *p = m->v->problem;
+    const uint32_t *column = p->rows.column;
+    const float *value = p->rows.value;
+    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
+    double a = 0, b = 0, c = 0; /* in turn: each step waits for the one before, and this for the additions */
+    while (k < end) {
+        uint64_t chunk = NAME(enter)(m, kind, column[k]);
+        do {
+            double x = NAME(read)(m, shape, WEIGHT, column[k], t),
+                   sum = value ? a + (double)value[k] * x : a + x;
+            a = b;
+            b = c;
+            c = sum;
+        } while (++k < end && NAME(stays)(m, kind, chunk, column[k]));
+        NAME(leave)(m, kind, chunk);
+    }
+    if (!p->bias) return a + b + c;
+    uint64_t chunk = NAME(enter)(m, kind, p->keys);
+    a += NAME(read)(m, shape, BIAS, p->keys, t);
+    NAME(leave)(m, kind, chunk);
+    return a + b + c;
+}
+
+ALWAYS void NAME(move)(const struct NAME(model) * m, int shape, int kind, int side, size_t j, uint32_t t,
+                       double dz, double dy)
+{
+    if (kind == TR_RACE_ATOMIC) NAME(change_atomic)(m, shape, side, j, t, dz, dy);
+    else NAME(change)(m, shape, side, j, t, dz, dy);
+}
+
+/* Brings the coordinates of the row up to step t, and moves them against `by` x_i. */
+ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, size_t i, uint32_t t, double by)
+{
+    const struct tr_problem *p = m->v->problem;
+    const uint32_t *column = p->rows.column;
+    const float *value = p->rows.value;
+    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
+    const struct side *side = &m->v->side[WEIGHT];
+    double dz = -by * side->rate_z, dy = -by * side->rate_y;
+    while (k < end) {
+        uint64_t chunk = NAME(enter)(m, kind, column[k]);
+        do {
+            double x = value ? (double)value[k] : 1;
+            NAME(move)(m, shape, kind, WEIGHT, column[k], t, dz * x, dy * x);
+        } while (++k < end && NAME(stays)(m, kind, chunk, column[k]));
+        NAME(leave)(m, kind, chunk);
+    }
+    if (!p->bias) return;
+    uint64_t chunk = NAME(enter)(m, kind, p->keys);
+    side = &m->v->side[BIAS];
+    NAME(move)(m, shape, kind, BIAS, p->keys, t, -by * side->rate_z, -by * side->rate_y);
+    NAME(leave)(m, kind, chunk);
+}
+
+/* x_i · w of a vector that nobody changes; the same bits as above. */
+ALWAYS double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *w)
+{
+    const uint32_t *column = p->rows.column;
+    const float *value = p->rows.value;
+    uint64_t end = p->rows.begin[i + 1];
+    uint64_t k = p->rows.begin[i];
+    double a = 0, b = 0, c = 0;
+    for (; k + 3 <= end && value; k += 3) {
+        a += (double)value[k] * (double)w[column[k]];
+        b += (double)value[k + 1] * (double)w[column[k + 1]];
+        c += (double)value[k + 2] * (double)w[column[k + 2]];
+    }
+    for (; k + 3 <= end; k += 3) {
+        a += (double)w[column[k]];
+        b += (double)w[column[k + 1]];
+        c += (double)w[column[k + 2]];
+    }
+    for (; k < end; k++) {
+        double x = (double)w[column[k]], sum = value ? a + (double)value[k] * x : a + x;
+        a = b;
+        b = c;
+        c = sum;
+    }
+    return (p->bias ? a + (double)w[p->keys] : a) + b + c;
+}
+
+/* ---- steps ---- */
+
+/* Rows come in random order: what the next ones need is asked for some rows ahead. */
+ALWAYS void NAME(draw)(struct tr_variance *v, const struct tr_draw *from, const REAL *slope, uint64_t drawn)
+{
+    size_t i = from->first + (size_t)tr_rng_below(from->rng, from->n);
+    v->row[drawn & v->mask] = i;
+    __builtin_prefetch(&v->problem->rows.begin[i]);
+    __builtin_prefetch(&v->problem->target[i]);
+    if (slope) __builtin_prefetch(&slope[i]);
+}
+
+ALWAYS void NAME(fetch_row)(const struct tr_problem *p, size_t i)
+{
+    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k += 16) {
+        __builtin_prefetch(&p->rows.column[k]);
+        if (p->rows.value) __builtin_prefetch(&p->rows.value[k]);
+    }
+}
+
+ALWAYS void NAME(fetch_model)(const struct NAME(model) * m, int shape, size_t i)
+{
+    const struct tr_problem *p = m->v->problem;
+    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+        uint32_t j = p->rows.column[k];
+        __builtin_prefetch(&m->w[j], 1);
+        __builtin_prefetch(&m->last[j], 1);
+        if (m->mu) __builtin_prefetch(&m->mu[j]);
+        if (shape != PLAIN) __builtin_prefetch(&m->sum[j], 1);
+        if (shape != KATYUSHA) continue;
+        __builtin_prefetch(&m->z[j], 1);
+        __builtin_prefetch(&m->snapshot[j]);
+    }
+}
+
+/* φ' at x less φ' at the snapshot. */
+ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, size_t i, const REAL *slope,
+                          uint32_t t)
+{
+    const struct tr_problem *p = m->v->problem;
+    double y = (double)p->target[i];
+    double at = tr_loss_slope(p->model, NAME(margin)(m, shape, kind, i, t), y);
+    if (slope) return at - (double)slope[i];
+    if (m->v->method == TR_SOLVE_GROWING) return at;
+    return at - tr_loss_slope(p->model, NAME(dot)(p, i, m->snapshot), y);
+}
+
+ALWAYS void NAME(steps)(struct tr_variance *v, const struct NAME(model) * m, int shape, int kind,
+                        const struct tr_draw *from, const REAL *slope, uint64_t steps, _Atomic uint64_t *step)
+{
+    uint64_t rows = steps * v->batch, used = 0, drawn = 0, mine = 0, t = 0;
+    while (drawn < rows && drawn < LEAD) NAME(draw)(v, from, slope, drawn++);
+    for (uint64_t s = 0; s < steps; s++, t++, mine--) {
+        if (!mine) {
+            mine = steps - s < v->reserve ? steps - s : v->reserve;
+            t = atomic_fetch_add_explicit(step, mine, memory_order_relaxed);
+        }
+        for (size_t r = 0; r < v->batch; r++) {
+            if (drawn < rows) NAME(draw)(v, from, slope, drawn++);
+            if (used + r + LEAD / 2 < drawn)
+                NAME(fetch_row)(v->problem, v->row[(used + r + LEAD / 2) & v->mask]);
+            if (v->is_large && used + r + LEAD / 4 < drawn)
+                NAME(fetch_model)(m, shape, v->row[(used + r + LEAD / 4) & v->mask]);
+            v->slope[r] = NAME(slope)(m, shape, kind, v->row[(used + r) & v->mask], slope, (uint32_t)t);
+        }
+        for (size_t r = 0; r < v->batch; r++)
+            if (v->slope[r] != 0)
+                NAME(move_row)(m, shape, kind, v->row[(used + r) & v->mask], (uint32_t)t + 1, v->slope[r]);
+        used += v->batch;
+    }
+}
+
+#define STEPS(shape, kind) NAME(steps)(v, &m, shape, kind, from, slope, steps, model->step)
+#define STEPS_OF(shape)                                                                                      \
+    static __attribute__((noinline)) void NAME(shape##_steps)(                                               \
+        struct tr_variance * v, const struct tr_draw *from, const void *slope, uint64_t steps,               \
+        const struct tr_variance_model *model, const struct tr_race *race)                                   \
+    {                                                                                                        \
+        struct NAME(model) m = NAME(model_of)(v, model, race);                                               \
+        switch (race ? race->kind : TR_RACE_NONE) {                                                          \
+        case TR_RACE_CHUNK: STEPS(shape, TR_RACE_CHUNK); break;                                              \
+        case TR_RACE_ATOMIC: STEPS(shape, TR_RACE_ATOMIC); break;                                            \
+        default: STEPS(shape, TR_RACE_NONE);                                                                 \
+        }                                                                                                    \
+    }
+STEPS_OF(PLAIN)
+STEPS_OF(MEAN)
+STEPS_OF(KATYUSHA)
+#undef STEPS_OF
+#undef STEPS
+
+/* ---- all coordinates ---- */
+
+static void NAME(settle)(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
+                         size_t to)
+{
+    struct NAME(model) m = NAME(model_of)(v, model, NULL);
+    uint32_t t = (uint32_t)atomic_load(model->step);
+    for (size_t j = from; j < to; j++) {
+        int side = v->problem->bias && j == v->problem->keys ? BIAS : WEIGHT;
+        switch (v->shape) {
+        case PLAIN: NAME(change)(&m, PLAIN, side, j, t, 0, 0); break;
+        case MEAN: NAME(change)(&m, MEAN, side, j, t, 0, 0); break;
+        default: NAME(change)(&m, KATYUSHA, side, j, t, 0, 0);
+        }
+    }
+}
+
+static void NAME(snapshot)(const struct tr_variance *v, const struct tr_variance_model *m, size_t from,
+                           size_t to, REAL *into)
+{
+    double part = 1 / total_weight(v, atomic_load(m->step));
+    const REAL *w = m->w, *old = m->snapshot;
+    for (size_t j = from; j < to; j++)
+        into[j] = v->shape == PLAIN  ? w[j]
+                  : v->shape == MEAN ? (REAL)(part * m->sum[j])
+                                     : (REAL)((double)old[j] + part * m->sum[j]);
+}
+
+/* ---- the full gradient ---- */
+
+static inline void NAME(add_row)(const struct tr_problem *p, size_t i, double slope, double *gradient)
+{
+    const uint32_t *column = p->rows.column;
+    const float *value = p->rows.value;
+    uint64_t end = p->rows.begin[i + 1];
+    if (value)
+        for (uint64_t k = p->rows.begin[i]; k < end; k++) gradient[column[k]] += slope * (double)value[k];
+    else
+        for (uint64_t k = p->rows.begin[i]; k < end; k++) gradient[column[k]] += slope;
+}
+
+static void NAME(gradient)(const struct tr_problem *p, size_t first, size_t n, const REAL *w, double *loss,
+                           REAL *slope, double *gradient)
+{
+    double margin[BLOCK], bias = 0, sum = 0;
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = tr_min_size(BLOCK, n - at);
+        for (size_t r = 0; r < rows; r++) margin[r] = NAME(dot)(p, first + at + r, w);
+        sum += slopes(p->model, rows, &p->target[first + at], margin, loss);
+        for (size_t r = 0; r < rows; r++) {
+            REAL kept = (REAL)margin[r];
+            if (slope) margin[r] = (double)(slope[first + at + r] = kept);
+            bias += margin[r];
+            if (margin[r] != 0) NAME(add_row)(p, first + at + r, margin[r], gradient);
+        }
+    }
+    if (p->bias) gradient[p->keys] += bias;
+    if (loss) *loss += sum;
+}
+
+#undef REAL
+#undef SWAP
+#undef NAME
