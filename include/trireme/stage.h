@@ -25,9 +25,13 @@ typedef struct tr_worker {
     int member, group_size; /* its number in it; 0 is the leader; how many of it compute in this stage */
     int worker, workers;    /* over all groups that do */
     int64_t clock, clocks;  /* clocks it has ended; how many there are to be unless the scheduler says stop */
-    int round;              /* of this clock */
-    tr_command command;     /* the leader's for this round; zeros without a schedule function */
-    void *kept;             /* what prepare() has left here for release() */
+    int64_t before,
+        whole; /* tasks: the clocks may be a part of what next() has asked for: so many came before them,
+                               and so many are they all together; otherwise 0 and clocks */
+    int round; /* of this clock */
+    tr_command
+        command; /* the leader's for this round; without a schedule function what next() has said; zeros otherwise */
+    void *kept; /* what prepare() has left here for release() */
 } tr_worker;
 
 /* Sums over all workers that an evaluation is made of. */
@@ -41,6 +45,7 @@ typedef struct tr_report {
 typedef struct tr_verdict {
     double objective, gap; /* gap: proven relative distance from the optimum */
     double metric;         /* on test data, named by the stage */
+    double epoch;          /* passes over the data so far, if clocks do not say: in tasks */
     bool stop;
 } tr_verdict;
 

@@ -25,6 +25,7 @@ typedef struct tr_next {
     int stage; /* its number in the task; -1: the task is done */
     int64_t clocks;
     int workers;
+    tr_command command; /* for the workers: tr_worker.command */
 } tr_next;
 
 /* What has run last. */
@@ -44,6 +45,7 @@ typedef struct tr_task {
     const bool *
         one_group; /* … n flags: whether the stage's workers are of one group: of the one that has not had the
                               stage for longest. NULL: none is */
+    int64_t evaluations; /* of all its stages together, at most: for progress; 0: unknown */
     void *state;
     /* The scheduler, before the first stage and after every one. */
     int (*next)(void *state, const tr_ran *ran, tr_next *next);

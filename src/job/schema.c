@@ -97,7 +97,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "sgd: size of the first step; auto = 0.1 for linear models, for mf as suits the optimizer, for variance "
              "reduction and growing batches as the data's smoothness allows"},
     {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0",
-     .help = "sgd: the rate of clock c is rate/sqrt(decay*c+1); mf: with 0 it falls in a straight line to 0 at the last epoch"},
+     .help = "sgd: the rate of clock c is rate/sqrt(decay*c+1); mf: with 0 it falls to 0 at the last epoch"},
     {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
      .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
              "from the data"},

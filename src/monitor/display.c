@@ -124,6 +124,7 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
 static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
+    if (d->task) fprintf(d->out, "%s: ", d->task);
     fprintf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
             objective(row).text);
     if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);

@@ -10,6 +10,7 @@ enum tr_display_style { TR_DISPLAY_SILENT, TR_DISPLAY_LINES, TR_DISPLAY_TABLE };
 struct tr_display {
     enum tr_display_style style;
     FILE *out;
+    const char *task; /* stands in front of each line; NULL: nothing does */
     uint64_t rows; /* of the training data; 0: the rate is in epochs/s */
     int64_t seen;  /* evaluations */
     double shown_epoch, shown_seconds;

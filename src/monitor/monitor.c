@@ -97,12 +97,12 @@ static int write_job(const struct tr_job *job)
     return status;
 }
 
-static int prepare_folder(struct tr_monitor *m)
+int tr_monitor_folder(tr_context *tr, int *lock)
 {
-    const struct tr_job *job = m->tr->job;
+    const struct tr_job *job = tr->job;
     char *moved;
-    TR_TRY(tr_output_prepare(job->output, &moved, &m->lock));
-    if (moved) tr_say(m->tr, "output:        the earlier run in %s is now %s", job->output, moved);
+    TR_TRY(tr_output_prepare(job->output, &moved, lock));
+    if (moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, moved);
     free(moved);
     return write_job(job);
 }
@@ -110,14 +110,15 @@ static int prepare_folder(struct tr_monitor *m)
 static int begin(struct tr_monitor *m)
 {
     tr_context *tr = m->tr;
-    TR_TRY(prepare_folder(m));
+    TR_TRY(tr_monitor_folder(tr, &m->lock));
     TR_TRY(tr_status_open(&m->status, tr->job->output, tr->job->name));
     m->writes = true;
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
     TR_TRY(tr_metrics_open(tr->job->output, &m->metrics));
-    m->display =
-        (struct tr_display){.style = tr_display_choose(tr->job->report.progress, stderr), .out = stderr};
+    enum tr_display_style style = tr_display_choose(tr->job->report.progress, stderr);
+    if (tr->team && style == TR_DISPLAY_TABLE) style = TR_DISPLAY_LINES; /* several tasks take turns */
+    m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
     tr_observe(tr, observe, m);
     tr_on_loading(tr, on_loading, m);
     return tr_poll_add(tr, poll, m);
@@ -158,6 +159,11 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
 int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
 {
     return tr_agree(m->tr, enter(m, state));
+}
+
+double tr_monitor_objective(const struct tr_monitor *m)
+{
+    return m->last.verdict.objective;
 }
 
 void tr_monitor_count_rows(struct tr_monitor *m, uint64_t rows)
@@ -211,7 +217,7 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
 {
     const struct tr_progress_row *last = &m->last, *target = &m->target;
     int slowed = last->heterogeneity.slowed;
-    double total = tr_process_seconds(), spent = tr_now() - m->status.begin;
+    double spent = tr_now() - m->status.begin, total = m->tr->team ? spent : tr_process_seconds();
     char layout[256];
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
     bool accuracy = m->metric_name && !strcmp(m->metric_name, "accuracy");
@@ -219,10 +225,10 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
     struct tr_outcome outcome = {.objective = last->verdict.objective,
                                  .gap = last->verdict.gap,
                                  .epochs = last->epoch,
-                                 .test_accuracy = accuracy ? last->verdict.metric : NAN,
+                                 .test_accuracy = accuracy ? last->verdict.metric : s->test_accuracy,
                                  .test_auc = s->test_auc,
                                  .test_perplexity = s->test_perplexity,
-                                 .test_rmse = rmse ? last->verdict.metric : NAN,
+                                 .test_rmse = rmse ? last->verdict.metric : s->test_rmse,
                                  .load_seconds = m->spent[TR_LOADING],
                                  .train_seconds = m->spent[TR_TRAINING],
                                  .total_seconds = total >= spent ? total : spent,
@@ -248,7 +254,9 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
                                  .nonzeros = s->nonzeros,
                                  .layout = layout,
                                  .host = m->status.host,
-                                 .ranks = m->tr->size};
+                                 .ranks = m->tr->size,
+                                 .more = s->more,
+                                 .who = s->who};
     return tr_outcome_write(&outcome, m->tr->job, m->tr->job->output);
 }
 

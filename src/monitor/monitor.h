@@ -7,6 +7,7 @@
  *   display   a table on a terminal, lines elsewhere
  *   metrics   metrics.csv: every evaluation
  *   summary   summary.json: the outcome
+ *   tasks     the folder of a job of several tasks, each of which has its own in it
  *
  * Only rank 0 shows and writes; the others call the same functions, so that a full disk is everybody's error.
  * Nothing here knows what is being learnt. What a run leaves in its folder:
@@ -54,11 +55,15 @@
  *   level_reached     theirs over that of the others
  *   peak_rss_bytes    of the largest rank
  *   rows, features, nonzeros, layout, ranks, version, host, job
+ *
+ * A job of several tasks has status.json, summary.json and job.yaml of its own, with a list of its tasks: see tasks.h. In
+ * the folder of a task total_seconds are those of the task.
  */
 #ifndef TR_MONITOR_H
 #define TR_MONITOR_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "stage/stage.h"
 
@@ -71,14 +76,23 @@ enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DON
  * TR_ERR_NO_OUTPUT: there can be no such folder. */
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
 
+/* The first part of that, on one rank: a folder, locked, with job.yaml in it, for the context's job. */
+int tr_monitor_folder(tr_context *tr, int *lock);
+
 /* The job turns to something else. All ranks; agreed on. */
 int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
 
 /* What only the model knows of a run. */
 struct tr_summary {
     uint64_t rows, features, nonzeros;
-    double test_auc, test_perplexity; /* NaN: none */
+    double test_auc, test_perplexity;    /* NaN: none */
+    double test_accuracy, test_rmse;     /* … these two where no evaluation of the run has told them */
+    void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */
+    void *who;
 };
+
+/* The last objective that was evaluated, on rank 0; NaN before. */
+double tr_monitor_objective(const struct tr_monitor *monitor);
 
 /* Makes progress tell rows/s instead of epochs/s. */
 void tr_monitor_count_rows(struct tr_monitor *monitor, uint64_t rows);

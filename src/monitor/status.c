@@ -46,6 +46,7 @@ static int render(const struct tr_status_file *s, char **text, size_t *length)
     tr_json_count_member(file, "pid", (uint64_t)getpid());
     tr_json_text_member(file, "host", s->host);
     tr_json_text_member(file, "started", s->started);
+    if (s->more) s->more(file, s->who);
     fprintf(file, "  \"updated\": \"%s\"\n}\n", now);
     return fclose(file) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory: status.json");
 }
@@ -54,57 +55,65 @@ static int render(const struct tr_status_file *s, char **text, size_t *length)
 
 /* What a signal handler may do is little: not even print a number. So what it would have to write is kept
  * ready, beside the names of the files, in one of two copies, while the other is being renewed. Signals are
- * the process's, not a context's; hence a variable of the process. */
+ * the process's, not a context's; hence variables of the process. */
 static const int signals[] = {SIGTERM, SIGINT};
-enum { SIGNALS = 2 };
+enum { SIGNALS = 2, GUARDS = 2 };
 
 struct last_words {
     char path[4096], temporary[4096];
     size_t length[SIGNALS];
-    char text[SIGNALS][4096];
+    char *text[SIGNALS];
 };
-static struct last_words words[2];
-static _Atomic(struct last_words *) current;
+static struct last_words words[GUARDS][2];
+static _Atomic(struct last_words *) current[GUARDS];
+static bool taken[GUARDS];
+
+static void leave(const struct last_words *w, int i)
+{
+    int fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return;
+    bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
+    close(fd);
+    if (whole) rename(w->temporary, w->path);
+    else unlink(w->temporary);
+}
 
 static void on_signal(int number)
 {
-    const struct last_words *w = atomic_load(&current);
-    int i = number == signals[0] ? 0 : 1;
-    int fd = w ? open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
-    if (fd >= 0) {
-        bool whole = write(fd, w->text[i], w->length[i]) == (ssize_t)w->length[i];
-        close(fd);
-        if (whole) rename(w->temporary, w->path);
-        else unlink(w->temporary);
+    for (int guard = 0; guard < GUARDS; guard++) {
+        const struct last_words *w = atomic_load(&current[guard]);
+        if (w) leave(w, number == signals[0] ? 0 : 1);
     }
     raise(number); /* SA_RESETHAND: as if there had been no handler, once this one returns */
 }
 
 static int prepare_last_words(const struct tr_status_file *s)
 {
-    struct last_words *w = &words[atomic_load(&current) == &words[0]];
+    int guard = s->guard - 1;
+    struct last_words *w = &words[guard][atomic_load(&current[guard]) == &words[guard][0]];
     if (strlen(s->temporary) >= sizeof w->temporary) return TR_OK; /* such a path cannot be opened either */
     strcpy(w->path, s->path);
     strcpy(w->temporary, s->temporary);
     for (int i = 0; i < SIGNALS; i++) {
         struct tr_status_file end = *s;
-        char *text = NULL;
-        size_t length = 0;
         end.state = TR_FAILED;
         end.code = 128 + signals[i];
         end.error = signals[i] == SIGTERM ? "ended by SIGTERM" : "ended by SIGINT";
-        TR_TRY(render(&end, &text, &length));
-        w->length[i] = length < sizeof w->text[i] ? length : 0;
-        memcpy(w->text[i], text, w->length[i]);
-        free(text);
+        free(w->text[i]);
+        w->text[i] = NULL;
+        TR_TRY(render(&end, &w->text[i], &w->length[i]));
     }
-    atomic_store(&current, w);
+    atomic_store(&current[guard], w);
     return TR_OK;
 }
 
 void tr_status_guard(struct tr_status_file *s)
 {
-    s->guarding = true;
+    int guard = 0;
+    while (guard < GUARDS && taken[guard]) guard++;
+    if (guard == GUARDS) return;
+    taken[guard] = true;
+    s->guard = guard + 1;
     for (int i = 0; i < SIGNALS; i++) {
         struct sigaction old, handler = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
@@ -112,16 +121,28 @@ void tr_status_guard(struct tr_status_file *s)
     }
 }
 
+static bool others_guard(int guard)
+{
+    for (int i = 0; i < GUARDS; i++)
+        if (i != guard && taken[i]) return true;
+    return false;
+}
+
 static void stop_guarding(struct tr_status_file *s)
 {
-    if (!s->guarding) return;
-    for (int i = 0; i < SIGNALS; i++) {
+    if (!s->guard) return;
+    int guard = s->guard - 1;
+    for (int i = 0; i < SIGNALS && !others_guard(guard); i++) {
         struct sigaction old;
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == on_signal)
             signal(signals[i], SIG_DFL);
     }
-    atomic_store(&current, NULL);
-    s->guarding = false;
+    atomic_store(&current[guard], NULL);
+    for (int copy = 0; copy < 2; copy++)
+        for (int i = 0; i < SIGNALS; i++) free(words[guard][copy].text[i]);
+    memset(words[guard], 0, sizeof words[guard]);
+    taken[guard] = false;
+    s->guard = 0;
 }
 
 /* ---- the file ---- */
@@ -158,7 +179,7 @@ int tr_status_write(struct tr_status_file *s)
     TR_TRY(render(s, &text, &length));
     int status = tr_output_replace(s->folder, "status.json", text, length, false);
     free(text);
-    if (status == TR_OK && s->guarding) status = prepare_last_words(s);
+    if (status == TR_OK && s->guard) status = prepare_last_words(s);
     s->stale = status != TR_OK;
     return status;
 }

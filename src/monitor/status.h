@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "monitor/monitor.h"
 
@@ -15,7 +16,7 @@ struct tr_status_file {
     double begin;
     double written; /* when it was tried last */
     bool stale;     /* … in vain */
-    bool guarding;  /* signals leave a last word */
+    int guard;      /* which of a process's last words are its own, from 1 on; 0: none */
 
     enum tr_monitor_state state;
     double epoch, objective, gap; /* NaN: none yet */
@@ -23,6 +24,8 @@ struct tr_status_file {
     double loaded;     /* part of the files being read, 0 to 1; NaN before */
     int code;          /* at the end */
     const char *error; /* at the end, or NULL */
+    void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */
+    void *who;
 };
 
 /* Nothing is written yet. Free with tr_status_close(). */
@@ -35,7 +38,7 @@ int tr_status_write(struct tr_status_file *status);
 bool tr_status_due(const struct tr_status_file *status);
 
 /* From now on SIGTERM and SIGINT, where nobody else handles them, write that they ended the job before they
- * do. */
+ * do. Two files of a process can have that: of a task, and of the job that it is one of. */
 void tr_status_guard(struct tr_status_file *status);
 
 #endif

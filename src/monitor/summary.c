@@ -67,6 +67,7 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_count_member(file, "rows", o->rows);
     tr_json_count_member(file, "features", o->features);
     tr_json_count_member(file, "nonzeros", o->nonzeros);
+    if (o->more) o->more(file, o->who);
     tr_json_text_member(file, "layout", o->layout);
     tr_json_count_member(file, "ranks", (uint64_t)o->ranks);
     tr_json_text_member(file, "version", TR_VERSION);

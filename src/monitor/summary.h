@@ -19,6 +19,8 @@ struct tr_outcome {
     uint64_t rows, features, nonzeros;
     const char *layout, *host;
     int ranks;
+    void (*more)(FILE *file, void *who); /* as in struct tr_summary */
+    void *who;
 };
 
 /* Writes folder/summary.json. */

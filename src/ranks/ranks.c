@@ -56,10 +56,9 @@ static void split_nodes(tr_context *tr, uint64_t node_size)
     MPI_Comm_free(&whole);
 }
 
-/* Numbers the nodes by their lowest rank; tr->node and tr->node_of. */
-static int find_nodes(tr_context *tr, uint64_t node_size)
+/* Numbers the nodes by their lowest rank. */
+static int number_nodes(tr_context *tr)
 {
-    split_nodes(tr, node_size);
     MPI_Comm_rank(tr->node, &tr->node_rank);
     MPI_Comm_size(tr->node, &tr->node_size);
     int head = tr->rank;
@@ -77,25 +76,56 @@ static int find_nodes(tr_context *tr, uint64_t node_size)
     return TR_OK;
 }
 
-int tr_ranks_start(int *argc, char ***argv, tr_context **out)
+int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size)
+{
+    split_nodes(tr, node_size);
+    return number_nodes(tr);
+}
+
+/* A context of the ranks of a communicator, which becomes its own. */
+static int start_on(MPI_Comm world, tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(TR_NEW(&tr, 1));
+    tr->node = tr->workers = tr->group = MPI_COMM_NULL;
+    tr->world = world;
+    MPI_Comm_dup(world, &tr->wire);
+    MPI_Comm_rank(world, &tr->rank);
+    MPI_Comm_size(world, &tr->size);
+    *out = tr;
+    return TR_OK;
+}
+
+int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
 {
     tr_mpi_environment();
     int running = 0;
     MPI_Initialized(&running);
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
-    tr_context *tr;
-    TR_TRY(TR_NEW(&tr, 1));
-    tr->started_mpi = !running;
-    tr->node = tr->workers = tr->group = MPI_COMM_NULL;
-    MPI_Comm_dup(MPI_COMM_WORLD, &tr->world);
-    MPI_Comm_dup(MPI_COMM_WORLD, &tr->wire);
-    MPI_Comm_rank(tr->world, &tr->rank);
-    MPI_Comm_size(tr->world, &tr->size);
+    MPI_Comm world;
+    MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    TR_TRY(start_on(world, tr));
+    (*tr)->started_mpi = !running;
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    tr->crowded = (local ? atoi(local) : tr->size) > online_cores();
-    *out = tr;
+    (*tr)->crowded = (local ? atoi(local) : (*tr)->size) > online_cores();
     return TR_OK;
+}
+
+int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_context **team)
+{
+    MPI_Group all, some;
+    MPI_Comm world;
+    MPI_Comm_group(of->world, &all);
+    MPI_Group_incl(all, n, rank, &some);
+    MPI_Comm_create_group(of->world, some, number, &world);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    TR_TRY(start_on(world, team));
+    (*team)->crowded = of->crowded; /* the cores are shared with other teams */
+    if (!of->node_of) return TR_OK;
+    MPI_Comm_split(world, of->node_of[of->rank], (*team)->rank, &(*team)->node);
+    return number_nodes(*team);
 }
 
 /* ---- roles ---- */
@@ -144,7 +174,7 @@ int tr_ranks_assign(tr_context *tr)
         wish =
             (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
                                     (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
-    TR_TRY(find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
+    if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
     if (tr->job) group_by_node(tr, &wish);
     TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
     tr->me = tr->layout.place[tr->rank];
@@ -164,7 +194,7 @@ int tr_ranks_stop(tr_context *tr)
     for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
         if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
     tr_layout_free(&tr->layout);
-    tr_job_free(tr->job);
+    if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);
     if (tr->started_mpi) MPI_Finalize();
@@ -198,7 +228,8 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
         TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
     }
     if (tr->rank == 0) {
-        fprintf(stderr, "trireme: error: %s\n", text);
+        fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
+                tr->team ? ": " : "", text);
         tr_fail(agreed, "%s", text);
     } else if (failed != tr->rank) {
         tr_fail(agreed, "rank %d failed", failed);
@@ -212,6 +243,7 @@ void tr_say(const tr_context *tr, const char *format, ...)
     if (tr->rank != 0 || (tr->job && tr->job->report.progress == TR_PROGRESS_NO)) return;
     va_list arguments;
     va_start(arguments, format);
+    if (tr->team) fprintf(stderr, "%s: ", tr->team);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);

@@ -29,6 +29,8 @@ enum tr_tag {
     TR_TAG_ASSIGN,     /* rank 0 -> others: which stage is next */
     TR_TAG_TIMES,      /* worker 0 of a stage -> rank 0: how long its clocks took */
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
+    TR_TAG_TEAM,       /* rank 0 -> others: which task of the job is theirs, and who runs it */
+    TR_TAG_OUTCOME,    /* first rank of a team -> rank 0: how its task ended */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
@@ -51,6 +53,8 @@ struct tr_stores;
 
 struct tr_context {
     tr_job *job;
+    bool lent;        /* the job belongs to somebody else */
+    const char *team; /* the task that it is for, if other ranks may run other ones; else NULL */
     MPI_Comm world;   /* all ranks: collectives that everybody takes part in */
     MPI_Comm wire;    /* all ranks: point-to-point messages */
     MPI_Comm node;    /* ranks that share memory with this one */
@@ -92,7 +96,16 @@ void tr_mpi_environment(void);
 /* MPI_Init where nobody did it yet; the rest comes with tr_ranks_assign(). */
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
 
-/* Finds the nodes, gives out the roles that the job asks for, and makes the communicators. All ranks. */
+/* A team: some ranks of a context, rank[0 .. n-1], ascending, in a context of their own, where they are numbered in this
+ * order. They call it together, and nobody else takes part: others may be anywhere, and start teams of their own with
+ * another number (0 .. 32767). Both contexts can be used in turn; the team is stopped first. The nodes are those of `of`,
+ * where tr_ranks_find_nodes() has been called. */
+int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_context **team);
+
+/* Finds which ranks share memory: node and node_of. node_size as ranks.node_size. All ranks. */
+int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size);
+
+/* Finds the nodes if nobody did, gives out the roles that the job asks for, and makes the communicators. All ranks. */
 int tr_ranks_assign(tr_context *tr);
 
 /* Freeing, and MPI_Finalize where tr_ranks_start() started MPI; all ranks. */
@@ -154,7 +167,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
 
 /* ---- words to the user, from rank 0 only ---- */
 
-/* A line on stderr, unless report.progress is no. */
+/* A line on stderr, unless report.progress is no; of a team with the name of its task in front. */
 void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -121,7 +121,7 @@ static int judge(struct tr_stage_run *run, struct tr_collection *c)
 {
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
-                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     /* once something has failed, nothing is judged any more: the first words about it are to stay */
     bool failed =
         !sum_up(run, c, &sums, &row) || run->status != TR_OK || tr_clock_failed(run->tr->sync->clock);
@@ -131,9 +131,10 @@ static int judge(struct tr_stage_run *run, struct tr_collection *c)
         failed ? TR_OK : name_lost(run, c, run->stage->judge(run->stage->state, &sums, &row.verdict));
     run->verdict = row.verdict;
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
-    row.clock = sums.clock;
+    row.clock = run->judged < 0 ? sums.clock : run->judged + run->evaluations + 1;
+    if (isfinite(row.verdict.epoch)) row.epoch = row.verdict.epoch;
     if (!failed && run->tr->observer) {
-        int shown = run->tr->observer(run->tr->observer_state, run->stage, &row);
+        int shown = run->tr->observer(run->tr->observer_state, run->shown, &row);
         if (status == TR_OK) status = shown;
     }
     if (run->status == TR_OK) run->status = status;

@@ -41,23 +41,65 @@ int tr_context_assign(tr_context *tr, tr_job *job)
     return tr_agree(tr, tr_sync_open(tr));
 }
 
-int tr_open(int *argc, char ***argv, tr_context **out)
+void tr_context_describe(const tr_context *tr)
+{
+    char text[256];
+    tr_layout_describe(&tr->layout, text, sizeof text);
+    tr_say(tr, "layout:        %s", text);
+}
+
+int tr_context_read(int *argc, char ***argv, tr_context **out)
 {
     tr_context *tr;
     TR_TRY(tr_context_start(argc, argv, &tr));
-    tr_job *job = NULL;
     int status =
         *argc < 2
             ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
-            : read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &job);
-    if (status == TR_OK) status = tr_context_assign(tr, job);
+            : read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &tr->job);
     if (status != TR_OK) {
         tr_close(tr);
         return status;
     }
-    char text[256];
-    tr_layout_describe(&tr->layout, text, sizeof text);
-    tr_say(tr, "layout:        %s", text);
+    *out = tr;
+    return TR_OK;
+}
+
+/* Here a program does what it does, whatever the tasks are. */
+static int refuse_tasks(const tr_job *job)
+{
+    if (job->tasks == 0) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
+                   job->task[0].first, job->task[0].name);
+}
+
+int tr_open(int *argc, char ***argv, tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(tr_context_read(argc, argv, &tr));
+    int status = tr_agree(tr, refuse_tasks(tr->job));
+    if (status == TR_OK) status = tr_context_assign(tr, tr->job);
+    if (status != TR_OK) {
+        tr_close(tr);
+        return status;
+    }
+    tr_context_describe(tr);
+    *out = tr;
+    return TR_OK;
+}
+
+int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
+                 tr_context **out)
+{
+    tr_context *tr;
+    TR_TRY(tr_ranks_start_team(of, rank, n, number, &tr));
+    tr->team = name;
+    tr->lent = true;
+    int status = tr_context_assign(tr, job);
+    if (status != TR_OK) {
+        tr_close(tr);
+        return status;
+    }
+    tr_context_describe(tr);
     *out = tr;
     return TR_OK;
 }

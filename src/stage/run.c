@@ -40,16 +40,19 @@ static void cast_worker(struct tr_stage_run *run)
                           .group_size = cast->of.group_size,
                           .worker = cast->worker,
                           .workers = tr_cast_workers(cast),
-                          .clocks = run->stage->clocks};
+                          .clocks = run->stage->clocks,
+                          .whole = run->stage->clocks};
 }
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run)
 {
     *run = (struct tr_stage_run){.tr = tr,
                                  .stage = stage,
+                                 .shown = stage,
+                                 .judged = -1,
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
-                                 .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+                                 .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     cast_worker(run);
 }
 

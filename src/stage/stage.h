@@ -58,4 +58,17 @@ void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
 int tr_context_start(int *argc, char ***argv, tr_context **tr);
 int tr_context_assign(tr_context *tr, tr_job *job); /* takes the job over */
 
+/* The first half of tr_open(): MPI, and the job, as tr->job. The second is tr_context_assign() with it and
+ * tr_context_describe(); of a job of several tasks, a team for each (trireme train: src/cli/tasks.h). */
+int tr_context_read(int *argc, char ***argv, tr_context **tr);
+
+/* Says the layout. */
+void tr_context_describe(const tr_context *tr);
+
+/* A context for one task of a job on some of its ranks: see tr_ranks_start_team(), of which rank, n and number are. Name
+ * and job stay the caller's, and outlive the team, which is closed by tr_close(). The ranks of the team, together; on
+ * failure its first has printed why. */
+int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
+                 tr_context **team);
+
 #endif

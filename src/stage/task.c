@@ -23,7 +23,9 @@ struct seat {
 struct assignment {
     int64_t stage;  /* -1: the task has ended … */
     int64_t clocks; /* … and this is its status, as far as it is agreed on */
+    int64_t before, whole;
     struct tr_cast_choice cast;
+    tr_command command;
 };
 
 /* Rank 0's record of a stage. */
@@ -45,7 +47,10 @@ struct task {
     struct seat *seats;
     struct tr_parked outer; /* what was open before the task */
     struct record *record;  /* rank 0: by stage */
-    double ended;           /* rank 0: when the last stage did */
+    double began;
+    double ended;   /* rank 0: when the last stage did */
+    int64_t judged; /* rank 0: evaluations so far */
+    int group;      /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
 };
 
 /* ---- seats ---- */
@@ -104,14 +109,25 @@ static void release(struct task *k, struct seat *s)
 }
 
 /* Whoever has nothing to do while others run it puts it aside at once. */
-static int run_seat(struct task *k, struct seat *s, const tr_stage *stage, struct tr_stage_run *run)
+static int run_seat(struct task *k, struct seat *s, const struct assignment *a, const tr_stage *stage,
+                    struct tr_stage_run *run)
 {
     tr_context *tr = k->tr;
     tr_stage_open(tr, stage, run);
+    tr_stage shown = *stage;
+    shown.clocks = k->task->evaluations;
+    run->shown = &shown;
+    run->judged = k->judged;
+    run->begin = k->began;
     run->me.kept = s->kept;
+    run->me.before = a->before;
+    run->me.whole = a->whole;
+    run->me.command = a->command;
     if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
     TR_TRY(tr_sync_begin(tr->sync));
-    return tr_stage_run(run);
+    int status = tr_stage_run(run);
+    k->judged += run->evaluations;
+    return status;
 }
 
 /* Runs what was assigned, on a rank that takes part in running it or in getting it ready. */
@@ -127,7 +143,7 @@ static int play(struct task *k, const struct assignment *a, struct tr_stage_run 
     stage.clocks = a->clocks;
     tr->cast = &s->cast;
     int status = ready ? tr_tables_take_up(tr, &s->parked) : prepare(k, s, &stage);
-    if (status == TR_OK) status = run_seat(k, s, &stage, run);
+    if (status == TR_OK) status = run_seat(k, s, a, &stage, run);
     if (!s->parks) release(k, s);
     int parked = tr_tables_park(tr, s->parks, &s->parked);
     if (!s->parks) s->prepared = false;
@@ -168,8 +184,7 @@ static struct tr_cast_choice choose_cast(const struct task *k, int stage, int wo
 {
     const struct tr_layout *layout = &k->tr->layout;
     if (k->task->one_group && k->task->one_group[stage])
-        return (struct tr_cast_choice){longest_unused(&k->record[stage], layout->groups), 1,
-                                       tr_min_int(workers, layout->group_size)};
+        return (struct tr_cast_choice){k->group, 1, tr_min_int(workers, layout->group_size)};
     return (struct tr_cast_choice){0, layout->groups,
                                    tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
 }
@@ -198,7 +213,12 @@ static struct assignment plan(struct task *k, const tr_next *next)
         workers = sub.parallelism;
         clocks = sub.clocks;
     }
-    return (struct assignment){next->stage, clocks, choose_cast(k, next->stage, workers)};
+    return (struct assignment){.stage = next->stage,
+                               .clocks = clocks,
+                               .before = next->clocks - r->left,
+                               .whole = next->clocks,
+                               .cast = choose_cast(k, next->stage, workers),
+                               .command = next->command};
 }
 
 /* To all, or to those who take part. */
@@ -275,6 +295,7 @@ static int run_next(struct task *k, const tr_next *next, int *agreed)
     struct record *r = &k->record[next->stage];
     r->left = next->clocks;
     r->ran = (tr_ran){.stage = next->stage};
+    k->group = longest_unused(r, k->tr->layout.groups);
     while (r->left > 0) {
         struct assignment a = plan(k, next);
         const struct seat *s = find_seat(k, &a);
@@ -301,7 +322,7 @@ static int check_next(const struct task *k, const tr_next *next)
 
 static int direct(struct task *k, int *agreed)
 {
-    tr_ran ran = {.stage = -1, .verdict = {.objective = NAN, .gap = NAN, .metric = NAN}};
+    tr_ran ran = {.stage = -1, .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     int status = TR_OK;
     while (status == TR_OK && *agreed == TR_OK) {
         tr_next next = {.stage = -1};
@@ -383,7 +404,7 @@ static int follow(struct task *k, int *agreed)
 
 int tr_run_task(tr_context *tr, const tr_task *task)
 {
-    struct task k = {.tr = tr, .task = task};
+    struct task k = {.tr = tr, .task = task, .began = tr_now(), .group = -1};
     int agreed = TR_OK;
     TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));

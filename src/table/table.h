@@ -16,6 +16,7 @@
  *   shelf      … shared by the workers of a node
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *   near       … by plain adding, in memory that a node shares
+ *   local      memory that a node shares, for models that its ranks work on together
  *   park       what a stage has opened, put aside while another one runs
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.

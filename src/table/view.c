@@ -30,9 +30,10 @@ MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 
 /* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
  * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
-static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
+static enum tr_way choose_way(const struct tr_table *t, uint32_t server, enum tr_view_use use)
 {
     if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
+    if (use == TR_VIEW_GIVE && t->lockstep) return t->share[server] ? TR_WAY_ADD : TR_WAY_ACCUMULATE;
     if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
     return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
 }
@@ -101,7 +102,7 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
     t->updating_views += v->merged;
     for (uint32_t server = 0; server < servers; server++) {
         v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-        v->channel[server].way = choose_way(t, server);
+        v->channel[server].way = choose_way(t, server, v->use);
         v->channel[server].exact = v->use == TR_VIEW_READ;
     }
     for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
@@ -133,7 +134,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     v->use = use;
     v->push_clock = -1;
     v->tag = t->next_tag++;
-    v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
+    v->merged = use != TR_VIEW_READ && use != TR_VIEW_GIVE && t->lockstep && !tr_table_by_message(t) &&
                 (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     tr_view *opened = &v->view;
     int status = fill_view(v, keys, n);

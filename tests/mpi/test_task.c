@@ -5,6 +5,8 @@
 
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
 
+#define RUN(which, many, on) ((tr_next){.stage = (which), .clocks = (many), .workers = (on)})
+
 struct play {
     tr_context *tr;
     tr_table *table;
@@ -141,7 +143,8 @@ static int run_play(struct play *p, const tr_next *plan)
                                 .evaluate = report,
                                 .judge = judge}};
     const bool one_group[] = {false, true};
-    const tr_task task = {"turns", stages, 2, one_group, p, next};
+    const tr_task task = {
+        .name = "turns", .stage = stages, .n = 2, .one_group = one_group, .state = p, .next = next};
     p->plan = plan;
     return tr_run_task(p->tr, &task);
 }
@@ -154,8 +157,8 @@ MPI_CASE(a_stage_sees_all_that_stages_before_have_added)
         open_play(&p, layout);
         tr_next plan[2 * ROUNDS + 1] = {{0}};
         for (int r = 0; r < ROUNDS; r++) {
-            plan[2 * r] = (tr_next){ADD, 1 + r % 3, r % 2 ? TR_ALL_WORKERS : 1};
-            plan[2 * r + 1] = (tr_next){READ, 1, r % 2 ? 1 : TR_ALL_WORKERS};
+            plan[2 * r] = RUN(ADD, 1 + r % 3, r % 2 ? TR_ALL_WORKERS : 1);
+            plan[2 * r + 1] = RUN(READ, 1, r % 2 ? 1 : TR_ALL_WORKERS);
         }
         plan[2 * ROUNDS].stage = -1;
         mpi_ok(run_play(&p, plan));
@@ -172,8 +175,8 @@ MPI_CASE(what_was_opened_is_kept)
     struct play p;
     open_play(&p, "ranks.layout=colocated table.servers=1");
     tr_next plan[ROUNDS * 2 + 2];
-    plan[0] = (tr_next){ADD, 2, TR_ALL_WORKERS};
-    for (int r = 0; r < ROUNDS * 2; r++) plan[r + 1] = (tr_next){READ, 1, 1};
+    plan[0] = RUN(ADD, 2, TR_ALL_WORKERS);
+    for (int r = 0; r < ROUNDS * 2; r++) plan[r + 1] = RUN(READ, 1, 1);
     plan[ROUNDS * 2 + 1] = (tr_next){.stage = -1};
     mpi_ok(run_play(&p, plan));
     mpi_check(p.prepared[ADD] == 1, "prepared %d times", p.prepared[ADD]);
@@ -193,11 +196,11 @@ MPI_CASE(stages_that_cannot_be_kept_are_made_ready_again)
     for (int i = 0; i < 4; i++) {
         struct play p;
         open_play(&p, ways[i]);
-        tr_next plan[] = {{ADD, 2, TR_ALL_WORKERS},
-                          {READ, 1, 1},
-                          {ADD, 1, TR_ALL_WORKERS},
-                          {ADD, 2, 1},
-                          {READ, 1, 1},
+        tr_next plan[] = {RUN(ADD, 2, TR_ALL_WORKERS),
+                          RUN(READ, 1, 1),
+                          RUN(ADD, 1, TR_ALL_WORKERS),
+                          RUN(ADD, 2, 1),
+                          RUN(READ, 1, 1),
                           {.stage = -1}};
         mpi_ok(run_play(&p, plan));
         close_play(&p);
@@ -208,7 +211,7 @@ MPI_CASE(the_number_of_workers_is_found)
 {
     struct play p;
     open_play(&p, "ranks.layout=colocated");
-    tr_next plan[] = {{ADD, 150, TR_AUTO_WORKERS}, {ADD, 20, TR_AUTO_WORKERS}, {.stage = -1}};
+    tr_next plan[] = {RUN(ADD, 150, TR_AUTO_WORKERS), RUN(ADD, 20, TR_AUTO_WORKERS), {.stage = -1}};
     mpi_ok(run_play(&p, plan));
     if (p.tr->rank == 0) mpi_check(p.clocks == 170, "rank 0 has worked in %lld clocks", (long long)p.clocks);
     close_play(&p);
@@ -220,7 +223,8 @@ MPI_CASE(a_stage_that_fails_ends_the_task_everywhere)
         struct play p;
         open_play(&p, "ranks.layout=colocated");
         p.fail_at = at;
-        tr_next plan[] = {{ADD, 2, 1}, {READ, 1, 1}, {ADD, 2, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+        tr_next plan[] = {
+            RUN(ADD, 2, 1), RUN(READ, 1, 1), RUN(ADD, 2, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
         int status = run_play(&p, plan);
         mpi_check(status == TR_ERR_DATA, "status %d", status);
         if (p.tr->rank == 0) mpi_check(p.next == (at ? 3 : 1), "%d turns", p.next);
@@ -233,7 +237,7 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
 {
     struct play p;
     open_play(&p, "ranks.layout=colocated");
-    tr_next plan[] = {{ADD, 2, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+    tr_next plan[] = {RUN(ADD, 2, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
     mpi_ok(run_play(&p, plan));
     const tr_stage stage = {.name = "alone",
                             .state = &p,
@@ -244,7 +248,7 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
     mpi_ok(tr_run(p.tr, &stage));
     p.next = 0;
     p.added += tr_workers(p.tr) * 3;
-    tr_next again[] = {{ADD, 1, TR_ALL_WORKERS}, {READ, 1, 1}, {.stage = -1}};
+    tr_next again[] = {RUN(ADD, 1, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
     mpi_ok(run_play(&p, again));
     close_play(&p);
 }

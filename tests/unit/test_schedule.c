@@ -446,6 +446,21 @@ START_TEST(a_later_stage_of_higher_priority_gets_what_was_kept)
 }
 END_TEST
 
+START_TEST(uneven_shares_are_kept_too)
+{
+    struct tr_schedule *s = open_full(1);
+    ask(s, 4, 3, TR_PLACE_EVERY_NODE, 0); /* two of the first node, one of the second */
+    ask(s, 5, 1, TR_PLACE_ANYWHERE, 15);
+    ck_ok(tr_schedule_stage_ended(s, 0, 20));
+    ck_ok(tr_schedule_stage_ended(s, 2, 20));
+    expect_nothing(s, 20); /* a worker of each is free */
+    ck_ok(tr_schedule_stage_ended(s, 1, 21));
+    expect_workers(s, 21, 4, WORKERS(0, 1, 2));
+    expect_nothing(s, 21);
+    tr_schedule_close(s);
+}
+END_TEST
+
 START_TEST(a_stage_that_is_withdrawn_leaves_what_was_kept)
 {
     struct tr_schedule *s = open_full(1);
@@ -501,7 +516,7 @@ static struct simulated simulate(struct simulated about)
 {
     ck_ok(simulate_schedule(&about));
     ck_assert_msg(!about.wrong, "%s", about.wrong);
-    ck_assert_int_eq(about.stages, (int64_t)about.tasks * about.stages_each);
+    if (!about.fail_every) ck_assert_int_eq(about.stages, (int64_t)about.tasks * about.stages_each);
     return about;
 }
 
@@ -562,6 +577,22 @@ START_TEST(small_clusters_of_all_shapes_work)
 }
 END_TEST
 
+START_TEST(failures_and_losses_leave_nothing_behind)
+{
+    for (int i = 0; i < 60; i++)
+        simulate((struct simulated){.nodes = 2 + i % 5,
+                                    .workers_each = 2 + i % 7,
+                                    .tasks = 40,
+                                    .stages_each = 10,
+                                    .sets = 1 + i % 4,
+                                    .pause = 5,
+                                    .fail_every = 20,
+                                    .lose_every = 60,
+                                    .options = {1, i % 3 ? 20 : 0, i % 4},
+                                    .seed = (uint64_t)i});
+}
+END_TEST
+
 UNIT_MAIN("schedule", small_stages_are_packed_on_one_node, workers_may_lie_on_nodes_in_any_order,
           of_the_nodes_with_data_the_longest_unused_is_taken, stages_run_on_the_nodes_that_they_name,
           a_stage_may_take_fewer_workers_rather_than_wait, what_never_fits_is_refused,
@@ -569,6 +600,7 @@ UNIT_MAIN("schedule", small_stages_are_packed_on_one_node, workers_may_lie_on_no
           cycles_are_named, long_chains_are_no_matter, higher_priority_goes_first_and_waiting_raises_it,
           what_does_not_fit_is_passed_over, a_fat_stage_runs_in_a_stream_of_small_ones,
           a_starved_stage_takes_the_first_node_that_has_room,
-          a_later_stage_of_higher_priority_gets_what_was_kept, a_stage_that_is_withdrawn_leaves_what_was_kept,
-          lost_workers_are_given_no_more, a_thousand_tasks_share_four_thousand_workers,
-          the_same_without_keeping_workers_starves, small_clusters_of_all_shapes_work)
+          a_later_stage_of_higher_priority_gets_what_was_kept, uneven_shares_are_kept_too,
+          a_stage_that_is_withdrawn_leaves_what_was_kept, lost_workers_are_given_no_more,
+          a_thousand_tasks_share_four_thousand_workers, the_same_without_keeping_workers_starves,
+          small_clusters_of_all_shapes_work, failures_and_losses_leave_nothing_behind)

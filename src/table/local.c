@@ -1,0 +1,37 @@
+#include "table/local.h"
+
+#include <string.h>
+
+static int allocate(tr_context *tr, size_t bytes, struct tr_node_memory *memory)
+{
+    char *own;
+    MPI_Aint size;
+    int unit;
+    if (MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, tr->node, &own, &memory->window) !=
+        MPI_SUCCESS) {
+        memory->window = 0;
+        return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
+    }
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, memory->window);
+    MPI_Win_shared_query(memory->window, 0, &size, &unit, &memory->at);
+    memory->bytes = (size_t)size;
+    if (tr->node_rank == 0) memset(memory->at, 0, memory->bytes);
+    MPI_Barrier(tr->node);
+    return TR_OK;
+}
+
+int tr_node_memory_open(tr_context *tr, size_t bytes, struct tr_node_memory *memory)
+{
+    *memory = (struct tr_node_memory){.at = NULL};
+    if (tr->node_rank != 0) bytes = 0;
+    TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, bytes)));
+    return tr_agree(tr, allocate(tr, bytes, memory));
+}
+
+void tr_node_memory_close(struct tr_node_memory *memory)
+{
+    if (!memory->window) return;
+    MPI_Win_unlock_all(memory->window);
+    MPI_Win_free(&memory->window);
+    *memory = (struct tr_node_memory){.at = NULL};
+}

@@ -1,0 +1,19 @@
+/* Memory that the ranks of a node share, for what they compute on together: local models (FlexPS, section 5.3). */
+#ifndef TR_TABLE_LOCAL_H
+#define TR_TABLE_LOCAL_H
+
+#include "table/table.h"
+
+struct tr_node_memory {
+    MPI_Win window;
+    char
+        *at; /* zeros at first; the same memory for all ranks of the node, at an address of each rank's own */
+    size_t bytes;
+};
+
+/* As much for each node as its first rank asks for. All ranks; errors are agreed on: no room in shared memory, above all.
+ * Free with tr_node_memory_close(), all ranks. */
+int tr_node_memory_open(tr_context *tr, size_t bytes, struct tr_node_memory *memory);
+void tr_node_memory_close(struct tr_node_memory *memory); /* zeros are fine */
+
+#endif
