@@ -64,6 +64,10 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
 /* Gives a table's memory back before the context ends: all ranks, outside tr_run(), its views closed. */
 int tr_table_drop(tr_table **table);
 
+/* Makes all elements 0 that lie with this rank: as every server calls it, in a stage's begin function, all are. For dense
+ * storage; nothing where the rank does not serve the table. */
+void tr_table_clear(tr_table *table);
+
 uint64_t tr_table_keys(const tr_table *table);
 size_t tr_table_width(const tr_table *table); /* elements of one key */
 

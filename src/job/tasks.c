@@ -82,6 +82,15 @@ static int fill_task(const struct tr_job *job, struct tr_job_task *task)
 
 /* ---- defaults that follow from other values ---- */
 
+/* Variance reduction works on one copy of a node's rows, and on all weights. */
+static void choose_for_variance(struct tr_job *job)
+{
+    int method = job->solve.method;
+    if (method != TR_SOLVE_SVRG && method != TR_SOLVE_SVRGPP && method != TR_SOLVE_KATYUSHA) return;
+    if (strcmp(tr_job_where(job, "data.partition"), "default") == 0) job->data.partition = TR_DATA_REPLICATED;
+    job->table.prune = false;
+}
+
 /* What follows from the kind of model. */
 static void choose_method(struct tr_job *job)
 {
@@ -95,6 +104,7 @@ static void choose_method(struct tr_job *job)
     if (job->solve.rate == TR_JOB_AUTO && linear && !by_data) job->solve.rate = 0.1;
     if (job->model.type == TR_MODEL_MF && strcmp(tr_job_where(job, "solve.optimizer"), "default") == 0)
         job->solve.optimizer = TR_OPTIMIZER_ADAGRAD;
+    choose_for_variance(job);
 }
 
 /* jobs/ads.yaml is called ads. */

@@ -142,9 +142,12 @@ static int even_node_size(const tr_context *tr)
     return even ? most : 0;
 }
 
-/* Parameters that rotate over the workers of a group (src/model/mf, lda). */
-static bool rotates(const tr_job *job)
+/* Parameters that rotate over the workers of a group (src/model/mf, lda), or that they change together (src/model/linear,
+ * variance reduction). */
+static bool shares_parameters(const tr_job *job)
 {
+    int method = job->solve.method;
+    if (method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA) return true;
     return job->model.type == TR_MODEL_LDA ||
            (job->model.type == TR_MODEL_MF && job->solve.method == TR_SOLVE_SGD);
 }
@@ -164,7 +167,7 @@ static void group_by_node(const tr_context *tr, struct tr_layout_wish *wish)
     bool open = wish->groups == 0 && wish->group_size == 0 && wish->servers == 0 &&
                 (wish->kind == TR_ROLES_AUTO || wish->kind == TR_ROLES_COLOCATED);
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
-    if (open && (merges || rotates(tr->job))) wish->group_size = even_node_size(tr);
+    if (open && (merges || shares_parameters(tr->job))) wish->group_size = even_node_size(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)

@@ -372,6 +372,11 @@ void tr_tables_close(tr_context *tr)
     tr->tables = NULL;
 }
 
+void tr_table_clear(struct tr_table *t)
+{
+    if (t->server >= 0 && t->share[t->server]) memset(t->share[t->server], 0, t->share_units * t->unit_bytes);
+}
+
 int tr_tables_ready(tr_context *tr)
 {
     for (size_t i = 0; i < tr->tables->count; i++) tr_together_forget(tr->tables->table[i]);

@@ -13,12 +13,15 @@
 /* What workers sum up for an evaluation. */
 enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
-/* Rows whose margins are computed at once. */
-enum { MARGINS = 4096 };
-
 static bool classifies(const struct tr_linear *m)
 {
     return m->job->model.type != TR_MODEL_LINEAR;
+}
+
+bool tr_linear_reduces_variance(const tr_job *job)
+{
+    int method = job->solve.method;
+    return method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA;
 }
 
 static bool is_dual(const struct tr_linear *m)
@@ -89,6 +92,8 @@ static int check_ways(const tr_job *job)
 static int check_job(const tr_job *job)
 {
     TR_TRY(check_ways(job));
+    if (tr_linear_reduces_variance(job)) return tr_linear_variance_check(job);
+    TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
     if (job->model.bias && !job->model.bias_l2)
         return tr_fail(
@@ -166,17 +171,23 @@ static int open_linear(tr_context *tr, void **out)
     tr_table_options options = {.servers = tr_linear_servers(m)};
     TR_TRY(tr_table_create_with(tr, "w", dtype, 1, columns, &options, &m->w));
     TR_TRY(tr_linear_use_function(m));
+    if (tr_linear_reduces_variance(m->job)) return tr_linear_variance_open(m);
     if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
     return TR_OK;
 }
 
 /* ---- what a worker needs of the data ---- */
 
+static bool has_bias(const struct tr_linear *m, const tr_worker *me)
+{
+    return m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0);
+}
+
 /* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
 static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                      enum tr_view_use use, tr_view **view)
 {
-    bool bias = m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0);
+    bool bias = has_bias(m, me);
     tr_key *keys;
     TR_TRY(TR_NEW(&keys, data->n_keys + 1));
     memcpy(keys, data->keys, data->n_keys * sizeof *keys);
@@ -187,13 +198,13 @@ static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr
     return status;
 }
 
-static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, struct tr_problem *p,
-                       float **target)
+int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
+                          float **target)
 {
     *p = (struct tr_problem){.model = m->job->model.type,
                              .dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
                              .rows = data->rows,
-                             .bias = m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0),
+                             .bias = bias,
                              .keys = data->n_keys,
                              .l2 = m->l2,
                              .n = (double)data->total_rows};
@@ -212,7 +223,7 @@ static int set_problem(struct tr_linear *m, tr_worker *me, const tr_data *data, 
 static int prepare_count(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    TR_TRY(set_problem(m, me, m->train, &m->problem, &m->target));
+    TR_TRY(tr_linear_set_problem(m, has_bias(m, me), m->train, &m->problem, &m->target));
     if (!m->count) return TR_OK;
     return open_view(m, me, m->train, m->count, TR_VIEW_UPDATE, &m->count_view);
 }
@@ -255,10 +266,10 @@ static int prepare_train(tr_worker *me, void *state)
         TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
     if (m->test) {
         TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
-        TR_TRY(set_problem(m, me, m->test, &m->test_problem, &m->test_target));
+        TR_TRY(tr_linear_set_problem(m, has_bias(m, me), m->test, &m->test_problem, &m->test_target));
     }
     size_t rows = m->problem.rows.n;
-    TR_TRY(TR_NEW(&m->margin, tr_max_size(MARGINS, rows / (size_t)m->iterations + 1)));
+    TR_TRY(TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, rows / (size_t)m->iterations + 1)));
     if (!is_dual(m)) return tr_linear_sgd_prepare(m);
     TR_TRY(TR_NEW(&m->order, rows));
     TR_TRY(TR_NEW(&m->dual, rows));
@@ -304,13 +315,14 @@ void tr_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
 
 /* ---- evaluation ---- */
 
-/* Adds up something over all rows of a problem from their margins. */
-static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, const void *w,
+/* Adds up something over rows from .. to - 1 of a problem from their margins. */
+static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
+                       const void *w,
                        void (*add)(const struct tr_problem *p, double margin, double y, double *sum),
                        double *sum)
 {
-    for (size_t first = 0; first < p->rows.n; first += MARGINS) {
-        size_t n = tr_min_size(MARGINS, p->rows.n - first);
+    for (size_t first = from; first < to; first += TR_LINEAR_MARGINS) {
+        size_t n = tr_min_size(TR_LINEAR_MARGINS, to - first);
         tr_margins(p, first, n, w, m->margin);
         if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
         if (tr_linear_is_vertical(me, m) && me->member > 0) continue; /* the same rows as member 0's */
@@ -332,29 +344,43 @@ static void add_test(const struct tr_problem *p, double margin, double y, double
     sum[TEST_SQUARES] += (margin - y) * (margin - y);
 }
 
+int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
+{
+    if (me->worker != 0) return TR_OK;
+    TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
+    if (m->job->model.l1 > 0) {
+        size_t bytes = sizeof report->sum[ABSOLUTES];
+        TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
+    }
+    size_t last = m->problem.keys;
+    double bias = !m->problem.bias             ? 0
+                  : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
+                                               : ((const double *)w)[last];
+    report->sum[BIAS_SQUARE] = bias * bias;
+    return TR_OK;
+}
+
+int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report)
+{
+    TR_TRY(tr_view_pull(view));
+    return for_margins(me, m, &m->test_problem, tr_data_part_begin(m->test, me),
+                       tr_data_part_end(m->test, me), view->value, add_test, report->sum);
+}
+
+void tr_linear_report_loss(tr_report *report, double loss)
+{
+    report->sum[LOSS] += loss;
+}
+
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     tr_view *view = m->fresh_view ? m->fresh_view : m->view;
     TR_TRY(tr_view_pull(view));
-    TR_TRY(for_margins(me, m, &m->problem, view->value, add_loss, report->sum));
+    TR_TRY(for_margins(me, m, &m->problem, 0, m->problem.rows.n, view->value, add_loss, report->sum));
     if (is_dual(m)) report->sum[CONJUGATE] += tr_dual_sum(&m->problem, m->dual);
-    if (me->worker == 0) {
-        TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
-        if (m->job->model.l1 > 0) {
-            size_t bytes = sizeof report->sum[ABSOLUTES];
-            TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
-        }
-        const void *w = view->value;
-        size_t last = m->problem.keys;
-        double bias = !m->problem.bias             ? 0
-                      : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
-                                                   : ((const double *)w)[last];
-        report->sum[BIAS_SQUARE] = bias * bias;
-    }
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_view_pull(m->test_view));
-    return for_margins(me, m, &m->test_problem, m->test_view->value, add_test, report->sum);
+    TR_TRY(tr_linear_report_size(me, m, view->value, report));
+    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
 
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
@@ -371,7 +397,7 @@ static int check_divergence(struct tr_linear *m, int64_t clock, double objective
                               : "lower solve.rate or sync.staleness, or set sync.weight to con or dyn");
 }
 
-static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+int tr_linear_judge(void *state, const tr_report *report, tr_verdict *verdict)
 {
     struct tr_linear *m = state;
     const double *sum = report->sum;
@@ -394,8 +420,15 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
     return check_divergence(m, report->clock, primal);
 }
 
+const char *tr_linear_metric(const struct tr_linear *m)
+{
+    if (!m->test) return NULL;
+    return classifies(m) ? "accuracy" : "rmse";
+}
+
 static int run_stages(struct tr_linear *m)
 {
+    if (tr_linear_reduces_variance(m->job)) return tr_linear_variance_train(m);
     tr_stage count = {
         .name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
     TR_TRY(tr_run(m->tr, &count));
@@ -406,13 +439,11 @@ static int run_stages(struct tr_linear *m)
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
                       .evaluate_every = (int64_t)m->job->report.every * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
-                      .metric_name = !m->test        ? NULL
-                                     : classifies(m) ? "accuracy"
-                                                     : "rmse",
+                      .metric_name = tr_linear_metric(m),
                       .prepare = prepare_train,
                       .compute = is_dual(m) ? tr_linear_dual_clock : tr_linear_sgd_clock,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .judge = tr_linear_judge};
     return tr_run(m->tr, &train);
 }
 
@@ -459,6 +490,7 @@ static void close_model(void **model)
 {
     struct tr_linear *m = *model;
     if (!m) return;
+    tr_linear_variance_close(m);
     tr_view_close(&m->view);
     tr_view_close(&m->test_view);
     tr_view_close(&m->count_view);

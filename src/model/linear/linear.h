@@ -20,9 +20,10 @@ struct tr_linear {
     struct tr_problem problem, test_problem;
     float *target, *test_target;
     tr_view *view, *test_view, *count_view;
-    tr_view *fresh_view;           /* sync.pull stale: what is evaluated */
-    uint32_t *order;               /* rows in this epoch's order */
-    float *dual, *norm;            /* dual: a of each row, and |x|² */
+    struct tr_linear_variance *variance; /* svrg, svrg++, katyusha */
+    tr_view *fresh_view;                 /* sync.pull stale: what is evaluated */
+    uint32_t *order;                     /* rows in this epoch's order */
+    float *dual, *norm;                  /* dual: a of each row, and |x|² */
     float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
     uint32_t *batch;               /* sgd: this epoch's order of mini-batches */
     double *margin;                /* of some rows */

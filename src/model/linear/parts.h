@@ -18,6 +18,31 @@ void tr_linear_batches(const struct tr_linear *m, int64_t clock, int64_t *first,
 void tr_copy_to_delta(tr_view *view, enum tr_dtype dtype);
 void tr_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor);
 
+/* Rows whose margins are computed at once: room of m->margin. */
+enum { TR_LINEAR_MARGINS = 4096 };
+
+/* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
+int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
+                          struct tr_problem *problem, float **target);
+
+/* What judge() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w: its
+ * view of them), and how its part of the test data comes off. */
+void tr_linear_report_loss(tr_report *report, double loss);
+int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
+int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
+int tr_linear_judge(void *linear, const tr_report *report, tr_verdict *verdict);
+
+/* What the test data show, or NULL. */
+const char *tr_linear_metric(const struct tr_linear *m);
+
+/* ---- variance.c ---- */
+
+bool tr_linear_reduces_variance(const tr_job *job);
+int tr_linear_variance_check(const tr_job *job);
+int tr_linear_variance_open(struct tr_linear *m); /* all ranks, after the table w is made */
+int tr_linear_variance_train(struct tr_linear *m);
+void tr_linear_variance_close(struct tr_linear *m); /* all ranks */
+
 /* One clock of a worker, by method. */
 int tr_linear_dual_clock(tr_worker *me, void *linear);
 int tr_linear_sgd_clock(tr_worker *me, void *linear);
