@@ -21,6 +21,9 @@ static const char *const stage_names[STAGES] = {"full", "inner"};
 /* Clocks of an inner stage whose number of workers is searched for: each is as much of the epoch's steps. */
 enum { SEARCHED_CLOCKS = 20 };
 
+/* Of a small model: else its workers would wait for each other's locks. */
+enum { LEAST_CHUNKS = 64 };
+
 /* Arrays that go from group to group. */
 enum { SNAPSHOT, ITERATE, SECOND, CARRIED };
 
@@ -118,7 +121,8 @@ static size_t lay_out(const struct tr_linear *m, struct tr_linear_variance *v, c
     model->last = (uint32_t *)(void *)take_bytes(&at, model->n * sizeof *model->last);
     v->slope = take_bytes(&at, m->train->rows.n * element(m));
     v->race.kind = m->job->sync.race;
-    while ((UINT64_C(1) << v->race.shift) < m->job->local.chunk) v->race.shift++;
+    size_t chunk = tr_min_size((size_t)m->job->local.chunk, model->n / LEAST_CHUNKS);
+    while ((UINT64_C(1) << v->race.shift) < chunk) v->race.shift++;
     size_t words = v->race.kind == TR_RACE_CHUNK ? tr_race_words(model->n, v->race.shift) : 0;
     v->race.lock = (_Atomic uint32_t *)(void *)take_bytes(&at, words * sizeof *v->race.lock);
     return (size_t)(at - begin);

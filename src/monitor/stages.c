@@ -1,0 +1,36 @@
+#include "monitor/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+static size_t widest(const tr_task *task)
+{
+    size_t most = strlen("stage");
+    for (size_t i = 0; i < task->n; i++) most = tr_max_size(most, strlen(task->stage[i].name));
+    return most;
+}
+
+static void show_workers(FILE *out, const struct tr_stage_sum *s)
+{
+    char text[32];
+    if (s->fewest == s->most) snprintf(text, sizeof text, "%d", s->most);
+    else snprintf(text, sizeof text, "%d to %d", s->fewest, s->most);
+    fprintf(out, "  %9s", text);
+}
+
+void tr_show_stages(FILE *out, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    int width = (int)widest(task);
+    fprintf(out, "%-*s  %6s  %9s  %8s  %9s  %14s  %10s\n", width, "stage", "runs", "workers", "clocks",
+            "seconds", "worker seconds", "going over");
+    for (size_t i = 0; i < task->n; i++) {
+        const struct tr_stage_sum *s = &sums[i];
+        if (s->runs == 0) continue;
+        fprintf(out, "%-*s  %6d", width, s->name, s->runs);
+        show_workers(out, s);
+        fprintf(out, "  %8lld  %9.3f  %14.3f", (long long)s->clocks, s->seconds, s->worker_seconds);
+        if (isfinite(s->transition)) fprintf(out, "  %7.3f ms\n", 1e3 * s->transition);
+        else fprintf(out, "  %10s\n", "-");
+        if (*s->degree) fprintf(out, "%-*s  %s\n", width, "", s->degree);
+    }
+}
