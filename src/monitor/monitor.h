@@ -6,6 +6,7 @@
  *   terminal  whether a person watches
  *   display   a table on a terminal, lines elsewhere
  *   metrics   metrics.csv: every evaluation
+ *   stages    what the stages of a task have taken
  *   summary   summary.json: the outcome
  *   tasks     the folder of a job of several tasks, each of which has its own in it
  *

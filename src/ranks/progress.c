@@ -75,8 +75,8 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
     waiting->next = now + 2 * (now - waiting->since);
     char text[512];
     vsnprintf(text, sizeof text, what, arguments);
-    fprintf(stderr, "trireme: rank %d has been waiting %.0f s for %s\n", tr->rank, now - waiting->since,
-            text);
+    fprintf(stderr, "trireme: %s%s%srank %d has been waiting %.0f s for %s\n", tr->team ? "task " : "",
+            tr->team ? tr->team : "", tr->team ? ": " : "", tr->rank, now - waiting->since, text);
 }
 
 int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what, ...)

@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "ranks/ranks.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- starting MPI ---- */
@@ -29,6 +31,19 @@ static int online_cores(void)
     return n > 0 ? (int)n : 1;
 }
 
+/* Open MPI 4 names the memory of windows between nodes by host and communicator; the communicators of two teams may have
+ * the same number, and a host that has ranks of both then mixes up their windows. So each rank gets a folder of its own,
+ * inside one that mpirun makes and removes. */
+static void keep_windows_apart(void)
+{
+    const char *session = getenv("OMPI_FILE_LOCATION");
+    char folder[PATH_MAX];
+    if (!session ||
+        (size_t)snprintf(folder, sizeof folder, "%s/windows.%ld", session, (long)getpid()) >= sizeof folder)
+        return;
+    if (mkdir(folder, 0700) == 0) setenv("OMPI_MCA_osc_rdma_backing_directory", folder, 0);
+}
+
 void tr_mpi_environment(void)
 {
     /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
@@ -42,6 +57,7 @@ void tr_mpi_environment(void)
     const char *all = getenv("OMPI_COMM_WORLD_SIZE");
     if (local && all && atoi(local) == atoi(all) && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
+    keep_windows_apart();
     prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
 }
 

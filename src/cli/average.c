@@ -1,0 +1,404 @@
+#include "cli/average.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "data/dataset.h"
+#include "model/linear/auc.h"
+#include "model/linear/file.h"
+#include "monitor/json.h"
+#include "solve/loss.h"
+
+/* NaN where it is not defined. */
+struct figures {
+    double accuracy, auc, log_loss, rmse;
+};
+
+struct member {
+    const char *task, *folder;
+    int type;
+    struct figures figures;
+};
+
+/* Of this rank's rows, which are those that it counts: in a vertical group only member 0 does. */
+struct tr_average {
+    tr_context *tr;
+    size_t n;
+    struct member *member;
+    bool classifies, by_probability;
+    struct figures figures; /* of the mean */
+    tr_data *data;
+    float label[2]; /* classifiers: positive first */
+    size_t first, rows;
+    double *weight;  /* by key */
+    double *margin;  /* by row */
+    double *mean[2]; /* … of margins, or of the probabilities of the positive and of the other label */
+    float *score;    /* what orders rows for the area */
+    signed char *positive;
+    int *count, *at; /* rank 0: rows of each rank, and where they begin in the next */
+    float *all_score;
+    signed char *all_positive;
+};
+
+/* ---- before anything runs ---- */
+
+static int check_members(const tr_job *job, const struct tr_job_task *task)
+{
+    bool regression = false, classes = false;
+    for (size_t i = 0; i < task->after.n; i++) {
+        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
+        const char *where = other->first;
+        if (other->run == TR_RUN_AVERAGE)
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s", where,
+                           other->name, task->name);
+        if (other->job->model.type > TR_MODEL_L2SVM)
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s averages linear models, and that of task %s is none",
+                           where, task->name, other->name);
+        if (other->job->model.type == TR_MODEL_LINEAR) regression = true;
+        else classes = true;
+    }
+    if (!regression || !classes) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: task %s averages classifiers and regression", task->first, task->name);
+}
+
+int tr_average_check(const tr_job *job, const struct tr_job_task *task)
+{
+    if (task->job->data.test.n == 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: task %s evaluates on data.test, which names no files", task->first,
+                       task->name);
+    return check_members(job, task);
+}
+
+int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average)
+{
+    TR_TRY(TR_NEW(average, 1));
+    struct tr_average *a = *average;
+    TR_TRY(TR_NEW(&a->member, task->after.n));
+    a->n = task->after.n;
+    a->by_probability = true;
+    for (size_t i = 0; i < a->n; i++) {
+        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
+        int type = other->job->model.type;
+        a->member[i] = (struct member){.task = other->name, .folder = other->job->output, .type = type};
+        a->classifies = type != TR_MODEL_LINEAR;
+        a->by_probability = a->by_probability && type == TR_MODEL_LOGISTIC;
+    }
+    return TR_OK;
+}
+
+/* ---- test data ---- */
+
+static int check(const tr_job *job)
+{
+    (void)job; /* by tr_average_check() */
+    return TR_OK;
+}
+
+/* As many features as there are: what data.features says is for training. */
+static int read_data(struct tr_average *a)
+{
+    tr_job *job = a->tr->job;
+    uint64_t features = job->data.features;
+    job->data.features = 0;
+    int status = tr_data_open(a->tr, TR_DATA_TEST, NULL, &a->data);
+    job->data.features = features;
+    if (status == TR_OK && a->data->state->format != TR_FORMAT_LIBSVM)
+        status =
+            tr_agree(a->tr, tr_fail(TR_ERR_CONFIG, "%s: data.test: linear models read data.format: libsvm",
+                                    tr_job_where(job, "data.test")));
+    return status;
+}
+
+static tr_worker myself(const struct tr_average *a)
+{
+    const tr_context *tr = a->tr;
+    return (tr_worker){.tr = a->tr, .member = tr->me.member, .group_size = tr->layout.group_size};
+}
+
+static bool is_vertical(const struct tr_average *a)
+{
+    return a->tr->job->data.partition == TR_DATA_VERTICAL && a->tr->layout.group_size > 1;
+}
+
+static size_t counted(const struct tr_average *a)
+{
+    return is_vertical(a) && a->tr->me.member != 0 ? 0 : a->rows;
+}
+
+static int make_room(struct tr_average *a)
+{
+    if (tr_works(a->tr)) {
+        tr_worker me = myself(a);
+        a->first = tr_data_part_begin(a->data, &me);
+        a->rows = tr_data_part_end(a->data, &me) - a->first;
+    }
+    TR_TRY(TR_NEW(&a->weight, a->data->n_keys));
+    TR_TRY(TR_NEW(&a->margin, a->rows));
+    TR_TRY(TR_NEW(&a->mean[0], a->rows));
+    TR_TRY(TR_NEW(&a->mean[1], a->rows));
+    TR_TRY(TR_NEW(&a->score, a->rows));
+    TR_TRY(TR_NEW(&a->positive, a->rows));
+    if (a->tr->rank != 0) return TR_OK;
+    if (a->data->total_rows > INT_MAX)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.test has %llu rows, an average takes %d at most",
+                       tr_job_where(a->tr->job, "data.test"), (unsigned long long)a->data->total_rows,
+                       INT_MAX);
+    TR_TRY(TR_NEW(&a->count, (size_t)a->tr->size));
+    TR_TRY(TR_NEW(&a->at, (size_t)a->tr->size));
+    TR_TRY(TR_NEW(&a->all_score, (size_t)a->data->total_rows));
+    return TR_NEW(&a->all_positive, (size_t)a->data->total_rows);
+}
+
+static int open_average(tr_context *tr, struct tr_result *result, void **model)
+{
+    struct tr_average *a = *model;
+    a->tr = tr;
+    TR_TRY(read_data(a));
+    TR_TRY(tr_agree(tr, make_room(a)));
+    result->rows = a->data->total_rows;
+    result->columns = a->data->columns;
+    result->nonzeros = a->data->total_nonzeros;
+    return tr_data_describe(a->data, "test data");
+}
+
+/* ---- one model ---- */
+
+static int check_model(struct tr_average *a, const struct member *m, const struct tr_linear_model *model)
+{
+    if (model->type != m->type)
+        return tr_fail(TR_ERR_DATA, "%s: the model is of type %s, expected %s", m->folder,
+                       tr_linear_model_name(model->type), tr_linear_model_name(m->type));
+    if (!a->classifies) return TR_OK;
+    const float *label = model->label;
+    if (m == a->member) {
+        a->label[0] = label[0];
+        a->label[1] = label[1];
+    }
+    if (label[0] != a->label[0] || label[1] != a->label[1])
+        return tr_fail(TR_ERR_DATA,
+                       "%s: the labels of the model are %.9g and %.9g, those of %s are %.9g and %.9g",
+                       m->folder, (double)label[0], (double)label[1], a->member->folder, (double)a->label[0],
+                       (double)a->label[1]);
+    if (a->data->labels > 2)
+        return tr_fail(TR_ERR_DATA, "%s: expected two kinds", tr_data_third_label(a->data));
+    for (size_t i = 0; i < a->data->labels; i++)
+        if (a->data->label[i] != label[0] && a->data->label[i] != label[1])
+            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g or %.9g as in training",
+                           a->tr->job->data.test.item[0], (double)a->data->label[i], (double)label[1],
+                           (double)label[0]);
+    return TR_OK;
+}
+
+/* A key that lies before the model's first feature is far behind its last, as there are no negative numbers. */
+static void take_weights(struct tr_average *a, const struct tr_linear_model *model)
+{
+    for (size_t k = 0; k < a->data->n_keys; k++) {
+        uint64_t i = a->data->keys[k] + a->data->first_index - model->first_index;
+        a->weight[k] = i < model->features ? tr_linear_model_weight(model, i) : 0;
+    }
+}
+
+static int find_margins(struct tr_average *a, double bias)
+{
+    const tr_batch *b = &a->data->rows;
+    for (size_t i = 0; i < a->rows; i++) {
+        double sum = a->tr->me.member == 0 || !is_vertical(a) ? bias : 0;
+        for (uint64_t k = b->begin[a->first + i]; k < b->begin[a->first + i + 1]; k++)
+            sum += (b->value ? (double)b->value[k] : 1) * a->weight[b->column[k]];
+        a->margin[i] = sum;
+    }
+    tr_worker me = myself(a);
+    return is_vertical(a) && tr_works(a->tr) ? tr_group_sum(&me, a->margin, a->rows) : TR_OK;
+}
+
+static int use_model(struct tr_average *a, const struct member *m)
+{
+    struct tr_linear_model model;
+    TR_TRY(tr_linear_model_read(m->folder, &model));
+    int status = check_model(a, m, &model);
+    if (status == TR_OK) take_weights(a, &model);
+    double bias = model.bias;
+    tr_linear_model_free(&model);
+    return status == TR_OK ? find_margins(a, bias) : status;
+}
+
+static void add_to_mean(struct tr_average *a)
+{
+    for (size_t i = 0; i < a->rows; i++) {
+        double m = a->margin[i];
+        a->mean[0][i] += (a->by_probability ? 1 / (1 + exp(-m)) : m) / (double)a->n;
+        a->mean[1][i] += a->by_probability ? 1 / (1 + exp(m)) / (double)a->n : 0;
+    }
+}
+
+/* ---- how good it is ---- */
+
+static bool is_positive(const struct tr_average *a, size_t row)
+{
+    return a->data->rows.label[a->first + row] == a->label[0];
+}
+
+/* The area needs all scores in one place: rank 0 gets them. */
+static int find_area(struct tr_average *a, double *auc)
+{
+    tr_context *tr = a->tr;
+    MPI_Request request[2];
+    int n = (int)counted(a), total = 0;
+    for (int i = 0; i < n; i++) a->positive[i] = is_positive(a, (size_t)i);
+    MPI_Igather(&n, 1, MPI_INT, a->count, 1, MPI_INT, 0, tr->world, request);
+    TR_TRY(tr_wait_request(tr, request, "all ranks to count their rows"));
+    for (int rank = 0; tr->rank == 0 && rank < tr->size; total += a->count[rank++]) a->at[rank] = total;
+    MPI_Igatherv(a->score, n, MPI_FLOAT, a->all_score, a->count, a->at, MPI_FLOAT, 0, tr->world, &request[0]);
+    MPI_Igatherv(a->positive, n, MPI_SIGNED_CHAR, a->all_positive, a->count, a->at, MPI_SIGNED_CHAR, 0,
+                 tr->world, &request[1]);
+    for (int i = 0; i < 2; i++) TR_TRY(tr_wait_request(tr, &request[i], "all ranks to send their scores"));
+    if (tr->rank == 0) *auc = tr_auc(a->all_score, a->all_positive, (size_t)total);
+    return TR_OK;
+}
+
+/* sum: rows, right ones, log loss, squares of errors. Without a probability the second one is NaN. */
+enum { ROWS, RIGHT, LOSS, SQUARES, SUMS };
+
+static int sum_up(struct tr_average *a, double sum[SUMS], struct figures *f)
+{
+    tr_context *tr = a->tr;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, sum, SUMS, MPI_DOUBLE, MPI_SUM, tr->world, &request);
+    TR_TRY(tr_wait_request(tr, &request, "all ranks to evaluate their rows"));
+    double rows = sum[ROWS];
+    *f = (struct figures){.accuracy = a->classifies ? sum[RIGHT] / rows : (double)NAN,
+                          .auc = NAN,
+                          .log_loss = a->classifies ? sum[LOSS] / rows : (double)NAN,
+                          .rmse = a->classifies ? (double)NAN : sqrt(sum[SQUARES] / rows)};
+    return a->classifies ? find_area(a, &f->auc) : TR_OK;
+}
+
+static double square(double x)
+{
+    return x * x;
+}
+
+static int judge_model(struct tr_average *a, struct member *m)
+{
+    double sum[SUMS] = {0};
+    if (m->type != TR_MODEL_LOGISTIC) sum[LOSS] = NAN;
+    for (size_t i = 0; i < counted(a); i++) {
+        double margin = a->margin[i];
+        bool positive = is_positive(a, i);
+        sum[ROWS]++;
+        sum[RIGHT] += (margin > 0) == positive;
+        sum[LOSS] += tr_loss(TR_MODEL_LOGISTIC, margin, positive ? 1 : -1);
+        sum[SQUARES] += square(margin - (double)a->data->rows.label[a->first + i]);
+        a->score[i] = (float)margin;
+    }
+    return sum_up(a, sum, &m->figures);
+}
+
+static int judge_mean(struct tr_average *a)
+{
+    double sum[SUMS] = {0}, border = a->by_probability ? 0.5 : 0;
+    if (!a->by_probability) sum[LOSS] = NAN;
+    for (size_t i = 0; i < counted(a); i++) {
+        double mean = a->mean[0][i];
+        bool positive = is_positive(a, i);
+        sum[ROWS]++;
+        sum[RIGHT] += (mean > border) == positive;
+        if (a->by_probability) sum[LOSS] -= log(a->mean[positive ? 0 : 1][i]);
+        sum[SQUARES] += square(mean - (double)a->data->rows.label[a->first + i]);
+        a->score[i] = (float)mean;
+    }
+    return sum_up(a, sum, &a->figures);
+}
+
+/* ---- all of it ---- */
+
+struct number {
+    char text[24];
+};
+
+static struct number shown(double value)
+{
+    struct number number = {"-"};
+    if (isfinite(value)) snprintf(number.text, sizeof number.text, "%.6f", value);
+    return number;
+}
+
+static void say(const struct tr_average *a, const char *name, const struct figures *f)
+{
+    if (a->classifies)
+        tr_say(a->tr, "%-14s accuracy %s  auc %s  log loss %s", name, shown(f->accuracy).text,
+               shown(f->auc).text, shown(f->log_loss).text);
+    else tr_say(a->tr, "%-14s rmse %s", name, shown(f->rmse).text);
+}
+
+static int run(void *model)
+{
+    struct tr_average *a = model;
+    for (size_t i = 0; i < a->n; i++) {
+        struct member *m = &a->member[i];
+        TR_TRY(tr_agree(a->tr, use_model(a, m)));
+        add_to_mean(a);
+        TR_TRY(judge_model(a, m));
+        say(a, m->task, &m->figures);
+    }
+    TR_TRY(judge_mean(a));
+    say(a, "the mean", &a->figures);
+    return TR_OK;
+}
+
+static int save(void *model, const char *folder, struct tr_result *result)
+{
+    const struct tr_average *a = model;
+    (void)folder;
+    result->test_auc = a->figures.auc;
+    return TR_OK;
+}
+
+static void put_real(FILE *file, const char *name, double number)
+{
+    fprintf(file, ", \"%s\": ", name);
+    tr_json_real(file, number);
+}
+
+static void put_members(FILE *file, void *who)
+{
+    const struct tr_average *a = who;
+    tr_json_real_member(file, "test_log_loss", a->figures.log_loss);
+    fputs("  \"models\": [", file);
+    for (size_t i = 0; i < a->n; i++) {
+        const struct member *m = &a->member[i];
+        fprintf(file, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", m->task);
+        tr_json_text(file, m->folder);
+        fprintf(file, ", \"type\": \"%s\"", tr_linear_model_name(m->type));
+        put_real(file, "accuracy", m->figures.accuracy);
+        put_real(file, "auc", m->figures.auc);
+        put_real(file, "log_loss", m->figures.log_loss);
+        put_real(file, "rmse", m->figures.rmse);
+        fputc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
+void tr_average_summary(struct tr_average *a, struct tr_summary *summary)
+{
+    summary->test_accuracy = a->figures.accuracy;
+    summary->test_rmse = a->figures.rmse;
+    summary->more = put_members;
+    summary->who = a;
+}
+
+static void close_average(void **model)
+{
+    struct tr_average *a = *model;
+    if (!a) return;
+    tr_data_close(&a->data);
+    void *arrays[] = {a->member,   a->weight, a->margin, a->mean[0],   a->mean[1],     a->score,
+                      a->positive, a->count,  a->at,     a->all_score, a->all_positive};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(a);
+    *model = NULL;
+}
+
+const struct tr_model_kind tr_average_kind = {
+    .check = check, .open = open_average, .train = run, .save = save, .close = close_average};

@@ -1,0 +1,14 @@
+/* What trireme train does for a plain job, and for each task of a job that has several. */
+#ifndef TR_CLI_TRAIN_H
+#define TR_CLI_TRAIN_H
+
+#include "model/model.h"
+#include "ranks/ranks.h"
+
+/* Runs the job of the context: reads, trains, writes and leaves all in its folder. All ranks; the outcome is agreed on,
+ * and rank 0 has said it if it is an error. The kind is that of the job's model, or another that is trained as one; model
+ * is NULL, or what the kind's open() takes as given; it is closed. *objective, on rank 0: the last one, or NaN. */
+int tr_train_here(tr_context *tr, const struct tr_model_kind *kind, void *model, bool explaining,
+                  double *objective);
+
+#endif
