@@ -216,4 +216,18 @@ MPI_CASE(settings_do_what_they_say)
     remove_files();
 }
 
-MPI_MAIN(&layouts_agree, &ways_of_rotation_agree, &runs_repeat, &settings_do_what_they_say)
+/* Without a step, predictions are those of the first biases: shrunk means, in whichever block an item is, and the same
+ * in every layout; without biases, of the mean alone. */
+MPI_CASE(biases_begin_at_means)
+{
+    struct outcome with = train("solve.epochs=1 solve.rate=1e-6");
+    struct outcome without = train("solve.epochs=1 solve.rate=1e-6 model.bias=no");
+    mpi_check(mpi_test.rank != 0 || with.train < 0.94 * without.train, "train rmse %g, without biases %g",
+              with.train, without.train);
+    tr_mf_saved_free(&with.saved);
+    tr_mf_saved_free(&without.saved);
+    remove_files();
+}
+
+MPI_MAIN(&layouts_agree, &ways_of_rotation_agree, &runs_repeat, &settings_do_what_they_say,
+         &biases_begin_at_means)

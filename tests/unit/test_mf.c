@@ -129,7 +129,8 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
         double share = f->plain ? f->item.share[i] : 1, by = rate, bias_by = (double)p->bias_rate;
         if (f->adagrad) {
             f->item.sum[i] += error[j] * error[j] * strength / (double)p->rank * (double)p->crowd;
-            bias_by = by = rate / sqrt(f->item.sum[i]);
+            by = rate / sqrt(f->item.sum[i]);
+            bias_by /= sqrt(f->item.sum[i]);
         }
         for (size_t k = 0; k < p->rank; k++)
             f->item.row[i][k] += by * (error[j] * user[k] - l2 * share * f->item.row[i][k]);
@@ -139,7 +140,8 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
     double share = (double)n * (f->plain ? f->user.share[u] : 1), by = rate, bias_by = (double)p->bias_rate;
     if (f->adagrad) {
         f->user.sum[u] += square(sum, p->rank) / (double)p->rank;
-        bias_by = by = rate / sqrt(f->user.sum[u]);
+        by = rate / sqrt(f->user.sum[u]);
+        bias_by /= sqrt(f->user.sum[u]);
     }
     for (size_t k = 0; k < p->rank; k++) user[k] += by * (sum[k] - l2 * share * user[k]);
     clip(f, user);

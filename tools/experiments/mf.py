@@ -5,15 +5,20 @@ called with
     TRAIN TEST RANK LAMBDA RATE SWEEPS THREADS
 and prints lines of
     sweep, seconds, CPU seconds of a thread, RMSE on TEST
-where both times leave out reading and evaluating. Without it, ours runs alone, to a fixed number of epochs."""
-import os, shutil, statistics, subprocess
+where both times leave out reading and evaluating, and preparing too (shuffling ratings, dividing them into a grid), which
+may stand in a line of its own before, as sweep 0. Ours has preparing in its time: first biases, cutting ratings into
+tiles. Without the peer, ours runs alone, to a fixed number of epochs."""
+import functools, os, shutil, statistics, subprocess
 
 from experiments.common import BUILD, ENV, NEVER, OUT, ROOT, TRIREME, goal, program, public_data, run, table, train, write_csv
 
 SHARE = 0.3  # of the peer's time, to the RMSE that it reaches
-EPOCHS = (3, 4, 5, 6, 7, 8, 10, 12, 16, 20)  # ours are as many as they need: rates fall to 0 at the last
-SWEEPS = 24  # of the peer, at most
-PEER_WAYS = ((0.05, 0.1), (0.07, 0.1), (0.1, 0.1), (0.1, 0.05))  # lambda and rate
+EPOCHS = (2, 3, 4, 5, 6, 8, 10, 12, 16)  # ours are as many as they need: rates fall towards 0 at the last
+L2 = (0.02, 0.04)
+SWEEPS = 12  # of the peer, at most
+# lambda and rate of the peer: the best of 0.02 to 0.1 and 0.05 to 0.2, by set and rank; others try the last
+PEER_WAYS = {("MovieLens", 32): ((0.1, 0.1),), ("MovieLens", 128): ((0.1, 0.1),), ("generated", 32): ((0.03, 0.1), (0.04, 0.1)),
+             ("generated", 128): ((0.04, 0.1),)}
 
 
 # ---- data ----
@@ -38,10 +43,17 @@ def three_columns(name):
     return path
 
 
+@functools.cache
 def count(path):
+    """Ratings, users, items."""
+    ratings, users, items = 0, set(), set()
     with open(path) as f:
-        pairs = [line.split()[:2] for line in f]
-    return len(pairs), len({user for user, _ in pairs}), len({item for _, item in pairs})
+        for line in f:
+            user, item, _ = line.split(None, 2)
+            ratings += 1
+            users.add(user)
+            items.add(item)
+    return ratings, len(users), len(items)
 
 
 # ---- the peer ----
@@ -53,21 +65,21 @@ def find_peer():
 
 
 def peer_curve(peer, data, rank, way, sweeps, threads):
-    """[(seconds, CPU seconds of a thread, test RMSE)] by sweep."""
+    """Seconds of preparing, and [(seconds, CPU seconds of a thread, test RMSE)] by sweep."""
     words = [str(w) for w in (peer, *data, rank, *way, sweeps, threads)]
     done = subprocess.run(words, capture_output=True, text=True, env=ENV)
-    curve = [tuple(map(float, line.split()[1:4])) for line in done.stdout.splitlines() if line.strip()]
+    lines = [tuple(map(float, line.split()[:4])) for line in done.stdout.splitlines() if line.strip()]
+    curve = [line[1:] for line in lines if line[0] > 0]
     if done.returncode or not curve:
         print(f"bench: {' '.join(words)} failed: {done.stderr.strip()[-200:]}")
-    return curve
+    return sum(line[1] for line in lines if line[0] == 0), curve
 
 
-def best_way(peer, data, rank, quick):
+def best_way(name, peer, data, rank):
     """The lambda and rate with the lowest RMSE, that RMSE, and the sweep at which it is there."""
-    ways = PEER_WAYS[:1] if quick else PEER_WAYS
     found = []
-    for way in ways:
-        curve = peer_curve(peer, data, rank, way, SWEEPS, 2)
+    for way in PEER_WAYS[name, rank]:
+        _, curve = peer_curve(peer, data, rank, way, SWEEPS, 2)
         if curve:
             lowest = min(point[2] for point in curve)
             # the last thousandth is not worth waiting for: the target is what it reaches before
@@ -76,60 +88,65 @@ def best_way(peer, data, rank, quick):
 
 
 def peer_seconds(peer, data, rank, way, sweeps, threads, target):
-    curve = peer_curve(peer, data, rank, way, sweeps + 3, threads)
-    return next((point[:2] for point in curve if point[2] <= target), (NEVER, NEVER))
+    """Seconds to the target, and of preparing before."""
+    prepared, curve = peer_curve(peer, data, rank, way, sweeps + 3, threads)
+    return next((point[0] for point in curve if point[2] <= target), NEVER), prepared
 
 
 # ---- ours ----
 
 def our_job(data, rank, epochs, l2):
     return {"data.train": data[0], "data.test": data[1], "data.format": "ratings", "model.type": "mf", "model.rank": rank,
-            "model.bias": "yes", "model.l2": l2, "solve.epochs": epochs}
+            "model.bias": "yes", "model.l2": l2, "solve.epochs": epochs, "report.every": epochs}
 
 
 def fewest_epochs(data, rank, target):
     """Epochs and lambda with which ours is at the target, and the RMSE."""
     for epochs in EPOCHS:
-        for l2 in (0.05, 0.07):
+        for l2 in L2:
             rmse = train(2, our_job(data, rank, epochs, l2)).curve[-1]["test_metric"]
             if rmse <= target:
                 return epochs, l2, rmse
-    return EPOCHS[-1], 0.05, rmse
+    return EPOCHS[-1], L2[-1], rmse
 
 
 def our_seconds(data, rank, epochs, l2, ranks):
-    last = train(ranks, our_job(data, rank, epochs, l2)).curve[-1]
-    return last["training_time"], last["compute_seconds"] / ranks
+    return train(ranks, our_job(data, rank, epochs, l2)).curve[-1]["training_time"]
 
 
 # ---- one set and rank ----
 
 def race(name, data, rank, peer, quick, raw):
     ratings, users, items = count(data[0])
-    found = best_way(peer, data, rank, quick) if peer else None
+    found = best_way(name, peer, data, rank) if peer else None
     if found:
         lowest, way, sweeps = found
         target = 1.001 * lowest
         epochs, l2, rmse = fewest_epochs(data, rank, target)
     else:
-        (epochs, l2, target) = (8, 0.05, NEVER)
+        (epochs, l2, target) = (4, 0.04, NEVER)
         rmse = train(2, our_job(data, rank, epochs, l2)).curve[-1]["test_metric"]
     rows = []
     for workers in (1, 2):
-        ours, theirs = [], []
-        for _ in range(2 if quick else 5):
+        ours, theirs, prepared = [], [], []
+        for _ in range(1 if quick else 9 if ratings < 1e6 else 3 if workers == 2 else 1):
             ours.append(our_seconds(data, rank, epochs, l2, workers))
             if found:
-                theirs.append(peer_seconds(peer, data, rank, way, sweeps, workers, target))
-        raw += [[name, rank, workers, epochs, l2, rmse, *a, *b] for a, b in zip(ours, theirs or [("", "")] * len(ours))]
-        mine, mine_cpu = (statistics.median(x[i] for x in ours) for i in (0, 1))
-        peers, peers_cpu = (statistics.median(x[i] for x in theirs) if theirs else None for i in (0, 1))
-        ratio = statistics.median(a[0] / b[0] for a, b in zip(ours, theirs)) if theirs else None
-        rate = ratings * epochs / mine_cpu / workers / 1e6
-        rows.append([name, rank, workers, rmse, epochs, mine, rate, target if found else "", sweeps if found else "",
-                     peers if theirs else "", ratio if theirs else ""])
+                seconds, before = peer_seconds(peer, data, rank, way, sweeps, workers, target)
+                theirs.append(seconds)
+                prepared.append(before)
+        raw += [[name, rank, workers, epochs, l2, rmse, *times] for times in zip(ours, theirs or [""] * len(ours),
+                                                                                prepared or [""] * len(ours))]
+        mine = statistics.median(ours)
+        row = [name, rank, workers, rmse, epochs, mine, ratings * epochs / mine / workers / 1e6]
+        if found:
+            ratio = statistics.median(a / (b + c) for a, b, c in zip(ours, theirs, prepared))
+            row += [target, sweeps, statistics.median(theirs), statistics.median(prepared), ratio,
+                    statistics.median(a / b for a, b in zip(ours, theirs))]
+        rows.append(row + [""] * (13 - len(row)))
         if workers == 2:
-            goal(f"{name}, rank {rank}: {SHARE} of LIBMF's time to RMSE {target:.4f}", ratio and ratio <= SHARE)
+            goal(f"{name}, rank {rank}: {SHARE} of LIBMF's time to RMSE {target:.4f}, both with preparing",
+                 ratio <= SHARE if found else None)
     return rows, [name, rank, *bytes_of(ratings, users, items, rank)]
 
 
@@ -139,7 +156,8 @@ def bytes_of(ratings, users, items, rank):
     pad = -(-rank // 16) * 16
     tiles = max(1, -(-items // max(2048, min(65536, 655360 // (4 * pad)))))
     visits = min(ratings, users * tiles) / ratings
-    return 6 + 8 * visits, 6 + 8 * visits + 8 * pad * visits, 8 * pad
+    turns = min(8, max(1, ratings // 16384 // 4))  # rotations an epoch of two workers: so often items' rows come
+    return 6 + 8 * visits, 6 + 8 * visits + 8 * pad * (visits + turns * items / ratings), 8 * pad
 
 
 # ---- alternating least squares ----
@@ -149,7 +167,7 @@ def sweeps(data, quick):
     rows = []
     ratings, users, items = count(data[0])
     for rank in (64,) if quick else (64, 200):
-        job = our_job(data, rank, 2, 0.05) | {"solve.method": "als"}
+        job = our_job(data, rank, 2, 0.05) | {"solve.method": "als", "report.every": 1}
         curve = train(2, job).curve
         seconds = (curve[-1]["training_time"] - curve[0]["training_time"]) / (curve[-1]["epoch"] - curve[0]["epoch"])
         lines = run(program("bench_als"), rank, users, items, ratings, 1).splitlines()
@@ -178,8 +196,7 @@ def mf(quick):
             moved.append(bytes_moved)
     table("time to the peer's held-out RMSE, reading and evaluating left out",
           ["data", "rank", "ranks", "RMSE", "epochs", "seconds", "M ratings/s a core", "LIBMF's RMSE", "sweeps", "seconds",
-           "ratio"], rows)
+           "preparing", "ratio", "less its preparing"], rows)
     table("bytes of a rating", ["data", "rank", "kept", "moved from memory", "moved from the L2 cache"], moved)
-    write_csv("mf", ["data", "rank", "ranks", "epochs", "l2", "rmse", "seconds", "cpu_seconds", "libmf_seconds",
-                     "libmf_cpu_seconds"], raw)
+    write_csv("mf", ["data", "rank", "ranks", "epochs", "l2", "rmse", "seconds", "libmf_seconds", "libmf_preparing"], raw)
     sweeps(made, quick)

@@ -37,8 +37,8 @@ struct tr_linear_variance {
     double smoothness;
     double *gradient; /* a worker's: of all coordinates */
     /* the scheduler's */
-    int64_t epoch; /* inner stages begun */
-    double passes;
+    int64_t epoch, epochs; /* inner stages begun, and how many there will be */
+    double passes;         /* over the data, so far */
 };
 
 /* What a worker keeps of the full stage. */
@@ -430,23 +430,35 @@ static int64_t clocks_of(const struct tr_linear *m, int stage)
     return workers_of(m, stage) == TR_AUTO_WORKERS ? SEARCHED_CLOCKS : 1;
 }
 
+static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
+{
+    double batch = m->job->solve.batch ? (double)m->job->solve.batch : 1;
+    return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
+}
+
 /* Full and inner in turns, and at the end the gradient once more, to see how good the last snapshot is. */
 static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
     if (ran->stage == FULL) v->passes++;
-    if (ran->stage == INNER) {
-        double batch = m->job->solve.batch ? (double)m->job->solve.batch : 1;
-        v->passes += (double)steps_of_epoch(m, v->epoch - 1) * batch / m->problem.n;
-    }
-    bool over = ran->stage == FULL && (ran->verdict.stop || v->epoch == (int64_t)m->job->solve.epochs);
+    if (ran->stage == INNER) v->passes += passes_of_epoch(m, v->epoch - 1);
+    bool over = ran->stage == FULL && (ran->verdict.stop || v->epoch == v->epochs);
     int stage = over ? -1 : ran->stage == FULL ? INNER : FULL;
     if (over) *next = (tr_next){.stage = -1};
     else *next = (tr_next){.stage = stage, .clocks = clocks_of(m, stage), .workers = workers_of(m, stage)};
     next->command.word[0] = v->epoch;
     if (stage == INNER) v->epoch++;
     return TR_OK;
+}
+
+/* As many epochs as make up solve.epochs of equal length: those of svrg++ double. */
+static int64_t count_epochs(const struct tr_linear *m)
+{
+    double budget = (double)m->job->solve.epochs * (1 + m->job->solve.inner), passes = 0;
+    int64_t epochs = 0;
+    for (; passes < budget * (1 - 1e-9); epochs++) passes += 1 + passes_of_epoch(m, epochs);
+    return epochs;
 }
 
 static void say_too_many(const struct tr_linear *m, int stage)
@@ -462,7 +474,8 @@ static void say_too_many(const struct tr_linear *m, int stage)
 
 int tr_linear_variance_train(struct tr_linear *m)
 {
-    if (m->tr->rank == 0) m->problem.n = (double)m->train->total_rows; /* it may not work */
+    m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
+    m->variance->epochs = count_epochs(m);
     for (int stage = 0; stage < STAGES; stage++) say_too_many(m, stage);
     const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
                                       .state = m,
@@ -483,7 +496,7 @@ int tr_linear_variance_train(struct tr_linear *m)
                           .stage = stages,
                           .n = STAGES,
                           .one_group = one_group,
-                          .evaluations = (int64_t)m->job->solve.epochs + 1,
+                          .evaluations = m->variance->epochs + 1,
                           .state = m,
                           .next = next_stage};
     return tr_run_task(m->tr, &task);

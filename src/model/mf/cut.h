@@ -19,6 +19,7 @@ struct tr_mf_cut {
     uint16_t *item;
     float *value;
     size_t ratings;
+    float mean, scale;
 };
 
 /* Values become (value - mean) × scale. first_item has blocks + 1 numbers and must stay. */

@@ -6,6 +6,12 @@
 #include "data/dataset.h"
 #include "ranks/ranks.h"
 
+/* A rating on its way. */
+struct rating {
+    uint64_t user, item; /* numbers, as in the data; those of cold ones are not below m->users, m->items */
+    float value;
+};
+
 /* Who has a user is known to worker (user mod workers), whom all others ask. */
 
 /* Sends n units to the workers that `to` names. */
@@ -54,20 +60,20 @@ static int gather_owners(const struct tr_mf *m, uint32_t **owners)
 }
 
 /* This worker's test ratings as they were read. */
-static int list_ratings(const tr_data *test, struct tr_mf_rating **ratings, size_t *n)
+static int list_ratings(const tr_data *test, struct rating **ratings, size_t *n)
 {
     const tr_batch *rows = &test->rows;
     *n = rows->n > 0 ? (size_t)rows->begin[rows->n] : 0;
     TR_TRY(TR_NEW(ratings, *n));
     for (size_t i = 0; i < rows->n; i++)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            (*ratings)[k] = (struct tr_mf_rating){test->row[i], test->keys[rows->column[k]],
-                                                  rows->value ? rows->value[k] : 1, UINT32_MAX};
+            (*ratings)[k] =
+                (struct rating){test->row[i], test->keys[rows->column[k]], rows->value ? rows->value[k] : 1};
     return TR_OK;
 }
 
 /* Replaces the ratings by those that others send to this worker. */
-static int forward(const struct tr_mf *m, const uint32_t *to, struct tr_mf_rating **ratings, size_t *n)
+static int forward(const struct tr_mf *m, const uint32_t *to, struct rating **ratings, size_t *n)
 {
     size_t workers = (size_t)tr_workers(m->tr);
     uint64_t *count;
@@ -84,25 +90,80 @@ static int forward(const struct tr_mf *m, const uint32_t *to, struct tr_mf_ratin
     return status;
 }
 
-static int by_user(const void *a, const void *b)
+/* ---- in order ---- */
+
+enum { DIGIT = 11, DIGITS = 1 << DIGIT };
+
+static size_t digit_of(const struct rating *r, bool by_user, unsigned shift)
 {
-    const struct tr_mf_rating *x = a, *y = b;
-    if (x->user != y->user) return x->user < y->user ? -1 : 1;
-    return x->item < y->item ? -1 : x->item > y->item;
+    return (size_t)((by_user ? r->user : r->item) >> shift) & (DIGITS - 1);
 }
 
-static void find_rows(const struct tr_mf *m, struct tr_mf_rating *rating, size_t n)
+/* By user or by item, digit by digit, the last one first; what is equal keeps its order. The two arrays change places
+ * with each digit. */
+static void sort(struct rating **ratings, struct rating **spare, size_t n, bool by_user)
 {
-    qsort(rating, n, sizeof *rating, by_user);
-    size_t row = 0, rows = m->train->rows.n;
+    uint64_t largest = 0;
     for (size_t i = 0; i < n; i++) {
-        while (row < rows && m->train->row[row] < rating[i].user) row++;
-        rating[i].row = row < rows && m->train->row[row] == rating[i].user ? (uint32_t)row : UINT32_MAX;
+        uint64_t number = by_user ? (*ratings)[i].user : (*ratings)[i].item;
+        if (number > largest) largest = number;
+    }
+    for (unsigned shift = 0; shift < 64 && largest >> shift > 0; shift += DIGIT) {
+        size_t next[DIGITS + 1] = {0};
+        struct rating *from = *ratings, *to = *spare;
+        for (size_t i = 0; i < n; i++) next[digit_of(&from[i], by_user, shift) + 1]++;
+        for (size_t d = 0; d < DIGITS; d++) next[d + 1] += next[d];
+        for (size_t i = 0; i < n; i++) to[next[digit_of(&from[i], by_user, shift)]++] = from[i];
+        *ratings = to;
+        *spare = from;
     }
 }
 
+/* Lists the items, which ratings come in the order of, and leaves in each rating the place of its own. */
+static int number_items(const struct tr_mf *m, struct rating *rating, size_t n, struct tr_mf_met *met)
+{
+    TR_TRY(TR_NEW(&met->item, n));
+    for (size_t i = 0; i < n; i++) {
+        uint64_t item = rating[i].item;
+        bool cold = item >= m->items;
+        if (!cold && (met->items == 0 || met->item[met->items - 1] != item)) met->item[met->items++] = item;
+        rating[i].item = cold ? UINT32_MAX : met->items - 1;
+    }
+    TR_SHRINK(&met->item, met->items);
+    return TR_OK;
+}
+
+/* Ratings in the order of users. */
+static int find_rows(const struct tr_mf *m, const struct rating *rating, size_t n, struct tr_mf_met *met)
+{
+    TR_TRY(TR_NEW(&met->rating, n));
+    met->n = n;
+    size_t row = 0, rows = m->train->rows.n;
+    for (size_t i = 0; i < n; i++) {
+        while (row < rows && m->train->row[row] < rating[i].user) row++;
+        bool known = row < rows && m->train->row[row] == rating[i].user;
+        met->rating[i] = (struct tr_mf_rating){known ? (uint32_t)row : UINT32_MAX, (uint32_t)rating[i].item,
+                                               rating[i].value};
+    }
+    return TR_OK;
+}
+
+static int put_in_order(const struct tr_mf *m, struct rating **ratings, size_t n, struct tr_mf_met *met)
+{
+    struct rating *spare;
+    TR_TRY(TR_NEW(&spare, n));
+    sort(ratings, &spare, n, false);
+    int status = number_items(m, *ratings, n, met);
+    if (status == TR_OK) sort(ratings, &spare, n, true);
+    if (status == TR_OK) status = find_rows(m, *ratings, n, met);
+    free(spare);
+    return status;
+}
+
+/* ---- meeting ---- */
+
 /* To those who know, and from them to the owners; of cold users, they stay. */
-static int travel(const struct tr_mf *m, const uint32_t *owner, struct tr_mf_rating **ratings, size_t *n)
+static int travel(const struct tr_mf *m, const uint32_t *owner, struct rating **ratings, size_t *n)
 {
     uint32_t workers = (uint32_t)tr_workers(m->tr), *to;
     int me;
@@ -123,16 +184,24 @@ static int travel(const struct tr_mf *m, const uint32_t *owner, struct tr_mf_rat
     return status;
 }
 
-int tr_mf_meet(const struct tr_mf *m, struct tr_mf_rating **ratings, size_t *n)
+int tr_mf_meet(const struct tr_mf *m, struct tr_mf_met *met)
 {
     uint32_t *owner = NULL;
-    struct tr_mf_rating *mine = NULL;
+    struct rating *mine = NULL;
+    size_t n = 0;
+    *met = (struct tr_mf_met){0};
     int status = gather_owners(m, &owner);
-    if (status == TR_OK) status = list_ratings(m->test, &mine, n);
-    if (status == TR_OK) status = travel(m, owner, &mine, n);
+    if (status == TR_OK) status = list_ratings(m->test, &mine, &n);
+    if (status == TR_OK) status = travel(m, owner, &mine, &n);
     free(owner);
-    if (status == TR_OK) find_rows(m, mine, *n);
-    else free(mine), mine = NULL;
-    *ratings = mine;
+    if (status == TR_OK) status = put_in_order(m, &mine, n, met);
+    free(mine);
     return status;
+}
+
+void tr_mf_met_free(struct tr_mf_met *met)
+{
+    free(met->rating);
+    free(met->item);
+    *met = (struct tr_mf_met){0};
 }

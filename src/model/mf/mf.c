@@ -51,7 +51,11 @@ void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t numbe
     double low = -0.15 * sqrt(m->spread / rank), high = -low;
     if (!m->centred && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
     else if (m->job->model.nonnegative) low = 0;
-    for (size_t k = 0; k < m->rank; k++) row[k] = (float)(low + (high - low) * tr_rng_uniform(&rng));
+    uint64_t bits = 0;
+    for (size_t k = 0; k < m->rank; k++, bits >>= 16) {
+        if (k % 4 == 0) bits = tr_rng_next(&rng);
+        row[k] = (float)(low + (high - low) * ((double)(bits & 0xffff) + 0.5) / 0x10000);
+    }
     if (m->bias) row[m->rank] = 0;
 }
 
@@ -138,7 +142,8 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
     m->l2 = m->job->model.l2 < 0 ? tr_mf_default_l2(m->job) : m->job->model.l2;
     /* a table of one row would have a key for each column */
     TR_TRY(tr_table_create(tr, "users", TR_F32, m->users + (m->users == 1), m->width, &m->user_table));
-    return tr_table_create(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &m->item_table);
+    TR_TRY(tr_table_create(tr, "items", TR_F32, m->items + (m->items == 1), m->width, &m->item_table));
+    return steps ? tr_mf_sgd_open(m) : TR_OK;
 }
 
 static int train_model(void *model)

@@ -2,6 +2,7 @@
  *
  *   mf       data, tables, first values, RMSE: what the two methods share, and the kind of model itself
  *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate in the group
+ *   sgd_open what it begins with: test ratings, blocks, first biases
  *   tiles    its inner loops, for ratings that are cut so that factors stay in the cache
  *   cut      cutting them
  *   meet     test ratings, brought to the workers that have their users
@@ -64,6 +65,9 @@ enum tr_mf_sum {
     TR_MF_TEST_RATINGS
 };
 int tr_mf_judge(void *mf, const tr_report *sums, tr_verdict *verdict);
+
+/* All ranks, once the data are there: what sgd needs and is no part of training. Errors are agreed on. */
+int tr_mf_sgd_open(struct tr_mf *m);
 
 /* The methods: all ranks. Each runs its stage and leaves both tables filled. */
 int tr_mf_sgd_train(struct tr_mf *m);

@@ -6,10 +6,14 @@
  * rows are what the table "items" has at the clock's start, and their change is added to it at its end; with one
  * group the block is what counts, and the table follows.
  *
- * Ratings are trained on as (r - average) / spread: the same rates suit all scales. Rates fall in a straight line, to
- * 0 at the end: that takes fewer epochs to the same error than any constant rate, by half and more. With adagrad a
- * row's rate is also divided by the root of the mean squares of its gradients so far (Chin et al., A learning-rate
- * schedule for stochastic gradient methods to matrix factorization, 2015: here a sum a row).
+ * A clock may have several such rotations, each on some of the part's users: what users and items learn from each other
+ * gets round sooner, at the price of shorter rounds.
+ *
+ * Ratings are trained on as (r - average) / spread: the same rates suit all scales. Biases begin at shrunk means, which
+ * leaves little but the factors to be learnt. Rates fall to 0 at the end, as (1 - part of the clocks done)^0.7: that
+ * takes fewer epochs to the same error than any constant rate, by half and more. With adagrad a row's rate
+ * is also divided by the root of the mean squares of its gradients so far (Chin et al., A learning-rate schedule for
+ * stochastic gradient methods to matrix factorization, 2015: here a sum a row).
  */
 #ifndef TR_MODEL_MF_SGD_H
 #define TR_MODEL_MF_SGD_H
@@ -23,10 +27,13 @@ struct tr_mf_sgd {
     struct tr_mf *m;
     bool adagrad, plain_l2; /* plain_l2: model.l2_weighted no */
     bool con;               /* sync.weight con: what groups push is averaged */
-    size_t blocks, parts;   /* clocks of an epoch: parts */
+    size_t blocks, parts;   /* clocks of an epoch: parts … */
+    size_t turns;           /* … and rotations of a clock */
     size_t pad;             /* floats of a row */
     double factor, bias;    /* what a factor and a bias are in the tables, if they are 1 here */
     uint64_t *first_item;   /* of each block, and behind the last */
+    float *user_start,
+        *item_start; /* first biases of the users, and of the items of the first block; or NULL */
     tr_rotation *rotation;
     struct tr_mf_cut cut;
     float *memory, *spare; /* of the users; a row */
@@ -38,10 +45,11 @@ struct tr_mf_sgd {
     double squares; /* of the clocks of this epoch … */
     double ratings; /* … and how many */
 
-    struct tr_mf_rating *test;
-    size_t tests;
-    uint32_t *test_place; /* of each test rating: its item in the view; UINT32_MAX: a cold one */
+    struct tr_mf_met test;
     tr_view *test_items;
 };
+
+/* Workers, together, before the first clock: first_item, and with biases the starts. */
+int tr_mf_sgd_plan(struct tr_mf_sgd *sgd, tr_worker *me);
 
 #endif

@@ -210,8 +210,7 @@ ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *val
     }
     rate = (BATCH)((INTS)rate & turn->valid);
     if (k->item.bias) {
-        BATCH by = rate;
-        if (!k->item.sum) by = pass->bias_rate - (BATCH){0};
+        BATCH by = rate * k->bias_part;
         NAME(scatter)(n, bias + by * (error - pass->bias_l2 * share * bias), turn, k->item.bias);
     }
     *(BATCH *)turn->error = error;
@@ -260,7 +259,7 @@ ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip,
         if (clip) u[w] = NAME(clip)(u[w]);
     }
     if (!k->user_bias) return;
-    if (!k->user_sum) rate = pass->bias_rate;
+    rate *= k->bias_part;
     *k->user_bias += rate * (errors - pass->bias_l2 * share * *k->user_bias);
     k->base = pass->mean + *k->user_bias;
 }

@@ -42,12 +42,16 @@ struct tr_mf_pass {
     float mean;        /* μ */
     float rate;        /* with sums: divided by the root of a row's sum */
     float l2, bias_l2; /* λ of factors and of biases */
-    float bias_rate;   /* rate of biases */
+    float bias_rate;   /* rate of biases: likewise */
     float
         crowd; /* others who step on the same items at the same time, and this one: their squares count, too */
     bool nonnegative; /* factors (not biases) are kept at 0 or above */
     float *spare;     /* room for a row, like rows on a line of the cache */
 };
+
+/* Room for n elements, of any content and on a line of the cache; large ones in huge pages where the system gives them.
+ * Free with free(). */
+int tr_mf_memory(void **memory, size_t n, size_t size);
 
 /* One step on every rating of the tile; returns Σ of squared errors as they were met. `item` begins at the tile's
  * first. Errors of up to 16 ratings of a user are all computed before its row steps by their sum. */
