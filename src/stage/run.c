@@ -73,7 +73,9 @@ static int run_clocks(struct tr_stage_run *run)
     tr_sync_count(tr->sync);
     if (tr->rank == 0) TR_TRY(tr_stage_grant(run, false));
     if (tr_works(tr)) TR_TRY(tr_stage_work(run));
+    if (tr_works(tr)) run->last = tr_now();
     TR_TRY(tr_sync_end(tr->sync));
+    if (!tr_works(tr)) run->last = tr_now();
     return evaluate_end(run);
 }
 

@@ -26,7 +26,8 @@ struct tr_clock_times {
 struct tr_stage_run {
     tr_context *tr;
     const tr_stage *stage;
-    double begin, first;   /* when all this began, and the first clock */
+    double begin;          /* when all this began */
+    double first, last;    /* when the first clock began, and the last one was over, as this rank saw it */
     const tr_stage *shown; /* to those who show progress; clocks are evaluations in a task … */
     int64_t judged;        /* … of which there were so many before this run; -1: no task */
     /* worker */

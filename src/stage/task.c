@@ -48,7 +48,7 @@ struct task {
     struct tr_parked outer; /* what was open before the task */
     struct record *record;  /* rank 0: by stage */
     double began;
-    double ended;   /* rank 0: when the last stage did */
+    double ended;   /* rank 0: when the last clock of the last stage was over */
     int64_t judged; /* rank 0: evaluations so far */
     int group;      /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
 };
@@ -266,7 +266,7 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
 {
     struct record *r = &k->record[a->stage];
     int workers = a->cast.groups * a->cast.group_size;
-    double seconds = tr_now() - run->first;
+    double seconds = run->last - run->first;
     size_t timed = (size_t)(run->times.clocks < TR_TIMED_CLOCKS ? run->times.clocks : TR_TIMED_CLOCKS);
     if (r->searches) tr_degree_report(&r->degree, run->times.seconds, timed);
     r->left -= a->clocks;
@@ -284,7 +284,7 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     sum->seconds += seconds;
     sum->worker_seconds += seconds * workers;
     if (!fresh) TR_TRY(note_transition(k, r, run->first)); /* to get ready is more than to go over */
-    k->ended = tr_now();
+    k->ended = run->last;
     return TR_OK;
 }
 

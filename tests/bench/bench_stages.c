@@ -1,0 +1,104 @@
+/* Times how long it takes to go from one stage to the next:
+ *
+ *   mpirun -n 8 bench_stages RUNS [section.key=value …]
+ *
+ * Two stages take turns RUNS times each: `wide` on W workers, `narrow` on one of one group, each of one clock that pulls
+ * and pushes a small table. Prints a line for each W, 1, 2, 4 … all:
+ *   W wide_ms narrow_ms
+ * the medians, on rank 0, from the end of the one (when all who took part agree that it went well) to the first clock
+ * of the other. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "stage/stage.h"
+#include "trireme/trireme.h"
+
+enum { WIDE, NARROW, STAGES, KEYS = 64 };
+
+struct bench {
+    tr_context *tr;
+    tr_table *table;
+    int runs, done, workers;
+};
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct bench *b = state;
+    tr_key key[KEYS];
+    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
+    return tr_view_open(b->table, key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    (void)state;
+    tr_view *view = me->kept;
+    TR_TRY(tr_view_pull(view));
+    for (int k = 0; k < KEYS; k++) ((float *)view->delta)[k] = 1;
+    return tr_view_push(view);
+}
+
+static void release(void *kept)
+{
+    tr_view *view = kept;
+    tr_view_close(&view);
+}
+
+static int next(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct bench *b = state;
+    (void)ran;
+    int stage = b->done % STAGES;
+    *next = (tr_next){.stage = b->done++ < STAGES * b->runs ? stage : -1,
+                      .clocks = 1,
+                      .workers = stage == WIDE ? b->workers : 1};
+    return TR_OK;
+}
+
+static int show(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    const struct bench *b = who;
+    (void)task;
+    printf("%d %.4f %.4f\n", b->workers, 1e3 * sums[WIDE].transition, 1e3 * sums[NARROW].transition);
+    return TR_OK;
+}
+
+static int measure(struct bench *b, int workers)
+{
+    const tr_stage stages[STAGES] = {
+        {.name = "wide", .state = b, .prepare = prepare, .compute = compute, .release = release},
+        {.name = "narrow", .state = b, .prepare = prepare, .compute = compute, .release = release}};
+    const bool one_group[STAGES] = {false, true};
+    const tr_task task = {
+        .name = "turns", .stage = stages, .n = STAGES, .one_group = one_group, .state = b, .next = next};
+    b->workers = workers;
+    b->done = 0;
+    return tr_run_task(b->tr, &task);
+}
+
+static int run(tr_context *tr, int runs)
+{
+    struct bench b = {.tr = tr, .runs = runs};
+    tr_on_task(tr, show, &b);
+    TR_TRY(tr_table_create(tr, "w", TR_F32, 1, KEYS, &b.table));
+    int all = tr_workers(tr);
+    for (int workers = tr->layout.groups; workers < all; workers *= 2) TR_TRY(measure(&b, workers));
+    return measure(&b, all);
+}
+
+int main(int argc, char **argv)
+{
+    static const char text[] = "data: {train: none}\n";
+    tr_context *tr;
+    tr_job *job = NULL;
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s RUNS [section.key=value …]\n", argv[0]);
+        return TR_ERR_USAGE;
+    }
+    TR_TRY(tr_context_start(&argc, &argv, &tr));
+    int status = tr_job_parse(text, sizeof text - 1, "bench", argc - 2, argv + 2, &job);
+    if (status == TR_OK) status = tr_context_assign(tr, job);
+    if (status == TR_OK) status = run(tr, atoi(argv[1]));
+    int outcome = tr_close(tr);
+    return status != TR_OK ? status : outcome;
+}
