@@ -9,6 +9,7 @@
 #include "monitor/display.h"
 #include "monitor/metrics.h"
 #include "monitor/output.h"
+#include "monitor/stages.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
 
@@ -74,6 +75,14 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
 }
 
+static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    struct tr_monitor *m = who;
+    tr_display_end(&m->display);
+    if (m->display.style != TR_DISPLAY_SILENT) tr_show_stages(m->display.out, task, sums);
+    return TR_OK;
+}
+
 static int on_loading(void *who, const struct tr_loading *loading)
 {
     struct tr_monitor *m = who;
@@ -121,6 +130,7 @@ static int begin(struct tr_monitor *m)
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
     tr_observe(tr, observe, m);
     tr_on_loading(tr, on_loading, m);
+    tr_on_task(tr, on_task, m);
     return tr_poll_add(tr, poll, m);
 }
 
@@ -132,7 +142,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->tr = tr;
         m->metrics.fd = m->lock = -1;
         m->entered = tr_now();
-        m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN};
+        m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
         m->target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
     }

@@ -21,9 +21,9 @@ struct tr_status_file {
     enum tr_monitor_state state;
     double epoch, objective, gap; /* NaN: none yet */
     int64_t clock;
-    double loaded;     /* part of the files being read, 0 to 1; NaN before */
-    int code;          /* at the end */
-    const char *error; /* at the end, or NULL */
+    double loaded;                       /* part of the files being read, 0 to 1; NaN before */
+    int code;                            /* at the end */
+    const char *error;                   /* at the end, or NULL */
     void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */
     void *who;
 };

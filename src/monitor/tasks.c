@@ -1,0 +1,196 @@
+#define _GNU_SOURCE
+#include "monitor/tasks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "monitor/display.h"
+#include "monitor/json.h"
+#include "monitor/output.h"
+#include "monitor/status.h"
+#include "monitor/summary.h"
+
+struct tr_tasks_folder {
+    tr_context *world;
+    const struct tr_task_row *row;
+    size_t n;
+    int lock;
+    struct tr_status_file status;
+};
+
+static const char *const state_name[] = {
+    [TR_TASK_BLOCKED] = "waiting", [TR_TASK_IDLE] = "waiting", [TR_TASK_WAITING] = "waiting",
+    [TR_TASK_RUNNING] = "running", [TR_TASK_DONE] = "done",    [TR_TASK_FAILED] = "failed",
+    [TR_TASK_DROPPED] = "not run"};
+
+/* ---- as JSON ---- */
+
+static void put_text(FILE *file, const char *name, const char *text)
+{
+    fprintf(file, ", \"%s\": ", name);
+    tr_json_text(file, text);
+}
+
+static void put_real(FILE *file, const char *name, double number)
+{
+    fprintf(file, ", \"%s\": ", name);
+    tr_json_real(file, number);
+}
+
+static double milliseconds(double seconds)
+{
+    return round(seconds * 1000) / 1000;
+}
+
+static void put_task(FILE *file, const struct tr_task_row *row)
+{
+    bool began = row->state == TR_TASK_RUNNING || row->state == TR_TASK_DONE || row->state == TR_TASK_FAILED;
+    bool ended = row->state == TR_TASK_DONE || row->state == TR_TASK_FAILED;
+    double seconds = ended ? row->seconds : tr_now() - row->begin;
+    fputs("{\"name\": ", file);
+    tr_json_text(file, row->name);
+    put_text(file, "state", state_name[row->state]);
+    put_real(file, "ranks", began ? row->ranks : (double)NAN);
+    put_real(file, "waited", began ? milliseconds(row->waited) : (double)NAN);
+    put_real(file, "seconds", began ? milliseconds(seconds) : (double)NAN);
+    put_real(file, "objective", row->objective);
+    put_real(file, "status", ended ? row->status : (double)NAN);
+    put_text(file, "error", *row->error ? row->error : NULL);
+    put_text(file, "output", row->output);
+    fputc('}', file);
+}
+
+static void put_tasks(FILE *file, void *who)
+{
+    const struct tr_tasks_folder *f = who;
+    fputs("  \"tasks\": [", file);
+    for (size_t i = 0; i < f->n; i++) {
+        fputs(i ? ",\n    " : "\n    ", file);
+        put_task(file, &f->row[i]);
+    }
+    fputs("\n  ],\n", file);
+}
+
+static int put_summary(struct tr_tasks_folder *f, FILE *file, int status)
+{
+    fputs("{\n", file);
+    put_tasks(file, f);
+    tr_json_real_member(file, "total_seconds", milliseconds(tr_process_seconds()));
+    tr_json_count_member(file, "status", (uint64_t)status);
+    tr_json_count_member(file, "ranks", (uint64_t)f->world->size);
+    tr_json_text_member(file, "version", TR_VERSION);
+    tr_json_text_member(file, "host", f->status.host);
+    fputs("  \"job\": ", file);
+    int outcome = tr_job_write_json(f->world->job, file, 2);
+    fputs("\n}\n", file);
+    return outcome;
+}
+
+static int write_summary(struct tr_tasks_folder *f, int status)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
+    int outcome = put_summary(f, file, status);
+    if (fclose(file) != 0) outcome = tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
+    if (outcome == TR_OK)
+        outcome = tr_output_replace(f->world->job->output, "summary.json", text, length, true);
+    free(text);
+    return outcome;
+}
+
+/* ---- as a table ---- */
+
+static void say_row(const struct tr_tasks_folder *f, const struct tr_task_row *row, int width)
+{
+    if (row->ranks == 0) {
+        tr_say(f->world, "%-*s  %5s  %11s  %11s  not run%s%s", width, row->name, "-", "-", "-",
+               row->because ? ": it comes after " : "", row->because ? row->because : "");
+        return;
+    }
+    char outcome[64] = "done";
+    if (row->state == TR_TASK_FAILED) snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
+    else if (isfinite(row->objective))
+        snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
+    tr_say(f->world, "%-*s  %5d  %11s  %11s  %s", width, row->name, row->ranks, tr_duration(row->waited).text,
+           tr_duration(row->seconds).text, outcome);
+}
+
+static void say_table(const struct tr_tasks_folder *f)
+{
+    int width = 4;
+    for (size_t i = 0; i < f->n; i++) width = tr_max_int(width, (int)strlen(f->row[i].name));
+    tr_say(f->world, "%-*s  %5s  %11s  %11s  outcome", width, "task", "ranks", "waited", "took");
+    for (size_t i = 0; i < f->n; i++) say_row(f, &f->row[i], width);
+}
+
+/* ---- the folder ---- */
+
+static int begin(struct tr_tasks_folder *f)
+{
+    const struct tr_job *job = f->world->job;
+    TR_TRY(tr_monitor_folder(f->world, &f->lock));
+    TR_TRY(tr_status_open(&f->status, job->output, job->name));
+    f->status.state = TR_TRAINING;
+    f->status.more = put_tasks;
+    f->status.who = f;
+    tr_status_guard(&f->status);
+    return tr_status_write(&f->status);
+}
+
+static void forget(struct tr_tasks_folder **folder)
+{
+    struct tr_tasks_folder *f = *folder;
+    tr_status_close(&f->status);
+    tr_output_release(f->world->job->output, f->lock);
+    free(f);
+    *folder = NULL;
+}
+
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n,
+                         struct tr_tasks_folder **folder)
+{
+    struct tr_tasks_folder *f;
+    TR_TRY(TR_NEW(&f, 1));
+    f->world = world;
+    f->row = row;
+    f->n = n;
+    f->lock = -1;
+    *folder = f;
+    int status = begin(f);
+    if (status != TR_OK) forget(folder);
+    return status;
+}
+
+int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool at_once)
+{
+    return at_once || tr_status_due(&f->status) ? tr_status_write(&f->status) : TR_OK;
+}
+
+/* The words for a job that failed are those of its task. */
+static void say_error(const struct tr_tasks_folder *f, int status, char *text, size_t size)
+{
+    snprintf(text, size, "%s", tr_error_text());
+    for (size_t i = f->n; i-- > 0;)
+        if (f->row[i].state == TR_TASK_FAILED && f->row[i].status == status)
+            snprintf(text, size, "task %s: %s", f->row[i].name, f->row[i].error);
+}
+
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
+{
+    struct tr_tasks_folder *f = *folder;
+    if (!f) return status;
+    char error[1024];
+    say_error(f, status, error, sizeof error); /* writing may fail, too, and then says so */
+    f->status.state = status == TR_OK ? TR_DONE : TR_FAILED;
+    f->status.code = status;
+    f->status.error = status == TR_OK ? NULL : error;
+    int outcome = write_summary(f, status), last = tr_status_write(&f->status);
+    if (outcome == TR_OK) outcome = last;
+    say_table(f);
+    if (outcome == TR_OK) tr_say(f->world, "output:        %s", f->world->job->output);
+    forget(folder);
+    return status != TR_OK ? status : outcome;
+}

@@ -1,0 +1,47 @@
+/* The folder of a job of several tasks: job.yaml, status.json and summary.json, as monitor.h has them, of the whole job.
+ * Both JSON files have a member `tasks`, an object for each in the order of the job:
+ *
+ *   name, state       waiting, running, done, failed, not run (it comes after one that failed)
+ *   ranks             that it runs or ran on, null before
+ *   waited, seconds   from when it could have begun until it did; since then
+ *   objective         the last that was evaluated, null where there is none
+ *   status, error     exit code and text, null while there is none
+ *   output            its own folder
+ *
+ * summary.json has besides: total_seconds, status (exit code of the first task that failed, or 0), ranks, version, host,
+ * job.
+ */
+#ifndef TR_MONITOR_TASKS_H
+#define TR_MONITOR_TASKS_H
+
+#include "stage/schedule.h"
+#include "stage/stage.h"
+
+struct tr_task_row {
+    const char *name, *output;
+    enum tr_task_state state;
+    int ranks;            /* 0 before */
+    double waited, begin; /* begin as tr_now() */
+    double seconds;       /* once it has ended */
+    double objective;     /* NaN: none */
+    int status;           /* once it has ended */
+    char error[512];      /* "" where there is none */
+    const char *because;  /* not run: the task that it comes after, which failed or was not run either */
+};
+
+struct tr_tasks_folder;
+
+/* All of these on rank 0 alone, world being the context of the whole job, and the n rows those of who runs it.
+ *
+ * Prepares the folder. TR_ERR_NO_OUTPUT: there can be no such folder. */
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n,
+                         struct tr_tasks_folder **folder);
+
+/* Writes status.json, at once or if about a second has gone by. */
+int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);
+
+/* Writes down how the job ended, shows the table of tasks, and forgets the folder (NULL is fine). Returns the status, or,
+ * if all was well until here, that of this last write. */
+int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status);
+
+#endif
