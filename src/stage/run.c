@@ -56,6 +56,14 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
     cast_worker(run);
 }
 
+/* Clocks begin behind a barrier, which is there for what the stage begins with, too. */
+int tr_stage_begin(struct tr_stage_run *run)
+{
+    const tr_stage *stage = run->stage;
+    if (stage->begin) tr_stage_note(run, stage->begin(run->tr, stage->state));
+    return tr_sync_begin(run->tr->sync);
+}
+
 int tr_stage_prepare(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -83,10 +91,6 @@ int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     tr->tables->traffic = (struct tr_traffic){0};
-    if (run->stage->begin) {
-        tr_stage_note(run, run->stage->begin(tr, run->stage->state));
-        TR_TRY(tr_barrier(tr, tr->cast->crew, "all ranks to begin the first clock"));
-    }
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
@@ -104,7 +108,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
 {
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
-    TR_TRY(tr_sync_begin(tr->sync));
+    TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
     if (status == TR_OK) status = tr_stage_run(&run);
     if (run.me.kept && stage->release) stage->release(run.me.kept);

@@ -64,7 +64,10 @@ static inline void tr_stage_note(struct tr_stage_run *run, int status)
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run);
 
-/* Opens what the stage needs, behind tr_sync_begin(). All ranks; the outcome is agreed on. */
+/* Sets the clocks back. The crew, which has nothing to do with other stages any more. */
+int tr_stage_begin(struct tr_stage_run *run);
+
+/* Opens what the stage needs; clocks are set back. All ranks; the outcome is agreed on. */
 int tr_stage_prepare(struct tr_stage_run *run);
 
 /* Runs its clocks. The crew; the outcome is agreed on among them. */

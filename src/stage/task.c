@@ -124,7 +124,7 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     run->me.whole = a->whole;
     run->me.command = a->command;
     if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
-    TR_TRY(tr_sync_begin(tr->sync));
+    TR_TRY(tr_stage_begin(run));
     int status = tr_stage_run(run);
     k->judged += run->evaluations;
     return status;

@@ -171,7 +171,6 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool
         MPI_Win_flush_all(c->nodes);
         MPI_Win_flush_all(c->worlds);
     }
-    TR_TRY(tr_barrier(tr, tr->cast->crew, "all ranks to begin a stage"));
     atomic_store(&c->mine->word[WRITTEN], keeps_written ? 0 : INT64_MAX);
     atomic_store(&c->mine->word[READ], keeps_read ? 0 : INT64_MAX);
     atomic_store(&c->mine->word[VERSION], keeps_version ? 0 : INT64_MAX);
