@@ -33,6 +33,7 @@ typedef struct tr_ran {
     int stage; /* -1: none yet */
     int64_t clocks;
     int workers;
+    int first_group;    /* of those whose workers it ran on last */
     double seconds;     /* from the first clock's begin to the last one's end */
     tr_verdict verdict; /* of its last evaluation, if it is judged */
 } tr_ran;

@@ -196,20 +196,26 @@ static int most_workers(const struct task *k, int stage)
     return one ? layout->group_size : tr_layout_workers(layout);
 }
 
+static struct tr_substage search(const struct task *k, struct record *r, int stage)
+{
+    bool one = k->task->one_group && k->task->one_group[stage];
+    struct tr_degree_wish wish = {.least = 1,
+                                  .most = most_workers(k, stage),
+                                  .unit = one ? 1 : k->tr->layout.groups,
+                                  .clocks = r->left * k->task->evaluations};
+    if (!r->searches) tr_degree_begin(&r->degree, &wish);
+    r->searches = true;
+    return tr_degree_next(&r->degree, r->left);
+}
+
 /* The next part of what next() has asked for: all of it, or a sub-stage of a search. */
-static struct assignment plan(struct task *k, const tr_next *next)
+static struct assignment plan(const struct task *k, const tr_next *next)
 {
     struct record *r = &k->record[next->stage];
     int workers = next->workers == TR_ALL_WORKERS ? most_workers(k, next->stage) : next->workers;
     int64_t clocks = r->left;
     if (next->workers == TR_AUTO_WORKERS) {
-        bool one = k->task->one_group && k->task->one_group[next->stage];
-        if (!r->searches)
-            tr_degree_begin(&r->degree, &(struct tr_degree_wish){.least = 1,
-                                                                 .most = most_workers(k, next->stage),
-                                                                 .unit = one ? 1 : k->tr->layout.groups});
-        r->searches = true;
-        struct tr_substage sub = tr_degree_next(&r->degree, r->left);
+        struct tr_substage sub = search(k, r, next->stage);
         workers = sub.parallelism;
         clocks = sub.clocks;
     }
@@ -274,6 +280,7 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = r->runs;
     r->ran.clocks += run->times.clocks;
     r->ran.workers = workers;
+    r->ran.first_group = a->cast.first_group;
     r->ran.seconds += seconds;
     r->ran.verdict = run->verdict;
     struct tr_stage_sum *sum = &r->sum;

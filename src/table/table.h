@@ -17,6 +17,7 @@
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *   near       … by plain adding, in memory that a node shares
  *   local      memory that a node shares, for models that its ranks work on together
+ *   transfer   … handed from node to node
  *   park       what a stage has opened, put aside while another one runs
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.

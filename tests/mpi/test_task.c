@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "table/transfer.h"
+
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
 
 #define RUN(which, many, on) ((tr_next){.stage = (which), .clocks = (many), .workers = (on)})
@@ -232,6 +234,75 @@ MPI_CASE(a_stage_that_fails_ends_the_task_everywhere)
     }
 }
 
+/* ---- from node to node ---- */
+
+enum { WORDS = 5000, TURNS = 6 };
+
+struct relay {
+    struct tr_node_memory memory;
+    struct tr_transfer transfer;
+    int turn; /* rank 0 */
+};
+
+/* The workers of a node fetch what the node before had, each a part, and add 1 to their part. */
+static int run_on(tr_worker *me, void *state)
+{
+    struct relay *r = state;
+    size_t all = WORDS * sizeof(double),
+           from = all / sizeof(double) * (size_t)me->worker / (size_t)me->workers,
+           to = all / sizeof(double) * ((size_t)me->worker + 1) / (size_t)me->workers;
+    double *value = (double *)(void *)r->memory.at;
+    int turn = (int)me->command.word[0], node = (int)me->command.word[1];
+    if (turn > 0)
+        TR_TRY(tr_transfer_fetch(&r->transfer, node, from * sizeof(double), (to - from) * sizeof(double)));
+    for (size_t i = from; i < to; i++) {
+        mpi_check(value[i] == turn, "word %zu is %g in turn %d", i, value[i], turn);
+        value[i] += 1;
+    }
+    mpi_check(me->tr->tables->traffic.bytes_pulled == 0, "servers have been asked");
+    return TR_OK;
+}
+
+static int pass_on(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct relay *r = state;
+    if (ran->stage >= 0) mpi_check(ran->clocks == 1, "%lld clocks", (long long)ran->clocks);
+    *next = (tr_next){.stage = r->turn < TURNS ? 0 : -1, .clocks = 1, .workers = TR_ALL_WORKERS};
+    next->command = (tr_command){{r->turn++, ran->stage < 0 ? -1 : ran->first_group}};
+    return TR_OK;
+}
+
+MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
+{
+    if (mpi_test.size % 2 || mpi_test.hosts) return;
+    struct relay r = {.turn = 0};
+    char settings[MPI_NOTE];
+    int size = mpi_test.size > 2 ? 2 : 1;
+    snprintf(settings, sizeof settings, "ranks.node_size=%d ranks.group_size=%d", size, size);
+    tr_context *tr = mpi_context(settings);
+    mpi_ok(tr_node_memory_open(tr, WORDS * sizeof(double), &r.memory));
+    mpi_ok(tr_transfer_open(tr, &r.memory, &r.transfer));
+    const tr_stage stage = {.name = "run", .state = &r, .compute = run_on};
+    const bool one_group = true;
+    const tr_task task = {
+        .name = "relay", .stage = &stage, .n = 1, .one_group = &one_group, .state = &r, .next = pass_on};
+    mpi_ok(tr_run_task(tr, &task));
+    int groups = tr->layout.groups, mine = tr->me.group, last = -1;
+    for (int turn = 0; turn < TURNS; turn++)
+        if (turn % groups == mine) last = turn;
+    uint64_t fetched = r.transfer.bytes, all = 0, turns = (uint64_t)(groups > 1 ? TURNS - 1 : 0);
+    MPI_Allreduce(&fetched, &all, 1, MPI_UINT64_T, MPI_SUM, tr->world);
+    if (groups > 1)
+        mpi_check(all == turns * WORDS * sizeof(double), "%llu bytes went", (unsigned long long)all);
+    if (last >= 0)
+        for (size_t i = 0; i < WORDS; i++)
+            mpi_check(((double *)(void *)r.memory.at)[i] == last + 1, "word %zu: %g after turn %d", i,
+                      ((double *)(void *)r.memory.at)[i], last);
+    tr_transfer_close(&r.transfer);
+    tr_node_memory_close(&r.memory);
+    (void)tr_close(tr);
+}
+
 /* What is done after a task finds all as it was before. */
 MPI_CASE(stages_by_themselves_go_on_after_a_task)
 {
@@ -255,4 +326,5 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
 
 MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
          &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
-         &a_stage_that_fails_ends_the_task_everywhere, &stages_by_themselves_go_on_after_a_task)
+         &a_stage_that_fails_ends_the_task_everywhere, &a_model_goes_from_node_to_node_past_the_servers,
+         &stages_by_themselves_go_on_after_a_task)

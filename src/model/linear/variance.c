@@ -2,9 +2,10 @@
  * workers in every group; the inner one takes stochastic steps, with workers of one group on a model in memory that their
  * node shares (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient.
  *
- * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them; groups take
- * turns, so that over the epochs all rows are drawn from. Methods whose iterate is not the snapshot keep it, and what else
- * goes on from epoch to epoch, in tables of their own where there are several groups.
+ * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them. Of several
+ * groups each has its turn in an epoch, so that it draws from all rows: the model goes from node to node directly, and
+ * into the tables at the epoch's end alone. Methods whose iterate is not the snapshot keep it, and what else goes on from
+ * epoch to epoch, in tables of their own then.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "model/linear/parts.h"
 #include "solve/variance.h"
 #include "stage/stage.h"
-#include "table/local.h"
+#include "table/transfer.h"
 
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
@@ -24,11 +25,16 @@ enum { SEARCHED_CLOCKS = 20 };
 /* Of a small model: else its workers would wait for each other's locks. */
 enum { LEAST_CHUNKS = 64 };
 
+/* What inner workers are told. */
+enum { EPOCH, TURN, FROM_GROUP };
+
 /* Arrays that go from group to group. */
 enum { SNAPSHOT, ITERATE, SECOND, CARRIED };
 
 struct tr_linear_variance {
     struct tr_node_memory memory;
+    struct tr_transfer transfer;
+    size_t moving[2];               /* what goes from node to node: from here to there in that memory */
     struct tr_variance_model model; /* in that memory */
     void *carried[CARRIED];         /* its arrays; NULL: the method has no such */
     char *slope;                    /* of each of the node's rows at the snapshot */
@@ -37,7 +43,8 @@ struct tr_linear_variance {
     double smoothness;
     double *gradient; /* a worker's: of all coordinates */
     /* the scheduler's */
-    int64_t epoch, epochs; /* inner stages begun, and how many there will be */
+    int64_t epoch, epochs; /* begun, and how many there will be */
+    int turn;              /* of the groups in this epoch's inner stage */
     double passes;         /* over the data, so far */
 };
 
@@ -111,6 +118,7 @@ static size_t lay_out(const struct tr_linear *m, struct tr_linear_variance *v, c
     struct tr_variance_model *model = &v->model;
     size_t array = model->n * element(m);
     int method = m->job->solve.method;
+    v->moving[0] = (size_t)(at - begin);
     model->step = (_Atomic uint64_t *)(void *)take_bytes(&at, 64);
     model->snapshot = v->carried[SNAPSHOT] = take_bytes(&at, array);
     model->w = take_bytes(&at, array);
@@ -118,6 +126,7 @@ static size_t lay_out(const struct tr_linear *m, struct tr_linear_variance *v, c
     if (method == TR_SOLVE_KATYUSHA) model->z = v->carried[SECOND] = take_bytes(&at, array);
     if (method != TR_SOLVE_SVRG) model->sum = (double *)(void *)take_bytes(&at, model->n * sizeof(double));
     model->mu = take_bytes(&at, array);
+    v->moving[1] = (size_t)(at - begin);
     model->last = (uint32_t *)(void *)take_bytes(&at, model->n * sizeof *model->last);
     v->slope = take_bytes(&at, m->train->rows.n * element(m));
     v->race.kind = m->job->sync.race;
@@ -198,6 +207,7 @@ int tr_linear_variance_open(struct tr_linear *m)
     MPI_Allreduce(&bytes, &most, 1, MPI_UINT64_T, MPI_MAX, m->tr->node); /* rows are with workers alone */
     TR_TRY(tr_node_memory_open(m->tr, most, &v->memory));
     lay_out(m, v, v->memory.at);
+    TR_TRY(tr_transfer_open(m->tr, &v->memory, &v->transfer));
     TR_TRY(open_tables(m));
     TR_TRY(tr_agree(m->tr, open_worker(m)));
     return find_smoothness(m);
@@ -207,6 +217,7 @@ void tr_linear_variance_close(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     if (!v) return;
+    tr_transfer_close(&v->transfer);
     tr_node_memory_close(&v->memory);
     free(v->gradient);
     free(v);
@@ -345,6 +356,20 @@ static int take(tr_worker *me, struct tr_linear *m, int64_t epoch)
     return tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to take the model over");
 }
 
+/* Fetches all from the node that had its turn before, where every coordinate is up to date. */
+static int fetch(tr_worker *me, struct tr_linear *m, int group)
+{
+    struct tr_linear_variance *v = m->variance;
+    const struct inner *in = me->kept;
+    int node = me->tr->node_of[me->tr->layout.worker_rank[group * me->tr->layout.group_size]];
+    size_t bytes = v->moving[1] - v->moving[0], parts = (size_t)me->workers, i = (size_t)me->worker;
+    size_t from = bytes / parts * i, to = i + 1 == parts ? bytes : bytes / parts * (i + 1);
+    TR_TRY(tr_transfer_fetch(&v->transfer, node, v->moving[0] + from, to - from));
+    TR_TRY(tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to fetch the model"));
+    for (size_t j = in->from; j < in->to; j++) v->model.last[j] = (uint32_t)*v->model.step;
+    return tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to take the model over");
+}
+
 static void keep_difference(const struct tr_linear *m, tr_view *view, const void *now)
 {
     for (size_t j = 0; j < view->n; j++) {
@@ -360,8 +385,6 @@ static int give(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     struct inner *in = me->kept;
-    TR_TRY(tr_barrier(me->tr, me->tr->cast->members, "the other workers of the node to take their steps"));
-    tr_variance_settle(in->steps, &v->model, in->from, in->to);
     tr_variance_snapshot(in->steps, &v->model, in->from, in->to, v->carried[SNAPSHOT]);
     for (int i = 0; i < CARRIED; i++) {
         if (!in->carried[i]) continue;
@@ -398,18 +421,23 @@ static int compute_inner(tr_worker *me, void *state)
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
     struct inner *in = me->kept;
-    int64_t epoch = me->command.word[0], at = me->before + me->clock;
+    int64_t epoch = me->command.word[EPOCH], turn = me->command.word[TURN], at = me->before + me->clock;
+    int turns = m->tr->layout.groups;
     if (me->clock == 0) TR_TRY(open_steps(m, in, epoch));
-    if (at == 0) TR_TRY(take(me, m, epoch));
-    uint64_t steps = share_of(share_of(steps_of_epoch(m, epoch), at, me->whole), me->worker, me->workers);
+    if (at == 0) TR_TRY(turn == 0 ? take(me, m, epoch) : fetch(me, m, (int)me->command.word[FROM_GROUP]));
+    uint64_t here = share_of(steps_of_epoch(m, epoch), turn, turns);
+    uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)(me->worker + me->group * me->group_size),
-                (uint64_t)(epoch * me->whole + at));
+                (uint64_t)((epoch * turns + turn) * me->whole + at));
     size_t rows = m->problem.rows.n;
     if (rows > 0)
         tr_variance_steps(in->steps, 0, rows, v->slope, steps, &rng, &v->model,
                           me->workers > 1 ? &v->race : NULL);
-    return at == me->whole - 1 ? give(me, m) : TR_OK;
+    if (at < me->whole - 1) return TR_OK;
+    TR_TRY(tr_barrier(me->tr, me->tr->cast->members, "the other workers of the node to take their steps"));
+    tr_variance_settle(in->steps, &v->model, in->from, in->to);
+    return turn == turns - 1 ? give(me, m) : TR_OK;
 }
 
 /* ---- the task ---- */
@@ -436,19 +464,28 @@ static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
     return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
 }
 
-/* Full and inner in turns, and at the end the gradient once more, to see how good the last snapshot is. */
+/* Full and inner in turns, and at the end the gradient once more, to see how good the last snapshot is. Of an inner stage
+ * every group has a part. */
 static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
+    int turns = m->tr->layout.groups;
     if (ran->stage == FULL) v->passes++;
-    if (ran->stage == INNER) v->passes += passes_of_epoch(m, v->epoch - 1);
+    if (ran->stage == INNER && ++v->turn < turns) {
+        next->command.word[FROM_GROUP] = ran->first_group;
+    } else if (ran->stage == INNER) {
+        v->passes += passes_of_epoch(m, v->epoch++);
+        v->turn = 0;
+    }
+    bool inner = ran->stage == FULL || v->turn > 0;
     bool over = ran->stage == FULL && (ran->verdict.stop || v->epoch == v->epochs);
-    int stage = over ? -1 : ran->stage == FULL ? INNER : FULL;
-    if (over) *next = (tr_next){.stage = -1};
-    else *next = (tr_next){.stage = stage, .clocks = clocks_of(m, stage), .workers = workers_of(m, stage)};
-    next->command.word[0] = v->epoch;
-    if (stage == INNER) v->epoch++;
+    next->stage = over ? -1 : inner ? INNER : FULL;
+    if (over) return TR_OK;
+    next->clocks = clocks_of(m, next->stage);
+    next->workers = workers_of(m, next->stage);
+    next->command.word[EPOCH] = v->epoch;
+    next->command.word[TURN] = v->turn;
     return TR_OK;
 }
 
