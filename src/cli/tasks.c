@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/average.h"
 #include "cli/train.h"
@@ -142,15 +141,22 @@ static int new_sent(int n, struct sent **out)
     return tr_fail(TR_ERR_SYSTEM, "out of memory: a task for %d ranks", n);
 }
 
+/* The scheduler takes workers with low numbers first. Rank 0, which directs, is to be the last: while it is in no team it
+ * acts at once. */
+static int rank_of(const tr_context *world, int worker)
+{
+    return world->size - 1 - worker;
+}
+
 /* Tells its members, and rank 0 by `own`. */
-static int send_call(struct director *d, int task, const int *rank, int n)
+static int send_call(struct director *d, int task, const int *worker, int n)
 {
     struct sent *s = NULL;
     TR_TRY(new_sent(n, &s));
     s->call->task = task;
     s->call->n = n;
-    memcpy(s->call->rank, rank, (size_t)n * sizeof *rank);
-    qsort(s->call->rank, (size_t)n, sizeof *rank, by_number);
+    for (int i = 0; i < n; i++) s->call->rank[i] = rank_of(d->world, worker[i]);
+    qsort(s->call->rank, (size_t)n, sizeof *s->call->rank, by_number);
     for (int i = 0; i < n; i++) {
         if (s->call->rank[i] == 0) d->own = s->call;
         else
@@ -323,12 +329,25 @@ static int add_tasks(struct director *d)
     return TR_OK;
 }
 
+/* Nodes are counted from the other end as well, rank 0's last. */
+static int open_schedule(const tr_context *world, struct tr_schedule **schedule)
+{
+    int *node_of, nodes = 0;
+    TR_TRY(TR_NEW(&node_of, (size_t)world->size));
+    for (int rank = 0; rank < world->size; rank++) nodes = tr_max_int(nodes, world->node_of[rank] + 1);
+    for (int worker = 0; worker < world->size; worker++)
+        node_of[worker] = nodes - 1 - world->node_of[rank_of(world, worker)];
+    int status = tr_schedule_open(world->size, node_of, &tr_schedule_defaults, schedule);
+    free(node_of);
+    return status;
+}
+
 static int open_director(tr_context *world, struct director *d)
 {
     const tr_job *job = world->job;
     d->world = world;
     TR_TRY(TR_NEW(&d->row, job->tasks));
-    TR_TRY(tr_schedule_open(world->size, world->node_of, &tr_schedule_defaults, &d->schedule));
+    TR_TRY(open_schedule(world, &d->schedule));
     TR_TRY(add_tasks(d));
     return tr_tasks_folder_open(world, d->row, job->tasks, &d->folder);
 }

@@ -82,13 +82,17 @@ static int fill_task(const struct tr_job *job, struct tr_job_task *task)
 
 /* ---- defaults that follow from other values ---- */
 
-/* Variance reduction works on one copy of a node's rows, and on all weights. */
-static void choose_for_variance(struct tr_job *job)
+/* Stages on some of a node's workers have all its rows, so there is one copy that these divide. Variance reduction works
+ * on all weights; phases of growing batches are one pass each. */
+static void choose_for_stages(struct tr_job *job)
 {
     int method = job->solve.method;
-    if (method != TR_SOLVE_SVRG && method != TR_SOLVE_SVRGPP && method != TR_SOLVE_KATYUSHA) return;
+    bool varies = method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA;
+    bool grows = method == TR_SOLVE_GROWING;
+    if (!varies && !grows) return;
     if (strcmp(tr_job_where(job, "data.partition"), "default") == 0) job->data.partition = TR_DATA_REPLICATED;
-    job->table.prune = false;
+    if (varies) job->table.prune = false;
+    if (grows && strcmp(tr_job_where(job, "solve.epochs"), "default") == 0) job->solve.epochs = 1;
 }
 
 /* What follows from the kind of model. */
@@ -104,7 +108,7 @@ static void choose_method(struct tr_job *job)
     if (job->solve.rate == TR_JOB_AUTO && linear && !by_data) job->solve.rate = 0.1;
     if (job->model.type == TR_MODEL_MF && strcmp(tr_job_where(job, "solve.optimizer"), "default") == 0)
         job->solve.optimizer = TR_OPTIMIZER_ADAGRAD;
-    choose_for_variance(job);
+    choose_for_stages(job);
 }
 
 /* jobs/ads.yaml is called ads. */

@@ -79,7 +79,7 @@ static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *su
 {
     struct tr_monitor *m = who;
     tr_display_end(&m->display);
-    if (m->display.style != TR_DISPLAY_SILENT) tr_show_stages(m->display.out, task, sums);
+    if (m->display.style != TR_DISPLAY_SILENT) tr_show_stages(m->display.out, m->tr->team, task, sums);
     return TR_OK;
 }
 

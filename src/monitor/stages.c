@@ -18,19 +18,29 @@ static void show_workers(FILE *out, const struct tr_stage_sum *s)
     fprintf(out, "  %9s", text);
 }
 
-void tr_show_stages(FILE *out, const tr_task *task, const struct tr_stage_sum *sums)
+/* A line begins with the name of the job's task that all this is one of, if it has several. */
+static void begin_line(FILE *out, const char *of)
+{
+    if (of) fprintf(out, "%s: ", of);
+}
+
+void tr_show_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums)
 {
     int width = (int)widest(task);
+    begin_line(out, of);
     fprintf(out, "%-*s  %6s  %9s  %8s  %9s  %14s  %10s\n", width, "stage", "runs", "workers", "clocks",
             "seconds", "worker seconds", "going over");
     for (size_t i = 0; i < task->n; i++) {
         const struct tr_stage_sum *s = &sums[i];
         if (s->runs == 0) continue;
+        begin_line(out, of);
         fprintf(out, "%-*s  %6d", width, s->name, s->runs);
         show_workers(out, s);
         fprintf(out, "  %8lld  %9.3f  %14.3f", (long long)s->clocks, s->seconds, s->worker_seconds);
         if (isfinite(s->transition)) fprintf(out, "  %7.3f ms\n", 1e3 * s->transition);
         else fprintf(out, "  %10s\n", "-");
-        if (*s->degree) fprintf(out, "%-*s  %s\n", width, "", s->degree);
+        if (!*s->degree) continue;
+        begin_line(out, of);
+        fprintf(out, "%-*s  %s\n", width, "", s->degree);
     }
 }

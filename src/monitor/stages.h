@@ -6,6 +6,7 @@
 
 #include "stage/stage.h"
 
-void tr_show_stages(FILE *out, const tr_task *task, const struct tr_stage_sum *sums);
+/* of: the name of the job's task, in front of each line; NULL in a job that has none. */
+void tr_show_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums);
 
 #endif

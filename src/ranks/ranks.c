@@ -159,11 +159,13 @@ static int even_node_size(const tr_context *tr)
 }
 
 /* Parameters that rotate over the workers of a group (src/model/mf, lda), or that they change together (src/model/linear,
- * variance reduction). */
+ * variance reduction), or rows that as many of them divide as a stage has (growing batches). */
 static bool shares_parameters(const tr_job *job)
 {
     int method = job->solve.method;
-    if (method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA) return true;
+    if (method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA ||
+        method == TR_SOLVE_GROWING)
+        return true;
     return job->model.type == TR_MODEL_LDA ||
            (job->model.type == TR_MODEL_MF && job->solve.method == TR_SOLVE_SGD);
 }

@@ -34,7 +34,7 @@
 
 #include "base/base.h"
 #include "solve/pass.h"
-#include "solve/race.h"
+#include "table/race.h"
 
 /* The model of one epoch: arrays of n elements of problem.dtype unless said otherwise, the last being the bias where there
  * is one. All may be shared by processes; owned by the caller. Those that a method does not know may be NULL. */

@@ -57,7 +57,7 @@ says '^explain: table w: [0-9]* keys of 1 f32, [0-9]* to [0-9]* bytes a server$'
 says '^explain: table w: partition range-hash, [0-9]* blocks of size [0-9]* (keys) over 2 servers'
 sed '/^epoch/,$d' said | grep -q '^explain: view of table w' || fail "views are explained too late: $(cat said)"
 OMPI_MCA_osc='^ucx,pt2pt' run 2 --explain
-says_not 'OMPI_MCA_osc'
+says_not 'OMPI_MCA_osc='
 run 1 --explain
 says 'rank 0 on node 0 (.*): scheduler, server, worker of group 0$'
 

@@ -24,6 +24,11 @@ bool tr_linear_reduces_variance(const tr_job *job)
     return method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA;
 }
 
+bool tr_linear_grows(const tr_job *job)
+{
+    return job->solve.method == TR_SOLVE_GROWING;
+}
+
 static bool is_dual(const struct tr_linear *m)
 {
     return m->job->solve.method == TR_SOLVE_DUAL;
@@ -70,7 +75,8 @@ static int check_ways(const tr_job *job)
     if (dual && job->solve.optimizer != TR_OPTIMIZER_SGD)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.optimizer is for solve.method sgd",
                        tr_job_where(job, "solve.optimizer"));
-    if (job->solve.optimizer != TR_OPTIMIZER_SGD) TR_TRY(tr_linear_check_optimizer(job));
+    if (job->solve.method == TR_SOLVE_SGD && job->solve.optimizer != TR_OPTIMIZER_SGD)
+        TR_TRY(tr_linear_check_optimizer(job));
     if (weighted && at_server)
         return tr_fail(
             TR_ERR_CONFIG,
@@ -93,6 +99,7 @@ static int check_job(const tr_job *job)
 {
     TR_TRY(check_ways(job));
     if (tr_linear_reduces_variance(job)) return tr_linear_variance_check(job);
+    if (tr_linear_grows(job)) return tr_linear_growing_check(job);
     TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
     if (job->model.bias && !job->model.bias_l2)
@@ -173,7 +180,7 @@ static int open_linear(tr_context *tr, void **out)
     TR_TRY(tr_linear_use_function(m));
     if (tr_linear_reduces_variance(m->job)) return tr_linear_variance_open(m);
     if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
-    return TR_OK;
+    return tr_linear_grows(m->job) ? tr_linear_growing_open(m) : TR_OK;
 }
 
 /* ---- what a worker needs of the data ---- */
@@ -184,8 +191,8 @@ static bool has_bias(const struct tr_linear *m, const tr_worker *me)
 }
 
 /* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
-static int open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
-                     enum tr_view_use use, tr_view **view)
+int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
+                        enum tr_view_use use, tr_view **view)
 {
     bool bias = has_bias(m, me);
     tr_key *keys;
@@ -225,18 +232,19 @@ static int prepare_count(tr_worker *me, void *state)
     struct tr_linear *m = state;
     TR_TRY(tr_linear_set_problem(m, has_bias(m, me), m->train, &m->problem, &m->target));
     if (!m->count) return TR_OK;
-    return open_view(m, me, m->train, m->count, TR_VIEW_UPDATE, &m->count_view);
+    return tr_linear_open_view(m, me, m->train, m->count, TR_VIEW_UPDATE, &m->count_view);
 }
 
 static int count_rows(tr_worker *me, void *state)
 {
-    (void)me;
     struct tr_linear *m = state;
     if (!m->count) return TR_OK;
     float *count = m->count_view->delta;
     const tr_batch *rows = &m->problem.rows;
-    for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) count[rows->column[k]] += 1;
-    if (m->problem.bias) count[m->problem.keys] += (float)rows->n;
+    size_t first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
+    if (end > first)
+        for (uint64_t k = rows->begin[first]; k < rows->begin[end]; k++) count[rows->column[k]] += 1;
+    if (m->problem.bias) count[m->problem.keys] += (float)(end - first);
     return tr_view_push(m->count_view);
 }
 
@@ -261,14 +269,15 @@ static int spread_regularisation(struct tr_linear *m)
 static int prepare_train(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
     if (m->job->sync.pull == TR_PULL_STALE && !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
-        TR_TRY(open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
+        TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
     if (m->test) {
-        TR_TRY(open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
+        TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
         TR_TRY(tr_linear_set_problem(m, has_bias(m, me), m->test, &m->test_problem, &m->test_target));
     }
     size_t rows = m->problem.rows.n;
+    tr_linear_take_part(me, m);
     TR_TRY(TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, rows / (size_t)m->iterations + 1)));
     if (!is_dual(m)) return tr_linear_sgd_prepare(m);
     TR_TRY(TR_NEW(&m->order, rows));
@@ -280,10 +289,16 @@ static int prepare_train(tr_worker *me, void *state)
 
 /* ---- what the methods share ---- */
 
+void tr_linear_take_part(const tr_worker *me, struct tr_linear *m)
+{
+    m->first_row = tr_data_part_begin(m->train, me);
+    m->end_row = tr_data_part_end(m->train, me);
+}
+
 /* The rows of this worker that belong to mini-batch i of an epoch. */
 size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i)
 {
-    return (size_t)((double)m->problem.rows.n * (double)i / (double)m->iterations);
+    return m->first_row + (size_t)((double)(m->end_row - m->first_row) * (double)i / (double)m->iterations);
 }
 
 /* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
@@ -372,27 +387,27 @@ void tr_linear_report_loss(tr_report *report, double loss)
     report->sum[LOSS] += loss;
 }
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     tr_view *view = m->fresh_view ? m->fresh_view : m->view;
     TR_TRY(tr_view_pull(view));
-    TR_TRY(for_margins(me, m, &m->problem, 0, m->problem.rows.n, view->value, add_loss, report->sum));
+    TR_TRY(for_margins(me, m, &m->problem, tr_data_part_begin(m->train, me), tr_data_part_end(m->train, me),
+                       view->value, add_loss, report->sum));
     if (is_dual(m)) report->sum[CONJUGATE] += tr_dual_sum(&m->problem, m->dual);
     TR_TRY(tr_linear_report_size(me, m, view->value, report));
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
 
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
-static int check_divergence(struct tr_linear *m, int64_t clock, double objective)
+static int check_divergence(struct tr_linear *m, double epoch, double objective)
 {
     if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->job->model.type, 0, 1));
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
     char what[64] = "not finite any more";
     if (isfinite(objective))
         snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
-    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s",
-                   (double)clock / (double)m->clocks_per_epoch, what,
+    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s", epoch, what,
                    is_dual(m) ? "raise solve.sigma, or lower sync.staleness"
                               : "lower solve.rate or sync.staleness, or set sync.weight to con or dyn");
 }
@@ -417,7 +432,8 @@ int tr_linear_judge(void *state, const tr_report *report, tr_verdict *verdict)
             classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
     if (m->job->solve.target != TR_JOB_AUTO && primal <= m->job->solve.target) verdict->stop = true;
     m->last = *verdict;
-    return check_divergence(m, report->clock, primal);
+    double epoch = (double)report->clock / (double)m->clocks_per_epoch;
+    return check_divergence(m, isfinite(verdict->epoch) ? verdict->epoch : epoch, primal);
 }
 
 const char *tr_linear_metric(const struct tr_linear *m)
@@ -434,6 +450,7 @@ static int run_stages(struct tr_linear *m)
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_agree(m->tr, spread_regularisation(m)));
     if (m->count) TR_TRY(tr_table_drop(&m->count));
+    if (tr_linear_grows(m->job)) return tr_linear_growing_train(m);
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
@@ -442,7 +459,7 @@ static int run_stages(struct tr_linear *m)
                       .metric_name = tr_linear_metric(m),
                       .prepare = prepare_train,
                       .compute = is_dual(m) ? tr_linear_dual_clock : tr_linear_sgd_clock,
-                      .evaluate = evaluate,
+                      .evaluate = tr_linear_evaluate,
                       .judge = tr_linear_judge};
     return tr_run(m->tr, &train);
 }
@@ -491,6 +508,7 @@ static void close_model(void **model)
     struct tr_linear *m = *model;
     if (!m) return;
     tr_linear_variance_close(m);
+    tr_linear_growing_close(m);
     tr_view_close(&m->view);
     tr_view_close(&m->test_view);
     tr_view_close(&m->count_view);

@@ -21,10 +21,12 @@ struct tr_linear {
     float *target, *test_target;
     tr_view *view, *test_view, *count_view;
     struct tr_linear_variance *variance; /* svrg, svrg++, katyusha */
-    tr_view *fresh_view;                 /* sync.pull stale: what is evaluated */
-    uint32_t *order;                     /* rows in this epoch's order */
-    float *dual, *norm;                  /* dual: a of each row, and |x|² */
+    struct tr_linear_growing *growing;
+    tr_view *fresh_view;           /* sync.pull stale: what is evaluated */
+    uint32_t *order;               /* rows in this epoch's order */
+    float *dual, *norm;            /* dual: a of each row, and |x|² */
     float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
+    size_t first_row, end_row;     /* sgd: those of the problem that are its part */
     uint32_t *batch;               /* sgd: this epoch's order of mini-batches */
     double *margin;                /* of some rows */
     struct tr_optimizer optimizer; /* sgd, if not the plain one … */

@@ -7,6 +7,13 @@
 /* Members of the group hold features of the same rows. */
 bool tr_linear_is_vertical(const tr_worker *me, const struct tr_linear *m);
 
+/* Opens a view of w, or of a table like it, by the keys of these data. */
+int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
+                        enum tr_view_use use, tr_view **view);
+
+/* Which rows its mini-batches are of: before the next two. */
+void tr_linear_take_part(const tr_worker *me, struct tr_linear *m);
+
 /* The rows of this worker that belong to mini-batch i of an epoch: from here to where i + 1 begins. */
 size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i);
 
@@ -30,6 +37,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
 void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
+int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
 int tr_linear_judge(void *linear, const tr_report *report, tr_verdict *verdict);
 
 /* What the test data show, or NULL. */
@@ -43,12 +51,29 @@ int tr_linear_variance_open(struct tr_linear *m); /* all ranks, after the table 
 int tr_linear_variance_train(struct tr_linear *m);
 void tr_linear_variance_close(struct tr_linear *m); /* all ranks */
 
+/* ---- growing.c ---- */
+
+/* So many phases at most: batches of the tenth are as large as data get. */
+enum { TR_GROWING_PHASES = 64 };
+
+bool tr_linear_grows(const tr_job *job);
+int tr_linear_growing_check(const tr_job *job);
+int tr_linear_growing_open(struct tr_linear *m); /* all ranks */
+int tr_linear_growing_train(struct tr_linear *m);
+void tr_linear_growing_close(struct tr_linear *m);
+
 /* One clock of a worker, by method. */
 int tr_linear_dual_clock(tr_worker *me, void *linear);
 int tr_linear_sgd_clock(tr_worker *me, void *linear);
 
 /* Whether the numbers of solve.optimizer are possible ones. */
 int tr_linear_check_optimizer(const tr_job *job);
+
+/* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into m->batch. Files are often
+ * sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same for all
+ * members of a group. A step: rate times the mean gradient of the turn's mini-batch is subtracted from the view's delta. */
+int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch);
+int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate);
 
 /* sgd: memory of the optimizer where the worker keeps it. */
 int tr_linear_sgd_prepare(struct tr_linear *m);

@@ -92,9 +92,7 @@ int tr_linear_use_function(struct tr_linear *m)
 
 /* ---- mini-batches ---- */
 
-/* Which mini-batch comes as the i-th of an epoch. Files are often sorted, and a worker's rows are in their order: so
- * its mini-batches come in another order every epoch, the same for all members of a group. */
-static int shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch)
+int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch)
 {
     size_t n = (size_t)m->iterations;
     if (!m->batch) TR_TRY(TR_NEW(&m->batch, n));
@@ -126,12 +124,17 @@ static int add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double ra
     return TR_OK;
 }
 
+int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate)
+{
+    return add_batch(me, m, turn, rate, m->view->value, m->view->delta);
+}
+
 /* Plain steps. One mini-batch is added up by itself: its small steps, above all those of regularisation, would be
  * rounded away beside large weights. Several need a copy of the weights that moves with them. */
 static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1);
-    if (last - first == 1) return add_batch(me, m, first, rate, m->view->value, m->view->delta);
+    if (last - first == 1) return tr_linear_plain_step(me, m, first, rate);
     tr_copy_to_delta(m->view, m->problem.dtype);
     for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, rate, m->view->delta, m->view->delta));
     tr_keep_difference(m->view, m->problem.dtype, 1);
@@ -212,7 +215,7 @@ int tr_linear_sgd_clock(tr_worker *me, void *state)
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last, epoch = me->clock / m->clocks_per_epoch;
     tr_linear_batches(m, me->clock, &first, &last);
-    if (first == 0) TR_TRY(shuffle_batches(me, m, epoch));
+    if (first == 0) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
     if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
     else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
     else TR_TRY(plain_steps(me, m, first, last));

@@ -7,8 +7,8 @@
  *
  * With one process, all three compute the same bits.
  */
-#ifndef TR_SOLVE_RACE_H
-#define TR_SOLVE_RACE_H
+#ifndef TR_TABLE_RACE_H
+#define TR_TABLE_RACE_H
 
 #include <sched.h>
 #include <stdatomic.h>

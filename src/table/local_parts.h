@@ -1,0 +1,155 @@
+/* A local model from inside: see trireme/local.h.
+ *
+ *   local_open      its memory and its file
+ *   local_chunks    who holds a chunk, and bringing absent ones
+ *   local_frames    which chunk makes room for another
+ *   local_move      from and to the table, from and to the file
+ *   local_access    reading and adding
+ *
+ * A chunk has a frame of memory while it is here: its own where there is one for each, else any. A worker holds one chunk
+ * at a time and waits for no other while it does, so that workers never wait in a circle: where it takes a second one, to
+ * make room or to bring several at once, it does so only if that one is free.
+ */
+#ifndef TR_TABLE_LOCAL_PARTS_H
+#define TR_TABLE_LOCAL_PARTS_H
+
+#include "table/local.h"
+#include "table/race.h"
+#include "trireme/local.h"
+
+/* Of a lock: one holds it alone; below, how many hold it together. */
+#define TR_LOCAL_ALONE 0x80000000u
+
+/* A line of the cache, so that neighbours do not slow each other. */
+struct tr_local_chunk {
+    _Atomic uint32_t lock;
+    _Atomic uint32_t here;    /* in its frame */
+    _Atomic uint32_t changed; /* since it was fetched or written */
+    uint32_t stored;          /* a later version than the table's lies in the file, and was the last before `changed` */
+    uint32_t frame;
+    uint32_t pad;
+    _Atomic uint64_t stamp; /* lru: when it was visited last; fifo: brought */
+    char rest[32];
+};
+
+/* What the workers of a node have in common. */
+struct tr_local_head {
+    _Atomic uint32_t arrived, round; /* workers that wait for the others, and how often all have come */
+    _Atomic int64_t clock;           /* of those who wait */
+    _Atomic int failed;              /* status of the first failure … */
+    char why[512];                   /* … and its text; "": not of ours */
+    _Atomic uint32_t absent;         /* chunks */
+    _Atomic uint32_t all_changed;    /* chunks may have been changed by those who do it for themselves */
+    _Alignas(64) _Atomic uint64_t tick;
+    _Alignas(64) _Atomic uint32_t choosing; /* lock of all that follows */
+    uint32_t used;                          /* frames below have had a chunk */
+    uint32_t heaped;                        /* frames that are in the heap */
+    struct tr_rng random;
+};
+
+/* A rank's own, a cache line or two. */
+struct tr_local_line {
+    _Alignas(64) tr_local_counts counts;
+};
+
+struct tr_local {
+    struct tr_table *table;
+    tr_context *tr;
+    int model, race, replace;
+    bool limited; /* fewer frames than chunks */
+    bool taken, waiting;
+    unsigned shift; /* key >> shift is its chunk */
+    size_t chunks, frames;
+    size_t key_bytes, frame_bytes;
+    struct tr_node_memory memory;
+    struct tr_local_head *head;
+    struct tr_local_line *line; /* by rank of the node */
+    struct tr_local_chunk *chunk;
+    char *value, *base; /* by frame: as it is now, and as it was fetched */
+    /* limited: frames, the one to go first on top; by frame its stamp when it was put there, and its chunk */
+    uint32_t *heap, *owner;
+    uint64_t *heap_stamp;
+    int file; /* -1: none */
+    char *spare; /* a chunk's value, base and delta, for those who give */
+};
+
+static inline tr_local_counts *tr_local_own_counts(struct tr_local *l)
+{
+    return &l->line[l->tr->node_rank].counts;
+}
+
+static inline tr_key tr_local_first_key(const struct tr_local *l, size_t chunk)
+{
+    return (tr_key)chunk << l->shift;
+}
+
+static inline size_t tr_local_keys_of(const struct tr_local *l, size_t chunk)
+{
+    return tr_min_size((size_t)1 << l->shift, l->table->keys - tr_local_first_key(l, chunk));
+}
+
+static inline char *tr_local_value(const struct tr_local *l, size_t chunk)
+{
+    return l->value + l->chunk[chunk].frame * l->frame_bytes;
+}
+
+static inline char *tr_local_base(const struct tr_local *l, size_t chunk)
+{
+    return l->base + l->chunk[chunk].frame * l->frame_bytes;
+}
+
+/* Tells the other workers of the node that this one has failed; returns the status. */
+int tr_local_fail(struct tr_local *l, int status);
+
+/* ---- chunks ---- */
+
+/* Waits until the chunk is here and held as sync.race wants it; and lets it go. */
+int tr_local_hold(struct tr_local *l, size_t chunk);
+void tr_local_let_go(struct tr_local *l, size_t chunk);
+
+/* Brings some of those chunks at once that the keys need and that are absent. */
+int tr_local_bring_ahead(struct tr_local *l, const tr_key *keys, size_t n);
+
+bool tr_local_try_alone(struct tr_local_chunk *chunk);
+static inline void tr_local_end_alone(struct tr_local_chunk *chunk)
+{
+    atomic_store_explicit(&chunk->lock, 0, memory_order_release);
+}
+
+/* Begins with no chunk here: worker `part` of `parts` for its part of them. */
+void tr_local_clear(struct tr_local *l, int part, int parts);
+
+/* ---- frames ---- */
+
+/* A frame for a chunk; *found false where all are in use just now. Another chunk may have made room. */
+int tr_local_take_frame(struct tr_local *l, uint32_t *frame, bool *found);
+
+/* The chunk lies in its frame from now on, and may make room. */
+void tr_local_frame_filled(struct tr_local *l, size_t chunk);
+
+/* ---- moving ---- */
+
+/* What is on its way from or to the servers of other nodes. */
+struct tr_local_move {
+    struct tr_keyset keys;
+    struct tr_channel *channel; /* by server */
+    char *packed;               /* what is added there */
+};
+
+/* Starts to fetch n keys to `into`, or to add what lies there to the table; and waits for it, and frees it. */
+int tr_local_fetch(struct tr_local *l, tr_key first, size_t n, void *into, struct tr_local_move *move);
+int tr_local_put(struct tr_local *l, tr_key first, size_t n, const void *delta, struct tr_local_move *move);
+int tr_local_moved(struct tr_local *l, struct tr_local_move *move);
+
+/* The whole part of an integral model, and what has changed in a part of any. */
+int tr_local_fetch_part(struct tr_local *l, int part, int parts);
+int tr_local_give_part(struct tr_local *l, int part, int parts);
+
+/* A chunk's base and value to and from the file. */
+int tr_local_write(struct tr_local *l, size_t chunk, const void *base, const void *value);
+int tr_local_read_back(struct tr_local *l, size_t chunk, void *base, void *value);
+
+/* delta = value - base; false if that is all zeros. */
+bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const void *base, void *delta);
+
+#endif

@@ -1,0 +1,99 @@
+#!/bin/sh
+# Methods of several stages, as users meet them: variance reduction and growing batches on any number of ranks, degrees of
+# stages, the table at the end, and what is refused.
+# Usage: test_stages.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it, jobs/svrg.yaml is not run
+. "$(dirname "$0")/lib.sh"
+
+says() { grep -qE "$2" "$1.out" || fail "$1: not said: $2: $(cat "$1.out")"; }
+# ran FOLDER STAGE WORKERS CLOCKS: what the table says of a stage
+ran() {
+    [ "$(sed -n "s/^$2  *[0-9]*  *\([0-9a-z ]*[0-9]\)  *\([0-9]*\)  *[0-9.]*  *[0-9.]*  *[-0-9.]*.*/\1, \2/p" "$1.out" | tr -s ' ')" = \
+        "$3, $4" ] || fail "$1: $2 is not said to have had $3 workers for $4 clocks: $(grep -A9 '^stage ' "$1.out")"
+}
+# best FOLDER: the objective is the least there is
+best() { near "$(of "$1" objective)" "$optimum" "$(awk "BEGIN { print 1e-6 * $optimum }")" ||
+    fail "$1: objective $(of "$1" objective), the least is $optimum"; }
+
+awk 'BEGIN { srand(5); for (i = 0; i < 1500; i++) { m = 0; row = "";
+    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
+    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >rows
+printf 'data: {train: rows}\nmodel: {l2: 1e-3, dtype: f64}\nsolve: {epochs: 12, method: svrg}\nreport: {progress: no}\n' >job.yaml
+run dual 1 job.yaml solve.method=dual solve.epochs=500 solve.target_gap=1e-9
+optimum=$(of dual objective)
+
+# ---- variance reduction, wherever it runs ----
+for method in svrg svrg++ katyusha; do run $method 2 job.yaml solve.method=$method && best $method; done
+for ranks in 1 5 8; do run svrg-$ranks $ranks job.yaml stages.inner.parallelism=all && best svrg-$ranks; done
+for method in svrg svrg++ katyusha; do run nodes-$method 4 job.yaml ranks.node_size=2 solve.method=$method && best nodes-$method; done
+ran svrg full 2 13
+ran svrg inner 1 12
+ran svrg-5 inner 5 12
+ran nodes-svrg full 4 13
+run searched 4 job.yaml stages.full.parallelism=auto stages.inner.parallelism=auto && best searched
+says searched '^ +auto: '
+
+# with one worker at a time that changes the model, and the same order of sums, runs are the same
+run again 2 job.yaml && cmp -s svrg/model.txt again/model.txt || fail "svrg: two runs differ"
+run once 5 job.yaml stages.inner.parallelism=1 && run twice 5 job.yaml stages.inner.parallelism=1 &&
+    { cmp -s once/model.txt twice/model.txt || fail "svrg on 5 ranks: two runs differ"; }
+
+# ---- growing batches ----
+run grown 2 job.yaml solve.method=growing solve.epochs=1
+run even 2 job.yaml solve.method=sgd solve.epochs=3
+holds "growing after as many passes" "$(of grown objective) < $(of even objective)"
+[ "$(of grown epochs)" = 3 ] || fail "growing: $(of grown epochs) passes"
+ran grown evaluate 2 3
+for model in logistic linear svm l2svm; do
+    for layout in "1" "5" "8" "4 ranks.node_size=2"; do
+        into=$(echo "grown-$model-$layout" | tr ' ' -)
+        run "$into" ${layout%% *} job.yaml solve.method=growing model.type=$model solve.epochs=2 solve.phases=2 solve.batch=50 solve.growth=3 \
+            stages.phase-1.parallelism=1 stages.phase-2.parallelism=all $(echo "$layout" | cut -s -d' ' -f2) || continue
+        near "$(of "$into" objective)" "$(of grown-$model-1 objective)" "$(awk "BEGIN { print 0.05 * $(of grown-$model-1 objective) }")" ||
+            fail "$into: objective $(of "$into" objective), on one rank $(of grown-$model-1 objective)"
+    done
+done
+ran grown-svm-8 phase-1 1 60
+ran grown-svm-8 phase-2 8 20
+ran grown-svm-4-ranks.node_size=2 phase-1 2 60
+says grown '^ +auto: '
+# a set that is sorted by its labels, and a pass in the middle of which stages change
+run legs 4 job.yaml solve.method=growing solve.epochs=3 report.every=2 stages.phase-3.clocks=7
+holds legs "$(of legs objective) < $(of grown objective) * 1.05"
+[ "$(wc -l <legs/metrics.csv)" -eq 6 ] || fail "legs: $(cat legs/metrics.csv)"
+run goal 2 job.yaml solve.method=growing solve.epochs=5 solve.target="$(of grown objective)" report.every=1
+holds goal "$(of goal epochs) < 15"
+
+# ---- degrees that cannot be ----
+run many 2 job.yaml stages.full.parallelism=6
+[ "$(grep -c '^note: ' many.out)" -eq 1 ] || fail "many: not one note: $(cat many.out)"
+says many '^note: .*stages.full.parallelism is 6, but there are 2 workers: 2 it is'
+run many-grown 2 job.yaml solve.method=growing stages.phase-2.parallelism=9
+[ "$(grep -c '^note: ' many-grown.out)" -eq 1 ] || fail "many-grown: not one note: $(cat many-grown.out)"
+
+# ---- what is refused ----
+refused 78 'svm has none' model.type=svm
+refused 78 'full precision' table.precision=f16
+refused 78 'expected sync.mode bsp' sync.mode=ssp
+refused 78 'expected sync.mode bsp' solve.method=growing sync.mode=asp
+refused 78 'expected data.partition replicated' solve.method=growing data.partition=horizontal
+refused 78 'sync.weight and solve.optimizer are for' solve.method=growing solve.optimizer=adam
+refused 78 'solve.phases is 65' solve.method=growing solve.phases=65
+cp job.yaml good.yaml
+printf 'stages:\n  fill: {parallelism: 2}\n' >>job.yaml
+refused 78 'job.yaml:6: unknown stage fill: did you mean full?'
+refused 78 'job.yaml:6: unknown stage fill' solve.method=growing
+refused 78 'job.yaml:6: .*fill' solve.method=sgd
+mv good.yaml job.yaml
+
+# ---- the job that shows it ----
+if [ -r "$data/a9a/a9a.gz" ]; then
+    run shown 4 "$jobs/svrg.yaml" data.folders="$data" stages.full.parallelism=4
+    near "$(of shown objective)" 0.323379562 3e-7 || fail "shown: $(of shown objective)"
+    ran shown full 4 21
+else
+    skip "jobs/svrg.yaml: no \$TRIREME_DATA/a9a"
+fi
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad

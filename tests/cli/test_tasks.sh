@@ -1,0 +1,188 @@
+#!/bin/sh
+# Jobs of several tasks: in order and at once, on as many ranks as there are; what fails, what is refused, what is left
+# behind; and the mean of several models. Usage: test_tasks.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it jobs/ensemble.yaml is not run
+. "$(dirname "$0")/lib.sh"
+
+awk 'BEGIN { srand(5); for (i = 0; i < 2500; i++) { m = 0; row = "";
+    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" x }
+    file = i < 2000 ? "train" : "test"
+    print (m + 3 * (rand() - 0.5) > 1 ? 1 : -1) row > file; print m + rand() row > file ".real" } }'
+
+# state FOLDER TASK MEMBER: of a task in summary.json
+state() { sed -n "s/^    {\"name\": \"$2\".*\"$3\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$1/summary.json"; }
+is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
+# begun TASK: the line of $into.out in which it begins
+begun() { grep -n "^$1: layout:" "$into.out" | cut -d: -f1; }
+ended() { grep -n "^$1: output:" "$into.out" | cut -d: -f1; }
+follows() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a + 0 > b + 0) }' || fail "$3"; }
+
+# ---- the mean of two models: figures as predictions have them ----
+
+# figures LOGISTIC LABELLED PREDICTIONS…: accuracy, area, log loss of the mean of the predictions
+figures() {
+    logistic=$1 labelled=$2
+    shift 2
+    paste -d ' ' "$@" >columns
+    cut -d ' ' -f 1 "$labelled" | paste -d ' ' - columns | awk -v logistic="$logistic" '
+        { y = $1 > 0; s = 0; for (i = 2; i <= NF; i++) s += $i / (NF - 1)
+          right += (s > (logistic ? 0.5 : 0)) == y; loss -= logistic ? log(y ? s : 1 - s) : 0
+          score[NR] = s; label[NR] = y }
+        END { for (i = 1; i <= NR; i++) for (j = 1; j <= NR; j++) if (label[i] && !label[j]) {
+                  pairs++; area += score[i] > score[j] ? 1 : score[i] == score[j] ? 0.5 : 0 }
+              print right / NR, area / pairs, loss / NR }'
+}
+# agrees FOLDER ACCURACY AREA LOSS
+agrees() {
+    near "$(of "$1" test_accuracy)" "$2" 1e-6 || fail "$1: accuracy $(of "$1" test_accuracy), awk finds $2"
+    near "$(of "$1" test_auc)" "$3" 1e-6 || fail "$1: area $(of "$1" test_auc), awk finds $3"
+    [ "$4" = 0 ] || near "$(of "$1" test_log_loss)" "$4" 1e-5 || fail "$1: log loss $(of "$1" test_log_loss), awk finds $4"
+}
+
+cat >job.yaml <<'END'
+data: {train: train, test: test}
+solve: {epochs: 4}
+tasks:
+  one: {ranks: 2}
+  two: {ranks: 2, solve.method: sgd, solve.epochs: 2, seed: 3}
+  mean: {run: average, after: [one, two]}
+END
+for ranks in 1 2 4; do
+    into=mean$ranks
+    run $into $ranks job.yaml || continue
+    for task in one two; do "$trireme" predict $into/$task test --probability >$task.$ranks; done
+    # shellcheck disable=SC2046 # three words
+    agrees $into/mean $(figures 1 test one.$ranks two.$ranks)
+    is "$into: all ended" "$(state $into one state) $(state $into two state) $(state $into mean state)" "done done done"
+    is "$into: ranks of the mean" "$(state $into mean ranks)" $ranks
+    follows "$(begun mean)" "$(ended one)" "$into: the mean begins before one has ended"
+    follows "$(begun mean)" "$(ended two)" "$into: the mean begins before two has ended"
+    is "$into: files" "$(ls $into | tr '\n' ' ')" "job.yaml mean one status.json summary.json two "
+    is "$into/one: files" "$(ls $into/one | tr '\n' ' ')" \
+        "job.yaml metrics.csv model.h5 model.txt status.json summary.json "
+    grep -q '"state": "done"' $into/status.json && grep -q '"status": 0' $into/status.json || fail "$into: status.json"
+    is "$into/two: epochs" "$(of $into/two epochs)" 2
+    is "$into/one: epochs" "$(of $into/one epochs)" 4
+    grep -q "^mean *$ranks .* done" $into.out || fail "$into: no table of tasks"
+    holds "$into: each model of the mean" "$(grep -c '"task": ' $into/mean/summary.json) == 2"
+done
+is "mean1: ranks of one" "$(state mean1 one ranks)" 1
+grep -q "note: *task one could have 2 ranks, the job has 1" mean1.out || fail "fewer ranks than wished for: not said"
+
+# a task is what a job of its own on as many ranks is
+printf 'data: {train: train, test: test}\nsolve: {epochs: 4}\n' >plain.yaml
+run plain 2 plain.yaml && { cmp -s plain/model.txt mean4/one/model.txt || fail "task one differs from the same job alone"; }
+
+# margins, since one loss has no probabilities; with members that hold other features; and a model that knows fewer
+cut -d ' ' -f 1-6 train >few
+for setting in "ranks.groups=2 ranks.group_size=1" "ranks.group_size=2 data.partition=vertical"; do
+    into=margins
+    rm -rf $into
+    # shellcheck disable=SC2086 # words
+    run $into 2 job.yaml tasks.two.model.type=l2svm tasks.one.solve.method=sgd tasks.one.data.train=few $setting || continue
+    for task in one two; do "$trireme" predict $into/$task test --margin 2>/dev/null >$task.margin; done
+    # shellcheck disable=SC2046
+    agrees $into/mean $(figures 0 test one.margin two.margin)
+    is "$into: no log loss" "$(of $into/mean test_log_loss)" null
+done
+into=real
+run $into 2 job.yaml model.type=linear data.train=train.real data.test=test.real && {
+    for task in one two; do "$trireme" predict $into/$task test.real >$task.real; done
+    expected=$(cut -d ' ' -f 1 test.real | paste -d ' ' - one.real two.real |
+        awk '{ e = ($2 + $3) / 2 - $1; s += e * e } END { print sqrt(s / NR) }')
+    near "$(of real/mean test_rmse)" "$expected" 1e-5 || fail "real: rmse $(of real/mean test_rmse), awk finds $expected"
+}
+
+# ---- order: what is worth most first; a chain ----
+cat >order.yaml <<'END'
+data: {train: train}
+solve: {epochs: 1}
+tasks:
+  low: {priority: -1}
+  high: {priority: 5}
+  last: {after: middle, priority: 9}
+  middle: {after: [low, high]}
+END
+into=order
+run $into 2 order.yaml && {
+    follows "$(begun low)" "$(ended high)" "low begins before high"
+    follows "$(begun middle)" "$(ended low)" "middle begins before low has ended"
+    follows "$(begun last)" "$(ended middle)" "last begins before middle has ended"
+}
+
+# ---- a task that fails ----
+cat >fails.yaml <<'END'
+data: {train: train, test: test}
+solve: {epochs: 2}
+tasks:
+  good: {ranks: 1}
+  bad: {ranks: 1, data.train: missing}
+  next: {ranks: 1, after: bad}
+  mean: {run: average, after: [good, next]}
+  other: {ranks: 1, after: good}
+END
+for ranks in 1 3; do
+    launch="mpirun $quiet --oversubscribe -n $ranks"
+    [ $ranks -gt 1 ] || launch=
+    timeout 60 $launch "$trireme" train fails.yaml output=fails$ranks >said 2>&1
+    is "fails: exit code" $? 66
+    is "fails: errors" "$(grep '^trireme: error' said)" "trireme: error: task bad: missing: no such file"
+    grep -q '^trireme: task next is not run: it comes after bad, which failed$' said || fail "next is not named"
+    grep -q '^trireme: task mean is not run: it comes after next, which was not run$' said || fail "mean is not named"
+    is "fails: states" "$(for t in good bad next mean other; do state fails$ranks $t state; done | tr '\n' ' ')" \
+        "done failed not run not run done "
+    grep -q '"error": "task bad: missing: no such file"' fails$ranks/status.json || fail "fails: no error in status.json"
+    grep -q '"status": 66' fails$ranks/bad/status.json || fail "fails: the status of the task itself"
+    [ ! -e fails$ranks/next ] || fail "a task that is not run has a folder"
+done
+
+# ---- what is refused before anything runs ----
+refused 78 'tasks wait for each other: one -> mean -> one' tasks.one.after=mean
+refuse() { expect 78 "$1" train job.yaml output=no "$2" ${3:+"$3"}; }
+refuse 'write the same output' tasks.two.output=no/one
+refuse 'ranks.node_size of task one: it is the same for the whole job' tasks.one.ranks.node_size=1
+refuse 'task mean averages linear models, and that of task one is none' tasks.one.model.type=kmeans
+refuse 'task mean averages classifiers and regression' tasks.two.model.type=linear
+refuse 'task two is an average, and leaves no model' tasks.two.run=average tasks.two.after=one
+sed 's/, test: test//' job.yaml >untested.yaml
+timeout 60 "$trireme" train untested.yaml output=no >said 2>&1
+is "no test data: exit code" $? 78
+is "no test data" "$(cat said)" \
+    "trireme: error: untested.yaml:6: task mean evaluates on data.test, which names no files"
+[ ! -e no ] || fail "a job that was refused has made its folder"
+
+# ---- ended from outside: the folders of the job and of its tasks say so ----
+timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
+    solve.epochs=10000000 tasks.two.solve.epochs=10000000 >said 2>&1 &
+mpirun=$!
+tries=0
+until grep -qs training ended/one/status.json && grep -qs training ended/two/status.json; do
+    tries=$((tries + 1))
+    [ $tries -lt 200 ] || break
+    sleep 0.1
+done
+kill -TERM $mpirun
+wait $mpirun
+for folder in ended ended/one ended/two; do
+    grep -q '"state": "failed"' $folder/status.json && grep -q '"status": 143' $folder/status.json ||
+        fail "$folder/status.json after SIGTERM: $(cat $folder/status.json)"
+done
+
+# ---- the job of the folder jobs ----
+if [ -r "$data/a9a/a9a.gz" ]; then
+    mkdir datasets && ln -s "$data/a9a" datasets/a9a
+    for ranks in 1 2 5 8; do # as typed
+        into=ensemble$ranks
+        run $into $ranks "$jobs/ensemble.yaml" tasks.plain.report.every=50 || continue
+        holds "$into: accuracy" "$(of $into/mean test_accuracy) > 0.848"
+        holds "$into: area" "$(of $into/mean test_auc) > 0.901"
+        is "$into: ranks of plain" "$(state $into plain ranks)" $((ranks < 4 ? ranks : 4))
+    done
+    for task in plain sparse; do "$trireme" predict ensemble8/$task datasets/a9a/a9a.t.gz --probability >$task.a9a; done
+    gzip -dc datasets/a9a/a9a.t.gz | cut -d ' ' -f 1 | paste -d ' ' - plain.a9a sparse.a9a |
+        awk '{ r += (($2 + $3) / 2 > 0.5) == ($1 > 0) } END { printf "%.9f\n", r / NR }' >expected
+    near "$(of ensemble8/mean test_accuracy)" "$(cat expected)" 1e-6 || fail "ensemble8: accuracy, awk finds $(cat expected)"
+else
+    skip "jobs/ensemble.yaml: no \$TRIREME_DATA/a9a"
+fi
+exit $bad
