@@ -28,6 +28,8 @@ struct tr_monitor {
     bool reached_target;
     struct tr_progress_row target; /* the first evaluation that reached it */
     const char *metric_name;       /* of it, or NULL */
+    struct tr_stage_sum *stages;   /* of the last task that had several; so many */
+    size_t stage_count;
 };
 
 /* ---- while it runs ---- */
@@ -80,6 +82,10 @@ static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *su
     struct tr_monitor *m = who;
     tr_display_end(&m->display);
     if (m->display.style != TR_DISPLAY_SILENT) tr_show_stages(m->display.out, m->tr->team, task, sums);
+    free(m->stages);
+    TR_TRY(TR_NEW(&m->stages, task->n));
+    memcpy(m->stages, sums, task->n * sizeof *sums);
+    m->stage_count = task->n;
     return TR_OK;
 }
 
@@ -262,6 +268,8 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
                                  .rows = s->rows,
                                  .features = s->features,
                                  .nonzeros = s->nonzeros,
+                                 .stages = m->stages,
+                                 .stage_count = m->stage_count,
                                  .layout = layout,
                                  .host = m->status.host,
                                  .ranks = m->tr->size,
@@ -299,6 +307,7 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
     }
     tr_output_release(m->tr->job->output, m->lock);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
+    free(m->stages);
     free(m);
     *monitor = NULL;
     return status;

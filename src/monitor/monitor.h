@@ -55,6 +55,9 @@
  *   slowed_workers    where the job slows some (experiment.slow), and what that came to: the mean time of a clock of
  *   level_reached     theirs over that of the others
  *   peak_rss_bytes    of the largest rank
+ *   stages            where a method has several: a list of name, runs, fewest and most workers, clocks, seconds,
+ *                     worker_seconds, transition_seconds (median, from the stage before), and how the number of workers
+ *                     was found (search)
  *   rows, features, nonzeros, layout, ranks, version, host, job
  *
  * A job of several tasks has status.json, summary.json and job.yaml of its own, with a list of its tasks: see tasks.h. In

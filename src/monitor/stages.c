@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "monitor/json.h"
+
 static size_t widest(const tr_task *task)
 {
     size_t most = strlen("stage");
@@ -22,6 +24,29 @@ static void show_workers(FILE *out, const struct tr_stage_sum *s)
 static void begin_line(FILE *out, const char *of)
 {
     if (of) fprintf(out, "%s: ", of);
+}
+
+void tr_write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
+{
+    fputs("  \"stages\": [", file);
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_stage_sum *s = &sums[i];
+        fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", file);
+        tr_json_text(file, s->name);
+        fprintf(
+            file,
+            ", \"runs\": %d, \"fewest_workers\": %d, \"most_workers\": %d, \"clocks\": %lld, \"seconds\": ",
+            s->runs, s->fewest, s->most, (long long)s->clocks);
+        tr_json_real(file, s->seconds);
+        fputs(", \"worker_seconds\": ", file);
+        tr_json_real(file, s->worker_seconds);
+        fputs(", \"transition_seconds\": ", file);
+        tr_json_real(file, s->transition);
+        fputs(", \"search\": ", file);
+        tr_json_text(file, s->degree);
+        fputs("}", file);
+    }
+    fputs("\n  ],\n", file);
 }
 
 void tr_show_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums)

@@ -9,6 +9,7 @@
 
 #include "monitor/json.h"
 #include "monitor/output.h"
+#include "monitor/stages.h"
 
 double tr_process_seconds(void)
 {
@@ -68,6 +69,7 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_count_member(file, "features", o->features);
     tr_json_count_member(file, "nonzeros", o->nonzeros);
     if (o->more) o->more(file, o->who);
+    if (o->stages) tr_write_stages(file, o->stages, o->stage_count);
     tr_json_text_member(file, "layout", o->layout);
     tr_json_count_member(file, "ranks", (uint64_t)o->ranks);
     tr_json_text_member(file, "version", TR_VERSION);

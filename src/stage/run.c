@@ -90,7 +90,6 @@ static int run_clocks(struct tr_stage_run *run)
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    tr->tables->traffic = (struct tr_traffic){0};
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
@@ -110,6 +109,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
+    tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
     if (run.me.kept && stage->release) stage->release(run.me.kept);
     if (status == TR_OK) say_heterogeneity(&run);

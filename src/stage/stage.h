@@ -32,7 +32,7 @@ struct tr_progress_row {
 
 /* What a stage of a task has taken so far. Seconds of the wall. */
 struct tr_stage_sum {
-    const char *name;
+    char name[48];
     int runs, fewest, most; /* runs, and workers of one: sub-stages of a search count as runs */
     int64_t clocks;
     double seconds, worker_seconds; /* of its clocks; times workers */

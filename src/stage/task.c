@@ -48,9 +48,10 @@ struct task {
     struct tr_parked outer; /* what was open before the task */
     struct record *record;  /* rank 0: by stage */
     double began;
-    double ended;   /* rank 0: when the last clock of the last stage was over */
-    int64_t judged; /* rank 0: evaluations so far */
-    int group;      /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
+    double compute_seconds, evaluate_seconds; /* of this worker, over all stages */
+    double ended;                             /* rank 0: when the last clock of the last stage was over */
+    int64_t judged;                           /* rank 0: evaluations so far */
+    int group; /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
 };
 
 /* ---- seats ---- */
@@ -119,6 +120,8 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     run->shown = &shown;
     run->judged = k->judged;
     run->begin = k->began;
+    run->compute_seconds = k->compute_seconds;
+    run->evaluate_seconds = k->evaluate_seconds;
     run->me.kept = s->kept;
     run->me.before = a->before;
     run->me.whole = a->whole;
@@ -127,6 +130,8 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     TR_TRY(tr_stage_begin(run));
     int status = tr_stage_run(run);
     k->judged += run->evaluations;
+    k->compute_seconds = run->compute_seconds;
+    k->evaluate_seconds = run->evaluate_seconds;
     return status;
 }
 
@@ -353,7 +358,7 @@ static int open_records(struct task *k)
 
 static void finish_sum(struct record *r, const char *name)
 {
-    r->sum.name = name;
+    snprintf(r->sum.name, sizeof r->sum.name, "%s", name);
     qsort(r->transition, r->transitions, sizeof *r->transition, by_seconds);
     r->sum.transition = r->transitions ? r->transition[r->transitions / 2] : NAN;
     if (r->searches) tr_degree_describe(&r->degree, r->sum.degree, sizeof r->sum.degree);
@@ -415,6 +420,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     int agreed = TR_OK;
     TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
+    tr->tables->traffic = (struct tr_traffic){0};
     int status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
     if (status == TR_OK && agreed == TR_OK && tr->rank == 0) status = show_records(&k);
     close_seats(&k);

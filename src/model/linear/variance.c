@@ -318,11 +318,9 @@ static int evaluate_full(tr_worker *me, void *state, tr_report *report)
 
 static int judge_full(void *state, const tr_report *report, tr_verdict *verdict)
 {
-    struct tr_linear *m = state;
-    struct tr_linear_variance *v = m->variance;
-    verdict->epoch = v->passes + 1;
-    int status = tr_linear_judge(state, report, verdict);
-    return status;
+    const struct tr_linear *m = state;
+    verdict->epoch = m->variance->passes + 1;
+    return tr_linear_judge(state, report, verdict);
 }
 
 /* ---- the inner stage ---- */
