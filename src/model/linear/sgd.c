@@ -48,14 +48,16 @@ int tr_linear_check_optimizer(const tr_job *job)
 }
 
 /* sync.weight auto judges by the directions of updates, and each share by its own part: it should have some thousand
- * keys. (Simulated on a9a: as one share 11 clocks to the target, in 4 parts 18, in 16 parts 21.) */
+ * keys. (Simulated on a9a: as one share 11 clocks to the target, in 4 parts 18, in 16 parts 21.) And every server of a
+ * table takes part in the short stages of variance reduction. */
 uint32_t tr_linear_servers(const struct tr_linear *m)
 {
     enum { LEAST_KEYS = 4096 };
     const struct tr_job *job = m->job;
     uint64_t all = job->table.servers ? job->table.servers : (uint64_t)m->tr->layout.servers;
     uint64_t most = m->train->columns / LEAST_KEYS + 1;
-    return job->sync.weight == TR_WEIGHT_AUTO && most < all ? (uint32_t)most : 0;
+    bool few = job->sync.weight == TR_WEIGHT_AUTO || tr_linear_reduces_variance(job);
+    return few && most < all ? (uint32_t)most : 0;
 }
 
 /* Versions count updates of groups, and take each as a whole. */

@@ -158,11 +158,12 @@ static int open_tables(struct tr_linear *m)
     struct tr_linear_variance *v = m->variance;
     enum tr_dtype dtype = element(m) == 4 ? TR_F32 : TR_F64;
     static const char *const names[CARRIED] = {NULL, "iterate", "second"};
-    TR_TRY(tr_table_create(m->tr, "mu", dtype, 1, v->model.n, &v->mu));
+    tr_table_options options = {.servers = tr_linear_servers(m)};
+    TR_TRY(tr_table_create_with(m->tr, "mu", dtype, 1, v->model.n, &options, &v->mu));
     v->table[SNAPSHOT] = m->w;
     for (int i = ITERATE; i < CARRIED; i++)
         if (v->carried[i] && m->tr->layout.groups > 1)
-            TR_TRY(tr_table_create(m->tr, names[i], dtype, 1, v->model.n, &v->table[i]));
+            TR_TRY(tr_table_create_with(m->tr, names[i], dtype, 1, v->model.n, &options, &v->table[i]));
     return TR_OK;
 }
 
