@@ -68,6 +68,12 @@ int tr_table_drop(tr_table **table);
  * storage; nothing where the rank does not serve the table. */
 void tr_table_clear(tr_table *table);
 
+/* Moves a table to more or fewer servers; elements that another one holds from now on travel to it, `moved` bytes over
+ * all ranks. On a ring (table.partition) these are as few as can be. All ranks, outside tr_run(), its views closed.
+ * TR_ERR_CONFIG for more servers than there are, hash storage, sparse rows, tables with a server function or a place
+ * function of their own. */
+int tr_table_resize(tr_table *table, uint32_t servers, uint64_t *moved);
+
 uint64_t tr_table_keys(const tr_table *table);
 size_t tr_table_width(const tr_table *table); /* elements of one key */
 

@@ -8,6 +8,7 @@
 #define TRIREME_TASK_H
 
 #include "trireme/stage.h"
+#include "trireme/table.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,7 @@ typedef struct tr_next {
     int stage; /* its number in the task; -1: the task is done */
     int64_t clocks;
     int workers;
+    int servers;        /* that the tables of the task lie on from now on; 0: as they do */
     tr_command command; /* for the workers: tr_worker.command */
 } tr_next;
 
@@ -46,6 +48,8 @@ typedef struct tr_task {
     const bool *
         one_group; /* … n flags: whether the stage's workers are of one group: of the one that has not had the
                               stage for longest. NULL: none is */
+    tr_table *const *table; /* so many, which tr_next.servers is about; or NULL */
+    size_t tables;
     int64_t evaluations; /* of all its stages together, at most: for progress; 0: unknown */
     void *state;
     /* The scheduler, before the first stage and after every one. */

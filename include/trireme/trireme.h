@@ -9,6 +9,8 @@
  *   function.h   what servers do with updates, and answers they compute
  *   optimizer.h  gradient optimizers
  *   stage.h      clocks, groups, running
+ *   task.h       stages one after the other
+ *   local.h      a node's own copy of a table
  *   rotation.h   blocks that go round a group
  */
 #ifndef TRIREME_H
@@ -18,6 +20,7 @@
 #include "trireme/data.h"
 #include "trireme/function.h"
 #include "trireme/job.h"
+#include "trireme/local.h"
 #include "trireme/optimizer.h"
 #include "trireme/rotation.h"
 #include "trireme/rows.h"

@@ -108,6 +108,7 @@ struct tr_job_stage {
     char **where;         /* as that of the job */
     uint64_t parallelism; /* workers, TR_ALL or TR_AUTO_DEGREE */
     uint64_t clocks;      /* of one run; 0: what the method says */
+    uint64_t servers;     /* of the tables while it runs; 0: as they are */
 };
 
 /* One of several tasks of a job, under tasks.NAME. */

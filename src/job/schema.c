@@ -271,6 +271,8 @@ static const struct tr_job_key stage_keys[TR_STAGE_KEYS] = {
      .help = "workers that run it: all, as many as are found to be best, or a number"},
     {"stages.NAME.clocks", TR_KIND_INTEGER, AT_STAGE(clocks), "0",
      .help = "iterations of one run of it; 0 = what the method says"},
+    {"stages.NAME.servers", TR_KIND_INTEGER, AT_STAGE(servers), "0", .most = ANY_INT,
+     .help = "servers that the tables move to before it begins; 0 = they stay where they are"},
 };
 
 static const struct tr_job_key task_keys[TR_TASK_KEYS] = {

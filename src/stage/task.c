@@ -19,10 +19,11 @@ struct seat {
     void *kept; /* as tr_worker has it */
 };
 
-/* What rank 0 tells others. */
+/* What rank 0 tells others: a stage to run, that there is none any more, or that tables move to other servers. */
+enum { END = -1, MOVE = -2 };
 struct assignment {
-    int64_t stage;  /* -1: the task has ended … */
-    int64_t clocks; /* … and this is its status, as far as it is agreed on */
+    int64_t stage;  /* or END or MOVE */
+    int64_t clocks; /* END: the task's status, as far as it is agreed on; MOVE: servers of its tables */
     int64_t before, whole;
     struct tr_cast_choice cast;
     tr_command command;
@@ -50,6 +51,7 @@ struct task {
     double began;
     double compute_seconds, evaluate_seconds; /* of this worker, over all stages */
     double ended;                             /* rank 0: when the last clock of the last stage was over */
+    int servers;                              /* rank 0: of its tables, as far as it was said */
     int64_t judged;                           /* rank 0: evaluations so far */
     int group; /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
 };
@@ -154,6 +156,21 @@ static int play(struct task *k, const struct assignment *a, struct tr_stage_run 
     if (!s->parks) s->prepared = false;
     tr->cast = &tr->all;
     return status == TR_OK ? parked : status;
+}
+
+/* Views of the tables are closed by all; what they are needed for again is made ready anew. */
+static int move_tables(struct task *k, uint32_t servers)
+{
+    for (struct seat *s = k->seats; s; s = s->next) {
+        tr_tables_part(k->tr, &s->parked);
+        release(k, s);
+        s->prepared = false;
+    }
+    for (size_t i = 0; i < k->task->tables; i++) {
+        uint64_t moved;
+        TR_TRY(tr_table_resize(k->task->table[i], servers, &moved));
+    }
+    return TR_OK;
 }
 
 static void close_seats(struct task *k)
@@ -305,6 +322,12 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
 static int run_next(struct task *k, const tr_next *next, int *agreed)
 {
     struct record *r = &k->record[next->stage];
+    if (next->servers > 0 && next->servers != k->servers) {
+        TR_TRY(tell(k, &(struct assignment){.stage = MOVE, .clocks = next->servers}));
+        *agreed = move_tables(k, (uint32_t)next->servers);
+        if (*agreed != TR_OK) return TR_OK;
+        k->servers = next->servers;
+    }
     r->left = next->clocks;
     r->ran = (tr_ran){.stage = next->stage};
     k->group = longest_unused(r, k->tr->layout.groups);
@@ -344,7 +367,7 @@ static int direct(struct task *k, int *agreed)
         status = run_next(k, &next, agreed);
         ran = k->record[next.stage].ran;
     }
-    struct assignment end = {.stage = -1, .clocks = *agreed};
+    struct assignment end = {.stage = END, .clocks = *agreed};
     int told = tell(k, &end);
     return status == TR_OK ? told : status;
 }
@@ -406,11 +429,12 @@ static int follow(struct task *k, int *agreed)
         struct assignment a;
         struct tr_stage_run run;
         TR_TRY(hear(k, &a));
-        if (a.stage < 0) {
+        if (a.stage == END) {
             *agreed = (int)a.clocks;
             return TR_OK;
         }
-        if (play(k, &a, &run) == TR_OK) TR_TRY(hear_times(k, &a, &run));
+        if (a.stage == MOVE) (void)move_tables(k, (uint32_t)a.clocks);
+        else if (play(k, &a, &run) == TR_OK) TR_TRY(hear_times(k, &a, &run));
     }
 }
 

@@ -1,6 +1,6 @@
 /* A local model from inside: see trireme/local.h.
  *
- *   local_open      its memory and its file
+ *   local_open      its memory and its file; when it is taken and given is decided in sync/
  *   local_chunks    who holds a chunk, and bringing absent ones
  *   local_frames    which chunk makes room for another
  *   local_move      from and to the table, from and to the file
@@ -25,7 +25,8 @@ struct tr_local_chunk {
     _Atomic uint32_t lock;
     _Atomic uint32_t here;    /* in its frame */
     _Atomic uint32_t changed; /* since it was fetched or written */
-    uint32_t stored;          /* a later version than the table's lies in the file, and was the last before `changed` */
+    uint32_t
+        stored; /* a later version than the table's lies in the file, and was the last before `changed` */
     uint32_t frame;
     uint32_t pad;
     _Atomic uint64_t stamp; /* lru: when it was visited last; fifo: brought */
@@ -58,6 +59,7 @@ struct tr_local {
     int model, race, replace;
     bool limited; /* fewer frames than chunks */
     bool taken, waiting;
+    bool idle;      /* taken in a stage that has failed elsewhere: there is nothing in it */
     unsigned shift; /* key >> shift is its chunk */
     size_t chunks, frames;
     size_t key_bytes, frame_bytes;
@@ -69,8 +71,9 @@ struct tr_local {
     /* limited: frames, the one to go first on top; by frame its stamp when it was put there, and its chunk */
     uint32_t *heap, *owner;
     uint64_t *heap_stamp;
-    int file; /* -1: none */
-    char *spare; /* a chunk's value, base and delta, for those who give */
+    int file;           /* -1: none */
+    const char *folder; /* … it is in */
+    char *spare;        /* a chunk's value, base and delta, for those who give */
 };
 
 static inline tr_local_counts *tr_local_own_counts(struct tr_local *l)
@@ -98,8 +101,12 @@ static inline char *tr_local_base(const struct tr_local *l, size_t chunk)
     return l->base + l->chunk[chunk].frame * l->frame_bytes;
 }
 
-/* Tells the other workers of the node that this one has failed; returns the status. */
-int tr_local_fail(struct tr_local *l, int status);
+/* What tr_local_open() and tr_local_close() do here: all ranks. */
+int tr_local_make(struct tr_table *table, struct tr_local **local);
+void tr_local_free(struct tr_local **local);
+
+/* Lets the other workers of the node know if this one has failed, and how; returns the status. */
+int tr_local_note(struct tr_local *l, int status);
 
 /* ---- chunks ---- */
 
@@ -146,8 +153,8 @@ int tr_local_fetch_part(struct tr_local *l, int part, int parts);
 int tr_local_give_part(struct tr_local *l, int part, int parts);
 
 /* A chunk's base and value to and from the file. */
-int tr_local_write(struct tr_local *l, size_t chunk, const void *base, const void *value);
-int tr_local_read_back(struct tr_local *l, size_t chunk, void *base, void *value);
+int tr_local_write(struct tr_local *l, size_t chunk, char *base, char *value);
+int tr_local_read_back(struct tr_local *l, size_t chunk, char *base, char *value);
 
 /* delta = value - base; false if that is all zeros. */
 bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const void *base, void *delta);

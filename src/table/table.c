@@ -109,7 +109,8 @@ static uint32_t pieces_of_row(size_t width, size_t element)
 
 /* Chooses the servers of a table. A table on some of them begins behind the last such, so that several small
  * ones do not crowd on the first servers; all ranks make the same tables and so count alike. */
-static int choose_servers(struct tr_table *t, const tr_table_options *options, uint32_t *servers)
+static int choose_servers(struct tr_table *t, const tr_table_options *options, const struct tr_table *like,
+                          uint32_t *servers)
 {
     const tr_job *job = t->tr->job;
     uint32_t all = (uint32_t)t->tr->layout.servers;
@@ -118,7 +119,9 @@ static int choose_servers(struct tr_table *t, const tr_table_options *options, u
         return tr_fail(TR_ERR_CONFIG, "table %s: it cannot lie on %llu servers, there are %u", t->name,
                        (unsigned long long)wish, all);
     *servers = wish > 0 ? (uint32_t)wish : all;
-    if (*servers < all) {
+    if (like) {
+        t->first_server = like->first_server;
+    } else if (*servers < all) {
         t->first_server = t->tr->tables->next_server;
         t->tr->tables->next_server = (t->first_server + *servers) % all;
     }
@@ -126,7 +129,7 @@ static int choose_servers(struct tr_table *t, const tr_table_options *options, u
 }
 
 /* As the options say, and where they are silent, the job. */
-static int partition_table(struct tr_table *t, const tr_table_options *options)
+static int partition_table(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
     struct tr_partition_wish wish = {.kind = TR_PARTITION_RANGE_HASH, .table = t->name, .unbounded = t->hash};
@@ -142,7 +145,7 @@ static int partition_table(struct tr_table *t, const tr_table_options *options)
         wish.who = options->who;
     }
     uint32_t servers = 0;
-    TR_TRY(choose_servers(t, options, &servers));
+    TR_TRY(choose_servers(t, options, like, &servers));
     TR_TRY(tr_partition_make(&wish, t->keys * t->pieces, servers, &t->partition));
     t->server = tr_table_server_of(t, t->tr->rank);
     if (t->server >= 0 && !t->sparse) t->share_units = tr_partition_share(&t->partition, (uint32_t)t->server);
@@ -225,6 +228,12 @@ static void free_own_memory(struct tr_table *t)
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table)
 {
+    return tr_table_make(tr, name, dtype, rows, columns, options, NULL, table);
+}
+
+int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                  const tr_table_options *options, const struct tr_table *like, struct tr_table **table)
+{
     static const tr_table_options as_the_job_says = {0};
     if (!options) options = &as_the_job_says;
     struct tr_tables *tables = tr->tables;
@@ -258,7 +267,7 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
                                        .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
     t->near = t->near && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
-    if (status == TR_OK) status = partition_table(t, options);
+    if (status == TR_OK) status = partition_table(t, options, like);
     if (status == TR_OK) status = make_map(t);
     if (status == TR_OK) status = make_sparse_share(t);
     if (status == TR_OK) status = tr_rows_open(t);

@@ -16,8 +16,9 @@
  *   shelf      … shared by the workers of a node
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *   near       … by plain adding, in memory that a node shares
- *   local      memory that a node shares, for models that its ranks work on together
+ *   local      memory that a node shares, for models that its ranks work on together; a node's own copy of a table
  *   transfer   … handed from node to node
+ *   resize     more or fewer servers
  *   park       what a stage has opened, put aside while another one runs
  *
  * This room moves values when it is told to; when that is allowed is decided by sync/.
@@ -181,6 +182,10 @@ static inline int tr_table_server_of(const struct tr_table *t, int rank)
 /* Whether all ranks of this node together can have so many bytes each of memory that the node shares; all ranks. */
 int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes);
 
+/* tr_table_create_with(), with servers counted from the same one on as those of another table (NULL: as usual). */
+int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                  const tr_table_options *options, const struct tr_table *like, struct tr_table **table);
+
 int tr_tables_open(tr_context *tr);
 void tr_tables_close(tr_context *tr); /* all ranks */
 
@@ -202,7 +207,7 @@ struct tr_parked {
     struct tr_parked_table {
         struct tr_merge *merge;
         uint32_t updating_views;
-    } *table; /* of the first `tables` tables of the context */
+    } * table; /* of the first `tables` tables of the context */
     size_t tables;
 };
 

@@ -303,6 +303,120 @@ MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
     (void)tr_close(tr);
 }
 
+/* ---- to more and fewer servers ---- */
+
+enum { MANY = 20000 };
+
+struct moving {
+    tr_table *table;
+    int turn; /* rank 0 */
+};
+
+static int check_many(tr_worker *me, void *state)
+{
+    (void)state;
+    tr_view *view = me->kept;
+    TR_TRY(tr_view_pull(view));
+    for (size_t i = 0; i < view->n; i++) {
+        int32_t value = ((const int32_t *)view->value)[i];
+        mpi_check(value == (int32_t)i + (int32_t)me->command.word[0] * me->workers, "key %zu is %d", i,
+                  (int)value);
+        ((int32_t *)view->delta)[i] = 1;
+    }
+    return tr_view_push(view);
+}
+
+static int open_many(tr_worker *me, void *state)
+{
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, MANY));
+    for (tr_key k = 0; k < MANY; k++) keys[k] = k;
+    int status =
+        tr_view_open(((struct moving *)state)->table, keys, MANY, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+    free(keys);
+    return status;
+}
+
+static int fill_many(tr_worker *me, void *state)
+{
+    (void)state;
+    tr_view *view = me->kept;
+    TR_TRY(tr_view_pull(view));
+    for (size_t i = 0; me->worker == 0 && i < view->n; i++) ((int32_t *)view->delta)[i] = (int32_t)i;
+    return tr_view_push(view);
+}
+
+static int servers_of_turn(const tr_context *tr, int turn)
+{
+    static const int part[] = {0, 1, 2, 0, 1, 3};
+    int all = tr->layout.servers;
+    return tr_max_int(1, all - part[turn % 6] * all / 4);
+}
+
+static int move_about(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct moving *m = state;
+    int turn = ran->stage < 0 ? 0 : ++m->turn;
+    bool over = turn > TURNS;
+    *next = (tr_next){.stage = over ? -1 : turn == 0 ? 0 : 1, .clocks = 1, .workers = TR_ALL_WORKERS};
+    next->servers = servers_of_turn(m->table->tr, turn);
+    next->command.word[0] = turn - 1;
+    return TR_OK;
+}
+
+MPI_CASE(tables_move_to_other_servers_between_stages)
+{
+    static const char *const ways[] = {
+        "table.partition=ring", "table.partition=range-hash", "table.partition=range",
+        "table.partition=ring table.route=get table.push=message", "table.partition=ring ranks.node_size=2"};
+    for (int i = 0; i < 5; i++) {
+        struct moving state = {NULL, 0};
+        tr_context *tr = mpi_context(ways[i]);
+        mpi_ok(tr_table_create(tr, "many", TR_I32, 1, MANY, &state.table));
+        const tr_stage stages[] = {{.name = "fill",
+                                    .state = &state,
+                                    .prepare = open_many,
+                                    .compute = fill_many,
+                                    .release = close_view},
+                                   {.name = "check",
+                                    .state = &state,
+                                    .prepare = open_many,
+                                    .compute = check_many,
+                                    .release = close_view}};
+        const tr_task task = {.name = "moves",
+                              .stage = stages,
+                              .n = 2,
+                              .table = &state.table,
+                              .tables = 1,
+                              .state = &state,
+                              .next = move_about};
+        mpi_ok(tr_run_task(tr, &task));
+        int last = servers_of_turn(tr, TURNS);
+        mpi_check((int)state.table->partition.servers == last, "%u servers", state.table->partition.servers);
+        (void)tr_close(tr);
+    }
+}
+
+/* On a ring a server that comes takes its part, and nothing else moves. */
+MPI_CASE(on_a_ring_only_what_must_moves)
+{
+    if (mpi_test.size < 3) return;
+    tr_context *tr = mpi_context("table.partition=ring table.servers=2 table.block=16");
+    tr_table *table;
+    uint64_t moved = 0, back = 0, least = (uint64_t)(MANY * sizeof(double)) / 3;
+    mpi_ok(tr_table_create(tr, "w", TR_F64, 1, MANY, &table));
+    mpi_ok(tr_table_resize(table, 3, &moved));
+    uint64_t count[3] = {0};
+    tr_partition_count(&table->partition, count);
+    mpi_check(moved == count[2] * sizeof(double), "%llu bytes moved, the new server has %llu",
+              (unsigned long long)moved, (unsigned long long)(count[2] * sizeof(double)));
+    mpi_check(moved > least / 2 && moved < 2 * least, "%llu bytes", (unsigned long long)moved);
+    mpi_ok(tr_table_resize(table, 2, &back));
+    mpi_check(back == moved, "%llu there, %llu back", (unsigned long long)moved, (unsigned long long)back);
+    mpi_check(tr_table_resize(table, 1000, &moved) == TR_ERR_CONFIG, "1000 servers");
+    (void)tr_close(tr);
+}
+
 /* What is done after a task finds all as it was before. */
 MPI_CASE(stages_by_themselves_go_on_after_a_task)
 {
@@ -327,4 +441,5 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
 MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
          &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
          &a_stage_that_fails_ends_the_task_everywhere, &a_model_goes_from_node_to_node_past_the_servers,
+         &tables_move_to_other_servers_between_stages, &on_a_ring_only_what_must_moves,
          &stages_by_themselves_go_on_after_a_task)

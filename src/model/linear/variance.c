@@ -449,6 +449,12 @@ static int workers_of(const struct tr_linear *m, int stage)
     return s->parallelism == TR_ALL ? TR_ALL_WORKERS : (int)s->parallelism;
 }
 
+static int servers_of(const struct tr_linear *m, int stage)
+{
+    const struct tr_job_stage *s = tr_job_stage_of(m->job, stage_names[stage]);
+    return s ? (int)s->servers : 0;
+}
+
 static int64_t clocks_of(const struct tr_linear *m, int stage)
 {
     const struct tr_job_stage *s = tr_job_stage_of(m->job, stage_names[stage]);
@@ -483,6 +489,7 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (over) return TR_OK;
     next->clocks = clocks_of(m, next->stage);
     next->workers = workers_of(m, next->stage);
+    next->servers = servers_of(m, next->stage);
     next->command.word[EPOCH] = v->epoch;
     next->command.word[TURN] = v->turn;
     return TR_OK;
@@ -528,7 +535,13 @@ int tr_linear_variance_train(struct tr_linear *m)
                                       .compute = compute_inner,
                                       .release = release_inner}};
     const bool one_group[STAGES] = {false, true};
+    tr_table *tables[CARRIED + 1] = {m->variance->mu};
+    size_t n = 1;
+    for (int i = 0; i < CARRIED; i++)
+        if (m->variance->table[i]) tables[n++] = m->variance->table[i];
     const tr_task task = {.name = "train",
+                          .table = tables,
+                          .tables = n,
                           .stage = stages,
                           .n = STAGES,
                           .one_group = one_group,

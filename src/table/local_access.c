@@ -1,0 +1,183 @@
+/* Reading a local model, and adding to it. */
+#include "table/local_parts.h"
+
+#include <string.h>
+
+/* ---- elements ---- */
+
+/* Loops for one element type, of n keys of a chunk whose values begin at `at`: places are of keys, less `first`. `as` is
+ * an unsigned integer of its size, which no processor reads or writes in halves. */
+#define LOOPS(name, type, as, add_atomic)                                                                    \
+    static void read_##name(const type *at, tr_key first, const tr_key *keys, size_t n, size_t width,        \
+                            type *out)                                                                       \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            for (size_t j = 0; j < width; j++) {                                                             \
+                as bits = __atomic_load_n((const as *)(const void *)(at + (keys[i] - first) * width + j),    \
+                                          __ATOMIC_RELAXED);                                                 \
+                memcpy(out + i * width + j, &bits, sizeof bits);                                             \
+            }                                                                                                \
+    }                                                                                                        \
+    static void add_##name(type *at, tr_key first, const tr_key *keys, size_t n, size_t width,               \
+                           const type *delta)                                                                \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            for (size_t j = 0; j < width; j++) at[(keys[i] - first) * width + j] += delta[i * width + j];    \
+    }                                                                                                        \
+    static void add_atomically_##name(type *at, tr_key first, const tr_key *keys, size_t n, size_t width,    \
+                                      const type *delta)                                                     \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            for (size_t j = 0; j < width; j++)                                                               \
+                add_atomic(at + (keys[i] - first) * width + j, delta[i * width + j]);                        \
+    }                                                                                                        \
+    static bool subtract_##name(size_t n, const type *value, const type *base, type *delta)                  \
+    {                                                                                                        \
+        bool some = false;                                                                                   \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            delta[i] = value[i] - base[i];                                                                   \
+            some |= delta[i] != 0;                                                                           \
+        }                                                                                                    \
+        return some;                                                                                         \
+    }
+
+static void add_to_f32(float *at, float delta)
+{
+    float seen = *at;
+    while (!tr_race_swap_f32(at, &seen, seen + delta)) {
+    }
+}
+
+static void add_to_f64(double *at, double delta)
+{
+    double seen = *at;
+    while (!tr_race_swap_f64(at, &seen, seen + delta)) {
+    }
+}
+
+static void add_to_i32(int32_t *at, int32_t delta)
+{
+    __atomic_fetch_add(at, delta, __ATOMIC_RELAXED);
+}
+
+static void add_to_i64(int64_t *at, int64_t delta)
+{
+    __atomic_fetch_add(at, delta, __ATOMIC_RELAXED);
+}
+
+LOOPS(f32, float, uint32_t, add_to_f32)
+LOOPS(f64, double, uint64_t, add_to_f64)
+LOOPS(i32, int32_t, uint32_t, add_to_i32)
+LOOPS(i64, int64_t, uint64_t, add_to_i64)
+
+bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const void *base, void *delta)
+{
+    switch (dtype) {
+    case TR_F32: return subtract_f32(n, value, base, delta);
+    case TR_F64: return subtract_f64(n, value, base, delta);
+    case TR_I32: return subtract_i32(n, value, base, delta);
+    case TR_I64: return subtract_i64(n, value, base, delta);
+    }
+    return false;
+}
+
+static void read_some(const struct tr_local *l, size_t chunk, const tr_key *keys, size_t n, char *out)
+{
+    const void *at = tr_local_value(l, chunk);
+    tr_key first = tr_local_first_key(l, chunk);
+    size_t width = l->table->width;
+    switch (l->table->dtype) {
+    case TR_F32: read_f32(at, first, keys, n, width, (float *)(void *)out); return;
+    case TR_F64: read_f64(at, first, keys, n, width, (double *)(void *)out); return;
+    case TR_I32: read_i32(at, first, keys, n, width, (int32_t *)(void *)out); return;
+    case TR_I64: read_i64(at, first, keys, n, width, (int64_t *)(void *)out); return;
+    }
+}
+
+#define ADD(name)                                                                                            \
+    (l->race == TR_RACE_ATOMIC ? add_atomically_##name : add_##name)(at, first, keys, n, width, delta)
+
+static void add_some(const struct tr_local *l, size_t chunk, const tr_key *keys, size_t n, const void *delta)
+{
+    void *at = tr_local_value(l, chunk);
+    tr_key first = tr_local_first_key(l, chunk);
+    size_t width = l->table->width;
+    switch (l->table->dtype) {
+    case TR_F32: ADD(f32); return;
+    case TR_F64: ADD(f64); return;
+    case TR_I32: ADD(i32); return;
+    case TR_I64: ADD(i64); return;
+    }
+}
+
+/* ---- keys ---- */
+
+int tr_local_note(struct tr_local *l, int status)
+{
+    int none = TR_OK;
+    if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
+    snprintf(l->head->why, sizeof l->head->why, "%s", tr_error_text());
+    atomic_compare_exchange_strong(&l->head->failed, &none, status);
+    return status;
+}
+
+/* The end of those keys from i on that lie in the chunk. */
+static size_t end_of_chunk(const struct tr_local *l, const tr_key *keys, size_t i, size_t n, size_t chunk)
+{
+    tr_key first = tr_local_first_key(l, chunk);
+    size_t length = tr_local_keys_of(l, chunk);
+    while (i < n && keys[i] - first < length) i++; /* a key before the first one is a huge number */
+    return i;
+}
+
+static int check_key(const struct tr_local *l, tr_key key)
+{
+    if (key < l->table->keys) return TR_OK;
+    return tr_fail(TR_ERR_INTERNAL, "table %s: there is no key %llu in its local model, but %llu keys",
+                   l->table->name, (unsigned long long)key, (unsigned long long)l->table->keys);
+}
+
+static int begin(struct tr_local *l, const tr_key *keys, size_t n)
+{
+    if (!l->taken)
+        return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_local_take()",
+                       l->table->name);
+    return tr_local_note(l, tr_local_bring_ahead(l, keys, n));
+}
+
+int tr_local_read(tr_local *l, const tr_key *keys, size_t n, void *out)
+{
+    if (l->idle) return memset(out, 0, n * l->key_bytes), TR_OK;
+    TR_TRY(begin(l, keys, n));
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t chunk = (size_t)(keys[i] >> l->shift);
+        TR_TRY(check_key(l, keys[i]));
+        TR_TRY(tr_local_note(l, tr_local_hold(l, chunk)));
+        end = end_of_chunk(l, keys, i, n, chunk);
+        read_some(l, chunk, keys + i, end - i, (char *)out + i * l->key_bytes);
+        tr_local_let_go(l, chunk);
+    }
+    return TR_OK;
+}
+
+static void note_change(struct tr_local_chunk *chunk)
+{
+    if (!atomic_load_explicit(&chunk->changed, memory_order_relaxed))
+        atomic_store_explicit(&chunk->changed, 1, memory_order_relaxed);
+}
+
+int tr_local_add(tr_local *l, const tr_key *keys, size_t n, const void *delta)
+{
+    if (l->idle) return TR_OK;
+    TR_TRY(begin(l, keys, n));
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t chunk = (size_t)(keys[i] >> l->shift);
+        TR_TRY(check_key(l, keys[i]));
+        TR_TRY(tr_local_note(l, tr_local_hold(l, chunk)));
+        end = end_of_chunk(l, keys, i, n, chunk);
+        add_some(l, chunk, keys + i, end - i, (const char *)delta + i * l->key_bytes);
+        note_change(&l->chunk[chunk]);
+        tr_local_let_go(l, chunk);
+    }
+    return TR_OK;
+}
