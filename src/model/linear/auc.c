@@ -115,14 +115,15 @@ struct sorter {
     struct counts counts;
 };
 
-/* The scores of this worker's test rows; in a vertical group, member 0 has those of the group. */
+/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
 static int score_rows(struct tr_linear *m, struct sorter *s, double *margin)
 {
     const struct tr_problem *p = &m->test_problem;
     tr_worker me = {.tr = m->tr, .member = m->tr->me.member, .group_size = m->tr->layout.group_size};
     bool vertical = me.group_size > 1 && m->job->data.partition == TR_DATA_VERTICAL;
-    for (size_t first = 0; first < p->rows.n; first += ROWS) {
-        size_t n = tr_min_size(ROWS, p->rows.n - first);
+    size_t end = tr_data_part_end(m->test, &me);
+    for (size_t first = tr_data_part_begin(m->test, &me); first < end; first += ROWS) {
+        size_t n = tr_min_size(ROWS, end - first);
         tr_margins(p, first, n, m->test_view->value, margin);
         if (vertical) TR_TRY(tr_group_sum(&me, margin, n));
         for (size_t i = 0; i < n && (!vertical || me.member == 0); i++) {

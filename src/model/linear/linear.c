@@ -442,15 +442,38 @@ const char *tr_linear_metric(const struct tr_linear *m)
     return classifies(m) ? "accuracy" : "rmse";
 }
 
+/* ---- tasks: what they have opened is closed when they end ---- */
+
+static int prepare_test(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
+}
+
+static int compute_nothing(tr_worker *me, void *state)
+{
+    (void)me;
+    (void)state;
+    return TR_OK;
+}
+
+/* For the area under the curve. */
+static int open_test(struct tr_linear *m, int status)
+{
+    tr_stage stage = {
+        .name = "test", .state = m, .clocks = 1, .prepare = prepare_test, .compute = compute_nothing};
+    return status == TR_OK && m->test && classifies(m) ? tr_run(m->tr, &stage) : status;
+}
+
 static int run_stages(struct tr_linear *m)
 {
-    if (tr_linear_reduces_variance(m->job)) return tr_linear_variance_train(m);
+    if (tr_linear_reduces_variance(m->job)) return open_test(m, tr_linear_variance_train(m));
     tr_stage count = {
         .name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_agree(m->tr, spread_regularisation(m)));
     if (m->count) TR_TRY(tr_table_drop(&m->count));
-    if (tr_linear_grows(m->job)) return tr_linear_growing_train(m);
+    if (tr_linear_grows(m->job)) return open_test(m, tr_linear_growing_train(m));
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,

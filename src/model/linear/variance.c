@@ -515,8 +515,18 @@ static void say_too_many(const struct tr_linear *m, int stage)
                stage == INNER ? " on a node" : "", most);
 }
 
+static int check_servers(const struct tr_linear *m, int stage)
+{
+    char key[64];
+    snprintf(key, sizeof key, "stages.%s.servers", stage_names[stage]);
+    if (servers_of(m, stage) <= m->tr->layout.servers) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there are %d servers: see ranks.servers",
+                   tr_job_where(m->job, key), key, servers_of(m, stage), m->tr->layout.servers);
+}
+
 int tr_linear_variance_train(struct tr_linear *m)
 {
+    for (int stage = 0; stage < STAGES; stage++) TR_TRY(tr_agree(m->tr, check_servers(m, stage)));
     m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
     m->variance->epochs = count_epochs(m);
     for (int stage = 0; stage < STAGES; stage++) say_too_many(m, stage);
