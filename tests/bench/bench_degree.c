@@ -1,0 +1,146 @@
+/* Times stages whose computing is a sleep, so that few cores can show how many workers are best:
+ *
+ *   mpirun -n 16 bench_degree TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE… [section.key=value …]
+ *
+ * The stages run in turns, TURNS times. Each clock of a stage with p workers takes WORK / p and what is to stand for
+ * communication: NEAR · p where all are of one group, otherwise FAR + EACH · p; all in milliseconds. Then it pulls and
+ * pushes a small table in truth. PLACE: one (group) or all; DEGREE: a number, all or auto. Prints, on rank 0,
+ *   NAME seconds worker_seconds clocks "degrees tried"
+ * for each stage, and then, with all that lies between the stages,
+ *   wall seconds */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stage/stage.h"
+#include "trireme/trireme.h"
+
+enum { KEYS = 64, STAGES = 32 };
+
+struct bench;
+
+struct stage {
+    struct bench *bench;
+    char name[32];
+    int64_t clocks;
+    double work;
+    int degree;
+};
+
+struct bench {
+    tr_context *tr;
+    tr_table *table;
+    int turns, done;
+    double near, far, each;
+    struct stage stage[STAGES];
+    bool one_group[STAGES];
+    size_t n;
+};
+
+static int prepare(tr_worker *me, void *state)
+{
+    const struct stage *s = state;
+    tr_key key[KEYS];
+    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
+    return tr_view_open(s->bench->table, key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    const struct stage *s = state;
+    const struct bench *b = s->bench;
+    double begin = tr_now(), p = me->workers;
+    double wanted = 1e-3 * (s->work / p + (me->groups == 1 ? b->near * p : b->far + b->each * p));
+    tr_view *view = me->kept;
+    TR_TRY(tr_view_pull(view));
+    for (int k = 0; k < KEYS; k++) ((float *)view->delta)[k] = 1;
+    double left = begin + wanted - tr_now();
+    if (left > 0) tr_sleep(left);
+    return tr_view_push(view);
+}
+
+static void release(void *kept)
+{
+    tr_view *view = kept;
+    tr_view_close(&view);
+}
+
+static int next(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct bench *b = state;
+    (void)ran;
+    int at = b->done++, stage = at % (int)b->n;
+    *next = (tr_next){.stage = at < b->turns * (int)b->n ? stage : -1,
+                      .clocks = b->stage[stage].clocks,
+                      .workers = b->stage[stage].degree};
+    return TR_OK;
+}
+
+static int show(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    (void)who;
+    for (size_t i = 0; i < task->n; i++)
+        printf("%s %.6f %.6f %lld %s\n", sums[i].name, sums[i].seconds, sums[i].worker_seconds,
+               (long long)sums[i].clocks, sums[i].degree);
+    return TR_OK;
+}
+
+static int run(struct bench *b)
+{
+    tr_stage stages[STAGES];
+    tr_on_task(b->tr, show, b);
+    TR_TRY(tr_table_create(b->tr, "w", TR_F32, 1, KEYS, &b->table));
+    for (size_t i = 0; i < b->n; i++)
+        stages[i] = (tr_stage){.name = b->stage[i].name,
+                               .state = &b->stage[i],
+                               .prepare = prepare,
+                               .compute = compute,
+                               .release = release};
+    const tr_task task = {
+        .name = "turns", .stage = stages, .n = b->n, .one_group = b->one_group, .state = b, .next = next};
+    double begin = tr_now();
+    TR_TRY(tr_run_task(b->tr, &task));
+    if (b->tr->rank == 0) printf("wall %.6f\n", tr_now() - begin);
+    return TR_OK;
+}
+
+static bool read_stage(struct bench *b, const char *text)
+{
+    struct stage *s = &b->stage[b->n];
+    char place[8], degree[8];
+    long long clocks;
+    if (b->n == STAGES ||
+        sscanf(text, "%31[^,],%lld,%lf,%7[^,],%7s", s->name, &clocks, &s->work, place, degree) != 5)
+        return false;
+    s->bench = b;
+    s->clocks = clocks;
+    s->degree = !strcmp(degree, "all")    ? TR_ALL_WORKERS
+                : !strcmp(degree, "auto") ? TR_AUTO_WORKERS
+                                          : atoi(degree);
+    b->one_group[b->n++] = !strcmp(place, "one");
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static const char text[] = "data: {train: none}\n";
+    struct bench b = {.n = 0};
+    tr_job *job = NULL;
+    int at = 5;
+    while (at < argc && strchr(argv[at], ',') && read_stage(&b, argv[at])) at++;
+    if (b.n == 0) {
+        fprintf(stderr,
+                "usage: %s TURNS NEAR FAR EACH NAME,CLOCKS,WORK,PLACE,DEGREE… [section.key=value …]\n",
+                argv[0]);
+        return TR_ERR_USAGE;
+    }
+    b.turns = atoi(argv[1]);
+    b.near = atof(argv[2]);
+    b.far = atof(argv[3]);
+    b.each = atof(argv[4]);
+    TR_TRY(tr_context_start(&argc, &argv, &b.tr));
+    int status = tr_job_parse(text, sizeof text - 1, "bench", argc - at, argv + at, &job);
+    if (status == TR_OK) status = tr_context_assign(b.tr, job);
+    if (status == TR_OK) status = run(&b);
+    int outcome = tr_close(b.tr);
+    return status != TR_OK ? status : outcome;
+}
