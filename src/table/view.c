@@ -545,7 +545,7 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     enum { WORDS = 96, NOTHING = TR_ROUTE_REQUEST + 1 };
     static const char *const route_name[] = {"auto", "load", "get", "request", "without keys"};
     static const char *const way_name[] = {"add", "accumulate", "message"};
-    static const char *const use_name[] = {"read", "update", "group"};
+    static const char *const use_name[] = {"read", "update", "give", "group"};
     const struct tr_view_state *v = view->state;
     if (!v->channel) {
         snprintf(text, size, "table %s, %s: by the leader of the group", view->table->name, use_name[v->use]);
