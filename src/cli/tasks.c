@@ -75,7 +75,7 @@ static void play(tr_context *world, const struct call *call, bool explaining, st
     tr_context *team = NULL;
     *outcome = (struct outcome){.task = call->task, .objective = NAN};
     int status = tr_team_open(world, call->rank, call->n, call->task, task->name, task->job, &team);
-    if (status == TR_OK && director) status = tr_poll_add(team, look_after, director);
+    if (status == TR_OK) status = tr_agree(team, director ? tr_poll_add(team, look_after, director) : TR_OK);
     if (status == TR_OK) status = run_in_team(team, world->job, task, explaining, &outcome->objective);
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
     int last = team ? tr_close(team) : TR_OK;

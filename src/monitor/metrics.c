@@ -49,7 +49,7 @@ struct field {
 static struct field number(double value)
 {
     struct field f = {""};
-    if (isfinite(value)) snprintf(f.text, sizeof f.text, "%.10g", value);
+    if (isfinite(value)) snprintf(f.text, sizeof f.text, "%.15g", value);
     return f;
 }
 

@@ -1,7 +1,8 @@
 /* sync/ — when a worker may read and when its clock ends.
  *
  *   clock  the clock window
- *   sync   the consistency of views: BSP, SSP(s), ASP over the clock window
+ *   sync   the consistency of views: BSP, SSP(s), ASP over the clock window; of rows: rows
+ *   local  when a node's own copy of a table is taken and given
  *
  * With staleness s a worker at clock c reads only when every update of clocks < c - s is in the tables (SSP,
  * Ho et al. 2013; architecture.md of the papers' common notation): s = 0 is BSP, infinity is ASP. Under BSP,

@@ -81,26 +81,25 @@ bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const
     return false;
 }
 
-static void read_some(const struct tr_local *l, size_t chunk, const tr_key *keys, size_t n, char *out)
+/* Of keys whose values begin at `at` with key `first`. */
+static void read_some(const struct tr_local *l, const void *at, tr_key first, const tr_key *keys, size_t n,
+                      void *out)
 {
-    const void *at = tr_local_value(l, chunk);
-    tr_key first = tr_local_first_key(l, chunk);
     size_t width = l->table->width;
     switch (l->table->dtype) {
-    case TR_F32: read_f32(at, first, keys, n, width, (float *)(void *)out); return;
-    case TR_F64: read_f64(at, first, keys, n, width, (double *)(void *)out); return;
-    case TR_I32: read_i32(at, first, keys, n, width, (int32_t *)(void *)out); return;
-    case TR_I64: read_i64(at, first, keys, n, width, (int64_t *)(void *)out); return;
+    case TR_F32: read_f32(at, first, keys, n, width, out); return;
+    case TR_F64: read_f64(at, first, keys, n, width, out); return;
+    case TR_I32: read_i32(at, first, keys, n, width, out); return;
+    case TR_I64: read_i64(at, first, keys, n, width, out); return;
     }
 }
 
 #define ADD(name)                                                                                            \
     (l->race == TR_RACE_ATOMIC ? add_atomically_##name : add_##name)(at, first, keys, n, width, delta)
 
-static void add_some(const struct tr_local *l, size_t chunk, const tr_key *keys, size_t n, const void *delta)
+static void add_some(const struct tr_local *l, void *at, tr_key first, const tr_key *keys, size_t n,
+                     const void *delta)
 {
-    void *at = tr_local_value(l, chunk);
-    tr_key first = tr_local_first_key(l, chunk);
     size_t width = l->table->width;
     switch (l->table->dtype) {
     case TR_F32: ADD(f32); return;
@@ -130,54 +129,83 @@ static size_t end_of_chunk(const struct tr_local *l, const tr_key *keys, size_t 
     return i;
 }
 
-static int check_key(const struct tr_local *l, tr_key key)
+static int check_keys(const struct tr_local *l, const tr_key *keys, size_t n)
 {
-    if (key < l->table->keys) return TR_OK;
+    tr_key most = 0;
+    for (size_t i = 0; i < n; i++) most = keys[i] > most ? keys[i] : most;
+    if (most < l->table->keys) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "table %s: there is no key %llu in its local model, but %llu keys",
-                   l->table->name, (unsigned long long)key, (unsigned long long)l->table->keys);
+                   l->table->name, (unsigned long long)most, (unsigned long long)l->table->keys);
 }
 
-static int begin(struct tr_local *l, const tr_key *keys, size_t n)
+/* What a call does: to `out`, or from `delta`; the other is NULL. */
+struct call {
+    const tr_key *keys;
+    size_t n;
+    char *out;
+    const char *delta;
+};
+
+static void work(struct tr_local *l, const struct call *c, char *at, tr_key first, size_t from, size_t to)
+{
+    size_t offset = from * l->key_bytes;
+    if (c->out) read_some(l, at, first, c->keys + from, to - from, c->out + offset);
+    else add_some(l, at, first, c->keys + from, to - from, c->delta + offset);
+}
+
+static void note_change(_Atomic uint32_t *changed)
+{
+    if (!atomic_load_explicit(changed, memory_order_relaxed))
+        atomic_store_explicit(changed, 1, memory_order_relaxed);
+}
+
+static int work_by_chunk(struct tr_local *l, const struct call *c)
+{
+    size_t hits = 0;
+    TR_TRY(tr_local_bring_ahead(l, c->keys, c->n));
+    for (size_t i = 0, end; i < c->n; i = end) {
+        size_t number = (size_t)(c->keys[i] >> l->shift);
+        struct tr_local_chunk *chunk = &l->chunk[number];
+        bool quick = tr_local_hold_quickly(l, chunk);
+        hits += quick;
+        if (!quick) TR_TRY(tr_local_hold(l, number));
+        end = end_of_chunk(l, c->keys, i, c->n, number);
+        work(l, c, tr_local_value(l, number), tr_local_first_key(l, number), i, end);
+        if (c->delta) note_change(&chunk->changed);
+        tr_local_let_go(l, chunk);
+    }
+    tr_local_own_counts(l)->hits += hits;
+    return TR_OK;
+}
+
+/* All chunks are here to stay, side by side, and nobody locks them: they are as one. */
+static bool is_one(const struct tr_local *l)
+{
+    return l->race != TR_RACE_CHUNK && !l->limited &&
+           atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;
+}
+
+static int call(struct tr_local *l, const struct call *c)
 {
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_local_take()",
                        l->table->name);
-    return tr_local_note(l, tr_local_bring_ahead(l, keys, n));
+    TR_TRY(check_keys(l, c->keys, c->n));
+    if (!is_one(l)) return work_by_chunk(l, c);
+    if (c->delta) note_change(&l->head->all_changed);
+    tr_local_own_counts(l)->hits++;
+    work(l, c, l->value, 0, 0, c->n);
+    return TR_OK;
 }
 
 int tr_local_read(tr_local *l, const tr_key *keys, size_t n, void *out)
 {
     if (l->idle) return memset(out, 0, n * l->key_bytes), TR_OK;
-    TR_TRY(begin(l, keys, n));
-    for (size_t i = 0, end; i < n; i = end) {
-        size_t chunk = (size_t)(keys[i] >> l->shift);
-        TR_TRY(check_key(l, keys[i]));
-        TR_TRY(tr_local_note(l, tr_local_hold(l, chunk)));
-        end = end_of_chunk(l, keys, i, n, chunk);
-        read_some(l, chunk, keys + i, end - i, (char *)out + i * l->key_bytes);
-        tr_local_let_go(l, chunk);
-    }
-    return TR_OK;
-}
-
-static void note_change(struct tr_local_chunk *chunk)
-{
-    if (!atomic_load_explicit(&chunk->changed, memory_order_relaxed))
-        atomic_store_explicit(&chunk->changed, 1, memory_order_relaxed);
+    return tr_local_note(l, call(l, &(struct call){.keys = keys, .n = n, .out = out}));
 }
 
 int tr_local_add(tr_local *l, const tr_key *keys, size_t n, const void *delta)
 {
     if (l->idle) return TR_OK;
-    TR_TRY(begin(l, keys, n));
-    for (size_t i = 0, end; i < n; i = end) {
-        size_t chunk = (size_t)(keys[i] >> l->shift);
-        TR_TRY(check_key(l, keys[i]));
-        TR_TRY(tr_local_note(l, tr_local_hold(l, chunk)));
-        end = end_of_chunk(l, keys, i, n, chunk);
-        add_some(l, chunk, keys + i, end - i, (const char *)delta + i * l->key_bytes);
-        note_change(&l->chunk[chunk]);
-        tr_local_let_go(l, chunk);
-    }
-    return TR_OK;
+    return tr_local_note(l, call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
 }

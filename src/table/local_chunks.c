@@ -4,18 +4,12 @@
  * changed atomically or without regard; and where no chunk ever makes room for another, none needs to be held. */
 #include "table/local_parts.h"
 
+#include <sched.h>
 #include <string.h>
 
 enum { AHEAD = 64 }; /* chunks brought at once */
 
 /* ---- locks ---- */
-
-bool tr_local_try_alone(struct tr_local_chunk *chunk)
-{
-    uint32_t free = 0;
-    return atomic_compare_exchange_strong_explicit(&chunk->lock, &free, TR_LOCAL_ALONE, memory_order_acquire,
-                                                   memory_order_relaxed);
-}
 
 static bool try_together(struct tr_local_chunk *chunk)
 {
@@ -25,17 +19,19 @@ static bool try_together(struct tr_local_chunk *chunk)
                                                    memory_order_relaxed);
 }
 
-/* Mostly a chunk is held for some hundred cycles; for longer while it is brought, or where the core of its holder was
- * taken away. */
+/* One that is here is held for some hundred cycles, unless the core of its holder was taken away, which then needs one to
+ * go on; one that is being brought takes longer. */
 static int wait_for(struct tr_local *l, struct tr_local_chunk *chunk, bool (*try)(struct tr_local_chunk *))
 {
     enum { PATIENCE = 100 };
-    for (int turn = 0; turn < PATIENCE; turn++) {
-        if (try(chunk)) return TR_OK;
-        tr_race_pause();
+    struct tr_waiting waiting = tr_waiting_begin();
+    for (int turn = 0; !try(chunk); turn++) {
+        if (turn < PATIENCE) tr_race_pause();
+        else if (tr_local_is_here(chunk)) sched_yield();
+        else
+            TR_TRY(tr_waiting_turn(l->tr, &waiting, "another worker of the node to bring a chunk of table %s",
+                                   l->table->name));
     }
-    TR_WAIT_UNTIL(l->tr, try(chunk), "another worker of the node to bring a chunk of table %s",
-                  l->table->name);
     return TR_OK;
 }
 
@@ -45,11 +41,6 @@ static int hold_alone(struct tr_local *l, struct tr_local_chunk *chunk)
 }
 
 /* ---- bringing ---- */
-
-static bool is_here(const struct tr_local_chunk *chunk)
-{
-    return atomic_load_explicit(&chunk->here, memory_order_acquire);
-}
 
 void tr_local_clear(struct tr_local *l, int part, int parts)
 {
@@ -68,50 +59,51 @@ void tr_local_clear(struct tr_local *l, int part, int parts)
     atomic_store(&l->head->all_changed, 0);
 }
 
-/* One of several that are brought at once. */
-struct coming {
-    uint32_t chunk;
-    struct tr_local_move move;
-};
-
-/* The chunk has a frame, and is held alone. */
-static int start_bringing(struct tr_local *l, struct coming *c)
+/* From the file; *n of the chunks in l->list are left, which lie only in the table. */
+static int read_stored(struct tr_local *l, size_t *n)
 {
-    c->move = (struct tr_local_move){.packed = NULL};
-    if (l->chunk[c->chunk].stored)
-        return tr_local_read_back(l, c->chunk, tr_local_base(l, c->chunk), tr_local_value(l, c->chunk));
-    tr_local_own_counts(l)->fetched++;
-    return tr_local_fetch(l, tr_local_first_key(l, c->chunk), tr_local_keys_of(l, c->chunk),
-                          tr_local_base(l, c->chunk), &c->move);
-}
-
-static int end_bringing(struct tr_local *l, struct coming *c)
-{
-    struct tr_local_chunk *chunk = &l->chunk[c->chunk];
-    TR_TRY(tr_local_moved(l, &c->move));
-    if (!chunk->stored)
-        memcpy(tr_local_value(l, c->chunk), tr_local_base(l, c->chunk),
-               tr_local_keys_of(l, c->chunk) * l->key_bytes);
-    atomic_store_explicit(&chunk->here, 1, memory_order_release);
-    atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_relaxed);
-    tr_local_own_counts(l)->misses++;
-    if (l->limited) tr_local_frame_filled(l, c->chunk);
+    size_t left = 0;
+    for (size_t i = 0; i < *n; i++) {
+        uint32_t c = l->list[i];
+        if (l->chunk[c].stored) TR_TRY(tr_local_read_back(l, c, tr_local_base(l, c), tr_local_value(l, c)));
+        else l->list[left++] = c;
+    }
+    *n = left;
     return TR_OK;
 }
 
-static int bring(struct tr_local *l, struct coming *c, size_t n)
+static void spread(struct tr_local *l, size_t n)
 {
-    int status = TR_OK;
-    size_t started = 0;
-    for (; started < n && status == TR_OK; started++) status = start_bringing(l, &c[started]);
-    for (size_t i = 0; i < started && status == TR_OK; i++) status = end_bringing(l, &c[i]);
-    return status;
+    for (size_t i = 0; i < n; i++) {
+        size_t c = l->list[i], bytes = tr_local_keys_of(l, c) * l->key_bytes;
+        memcpy(tr_local_base(l, c), l->spare + i * l->frame_bytes, bytes);
+        memcpy(tr_local_value(l, c), l->spare + i * l->frame_bytes, bytes);
+    }
+}
+
+static void note_here(struct tr_local *l, size_t c)
+{
+    atomic_store_explicit(&l->chunk[c].here, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_release);
+    tr_local_own_counts(l)->misses++;
+    if (l->limited) tr_local_frame_filled(l, c);
+}
+
+/* Chunks that have frames, and are held alone. */
+static int bring(struct tr_local *l, const uint32_t *chunks, size_t n)
+{
+    size_t far = n;
+    memcpy(l->list, chunks, n * sizeof *chunks);
+    TR_TRY(read_stored(l, &far));
+    if (far > 0) TR_TRY(tr_local_fetch(l, l->list, far, l->spare));
+    spread(l, far);
+    for (size_t i = 0; i < n; i++) note_here(l, chunks[i]);
+    return TR_OK;
 }
 
 /* The chunk is held alone, and absent. */
-static int bring_one(struct tr_local *l, size_t chunk)
+static int bring_one(struct tr_local *l, uint32_t chunk)
 {
-    struct coming c = {.chunk = (uint32_t)chunk};
     if (l->limited) {
         struct tr_waiting waiting = tr_waiting_begin();
         bool found = false;
@@ -121,7 +113,7 @@ static int bring_one(struct tr_local *l, size_t chunk)
             TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
         }
     }
-    return bring(l, &c, 1);
+    return bring(l, &chunk, 1);
 }
 
 /* ---- holding ---- */
@@ -139,11 +131,11 @@ static int bring_or_let_go(struct tr_local *l, size_t c)
 {
     struct tr_local_chunk *chunk = &l->chunk[c];
     TR_TRY(hold_alone(l, chunk));
-    if (is_here(chunk)) {
+    if (tr_local_is_here(chunk)) {
         note_visit(l, chunk);
         return TR_OK;
     }
-    int status = bring_one(l, c);
+    int status = bring_one(l, (uint32_t)c);
     if (status != TR_OK) tr_local_end_alone(chunk);
     return status;
 }
@@ -154,7 +146,7 @@ int tr_local_hold(struct tr_local *l, size_t c)
     if (l->race == TR_RACE_CHUNK) return bring_or_let_go(l, c);
     bool held = l->limited;
     if (held && !try_together(chunk)) TR_TRY(wait_for(l, chunk, try_together));
-    if (is_here(chunk)) {
+    if (tr_local_is_here(chunk)) {
         note_visit(l, chunk);
         return TR_OK;
     }
@@ -164,33 +156,26 @@ int tr_local_hold(struct tr_local *l, size_t c)
     return TR_OK;
 }
 
-void tr_local_let_go(struct tr_local *l, size_t c)
-{
-    struct tr_local_chunk *chunk = &l->chunk[c];
-    if (l->race == TR_RACE_CHUNK) tr_local_end_alone(chunk);
-    else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
-}
-
 /* ---- ahead ---- */
 
 /* Takes a chunk into the list if it is absent, free, and has a frame. */
-static int list_absent(struct tr_local *l, size_t c, struct coming *list, size_t *n)
+static int list_absent(struct tr_local *l, size_t c, uint32_t *list, size_t *n)
 {
     struct tr_local_chunk *chunk = &l->chunk[c];
-    if (is_here(chunk) || !tr_local_try_alone(chunk)) return TR_OK;
+    if (tr_local_is_here(chunk) || !tr_local_try_alone(chunk)) return TR_OK;
     bool found = true;
     int status = TR_OK;
-    if (is_here(chunk)) found = false;
+    if (tr_local_is_here(chunk)) found = false;
     else if (l->limited) status = tr_local_take_frame(l, &chunk->frame, &found);
-    if (status == TR_OK && found) list[(*n)++].chunk = (uint32_t)c;
+    if (status == TR_OK && found) list[(*n)++] = (uint32_t)c;
     else tr_local_end_alone(chunk);
     return status;
 }
 
 int tr_local_bring_ahead(struct tr_local *l, const tr_key *keys, size_t n)
 {
-    struct coming list[AHEAD];
-    size_t some = 0, before = SIZE_MAX, most = AHEAD;
+    uint32_t list[AHEAD];
+    size_t some = 0, before = SIZE_MAX, most = tr_min_size(AHEAD, l->spares);
     if (l->limited) most = tr_min_size(most, l->frames / (2 * (size_t)l->tr->node_size));
     if (most < 2 || atomic_load_explicit(&l->head->absent, memory_order_relaxed) == 0) return TR_OK;
     int status = TR_OK;
@@ -200,8 +185,8 @@ int tr_local_bring_ahead(struct tr_local *l, const tr_key *keys, size_t n)
         before = c;
         status = list_absent(l, c, list, &some);
     }
-    if (status == TR_OK) status = bring(l, list, some);
+    if (status == TR_OK && some > 0) status = bring(l, list, some);
     tr_local_own_counts(l)->hits -= status == TR_OK ? some : 0; /* that are still to be visited */
-    for (size_t i = 0; i < some; i++) tr_local_end_alone(&l->chunk[list[i].chunk]);
+    for (size_t i = 0; i < some; i++) tr_local_end_alone(&l->chunk[list[i]]);
     return status;
 }

@@ -10,82 +10,214 @@
 
 /* ---- the table ---- */
 
-static int open_move(struct tr_local *l, tr_key first, size_t n, struct tr_local_move *m)
+/* Some chunks that move, and where their values are. */
+struct move {
+    struct tr_local *local;
+    const uint32_t *chunks;
+    size_t n;
+    char *values;
+    uint32_t servers;           /* 0: this rank reaches all of them directly */
+    struct tr_segment *segment; /* by server: what lies there, as runs */
+    struct tr_channel *channel; /* by server */
+    char *packed;               /* what is added there */
+};
+
+/* Units of the table that follow each other where they lie, and in memory. */
+struct stretch {
+    uint32_t server;
+    struct tr_run run;
+};
+
+/* Goes through all stretches of a move; begins with zeros. In a table whose rows are cut, units of a row are not
+ * neighbours, and each is a stretch. */
+struct stretches {
+    struct tr_walker walker;
+    size_t chunk, key; /* of those that move, of its keys */
+    uint32_t piece;
+};
+
+static bool next_stretch(const struct move *m, struct stretches *at, struct stretch *s)
 {
-    struct tr_table *t = l->table;
-    tr_key *keys;
-    *m = (struct tr_local_move){.packed = NULL};
-    TR_TRY(TR_NEW(&keys, n));
-    for (size_t i = 0; i < n; i++) keys[i] = first + i;
-    int status = tr_keyset_make(&t->partition, t->keys, t->pieces, keys, n, &m->keys);
-    free(keys);
-    TR_TRY(status);
-    TR_TRY(TR_NEW(&m->channel, m->keys.servers));
-    for (uint32_t s = 0; s < m->keys.servers; s++) {
-        m->channel[s] = tr_channel_of(t, s, &m->keys.segment[s], 0);
-        if (m->keys.segment[s].n > 0 && !t->share[s]) TR_TRY(tr_channel_open_types(&m->channel[s]));
+    const struct tr_local *l = m->local;
+    const struct tr_table *t = l->table;
+    if (at->chunk == m->n) return false;
+    size_t chunk = m->chunks[at->chunk], keys = tr_local_keys_of(l, chunk);
+    uint64_t unit = at->piece * t->keys + tr_local_first_key(l, chunk) + at->key;
+    at->walker.partition = &t->partition;
+    struct tr_location here = tr_walk_to(&at->walker, unit);
+    size_t length = t->pieces > 1 ? 1 : tr_min_size(at->walker.end - unit, keys - at->key);
+    size_t local = ((at->chunk << l->shift) + at->key) * t->pieces + at->piece;
+    *s = (struct stretch){here.server, {(uint32_t)local, here.position, (uint32_t)length}};
+    at->key += length;
+    if (at->key < keys) return true;
+    at->key = 0;
+    if (++at->piece < t->pieces) return true;
+    at->piece = 0;
+    at->chunk++;
+    return true;
+}
+
+/* What is done with a stretch that this rank reaches directly. */
+typedef void near_fn(struct tr_table *t, const struct stretch *s, char *values);
+
+static void copy_near(struct tr_table *t, const struct stretch *s, char *values)
+{
+    size_t bytes = s->run.length * t->unit_bytes;
+    memcpy(values + s->run.local * t->unit_bytes,
+           (const char *)t->share[s->server] + s->run.position * t->unit_bytes, bytes);
+    t->tr->tables->traffic.bytes_pulled += bytes;
+}
+
+static void add_near(struct tr_table *t, const struct stretch *s, char *values)
+{
+    struct tr_run run = s->run;
+    struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
+    tr_locked_add(t, s->server, &segment, values);
+}
+
+static bool reaches_all(const struct tr_table *t)
+{
+    for (uint32_t s = 0; s < t->partition.servers; s++)
+        if (!t->share[s]) return false;
+    return true;
+}
+
+/* Lists the stretches at servers of other nodes, in two passes: count, then fill. */
+static int open_far(struct move *m)
+{
+    struct tr_table *t = m->local->table;
+    struct stretch s;
+    uint32_t servers = t->partition.servers;
+    TR_TRY(TR_NEW(&m->segment, servers));
+    TR_TRY(TR_NEW(&m->channel, servers));
+    m->servers = servers;
+    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);)
+        if (!t->share[s.server]) m->segment[s.server].runs++;
+    for (uint32_t i = 0; i < servers; i++) {
+        TR_TRY(TR_NEW(&m->segment[i].run, m->segment[i].runs));
+        m->segment[i].runs = 0;
+        m->channel[i] = tr_channel_of(t, i, &m->segment[i], 0);
+        m->channel[i].route = TR_ROUTE_GET;
     }
+    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);) {
+        struct tr_segment *segment = &m->segment[s.server];
+        if (t->share[s.server]) continue;
+        segment->run[segment->runs++] = s.run;
+        segment->n += s.run.length;
+    }
+    for (uint32_t i = 0; i < servers; i++)
+        if (m->segment[i].n > 0) TR_TRY(tr_channel_open_types(&m->channel[i]));
     return TR_OK;
 }
 
-int tr_local_fetch(struct tr_local *l, tr_key first, size_t n, void *into, struct tr_local_move *m)
+static void do_near(struct move *m, near_fn *near)
 {
-    struct tr_table *t = l->table;
-    TR_TRY(open_move(l, first, n, m));
-    for (uint32_t s = 0; s < m->keys.servers; s++) {
-        struct tr_channel *c = &m->channel[s];
-        c->route = t->share[s] ? TR_ROUTE_LOAD : TR_ROUTE_GET;
-        tr_channel_read(c, into, -1);
-    }
-    t->tr->tables->traffic.pulls++;
-    tr_local_own_counts(l)->bytes_fetched += n * l->key_bytes;
-    return TR_OK;
+    struct tr_table *t = m->local->table;
+    struct stretch s;
+    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);)
+        if (t->share[s.server]) near(t, &s, m->values);
 }
 
-/* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. */
-int tr_local_put(struct tr_local *l, tr_key first, size_t n, const void *delta, struct tr_local_move *m)
+static uint64_t bytes_of(const struct move *m)
 {
-    struct tr_table *t = l->table;
-    TR_TRY(open_move(l, first, n, m));
-    TR_TRY(TR_NEW(&m->packed, n * l->key_bytes));
-    char *packed = m->packed;
-    for (uint32_t s = 0; s < m->keys.servers; s++) {
-        struct tr_channel *c = &m->channel[s];
-        const struct tr_segment *segment = c->segment;
-        if (segment->n == 0) continue;
-        if (t->share[s]) {
-            tr_locked_add(t, s, segment, delta);
-            continue;
-        }
-        tr_copy_view_to_packed(segment, 0, segment->n, t->unit_bytes, delta, packed);
-        MPI_Raccumulate(packed, (int)(segment->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1,
-                        c->there, MPI_SUM, t->window, &c->get);
-        packed += segment->n * t->unit_bytes;
-    }
-    t->tr->tables->traffic.pushes++;
-    t->tr->tables->traffic.bytes_pushed += n * l->key_bytes;
-    tr_local_own_counts(l)->bytes_given += n * l->key_bytes;
-    return TR_OK;
+    uint64_t keys = 0;
+    for (size_t i = 0; i < m->n; i++) keys += tr_local_keys_of(m->local, m->chunks[i]);
+    return keys * m->local->key_bytes;
 }
 
-static bool has_moved(const struct tr_local_move *m)
+static bool has_moved(const struct move *m)
 {
     bool all = true;
-    for (uint32_t s = 0; s < m->keys.servers; s++) all = tr_request_done(&m->channel[s].get) && all;
+    for (uint32_t s = 0; s < m->servers; s++) all = tr_request_done(&m->channel[s].get) && all;
     return all;
 }
 
-/* After a failure to open it, too, with no more than was opened. */
-int tr_local_moved(struct tr_local *l, struct tr_local_move *m)
+static int end_far(const struct move *m)
 {
-    if (!m->channel) return TR_OK;
-    TR_WAIT_UNTIL(l->tr, has_moved(m), "the servers of table %s to move a local model", l->table->name);
-    for (uint32_t s = 0; s < m->keys.servers; s++) tr_channel_close(&m->channel[s]);
-    tr_keyset_free(&m->keys);
+    struct tr_table *t = m->local->table;
+    TR_WAIT_UNTIL(t->tr, has_moved(m), "the servers of table %s to move a local model", t->name);
+    return TR_OK;
+}
+
+static void close_move(struct move *m)
+{
+    for (uint32_t s = 0; s < m->servers; s++) {
+        tr_channel_close(&m->channel[s]);
+        free(m->segment[s].run);
+    }
+    free(m->segment);
     free(m->channel);
     free(m->packed);
-    *m = (struct tr_local_move){.packed = NULL};
+}
+
+static int fetch_far(struct move *m)
+{
+    TR_TRY(open_far(m));
+    for (uint32_t s = 0; s < m->servers; s++) tr_channel_read(&m->channel[s], m->values, -1);
     return TR_OK;
+}
+
+int tr_local_fetch(struct tr_local *l, const uint32_t *chunks, size_t n, char *into)
+{
+    struct move m = {.local = l, .chunks = chunks, .n = n, .values = into};
+    int status = reaches_all(l->table) ? TR_OK : fetch_far(&m);
+    if (status == TR_OK) do_near(&m, copy_near); /* while the others are under way */
+    if (status == TR_OK) status = end_far(&m);
+    close_move(&m);
+    l->tr->tables->traffic.pulls++;
+    tr_local_own_counts(l)->fetched += n;
+    tr_local_own_counts(l)->bytes_fetched += bytes_of(&m);
+    return status;
+}
+
+/* Packs what goes to a server, and starts to add it there; bytes. */
+static size_t accumulate(struct tr_channel *c, const char *delta, char *packed)
+{
+    struct tr_table *t = c->table;
+    const struct tr_segment *s = c->segment;
+    size_t bytes = 0;
+    for (uint32_t r = 0; r < s->runs; r++) {
+        size_t length = s->run[r].length * t->unit_bytes;
+        memcpy(packed + bytes, delta + s->run[r].local * t->unit_bytes, length);
+        bytes += length;
+    }
+    MPI_Raccumulate(packed, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
+                    MPI_SUM, t->window, &c->get);
+    return bytes;
+}
+
+static int put_far(struct move *m)
+{
+    TR_TRY(open_far(m));
+    TR_TRY(TR_NEW(&m->packed, bytes_of(m)));
+    char *packed = m->packed;
+    for (uint32_t s = 0; s < m->servers; s++)
+        if (m->segment[s].n > 0) packed += accumulate(&m->channel[s], m->values, packed);
+    return TR_OK;
+}
+
+/* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
+static void flush(const struct move *m)
+{
+    for (uint32_t s = 0; s < m->servers; s++)
+        if (m->segment[s].n > 0) MPI_Win_flush(m->channel[s].rank, m->local->table->window);
+}
+
+/* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. */
+int tr_local_put(struct tr_local *l, const uint32_t *chunks, size_t n, char *delta)
+{
+    struct tr_traffic *traffic = &l->tr->tables->traffic;
+    struct move m = {.local = l, .chunks = chunks, .n = n, .values = delta};
+    int status = reaches_all(l->table) ? TR_OK : put_far(&m);
+    if (status == TR_OK) do_near(&m, add_near);
+    if (status == TR_OK) status = end_far(&m);
+    if (status == TR_OK) flush(&m);
+    close_move(&m);
+    traffic->pushes++;
+    traffic->bytes_pushed += bytes_of(&m);
+    tr_local_own_counts(l)->given += n;
+    tr_local_own_counts(l)->bytes_given += bytes_of(&m);
+    return status;
 }
 
 /* ---- parts ---- */
@@ -95,33 +227,27 @@ static size_t part_begin(const struct tr_local *l, int part, int parts)
     return l->chunks * (size_t)part / (size_t)parts;
 }
 
-/* As many chunks at once as are worth a round trip, but not so many that lists of their keys need much memory. */
 int tr_local_fetch_part(struct tr_local *l, int part, int parts)
 {
-    enum { BYTES = 1 << 22 };
-    size_t to = part_begin(l, part + 1, parts), step = tr_max_size(BYTES / l->frame_bytes, 1);
-    for (size_t c = part_begin(l, part, parts), end; c < to; c = end) {
-        end = tr_min_size(c + step, to);
-        tr_key first = tr_local_first_key(l, c);
-        size_t n = tr_local_first_key(l, end - 1) + tr_local_keys_of(l, end - 1) - first;
-        struct tr_local_move move;
-        TR_TRY(tr_local_fetch(l, first, n, tr_local_base(l, c), &move));
-        TR_TRY(tr_local_moved(l, &move));
-        memcpy(tr_local_value(l, c), tr_local_base(l, c), n * l->key_bytes);
-        for (size_t i = c; i < end; i++) atomic_store_explicit(&l->chunk[i].here, 1, memory_order_relaxed);
-        atomic_fetch_sub(&l->head->absent, (uint32_t)(end - c));
-        tr_local_own_counts(l)->fetched += end - c;
+    size_t to = part_begin(l, part + 1, parts);
+    for (size_t c = part_begin(l, part, parts), n; c < to; c += n) {
+        n = tr_min_size(l->spares, to - c);
+        for (size_t i = 0; i < n; i++) l->list[i] = (uint32_t)(c + i);
+        TR_TRY(tr_local_fetch(l, l->list, n, tr_local_base(l, c)));
+        memcpy(tr_local_value(l, c), tr_local_base(l, c), n * l->frame_bytes);
+        for (size_t i = 0; i < n; i++) atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
+        atomic_fetch_sub(&l->head->absent, (uint32_t)n);
     }
     return TR_OK;
 }
 
-/* A chunk's delta is in l->spare; false: it has not changed. */
-static int find_delta(struct tr_local *l, size_t c, bool all, bool *changed)
+/* Whether a chunk has changed, and by how much. */
+static int find_delta(struct tr_local *l, size_t c, bool all, char *delta, bool *changed)
 {
     const struct tr_local_chunk *chunk = &l->chunk[c];
+    char *value = l->spare + l->spares * l->frame_bytes, *base = value + l->frame_bytes;
     bool here = atomic_load_explicit(&chunk->here, memory_order_acquire);
-    char *value = l->spare + l->frame_bytes, *base = value + l->frame_bytes;
-    *changed = all || chunk->stored || atomic_load_explicit(&chunk->changed, memory_order_relaxed);
+    *changed = (here && all) || chunk->stored || atomic_load_explicit(&chunk->changed, memory_order_relaxed);
     if (!*changed) return TR_OK;
     if (here) {
         value = tr_local_value(l, c);
@@ -129,43 +255,23 @@ static int find_delta(struct tr_local *l, size_t c, bool all, bool *changed)
     } else {
         TR_TRY(tr_local_read_back(l, c, base, value));
     }
-    *changed =
-        tr_local_difference(l->table->dtype, tr_local_keys_of(l, c) * l->table->width, value, base, l->spare);
+    size_t elements = tr_local_keys_of(l, c) * l->table->width;
+    *changed = tr_local_difference(l->table->dtype, elements, value, base, delta);
     return TR_OK;
-}
-
-/* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
-static void flush(struct tr_local *l)
-{
-    const struct tr_table *t = l->table;
-    for (uint32_t s = 0; s < t->partition.servers; s++)
-        if (!t->share[s]) MPI_Win_flush(tr_table_server_rank(t, s), t->window);
-}
-
-static int give_chunk(struct tr_local *l, size_t c, bool all, struct tr_local_move *move, bool *given)
-{
-    bool changed;
-    TR_TRY(find_delta(l, c, all, &changed));
-    if (!changed) return TR_OK;
-    *given = true;
-    tr_local_own_counts(l)->given++;
-    return tr_local_put(l, tr_local_first_key(l, c), tr_local_keys_of(l, c), l->spare, move);
 }
 
 int tr_local_give_part(struct tr_local *l, int part, int parts)
 {
-    enum { MOVES = 16 }; /* under way at once */
-    struct tr_local_move move[MOVES] = {{.packed = NULL}};
-    bool all = atomic_load(&l->head->all_changed), given = false;
-    size_t to = part_begin(l, part + 1, parts);
-    int status = TR_OK;
-    for (size_t c = part_begin(l, part, parts); c < to && status == TR_OK; c++) {
-        status = tr_local_moved(l, &move[c % MOVES]);
-        if (status == TR_OK) status = give_chunk(l, c, all, &move[c % MOVES], &given);
+    bool all = atomic_load(&l->head->all_changed), changed;
+    size_t to = part_begin(l, part + 1, parts), n = 0;
+    for (size_t c = part_begin(l, part, parts); c < to; c++) {
+        TR_TRY(find_delta(l, c, all, l->spare + n * l->frame_bytes, &changed));
+        if (changed) l->list[n++] = (uint32_t)c;
+        if (n < l->spares) continue;
+        TR_TRY(tr_local_put(l, l->list, n, l->spare));
+        n = 0;
     }
-    for (int i = 0; i < MOVES && status == TR_OK; i++) status = tr_local_moved(l, &move[i]);
-    if (given) flush(l);
-    return status;
+    return n > 0 ? tr_local_put(l, l->list, n, l->spare) : TR_OK;
 }
 
 /* ---- the file ---- */

@@ -12,6 +12,8 @@
 enum { CHUNK = 1024 };
 /* Bytes of a chunk, if it has more keys than one. */
 enum { LARGEST = 1 << 27 };
+/* Bytes that travel at once: worth a round trip. */
+enum { SPARE = 1 << 22 };
 
 static size_t padded(size_t bytes)
 {
@@ -129,7 +131,10 @@ static int open_local(struct tr_local *l)
         if (l->tr->node_rank == 0) tr_rng_seed(&l->head->random, l->tr->job->seed, (uint64_t)l->tr->rank, 0);
         TR_TRY(share_file(l));
     }
-    return tr_agree(l->tr, TR_NEW(&l->spare, 3 * l->frame_bytes));
+    l->spares = tr_min_size(l->chunks, tr_max_size(SPARE / l->frame_bytes, 1));
+    int status = TR_NEW(&l->spare, (l->spares + 2) * l->frame_bytes);
+    if (status == TR_OK) status = TR_NEW(&l->list, l->spares);
+    return tr_agree(l->tr, status);
 }
 
 int tr_local_make(struct tr_table *table, struct tr_local **local)
@@ -158,6 +163,7 @@ void tr_local_free(struct tr_local **local)
     tr_node_memory_close(&l->memory);
     if (l->file >= 0) close(l->file);
     free(l->spare);
+    free(l->list);
     free(l);
     *local = NULL;
 }

@@ -73,7 +73,9 @@ struct tr_local {
     uint64_t *heap_stamp;
     int file;           /* -1: none */
     const char *folder; /* … it is in */
-    char *spare;        /* a chunk's value, base and delta, for those who give */
+    size_t spares;      /* frames that this rank has for itself, and two more … */
+    char *spare;        /* … for what travels */
+    uint32_t *list;     /* chunks that are in them */
 };
 
 static inline tr_local_counts *tr_local_own_counts(struct tr_local *l)
@@ -110,17 +112,44 @@ int tr_local_note(struct tr_local *l, int status);
 
 /* ---- chunks ---- */
 
-/* Waits until the chunk is here and held as sync.race wants it; and lets it go. */
+/* Waits until the chunk is here and held as sync.race wants it. */
 int tr_local_hold(struct tr_local *l, size_t chunk);
-void tr_local_let_go(struct tr_local *l, size_t chunk);
 
 /* Brings some of those chunks at once that the keys need and that are absent. */
 int tr_local_bring_ahead(struct tr_local *l, const tr_key *keys, size_t n);
 
-bool tr_local_try_alone(struct tr_local_chunk *chunk);
+static inline bool tr_local_is_here(const struct tr_local_chunk *chunk)
+{
+    return atomic_load_explicit(&chunk->here, memory_order_acquire);
+}
+
+static inline bool tr_local_try_alone(struct tr_local_chunk *chunk)
+{
+    uint32_t free = 0;
+    return atomic_compare_exchange_strong_explicit(&chunk->lock, &free, TR_LOCAL_ALONE, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 static inline void tr_local_end_alone(struct tr_local_chunk *chunk)
 {
     atomic_store_explicit(&chunk->lock, 0, memory_order_release);
+}
+
+static inline void tr_local_let_go(struct tr_local *l, struct tr_local_chunk *chunk)
+{
+    if (l->race == TR_RACE_CHUNK) tr_local_end_alone(chunk);
+    else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
+}
+
+/* The same as tr_local_hold() where that is quick; the caller counts the hit. */
+static inline bool tr_local_hold_quickly(struct tr_local *l, struct tr_local_chunk *chunk)
+{
+    if (l->limited) return false;
+    if (l->race != TR_RACE_CHUNK) return tr_local_is_here(chunk);
+    if (!tr_local_try_alone(chunk)) return false;
+    if (tr_local_is_here(chunk)) return true;
+    tr_local_end_alone(chunk);
+    return false;
 }
 
 /* Begins with no chunk here: worker `part` of `parts` for its part of them. */
@@ -136,17 +165,9 @@ void tr_local_frame_filled(struct tr_local *l, size_t chunk);
 
 /* ---- moving ---- */
 
-/* What is on its way from or to the servers of other nodes. */
-struct tr_local_move {
-    struct tr_keyset keys;
-    struct tr_channel *channel; /* by server */
-    char *packed;               /* what is added there */
-};
-
-/* Starts to fetch n keys to `into`, or to add what lies there to the table; and waits for it, and frees it. */
-int tr_local_fetch(struct tr_local *l, tr_key first, size_t n, void *into, struct tr_local_move *move);
-int tr_local_put(struct tr_local *l, tr_key first, size_t n, const void *delta, struct tr_local_move *move);
-int tr_local_moved(struct tr_local *l, struct tr_local_move *move);
+/* Fetches n chunks, or adds to them in the table. Values of the i-th lie i × frame_bytes behind the first's. */
+int tr_local_fetch(struct tr_local *l, const uint32_t *chunks, size_t n, char *into);
+int tr_local_put(struct tr_local *l, const uint32_t *chunks, size_t n, char *delta);
 
 /* The whole part of an integral model, and what has changed in a part of any. */
 int tr_local_fetch_part(struct tr_local *l, int part, int parts);

@@ -5,9 +5,11 @@
  * The stages run in turns, TURNS times. Each clock of a stage with p workers takes WORK / p and what is to stand for
  * communication: NEAR · p where all are of one group, otherwise FAR + EACH · p; all in milliseconds. Then it pulls and
  * pushes a small table in truth. PLACE: one (group) or all; DEGREE: a number, all or auto. Prints, on rank 0,
- *   NAME seconds worker_seconds clocks "degrees tried"
- * for each stage, and then, with all that lies between the stages,
+ *   NAME seconds worker_seconds clocks median degrees tried
+ * for each stage, the median being that of the seconds from clock to clock of a run, if rank 0 was its first worker and
+ * it had two clocks (nan otherwise); and then, with all that lies between the stages,
  *   wall seconds */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,8 @@ struct stage {
     int64_t clocks;
     double work;
     int degree;
+    double *began; /* rank 0, worker 0: clocks of the last run */
+    int64_t ran;
 };
 
 struct bench {
@@ -46,11 +50,15 @@ static int prepare(tr_worker *me, void *state)
 
 static int compute(tr_worker *me, void *state)
 {
-    const struct stage *s = state;
+    struct stage *s = state;
     const struct bench *b = s->bench;
     double begin = tr_now(), p = me->workers;
     double wanted = 1e-3 * (s->work / p + (me->groups == 1 ? b->near * p : b->far + b->each * p));
     tr_view *view = me->kept;
+    if (me->worker == 0) {
+        s->began[me->clock] = begin;
+        s->ran = me->clock + 1;
+    }
     TR_TRY(tr_view_pull(view));
     for (int k = 0; k < KEYS; k++) ((float *)view->delta)[k] = 1;
     double left = begin + wanted - tr_now();
@@ -75,12 +83,27 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_clock(struct stage *s)
+{
+    if (s->ran < 2) return NAN;
+    size_t n = (size_t)s->ran - 1;
+    for (size_t i = 0; i < n; i++) s->began[i] = s->began[i + 1] - s->began[i];
+    qsort(s->began, n, sizeof *s->began, by_seconds);
+    return s->began[n / 2];
+}
+
 static int show(void *who, const tr_task *task, const struct tr_stage_sum *sums)
 {
-    (void)who;
+    struct bench *b = who;
     for (size_t i = 0; i < task->n; i++)
-        printf("%s %.6f %.6f %lld %s\n", sums[i].name, sums[i].seconds, sums[i].worker_seconds,
-               (long long)sums[i].clocks, sums[i].degree);
+        printf("%s %.6f %.6f %lld %.6f %s\n", sums[i].name, sums[i].seconds, sums[i].worker_seconds,
+               (long long)sums[i].clocks, median_clock(&b->stage[i]), sums[i].degree);
     return TR_OK;
 }
 
@@ -88,6 +111,7 @@ static int run(struct bench *b)
 {
     tr_stage stages[STAGES];
     tr_on_task(b->tr, show, b);
+    for (size_t i = 0; i < b->n; i++) TR_TRY(TR_NEW(&b->stage[i].began, (size_t)b->stage[i].clocks));
     TR_TRY(tr_table_create(b->tr, "w", TR_F32, 1, KEYS, &b->table));
     for (size_t i = 0; i < b->n; i++)
         stages[i] = (tr_stage){.name = b->stage[i].name,
@@ -142,5 +166,6 @@ int main(int argc, char **argv)
     if (status == TR_OK) status = tr_context_assign(b.tr, job);
     if (status == TR_OK) status = run(&b);
     int outcome = tr_close(b.tr);
+    for (size_t i = 0; i < b.n; i++) free(b.stage[i].began);
     return status != TR_OK ? status : outcome;
 }

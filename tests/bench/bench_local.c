@@ -16,7 +16,7 @@
 #include "stage/stage.h"
 #include "trireme/trireme.h"
 
-enum { SKEW = 8 };
+enum { SKEW = 6 };
 enum { TAKE, FIRST, ITERATION, GIVE, KILOBYTES, LOSS, FIGURES };
 
 struct bench {

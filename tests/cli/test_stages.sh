@@ -62,6 +62,13 @@ holds legs "$(of legs objective) < $(of grown objective) * 1.05"
 run goal 2 job.yaml solve.method=growing solve.epochs=5 solve.target="$(of grown objective)" report.every=1
 holds goal "$(of goal epochs) < 15"
 
+# ---- test data ----
+for method in dual svrg growing; do
+    run tested-$method 4 job.yaml solve.method=$method data.test=rows model.l2=0.1
+    "$trireme" evaluate tested-$method rows >evaluated 2>&1 || fail "tested-$method: not evaluated: $(cat evaluated)"
+    grep -q "$(of tested-$method test_auc | cut -c1-6)" evaluated || fail "tested-$method: area $(of tested-$method test_auc): $(cat evaluated)"
+done
+
 # ---- degrees that cannot be ----
 run many 2 job.yaml stages.full.parallelism=6
 [ "$(grep -c '^note: ' many.out)" -eq 1 ] || fail "many: not one note: $(cat many.out)"
@@ -75,6 +82,7 @@ refused 78 'full precision' table.precision=f16
 refused 78 'expected sync.mode bsp' sync.mode=ssp
 refused 78 'expected sync.mode bsp' solve.method=growing sync.mode=asp
 refused 78 'expected data.partition replicated' solve.method=growing data.partition=horizontal
+refused 78 'replicated is not for solve.method dual' solve.method=dual data.partition=replicated
 refused 78 'sync.weight and solve.optimizer are for' solve.method=growing solve.optimizer=adam
 refused 78 'solve.phases is 65' solve.method=growing solve.phases=65
 cp job.yaml good.yaml

@@ -237,6 +237,35 @@ MPI_CASE(all_types_and_widths)
     }
 }
 
+/* ---- the same keys ---- */
+
+enum { OFTEN = 3000 };
+
+static int add_to_the_same(struct play *p, tr_worker *me)
+{
+    static const tr_key key[] = {3, 5, 500};
+    static const double one[] = {1, 1, 1};
+    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
+    for (int i = 0; i < OFTEN; i++) TR_TRY(tr_local_add(p->local, key, 3, one));
+    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+}
+
+MPI_CASE(no_update_is_lost)
+{
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct play p;
+        char settings[MPI_NOTE];
+        snprintf(settings, sizeof settings, "%s %s local.chunk=16", local_layout(0), ways[w]);
+        open_play(&p, settings, TR_F64, 1, KEYS);
+        mpi_ok(tr_local_open(p.table, &p.local));
+        p.work = add_to_the_same;
+        p.expected[3] = p.expected[5] = p.expected[500] =
+            (double)RUNS * CLOCKS * OFTEN * p.tr->layout.group_size;
+        mpi_ok(play(&p));
+        close_play(&p);
+    }
+}
+
 /* ---- by oneself ---- */
 
 static int add_by_oneself(struct play *p, tr_worker *me)
@@ -496,6 +525,7 @@ MPI_CASE(what_cannot_be_is_said)
     close_play(&p);
 }
 
-MPI_MAIN(&all_ways_give_the_sums_of_one_worker, &all_types_and_widths, &values_are_changed_where_they_lie,
-         &the_right_chunk_makes_room, &a_chunk_is_fetched_once_and_given_if_it_differs,
-         &a_worker_that_fails_leaves_nobody_waiting, &what_cannot_be_is_said)
+MPI_MAIN(&all_ways_give_the_sums_of_one_worker, &all_types_and_widths, &no_update_is_lost,
+         &values_are_changed_where_they_lie, &the_right_chunk_makes_room,
+         &a_chunk_is_fetched_once_and_given_if_it_differs, &a_worker_that_fails_leaves_nobody_waiting,
+         &what_cannot_be_is_said)

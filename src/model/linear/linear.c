@@ -95,8 +95,18 @@ static int check_ways(const tr_job *job)
     return TR_OK;
 }
 
+static bool is_for_linear(int method)
+{
+    return method == TR_SOLVE_DUAL || method == TR_SOLVE_SGD || method >= TR_SOLVE_SVRG;
+}
+
 static int check_job(const tr_job *job)
 {
+    if (!is_for_linear(job->solve.method))
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: linear models learn by dual, sgd, svrg, svrg++, katyusha or growing, not by this "
+                       "solve.method",
+                       tr_job_where(job, "solve.method"));
     TR_TRY(check_ways(job));
     if (tr_linear_reduces_variance(job)) return tr_linear_variance_check(job);
     if (tr_linear_grows(job)) return tr_linear_growing_check(job);
@@ -114,6 +124,12 @@ static int check_job(const tr_job *job)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
                        tr_job_where(job, "data.partition"));
+    if (job->data.partition == TR_DATA_REPLICATED)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: data.partition replicated is not for solve.method dual: a row has one dual variable, at "
+            "one worker",
+            tr_job_where(job, "data.partition"));
     return TR_OK;
 }
 
