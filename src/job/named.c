@@ -288,7 +288,9 @@ static int fail_unknown_stage(const struct tr_job_stage *stage, const char *cons
 {
     struct tr_job_place place = {stage->first, 0};
     const char *meant = tr_job_suggest(stage->name, names, n);
-    if (n == 0) return tr_job_fail(place, "unknown stage %s: the method has none to speak of", stage->name);
+    if (n == 0)
+        return tr_job_fail(place, "unknown stage %s: this solve.method has no stages of its own",
+                           stage->name);
     char list[320] = "";
     for (size_t i = 0, at = 0; i < n && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);

@@ -22,6 +22,7 @@ enum { SEEDS = 64 };
 
 static int check(const tr_job *job)
 {
+    TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (job->solve.method != TR_SOLVE_LLOYD && job->solve.method != TR_SOLVE_MINIBATCH)
         return tr_fail(TR_ERR_CONFIG, "%s: expected solve.method lloyd or minibatch for model.type kmeans",
                        tr_job_where(job, "solve.method"));

@@ -26,6 +26,7 @@ static const double usual_alpha = 0.1;
 /* Counts must arrive whole, and once. */
 static int check_counts(const tr_job *job)
 {
+    TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (job->table.precision != TR_PRECISION_FULL)
         return tr_fail(TR_ERR_CONFIG, "%s: table.precision must be full: topics are counted",
                        tr_job_where(job, "table.precision"));

@@ -26,6 +26,7 @@ static int check_sgd(const tr_job *job)
 
 static int check(const tr_job *job)
 {
+    TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (job->solve.method != TR_SOLVE_SGD && job->solve.method != TR_SOLVE_ALS)
         return refuse(job, "solve.method", "of mf is sgd or als");
     if (job->data.partition != TR_DATA_HORIZONTAL)
