@@ -984,9 +984,10 @@ START_TEST(written_tasks_say_what_is_their_own)
     ck_contains(yaml, "\n    output: elsewhere               # jobs/x.yaml:19\n");
     ck_assert_ptr_null(strstr(yaml, "solve.decay"));
     ck_contains(json,
-                "\n  },\n  \"stages\": {\n    \"full\": {\n      \"parallelism\": 2,\n      \"clocks\": 3\n"
-                "    }\n  },\n  \"tasks\": {\n    \"zero\": {\n      \"after\": [],\n");
-    ck_contains(json, "\"stages.inner.parallelism\": \"all\",\n      \"stages.inner.clocks\": 9\n    },\n");
+                "\n  },\n  \"stages\": {\n    \"full\": {\n      \"parallelism\": 2,\n      \"clocks\": 3,\n"
+                "      \"servers\": 0\n    }\n  },\n  \"tasks\": {\n    \"zero\": {\n      \"after\": [],\n");
+    ck_contains(json, "\"stages.inner.parallelism\": \"all\",\n      \"stages.inner.clocks\": 9,\n      "
+                      "\"stages.inner.servers\": 0\n    },\n");
     ck_contains(json, "\"output\": \"elsewhere\"\n    }\n  }\n}");
     free(yaml);
     free(json);
