@@ -699,7 +699,7 @@ START_TEST(stages_are_those_of_the_method)
              "jobs/x.yaml:4: unknown stage iner: did you mean inner? the method has full, inner");
     ck_fails(tr_job_check_stages(job, names, 1), TR_ERR_CONFIG, "unknown stage iner: the method has full");
     ck_fails(tr_job_check_stages(job, NULL, 0), TR_ERR_CONFIG,
-             "jobs/x.yaml:3: unknown stage full: the method");
+             "jobs/x.yaml:3: unknown stage full: this solve.method");
     tr_job_free(job);
     job = parsed("stages: {inner: {clocks: 1}}");
     ck_ok(tr_job_check_stages(job, names, 2));
