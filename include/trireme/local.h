@@ -64,7 +64,7 @@ int tr_local_add(tr_local *local, const tr_key *keys, size_t n, const void *delt
 void *tr_local_values(tr_local *local);
 
 /* What has happened to chunks, by all ranks of this node since the model was opened. A visit is a call's work on one
- * chunk. */
+ * chunk; where nobody locks chunks and all are there, a call is one visit. */
 typedef struct tr_local_counts {
     uint64_t hits,
         misses; /* visits that found it in memory; chunks that were brought there when they were visited */

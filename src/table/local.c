@@ -2,11 +2,16 @@
 
 #include <string.h>
 
+/* MPI's memory begins behind a header of its own, anywhere in a line of the cache, but in the same place of a page for all
+ * ranks. */
+enum { LINE = 64 };
+
 static int allocate(tr_context *tr, size_t bytes, struct tr_node_memory *memory)
 {
     char *own;
     MPI_Aint size;
     int unit;
+    if (bytes > 0) bytes += LINE;
     if (MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, tr->node, &own, &memory->window) !=
         MPI_SUCCESS) {
         memory->window = 0;
@@ -14,7 +19,9 @@ static int allocate(tr_context *tr, size_t bytes, struct tr_node_memory *memory)
     }
     MPI_Win_lock_all(MPI_MODE_NOCHECK, memory->window);
     MPI_Win_shared_query(memory->window, 0, &size, &unit, &memory->at);
-    memory->bytes = (size_t)size;
+    size_t shift = size > 0 ? (LINE - (uintptr_t)memory->at % LINE) % LINE : 0;
+    memory->at += shift;
+    memory->bytes = (size_t)size - (size > 0 ? LINE : 0);
     if (tr->node_rank == 0) memset(memory->at, 0, memory->bytes);
     MPI_Barrier(tr->node);
     return TR_OK;

@@ -6,8 +6,9 @@
 
 struct tr_node_memory {
     MPI_Win window;
-    char
-        *at; /* zeros at first; the same memory for all ranks of the node, at an address of each rank's own */
+    /* Zeros at first; the same memory for all ranks of the node, at an address of each rank's own, where a line of the
+     * cache begins. */
+    char *at;
     size_t bytes;
 };
 

@@ -7,8 +7,9 @@
  * of a clock, and pushes what it has added at the end. `local`: the node takes the table over before the first clock, as
  * local.model says, and gives it back after the last. Prints a line of figures of worker 0:
  *   take_ms first_ms iteration_ms give_ms kilobytes loss
- * iteration is the median of all but the first. Kilobytes are what all workers have moved from and to the table in all,
- * with headers of messages; loss is the mean over the worker's rows in the last clock, as it came to them. */
+ * iteration is the median of all but the first; give has the wait for the slower worker in it. Kilobytes are what all
+ * workers have moved from and to the table in all, with headers of messages; loss is the mean over the worker's rows in
+ * the last clock, as it came to them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
