@@ -278,21 +278,15 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
 
 /* ---- the task ---- */
 
-static int workers_of(const struct tr_linear *m, const char *stage, int usual)
-{
-    const struct tr_job_stage *s = tr_job_stage_of(m->job, stage);
-    if (!s) return usual;
-    if (s->parallelism == TR_AUTO_DEGREE) return TR_AUTO_WORKERS;
-    return s->parallelism == TR_ALL ? TR_ALL_WORKERS : (int)s->parallelism;
-}
-
 static void run_phase(struct tr_linear *m, const struct phase *p, tr_next *next)
 {
     struct tr_linear_growing *g = m->growing;
     int64_t every = (int64_t)m->job->report.every, left = p->clocks - g->done;
     g->leg = every < left / p->iterations ? every * p->iterations : left;
-    *next =
-        (tr_next){.stage = p->number, .clocks = g->leg, .workers = workers_of(m, p->name, TR_AUTO_WORKERS)};
+    *next = (tr_next){.stage = p->number,
+                      .clocks = g->leg,
+                      .workers = tr_linear_stage_workers(m, p->name, TR_AUTO_WORKERS),
+                      .servers = tr_linear_stage_servers(m, p->name)};
     next->command.word[0] = g->done;
 }
 
@@ -304,25 +298,16 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (ran->stage >= 0 && ran->stage < g->phases) {
         g->done += g->leg;
         g->passes += (double)g->leg / (double)g->phase[g->at].iterations;
-        *next = (tr_next){
-            .stage = g->phases, .clocks = 1, .workers = workers_of(m, evaluate_name, TR_ALL_WORKERS)};
+        *next = (tr_next){.stage = g->phases,
+                          .clocks = 1,
+                          .workers = tr_linear_stage_workers(m, evaluate_name, TR_ALL_WORKERS),
+                          .servers = tr_linear_stage_servers(m, evaluate_name)};
         return TR_OK;
     }
     if (g->done >= g->phase[g->at].clocks) g->at++, g->done = 0;
     if (g->at == g->phases || ran->verdict.stop) *next = (tr_next){.stage = -1};
     else run_phase(m, &g->phase[g->at], next);
     return TR_OK;
-}
-
-static void say_too_many(const struct tr_linear *m, const char *stage)
-{
-    int most = tr_workers(m->tr), wished = workers_of(m, stage, TR_ALL_WORKERS);
-    char key[64];
-    snprintf(key, sizeof key, "stages.%s.parallelism", stage);
-    if (wished > most)
-        tr_say(m->tr, "note:          %s: %s is %d, but there %s %d worker%s: %d it is",
-               tr_job_where(m->job, key), key, wished, most == 1 ? "is" : "are", most, most == 1 ? "" : "s",
-               most);
 }
 
 static int64_t count_evaluations(const struct tr_linear *m)
@@ -356,6 +341,8 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
     const tr_task task = {.name = "train",
                           .stage = stages,
                           .n = (size_t)g->phases + 1,
+                          .table = &m->w,
+                          .tables = 1,
                           .evaluations = count_evaluations(m),
                           .state = m,
                           .next = next_stage};
@@ -367,8 +354,8 @@ int tr_linear_growing_train(struct tr_linear *m)
     struct tr_linear_growing *g = m->growing;
     tr_stage *stages;
     TR_TRY(choose_rates(m));
-    for (int i = 0; i < g->phases; i++) say_too_many(m, g->phase[i].name);
-    say_too_many(m, evaluate_name);
+    for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false));
+    TR_TRY(tr_linear_check_stage(m, evaluate_name, false));
     TR_TRY(tr_agree(m->tr, TR_NEW(&stages, (size_t)g->phases + 1)));
     int status = run_task(m, stages);
     free(stages);

@@ -51,6 +51,15 @@ int tr_linear_variance_open(struct tr_linear *m); /* all ranks, after the table 
 int tr_linear_variance_train(struct tr_linear *m);
 void tr_linear_variance_close(struct tr_linear *m); /* all ranks */
 
+/* ---- stages.c: what the job says of a stage ---- */
+
+int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual); /* as in tr_next */
+int tr_linear_stage_servers(const struct tr_linear *m, const char *stage);
+
+/* All ranks: a note where more workers are wished for than there are (one_group: in a group); more servers than there
+ * are cannot be. */
+int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group);
+
 /* ---- growing.c ---- */
 
 /* So many phases at most: batches of the tenth are as large as data get. */

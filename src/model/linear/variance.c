@@ -32,6 +32,7 @@ struct inner {
     struct tr_variance *steps;
     tr_view *carried[TR_CARRIED], *mu;
     size_t from, to;
+    bool idle; /* a worker of the node has failed */
 };
 
 /* ---- views ---- */
@@ -161,21 +162,23 @@ static int take(tr_worker *me, struct tr_linear *m, int64_t epoch)
     if (epoch == 0 && v->model.z) memcpy((char *)v->model.z + offset, snapshot, bytes);
     tr_variance_start(in->steps, &v->model, in->from, in->to);
     if (me->worker == 0) atomic_store(v->model.step, 0);
-    return tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to take the model over");
+    return TR_OK;
 }
 
-/* Fetches all from the node that had its turn before, where every coordinate is up to date. */
+/* Fetches this worker's part of all from the node that had its turn before. */
 static int fetch(tr_worker *me, struct tr_linear *m, int group)
 {
     struct tr_linear_variance *v = m->variance;
-    const struct inner *in = me->kept;
     int node = me->tr->node_of[me->tr->layout.worker_rank[group * me->tr->layout.group_size]];
     size_t bytes = v->moving, parts = (size_t)me->workers, i = (size_t)me->worker;
     size_t from = bytes / parts * i, to = i + 1 == parts ? bytes : bytes / parts * (i + 1);
-    TR_TRY(tr_transfer_fetch(&v->transfer, node, from, to - from));
-    TR_TRY(tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to fetch the model"));
+    return tr_transfer_fetch(&v->transfer, node, from, to - from);
+}
+
+/* Every coordinate is up to date where the model comes from: so it is here. */
+static void count_as_seen(const struct tr_linear_variance *v, const struct inner *in)
+{
     for (size_t j = in->from; j < in->to; j++) v->model.last[j] = (uint32_t)*v->model.step;
-    return tr_barrier(me->tr, me->tr->cast->members, "the workers of the node to take the model over");
 }
 
 static void keep_difference(const struct tr_linear *m, tr_view *view, const void *now)
@@ -224,28 +227,59 @@ static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
            (uint64_t)((double)n * (double)i / (double)parts);
 }
 
-static int compute_inner(tr_worker *me, void *state)
+/* Waits for the other workers of the node. Where one has failed nobody goes on, so that nobody is waited for in vain. */
+static int meet(tr_worker *me, int status, bool *idle)
 {
-    struct tr_linear *m = state;
-    struct tr_linear_variance *v = m->variance;
+    int failed = status != TR_OK;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, me->tr->cast->members, &request);
+    TR_TRY(tr_wait_request(me->tr, &request, "the other workers of the node"));
+    *idle = failed;
+    return status;
+}
+
+/* The beginning of a run, or of a part of it. */
+static int begin_inner(tr_worker *me, struct tr_linear *m)
+{
     struct inner *in = me->kept;
-    int64_t epoch = me->command.word[EPOCH], turn = me->command.word[TURN], at = me->before + me->clock;
-    int turns = m->tr->layout.groups;
-    if (me->clock == 0) TR_TRY(open_steps(m, in, epoch));
-    if (at == 0) TR_TRY(turn == 0 ? take(me, m, epoch) : fetch(me, m, (int)me->command.word[FROM_GROUP]));
+    int64_t epoch = me->command.word[EPOCH];
+    bool first = me->before == 0, fetches = first && me->command.word[TURN] > 0;
+    int status = open_steps(m, in, epoch);
+    if (status == TR_OK && fetches) status = fetch(me, m, (int)me->command.word[FROM_GROUP]);
+    else if (status == TR_OK && first) status = take(me, m, epoch);
+    TR_TRY(meet(me, status, &in->idle));
+    if (!fetches || in->idle) return TR_OK;
+    count_as_seen(m->variance, in);
+    return meet(me, TR_OK, &in->idle);
+}
+
+static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
+{
+    struct tr_linear_variance *v = m->variance;
+    const struct inner *in = me->kept;
+    int64_t epoch = me->command.word[EPOCH], turn = me->command.word[TURN], turns = m->tr->layout.groups;
     uint64_t here = share_of(steps_of_epoch(m, epoch), turn, turns);
     uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)(me->worker + me->group * me->group_size),
                 (uint64_t)((epoch * turns + turn) * me->whole + at));
-    size_t rows = m->problem.rows.n;
-    if (rows > 0)
-        tr_variance_steps(in->steps, 0, rows, v->slope, steps, &rng, &v->model,
+    if (m->problem.rows.n > 0)
+        tr_variance_steps(in->steps, 0, m->problem.rows.n, v->slope, steps, &rng, &v->model,
                           me->workers > 1 ? &v->race : NULL);
+}
+
+static int compute_inner(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    struct inner *in = me->kept;
+    int64_t at = me->before + me->clock;
+    if (me->clock == 0) TR_TRY(begin_inner(me, m));
+    if (in->idle) return TR_OK;
+    take_steps(me, m, at);
     if (at < me->whole - 1) return TR_OK;
-    TR_TRY(tr_barrier(me->tr, me->tr->cast->members, "the other workers of the node to take their steps"));
-    tr_variance_settle(in->steps, &v->model, in->from, in->to);
-    return turn == turns - 1 ? give(me, m) : TR_OK;
+    TR_TRY(meet(me, TR_OK, &in->idle));
+    tr_variance_settle(in->steps, &m->variance->model, in->from, in->to);
+    return me->command.word[TURN] == m->tr->layout.groups - 1 ? give(me, m) : TR_OK;
 }
 
 /* ---- the task ---- */
