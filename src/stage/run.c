@@ -18,7 +18,8 @@ static int evaluate_end(struct tr_stage_run *run)
         tr->sync->now--;
     }
     if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
-    return again ? tr_barrier(tr, tr->cast->crew, "the last evaluation") : TR_OK;
+    /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
+    return tr_stage_is_judged(run) ? tr_barrier(tr, tr->cast->crew, "the last evaluation") : TR_OK;
 }
 
 /* For stages that are judged: from the others the scheduler hears nothing. */
