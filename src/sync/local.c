@@ -41,16 +41,6 @@ void tr_local_close(tr_local **local)
 
 /* ---- waiting for each other ---- */
 
-/* What another worker has met. */
-static int failure(const struct tr_local *l)
-{
-    int status = atomic_load(&l->head->failed);
-    if (status == TR_OK) return TR_OK;
-    if (*l->head->why) return tr_fail(status, "%s", l->head->why);
-    return tr_fail(status, "table %s: another worker has failed while its local model was used",
-                   l->table->name);
-}
-
 /* Whether another worker has failed in what it does by itself: it says why when the stage ends, which nobody who waited
  * for it should hide. Until then there is nothing to be read, and what is given is worth nothing. */
 static bool is_left(const struct tr_local *l)
@@ -65,14 +55,14 @@ static int wait_until_all_came(struct tr_local *l, uint32_t round)
                   atomic_load_explicit(&head->round, memory_order_acquire) != round ||
                       atomic_load(&head->failed) != TR_OK,
                   "the other workers of the node that share table %s", l->table->name);
-    return failure(l);
+    return tr_local_failure(l);
 }
 
 static int meet(struct tr_local *l, const tr_worker *me)
 {
     struct tr_local_head *head = l->head;
     uint32_t round = atomic_load(&head->round);
-    TR_TRY(failure(l));
+    TR_TRY(tr_local_failure(l));
     atomic_store(&head->clock, l->tr->sync->now);
     l->waiting = true;
     int status = TR_OK;

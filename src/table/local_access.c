@@ -120,6 +120,15 @@ int tr_local_note(struct tr_local *l, int status)
     return status;
 }
 
+int tr_local_failure(const struct tr_local *l)
+{
+    int status = atomic_load(&l->head->failed);
+    if (status == TR_OK) return TR_OK;
+    if (*l->head->why) return tr_fail(status, "%s", l->head->why);
+    return tr_fail(status, "table %s: another worker has failed while its local model was used",
+                   l->table->name);
+}
+
 /* The end of those keys from i on that lie in the chunk. */
 static size_t end_of_chunk(const struct tr_local *l, const tr_key *keys, size_t i, size_t n, size_t chunk)
 {

@@ -110,6 +110,7 @@ static int bring_one(struct tr_local *l, uint32_t chunk)
         for (;;) {
             TR_TRY(tr_local_take_frame(l, &l->chunk[chunk].frame, &found));
             if (found) break;
+            TR_TRY(tr_local_failure(l)); /* one that cannot read its chunk back keeps the frame */
             TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
         }
     }

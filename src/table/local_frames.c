@@ -100,18 +100,35 @@ static uint32_t choose(struct tr_local *l)
 
 /* ---- frames ---- */
 
+void tr_local_frame_filled(struct tr_local *l, size_t c)
+{
+    struct tr_local_head *head = l->head;
+    struct tr_local_chunk *chunk = &l->chunk[c];
+    uint64_t stamp = next_tick(head);
+    atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
+    lock(head);
+    l->owner[chunk->frame] = (uint32_t)c;
+    l->heap_stamp[chunk->frame] = stamp;
+    l->heap[head->heaped] = chunk->frame;
+    rise(l, head->heaped++);
+    unlock(head);
+}
+
+/* A chunk that cannot be written stays, in its frame: others may wait for that one. */
 static int evict(struct tr_local *l, uint32_t c)
 {
     struct tr_local_chunk *chunk = &l->chunk[c];
     int status = TR_OK;
-    if (atomic_load_explicit(&chunk->changed, memory_order_relaxed)) {
+    if (atomic_load_explicit(&chunk->changed, memory_order_relaxed))
         status = tr_local_write(l, c, tr_local_base(l, c), tr_local_value(l, c));
-        atomic_store_explicit(&chunk->changed, 0, memory_order_relaxed);
-        chunk->stored = 1;
+    if (status == TR_OK) {
+        chunk->stored |= atomic_exchange_explicit(&chunk->changed, 0, memory_order_relaxed);
+        atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&l->head->absent, 1, memory_order_relaxed);
+        tr_local_own_counts(l)->evicted++;
+    } else {
+        tr_local_frame_filled(l, c);
     }
-    atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&l->head->absent, 1, memory_order_relaxed);
-    tr_local_own_counts(l)->evicted++;
     tr_local_end_alone(chunk);
     return status;
 }
@@ -131,18 +148,4 @@ int tr_local_take_frame(struct tr_local *l, uint32_t *frame, bool *found)
     else *found = false;
     unlock(head);
     return *found ? evict(l, l->owner[*frame]) : TR_OK;
-}
-
-void tr_local_frame_filled(struct tr_local *l, size_t c)
-{
-    struct tr_local_head *head = l->head;
-    struct tr_local_chunk *chunk = &l->chunk[c];
-    uint64_t stamp = next_tick(head);
-    atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
-    lock(head);
-    l->owner[chunk->frame] = (uint32_t)c;
-    l->heap_stamp[chunk->frame] = stamp;
-    l->heap[head->heaped] = chunk->frame;
-    rise(l, head->heaped++);
-    unlock(head);
 }

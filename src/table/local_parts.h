@@ -110,6 +110,9 @@ void tr_local_free(struct tr_local **local);
 /* Lets the other workers of the node know if this one has failed, and how; returns the status. */
 int tr_local_note(struct tr_local *l, int status);
 
+/* What another worker has met: its status and text, or TR_OK. */
+int tr_local_failure(const struct tr_local *l);
+
 /* ---- chunks ---- */
 
 /* Waits until the chunk is here and held as sync.race wants it. */
