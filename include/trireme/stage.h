@@ -25,12 +25,12 @@ typedef struct tr_worker {
     int member, group_size; /* its number in it; 0 is the leader; how many of it compute in this stage */
     int worker, workers;    /* over all groups that do */
     int64_t clock, clocks;  /* clocks it has ended; how many there are to be unless the scheduler says stop */
-    int64_t before,
-        whole; /* tasks: the clocks may be a part of what next() has asked for: so many came before them,
-                               and so many are they all together; otherwise 0 and clocks */
+    /* Tasks: the clocks may be a part of what next() has asked for: so many came before them, and so many are they all
+     * together; otherwise 0 and clocks. */
+    int64_t before, whole;
     int round; /* of this clock */
-    tr_command
-        command; /* the leader's for this round; without a schedule function what next() has said; zeros otherwise */
+    /* The leader's for this round; without a schedule function what next() has said; zeros otherwise. */
+    tr_command command;
     void *kept; /* what prepare() has left here for release() */
 } tr_worker;
 
@@ -58,6 +58,9 @@ typedef struct tr_stage {
     const char *objective_name; /* "inertia"; NULL: "objective" … */
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
     const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
+
+    bool
+        one_group; /* in a task: its workers are of one group, of the one that has not had the stage for longest */
 
     /* Slaves, once before the first clock: opens views. As a stage of a task, once for every set of workers that it runs
      * on (and again where what was opened cannot be kept): its views go into me->kept, which the other functions find

@@ -43,11 +43,8 @@ typedef struct tr_ran {
 typedef struct tr_task {
     const char *name;
     const tr_stage
-        *stage; /* n of them, the same on all ranks but for their state. clocks are said by next(), … */
+        *stage; /* n of them, the same on all ranks but for their state; clocks are said by next() */
     size_t n;
-    const bool *
-        one_group; /* … n flags: whether the stage's workers are of one group: of the one that has not had the
-                              stage for longest. NULL: none is */
     tr_table *const *table; /* so many, which tr_next.servers is about; or NULL */
     size_t tables;
     int64_t evaluations; /* of all its stages together, at most: for progress; 0: unknown */

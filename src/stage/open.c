@@ -3,11 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int tr_context_start(int *argc, char ***argv, tr_context **tr)
-{
-    return tr_ranks_start(argc, argv, tr);
-}
-
 /* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
 static int read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job)
 {
@@ -51,7 +46,7 @@ void tr_context_describe(const tr_context *tr)
 int tr_context_read(int *argc, char ***argv, tr_context **out)
 {
     tr_context *tr;
-    TR_TRY(tr_context_start(argc, argv, &tr));
+    TR_TRY(tr_ranks_start(argc, argv, &tr));
     int status =
         *argc < 2
             ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))

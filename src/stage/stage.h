@@ -4,6 +4,7 @@
  *   run        one run of a stage: judge is the scheduler's part, work the workers'
  *   task       stages one after the other, each on workers of its own
  *   degree     how many workers are best, found while a stage runs
+ *   schedule   which task's stages get which workers, as a pure function of what has happened
  *   rotation   blocks that go round in a group
  *   straggler  workers slowed on purpose
  */
@@ -53,10 +54,9 @@ void tr_observe(tr_context *tr, tr_observer *observer, void *who);
 typedef int tr_ready_fn(void *who, const tr_stage *stage);
 void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
 
-/* Starts everything but the job: MPI, and after the job is known, roles, clocks and tables. Parts of
- * tr_open() for those who have a job already. */
-int tr_context_start(int *argc, char ***argv, tr_context **tr);
-int tr_context_assign(tr_context *tr, tr_job *job); /* takes the job over */
+/* Roles, clocks and tables, once the job is known: the part of tr_open() for those who have a job already. Takes it
+ * over. */
+int tr_context_assign(tr_context *tr, tr_job *job);
 
 /* The first half of tr_open(): MPI, and the job, as tr->job. The second is tr_context_assign() with it and
  * tr_context_describe(); of a job of several tasks, a team for each (trireme train: src/cli/tasks.h). */

@@ -3,7 +3,6 @@
  * A stage and a set of workers that it runs on are a seat. The first time all ranks get it ready together; its views,
  * windows and communicators are then kept, and next time only those who take part act.
  */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -35,8 +34,7 @@ struct record {
     bool searches; /* the degree has begun */
     int64_t left;  /* clocks of the run that next() has asked for */
     tr_ran ran;    /* of these, so far */
-    int64_t *last; /* by group: number of the run in which it had the stage last, 0 before */
-    int64_t runs;
+    int *last;     /* by group: number of the run in which it had the stage last, 0 before */
     double *transition;
     size_t transitions, room;
     struct tr_stage_sum sum;
@@ -205,7 +203,7 @@ static int longest_unused(const struct record *r, int groups)
 static struct tr_cast_choice choose_cast(const struct task *k, int stage, int workers)
 {
     const struct tr_layout *layout = &k->tr->layout;
-    if (k->task->one_group && k->task->one_group[stage])
+    if (k->task->stage[stage].one_group)
         return (struct tr_cast_choice){k->group, 1, tr_min_int(workers, layout->group_size)};
     return (struct tr_cast_choice){0, layout->groups,
                                    tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
@@ -214,16 +212,14 @@ static struct tr_cast_choice choose_cast(const struct task *k, int stage, int wo
 static int most_workers(const struct task *k, int stage)
 {
     const struct tr_layout *layout = &k->tr->layout;
-    bool one = k->task->one_group && k->task->one_group[stage];
-    return one ? layout->group_size : tr_layout_workers(layout);
+    return k->task->stage[stage].one_group ? layout->group_size : tr_layout_workers(layout);
 }
 
 static struct tr_substage search(const struct task *k, struct record *r, int stage)
 {
-    bool one = k->task->one_group && k->task->one_group[stage];
     struct tr_degree_wish wish = {.least = 1,
                                   .most = most_workers(k, stage),
-                                  .unit = one ? 1 : k->tr->layout.groups,
+                                  .unit = k->task->stage[stage].one_group ? 1 : k->tr->layout.groups,
                                   .clocks = r->left * k->task->evaluations};
     if (!r->searches) tr_degree_begin(&r->degree, &wish);
     r->searches = true;
@@ -298,8 +294,6 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     size_t timed = (size_t)(run->times.clocks < TR_TIMED_CLOCKS ? run->times.clocks : TR_TIMED_CLOCKS);
     if (r->searches) tr_degree_report(&r->degree, run->times.seconds, timed);
     r->left -= a->clocks;
-    r->runs++;
-    for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = r->runs;
     r->ran.clocks += run->times.clocks;
     r->ran.workers = workers;
     r->ran.first_group = a->cast.first_group;
@@ -309,6 +303,7 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
     sum->most = tr_max_int(sum->most, workers);
     sum->runs++;
+    for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = sum->runs;
     sum->clocks += run->times.clocks;
     sum->seconds += seconds;
     sum->worker_seconds += seconds * workers;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage/stage.h"
+#include "bench.h"
 #include "trireme/trireme.h"
 
 enum { KEYS = 64, STAGES = 32 };
@@ -28,6 +28,7 @@ struct stage {
     int degree;
     double *began; /* rank 0, worker 0: clocks of the last run */
     int64_t ran;
+    bool one_group;
 };
 
 struct bench {
@@ -36,7 +37,6 @@ struct bench {
     int turns, done;
     double near, far, each;
     struct stage stage[STAGES];
-    bool one_group[STAGES];
     size_t n;
 };
 
@@ -116,11 +116,11 @@ static int run(struct bench *b)
     for (size_t i = 0; i < b->n; i++)
         stages[i] = (tr_stage){.name = b->stage[i].name,
                                .state = &b->stage[i],
+                               .one_group = b->stage[i].one_group,
                                .prepare = prepare,
                                .compute = compute,
                                .release = release};
-    const tr_task task = {
-        .name = "turns", .stage = stages, .n = b->n, .one_group = b->one_group, .state = b, .next = next};
+    const tr_task task = {.name = "turns", .stage = stages, .n = b->n, .state = b, .next = next};
     double begin = tr_now();
     TR_TRY(tr_run_task(b->tr, &task));
     if (b->tr->rank == 0) printf("wall %.6f\n", tr_now() - begin);
@@ -140,15 +140,14 @@ static bool read_stage(struct bench *b, const char *text)
     s->degree = !strcmp(degree, "all")    ? TR_ALL_WORKERS
                 : !strcmp(degree, "auto") ? TR_AUTO_WORKERS
                                           : atoi(degree);
-    b->one_group[b->n++] = !strcmp(place, "one");
+    s->one_group = !strcmp(place, "one");
+    b->n++;
     return true;
 }
 
 int main(int argc, char **argv)
 {
-    static const char text[] = "data: {train: none}\n";
     struct bench b = {.n = 0};
-    tr_job *job = NULL;
     int at = 5;
     while (at < argc && strchr(argv[at], ',') && read_stage(&b, argv[at])) at++;
     if (b.n == 0) {
@@ -161,11 +160,9 @@ int main(int argc, char **argv)
     b.near = atof(argv[2]);
     b.far = atof(argv[3]);
     b.each = atof(argv[4]);
-    TR_TRY(tr_context_start(&argc, &argv, &b.tr));
-    int status = tr_job_parse(text, sizeof text - 1, "bench", argc - at, argv + at, &job);
-    if (status == TR_OK) status = tr_context_assign(b.tr, job);
+    int status = bench_open(argc, argv, at, &b.tr);
     if (status == TR_OK) status = run(&b);
-    int outcome = tr_close(b.tr);
+    status = bench_close(b.tr, status);
     for (size_t i = 0; i < b.n; i++) free(b.stage[i].began);
-    return status != TR_OK ? status : outcome;
+    return status;
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage/stage.h"
+#include "bench.h"
 #include "trireme/trireme.h"
 
 enum { SKEW = 6 };
@@ -206,11 +206,13 @@ static int run(tr_context *tr, struct bench *b, bool locally)
     b->tr = tr;
     TR_TRY(tr_table_create(tr, "w", TR_F32, 1, b->keys, &b->table));
     if (locally) TR_TRY(tr_local_open(b->table, &b->local));
-    const tr_stage stage = {
-        .name = "sgd", .state = b, .prepare = prepare, .compute = compute, .release = release};
-    const bool one_group = true;
-    const tr_task task = {
-        .name = "bench", .stage = &stage, .n = 1, .one_group = &one_group, .state = b, .next = next};
+    const tr_stage stage = {.name = "sgd",
+                            .state = b,
+                            .one_group = true,
+                            .prepare = prepare,
+                            .compute = compute,
+                            .release = release};
+    const tr_task task = {.name = "bench", .stage = &stage, .n = 1, .state = b, .next = next};
     TR_TRY(tr_run_task(tr, &task));
     const struct tr_traffic *traffic = &tr->tables->traffic;
     b->figure[KILOBYTES] = (double)(traffic->bytes_pulled + traffic->bytes_pushed) / 1e3;
@@ -225,7 +227,6 @@ static int run(tr_context *tr, struct bench *b, bool locally)
 
 int main(int argc, char **argv)
 {
-    static const char text[] = "data: {train: none}\n";
     bool locally = argc > 1 && strcmp(argv[1], "local") == 0;
     if (argc < 6 || (!locally && strcmp(argv[1], "servers") != 0) || atoi(argv[5]) < 2) {
         fprintf(stderr, "usage: %s servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value …]\n",
@@ -236,12 +237,8 @@ int main(int argc, char **argv)
                       .rows = strtoull(argv[3], NULL, 10),
                       .nonzeros = strtoull(argv[4], NULL, 10),
                       .iterations = atoi(argv[5])};
-    tr_context *tr;
-    tr_job *job = NULL;
-    TR_TRY(tr_context_start(&argc, &argv, &tr));
-    int status = tr_agree(tr, tr_job_parse(text, sizeof text - 1, "bench", argc - 6, argv + 6, &job));
-    if (status == TR_OK) status = tr_context_assign(tr, job);
+    tr_context *tr = NULL;
+    int status = bench_open(argc, argv, 6, &tr);
     if (status == TR_OK) status = run(tr, &b, locally);
-    int outcome = tr_close(tr);
-    return status != TR_OK ? status : outcome;
+    return bench_close(tr, status);
 }

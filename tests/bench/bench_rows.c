@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage/stage.h"
+#include "bench.h"
 #include "trireme/rows.h"
 #include "trireme/trireme.h"
 
@@ -148,13 +148,8 @@ int main(int argc, char **argv)
                           .rank = strtoull(argv[2], NULL, 10),
                           .ratings = strtoull(argv[3], NULL, 10),
                           .clocks = strtoull(argv[4], NULL, 10)};
-    tr_context *tr;
-    TR_TRY(tr_context_start(&argc, &argv, &tr));
-    const char *job_text = "data: {train: none}\n";
-    tr_job *job = NULL;
-    int status = tr_agree(tr, tr_job_parse(job_text, strlen(job_text), "bench", argc - 5, argv + 5, &job));
-    if (status == TR_OK) status = tr_context_assign(tr, job);
+    tr_context *tr = NULL;
+    int status = bench_open(argc, argv, 5, &tr);
     if (status == TR_OK) status = run(tr, &bench);
-    int outcome = tr_close(tr);
-    return status != TR_OK ? status : outcome;
+    return bench_close(tr, status);
 }

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "stage/stage.h"
+#include "bench.h"
 #include "trireme/trireme.h"
 
 enum { WIDE, NARROW, STAGES, KEYS = 64 };
@@ -67,10 +67,13 @@ static int measure(struct bench *b, int workers)
 {
     const tr_stage stages[STAGES] = {
         {.name = "wide", .state = b, .prepare = prepare, .compute = compute, .release = release},
-        {.name = "narrow", .state = b, .prepare = prepare, .compute = compute, .release = release}};
-    const bool one_group[STAGES] = {false, true};
-    const tr_task task = {
-        .name = "turns", .stage = stages, .n = STAGES, .one_group = one_group, .state = b, .next = next};
+        {.name = "narrow",
+         .state = b,
+         .one_group = true,
+         .prepare = prepare,
+         .compute = compute,
+         .release = release}};
+    const tr_task task = {.name = "turns", .stage = stages, .n = STAGES, .state = b, .next = next};
     b->workers = workers;
     b->done = 0;
     return tr_run_task(b->tr, &task);
@@ -88,17 +91,12 @@ static int run(tr_context *tr, int runs)
 
 int main(int argc, char **argv)
 {
-    static const char text[] = "data: {train: none}\n";
-    tr_context *tr;
-    tr_job *job = NULL;
     if (argc < 2) {
         fprintf(stderr, "usage: %s RUNS [section.key=value …]\n", argv[0]);
         return TR_ERR_USAGE;
     }
-    TR_TRY(tr_context_start(&argc, &argv, &tr));
-    int status = tr_job_parse(text, sizeof text - 1, "bench", argc - 2, argv + 2, &job);
-    if (status == TR_OK) status = tr_context_assign(tr, job);
+    tr_context *tr = NULL;
+    int status = bench_open(argc, argv, 2, &tr);
     if (status == TR_OK) status = run(tr, atoi(argv[1]));
-    int outcome = tr_close(tr);
-    return status != TR_OK ? status : outcome;
+    return bench_close(tr, status);
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stage/stage.h"
+#include "bench.h"
 #include "trireme/trireme.h"
 
 enum { PULL, PUSH, CLOCK, COPY, GATHER, SCATTER, FIGURES };
@@ -130,14 +130,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s KEYS FRACTION REPEATS [section.key=value …]\n", argv[0]);
         return TR_ERR_USAGE;
     }
-    tr_context *tr;
-    TR_TRY(tr_context_start(&argc, &argv, &tr));
-    const char *job_text = "data: {train: none}\n";
-    tr_job *job = NULL;
-    int status = tr_agree(tr, tr_job_parse(job_text, strlen(job_text), "bench", argc - 4, argv + 4, &job));
-    if (status == TR_OK) status = tr_context_assign(tr, job);
+    tr_context *tr = NULL;
+    int status = bench_open(argc, argv, 4, &tr);
     if (status == TR_OK)
         status = run(tr, strtoull(argv[1], NULL, 10), strtod(argv[2], NULL), strtoull(argv[3], NULL, 10));
-    int outcome = tr_close(tr);
-    return status != TR_OK ? status : outcome;
+    return bench_close(tr, status);
 }

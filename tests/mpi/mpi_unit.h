@@ -65,7 +65,7 @@ static inline tr_context *mpi_context(const char *settings)
     for (char *word; n < MPI_SETTINGS && (word = strtok_r(rest, " ", &rest));) overrides[n++] = word;
     tr_context *tr = NULL;
     tr_job *job = NULL;
-    int status = tr_context_start(NULL, NULL, &tr);
+    int status = tr_ranks_start(NULL, NULL, &tr);
     if (status == TR_OK) status = tr_job_parse(text, sizeof text - 1, "test", n, overrides, &job);
     if (status == TR_OK) status = tr_context_assign(tr, job);
     if (status == TR_OK) return tr;

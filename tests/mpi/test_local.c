@@ -90,11 +90,9 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
 static int play(struct play *p)
 {
     const tr_stage stages[] = {
-        {.name = "work", .state = p, .compute = work},
+        {.name = "work", .state = p, .one_group = true, .compute = work},
         {.name = "look", .state = p, .prepare = open_look, .compute = look, .release = close_look}};
-    const bool one_group[] = {true, false};
-    const tr_task task = {
-        .name = "local", .stage = stages, .n = STAGES, .one_group = one_group, .state = p, .next = next};
+    const tr_task task = {.name = "local", .stage = stages, .n = STAGES, .state = p, .next = next};
     memset(p->runs, 0, sizeof p->runs);
     return tr_run_task(p->tr, &task);
 }

@@ -139,14 +139,13 @@ static int run_play(struct play *p, const tr_next *plan)
                                 .release = close_view},
                                {.name = "read",
                                 .state = p,
+                                .one_group = true,
                                 .prepare = open_reading,
                                 .compute = look,
                                 .release = close_view,
                                 .evaluate = report,
                                 .judge = judge}};
-    const bool one_group[] = {false, true};
-    const tr_task task = {
-        .name = "turns", .stage = stages, .n = 2, .one_group = one_group, .state = p, .next = next};
+    const tr_task task = {.name = "turns", .stage = stages, .n = 2, .state = p, .next = next};
     p->plan = plan;
     return tr_run_task(p->tr, &task);
 }
@@ -284,10 +283,8 @@ MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
     tr_context *tr = mpi_context(settings);
     mpi_ok(tr_node_memory_open(tr, WORDS * sizeof(double), &r.memory));
     mpi_ok(tr_transfer_open(tr, &r.memory, &r.transfer));
-    const tr_stage stage = {.name = "run", .state = &r, .compute = run_on};
-    const bool one_group = true;
-    const tr_task task = {
-        .name = "relay", .stage = &stage, .n = 1, .one_group = &one_group, .state = &r, .next = pass_on};
+    const tr_stage stage = {.name = "run", .state = &r, .one_group = true, .compute = run_on};
+    const tr_task task = {.name = "relay", .stage = &stage, .n = 1, .state = &r, .next = pass_on};
     mpi_ok(tr_run_task(tr, &task));
     int groups = tr->layout.groups, mine = tr->me.group, last = -1;
     for (int turn = 0; turn < TURNS; turn++)

@@ -286,16 +286,7 @@ static int compute_inner(tr_worker *me, void *state)
 
 static int workers_of(const struct tr_linear *m, int stage)
 {
-    const struct tr_job_stage *s = tr_job_stage_of(m->job, tr_variance_stages[stage]);
-    if (!s) return stage == TR_FULL ? TR_ALL_WORKERS : 1;
-    if (s->parallelism == TR_AUTO_DEGREE) return TR_AUTO_WORKERS;
-    return s->parallelism == TR_ALL ? TR_ALL_WORKERS : (int)s->parallelism;
-}
-
-static int servers_of(const struct tr_linear *m, int stage)
-{
-    const struct tr_job_stage *s = tr_job_stage_of(m->job, tr_variance_stages[stage]);
-    return s ? (int)s->servers : 0;
+    return tr_linear_stage_workers(m, tr_variance_stages[stage], stage == TR_FULL ? TR_ALL_WORKERS : 1);
 }
 
 static int64_t clocks_of(const struct tr_linear *m, int stage)
@@ -332,7 +323,7 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     if (over) return TR_OK;
     next->clocks = clocks_of(m, next->stage);
     next->workers = workers_of(m, next->stage);
-    next->servers = servers_of(m, next->stage);
+    next->servers = tr_linear_stage_servers(m, tr_variance_stages[next->stage]);
     next->command.word[EPOCH] = v->epoch;
     next->command.word[TURN] = v->turn;
     return TR_OK;
@@ -347,33 +338,12 @@ static int64_t count_epochs(const struct tr_linear *m)
     return epochs;
 }
 
-static void say_too_many(const struct tr_linear *m, int stage)
-{
-    int most = stage == TR_INNER ? m->tr->layout.group_size : tr_workers(m->tr),
-        wished = workers_of(m, stage);
-    char key[64];
-    snprintf(key, sizeof key, "stages.%s.parallelism", tr_variance_stages[stage]);
-    if (wished > most)
-        tr_say(m->tr, "note:          %s: %s is %d, but there %s %d worker%s%s: %d it is",
-               tr_job_where(m->job, key), key, wished, most == 1 ? "is" : "are", most, most == 1 ? "" : "s",
-               stage == TR_INNER ? " on a node" : "", most);
-}
-
-static int check_servers(const struct tr_linear *m, int stage)
-{
-    char key[64];
-    snprintf(key, sizeof key, "stages.%s.servers", tr_variance_stages[stage]);
-    if (servers_of(m, stage) <= m->tr->layout.servers) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there are %d servers: see ranks.servers",
-                   tr_job_where(m->job, key), key, servers_of(m, stage), m->tr->layout.servers);
-}
-
 int tr_linear_variance_train(struct tr_linear *m)
 {
-    for (int stage = 0; stage < TR_VARIANCE_STAGES; stage++) TR_TRY(tr_agree(m->tr, check_servers(m, stage)));
+    for (int stage = 0; stage < TR_VARIANCE_STAGES; stage++)
+        TR_TRY(tr_linear_check_stage(m, tr_variance_stages[stage], stage == TR_INNER));
     m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
     m->variance->epochs = count_epochs(m);
-    for (int stage = 0; stage < TR_VARIANCE_STAGES; stage++) say_too_many(m, stage);
     const tr_stage stages[TR_VARIANCE_STAGES] = {{.name = tr_variance_stages[TR_FULL],
                                                   .state = m,
                                                   .metric_name = tr_linear_metric(m),
@@ -385,10 +355,10 @@ int tr_linear_variance_train(struct tr_linear *m)
                                                   .release = release_full},
                                                  {.name = tr_variance_stages[TR_INNER],
                                                   .state = m,
+                                                  .one_group = true,
                                                   .prepare = prepare_inner,
                                                   .compute = compute_inner,
                                                   .release = release_inner}};
-    const bool one_group[TR_VARIANCE_STAGES] = {false, true};
     tr_table *tables[TR_CARRIED + 1] = {m->variance->mu};
     size_t n = 1;
     for (int i = 0; i < TR_CARRIED; i++)
@@ -398,7 +368,6 @@ int tr_linear_variance_train(struct tr_linear *m)
                           .tables = n,
                           .stage = stages,
                           .n = TR_VARIANCE_STAGES,
-                          .one_group = one_group,
                           .evaluations = m->variance->epochs + 1,
                           .state = m,
                           .next = next_stage};
