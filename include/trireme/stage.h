@@ -59,8 +59,8 @@ typedef struct tr_stage {
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
     const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
 
-    bool
-        one_group; /* in a task: its workers are of one group, of the one that has not had the stage for longest */
+    /* In a task: its workers are of one group, of the one that has not had the stage for longest. */
+    bool one_group;
 
     /* Slaves, once before the first clock: opens views. As a stage of a task, once for every set of workers that it runs
      * on (and again where what was opened cannot be kept): its views go into me->kept, which the other functions find
