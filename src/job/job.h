@@ -96,6 +96,12 @@ struct tr_job_often {
     uint64_t n; /* 0 for auto */
 };
 
+/* How often: after so many seconds or so many clocks; both 0: never. */
+struct tr_job_pace {
+    double seconds;
+    uint64_t clocks;
+};
+
 /* Degrees of a stage that are no count of workers. */
 #define TR_ALL         UINT64_C(0)
 #define TR_AUTO_DEGREE UINT64_MAX
@@ -241,6 +247,14 @@ struct tr_job {
         uint64_t every;
         int progress;
     } report;
+    struct {
+        struct tr_job_pace every;
+        uint64_t keep;
+        char *to;        /* "": <output>/checkpoints */
+        double max_time; /* seconds; 0: no limit */
+        struct tr_job_pace memory;
+        uint64_t copies; /* fits an int */
+    } checkpoint;
 
     struct tr_job_stage *stage; /* those that the job says something of, in its order */
     size_t stages;
@@ -278,10 +292,17 @@ const char *tr_job_where(const struct tr_job *job, const char *key);
 /* Every key with its value, and a comment where it came from; of tasks, what differs from the whole job. Reads
  * back as an equal job. */
 int tr_job_write_yaml(const struct tr_job *job, FILE *file);
+int tr_job_as_text(const struct tr_job *job, char **text); /* the same; to be freed */
 
 /* One object of objects, to be put inside another: each line but the first starts with this many spaces,
  * and no newline follows the last brace. */
 int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
+
+/* Whether a run of the old job, as tr_job_write_yaml() wrote it, may go on as this one: the keys in which they differ are
+ * such as may change between the parts of a run. *change (NULL: not asked for) tells the differences in a line, but
+ * those of checkpoint.*, to be freed, or is NULL if there are none. TR_ERR_CONFIG: it may not, with the first key that is in the way, what it was and
+ * is, and where; or the old job cannot be read any more. */
+int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change);
 
 /* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */
 void tr_job_help(FILE *file, const char *filter);

@@ -44,7 +44,8 @@ static int set_default(struct tr_job_slot *slot)
 {
     const struct tr_job_key *key = slot->key;
     struct tr_job_place table = {"default", 0};
-    if (key->kind == TR_KIND_TEXT || !*key->by_default) return TR_OK;
+    bool text = key->kind == TR_KIND_TEXT;
+    if (text == (*key->by_default != '\0')) return TR_OK; /* of a text only the empty one is a default */
     if (!tr_job_is_list(key)) return tr_job_set(slot, key->by_default, false, table);
     char *items;
     TR_TRY(tr_copy_string(key->by_default, &items));

@@ -5,13 +5,16 @@
 #include "job/job.h"
 
 enum tr_job_kind {
-    TR_KIND_TEXT,    /* char *, valid UTF-8, not empty; its default depends on the job: see parse.c */
+    TR_KIND_TEXT, /* char *, valid UTF-8; not empty, and its default depends on the job (see tasks.c), but where the
+                        default is the empty text */
     TR_KIND_LIST,    /* struct tr_job_list of such texts that are paths; empty by default */
     TR_KIND_NAMES,   /* the same of names */
     TR_KIND_INTEGER, /* uint64_t; the i-th of its words is stored as -i: 0, UINT64_MAX, … */
     TR_KIND_REAL,    /* double; the i-th of its words is stored as -(i + 1) */
     TR_KIND_BOOL,    /* bool */
     TR_KIND_OFTEN,   /* struct tr_job_often */
+    TR_KIND_PACE,    /* struct tr_job_pace */
+    TR_KIND_TIME,    /* double, seconds; 0: no */
     TR_KIND_CHOICE   /* int, the position of one of its words */
 };
 
@@ -25,6 +28,7 @@ struct tr_job_key {
     double most;              /* 0: unlimited */
     bool above;               /* more than least, not equal to it */
     const char *const *words; /* ended by NULL */
+    bool may_change; /* between the parts of a run, which goes on all the same: see tr_job_compare() */
     const char *help;
 };
 
@@ -40,7 +44,7 @@ struct tr_job_section {
     bool named;            /* its keys are one level lower, below names that the job gives */
 };
 
-enum { TR_JOB_KEYS = 94, TR_STAGE_KEYS = 3, TR_TASK_KEYS = 4, TR_JOB_SECTIONS = 11, TR_JOB_TABLES = 3 };
+enum { TR_JOB_KEYS = 100, TR_STAGE_KEYS = 3, TR_TASK_KEYS = 4, TR_JOB_SECTIONS = 12, TR_JOB_TABLES = 3 };
 enum { TR_TABLE_JOB, TR_TABLE_STAGE, TR_TABLE_TASK };
 extern const struct tr_job_key tr_job_keys[TR_JOB_KEYS];
 extern const struct tr_job_table tr_job_tables[TR_JOB_TABLES];
@@ -68,6 +72,11 @@ const char *tr_job_suggest(const char *name, const char *const *names, size_t n)
 /* Of stages and tasks: [a-z][a-z0-9-]*, not longer than that. */
 enum { TR_JOB_LONGEST_WORD = 32 };
 bool tr_job_is_word(const char *text);
+
+/* Seconds from a number with a unit, "90s", "1.5 h"; or, as Slurm has them, from minutes, minutes:seconds,
+ * hours:minutes:seconds, days-hours, days-hours:minutes and days-hours:minutes:seconds. */
+bool tr_job_duration(const char *text, double *seconds);
+bool tr_job_slurm_time(const char *text, double *seconds);
 
 /* Where a setting stands: a line of a file, or only a name when the line is 0. */
 struct tr_job_place {
@@ -119,6 +128,9 @@ int tr_job_place_text(struct tr_job_place place, char **text);
 int tr_job_copy(struct tr_job_slot *to, const struct tr_job_slot *from);
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b);
 
+/* The value as it is written in a job file. */
+void tr_job_put_value(FILE *file, const struct tr_job_slot *slot);
+
 /* The word a number or choice stands for, or NULL when the number is a number. */
 const char *tr_job_word(const struct tr_job_slot *slot);
 
@@ -154,6 +166,14 @@ int tr_job_locate(struct tr_job *job, const char *name, struct tr_job_place plac
 
 /* Where values of the command line stand, which are stronger than those of the file. */
 #define TR_JOB_COMMAND_LINE "command line"
+
+/* Puts each task's whole job in the place of its own settings. */
+int tr_job_fill_tasks(struct tr_job *job);
+
+/* Whether tasks suit each other: their order, outputs and checkpoints. The job is complete. */
+int tr_job_check_tasks(const struct tr_job *job);
+
+/* ---- the whole (complete.c) ---- */
 
 /* When all is read: defaults that follow from other values, each task's whole job, and whether tasks suit each
  * other. */

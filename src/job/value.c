@@ -65,15 +65,19 @@ static bool is_number(const struct tr_job_key *key)
 
 struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 {
-    static const char *const names[] = {[TR_KIND_TEXT] = "text (UTF-8)",
-                                        [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
-                                        [TR_KIND_NAMES] = "a name or a list of names",
-                                        [TR_KIND_BOOL] = "yes or no",
-                                        [TR_KIND_INTEGER] = "an integer",
-                                        [TR_KIND_REAL] = "a number",
-                                        [TR_KIND_CHOICE] = "",
-                                        [TR_KIND_OFTEN] =
-                                            "auto, «every N» or «N per epoch» with an integer N > 0"};
+    static const char *const names[] = {
+        [TR_KIND_TEXT] = "text (UTF-8)",
+        [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
+        [TR_KIND_NAMES] = "a name or a list of names",
+        [TR_KIND_BOOL] = "yes or no",
+        [TR_KIND_INTEGER] = "an integer",
+        [TR_KIND_REAL] = "a number",
+        [TR_KIND_CHOICE] = "",
+        [TR_KIND_OFTEN] = "auto, «every N» or «N per epoch» with an integer N > 0",
+        [TR_KIND_PACE] = "no, a time as 30s, 5min or 2h, or «N clocks» "
+                         "with an integer N > 0",
+        [TR_KIND_TIME] = "no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-"
+                         "hours) or 90min"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
     if (is_number(key)) append_range(&words, key);
@@ -86,11 +90,16 @@ struct tr_job_words tr_job_expected(const struct tr_job_key *key)
 
 struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
 {
-    static const char *const names[] = {
-        [TR_KIND_TEXT] = "text",       [TR_KIND_LIST] = "paths",
-        [TR_KIND_NAMES] = "names",     [TR_KIND_BOOL] = "yes|no",
-        [TR_KIND_INTEGER] = "integer", [TR_KIND_REAL] = "number",
-        [TR_KIND_CHOICE] = "",         [TR_KIND_OFTEN] = "auto|every N|N per epoch"};
+    static const char *const names[] = {[TR_KIND_TEXT] = "text",
+                                        [TR_KIND_LIST] = "paths",
+                                        [TR_KIND_NAMES] = "names",
+                                        [TR_KIND_BOOL] = "yes|no",
+                                        [TR_KIND_INTEGER] = "integer",
+                                        [TR_KIND_REAL] = "number",
+                                        [TR_KIND_CHOICE] = "",
+                                        [TR_KIND_OFTEN] = "auto|every N|N per epoch",
+                                        [TR_KIND_PACE] = "no|time|N clocks",
+                                        [TR_KIND_TIME] = "no|time"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
     if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
@@ -265,10 +274,94 @@ static bool set_often(struct tr_job_often *field, const char *text)
     return *field = often, true;
 }
 
+/* ---- times ---- */
+
+/* Others are mistakes; and within these limits numbers are written without exponents. */
+#define SHORTEST_TIME 1e-3
+#define LONGEST_TIME  1e9
+
+static const struct unit {
+    const char *name;
+    double seconds;
+} units[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}};
+enum { UNITS = sizeof units / sizeof *units };
+
+bool tr_job_duration(const char *text, double *seconds)
+{
+    char number[32], unit[8], tail;
+    double count;
+    if (sscanf(text, "%31[0-9.]%*[ ]%7[a-z]%c", number, unit, &tail) != 2 &&
+        sscanf(text, "%31[0-9.]%7[a-z]%c", number, unit, &tail) != 2)
+        return false;
+    size_t i = 0;
+    while (i < UNITS && strcmp(units[i].name, unit) != 0) i++;
+    if (i == UNITS || !parse_real(number, &count)) return false;
+    count = i == 0 ? count / 1000 : count * units[i].seconds; /* 1e-3 is no number of the machine, 1000 is */
+    if (count < SHORTEST_TIME || count > LONGEST_TIME) return false;
+    return *seconds = count, true;
+}
+
+/* Takes digits, and the character behind them. */
+static bool take_part(const char **text, double *part, char *then)
+{
+    size_t n = strspn(*text, "0123456789");
+    char digits[16];
+    if (n == 0 || n >= sizeof digits) return false;
+    snprintf(digits, sizeof digits, "%.*s", (int)n, *text);
+    *part = strtod(digits, NULL);
+    *then = (*text)[n];
+    *text += n + (*then != '\0');
+    return true;
+}
+
+bool tr_job_slurm_time(const char *text, double *seconds)
+{
+    double part[3], days = 0;
+    char then;
+    int n = 0;
+    if (!take_part(&text, &part[n++], &then)) return false;
+    bool dated = then == '-';
+    if (dated) {
+        days = part[--n];
+        if (!take_part(&text, &part[n++], &then)) return false;
+    }
+    for (; then == ':' && n < 3; n++)
+        if (!take_part(&text, &part[n], &then)) return false;
+    if (then) return false;
+    double unit = dated || n == 3 ? 3600 : 60, sum = days * 86400; /* of the first part */
+    for (int i = 0; i < n; i++, unit /= 60) sum += part[i] * unit;
+    if (!(sum > 0) || sum > LONGEST_TIME) return false;
+    return *seconds = sum, true;
+}
+
+static bool set_time(double *field, const char *text)
+{
+    if (strcmp(text, "no") == 0) return *field = 0, true;
+    return tr_job_slurm_time(text, field) || tr_job_duration(text, field);
+}
+
+/* «no», a time, or «N clocks». */
+static bool set_pace(struct tr_job_pace *field, const char *text)
+{
+    struct tr_job_pace pace = {0};
+    char number[32];
+    int end = 0;
+    bool never = strcmp(text, "no") == 0;
+    if (!never && sscanf(text, "%31s clock%n", number, &end) == 1 && end > 0) {
+        if (strcmp(text + end, "s") != 0 && text[end]) return false;
+        if (!parse_integer(number, &pace.clocks) || pace.clocks == 0 || pace.clocks > INT64_MAX) return false;
+    } else if (!never && !tr_job_duration(text, &pace.seconds)) {
+        return false;
+    }
+    return *field = pace, true;
+}
+
 static bool set_simple(void *field, const struct tr_job_key *key, const char *text, bool quoted)
 {
     if (key->kind == TR_KIND_CHOICE) return set_choice(field, key, text);
     if (key->kind == TR_KIND_OFTEN) return set_often(field, text);
+    if (key->kind == TR_KIND_PACE) return set_pace(field, text);
+    if (key->kind == TR_KIND_TIME) return set_time(field, text);
     if (quoted && find_word(key, text) < 0) return false;
     if (key->kind == TR_KIND_INTEGER) return set_integer(field, key, text);
     if (key->kind == TR_KIND_REAL) return set_real(field, key, text);
@@ -277,7 +370,8 @@ static bool set_simple(void *field, const struct tr_job_key *key, const char *te
 
 static int set_text(char **field, const struct tr_job_slot *slot, const char *text, struct tr_job_place place)
 {
-    if (!*text || !tr_utf8_valid(text)) return bad_value(slot, text, false, place);
+    bool may_be_empty = slot->key->kind == TR_KIND_TEXT && !*slot->key->by_default;
+    if ((!*text && !may_be_empty) || !tr_utf8_valid(text)) return bad_value(slot, text, false, place);
     char *copy;
     TR_TRY(tr_copy_string(text, &copy));
     free(*field);
@@ -329,9 +423,11 @@ static size_t simple_size(const struct tr_job_key *key)
 {
     switch (key->kind) {
     case TR_KIND_INTEGER: return sizeof(uint64_t);
-    case TR_KIND_REAL: return sizeof(double);
+    case TR_KIND_REAL:
+    case TR_KIND_TIME: return sizeof(double);
     case TR_KIND_BOOL: return sizeof(bool);
     case TR_KIND_OFTEN: return sizeof(struct tr_job_often);
+    case TR_KIND_PACE: return sizeof(struct tr_job_pace);
     default: return sizeof(int);
     }
 }
@@ -377,11 +473,17 @@ static bool same_often(const struct tr_job_often *a, const struct tr_job_often *
     return a->unit == b->unit && a->n == b->n;
 }
 
+static bool same_pace(const struct tr_job_pace *a, const struct tr_job_pace *b)
+{
+    return a->seconds == b->seconds && a->clocks == b->clocks;
+}
+
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
 {
     const struct tr_job_key *key = a->key;
     if (key->kind == TR_KIND_TEXT) return !strcmp(*(char *const *)a->field, *(char *const *)b->field);
     if (key->kind == TR_KIND_OFTEN) return same_often(a->field, b->field);
+    if (key->kind == TR_KIND_PACE) return same_pace(a->field, b->field);
     if (tr_job_is_list(key)) return same_lists(a->field, b->field);
     return !memcmp(a->field, b->field, simple_size(key));
 }
@@ -420,8 +522,9 @@ static int find_typed(const struct tr_job *job, const char *name, unsigned kinds
 int tr_job_real(const struct tr_job *job, const char *name, double *value)
 {
     struct tr_job_slot slot;
-    TR_TRY(find_typed(job, name, 1u << TR_KIND_REAL | 1u << TR_KIND_INTEGER, "a number", &slot));
-    if (slot.key->kind == TR_KIND_REAL) *value = *(const double *)slot.field;
+    unsigned kinds = 1u << TR_KIND_REAL | 1u << TR_KIND_TIME | 1u << TR_KIND_INTEGER;
+    TR_TRY(find_typed(job, name, kinds, "a number", &slot));
+    if (slot.key->kind != TR_KIND_INTEGER) *value = *(const double *)slot.field;
     else *value = (double)*(const uint64_t *)slot.field;
     return TR_OK;
 }

@@ -3,6 +3,7 @@
 #include "job/schema.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -17,6 +18,7 @@ enum style { YAML, JSON };
 /* Whether YAML reads the text as it is: a letter, digit, / . or _, then also -, and no word for nothing. */
 static bool is_plain(const char *text)
 {
+    if (!*text) return false;
     static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
     return *text != '-' && !text[strspn(text, inside)] && strcasecmp(text, "null");
 }
@@ -57,6 +59,38 @@ static void put_often(FILE *file, const struct tr_job_often *often, enum style s
     else tr_put_quoted(file, text);
 }
 
+/* In the largest unit of which it is a whole number; seconds else. */
+static void put_time(FILE *file, double seconds)
+{
+    static const struct {
+        double seconds;
+        const char *name;
+    } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    size_t i = 0;
+    if (seconds == 0) {
+        fputs("no", file);
+        return;
+    }
+    while (i < 3 && fmod(seconds, units[i].seconds) != 0) i++;
+    put_real(file, seconds / units[i].seconds);
+    fputs(units[i].name, file);
+}
+
+static void put_pace(FILE *file, const struct tr_job_pace *pace)
+{
+    if (pace->clocks == 1) fputs("1 clock", file);
+    else if (pace->clocks > 0) fprintf(file, "%" PRIu64 " clocks", pace->clocks);
+    else put_time(file, pace->seconds);
+}
+
+static void put_words(FILE *file, const struct tr_job_slot *slot, enum style style)
+{
+    if (style == JSON) fputc('"', file);
+    if (slot->key->kind == TR_KIND_TIME) put_time(file, *(const double *)slot->field);
+    else put_pace(file, slot->field);
+    if (style == JSON) fputc('"', file);
+}
+
 static void put_value(FILE *file, const struct tr_job_slot *slot, enum style style)
 {
     const void *field = slot->field;
@@ -73,8 +107,15 @@ static void put_value(FILE *file, const struct tr_job_slot *slot, enum style sty
     case TR_KIND_REAL: put_real(file, *(const double *)field); break;
     case TR_KIND_BOOL: fputs(*(const bool *)field ? "true" : "false", file); break;
     case TR_KIND_OFTEN: put_often(file, field, style); break;
+    case TR_KIND_PACE:
+    case TR_KIND_TIME: put_words(file, slot, style); break;
     case TR_KIND_CHOICE: break; /* has a word */
     }
+}
+
+void tr_job_put_value(FILE *file, const struct tr_job_slot *slot)
+{
+    put_value(file, slot, YAML);
 }
 
 /* ---- sections ---- */
@@ -197,7 +238,7 @@ static int put_differences(struct writer *w, struct tr_job_values values, struct
     for (size_t i = 0; i < values.table->keys; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i), other = {0};
         if (whole.where) other = tr_job_slot(&whole, i);
-        bool its_own = slot.key->kind == TR_KIND_TEXT; /* name and output */
+        bool its_own = slot.key->kind == TR_KIND_TEXT && **(char *const *)slot.field; /* name and folders */
         if (!its_own && whole.where && tr_job_same(&slot, &other)) continue;
         if (stage)
             snprintf(slot.name.text, sizeof slot.name.text, "stages.%s.%s", stage,
@@ -387,4 +428,15 @@ void tr_job_help(FILE *file, const char *filter)
     else if (section) put_section(file, section, w);
     else if (key) put_key(file, key, w);
     else put_unknown(file, filter);
+}
+
+int tr_job_as_text(const tr_job *job, char **text)
+{
+    size_t length;
+    FILE *file = open_memstream(text, &length);
+    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: the text of the job");
+    int status = tr_job_write_yaml(job, file);
+    if (fclose(file) != 0 && status == TR_OK)
+        status = tr_fail(TR_ERR_SYSTEM, "out of memory: the text of the job");
+    return status;
 }

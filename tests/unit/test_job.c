@@ -552,7 +552,7 @@ START_TEST(written_json_is_an_object_of_objects)
                       "0,\n    \"bias\": true,\n");
     ck_contains(json, "\n  },\n  \"solve\": {\n");
     ck_contains(json, "\"train\": [\"x\", \"y\"],\n    \"test\": [],\n");
-    ck_contains(json, "\"progress\": \"auto\"\n  }\n}");
+    ck_contains(json, "\"copies\": 1\n  }\n}");
     free(json);
     tr_job_free(job);
 }
@@ -1027,6 +1027,244 @@ START_TEST(values_by_name)
 }
 END_TEST
 
+START_TEST(paces_and_times_are_read_and_written)
+{
+    static const struct {
+        const char *text, *again;
+        double seconds;
+        uint64_t clocks;
+    } paces[] = {{"no", "no", 0, 0},
+                 {"30s", "30s", 30, 0},
+                 {"5min", "5min", 300, 0},
+                 {"120 s", "2min", 120, 0},
+                 {"1.5h", "90min", 5400, 0},
+                 {"48h", "2d", 172800, 0},
+                 {"250ms", "0.25s", 0.25, 0},
+                 {"0.1s", "0.1s", 0.1, 0},
+                 {"'2h'", "2h", 7200, 0},
+                 {"1 clock", "1 clock", 0, 1},
+                 {"1e2 clocks", "100 clocks", 0, 100}};
+    for (size_t i = 0; i < sizeof paces / sizeof *paces; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "checkpoint: {every: %s, memory: %s}\n", paces[i].text, paces[i].text);
+        struct tr_job *job = parsed(text);
+        const struct tr_job_pace *every = &job->checkpoint.every, *memory = &job->checkpoint.memory;
+        ck_assert(every->seconds == paces[i].seconds && every->clocks == paces[i].clocks);
+        ck_assert(memory->seconds == paces[i].seconds && memory->clocks == paces[i].clocks);
+        char *yaml = written(job, AS_YAML, NULL), *json = written(job, AS_JSON, NULL);
+        snprintf(text, sizeof text, "\"every\": \"%s\"", paces[i].again);
+        ck_contains(json, text);
+        struct tr_job *second = parsed(yaml);
+        ck_assert(second->checkpoint.every.seconds == paces[i].seconds);
+        ck_assert(second->checkpoint.every.clocks == paces[i].clocks);
+        tr_job_free(second);
+        free(json);
+        free(yaml);
+        tr_job_free(job);
+    }
+    static const char *const bad[] = {"5",      "0",          "0s",        "-1s",    "s",
+                                      "5 m",    "1e3s",       "5mins",     "5:00",   "0 clocks",
+                                      "clocks", "1.5 clocks", "5 clockss", "nans",   "1e-9 clocks",
+                                      "0.1ms",  "99999d",     "yes",       "5min 3s"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "checkpoint:\n  every: %s\n", bad[i]);
+        ck_refused(text, "jobs/x.yaml:2: checkpoint.every is «");
+        ck_refused(text, "expected no, a time as 30s, 5min or 2h, or «N clocks»");
+    }
+}
+END_TEST
+
+START_TEST(a_time_limit_may_be_written_as_for_slurm)
+{
+    static const struct {
+        const char *text;
+        double seconds;
+    } good[] = {{"no", 0},         {"90", 5400},     {"0:05", 5},     {"90:30", 5430},
+                {"1:30:00", 5400}, {"1-12", 129600}, {"0-0:01", 60},  {"2-01:02:03", 176523},
+                {"\"1:30\"", 90},  {"90min", 5400},  {"1.5 h", 5400}, {"0.5s", 0.5}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char text[64];
+        double real;
+        snprintf(text, sizeof text, "checkpoint: {max_time: %s}\n", good[i].text);
+        struct tr_job *job = parsed(text);
+        ck_assert_double_eq(job->checkpoint.max_time, good[i].seconds);
+        ck_ok(tr_job_real(job, "checkpoint.max_time", &real));
+        ck_assert_double_eq(real, good[i].seconds);
+        char *again = written(job, AS_YAML, NULL);
+        struct tr_job *second = parsed(again);
+        ck_assert_double_eq(second->checkpoint.max_time, good[i].seconds);
+        free(again);
+        tr_job_free(second);
+        tr_job_free(job);
+    }
+    static const char *const bad[] = {"0",  "0:00", "1:2:3:4", "1-2:3:4:5", "-5",    "5-",
+                                      "1:", ":5",   "1.5",     "1:x",       "1-2-3", "9999999999999999:0",
+                                      "x",  "1 : 2"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "checkpoint:\n  max_time: \"%s\"\n", bad[i]);
+        ck_refused(text, "expected no, or a time as 90 or 1:30:00");
+    }
+}
+END_TEST
+
+START_TEST(checkpoints_have_defaults_and_limits)
+{
+    struct tr_job *job = parsed("{}");
+    ck_assert(job->checkpoint.every.seconds == 300 && job->checkpoint.every.clocks == 0);
+    ck_assert(job->checkpoint.keep == 3 && job->checkpoint.copies == 1 && job->checkpoint.max_time == 0);
+    ck_assert(job->checkpoint.memory.seconds == 0 && job->checkpoint.memory.clocks == 0);
+    ck_assert_str_eq(job->checkpoint.to, "");
+    tr_job_free(job);
+    job = parsed("checkpoint: {to: \"\", keep: 1}");
+    ck_assert(job->checkpoint.keep == 1 && !*job->checkpoint.to);
+    tr_job_free(job);
+    ck_refused("checkpoint: {keep: 0}", "expected an integer >= 1");
+    ck_refused("checkpoint: {to: }", "checkpoint.to has no value");
+    ck_refused("checkpoint: {copies: 0}", "expected an integer from 1 to 2147483647");
+    ck_refused("checkpoint: 5min", "checkpoint is a section");
+    ck_refused("checkpoint: {evry: 5min}", "did you mean checkpoint.every?");
+}
+END_TEST
+
+START_TEST(checkpoints_of_tasks_lie_apart)
+{
+    struct tr_job *job = parsed("checkpoint: {to: /fast}\n"
+                                "tasks:\n"
+                                "  one: {priority: 1}\n"
+                                "  two: {checkpoint.to: /slow}\n"
+                                "  three: {checkpoint.to: \"\"}\n");
+    for (int round = 0; round < 2; round++) {
+        ck_assert_str_eq(job->checkpoint.to, "/fast");
+        ck_assert_str_eq(job->task[0].job->checkpoint.to, "/fast/one");
+        ck_assert_str_eq(job->task[1].job->checkpoint.to, "/slow");
+        ck_assert_str_eq(job->task[2].job->checkpoint.to, "");
+        char *again = written(job, AS_YAML, NULL);
+        tr_job_free(job);
+        job = parsed(again);
+        free(again);
+    }
+    tr_job_free(job);
+    ck_refused("tasks: {one: {checkpoint.to: a/b}, two: {checkpoint.to: a//b}}",
+               "tasks one and two have the same checkpoint.to");
+}
+END_TEST
+
+/* ---- whether a run may go on as another ---- */
+
+/* What tr_job_compare() says of a job as it was, and as it is with these settings. */
+static int compare(const char *was, const char *is, int n, const char *const overrides[], char **change)
+{
+    struct tr_job *old = parsed(was), *now;
+    ck_ok(parse_with(is, n, overrides, &now));
+    char *yaml = written(old, AS_YAML, NULL);
+    int status = tr_job_compare(now, yaml, change);
+    free(yaml);
+    tr_job_free(now);
+    tr_job_free(old);
+    return status;
+}
+
+START_TEST(a_job_may_go_on_as_one_that_differs_where_it_may)
+{
+    char *change = NULL;
+    ck_ok(compare("model: {l2: 0.01}", "model: {l2: 1e-2}", 0, NULL, &change));
+    ck_assert_ptr_null(change);
+    static const char *const settings[] = {"solve.epochs=7", "ranks.servers=3", "output=elsewhere",
+                                           "checkpoint.every=1s", "report.every=2"};
+    ck_ok(compare("{}", "name: other", 5, settings, &change));
+    ck_assert_str_eq(change,
+                     "name x -> other, output runs/x -> elsewhere, solve.epochs 20 -> 7, ranks.servers 0 "
+                     "-> 3, report.every 1 -> 2");
+    free(change);
+    ck_ok(compare("{}", "solve: {epochs: 3}", 0, NULL, NULL));
+}
+END_TEST
+
+START_TEST(a_job_that_has_become_another_is_refused)
+{
+    static const struct {
+        const char *was, *is, *words;
+    } cases[] = {
+        {"model: {l2: 0.01}", "model:\n  l2: 0.1",
+         "model.l2 was 0.01, is 0.1 (jobs/x.yaml:2); --fresh starts anew"},
+        {"model: {l2: 0.01}", "solve: {epochs: 3}",
+         "model.l2 was 0.01, is auto (default); --fresh starts anew"},
+        {"seed: 1", "seed: 2\nmodel: {type: svm}\n",
+         "seed was 1, is 2 (jobs/x.yaml:1), and 1 more differs; --fresh"},
+        {"seed: 1", "seed: 2\nmodel: {type: svm, bias: yes}\n", "and 2 more differ; --fresh"},
+        {"data: {train: a}", "data: {train: [a, b]}", "data.train was [a], is [a, b] (jobs/x.yaml:1)"},
+        {"solve: {method: svrg}\nstages: {full: {clocks: 2}}", "solve: {method: svrg}",
+         "stages.full.clocks was 2, is 0 (default)"},
+        {"tasks: {a: {run: train}}", "tasks: {a: {run: train}, b: {run: train}}",
+         "task b is new (jobs/x.yaml:1)"},
+        {"tasks: {a: {run: train}, b: {run: train}}", "tasks: {a: {run: train}}",
+         "task b is gone (jobs/x.yaml)"},
+        {"tasks: {a: {seed: 2}}", "tasks: {a: {seed: 3}}",
+         "tasks.a.seed was 2, is 3 (jobs/x.yaml:1); --fresh"},
+        {"tasks: {a: {run: train}}", "seed: 3\ntasks: {a: {run: train}}",
+         "seed was 1, is 3 (jobs/x.yaml:1); --fresh"},
+        {"tasks: {a: {run: train}, b: {run: train}}", "tasks: {a: {run: train}, b: {after: a}}",
+         "tasks.b.after was [], is [a] (jobs/x.yaml:1)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *change = NULL;
+        ck_fails(compare(cases[i].was, cases[i].is, 0, NULL, &change), TR_ERR_CONFIG, cases[i].words);
+        ck_assert_ptr_null(change);
+    }
+    struct tr_job *job = parsed("{}");
+    ck_fails(tr_job_compare(job, "modle: {}", NULL), TR_ERR_CONFIG,
+             "cannot be read (job.yaml:1: unknown section modle");
+    tr_job_free(job);
+}
+END_TEST
+
+/* Each key alone, changed on the command line, is told or refused as the table says. */
+START_TEST(every_key_says_whether_it_may_change)
+{
+    size_t refused = 0, told = 0;
+    for (size_t i = 0; i < TR_JOB_KEYS; i++) {
+        const struct tr_job_key *key = &tr_job_keys[i];
+        static const char *const values[] = {"3",    "5",     "0.5",         "yes", "no",
+                                             "0.25", "other", "2 per epoch", "7s"};
+        struct tr_job *old = parsed("{}"), *now = NULL;
+        char *yaml = written(old, AS_YAML, NULL);
+        struct tr_job_slot a, b;
+        for (size_t v = 0; v < sizeof values / sizeof *values + 3 && !now; v++) {
+            size_t word = v - sizeof values / sizeof *values;
+            if (v >= sizeof values / sizeof *values && (!key->words || (word > 0 && !key->words[word])))
+                break;
+            char text[128];
+            snprintf(text, sizeof text, "%s=%s", key->name,
+                     v < sizeof values / sizeof *values ? values[v] : key->words[word]);
+            if (override(text, &now) != TR_OK) now = NULL;
+            ck_assert(tr_job_find(old, key->name, &a));
+            if (now && tr_job_find(now, key->name, &b) && tr_job_same(&a, &b)) {
+                tr_job_free(now);
+                now = NULL;
+            }
+        }
+        ck_assert_msg(now, "no other value is known for %s", key->name);
+        char *change = NULL;
+        int status = tr_job_compare(now, yaml, &change);
+        const char *said = status == TR_OK ? change : tr_error_text();
+        ck_assert_msg((status == TR_OK) == key->may_change, "%s: %s", key->name, said);
+        if (!strncmp(key->name, "ranks.", 6) || !strncmp(key->name, "checkpoint.", 11))
+            ck_assert(status == TR_OK);
+        if (!strncmp(key->name, "model.", 6) || !strncmp(key->name, "sync.m", 6)) ck_assert(status != TR_OK);
+        if (!strncmp(key->name, "checkpoint.", 11)) ck_assert_ptr_null(change);
+        else ck_contains(said, key->name);
+        *(status == TR_OK ? &told : &refused) += 1;
+        free(change);
+        free(yaml);
+        tr_job_free(now);
+        tr_job_free(old);
+    }
+    ck_assert(refused > 20 && told > 20);
+}
+END_TEST
+
 START_TEST(words_apart)
 {
     ck_assert_uint_eq(tr_edit_distance("rate", "rate"), 0);
@@ -1061,4 +1299,7 @@ UNIT_MAIN("job", defaults_are_those_of_the_table, the_rate_of_variance_reduction
           mistakes_in_tasks_on_the_command_line, tasks_wait_for_tasks_that_are_there_and_not_for_each_other,
           long_chains_of_tasks_are_fine_and_long_cycles_told_shortly, tasks_write_to_folders_of_their_own,
           stages_and_tasks_read_back_as_they_were_written, written_tasks_say_what_is_their_own,
-          values_by_name, words_apart, utf8_is_checked)
+          values_by_name, paces_and_times_are_read_and_written, a_time_limit_may_be_written_as_for_slurm,
+          checkpoints_have_defaults_and_limits, checkpoints_of_tasks_lie_apart,
+          a_job_may_go_on_as_one_that_differs_where_it_may, a_job_that_has_become_another_is_refused,
+          every_key_says_whether_it_may_change, words_apart, utf8_is_checked)
