@@ -44,6 +44,10 @@ int tr_nodes(const tr_context *tr);
 /* BSP: all workers see the same parameters at the same clock. */
 bool tr_in_lockstep(const tr_context *tr);
 
+/* The run goes on from a checkpoint, and the stage that was checkpointed has not begun yet: what stages before it make is
+ * needed only as far as it is not kept. The same on all ranks. */
+bool tr_context_continues(const tr_context *tr);
+
 /* The roles of this rank: a set of enum tr_role. */
 unsigned tr_roles(const tr_context *tr);
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "trireme/context.h"
+#include "trireme/keep.h"
 #include "trireme/stage.h"
 #include "trireme/table.h"
 
@@ -62,11 +63,11 @@ typedef struct tr_data {
     const tr_key *keys;                  /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
     const uint64_t *row; /* ratings, docword: the numbers of this worker's rows, ascending; NULL otherwise */
-    uint64_t
-        row_numbers; /* ratings, docword: users, documents: these numbers are 0..row_numbers-1; 0 otherwise */
-    const tr_names *row_names,
-        *column_names;   /* ratings: what these numbers are called; NULL otherwise. Of test data:
-                                                 those that training has not seen, numbered on */
+    /* ratings, docword: users, documents: these numbers are 0..row_numbers-1; 0 otherwise */
+    uint64_t row_numbers;
+    /* ratings: what these numbers are called; NULL otherwise. Of test data: those that training has not seen, numbered
+     * on */
+    const tr_names *row_names, *column_names;
     double total_values; /* the sum of all values: of ratings, of words in all documents; 0 for others */
     struct tr_data_state *state;
 } tr_data;
@@ -86,6 +87,11 @@ void tr_data_close(tr_data **data);
  * g), otherwise all that it holds. */
 size_t tr_data_part_begin(const tr_data *data, const tr_worker *me);
 size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
+
+/* For keep functions: a number of this type for each of data->rows. They are kept by the rows' numbers, which for libsvm
+ * and csv count all rows in the order of the files, and so find their rows on any number of workers. All ranks that take
+ * part. */
+int tr_data_keep(const tr_data *data, tr_keep *keep, const char *name, enum tr_dtype dtype, void *values);
 
 /* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
 const char *tr_data_third_label(const tr_data *data);

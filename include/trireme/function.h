@@ -59,7 +59,7 @@ bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece);
 /* One update of one pusher, whole. */
 typedef struct tr_update {
     int pusher;           /* 0 .. pushers-1; -1 for the sum of all under BSP, where the function wants that */
-    int64_t clock;        /* of the pusher */
+    int64_t clock;        /* of the pusher; a run that goes on from a checkpoint counts on */
     int64_t seen;         /* version of this share that the pusher read last, plus its updates since */
     int64_t version;      /* what map() made of it; the pusher's clock without one */
     size_t n;             /* units */
@@ -93,6 +93,15 @@ typedef struct tr_function {
     int (*read)(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed);
     /* Bytes that own takes, for reports. */
     size_t (*memory)(const tr_share *share);
+
+    /* Checkpoints keep value, or where there is read(), what it reads at version INT64_MAX, and the arrays of state; the
+     * versions of a run that goes on are not below those that were. What else of own is needed then, save() copies into
+     * memory from malloc() (NULL: nothing), between two clocks, changing nothing. load() puts it in the place of what own
+     * has, when value and state are filled again: what this server has saved, if the table has the same keys in the same
+     * places as then (same: units have their numbers, too); otherwise, one after the other, what each of its servers has
+     * saved. */
+    int (*save)(const tr_share *share, void **data, size_t *bytes);
+    int (*load)(tr_share *share, bool same, int server, int servers, const void *data, size_t bytes);
 } tr_function;
 
 /* Makes a function known by its name: all ranks, before tr_table_use(). The struct is copied, its name too. */

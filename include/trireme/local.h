@@ -66,8 +66,8 @@ void *tr_local_values(tr_local *local);
 /* What has happened to chunks, by all ranks of this node since the model was opened. A visit is a call's work on one
  * chunk; where nobody locks chunks and all are there, a call is one visit. */
 typedef struct tr_local_counts {
-    uint64_t hits,
-        misses; /* visits that found it in memory; chunks that were brought there when they were visited */
+    /* visits that found it in memory; chunks that were brought there when they were visited */
+    uint64_t hits, misses;
     uint64_t fetched;            /* chunks from the table */
     uint64_t given;              /* … and to it */
     uint64_t evicted;            /* that made room */

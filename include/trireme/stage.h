@@ -8,6 +8,7 @@
 #define TRIREME_STAGE_H
 
 #include "trireme/context.h"
+#include "trireme/keep.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,6 +84,10 @@ typedef struct tr_stage {
     int (*evaluate)(tr_worker *me, void *state, tr_report *report);
     /* The scheduler, once all workers have reported for a clock. */
     int (*judge)(void *state, const tr_report *sums, tr_verdict *verdict);
+    /* All ranks that take part: lists what checkpoints have to keep beside the tables, and what they fill when the run
+     * goes on: see trireme/keep.h. On ranks that do not work (dedicated servers, the scheduler) me->worker is below 0.
+     * NULL: no checkpoints are taken of this stage; going on, it is run again from its beginning. */
+    int (*keep)(tr_worker *me, void *state, tr_keep *keep);
 } tr_stage;
 
 /* Runs a stage on all workers: all ranks, each with the same stage but its own state. Servers and the scheduler do their

@@ -42,8 +42,8 @@ typedef struct tr_ran {
 
 typedef struct tr_task {
     const char *name;
-    const tr_stage
-        *stage; /* n of them, the same on all ranks but for their state; clocks are said by next() */
+    /* n of them, the same on all ranks but for their state; clocks are said by next() */
+    const tr_stage *stage;
     size_t n;
     tr_table *const *table; /* so many, which tr_next.servers is about; or NULL */
     size_t tables;
@@ -51,6 +51,14 @@ typedef struct tr_task {
     void *state;
     /* The scheduler, before the first stage and after every one. */
     int (*next)(void *state, const tr_ran *ran, tr_next *next);
+    /* All ranks: lists what checkpoints have to keep of the task's owner beside the tables, above all what next() goes by,
+     * and what they fill when the run goes on: see trireme/keep.h. me: as a stage of all workers sees itself (worker below
+     * 0 on ranks that do not work), but before, whole and command are those of what runs next, the same on all ranks, and
+     * when the run goes on they are as they were. Checkpoints are taken between runs of stages, when next() has been
+     * asked; and so that they can be taken in long runs, too, stages without begin() and evaluate() run in parts of about a
+     * tenth of a second: see tr_worker.before. NULL: no checkpoints are taken of this task; going on, it is run again from its
+     * beginning. */
+    int (*keep)(tr_worker *me, void *state, tr_keep *keep);
 } tr_task;
 
 /* Runs a task to its end: all ranks. Returns the agreed outcome: the first stage that fails ends it. */

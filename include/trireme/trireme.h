@@ -10,6 +10,7 @@
  *   optimizer.h  gradient optimizers
  *   stage.h      clocks, groups, running
  *   task.h       stages one after the other
+ *   keep.h       what a stage keeps in checkpoints
  *   local.h      a node's own copy of a table
  *   rotation.h   blocks that go round a group
  */
@@ -20,6 +21,7 @@
 #include "trireme/data.h"
 #include "trireme/function.h"
 #include "trireme/job.h"
+#include "trireme/keep.h"
 #include "trireme/local.h"
 #include "trireme/optimizer.h"
 #include "trireme/rotation.h"

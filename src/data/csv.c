@@ -237,12 +237,13 @@ static int parse_chunk(void *state, const struct tr_text_share_chunk *c)
     struct tr_chunk lines;
     bool is_row;
     TR_TRY(enter_chunk(r, c, &lines));
+    size_t before = r->dense.rows;
     for (const char *p = lines.begin; p < lines.end && !r->share.enough;) {
         TR_TRY(parse_line(r, &p, lines.offset + (uint64_t)(p - lines.begin), &is_row));
         r->share.enough = r->options->most_rows > 0 && r->dense.rows == r->options->most_rows;
     }
     r->report.text_bytes += (uint64_t)(c->lines.end - c->lines.begin);
-    return TR_OK;
+    return tr_read_runs_add(r->options->runs, c, r->dense.rows - before);
 }
 
 static void set_up(struct reader *r, const struct tr_files *files, const struct tr_csv_options *options)

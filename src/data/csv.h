@@ -28,6 +28,7 @@ struct tr_csv_options {
     void *progress_state;
     uint64_t deal;
     size_t chunk_bytes;
+    struct tr_read_runs *runs; /* as that of tr_libsvm_options */
 };
 
 /* Numbers in a row, without the label; what the first file that is not empty says. 0: only a label. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "data/deal.h"
 #include "data/libsvm.h"
 #include "data/renumber.h"
@@ -94,6 +95,7 @@ static int agree_on_labels(tr_context *tr, const struct tr_files *files, const s
 /* What a worker has read. */
 struct part {
     struct tr_read_report report;
+    struct tr_read_runs runs;
     struct tr_triples triples;
     uint64_t *records; /* of each file: ratings, docword */
     bool text_rows, text_columns;
@@ -326,7 +328,8 @@ static int read_libsvm(tr_data *data, const struct place *at, const tr_data *lik
                                         .lowest_index = one,
                                         .progress = at->progress,
                                         .progress_state = at->progress_state,
-                                        .deal = at->deal};
+                                        .deal = at->deal,
+                                        .runs = &part->runs};
     return tr_libsvm_read(&s->files, at->worker, at->workers, &options, &s->csr, &part->report);
 }
 
@@ -344,6 +347,7 @@ static int read_csv(tr_data *data, const struct place *at, struct part *part)
     options.progress = at->progress;
     options.progress_state = at->progress_state;
     options.deal = at->deal;
+    options.runs = &part->runs;
     return tr_csv_read(&s->files, at->worker, at->workers, &options, &s->dense, &part->report);
 }
 
@@ -504,7 +508,7 @@ static int number_ids(tr_data *data, const tr_data *like, struct part *part)
 static bool is_in_turns(const struct tr_files *files, size_t readers)
 {
     for (size_t i = 0; i < files->n; i++) {
-        struct tr_part part = {.readers = 0};
+        struct tr_file_part part = {.readers = 0};
         if (files->file[i].gzip) tr_files_part(files, i, 0, readers, &part);
         if (part.readers > 1) return true;
     }
@@ -602,6 +606,8 @@ static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
     TR_TRY(tr_agree(tr, dense ? decide_dense(data, &totals, like) : decide_columns(data, &totals, like)));
     TR_TRY(agree_on_labels(tr, &s->files, &part->report, data));
     int status = TR_OK;
+    if (tr_is(tr, TR_SLAVE)) status = tr_number_rows(data, &part->runs);
+    TR_TRY(tr_agree(tr, status));
     if (tr_is(tr, TR_SLAVE)) status = dense ? finish_dense(data) : finish_sparse(data, part);
     return tr_agree(tr, status);
 }
@@ -619,6 +625,7 @@ static int fill(tr_data *data, const tr_data *like)
                                 s->format == TR_FORMAT_CSV || !s->tr->job->table.prune);
     free(part.records);
     free(part.keys);
+    free(part.runs.run);
     show_rows(data);
     return status;
 }
@@ -633,6 +640,8 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
 {
     double begin = tr_now();
     struct tr_data_state *s = store->data.state;
+    tr_lifeline_load(s->tr->lifeline);
+    (void)TR_FAULT("load");
     s->files = *files;
     *files = (struct tr_files){.n = 0};
     int status = fill(&store->data, like);

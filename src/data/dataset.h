@@ -12,6 +12,7 @@
  *   store         what was read, kept for all who use it; the rows of a group once, in memory that its members share
  *   exchange      any amount of data between workers; rows by columns inside a group (vertical partition)
  *   first         the first rows of the files
+ *   numbers       which rows of the files are whose, and what is kept of each
  *   documents, libsvm_each   one after the other, without keeping them, as csv and triples have it for rows and ratings
  *   generate…     data made up: clicks, ratings, documents, clusters
  */
@@ -28,6 +29,12 @@
 struct tr_store;
 struct tr_shared;
 
+/* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
+struct tr_stretch {
+    uint64_t first;
+    size_t at, n;
+};
+
 struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* which has all this */
@@ -37,8 +44,10 @@ struct tr_data_state {
     struct tr_csr csr;      /* this worker's rows, or */
     struct tr_dense dense;
     uint64_t *row_number; /* as tr_data.row */
-    struct tr_shared
-        *shared; /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
+    struct tr_stretch *stretch; /* where these are NULL: the rows here, in the order of their numbers */
+    size_t stretches;
+    /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
+    struct tr_shared *shared;
     tr_names *row_names, *column_names;
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */
@@ -81,6 +90,9 @@ int tr_unite_keys(tr_context *tr, const uint32_t *keys, size_t n, uint32_t **pie
  * may be NULL. Members of the group only, together. */
 int tr_replicate_rows(tr_context *tr, struct tr_csr *csr, uint64_t **row_number);
 int tr_replicate_dense(tr_context *tr, struct tr_dense *dense);
+
+/* Numbers the rows that workers hold from what each has read, as data->state->stretch has it. Workers only, together. */
+int tr_number_rows(tr_data *data, const struct tr_read_runs *runs);
 
 /* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
  * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */

@@ -167,7 +167,7 @@ static uint64_t gzip_chunk(uint64_t size, uint64_t share, uint64_t chunk)
 
 /* The size of the text is not known, but it is hardly smaller than what is stored. */
 static bool deal_gzip(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
-                      struct tr_part *part)
+                      struct tr_file_part *part)
 {
     uint64_t first = start / chunk, n = (start + size - 1) / chunk - first + 1;
     size_t turn = turns_away(reader, readers, first), turns = n < readers ? (size_t)n : readers;
@@ -180,7 +180,7 @@ static bool deal_gzip(uint64_t start, uint64_t size, size_t reader, size_t reade
 
 /* Of the bytes first .. last - 1 of all files, which lie in this one. */
 static bool deal_plain(uint64_t start, uint64_t first, uint64_t last, size_t reader, size_t readers,
-                       uint64_t chunk, struct tr_part *part)
+                       uint64_t chunk, struct tr_file_part *part)
 {
     uint64_t mine = first / chunk + turns_away(reader, readers, first / chunk);
     if (first >= last || mine * chunk >= last) return false;
@@ -199,14 +199,14 @@ static uint64_t lap_begin(uint64_t total, size_t reader, size_t readers, uint64_
 }
 
 bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
-                   int lap, struct tr_part *part)
+                   int lap, struct tr_file_part *part)
 {
     uint64_t start = 0, size = files->file[file].size;
     uint64_t middle = lap_begin(files->total, reader, readers, chunk);
     if (size == 0) return false;
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
     uint64_t end = start + size;
-    *part = (struct tr_part){.file = file};
+    *part = (struct tr_file_part){.file = file};
     if (files->file[file].gzip) {
         if ((start < middle) != lap) return false;
         chunk = gzip_chunk(size, divide_up(files->total, readers), chunk);
@@ -218,7 +218,7 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
 }
 
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
-                   struct tr_part *part)
+                   struct tr_file_part *part)
 {
     return tr_files_deal(files, file, reader, readers, divide_up(files->total, readers), 0, part);
 }

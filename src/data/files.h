@@ -41,7 +41,7 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 /* What one reader has to do with one file: ranges of its text, which is the file itself unless that is gzip. Range i
  * ends before byte end + i*stride and is `bytes` long, unless the beginning of the file cuts it short. A line belongs
  * to the range in which its first byte lies. */
-struct tr_part {
+struct tr_file_part {
     size_t file;
     uint64_t end, bytes, stride;
     uint64_t limit; /* plain: here the ranges end; of gzip files they go on to the end of the text */
@@ -59,10 +59,10 @@ uint64_t tr_files_chunk(const struct tr_files *files, size_t readers);
  * one of them). False if that is nothing. For gzip files the chunks are larger, up to a reader's share, where it would
  * otherwise have to unpack much more (32 MiB as stored) than its share. */
 bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
-                   int lap, struct tr_part *part);
+                   int lap, struct tr_file_part *part);
 
 /* The same with one contiguous share for each reader, in one lap: of one reader, all in the order of the files. */
 bool tr_files_part(const struct tr_files *files, size_t file, size_t reader, size_t readers,
-                   struct tr_part *part);
+                   struct tr_file_part *part);
 
 #endif

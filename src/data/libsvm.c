@@ -287,12 +287,13 @@ static int parse_chunk(void *reader, const struct tr_text_share_chunk *of_share)
     r->file = of_share->file;
     if (chunk->too_long) return reject(r, LINE_TOO_LONG, NULL, chunk->offset);
     TR_TRY(make_room(r, (size_t)(chunk->end - chunk->begin)));
+    size_t before = r->csr.rows;
     for (const char *p = chunk->begin; p < chunk->end && !r->share.enough;) {
         TR_TRY(parse_line(r, &p, chunk->offset + (uint64_t)(p - chunk->begin)));
         r->share.enough = r->csr.rows == r->most_rows;
     }
     r->report.text_bytes += (uint64_t)(chunk->end - chunk->begin);
-    return TR_OK;
+    return tr_read_runs_add(r->options->runs, of_share, r->csr.rows - before);
 }
 
 static void trim(struct reader *r)

@@ -25,6 +25,7 @@ struct tr_libsvm_options {
     uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
     size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
     size_t most_rows;   /* to be read of the share; 0: all */
+    struct tr_read_runs *runs; /* where rows come from is noted there; may be NULL */
 };
 
 /* Reads the share of one reader. Columns are stored as in the file, in the order of tr_files_deal(). TR_ERR_DATA

@@ -134,7 +134,7 @@ static int read_text(struct reader *r, struct tr_text *text)
 
 static int read_file(struct reader *r, size_t file)
 {
-    struct tr_part part;
+    struct tr_file_part part;
     struct tr_text *text;
     r->file = file;
     if (!tr_files_part(r->files, file, 0, 1, &part)) return TR_OK;

@@ -122,7 +122,7 @@ static int gather_lines(struct tr_text *text, struct first_lines *first)
 
 static int open_first_lines(const struct tr_files *files, size_t file, struct first_lines *first)
 {
-    struct tr_part part;
+    struct tr_file_part part;
     struct tr_text *text;
     *first = (struct first_lines){.begin = NULL};
     if (!tr_files_part(files, file, 0, 1, &part)) return TR_OK;

@@ -1,8 +1,8 @@
 #include "data/share.h"
 
-#include "trireme/status.h"
+#include "base/base.h"
 
-static int each_chunk(struct tr_text_share *share, const struct tr_part *part, struct tr_text *text,
+static int each_chunk(struct tr_text_share *share, const struct tr_file_part *part, struct tr_text *text,
                       int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
     bool in_turns = share->files->file[part->file].gzip && part->readers > 1;
@@ -18,7 +18,7 @@ static int each_chunk(struct tr_text_share *share, const struct tr_part *part, s
     return TR_OK;
 }
 
-static int each_of_part(struct tr_text_share *share, const struct tr_part *part,
+static int each_of_part(struct tr_text_share *share, const struct tr_file_part *part,
                         int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
     struct tr_text *text;
@@ -28,10 +28,26 @@ static int each_of_part(struct tr_text_share *share, const struct tr_part *part,
     return status;
 }
 
+int tr_read_runs_add(struct tr_read_runs *runs, const struct tr_text_share_chunk *chunk, uint64_t rows)
+{
+    const struct tr_chunk *lines = &chunk->lines;
+    if (!runs || lines->too_long) return TR_OK;
+    uint64_t end = lines->offset + (uint64_t)(lines->end - lines->begin);
+    struct tr_read_run *last = runs->n > 0 ? &runs->run[runs->n - 1] : NULL;
+    if (last && last->file == chunk->file && last->end == lines->offset) {
+        last->end = end;
+        last->rows += rows;
+        return TR_OK;
+    }
+    TR_TRY(TR_GROW(&runs->run, &runs->room, runs->n + 1));
+    runs->run[runs->n++] = (struct tr_read_run){chunk->file, lines->offset, end, rows};
+    return TR_OK;
+}
+
 int tr_text_share_each(struct tr_text_share *share,
                        int (*chunk)(void *state, const struct tr_text_share_chunk *chunk), void *state)
 {
-    struct tr_part part;
+    struct tr_file_part part;
     size_t reader = share->reader, readers = share->readers;
     for (int lap = 0; lap < (share->deal > 0 ? 2 : 1); lap++)
         for (size_t file = 0; file < share->files->n && !share->enough; file++) {

@@ -31,9 +31,24 @@ struct tr_read_report {
 struct tr_text_share_chunk {
     struct tr_chunk lines;
     size_t file;
-    uint64_t
-        piece; /* of a gzip file that several readers unpack: which piece of its text; they have it in turns */
+    /* of a gzip file that several readers unpack: which piece of its text; they have it in turns */
+    uint64_t piece;
 };
+
+/* Rows of a reader that follow each other, of lines that follow each other in a file. */
+struct tr_read_run {
+    uint64_t file, offset; /* where the first line begins, in the file's text … */
+    uint64_t end;          /* … and the last one ends */
+    uint64_t rows;
+};
+
+struct tr_read_runs {
+    struct tr_read_run *run; /* in the order of reading; to be freed */
+    size_t n, room;
+};
+
+/* Notes that so many rows came from a chunk; runs NULL: nobody wants to know. */
+int tr_read_runs_add(struct tr_read_runs *runs, const struct tr_text_share_chunk *chunk, uint64_t rows);
 
 struct tr_text_share {
     const struct tr_files *files;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ---- memory of a group ---- */
@@ -167,21 +166,18 @@ static int plan(struct move *m)
     return TR_OK;
 }
 
-/* Shared memory is a file in memory; when that file system is full, the first touch kills the process. All ranks of the
- * node, each group's rows counted once. */
+/* All ranks of the node, each group's rows counted once. */
 static int check_room(tr_context *tr, uint64_t bytes)
 {
-    struct statvfs fs;
+    uint64_t room = tr_shared_memory_free();
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, tr->node, &request);
     TR_TRY(tr_wait_request(tr, &request, "the ranks of the node to count their rows"));
-    if (bytes == 0 || statvfs("/dev/shm", &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes)
-        return TR_OK;
+    if (bytes <= room) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
                    "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
                    "but /dev/shm has %.1f MB free",
-                   tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6,
-                   (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+                   tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6, (double)room / 1e6);
 }
 
 /* The memory is member 0's, but who writes first has the pages near. */
@@ -485,6 +481,7 @@ static void free_data(tr_data *data)
     tr_names_free(&s->row_names);
     tr_names_free(&s->column_names);
     free(s->shape);
+    free(s->stretch);
     free(s->third_label);
     free(s);
 }

@@ -119,7 +119,7 @@ static int source_read(struct source *source, char *to, size_t n, size_t *got)
 struct tr_text {
     struct source source;
     uint64_t begin, end;
-    struct tr_part part; /* part.end is the next range's */
+    struct tr_file_part part; /* part.end is the next range's */
     char *buffer;
     size_t capacity;     /* of the buffer without its slack */
     size_t used, filled; /* bytes used .. filled - 1 of the buffer wait to be handed out */
@@ -137,7 +137,7 @@ static bool is_gzip(const struct tr_text *text)
 /* False if a plain file has no more of them. */
 static bool next_range(struct tr_text *text)
 {
-    struct tr_part *part = &text->part;
+    struct tr_file_part *part = &text->part;
     text->done += text->end - text->begin;
     text->begin = part->end > part->bytes ? part->end - part->bytes : 0;
     text->end = part->end;
@@ -154,7 +154,7 @@ static uint64_t before(uint64_t byte)
     return byte > 0 ? byte - 1 : 0;
 }
 
-int tr_text_open(const struct tr_files *files, const struct tr_part *part, size_t chunk_bytes,
+int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, size_t chunk_bytes,
                  struct tr_text **text)
 {
     const struct tr_file *file = &files->file[part->file];

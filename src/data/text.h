@@ -19,7 +19,7 @@ struct tr_chunk {
 };
 
 /* chunk_bytes: TR_TEXT_CHUNK, or something small to test the borders. */
-int tr_text_open(const struct tr_files *files, const struct tr_part *part, size_t chunk_bytes,
+int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, size_t chunk_bytes,
                  struct tr_text **text);
 
 /* The next lines of the part, valid until the next call. TR_ERR_DATA for a corrupt gzip file. */

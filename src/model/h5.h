@@ -54,9 +54,6 @@ void tr_h5_abandon(struct tr_h5_writer **writer); /* NULL inside is fine */
 /* Makes a folder and those above it; TR_ERR_NO_OUTPUT. */
 int tr_make_folder(const char *folder);
 
-/* The resolved job as text, for the file; to be freed. */
-int tr_job_as_text(const tr_job *job, char **text);
-
 /* ---- reading ---- */
 
 struct tr_h5_reader;

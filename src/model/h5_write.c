@@ -198,17 +198,6 @@ int tr_make_folder(const char *folder)
     return status;
 }
 
-int tr_job_as_text(const tr_job *job, char **text)
-{
-    size_t length;
-    FILE *file = open_memstream(text, &length);
-    if (!file) return tr_fail(TR_ERR_SYSTEM, "no memory for the text of the job");
-    int status = tr_job_write_yaml(job, file);
-    if (fclose(file) != 0 && status == TR_OK)
-        status = tr_fail(TR_ERR_SYSTEM, "no memory for the text of the job");
-    return status;
-}
-
 static int put_job(struct tr_h5_writer *w, const char *job)
 {
     if (!job) return TR_OK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ---- starting MPI ---- */
@@ -114,15 +115,22 @@ static int start_on(MPI_Comm world, tr_context **out)
 
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
 {
+    double began = tr_now();
     tr_mpi_environment();
     int running = 0;
     MPI_Initialized(&running);
+    struct tr_lifeline *lifeline = NULL;
+    if (!running) TR_TRY(tr_lifeline_start(&lifeline));
+    /* Other threads of ours never use MPI. To be told of them (MPI_THREAD_FUNNELED) makes Open MPI 4 lock what it uses: a
+     * round trip of 8 bytes within a node takes 1.1 instead of 0.8 us. */
     if (!running && MPI_Init(argc, argv) != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot be started");
     MPI_Comm world;
     MPI_Comm_dup(MPI_COMM_WORLD, &world);
     TR_TRY(start_on(world, tr));
     (*tr)->started_mpi = !running;
+    (*tr)->lifeline = lifeline;
+    (*tr)->began = began;
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     (*tr)->crowded = (local ? atoi(local) : (*tr)->size) > online_cores();
     return TR_OK;
@@ -138,7 +146,9 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
     MPI_Group_free(&some);
     MPI_Group_free(&all);
     TR_TRY(start_on(world, team));
+    (*team)->lifeline = of->lifeline;
     (*team)->crowded = of->crowded; /* the cores are shared with other teams */
+    (*team)->began = of->began;
     if (!of->node_of) return TR_OK;
     MPI_Comm_split(world, of->node_of[of->rank], (*team)->rank, &(*team)->node);
     return number_nodes(*team);
@@ -218,7 +228,10 @@ int tr_ranks_stop(tr_context *tr)
     if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);
-    if (tr->started_mpi) MPI_Finalize();
+    if (tr->started_mpi) {
+        MPI_Finalize();
+        tr_lifeline_stop(&tr->lifeline, status);
+    }
     free(tr);
     return status;
 }
@@ -268,6 +281,12 @@ void tr_say(const tr_context *tr, const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
+}
+
+uint64_t tr_shared_memory_free(void)
+{
+    struct statvfs fs;
+    return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
 int tr_rank(const tr_context *tr)

@@ -15,6 +15,7 @@
 #include "job/job.h"
 #include "ranks/cast.h"
 #include "ranks/layout.h"
+#include "ranks/lifeline.h"
 #include "trireme/context.h"
 
 /* Every tag of point-to-point messages on context->wire. */
@@ -31,6 +32,8 @@ enum tr_tag {
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
     TR_TAG_TEAM,       /* rank 0 -> others: which task of the job is theirs, and who runs it */
     TR_TAG_OUTCOME,    /* first rank of a team -> rank 0: how its task ended */
+    TR_TAG_SHARD,      /* others -> rank 0: how the writing of a shard ended */
+    TR_TAG_SIGNAL,     /* others -> rank 0: signals that this process has got */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
@@ -50,6 +53,7 @@ struct tr_loading;
 struct tr_task;
 struct tr_stage_sum;
 struct tr_stores;
+struct tr_checkpoints;
 
 struct tr_context {
     tr_job *job;
@@ -70,11 +74,14 @@ struct tr_context {
     int64_t staleness;          /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                 /* first failure agreed on */
     bool started_mpi;           /* and so ends it */
-    bool
-        crowded; /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
+    struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
+    /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
+    bool crowded;
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
-    struct tr_stores *stores; /* data that were read; NULL while there are none */
+    struct tr_stores *stores;           /* data that were read; NULL while there are none */
+    struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
+    double began;                       /* when MPI was started, as tr_now() */
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);
@@ -116,6 +123,10 @@ static inline bool tr_same_node(const tr_context *tr, int rank)
 {
     return tr->node_of[rank] == tr->node_of[tr->rank];
 }
+
+/* Bytes that shared memory has room for on this node; UINT64_MAX where that cannot be known. It is a file in memory: when
+ * that file system is full, the first touch of what was allocated kills the process. */
+uint64_t tr_shared_memory_free(void);
 
 static inline bool tr_is(const tr_context *tr, unsigned role)
 {

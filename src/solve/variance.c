@@ -80,27 +80,21 @@ ALWAYS uint32_t missed_at(uint32_t t, uint32_t seen)
     return (uint32_t)(missed & ~(missed >> 31));
 }
 
-ALWAYS double after_plain(const struct side *side, uint32_t missed, double w, double f)
-{
-    const struct map_plain *power = side->power;
-    w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
-    while (missed >>= BITS) {
-        power += POWERS;
-        w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
+/* Of w alone, from the tables of both methods that have one. */
+#define AFTER_W(NAME, MAP)                                                                                   \
+    ALWAYS double NAME(const struct side *side, uint32_t missed, double w, double f)                         \
+    {                                                                                                        \
+        const struct MAP *power = side->power;                                                               \
+        w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;                                     \
+        while (missed >>= BITS) {                                                                            \
+            power += POWERS;                                                                                 \
+            w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;                                 \
+        }                                                                                                    \
+        return w;                                                                                            \
     }
-    return w;
-}
-
-ALWAYS double after_mean_w(const struct side *side, uint32_t missed, double w, double f)
-{
-    const struct map_mean *power = side->power;
-    w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
-    while (missed >>= BITS) {
-        power += POWERS;
-        w = power[missed % POWERS].y * w + power[missed % POWERS].f * f;
-    }
-    return w;
-}
+AFTER_W(after_plain, map_plain)
+AFTER_W(after_mean_w, map_mean)
+#undef AFTER_W
 
 ALWAYS void after_mean(const struct side *side, uint32_t missed, double f, struct point *at)
 {

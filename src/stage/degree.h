@@ -93,6 +93,11 @@ struct tr_substage tr_degree_next(struct tr_degree *degree, int64_t clocks_left)
  * stage can stop early). Times that are not numbers are left out. */
 void tr_degree_report(struct tr_degree *degree, const double *seconds, size_t n);
 
+/* All that was found so far, as so many numbers, for checkpoints; and back: false if that is none of a search. */
+size_t tr_degree_numbers(const struct tr_degree *degree);
+void tr_degree_save(const struct tr_degree *degree, double *numbers);
+bool tr_degree_load(struct tr_degree *degree, const double *numbers, size_t n);
+
 /* "auto: 1: 3.1 ms, 2: 1.8 ms, 4: 2.2 ms -> 2"; "…" behind the arrow while searching, and how often the search began
  * if that is more than once. Cut at the size of the text. */
 void tr_degree_describe(const struct tr_degree *degree, char *text, size_t size);

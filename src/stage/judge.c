@@ -16,15 +16,21 @@ int tr_stage_grant(struct tr_stage_run *run, bool stop)
 {
     const tr_stage *stage = run->stage;
     struct tr_sync *sync = run->tr->sync;
+    bool lockstep = tr_sync_lockstep(sync);
+    run->stopping = run->stopping || stop;
     run->granted = stage->clocks;
-    if (tr_sync_lockstep(sync) && tr_stage_is_judged(run) && stage->evaluate_every > 0) {
+    if (lockstep && tr_stage_is_judged(run) && stage->evaluate_every > 0) {
         int64_t next = (run->evaluations + 1) * stage->evaluate_every;
-        if (stop) next = run->evaluations * stage->evaluate_every;
+        if (run->stopping) next = run->evaluations * stage->evaluate_every;
         if (next < run->granted) run->granted = next;
-    } else if (stop) {
+    } else if (run->stopping) {
         run->granted = 0;
     }
-    return tr_clock_grant(sync->clock, run->granted, stop);
+    if (lockstep && tr_stage_is_kept(run)) {
+        int64_t horizon = tr_stage_horizon(run);
+        if (horizon < run->granted) run->granted = horizon;
+    }
+    return tr_clock_grant(sync->clock, lockstep ? run->granted - run->base : run->granted, run->stopping);
 }
 
 static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
@@ -149,6 +155,7 @@ int tr_stage_poll_reports(void *what, int *did)
     tr_context *tr = run->tr;
     if (tr_clock_failed(tr->sync->clock) && !tr_sync_lockstep(tr->sync) && !tr_clock_stopped(tr->sync->clock))
         TR_TRY(tr_stage_grant(run, true));
+    if (tr_stage_is_kept(run)) TR_TRY(tr_stage_pace(run));
     int here = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);

@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "ranks/ranks.h"
 
@@ -55,15 +54,12 @@ static bool on_one_node(const tr_context *tr, const tr_worker *me)
     return true;
 }
 
-/* Shared memory is a file in memory; when that file system is full, the first touch kills the process. The members of
- * other groups of the node may ask for as much at the same time. */
+/* The members of other groups of the node may ask for as much at the same time. */
 static bool has_room(const tr_rotation *r, const tr_worker *me)
 {
-    struct statvfs fs;
     double needed = 0;
     for (int b = 0; b < r->members; b++) needed += (double)r->bytes[b];
-    return statvfs("/dev/shm", &fs) != 0 ||
-           (double)fs.f_bavail * (double)fs.f_frsize > 1.05 * needed * me->groups;
+    return (double)tr_shared_memory_free() > 1.05 * needed * me->groups;
 }
 
 static size_t padded(size_t bytes)
@@ -194,6 +190,13 @@ int tr_rotation_take(tr_rotation *r, const tr_worker *me, tr_block *block)
     if (!r->shares) TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));
     atomic_thread_fence(memory_order_seq_cst);
     r->taken = true;
+    *block = (tr_block){r->held, r->shares ? r->memory[r->held] : r->here, r->bytes[r->held]};
+    return TR_OK;
+}
+
+int tr_rotation_look(tr_rotation *r, tr_block *block)
+{
+    if (!r->shares) TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));
     *block = (tr_block){r->held, r->shares ? r->memory[r->held] : r->here, r->bytes[r->held]};
     return TR_OK;
 }

@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <math.h>
 
+#include "base/fault.h"
+
 /* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. Under
  * BSP a stage that was stopped has been evaluated where it stopped. */
 static int evaluate_end(struct tr_stage_run *run)
@@ -12,7 +14,7 @@ static int evaluate_end(struct tr_stage_run *run)
         tr_stage_is_judged(run) && !(tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock));
     if (again && tr_works(tr)) {
         tr->sync->now++; /* what views hold may be of before the end */
-        run->me.clock = tr->sync->now - 1;
+        run->me.clock = run->base + tr->sync->now - 1;
         TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
         tr->sync->now--;
@@ -55,6 +57,8 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .sending = MPI_REQUEST_NULL,
                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     cast_worker(run);
+    tr_lifeline_stage(tr->lifeline);
+    (void)TR_FAULT("stage");
 }
 
 /* Clocks begin behind a barrier, which is there for what the stage begins with, too. */
@@ -79,18 +83,33 @@ int tr_stage_prepare(struct tr_stage_run *run)
 static int run_clocks(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
+    bool again = true;
     tr_sync_count(tr->sync);
-    if (tr->rank == 0) TR_TRY(tr_stage_grant(run, false));
-    if (tr_works(tr)) TR_TRY(tr_stage_work(run));
-    if (tr_works(tr)) run->last = tr_now();
+    while (again) {
+        if (tr->rank == 0) TR_TRY(tr_stage_grant(run, false));
+        if (tr_works(tr)) TR_TRY(tr_stage_work(run));
+        if (tr_works(tr)) run->last = tr_now();
+        TR_TRY(tr_sync_meet(tr->sync));
+        TR_TRY(tr_stage_pause(run, &again));
+    }
     TR_TRY(tr_sync_end(tr->sync));
     if (!tr_works(tr)) run->last = tr_now();
     return evaluate_end(run);
 }
 
+/* All know that the run stops, and that this is no error. */
+static int stop(tr_context *tr)
+{
+    tr_clock_leave(tr->sync->clock);
+    if (tr->status == TR_OK) tr->status = TR_ERR_STOPPED;
+    return tr_fail(TR_ERR_STOPPED, "stopped on request");
+}
+
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
+    bool kept = tr_stage_is_kept(run);
+    if (kept) tr_signals_listen();
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
@@ -98,6 +117,8 @@ int tr_stage_run(struct tr_stage_run *run)
     tr_straggler_close(&run->straggler);
     if (tr->rank == 0) tr_poll_remove(tr, tr_stage_poll_reports, run);
     tr_stage_drop_collections(run);
+    if (kept) tr_signals_deafen();
+    if (status == TR_ERR_STOPPED) return stop(tr);
     tr_stage_note(run, status);
     if (tr->tables->status != TR_OK) tr_stage_note(run, tr_fail(tr->tables->status, "%s", tr->tables->why));
     tr_clock_leave(tr->sync->clock);
@@ -110,6 +131,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
+    if (status == TR_OK) status = tr_stage_restore(&run);
     tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
     if (run.me.kept && stage->release) stage->release(run.me.kept);

@@ -2,6 +2,7 @@
 #ifndef TR_STAGE_RUN_H
 #define TR_STAGE_RUN_H
 
+#include "checkpoint/checkpoint.h"
 #include "stage/stage.h"
 
 /* What a worker sends to the scheduler at an evaluation. */
@@ -32,8 +33,10 @@ struct tr_stage_run {
     int64_t judged;        /* … of which there were so many before this run; -1: no task */
     /* worker */
     tr_worker me;
-    int status;  /* what this worker's functions returned first; the protocol goes on, the work does not */
-    bool halted; /* a slave of this leader failed: no more rounds */
+    int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */
+    bool halted;    /* a slave of this leader failed: no more rounds */
+    int64_t base;   /* clocks that this worker had ended when the clocks of sync/ began at 0 */
+    int64_t called; /* number of the last meeting */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
     int64_t reported; /* evaluations */
@@ -43,8 +46,16 @@ struct tr_stage_run {
     /* scheduler */
     struct tr_collection *collections;
     int64_t evaluations, granted;
-    bool final;                            /* the last evaluation has been judged */
-    tr_verdict verdict;                    /* of the last one */
+    bool stopping;       /* no clock is granted any more */
+    enum tr_due calling; /* a meeting is called, for a checkpoint */
+    bool kept_end;       /* the stage is over, and a checkpoint says so */
+    int64_t met;         /* clock of the slowest worker when the clocks of sync/ began at 0 */
+    int64_t horizon;     /* clocks that may be granted */
+    double paced;        /* when the slowest worker was last seen … */
+    int64_t paced_clock; /* … at this clock; so that … */
+    int64_t ahead;       /* … so many are granted before they are needed */
+    bool final;          /* the last evaluation has been judged */
+    tr_verdict verdict;  /* of the last one */
     struct tr_heterogeneity heterogeneity; /* as of then */
 };
 
@@ -82,9 +93,31 @@ int tr_stage_grant(struct tr_stage_run *run, bool stop);
 int tr_stage_poll_reports(void *run, int *did);
 void tr_stage_drop_collections(struct tr_stage_run *run);
 
+/* ---- pause.c: checkpoints ---- */
+
+/* Checkpoints are taken of this run. */
+bool tr_stage_is_kept(const struct tr_stage_run *run);
+
+/* Rank 0 under BSP: how far clocks may be granted, so that a meeting that is called soon is soon. */
+int64_t tr_stage_horizon(struct tr_stage_run *run);
+
+/* Rank 0, again and again while clocks run: calls a meeting where a checkpoint is due. */
+int tr_stage_pace(struct tr_stage_run *run);
+
+/* Whether this worker, between two clocks, is to come to a meeting. */
+bool tr_stage_is_called(const struct tr_stage_run *run);
+
+/* Where the crew has met: *again, because it was called for a checkpoint, which is taken, and clocks go on; otherwise the
+ * stage is over. TR_ERR_STOPPED: it is, and the run is to stop. */
+int tr_stage_pause(struct tr_stage_run *run, bool *again);
+
+/* Fills everything from the checkpoint that the run goes on from, if that was taken of this stage. All ranks, after the
+ * stage is prepared; agreed on. */
+int tr_stage_restore(struct tr_stage_run *run);
+
 /* ---- work.c: a worker ---- */
 
-/* All clocks, until there are no more or the scheduler says stop. */
+/* All clocks, until there are no more, or the scheduler says stop or calls a meeting. */
 int tr_stage_work(struct tr_stage_run *run);
 
 /* Evaluates, and reports that as evaluation first .. last: who is slow may have been asked for several at once. */

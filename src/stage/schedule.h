@@ -65,13 +65,9 @@ struct tr_task_wish {
 /* Adds a task; they are numbered from 0 in this order. It may begin as soon as all tasks have ended that it comes after. */
 int tr_schedule_add_task(struct tr_schedule *schedule, const struct tr_task_wish *wish, int *task);
 
-/* The task begins after another has ended well; said before the first tr_schedule_next() that could begin it. Cycles
- * never begin: see tr_schedule_check_after(). */
+/* The task begins after another has ended well; said before the first tr_schedule_next() that could begin it. Tasks of
+ * a cycle never begin; a job file with one is refused when it is read. */
 int tr_schedule_after(struct tr_schedule *schedule, int task, int before);
-
-/* Whether tasks that come after each other can all run: task t comes after after[first[t] .. first[t+1]-1]. Fails with
- * TR_ERR_CONFIG and the whole cycle, by name, otherwise ("a waits for b, b for c, c for a"). Pure. */
-int tr_schedule_check_after(int tasks, const char *const *name, const int *first, const int *after);
 
 /* ---- stages ---- */
 

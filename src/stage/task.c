@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "stage/degree.h"
 #include "stage/run.h"
@@ -18,12 +19,14 @@ struct seat {
     void *kept; /* as tr_worker has it */
 };
 
-/* What rank 0 tells others: a stage to run, that there is none any more, or that tables move to other servers. */
-enum { END = -1, MOVE = -2 };
+/* What rank 0 tells others: a stage to run, that there is none any more, that tables move to other servers, or that a
+ * checkpoint is taken. */
+enum { END = -1, MOVE = -2, TAKE = -3 };
 struct assignment {
-    int64_t stage;  /* or END or MOVE */
-    int64_t clocks; /* END: the task's status, as far as it is agreed on; MOVE: servers of its tables */
-    int64_t before, whole;
+    int64_t stage; /* or END, MOVE or TAKE */
+    int64_t
+        clocks; /* END: the task's status, as far as it is agreed on; MOVE: servers of its tables; TAKE: 1: and stop */
+    int64_t before, whole; /* TAKE: of what runs next, as is the command */
     struct tr_cast_choice cast;
     tr_command command;
 };
@@ -35,6 +38,8 @@ struct record {
     int64_t left;  /* clocks of the run that next() has asked for */
     tr_ran ran;    /* of these, so far */
     int *last;     /* by group: number of the run in which it had the stage last, 0 before */
+    bool cut;      /* the part that was planned last was to be longer: the next one is the rest of it */
+    bool is_rest;  /* it was that itself */
     double *transition;
     size_t transitions, room;
     struct tr_stage_sum sum;
@@ -49,10 +54,19 @@ struct task {
     double began;
     double compute_seconds, evaluate_seconds; /* of this worker, over all stages */
     double ended;                             /* rank 0: when the last clock of the last stage was over */
-    int servers;                              /* rank 0: of its tables, as far as it was said */
+    int servers;                              /* rank 0: of its tables, as far as it was said; 0: nothing */
     int64_t judged;                           /* rank 0: evaluations so far */
     int group; /* rank 0: whose turn it is, while parts of one run follow each other; -1 */
+    /* What next() has asked for last, and clocks of it that are over: rank 0; others as of a checkpoint. */
+    tr_next next;
+    int64_t before; /* rank 0: as of a checkpoint, too */
 };
+
+/* Checkpoints are taken of it. */
+static bool is_kept(const struct task *k)
+{
+    return k->task->keep && tr_checkpoints_are_on(k->tr);
+}
 
 /* ---- seats ---- */
 
@@ -226,9 +240,22 @@ static struct tr_substage search(const struct task *k, struct record *r, int sta
     return tr_degree_next(&r->degree, r->left);
 }
 
-/* The next part of what next() has asked for: all of it, or a sub-stage of a search. */
-static struct assignment plan(const struct task *k, const tr_next *next)
+/* Nobody asks while clocks run whether a checkpoint is due: so they run for about so long at a time. The first one shows
+ * how long they take. */
+static const double part_seconds = 0.1;
+
+static int64_t cut(const struct task *k, const struct record *r, const tr_stage *stage, int64_t clocks)
 {
+    if (!is_kept(k) || stage->evaluate || stage->begin) return clocks;
+    double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
+    if (r->sum.clocks == 0 || fit < 1) return 1;
+    return fit < (double)clocks ? (int64_t)fit : clocks;
+}
+
+/* The next part of what next() has asked for: all of it, or a sub-stage of a search, or as much as runs at a time. */
+static struct assignment plan(const struct task *k)
+{
+    const tr_next *next = &k->next;
     struct record *r = &k->record[next->stage];
     int workers = next->workers == TR_ALL_WORKERS ? most_workers(k, next->stage) : next->workers;
     int64_t clocks = r->left;
@@ -237,6 +264,10 @@ static struct assignment plan(const struct task *k, const tr_next *next)
         workers = sub.parallelism;
         clocks = sub.clocks;
     }
+    int64_t all = clocks;
+    clocks = cut(k, r, &k->task->stage[next->stage], all);
+    r->is_rest = r->cut;
+    r->cut = clocks < all;
     return (struct assignment){.stage = next->stage,
                                .clocks = clocks,
                                .before = next->clocks - r->left,
@@ -302,42 +333,303 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     struct tr_stage_sum *sum = &r->sum;
     sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
     sum->most = tr_max_int(sum->most, workers);
-    sum->runs++;
+    if (!r->is_rest) sum->runs++;
     for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = sum->runs;
     sum->clocks += run->times.clocks;
     sum->seconds += seconds;
     sum->worker_seconds += seconds * workers;
-    if (!fresh) TR_TRY(note_transition(k, r, run->first)); /* to get ready is more than to go over */
+    bool goes_over = !fresh && !r->is_rest; /* to get ready is more than that, and to go on is less */
+    if (goes_over) TR_TRY(note_transition(k, r, run->first));
     k->ended = run->last;
     return TR_OK;
 }
 
-/* One run that next() has asked for, in as many parts as the search for its degree takes. *agreed: what the crew has said
- * of it. */
-static int run_next(struct task *k, const tr_next *next, int *agreed)
+/* ---- checkpoints ---- */
+
+/* Rank 0's position in the task, and where its tables lie. */
+enum position {
+    AT_STAGE,
+    AT_CLOCKS,
+    AT_WORKERS,
+    AT_SERVERS,
+    AT_COMMAND,
+    AT_LEFT = AT_COMMAND + sizeof(tr_command) / sizeof(int64_t),
+    AT_GROUP,
+    AT_TABLE_SERVERS,
+    AT_JUDGED,
+    AT_STAGES,
+    AT_NUMBERS, /* of the records */
+    AT_WORDS
+};
+
+static void note_position(const struct task *k, int64_t numbers, int64_t at[AT_WORDS])
 {
-    struct record *r = &k->record[next->stage];
-    if (next->servers > 0 && next->servers != k->servers) {
-        TR_TRY(tell(k, &(struct assignment){.stage = MOVE, .clocks = next->servers}));
-        *agreed = move_tables(k, (uint32_t)next->servers);
-        if (*agreed != TR_OK) return TR_OK;
-        k->servers = next->servers;
+    const tr_next *next = &k->next;
+    at[AT_STAGE] = next->stage;
+    at[AT_CLOCKS] = next->clocks;
+    at[AT_WORKERS] = next->workers;
+    at[AT_SERVERS] = next->servers;
+    memcpy(&at[AT_COMMAND], &next->command, sizeof next->command);
+    at[AT_LEFT] = k->record[next->stage].left;
+    at[AT_GROUP] = k->group;
+    at[AT_TABLE_SERVERS] = k->servers;
+    at[AT_JUDGED] = k->judged;
+    at[AT_STAGES] = (int64_t)k->task->n;
+    at[AT_NUMBERS] = numbers;
+}
+
+/* All ranks, of which rank 0 alone will need most. */
+static int find_position(struct task *k, const int64_t at[AT_WORDS])
+{
+    tr_next *next = &k->next;
+    *next = (tr_next){.stage = (int)at[AT_STAGE],
+                      .clocks = at[AT_CLOCKS],
+                      .workers = (int)at[AT_WORKERS],
+                      .servers = (int)at[AT_SERVERS]};
+    memcpy(&next->command, &at[AT_COMMAND], sizeof next->command);
+    k->group = (int)at[AT_GROUP];
+    k->servers = (int)at[AT_TABLE_SERVERS];
+    k->judged = at[AT_JUDGED];
+    k->before = next->clocks - at[AT_LEFT];
+    if (at[AT_STAGES] == (int64_t)k->task->n && next->stage >= 0 && next->stage < (int)k->task->n &&
+        at[AT_LEFT] > 0)
+        return TR_OK;
+    return tr_fail(TR_ERR_DATA, "checkpoint: task %s had %lld stages, it has %zu now", k->task->name,
+                   (long long)at[AT_STAGES], k->task->n);
+}
+
+/* Records as a row of numbers, in the same order there and back; without memory, they are counted. */
+struct numbers {
+    double *number;
+    size_t n, at;
+    bool takes; /* from records; otherwise back */
+};
+
+static double pass(struct numbers *to, double value)
+{
+    size_t at = to->at++;
+    if (!to->number || at >= to->n) return to->number ? 0 : value;
+    if (to->takes) to->number[at] = value;
+    return to->number[at];
+}
+
+#define PASS(to, variable) ((variable) = (__typeof__(variable))pass((to), (double)(variable)))
+
+static void pass_ran(struct numbers *to, tr_ran *ran)
+{
+    PASS(to, ran->stage);
+    PASS(to, ran->clocks);
+    PASS(to, ran->workers);
+    PASS(to, ran->first_group);
+    PASS(to, ran->seconds);
+    PASS(to, ran->verdict.objective);
+    PASS(to, ran->verdict.gap);
+    PASS(to, ran->verdict.metric);
+    PASS(to, ran->verdict.epoch);
+    PASS(to, ran->verdict.stop);
+}
+
+static void pass_sum(struct numbers *to, struct tr_stage_sum *sum)
+{
+    PASS(to, sum->runs);
+    PASS(to, sum->fewest);
+    PASS(to, sum->most);
+    PASS(to, sum->clocks);
+    PASS(to, sum->seconds);
+    PASS(to, sum->worker_seconds);
+}
+
+/* What is more than that is left out: it is there for the median alone. */
+enum { MOST_TRANSITIONS = 1000 };
+
+static int pass_transitions(struct numbers *to, struct record *r)
+{
+    size_t n = tr_min_size(r->transitions, MOST_TRANSITIONS), first = r->transitions - n;
+    PASS(to, n);
+    if (to->number && n > to->n) return tr_fail(TR_ERR_DATA, "checkpoint: %zu transitions of a stage", n);
+    if (to->number && !to->takes) {
+        TR_TRY(TR_GROW(&r->transition, &r->room, n));
+        r->transitions = n;
+        first = 0;
     }
-    r->left = next->clocks;
-    r->ran = (tr_ran){.stage = next->stage};
-    k->group = longest_unused(r, k->tr->layout.groups);
-    while (r->left > 0) {
-        struct assignment a = plan(k, next);
-        const struct seat *s = find_seat(k, &a);
-        bool fresh = !s || !s->prepared;
-        struct tr_stage_run run;
-        TR_TRY(tell(k, &a));
-        *agreed = play(k, &a, &run);
-        if (*agreed != TR_OK) return TR_OK;
-        TR_TRY(hear_times(k, &a, &run));
-        TR_TRY(keep_record(k, &a, &run, fresh));
-        if (run.times.clocks < a.clocks) r->left = 0; /* it was stopped */
+    for (size_t i = first; i < first + n; i++) PASS(to, r->transition[i]);
+    return TR_OK;
+}
+
+/* On another layout the search for the degree begins anew. */
+static int pass_degree(struct numbers *to, struct record *r, bool same)
+{
+    size_t n = r->searches ? tr_degree_numbers(&r->degree) : 0;
+    PASS(to, n);
+    if (to->number && (to->at > to->n || n > to->n - to->at))
+        return tr_fail(TR_ERR_DATA, "checkpoint: %zu numbers of a degree", n);
+    if (to->number && to->takes && n > 0) tr_degree_save(&r->degree, to->number + to->at);
+    if (to->number && !to->takes) {
+        r->searches = n > 0 && same;
+        if (n > 0 && !tr_degree_load(&r->degree, to->number + to->at, n))
+            return tr_fail(TR_ERR_DATA, "checkpoint: the degree of a stage is not one");
     }
+    to->at += n;
+    return TR_OK;
+}
+
+static int pass_records(struct task *k, struct numbers *to, bool same, int groups)
+{
+    for (size_t i = 0; i < k->task->n; i++) {
+        struct record *r = &k->record[i];
+        pass_ran(to, &r->ran);
+        pass_sum(to, &r->sum);
+        PASS(to, r->cut);
+        for (int g = 0; g < groups; g++) {
+            double last = pass(to, same ? r->last[g] : 0);
+            if (same) r->last[g] = (int)last;
+        }
+        TR_TRY(pass_transitions(to, r));
+        TR_TRY(pass_degree(to, r, same));
+    }
+    return TR_OK;
+}
+
+/* Whether groups and workers are those of the checkpoint, and how many groups there were. */
+static bool same_groups(const struct task *k, const tr_keep *keep, int *groups)
+{
+    const struct tr_layout *now = &k->tr->layout;
+    *groups = now->groups;
+    if (!tr_keep_restores(keep)) return true;
+    const struct tr_facts *then = &tr_checkpoint_found(k->tr)->facts;
+    *groups = (int)then->groups;
+    return then->groups == now->groups && then->group_size == now->group_size;
+}
+
+/* Rank 0. */
+static int keep_records(struct task *k, tr_keep *keep, struct numbers *to)
+{
+    int groups;
+    bool same = same_groups(k, keep, &groups);
+    TR_TRY(TR_NEW(&to->number, to->n));
+    int status = to->takes ? pass_records(k, to, same, groups) : TR_OK;
+    if (status == TR_OK) status = tr_keep_common(keep, "task_records", TR_F64, to->n, to->number);
+    if (status == TR_OK && !to->takes) status = pass_records(k, to, same, groups);
+    free(to->number);
+    to->number = NULL;
+    if (status == TR_OK && to->at != to->n)
+        status = tr_fail(TR_ERR_DATA, "checkpoint: the records of a task do not fit");
+    return status;
+}
+
+static int keep_task(struct task *k, tr_keep *keep)
+{
+    int64_t at[AT_WORDS] = {0};
+    struct numbers to = {.takes = !tr_keep_restores(keep)};
+    bool first = k->tr->rank == 0;
+    if (to.takes && first) {
+        TR_TRY(pass_records(k, &to, true, k->tr->layout.groups)); /* counts */
+        to.n = to.at;
+        to.at = 0;
+        note_position(k, (int64_t)to.n, at);
+    }
+    TR_TRY(tr_keep_common(keep, "task_position", TR_I64, AT_WORDS, at));
+    if (!to.takes) {
+        TR_TRY(find_position(k, at));
+        to.n = (size_t)at[AT_NUMBERS];
+        if (first) k->record[k->next.stage].left = at[AT_LEFT];
+    }
+    return first ? keep_records(k, keep, &to) : TR_OK;
+}
+
+/* What the task has, and its owner, to whom `me` says what runs next. */
+static int list(void *what, tr_keep *keep)
+{
+    struct task *k = what;
+    struct tr_stage_run run;
+    TR_TRY(keep_task(k, keep));
+    tr_stage_open(k->tr, &k->task->stage[0], &run);
+    run.me.before = k->before;
+    run.me.whole = k->next.clocks;
+    run.me.clocks = k->next.clocks - k->before;
+    run.me.command = k->next.command;
+    return k->task->keep(&run.me, k->task->state, keep);
+}
+
+/* All ranks. *agreed: whether the task is to stop. */
+static int take(struct task *k, const struct assignment *a, int64_t clock, int *agreed)
+{
+    struct tr_facts facts = {.clock = clock, .evaluations = k->judged};
+    bool stops = a->clocks != 0;
+    snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
+    k->before = a->before;
+    k->next.clocks = a->whole;
+    k->next.command = a->command;
+    TR_TRY(tr_checkpoint_take(k->tr, &facts, stops, list, k));
+    if (stops) *agreed = tr_fail(TR_ERR_STOPPED, "stopped on request");
+    return TR_OK;
+}
+
+/* Rank 0: if one is due before what runs next. */
+static int pause_if_due(struct task *k, int *agreed)
+{
+    int64_t clock = 0;
+    if (!is_kept(k)) return TR_OK;
+    for (size_t i = 0; i < k->task->n; i++) clock += k->record[i].sum.clocks;
+    enum tr_due due = tr_checkpoint_due(k->tr, clock);
+    if (due == TR_NOT_DUE) return TR_OK;
+    const tr_next *next = &k->next;
+    struct assignment a = {.stage = TAKE,
+                           .clocks = due == TR_DUE_AND_STOP,
+                           .before = next->clocks - k->record[next->stage].left,
+                           .whole = next->clocks,
+                           .command = next->command};
+    TR_TRY(tell(k, &a));
+    return take(k, &a, clock, agreed);
+}
+
+/* Goes on where the run stood, if it stood in this task: all ranks. The tables go where they were, as far as there are so
+ * many servers. */
+static int go_on(struct task *k)
+{
+    tr_context *tr = k->tr;
+    bool restores;
+    struct tr_facts facts;
+    TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, k->task->name, &restores)));
+    if (!restores) return TR_OK;
+    if (!k->task->keep)
+        return tr_agree(tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s keeps nothing now", k->task->name));
+    TR_TRY(tr_checkpoint_restore(tr, list, k, &facts));
+    tr->tables->before = 0; /* every run begins with clock 0 */
+    if (k->group >= tr->layout.groups) k->group = 0;
+    if (k->servers > tr->layout.servers) k->servers = 0;
+    return k->servers > 0 ? move_tables(k, (uint32_t)k->servers) : TR_OK;
+}
+
+/* ---- rank 0: what runs ---- */
+
+/* Where the tables are to lie from now on. *agreed: what all have said of it. */
+static int move_where_wished(struct task *k, int *agreed)
+{
+    int servers = k->next.servers;
+    if (servers <= 0 || servers == k->servers) return TR_OK;
+    TR_TRY(tell(k, &(struct assignment){.stage = MOVE, .clocks = servers}));
+    *agreed = move_tables(k, (uint32_t)servers);
+    if (*agreed == TR_OK) k->servers = servers;
+    return TR_OK;
+}
+
+/* A part of the run that next() has asked for. *agreed: what the crew has said of it. */
+static int run_part(struct task *k, int *agreed)
+{
+    struct record *r = &k->record[k->next.stage];
+    TR_TRY(move_where_wished(k, agreed));
+    if (*agreed != TR_OK) return TR_OK;
+    struct assignment a = plan(k);
+    const struct seat *s = find_seat(k, &a);
+    bool fresh = !s || !s->prepared;
+    struct tr_stage_run run;
+    TR_TRY(tell(k, &a));
+    *agreed = play(k, &a, &run);
+    if (*agreed != TR_OK) return TR_OK;
+    TR_TRY(hear_times(k, &a, &run));
+    TR_TRY(keep_record(k, &a, &run, fresh));
+    if (run.times.clocks < a.clocks) r->left = 0; /* it was stopped */
     return TR_OK;
 }
 
@@ -350,18 +642,37 @@ static int check_next(const struct task *k, const tr_next *next)
                            k->task->name, next->stage, (long long)next->clocks, next->workers);
 }
 
-static int direct(struct task *k, int *agreed)
+/* Asks what is next, unless that is the rest of what was asked for before. */
+static int ask(struct task *k, bool *over)
 {
     tr_ran ran = {.stage = -1, .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+    tr_next next = {.stage = -1};
+    if (k->next.stage >= 0) ran = k->record[k->next.stage].ran;
+    if (k->next.stage >= 0 && k->record[k->next.stage].left > 0) return TR_OK;
+    TR_TRY(k->task->next(k->task->state, &ran, &next));
+    TR_TRY(check_next(k, &next));
+    *over = next.stage < 0;
+    if (*over) return TR_OK;
+    struct record *r = &k->record[next.stage];
+    k->next = next;
+    k->group = longest_unused(r, k->tr->layout.groups);
+    r->left = next.clocks;
+    r->ran = (tr_ran){.stage = next.stage};
+    r->cut = false;
+    return TR_OK;
+}
+
+static int direct(struct task *k, int *agreed)
+{
+    bool over = false;
     int status = TR_OK;
     while (status == TR_OK && *agreed == TR_OK) {
-        tr_next next = {.stage = -1};
-        status = k->task->next(k->task->state, &ran, &next);
-        if (status == TR_OK) status = check_next(k, &next);
-        if (status != TR_OK || next.stage < 0) break;
-        status = run_next(k, &next, agreed);
-        ran = k->record[next.stage].ran;
+        status = ask(k, &over);
+        if (status != TR_OK || over) break;
+        status = pause_if_due(k, agreed);
+        if (status == TR_OK && *agreed == TR_OK) status = run_part(k, agreed);
     }
+    if (*agreed == TR_ERR_STOPPED) return status; /* as all know */
     struct assignment end = {.stage = END, .clocks = *agreed};
     int told = tell(k, &end);
     return status == TR_OK ? told : status;
@@ -420,7 +731,7 @@ static int hear(struct task *k, struct assignment *a)
 /* A failure is known to those who took part, and to the others when the task ends. */
 static int follow(struct task *k, int *agreed)
 {
-    for (;;) {
+    while (*agreed != TR_ERR_STOPPED) {
         struct assignment a;
         struct tr_stage_run run;
         TR_TRY(hear(k, &a));
@@ -429,18 +740,25 @@ static int follow(struct task *k, int *agreed)
             return TR_OK;
         }
         if (a.stage == MOVE) (void)move_tables(k, (uint32_t)a.clocks);
+        else if (a.stage == TAKE) TR_TRY(take(k, &a, 0, agreed));
         else if (play(k, &a, &run) == TR_OK) TR_TRY(hear_times(k, &a, &run));
     }
+    return TR_OK;
 }
 
 int tr_run_task(tr_context *tr, const tr_task *task)
 {
-    struct task k = {.tr = tr, .task = task, .began = tr_now(), .group = -1};
+    struct task k = {.tr = tr, .task = task, .began = tr_now(), .group = -1, .next = {.stage = -1}};
     int agreed = TR_OK;
+    bool kept = is_kept(&k);
     TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     tr->tables->traffic = (struct tr_traffic){0};
-    int status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
+    if (kept) tr_signals_listen();
+    agreed = go_on(&k);
+    int status = TR_OK;
+    if (agreed == TR_OK) status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
+    if (kept) tr_signals_deafen();
     if (status == TR_OK && agreed == TR_OK && tr->rank == 0) status = show_records(&k);
     close_seats(&k);
     close_records(&k);

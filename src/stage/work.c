@@ -135,7 +135,8 @@ static int one_clock(struct tr_stage_run *run)
     else TR_TRY(run_rounds_as_slave(run));
     run->me.round = 0;
     TR_TRY(tr_sync_tick(run->tr->sync));
-    run->me.clock = run->tr->sync->now;
+    run->me.clock = run->base + run->tr->sync->now;
+    tr_lifeline_clock(run->tr->lifeline, run->me.clock);
     return TR_OK;
 }
 
@@ -168,20 +169,30 @@ static bool group_works_together(const struct tr_stage_run *run)
     return together && run->me.group_size > 1;
 }
 
-/* Whether another clock begins. Without BSP the members of a group might hear of a stop at different clocks and wait for
- * each other for ever: there the leader decides. */
-static int goes_on(struct tr_stage_run *run, bool *on)
+/* As this worker counts clocks. */
+static int64_t granted(const struct tr_stage_run *run)
+{
+    int64_t clocks = tr_clock_granted(run->tr->sync->clock);
+    return tr_sync_lockstep(run->tr->sync) ? run->base + clocks : clocks;
+}
+
+enum next { GO, LEAVE };
+
+/* Whether another clock begins. Without BSP the members of a group might hear of a stop, or of a meeting, at different
+ * clocks and wait for each other for ever: there the leader decides. */
+static int decide(struct tr_stage_run *run, enum next *next)
 {
     tr_context *tr = run->tr;
     const struct tr_clock *clock = tr->sync->clock;
     bool lockstep = tr_sync_lockstep(tr->sync);
-    *on = !tr_clock_stopped(clock) || (lockstep && run->me.clock < tr_clock_granted(clock));
+    bool on = !tr_clock_stopped(clock) || (lockstep && run->me.clock < granted(run));
+    *next = on && !tr_stage_is_called(run) ? GO : LEAVE;
     if (lockstep || !group_works_together(run)) return TR_OK;
     MPI_Request request;
-    int word = *on;
+    int word = (int)*next;
     MPI_Ibcast(&word, 1, MPI_INT, 0, tr->cast->members, &request);
     TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
-    *on = word;
+    *next = (enum next)word;
     return TR_OK;
 }
 
@@ -191,11 +202,12 @@ int tr_stage_work(struct tr_stage_run *run)
     struct tr_clock *clock = run->tr->sync->clock;
     while (run->me.clock < stage->clocks) {
         TR_TRY(report_what_is_due(run));
-        TR_WAIT_UNTIL(run->tr, run->me.clock < tr_clock_granted(clock) || tr_clock_stopped(clock),
+        TR_WAIT_UNTIL(run->tr,
+                      run->me.clock < granted(run) || tr_clock_stopped(clock) || tr_stage_is_called(run),
                       "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
-        bool on;
-        TR_TRY(goes_on(run, &on));
-        if (!on) break;
+        enum next next;
+        TR_TRY(decide(run, &next));
+        if (next == LEAVE) break;
         double begin = tr_now();
         TR_TRY(one_clock(run));
         run->times.seconds[run->times.clocks++ % TR_TIMED_CLOCKS] = tr_now() - begin;

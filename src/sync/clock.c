@@ -3,8 +3,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Three minima over the ranks, two maxima, and two words of the scheduler's. */
-enum { WRITTEN, READ, VERSION, MINIMA, ASKED = MINIMA, FAILED, MAXIMA, GRANTED = MAXIMA, STOP, WORDS };
+/* Three minima over the ranks, two maxima, and three words of the scheduler's. */
+enum {
+    WRITTEN,
+    READ,
+    VERSION,
+    MINIMA,
+    ASKED = MINIMA,
+    FAILED,
+    MAXIMA,
+    GRANTED = MAXIMA,
+    STOP,
+    CALLED,
+    WORDS
+};
 
 /* One line in shared memory: a rank's counters, or a node's view of all (its head's line 0). */
 struct line {
@@ -270,7 +282,7 @@ bool tr_clock_stopped(const struct tr_clock *c)
 static void publish(struct tr_clock *c, int word, int64_t value)
 {
     raise(&c->board->world.word[word], value);
-    if (c->sent[word] >= value) return;
+    if (c->tr->layout.nodes == 1 || c->sent[word] >= value) return;
     c->sent[word] = value;
     for (int node = 0; node < c->tr->layout.nodes; node++)
         if (c->head[node] != 0) send_word(c->worlds, c->head[node], word, &c->sent[word]);
@@ -278,14 +290,20 @@ static void publish(struct tr_clock *c, int word, int64_t value)
 
 int tr_clock_grant(struct tr_clock *c, int64_t clocks, bool stop)
 {
-    if (c->tr->layout.nodes == 1) {
-        raise(&c->board->world.word[GRANTED], clocks);
-        raise(&c->board->world.word[STOP], stop);
-        return TR_OK;
-    }
     publish(c, GRANTED, clocks);
     publish(c, STOP, stop);
     return TR_OK;
+}
+
+int tr_clock_call(struct tr_clock *c, int64_t number)
+{
+    publish(c, CALLED, number);
+    return TR_OK;
+}
+
+int64_t tr_clock_called(const struct tr_clock *c)
+{
+    return load(&c->board->world.word[CALLED]);
 }
 
 /* A word as the nodes have told it: the least or the most of them. */

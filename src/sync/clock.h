@@ -52,4 +52,8 @@ int tr_clock_grant(struct tr_clock *clock, int64_t clocks, bool stop);
 int64_t tr_clock_granted(const struct tr_clock *clock);
 bool tr_clock_stopped(const struct tr_clock *clock);
 
+/* … and its word that all are to meet: a number that only grows. */
+int tr_clock_call(struct tr_clock *clock, int64_t number);
+int64_t tr_clock_called(const struct tr_clock *clock);
+
 #endif

@@ -81,7 +81,8 @@ static int tell_version(struct tr_sync *s)
     if (version == INT64_MAX) return TR_OK;
     for (size_t i = 0; i < s->tr->tables->count; i++)
         if (s->tr->tables->table[i]->use)
-            s->tr->tables->table[i]->use->share.stable = tr_clock_min_version(s->clock);
+            s->tr->tables->table[i]->use->share.stable =
+                tr_clock_min_version(s->clock) + s->tr->tables->before;
     return tr_clock_version(s->clock, version);
 }
 
@@ -377,14 +378,26 @@ static int settle(struct tr_sync *s)
     return TR_OK;
 }
 
-int tr_sync_end(struct tr_sync *s)
+int tr_sync_meet(struct tr_sync *s)
 {
-    tr_context *tr = s->tr;
     TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
-    TR_TRY(tr_barrier(tr, tr->cast->crew, s->works ? "all ranks to end a stage" : NULL));
+    return tr_barrier(s->tr, s->tr->cast->crew, s->works ? "all ranks to end a stage" : NULL);
+}
+
+int tr_sync_end(struct tr_sync *s)
+{
     s->running = s->counting = false;
-    return tr_tables_settle(tr);
+    return tr_tables_settle(s->tr);
+}
+
+int tr_sync_go_on(struct tr_sync *s)
+{
+    if (tr_sync_lockstep(s)) return TR_OK;
+    TR_TRY(tr_sync_begin(s));
+    TR_TRY(tr_tables_ready(s->tr));
+    tr_sync_count(s);
+    return TR_OK;
 }
 
 int tr_sync_open(tr_context *tr)

@@ -26,9 +26,9 @@ struct tr_filter {
     int kind;     /* TR_FILTER_… of job/job.h */
     double limit; /* threshold: absolute; significant: relative to |w|; kkt: δ, how far inside α */
     double skip;  /* skip: a probability; 1 holds all, for ever */
-    double
-        alpha; /* kkt: the factor of |w|₁ in what u is the gradient of: the part of the pusher alone, where many
-                      push parts of a sum */
+    /* kkt: the factor of |w|₁ in what u is the gradient of: the part of the pusher alone, where many push parts of a
+     * sum */
+    double alpha;
     double scale;  /* kkt: u = scale × gradient, of any sign: the rate, where updates are steps */
     uint64_t seed; /* skip: of this pusher, another one for each */
 };

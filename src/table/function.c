@@ -264,8 +264,9 @@ static int apply(struct tr_table *t, tr_update *u)
     double kept = (double)tr_use_memory(t), *most = &t->tr->tables->service.version_bytes;
     if (kept > *most) *most = kept;
     _Atomic int64_t *version = &t->line[t->server]->version; /* this server alone writes it */
-    if (u->clock + 1 > atomic_load_explicit(version, memory_order_relaxed))
-        atomic_store_explicit(version, u->clock + 1, memory_order_release);
+    int64_t clocks = u->clock + 1 - t->tr->tables->before;
+    if (clocks > atomic_load_explicit(version, memory_order_relaxed))
+        atomic_store_explicit(version, clocks, memory_order_release);
     /* what a pusher reads next may be older than what it has pushed for, but never than its own clock */
     int64_t past = 1 + (u->version < u->clock ? u->version : u->clock);
     if (u->pusher < 0 || past <= use->passed[u->pusher]) return TR_OK;
@@ -356,10 +357,11 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
                    const void *value)
 {
     if (t->tr->tables->status != TR_OK) return;
+    int64_t clock = m->clock + t->tr->tables->before, seen = m->seen + t->tr->tables->before;
     tr_update u = {.pusher = pusher,
-                   .clock = m->clock,
-                   .seen = m->seen < m->clock ? m->clock : m->seen, /* at least its own updates */
-                   .version = m->clock,
+                   .clock = clock,
+                   .seen = seen < clock ? clock : seen, /* at least its own updates */
+                   .version = clock,
                    .n = n,
                    .unit = unit,
                    .value = value};
@@ -397,6 +399,7 @@ void tr_use_clock(struct tr_table *t, int64_t clock)
 {
     struct tr_use *use = t->use;
     if (!use || !use->sums || t->tr->tables->status != TR_OK) return;
+    clock += t->tr->tables->before;
     tr_update u = {.pusher = -1, .clock = clock, .seen = clock, .version = clock};
     uint32_t *unit = NULL;
     char *value = NULL;
@@ -412,7 +415,7 @@ void tr_use_clock(struct tr_table *t, int64_t clock)
 
 int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *unit, void *packed)
 {
-    return t->use->function.read(&t->use->share, version, n, unit, packed);
+    return t->use->function.read(&t->use->share, version + t->tr->tables->before, n, unit, packed);
 }
 
 size_t tr_use_memory(const struct tr_table *t)

@@ -382,6 +382,15 @@ void tr_hashmap_close(struct tr_hashmap *m)
     *m = (struct tr_hashmap){0};
 }
 
+int tr_hashmap_clear(struct tr_hashmap *m)
+{
+    size_t slot_bytes[TR_HASH_ARRAYS];
+    uint32_t arrays = m->arrays;
+    memcpy(slot_bytes, m->slot_bytes, sizeof slot_bytes);
+    tr_hashmap_close(m);
+    return tr_hashmap_open(slot_bytes, arrays, m);
+}
+
 size_t tr_hashmap_memory(const struct tr_hashmap *m)
 {
     size_t slot = sizeof(tr_key);
@@ -414,6 +423,13 @@ void tr_hash_list_free(struct tr_hash_list *list)
     free(list->key);
     free(list->slot);
     *list = (struct tr_hash_list){0};
+}
+
+void tr_hash_list_forget(struct tr_hash_list *l)
+{
+    for (uint32_t i = 0; i < l->n; i++) l->slot[i] = TR_NO_SLOT;
+    l->absent = l->n;
+    l->seen = 0;
 }
 
 /* Collects the next absent keys, at most BATCH, among those that the n numbers in `among` (NULL: 0 .. n-1) stand for,

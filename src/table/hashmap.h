@@ -57,6 +57,9 @@ int tr_hashmap_add_array(struct tr_hashmap *map, size_t slot_bytes);
 /* Gives back all arrays but the first ones. */
 void tr_hashmap_keep_arrays(struct tr_hashmap *map, uint32_t arrays);
 
+/* Takes all keys out; the arrays remain, of zeros. TR_ERR_SYSTEM: there is nothing left but to close it. */
+int tr_hashmap_clear(struct tr_hashmap *map);
+
 /* The slot of a key, or TR_NO_SLOT. */
 uint32_t tr_hashmap_find(const struct tr_hashmap *map, tr_key key);
 
@@ -89,6 +92,9 @@ struct tr_hash_list {
  * them looked up. Free it with tr_hash_list_free(). TR_ERR_SYSTEM without memory: the list is as before. */
 int tr_hash_list_append(struct tr_hash_list *list, const tr_key *key, uint32_t n);
 void tr_hash_list_free(struct tr_hash_list *list);
+
+/* All keys are absent again: the map has been cleared. */
+void tr_hash_list_forget(struct tr_hash_list *list);
 
 /* Before reading: finds out which of the absent keys have come into being. */
 void tr_hash_list_refresh(struct tr_hash_list *list, const struct tr_hashmap *map);

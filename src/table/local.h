@@ -17,4 +17,19 @@ struct tr_node_memory {
 int tr_node_memory_open(tr_context *tr, size_t bytes, struct tr_node_memory *memory);
 void tr_node_memory_close(struct tr_node_memory *memory); /* zeros are fine */
 
+/* Arrays one behind the other in one block of memory, each where a line of the cache begins if the block does. Laid out
+ * twice by the same function: without memory, to see how many bytes they take; then in it. */
+struct tr_arrays {
+    char *memory; /* NULL: there is none yet */
+    size_t bytes; /* taken so far */
+};
+
+/* The next array, of so many bytes; NULL without memory. */
+static inline void *tr_arrays_take(struct tr_arrays *arrays, size_t bytes)
+{
+    size_t at = arrays->bytes;
+    arrays->bytes += (bytes + 63) & ~(size_t)63;
+    return arrays->memory ? arrays->memory + at : NULL;
+}
+
 #endif

@@ -15,32 +15,20 @@ enum { LARGEST = 1 << 27 };
 /* Bytes that travel at once: worth a round trip. */
 enum { SPARE = 1 << 22 };
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
-static char *take_bytes(char **at, size_t bytes)
-{
-    char *taken = *at;
-    *at += padded(bytes);
-    return taken;
-}
-
 /* Lays it out from `at` on (NULL: only to see how much it takes). */
 static size_t lay_out(struct tr_local *l, char *at)
 {
-    char *begin = at;
-    l->head = (struct tr_local_head *)(void *)take_bytes(&at, sizeof *l->head);
-    l->line = (struct tr_local_line *)(void *)take_bytes(&at, (size_t)l->tr->node_size * sizeof *l->line);
-    l->chunk = (struct tr_local_chunk *)(void *)take_bytes(&at, l->chunks * sizeof *l->chunk);
+    struct tr_arrays arrays = {.memory = at};
     size_t heaped = l->limited ? l->frames : 0;
-    l->heap_stamp = (uint64_t *)(void *)take_bytes(&at, heaped * sizeof *l->heap_stamp);
-    l->heap = (uint32_t *)(void *)take_bytes(&at, heaped * sizeof *l->heap);
-    l->owner = (uint32_t *)(void *)take_bytes(&at, heaped * sizeof *l->owner);
-    l->value = take_bytes(&at, l->frames * l->frame_bytes);
-    l->base = take_bytes(&at, l->frames * l->frame_bytes);
-    return (size_t)(at - begin);
+    l->head = tr_arrays_take(&arrays, sizeof *l->head);
+    l->line = tr_arrays_take(&arrays, (size_t)l->tr->node_size * sizeof *l->line);
+    l->chunk = tr_arrays_take(&arrays, l->chunks * sizeof *l->chunk);
+    l->heap_stamp = tr_arrays_take(&arrays, heaped * sizeof *l->heap_stamp);
+    l->heap = tr_arrays_take(&arrays, heaped * sizeof *l->heap);
+    l->owner = tr_arrays_take(&arrays, heaped * sizeof *l->owner);
+    l->value = tr_arrays_take(&arrays, l->frames * l->frame_bytes);
+    l->base = tr_arrays_take(&arrays, l->frames * l->frame_bytes);
+    return arrays.bytes;
 }
 
 static int check_table(const struct tr_table *t)

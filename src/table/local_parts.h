@@ -25,8 +25,8 @@ struct tr_local_chunk {
     _Atomic uint32_t lock;
     _Atomic uint32_t here;    /* in its frame */
     _Atomic uint32_t changed; /* since it was fetched or written */
-    uint32_t
-        stored; /* a later version than the table's lies in the file, and was the last before `changed` */
+    /* a later version than the table's lies in the file, and was the last before `changed` */
+    uint32_t stored;
     uint32_t frame;
     uint32_t pad;
     _Atomic uint64_t stamp; /* lru: when it was visited last; fifo: brought */

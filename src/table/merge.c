@@ -11,6 +11,7 @@
  * Either adds in an order that depends on nothing but the ranks, so that runs repeat to the bit. And either
  * makes BSP exact: a server adds nothing before it has heard from every worker that it is done with this
  * clock's reading; in the sparse way a marker in the first chunk says so even for workers without keys. */
+#include "base/fault.h"
 #include "table/table.h"
 
 #include <stdlib.h>
@@ -238,6 +239,7 @@ int tr_merge_poll(struct tr_table *t, int *did)
 int tr_merge_start(struct tr_table *t, tr_view *view)
 {
     struct tr_merge *m = t->merge;
+    (void)TR_FAULT("merge");
     m->view = view;
     m->busy = true;
     m->posted = m->finished = 0;

@@ -72,6 +72,7 @@ int tr_tables_take_up(tr_context *tr, struct tr_parked *parked)
     tables->view_capacity = parked->view_capacity;
     parked->views = NULL;
     parked->view_count = parked->view_capacity = 0;
+    tables->before = 0;
     for (size_t i = 0; i < parked->tables; i++) {
         struct tr_table *t = tables->table[i];
         t->merge = parked->table[i].merge;

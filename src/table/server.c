@@ -106,6 +106,11 @@ void tr_server_forget_all(struct tr_table *t)
     drop_held(t);
 }
 
+void tr_server_forget_slots(struct tr_table *t)
+{
+    for (size_t i = 0; i < t->clients; i++) tr_hash_list_forget(&t->client[i]->keys);
+}
+
 /* ---- answers ---- */
 
 static int reply_new(size_t bytes, struct tr_reply **reply)

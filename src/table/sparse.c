@@ -54,6 +54,13 @@ static int set_room(struct tr_sparse *s, struct tr_sparse_row *row, uint32_t roo
     return TR_OK;
 }
 
+static void empty(struct tr_sparse *s, struct tr_sparse_row *row)
+{
+    s->entry_bytes -= (uint64_t)row->room * 2 * sizeof *row->column;
+    free(row->column);
+    *row = (struct tr_sparse_row){.n = 0};
+}
+
 /* How many columns two ascending lists have in all. */
 static size_t count_union(const struct tr_sparse_row *row, uint32_t n, const uint32_t *column)
 {
@@ -131,13 +138,17 @@ int tr_sparse_add(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
     if (wanted > row->room) TR_TRY(set_room(s, row, wanted + (row->room > 0 ? wanted / 4 : 0)));
     if (!merge_backwards(s->real, row, wanted, n, column, value)) leave_zeros_out(s->real, row);
     if (row->n == 0) {
-        s->entry_bytes -= (uint64_t)row->room * 2 * sizeof *column;
-        free(row->column);
-        *row = (struct tr_sparse_row){.n = 0};
+        empty(s, row);
     } else if (row->room > SMALL && row->n < row->room / 4) {
         (void)set_room(s, row, row->n + row->n / 4); /* without memory it stays as long as it is */
     }
     return TR_OK;
+}
+
+int tr_sparse_set(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32_t *column, const void *value)
+{
+    empty(s, &s->row[number]);
+    return tr_sparse_add(s, number, n, column, value);
 }
 
 /* ---- rows in messages ---- */

@@ -42,6 +42,10 @@ void tr_sparse_close(struct tr_sparse **sparse);
 int tr_sparse_add(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
                   const void *value);
 
+/* Makes a row just these n entries, as tr_sparse_add() to an empty one. */
+int tr_sparse_set(struct tr_sparse *sparse, uint64_t row, uint32_t n, const uint32_t *column,
+                  const void *value);
+
 /* Bytes of the share: rows, entries and their spare room. */
 uint64_t tr_sparse_bytes(const struct tr_sparse *sparse);
 

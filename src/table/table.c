@@ -1,9 +1,9 @@
 #include "table/rows.h"
 #include "table/together.h"
+#include "trireme/keep.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 static const MPI_Aint line = 64;
 
@@ -18,16 +18,14 @@ static MPI_Aint locks_bytes(uint64_t units)
     return (MPI_Aint)((units / TR_LOCK_UNITS + 1) * sizeof(atomic_uint));
 }
 
-/* Shared memory is a file in memory; when that file system is full, the first touch kills the process. */
 int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
 {
-    struct statvfs fs;
-    uint64_t needed = 0;
+    uint64_t needed = 0, room = tr_shared_memory_free();
     MPI_Allreduce(&bytes, &needed, 1, MPI_UINT64_T, MPI_SUM, tr->node);
-    if (tr->node_size > 1 && statvfs("/dev/shm", &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < needed)
+    if (tr->node_size > 1 && room < needed)
         return tr_fail(TR_ERR_SYSTEM,
                        "the tables need %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
-                       (double)needed / 1e6, (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+                       (double)needed / 1e6, (double)room / 1e6);
     return TR_OK;
 }
 
@@ -325,6 +323,11 @@ int tr_table_drop(tr_table **table)
     return TR_OK;
 }
 
+void tr_table_leave_out(tr_table *table)
+{
+    table->left_out = true;
+}
+
 uint64_t tr_table_keys(const tr_table *table)
 {
     return table->keys;
@@ -384,6 +387,8 @@ void tr_tables_close(tr_context *tr)
 void tr_table_clear(struct tr_table *t)
 {
     if (t->server >= 0 && t->share[t->server]) memset(t->share[t->server], 0, t->share_units * t->unit_bytes);
+    for (uint64_t i = 0; t->sparse_share && i < t->sparse_share->rows; i++)
+        (void)tr_sparse_set(t->sparse_share, i, 0, NULL, NULL);
 }
 
 int tr_tables_ready(tr_context *tr)
@@ -392,6 +397,7 @@ int tr_tables_ready(tr_context *tr)
     TR_TRY(settle_forgotten(tr));
     for (size_t i = 0; i < tr->tables->count; i++) tr_together_free(tr->tables->table[i]);
     TR_TRY(tr_views_ready(tr));
+    tr->tables->before = 0;
     for (size_t i = 0; i < tr->tables->count; i++) {
         tr->tables->table[i]->served = 0;
         TR_TRY(tr_use_begin(tr->tables->table[i]));
@@ -400,6 +406,19 @@ int tr_tables_ready(tr_context *tr)
     TR_TRY(tr_together_open(tr)); /* registers, and merges keep places of what is registered */
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
     return TR_OK;
+}
+
+void tr_tables_count_from(tr_context *tr, int64_t clocks)
+{
+    struct tr_tables *tables = tr->tables;
+    tables->before = clocks;
+    for (size_t i = 0; i < tables->count; i++)
+        if (tables->table[i]->use) tables->table[i]->use->share.stable = clocks;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        struct tr_view_state *v = tables->views[i];
+        v->view.clock = -1;
+        v->ahead_wanted = v->ahead_started = false;
+    }
 }
 
 int tr_tables_settle(tr_context *tr)

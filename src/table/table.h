@@ -87,6 +87,8 @@ struct tr_table {
     bool hash;              /* hash storage: in maps that their servers alone can read */
     struct tr_hashmap *map; /* … on servers; its first array: the values */
 
+    bool left_out; /* of checkpoints */
+
     bool sparse;                    /* rows are lists that their servers alone can read … */
     struct tr_sparse *sparse_share; /* … on servers */
 
@@ -160,6 +162,9 @@ struct tr_tables {
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
     int64_t written;      /* updates of clocks < written are in the tables, as far as sync/ has said */
+    /* Clocks of this stage that an earlier part of the run has ended: they count on for server functions and filters,
+     * though the stage's own begin at 0. */
+    int64_t before;
 };
 
 /* The rank of a table's server, and the other way round: -1 where a rank is none of them. The servers of the
@@ -211,6 +216,10 @@ struct tr_parked {
     size_t tables;
 };
 
+/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over. Called
+ * on all ranks before its first clock. What views hold is to be read again. */
+void tr_tables_count_from(tr_context *tr, int64_t clocks);
+
 /* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the same
  * on all ranks) whether the stage can be put aside and taken up again: not with server functions, hash storage, sparse
  * rows or updates as messages, whose servers count who pushes. All ranks. */
@@ -241,14 +250,13 @@ enum tr_message_kind {
 struct tr_message {
     uint32_t kind, table, tag;
     uint32_t reply; /* number of the answer's tag; 0: no answer wanted */
-    uint32_t first,
-        n; /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of
-                          them, listed behind this; push of sparse rows: number of the message in its clock */
+    /* slice of the client's segment; ask: which answer, and bytes of the question; rows: n of them, listed behind this;
+     * push of sparse rows: number of the message in its clock */
+    uint32_t first, n;
     uint32_t flags;
     int32_t owner; /* pull: the rank that has registered the tag, any of the asker's node */
-    int64_t
-        clock; /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for
-                      the answer */
+    /* push: of the pusher; pull: the version to be read; ask, and rows that are sparse: bytes of room for the answer */
+    int64_t clock;
     int64_t seen; /* push: version of the share that the pusher knows */
 };
 
@@ -262,6 +270,8 @@ enum { TR_FLAG_PUSHES = 1, TR_FLAG_IDENTITY = 2, TR_FLAG_LAST = 4, TR_FLAG_EXACT
 
 int tr_server_poll(void *tables, int *did);
 void tr_server_forget_all(struct tr_table *table);
+void tr_server_forget_slots(
+    struct tr_table *table); /* the map has been emptied: keys are to be looked up again */
 const struct tr_client *tr_server_client(const struct tr_table *table, int rank, uint32_t tag); /* or NULL */
 
 /* Lets a server forget a key set: leaves without waiting, and has been received when tables->replies is empty. */
@@ -446,8 +456,8 @@ void tr_merge_close(struct tr_table *table);
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
 void tr_merge_begin(struct tr_table *table); /* the next clock is 0 again; before the crew begins a stage */
-int64_t
-tr_merge_done(const struct tr_table *table); /* clocks merged and applied here; INT64_MAX: no merge here */
+/* clocks merged and applied here; INT64_MAX: no merge here */
+int64_t tr_merge_done(const struct tr_table *table);
 int tr_merge_poll(struct tr_table *table, int *did);
 
 /* How updates are merged, for --explain; right on ranks that serve. */

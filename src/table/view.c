@@ -1,5 +1,6 @@
 /* Views: opening them, choosing ways, and moving values along all of them but merge. Everything is started
  * without waiting and carried on by tr_views_poll(). */
+#include "base/fault.h"
 #include "table/channel.h"
 #include "table/rows.h"
 #include "table/together.h"
@@ -143,11 +144,14 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     return status;
 }
 
+/* A view that was opened since may lie where a closed one did, be it of another table, whose merge has just lent to it. */
 bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
 {
     const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (&tables->views[i]->view == view && tables->views[i]->lent) return true;
+    for (size_t i = 0; i < tables->view_count; i++) {
+        const struct tr_view_state *v = tables->views[i];
+        if (&v->view == view && v->view.table == t && v->lent) return true;
+    }
     return false;
 }
 
@@ -215,6 +219,7 @@ static struct tr_together *together_at(const struct tr_view_state *v, uint32_t s
 
 static void start_reading(struct tr_view_state *v)
 {
+    (void)TR_FAULT("pull");
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         struct tr_together *shared = together_at(v, server);
         if (shared) tr_together_read(shared, server);
@@ -341,7 +346,7 @@ static int write_chunk(struct tr_view_state *v, struct tr_channel *c, const stru
         kept = c->kept + m->first * t->unit_bytes;
         if (tr_filter_reads_value(&t->filter))
             tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, v->view.value, value);
-        tr_filter_apply(&t->filter, &slice, m->first, m->clock, value, packed, kept,
+        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, kept,
                         &tables->traffic.filtered);
     }
     memcpy(out, m, sizeof *m);

@@ -178,4 +178,13 @@ static inline const char *mpi_layout(int i)
     return NULL;
 }
 
+/* Whether the i-th layout is tried in this way, one of several. With one or two ranks, where that costs little: always.
+ * With more: in every n-th way, in others with 4 ranks than with 7, and in others with one host than with two. */
+static inline bool mpi_chosen(int i, int way, int n)
+{
+    if (mpi_test.size <= 2) return true;
+    uint64_t turn = (uint64_t)way + tr_mix((uint64_t)i) + (mpi_test.size > 4 || mpi_test.hosts);
+    return turn % (uint64_t)n == 0;
+}
+
 #endif

@@ -151,10 +151,11 @@ static void check_bsp(const struct history *h)
     }
 }
 
-static void bsp(const char *push, bool quiet)
+static void bsp(int way, const char *push, bool quiet)
 {
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
+        if (!mpi_chosen(i, way, 2)) continue;
         struct history h;
         begin(&h, layout, "%s table.route=%s", push, i % 2 ? "request" : "auto");
         if (quiet) mpi_ok(tr_table_create(h.tr, "quiet", TR_I64, 1, 16, &h.quiet));
@@ -179,19 +180,19 @@ static void bsp(const char *push, bool quiet)
 
 MPI_CASE(bsp_is_exact_with_sparse_merge)
 {
-    bsp("table.push=merge table.merge=sparse", false);
+    bsp(0, "table.push=merge table.merge=sparse", false);
 }
 MPI_CASE(bsp_is_exact_with_dense_merge)
 {
-    bsp("table.push=merge table.merge=dense", true);
+    bsp(1, "table.push=merge table.merge=dense", true);
 }
 MPI_CASE(bsp_is_exact_with_messages)
 {
-    bsp("table.push=message", true);
+    bsp(2, "table.push=message", true);
 }
 MPI_CASE(bsp_is_exact_with_accumulate)
 {
-    bsp("table.push=accumulate", false);
+    bsp(3, "table.push=accumulate", false);
 }
 
 /* A worker that only pushes runs ahead of those who read: its updates must not count for an earlier clock. */
@@ -212,6 +213,7 @@ MPI_CASE(who_only_pushes_does_not_confuse_clocks)
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
+            if (!mpi_chosen(i, (int)way, 2)) continue;
             struct history h;
             begin(&h, layout, "%s", ways[way]);
             tr_stage stage = stage_of(&h);
@@ -251,6 +253,7 @@ MPI_CASE(a_slow_reader_is_waited_for)
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
+            if (!mpi_chosen(i, (int)way, 2)) continue;
             struct history h;
             begin(&h, layout, "%s", ways[way]);
             tr_stage stage = stage_of(&h);
@@ -265,10 +268,11 @@ MPI_CASE(a_slow_reader_is_waited_for)
 
 /* With staleness s, what is read at clock c holds all updates of clocks < c - s, and nobody is further ahead.
  */
-static void ssp(const char *push, int64_t staleness, bool prefetch)
+static void ssp(int way, const char *push, int64_t staleness, bool prefetch)
 {
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
+        if (!mpi_chosen(i, way, 2)) continue;
         struct history h;
         begin(&h, layout, "%s sync.mode=ssp sync.staleness=%d table.route=%s", push, (int)staleness,
               i % 2 ? "request" : "auto");
@@ -297,15 +301,15 @@ static void ssp(const char *push, int64_t staleness, bool prefetch)
 
 MPI_CASE(ssp_keeps_its_bound)
 {
-    ssp("table.push=auto", 2, false);
+    ssp(0, "table.push=auto", 2, false);
 }
 MPI_CASE(ssp_keeps_its_bound_with_messages)
 {
-    ssp("table.push=message", 1, true);
+    ssp(1, "table.push=message", 1, true);
 }
 MPI_CASE(ssp_keeps_its_bound_with_accumulate)
 {
-    ssp("table.push=accumulate", 2, true);
+    ssp(2, "table.push=accumulate", 2, true);
 }
 
 /* Without bound, the fast workers end all their clocks before the slow one has ended its second. */
@@ -369,6 +373,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
     for (size_t mode = 0; mode < 3; mode++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
+            if (!mpi_chosen(i, (int)mode, 2)) continue;
             struct history h;
             begin(&h, layout, "sync.mode=%s", modes[mode]);
             h.clocks = 40;
@@ -456,6 +461,7 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
     for (size_t way = 0; way < 3; way++) {
         const char *layout;
         for (int i = 0; (layout = mpi_layout(i)); i++) {
+            if (!mpi_chosen(i, (int)way, 2)) continue;
             struct walk first, next;
             char settings[MPI_NOTE];
             for (int again = 0; again < 3; again++) {

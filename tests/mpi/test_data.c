@@ -488,6 +488,7 @@ MPI_CASE(ratings_are_numbered_and_dealt)
             name_file(path, packed ? "ratings.gz" : "ratings");
             write_text(path, r->text, r->n, packed);
             for (int i = 0; (layout = mpi_layout(i)); i++) {
+                if (!mpi_chosen(i, text + 2 * packed, 2)) continue;
                 snprintf(all, sizeof all, "%s %s data.train=%s", layout, ways[(i + text + packed) % 3], path);
                 read_ratings(all, text, 0);
             }

@@ -474,7 +474,7 @@ static const struct plan shapes[] = {{.dtype = TR_F32, .rows = 1, .columns = 150
                                      {.dtype = TR_I32, .rows = 1, .columns = 700}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void all_layouts(const char *mode, bool merged)
+static void all_layouts(int turn, const char *mode, bool merged)
 {
     static const char *const ways[] = {"table.encoding=auto",
                                        "table.encoding=dense table.route=request",
@@ -486,6 +486,7 @@ static void all_layouts(const char *mode, bool merged)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int way = i % 2; way < 7; way += 2) {
+            if (!mpi_chosen(i, way / 2 + turn, 2)) continue;
             char settings[MPI_NOTE];
             snprintf(settings, sizeof settings, "%s sync.mode=%s %s", layout, mode, ways[way]);
             struct plan plan = shapes[(i + way + 2 * merged) % SHAPES];
@@ -498,20 +499,20 @@ static void all_layouts(const char *mode, bool merged)
 
 MPI_CASE(updates_come_whole_and_in_order_under_bsp)
 {
-    all_layouts("bsp", false);
+    all_layouts(0, "bsp", false);
 }
 MPI_CASE(updates_come_once_under_ssp)
 {
-    all_layouts("ssp sync.staleness=2", false);
+    all_layouts(1, "ssp sync.staleness=2", false);
 }
 MPI_CASE(updates_come_once_under_asp)
 {
-    all_layouts("asp", false);
+    all_layouts(2, "asp", false);
 }
 MPI_CASE(merged_functions_get_one_sum_a_clock)
 {
-    all_layouts("bsp", true);
-    all_layouts("ssp sync.staleness=1", true); /* there, one by one all the same */
+    all_layouts(3, "bsp", true);
+    all_layouts(4, "ssp sync.staleness=1", true); /* there, one by one all the same */
 }
 
 /* Over 256 KiB for one server. */
@@ -578,6 +579,7 @@ MPI_CASE(arithmetic_is_done_where_values_lie)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int f = 0; f < 6; f++) {
+            if (!mpi_chosen(i, f, 2)) continue;
             char settings[MPI_NOTE];
             snprintf(settings, sizeof settings, "%s sync.mode=%s table.route=%s", layout, modes[(i + f) % 3],
                      (i + f) % 2 ? "request" : "auto");
@@ -723,6 +725,7 @@ MPI_CASE(servers_answer_where_values_lie)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int rows = 0; rows < 3; rows++) {
+            if (!mpi_chosen(i, rows, 2)) continue;
             char settings[MPI_NOTE];
             snprintf(settings, sizeof settings, "%s sync.mode=%s table.partition=%s", layout,
                      i % 3 == 2 ? "ssp" : "bsp", i % 2 ? "hash" : "range");
@@ -989,7 +992,7 @@ static void walk(const char *settings, const tr_function *function, bool equal, 
     free(w);
 }
 
-static void walk_everywhere(const tr_function *function, bool equal)
+static void walk_everywhere(int turn, const tr_function *function, bool equal)
 {
     static const char *const modes[] = {"bsp", "ssp sync.staleness=0", "ssp sync.staleness=1",
                                         "ssp sync.staleness=3", "asp"};
@@ -997,6 +1000,7 @@ static void walk_everywhere(const tr_function *function, bool equal)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int mode = 0; mode < 5; mode++) {
+            if (!mpi_chosen(i, mode + turn, 3)) continue;
             char settings[MPI_NOTE];
             snprintf(settings, sizeof settings, "%s table.route=%s sync.mode=%s", layout,
                      (i + mode) % 2 ? "request" : "auto", modes[mode]);
@@ -1006,15 +1010,15 @@ static void walk_everywhere(const tr_function *function, bool equal)
 
 MPI_CASE(versions_add_up_their_means)
 {
-    walk_everywhere(&tr_dyn_function, false);
+    walk_everywhere(0, &tr_dyn_function, false);
 }
 MPI_CASE(stable_versions_add_up_their_means)
 {
-    walk_everywhere(&tr_dyn_stable_function, false);
+    walk_everywhere(1, &tr_dyn_stable_function, false);
 }
 MPI_CASE(a_stable_pull_is_of_one_version)
 {
-    walk_everywhere(&tr_dyn_stable_function, true);
+    walk_everywhere(2, &tr_dyn_stable_function, true);
 }
 
 /* ---- copies that are kept while they may be ---- */
@@ -1075,6 +1079,7 @@ MPI_CASE(copies_are_kept_while_they_may_be)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int way = 0; way < 4; way++) {
+            if (!mpi_chosen(i, way, 2)) continue;
             char settings[MPI_NOTE];
             int staleness = 1 + way;
             snprintf(settings, sizeof settings,

@@ -351,6 +351,7 @@ MPI_CASE(starts_do_not_depend_on_the_layout)
     float *first[STARTS] = {0};
     for (int s = 0; s < STARTS; s++) {
         for (int i = 0; mpi_layout(i); i++) {
+            if (!mpi_chosen(i, s, 2)) continue;
             struct trial t;
             char text[MPI_NOTE];
             snprintf(text, sizeof text, "%s solve.epochs=1 solve.start=%s", mpi_layout(i), starts[s]);

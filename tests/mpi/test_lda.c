@@ -231,7 +231,8 @@ MPI_CASE(without_lockstep_no_count_is_lost_or_made_twice)
 {
     static const char *const modes[] = {"ssp", "asp"};
     char layout[MPI_NOTE];
-    for (int i = 0; layout_of(i, layout, sizeof layout); i++) check_layout(&small, layout, modes[i % 2], 8);
+    for (int i = 0; layout_of(i, layout, sizeof layout); i++)
+        if (mpi_chosen(i, 0, 2)) check_layout(&small, layout, modes[i % 2], 8);
 }
 
 /* More workers than words or documents, words that never occur, documents of one word. */

@@ -231,6 +231,7 @@ static void all_layouts(const char *mode, uint64_t turn)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++)
         for (int k = 0; k < 2; k++, turn++) {
+            if (!mpi_chosen(i, k, 2)) continue;
             char settings[MPI_NOTE];
             bool groups =
                 strstr(layout, "group_size"); /* a member's updates are known to arrive under BSP only */

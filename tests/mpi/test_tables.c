@@ -224,7 +224,7 @@ static const char *const partitions[] = {"range",
 enum { PARTITIONS = sizeof partitions / sizeof *partitions };
 
 /* Every way of pushing with every route, each with another mix of types, shapes and partitions. */
-static void all_routes(const char *push)
+static void all_routes(int way, const char *push)
 {
     static const char *const routes[] = {"auto", "load", "get", "request"};
     uint64_t turn = 0;
@@ -236,6 +236,7 @@ static void all_routes(const char *push)
             if (r > 0 && nodes && strstr(push, "accumulate")) continue; /* MPI takes long for each element */
             char settings[MPI_NOTE];
             turn++;
+            if (!mpi_chosen(i, (int)r + way, 3)) continue;
             snprintf(settings, sizeof settings, "%s table.route=%s %s table.partition=%s", layout, routes[r],
                      push, partitions[(turn + turn / 4) % PARTITIONS]);
             run_trial(settings, shapes[turn % 4], TABLES, turn, 1 + (r == 3));
@@ -244,19 +245,19 @@ static void all_routes(const char *push)
 
 MPI_CASE(sparse_merge_adds_all)
 {
-    all_routes("table.push=merge table.merge=sparse");
+    all_routes(0, "table.push=merge table.merge=sparse");
 }
 MPI_CASE(dense_merge_adds_all)
 {
-    all_routes("table.push=auto table.merge=dense");
+    all_routes(1, "table.push=auto table.merge=dense");
 }
 MPI_CASE(accumulate_adds_all)
 {
-    all_routes("table.push=accumulate");
+    all_routes(2, "table.push=accumulate");
 }
 MPI_CASE(messages_add_all)
 {
-    all_routes("table.push=message");
+    all_routes(3, "table.push=message");
 }
 
 /* Long enough for several chunks of every kind. */

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "checkpoint/checkpoint.h"
+#include "stage/degree.h"
 #include "table/transfer.h"
 
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
@@ -437,8 +439,414 @@ MPI_CASE(stages_by_themselves_go_on_after_a_task)
     close_play(&p);
 }
 
+/* ---- checkpoints ---- */
+
+enum { LONG_CLOCKS = 24, KEPT_TURNS = 8, MOST_ROWS = 64 };
+
+/* A task that can be stopped, and what is seen of it. */
+struct trial {
+    tr_context *tr;
+    tr_table *table;
+    tr_key key[KEYS];
+    const tr_next *plan;
+    double nap;         /* seconds that a clock takes all workers together */
+    int stop_turn;      /* next() asks for a stop in this turn, or … */
+    int64_t stop_clock; /* … worker 0 in this clock of a run, or … */
+    int stop_workers;   /* … worker 0 of so many; -1: nobody */
+    int fail_turn;      /* worker 0 fails in this turn; -1: not */
+    /* kept */
+    int64_t turn;
+    double added;
+    /* seen */
+    int64_t ordinals,
+        runs_here;         /* sum of the clocks of whole runs that this rank has ended; and how many clocks */
+    int first_workers;     /* of the first run on this rank */
+    int group[KEPT_TURNS]; /* rank 0: which has read, by turn */
+    int64_t row[MOST_ROWS], rows; /* rank 0: clocks of evaluations */
+    int asked;                    /* rank 0: next() was, so often */
+    struct tr_stage_sum sum[2];
+};
+
+static int open_trial_adding(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    return tr_view_open(t->table, t->key, KEYS, TR_VIEW_UPDATE, (tr_view **)&me->kept);
+}
+
+static int open_trial_reading(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    return tr_view_open(t->table, t->key, KEYS, TR_VIEW_READ, (tr_view **)&me->kept);
+}
+
+static int trial_add(tr_worker *me, void *state)
+{
+    struct trial *t = state;
+    tr_view *view = me->kept;
+    int64_t at = me->before + me->clock;
+    if (me->worker == 0 && me->command.word[0] == t->fail_turn)
+        return tr_fail(TR_ERR_DATA, "worker 0 does not like it");
+    mpi_check(me->whole == me->command.word[1], "clock %lld of %lld, expected %lld", (long long)at,
+              (long long)me->whole, (long long)me->command.word[1]);
+    if (t->runs_here++ == 0) t->first_workers = me->workers;
+    t->ordinals += at + 1;
+    if (me->worker == 0 && (at == t->stop_clock || me->workers == t->stop_workers)) {
+        t->stop_clock = t->stop_workers = -1;
+        tr_signals_pass(true);
+    }
+    if (t->nap > 0) tr_sleep(t->nap / me->workers);
+    TR_TRY(tr_view_pull(view));
+    for (int i = 0; i < KEYS; i++) ((double *)view->delta)[i] = 1;
+    return tr_view_push(view);
+}
+
+static int trial_report(tr_worker *me, void *state, tr_report *report)
+{
+    (void)state;
+    report->sum[0] = ((const double *)((tr_view *)me->kept)->value)[KEYS - 1];
+    report->sum[1] = 1;
+    report->sum[2] = me->tr->me.group;
+    return TR_OK;
+}
+
+static int trial_look(tr_worker *me, void *state)
+{
+    (void)state;
+    return tr_view_pull(me->kept);
+}
+
+static int trial_judge(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    struct trial *t = state;
+    mpi_check(sums->sum[0] == t->added * sums->sum[1], "turn %d: it reads %g, expected %g", (int)t->turn,
+              sums->sum[0] / sums->sum[1], t->added);
+    t->group[(t->turn - 1) % KEPT_TURNS] = (int)(sums->sum[2] / sums->sum[1]);
+    verdict->objective = sums->sum[0] / sums->sum[1];
+    return TR_OK;
+}
+
+static int trial_next(void *state, const tr_ran *ran, tr_next *next)
+{
+    struct trial *t = state;
+    t->asked++;
+    const tr_next *before = t->turn > 0 ? &t->plan[t->turn - 1] : NULL;
+    mpi_check(ran->stage == (before ? before->stage : -1), "turn %d: stage %d has run", (int)t->turn,
+              ran->stage);
+    if (before)
+        mpi_check(ran->clocks == before->clocks, "turn %d: it has run for %lld clocks, not %lld",
+                  (int)t->turn, (long long)ran->clocks, (long long)before->clocks);
+    if (ran->stage == READ)
+        mpi_check(ran->verdict.objective == t->added, "turn %d: verdict %g", (int)t->turn,
+                  ran->verdict.objective);
+    if (ran->stage == ADD) t->added += (double)ran->clocks * ran->workers;
+    *next = t->plan[t->turn];
+    next->command = (tr_command){{t->turn, next->clocks}};
+    if (t->turn++ == t->stop_turn) tr_signals_pass(true);
+    return TR_OK;
+}
+
+static int trial_keep(tr_worker *me, void *state, tr_keep *keep)
+{
+    struct trial *t = state;
+    int64_t turn = t->turn - 1; /* rank 0 */
+    TR_TRY(tr_keep_common(keep, "turn", TR_I64, 1, &t->turn));
+    TR_TRY(tr_keep_common(keep, "added", TR_F64, 1, &t->added));
+    if (tr_keep_restores(keep)) turn = t->turn - 1;
+    if (tr_keep_restores(keep) || mpi_test.rank == 0)
+        mpi_check(me->command.word[0] == turn, "turn %d is next, not %d", (int)me->command.word[0],
+                  (int)turn);
+    mpi_check(me->whole == t->plan[me->command.word[0]].clocks && me->before < me->whole,
+              "clocks %lld of %lld are over", (long long)me->before, (long long)me->whole);
+    return TR_OK;
+}
+
+static int trial_row(void *who, const tr_stage *stage, const struct tr_progress_row *row)
+{
+    struct trial *t = who;
+    (void)stage;
+    if (t->rows < MOST_ROWS) t->row[t->rows++] = row->clock;
+    return TR_OK;
+}
+
+static int trial_sums(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    memcpy(((struct trial *)who)->sum, sums, task->n * sizeof *sums);
+    return TR_OK;
+}
+
+static const char *trial_folder(void)
+{
+    static char folder[MPI_NOTE / 4];
+    const char *temporary = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/trireme-task-%d", temporary ? temporary : "/tmp", (int)getppid());
+    return folder;
+}
+
+static const struct trial undisturbed = {
+    .stop_turn = -1, .stop_clock = -1, .stop_workers = -1, .fail_turn = -1};
+
+/* A run from its beginning (fresh), or from where the last one was stopped. */
+static int run_trial(struct trial *t, const char *settings, const tr_next *plan, uint64_t every, bool fresh)
+{
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s output=%s", settings, trial_folder());
+    t->tr = mpi_context(all);
+    t->plan = plan;
+    t->turn = t->runs_here = 0;
+    t->added = 0;
+    t->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
+    for (tr_key k = 0; k < KEYS; k++) t->key[k] = k;
+    mpi_ok(tr_checkpoints_open(t->tr, fresh));
+    mpi_ok(tr_table_create(t->tr, "w", TR_F64, 1, KEYS, &t->table));
+    tr_observe(t->tr, trial_row, t);
+    tr_on_task(t->tr, trial_sums, t);
+    const tr_stage stages[] = {{.name = "add",
+                                .state = t,
+                                .prepare = open_trial_adding,
+                                .compute = trial_add,
+                                .release = close_view},
+                               {.name = "read",
+                                .state = t,
+                                .one_group = true,
+                                .prepare = open_trial_reading,
+                                .compute = trial_look,
+                                .release = close_view,
+                                .evaluate = trial_report,
+                                .judge = trial_judge}};
+    const tr_task task = {.name = "trial",
+                          .stage = stages,
+                          .n = 2,
+                          .table = &t->table,
+                          .tables = 1,
+                          .state = t,
+                          .next = trial_next,
+                          .keep = trial_keep};
+    return tr_run_task(t->tr, &task);
+}
+
+static void end_trial(struct trial *t, int status)
+{
+    mpi_check(t->tr->status == status, "the context's status is %d, expected %d", t->tr->status, status);
+    (void)tr_checkpoints_close(t->tr, status == TR_OK, status);
+    (void)tr_close(t->tr);
+}
+
+static void check_stopped(struct trial *t, int status)
+{
+    mpi_check(status == TR_ERR_STOPPED, "status %d, expected %d", status, TR_ERR_STOPPED);
+    end_trial(t, TR_ERR_STOPPED);
+}
+
+static void check_sums(const struct trial *t, const struct trial *whole)
+{
+    for (int i = 0; mpi_test.rank == 0 && i < 2; i++) {
+        const struct tr_stage_sum *a = &t->sum[i], *b = &whole->sum[i];
+        mpi_check(
+            a->runs == b->runs && a->clocks == b->clocks && a->fewest == b->fewest && a->most == b->most,
+            "stage %d: %d runs of %d to %d for %lld clocks, expected %d of %d to %d for %lld", i, a->runs,
+            a->fewest, a->most, (long long)a->clocks, b->runs, b->fewest, b->most, (long long)b->clocks);
+    }
+}
+
+#define STEP(which, many, on)                                                                                \
+    {                                                                                                        \
+        .stage = (which), .clocks = (many), .workers = (on)                                                  \
+    }
+static const tr_next kept_plan[] = {
+    STEP(ADD, 2, TR_ALL_WORKERS), STEP(READ, 1, 1), STEP(ADD, 3, 1),  STEP(READ, 1, TR_ALL_WORKERS),
+    STEP(ADD, 1, TR_ALL_WORKERS), STEP(READ, 1, 1), STEP(READ, 1, 1), {.stage = -1}};
+
+/* Stopped in every turn; evaluations, the turns of the groups and the table of stages go on. */
+MPI_CASE(a_task_goes_on_where_it_was_stopped)
+{
+    const char *layout;
+    for (int i = 0; (layout = task_layout(i)); i++) {
+        struct trial whole = undisturbed;
+        mpi_ok(run_trial(&whole, layout, kept_plan, 0, true));
+        end_trial(&whole, TR_OK);
+        for (int turn = mpi_test.size > 2 ? i % 3 : 0;
+             turn<KEPT_TURNS - 1; turn += mpi_test.size> 2 ? 3 : 1) {
+            struct trial t = undisturbed;
+            t.stop_turn = turn;
+            check_stopped(&t, run_trial(&t, layout, kept_plan, 0, true));
+            t.stop_turn = -1;
+            mpi_ok(run_trial(&t, layout, kept_plan, 0, false));
+            mpi_check(mpi_test.rank != 0 || t.turn == KEPT_TURNS, "%d turns", (int)t.turn);
+            check_sums(&t, &whole);
+            for (int k = 0; mpi_test.rank == 0 && k < KEPT_TURNS; k++)
+                mpi_check(t.group[k] == whole.group[k],
+                          "stopped in turn %d: group %d has turn %d, expected %d", turn, t.group[k], k,
+                          whole.group[k]);
+            mpi_check(t.rows == whole.rows, "%d evaluations, expected %d", (int)t.rows, (int)whole.rows);
+            for (int64_t k = 0; k < t.rows; k++)
+                mpi_check(t.row[k] == k + 1, "evaluation %d has number %d", (int)k + 1, (int)t.row[k]);
+            end_trial(&t, TR_OK);
+        }
+    }
+}
+
+MPI_CASE(a_task_goes_on_with_another_layout)
+{
+    const char *layout;
+    int parts = 0;
+    struct trial t = undisturbed;
+    for (int i = 0; (layout = task_layout(i)); i++, parts++) {
+        t.stop_turn = i;
+        check_stopped(&t, run_trial(&t, layout, kept_plan, 0, i == 0));
+    }
+    t.stop_turn = -1;
+    mpi_ok(run_trial(&t, "table.partition=hash", kept_plan, 0, false));
+    mpi_check(mpi_test.rank != 0 || t.turn == KEPT_TURNS, "%d turns", (int)t.turn);
+    end_trial(&t, TR_OK);
+}
+
+/* Between two of its clocks, and every clock is run once. */
+MPI_CASE(a_long_run_is_stopped_before_its_end)
+{
+    static const char *const layouts[] = {"ranks.layout=colocated", "ranks.servers=1 ranks.groups=1"};
+    const tr_next plan[] = {RUN(ADD, LONG_CLOCKS, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
+    for (int i = 0; i < (mpi_test.size > 2 ? 2 : 1); i++) {
+        struct trial t = undisturbed;
+        t.stop_clock = 2;
+        t.nap = 0.02 * mpi_test.size;
+        check_stopped(&t, run_trial(&t, layouts[i], plan, 0, true));
+        int64_t ran = t.runs_here;
+        mpi_check(ran < LONG_CLOCKS, "%d clocks were run after a stop", (int)ran);
+        t.nap = 0;
+        mpi_ok(run_trial(&t, layouts[i], plan, 0, false));
+        int64_t all = tr_is(t.tr, TR_SLAVE) ? LONG_CLOCKS : 0;
+        mpi_check(ran + t.runs_here == all && t.ordinals == all * (all + 1) / 2,
+                  "%d clocks, then %d; their sum is %d", (int)ran, (int)t.runs_here, (int)t.ordinals);
+        if (mpi_test.rank == 0) mpi_check(t.sum[ADD].runs == 1, "%d runs", t.sum[ADD].runs);
+        end_trial(&t, TR_OK);
+    }
+}
+
+/* A search for the number of workers begins with one. */
+MPI_CASE(a_search_goes_on)
+{
+    const tr_next plan[] = {RUN(ADD, 600, TR_AUTO_WORKERS), {.stage = -1}};
+    struct trial t = undisturbed;
+    char layout[64];
+    if (mpi_test.size < 4) return; /* of two workers, one are tried again */
+    snprintf(layout, sizeof layout, "ranks.layout=colocated ranks.group_size=%d",
+             mpi_test.hosts ? 2 : mpi_test.size);
+    t.stop_workers = mpi_test.hosts ? 4 : 2;
+    t.nap = 0.02;
+    check_stopped(&t, run_trial(&t, layout, plan, 0, true));
+    t.stop_workers = -1;
+    t.nap = 0;
+    mpi_ok(run_trial(&t, layout, plan, 0, false));
+    if (mpi_test.rank == 0) {
+        mpi_check(t.first_workers > t.tr->layout.groups, "it goes on with %d workers", t.first_workers);
+        mpi_check(t.sum[ADD].clocks == 600, "%lld clocks", (long long)t.sum[ADD].clocks);
+    }
+    end_trial(&t, TR_OK);
+}
+
+/* Taken on the way, without a stop; then a failure. */
+MPI_CASE(a_task_that_failed_goes_on_from_its_last_checkpoint)
+{
+    for (uint64_t every = 1; every < 6; every += 2) {
+        struct trial t = undisturbed;
+        struct tr_checkpoint_counts counts;
+        t.fail_turn = 4;
+        int status = run_trial(&t, "ranks.layout=colocated", kept_plan, every, true);
+        mpi_check(status == TR_ERR_DATA, "status %d", status);
+        mpi_ok(tr_checkpoint_settle(t.tr));
+        tr_checkpoint_count(t.tr, &counts);
+        if (mpi_test.rank == 0) mpi_check(counts.written > 0 && counts.failed == 0, "no checkpoint");
+        end_trial(&t, TR_ERR_DATA);
+        t.fail_turn = -1;
+        t.asked = 0;
+        mpi_ok(run_trial(&t, "ranks.layout=colocated", kept_plan, every, false));
+        mpi_check(mpi_test.rank != 0 || (t.turn == KEPT_TURNS && t.asked < KEPT_TURNS),
+                  "%d turns, %d of them here", (int)t.turn, t.asked);
+        end_trial(&t, TR_OK);
+    }
+}
+
+/* Tables go on where they lay, and move from there. */
+MPI_CASE(moved_tables_are_where_they_were)
+{
+    int all;
+    struct trial t = undisturbed;
+    tr_next plan[] = {
+        RUN(ADD, 1, 1), RUN(ADD, 2, TR_ALL_WORKERS), RUN(READ, 1, 1), RUN(READ, 1, 1), {.stage = -1}};
+    plan[0].servers = 1;
+    plan[3].servers = all = tr_max_int(1, mpi_test.size / 2); /* those between leave it where it is */
+    t.stop_turn = 1;
+    check_stopped(&t, run_trial(&t, "ranks.layout=colocated", plan, 0, true));
+    t.stop_turn = 2;
+    int status = run_trial(&t, "ranks.layout=colocated", plan, 0, false);
+    mpi_check(t.table->partition.servers == 1, "%u servers", t.table->partition.servers);
+    check_stopped(&t, status);
+    t.stop_turn = -1;
+    mpi_ok(run_trial(&t, "ranks.layout=colocated", plan, 0, false));
+    mpi_check((int)t.table->partition.servers == all, "%u servers, expected %d", t.table->partition.servers,
+              all);
+    end_trial(&t, TR_OK);
+}
+
+/* A search that was saved and loaded is the same. */
+MPI_CASE(a_degree_is_numbers)
+{
+    struct tr_degree a, b;
+    struct tr_rng rng;
+    double *numbers = calloc(4096, sizeof *numbers);
+    tr_rng_seed(&rng, 3, 0, 0);
+    tr_degree_begin(&a, &(struct tr_degree_wish){.least = 1, .most = 48, .unit = 2, .clocks = 900});
+    for (int64_t left = 900; left > 0;) {
+        size_t n = tr_degree_numbers(&a);
+        tr_degree_save(&a, numbers);
+        memset(&b, 0x5a, sizeof b);
+        mpi_check(n < 4096 && tr_degree_load(&b, numbers, n), "%zu numbers are not taken", n);
+        mpi_check(!tr_degree_load(&(struct tr_degree){.unit = 1}, numbers, n - 1), "one number may lack");
+        struct tr_substage x = tr_degree_next(&a, left), y = tr_degree_next(&b, left);
+        mpi_check(x.parallelism == y.parallelism && x.clocks == y.clocks && x.searching == y.searching,
+                  "%lld left: %d for %lld, not %d for %lld", (long long)left, y.parallelism,
+                  (long long)y.clocks, x.parallelism, (long long)x.clocks);
+        double seconds[TR_DEGREE_CLOCKS];
+        size_t some = (size_t)(x.clocks < TR_DEGREE_CLOCKS ? x.clocks : TR_DEGREE_CLOCKS);
+        for (size_t i = 0; i < some; i++)
+            seconds[i] = 20.0 / x.parallelism + x.parallelism + (double)tr_rng_below(&rng, 100) / 50;
+        tr_degree_report(&b, seconds, some);
+        left -= (int64_t)some;
+        a = b;
+    }
+    mpi_check(a.phase == TR_DEGREE_FOUND, "nothing is found");
+    free(numbers);
+}
+
+MPI_CASE(a_task_that_keeps_nothing_is_not_stopped)
+{
+    struct play p;
+    open_play(&p, "ranks.layout=colocated");
+    p.tr->job->checkpoint.every = (struct tr_job_pace){.clocks = 1};
+    char *to = strdup(trial_folder());
+    free(p.tr->job->checkpoint.to);
+    p.tr->job->checkpoint.to = to;
+    mpi_ok(tr_checkpoints_open(p.tr, true));
+    tr_signals_pass(true);
+    tr_next plan[] = {RUN(ADD, 2, TR_ALL_WORKERS), RUN(READ, 1, 1), {.stage = -1}};
+    mpi_ok(run_play(&p, plan));
+    mpi_ok(tr_checkpoints_close(p.tr, true, TR_OK));
+    close_play(&p);
+}
+
+/* The last one. */
+MPI_CASE(folders_are_removed)
+{
+    char command[MPI_NOTE];
+    snprintf(command, sizeof command, "rm -rf '%s'", trial_folder());
+    if (mpi_test.rank == 0) mpi_check(system(command) == 0, "%s fails", command);
+}
+
 MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
          &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
          &a_stage_that_fails_ends_the_task_everywhere, &a_model_goes_from_node_to_node_past_the_servers,
          &tables_move_to_other_servers_between_stages, &on_a_ring_only_what_must_moves,
-         &stages_by_themselves_go_on_after_a_task)
+         &stages_by_themselves_go_on_after_a_task, &a_task_goes_on_where_it_was_stopped,
+         &a_task_goes_on_with_another_layout, &a_long_run_is_stopped_before_its_end, &a_search_goes_on,
+         &a_task_that_failed_goes_on_from_its_last_checkpoint, &moved_tables_are_where_they_were,
+         &a_degree_is_numbers, &a_task_that_keeps_nothing_is_not_stopped, &folders_are_removed)

@@ -644,7 +644,7 @@ static uint64_t unpacks(const struct tr_files *files, size_t reader, size_t read
     uint64_t bytes = 0;
     *of = 0;
     for (size_t i = 0; i < files->n; i++) {
-        struct tr_part part;
+        struct tr_file_part part;
         if (!tr_files_deal(files, i, reader, readers, chunk, 0, &part) &&
             !tr_files_deal(files, i, reader, readers, chunk, 1, &part))
             continue;
@@ -659,7 +659,7 @@ static void check_turns(const struct tr_files *files, size_t readers, uint64_t c
 {
     for (size_t i = 0; i < files->n; i++) {
         uint64_t sum = 0, turns = 0, sharers = 0;
-        struct tr_part part;
+        struct tr_file_part part;
         for (size_t k = 0; k < readers; k++) {
             for (int lap = 0; lap < 2; lap++) {
                 if (!tr_files_deal(files, i, k, readers, chunk, lap, &part)) continue;

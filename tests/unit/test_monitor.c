@@ -556,6 +556,94 @@ START_TEST(loading_shows_when_it_takes_time)
 END_TEST
 
 /* A pipe is no terminal, unless it leads to an mpirun that has one, which tests/cli/test_explain.sh tries. */
+/* ---- going on ---- */
+
+START_TEST(a_run_that_goes_on_keeps_its_folder)
+{
+    char *moved;
+    int lock, other;
+    go_to_new_folder();
+    ck_ok(tr_output_prepare("run", &moved, &lock));
+    put("run/job.yaml", "seed: 1\n");
+    ck_fails(tr_output_resume("run", &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
+    tr_output_release("run", lock);
+    ck_ok(tr_output_resume("run/", &lock));
+    ck_assert(exists("run/job.yaml") && exists("run/.lock") && !exists("run.1"));
+    ck_fails(tr_output_prepare("run", &moved, &other), TR_ERR_NO_OUTPUT, "another run is writing there now");
+    tr_output_release("run", lock);
+    ck_ok(tr_output_resume("gone/run", &lock)); /* its checkpoints lie elsewhere */
+    tr_output_release("gone/run", lock);
+    ck_assert_int_eq(mkdir("kept", 0777), 0);
+    ck_assert_int_eq(mkdir("kept/checkpoints", 0777), 0);
+    ck_ok(tr_output_prepare("kept", &moved, &lock));
+    ck_assert_str_eq(moved, "kept.1");
+    ck_assert(exists("kept.1/checkpoints") && !exists("kept/checkpoints"));
+    tr_output_release("kept", lock);
+    free(moved);
+}
+END_TEST
+
+START_TEST(metrics_are_cut_back_and_go_on)
+{
+    struct tr_metrics m;
+    bool lacking;
+    go_to_new_folder();
+    ck_ok(tr_metrics_resume(".", &m)); /* nothing is there */
+    int64_t length[4] = {tr_metrics_length(&m)};
+    ck_assert_int_gt(length[0], 0);
+    for (int i = 1; i < 4; i++) {
+        struct tr_progress_row row = row_of(i);
+        ck_ok(tr_metrics_add(&m, &row));
+        length[i] = tr_metrics_length(&m);
+    }
+    tr_metrics_close(&m);
+    ck_ok(tr_metrics_resume(".", &m));
+    ck_assert_int_eq(tr_metrics_length(&m), length[3]);
+    ck_ok(tr_metrics_cut(&m, length[2], &lacking));
+    ck_assert(!lacking && tr_metrics_length(&m) == length[2]);
+    struct tr_progress_row row = row_of(9);
+    ck_ok(tr_metrics_add(&m, &row));
+    ck_assert_int_eq(tr_metrics_length(&m), length[3]);
+    ck_assert_ptr_nonnull(strstr(contents("metrics.csv"), "\n0.020000,2,"));
+    ck_assert_ptr_nonnull(strstr(contents("metrics.csv"), "\n0.090000,9,"));
+    ck_assert_ptr_null(strstr(contents("metrics.csv"), "\n0.030000,3,"));
+    ck_assert_int_eq(truncate("metrics.csv", length[1] + 5), 0); /* in the middle of a line */
+    ck_ok(tr_metrics_cut(&m, length[2], &lacking));
+    ck_assert(lacking && tr_metrics_length(&m) == length[1]);
+    ck_assert_int_eq(truncate("metrics.csv", 10), 0);
+    ck_ok(tr_metrics_cut(&m, length[2], &lacking));
+    ck_assert(lacking && tr_metrics_length(&m) == length[0]); /* the header is there again */
+    tr_metrics_close(&m);
+}
+END_TEST
+
+START_TEST(an_earlier_status_is_read)
+{
+    struct tr_status_file s;
+    go_to_new_folder();
+    struct tr_status_seen seen = tr_status_look(".");
+    ck_assert(!seen.any && !seen.done && seen.continued == 0 && isnan(seen.objective));
+    ck_ok(tr_status_open(&s, ".", "a \"state\": \"done\","));
+    s.state = TR_STOPPED;
+    s.code = TR_ERR_STOPPED;
+    s.continued = 3;
+    ck_ok(tr_status_write(&s));
+    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"state\": \"stopped\","));
+    ck_assert_ptr_nonnull(strstr(contents("status.json"), "\"status\": 75,\n  \"error\": null,"));
+    seen = tr_status_look(".");
+    ck_assert(seen.any && !seen.done && seen.continued == 3 && isnan(seen.objective));
+    s.state = TR_DONE;
+    s.objective = 0.25;
+    ck_ok(tr_status_write(&s));
+    seen = tr_status_look(".");
+    ck_assert(seen.any && seen.done && seen.objective == 0.25);
+    tr_status_close(&s);
+    put("status.json", "{");
+    seen = tr_status_look(".");
+    ck_assert(!seen.any && !seen.done);
+}
+END_TEST
+
 START_TEST(a_pipe_is_no_terminal)
 {
     FILE *pipe = popen("cat >/dev/null", "w");
@@ -575,4 +663,5 @@ UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, a_run_that_is_alive_is_n
           a_summary_holds_the_job, a_summary_tells_of_the_target, what_is_no_number_is_a_dash,
           status_says_how_it_goes_and_ends, status_is_whole_at_any_moment, a_signal_leaves_a_last_word,
           rows_grow_sparser_but_the_last_is_shown, a_table_is_aligned_and_has_only_what_there_is,
-          an_estimated_gap_says_so, loading_shows_when_it_takes_time, a_pipe_is_no_terminal)
+          an_estimated_gap_says_so, loading_shows_when_it_takes_time, a_run_that_goes_on_keeps_its_folder,
+          metrics_are_cut_back_and_go_on, an_earlier_status_is_read, a_pipe_is_no_terminal)

@@ -181,11 +181,11 @@ static size_t place_of(const struct tr_kmeans_side *side, uint32_t column)
     return low < side->n_keys && side->keys[low] == column ? low : side->n_keys;
 }
 
-static void start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
+void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     struct tr_centres *c = &side->centres;
     const tr_batch *start = &m->start.rows;
-    for (size_t j = 0; j < m->mine; j++) {
+    for (size_t j = 0; j < m->mine && start->n > 0; j++) {
         size_t row = m->first + j;
         if (!m->sparse) {
             memcpy(c->value + j * c->columns, start->dense + row * c->columns, c->columns * sizeof *c->value);
@@ -205,7 +205,7 @@ static int prepare_side(struct tr_kmeans *m, struct tr_kmeans_side *side, bool t
     TR_TRY(tr_kmeans_open_view(m, side, training));
     TR_TRY(tr_centres_open(m->mine, side->n_keys, m->sparse, &side->centres));
     TR_TRY(tr_assigned_open(&side->centres, &side->rows, bounds, &side->assigned));
-    start_at(m, side);
+    tr_kmeans_start_at(m, side);
     side->label = side->assigned.label;
     if (!m->replicated) return TR_OK;
     TR_TRY(TR_NEW(&side->label, side->rows.n));
@@ -220,11 +220,9 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(prepare_side(m, &m->train, true));
     if (m->test.data) TR_TRY(prepare_side(m, &m->test, false));
     TR_TRY(TR_NEW(&m->order, (size_t)m->clocks_per_epoch));
-    if (m->sparse) {
-        TR_TRY(TR_NEW(&m->pushed, m->train.rows.n));
-        memset(m->pushed, 0xff, m->train.rows.n * sizeof *m->pushed);
-        return TR_OK;
-    }
+    TR_TRY(TR_NEW(&m->pushed, m->train.rows.n));
+    memset(m->pushed, 0xff, m->train.rows.n * sizeof *m->pushed);
+    if (m->sparse) return TR_OK;
     size_t n = m->mine * (size_t)m->columns;
     TR_TRY(TR_NEW(&m->total, n));
     TR_TRY(TR_NEW(&m->sent, n));
@@ -293,6 +291,7 @@ static int refresh(struct tr_kmeans *m, tr_worker *me)
 {
     if (m->fresh) return TR_OK;
     m->moved = 0;
+    if (!m->sparse && !m->batches) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
     TR_TRY(tr_kmeans_pull(m, &m->train));
     TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? ignore_change : count_change));
     bool from_sums = !m->sparse && !m->batches && !m->replicated;
@@ -422,6 +421,8 @@ static int lloyd(tr_worker *me, void *state)
 static void shuffle(struct tr_kmeans *m, const tr_worker *me, int64_t epoch)
 {
     struct tr_rng rng;
+    if (m->ordered == epoch + 1) return;
+    m->ordered = epoch + 1;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)me->group, (uint64_t)epoch);
     for (int64_t i = 0; i < m->clocks_per_epoch; i++) {
         int64_t j = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1);
@@ -435,7 +436,7 @@ static int minibatch(tr_worker *me, void *state)
     struct tr_kmeans *m = state;
     struct tr_kmeans_side *side = &m->train;
     int64_t turn = me->clock % m->clocks_per_epoch;
-    if (turn == 0) shuffle(m, me, me->clock / m->clocks_per_epoch);
+    shuffle(m, me, me->clock / m->clocks_per_epoch);
     double rows = (double)side->rows.n, parts = (double)m->clocks_per_epoch, part = (double)m->order[turn];
     size_t first = (size_t)(rows * part / parts), last = (size_t)(rows * (part + 1) / parts);
     TR_TRY(tr_kmeans_pull(m, side));
@@ -450,6 +451,13 @@ static int minibatch(tr_worker *me, void *state)
 
 /* ---- evaluation ---- */
 
+/* Centres without rows are where they are for training. */
+static void stay(struct tr_kmeans *m)
+{
+    const struct tr_centres *c = &m->train.centres;
+    memcpy(m->test.centres.value, c->value, c->k * c->columns * sizeof *c->value);
+}
+
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_kmeans *m = state;
@@ -457,6 +465,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[INERTIA] += m->inertia;
     report->sum[MOVED] += (double)m->moved;
     if (!m->test.data) return TR_OK;
+    if (!m->sparse) stay(m);
     TR_TRY(tr_kmeans_pull(m, &m->test));
     TR_TRY(assign(m, me, &m->test, 0, m->test.rows.n, ignore_change));
     report->sum[TEST_INERTIA] += inertia_of(m, me, &m->test);
@@ -488,7 +497,7 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
 static int train_model(void *model)
 {
     struct tr_kmeans *m = model;
-    TR_TRY(tr_kmeans_choose(m));
+    if (!tr_context_continues(m->tr)) TR_TRY(tr_kmeans_choose(m));
     tr_stage stage = {.name = "train",
                       .state = m,
                       .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
@@ -499,7 +508,8 @@ static int train_model(void *model)
                       .prepare = prepare,
                       .compute = m->batches ? minibatch : lloyd,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .judge = judge,
+                      .keep = tr_kmeans_keep};
     return tr_run(m->tr, &stage);
 }
 

@@ -62,17 +62,21 @@ struct tr_kmeans {
     double *total_count;
     double *sent; /* … as it has been pushed */
     double *sent_count;
-    uint32_t *pushed; /* sparse: the labels by which rows have been pushed */
+    uint32_t *pushed; /* the labels by which rows have been pushed; dense: while others may be fresh */
     double *count;    /* rows of each of its centres, as pulled last */
     bool fresh;       /* labels are of the centres pulled for this clock */
     double inertia;   /* … and this is their worker's part of it */
     uint64_t moved;   /* rows whose label the last pass changed */
-    int64_t *order;   /* mini-batches of this epoch */
+    int64_t *order;   /* mini-batches of an epoch, … */
+    int64_t ordered;  /* … one more than its number */
 
     /* the scheduler's */
     tr_verdict last;
     double before; /* inertia of the evaluation before; NaN: none */
 };
+
+/* Centres where they start. */
+void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side);
 
 /* x as a multiple of the step. */
 static inline double tr_kmeans_round(double x, double by)
@@ -88,6 +92,10 @@ int tr_kmeans_pull(struct tr_kmeans *m, struct tr_kmeans_side *side); /* centres
 void tr_kmeans_change(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t to);
 int tr_kmeans_push(struct tr_kmeans *m);
 double tr_kmeans_inertia(const struct tr_kmeans *m); /* of dense rows, from sums */
+void tr_kmeans_recount(struct tr_kmeans *m); /* of dense rows: sums of what has been pushed, from `pushed` */
+
+/* keep.c */
+int tr_kmeans_keep(tr_worker *me, void *kmeans, tr_keep *keep);
 
 /* file.c */
 int tr_kmeans_save(struct tr_kmeans *m, const char *folder);

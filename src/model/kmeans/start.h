@@ -33,6 +33,9 @@ struct tr_kmeans;
 int tr_kmeans_choose(struct tr_kmeans *m);
 void tr_start_free(struct tr_start *start);
 
+/* k rows: in keep functions. */
+int tr_start_keep(struct tr_start *start, tr_keep *keep, size_t k, uint64_t columns, bool sparse);
+
 /* A hash of the numbers of a row. */
 struct tr_kmeans_side;
 uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns, size_t row);

@@ -245,6 +245,17 @@ void tr_kmeans_change(struct tr_kmeans *m, size_t row, uint32_t from, uint32_t t
     add_dense(m, row, to, 1);
 }
 
+void tr_kmeans_recount(struct tr_kmeans *m)
+{
+    size_t n = m->mine * (size_t)m->columns;
+    memset(m->total, 0, n * sizeof *m->total);
+    memset(m->total_count, 0, m->mine * sizeof *m->total_count);
+    for (size_t i = 0; i < m->train.rows.n; i++)
+        if (m->pushed[i] != TR_NO_CENTRE) add_dense(m, i, m->pushed[i], 1);
+    memcpy(m->sent, m->total, n * sizeof *m->sent);
+    memcpy(m->sent_count, m->total_count, m->mine * sizeof *m->sent_count);
+}
+
 static void write_dense(struct tr_kmeans *m)
 {
     double *delta = m->train.view->delta;

@@ -175,8 +175,8 @@ static int by_topic(const void *x, const void *y)
     return a->topic < b->topic ? -1 : a->topic > b->topic;
 }
 
-size_t tr_lda_row_read(const struct tr_lda_layout *l, const void *block, uint64_t place,
-                       struct tr_lda_count *counts)
+size_t tr_lda_row_pairs(const struct tr_lda_layout *l, const void *block, uint64_t place,
+                        struct tr_lda_count *counts)
 {
     const void *row = row_of(l, block, place);
     size_t n = 0;
@@ -185,7 +185,6 @@ size_t tr_lda_row_read(const struct tr_lda_layout *l, const void *block, uint64_
     case TR_LDA_LIST: {
         const uint32_t *list = row;
         for (; n < list[0]; n++) counts[n] = (struct tr_lda_count){list[1 + n] & 0xffff, list[1 + n] >> 16};
-        qsort(counts, n, sizeof *counts, by_topic);
         break;
     }
     case TR_LDA_DENSE:
@@ -201,6 +200,14 @@ size_t tr_lda_row_read(const struct tr_lda_layout *l, const void *block, uint64_
         }
         break;
     }
+    return n;
+}
+
+size_t tr_lda_row_read(const struct tr_lda_layout *l, const void *block, uint64_t place,
+                       struct tr_lda_count *counts)
+{
+    size_t n = tr_lda_row_pairs(l, block, place, counts);
+    if (l->kind[place] == TR_LDA_LIST) qsort(counts, n, sizeof *counts, by_topic);
     return n;
 }
 

@@ -52,6 +52,11 @@ struct tr_lda_count {
 size_t tr_lda_row_read(const struct tr_lda_layout *layout, const void *block, uint64_t place,
                        struct tr_lda_count *counts);
 
+/* The same as they lie: lists in the order in which topics came. Which topic is drawn does not depend on it, but how sums
+ * are rounded does. */
+size_t tr_lda_row_pairs(const struct tr_lda_layout *layout, const void *block, uint64_t place,
+                        struct tr_lda_count *counts);
+
 /* n_wk += by. TR_ERR_INTERNAL if the count would fall below 0 or the row has no room for it. */
 int tr_lda_row_add(const struct tr_lda_layout *layout, void *block, uint64_t place, uint32_t topic,
                    int64_t by);

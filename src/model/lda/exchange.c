@@ -69,8 +69,7 @@ static int by_key(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* The words that occur of the block that this member has in the first round of every clock. */
-static int list_words(struct tr_lda *m, int number)
+int tr_lda_list_words(struct tr_lda *m, int number)
 {
     const struct tr_lda_layout *l = &m->layout;
     if (m->first_words) return TR_OK;
@@ -81,15 +80,15 @@ static int list_words(struct tr_lda *m, int number)
     return TR_OK;
 }
 
-int tr_lda_pull_block(struct tr_lda *m, const tr_block *block)
+int tr_lda_pull_block(struct tr_lda *m, const tr_block *block, bool copy)
 {
     struct pull p = {.m = m, .block = block->memory};
-    TR_TRY(list_words(m, block->number));
+    TR_TRY(tr_lda_list_words(m, block->number));
     TR_TRY(TR_NEW(&p.again, m->n_first_words));
     int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, take_row, &p);
     if (status == TR_OK) status = take_torn_rows(&p);
     size_t bytes = m->layout.bytes[block->number];
-    if (status == TR_OK) memcpy((char *)block->memory + bytes, block->memory, bytes);
+    if (status == TR_OK && copy) memcpy((char *)block->memory + bytes, block->memory, bytes);
     free(p.again);
     return status;
 }

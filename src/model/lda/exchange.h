@@ -11,8 +11,11 @@
 /* Waits until all that this worker has added to the tables has arrived there. */
 int tr_lda_wait_until_told(struct tr_lda *m);
 
-/* Makes the block, that of a clock's first round, what the table says; memory behind it gets a copy, as large. */
-int tr_lda_pull_block(struct tr_lda *m, const tr_block *block);
+/* Lists the words that occur of a block, that of a clock's first round, as m->first_words. */
+int tr_lda_list_words(struct tr_lda *m, int number);
+
+/* Makes the block, that of a clock's first round, what the table says; with copy, memory behind it gets one, as large. */
+int tr_lda_pull_block(struct tr_lda *m, const tr_block *block, bool copy);
 
 /* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
 int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied);

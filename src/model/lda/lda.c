@@ -151,7 +151,7 @@ static int make_tables(struct tr_lda *m)
     uint64_t topics = m->job->model.topics;
     TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics, &sparse, &m->table));
     TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
-    if (m->tr->layout.groups == 1 || !m->job->model.optimize) return TR_OK;
+    if (!m->job->model.optimize) return TR_OK; /* one group has no use for it, but may go on as several */
     return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
                                 &m->histograms);
 }
@@ -163,6 +163,7 @@ static int open_data(struct tr_lda *m)
     m->words = m->train->columns;
     m->tokens = (uint64_t)m->train->total_values;
     m->pairs = m->train->total_nonzeros;
+    m->numbers_of_documents = m->train->row_numbers;
     TR_TRY(tr_data_describe(m->train, "training data"));
     if (m->tokens == 0 || m->words == 0)
         return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: there is no word in any document",
@@ -305,7 +306,9 @@ static int count_round(tr_worker *me, void *state)
     struct tr_lda *m = state;
     tr_block block;
     TR_TRY(tr_rotation_take(m->rotation, me, &block));
-    int status = tr_lda_count_block(m->sampler, block.number, block.memory);
+    /* a run that goes on fills the blocks itself */
+    bool counts = !tr_context_continues(m->tr);
+    int status = counts ? tr_lda_count_block(m->sampler, block.number, block.memory) : TR_OK;
     if (is_last_round(me)) {
         status = sum_totals(me, m, &block, status);
         if (status == TR_OK && tr_lda_exchanges(me)) status = tell_block(m, &block);
@@ -316,7 +319,7 @@ static int count_round(tr_worker *me, void *state)
 /* ---- the priors ---- */
 
 /* Before the sweep of this clock. At first topics are too much alike to say anything. */
-static bool fits_before(const struct tr_lda *m, int64_t clock)
+bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
 {
     int64_t every = (int64_t)m->job->solve.optimize_every;
     return m->job->model.optimize && clock % every == 0 && clock / every >= 2;
@@ -364,19 +367,35 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, in
 
 /* ---- a sweep ---- */
 
+/* A run goes on whose only group had the counts in its blocks. There may be several groups now: one of them tells the
+ * table, which has none. */
+static int begin_from_blocks(tr_worker *me, struct tr_lda *m, const tr_block *block)
+{
+    if (!tr_lda_exchanges(me)) return TR_OK;
+    size_t bytes = m->layout.bytes[block->number];
+    char *copy = (char *)block->memory + bytes;
+    if (me->group == 0) memset(copy, 0, bytes);
+    else memcpy(copy, block->memory, bytes);
+    if (me->group == 0) tr_lda_block_totals(&m->layout, block->number, block->memory, m->totals_view->delta);
+    return sum_totals(me, m, block, TR_OK);
+}
+
 /* Before the first round: other groups' tokens, and priors. Without BSP a block was pushed by another member than the
  * one that is to pull it: it must have arrived. */
 static int begin_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
 {
     int status = TR_OK;
-    if (tr_lda_exchanges(me)) {
+    bool first = me->clock == m->first_clock && m->groups_before > 0;
+    if (first && m->groups_before == 1) {
+        TR_TRY(begin_from_blocks(me, m, block));
+    } else if (first || tr_lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
             status = tr_lda_wait_until_told(m);
             TR_TRY(sum_up(me, status, m->numbers, 0));
         }
-        TR_TRY(sum_totals(me, m, block, tr_lda_pull_block(m, block)));
+        TR_TRY(sum_totals(me, m, block, tr_lda_pull_block(m, block, tr_lda_exchanges(me))));
     }
-    return fits_before(m, me->clock) ? fit_priors(me, m, block, status) : TR_OK;
+    return tr_lda_fits_before(m, me->clock) ? fit_priors(me, m, block, status) : TR_OK;
 }
 
 /* When somebody will ask; without BSP that is known too late. */
@@ -396,7 +415,7 @@ static int end_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
         return TR_OK;
     }
     TR_TRY(tr_lda_push_block(m, block, true));
-    return fits_before(m, me->clock + 1) ? tr_lda_tell_documents(m) : TR_OK;
+    return tr_lda_fits_before(m, me->clock + 1) ? tr_lda_tell_documents(m) : TR_OK;
 }
 
 static int sweep_round(tr_worker *me, void *state)
@@ -457,6 +476,16 @@ static int judge(void *state, const tr_report *report, tr_verdict *verdict)
 
 /* ---- one group: the table is written at the end ---- */
 
+/* A run may have begun with several groups, whose tables they are. */
+static int clear_tables(tr_context *tr, void *state)
+{
+    (void)tr;
+    struct tr_lda *m = state;
+    tr_table_clear(m->table);
+    tr_table_clear(m->totals);
+    return TR_OK;
+}
+
 static int prepare_store(tr_worker *me, void *state)
 {
     (void)me;
@@ -489,11 +518,13 @@ int tr_lda_train(struct tr_lda *m)
                       .compute = sweep_round,
                       .schedule = schedule,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .judge = judge,
+                      .keep = tr_lda_keep};
     tr_stage store = {.name = "store",
                       .state = m,
                       .clocks = 1,
                       .prepare = prepare_store,
+                      .begin = clear_tables,
                       .compute = store_round,
                       .schedule = schedule};
     TR_TRY(tr_run(m->tr, &count));

@@ -54,6 +54,10 @@ struct tr_lda {
     size_t n_first_words;
     struct tr_lda_histogram told; /* several groups: what this worker has added to the histograms */
     double log_words;             /* one group: log p of the block of the last round */
+    uint64_t numbers_of_documents; /* those of documents are less */
+    /* Where the run goes on from a checkpoint: the clock that it goes on with, and how many groups there were. With one
+     * group the blocks have the counts, with several the table. */
+    int64_t first_clock, groups_before;
 };
 
 /* All ranks: reads the data, makes tables and samplers. *lda is set even where it fails. */
@@ -62,6 +66,12 @@ int tr_lda_train(struct tr_lda *lda);                    /* all ranks; afterward
 int tr_lda_save(struct tr_lda *lda, const char *folder); /* all ranks */
 int tr_lda_test(struct tr_lda *lda, double *perplexity); /* all ranks; of data.test, NaN without */
 void tr_lda_end(struct tr_lda **lda);                    /* NULL inside is fine */
+
+/* keep.c: what checkpoints keep of it. */
+int tr_lda_keep(tr_worker *me, void *lda, tr_keep *keep);
+
+/* Whether the priors are fitted before the sweep of this clock. */
+bool tr_lda_fits_before(const struct tr_lda *lda, int64_t clock);
 
 /* Several groups: blocks are exchanged through the table. */
 static inline bool tr_lda_exchanges(const tr_worker *me)

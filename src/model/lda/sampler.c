@@ -372,12 +372,23 @@ static int make_arrays(struct tr_lda_sampler *s)
     return floats(run > parts ? run : parts, &s->prior_draw.sums);
 }
 
+void tr_lda_reseed(struct tr_lda_sampler *s, uint64_t stream, uint64_t time)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, s->seed, stream, 0x1da + (time << 16));
+    s->rng = (struct random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
+}
+
+void *tr_lda_random(struct tr_lda_sampler *s, size_t *bytes)
+{
+    *bytes = sizeof s->rng;
+    return &s->rng;
+}
+
 static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
                 const tr_key *keys, const uint64_t *number)
 {
-    struct tr_rng rng;
-    tr_rng_seed(&rng, options->seed, options->stream, 0x1da);
-    s->rng = (struct random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
+    tr_lda_reseed(s, options->stream, 0);
     TR_TRY(TR_NEW(&s->number, s->documents));
     for (uint64_t d = 0; d < s->documents; d++) s->number[d] = number ? number[d] : d;
     TR_TRY(TR_NEW(&s->length, s->documents));
@@ -498,6 +509,101 @@ int tr_lda_recount(struct tr_lda_sampler *s)
     return TR_OK;
 }
 
+/* ---- … and put back ---- */
+
+/* Calls for each token, word by word in the order of their numbers, with its place in its document. The places come from
+ * the array `next` by line, which begins with where each document does. */
+static void each_by_document(const struct tr_lda_sampler *s, const uint64_t *begin, uint64_t *next,
+                             void (*visit)(void *who, uint64_t token, uint64_t place), void *who)
+{
+    for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d];
+    for (uint64_t w = 0; w < s->layout->words; w++) {
+        uint64_t p = s->layout->place[w];
+        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) visit(who, i, next[s->at[i]]++);
+    }
+}
+
+struct exchange {
+    struct tr_lda_sampler *to;
+    const struct tr_lda_sampler *from;
+    uint16_t *out;
+    const uint16_t *in;
+};
+
+static void take_topic(void *who, uint64_t token, uint64_t place)
+{
+    struct exchange *e = who;
+    e->out[place] = (uint16_t)topic_of(e->from, token);
+}
+
+static void give_topic(void *who, uint64_t token, uint64_t place)
+{
+    struct exchange *e = who;
+    set_topic(e->to, token, e->in[place]);
+}
+
+int tr_lda_take_topics(const struct tr_lda_sampler *s, const uint64_t *begin, uint16_t *topics)
+{
+    uint64_t *next;
+    TR_TRY(TR_NEW(&next, s->lines));
+    each_by_document(s, begin, next, take_topic, &(struct exchange){.from = s, .out = topics});
+    free(next);
+    return TR_OK;
+}
+
+int tr_lda_give_topics(struct tr_lda_sampler *s, const uint64_t *begin, const uint16_t *topics)
+{
+    uint64_t *next;
+    TR_TRY(TR_NEW(&next, s->lines));
+    each_by_document(s, begin, next, give_topic, &(struct exchange){.to = s, .in = topics});
+    free(next);
+    return TR_OK;
+}
+
+/* The list of a document; NULL: it has none. */
+static uint32_t *list_of(const struct tr_lda_sampler *s, uint64_t document)
+{
+    uint32_t *list = record(s, s->line[document]);
+    return s->lists && list[0] != WIDE ? list : NULL;
+}
+
+size_t tr_lda_order(const struct tr_lda_sampler *s, uint64_t document, uint16_t *topics)
+{
+    const uint32_t *list = list_of(s, document);
+    size_t n = list ? list[0] : 0;
+    for (size_t i = 0; i < n && topics; i++) topics[i] = (uint16_t)(list[1 + i] & 0xffff);
+    return n;
+}
+
+int tr_lda_recount_in_order(struct tr_lda_sampler *s, const uint64_t *begin, const uint16_t *order)
+{
+    clear_records(s, s->records);
+    for (uint64_t d = 0; d < s->documents; d++) {
+        uint64_t n = begin[d + 1] - begin[d],
+                 room = s->length[d] < s->layout->topics ? s->length[d] : s->layout->topics;
+        uint32_t *list = list_of(s, d);
+        if (!list) continue;
+        if (n > room) return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[d] + 1);
+        for (uint64_t i = 0; i < n; i++) list[1 + i] = order[begin[d] + i];
+        list[0] = (uint32_t)n;
+    }
+    for (uint64_t i = 0; i < s->tokens; i++) {
+        if (topic_of(s, i) >= s->layout->topics)
+            return tr_fail(TR_ERR_DATA, "token %" PRIu64 " has topic %" PRIu32 ": expected below %" PRIu32, i,
+                           topic_of(s, i), s->layout->topics);
+        add_topic(s, s->records, i, topic_of(s, i));
+    }
+    for (uint64_t d = 0; d < s->documents; d++) {
+        const uint32_t *list = list_of(s, d);
+        uint64_t n = begin[d + 1] - begin[d];
+        if (n == 0) continue; /* where it was before, it had no list */
+        bool right = !list || list[0] == n;
+        for (uint32_t i = 0; list && i < list[0]; i++) right = right && list[1 + i] >> 16 > 0;
+        if (!right) return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[d] + 1);
+    }
+    return TR_OK;
+}
+
 int tr_lda_count_block(const struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
@@ -518,6 +624,11 @@ void *tr_lda_topics(struct tr_lda_sampler *s, int *bytes)
 uint64_t tr_lda_documents(const struct tr_lda_sampler *s)
 {
     return s->documents;
+}
+
+const uint64_t *tr_lda_numbers(const struct tr_lda_sampler *s)
+{
+    return s->number;
 }
 
 uint64_t tr_lda_tokens(const struct tr_lda_sampler *s)

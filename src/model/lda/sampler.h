@@ -73,6 +73,7 @@ void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
 uint64_t tr_lda_documents(const struct tr_lda_sampler *sampler);
 uint64_t tr_lda_tokens(const struct tr_lda_sampler *sampler);
 uint64_t tr_lda_length(const struct tr_lda_sampler *sampler, uint64_t document); /* its tokens */
+const uint64_t *tr_lda_numbers(const struct tr_lda_sampler *sampler); /* of the documents, among those of all workers */
 
 /* The topics of a document in ascending order, n_dk. Writes at most `topics` counts and returns how many. */
 size_t tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document, struct tr_lda_count *counts);
@@ -81,6 +82,23 @@ size_t tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document, 
  * documents as they were given. For saving, and for putting back: tr_lda_recount() makes n_dk agree with them. */
 void *tr_lda_topics(struct tr_lda_sampler *sampler, int *bytes);
 int tr_lda_recount(struct tr_lda_sampler *sampler); /* TR_ERR_DATA if a topic is too high */
+
+/* The same by document, each document's in the order of its words' numbers: what does not depend on blocks. Both of the
+ * sampler's tokens; begin: documents + 1. Giving puts them back. */
+int tr_lda_take_topics(const struct tr_lda_sampler *sampler, const uint64_t *begin, uint16_t *topics);
+int tr_lda_give_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, const uint16_t *topics);
+
+/* The order in which the topics of a document lie in its list, on which draws depend; none where there is none. Written to
+ * topics (NULL: only counted), and how many there are is returned. */
+size_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint16_t *topics);
+
+/* tr_lda_recount(), with lists in these orders (begin as above), or, where there is none, in that of the tokens.
+ * TR_ERR_DATA if a document has other topics. */
+int tr_lda_recount_in_order(struct tr_lda_sampler *sampler, const uint64_t *begin, const uint16_t *order);
+
+/* The state of its draws, and another stream of them. */
+void *tr_lda_random(struct tr_lda_sampler *sampler, size_t *bytes);
+void tr_lda_reseed(struct tr_lda_sampler *sampler, uint64_t stream, uint64_t time);
 
 /* TR_OK if n_dk is what the topics of the tokens say, else TR_ERR_INTERNAL and where it is not. */
 int tr_lda_check(const struct tr_lda_sampler *sampler);

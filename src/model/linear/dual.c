@@ -2,10 +2,12 @@
 #include "model/linear/linear.h"
 #include "model/linear/parts.h"
 
-/* A new order every epoch, from a stream of its own: a run can be taken up at any epoch. */
+/* A new order every epoch, from a stream of its own: a run can be taken up at any clock. */
 static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
 {
     struct tr_rng rng;
+    if (m->ordered == epoch + 1) return;
+    m->ordered = epoch + 1;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)me->worker, (uint64_t)epoch);
     tr_rng_permutation(&rng, m->order, m->problem.rows.n);
 }
@@ -17,7 +19,7 @@ static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
 int tr_linear_dual_clock(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    if (me->clock % m->clocks_per_epoch == 0) shuffle(m, me, me->clock / m->clocks_per_epoch);
+    shuffle(m, me, me->clock / m->clocks_per_epoch);
     TR_TRY(tr_view_pull(m->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last;

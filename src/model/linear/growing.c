@@ -310,6 +310,25 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
+/* Workers keep nothing from clock to clock. */
+static int keep(tr_worker *me, void *state, tr_keep *keep)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    struct tr_linear_growing *g = m->growing;
+    int64_t at[] = {g->at, g->done, g->leg};
+    TR_TRY(tr_linear_keep_judged(m, keep));
+    TR_TRY(tr_keep_common(keep, "passes", TR_F64, 1, &g->passes));
+    TR_TRY(tr_keep_common(keep, "phase", TR_I64, sizeof at / sizeof *at, at));
+    if (at[0] < 0 || at[0] >= g->phases)
+        return tr_fail(TR_ERR_DATA, "checkpoint: it was taken in phase %lld, there are %d",
+                       (long long)at[0] + 1, g->phases);
+    g->at = (int)at[0];
+    g->done = at[1];
+    g->leg = at[2];
+    return TR_OK;
+}
+
 static int64_t count_evaluations(const struct tr_linear *m)
 {
     int64_t n = 0, every = (int64_t)m->job->report.every;
@@ -345,7 +364,8 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
                           .tables = 1,
                           .evaluations = count_evaluations(m),
                           .state = m,
-                          .next = next_stage};
+                          .next = next_stage,
+                          .keep = keep};
     return tr_run_task(m->tr, &task);
 }
 

@@ -452,6 +452,21 @@ int tr_linear_judge(void *state, const tr_report *report, tr_verdict *verdict)
     return check_divergence(m, isfinite(verdict->epoch) ? verdict->epoch : epoch, primal);
 }
 
+int tr_linear_keep_judged(struct tr_linear *m, tr_keep *keep)
+{
+    TR_TRY(tr_model_keep_verdict(keep, &m->last));
+    return tr_keep_common(keep, "usual_objective", TR_F64, 1, &m->usual);
+}
+
+/* The order of rows follows from the seed and the epoch. */
+static int keep_train(tr_worker *me, void *state, tr_keep *keep)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    TR_TRY(tr_linear_keep_judged(m, keep));
+    return is_dual(m) ? tr_data_keep(m->train, keep, "dual", TR_F32, m->dual) : tr_linear_sgd_keep(m, keep);
+}
+
 const char *tr_linear_metric(const struct tr_linear *m)
 {
     if (!m->test) return NULL;
@@ -499,7 +514,8 @@ static int run_stages(struct tr_linear *m)
                       .prepare = prepare_train,
                       .compute = is_dual(m) ? tr_linear_dual_clock : tr_linear_sgd_clock,
                       .evaluate = tr_linear_evaluate,
-                      .judge = tr_linear_judge};
+                      .judge = tr_linear_judge,
+                      .keep = keep_train};
     return tr_run(m->tr, &train);
 }
 

@@ -28,6 +28,7 @@ struct tr_linear {
     float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
     size_t first_row, end_row;     /* sgd: those of the problem that are its part */
     uint32_t *batch;               /* sgd: this epoch's order of mini-batches */
+    int64_t ordered;               /* epochs for which order or batch was made: one more than its number */
     double *margin;                /* of some rows */
     struct tr_optimizer optimizer; /* sgd, if not the plain one … */
     void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */

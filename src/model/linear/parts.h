@@ -39,6 +39,7 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
 int tr_linear_judge(void *linear, const tr_report *report, tr_verdict *verdict);
+int tr_linear_keep_judged(struct tr_linear *m, tr_keep *keep); /* what judging remembers: in keep functions */
 
 /* What the test data show, or NULL. */
 const char *tr_linear_metric(const struct tr_linear *m);
@@ -86,6 +87,7 @@ int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, doubl
 
 /* sgd: memory of the optimizer where the worker keeps it. */
 int tr_linear_sgd_prepare(struct tr_linear *m);
+int tr_linear_sgd_keep(struct tr_linear *m, tr_keep *keep);
 
 /* Servers for w; 0 for as many as the job says. */
 uint32_t tr_linear_servers(const struct tr_linear *m);

@@ -1,5 +1,6 @@
 /* One clock of mini-batch gradient descent, and what becomes of its updates: they are added, weighted (ConSGD, DynSGD),
  * or are gradients for an optimizer at the servers; or each worker has an optimizer of its own. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/linear/linear.h"
@@ -164,6 +165,27 @@ int tr_linear_sgd_prepare(struct tr_linear *m)
     return TR_NEW(&m->is_touched, n);
 }
 
+/* Every worker remembers something else of a key; it finds its own again. With another layout a key goes on with what one
+ * of them has remembered of it: made from other rows, but no worse an estimate of the key's gradients than any. */
+int tr_linear_sgd_keep(struct tr_linear *m, tr_keep *keep)
+{
+    if (!optimizes_at_worker(m)) return TR_OK;
+    size_t n = m->view ? m->view->n : 0, bytes = m->view ? tr_view_bytes(m->view) : 0;
+    uint64_t *key;
+    int status = TR_NEW(&key, n);
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        key[i] = i < m->train->n_keys ? m->train->keys[i] : m->train->columns;
+    for (size_t a = 0; a < tr_optimizer_arrays(m->optimizer.kind) && status == TR_OK; a++) {
+        char name[] = "optimizer_0";
+        name[sizeof name - 2] = (char)('0' + a);
+        status =
+            tr_keep_rows(keep, name, m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
+                         m->train->columns + 1, 1, key, 0, n, n > 0 ? (char *)m->state + a * bytes : NULL);
+    }
+    free(key);
+    return status;
+}
+
 /* The keys of the rows of a mini-batch, each once. */
 static size_t list_touched(struct tr_linear *m, int64_t turn)
 {
@@ -217,7 +239,8 @@ int tr_linear_sgd_clock(tr_worker *me, void *state)
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last, epoch = me->clock / m->clocks_per_epoch;
     tr_linear_batches(m, me->clock, &first, &last);
-    if (first == 0) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
+    if (m->ordered != epoch + 1) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
+    m->ordered = epoch + 1;
     if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
     else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
     else TR_TRY(plain_steps(me, m, first, last));

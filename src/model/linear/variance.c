@@ -5,7 +5,8 @@
  * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them. Of several
  * groups each has its turn in an epoch, so that it draws from all rows: the model goes from node to node directly, and
  * into the tables at the epoch's end alone. Methods whose iterate is not the snapshot keep it, and what else goes on from
- * epoch to epoch, in tables of their own then.
+ * epoch to epoch, in tables of their own then. Each node knows how far the model in its memory has come, and so whether it
+ * is the newest: checkpoints keep that one, and put it into the memory of all nodes.
  */
 #include "model/linear/variance.h"
 
@@ -18,8 +19,8 @@
 /* Clocks of an inner stage whose number of workers is searched for: each is as much of the epoch's steps. */
 enum { SEARCHED_CLOCKS = 20 };
 
-/* What inner workers are told. */
-enum { EPOCH, TURN, FROM_GROUP };
+/* In a clock of an inner stage, if the job leaves that open: some seconds' work. Between clocks, long runs can be stopped. */
+static const double clock_nonzeros = 1e9;
 
 /* What a worker keeps of the full stage. */
 struct full {
@@ -110,6 +111,7 @@ static int compute_full(tr_worker *me, void *state)
     memset(v->gradient, 0, n * sizeof *v->gradient);
     f->loss = 0;
     tr_variance_gradient(&m->problem, first, end - first, f->w->value, &f->loss, v->slope, v->gradient);
+    if (me->member == 0) v->held->slope = me->command.word[TR_VARIANCE_EPOCH] + 1;
     double scale = 1 / m->problem.n;
     if (tr_variance_element(m) == 4)
         for (size_t j = 0; j < n; j++) ((float *)f->mu->delta)[j] = (float)(v->gradient[j] * scale);
@@ -143,19 +145,41 @@ static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
     return tr_variance_epoch_steps(job->solve.method, m->problem.n, job->solve.inner, batch, (uint64_t)epoch);
 }
 
-/* Brings this worker's part of the arrays to its node. */
-static int take(tr_worker *me, struct tr_linear *m, int64_t epoch)
+struct tr_variance_position tr_variance_position_of(const tr_worker *me)
+{
+    return (struct tr_variance_position){me->command.word[TR_VARIANCE_EPOCH],
+                                         me->command.word[TR_VARIANCE_TURN], me->before};
+}
+
+static int pull_carried(struct tr_linear *m, struct inner *in, int i)
+{
+    size_t size = tr_variance_element(m);
+    TR_TRY(tr_view_pull(in->carried[i]));
+    memcpy((char *)m->variance->carried[i] + in->from * size, in->carried[i]->value,
+           (in->to - in->from) * size);
+    return TR_OK;
+}
+
+/* Brings this worker's part of snapshot and gradient from the tables to its node. */
+static int take_snapshot(struct tr_linear *m, struct inner *in)
+{
+    size_t size = tr_variance_element(m);
+    TR_TRY(pull_carried(m, in, TR_SNAPSHOT));
+    TR_TRY(tr_view_pull(in->mu));
+    memcpy((char *)(uintptr_t)m->variance->model.mu + in->from * size, in->mu->value,
+           (in->to - in->from) * size);
+    return TR_OK;
+}
+
+/* Begins an epoch. is_here: what goes on from the last one is in the memory of this node. */
+static int take(tr_worker *me, struct tr_linear *m, int64_t epoch, bool is_here)
 {
     struct tr_linear_variance *v = m->variance;
     struct inner *in = me->kept;
     size_t size = tr_variance_element(m), offset = in->from * size, bytes = (in->to - in->from) * size;
-    for (int i = 0; i < TR_CARRIED; i++) {
-        if (!in->carried[i]) continue;
-        TR_TRY(tr_view_pull(in->carried[i]));
-        memcpy((char *)v->carried[i] + offset, in->carried[i]->value, bytes);
-    }
-    TR_TRY(tr_view_pull(in->mu));
-    memcpy((char *)(uintptr_t)v->model.mu + offset, in->mu->value, bytes);
+    TR_TRY(take_snapshot(m, in));
+    for (int i = TR_ITERATE; i < TR_CARRIED; i++)
+        if (in->carried[i] && !is_here) TR_TRY(pull_carried(m, in, i));
     const char *snapshot = (const char *)v->carried[TR_SNAPSHOT] + offset;
     if (epoch == 0 || m->job->solve.method == TR_SOLVE_SVRG)
         memcpy((char *)v->model.w + offset, snapshot, bytes);
@@ -181,12 +205,18 @@ static void count_as_seen(const struct tr_linear_variance *v, const struct inner
     for (size_t j = in->from; j < in->to; j++) v->model.last[j] = (uint32_t)*v->model.step;
 }
 
-static void keep_difference(const struct tr_linear *m, tr_view *view, const void *now)
+/* What is added to the table, and in the place of `now` what that makes of it, as sums are rounded: node and table hold
+ * the same bits. */
+static void keep_difference(const struct tr_linear *m, tr_view *view, void *now)
 {
     for (size_t j = 0; j < view->n; j++) {
-        if (tr_variance_element(m) == 4)
-            ((float *)view->delta)[j] = ((const float *)now)[j] - ((const float *)view->value)[j];
-        else ((double *)view->delta)[j] = ((const double *)now)[j] - ((const double *)view->value)[j];
+        if (tr_variance_element(m) == 4) {
+            float *at = (float *)now + j, value = ((const float *)view->value)[j];
+            *at = value + (((float *)view->delta)[j] = *at - value);
+        } else {
+            double *at = (double *)now + j, value = ((const double *)view->value)[j];
+            *at = value + (((double *)view->delta)[j] = *at - value);
+        }
     }
 }
 
@@ -200,7 +230,7 @@ static int give(tr_worker *me, struct tr_linear *m)
     for (int i = 0; i < TR_CARRIED; i++) {
         if (!in->carried[i]) continue;
         TR_TRY(tr_view_pull(in->carried[i]));
-        keep_difference(m, in->carried[i], (const char *)v->carried[i] + in->from * tr_variance_element(m));
+        keep_difference(m, in->carried[i], (char *)v->carried[i] + in->from * tr_variance_element(m));
         TR_TRY(tr_view_push(in->carried[i]));
     }
     return TR_OK;
@@ -238,26 +268,43 @@ static int meet(tr_worker *me, int status, bool *idle)
     return status;
 }
 
-/* The beginning of a run, or of a part of it. */
+/* Slopes of the node's rows at the snapshot, where the full stage has not left them: a run goes on from a checkpoint. */
+static void find_slopes(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_variance *v = m->variance;
+    size_t n = m->problem.rows.n, first = n * (size_t)me->worker / (size_t)me->workers,
+           end = n * ((size_t)me->worker + 1) / (size_t)me->workers;
+    tr_variance_gradient(&m->problem, first, end - first, v->carried[TR_SNAPSHOT], NULL, v->slope,
+                         v->gradient);
+}
+
+/* The beginning of a run, or of a part of it. What the node holds is looked at before anybody changes it. */
 static int begin_inner(tr_worker *me, struct tr_linear *m)
 {
     struct inner *in = me->kept;
-    int64_t epoch = me->command.word[EPOCH];
-    bool first = me->before == 0, fetches = first && me->command.word[TURN] > 0;
-    int status = open_steps(m, in, epoch);
-    if (status == TR_OK && fetches) status = fetch(me, m, (int)me->command.word[FROM_GROUP]);
-    else if (status == TR_OK && first) status = take(me, m, epoch);
+    struct tr_linear_variance *v = m->variance;
+    struct tr_variance_position at = tr_variance_position_of(me);
+    bool is_here = tr_variance_same_position(v->held->model, at), begins = at.turn == 0 && at.done == 0,
+         fetches = !begins && !is_here, has_snapshot = v->held->snapshot == at.epoch + 1,
+         has_slopes = v->held->slope == at.epoch + 1;
+    int status = open_steps(m, in, at.epoch);
+    if (status == TR_OK && begins) status = take(me, m, at.epoch, is_here);
+    else if (status == TR_OK && fetches) status = fetch(me, m, (int)me->command.word[TR_VARIANCE_FROM_GROUP]);
+    else if (status == TR_OK && !has_snapshot) status = take_snapshot(m, in);
     TR_TRY(meet(me, status, &in->idle));
-    if (!fetches || in->idle) return TR_OK;
-    count_as_seen(m->variance, in);
-    return meet(me, TR_OK, &in->idle);
+    if (in->idle) return TR_OK;
+    if (fetches) count_as_seen(v, in);
+    if (!has_slopes) find_slopes(me, m);
+    if (me->worker == 0) v->held->snapshot = v->held->slope = at.epoch + 1;
+    return fetches || !has_slopes ? meet(me, TR_OK, &in->idle) : TR_OK;
 }
 
 static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
 {
     struct tr_linear_variance *v = m->variance;
     const struct inner *in = me->kept;
-    int64_t epoch = me->command.word[EPOCH], turn = me->command.word[TURN], turns = m->tr->layout.groups;
+    int64_t epoch = me->command.word[TR_VARIANCE_EPOCH], turn = me->command.word[TR_VARIANCE_TURN],
+            turns = me->command.word[TR_VARIANCE_TURNS];
     uint64_t here = share_of(steps_of_epoch(m, epoch), turn, turns);
     uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
@@ -268,6 +315,16 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
                           me->workers > 1 ? &v->race : NULL);
 }
 
+/* After clock `at` of the run. */
+static void note_position(const tr_worker *me, struct tr_linear *m, int64_t at)
+{
+    struct tr_variance_position now = tr_variance_position_of(me);
+    now.done = at + 1;
+    if (now.done == me->whole) now.turn++, now.done = 0;
+    if (now.turn == me->command.word[TR_VARIANCE_TURNS]) now.epoch++, now.turn = 0;
+    m->variance->held->model = now;
+}
+
 static int compute_inner(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
@@ -276,10 +333,12 @@ static int compute_inner(tr_worker *me, void *state)
     if (me->clock == 0) TR_TRY(begin_inner(me, m));
     if (in->idle) return TR_OK;
     take_steps(me, m, at);
+    if (me->worker == 0) note_position(me, m, at);
     if (at < me->whole - 1) return TR_OK;
     TR_TRY(meet(me, TR_OK, &in->idle));
     tr_variance_settle(in->steps, &m->variance->model, in->from, in->to);
-    return me->command.word[TURN] == m->tr->layout.groups - 1 ? give(me, m) : TR_OK;
+    bool is_last = me->command.word[TR_VARIANCE_TURN] == me->command.word[TR_VARIANCE_TURNS] - 1;
+    return is_last ? give(me, m) : TR_OK;
 }
 
 /* ---- the task ---- */
@@ -289,18 +348,20 @@ static int workers_of(const struct tr_linear *m, int stage)
     return tr_linear_stage_workers(m, tr_variance_stages[stage], stage == TR_FULL ? TR_ALL_WORKERS : 1);
 }
 
+static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
+{
+    double batch = m->job->solve.batch ? (double)m->job->solve.batch : 1;
+    return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
+}
+
 static int64_t clocks_of(const struct tr_linear *m, int stage)
 {
     const struct tr_job_stage *s = tr_job_stage_of(m->job, tr_variance_stages[stage]);
     if (stage == TR_FULL) return 1;
     if (s && s->clocks > 0) return (int64_t)s->clocks;
-    return workers_of(m, stage) == TR_AUTO_WORKERS ? SEARCHED_CLOCKS : 1;
-}
-
-static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
-{
-    double batch = m->job->solve.batch ? (double)m->job->solve.batch : 1;
-    return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
+    if (workers_of(m, stage) == TR_AUTO_WORKERS) return SEARCHED_CLOCKS;
+    double nonzeros = passes_of_epoch(m, m->variance->epoch) * (double)m->train->total_nonzeros;
+    return (int64_t)(nonzeros / m->variance->turns / clock_nonzeros) + 1;
 }
 
 /* Full and inner in turns, and at the end the gradient once more, to see how good the last snapshot is. Of an inner stage
@@ -309,10 +370,9 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    int turns = m->tr->layout.groups;
-    if (ran->stage == TR_FULL) v->passes++;
-    if (ran->stage == TR_INNER && ++v->turn < turns) {
-        next->command.word[FROM_GROUP] = ran->first_group;
+    if (ran->stage == TR_FULL) v->passes++, v->turns = m->tr->layout.groups;
+    if (ran->stage == TR_INNER && ++v->turn < v->turns) {
+        next->command.word[TR_VARIANCE_FROM_GROUP] = ran->first_group;
     } else if (ran->stage == TR_INNER) {
         v->passes += passes_of_epoch(m, v->epoch++);
         v->turn = 0;
@@ -324,8 +384,9 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     next->clocks = clocks_of(m, next->stage);
     next->workers = workers_of(m, next->stage);
     next->servers = tr_linear_stage_servers(m, tr_variance_stages[next->stage]);
-    next->command.word[EPOCH] = v->epoch;
-    next->command.word[TURN] = v->turn;
+    next->command.word[TR_VARIANCE_EPOCH] = v->epoch;
+    next->command.word[TR_VARIANCE_TURN] = v->turn;
+    next->command.word[TR_VARIANCE_TURNS] = v->turns;
     return TR_OK;
 }
 
@@ -370,6 +431,7 @@ int tr_linear_variance_train(struct tr_linear *m)
                           .n = TR_VARIANCE_STAGES,
                           .evaluations = m->variance->epochs + 1,
                           .state = m,
-                          .next = next_stage};
+                          .next = next_stage,
+                          .keep = tr_linear_variance_keep};
     return tr_run_task(m->tr, &task);
 }

@@ -1,6 +1,7 @@
 /* Before variance reduction: whether the job suits it, and the memory that the ranks of a node share for it. */
 #include <stdlib.h>
 
+#include "checkpoint/checkpoint.h"
 #include "model/linear/parts.h"
 #include "model/linear/variance.h"
 
@@ -42,43 +43,31 @@ int tr_linear_variance_check(const tr_job *job)
 
 /* ---- memory ---- */
 
-/* Memory being given out, in lines; without a base only to see how much it takes. */
-struct room {
-    char *base;
-    size_t taken;
-};
-
-static void *take(struct room *room, size_t bytes)
-{
-    size_t at = room->taken;
-    room->taken += (bytes + 63) & ~(size_t)63;
-    return room->base ? room->base + at : NULL;
-}
-
 /* Lays the model out from `at` on; NULL: only to see how much it takes. */
 static size_t lay_out(const struct tr_linear *m, struct tr_linear_variance *v, char *at)
 {
-    struct room room = {.base = at};
+    struct tr_arrays arrays = {.memory = at};
     struct tr_variance_model *model = &v->model;
     size_t array = model->n * tr_variance_element(m);
     int method = m->job->solve.method;
-    model->step = take(&room, sizeof *model->step);
-    model->snapshot = v->carried[TR_SNAPSHOT] = take(&room, array);
-    model->w = take(&room, array);
+    model->step = tr_arrays_take(&arrays, sizeof *model->step);
+    model->snapshot = v->carried[TR_SNAPSHOT] = tr_arrays_take(&arrays, array);
+    model->w = tr_arrays_take(&arrays, array);
     if (method != TR_SOLVE_SVRG) v->carried[TR_ITERATE] = model->w;
-    if (method == TR_SOLVE_KATYUSHA) model->z = v->carried[TR_SECOND] = take(&room, array);
-    if (method != TR_SOLVE_SVRG) model->sum = take(&room, model->n * sizeof *model->sum);
-    model->mu = take(&room, array);
-    v->moving = room.taken;
-    model->last = take(&room, model->n * sizeof *model->last);
-    v->slope = take(&room, m->train->rows.n * tr_variance_element(m));
+    if (method == TR_SOLVE_KATYUSHA) model->z = v->carried[TR_SECOND] = tr_arrays_take(&arrays, array);
+    if (method != TR_SOLVE_SVRG) model->sum = tr_arrays_take(&arrays, model->n * sizeof *model->sum);
+    model->mu = tr_arrays_take(&arrays, array);
+    v->moving = arrays.bytes;
+    v->held = tr_arrays_take(&arrays, sizeof *v->held);
+    model->last = tr_arrays_take(&arrays, model->n * sizeof *model->last);
+    v->slope = tr_arrays_take(&arrays, m->train->rows.n * tr_variance_element(m));
     size_t chunk = tr_min_size((size_t)m->job->local.chunk, model->n / LEAST_CHUNKS);
     v->race.kind = m->job->sync.race;
     v->race.shift = 0;
     while ((UINT64_C(1) << v->race.shift) < chunk) v->race.shift++;
     size_t words = v->race.kind == TR_RACE_CHUNK ? tr_race_words(model->n, v->race.shift) : 0;
-    v->race.lock = take(&room, words * sizeof *v->race.lock);
-    return room.taken;
+    v->race.lock = tr_arrays_take(&arrays, words * sizeof *v->race.lock);
+    return arrays.bytes;
 }
 
 /* The rows of a node's ranks lie once in its memory only if they are of one group. */
@@ -97,6 +86,14 @@ static int check_groups(const struct tr_linear *m)
     return TR_OK;
 }
 
+/* Where the run goes on from a checkpoint of one group, which has no such tables, they begin empty: the model is in the
+ * nodes' memory then. */
+static bool had_one_group(const struct tr_linear *m)
+{
+    const struct tr_manifest *found = tr_checkpoint_found(m->tr);
+    return found && found->facts.groups == 1;
+}
+
 static int open_tables(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
@@ -105,9 +102,11 @@ static int open_tables(struct tr_linear *m)
     tr_table_options options = {.servers = tr_linear_servers(m)};
     TR_TRY(tr_table_create_with(m->tr, "mu", dtype, 1, v->model.n, &options, &v->mu));
     v->table[TR_SNAPSHOT] = m->w;
-    for (int i = TR_ITERATE; i < TR_CARRIED; i++)
-        if (v->carried[i] && m->tr->layout.groups > 1)
-            TR_TRY(tr_table_create_with(m->tr, names[i], dtype, 1, v->model.n, &options, &v->table[i]));
+    for (int i = TR_ITERATE; i < TR_CARRIED; i++) {
+        if (!v->carried[i] || m->tr->layout.groups == 1) continue;
+        TR_TRY(tr_table_create_with(m->tr, names[i], dtype, 1, v->model.n, &options, &v->table[i]));
+        v->table[i]->left_out = had_one_group(m);
+    }
     return TR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "ranks/ranks.h"
 #include "trireme/rows.h"
 
@@ -19,17 +20,23 @@ static const uint32_t COLD = UINT32_MAX; /* a user of the test data that trainin
 
 /* ---- implicit ratings: Σ v vᵀ over all rows ---- */
 
-/* Sums over this worker's rows of a side, and the change since it was pushed last. */
-static void sum_gram(struct tr_mf_als *als, struct tr_als_side *side)
+/* Over this worker's rows of a side. */
+static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
 {
-    size_t n = tr_solver_gram(als->solver);
     const float *value = side->view->value;
-    memset(als->gram, 0, n * sizeof *als->gram);
+    memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
     for (size_t i = 0, now; i < side->n; i += now) {
         now = tr_min_size(side->n - i, TR_ALS_CHUNK);
         for (size_t k = 0; k < now; k++) als->other[k] = value + (i + k) * als->m->width;
-        tr_gram_add(als->solver, now, als->other, als->gram);
+        tr_gram_add(als->solver, now, als->other, gram);
     }
+}
+
+/* … and the change since it was pushed last. */
+static void sum_gram(struct tr_mf_als *als, struct tr_als_side *side)
+{
+    size_t n = tr_solver_gram(als->solver);
+    add_rows(als, side, als->gram);
     double *delta = side->gram->delta;
     for (size_t k = 0; k < n; k++) {
         delta[k] = als->gram[k] - side->gram_mine[k];
@@ -232,6 +239,29 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return m->test ? evaluate_test(m, report) : TR_OK;
 }
 
+/* The table has what was told of a row, in steps: that is not what the row is, to the last bit. */
+static int keep_side(tr_worker *me, struct tr_mf *m, struct tr_als_side *side, tr_keep *keep)
+{
+    bool users = side == &m->als->side[TR_MF_USER], works = me->worker >= 0;
+    const char *rows = users ? "users" : "items", *losses = users ? "user_losses" : "item_losses";
+    double sums[] = {side->loss, side->penalty};
+    TR_TRY(tr_model_keep_sums(me, keep, losses, 2, sums));
+    side->loss = sums[0];
+    side->penalty = sums[1];
+    TR_TRY(tr_keep_rows(keep, rows, TR_F32, users ? m->users : m->items, m->width, side->number, 0, side->n,
+                        works ? side->view->value : NULL));
+    if (works && tr_als_implicit(m) && tr_keep_restores(keep)) add_rows(m->als, side, side->gram_mine);
+    return TR_OK;
+}
+
+static int keep(tr_worker *me, void *state, tr_keep *keep)
+{
+    struct tr_mf *m = state;
+    TR_TRY(tr_mf_keep_judged(m, keep));
+    TR_TRY(keep_side(me, m, &m->als->side[TR_MF_USER], keep));
+    return keep_side(me, m, &m->als->side[TR_MF_ITEM], keep);
+}
+
 static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
 {
     struct tr_mf_als *als = m->als;
@@ -267,7 +297,8 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = tr_mf_judge};
+                      .judge = tr_mf_judge,
+                      .keep = keep};
     return tr_run(m->tr, &train);
 }
 

@@ -93,6 +93,17 @@ int tr_mf_judge(void *mf, const tr_report *report, tr_verdict *verdict)
     return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
 }
 
+int tr_mf_keep_judged(struct tr_mf *m, tr_keep *keep)
+{
+    double errors[] = {m->train_rmse, m->test_rmse, m->test_mae};
+    TR_TRY(tr_model_keep_verdict(keep, &m->last));
+    TR_TRY(tr_keep_common(keep, "errors_judged", TR_F64, 3, errors));
+    m->train_rmse = errors[0];
+    m->test_rmse = errors[1];
+    m->test_mae = errors[2];
+    return TR_OK;
+}
+
 /* ---- as a kind of model ---- */
 
 /* Mean and spread of all training ratings, on all ranks. */

@@ -2,7 +2,7 @@
  *
  *   mf       data, tables, first values, RMSE: what the two methods share, and the kind of model itself
  *   sgd      stochastic gradient descent: users stay with their worker, blocks of items rotate in the group
- *   sgd_open what it begins with: test ratings, blocks, first biases
+ *   sgd_open what it begins with: test ratings, blocks, first biases; sgd_keep what checkpoints keep of it
  *   tiles    its inner loops, for ratings that are cut so that factors stay in the cache
  *   cut      cutting them
  *   meet     test ratings, brought to the workers that have their users
@@ -65,6 +65,7 @@ enum tr_mf_sum {
     TR_MF_TEST_RATINGS
 };
 int tr_mf_judge(void *mf, const tr_report *sums, tr_verdict *verdict);
+int tr_mf_keep_judged(struct tr_mf *m, tr_keep *keep); /* what is saved of it: in keep functions */
 
 /* All ranks, once the data are there: what sgd needs and is no part of training. Errors are agreed on. */
 int tr_mf_sgd_open(struct tr_mf *m);

@@ -43,7 +43,7 @@ static size_t floats_of(const struct tr_mf_sgd *s, size_t n, bool before)
     return n * s->pad + numbers + (before ? n * s->m->width : 0);
 }
 
-static struct tr_mf_rows rows_in(const struct tr_mf_sgd *s, float *memory, size_t n, float **before)
+struct tr_mf_rows tr_mf_sgd_rows_in(const struct tr_mf_sgd *s, float *memory, size_t n, float **before)
 {
     struct tr_mf_rows rows = {.row = memory};
     float *at = memory + n * s->pad;
@@ -77,7 +77,7 @@ static void first_row(const struct tr_mf_sgd *s, enum tr_mf_side side, uint64_t 
 
 /* ---- before the first clock ---- */
 
-static size_t items_of(const struct tr_mf_sgd *s, size_t block)
+size_t tr_mf_sgd_items_of(const struct tr_mf_sgd *s, size_t block)
 {
     return (size_t)(s->first_item[block + 1] - s->first_item[block]);
 }
@@ -87,7 +87,7 @@ static int open_rotation(struct tr_mf_sgd *s, tr_worker *me)
     size_t *bytes;
     TR_TRY(TR_NEW(&bytes, s->blocks));
     for (size_t b = 0; b < s->blocks; b++)
-        bytes[b] = floats_of(s, items_of(s, b), me->groups > 1) * sizeof(float);
+        bytes[b] = floats_of(s, tr_mf_sgd_items_of(s, b), me->groups > 1) * sizeof(float);
     int status = tr_rotation_open(me, bytes, &s->rotation);
     free(bytes);
     return status;
@@ -105,7 +105,7 @@ static int make_users(struct tr_mf_sgd *s)
     const tr_data *train = s->m->train;
     size_t n = train->rows.n;
     TR_TRY(aligned_floats(floats_of(s, n, false), &s->memory));
-    s->user = rows_in(s, s->memory, n, NULL);
+    s->user = tr_mf_sgd_rows_in(s, s->memory, n, NULL);
     for (size_t i = 0; i < n; i++) {
         first_row(s, TR_MF_USER, train->row[i], &s->user, i);
         if (s->user_start) s->user.bias[i] = s->user_start[i];
@@ -125,11 +125,11 @@ static int open_items(struct tr_mf_sgd *s, tr_worker *me)
 {
     size_t last = ((size_t)me->member + s->blocks - 1) % s->blocks, first = (size_t)me->member;
     tr_key *keys;
-    TR_TRY(list_keys(s->first_item[last], items_of(s, last), &keys));
-    int status = tr_view_open(s->m->item_table, keys, items_of(s, last), TR_VIEW_UPDATE, &s->items);
+    TR_TRY(list_keys(s->first_item[last], tr_mf_sgd_items_of(s, last), &keys));
+    int status = tr_view_open(s->m->item_table, keys, tr_mf_sgd_items_of(s, last), TR_VIEW_UPDATE, &s->items);
     free(keys);
     TR_TRY(status);
-    return me->groups > 1 ? list_keys(s->first_item[first], items_of(s, first), &s->keys) : TR_OK;
+    return list_keys(s->first_item[first], tr_mf_sgd_items_of(s, first), &s->keys);
 }
 
 static size_t tile_items(const struct tr_mf_sgd *s)
@@ -157,7 +157,8 @@ static int prepare(tr_worker *me, void *state)
 
 /* ---- a block ---- */
 
-/* One group's blocks begin with the first values; with several, at later clocks, with what all have made of them. */
+/* One group's blocks begin with the first values, or with those that were kept; with several, at later clocks, with what
+ * all have made of them. */
 struct arriving {
     const struct tr_mf_sgd *s;
     const struct tr_mf_rows *rows;
@@ -174,7 +175,7 @@ static int take_row(void *state, const tr_row *row)
 
 static void first_items(struct tr_mf_sgd *s, size_t block, const struct tr_mf_rows *rows)
 {
-    for (size_t i = 0; i < items_of(s, block); i++) {
+    for (size_t i = 0; i < tr_mf_sgd_items_of(s, block); i++) {
         first_row(s, TR_MF_ITEM, s->first_item[block] + i, rows, i);
         if (s->item_start) rows->bias[i] = s->item_start[i];
     }
@@ -183,29 +184,34 @@ static void first_items(struct tr_mf_sgd *s, size_t block, const struct tr_mf_ro
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
-    size_t n = items_of(s, block);
+    size_t n = tr_mf_sgd_items_of(s, block);
     struct arriving arriving = {s, rows};
+    bool kept = me->clock == s->first_clock && s->groups_before == 1;
+    bool pulls = me->groups > 1 || me->clock == s->first_clock;
     if (me->clock == 0) first_items(s, block, rows);
-    else if (me->groups > 1) TR_TRY(tr_rows_pull(s->m->item_table, s->keys, n, take_row, &arriving));
+    else if (pulls && !kept) TR_TRY(tr_rows_pull(s->m->item_table, s->keys, n, take_row, &arriving));
     if (me->groups == 1) return TR_OK;
     for (size_t i = 0; i < n; i++) row_out(s, rows, i, before + i * s->m->width);
     return TR_OK;
 }
 
-/* Sends what has become of the block. The table begins with zeros: the first values are pushed by one group, or by all
- * where they are averaged. */
+/* Sends what has become of the block. The table begins with zeros, or with what one group has said of its blocks: from
+ * there to the first values is pushed by one group, or by all where they are averaged. */
 static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       const float *before)
 {
-    size_t n = items_of(s, block), width = s->m->width;
+    size_t n = tr_mf_sgd_items_of(s, block), width = s->m->width;
+    bool alone = me->groups == 1, begins = me->clock == 0 || s->groups_before == 1;
+    bool all = me->clock == s->first_clock && begins && (me->group == 0 || s->con);
+    if (alone && s->groups_before > 1) TR_TRY(tr_view_pull(s->items));
+    if (alone) s->groups_before = 1;
     float *delta = s->items->delta, *known = s->items->value;
-    bool all = me->clock == 0 && (me->group == 0 || s->con);
     for (size_t i = 0; i < n; i++) {
         row_out(s, rows, i, s->spare);
         for (size_t k = 0; k < width; k++) {
-            float old = me->groups == 1 ? known[i * width + k] : all ? 0 : before[i * width + k];
+            float old = alone || all ? known[i * width + k] : before[i * width + k];
             delta[i * width + k] = s->spare[k] - old;
-            if (me->groups == 1) known[i * width + k] = s->spare[k];
+            if (alone) known[i * width + k] = s->spare[k];
         }
     }
     return tr_view_push(s->items);
@@ -228,7 +234,7 @@ static void share_out(const struct tr_mf_sgd *s, const tr_worker *me, size_t blo
                       const struct tr_mf_rows *rows)
 {
     float groups = s->con ? 1 : (float)me->groups;
-    for (size_t i = 0; i < items_of(s, block); i++)
+    for (size_t i = 0; i < tr_mf_sgd_items_of(s, block); i++)
         rows->share[i] = rows->share[i] > 0 ? 1 / (rows->share[i] * groups) : 0;
 }
 
@@ -281,10 +287,10 @@ static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, s
     }
 }
 
-/* With plain λ the first clock has a rotation in which ratings are only counted. */
+/* With plain λ the first clock of a run has a rotation in which ratings are only counted. */
 static bool counts_first(const struct tr_mf_sgd *s, const tr_worker *me)
 {
-    return s->plain_l2 && me->clock == 0;
+    return s->plain_l2 && me->clock == s->first_clock;
 }
 
 static int64_t rotations(const struct tr_mf_sgd *s, const tr_worker *me)
@@ -311,7 +317,7 @@ static int work_on(struct tr_mf_sgd *s, tr_worker *me, const tr_block *block)
 {
     size_t number = (size_t)block->number;
     float *before;
-    struct tr_mf_rows rows = rows_in(s, block->memory, items_of(s, number), &before);
+    struct tr_mf_rows rows = tr_mf_sgd_rows_in(s, block->memory, tr_mf_sgd_items_of(s, number), &before);
     int64_t turn = me->command.word[1] - counts_first(s, me);
     if (me->round == 0) TR_TRY(fill_block(s, me, number, &rows, before));
     if (turn < 0) {
@@ -407,7 +413,9 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .compute = compute,
                       .schedule = schedule,
                       .evaluate = evaluate,
-                      .judge = tr_mf_judge};
+                      .judge = tr_mf_judge,
+                      .keep = tr_mf_sgd_keep};
+    tr_table_leave_out(m->user_table); /* zeros until users are pushed */
     TR_TRY(tr_run(m->tr, &train));
     tr_stage keep = {
         .name = "users", .state = m, .clocks = 1, .prepare = prepare_users, .compute = push_users};

@@ -45,11 +45,22 @@ struct tr_mf_sgd {
     double squares; /* of the clocks of this epoch … */
     double ratings; /* … and how many */
 
+    /* Where the run goes on from a checkpoint: the clock that it goes on with, and how many groups there were. With one
+     * group blocks are ahead of the table; several are put together by the table alone. */
+    int64_t first_clock, groups_before;
+
     struct tr_mf_met test;
     tr_view *test_items;
 };
 
 /* Workers, together, before the first clock: first_item, and with biases the starts. */
 int tr_mf_sgd_plan(struct tr_mf_sgd *sgd, tr_worker *me);
+
+/* Rows of a block, what they were before the clock, and how many there are. */
+struct tr_mf_rows tr_mf_sgd_rows_in(const struct tr_mf_sgd *sgd, float *memory, size_t n, float **before);
+size_t tr_mf_sgd_items_of(const struct tr_mf_sgd *sgd, size_t block);
+
+/* What is kept of training. */
+int tr_mf_sgd_keep(tr_worker *me, void *mf, tr_keep *keep);
 
 #endif

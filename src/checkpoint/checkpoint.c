@@ -1,0 +1,363 @@
+#include "checkpoint/checkpoint.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/state.h"
+#include "checkpoint/taking.h"
+
+/* ---- what is being written ---- */
+
+static void warn(struct tr_checkpoints *c, const char *why)
+{
+    c->counts.failed++;
+    tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
+}
+
+static void drop(struct tr_checkpoints *c)
+{
+    (void)tr_checkpoint_remove(c->to, c->now.number);
+    tr_manifest_free(&c->now.manifest);
+    c->now.any = false;
+}
+
+/* Rank 0 hears of a shard, its own or another's. */
+static int hear(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
+{
+    struct tr_being_written *now = &c->now;
+    if (!now->any || (uint64_t)r->number != now->number) return TR_OK;
+    now->manifest.seal[from] = r->seal;
+    c->counts.writing += r->seconds;
+    if (r->status != TR_OK && now->status == TR_OK) {
+        now->status = (int)r->status;
+        snprintf(now->error, sizeof now->error, "%s", r->error);
+    }
+    if (++now->arrived < now->manifest.shards) return TR_OK;
+    int status = now->status;
+    if (status == TR_OK) {
+        struct tr_manifest manifest = now->manifest;
+        now->manifest = (struct tr_manifest){.shards = 0};
+        status = tr_writer_manifest(&c->writer, c->to, &manifest, c->tr->job->checkpoint.keep);
+        if (status == TR_OK) return TR_OK;
+        snprintf(now->error, sizeof now->error, "%s", tr_error_text());
+    }
+    warn(c, now->error);
+    drop(c);
+    return TR_OK;
+}
+
+/* The manifest has been written, or not; that old checkpoints could not be removed is no loss. */
+static void end_manifest(struct tr_checkpoints *c)
+{
+    struct tr_writer *w = &c->writer;
+    if (w->status == TR_OK) {
+        c->counts.written++;
+        c->counts.last = c->now.number;
+        c->counts.clock = c->when.last_clock;
+        tr_lifeline_kept(c->tr->lifeline, c->counts.clock);
+        c->when.cost = tr_now() - c->now.begin;
+        c->now.any = false;
+        return;
+    }
+    warn(c, w->error);
+    drop(c);
+}
+
+static int end_shard(struct tr_checkpoints *c)
+{
+    const struct tr_writer *w = &c->writer;
+    c->report = (struct tr_shard_report){
+        .number = (int64_t)c->now.number, .status = w->status, .seal = w->seal, .seconds = w->seconds};
+    snprintf(c->report.error, sizeof c->report.error, "%s", w->status == TR_OK ? "" : w->error);
+    if (c->tr->rank == 0) return hear(c, 0, &c->report);
+    MPI_Isend(&c->report, sizeof c->report, MPI_BYTE, 0, TR_TAG_SHARD, c->tr->wire, &c->sending);
+    c->now.any = false;
+    return TR_OK;
+}
+
+/* ---- signals that other ranks get ---- */
+
+static void pass_signals(struct tr_checkpoints *c)
+{
+    int64_t now[2] = {tr_signals_stop(), tr_when_asked(&c->when)};
+    if (!memcmp(now, c->passed, sizeof now) || !tr_request_done(&c->passing)) return;
+    memcpy(c->passed, now, sizeof now);
+    MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
+}
+
+/* Usually mpirun tells all ranks; so what each has got is taken for the same signal. */
+static void take_signals(struct tr_checkpoints *c)
+{
+    int here = 0;
+    MPI_Status from;
+    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_SIGNAL, c->tr->wire, &here, &from);
+    if (!here) return;
+    int64_t got[2];
+    MPI_Recv(got, 2, MPI_INT64_T, from.MPI_SOURCE, TR_TAG_SIGNAL, c->tr->wire, MPI_STATUS_IGNORE);
+    if (got[0] && !tr_signals_stop()) tr_signals_pass(true);
+    while (got[1] > tr_when_asked(&c->when)) tr_signals_pass(false);
+}
+
+/* ---- looking after all that ---- */
+
+static int poll(void *what, int *did)
+{
+    struct tr_checkpoints *c = what;
+    double now = tr_now();
+    if (now > c->probed + 0.005) { /* a probe costs more than the rest, and no signal is that urgent */
+        c->probed = now;
+        c->tr->rank == 0 ? take_signals(c) : pass_signals(c);
+    }
+    if (c->writer.busy) {
+        bool shard = c->writer.keep != NULL;
+        if (tr_writer_ended(&c->writer)) {
+            ++*did;
+            if (shard) TR_TRY(end_shard(c));
+            else end_manifest(c);
+        }
+    }
+    if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
+    if (c->tr->rank != 0 || !c->now.any) return TR_OK;
+    int here = 0;
+    MPI_Status from;
+    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_SHARD, c->tr->wire, &here, &from);
+    if (!here) return TR_OK;
+    struct tr_shard_report r;
+    MPI_Recv(&r, sizeof r, MPI_BYTE, from.MPI_SOURCE, TR_TAG_SHARD, c->tr->wire, MPI_STATUS_IGNORE);
+    ++*did;
+    return hear(c, from.MPI_SOURCE, &r);
+}
+
+int tr_checkpoint_settle(tr_context *tr)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    if (!c) return TR_OK;
+    TR_WAIT_UNTIL(tr, !c->now.any && !c->writer.busy && c->sending == MPI_REQUEST_NULL,
+                  "a checkpoint to be written");
+    return TR_OK;
+}
+
+/* ---- opening and closing ---- */
+
+static int make(tr_context *tr, struct tr_checkpoints **out)
+{
+    struct tr_checkpoints *c;
+    TR_TRY(TR_NEW(&c, 1));
+    *out = c;
+    tr_signals_hear();
+    c->tr = tr;
+    c->sending = c->passing = MPI_REQUEST_NULL;
+    c->began = c->taken = tr_now();
+    tr_when_open(&c->when, tr->job, tr->began);
+    if (*tr->job->checkpoint.to) TR_TRY(tr_copy_string(tr->job->checkpoint.to, &c->to));
+    else TR_TRY(tr_format(&c->to, "%s/checkpoints", tr->job->output));
+    return tr_poll_add(tr, poll, c);
+}
+
+static void destroy(struct tr_checkpoints *c)
+{
+    if (!c) return;
+    tr_poll_remove(c->tr, poll, c);
+    tr_writer_wait(&c->writer);
+    if (c->passing != MPI_REQUEST_NULL) MPI_Cancel(&c->passing), MPI_Request_free(&c->passing);
+    tr_manifest_free(&c->found);
+    tr_manifest_free(&c->now.manifest);
+    free(c->lister);
+    free(c->to);
+    free(c);
+    tr_signals_unhear();
+}
+
+int tr_checkpoints_open(tr_context *tr, bool fresh)
+{
+    struct tr_checkpoints *c = NULL;
+    int status = tr_agree(tr, make(tr, &c));
+    if (status == TR_OK) status = tr_checkpoints_find(c, fresh);
+    if (status != TR_OK) {
+        destroy(c);
+        return status;
+    }
+    if (c->continues) c->before = c->found.facts.seconds;
+    tr->checkpoints = c;
+    return TR_OK;
+}
+
+int tr_checkpoints_close(tr_context *tr, bool ended, int status)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    if (!c) return status;
+    int outcome = tr_checkpoint_settle(tr);
+    if (tr->rank == 0 && outcome == TR_OK && ended) outcome = tr_checkpoints_end(c);
+    if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->counts.failed > 0 &&
+        c->now.status != TR_OK)
+        outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->now.error);
+    if (status == TR_OK) status = tr_agree(tr, outcome);
+    destroy(c);
+    tr->checkpoints = NULL;
+    return status;
+}
+
+const struct tr_manifest *tr_checkpoint_found(const tr_context *tr)
+{
+    return tr->checkpoints && tr->checkpoints->continues ? &tr->checkpoints->found : NULL;
+}
+
+bool tr_context_continues(const tr_context *tr)
+{
+    return tr->checkpoints && tr->checkpoints->continues && !tr->checkpoints->restored;
+}
+
+void tr_on_keep(tr_context *tr, tr_lister_fn *list, void *who)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    if (!c || TR_GROW(&c->lister, &c->lister_room, c->listers + 1) != TR_OK) return;
+    c->lister[c->listers++] = (struct tr_lister){list, who};
+}
+
+void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *counts)
+{
+    const struct tr_checkpoints *c = tr->checkpoints;
+    *counts = c ? c->counts : (struct tr_checkpoint_counts){0};
+    if (c) counts->age = tr_now() - c->taken;
+}
+
+bool tr_checkpoints_are_on(const tr_context *tr)
+{
+    return tr->checkpoints != NULL;
+}
+
+/* ---- taking ---- */
+
+enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    enum tr_due due = tr_when_due(&c->when, clock);
+    return due == TR_DUE && c->now.any ? TR_NOT_DUE : due;
+}
+
+bool tr_checkpoint_due_at_end(const tr_context *tr)
+{
+    const struct tr_checkpoints *c = tr->checkpoints;
+    return c->counts.written > 0 || c->continues;
+}
+
+/* Everything that is kept, in the same order in both directions. */
+static int list_all(struct tr_checkpoints *c, tr_keep *keep, tr_lister_fn *list, void *who)
+{
+    keep->room = NULL;
+    TR_TRY(tr_keep_tables(c->tr, keep));
+    keep->room = "stage";
+    if (list) TR_TRY(list(who, keep));
+    keep->room = "run";
+    for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, keep));
+    return TR_OK;
+}
+
+static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts, struct tr_manifest *m)
+{
+    const struct tr_context *tr = c->tr;
+    const struct tr_layout *l = &tr->layout;
+    *m = (struct tr_manifest){
+        .run = c->run, .number = c->now.number, .facts = *facts, .shards = (uint32_t)tr->size};
+    m->facts.stage_number = c->entered - 1;
+    m->facts.ranks = tr->size;
+    m->facts.servers = l->servers;
+    m->facts.groups = l->groups;
+    m->facts.group_size = l->group_size;
+    m->facts.seconds = c->before + tr_now() - c->began;
+    TR_TRY(TR_NEW(&m->seal, m->shards));
+    return tr_job_as_text(tr->job, &m->job);
+}
+
+/* Rank 0 makes the folder and what it writes last, before anybody copies for it. */
+static int begin(struct tr_checkpoints *c, const struct tr_facts *facts)
+{
+    struct tr_being_written *now = &c->now;
+    *now = (struct tr_being_written){.any = true, .number = ++c->number, .begin = tr_now()};
+    int64_t well = 1;
+    if (c->tr->rank == 0) {
+        int status = make_manifest(c, facts, &now->manifest);
+        if (status == TR_OK) status = tr_checkpoint_make(c->to, now->number);
+        well = status == TR_OK;
+        if (!well) {
+            now->status = status;
+            snprintf(now->error, sizeof now->error, "%s", tr_error_text());
+            warn(c, now->error);
+            tr_manifest_free(&now->manifest);
+        }
+    }
+    MPI_Request request;
+    MPI_Ibcast(&well, 1, MPI_INT64_T, 0, c->tr->world, &request);
+    TR_TRY(tr_wait_request(c->tr, &request, "rank 0 to begin a checkpoint"));
+    now->any = well;
+    return TR_OK;
+}
+
+/* What cannot be copied, the others learn as what cannot be written. */
+static int copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
+{
+    tr_context *tr = c->tr;
+    tr_keep *keep = NULL;
+    struct tr_shard_head head = {c->run, c->now.number, (uint32_t)tr->rank, (uint32_t)tr->size};
+    int status = tr_keep_open(tr, NULL, NULL, &keep);
+    if (status == TR_OK) status = list_all(c, keep, list, who);
+    if (status == TR_OK) status = tr_writer_shard(&c->writer, c->to, &head, keep);
+    else tr_keep_close(&keep);
+    if (status == TR_OK) return TR_OK;
+    c->writer.status = status;
+    c->writer.seconds = 0;
+    snprintf(c->writer.error, sizeof c->writer.error, "%s", tr_error_text());
+    return end_shard(c);
+}
+
+int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops, tr_lister_fn *list,
+                       void *who)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    double start = tr_now();
+    TR_TRY(tr_checkpoint_settle(tr)); /* the one before */
+    TR_TRY(begin(c, facts));
+    if (c->now.any) TR_TRY(copy_and_write(c, list, who));
+    c->taken = tr_now();
+    c->counts.epoch = facts->epoch;
+    tr_when_taken(&c->when, facts->clock);
+    TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy what they keep"));
+    if (stops) TR_TRY(tr_checkpoint_settle(tr));
+    c->counts.copying += tr_now() - start;
+    return stops ? tr_barrier(tr, tr->world, "the checkpoint to be whole") : TR_OK;
+}
+
+/* ---- going on ---- */
+
+int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    *restores = false;
+    if (!c) return TR_OK;
+    int64_t number = c->entered++;
+    tr_when_enter(&c->when);
+    if (!c->continues || c->restored || number != c->found.facts.stage_number) return TR_OK;
+    *restores = true;
+    if (!strcmp(name, c->found.facts.stage)) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "checkpoint %" PRIu64 " was taken in stage %s, number %" PRId64 ", which is %s now",
+                   c->found.number, c->found.facts.stage, number, name);
+}
+
+int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct tr_facts *facts)
+{
+    struct tr_checkpoints *c = tr->checkpoints;
+    tr_keep *keep = NULL;
+    int status = tr_keep_open(tr, c->to, &c->found, &keep);
+    if (status == TR_OK) status = list_all(c, keep, list, who);
+    tr_keep_close(&keep);
+    *facts = c->found.facts;
+    c->restored = true;
+    tr_when_taken(&c->when, facts->clock);
+    tr_lifeline_kept(tr->lifeline, facts->clock);
+    c->taken = tr_now();
+    return tr_agree(tr, status);
+}

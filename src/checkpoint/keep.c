@@ -1,0 +1,457 @@
+/* What is listed, copied into parts or filled from shards. */
+#include "checkpoint/keep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/taking.h"
+
+/* ---- names ---- */
+
+/* The name of a part: what lists it now, and its own name. */
+static int set_name(const tr_keep *keep, const char *name, struct tr_part *part)
+{
+    size_t room = sizeof part->name;
+    int length = keep->room ? snprintf(part->name, room, "%s/%s", keep->room, name)
+                            : snprintf(part->name, room, "%s", name);
+    if (length > 0 && (size_t)length < room) return TR_OK;
+    return tr_fail(TR_ERR_INTERNAL, "the name of what is kept is too long: %s", name);
+}
+
+bool tr_keep_restores(const tr_keep *keep)
+{
+    return keep->shards != NULL;
+}
+
+bool tr_keep_same_layout(const tr_keep *keep)
+{
+    return keep->same_layout;
+}
+
+/* ---- taking ---- */
+
+static int add(tr_keep *keep, const struct tr_part *part)
+{
+    TR_TRY(TR_GROW(&keep->part, &keep->room_of_parts, keep->parts + 1));
+    keep->part[keep->parts++] = *part;
+    return TR_OK;
+}
+
+int tr_keep_give(tr_keep *keep, struct tr_part *part)
+{
+    int status = add(keep, part);
+    if (status != TR_OK) tr_part_free(part);
+    return status;
+}
+
+/* A copy of n elements, or NULL for none. */
+static int copy(const void *from, size_t n, size_t size, void **to)
+{
+    *to = NULL;
+    if (n == 0) return TR_OK;
+    if (!(*to = malloc(n * size)))
+        return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes of a checkpoint", n * size);
+    memcpy(*to, from, n * size);
+    return TR_OK;
+}
+
+static int take(tr_keep *keep, const struct tr_part *part)
+{
+    struct tr_part own = *part;
+    own.run = NULL;
+    own.begin = NULL;
+    own.data = NULL;
+    int status = copy(part->run, part->runs, sizeof *part->run, (void **)&own.run);
+    if (status == TR_OK && part->begin)
+        status = copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin);
+    if (status == TR_OK)
+        status = copy(part->data, (size_t)tr_part_elements(part), tr_part_type_size(part->type), &own.data);
+    if (status == TR_OK) return tr_keep_give(keep, &own);
+    tr_part_free(&own);
+    return status;
+}
+
+/* ---- filling ---- */
+
+/* Rows that are both stored and wanted, and follow each other in both: numbers within the parts. */
+struct stretch {
+    uint64_t stored, wanted, n;
+};
+
+/* Goes through them; begins with zeros. */
+struct overlap {
+    const struct tr_part *stored, *wanted;
+    size_t i, k;                 /* runs */
+    uint64_t before_i, before_k; /* rows before these runs */
+};
+
+static bool next_stretch(struct overlap *o, struct stretch *s)
+{
+    while (o->i < o->stored->runs && o->k < o->wanted->runs) {
+        struct tr_row_run a = o->stored->run[o->i], b = o->wanted->run[o->k];
+        uint64_t first = a.first > b.first ? a.first : b.first;
+        uint64_t end_a = a.first + a.n, end_b = b.first + b.n, end = end_a < end_b ? end_a : end_b;
+        *s = (struct stretch){o->before_i + first - a.first, o->before_k + first - b.first, end - first};
+        bool found = first < end;
+        if (end_a <= end_b) o->before_i += a.n, o->i++;
+        if (end_b <= end_a) o->before_k += b.n, o->k++;
+        if (found) return true;
+    }
+    return false;
+}
+
+/* Values of one part of one shard, read in pieces that several stretches use. */
+struct reader {
+    struct tr_shard *shard;
+    size_t part, size;           /* bytes of an element */
+    uint64_t elements, first, n; /* those in the buffer */
+    char *buffer;
+};
+
+static int read_piece(struct reader *r, uint64_t element)
+{
+    if (r->buffer && element - r->first < r->n) return TR_OK;
+    if (!r->buffer) TR_TRY(TR_NEW(&r->buffer, TR_SHARD_PIECE * r->size));
+    r->first = element / TR_SHARD_PIECE * TR_SHARD_PIECE;
+    r->n = r->elements - r->first < TR_SHARD_PIECE ? r->elements - r->first : TR_SHARD_PIECE;
+    return tr_shard_read(r->shard, r->part, r->first, r->n, r->buffer);
+}
+
+static int read_elements(struct reader *r, uint64_t first, uint64_t n, char *to)
+{
+    if (n >= TR_SHARD_PIECE) return tr_shard_read(r->shard, r->part, first, n, to);
+    while (n > 0) {
+        TR_TRY(read_piece(r, first));
+        uint64_t some = r->first + r->n - first < n ? r->first + r->n - first : n;
+        memcpy(to, r->buffer + (first - r->first) * r->size, some * r->size);
+        first += some;
+        to += some * r->size;
+        n -= some;
+    }
+    return TR_OK;
+}
+
+static int wrong_shape(const struct tr_part *stored, const struct tr_part *wanted)
+{
+    return tr_fail(
+        TR_ERR_DATA,
+        "checkpoint: %s has rows of %llu elements of type %d, expected %llu of type %d (of %llu rows %llu)",
+        wanted->name, (unsigned long long)stored->columns, (int)stored->type,
+        (unsigned long long)wanted->columns, (int)wanted->type, (unsigned long long)wanted->total_rows,
+        (unsigned long long)stored->total_rows);
+}
+
+static int fill_stretch(struct reader *r, const struct tr_part *stored, const struct tr_part *wanted,
+                        const struct stretch *s)
+{
+    char *data = wanted->data;
+    if (!wanted->begin)
+        return read_elements(r, s->stored * stored->columns, s->n * stored->columns,
+                             data + s->wanted * wanted->columns * r->size);
+    for (uint64_t i = 0; i < s->n; i++) {
+        uint64_t there = stored->begin[s->stored + i + 1] - stored->begin[s->stored + i];
+        uint64_t here = wanted->begin[s->wanted + i + 1] - wanted->begin[s->wanted + i];
+        if (there != here)
+            return tr_fail(TR_ERR_DATA, "checkpoint: a row of %s has %llu elements, expected %llu",
+                           wanted->name, (unsigned long long)there, (unsigned long long)here);
+        TR_TRY(read_elements(r, stored->begin[s->stored + i], here,
+                             data + (wanted->begin[s->wanted + i] - wanted->begin[0]) * r->size));
+    }
+    return TR_OK;
+}
+
+/* A bit for each wanted row that has been filled, as several ranks may have had the same one. */
+struct filled {
+    uint64_t *bit;
+    uint64_t rows;
+};
+
+static void mark(struct filled *f, uint64_t first, uint64_t n)
+{
+    for (uint64_t end = first + n, some; first < end; first += some) {
+        some = 64 - first % 64 < end - first ? 64 - first % 64 : end - first;
+        uint64_t bits = (some < 64 ? ((uint64_t)1 << some) - 1 : UINT64_MAX) << first % 64;
+        f->rows += (uint64_t)__builtin_popcountll(bits & ~f->bit[first / 64]);
+        f->bit[first / 64] |= bits;
+    }
+}
+
+/* From one stored part. */
+static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part *stored,
+                     struct tr_part *wanted, struct filled *filled)
+{
+    if (stored->type != wanted->type || stored->columns != wanted->columns ||
+        stored->total_rows != wanted->total_rows || !stored->begin != !wanted->begin)
+        return wrong_shape(stored, wanted);
+    struct reader r = {.shard = shard,
+                       .part = number,
+                       .size = tr_part_type_size(stored->type),
+                       .elements = tr_part_elements(stored)};
+    struct overlap o = {.stored = stored, .wanted = wanted};
+    struct stretch s;
+    int status = TR_OK;
+    while (status == TR_OK && next_stretch(&o, &s)) {
+        status = fill_stretch(&r, stored, wanted, &s);
+        mark(filled, s.wanted, s.n);
+    }
+    free(r.buffer);
+    return status;
+}
+
+/* The part of the name and columns in a shard; -1: none. */
+static ptrdiff_t find_part(struct tr_shard *shard, const char *name, uint64_t first_column)
+{
+    const struct tr_part *part;
+    size_t n = tr_shard_parts(shard, &part);
+    for (size_t i = 0; i < n; i++)
+        if (part[i].first_column == first_column && !strcmp(part[i].name, name)) return (ptrdiff_t)i;
+    return -1;
+}
+
+/* A rank's own shard comes first, and is mostly enough. */
+static int fill_from_all(tr_keep *keep, struct tr_part *wanted, struct filled *filled)
+{
+    uint32_t shards = keep->manifest->shards, own = (uint32_t)keep->tr->rank;
+    for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
+        struct tr_shard *shard;
+        const struct tr_part *stored;
+        TR_TRY(tr_keep_shard(keep, (own + i) % shards, &shard));
+        ptrdiff_t at = find_part(shard, wanted->name, wanted->first_column);
+        if (at < 0) continue;
+        tr_shard_parts(shard, &stored);
+        TR_TRY(fill_from(shard, (size_t)at, &stored[at], wanted, filled));
+    }
+    if (filled->rows == wanted->rows) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
+                   (unsigned long long)keep->manifest->number,
+                   (unsigned long long)(wanted->rows - filled->rows), wanted->name);
+}
+
+static int fill(tr_keep *keep, struct tr_part *wanted)
+{
+    struct filled filled = {.rows = 0};
+    TR_TRY(TR_NEW(&filled.bit, wanted->rows / 64 + 1));
+    int status = fill_from_all(keep, wanted, &filled);
+    free(filled.bit);
+    return status;
+}
+
+int tr_keep_part(tr_keep *keep, struct tr_part *part)
+{
+    return tr_keep_restores(keep) ? fill(keep, part) : take(keep, part);
+}
+
+int tr_keep_has(tr_keep *keep, const char *name, bool *has)
+{
+    *has = false;
+    for (uint32_t i = 0, n = keep->manifest->shards; i < n && !*has; i++) {
+        struct tr_shard *shard;
+        TR_TRY(tr_keep_shard(keep, ((uint32_t)keep->tr->rank + i) % n, &shard));
+        const struct tr_part *part;
+        size_t parts = tr_shard_parts(shard, &part);
+        for (size_t k = 0; k < parts; k++) *has = *has || !strcmp(part[k].name, name);
+    }
+    return TR_OK;
+}
+
+/* ---- everything of a name ---- */
+
+static int hand_over(struct reader *r, const struct tr_part *stored, struct tr_row_run run, uint64_t before,
+                     tr_piece_fn *piece, void *who)
+{
+    uint64_t most = stored->begin ? run.n : tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, stored->columns));
+    for (uint64_t done = 0, n; done < run.n; done += n) {
+        n = run.n - done < most ? run.n - done : most;
+        struct tr_row_run some = {run.first + done, n};
+        struct tr_part p = *stored;
+        uint64_t first = stored->begin ? stored->begin[before + done] : (before + done) * stored->columns;
+        p.runs = 1;
+        p.run = &some;
+        p.rows = n;
+        uint64_t elements = stored->begin ? stored->begin[before + done + n] - first : n * stored->columns;
+        p.begin = NULL;
+        if (stored->begin) {
+            TR_TRY(TR_NEW(&p.begin, n + 1));
+            for (uint64_t i = 0; i <= n; i++) p.begin[i] = stored->begin[before + done + i] - first;
+        }
+        int status = TR_NEW((char **)&p.data, elements * r->size);
+        if (status == TR_OK) status = read_elements(r, first, elements, p.data);
+        if (status == TR_OK) status = piece(who, &p);
+        free(p.begin);
+        free(p.data);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+static int hand_over_wanted(struct reader *r, const struct tr_part *stored, tr_wanted_fn *wanted,
+                            tr_piece_fn *piece, void *who)
+{
+    uint64_t before = 0;
+    for (size_t i = 0; i < stored->runs; i++) {
+        if (!wanted || wanted(who, stored, &stored->run[i]))
+            TR_TRY(hand_over(r, stored, stored->run[i], before, piece, who));
+        before += stored->run[i].n;
+    }
+    return TR_OK;
+}
+
+int tr_keep_each(tr_keep *keep, const char *name, tr_wanted_fn *wanted, tr_piece_fn *piece, void *who)
+{
+    for (uint32_t i = 0; i < keep->manifest->shards; i++) {
+        struct tr_shard *shard;
+        const struct tr_part *stored;
+        TR_TRY(tr_keep_shard(keep, i, &shard));
+        size_t n = tr_shard_parts(shard, &stored);
+        for (size_t k = 0; k < n; k++) {
+            if (strcmp(stored[k].name, name) != 0) continue;
+            struct reader r = {.shard = shard,
+                               .part = k,
+                               .size = tr_part_type_size(stored[k].type),
+                               .elements = tr_part_elements(&stored[k])};
+            int status = hand_over_wanted(&r, &stored[k], wanted, piece, who);
+            free(r.buffer);
+            TR_TRY(status);
+        }
+    }
+    return TR_OK;
+}
+
+/* ---- what stages list ---- */
+
+/* Ascending numbers as runs; first, first + 1, … without. To be freed. */
+static int make_runs(const uint64_t *row, uint64_t first, size_t n, struct tr_row_run **run, size_t *runs)
+{
+    *runs = n > 0;
+    for (size_t i = 1; row && i < n; i++) *runs += row[i] != row[i - 1] + 1;
+    TR_TRY(TR_NEW(run, *runs));
+    struct tr_row_run *r = *run;
+    if (n > 0) *r = (struct tr_row_run){row ? row[0] : first, row ? 1 : n};
+    for (size_t i = 1; row && i < n; i++) {
+        if (row[i] != row[i - 1] + 1) *++r = (struct tr_row_run){row[i], 0};
+        r->n++;
+    }
+    return TR_OK;
+}
+
+static int keep_numbered(tr_keep *keep, const char *name, struct tr_part *part, const uint64_t *row,
+                         uint64_t first, size_t n)
+{
+    TR_TRY(set_name(keep, name, part));
+    TR_TRY(make_runs(row, first, n, &part->run, &part->runs));
+    part->rows = n;
+    int status = n > 0 ? tr_keep_part(keep, part) : TR_OK;
+    free(part->run);
+    return status;
+}
+
+int tr_keep_rows(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows, size_t columns,
+                 const uint64_t *row, uint64_t first, size_t n, void *values)
+{
+    struct tr_part part = {.kind = TR_PART_ROWS,
+                           .type = (enum tr_part_type)dtype,
+                           .total_rows = total_rows,
+                           .total_columns = columns,
+                           .columns = columns,
+                           .data = values};
+    return keep_numbered(keep, name, &part, row, first, n);
+}
+
+int tr_keep_lists(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                  const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
+{
+    struct tr_part part = {
+        .kind = TR_PART_LISTS, .type = (enum tr_part_type)dtype, .total_rows = total_rows, .data = values};
+    TR_TRY(TR_NEW(&part.begin, n + 1));
+    for (size_t i = 0; n > 0 && i <= n; i++) part.begin[i] = begin[i] - begin[0];
+    int status = keep_numbered(keep, name, &part, row, first, n);
+    free(part.begin);
+    return status;
+}
+
+int tr_keep_common(tr_keep *keep, const char *name, enum tr_dtype dtype, size_t n, void *values)
+{
+    struct tr_part part = {.kind = TR_PART_COMMON,
+                           .type = (enum tr_part_type)dtype,
+                           .total_rows = n,
+                           .total_columns = 1,
+                           .columns = 1,
+                           .data = values};
+    if (!tr_keep_restores(keep) && keep->tr->rank != 0) return TR_OK;
+    return keep_numbered(keep, name, &part, NULL, 0, n);
+}
+
+/* In the rank's own shard, as a row of bytes. */
+int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool *found)
+{
+    struct tr_part part = {.kind = TR_PART_OWN,
+                           .type = TR_PART_U8,
+                           .total_rows = bytes,
+                           .total_columns = 1,
+                           .columns = 1,
+                           .data = data};
+    if (found) *found = false;
+    if (!tr_keep_restores(keep)) return keep_numbered(keep, name, &part, NULL, 0, bytes);
+    if (!keep->same_layout) return TR_OK;
+    struct tr_shard *shard;
+    const struct tr_part *stored;
+    TR_TRY(set_name(keep, name, &part));
+    TR_TRY(tr_keep_shard(keep, (uint32_t)keep->tr->rank, &shard));
+    ptrdiff_t at = find_part(shard, part.name, 0);
+    tr_shard_parts(shard, &stored);
+    if (at < 0 ? bytes > 0 : stored[at].rows != bytes) return TR_OK;
+    if (found) *found = true;
+    return at < 0 ? TR_OK : tr_shard_read(shard, (size_t)at, 0, bytes, data);
+}
+
+/* ---- from the beginning to the end ---- */
+
+int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard)
+{
+    enum { OPEN = 32 };
+    const struct tr_manifest *m = keep->manifest;
+    if (!keep->shards[number]) {
+        if (keep->open == OPEN) {
+            for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&keep->shards[i]);
+            keep->open = 0;
+        }
+        char *path;
+        struct tr_shard_head head = {m->run, m->number, number, m->shards};
+        TR_TRY(tr_shard_path(keep->folder, m->number, number, &path));
+        int status = tr_shard_open(path, &head, &m->seal[number], &keep->shards[number]);
+        free(path);
+        TR_TRY(status);
+        keep->open++;
+    }
+    *shard = keep->shards[number];
+    return TR_OK;
+}
+
+int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **out)
+{
+    tr_keep *keep;
+    TR_TRY(TR_NEW(&keep, 1));
+    keep->tr = tr;
+    *out = keep;
+    if (!from) return TR_OK;
+    keep->manifest = from;
+    keep->folder = folder;
+    const struct tr_layout *l = &tr->layout;
+    keep->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
+                        from->facts.groups == l->groups && from->facts.group_size == l->group_size;
+    int status = TR_NEW(&keep->shards, from->shards);
+    if (status != TR_OK) tr_keep_close(out);
+    return status;
+}
+
+void tr_keep_close(tr_keep **out)
+{
+    tr_keep *keep = *out;
+    if (!keep) return;
+    for (uint32_t i = 0; keep->shards && i < keep->manifest->shards; i++) tr_shard_close(&keep->shards[i]);
+    for (size_t i = 0; i < keep->parts; i++) tr_part_free(&keep->part[i]);
+    free(keep->shards);
+    free(keep->part);
+    free(keep);
+    *out = NULL;
+}

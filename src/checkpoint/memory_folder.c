@@ -1,0 +1,362 @@
+#define _GNU_SOURCE
+#include "checkpoint/memory_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "checkpoint/folder.h"
+
+#define NAME  "memory" /* in the folder of the checkpoints on the disk */
+#define OWNER "owner"
+
+/* ---- bases ---- */
+
+static void add_base(struct tr_memory_bases *b, const char *base, size_t length)
+{
+    while (length > 1 && base[length - 1] == '/') length--;
+    if (b->n == TR_MEMORY_BASES || length == 0 || length >= sizeof b->base[0]) return;
+    memcpy(b->base[b->n], base, length);
+    b->base[b->n++][length] = '\0';
+}
+
+void tr_memory_bases(struct tr_memory_bases *b)
+{
+    const char *given = getenv(TR_MEMORY_VARIABLE), *other = getenv("TMPDIR");
+    *b = (struct tr_memory_bases){.n = 0};
+    for (const char *at = given; at && *at;) {
+        size_t length = strcspn(at, ":");
+        add_base(b, at, length);
+        at += length + (at[length] == ':');
+    }
+    if (b->n > 0) return;
+    if (!other || !*other) other = "/tmp";
+    add_base(b, "/dev/shm", strlen("/dev/shm"));
+    add_base(b, other, strlen(other));
+}
+
+uint64_t tr_memory_room(const char *base)
+{
+    struct statvfs fs;
+    if (statvfs(base, &fs) < 0) return 0;
+    uint64_t unit = fs.f_frsize, all = fs.f_blocks * unit, left = fs.f_bavail * unit, others = all / 16;
+    return left > others ? left - others : 0;
+}
+
+/* ---- names ---- */
+
+static void name_host(char host[HOST_NAME_MAX + 1])
+{
+    struct utsname names;
+    bool known = uname(&names) == 0 && *names.nodename;
+    snprintf(host, HOST_NAME_MAX + 1, "%.*s", HOST_NAME_MAX, known ? names.nodename : "localhost");
+    for (char *c = host; *c; c++)
+        if (*c == '/') *c = '_';
+}
+
+/* Whether it is the name of a folder of this user on this host, and of which run. */
+static bool parse_name(const char *name, const char *host, uint64_t *run)
+{
+    char begin[64];
+    size_t length = strlen(host);
+    int n = snprintf(begin, sizeof begin, "trireme-%u-", (unsigned)geteuid());
+    if (strncmp(name, begin, (size_t)n) != 0) return false;
+    name += n;
+    if (strspn(name, "0123456789abcdef") != 16 || name[16] != '-') return false;
+    *run = strtoull(name, NULL, 16);
+    name += 17;
+    if (strncmp(name, host, length) != 0 || name[length] != '.') return false;
+    name += length + 1;
+    return *name && strspn(name, "0123456789") == strlen(name);
+}
+
+/* A folder of this user, and no link to one. */
+static bool is_own(const char *path, struct stat *status)
+{
+    return lstat(path, status) == 0 && S_ISDIR(status->st_mode) && status->st_uid == geteuid();
+}
+
+typedef int folder_fn(void *who, const char *path, uint64_t run);
+
+/* All folders of this user on this host. */
+static int for_each_folder(folder_fn *look, void *who)
+{
+    char host[HOST_NAME_MAX + 1];
+    struct tr_memory_bases bases;
+    int status = TR_OK;
+    name_host(host);
+    tr_memory_bases(&bases);
+    for (size_t i = 0; i < bases.n && status == TR_OK; i++) {
+        DIR *base = opendir(bases.base[i]);
+        for (struct dirent *entry; base && status == TR_OK && (entry = readdir(base));) {
+            uint64_t run;
+            struct stat about;
+            char *path;
+            if (!parse_name(entry->d_name, host, &run)) continue;
+            status = tr_format(&path, "%s/%s", bases.base[i], entry->d_name);
+            if (status != TR_OK) break;
+            if (is_own(path, &about)) status = look(who, path, run);
+            free(path);
+        }
+        if (base) closedir(base);
+    }
+    return status;
+}
+
+/* ---- making ---- */
+
+static int no_output(const char *path)
+{
+    return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+}
+
+static int make_owner(const char *folder, const char *to)
+{
+    char *path, *real = realpath(to, NULL);
+    int status = tr_format(&path, "%s/" OWNER, folder);
+    if (status == TR_OK) {
+        FILE *file = access(path, F_OK) == 0 ? NULL : fopen(path, "w");
+        if (file && fputs(real ? real : to, file) < 0) status = no_output(path);
+        if (file && fclose(file) != 0 && status == TR_OK) status = no_output(path);
+        free(path);
+    }
+    free(real);
+    return status;
+}
+
+int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
+{
+    char host[HOST_NAME_MAX + 1], *folder, *own;
+    struct stat about;
+    name_host(host);
+    TR_TRY(tr_format(&folder, "%s/trireme-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host, node));
+    int status = mkdir(folder, 0700) == 0 || errno == EEXIST ? TR_OK : no_output(folder);
+    if (status == TR_OK && !is_own(folder, &about))
+        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: is there, and not a folder of this user", folder);
+    if (status == TR_OK) status = make_owner(folder, to);
+    if (status == TR_OK) status = tr_checkpoint_path(folder, number, &own);
+    if (status == TR_OK) {
+        if (mkdir(own, 0700) < 0 && errno != EEXIST) status = no_output(own);
+        free(own);
+    }
+    if (status == TR_OK) *path = folder;
+    else free(folder);
+    return status;
+}
+
+/* ---- listing ---- */
+
+struct listing {
+    uint64_t run;
+    struct tr_memory_file *file;
+    size_t n, room;
+};
+
+static bool parse_file(const char *name, int64_t *shard)
+{
+    char text[40];
+    uint32_t number;
+    *shard = TR_MEMORY_MANIFEST;
+    if (!strcmp(name, "manifest.h5")) return true;
+    if (sscanf(name, "shard-%10" SCNu32 ".h5", &number) != 1) return false;
+    *shard = number;
+    snprintf(text, sizeof text, "shard-%04" PRIu32 ".h5", number);
+    return !strcmp(name, text);
+}
+
+static int list_number(struct listing *l, const char *folder, uint64_t number)
+{
+    char *path;
+    TR_TRY(tr_checkpoint_path(folder, number, &path));
+    DIR *dir = opendir(path);
+    int status = TR_OK;
+    int64_t shard;
+    for (struct dirent *entry; dir && status == TR_OK && (entry = readdir(dir));) {
+        if (!parse_file(entry->d_name, &shard)) continue;
+        status = TR_GROW(&l->file, &l->room, l->n + 1);
+        if (status != TR_OK) break;
+        l->file[l->n] = (struct tr_memory_file){.number = number, .shard = shard};
+        status = tr_format(&l->file[l->n].path, "%s/%s", path, entry->d_name);
+        if (status == TR_OK) l->n++;
+    }
+    if (dir) closedir(dir);
+    free(path);
+    return status;
+}
+
+static int list_folder(void *who, const char *folder, uint64_t run)
+{
+    struct listing *l = who;
+    uint64_t *number;
+    size_t n;
+    if (run != l->run || tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
+    int status = TR_OK;
+    for (size_t i = 0; i < n && status == TR_OK; i++) status = list_number(l, folder, number[i]);
+    free(number);
+    return status;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct tr_memory_file *x = a, *y = b;
+    if (x->number != y->number) return x->number > y->number ? -1 : 1;
+    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n)
+{
+    struct listing l = {.run = run};
+    int status = for_each_folder(list_folder, &l);
+    if (status != TR_OK) {
+        tr_memory_files_free(l.file, l.n);
+        return status;
+    }
+    if (l.n > 0) qsort(l.file, l.n, sizeof *l.file, newest_first);
+    *files = l.file;
+    *n = l.n;
+    return TR_OK;
+}
+
+void tr_memory_files_free(struct tr_memory_file *files, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(files[i].path);
+    free(files);
+}
+
+/* ---- the run that has something in memory ---- */
+
+uint64_t tr_memory_run(const char *to)
+{
+    char *path;
+    uint64_t run = 0;
+    if (tr_format(&path, "%s/" NAME, to) != TR_OK) return 0;
+    FILE *file = fopen(path, "r");
+    free(path);
+    if (!file) return 0;
+    if (fscanf(file, "%16" SCNx64, &run) != 1) run = 0;
+    fclose(file);
+    return run;
+}
+
+int tr_memory_name(const char *to, uint64_t run)
+{
+    char *path, *part;
+    if (tr_memory_run(to) == run) return TR_OK;
+    TR_TRY(tr_checkpoints_make(to));
+    TR_TRY(tr_format(&path, "%s/" NAME, to));
+    int status = tr_format(&part, "%s.part", path);
+    if (status == TR_OK) {
+        FILE *file = fopen(part, "w");
+        bool written = file && fprintf(file, "%016" PRIx64 "\n", run) > 0;
+        if (file && fclose(file) != 0) written = false;
+        if (!written || rename(part, path) < 0)
+            status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        free(part);
+    }
+    free(path);
+    return status;
+}
+
+void tr_memory_unname(const char *to)
+{
+    char *path;
+    if (tr_format(&path, "%s/" NAME, to) != TR_OK) return;
+    if (unlink(path) == 0) rmdir(to); /* where there is nothing else */
+    free(path);
+}
+
+/* ---- removing ---- */
+
+/* All files of a folder; it too, if it is empty then. */
+static void remove_folder(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.') (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir) closedir(dir);
+    (void)rmdir(path);
+}
+
+struct removal {
+    uint64_t run, number, other;
+};
+
+/* The owner goes last: a folder without one that is not quite young is left over as well. */
+static int remove_from(void *who, const char *folder, uint64_t run)
+{
+    const struct removal *r = who;
+    uint64_t *number;
+    size_t n;
+    char *path;
+    if (run != r->run || tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (number[i] == r->number || number[i] == r->other) continue;
+        if (tr_checkpoint_path(folder, number[i], &path) != TR_OK) break;
+        remove_folder(path);
+        free(path);
+    }
+    free(number);
+    if (!r->number && !r->other) remove_folder(folder);
+    return TR_OK;
+}
+
+void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
+{
+    struct removal r = {run, number, other};
+    (void)for_each_folder(remove_from, &r);
+}
+
+/* Whether the folder is not named where its owner says. That it cannot be looked up is no reason. */
+static bool is_left_over(const char *folder, uint64_t run)
+{
+    char *path, to[PATH_MAX] = "";
+    struct stat about;
+    if (tr_format(&path, "%s/" OWNER, folder) != TR_OK) return false;
+    FILE *file = fopen(path, "r");
+    free(path);
+    if (!file) {
+        enum { YOUNG = 600 };
+        return errno == ENOENT && is_own(folder, &about) && time(NULL) > about.st_mtime + YOUNG;
+    }
+    size_t length = fread(to, 1, sizeof to - 1, file);
+    fclose(file);
+    to[length] = '\0';
+    if (tr_format(&path, "%s/" NAME, to) != TR_OK) return false;
+    bool none = access(path, F_OK) < 0;
+    bool known = !none || errno == ENOENT || errno == ENOTDIR;
+    free(path);
+    return known && (none || tr_memory_run(to) != run);
+}
+
+static int clean(void *who, const char *folder, uint64_t run)
+{
+    const uint64_t *own = who;
+    if (run == *own || !is_left_over(folder, run)) return TR_OK;
+    struct removal r = {run, 0, 0};
+    return remove_from(&r, folder, run);
+}
+
+void tr_memory_clean(uint64_t run)
+{
+    (void)for_each_folder(clean, &run);
+}
+
+void tr_memory_give_up(const char *to)
+{
+    uint64_t run = tr_memory_run(to);
+    if (run == 0) return;
+    tr_memory_unname(to);
+    tr_memory_remove(run, 0, 0);
+}

@@ -1,0 +1,30 @@
+/* What lists are copied into, or filled from: for those who begin and end that. */
+#ifndef TR_CHECKPOINT_TAKING_H
+#define TR_CHECKPOINT_TAKING_H
+
+#include "checkpoint/folder.h"
+#include "checkpoint/keep.h"
+#include "checkpoint/manifest.h"
+
+struct tr_keep {
+    tr_context *tr;
+    const char *room; /* in front of the names that are listed now; NULL: nothing */
+    /* taking */
+    struct tr_part *part;
+    size_t parts, room_of_parts;
+    /* filling */
+    const struct tr_manifest *manifest;
+    const char *folder;
+    bool same_layout;
+    struct tr_shard **shards; /* by number, those that are open; NULL: taking */
+    uint32_t open;
+};
+
+/* Begins to take (from NULL), or to fill from the checkpoint of that manifest in the folder; both stay the caller's. */
+int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **keep);
+void tr_keep_close(tr_keep **keep); /* NULL inside is fine */
+
+/* A shard to read from: stays open until the next one is asked for, at least. */
+int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard);
+
+#endif

@@ -1,0 +1,365 @@
+#define _GNU_SOURCE
+#include "ranks/lifeline.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+struct tr_lifeline {
+    pthread_t thread;
+    int wake;    /* an eventfd: something is to be said */
+    char *where; /* the variable, taken apart: addresses … */
+    char *port;  /* … and these point into it */
+    char *token;
+    _Atomic int phase;
+    _Atomic int64_t stage, clock, kept_stage, kept_clock;
+    _Atomic int ended, status;
+
+    int said; /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
+
+    /* of the thread */
+    int socket;
+    int period, limit; /* milliseconds */
+    unsigned held;     /* signals that came before anybody would handle them, as bits */
+    char line[TR_LIFELINE_LINE];
+    size_t filled;
+};
+
+/* ---- what others say of this process ---- */
+
+static long number_in(const char *first, const char *second, long otherwise)
+{
+    const char *text = getenv(first);
+    if (!text) text = getenv(second);
+    return text ? atol(text) : otherwise;
+}
+
+/* Field 22 of /proc/self/stat: the second field is a name in brackets and may hold anything. */
+static unsigned long long started_at(void)
+{
+    char text[1024] = "";
+    unsigned long long start = 0;
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (!file) return 0;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    if (at) start = strtoull(at, NULL, 10);
+    return start;
+}
+
+/* ---- saying ---- */
+
+/* A supervisor that does not listen for a while loses a beat, and no rank waits for it. */
+static void say(const struct tr_lifeline *l, const char *text, size_t n)
+{
+    (void)!send(l->socket, text, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void say_hello(const struct tr_lifeline *l)
+{
+    char text[TR_LIFELINE_LINE], host[128] = "unknown";
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION,
+                     l->token, number_in("OMPI_COMM_WORLD_RANK", "PMIX_RANK", 0),
+                     number_in("OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", 1), (long)getpid(), started_at(), host);
+    if (n > 0 && (size_t)n < sizeof text) say(l, text, (size_t)n);
+}
+
+static void say_beat(const struct tr_lifeline *l)
+{
+    char text[TR_LIFELINE_LINE];
+    int n = snprintf(text, sizeof text, "beat %d %lld %lld %lld %lld\n", atomic_load(&l->phase),
+                     (long long)atomic_load(&l->stage), (long long)atomic_load(&l->clock),
+                     (long long)atomic_load(&l->kept_stage), (long long)atomic_load(&l->kept_clock));
+    say(l, text, (size_t)n);
+}
+
+static void say_bye(const struct tr_lifeline *l)
+{
+    char text[64];
+    say_beat(l);
+    int n = snprintf(text, sizeof text, "bye %d\n", atomic_load(&l->status));
+    say(l, text, (size_t)n);
+}
+
+/* ---- doing what is said ---- */
+
+static bool has_handler(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL;
+}
+
+/* USR1 and USR2 are wishes, for which nobody is to die who has not got round to hearing them. */
+static void pass_on(struct tr_lifeline *l, int number)
+{
+    if (number < 1 || number > 31) return;
+    bool wish = number == SIGUSR1 || number == SIGUSR2;
+    if (wish && !has_handler(number)) {
+        l->held |= 1u << number;
+        return;
+    }
+    l->held &= ~(1u << number);
+    kill(getpid(), number); /* to the process: in this thread it is blocked */
+}
+
+static void pass_on_held(struct tr_lifeline *l)
+{
+    for (int number = 1; l->held && number < 32; number++)
+        if (l->held & 1u << number) pass_on(l, number);
+}
+
+/* Nothing is put away, as everything that counts is on disk or void without the others. */
+static void die(const struct tr_lifeline *l)
+{
+    say_beat(l);
+    _exit(TR_ERR_PEER);
+}
+
+static void obey(struct tr_lifeline *l, const char *line)
+{
+    int number;
+    if (strcmp(line, "die") == 0) die(l);
+    else if (sscanf(line, "signal %d", &number) == 1) pass_on(l, number);
+}
+
+/* Takes what has come; false: the line is broken. Lines are handed to `obey`, if there is one, and the last stays. */
+static bool listen_to(struct tr_lifeline *l)
+{
+    ssize_t n = recv(l->socket, l->line + l->filled, sizeof l->line - 1 - l->filled, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (n <= 0) return false;
+    l->filled += (size_t)n;
+    l->line[l->filled] = '\0';
+    char *begin = l->line, *end;
+    for (; (end = strchr(begin, '\n')) != NULL; begin = end + 1) {
+        *end = '\0';
+        if (l->period) obey(l, begin);
+        else if (sscanf(begin, "welcome %d %d", &l->period, &l->limit) != 2 || l->period < 1) return false;
+    }
+    l->filled -= (size_t)(begin - l->line);
+    memmove(l->line, begin, l->filled);
+    return l->filled < sizeof l->line - 1;
+}
+
+/* ---- getting through ---- */
+
+/* Waits for the socket, or to be woken: revents of the socket. */
+static short wait_for(const struct tr_lifeline *l, short events, int milliseconds)
+{
+    struct pollfd fds[2] = {{.fd = l->socket, .events = events}, {.fd = l->wake, .events = POLLIN}};
+    if (poll(fds, 2, milliseconds) <= 0) return 0;
+    uint64_t times;
+    if (fds[1].revents) (void)!read(l->wake, &times, sizeof times);
+    return fds[0].revents;
+}
+
+static bool connects(const struct tr_lifeline *l, const struct addrinfo *to)
+{
+    enum { PATIENCE = 2000 };
+    if (connect(l->socket, to->ai_addr, to->ai_addrlen) == 0) return true;
+    if (errno != EINPROGRESS || !(wait_for(l, POLLOUT, PATIENCE) & POLLOUT)) return false;
+    int error = 0;
+    socklen_t size = sizeof error;
+    return getsockopt(l->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+}
+
+/* The right one answers: somebody else's port of that number may be what an address leads to here. */
+static bool is_welcome(struct tr_lifeline *l)
+{
+    enum { PATIENCE = 5000 };
+    double end = tr_now() + PATIENCE * 1e-3;
+    l->filled = 0;
+    say_hello(l);
+    while (!l->period && !atomic_load(&l->ended) && tr_now() < end)
+        if ((wait_for(l, POLLIN, 100) & (POLLIN | POLLHUP | POLLERR)) && !listen_to(l)) return false;
+    return l->period > 0;
+}
+
+static void set_up(const struct tr_lifeline *l)
+{
+    int yes = 1;
+    unsigned patience = 3 * (unsigned)l->limit; /* for a host that has gone without a word */
+    setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    setsockopt(l->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
+}
+
+static bool try_address(struct tr_lifeline *l, const char *address)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *to;
+    if (getaddrinfo(address, l->port, &hints, &to) != 0) return false;
+    l->socket = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool through = l->socket >= 0 && connects(l, to) && is_welcome(l);
+    freeaddrinfo(to);
+    if (through) {
+        set_up(l);
+        return true;
+    }
+    if (l->socket >= 0) close(l->socket);
+    l->socket = -1;
+    return false;
+}
+
+static bool try_all(struct tr_lifeline *l)
+{
+    char list[TR_LIFELINE_LINE], *rest = list, *address;
+    snprintf(list, sizeof list, "%s", l->where);
+    while ((address = strsep(&rest, ",")) != NULL && !atomic_load(&l->ended))
+        if (try_address(l, address)) return true;
+    return false;
+}
+
+static bool get_through(struct tr_lifeline *l)
+{
+    enum { TRIES = 60 };
+    for (int i = 0; i < TRIES && !atomic_load(&l->ended); i++) {
+        if (try_all(l)) return true;
+        wait_for(l, 0, 500);
+    }
+    return false;
+}
+
+static void *live(void *who)
+{
+    struct tr_lifeline *l = who;
+    if (!get_through(l)) return NULL;
+    say_beat(l);
+    while (!atomic_load(&l->ended)) {
+        bool said = wait_for(l, POLLIN, l->period) != 0;
+        if (said && !listen_to(l)) die(l);
+        if (!said) say_beat(l);
+        pass_on_held(l);
+    }
+    say_bye(l);
+    close(l->socket);
+    return NULL;
+}
+
+/* ---- for the rank ---- */
+
+/* ADDRESSES:PORT:TOKEN, read from its end, since addresses may have colons. */
+static bool take_apart(struct tr_lifeline *l)
+{
+    char *token = strrchr(l->where, ':');
+    if (!token) return false;
+    *token = '\0';
+    char *port = strrchr(l->where, ':');
+    if (!port) return false;
+    *port = '\0';
+    l->port = port + 1;
+    l->token = token + 1;
+    return true;
+}
+
+static void free_line(struct tr_lifeline *l)
+{
+    if (l->wake >= 0) close(l->wake);
+    free(l->where);
+    free(l);
+}
+
+/* Signals are for the rank's own thread. */
+static int start_thread(struct tr_lifeline *l)
+{
+    enum { STACK = 256 << 10 };
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    int error = pthread_create(&l->thread, &attributes, live, l);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? tr_fail(TR_ERR_SYSTEM, "no thread can be started: %s", strerror(error)) : TR_OK;
+}
+
+int tr_lifeline_start(struct tr_lifeline **line)
+{
+    const char *where = getenv(TR_LIFELINE_VARIABLE);
+    struct tr_lifeline *l;
+    *line = NULL;
+    if (!where) return TR_OK;
+    TR_TRY(TR_NEW(&l, 1));
+    l->socket = -1;
+    l->clock = l->kept_clock = -1;
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int status = l->wake < 0 ? tr_fail(TR_ERR_SYSTEM, "eventfd: %s", strerror(errno))
+                             : tr_copy_string(where, &l->where);
+    if (status == TR_OK && !take_apart(l))
+        status = tr_fail(TR_ERR_USAGE, "%s: %s: expected ADDRESS:PORT:TOKEN", TR_LIFELINE_VARIABLE, where);
+    if (status == TR_OK) status = start_thread(l);
+    if (status == TR_OK) *line = l;
+    else free_line(l);
+    return status;
+}
+
+static void wake(const struct tr_lifeline *l)
+{
+    uint64_t once = 1;
+    (void)!write(l->wake, &once, sizeof once);
+}
+
+void tr_lifeline_stop(struct tr_lifeline **line, int status)
+{
+    struct tr_lifeline *l = *line;
+    if (!l) return;
+    atomic_store(&l->status, status);
+    atomic_store(&l->ended, 1);
+    wake(l);
+    pthread_join(l->thread, NULL);
+    free_line(l);
+    *line = NULL;
+}
+
+void tr_lifeline_load(struct tr_lifeline *l)
+{
+    if (!l || atomic_load(&l->phase) >= TR_LIFE_LOADING) return;
+    atomic_store(&l->phase, TR_LIFE_LOADING);
+    wake(l);
+}
+
+void tr_lifeline_stage(struct tr_lifeline *l)
+{
+    if (!l) return;
+    l->said = 0;
+    atomic_store(&l->clock, -1);
+    atomic_fetch_add(&l->stage, 1);
+    atomic_store(&l->phase, TR_LIFE_TRAINING);
+    wake(l);
+}
+
+void tr_lifeline_clock(struct tr_lifeline *l, int64_t clock)
+{
+    enum { AT_ONCE = 2 };
+    if (!l) return;
+    atomic_store_explicit(&l->clock, clock, memory_order_relaxed);
+    if (l->said < AT_ONCE) {
+        l->said++;
+        wake(l);
+    }
+}
+
+void tr_lifeline_kept(struct tr_lifeline *l, int64_t clock)
+{
+    if (!l) return;
+    atomic_store(&l->kept_stage, atomic_load(&l->stage));
+    atomic_store(&l->kept_clock, clock);
+    wake(l);
+}

@@ -1,0 +1,77 @@
+/* A rank's line to the supervisor of its job (trireme run): a thread of its own says now and then that the rank is alive
+ * and where it stands, whatever the rank computes or waits for, and does at once what the supervisor wants. It never uses
+ * MPI. A rank that was not started by a supervisor has none: its lifeline is NULL, which all of these take.
+ *
+ * Words travel as lines of text over TCP:
+ *
+ *   rank        hello VERSION TOKEN RANK SIZE PID START HOST    first of all; START as /proc says it, so that no other
+ *                                                               process is taken for this one
+ *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK    every period, and when the phase changes
+ *               bye STATUS                                      before the rank ends by itself
+ *   supervisor  welcome PERIOD LIMIT                            both in milliseconds
+ *               signal NUMBER                                   for this process
+ *               die                                             now: something else has failed
+ *
+ * A line that breaks without a bye is a death, of whichever side. Where the supervisor is: TRIREME_SUPERVISOR in the
+ * environment, ADDRESS[,ADDRESS …]:PORT:TOKEN, where the token tells ranks of this start of the job from others.
+ */
+#ifndef TR_LIFELINE_H
+#define TR_LIFELINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TR_LIFELINE_VARIABLE "TRIREME_SUPERVISOR"
+
+/* How often this job was started before, by a supervisor: 0, 1, … */
+#define TR_ATTEMPT_VARIABLE "TRIREME_ATTEMPT"
+
+enum { TR_LIFELINE_VERSION = 1, TR_LIFELINE_LINE = 512 };
+
+enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
+
+/* Where a rank stands. */
+struct tr_life_state {
+    int phase;
+    int64_t stage;                  /* stages begun, from 1 on; 0 before */
+    int64_t clock;                  /* of the stage; -1: none yet, or a rank that does not work */
+    int64_t kept_stage, kept_clock; /* of the newest checkpoint, as far as this rank knows; clock -1: none */
+};
+
+/* Whether a stands farther on than b, and whether its checkpoint does. */
+static inline bool tr_life_is_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
+{
+    if (a->stage != b->stage) return a->stage > b->stage;
+    return a->clock != b->clock ? a->clock > b->clock : a->phase > b->phase;
+}
+
+static inline bool tr_life_is_kept_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
+{
+    return a->kept_stage != b->kept_stage ? a->kept_stage > b->kept_stage : a->kept_clock > b->kept_clock;
+}
+
+/* Moves a forward to where b is farther on. */
+static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life_state *b)
+{
+    struct tr_life_state old = *a;
+    if (tr_life_is_beyond(b, a)) *a = *b;
+    bool kept = tr_life_is_kept_beyond(b, &old);
+    a->kept_stage = kept ? b->kept_stage : old.kept_stage;
+    a->kept_clock = kept ? b->kept_clock : old.kept_clock;
+}
+
+struct tr_lifeline;
+
+/* Before MPI_Init, so that this is watched as well. Returns at once: the thread goes on trying to get through. */
+int tr_lifeline_start(struct tr_lifeline **line);
+
+/* Says good-bye. After MPI_Finalize. */
+void tr_lifeline_stop(struct tr_lifeline **line, int status);
+
+void tr_lifeline_load(struct tr_lifeline *line);                 /* reads data now */
+void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage begins */
+void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* of this worker; costs a store */
+void tr_lifeline_kept(struct tr_lifeline *line,
+                      int64_t clock); /* a checkpoint of this stage is whole, or goes on */
+
+#endif

@@ -1,0 +1,165 @@
+/* Checkpoints of a stage: when all meet for one, and going on from it.
+ *
+ * Under BSP the scheduler grants clocks only some way ahead of the slowest worker, and calls the meeting at the clock that
+ * is granted last: all come to it, and none gets past it. Otherwise every worker comes when its clock ends. There they
+ * have nothing under way, so what all ranks copy fits together. */
+#include "stage/run.h"
+
+bool tr_stage_is_kept(const struct tr_stage_run *run)
+{
+    return run->judged < 0 && run->stage->keep && tr_checkpoints_are_on(run->tr);
+}
+
+/* ---- calling ---- */
+
+/* Clocks that take about so long together are granted at once: less would keep fast workers waiting for the scheduler's
+ * word, more lets a stop wait. Two at least: while one is computed, the next must not have to be asked for. */
+static const double ahead_seconds = 0.02;
+enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
+
+static int64_t slowest(const struct tr_stage_run *run)
+{
+    return run->met + tr_clock_min_written(run->tr->sync->clock);
+}
+
+int64_t tr_stage_horizon(struct tr_stage_run *run)
+{
+    if (run->calling != TR_NOT_DUE) return run->horizon;
+    int64_t clock = slowest(run), clocks = clock - run->paced_clock;
+    double now = tr_now(), seconds = now - run->paced;
+    if (clocks > 0 && seconds > 0) {
+        double wanted = (double)clocks / seconds * ahead_seconds;
+        run->ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
+        run->paced_clock = clock;
+        run->paced = now;
+    }
+    int64_t horizon = clock + (run->ahead > LEAST_AHEAD ? run->ahead : LEAST_AHEAD);
+    if (horizon > run->horizon) run->horizon = horizon;
+    return run->horizon;
+}
+
+/* The number of the meeting that could be called now. */
+static int64_t next_meeting(const struct tr_stage_run *run)
+{
+    return tr_sync_lockstep(run->tr->sync) ? run->granted - run->base + 1 : run->called + 1;
+}
+
+int tr_stage_pace(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    if (run->calling != TR_NOT_DUE || !tr->sync->counting) return TR_OK;
+    if (tr_sync_lockstep(tr->sync) && run->granted < run->stage->clocks) TR_TRY(tr_stage_grant(run, false));
+    if (next_meeting(run) <= run->called || run->stopping) return TR_OK;
+    run->calling = tr_checkpoint_due(tr, slowest(run));
+    if (run->calling == TR_NOT_DUE) return TR_OK;
+    run->horizon = run->granted;
+    return tr_clock_call(tr->sync->clock, next_meeting(run));
+}
+
+bool tr_stage_is_called(const struct tr_stage_run *run)
+{
+    const struct tr_sync *sync = run->tr->sync;
+    int64_t called = tr_clock_called(sync->clock);
+    return called > run->called && (!tr_sync_lockstep(sync) || called == sync->now + 1);
+}
+
+/* ---- meeting ---- */
+
+/* Where a run goes on: with other ranks, clocks may be of another length. */
+static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *facts)
+{
+    double length = run->stage->epochs_per_clock;
+    return length > 0 ? (int64_t)(facts->epoch / length + 1e-6) : facts->clock;
+}
+
+/* What a stage has to keep, and where this worker stands. */
+static int list(void *what, tr_keep *keep)
+{
+    struct tr_stage_run *run = what;
+    bool found;
+    TR_TRY(tr_keep_own(keep, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
+    if (tr_keep_restores(keep) && !found) run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
+    return run->stage->keep(&run->me, run->stage->state, keep);
+}
+
+/* All that have met: whether somebody has failed, what rank 0 wants, and the clock of the slowest worker. */
+struct vote {
+    int64_t well, wish, clock; /* the least of all; wish is negative */
+};
+
+static int count_votes(struct tr_stage_run *run, struct vote *vote)
+{
+    tr_context *tr = run->tr;
+    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->kept_end && tr_checkpoint_due_at_end(tr)) {
+        run->calling = TR_DUE;
+        run->kept_end = true;
+    }
+    bool well = run->status == TR_OK && tr->tables->status == TR_OK && !tr_clock_failed(tr->sync->clock);
+    *vote = (struct vote){well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
+                          tr_works(tr) ? run->me.clock : INT64_MAX};
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, vote, 3, MPI_INT64_T, MPI_MIN, tr->cast->crew, &request);
+    return tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken");
+}
+
+/* What workers have reported so far is judged before it is kept; that of the last clock is reported later. */
+static int settle_reports(struct tr_stage_run *run, int64_t clock)
+{
+    tr_context *tr = run->tr;
+    const tr_stage *stage = run->stage;
+    if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
+    if (tr->rank != 0 || !tr_stage_is_judged(run) || stage->evaluate_every <= 0) return TR_OK;
+    int64_t due = (clock < stage->clocks ? clock : stage->clocks - 1) / stage->evaluate_every;
+    if (tr_sync_lockstep(tr->sync))
+        TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
+    return TR_OK;
+}
+
+static int take(struct tr_stage_run *run, int64_t clock, bool stops)
+{
+    tr_context *tr = run->tr;
+    struct tr_facts facts = {.clock = clock,
+                             .evaluations = run->evaluations,
+                             .epoch = (double)clock * run->stage->epochs_per_clock};
+    snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
+    if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
+    TR_TRY(tr_checkpoint_take(tr, &facts, stops, list, run));
+    if (stops) return TR_ERR_STOPPED;
+    run->called = tr_sync_lockstep(tr->sync) ? tr->sync->now + 1 : 0;
+    if (!tr_sync_lockstep(tr->sync)) {
+        run->base = run->me.clock;
+        run->met = clock;
+    }
+    TR_TRY(tr_sync_go_on(tr->sync));
+    if (!tr_sync_lockstep(tr->sync)) tr_tables_count_from(tr, clock);
+    run->calling = TR_NOT_DUE;
+    return TR_OK;
+}
+
+int tr_stage_pause(struct tr_stage_run *run, bool *again)
+{
+    *again = false;
+    if (!tr_stage_is_kept(run)) return TR_OK;
+    struct vote vote;
+    TR_TRY(count_votes(run, &vote));
+    if (!vote.well || vote.wish == TR_NOT_DUE) return TR_OK;
+    TR_TRY(settle_reports(run, vote.clock));
+    *again = true;
+    return take(run, vote.clock, vote.wish == -TR_DUE_AND_STOP);
+}
+
+/* ---- going on ---- */
+
+int tr_stage_restore(struct tr_stage_run *run)
+{
+    bool restores;
+    struct tr_facts facts;
+    TR_TRY(tr_agree(run->tr, tr_checkpoint_enter(run->tr, run->stage->name, &restores)));
+    if (!restores) return TR_OK;
+    TR_TRY(tr_checkpoint_restore(run->tr, list, run, &facts));
+    run->evaluations = run->reported = facts.evaluations;
+    run->base = run->me.clock;
+    if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);
+    run->met = run->paced_clock = clock_of(run, &facts);
+    return TR_OK;
+}

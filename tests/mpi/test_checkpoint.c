@@ -1,0 +1,217 @@
+/* Checkpoints of stages: what was stopped and went on is what was never stopped. */
+#include "mpi_unit.h"
+
+#include "checkpoint/checkpoint.h"
+
+enum { KEYS = 40, ROWS = 60, CLOCKS = 23, MANY_CLOCKS = 200, EVERY = 4 };
+
+struct play {
+    tr_context *tr;
+    tr_table *table;
+    tr_view *view;
+    int64_t clocks;
+    int64_t stop;                            /* the clock in which a worker asks for a stop; -1: none */
+    int stopper;                             /* which one */
+    size_t first, end;                       /* rows of this worker */
+    int64_t row[ROWS];                       /* Σ (clock + 1), by row */
+    int64_t begun, ran;                      /* the first clock that it computed; how many */
+    int64_t judged[MANY_CLOCKS], judgements; /* rank 0: clocks that were evaluated */
+    int64_t common;                          /* rank 0: the sum of them */
+};
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    tr_key key[KEYS];
+    for (tr_key k = 0; k < KEYS; k++) key[k] = k;
+    p->first = (size_t)(ROWS * me->worker / me->workers);
+    p->end = (size_t)(ROWS * (me->worker + 1) / me->workers);
+    return tr_view_open(p->table, key, KEYS, TR_VIEW_UPDATE, &p->view);
+}
+
+/* Every row adds to a key what its own state says, so that lost state shows in the table, too. */
+static int compute(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    if (p->begun < 0) p->begun = me->clock;
+    p->ran++;
+    TR_TRY(tr_view_pull(p->view));
+    for (size_t r = p->first; r < p->end; r++) {
+        p->row[r] += me->clock + 1;
+        ((double *)p->view->delta)[r % KEYS] += (double)p->row[r];
+    }
+    if (p->ran == p->stop && me->worker == p->stopper % me->workers) tr_signals_pass(true);
+    if (p->stop >= 0) tr_sleep(p->ran < p->stop ? 2e-3 : 20e-3); /* it is to be heard before the end */
+    return tr_view_push(p->view);
+}
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    (void)me;
+    (void)state;
+    report->sum[0] = 1;
+    return TR_OK;
+}
+
+static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+{
+    struct play *p = state;
+    (void)verdict;
+    if (p->judgements < MANY_CLOCKS) p->judged[p->judgements] = sums->clock;
+    p->judgements++;
+    p->common += sums->clock;
+    return TR_OK;
+}
+
+static int keep(tr_worker *me, void *state, tr_keep *k)
+{
+    struct play *p = state;
+    size_t n = me->worker < 0 ? 0 : p->end - p->first;
+    TR_TRY(tr_keep_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
+    return tr_keep_common(k, "common", TR_I64, 1, &p->common);
+}
+
+/* A run from its beginning, or from where the last one was stopped. */
+static int run(struct play *p, int64_t clocks, const char *settings, uint64_t every, bool fresh, int64_t stop)
+{
+    char all[MPI_NOTE];
+    const char *folder = getenv("TMPDIR");
+    snprintf(all, sizeof all, "%s output=%s/trireme-checkpoint-%d", settings, folder ? folder : "/tmp",
+             (int)getppid());
+    *p = (struct play){
+        .tr = mpi_context(all), .clocks = clocks, .stop = stop, .stopper = mpi_test.size - 1, .begun = -1};
+    p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
+    mpi_ok(tr_checkpoints_open(p->tr, fresh));
+    mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
+    const tr_stage stage = {.name = "train",
+                            .state = p,
+
+                            .clocks = clocks,
+                            .evaluate_every = EVERY,
+                            .epochs_per_clock = 1,
+                            .prepare = prepare,
+                            .compute = compute,
+                            .evaluate = evaluate,
+                            .judge = judge,
+                            .keep = keep};
+    return tr_run(p->tr, &stage);
+}
+
+static void check_table(struct play *p)
+{
+    double expected[KEYS] = {0};
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0, sum = 0; c < p->clocks; c++) expected[r % KEYS] += (double)(sum += c + 1);
+    if (!tr_is(p->tr, TR_SLAVE)) return;
+    const double *value = p->view->value;
+    for (int k = 0; k < KEYS; k++)
+        mpi_check(value[k] == expected[k], "key %d is %.17g, expected %.17g", k, value[k], expected[k]);
+}
+
+/* The last evaluation has pulled what the stage leaves behind. */
+static int read_again(tr_worker *me, void *state)
+{
+    struct play *p = state;
+    (void)me;
+    return tr_view_pull(p->view);
+}
+
+static void look(struct play *p)
+{
+    const tr_stage stage = {.name = "look", .state = p, .clocks = 1, .compute = read_again};
+    mpi_ok(tr_run(p->tr, &stage));
+    check_table(p);
+}
+
+static void end(struct play *p, int status)
+{
+    tr_view_close(&p->view);
+    status = tr_checkpoints_close(p->tr, status == TR_OK, status);
+    (void)tr_close(p->tr);
+}
+
+static const struct {
+    const char *settings;
+    uint64_t every;
+} ways[] = {{"sync.mode=bsp", 0},
+            {"sync.mode=bsp", 1},
+            {"sync.mode=ssp sync.staleness=2", 0},
+            {"sync.mode=asp", 0},
+            {"sync.mode=ssp", 1}};
+
+/* Each layout with some ways, all ways with some layouts. */
+MPI_CASE(what_was_stopped_goes_on)
+{
+    const char *layout;
+    for (int i = 0; (layout = mpi_layout(i)); i++)
+        for (size_t w = (size_t)i % 3; w<sizeof ways / sizeof *ways; w += mpi_test.size> 2 ? 3 : 1) {
+            char settings[MPI_NOTE / 2];
+            struct play p;
+            snprintf(settings, sizeof settings, "%s %s", layout, ways[w].settings);
+            int64_t stop = 2 + (i * 5 + (int)w * 3) % (CLOCKS - 12), done = 0;
+            int status = run(&p, CLOCKS, settings, ways[w].every, true, stop);
+            mpi_check(status == TR_ERR_STOPPED, "status %d, expected %d", status, TR_ERR_STOPPED);
+            if (tr_is(p.tr, TR_SLAVE)) {
+                done = p.ran;
+            }
+            end(&p, status);
+            status = run(&p, CLOCKS, settings, ways[w].every, false, -1);
+            mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
+            if (tr_is(p.tr, TR_SLAVE))
+                mpi_check(p.begun == done && p.ran == CLOCKS - done,
+                          "it goes on at clock %d for %d, expected %d", (int)p.begun, (int)p.ran, (int)done);
+            look(&p);
+            end(&p, status);
+        }
+}
+
+MPI_CASE(evaluations_go_on)
+{
+    struct play p;
+    int status = run(&p, CLOCKS, "sync.mode=bsp", 0, true, 9);
+    int64_t before = p.judgements;
+    mpi_check(status == TR_ERR_STOPPED, "status %d", status);
+    end(&p, status);
+    status = run(&p, CLOCKS, "sync.mode=bsp", 0, false, -1);
+    if (mpi_test.rank == 0) {
+        int64_t expected = 0;
+        for (int64_t c = EVERY; c < CLOCKS; c += EVERY) expected += c;
+        mpi_check(before + p.judgements == CLOCKS / EVERY + 1, "%d evaluations, then %d", (int)before,
+                  (int)p.judgements);
+        mpi_check(p.judged[0] == (before < CLOCKS / EVERY ? (before + 1) * EVERY : CLOCKS),
+                  "the next is at clock %d", (int)p.judged[0]);
+        mpi_check(p.common == expected + CLOCKS, "the sum of their clocks is %d", (int)p.common);
+    }
+    end(&p, status);
+}
+
+/* A run that has ended is not gone on with. */
+MPI_CASE(what_has_ended_begins_again)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        struct play p;
+        int status = run(&p, CLOCKS, "sync.mode=bsp", 5, false, -1);
+        mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
+        if (tr_is(p.tr, TR_SLAVE)) mpi_check(p.begun == 0, "it begins at clock %d", (int)p.begun);
+        end(&p, status);
+    }
+}
+
+/* BSP: any layout goes on with what any other has left. */
+MPI_CASE(another_layout_goes_on)
+{
+    const char *layout;
+    struct play p;
+    int parts = 0, status = TR_OK;
+    for (int i = 0; (layout = mpi_layout(i)); i++) {
+        status = run(&p, MANY_CLOCKS, layout, 0, i == 0, 1 + i);
+        mpi_check(status == TR_ERR_STOPPED, "part %d: status %d: %s", parts++, status, tr_error_text());
+        end(&p, status);
+    }
+    status = run(&p, MANY_CLOCKS, "table.partition=hash", 0, false, -1);
+    mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
+    look(&p);
+    end(&p, status);
+}
+
+MPI_MAIN(&what_was_stopped_goes_on, &evaluations_go_on, &what_has_ended_begins_again, &another_layout_goes_on)

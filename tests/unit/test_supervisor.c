@@ -1,0 +1,405 @@
+/* src/base/fault.c, src/ranks/lifeline.c and src/supervisor, without mpirun. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "supervisor/crew.h"
+#include "supervisor/relay.h"
+#include "supervisor/verdict.h"
+
+/* ---- faults ---- */
+
+START_TEST(rules_of_faults_are_read)
+{
+    struct tr_faults f;
+    ck_ok(tr_faults_parse("pull:0.5:7,checkpoint.write=enospc@2:#3,load=delay=50:1:0:4,merge=exit=3:1", &f));
+    ck_assert_uint_eq(f.n, 4);
+    ck_assert_str_eq(f.rule[0].point, "pull");
+    ck_assert_int_eq(f.rule[0].action, TR_FAULT_KILL);
+    ck_assert_double_eq(f.rule[0].chance, 0.5);
+    ck_assert_uint_eq(f.rule[0].seed, 7);
+    ck_assert_int_eq(f.rule[0].rank, -1);
+    ck_assert_int_eq(f.rule[1].pretend, TR_FAULT_ENOSPC);
+    ck_assert_int_eq(f.rule[1].rank, 2);
+    ck_assert_uint_eq(f.rule[1].at, 3);
+    ck_assert_int_eq(f.rule[2].action, TR_FAULT_DELAY);
+    ck_assert_int_eq(f.rule[2].number, 50);
+    ck_assert_int_eq(f.rule[2].attempt, 4);
+    ck_assert_int_eq(f.rule[3].number, 3);
+}
+END_TEST
+
+START_TEST(wrong_rules_of_faults_are_refused)
+{
+    struct tr_faults f;
+    ck_fails(tr_faults_parse("pull", &f), TR_ERR_USAGE, "pull: expected POINT");
+    ck_fails(tr_faults_parse("pull=fly:1", &f), TR_ERR_USAGE, "kill, segv");
+    ck_fails(tr_faults_parse("pull=kill=3:1", &f), TR_ERR_USAGE, "kill, segv");
+    ck_fails(tr_faults_parse("pull:2", &f), TR_ERR_USAGE, "a chance from 0 to 1");
+    ck_fails(tr_faults_parse("pull:#0", &f), TR_ERR_USAGE, "from 1 on");
+    ck_fails(tr_faults_parse("pull@x:1", &f), TR_ERR_USAGE, "a rank");
+    ck_fails(tr_faults_parse("=kill:1", &f), TR_ERR_USAGE, "a point");
+    ck_fails(tr_faults_parse("a:1:2:3:4", &f), TR_ERR_USAGE, "nothing behind");
+    ck_ok(tr_faults_parse("", &f));
+    ck_assert_uint_eq(f.n, 0);
+}
+END_TEST
+
+static unsigned long visits(const char *rules, long rank, long attempt)
+{
+    struct tr_faults f;
+    unsigned long pattern = 0;
+    ck_ok(tr_faults_parse(rules, &f));
+    tr_faults_settle(&f, rank, attempt);
+    for (int i = 0; i < 64; i++) pattern = pattern << 1 | (tr_faults_visit(&f, "pull") != NULL);
+    return pattern;
+}
+
+START_TEST(faults_are_those_of_their_seed)
+{
+    ck_assert_uint_eq(visits("pull:0.5:1", 0, 0), visits("pull:0.5:1", 0, 0));
+    ck_assert_uint_ne(visits("pull:0.5:1", 0, 0), visits("pull:0.5:2", 0, 0));
+    ck_assert_uint_ne(visits("pull:0.5:1", 0, 0), visits("pull:0.5:1", 1, 0));
+    ck_assert_uint_ne(visits("pull:0.5:1", 0, 0), visits("pull:0.5:1", 0, 1));
+    int n = __builtin_popcountl(visits("pull:0.5:1", 0, 0));
+    ck_assert_msg(n > 16 && n < 48, "%d of 64", n);
+    ck_assert_uint_eq(visits("pull:1", 5, 0), ~0ul);
+    ck_assert_uint_eq(visits("pull:0", 5, 0), 0);
+    ck_assert_uint_eq(visits("pull@4:1", 5, 0), 0);
+    ck_assert_uint_eq(visits("pull@5:1:0:1", 5, 0), 0);
+    ck_assert_uint_eq(visits("push:1", 5, 0), 0);
+    ck_assert_uint_eq(visits("pull:#64", 5, 0), 1);
+}
+END_TEST
+
+/* ---- relay ---- */
+
+/* What comes out of a relay for this text, in pieces of this size. */
+static char *passed(bool filters, long first, const char *text, size_t piece, struct tr_relay *r)
+{
+    static char out[4096];
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    *r = (struct tr_relay){.from = -1, .to = ends[1], .filters = filters, .first = first};
+    for (size_t at = 0, n = strlen(text); at < n; at += piece)
+        tr_relay_pass(r, text + at, at + piece < n ? piece : n - at);
+    tr_relay_pass(r, NULL, 0);
+    close(ends[1]);
+    ssize_t n = read(ends[0], out, sizeof out - 1);
+    close(ends[0]);
+    out[n > 0 ? n : 0] = '\0';
+    return out;
+}
+
+#define DASHES "--------------------------------------------------------------------------\n"
+
+START_TEST(all_passes_while_all_is_well)
+{
+    struct tr_relay r;
+    const char *text = "a\n" DASHES "b\n[vm:1] c\nno end";
+    ck_assert_str_eq(passed(false, 0, text, 3, &r), text);
+}
+END_TEST
+
+START_TEST(what_comes_of_a_failure_is_left_out)
+{
+    const char *text =
+        "epoch 3\n" DASHES "mpirun noticed that process rank 1 with PID 77 on node vm exited on\n"
+        "signal 9 (Killed).\n" DASHES "[vm:00077] *** signal\n[[12,1],0][x.c:3] y\n[vm:00078] storm\n"
+        "mpirun: abort is already in progress\nlast";
+    for (size_t piece = 1; piece < 200; piece += 13) {
+        struct tr_relay r;
+        long rank;
+        int number, code;
+        ck_assert_str_eq(passed(true, 77, text, piece, &r),
+                         "epoch 3\n[vm:00077] *** signal\n[[12,1],0][x.c:3] y\nlast");
+        ck_assert(tr_relay_blames(&r, &rank, &number, &code));
+        ck_assert_int_eq(rank, 1);
+        ck_assert_int_eq(number, 9);
+    }
+}
+END_TEST
+
+START_TEST(exit_codes_are_read_in_both_versions_words)
+{
+    static const char *const texts[] = {DASHES "  Process name: [[22655,1],12]\n  Exit code:    3\n" DASHES,
+                                        DASHES
+                                        "   Process name: [prterun-vm-12@1,12]\n   Exit code:    3\n" DASHES};
+    for (int i = 0; i < 2; i++) {
+        struct tr_relay r;
+        long rank;
+        int number, code;
+        ck_assert_str_eq(passed(true, 0, texts[i], 1000, &r), "");
+        ck_assert(tr_relay_blames(&r, &rank, &number, &code));
+        ck_assert_int_eq(rank, 12);
+        ck_assert_int_eq(code, 3);
+        ck_assert_int_eq(number, -1);
+    }
+}
+END_TEST
+
+/* ---- verdicts ---- */
+
+static struct tr_failure killed(long rank, long long clock, long long kept)
+{
+    return (struct tr_failure){.kind = TR_CAUSE_SIGNAL,
+                               .number = SIGKILL,
+                               .rank = rank,
+                               .pid = 77,
+                               .host = "vm",
+                               .epoch = NAN,
+                               .at = {TR_LIFE_TRAINING, 1, clock, kept >= 0, kept}};
+}
+
+START_TEST(failures_are_said_in_a_line)
+{
+    char text[256];
+    struct tr_failure f = killed(2, 37, 32);
+    f.epoch = 4.625;
+    tr_failure_describe(&f, text, sizeof text);
+    ck_assert_str_eq(text, "rank 2 (pid 77 on vm) was killed by SIGKILL at clock 37, epoch 4.62");
+    tr_failure_loss(&f, text, sizeof text);
+    ck_assert_str_eq(text, "5 clocks since the checkpoint of clock 32 are lost");
+    ck_assert_int_eq(tr_failure_code(&f), 137);
+    f = killed(2, 1, -1);
+    tr_failure_loss(&f, text, sizeof text);
+    ck_assert_str_eq(text, "1 clock is lost: no checkpoint yet");
+    f.kind = TR_CAUSE_SILENT;
+    f.number = 10;
+    f.stopped = true;
+    f.at.phase = TR_LIFE_LOADING;
+    tr_failure_describe(&f, text, sizeof text);
+    ck_assert_str_eq(text, "rank 2 (pid 77 on vm) is stopped: no sign of life for 10 s while loading data");
+    ck_assert_int_eq(tr_failure_code(&f), TR_ERR_PEER);
+}
+END_TEST
+
+START_TEST(the_same_failure_three_times_is_enough)
+{
+    struct tr_history h = tr_history_begin();
+    double pause;
+    struct tr_failure f = killed(2, 37, 30);
+    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    ck_assert_double_eq(pause, 0);
+    f = killed(2, 38, 30); /* others had ended the clock */
+    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    f = killed(2, 37, 30);
+    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_FAILS_ALIKE);
+}
+END_TEST
+
+START_TEST(progress_is_no_repetition)
+{
+    struct tr_history h = tr_history_begin();
+    double pause;
+    for (long long i = 0; i < 20; i++) { /* farther on each time */
+        struct tr_failure f = killed(2, 10 * i, -1);
+        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+        ck_assert_double_eq(pause, 0);
+    }
+    for (long long i = 0; i < 20; i++) { /* at the same clock, but with newer checkpoints */
+        struct tr_failure f = killed(2, 500, 300 + i);
+        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    }
+    for (long long i = 0; i < 20; i++) { /* without progress, but of different ranks */
+        struct tr_failure f = killed(i, 500, 319);
+        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    }
+    ck_assert_double_eq(pause, TR_LONGEST_PAUSE);
+}
+END_TEST
+
+START_TEST(restarts_are_counted)
+{
+    struct tr_history h = tr_history_begin();
+    double pause;
+    for (long long i = 0; i < 3; i++) {
+        struct tr_failure f = killed(0, 10 * i, -1);
+        ck_assert_int_eq(tr_judge(&h, &f, 3, &pause), TR_START_AGAIN);
+    }
+    struct tr_failure f = killed(0, 99, -1);
+    ck_assert_int_eq(tr_judge(&h, &f, 3, &pause), TR_FAILS_TOO_OFTEN);
+    ck_assert_int_eq(h.restarts, 3);
+}
+END_TEST
+
+/* ---- lifelines, to ranks that are processes of this test ---- */
+
+/* A rank that says these clocks, and then waits or, told to, says good-bye. */
+static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks, int farewell)
+{
+    char *address;
+    ck_ok(tr_crew_address(crew, &address));
+    pid_t child = fork();
+    if (child == 0) {
+        struct tr_lifeline *line;
+        setenv(TR_LIFELINE_VARIABLE, address, 1);
+        setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        if (tr_lifeline_start(&line) != TR_OK) _exit(1);
+        tr_lifeline_load(line);
+        tr_lifeline_stage(line);
+        tr_lifeline_kept(line, 3);
+        for (int i = 1; i <= clocks; i++) tr_lifeline_clock(line, i);
+        while (farewell < 0) pause();
+        tr_sleep(0.3);
+        tr_lifeline_stop(&line, farewell);
+        _exit(0);
+    }
+    free(address);
+    return child;
+}
+
+/* Lets the crew listen until something holds. */
+#define LISTEN_UNTIL(crew, condition)                                                                        \
+    do {                                                                                                     \
+        double end_ = tr_now() + 60;                                                                         \
+        while (!(condition)) {                                                                               \
+            struct pollfd ready_ = {.fd = (crew)->ready, .events = POLLIN};                                  \
+            poll(&ready_, 1, 10);                                                                            \
+            ck_ok(tr_crew_turn(crew));                                                                       \
+            ck_assert_msg(tr_now() < end_, "never: %s", #condition);                                         \
+        }                                                                                                    \
+    } while (0)
+
+START_TEST(a_death_is_noticed_and_the_others_die)
+{
+    struct tr_crew crew;
+    int status;
+    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
+    pid_t rank[2] = {start_rank(&crew, "0", 7, -1), start_rank(&crew, "1", 0, -1)};
+    LISTEN_UNTIL(&crew, crew.known == 2 && crew.farthest.clock == 7 && crew.farthest.kept_clock == 3);
+    ck_assert_int_eq(crew.size, 2);
+    ck_assert_int_eq(crew.farthest.phase, TR_LIFE_TRAINING);
+    ck_assert_uint_eq(tr_crew_left(&crew, false), 2);
+    kill(rank[1], SIGKILL);
+    LISTEN_UNTIL(&crew, crew.dead);
+    ck_assert_int_eq(crew.dead->rank, 1);
+    ck_assert(crew.dead->local);
+    ck_assert(tr_process_end(rank[1], crew.dead->start, &status)); /* as nobody has waited for it */
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    tr_crew_tell_to_die(&crew);
+    LISTEN_UNTIL(&crew, tr_crew_connected(&crew) == 0);
+    ck_assert_int_eq(waitpid(rank[0], &status, 0), rank[0]);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == TR_ERR_PEER);
+    ck_assert_uint_eq(tr_crew_left(&crew, false), 0);
+    waitpid(rank[1], &status, 0);
+    tr_crew_close(&crew);
+}
+END_TEST
+
+START_TEST(one_that_is_stopped_is_silent)
+{
+    struct tr_crew crew;
+    ck_ok(tr_crew_open(false, 0.05, 0.5, &crew));
+    pid_t rank = start_rank(&crew, "0", 1, -1);
+    LISTEN_UNTIL(&crew, crew.known == 1);
+    kill(rank, SIGSTOP);
+    LISTEN_UNTIL(&crew, tr_crew_silent(&crew));
+    const struct tr_member *m = tr_crew_silent(&crew);
+    ck_assert(tr_process_is_stopped(m->pid, m->start));
+    ck_assert(!crew.dead);
+    tr_crew_excuse(&crew);
+    ck_assert(!tr_crew_silent(&crew));
+    tr_process_kill(m->pid, m->start + 1); /* another process, therefore */
+    ck_assert(tr_process_lives(m->pid, m->start));
+    ck_assert_uint_eq(tr_crew_left(&crew, true), 1);
+    LISTEN_UNTIL(&crew, crew.dead);
+    waitpid(rank, NULL, 0);
+    ck_assert_uint_eq(tr_crew_left(&crew, true), 0);
+    tr_crew_close(&crew);
+}
+END_TEST
+
+START_TEST(a_good_bye_is_no_death)
+{
+    struct tr_crew crew;
+    ck_ok(tr_crew_open(true, 0.05, 60, &crew)); /* over all interfaces */
+    pid_t rank = start_rank(&crew, "0", 1, 71);
+    LISTEN_UNTIL(&crew, crew.broken == 1);
+    ck_assert(!crew.dead);
+    ck_assert(crew.member[0]->bye);
+    ck_assert_int_eq(crew.member[0]->status, 71);
+    waitpid(rank, NULL, 0);
+    tr_crew_close(&crew);
+}
+END_TEST
+
+START_TEST(strangers_stay_outside)
+{
+    struct tr_crew crew;
+    char old[40];
+    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
+    strcpy(old, crew.token);
+    pid_t rank = start_rank(&crew, "0", 1, -1); /* of a start that is over */
+    ck_ok(tr_crew_renew(&crew));
+    ck_assert_str_ne(old, crew.token);
+    LISTEN_UNTIL(&crew, crew.n == 1 && crew.member[0]->socket < 0);
+    ck_assert_uint_eq(crew.known, 0);
+    ck_assert(!crew.dead);
+    kill(rank, SIGKILL);
+    waitpid(rank, NULL, 0);
+    tr_crew_close(&crew);
+}
+END_TEST
+
+START_TEST(ranks_die_with_their_supervisor)
+{
+    struct tr_crew crew;
+    int status;
+    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
+    pid_t rank = start_rank(&crew, "0", 1, -1);
+    LISTEN_UNTIL(&crew, crew.known == 1 && crew.farthest.clock == 1);
+    tr_crew_close(&crew);
+    ck_assert_int_eq(waitpid(rank, &status, 0), rank);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == TR_ERR_PEER);
+}
+END_TEST
+
+/* A wish waits for somebody who hears it. */
+static void on_wish(int number)
+{
+    _exit(number == SIGUSR1 ? 42 : 1);
+}
+
+START_TEST(a_wish_kills_nobody)
+{
+    struct tr_crew crew;
+    char *address;
+    int status;
+    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
+    ck_ok(tr_crew_address(&crew, &address));
+    pid_t rank = fork();
+    if (rank == 0) {
+        struct tr_lifeline *line;
+        setenv(TR_LIFELINE_VARIABLE, address, 1);
+        if (tr_lifeline_start(&line) != TR_OK) _exit(1);
+        tr_sleep(0.5);
+        signal(SIGUSR1, on_wish);
+        for (;;) pause();
+    }
+    free(address);
+    LISTEN_UNTIL(&crew, crew.known == 1);
+    tr_crew_tell_signal(&crew, SIGUSR1);
+    LISTEN_UNTIL(&crew, crew.dead);
+    ck_assert_int_eq(waitpid(rank, &status, 0), rank);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    tr_crew_close(&crew);
+}
+END_TEST
+
+UNIT_MAIN("supervisor", rules_of_faults_are_read, wrong_rules_of_faults_are_refused,
+          faults_are_those_of_their_seed, all_passes_while_all_is_well, what_comes_of_a_failure_is_left_out,
+          exit_codes_are_read_in_both_versions_words, failures_are_said_in_a_line,
+          the_same_failure_three_times_is_enough, progress_is_no_repetition, restarts_are_counted,
+          a_death_is_noticed_and_the_others_die, one_that_is_stopped_is_silent, a_good_bye_is_no_death,
+          strangers_stay_outside, ranks_die_with_their_supervisor, a_wish_kills_nobody)
