@@ -17,14 +17,21 @@ struct topic {
 /* clang-format off */
 static const struct topic topics[] = {
     {"train", "learn a model from data, as a job file says",
-     "trireme train JOB.yaml [section.key=value ...] [--explain]\n"
+     "trireme train JOB.yaml [section.key=value ...] [--max-time T] [--fresh] [--explain]\n"
      "mpirun -n RANKS trireme train JOB.yaml ...\n"
      "\n"
      "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
      "ranks.layout says. A section.key=value wins over the job file: see trireme help job.\n"
      "Everything is written into the folder output (by default runs/<name>): see trireme help output.\n"
-     "  --explain  say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
-     "             where tables lie, and how parameters and updates travel\n", NULL},
+     "Checkpoints are written there as well: a run that was stopped or has failed goes on when the same command\n"
+     "is given again, on any number of ranks: see trireme help job checkpoint. The signal USR1 (and TERM, INT)\n"
+     "writes one and stops with exit code 75, USR2 writes one and goes on.\n"
+     "  --max-time T  stop so early that a checkpoint is written when the program has run for this long: minutes,\n"
+     "                minutes:seconds, hours:minutes:seconds, days-hours, or with a unit, as 90s or 2h\n"
+     "  --fresh       begin anew; what an earlier run has left is kept aside\n"
+     "  --explain     say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
+     "                where tables lie, and how parameters and updates travel\n", NULL},
+    {"run", "train under a supervisor, which starts again what failed", NULL, tr_run_command},
     {"predict", "apply a model to data", NULL, tr_predict_command},
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
     {"inspect", "show what is in a model, in data or in the folder of a run", NULL, tr_inspect_command},
@@ -69,13 +76,15 @@ static const struct topic topics[] = {
      "trireme help job [SECTION|SECTION.KEY]\n", NULL},
     {"job", "the job file: all sections and keys, or one", NULL, NULL},
     {"output", "the files that train writes",
-     "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...\n"
+     "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...,\n"
+     "unless its run was stopped or has failed, and goes on from its last checkpoint.\n"
      "  job.yaml      the job with every key filled in; can be trained again as it is\n"
      "  status.json   what the job is doing now, or how it ended\n"
      "  metrics.csv   a line for every evaluation: objective, gap, times, bytes moved\n"
      "  summary.json  the outcome, flat, for scripts\n"
      "  model.h5      the model, for trireme and everything that reads HDF5\n"
      "  model.txt     the same as text in LIBLINEAR's format\n"
+     "  checkpoints   what a run needs to go on: see trireme help job checkpoint\n"
      "While it lasts it holds a lock there (.lock), and another run with this folder ends with 73.\n"
      "trireme inspect FOLDER shows them. report.progress=no keeps the run silent but for errors.\n", NULL},
     {"status", "the exit codes",
@@ -94,7 +103,7 @@ static const struct topic topics[] = {
      "  78  job file: unknown key, wrong type, impossible value\n", NULL},
 };
 /* clang-format on */
-enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 6 };
+enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 7 };
 
 const char *tr_suggest(const char *written, const char *const words[])
 {

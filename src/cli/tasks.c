@@ -3,8 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "checkpoint/folder.h"
+#include "checkpoint/when.h"
 #include "cli/average.h"
-#include "cli/train.h"
+#include "monitor/status.h"
 #include "monitor/tasks.h"
 #include "stage/schedule.h"
 #include "stage/stage.h"
@@ -39,8 +41,9 @@ struct director {
     struct call *own;        /* to be run by rank 0 itself, or NULL; one of those sent */
     struct sent *sent;
     int running;
-    int failed; /* exit code of the first task that failed */
-    int status; /* of directing: nothing begins any more once it is not TR_OK */
+    int failed;   /* exit code of the first task that failed */
+    bool stopped; /* a task was, on request */
+    int status;   /* of directing: nothing begins any more once it is not TR_OK */
     char error[512];
 };
 
@@ -52,14 +55,14 @@ static size_t call_bytes(int n)
 }
 
 /* What a plain job does, or an average. */
-static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task, bool explaining,
-                       double *objective)
+static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task,
+                       const struct tr_train_wish *wish, double *objective)
 {
     if (task->run == TR_RUN_TRAIN)
-        return tr_train_here(team, tr_model_kind_of(team->job), NULL, explaining, objective);
+        return tr_train_here(team, tr_model_kind_of(team->job), NULL, wish, objective);
     struct tr_average *average = NULL;
     int status = tr_agree(team, tr_average_new(job, task, &average));
-    if (status == TR_OK) return tr_train_here(team, &tr_average_kind, average, explaining, objective);
+    if (status == TR_OK) return tr_train_here(team, &tr_average_kind, average, wish, objective);
     void *model = average;
     tr_average_kind.close(&model);
     return status;
@@ -68,15 +71,15 @@ static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_
 static tr_poll_fn look_after;
 
 /* Fills the outcome on the team's first rank. director: rank 0's, who goes on directing meanwhile; else NULL. */
-static void play(tr_context *world, const struct call *call, bool explaining, struct director *director,
-                 struct outcome *outcome)
+static void play(tr_context *world, const struct call *call, const struct tr_train_wish *wish,
+                 struct director *director, struct outcome *outcome)
 {
     const struct tr_job_task *task = &world->job->task[call->task];
     tr_context *team = NULL;
     *outcome = (struct outcome){.task = call->task, .objective = NAN};
     int status = tr_team_open(world, call->rank, call->n, call->task, task->name, task->job, &team);
     if (status == TR_OK) status = tr_agree(team, director ? tr_poll_add(team, look_after, director) : TR_OK);
-    if (status == TR_OK) status = run_in_team(team, world->job, task, explaining, &outcome->objective);
+    if (status == TR_OK) status = run_in_team(team, world->job, task, wish, &outcome->objective);
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
     int last = team ? tr_close(team) : TR_OK;
     outcome->status = status != TR_OK ? status : last;
@@ -102,13 +105,13 @@ static int report(tr_context *world, const struct outcome *outcome)
     return TR_OK;
 }
 
-static int follow(tr_context *world, struct call *call, bool explaining)
+static int follow(tr_context *world, struct call *call, const struct tr_train_wish *wish)
 {
     for (;;) {
         struct outcome outcome;
         TR_TRY(hear(world, call));
         if (call->task == ENDED) return call->n;
-        play(world, call, explaining, NULL, &outcome);
+        play(world, call, wish, NULL, &outcome);
         if (call->rank[0] == world->rank) TR_TRY(report(world, &outcome));
     }
 }
@@ -184,8 +187,10 @@ static void reap(struct director *d)
     }
 }
 
+/* One that an earlier part of the run has done is over as soon as it could begin. */
 static int begin_task(struct director *d, int task)
 {
+    if (d->row[task].before) return tr_schedule_task_ended(d->schedule, task, false, tr_now());
     uint64_t wish = d->world->job->task[task].ranks;
     int all = d->world->size;
     bool enough = wish <= (uint64_t)all;
@@ -240,11 +245,17 @@ static void keep_status(struct director *d, int status)
     snprintf(d->error, sizeof d->error, "%s", tr_error_text());
 }
 
+/* Nothing begins any more, so that the job can go on later. */
+static bool is_stopping(const struct director *d)
+{
+    return d->stopped || tr_signals_stop();
+}
+
 /* All that can be done now. */
 static void act(struct director *d)
 {
     struct tr_decision decision;
-    while (d->status == TR_OK && tr_schedule_next(d->schedule, tr_now(), &decision))
+    while (d->status == TR_OK && !is_stopping(d) && tr_schedule_next(d->schedule, tr_now(), &decision))
         keep_status(d, act_on(d, &decision));
     keep_status(d, tr_tasks_folder_renew(d->folder, true));
 }
@@ -252,13 +263,14 @@ static void act(struct director *d)
 static void note_end(struct director *d, const struct outcome *outcome)
 {
     struct tr_task_row *row = &d->row[outcome->task];
-    bool failed = outcome->status != TR_OK;
+    bool failed = outcome->status != TR_OK, stopped = outcome->status == TR_ERR_STOPPED;
     row->state = failed ? TR_TASK_FAILED : TR_TASK_DONE;
+    d->stopped = d->stopped || stopped;
     row->seconds = tr_now() - row->begin;
     row->status = (int)outcome->status;
     row->objective = outcome->objective;
-    snprintf(row->error, sizeof row->error, "%s", outcome->error);
-    if (failed && d->failed == TR_OK) d->failed = row->status;
+    snprintf(row->error, sizeof row->error, "%s", stopped ? "" : outcome->error);
+    if (failed && !stopped && d->failed == TR_OK) d->failed = row->status;
     d->running--;
     keep_status(d, tr_schedule_task_ended(d->schedule, (int)outcome->task, failed, tr_now()));
     act(d);
@@ -286,25 +298,25 @@ static int look_after(void *what, int *did)
 }
 
 /* Runs what is rank 0's own, or waits for the others. */
-static int turn(struct director *d, struct tr_waiting *waiting, bool explaining)
+static int turn(struct director *d, struct tr_waiting *waiting, const struct tr_train_wish *wish)
 {
     if (!d->own) return tr_waiting_turn(d->world, waiting, NULL);
     struct outcome outcome;
-    play(d->world, d->own, explaining, d, &outcome);
+    play(d->world, d->own, wish, d, &outcome);
     d->own = NULL;
     note_end(d, &outcome);
     *waiting = tr_waiting_begin();
     return TR_OK;
 }
 
-static int direct(struct director *d, bool explaining)
+static int direct(struct director *d, const struct tr_train_wish *wish)
 {
     struct tr_waiting waiting = tr_waiting_begin();
     TR_TRY(tr_poll_add(d->world, look_after, d));
     act(d);
-    while (d->running > 0) keep_status(d, turn(d, &waiting, explaining));
+    while (d->running > 0) keep_status(d, turn(d, &waiting, wish));
     tr_poll_remove(d->world, look_after, d);
-    if (!tr_schedule_over(d->schedule))
+    if (!tr_schedule_over(d->schedule) && !is_stopping(d))
         keep_status(d, tr_fail(TR_ERR_INTERNAL, "tasks are left, but none can run"));
     return d->status == TR_OK ? TR_OK : tr_fail(d->status, "%s", d->error);
 }
@@ -342,14 +354,70 @@ static int open_schedule(const tr_context *world, struct tr_schedule **schedule)
     return status;
 }
 
-static int open_director(tr_context *world, struct director *d)
+static bool has_checkpoints(const tr_job *job)
+{
+    char *to = NULL;
+    uint64_t *number = NULL;
+    size_t n = 0;
+    int status = *job->checkpoint.to ? tr_copy_string(job->checkpoint.to, &to)
+                                     : tr_format(&to, "%s/checkpoints", job->output);
+    if (status == TR_OK) status = tr_checkpoints_list(to, &number, &n);
+    free(number);
+    free(to);
+    return status == TR_OK && n > 0;
+}
+
+/* Notes which tasks are done, and whether something is there that can be gone on with. */
+static bool look_at_tasks(struct director *d)
+{
+    const tr_job *job = d->world->job;
+    bool any = false;
+    for (size_t i = 0; i < job->tasks; i++) {
+        struct tr_status_seen seen = tr_status_look(d->row[i].output);
+        struct tr_task_row *row = &d->row[i];
+        row->before = seen.done;
+        if (seen.done) {
+            row->state = TR_TASK_DONE;
+            row->objective = seen.objective;
+        }
+        any = any || seen.done || has_checkpoints(job->task[i].job);
+    }
+    return any;
+}
+
+/* The job that the folder is of must be this one. */
+static int compare_jobs(const tr_context *world)
+{
+    char *path, *text = NULL, *change = NULL;
+    size_t length;
+    TR_TRY(tr_format(&path, "%s/job.yaml", world->job->output));
+    int status = tr_job_read_text(path, &text, &length);
+    free(path);
+    if (status == TR_OK) status = tr_job_compare(world->job, text, &change);
+    if (change) tr_say(world, "note:          the job has changed: %s", change);
+    free(change);
+    free(text);
+    return status;
+}
+
+/* Whether an earlier run of the job is gone on with: one that has not ended. */
+static int look_back(struct director *d, bool *goes_on)
+{
+    struct tr_status_seen seen = tr_status_look(d->world->job->output);
+    *goes_on = seen.any && !seen.done && look_at_tasks(d);
+    return *goes_on ? compare_jobs(d->world) : TR_OK;
+}
+
+static int open_director(tr_context *world, const struct tr_train_wish *wish, struct director *d)
 {
     const tr_job *job = world->job;
+    bool goes_on = false;
     d->world = world;
     TR_TRY(TR_NEW(&d->row, job->tasks));
     TR_TRY(open_schedule(world, &d->schedule));
     TR_TRY(add_tasks(d));
-    return tr_tasks_folder_open(world, d->row, job->tasks, &d->folder);
+    if (!wish->fresh) TR_TRY(look_back(d, &goes_on));
+    return tr_tasks_folder_open(world, d->row, job->tasks, goes_on, &d->folder);
 }
 
 static void close_director(struct director *d)
@@ -370,11 +438,12 @@ static void dismiss(struct director *d, int status)
 }
 
 /* A task that failed has said why. */
-static int direct_all(struct director *d, bool explaining)
+static int direct_all(struct director *d, const struct tr_train_wish *wish)
 {
-    int status = direct(d, explaining);
-    bool told = status == TR_OK && d->failed != TR_OK;
-    if (told) status = d->failed;
+    int status = direct(d, wish);
+    bool stopped = status == TR_OK && is_stopping(d) && (d->stopped || !tr_schedule_over(d->schedule));
+    bool told = status == TR_OK && (stopped || d->failed != TR_OK);
+    if (told) status = stopped ? TR_ERR_STOPPED : d->failed;
     status = tr_tasks_folder_close(&d->folder, status);
     if (status != TR_OK && !told) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
     dismiss(d, status);
@@ -400,20 +469,20 @@ static int check(const tr_job *job)
     return TR_OK;
 }
 
-int tr_tasks_run(tr_context *world, bool explaining)
+int tr_tasks_run(tr_context *world, const struct tr_train_wish *wish)
 {
     struct director d = {0};
     struct call *call = NULL;
     int status = check(world->job);
     if (status == TR_OK) status = tr_ranks_find_nodes(world, world->job->ranks.node_size);
-    if (status == TR_OK && world->rank == 0) status = open_director(world, &d);
+    if (status == TR_OK && world->rank == 0) status = open_director(world, wish, &d);
     if (status == TR_OK && world->rank != 0 && !(call = malloc(call_bytes(world->size))))
         status = tr_fail(TR_ERR_SYSTEM, "out of memory: %d ranks", world->size);
     status = tr_agree(world, status);
     if (status == TR_OK) {
         tr_say(world, "tasks:         %zu, on %d rank%s", world->job->tasks, world->size,
                world->size > 1 ? "s" : "");
-        status = world->rank == 0 ? direct_all(&d, explaining) : follow(world, call, explaining);
+        status = world->rank == 0 ? direct_all(&d, wish) : follow(world, call, wish);
     }
     close_director(&d);
     free(call);

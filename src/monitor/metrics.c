@@ -24,15 +24,49 @@ static int append(struct tr_metrics *m, const char *text, size_t length)
     return tr_output_failed(m->path, "written", error);
 }
 
-int tr_metrics_open(const char *folder, struct tr_metrics *m)
+static int open_file(const char *folder, int flags, struct tr_metrics *m)
 {
     *m = (struct tr_metrics){.fd = -1};
     TR_TRY(tr_format(&m->path, "%s/metrics.csv", folder));
-    m->fd = open(m->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (m->fd < 0) return tr_output_failed(m->path, "created", errno);
+    m->fd = open(m->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    return m->fd < 0 ? tr_output_failed(m->path, "created", errno) : TR_OK;
+}
+
+int tr_metrics_open(const char *folder, struct tr_metrics *m)
+{
+    TR_TRY(open_file(folder, O_TRUNC, m));
     int status = append(m, header, sizeof header - 1);
     if (status != TR_OK) unlink(m->path);
     return status;
+}
+
+int tr_metrics_resume(const char *folder, struct tr_metrics *m)
+{
+    TR_TRY(open_file(folder, 0, m));
+    return tr_metrics_length(m) == 0 ? append(m, header, sizeof header - 1) : TR_OK;
+}
+
+int64_t tr_metrics_length(const struct tr_metrics *m)
+{
+    off_t end = lseek(m->fd, 0, SEEK_END);
+    return end < 0 ? 0 : (int64_t)end;
+}
+
+/* Where the last whole line ends that ends before there. */
+static int64_t end_of_line(const struct tr_metrics *m, int64_t end)
+{
+    char last;
+    while (end > 0 && pread(m->fd, &last, 1, (off_t)end - 1) == 1 && last != '\n') end--;
+    return end;
+}
+
+int tr_metrics_cut(struct tr_metrics *m, int64_t length, bool *lacking)
+{
+    int64_t there = tr_metrics_length(m);
+    *lacking = there < length;
+    if (*lacking) length = end_of_line(m, there);
+    if (ftruncate(m->fd, (off_t)length) < 0) return tr_output_failed(m->path, "written", errno);
+    return length == 0 ? append(m, header, sizeof header - 1) : TR_OK;
 }
 
 void tr_metrics_close(struct tr_metrics *m)

@@ -5,15 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
+#include "checkpoint/folder.h"
+#include "monitor/account.h"
 #include "monitor/display.h"
 #include "monitor/metrics.h"
 #include "monitor/output.h"
 #include "monitor/stages.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
-
-enum { STATES = TR_FAILED + 1 };
 
 struct tr_monitor {
     tr_context *tr;
@@ -23,12 +25,10 @@ struct tr_monitor {
     struct tr_metrics metrics;
     struct tr_display display;
     enum tr_monitor_state state;
-    double entered, spent[STATES]; /* seconds */
-    struct tr_progress_row last;   /* evaluation */
-    bool reached_target;
-    struct tr_progress_row target; /* the first evaluation that reached it */
-    const char *metric_name;       /* of it, or NULL */
-    struct tr_stage_sum *stages;   /* of the last task that had several; so many */
+    double entered;              /* when the state was, less what the run had spent in it before */
+    struct tr_account account;   /* of rank 0 */
+    struct tr_counted counted;   /* … before the checkpoint that it goes on from */
+    struct tr_stage_sum *stages; /* of the last task that had several; so many */
     size_t stage_count;
 };
 
@@ -52,26 +52,43 @@ static bool has_target(const struct tr_monitor *m)
 /* What is to rise, and begins high, has to be rising. */
 static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
-    double objective = m->last.verdict.objective;
-    if (!has_target(m) || m->reached_target || (ascends && !(objective >= before))) return;
+    struct tr_account *a = &m->account;
+    double objective = a->last.verdict.objective;
+    if (!has_target(m) || a->reached_target || (ascends && !(objective >= before))) return;
     if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
-    m->reached_target = true;
-    m->target = m->last;
+    a->reached_target = true;
+    a->target = a->last;
 }
 
-static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *row)
+static enum tr_test_metric metric_of(const tr_stage *stage)
 {
-    struct tr_monitor *m = who;
-    double before = m->last.verdict.objective;
-    m->last = *row;
-    m->last.seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
-    row = &m->last;
-    look_for_target(m, stage->ascends, before);
-    m->metric_name = stage->metric_name;
+    if (!stage->metric_name) return TR_NO_METRIC;
+    if (!strcmp(stage->metric_name, "accuracy")) return TR_ACCURACY;
+    return strstr(stage->metric_name, "rmse") ? TR_RMSE : TR_NO_METRIC;
+}
+
+static void show_in_status(struct tr_monitor *m)
+{
+    const struct tr_progress_row *row = &m->account.last;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;
     m->status.objective = row->verdict.objective;
     m->status.gap = row->verdict.gap;
+}
+
+/* Stages that run again because they came before the one that was checkpointed have been seen. */
+static int observe(void *who, const tr_stage *stage, const struct tr_progress_row *seen)
+{
+    struct tr_monitor *m = who;
+    if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+    struct tr_progress_row *row = &m->account.last;
+    double before = row->verdict.objective;
+    *row = *seen;
+    row->seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
+    tr_counted_add(&m->counted, stage, row);
+    look_for_target(m, stage->ascends, before);
+    m->account.metric = metric_of(stage);
+    show_in_status(m);
     tr_display_row(&m->display, stage, row);
     TR_TRY(tr_metrics_add(&m->metrics, row));
     return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
@@ -97,6 +114,64 @@ static int on_loading(void *who, const struct tr_loading *loading)
     return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
 }
 
+/* ---- going on ---- */
+
+static double total_seconds(const struct tr_monitor *m)
+{
+    double here = tr_now() - m->status.begin, process = m->tr->team ? here : tr_process_seconds();
+    return m->account.total + (process >= here ? process : here);
+}
+
+/* With what has been done in this part of the run. */
+static struct tr_account account_until_now(const struct tr_monitor *m)
+{
+    struct tr_account now = m->account;
+    struct tr_checkpoint_counts counts;
+    tr_checkpoint_count(m->tr, &counts);
+    now.spent[m->state] += tr_now() - m->entered;
+    now.total = total_seconds(m);
+    now.checkpoints += (uint64_t)counts.written;
+    now.failed += (uint64_t)counts.failed;
+    now.copying += counts.copying;
+    return now;
+}
+
+/* metrics.csv as it was then; the seconds of training count on. */
+static int take_up(struct tr_monitor *m, uint64_t restarts)
+{
+    struct tr_account *a = &m->account;
+    bool lacking;
+    if (restarts > a->restarts) a->restarts = restarts;
+    else a->restarts++;
+    m->status.continued = a->restarts;
+    a->checkpoints++; /* the one that all this comes from */
+    m->entered = tr_now() - a->spent[m->state];
+    a->spent[m->state] = 0;
+    show_in_status(m);
+    m->display.shown_epoch = a->last.epoch;
+    m->display.shown_seconds = a->last.seconds;
+    TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
+    if (lacking) tr_say(m->tr, "note:          metrics.csv has lost lines, and goes on from what there is");
+    return TR_OK;
+}
+
+static int keep_account(void *who, tr_keep *keep)
+{
+    struct tr_monitor *m = who;
+    bool fills = tr_keep_restores(keep);
+    uint64_t restarts = m->account.restarts;
+    struct tr_account now = m->account;
+    if (!fills && m->writes) {
+        now = account_until_now(m);
+        now.metrics_bytes = tr_metrics_length(&m->metrics);
+    }
+    TR_TRY(tr_account_keep(&now, keep));
+    TR_TRY(tr_counted_keep(&m->counted, m->tr, &now.last, keep));
+    if (!fills || !m->writes) return TR_OK;
+    m->account = now;
+    return take_up(m, restarts);
+}
+
 /* ---- beginning ---- */
 
 static int write_job(const struct tr_job *job)
@@ -112,25 +187,63 @@ static int write_job(const struct tr_job *job)
     return status;
 }
 
-int tr_monitor_folder(tr_context *tr, int *lock)
+int tr_monitor_folder(tr_context *tr, bool goes_on, int *lock)
 {
     const struct tr_job *job = tr->job;
-    char *moved;
-    TR_TRY(tr_output_prepare(job->output, &moved, lock));
+    char *moved = NULL;
+    TR_TRY(goes_on ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, &moved, lock));
     if (moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, moved);
     free(moved);
     return write_job(job);
 }
 
-static int begin(struct tr_monitor *m)
+/* When its manifest was written, which is last; NaN where that cannot be known. */
+static double checkpoint_age(const struct tr_job *job, uint64_t number)
 {
-    tr_context *tr = m->tr;
-    TR_TRY(tr_monitor_folder(tr, &m->lock));
-    TR_TRY(tr_status_open(&m->status, tr->job->output, tr->job->name));
+    char *to = NULL, *folder = NULL, *path = NULL;
+    struct stat file;
+    struct timespec now;
+    double age = NAN;
+    if (tr_format(&to, "%s/checkpoints", job->output) == TR_OK &&
+        tr_checkpoint_path(*job->checkpoint.to ? job->checkpoint.to : to, number, &folder) == TR_OK &&
+        tr_format(&path, "%s/manifest.h5", folder) == TR_OK && stat(path, &file) == 0 &&
+        clock_gettime(CLOCK_REALTIME, &now) == 0)
+        age =
+            (double)(now.tv_sec - file.st_mtim.tv_sec) + 1e-9 * (double)(now.tv_nsec - file.st_mtim.tv_nsec);
+    free(to);
+    free(folder);
+    free(path);
+    return age;
+}
+
+static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
+{
+    tr_say(m->tr,
+           "continues:     from checkpoint %" PRIu64 " at epoch %.2f (clock %" PRId64 "), written %s ago",
+           from->number, from->facts.epoch, from->facts.clock,
+           tr_duration(checkpoint_age(m->tr->job, from->number)).text);
+}
+
+/* The folder, and the files in it that there are from the beginning. */
+static int begin_folder(struct tr_monitor *m)
+{
+    const struct tr_job *job = m->tr->job;
+    const struct tr_manifest *from = tr_checkpoint_found(m->tr);
+    TR_TRY(tr_monitor_folder(m->tr, from != NULL, &m->lock));
+    if (from) m->account.restarts = tr_status_look(job->output).continued + 1;
+    TR_TRY(tr_status_open(&m->status, job->output, job->name));
+    m->status.continued = m->account.restarts;
     m->writes = true;
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
-    TR_TRY(tr_metrics_open(tr->job->output, &m->metrics));
+    if (from) say_continues(m, from);
+    return from ? tr_metrics_resume(job->output, &m->metrics) : tr_metrics_open(job->output, &m->metrics);
+}
+
+static int begin(struct tr_monitor *m)
+{
+    tr_context *tr = m->tr;
+    TR_TRY(begin_folder(m));
     enum tr_display_style style = tr_display_choose(tr->job->report.progress, stderr);
     if (tr->team && style == TR_DISPLAY_TABLE) style = TR_DISPLAY_LINES; /* several tasks take turns */
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
@@ -148,9 +261,10 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->tr = tr;
         m->metrics.fd = m->lock = -1;
         m->entered = tr_now();
-        m->last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
-        m->target.seconds = NAN;
+        m->account.last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+        m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
+        tr_on_keep(tr, keep_account, m);
     }
     int outcome = tr_agree(tr, status);
     if (outcome == TR_OK) *monitor = m;
@@ -163,7 +277,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
 static int enter(struct tr_monitor *m, enum tr_monitor_state state)
 {
     double now = tr_now();
-    m->spent[m->state] += now - m->entered;
+    m->account.spent[m->state] += now - m->entered;
     m->entered = now;
     m->state = m->status.state = state;
     if (state == TR_TRAINING) m->status.loaded = 1;
@@ -179,7 +293,7 @@ int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
 
 double tr_monitor_objective(const struct tr_monitor *m)
 {
-    return m->last.verdict.objective;
+    return m->account.last.verdict.objective;
 }
 
 void tr_monitor_count_rows(struct tr_monitor *m, uint64_t rows)
@@ -214,9 +328,10 @@ static int sum_service(tr_context *tr, struct tr_service *sum)
 /* One line on whether and when. */
 static void say_target(const struct tr_monitor *m)
 {
-    const struct tr_progress_row *t = &m->target;
+    const struct tr_account *a = &m->account;
+    const struct tr_progress_row *t = &a->target;
     if (!has_target(m)) return;
-    if (m->reached_target)
+    if (a->reached_target)
         tr_say(m->tr,
                "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
                m->tr->job->solve.target, tr_duration(t->seconds).text,
@@ -225,29 +340,28 @@ static void say_target(const struct tr_monitor *m)
         tr_say(
             m->tr,
             "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
-            m->tr->job->solve.target, m->last.verdict.objective);
+            m->tr->job->solve.target, a->last.verdict.objective);
 }
 
 static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak,
                          const struct tr_service *service)
 {
-    const struct tr_progress_row *last = &m->last, *target = &m->target;
+    struct tr_account a = account_until_now(m);
+    const struct tr_progress_row *last = &a.last, *target = &a.target;
     int slowed = last->heterogeneity.slowed;
-    double spent = tr_now() - m->status.begin, total = m->tr->team ? spent : tr_process_seconds();
     char layout[256];
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
-    bool accuracy = m->metric_name && !strcmp(m->metric_name, "accuracy");
-    bool rmse = m->metric_name && strstr(m->metric_name, "rmse");
     struct tr_outcome outcome = {.objective = last->verdict.objective,
                                  .gap = last->verdict.gap,
                                  .epochs = last->epoch,
-                                 .test_accuracy = accuracy ? last->verdict.metric : s->test_accuracy,
+                                 .test_accuracy =
+                                     a.metric == TR_ACCURACY ? last->verdict.metric : s->test_accuracy,
                                  .test_auc = s->test_auc,
                                  .test_perplexity = s->test_perplexity,
-                                 .test_rmse = rmse ? last->verdict.metric : s->test_rmse,
-                                 .load_seconds = m->spent[TR_LOADING],
-                                 .train_seconds = m->spent[TR_TRAINING],
-                                 .total_seconds = total >= spent ? total : spent,
+                                 .test_rmse = a.metric == TR_RMSE ? last->verdict.metric : s->test_rmse,
+                                 .load_seconds = a.spent[TR_LOADING],
+                                 .train_seconds = a.spent[TR_TRAINING],
+                                 .total_seconds = a.total,
                                  .bytes_pulled = last->traffic.bytes_pulled,
                                  .bytes_pushed = last->traffic.bytes_pushed,
                                  .updates = last->updates,
@@ -258,13 +372,17 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
                                  .table_bytes = (uint64_t)service->share_bytes,
                                  .version_bytes = (uint64_t)service->version_bytes,
                                  .has_target = has_target(m),
-                                 .reached_target = m->reached_target,
+                                 .reached_target = a.reached_target,
                                  .target_time = target->seconds,
                                  .target_training_time = target->seconds - target->evaluate_seconds,
-                                 .target_updates = m->reached_target ? (double)target->updates : (double)NAN,
+                                 .target_updates = a.reached_target ? (double)target->updates : (double)NAN,
                                  .slowed_workers = slowed ? slowed : (double)NAN,
                                  .level_reached = slowed ? last->heterogeneity.reached : (double)NAN,
                                  .peak_rss_bytes = peak,
+                                 .restarts = a.restarts,
+                                 .checkpoints = a.checkpoints,
+                                 .checkpoints_failed = a.failed,
+                                 .checkpoint_seconds = a.copying,
                                  .rows = s->rows,
                                  .features = s->features,
                                  .nonzeros = s->nonzeros,
@@ -288,6 +406,24 @@ int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
     return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak, &service) : TR_OK);
 }
 
+void tr_monitor_say_stopped(struct tr_monitor *m)
+{
+    if (!m || !m->writes) return;
+    tr_display_end(&m->display);
+    struct tr_checkpoint_counts counts;
+    tr_checkpoint_count(m->tr, &counts);
+    double after = total_seconds(m) - m->account.total;
+    if (counts.written > 0)
+        tr_say(m->tr,
+               "stopped:       after %s at epoch %.2f, checkpoint %" PRIu64
+               " written; the same command continues",
+               tr_duration(after).text, counts.epoch, counts.last);
+    else
+        tr_say(m->tr, "stopped:       after %s; no checkpoint could be written, the same command %s",
+               tr_duration(after).text,
+               tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts anew");
+}
+
 int tr_monitor_close(struct tr_monitor **monitor, int status)
 {
     struct tr_monitor *m = *monitor;
@@ -297,8 +433,8 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         char error[1024];
         snprintf(error, sizeof error, "%s", tr_error_text()); /* writing may fail, too, and then says so */
         m->status.code = status;
-        m->status.error = status == TR_OK ? NULL : error;
-        outcome = enter(m, status == TR_OK ? TR_DONE : TR_FAILED);
+        m->status.error = status == TR_OK || status == TR_ERR_STOPPED ? NULL : error;
+        outcome = enter(m, status == TR_OK ? TR_DONE : status == TR_ERR_STOPPED ? TR_STOPPED : TR_FAILED);
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
         tr_on_loading(m->tr, NULL, NULL);

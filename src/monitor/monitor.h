@@ -6,6 +6,7 @@
  *   terminal  whether a person watches
  *   display   a table on a terminal, lines elsewhere
  *   metrics   metrics.csv: every evaluation
+ *   account   what a run has taken so far, also where it goes on from a checkpoint
  *   stages    what the stages of a task have taken
  *   summary   summary.json: the outcome
  *   tasks     the folder of a job of several tasks, each of which has its own in it
@@ -22,11 +23,12 @@
  *
  * Members of status.json:
  *
- *   state             starting, loading, training, writing, done, failed
+ *   state             starting, loading, training, writing, done, failed, stopped (on request, to be gone on with)
  *   name              of the job
  *   epoch, clock, objective, gap
  *   loaded            part of the files being read (training, then test data) that is done, an estimate
  *   seconds           since the start
+ *   continued         how often the run went on from a checkpoint
  *   status, error     exit code and text, both null until the end; SIGTERM and SIGINT leave 128 + signal
  *   pid, host, started, updated (UTC)
  *
@@ -58,7 +60,14 @@
  *   stages            where a method has several: a list of name, runs, fewest and most workers, clocks, seconds,
  *                     worker_seconds, transition_seconds (median, from the stage before), and how the number of workers
  *                     was found (search)
+ *   restarts          how often the run went on from a checkpoint
+ *   checkpoints       that were written
+ *   checkpoints_failed
+ *   checkpoint_seconds  for which training waited while they were copied
  *   rows, features, nonzeros, layout, ranks, version, host, job
+ *
+ * A run that goes on does so in its folder: metrics.csv is cut back to what it was when the checkpoint was taken, and all
+ * that counts and sums does so as if the run had never stopped, in another layout as well.
  *
  * A job of several tasks has status.json, summary.json and job.yaml of its own, with a list of its tasks: see tasks.h. In
  * the folder of a task total_seconds are those of the task.
@@ -73,15 +82,17 @@
 
 struct tr_monitor;
 
-enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DONE, TR_FAILED };
+enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DONE, TR_FAILED, TR_STOPPED };
 
 /* Prepares the job's folder, with job.yaml and status.json in it, and listens to what tr_run() evaluates. The
- * folder of an earlier run is renamed <folder>.1, .2, … and never overwritten. All ranks; agreed on.
- * TR_ERR_NO_OUTPUT: there can be no such folder. */
+ * folder of an earlier run is renamed <folder>.1, .2, … and never overwritten, unless the context goes on from a
+ * checkpoint of that run (tr_checkpoints_open(), before). All ranks; agreed on. TR_ERR_NO_OUTPUT: there can be no such
+ * folder. */
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
 
-/* The first part of that, on one rank: a folder, locked, with job.yaml in it, for the context's job. */
-int tr_monitor_folder(tr_context *tr, int *lock);
+/* The first part of that, on one rank: a folder, locked, with job.yaml in it, for the context's job. goes_on: that of the
+ * earlier run. */
+int tr_monitor_folder(tr_context *tr, bool goes_on, int *lock);
 
 /* The job turns to something else. All ranks; agreed on. */
 int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
@@ -103,6 +114,9 @@ void tr_monitor_count_rows(struct tr_monitor *monitor, uint64_t rows);
 
 /* Writes summary.json. All ranks; agreed on. */
 int tr_monitor_summary(struct tr_monitor *monitor, const struct tr_summary *summary);
+
+/* One line, where the run stops on request and could go on. */
+void tr_monitor_say_stopped(struct tr_monitor *monitor);
 
 /* Writes down how the job ended, and forgets the monitor (NULL is fine). All ranks, with the agreed status;
  * returns it, or, where all was well until here, that of this last write. */

@@ -60,7 +60,8 @@ static int look_into(const char *folder, enum contents *contents)
         const char *name = file->d_name;
         if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, LOCK_NAME)) continue;
         if (*contents == NOTHING) *contents = OTHER;
-        if (!strcmp(name, "job.yaml") || !strcmp(name, "status.json")) *contents = EARLIER_RUN;
+        if (!strcmp(name, "job.yaml") || !strcmp(name, "status.json") || !strcmp(name, "checkpoints"))
+            *contents = EARLIER_RUN;
     }
     closedir(files);
     return TR_OK;
@@ -132,13 +133,14 @@ static void sign(int fd)
 
 /* ---- taking a folder ---- */
 
-/* With the lock of a folder in hand: *taken if it is ours; else the earlier run in it has been moved away. */
+/* With the lock of a folder in hand: *taken if it is ours; else the earlier run in it has been moved away. moved NULL: what
+ * is in it is ours as well. */
 static int clear(const char *folder, char **moved, bool *taken)
 {
     enum contents contents;
     char *lock;
     TR_TRY(look_into(folder, &contents));
-    *taken = contents != EARLIER_RUN;
+    *taken = !moved || contents != EARLIER_RUN;
     if (*taken) return TR_OK;
     free(*moved);
     *moved = NULL;
@@ -170,23 +172,34 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
     return status;
 }
 
-int tr_output_prepare(const char *folder, char **moved, int *lock)
+static int take_folder(const char *folder, char **moved, int *lock)
 {
     char *name, *path = NULL;
-    *moved = NULL;
     *lock = -1;
     TR_TRY(tr_copy_string(folder, &name));
     for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
         name[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
     int status = tr_format(&path, "%s/" LOCK_NAME, name);
     while (status == TR_OK && *lock < 0) status = try_to_take(name, path, moved, lock);
+    free(path);
+    free(name);
+    return status;
+}
+
+int tr_output_prepare(const char *folder, char **moved, int *lock)
+{
+    *moved = NULL;
+    int status = take_folder(folder, moved, lock);
     if (status != TR_OK) {
         free(*moved);
         *moved = NULL;
     }
-    free(path);
-    free(name);
     return status;
+}
+
+int tr_output_resume(const char *folder, int *lock)
+{
+    return take_folder(folder, NULL, lock);
 }
 
 void tr_output_release(const char *folder, int lock)

@@ -13,7 +13,8 @@
 #include "monitor/json.h"
 #include "monitor/output.h"
 
-static const char *const state_name[] = {"starting", "loading", "training", "writing", "done", "failed"};
+static const char *const state_name[] = {"starting", "loading", "training", "writing",
+                                         "done",     "failed",  "stopped"};
 
 /* ---- as text ---- */
 
@@ -27,7 +28,7 @@ static void say_time(char text[32])
 
 static int render(const struct tr_status_file *s, char **text, size_t *length)
 {
-    bool ended = s->state == TR_DONE || s->state == TR_FAILED;
+    bool ended = s->state == TR_DONE || s->state == TR_FAILED || s->state == TR_STOPPED;
     char now[32];
     say_time(now);
     FILE *file = open_memstream(text, length);
@@ -46,6 +47,7 @@ static int render(const struct tr_status_file *s, char **text, size_t *length)
     tr_json_count_member(file, "pid", (uint64_t)getpid());
     tr_json_text_member(file, "host", s->host);
     tr_json_text_member(file, "started", s->started);
+    tr_json_count_member(file, "continued", s->continued);
     if (s->more) s->more(file, s->who);
     fprintf(file, "  \"updated\": \"%s\"\n}\n", now);
     return fclose(file) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory: status.json");
@@ -168,6 +170,36 @@ void tr_status_close(struct tr_status_file *s)
     free(s->path);
     free(s->temporary);
     *s = (struct tr_status_file){0};
+}
+
+/* What stands behind "name": in the line that begins with it, as it is written here. */
+static bool find_member(const char *text, const char *name, char value[32])
+{
+    char sought[64];
+    snprintf(sought, sizeof sought, "\n  \"%s\": ", name);
+    const char *at = strstr(text, sought);
+    if (!at) return false;
+    at += strlen(sought);
+    snprintf(value, 32, "%.*s", (int)tr_min_size(strcspn(at, ",\n"), 31), at);
+    return true;
+}
+
+struct tr_status_seen tr_status_look(const char *folder)
+{
+    struct tr_status_seen seen = {.objective = NAN};
+    char *path, text[4096] = "", value[32];
+    if (tr_format(&path, "%s/status.json", folder) != TR_OK) return seen;
+    FILE *file = fopen(path, "r");
+    free(path);
+    if (!file) return seen;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    seen.any = find_member(text, "state", value);
+    seen.done = seen.any && !strcmp(value, "\"done\"");
+    if (find_member(text, "continued", value)) seen.continued = strtoull(value, NULL, 10);
+    if (find_member(text, "objective", value) && strcmp(value, "null") != 0)
+        seen.objective = strtod(value, NULL);
+    return seen;
 }
 
 int tr_status_write(struct tr_status_file *s)

@@ -22,11 +22,22 @@ struct tr_status_file {
     double epoch, objective, gap; /* NaN: none yet */
     int64_t clock;
     double loaded;                       /* part of the files being read, 0 to 1; NaN before */
+    uint64_t continued;                  /* how often the run went on from a checkpoint */
     int code;                            /* at the end */
     const char *error;                   /* at the end, or NULL */
     void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */
     void *who;
 };
+
+/* What the status.json of an earlier run says. */
+struct tr_status_seen {
+    bool any, done;
+    uint64_t continued;
+    double objective; /* NaN: none */
+};
+
+/* Where it cannot be read there is none. */
+struct tr_status_seen tr_status_look(const char *folder);
 
 /* Nothing is written yet. Free with tr_status_close(). */
 int tr_status_open(struct tr_status_file *status, const char *folder, const char *name);

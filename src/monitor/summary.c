@@ -68,6 +68,10 @@ static int write_members(FILE *file, const struct tr_outcome *o, const struct tr
     tr_json_count_member(file, "rows", o->rows);
     tr_json_count_member(file, "features", o->features);
     tr_json_count_member(file, "nonzeros", o->nonzeros);
+    tr_json_count_member(file, "restarts", o->restarts);
+    tr_json_count_member(file, "checkpoints", o->checkpoints);
+    tr_json_count_member(file, "checkpoints_failed", o->checkpoints_failed);
+    tr_json_real_member(file, "checkpoint_seconds", milliseconds(o->checkpoint_seconds));
     if (o->more) o->more(file, o->who);
     if (o->stages) tr_write_stages(file, o->stages, o->stage_count);
     tr_json_text_member(file, "layout", o->layout);

@@ -17,6 +17,8 @@ struct tr_outcome {
     double target_time, target_training_time, target_updates;
     double slowed_workers, level_reached;
     uint64_t rows, features, nonzeros;
+    uint64_t restarts, checkpoints, checkpoints_failed;
+    double checkpoint_seconds;
     const struct tr_stage_sum *stages; /* so many, or NULL */
     size_t stage_count;
     const char *layout, *host;

@@ -43,14 +43,19 @@ static double milliseconds(double seconds)
     return round(seconds * 1000) / 1000;
 }
 
+static bool is_stopped(const struct tr_task_row *row)
+{
+    return row->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
+}
+
 static void put_task(FILE *file, const struct tr_task_row *row)
 {
-    bool began = row->state == TR_TASK_RUNNING || row->state == TR_TASK_DONE || row->state == TR_TASK_FAILED;
     bool ended = row->state == TR_TASK_DONE || row->state == TR_TASK_FAILED;
+    bool began = !row->before && (ended || row->state == TR_TASK_RUNNING);
     double seconds = ended ? row->seconds : tr_now() - row->begin;
     fputs("{\"name\": ", file);
     tr_json_text(file, row->name);
-    put_text(file, "state", state_name[row->state]);
+    put_text(file, "state", is_stopped(row) ? "stopped" : state_name[row->state]);
     put_real(file, "ranks", began ? row->ranks : (double)NAN);
     put_real(file, "waited", began ? milliseconds(row->waited) : (double)NAN);
     put_real(file, "seconds", began ? milliseconds(seconds) : (double)NAN);
@@ -105,13 +110,19 @@ static int write_summary(struct tr_tasks_folder *f, int status)
 
 static void say_row(const struct tr_tasks_folder *f, const struct tr_task_row *row, int width)
 {
+    if (row->before) {
+        tr_say(f->world, "%-*s  %5s  %11s  %11s  done before", width, row->name, "-", "-", "-");
+        return;
+    }
     if (row->ranks == 0) {
         tr_say(f->world, "%-*s  %5s  %11s  %11s  not run%s%s", width, row->name, "-", "-", "-",
                row->because ? ": it comes after " : "", row->because ? row->because : "");
         return;
     }
     char outcome[64] = "done";
-    if (row->state == TR_TASK_FAILED) snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
+    if (is_stopped(row)) snprintf(outcome, sizeof outcome, "stopped");
+    else if (row->state == TR_TASK_FAILED)
+        snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
     else if (isfinite(row->objective))
         snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
     tr_say(f->world, "%-*s  %5d  %11s  %11s  %s", width, row->name, row->ranks, tr_duration(row->waited).text,
@@ -128,15 +139,25 @@ static void say_table(const struct tr_tasks_folder *f)
 
 /* ---- the folder ---- */
 
-static int begin(struct tr_tasks_folder *f)
+static size_t count_done(const struct tr_tasks_folder *f)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < f->n; i++) done += f->row[i].state == TR_TASK_DONE;
+    return done;
+}
+
+static int begin(struct tr_tasks_folder *f, bool goes_on)
 {
     const struct tr_job *job = f->world->job;
-    TR_TRY(tr_monitor_folder(f->world, &f->lock));
+    TR_TRY(tr_monitor_folder(f->world, goes_on, &f->lock));
+    uint64_t continued = goes_on ? tr_status_look(job->output).continued + 1 : 0;
     TR_TRY(tr_status_open(&f->status, job->output, job->name));
     f->status.state = TR_TRAINING;
+    f->status.continued = continued;
     f->status.more = put_tasks;
     f->status.who = f;
     tr_status_guard(&f->status);
+    if (goes_on) tr_say(f->world, "continues:     %zu of %zu tasks are done", count_done(f), f->n);
     return tr_status_write(&f->status);
 }
 
@@ -149,7 +170,7 @@ static void forget(struct tr_tasks_folder **folder)
     *folder = NULL;
 }
 
-int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n,
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool goes_on,
                          struct tr_tasks_folder **folder)
 {
     struct tr_tasks_folder *f;
@@ -159,7 +180,7 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
     f->n = n;
     f->lock = -1;
     *folder = f;
-    int status = begin(f);
+    int status = begin(f, goes_on);
     if (status != TR_OK) forget(folder);
     return status;
 }
@@ -184,12 +205,16 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
     if (!f) return status;
     char error[1024];
     say_error(f, status, error, sizeof error); /* writing may fail, too, and then says so */
-    f->status.state = status == TR_OK ? TR_DONE : TR_FAILED;
+    bool stopped = status == TR_ERR_STOPPED;
+    f->status.state = status == TR_OK ? TR_DONE : stopped ? TR_STOPPED : TR_FAILED;
     f->status.code = status;
-    f->status.error = status == TR_OK ? NULL : error;
+    f->status.error = status == TR_OK || stopped ? NULL : error;
     int outcome = write_summary(f, status), last = tr_status_write(&f->status);
     if (outcome == TR_OK) outcome = last;
     say_table(f);
+    if (stopped)
+        tr_say(f->world, "stopped:       after %s, %zu of %zu tasks done; the same command continues",
+               tr_duration(tr_process_seconds()).text, count_done(f), f->n);
     if (outcome == TR_OK) tr_say(f->world, "output:        %s", f->world->job->output);
     forget(folder);
     return status != TR_OK ? status : outcome;

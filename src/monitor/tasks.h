@@ -1,8 +1,8 @@
 /* The folder of a job of several tasks: job.yaml, status.json and summary.json, as monitor.h has them, of the whole job.
  * Both JSON files have a member `tasks`, an object for each in the order of the job:
  *
- *   name, state       waiting, running, done, failed, not run (it comes after one that failed)
- *   ranks             that it runs or ran on, null before
+ *   name, state       waiting, running, done, failed, stopped, not run (it comes after one that failed)
+ *   ranks             that it runs or ran on, null before, and where an earlier part of the run has done it
  *   waited, seconds   from when it could have begun until it did; since then
  *   objective         the last that was evaluated, null where there is none
  *   status, error     exit code and text, null while there is none
@@ -26,6 +26,7 @@ struct tr_task_row {
     double objective;     /* NaN: none */
     int status;           /* once it has ended */
     char error[512];      /* "" where there is none */
+    bool before;          /* done in an earlier part of the run; it has no ranks and seconds then */
     const char *because;  /* not run: the task that it comes after, which failed or was not run either */
 };
 
@@ -33,8 +34,8 @@ struct tr_tasks_folder;
 
 /* All of these on rank 0 alone, world being the context of the whole job, and the n rows those of who runs it.
  *
- * Prepares the folder. TR_ERR_NO_OUTPUT: there can be no such folder. */
-int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n,
+ * Prepares the folder, or takes that of the run that goes on. TR_ERR_NO_OUTPUT: there can be no such folder. */
+int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool goes_on,
                          struct tr_tasks_folder **folder);
 
 /* Writes status.json, at once or if about a second has gone by. */
