@@ -32,12 +32,23 @@ refuses() {
     refuses1 "$code" "$words" mpirun $quiet --oversubscribe -n 3 "$trireme" "$@"
 }
 
+# refuses_somewhere CODE WORDS WORD…: on one rank or on three, which take turns
+ranks=1
+refuses_somewhere() {
+    code=$1 words=$2
+    shift 2
+    ranks=$((4 - ranks))
+    if [ $ranks -eq 1 ]; then refuses1 "$code" "$words" "$trireme" "$@"
+    else refuses1 "$code" "$words" mpirun $quiet --oversubscribe -n 3 "$trireme" "$@"
+    fi
+}
+
 # record TEXT WORDS [SETTING…]: a file with this third line is refused, and file and line are named
 record() {
     printf '1 1:1\n-1 2:1\n%b\n1 1:1 3:0.5\n-1 2:1\n' "$1" >bad
     words=$2
     shift 2
-    refuses 65 "bad:3: $words" train job.yaml data.train=bad "$@"
+    refuses_somewhere 65 "bad:3: $words" train job.yaml data.train=bad "$@"
 }
 
 printf 'name: job\noutput: out\nsolve: {epochs: 3}\n' >job.yaml
@@ -106,21 +117,25 @@ done
 # ---- jobs ----
 refuses 66 "nothing.yaml" train nothing.yaml
 printf 'name: x\nsolve:\n\tepochs: 3\n' >broken.yaml
-refuses 78 "broken.yaml:3: " train broken.yaml
+refuses_somewhere 78 "broken.yaml:3: " train broken.yaml
 printf 'name: x\nsolve:\n  epoch: 3\n' >key.yaml
-refuses 78 "key.yaml:3: unknown key solve.epoch: did you mean solve.epochs?" train key.yaml
+refuses_somewhere 78 "key.yaml:3: unknown key solve.epoch: did you mean solve.epochs?" train key.yaml
 printf 'solve: {epochs: many}\n' >type.yaml
-refuses 78 "type.yaml:1: solve.epochs is «many»: expected an integer" train type.yaml
-refuses 78 "did you mean solve.epochs?" $good solve.epoch=3
-refuses 78 "solve.epochs is «0»" $good solve.epochs=0
-refuses 78 "solve.rate is «nan»" $good solve.rate=nan
-refuses 78 "sync.mode is «bps»" $good sync.mode=bps
+refuses_somewhere 78 "type.yaml:1: solve.epochs is «many»: expected an integer" train type.yaml
+refuses_somewhere 78 "did you mean solve.epochs?" $good solve.epoch=3
+refuses_somewhere 78 "solve.epochs is «0»" $good solve.epochs=0
+refuses_somewhere 78 "solve.rate is «nan»" $good solve.rate=nan
+refuses_somewhere 78 "sync.mode is «bps»" $good sync.mode=bps
+refuses_somewhere 78 "checkpoint.every is «5»: expected no, a time as 30s" $good checkpoint.every=5
+refuses_somewhere 78 "checkpoint.max_time is «soon»: expected no, or a time" $good --max-time soon
+refuses_somewhere 78 "checkpoint.max_time has no value" $good --max-time
+refuses_somewhere 78 "checkpoint.keep is «0»" $good --max-time=5 checkpoint.keep=0
 refuses 64 "«epochs»: expected section.key=value" $good epochs
-refuses 78 "needs 9 ranks" $good ranks.groups=9
-refuses 78 "data.train is missing" train job.yaml
-refuses 78 "solve.method dual needs a regularised bias" $good model.bias=yes
-refuses 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
-refuses 78 "dual needs model.l2 > 0" $good model.l2=0
+refuses_somewhere 78 "needs 9 ranks" $good ranks.groups=9
+refuses_somewhere 78 "data.train is missing" train job.yaml
+refuses_somewhere 78 "solve.method dual needs a regularised bias" $good model.bias=yes
+refuses_somewhere 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
+refuses_somewhere 78 "dual needs model.l2 > 0" $good model.l2=0
 refuses 65 "data.features is 2, but the data has feature 4" $good data.features=2
 refuses 76 "the objective is not finite any more" $good solve.method=sgd model.type=linear solve.rate=1e30 solve.epochs=90
 

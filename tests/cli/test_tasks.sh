@@ -151,7 +151,7 @@ is "no test data" "$(cat said)" \
     "trireme: error: untested.yaml:6: task mean evaluates on data.test, which names no files"
 [ ! -e no ] || fail "a job that was refused has made its folder"
 
-# ---- ended from outside: the folders of the job and of its tasks say so ----
+# ---- stopped from outside: the folders of the job and of its tasks say so ----
 # the ranks are told by themselves, as a batch system tells them: mpirun kills them so soon that it is a race
 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
     solve.epochs=10000000 tasks.two.solve.epochs=10000000 >said 2>&1 &
@@ -166,7 +166,7 @@ done
 kill -TERM $(number pid <ended/one/status.json) $(number pid <ended/two/status.json)
 wait $mpirun
 for folder in ended ended/one ended/two; do
-    grep -q '"state": "failed"' $folder/status.json && grep -q '"status": 143' $folder/status.json ||
+    grep -q '"state": "stopped"' $folder/status.json && grep -q '"status": 75' $folder/status.json ||
         fail "$folder/status.json after SIGTERM: $(cat $folder/status.json)"
 done
 

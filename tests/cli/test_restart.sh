@@ -1,0 +1,155 @@
+#!/bin/sh
+# Runs that stop and go on: at a time limit, by signals, killed; in the same layout bit by bit as if nothing had happened.
+# Usage: test_restart.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+awk 'BEGIN { srand(7); for (i = 0; i < 1200; i++) { m = 0; row = "";
+    for (j = 1; j <= 12; j++) { x = int(rand() * 1000) / 1000 - 0.4; m += x * (j - 6); row = row " " j ":" x }
+    file = i < 1000 ? "train" : "test"; print (m + 4 * (rand() - 0.5) > 0.5 ? 1 : -1) row > file } }'
+cat >job.yaml <<'EOF'
+data: {train: train, test: test}
+model: {l2: 0.01}
+solve: {epochs: 12}
+EOF
+
+# starts EXIT RANKS WORD…: trains, and ends with that exit code; what is said is in out
+starts() {
+    code=$1 ranks=$2; shift 2
+    launch="mpirun $quiet --oversubscribe -n $ranks"
+    [ "$ranks" -gt 1 ] || launch=
+    timeout -s KILL 120 $launch "$trireme" train "$@" >out 2>&1; got=$?
+    no_notices out
+    [ $got -eq "$code" ] || fail "$launch train $*: exit $got, expected $code: $(tail -3 out)"
+}
+says() { grep -q -- "$1" out || fail "$2: «$1» is not said: $(cat out)"; }
+silent() { ! grep -q -- "$1" out || fail "$2: «$1» is said"; }
+is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
+state() { sed -n 's/^  "state": "\(.*\)",$/\1/p' "$1/status.json"; }
+status() { sed -n "s/^  \"$2\": \(.*\),\$/\1/p" "$1/status.json"; }
+# numbers FOLDER: of metrics.csv, without times, and without what going on has to read again
+numbers() { cut -d, -f2-6,16 "$1/metrics.csv"; }
+# same WHAT FOLDER REFERENCE: the same model and metrics
+same() {
+    cmp -s "$2/model.txt" "$3/model.txt" || fail "$1: another model.txt"
+    ! command -v h5diff >/dev/null || h5diff --exclude-path /job "$2/model.h5" "$3/model.h5" >left 2>&1 || fail "$1: another model.h5: $(head -3 left)"
+    numbers "$2" >left; numbers "$3" >right
+    cmp -s left right || fail "$1: other metrics: $(diff left right | head -5)"
+    is "$1: updates" "$(of "$2" updates)" "$(of "$3" updates)"
+    is "$1: objective" "$(of "$2" objective)" "$(of "$3" objective)"
+    is "$1: accuracy" "$(of "$2" test_accuracy)" "$(of "$3" test_accuracy)"
+}
+# wait_for WHAT COMMAND…: until it succeeds
+wait_for() {
+    what=$1 turns=0; shift
+    until "$@" 2>/dev/null; do
+        turns=$((turns + 1))
+        [ $turns -lt 600 ] || { fail "$what: waited in vain"; return 1; }
+        sleep 0.1
+    done
+}
+
+# ---- a time limit that is over at once: a clock or more each time ----
+# parts NAME RANKS SETTING…
+parts() {
+    name=$1 folder=parts.$1 of=$2; shift 2
+    run "whole.$name" "$of" job.yaml "$@" || return
+    starts 75 "$of" job.yaml "$@" output="$folder" --max-time=1ms
+    says "^stopped: .* checkpoint 1 written; the same command continues" "$name: first part"
+    silent error "$name: first part"
+    is "$name: state" "$(state "$folder")" stopped
+    is "$name: status" "$(status "$folder" status)" 75
+    [ ! -e "$folder/model.h5" ] || fail "$name: a model of a run that stopped"
+    starts 75 "$of" job.yaml "$@" output="$folder" --max-time 1ms
+    says "^continues: .*from checkpoint 1 at epoch .* (clock .*), written .* ago" "$name: second part"
+    starts 0 "$of" job.yaml "$@" output="$folder"
+    says "^continues: .*from checkpoint 2 " "$name: last part"
+    same "$name: three parts" "$folder" "whole.$name"
+    is "$name: state" "$(state "$folder")" done
+    is "$name: continued" "$(status "$folder" continued)" 2
+    is "$name: restarts" "$(of "$folder" restarts)" 2
+    holds "$name: checkpoints" "$(of "$folder" checkpoints) >= 2"
+    [ ! -e "$folder.1" ] || fail "$name: something was kept aside"
+}
+parts dual 2 solve.method=dual
+parts sgd 1 solve.method=sgd "sync.push=every 4"
+
+# ---- what ended is kept aside; the job may change where it may ----
+starts 75 2 job.yaml output=parts.dual --max-time=1ms
+silent "^continues:" "a finished run"
+[ -e parts.dual.1/model.h5 ] || fail "a finished run is not kept aside"
+starts 78 2 job.yaml output=parts.dual model.l2=0.1
+says "^trireme: error: model.l2 was 0.01, is 0.1 (command line); --fresh starts anew" "a changed job"
+is "a changed job: lines of error" "$(grep -c 'error:' out)" 1
+is "a changed job: state" "$(state parts.dual)" stopped
+starts 0 2 job.yaml output=parts.dual solve.epochs=14
+says "^note: *the job has changed: .*solve.epochs 12 -> 14" "more epochs"
+says "^continues: " "more epochs"
+is "more epochs: epochs" "$(of parts.dual epochs)" 14
+
+starts 75 2 job.yaml output=fresh --max-time=1ms
+starts 0 2 job.yaml output=fresh model.l2=0.1 --fresh
+silent "^continues:" "--fresh"
+[ -e fresh.1/checkpoints ] || fail "--fresh: what was there is not kept aside"
+is "--fresh: restarts" "$(of fresh restarts)" 0
+
+# ---- another layout, and metrics that are gone ----
+starts 75 2 job.yaml output=other solve.epochs=60 solve.target_gap=1e-6 --max-time=1ms
+rm other/metrics.csv
+starts 0 3 job.yaml output=other solve.epochs=60 solve.target_gap=1e-6
+says "^continues: " "three ranks go on"
+says "^note: *metrics.csv has lost lines" "three ranks go on"
+run straight 2 job.yaml solve.epochs=60 solve.target_gap=1e-6
+near "$(of other objective)" "$(of straight objective)" 2e-6 ||
+    fail "another layout: objective $(of other objective), straight $(of straight objective)"
+head -1 other/metrics.csv | grep -q '^time,epoch,' || fail "another layout: metrics.csv begins otherwise"
+
+# ---- signals, and a run that is killed ----
+"$trireme" train job.yaml output=asked experiment.clock=0.3 >asked.out 2>&1 &
+pid=$!
+wait_for "USR1: training" grep -q '^.*,3,' asked/metrics.csv
+kill -USR1 $pid
+wait $pid
+is "USR1: exit" $? 75
+is "USR1: state" "$(state asked)" stopped
+starts 0 1 job.yaml output=asked
+run alone 1 job.yaml
+same "USR1" asked alone
+
+"$trireme" train job.yaml output=killed experiment.clock=1 checkpoint.every="1 clock" >killed.out 2>&1 &
+pid=$!
+wait_for "KILL: a checkpoint" test -e killed/checkpoints/00000002/manifest.h5
+refuses "a folder whose run is alive" 73 "another run is writing there now" \
+    "$trireme" train job.yaml output=killed report.progress=no
+kill -KILL $pid
+wait $pid 2>/dev/null
+starts 0 1 job.yaml output=killed
+says "^continues: " "KILL"
+same "KILL" killed alone
+
+# ---- several tasks ----
+cat >tasks.yaml <<'EOF'
+data: {train: train, test: test}
+solve: {epochs: 6}
+tasks:
+  one: {ranks: 1}
+  two: {after: one, model.l2: 0.1}
+  mean: {run: average, after: [one, two]}
+EOF
+run straight.tasks 2 tasks.yaml
+starts 75 2 tasks.yaml output=tasks --max-time=1ms
+says "^stopped: .*0 of 3 tasks done; the same command continues" "tasks"
+is "tasks: state" "$(state tasks)" stopped
+grep -q '"name": "one", "state": "stopped"' tasks/status.json || fail "tasks: the first is not stopped"
+starts 75 2 tasks.yaml output=tasks tasks.two.checkpoint.max_time=1ms
+says "^stopped: .*1 of 3 tasks done" "tasks, the second"
+starts 0 2 tasks.yaml output=tasks
+says "^continues: *1 of 3 tasks are done" "tasks, the last time"
+says "^one .* done before" "tasks, the last time"
+silent "^one: epoch" "tasks, the last time"
+for task in one two; do same "task $task" tasks/$task straight.tasks/$task; done
+is "tasks: the mean" "$(of tasks/mean test_auc)" "$(of straight.tasks/mean test_auc)"
+starts 75 2 tasks.yaml output=tasks2 tasks.two.checkpoint.max_time=1ms
+starts 78 2 tasks.yaml output=tasks2 tasks.one.seed=7
+says "error: tasks.one.seed was 1, is 7 (command line); --fresh starts anew" "a task that has changed"
+
+exit $bad

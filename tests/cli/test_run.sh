@@ -1,0 +1,119 @@
+#!/bin/sh
+# trireme run: a job whose ranks, or whose mpirun or supervisor, die or are stopped; what ends it, and what it says.
+. "$(dirname "$0")/lib.sh"
+
+"$trireme" generate ctr -o train.svm rows=2k features=1k nonzeros=10 >/dev/null || fail "generate"
+cat >job.yaml <<'END'
+data: {train: train.svm}
+model: {type: logistic}
+solve: {method: dual, target_gap: 0, epochs: 40}
+checkpoint: {every: 5 clocks}
+END
+options="-n 3 --heartbeat 100ms --limit 5s report.progress=no"
+
+# started: how often, by the log
+started() { grep -c ' started ' log; }
+
+# supervised EXIT STARTS NAME WORD…: trireme run with these words ends with this code after so many starts; output in NAME
+supervised() {
+    code=$1 starts=$2 name=$3; shift 3
+    rm -f log
+    timeout 100 "$trireme" run job.yaml $options --log log output="$name" "$@" >out 2>err; got=$?
+    [ $got -eq "$code" ] || fail "$name: exit $got, expected $code: $(cat err)"
+    [ "$(started)" -eq "$starts" ] || fail "$name: $(started) starts, expected $starts: $(cat err)"
+    if grep -E '^-{40}|^\[[^]]*:[0-9]+\]|mpirun (noticed|detected)|Primary job' err; then fail "$name: mpirun's words come through"; fi
+}
+
+# says WORDS: … in one line of err
+says() { [ "$(grep -cF -- "$1" err)" -eq 1 ] || fail "$name: not one line has «$1»: $(cat err)"; }
+
+# in_background NAME WORD…: starts it, with no end in sight, and waits until it trains
+in_background() {
+    name=$1; shift
+    rm -f log
+    "$trireme" run job.yaml $options --log log output="$name" solve.epochs=1000000 "$@" >out 2>err &
+    supervisor=$!
+    wait_for "its first clocks" grep -q ' clock ' log
+    mpirun=$(sed -n 's/.* started mpirun //p' log)
+    ranks=$(cat "/proc/$mpirun/task/$mpirun/children")
+}
+
+# wait_for WHAT COMMAND…: until it succeeds
+wait_for() {
+    what=$1 turns=0; shift
+    while ! "$@" 2>/dev/null; do
+        turns=$((turns + 1))
+        [ $turns -lt 600 ] || { fail "$name: waited in vain for $what"; return 1; }
+        sleep 0.1
+    done
+}
+gone() { for pid; do ! [ -e "/proc/$pid/stat" ] || grep -q ') Z ' "/proc/$pid/stat" || return 1; done; }
+ended() { wait "$supervisor"; got=$?; [ $got -eq "$1" ] || fail "$name: exit $got, expected $1: $(cat err)"; }
+
+# ---- what is wrong with the command ----
+
+refuses "no job" 64 "expected JOB.yaml" "$trireme" run -n 2
+refuses "no such job" 66 nosuch.yaml "$trireme" run nosuch.yaml
+refuses "no such key" 78 solve.epoch "$trireme" run job.yaml solve.epoch=3
+refuses "no number" 64 "a number from 1" "$trireme" run job.yaml -n none
+refuses "no time" 64 "a time such as" "$trireme" run job.yaml --limit soon
+refuses "limits" 64 "at least twice" "$trireme" run job.yaml --limit 1s --heartbeat 1s
+refuses "mpirun's options" 64 "behind --" "$trireme" run job.yaml --bind-to none
+refuses "no mpirun" 66 "mpirun cannot be started" env PATH=/nowhere "$trireme" run job.yaml -n 2
+
+# ---- what ends by itself ----
+
+supervised 0 1 plain
+[ -s err ] && fail "plain: says $(cat err)"
+supervised 66 1 missing data.train=nosuch.svm
+[ "$(grep -c . err)" -eq 1 ] && says "nosuch.svm"
+
+# ---- what dies ----
+
+export TRIREME_FAULT
+TRIREME_FAULT=stage@2:#1:0:0 supervised 0 2 killed
+says "was killed by SIGKILL"
+says "rank 2 (pid "
+says "starting again (1 of 5)"
+[ "$(of killed objective)" = "$(of plain objective)" ] || fail "killed: another objective"
+TRIREME_FAULT=merge@1:#25:0:0,merge@0:#12:0:1 supervised 0 3 twice
+says "rank 1 (pid "
+says "rank 0 (pid "
+[ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
+TRIREME_FAULT=load=stop@1:#1:0:0 supervised 0 2 stopped --limit 1s
+says "is stopped: no sign of life"
+TRIREME_FAULT=stage=exit=70@1:#1 supervised 70 3 alike
+[ "$(grep -c "^trireme: rank 1 (pid .* left with exit code 70" err)" -eq 3 ] || fail "alike: $(cat err)"
+grep -q "gave up: the same failure 3 times" err || fail "alike: $(cat err)"
+TRIREME_FAULT=stage=segv@0:#1 supervised 139 1 once --max-restarts 0 2>/dev/null
+grep -q "was killed by SIGSEGV" err || fail "once: $(cat err)"
+unset TRIREME_FAULT
+
+# ---- who dies beside them ----
+
+in_background without
+kill -KILL "$supervisor"
+wait_for "the ranks to end without a supervisor" gone $mpirun $ranks
+wait "$supervisor" 2>/dev/null
+
+in_background launcher
+segments=$(cat /proc/${ranks%% *}/maps | grep -o '/dev/shm/vader_segment.*' | sort -u)
+kill -KILL "$mpirun"
+wait_for "another start" grep -q ' 1 clock ' log
+gone $ranks || fail "launcher: ranks are left"
+for segment in $segments; do [ ! -e "$segment" ] || fail "launcher: $segment is left"; done
+[ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 2 -name "pid.$mpirun" 2>/dev/null)" ] || fail "launcher: a session folder is left"
+grep -q "^trireme: mpirun (pid $mpirun.*SIGKILL" err || fail "launcher: $(cat err)"
+# ---- wishes: … and the same again
+kill -USR1 "$supervisor"
+ended 75
+supervised 0 1 launcher solve.epochs=50
+
+# ---- a terminal is seen through it ----
+
+if command -v script >/dev/null; then
+    script -qec "$trireme run job.yaml -n 2 output=seen" typescript >/dev/null 2>&1 </dev/null
+    grep -q '^ *epoch  *time ' typescript || fail "seen: no table on a terminal: $(head -5 typescript)"
+fi
+[ $bad -eq 0 ] && echo "ok run"
+exit $bad

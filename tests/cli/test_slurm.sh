@@ -1,0 +1,127 @@
+#!/bin/bash
+# Jobs under Slurm, with the scripts of slurm/ on a cluster of three nodes on this machine: stopped by a time limit and by
+# a signal, by srun and by mpirun, they go on and come to the same; cancelled or with a rank killed they leave what can be
+# continued; and an array of them. Usage: test_slurm.sh TRIREME; skipped where Slurm cannot be started
+. "$(dirname "$0")/lib.sh"
+scripts=$(realpath "$jobs/../slurm")
+box=$(realpath "$jobs/../tools/slurm-in-a-box")
+"$box" start --at "$here/slurm" --cpus 8 --first 6 2>err
+case $? in
+0) ;;
+69 | 77) skip "$(cat err)"; exit 77 ;;
+*) fail "the cluster does not start: $(cat err)"; exit 1 ;;
+esac
+trap 'cd /; "$box" stop --at "$here/slurm"; rm -rf "$here"' EXIT
+export SLURM_CONF="$here/slurm/slurm.conf" TRIREME="$trireme"
+unset TRIREME_LAUNCH
+
+submit() { sbatch --parsable --ntasks=2 --output=%x.out "$@"; } # OPTION… SCRIPT WORD…: the job's id
+says() { scontrol show job -o "$1" | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; } # ID NAME
+state() { sed -n 's/^  "state": "\(.*\)",$/\1/p' "$1/status.json" 2>/dev/null; }
+# is ID STATE EXIT NAME: how Slurm saw it end; shows what the job has said if otherwise
+is() {
+    got="$(says "$1" JobState) $(says "$1" ExitCode)"
+    [ "$got" = "$2 $3" ] || fail "$4: ends as «$got», not «$2 $3»: $(cat "$4.out")"
+}
+# until COMMAND…: is true, for up to a minute
+until_true() {
+    for _ in $(seq 300); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.2
+    done
+    fail "in vain waited for: $*"
+}
+trains() { [ "$(state "$1")" = training ] && [ "$(wc -l <"$1/metrics.csv")" -gt 2 ]; }
+gone() { [ -z "$(squeue -h)" ]; }
+# the second rank of the training into that folder: its pid
+second_rank() {
+    grep -lsz "^output=$1\$" /proc/[0-9]*/cmdline | while read -r line; do
+        process=${line%/cmdline}
+        [ "$(realpath -q "$process/exe")" = "$trireme" ] || continue # not a launcher
+        ! grep -qszxE '(PMIX_RANK|OMPI_COMM_WORLD_RANK)=1' "$process/environ" || echo "${process#/proc/}"
+    done
+}
+
+# A job that takes nine seconds on any machine.
+awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
+    for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000 - 0.3; m += x * (j - 4); row = row " " j ":" (x == 0 ? 1e-3 : x) }
+    print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row } }' >dense
+cat >job.yaml <<'END'
+data: {train: [dense]}
+model: {type: logistic, l2: 1/n}
+solve: {method: dual, epochs: 30, target_gap: 0}
+sync: {push: 1 per epoch}
+experiment: {clock: 0.3}
+checkpoint: {every: 4 clocks}
+report: {every: 1}
+END
+printf '%s\n' '# settings' "solve.epochs=3 sync.push='1 per epoch'" '' model.l2=0.1 solve.epoch=4 >list.txt
+
+# ---- all at once: they have the cores to themselves while others wait ----
+train=$scripts/train.sbatch
+limit=$(submit --job-name=limit "$train" job.yaml output=limit)
+signal=$(TRIREME_LAUNCH=mpirun submit --job-name=signal -N 2 --time=5 "$train" job.yaml output=signal)
+cancel=$(submit --job-name=cancel -N 2 --time=5 "$train" job.yaml output=cancel)
+killed=$(submit --job-name=killed --time=5 "$train" job.yaml output=killed)
+killed_mpirun=$(TRIREME_LAUNCH=mpirun submit --job-name=killed_mpirun --time=5 "$train" job.yaml output=killed_mpirun)
+wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=wrong)
+sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
+[ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
+for folder in signal cancel killed killed_mpirun; do until_true trains $folder; done
+scancel --batch --signal=USR1 "$signal"
+scancel "$cancel"
+for folder in killed killed_mpirun; do
+    rank=$(second_rank $folder)
+    kill -9 "$rank" || fail "$folder: which is its second rank? «$rank»"
+done
+run undisturbed 2 job.yaml experiment.clock=0
+until_true gone
+
+# ---- time limit, and signal: put back once, done, and the same model ----
+is "$limit" COMPLETED 0:0 limit
+is "$signal" COMPLETED 0:0 signal
+for name in limit signal; do
+    id=$limit
+    [ $name = limit ] || id=$signal
+    [ "$(says "$id" Restarts)" -ge 1 ] || fail "$name: was not put back"
+    grep -q '^train.sbatch: stopped with a checkpoint' $name.out || fail "$name: does not say that it stopped: $(cat $name.out)"
+    grep -q '^continues:' $name.out || fail "$name: does not go on: $(cat $name.out)"
+    [ "$(state $name)" = done ] || fail "$name: is $(state $name)"
+    [ "$(wc -l <$name/metrics.csv)" -eq 31 ] || fail "$name: metrics.csv has $(wc -l <$name/metrics.csv) lines, not 31"
+done
+cmp -s limit/model.txt undisturbed/model.txt || fail "limit: not the model of an undisturbed run"
+near "$(of signal objective)" "$(of undisturbed objective)" 1e-4 || fail "signal: objective $(of signal objective)"
+
+# ---- cancelled, killed: not put back, and what they leave can be continued ----
+is "$cancel" CANCELLED "$(says "$cancel" ExitCode)" cancel
+is "$killed" FAILED 137:0 killed
+is "$killed_mpirun" FAILED 137:0 killed_mpirun
+for name in cancel killed killed_mpirun; do
+    [ "$(says "${!name}" Restarts)" -eq 0 ] || fail "$name: was put back"
+    run $name 2 job.yaml experiment.clock=0
+    near "$(of $name objective)" "$(of undisturbed objective)" 1e-4 || fail "$name: objective $(of $name objective)"
+done
+grep -q '^continues:' killed.out || fail "killed: begins anew: $(cat killed.out)"
+
+# ---- what would be wrong again is not put back ----
+is "$wrong" FAILED 78:0 wrong
+grep -q 'did you mean solve.epochs' wrong.out || fail "wrong: does not say why: $(cat wrong.out)"
+
+# ---- the array ----
+[ "$(wc -l <runs/list/summary.txt)" -eq 4 ] || fail "sweep: summary: $(cat runs/list/summary.txt)"
+for line in '1 done 0 3 solve.epochs=3' '2 done 0 30 model.l2=0.1' '3 - 78 - solve.epoch=4'; do
+    awk '{ print $1, $2, $3, $7, $9 }' runs/list/summary.txt | grep -qx -- "$line" ||
+        fail "sweep: no line «$line»: $(cat runs/list/summary.txt sweep.out)"
+done
+
+# ---- nothing is left of the cluster ----
+"$box" status --at "$here/slurm" >/dev/null || fail "status does not know that the cluster is up"
+"$box" start --at "$here/slurm" || fail "start where it is up already: exit $?"
+"$box" stop --at "$here/slurm" || fail "stop: exit $?"
+[ ! -e "$here/slurm" ] || fail "stop leaves files: $(ls "$here/slurm")"
+left=$(grep -lszxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ | grep -v "/proc/$$/")
+for process in $left; do
+    case $(cat "${process%/environ}/comm" 2>/dev/null) in slurmctld | slurmd | slurmstepd | slurmscriptd | munged | trireme) fail "stop leaves a process: $process" ;; esac
+done
+"$box" stop --at "$here/slurm" || fail "stop where nothing is up: exit $?"
+exit $bad
