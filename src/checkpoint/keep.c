@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/memory.h"
 #include "checkpoint/taking.h"
 
 /* ---- names ---- */
@@ -208,14 +209,14 @@ static ptrdiff_t find_part(struct tr_shard *shard, const char *name, uint64_t fi
     return -1;
 }
 
-/* A rank's own shard comes first, and is mostly enough. */
+/* What is common lies in the first shard; of other things a rank's own shard comes first, and is mostly enough. */
 static int fill_from_all(tr_keep *keep, struct tr_part *wanted, struct filled *filled)
 {
-    uint32_t shards = keep->manifest->shards, own = (uint32_t)keep->tr->rank;
+    uint32_t shards = keep->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
         struct tr_shard *shard;
         const struct tr_part *stored;
-        TR_TRY(tr_keep_shard(keep, (own + i) % shards, &shard));
+        TR_TRY(tr_keep_shard(keep, keep->order[i], &shard));
         ptrdiff_t at = find_part(shard, wanted->name, wanted->first_column);
         if (at < 0) continue;
         tr_shard_parts(shard, &stored);
@@ -246,7 +247,7 @@ int tr_keep_has(tr_keep *keep, const char *name, bool *has)
     *has = false;
     for (uint32_t i = 0, n = keep->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
-        TR_TRY(tr_keep_shard(keep, ((uint32_t)keep->tr->rank + i) % n, &shard));
+        TR_TRY(tr_keep_shard(keep, keep->order[i], &shard));
         const struct tr_part *part;
         size_t parts = tr_shard_parts(shard, &part);
         for (size_t k = 0; k < parts; k++) *has = *has || !strcmp(part[k].name, name);
@@ -417,7 +418,8 @@ int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard)
         }
         char *path;
         struct tr_shard_head head = {m->run, m->number, number, m->shards};
-        TR_TRY(tr_shard_path(keep->folder, m->number, number, &path));
+        TR_TRY(keep->memory ? tr_memory_shard(keep->memory, m->seal[number].bytes, number, &path)
+                            : tr_shard_path(keep->folder, m->number, number, &path));
         int status = tr_shard_open(path, &head, &m->seal[number], &keep->shards[number]);
         free(path);
         TR_TRY(status);
@@ -425,6 +427,27 @@ int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard)
     }
     *shard = keep->shards[number];
     return TR_OK;
+}
+
+/* A rank's own shard, that of rank 0, which has what is common, and then all from its own on: first those that are on
+ * this host, if that makes a difference. */
+static void order_shards(tr_keep *keep)
+{
+    uint32_t n = keep->manifest->shards, at = 0, own = n > 0 ? (uint32_t)keep->tr->rank % n : 0;
+    if (n == 0) return;
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++)
+        for (uint32_t i = 0; i < n + 1; i++) {
+            uint32_t shard = i == 0 ? own : i == 1 ? 0 : (own + i - 1) % n;
+            bool is_elsewhere = keep->memory && i > 1 && !tr_memory_has(keep->memory, shard);
+            bool again = (i == 1 && own == 0) || (i > 1 && (shard == 0 || shard == own));
+            if (!again && is_elsewhere == elsewhere) keep->order[at++] = shard;
+        }
+}
+
+void tr_keep_from_memory(tr_keep *keep, struct tr_memory *memory)
+{
+    keep->memory = memory;
+    order_shards(keep);
 }
 
 int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **out)
@@ -440,7 +463,9 @@ int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *f
     keep->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
                         from->facts.groups == l->groups && from->facts.group_size == l->group_size;
     int status = TR_NEW(&keep->shards, from->shards);
-    if (status != TR_OK) tr_keep_close(out);
+    if (status == TR_OK) status = TR_NEW(&keep->order, from->shards);
+    if (status == TR_OK) order_shards(keep);
+    else tr_keep_close(out);
     return status;
 }
 
@@ -450,6 +475,7 @@ void tr_keep_close(tr_keep **out)
     if (!keep) return;
     for (uint32_t i = 0; keep->shards && i < keep->manifest->shards; i++) tr_shard_close(&keep->shards[i]);
     for (size_t i = 0; i < keep->parts; i++) tr_part_free(&keep->part[i]);
+    free(keep->order);
     free(keep->shards);
     free(keep->part);
     free(keep);

@@ -77,7 +77,8 @@ static void say_hello(const struct tr_lifeline *l)
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION,
                      l->token, number_in("OMPI_COMM_WORLD_RANK", "PMIX_RANK", 0),
-                     number_in("OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", 1), (long)getpid(), started_at(), host);
+                     number_in("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", 1), (long)getpid(),
+                     started_at(), host);
     if (n > 0 && (size_t)n < sizeof text) say(l, text, (size_t)n);
 }
 

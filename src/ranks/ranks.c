@@ -45,6 +45,23 @@ static void keep_windows_apart(void)
     if (mkdir(folder, 0700) == 0) setenv("OMPI_MCA_osc_rdma_backing_directory", folder, 0);
 }
 
+/* Ranks on this host, as whoever launched them says: mpirun, or srun, which lists their numbers. 0: nobody does. */
+static int ranks_here(void)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *listed = getenv("SLURM_GTIDS");
+    if (local) return atoi(local);
+    if (!getenv("PMIX_RANK") || !listed) return 0;
+    int n = 1;
+    for (; *listed; listed++) n += *listed == ',';
+    return n;
+}
+
+static int ranks_everywhere(void)
+{
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE"), *step = getenv("SLURM_STEP_NUM_TASKS");
+    return all ? atoi(all) : getenv("PMIX_RANK") && step ? atoi(step) : 0;
+}
+
 void tr_mpi_environment(void)
 {
     /* Debian configures osc=^ucx,pt2pt; what remains cannot open windows over TCP (MPI_ERR_WIN). */
@@ -52,11 +69,10 @@ void tr_mpi_environment(void)
     if (!has_fast_network()) setenv("OMPI_MCA_pml", "ob1", 0); /* searching for one costs 0.2 s of start-up */
     if (!started_by_launcher())
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* no daemon for one process */
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (local && atoi(local) > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    int here = ranks_here();
+    if (here > online_cores()) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */
-    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (local && all && atoi(local) == atoi(all) && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
+    if (here > 0 && here == ranks_everywhere() && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
     keep_windows_apart();
     prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
@@ -131,8 +147,8 @@ int tr_ranks_start(int *argc, char ***argv, tr_context **tr)
     (*tr)->started_mpi = !running;
     (*tr)->lifeline = lifeline;
     (*tr)->began = began;
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    (*tr)->crowded = (local ? atoi(local) : (*tr)->size) > online_cores();
+    int here = ranks_here();
+    (*tr)->crowded = (here > 0 ? here : (*tr)->size) > online_cores();
     return TR_OK;
 }
 
@@ -221,6 +237,7 @@ int tr_ranks_assign(tr_context *tr)
 int tr_ranks_stop(tr_context *tr)
 {
     int status = tr->status;
+    if (tr->at_end) tr->at_end(tr);
     MPI_Comm *comms[] = {&tr->group, &tr->workers, &tr->node, &tr->wire, &tr->world};
     for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
         if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);

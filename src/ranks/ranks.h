@@ -54,6 +54,7 @@ struct tr_task;
 struct tr_stage_sum;
 struct tr_stores;
 struct tr_checkpoints;
+struct tr_cache;
 
 struct tr_context {
     tr_job *job;
@@ -81,6 +82,8 @@ struct tr_context {
     struct tr_sync *sync;
     struct tr_stores *stores;           /* data that were read; NULL while there are none */
     struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
+    struct tr_cache *cache;             /* data for the next start; NULL before data are read */
+    void (*at_end)(tr_context *tr);     /* before the context ends; NULL: nothing */
     double began;                       /* when MPI was started, as tr_now() */
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;

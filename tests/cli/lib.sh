@@ -48,7 +48,7 @@ run() {
     into=$1 ranks=$2; shift 2
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
-    timeout 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
+    timeout -s KILL 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
     fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out" || tail -3 "$into.out")"
     return 1
 }
@@ -56,7 +56,7 @@ run() {
 # refused EXIT PATTERN SETTING…: two ranks that train job.yaml end with that exit code and one error that matches
 refused() {
     code=$1 pattern=$2; shift 2
-    timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
+    timeout -s KILL 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=no "$@" >said 2>&1
     [ $? -eq "$code" ] || fail "$*: not refused with $code: $(cat said)"
     grep '^trireme: error: ' said | grep -q -- "$pattern" || fail "$*: «$(grep error: said)» lacks «$pattern»"
     [ "$(grep -c '^trireme: error: ' said)" -eq 1 ] || fail "$*: not one line: $(cat said)"
@@ -65,7 +65,7 @@ refused() {
 # expect EXIT WORDS WORD…: trireme WORD… ends with that exit code and says the words
 expect() {
     code=$1 words=$2; shift 2
-    said=$(timeout 60 "$trireme" "$@" 2>&1); got=$?
+    said=$(timeout -s KILL 60 "$trireme" "$@" 2>&1); got=$?
     [ $got -eq "$code" ] || fail "trireme $*: exit $got, expected $code: $said"
     case $said in
     *"$words"*) ;;

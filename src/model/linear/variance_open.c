@@ -79,8 +79,9 @@ static int check_groups(const struct tr_linear *m)
         if (tr_same_node(tr, rank) && place->group >= 0 && tr->me.group >= 0 && place->group != tr->me.group)
             return tr_fail(
                 TR_ERR_CONFIG,
-                "%s: variance reduction needs the workers of a node in one group: leave ranks.groups and "
-                "ranks.group_size out, or make a group of each node",
+                "%s: variance reduction needs the workers of a node in one group, and groups are of equal "
+                "size: "
+                "start as many ranks on each node, and leave ranks.groups and ranks.group_size out",
                 tr_job_where(m->job, "solve.method"));
     }
     return TR_OK;
