@@ -27,7 +27,8 @@ int64_t tr_stage_horizon(struct tr_stage_run *run)
     if (run->calling != TR_NOT_DUE) return run->horizon;
     int64_t clock = slowest(run), clocks = clock - run->paced_clock;
     double now = tr_now(), seconds = now - run->paced;
-    if (clocks > 0 && seconds > 0) {
+    if (clocks > 0 &&
+        seconds > ahead_seconds / 4) { /* sooner, one clock that is heard of late looks like a fast one */
         double wanted = (double)clocks / seconds * ahead_seconds;
         run->ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
         run->paced_clock = clock;
@@ -44,13 +45,26 @@ static int64_t next_meeting(const struct tr_stage_run *run)
     return tr_sync_lockstep(run->tr->sync) ? run->granted - run->base + 1 : run->called + 1;
 }
 
+/* Whether to look what time it is: not in every turn of a wait, as clocks can be shorter than looking. */
+static bool is_worth_looking(struct tr_stage_run *run, int64_t clock)
+{
+    enum { SELDOM = 16 };
+    if (clock == run->looked && ++run->turns % SELDOM != 0) return false;
+    run->looked = clock;
+    return true;
+}
+
 int tr_stage_pace(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     if (run->calling != TR_NOT_DUE || !tr->sync->counting) return TR_OK;
-    if (tr_sync_lockstep(tr->sync) && run->granted < run->stage->clocks) TR_TRY(tr_stage_grant(run, false));
+    int64_t clock = slowest(run);
+    if (!is_worth_looking(run, clock)) return TR_OK;
+    bool is_short = run->granted - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
+    if (tr_sync_lockstep(tr->sync) && is_short && run->granted < run->stage->clocks)
+        TR_TRY(tr_stage_grant(run, false));
     if (next_meeting(run) <= run->called || run->stopping) return TR_OK;
-    run->calling = tr_checkpoint_due(tr, slowest(run));
+    run->calling = tr_checkpoint_due(tr, clock);
     if (run->calling == TR_NOT_DUE) return TR_OK;
     run->horizon = run->granted;
     return tr_clock_call(tr->sync->clock, next_meeting(run));

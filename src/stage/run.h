@@ -53,6 +53,8 @@ struct tr_stage_run {
     int64_t horizon;     /* clocks that may be granted */
     double paced;        /* when the slowest worker was last seen … */
     int64_t paced_clock; /* … at this clock; so that … */
+    int64_t looked;      /* clock of the slowest worker when it was looked what is due */
+    unsigned turns;      /* … since then */
     int64_t ahead;       /* … so many are granted before they are needed */
     bool final;          /* the last evaluation has been judged */
     tr_verdict verdict;  /* of the last one */

@@ -142,12 +142,30 @@ int tr_process_segments(long pid, char ***paths, size_t *n)
     return status;
 }
 
+static void remove_file(const char *path)
+{
+    struct stat status;
+    if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == getuid()) unlink(path);
+}
+
+/* PLACE_segment.HOST.USER.JOB.RANK: a rank that is still starting has not mapped those of all others. */
+static void remove_of_the_same_job(const char *path)
+{
+    const char *rank = strrchr(path, '.');
+    char pattern[PATH_MAX];
+    glob_t found;
+    if (!strstr(path, "_segment.") || !rank) return;
+    snprintf(pattern, sizeof pattern, "%.*s.*", (int)(rank - path), path);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) remove_file(found.gl_pathv[i]);
+    globfree(&found);
+}
+
 void tr_segments_remove(char *const paths[], size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct stat status;
-        if (lstat(paths[i], &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == getuid())
-            unlink(paths[i]);
+        remove_file(paths[i]);
+        remove_of_the_same_job(paths[i]);
     }
 }
 

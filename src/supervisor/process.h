@@ -32,7 +32,7 @@ void tr_process_kill(long pid, tr_start_time start);
  * them); of a process that lives. What else lies there may be meant to stay. */
 int tr_process_segments(long pid, char ***paths, size_t *n);
 
-/* Removes them, as far as they are still there and ours. */
+/* Removes them, and those of other ranks of their jobs, as far as they are still there and ours. */
 void tr_segments_remove(char *const paths[], size_t n);
 void tr_segments_free(char ***paths, size_t *n);
 

@@ -164,6 +164,12 @@ static int stopped_code(const struct story *s)
     return kept || w->asked == SIGUSR1 ? TR_ERR_STOPPED : 128 + w->asked;
 }
 
+/* Ended by a signal, or mpirun says that of a rank. */
+static bool was_killed(const struct tr_failure *f)
+{
+    return f->kind == TR_CAUSE_SIGNAL || (f->kind == TR_CAUSE_EXIT && f->number > 128);
+}
+
 /* How a start ended that is not followed by another one, whatever the cause: *code. */
 static bool is_the_end(struct story *s, int *code)
 {
@@ -172,7 +178,8 @@ static bool is_the_end(struct story *s, int *code)
     *code = tr_failure_code(f);
     if (f->kind == TR_CAUSE_NONE) return true;
     if (f->kind == TR_CAUSE_EXIT && (tr_code_is_final(f->number) || is_done(w))) return true;
-    if (w->crew.known == 0 && s->history.restarts == 0) return true; /* it never began: mpirun has said why */
+    bool began = w->crew.known > 0 || s->history.restarts > 0 || was_killed(f);
+    if (!began) return true; /* mpirun has said why */
     f->epoch = epoch_of(w);
     if (!w->asked) return false;
     bool obeyed = w->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == w->asked || f->number == SIGTERM));

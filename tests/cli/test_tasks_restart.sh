@@ -49,7 +49,7 @@ within= job=job.yaml
 
 # after the first evaluation, these two are in the middle of an inner stage for long
 in_parts svrg++ 1 1 solve.method=svrg++ solve.inner=1200
-in_parts katyusha 1 1 solve.method=katyusha solve.inner=1200 model.dtype=f32
+in_parts katyusha 1 1 solve.method=katyusha solve.inner=1200 model.l2=1e-8
 [ "$within" = " svrg++ katyusha" ] || fail "in the middle of an inner stage only these were stopped:$within"
 in_parts svrg 2 2 solve.inner=200 solve.epochs=3
 in_parts nodes 2 4 solve.method=katyusha model.dtype=f32 ranks.node_size=2 solve.inner=200 solve.epochs=3

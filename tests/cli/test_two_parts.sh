@@ -22,21 +22,28 @@ END
 cat >mf.yaml <<END
 data: {train: [ratings.tsv]}
 model: {type: mf, rank: 8}
-solve: {method: sgd, epochs: 9}
+solve: {method: sgd, epochs: 15}
 report: {every: 3}
 END
 cat >lda.yaml <<END
 data: {train: [bags.txt]}
 model: {type: lda, topics: 20}
-solve: {method: gibbs, epochs: 12, optimize_every: 3}
+solve: {method: gibbs, epochs: 40, optimize_every: 6}
 END
 
-# A run as it stood at its first checkpoint: what it wrote after that is gone.
+# cut FROM TO CHECKPOINT: a run as it stood at that checkpoint: what it wrote after that is gone.
 cut() {
-    rm -rf "$2" && mkdir "$2" && cp -r "$1/checkpoints" "$2" || fail "$1: no checkpoints"
-    rm -f "$2/checkpoints/ended"
-    find "$2/checkpoints" -mindepth 1 -maxdepth 1 ! -name 00000001 -exec rm -r {} +
-    [ -f "$2/checkpoints/00000001/manifest.h5" ] || fail "$1: no checkpoint"
+    rm -rf "$2" && mkdir -p "$2/checkpoints" && cp -r "$1/checkpoints/$3" "$2/checkpoints" ||
+        fail "$1: no checkpoint $3"
+}
+
+# same ONE TWO: models, and what they reached
+same() {
+    grep -q '^continues:' "$2.out" || fail "$2: began anew"
+    h5diff --exclude-path /job "$1/model.h5" "$2/model.h5" >differences 2>&1 ||
+        fail "$2: other models: $(head -3 differences)"
+    [ "$(of "$1" objective)" = "$(of "$2" objective)" ] ||
+        fail "$1: $(of "$1" objective), in two parts $(of "$2" objective)"
 }
 
 # parts NAME RANKS CLOCKS OTHER DISTANCE JOB SETTING…: in one part and in two, and in two of which the second has other
@@ -45,21 +52,23 @@ cut() {
 parts() {
     name=$1 ranks=$2 clocks=$3 other=$4 distance=$5; shift 5
     run "$name" "$ranks" "$@" checkpoint.every="$clocks clocks" checkpoint.keep=1000 || return
-    cut "$name" "$name-two"
-    run "$name-two" "$ranks" "$@" checkpoint.every=no || return
-    grep -q '^continues:' "$name-two.out" || fail "$name: began anew"
-    h5diff --exclude-path /job "$name/model.h5" "$name-two/model.h5" >differences 2>&1 ||
-        fail "$name: other models: $(head -3 differences)"
-    [ "$(of "$name" objective)" = "$(of "$name-two" objective)" ] ||
-        fail "$name: $(of "$name" objective), in two parts $(of "$name-two" objective)"
+    cut "$name" "$name-two" 00000001
+    run "$name-two" "$ranks" "$@" checkpoint.every=no && same "$name" "$name-two"
     [ "$other" != no ] || return
-    cut "$name" "$name-other"
+    cut "$name" "$name-other" 00000001
     others=${other%% *} ways=${other#"$others"}
     run "$name-other" "$others" "$@" checkpoint.every=no $ways || return
     grep -q '^continues:' "$name-other.out" || fail "$name: began anew with $other"
     awk -v one="$(of "$name" objective)" -v two="$(of "$name-other" objective)" -v far="$distance" \
         'BEGIN { worse = one < 0 ? one - two : two - one; exit !(two != "" && worse < far) }' ||
         fail "$name: $(of "$name" objective), going on with $other ranks $(of "$name-other" objective)"
+}
+
+# ends NAME RANKS JOB SETTING…: of the same, the second part has nothing left but to judge and to save
+ends() {
+    name=$1 ranks=$2; shift 2
+    cut "$name" "$name-end" "$(ls "$name/checkpoints" | grep '^0' | tail -1)"
+    run "$name-end" "$ranks" "$@" checkpoint.every=no && same "$name" "$name-end"
 }
 
 parts dual 2 4 3 1e-4 linear.yaml solve.method=dual
@@ -82,5 +91,11 @@ parts als-nonnegative 2 3 no 0 mf.yaml solve.method=als model.nonnegative=yes
 parts lda 2 5 "4 ranks.groups=2 ranks.group_size=2" 0.3 lda.yaml ranks.groups=1 model.optimize=yes
 parts lda-lists 2 5 3 0.5 lda.yaml ranks.groups=1 model.topics=300
 parts lda-groups 4 5 "2 ranks.groups=1" 0.3 lda.yaml ranks.groups=2 ranks.group_size=2 model.optimize=yes
+
+ends dual 2 linear.yaml solve.method=dual
+ends lloyd 2 kmeans.yaml
+ends mf 2 mf.yaml ranks.groups=1
+ends als 2 mf.yaml solve.method=als
+ends lda 2 lda.yaml ranks.groups=1 model.optimize=yes
 
 exit $bad

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "data/cache.h"
+#include "data/cache_folder.h"
 #include "data/store.h"
 
 enum { ROWS = 203, COLUMNS = 97, OWN = 8 };
@@ -1174,10 +1176,286 @@ MPI_CASE(data_are_kept)
     if (mpi_test.rank == 0) unlink(f.path);
 }
 
+/* ---- kept for the next start ---- */
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+    for (size_t i = 0; b && i < n; i++) hash = tr_mix(hash + b[i]);
+    return tr_mix(hash + n + (b != NULL));
+}
+
+static int hash_names(void *state, const tr_names_piece *p)
+{
+    uint64_t *hash = state;
+    *hash = hash_bytes(*hash, &p->first, sizeof p->first);
+    *hash = hash_bytes(*hash, p->number, p->number ? p->n * sizeof *p->number : 0);
+    *hash = hash_bytes(*hash, p->begin, p->begin ? (p->n + 1) * sizeof *p->begin : 0);
+    *hash = hash_bytes(*hash, p->text, p->text ? p->begin[p->n] : 0);
+    return TR_OK;
+}
+
+/* Of all that this rank has of them. */
+static uint64_t hash_data(const tr_data *d)
+{
+    const tr_batch *b = &d->rows;
+    const struct tr_data_state *s = d->state;
+    uint64_t nonzeros = b->begin ? b->begin[b->n] : 0, hash = 0;
+    uint64_t counts[] = {d->total_rows, d->total_nonzeros,   d->columns,     d->first_index,
+                         d->labels,     d->skipped,          d->row_numbers, d->n_keys,
+                         b->n,          (uint64_t)s->format, s->stretches};
+    hash = hash_bytes(hash, counts, sizeof counts);
+    hash = hash_bytes(hash, d->label, d->labels * sizeof *d->label);
+    hash = hash_bytes(hash, &d->total_values, sizeof d->total_values);
+    hash = hash_bytes(hash, b->begin, b->begin ? (b->n + 1) * sizeof *b->begin : 0);
+    hash = hash_bytes(hash, b->column, nonzeros * sizeof *b->column);
+    hash = hash_bytes(hash, b->value, nonzeros * sizeof *b->value);
+    hash = hash_bytes(hash, b->label, b->n * sizeof *b->label);
+    hash = hash_bytes(hash, b->dense, b->n * d->columns * sizeof *b->dense);
+    hash = hash_bytes(hash, d->row, b->n * sizeof *d->row);
+    hash = hash_bytes(hash, d->keys, d->n_keys * sizeof *d->keys);
+    hash = hash_bytes(hash, s->stretch, s->stretches * sizeof *s->stretch);
+    hash = hash_bytes(hash, s->shape, s->files.n * sizeof *s->shape);
+    hash = hash_bytes(hash, tr_data_third_label(d), strlen(tr_data_third_label(d)));
+    if (d->row_names) mpi_ok(tr_names_each(d->row_names, hash_names, &hash));
+    if (d->column_names) mpi_ok(tr_names_each(d->column_names, hash_names, &hash));
+    return hash;
+}
+
+/* Both parts of a job. */
+struct both {
+    tr_context *tr;
+    tr_data *train, *test;
+    uint64_t hash; /* of what this rank has */
+    bool found;    /* not read */
+};
+
+static bool is_found(const tr_data *data)
+{
+    return data->state->cached && data->state->cached->found;
+}
+
+static struct both open_both(const char *settings)
+{
+    struct both b = {.tr = mpi_context(settings)};
+    b.train = open_data(b.tr, TR_DATA_TRAIN, NULL);
+    if (b.train) b.test = open_data(b.tr, TR_DATA_TEST, b.train);
+    if (!b.test) MPI_Abort(MPI_COMM_WORLD, 1);
+    b.hash = hash_data(b.train) * 3 + hash_data(b.test);
+    b.found = is_found(b.train);
+    mpi_check(is_found(b.test) == b.found, "training data are%s found, test data are%s",
+              b.found ? "" : " not", b.found ? " not" : "");
+    return b;
+}
+
+static void close_both(struct both *b)
+{
+    tr_data_close(&b->test);
+    tr_data_close(&b->train);
+    mpi_ok(tr_close(b->tr));
+}
+
+/* The folder of the context on this host; whether it is this rank that looks after it. */
+static bool folder_of(const tr_context *tr, char **path)
+{
+    char host[256] = "";
+    MPI_Comm near;
+    int rank;
+    gethostname(host, sizeof host - 1);
+    mpi_ok(tr_cache_folder_path(tr->job->output, host, path));
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near);
+    MPI_Comm_rank(near, &rank);
+    MPI_Comm_free(&near);
+    return rank == 0;
+}
+
+/* As if all processes were killed: what they have kept stays. */
+static void die(struct both *b)
+{
+    char *path, other[256];
+    bool leads = folder_of(b->tr, &path);
+    snprintf(other, sizeof other, "%s-aside", path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (leads) mpi_check(rename(path, other) == 0, "%s is not there", path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    close_both(b);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (leads) mpi_check(rename(other, path) == 0, "%s is not there", other);
+    MPI_Barrier(MPI_COMM_WORLD);
+    free(path);
+}
+
+static void end_well(struct both *b)
+{
+    char *path;
+    folder_of(b->tr, &path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(access(path, F_OK) == 0, "%s is not there", path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    close_both(b);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi_check(access(path, F_OK) != 0, "%s is left behind", path);
+    free(path);
+}
+
+static void keep_and_find(const char *settings)
+{
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s data.cache=memory report.progress=no", settings);
+    struct both first = open_both(all);
+    uint64_t hash = first.hash;
+    mpi_check(!first.found, "data were found before they were read");
+    die(&first);
+    for (int turn = 0; turn < 2; turn++) {
+        struct both next = open_both(all);
+        mpi_check(next.found, "data are not found, turn %d", turn);
+        mpi_check(next.hash == hash, "other data are found, turn %d", turn);
+        tr_data_forget(next.train);
+        if (turn == 0) die(&next);
+        else end_well(&next);
+    }
+}
+
+MPI_CASE(the_next_start_finds_data)
+{
+    static const char *const ways[] = {"",
+                                       "data.partition=vertical",
+                                       "data.partition=replicated",
+                                       "data.partition=replicated table.prune=no",
+                                       "model.type=kmeans data.label=first",
+                                       "model.type=kmeans data.label=first data.partition=replicated",
+                                       "model.type=mf",
+                                       "model.type=mf data.partition=replicated",
+                                       "model.type=lda"};
+    enum { WAYS = sizeof ways / sizeof *ways };
+    char table[64], ratings[64], words[2][64], all[MPI_NOTE];
+    struct text_file rows = write_rows(0, false, 3, 0);
+    struct ratings *r = print_ratings(true);
+    name_file(ratings, "ratings");
+    write_text(ratings, r->text, r->n, false);
+    free(r);
+    write_table(table, false);
+    write_words(words);
+    const char *layout;
+    for (int way = 0; way < WAYS; way++)
+        for (int i = 0; (layout = mpi_layout(i)); i++) {
+            const char *file = way < 4 ? rows.path : way < 6 ? table : way < 8 ? ratings : words[0];
+            if (!mpi_chosen(i, way, 4)) continue;
+            snprintf(all, sizeof all, "%s %s data.train=%s%s%s data.test=%s", layout, ways[way], file,
+                     way == 8 ? "," : "", way == 8 ? words[1] : "", file);
+            keep_and_find(all);
+        }
+    if (mpi_test.rank == 0)
+        unlink(rows.path), unlink(table), unlink(ratings), unlink(words[0]), unlink(words[1]);
+}
+
+enum damage {
+    CUT,
+    FLIPPED,
+    FLIPPED_HEAD,
+    NO_ROWS,
+    NO_HEAD,
+    UNSEALED,
+    OF_ANOTHER_START,
+    FILE_TOUCHED,
+    ORDER_CHANGED,
+    LAYOUT_CHANGED,
+    DAMAGES
+};
+
+static void flip(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    struct stat about = {.st_size = 0};
+    unsigned char byte = 0;
+    if (fd < 0 || fstat(fd, &about) != 0) abort();
+    if (at < 0) at += about.st_size;
+    mpi_check(pread(fd, &byte, 1, at) == 1, "%s is shorter", path);
+    byte ^= 4;
+    mpi_check(pwrite(fd, &byte, 1, at) == 1, "%s cannot be written", path);
+    close(fd);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    static char bytes[1 << 20];
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    size_t n = in ? fread(bytes, 1, sizeof bytes, in) : 0;
+    mpi_check(out && n > 0 && n < sizeof bytes && fwrite(bytes, 1, n, out) == n, "%s is not copied", from);
+    if (in) fclose(in);
+    if (out) fclose(out);
+}
+
+/* To the files of the last rank, by that rank; old: the file of rows of an earlier start. */
+static void do_damage(enum damage damage, const char *head, const char *rows, const char *old)
+{
+    char zeros[32] = {0};
+    int fd;
+    switch (damage) {
+    case CUT: mpi_check(truncate(rows, 4096 + 100) == 0, "truncate"); break;
+    case FLIPPED: flip(rows, 4096 + 8); break;
+    case FLIPPED_HEAD: flip(head, -4096 + 1); break;
+    case NO_ROWS: unlink(rows); break;
+    case NO_HEAD: unlink(head); break;
+    case UNSEALED: /* as it is while it is written */
+        fd = open(rows, O_RDWR);
+        mpi_check(fd >= 0 && pwrite(fd, zeros, sizeof zeros, 24) == (ssize_t)sizeof zeros, "no file of rows");
+        close(fd);
+        break;
+    case OF_ANOTHER_START: copy_file(old, rows); break;
+    default: break;
+    }
+}
+
+static void damage_and_read(enum damage damage, const struct text_file *f)
+{
+    char settings[MPI_NOTE], other[MPI_NOTE], head[256], rows[256], old[64];
+    bool last = mpi_test.rank == mpi_test.size - 1;
+    snprintf(settings, sizeof settings, "data.train=%s data.test=%s data.cache=memory report.progress=no",
+             f->path, f->path);
+    snprintf(other, sizeof other, "%s%s%s", settings, damage == ORDER_CHANGED ? " data.order=file" : "",
+             damage == LAYOUT_CHANGED ? " ranks.group_size=2 ranks.layout=colocated" : "");
+    name_file(old, "rows");
+    struct both b = open_both(settings);
+    uint64_t hash = b.hash;
+    snprintf(head, sizeof head, "%s", b.train->state->cached->head);
+    snprintf(rows, sizeof rows, "%s", b.train->state->cached->rows_path);
+    if (last) copy_file(rows, old);
+    if (damage == OF_ANOTHER_START) {
+        end_well(&b);
+        b = open_both(settings);
+    }
+    die(&b);
+    if (last) do_damage(damage, head, rows, old);
+    if (damage == FILE_TOUCHED && mpi_test.rank == 0)
+        mpi_check(utimensat(AT_FDCWD, f->path, NULL, 0) == 0, "the file cannot be touched");
+    MPI_Barrier(MPI_COMM_WORLD);
+    b.tr = mpi_context(other);
+    b.train = open_data(b.tr, TR_DATA_TRAIN, NULL);
+    b.test = open_data(b.tr, TR_DATA_TEST, b.train);
+    mpi_check(!is_found(b.train), "damage %d: data are found", damage);
+    if (damage < ORDER_CHANGED)
+        mpi_check(hash_data(b.train) * 3 + hash_data(b.test) == hash, "damage %d: other data", damage);
+    hash = hash_data(b.train) * 3 + hash_data(b.test);
+    die(&b);
+    b = open_both(other);
+    mpi_check(b.found && b.hash == hash, "damage %d: data are not found later", damage);
+    end_well(&b);
+    if (last) unlink(old);
+}
+
+MPI_CASE(what_is_not_as_it_was_is_read_again)
+{
+    struct text_file f = write_rows(1, false, 2, 0);
+    for (int damage = 0; damage < DAMAGES; damage++)
+        if (damage != LAYOUT_CHANGED || mpi_test.size % 2 == 0) damage_and_read((enum damage)damage, &f);
+    if (mpi_test.rank == 0) unlink(f.path);
+}
+
 MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
          &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
          &users_and_items_that_training_has_not_seen_are_numbered_behind,
          &documents_of_several_files_are_joined, &rows_in_the_order_of_the_files_are_neighbours,
          &errors_are_agreed_on, &dense_rows_are_read_once, &sparse_rows_are_replicated,
          &rows_of_a_group_lie_in_memory_once, &members_bring_different_things, &the_same_data_are_loaded_once,
-         &data_are_kept)
+         &data_are_kept, &the_next_start_finds_data, &what_is_not_as_it_was_is_read_again)
