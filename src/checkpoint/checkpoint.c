@@ -11,17 +11,51 @@
 
 /* ---- what is being written ---- */
 
+/* In memory they are taken so often that it is said once. */
 static void warn(struct tr_checkpoints *c, const char *why)
 {
+    if (c->now.in_memory) {
+        c->counts.not_in_memory++;
+        if (!c->memory->warned)
+            tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is not in memory: %s", c->now.number, why);
+        c->memory->warned = true;
+        return;
+    }
     c->counts.failed++;
+    c->failure = TR_ERR_IO;
+    snprintf(c->why, sizeof c->why, "%s", why);
     tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
 }
 
 static void drop(struct tr_checkpoints *c)
 {
-    (void)tr_checkpoint_remove(c->to, c->now.number);
+    if (!c->now.in_memory) (void)tr_checkpoint_remove(c->to, c->now.number);
     tr_manifest_free(&c->now.manifest);
     c->now.any = false;
+    if (!c->now.in_memory) return;
+    tr_memory_send_manifest(c->memory,
+                            TR_ERR_IO); /* there will be none; what there is goes with the next one */
+    c->now.any = c->now.commits = true;
+}
+
+/* Those who copy it to slower memory than was meant say why; it is said once. */
+static void say_note(struct tr_checkpoints *c, const char *note)
+{
+    if (!*note || c->memory->strange) return;
+    tr_say(c->tr, "warning:       checkpoints in memory: %s", note);
+    c->memory->strange = true;
+}
+
+static int start_manifest(struct tr_checkpoints *c)
+{
+    struct tr_manifest manifest = c->now.manifest;
+    bool in_memory = c->now.in_memory;
+    c->now.manifest = (struct tr_manifest){.shards = 0};
+    manifest.plain = in_memory;
+    c->writer.durable = !in_memory;
+    c->writer.before = NULL;
+    return tr_writer_manifest(&c->writer, in_memory ? c->memory->folder : c->to, &manifest,
+                              in_memory ? 0 : c->tr->job->checkpoint.keep);
 }
 
 /* Rank 0 hears of a shard, its own or another's. */
@@ -31,6 +65,7 @@ static int hear(struct tr_checkpoints *c, int from, const struct tr_shard_report
     if (!now->any || (uint64_t)r->number != now->number) return TR_OK;
     now->manifest.seal[from] = r->seal;
     c->counts.writing += r->seconds;
+    if (r->status == TR_OK) say_note(c, r->error);
     if (r->status != TR_OK && now->status == TR_OK) {
         now->status = (int)r->status;
         snprintf(now->error, sizeof now->error, "%s", r->error);
@@ -38,9 +73,7 @@ static int hear(struct tr_checkpoints *c, int from, const struct tr_shard_report
     if (++now->arrived < now->manifest.shards) return TR_OK;
     int status = now->status;
     if (status == TR_OK) {
-        struct tr_manifest manifest = now->manifest;
-        now->manifest = (struct tr_manifest){.shards = 0};
-        status = tr_writer_manifest(&c->writer, c->to, &manifest, c->tr->job->checkpoint.keep);
+        status = start_manifest(c);
         if (status == TR_OK) return TR_OK;
         snprintf(now->error, sizeof now->error, "%s", tr_error_text());
     }
@@ -53,7 +86,17 @@ static int hear(struct tr_checkpoints *c, int from, const struct tr_shard_report
 static void end_manifest(struct tr_checkpoints *c)
 {
     struct tr_writer *w = &c->writer;
+    if (w->status == TR_OK && c->now.in_memory) {
+        c->counts.in_memory++;
+        c->counts.last_in_memory = c->memory->committed = c->now.number;
+        tr_lifeline_kept(c->tr->lifeline, c->when.last_memory_clock);
+        c->when.memory_cost = tr_now() - c->now.begin;
+        tr_memory_send_manifest(c->memory, TR_OK);
+        c->now.commits = true;
+        return;
+    }
     if (w->status == TR_OK) {
+        c->failure = TR_OK;
         c->counts.written++;
         c->counts.last = c->now.number;
         c->counts.clock = c->when.last_clock;
@@ -66,14 +109,54 @@ static void end_manifest(struct tr_checkpoints *c)
     drop(c);
 }
 
-static int end_shard(struct tr_checkpoints *c)
+/* Tells rank 0 how it went. */
+static int report(struct tr_checkpoints *c, int status, const char *text)
 {
     const struct tr_writer *w = &c->writer;
     c->report = (struct tr_shard_report){
-        .number = (int64_t)c->now.number, .status = w->status, .seal = w->seal, .seconds = w->seconds};
-    snprintf(c->report.error, sizeof c->report.error, "%s", w->status == TR_OK ? "" : w->error);
+        .number = (int64_t)c->now.number, .status = status, .seal = w->seal, .seconds = w->seconds};
+    snprintf(c->report.error, sizeof c->report.error, "%s", text);
     if (c->tr->rank == 0) return hear(c, 0, &c->report);
     MPI_Isend(&c->report, sizeof c->report, MPI_BYTE, 0, TR_TAG_SHARD, c->tr->wire, &c->sending);
+    if (!c->now.in_memory) c->now.any = false;
+    return TR_OK;
+}
+
+static int end_shard(struct tr_checkpoints *c)
+{
+    const struct tr_writer *w = &c->writer;
+    const char *error = w->status == TR_OK ? "" : w->error;
+    if (!c->now.in_memory) return report(c, w->status, error);
+    tr_memory_send(c->memory, w->status, error);
+    return TR_OK;
+}
+
+/* Copies on their way, and then the manifest to those who keep it. */
+static int move_memory(struct tr_checkpoints *c, int *did)
+{
+    struct tr_memory *m = c->memory;
+    int status;
+    bool over;
+    const char *error = "";
+    if (!c->now.told) {
+        if (tr_memory_turn(m, &over, &status, &error)) ++*did;
+        if (!over || (c->writer.busy && c->writer.keep)) return TR_OK;
+        if (c->writer.status != TR_OK) {
+            status = c->writer.status;
+            error = c->writer.error;
+        }
+        c->now.told = true;
+        ++*did;
+        if (c->tr->rank != 0 && m->manifests) {
+            TR_TRY(tr_memory_receive_manifest(m));
+        }
+        c->now.commits = c->tr->rank != 0;
+        TR_TRY(report(c, status, status == TR_OK ? m->note : error));
+    }
+    if (!c->now.commits) return TR_OK;
+    if (tr_memory_turn_manifest(m, &over)) ++*did;
+    if (!over) return TR_OK;
+    tr_memory_end(m);
     c->now.any = false;
     return TR_OK;
 }
@@ -119,6 +202,8 @@ static int poll(void *what, int *did)
             else end_manifest(c);
         }
     }
+    if (c->now.any && c->now.in_memory) TR_TRY(move_memory(c, did));
+    if (c->memory->serves) TR_TRY(tr_memory_serve(c->memory, did));
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any) return TR_OK;
     int here = 0;
@@ -154,14 +239,16 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     tr_when_open(&c->when, tr->job, tr->began);
     if (*tr->job->checkpoint.to) TR_TRY(tr_copy_string(tr->job->checkpoint.to, &c->to));
     else TR_TRY(tr_format(&c->to, "%s/checkpoints", tr->job->output));
+    TR_TRY(tr_memory_open(tr, c->to, &c->memory));
     return tr_poll_add(tr, poll, c);
 }
 
-static void destroy(struct tr_checkpoints *c)
+static void destroy(struct tr_checkpoints *c, bool forgets)
 {
     if (!c) return;
     tr_poll_remove(c->tr, poll, c);
     tr_writer_wait(&c->writer);
+    tr_memory_close(&c->memory, c->run, forgets);
     if (c->passing != MPI_REQUEST_NULL) MPI_Cancel(&c->passing), MPI_Request_free(&c->passing);
     tr_manifest_free(&c->found);
     tr_manifest_free(&c->now.manifest);
@@ -177,12 +264,21 @@ int tr_checkpoints_open(tr_context *tr, bool fresh)
     int status = tr_agree(tr, make(tr, &c));
     if (status == TR_OK) status = tr_checkpoints_find(c, fresh);
     if (status != TR_OK) {
-        destroy(c);
+        destroy(c, false);
         return status;
     }
     if (c->continues) c->before = c->found.facts.seconds;
     tr->checkpoints = c;
     return TR_OK;
+}
+
+/* Whether what is in memory is of no use any more: the run is complete, or all of it is on the disk, or it failed, and
+ * nobody is there who starts it again at once. */
+static bool is_forgotten(const struct tr_checkpoints *c, bool ended, int status)
+{
+    if (ended) return true;
+    if (status == TR_ERR_STOPPED) return c->failure == TR_OK;
+    return status != TR_OK && !c->tr->lifeline;
 }
 
 int tr_checkpoints_close(tr_context *tr, bool ended, int status)
@@ -191,11 +287,11 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status)
     if (!c) return status;
     int outcome = tr_checkpoint_settle(tr);
     if (tr->rank == 0 && outcome == TR_OK && ended) outcome = tr_checkpoints_end(c);
-    if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->counts.failed > 0 &&
-        c->now.status != TR_OK)
-        outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->now.error);
+    if (tr->rank == 0 && outcome == TR_OK && status == TR_OK && c->failure != TR_OK)
+        outcome = tr_fail(TR_ERR_IO, "the last checkpoint could not be written: %s", c->why);
+    bool forgets = is_forgotten(c, ended, status);
     if (status == TR_OK) status = tr_agree(tr, outcome);
-    destroy(c);
+    destroy(c, forgets);
     tr->checkpoints = NULL;
     return status;
 }
@@ -203,6 +299,11 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status)
 const struct tr_manifest *tr_checkpoint_found(const tr_context *tr)
 {
     return tr->checkpoints && tr->checkpoints->continues ? &tr->checkpoints->found : NULL;
+}
+
+bool tr_checkpoint_found_in_memory(const tr_context *tr)
+{
+    return tr_checkpoint_found(tr) && tr->checkpoints->found_in_memory;
 }
 
 bool tr_context_continues(const tr_context *tr)
@@ -235,12 +336,15 @@ enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
 {
     struct tr_checkpoints *c = tr->checkpoints;
     enum tr_due due = tr_when_due(&c->when, clock);
+    c->wants_memory = due == TR_NOT_DUE && tr_when_memory_due(&c->when, clock);
+    if (c->wants_memory) due = TR_DUE;
     return due == TR_DUE && c->now.any ? TR_NOT_DUE : due;
 }
 
 bool tr_checkpoint_due_at_end(const tr_context *tr)
 {
-    const struct tr_checkpoints *c = tr->checkpoints;
+    struct tr_checkpoints *c = tr->checkpoints;
+    c->wants_memory = false;
     return c->counts.written > 0 || c->continues;
 }
 
@@ -272,15 +376,18 @@ static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts,
     return tr_job_as_text(tr->job, &m->job);
 }
 
-/* Rank 0 makes the folder and what it writes last, before anybody copies for it. */
-static int begin(struct tr_checkpoints *c, const struct tr_facts *facts)
+/* Rank 0 makes the folder and what it writes last, before anybody copies for it. *kept: the last one in memory, which
+ * stays there. */
+static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory, uint64_t *kept)
 {
     struct tr_being_written *now = &c->now;
-    *now = (struct tr_being_written){.any = true, .number = ++c->number, .begin = tr_now()};
+    *now = (struct tr_being_written){
+        .any = true, .in_memory = in_memory, .number = ++c->number, .begin = tr_now()};
     int64_t well = 1;
     if (c->tr->rank == 0) {
         int status = make_manifest(c, facts, &now->manifest);
-        if (status == TR_OK) status = tr_checkpoint_make(c->to, now->number);
+        if (status == TR_OK)
+            status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
         well = status == TR_OK;
         if (!well) {
             now->status = status;
@@ -290,21 +397,48 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts)
         }
     }
     MPI_Request request;
-    MPI_Ibcast(&well, 1, MPI_INT64_T, 0, c->tr->world, &request);
+    int64_t word[3] = {well, in_memory, (int64_t)c->memory->committed};
+    MPI_Ibcast(word, 3, MPI_INT64_T, 0, c->tr->world, &request);
     TR_TRY(tr_wait_request(c->tr, &request, "rank 0 to begin a checkpoint"));
-    now->any = well;
+    now->any = word[0];
+    now->in_memory = word[1];
+    *kept = (uint64_t)word[2];
     return TR_OK;
 }
 
 /* What cannot be copied, the others learn as what cannot be written. */
-static int copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
+static uint64_t bytes_of(const tr_keep *keep)
+{
+    uint64_t bytes = 1 << 16;
+    for (size_t i = 0; keep && i < keep->parts; i++)
+        bytes += tr_part_elements(&keep->part[i]) * tr_part_type_size(keep->part[i].type) +
+                 keep->part[i].runs * sizeof *keep->part[i].run;
+    return bytes;
+}
+
+/* Readies the node's folder: all of its ranks together, also those that could not copy. */
+static int begin_memory(struct tr_checkpoints *c, const tr_keep *keep, uint64_t kept, int status)
+{
+    char error[512];
+    snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
+    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes_of(keep));
+    return status == TR_OK ? outcome : tr_fail(status, "%s", error);
+}
+
+static int copy_and_write(struct tr_checkpoints *c, uint64_t kept, tr_lister_fn *list, void *who)
 {
     tr_context *tr = c->tr;
     tr_keep *keep = NULL;
     struct tr_shard_head head = {c->run, c->now.number, (uint32_t)tr->rank, (uint32_t)tr->size};
     int status = tr_keep_open(tr, NULL, NULL, &keep);
     if (status == TR_OK) status = list_all(c, keep, list, who);
-    if (status == TR_OK) status = tr_writer_shard(&c->writer, c->to, &head, keep);
+    bool in_memory = c->now.in_memory;
+    if (in_memory) status = begin_memory(c, keep, kept, status);
+    c->writer.durable = !in_memory;
+    c->writer.before = in_memory ? tr_memory_tidy : NULL;
+    c->writer.who = c->memory;
+    if (status == TR_OK)
+        status = tr_writer_shard(&c->writer, in_memory ? c->memory->folder : c->to, &head, keep);
     else tr_keep_close(&keep);
     if (status == TR_OK) return TR_OK;
     c->writer.status = status;
@@ -318,12 +452,14 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
 {
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
+    uint64_t kept;
     TR_TRY(tr_checkpoint_settle(tr)); /* the one before */
-    TR_TRY(begin(c, facts));
-    if (c->now.any) TR_TRY(copy_and_write(c, list, who));
+    TR_TRY(begin(c, facts, c->wants_memory && !stops, &kept));
+    if (c->now.any) TR_TRY(copy_and_write(c, kept, list, who));
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
-    tr_when_taken(&c->when, facts->clock);
+    (c->now.in_memory ? tr_when_memory_taken : tr_when_taken)(&c->when, facts->clock);
+    c->wants_memory = false;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy what they keep"));
     if (stops) TR_TRY(tr_checkpoint_settle(tr));
     c->counts.copying += tr_now() - start;
@@ -352,6 +488,7 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
     struct tr_checkpoints *c = tr->checkpoints;
     tr_keep *keep = NULL;
     int status = tr_keep_open(tr, c->to, &c->found, &keep);
+    if (status == TR_OK && c->found_in_memory) tr_keep_from_memory(keep, c->memory);
     if (status == TR_OK) status = list_all(c, keep, list, who);
     tr_keep_close(&keep);
     *facts = c->found.facts;
@@ -359,5 +496,7 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
     tr_when_taken(&c->when, facts->clock);
     tr_lifeline_kept(tr->lifeline, facts->clock);
     c->taken = tr_now();
-    return tr_agree(tr, status);
+    status = tr_agree(tr, status);
+    tr_memory_found_end(c->memory);
+    return status;
 }

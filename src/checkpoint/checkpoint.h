@@ -7,6 +7,8 @@
  *   keep        what stages list, copied into parts and filled from them
  *   tables      … tables, on any number of servers
  *   writer      shards written while training goes on
+ *   memory      checkpoints in the memory of this node and others …
+ *   stream      … and the way there
  *   when        by time, by clocks, by signal, before a time limit
  *   find        the newest whole one of a run that has not ended
  *   checkpoint  taking one, and going on from one
@@ -35,6 +37,9 @@ int tr_checkpoints_close(tr_context *tr, bool ended, int status);
 /* The checkpoint that the run goes on from, or NULL: the same on all ranks. */
 const struct tr_manifest *tr_checkpoint_found(const tr_context *tr);
 
+/* … and whether that one is in memory. */
+bool tr_checkpoint_found_in_memory(const tr_context *tr);
+
 /* Somebody besides stages who has something to keep: called on all ranks, as a stage's keep function is. May come before
  * or after what it belongs to is restored, which is when the stage begins that the checkpoint was taken of. */
 typedef int tr_lister_fn(void *who, tr_keep *keep);
@@ -42,13 +47,15 @@ void tr_on_keep(tr_context *tr, tr_lister_fn *lister, void *who);
 
 /* What has been done so far, on rank 0. */
 struct tr_checkpoint_counts {
-    int64_t written, failed; /* checkpoints */
-    uint64_t last;           /* number of the last that is whole; 0: none */
-    int64_t clock;           /* … and where it stands */
-    uint64_t bytes;          /* … of its files */
-    double copying, writing; /* seconds, all together: that training waited; that threads took */
-    double epoch;            /* … when the last one was taken */
-    double age;              /* seconds since then */
+    int64_t written, failed;          /* checkpoints on the disk */
+    int64_t in_memory, not_in_memory; /* … in memory */
+    uint64_t last_in_memory;          /* number of the last of these */
+    uint64_t last;                    /* number of the last that is whole; 0: none */
+    int64_t clock;                    /* … and where it stands */
+    uint64_t bytes;                   /* … of its files */
+    double copying, writing;          /* seconds, all together: that training waited; that threads took */
+    double epoch;                     /* … when the last one was taken */
+    double age;                       /* seconds since then */
 };
 void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *counts);
 

@@ -110,7 +110,7 @@ static int lay_out(struct tr_image *image, const char *folder, const struct tr_m
     TR_TRY(put_attributes(image->file, m));
     TR_TRY(put_job(image, m->job ? m->job : ""));
     TR_TRY(put_shards(image, m, rows));
-    return tr_whole_put(image->file, folder, m);
+    return m->plain ? TR_OK : tr_whole_put(image->file, folder, m);
 }
 
 static int write_named(struct tr_image *image, const char *folder, const char *part, const char *path,

@@ -37,6 +37,7 @@ struct tr_manifest {
     char *job; /* resolved, as YAML */
     uint32_t shards;
     struct tr_shard_seal *seal; /* by shard */
+    bool plain;                 /* written without the parts: the shards lie elsewhere */
 };
 
 /* Writes folder/manifest.h5 (under another name until it is on the disk), looking into the shards for what they have.

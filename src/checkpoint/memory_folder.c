@@ -140,7 +140,8 @@ int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uin
     char host[HOST_NAME_MAX + 1], *folder, *own;
     struct stat about;
     name_host(host);
-    TR_TRY(tr_format(&folder, "%s/trireme-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host, node));
+    TR_TRY(
+        tr_format(&folder, "%s/trireme-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host, node));
     int status = mkdir(folder, 0700) == 0 || errno == EEXIST ? TR_OK : no_output(folder);
     if (status == TR_OK && !is_own(folder, &about))
         status = tr_fail(TR_ERR_NO_OUTPUT, "%s: is there, and not a folder of this user", folder);
@@ -353,10 +354,14 @@ void tr_memory_clean(uint64_t run)
     (void)for_each_folder(clean, &run);
 }
 
-void tr_memory_give_up(const char *to)
+void tr_memory_give_up(const char *to, const char *output)
 {
-    uint64_t run = tr_memory_run(to);
-    if (run == 0) return;
-    tr_memory_unname(to);
-    tr_memory_remove(run, 0, 0);
+    char *folder;
+    if ((*to ? tr_copy_string(to, &folder) : tr_format(&folder, "%s/checkpoints", output)) != TR_OK) return;
+    uint64_t run = tr_memory_run(folder);
+    if (run != 0) {
+        tr_memory_unname(folder);
+        tr_memory_remove(run, 0, 0);
+    }
+    free(folder);
 }

@@ -55,7 +55,8 @@ void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other);
 /* Removes what this host has of this user's runs that are over, but nothing of that run. */
 void tr_memory_clean(uint64_t run);
 
-/* Nobody will go on with the run that has left its checkpoints in `to`: removes what this host has of it in memory. */
-void tr_memory_give_up(const char *to);
+/* Nobody will go on with the run whose checkpoints are in `to`, or where that is empty in checkpoints in `output`: removes
+ * what this host has of it in memory; other hosts, when the next run begins there. */
+void tr_memory_give_up(const char *to, const char *output);
 
 #endif

@@ -3,6 +3,7 @@
 #define TR_CHECKPOINT_STATE_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/memory.h"
 #include "checkpoint/writer.h"
 
 /* What a rank tells rank 0 of its shard. */
@@ -21,6 +22,8 @@ struct tr_lister {
 /* One on its way: rank 0 waits for shards, then for the manifest; others for their shard. */
 struct tr_being_written {
     bool any;
+    bool in_memory, told,
+        commits; /* in memory: rank 0 knows of this rank's shard; the manifest is on its way */
     uint64_t number;
     double begin;
     /* rank 0 */
@@ -35,6 +38,9 @@ struct tr_checkpoints {
     char *to;
     uint64_t run, number; /* of the last one begun */
     bool continues, restored;
+    struct tr_memory *memory;
+    bool wants_memory;        /* rank 0: the one that is due is due there */
+    bool found_in_memory;     /* where it continues */
     struct tr_manifest found; /* where it continues */
     int64_t entered;          /* stages and tasks so far */
     double began, before;     /* of this process; seconds of the run before it */
@@ -48,11 +54,17 @@ struct tr_checkpoints {
     int64_t passed[2]; /* signals that rank 0 was told of: stop, ask */
     double probed;     /* when signals of others were looked for */
     struct tr_checkpoint_counts counts;
+    int failure; /* rank 0: of the last one on the disk */
+    char why[512];
     double taken; /* when the last one was */
 };
 
 /* Fills run, number, continues and found: all ranks; agreed on. */
 int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh);
+
+/* The outcome of the lowest rank that found something wrong, with its text on rank 0: nothing that ends the job. All
+ * ranks. */
+int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t room);
 
 /* Lets nobody go on with this run. Rank 0. */
 int tr_checkpoints_end(const struct tr_checkpoints *c);

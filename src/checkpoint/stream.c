@@ -77,7 +77,8 @@ static bool send_piece(struct tr_stream *s, struct tr_stream_slot *slot)
     if (!data_of(slot)) return false;
     struct head *h = (struct head *)(void *)slot->data;
     uint64_t first = s->begun * PIECE, left = s->bytes - first;
-    *h = (struct head){.number = s->number, .bytes = s->bytes, .first = first, .n = left < PIECE ? left : PIECE};
+    *h = (struct head){
+        .number = s->number, .bytes = s->bytes, .first = first, .n = left < PIECE ? left : PIECE};
     if (s->status == TR_OK && h->n > 0) {
         ssize_t n = pread(s->fd, slot->data + sizeof *h, h->n, (off_t)first);
         if (n != (ssize_t)h->n) {
@@ -88,7 +89,8 @@ static bool send_piece(struct tr_stream *s, struct tr_stream_slot *slot)
     if (s->status != TR_OK) h->n = 0;
     h->status = s->status;
     memcpy(h->error, s->error, sizeof h->error);
-    MPI_Isend(slot->data, (int)(sizeof *h + h->n), MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire, &slot->request);
+    MPI_Isend(slot->data, (int)(sizeof *h + h->n), MPI_BYTE, s->peer, TR_TAG_COPY, s->tr->wire,
+              &slot->request);
     s->begun++;
     return true;
 }
@@ -172,7 +174,8 @@ bool tr_stream_turn(struct tr_stream *s)
 
 void tr_stream_close(struct tr_stream *s)
 {
-    if (s->tr && !s->over) {
+    bool under_way = s->tr && !s->over;
+    if (under_way) {
         for (int i = 0; i < TR_STREAM_SLOTS; i++)
             if (s->slot[i].request != MPI_REQUEST_NULL) {
                 MPI_Cancel(&s->slot[i].request);
@@ -183,7 +186,7 @@ void tr_stream_close(struct tr_stream *s)
     }
     /* a slot that MPI may still read is left to it */
     for (int i = 0; i < TR_STREAM_SLOTS; i++)
-        if (s->over) free(s->slot[i].data);
+        if (!under_way) free(s->slot[i].data);
     free(s->path);
     *s = (struct tr_stream){.fd = -1};
 }

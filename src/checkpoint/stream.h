@@ -4,6 +4,12 @@
 
 #include "ranks/ranks.h"
 
+/* Tags of context->wire, like those of enum tr_tag. */
+enum {
+    TR_TAG_COPY = TR_TAG_NONE + 1, /* a piece of a stream */
+    TR_TAG_FETCH                   /* a rank -> one that has it: a shard is wanted */
+};
+
 enum { TR_STREAM_SLOTS = 4 };
 
 struct tr_stream_slot {
@@ -15,9 +21,9 @@ struct tr_stream {
     tr_context *tr;
     bool sends, over;
     int peer, fd, status;
-    char *path;      /* where it goes to */
-    uint64_t number; /* whatever tells files from each other: the same on both sides */
-    uint64_t bytes;  /* of the file; receiving: known from the first piece on */
+    char *path;                    /* where it goes to */
+    uint64_t number;               /* whatever tells files from each other: the same on both sides */
+    uint64_t bytes;                /* of the file; receiving: known from the first piece on */
     uint64_t pieces, begun, ended; /* that are sent or received; 1 until more are known */
     struct tr_stream_slot slot[TR_STREAM_SLOTS];
     char error[200];

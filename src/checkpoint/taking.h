@@ -15,6 +15,8 @@ struct tr_keep {
     /* filling */
     const struct tr_manifest *manifest;
     const char *folder;
+    struct tr_memory *memory; /* NULL: all shards are in the folder */
+    uint32_t *order; /* in which shards are looked through: none has to be fetched before it is needed */
     bool same_layout;
     struct tr_shard **shards; /* by number, those that are open; NULL: taking */
     uint32_t open;
@@ -22,6 +24,9 @@ struct tr_keep {
 
 /* Begins to take (from NULL), or to fill from the checkpoint of that manifest in the folder; both stay the caller's. */
 int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **keep);
+
+/* Its shards lie in memory, some of them elsewhere: as it was verified. */
+void tr_keep_from_memory(tr_keep *keep, struct tr_memory *memory);
 void tr_keep_close(tr_keep **keep); /* NULL inside is fine */
 
 /* A shard to read from: stays open until the next one is asked for, at least. */

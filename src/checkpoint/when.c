@@ -13,23 +13,26 @@ void tr_when_open(struct tr_when *w, const struct tr_job *job, double begin)
 {
     *w = (struct tr_when){.every = job->checkpoint.every.seconds,
                           .every_clocks = (int64_t)job->checkpoint.every.clocks,
+                          .memory = job->checkpoint.memory.seconds,
+                          .memory_clocks = (int64_t)job->checkpoint.memory.clocks,
                           .most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY,
                           .last = tr_now()};
+    w->last_memory = w->last;
     w->end = begin + w->most;
     w->opened = w->heard = tr_signals_asked();
 }
 
 void tr_when_enter(struct tr_when *w)
 {
-    if (!w->entered) w->last = tr_now();
+    if (!w->entered) w->last = w->last_memory = tr_now();
     w->entered = true;
-    w->last_clock = 0;
+    w->last_clock = w->last_memory_clock = 0;
 }
 
-/* To stop takes a checkpoint, and some time for the rest. */
+/* To stop takes a checkpoint, perhaps the end of one in memory first, and some time for the rest. */
 static bool is_nearly_over(const struct tr_when *w, double now)
 {
-    return now >= w->end - fmax(w->most / 100, fmin(w->most / 5, w->cost + 1));
+    return now >= w->end - fmax(w->most / 100, fmin(w->most / 5, w->cost + w->memory_cost + 1));
 }
 
 enum tr_due tr_when_due(const struct tr_when *w, int64_t clock)
@@ -42,9 +45,22 @@ enum tr_due tr_when_due(const struct tr_when *w, int64_t clock)
     return TR_NOT_DUE;
 }
 
+bool tr_when_memory_due(const struct tr_when *w, int64_t clock)
+{
+    if (w->memory > 0 && tr_now() >= w->last_memory + w->memory) return true;
+    return w->memory_clocks > 0 && clock >= w->last_memory_clock + w->memory_clocks;
+}
+
+void tr_when_memory_taken(struct tr_when *w, int64_t clock)
+{
+    w->last_memory = tr_now();
+    w->last_memory_clock = clock;
+}
+
 void tr_when_taken(struct tr_when *w, int64_t clock)
 {
-    w->last = tr_now();
+    tr_when_memory_taken(w, clock);
+    w->last = w->last_memory;
     w->last_clock = clock;
     w->heard = tr_signals_asked();
 }

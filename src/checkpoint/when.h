@@ -12,13 +12,18 @@ enum tr_due { TR_NOT_DUE, TR_DUE, TR_DUE_AND_STOP };
 struct tr_when {
     double every;         /* seconds; 0: not by time */
     int64_t every_clocks; /* 0: not by clocks */
-    double end;           /* as tr_now(): the time is over; infinity */
-    double most;          /* seconds of the whole run; infinity */
-    double last;          /* when the last one was taken, or training began … */
-    int64_t last_clock;   /* … and at which clock */
-    double cost;          /* seconds from taking the last one until it was whole */
-    bool entered;         /* training has begun */
-    int opened, heard;    /* signals that ask for one: before this was opened; which were heeded */
+    double memory;        /* the same of those in memory */
+    int64_t memory_clocks;
+    double end;         /* as tr_now(): the time is over; infinity */
+    double most;        /* seconds of the whole run; infinity */
+    double last;        /* when the last one was taken, or training began … */
+    int64_t last_clock; /* … and at which clock */
+    double last_memory; /* … and of those in memory */
+    int64_t last_memory_clock;
+    double cost; /* seconds from taking the last one until it was whole */
+    double memory_cost;
+    bool entered;      /* training has begun */
+    int opened, heard; /* signals that ask for one: before this was opened; which were heeded */
 };
 
 /* begin: when the process started, as tr_now(). */
@@ -33,8 +38,12 @@ void tr_when_enter(struct tr_when *when);
 /* How often one was asked for by signal since this was opened: other processes may have had other signals before. */
 int tr_when_asked(const struct tr_when *when);
 
-/* One was taken at that clock, or the run goes on there. */
+/* The same of those in memory. */
+bool tr_when_memory_due(const struct tr_when *when, int64_t clock);
+
+/* One was taken at that clock, or the run goes on there: of both kinds, or of that in memory. */
 void tr_when_taken(struct tr_when *when, int64_t clock);
+void tr_when_memory_taken(struct tr_when *when, int64_t clock);
 
 /* Signals of the process. USR1 and USR2 ask for a checkpoint, USR1 for a stop, too, from the first hear to the last unhear;
  * TERM and INT ask for a stop instead of ending the process from the first listen to the last deafen: the second one ends

@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
+
 static int write_shard(struct tr_writer *w)
 {
     char *path;
     TR_TRY(tr_shard_path(w->folder, w->head.number, w->head.shard, &path));
-    int status = tr_shard_write(path, &w->head, w->keep->part, w->keep->parts, true, &w->seal);
+    int status = tr_shard_write(path, &w->head, w->keep->part, w->keep->parts, w->durable, &w->seal);
     free(path);
+    (void)TR_FAULT("checkpoint.shard");
     return status;
 }
 
@@ -19,15 +22,16 @@ static int write_manifest(struct tr_writer *w)
 {
     char *path;
     TR_TRY(tr_checkpoint_path(w->folder, w->manifest.number, &path));
-    int status = tr_manifest_write(path, &w->manifest, true);
+    int status = tr_manifest_write(path, &w->manifest, w->durable);
     free(path);
-    return status == TR_OK ? tr_checkpoints_prune(w->folder, w->remain) : status;
+    return status == TR_OK && w->remain > 0 ? tr_checkpoints_prune(w->folder, w->remain) : status;
 }
 
 static void *run(void *what)
 {
     struct tr_writer *w = what;
     double begin = tr_now();
+    if (w->before) w->before(w->who);
     w->status = w->keep ? write_shard(w) : write_manifest(w);
     if (w->status != TR_OK) snprintf(w->error, sizeof w->error, "%s", tr_error_text());
     w->seconds = tr_now() - begin;

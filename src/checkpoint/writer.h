@@ -16,7 +16,10 @@ struct tr_writer {
     char *folder;     /* of all checkpoints */
     struct tr_shard_head head;
     struct tr_manifest manifest;
-    size_t remain; /* checkpoints, once the manifest is written */
+    size_t remain;             /* checkpoints, once the manifest is written; 0: all */
+    bool durable;              /* brought to the disk */
+    void (*before)(void *who); /* what else the thread does, first; NULL: nothing */
+    void *who;
     /* outcome */
     struct tr_shard_seal seal;
     int status;
@@ -24,7 +27,8 @@ struct tr_writer {
     char error[512];
 };
 
-/* Begin to write; keep is handed over, of the manifest what it points to. Outcomes are there when it is done. */
+/* Begin to write; keep is handed over, of the manifest what it points to. Outcomes are there when it is done. What is
+ * durable, before and who say is the caller's, who sets them first. */
 int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head, tr_keep *keep);
 int tr_writer_manifest(struct tr_writer *w, const char *folder, const struct tr_manifest *manifest,
                        size_t remain);

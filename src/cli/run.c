@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "checkpoint/memory_folder.h"
 #include "cli/options.h"
+#include "data/cache.h"
 #include "job/job.h"
 #include "supervisor/supervisor.h"
 
@@ -224,6 +226,13 @@ static int find_program(char path[PATH_MAX])
     return TR_OK;
 }
 
+/* What a run that is not started again has in memory. */
+static void forget_memory(const tr_job *job)
+{
+    tr_memory_give_up(job->checkpoint.to, job->output);
+    for (size_t i = 0; i < job->tasks; i++) forget_memory(job->task[i].job);
+}
+
 static int run(const struct wishes *w, int words)
 {
     char program[PATH_MAX], **command;
@@ -243,6 +252,8 @@ static int run(const struct wishes *w, int words)
         write_command(w, program, command, &wish.options, &wish.fresh);
         wish.command = command;
         status = tr_supervise(&wish);
+        if (status != TR_ERR_STOPPED) forget_memory(job);
+        tr_cache_clean(job->output); /* it is not started again */
         free(command);
     } else {
         tr_complain(status);

@@ -218,6 +218,11 @@ static double checkpoint_age(const struct tr_job *job, uint64_t number)
 
 static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
 {
+    if (tr_checkpoint_found_in_memory(m->tr)) {
+        tr_say(m->tr, "continues:     from checkpoint %" PRIu64 " in memory, at epoch %.2f (clock %" PRId64 ")",
+               from->number, from->facts.epoch, from->facts.clock);
+        return;
+    }
     tr_say(m->tr,
            "continues:     from checkpoint %" PRIu64 " at epoch %.2f (clock %" PRId64 "), written %s ago",
            from->number, from->facts.epoch, from->facts.clock,

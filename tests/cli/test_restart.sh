@@ -126,6 +126,14 @@ starts 0 1 job.yaml output=killed
 says "^continues: " "KILL"
 same "KILL" killed alone
 
+# ---- checkpoints in a folder of their own: what a fresh run leaves aside is not taken up later ----
+starts 75 1 job.yaml output=apart checkpoint.to=aside --max-time=1ms
+starts 0 1 job.yaml output=apart checkpoint.to=aside --fresh
+silent "^continues: " "--fresh, checkpoints aside"
+rm -r apart
+starts 0 1 job.yaml output=apart checkpoint.to=aside
+silent "^continues: " "after --fresh, checkpoints aside"
+
 # ---- several tasks ----
 cat >tasks.yaml <<'EOF'
 data: {train: train, test: test}

@@ -59,7 +59,9 @@ static int keep(tr_worker *me, void *state, tr_keep *k)
 static const char *folder_of(char *text)
 {
     const char *folder = getenv("TMPDIR");
-    snprintf(text, NAME, "%s/trireme-memory-%d", folder ? folder : "/tmp", (int)getppid());
+    int number = (int)getppid(); /* which is another one on each host */
+    MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    snprintf(text, NAME, "%s/trireme-memory-%d", folder ? folder : "/tmp", number);
     return text;
 }
 
@@ -190,7 +192,7 @@ MPI_CASE(what_was_killed_goes_on_from_memory)
     const char *layout;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         struct play p;
-        if (!mpi_chosen(i, 0, mpi_test.size > 4 ? 3 : 2)) continue;
+        if (!mpi_chosen(i, 0, mpi_test.hosts ? 4 : mpi_test.size > 4 ? 3 : 2)) continue;
         run(&p, layout, 3, 0, true, 1, NULL);
         uint64_t last = p.counts.last_in_memory, which = run_in_memory();
         mpi_check(p.counts.in_memory > 0 && p.counts.not_in_memory == 0, "%d in memory, %d not",
@@ -307,7 +309,7 @@ MPI_CASE(another_layout_goes_on_from_memory)
 /* What is torn everywhere leaves the one before. */
 MPI_CASE(a_torn_copy_leaves_the_one_before)
 {
-    for (int everywhere = 0; everywhere < 2; everywhere++) {
+    for (int everywhere = mpi_test.hosts; everywhere < 2; everywhere++) {
         const char *settings = mpi_test.size > 1 ? "ranks.node_size=1" : "sync.mode=bsp";
         struct play p;
         run(&p, settings, 1, 0, true, 2, NULL);

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Checkpoints in memory: a rank is killed, and the run goes on from there; nothing is left there when it has ended.
+# Usage: test_memory.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+awk 'BEGIN { srand(7); for (i = 0; i < 1000; i++) { m = 0; row = "";
+    for (j = 1; j <= 12; j++) { x = int(rand() * 1000) / 1000 - 0.4; m += x * (j - 6); row = row " " j ":" x }
+    print (m + 4 * (rand() - 0.5) > 0.5 ? 1 : -1) row } }' >train
+cat >job.yaml <<'EOF'
+data: {train: train}
+model: {l2: 0.01}
+solve: {method: sgd, epochs: 8, batch: 50}
+checkpoint: {every: no, memory: 2 clocks}
+EOF
+mkdir memory && export TRIREME_MEMORY="$here/memory"
+
+# train EXIT WORD…: two ranks, that end with this exit code (any: all but 0); what is said is in out
+train() {
+    code=$1; shift
+    # shellcheck disable=SC2086 # no word, or one
+    timeout -s KILL 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml "$@" >out 2>&1; got=$?
+    if [ "$code" = any ]; then [ $got -ne 0 ]; else [ $got -eq "$code" ]; fi ||
+        fail "train $*: exit $got, expected $code: $(tail -3 out)"
+}
+empty() { [ -z "$(ls -A memory)" ] || fail "$1: left in memory: $(ls memory)"; }
+
+# begin NAME: the second rank is killed while it writes its third shard, when two are whole
+begin() {
+    export TRIREME_FAULT=checkpoint.shard@1:#3
+    train any output="$1" experiment.clock=0.01
+    unset TRIREME_FAULT
+    [ -n "$(ls -A memory)" ] || fail "$1: nothing in memory"
+    [ ! -e "$1/checkpoints/00000001" ] || fail "$1: a checkpoint on the disk"
+}
+
+train 0 output=straight checkpoint.memory=no
+empty straight
+if ! TRIREME_FAULT=load:1 "$trireme" train job.yaml output=try >out 2>&1; then
+    begin killed
+    train 0 output=killed
+    grep -q '^continues: .*checkpoint 2 ' out || fail "killed: it does not go on from the second: $(cat out)"
+    cmp -s killed/model.txt straight/model.txt || fail "killed: another model than that of a run that was not"
+    empty killed
+
+    # nobody goes on with it: a run in the same folder begins anew, or the folder is gone
+    begin over
+    train 0 output=over --fresh
+    empty over
+    begin gone
+    rm -rf gone
+    train 0 output=other checkpoint.memory=no
+    empty gone
+
+    # nobody starts it again
+    TRIREME_FAULT=checkpoint.shard@1:#3 timeout -s KILL 60 "$trireme" run job.yaml -n 2 --max-restarts 1 output=lost \
+        experiment.clock=0.01 >out 2>&1 && fail "given up: exit 0"
+    grep -q '^continues: .* in memory' out || fail "given up: it never went on: $(cat out)"
+    empty "given up"
+else
+    skip "what is killed: built without faults"
+fi
+
+# ---- stopped: the disk has it ----
+train 75 output=stopped --max-time=1ms
+empty stopped
+
+# ---- no room: it is said once, and training goes on ----
+export TRIREME_MEMORY="$here/nowhere:$here/memory"
+train 0 output=full experiment.clock=0.01 solve.epochs=3
+[ "$(grep -c 'they are in .*/memory instead' out)" -eq 1 ] || fail "little room: not said once: $(cat out)"
+empty "little room"
+export TRIREME_MEMORY="$here/nowhere"
+train 0 output=full experiment.clock=0.01 solve.epochs=3
+[ "$(grep -c 'is not in memory: ' out)" -eq 1 ] || fail "no room: not said once: $(cat out)"
+exit $bad
