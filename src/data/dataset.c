@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "data/cache.h"
 #include "data/deal.h"
 #include "data/libsvm.h"
 #include "data/renumber.h"
@@ -626,7 +627,6 @@ static int fill(tr_data *data, const tr_data *like)
     free(part.records);
     free(part.keys);
     free(part.runs.run);
-    show_rows(data);
     return status;
 }
 
@@ -636,7 +636,7 @@ struct user {
     bool forgot;  /* … but for the non-zeros */
 };
 
-static int load(struct tr_store *store, struct tr_files *files, const tr_data *like)
+static int load(struct tr_store *store, struct tr_files *files, enum tr_data_part part, const tr_data *like)
 {
     double begin = tr_now();
     struct tr_data_state *s = store->data.state;
@@ -644,7 +644,12 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     (void)TR_FAULT("load");
     s->files = *files;
     *files = (struct tr_files){.n = 0};
-    int status = fill(&store->data, like);
+    bool found = false;
+    int status =
+        tr_cache_find(&store->data, part == TR_DATA_TEST ? "test data" : "training data", store->key, &found);
+    if (status == TR_OK && !found) status = fill(&store->data, like);
+    if (status == TR_OK && !found) status = tr_cache_keep(&store->data);
+    show_rows(&store->data);
     s->load_seconds = tr_now() - begin;
     return status;
 }
@@ -661,7 +666,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
                                &files);
     status = tr_agree(tr, status);
     if (status == TR_OK) status = tr_store_take(tr, &files, like, &store, &found);
-    if (status == TR_OK && !found) status = load(store, &files, like);
+    if (status == TR_OK && !found) status = load(store, &files, part, like);
     tr_files_close(&files);
     if (status == TR_OK) {
         user->data = store->data;
@@ -752,6 +757,12 @@ static uint64_t nonzeros_here(const tr_data *data)
     return data->rows.begin ? data->rows.begin[data->rows.n] : data->rows.n * data->columns;
 }
 
+/* An earlier start of the job has read it. */
+static bool is_found(const struct tr_data_state *s)
+{
+    return s->cached && s->cached->found;
+}
+
 /* Rank 0 says it; text: of rows and of non-zeros of each worker. */
 static void say_data(const tr_data *data, const char *what, char text[2][96])
 {
@@ -763,7 +774,8 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
     if (data->state->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
     if (data->state->store->opened == 1)
-        snprintf(read, sizeof read, "read in %.2f s", data->state->load_seconds);
+        snprintf(read, sizeof read, "%s in %.2f s", is_found(data->state) ? "found in memory" : "read",
+                 data->state->load_seconds);
     tr_say(tr, "%-14s %llu %s, %llu %s, %llu %s%s, %s", label, (unsigned long long)data->total_rows,
            words.rows, (unsigned long long)data->columns, words.columns,
            (unsigned long long)data->total_nonzeros, words.nonzeros, tokens, read);

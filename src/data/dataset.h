@@ -9,6 +9,7 @@
  *   deal          records as whole rows at the workers that the rows belong to
  *   renumber      the columns that occur, numbered 0..n-1
  *   dataset       the parallel side: every worker reads its part, and all agree on what the whole is
+ *   cache         what was read, for the next start of the same job, in files of the node's memory: cache_file, cache_folder
  *   store         what was read, kept for all who use it; the rows of a group once, in memory that its members share
  *   exchange      any amount of data between workers; rows by columns inside a group (vertical partition)
  *   first         the first rows of the files
@@ -28,6 +29,7 @@
 
 struct tr_store;
 struct tr_shared;
+struct tr_cached;
 
 /* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
 struct tr_stretch {
@@ -48,6 +50,7 @@ struct tr_data_state {
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
     struct tr_shared *shared;
+    struct tr_cached *cached; /* … or where the next start of the job finds them; NULL: nowhere */
     tr_names *row_names, *column_names;
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */

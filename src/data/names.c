@@ -358,6 +358,79 @@ void tr_names_free(tr_names **names)
     *names = NULL;
 }
 
+/* ---- packed ---- */
+
+struct packed_list {
+    uint64_t are_text, n, bytes;
+};
+
+struct packed_names {
+    uint64_t first, count, begin;
+    struct packed_list mine,
+        split; /* behind all this: n numbers each, or n lengths and the text, filled up to 8 bytes */
+};
+
+static struct packed_list describe_list(const struct list *l)
+{
+    return (struct packed_list){l->are_text, l->n, bytes_between(l, 0, l->n)};
+}
+
+static size_t packed_bytes(const struct packed_list *l)
+{
+    return l->n * sizeof(uint64_t) + (l->bytes + 7) / 8 * 8;
+}
+
+static char *pack_list(const struct list *l, char *to)
+{
+    struct packed_list p = describe_list(l);
+    const uint64_t *numbers = l->are_text ? l->length : l->number;
+    if (l->n > 0) memcpy(to, numbers, l->n * sizeof *numbers);
+    if (p.bytes > 0) memcpy(to + l->n * sizeof *numbers, l->text + l->begin[0], p.bytes);
+    return to + packed_bytes(&p);
+}
+
+int tr_names_pack(const tr_names *names, char **bytes, size_t *n)
+{
+    struct packed_names p = {names->first, names->count, names->begin, describe_list(&names->mine),
+                             describe_list(&names->split)};
+    *n = sizeof p + packed_bytes(&p.mine) + packed_bytes(&p.split);
+    TR_TRY(TR_NEW(bytes, *n));
+    memcpy(*bytes, &p, sizeof p);
+    (void)pack_list(&names->split, pack_list(&names->mine, *bytes + sizeof p));
+    return TR_OK;
+}
+
+static int unpack_list(const struct packed_list *p, const char *from, struct list *l)
+{
+    uint64_t **numbers = p->are_text ? &l->length : &l->number;
+    l->are_text = p->are_text;
+    l->n = (size_t)p->n;
+    TR_TRY(TR_NEW(numbers, l->n));
+    memcpy(*numbers, from, l->n * sizeof **numbers);
+    if (!l->are_text) return TR_OK;
+    TR_TRY(TR_NEW(&l->text, p->bytes + 1));
+    memcpy(l->text, from + l->n * sizeof **numbers, p->bytes);
+    return find_begins(l);
+}
+
+int tr_names_unpack(tr_context *tr, const char *bytes, size_t n, tr_names **out)
+{
+    struct packed_names p;
+    tr_names *names;
+    if (n < sizeof p) return tr_fail(TR_ERR_DATA, "names that are no names");
+    memcpy(&p, bytes, sizeof p);
+    if (n != sizeof p + packed_bytes(&p.mine) + packed_bytes(&p.split))
+        return tr_fail(TR_ERR_DATA, "names that are not whole");
+    TR_TRY(TR_NEW(&names, 1));
+    *names = (struct tr_names){.tr = tr, .first = p.first, .count = p.count, .begin = p.begin};
+    int status = unpack_list(&p.mine, bytes + sizeof p, &names->mine);
+    if (status == TR_OK)
+        status = unpack_list(&p.split, bytes + sizeof p + packed_bytes(&p.mine), &names->split);
+    if (status == TR_OK) *out = names;
+    else tr_names_free(&names);
+    return status;
+}
+
 uint64_t tr_names_count(const tr_names *names)
 {
     return names->count;

@@ -17,6 +17,10 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
                    tr_names **names);
 void tr_names_free(tr_names **names); /* *names may be NULL */
 
+/* What this rank has of names, as *bytes (to be freed), and back, in the same layout. */
+int tr_names_pack(const tr_names *names, char **bytes, size_t *n);
+int tr_names_unpack(tr_context *tr, const char *bytes, size_t n, tr_names **names);
+
 /* ---- names in memory, for commands ---- */
 
 /* All names of a list that a command has read, sorted as numbers are; nothing is copied. */

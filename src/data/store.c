@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/cache.h"
+
 /* ---- memory of a group ---- */
 
 /* In front of the rows. */
@@ -23,18 +25,6 @@ struct tr_shared {
     struct head *head;
     char *nonzeros, *nonzeros_end; /* whole pages: what goes when all members have forgotten */
 };
-
-static size_t page_bytes(void)
-{
-    long n = sysconf(_SC_PAGESIZE);
-    return n > 0 ? (size_t)n : 4096;
-}
-
-static uint64_t to_pages(uint64_t bytes)
-{
-    uint64_t page = page_bytes();
-    return (bytes + page - 1) / page * page;
-}
 
 void tr_shared_close(struct tr_shared **shared)
 {
@@ -98,21 +88,23 @@ struct move {
     struct places at;
     struct tr_shared *shared;
     char *memory;
+    bool kept; /* it is a file that the next start of the job finds */
 };
 
 static uint64_t after(uint64_t *at, uint64_t bytes)
 {
     uint64_t here = *at;
-    *at = to_pages(here + bytes);
+    *at = tr_to_pages(here + bytes);
     return here;
 }
 
-static void lay_out(struct move *m)
+/* first: byte in which the arrays may begin. */
+static void lay_out(struct move *m, uint64_t first)
 {
     const struct sums *n = &m->all;
     struct places *p = &m->at;
     bool dense = m->data->state->format == TR_FORMAT_CSV;
-    uint64_t at = to_pages(sizeof(struct head));
+    uint64_t at = first;
     p->begin = after(&at, dense ? 0 : (n->rows + 1) * sizeof(uint64_t));
     p->column = after(&at, dense ? 0 : n->nonzeros * sizeof(uint32_t));
     p->value = after(&at, n->valued ? n->nonzeros * sizeof(float) : 0);
@@ -159,10 +151,11 @@ static int plan(struct move *m)
         m->mine.labelled = s->dense.label != NULL;
     }
     TR_TRY(count_all(m));
-    lay_out(m);
+    lay_out(m, tr_to_pages(sizeof(struct head)));
     if (!m->all_columns) TR_TRY(TR_NEW(&m->number, m->n_own));
     TR_TRY(TR_NEW(&m->shared, 1));
-    *m->shared = (struct tr_shared){.tr = m->tr, .window = MPI_WIN_NULL, .bytes = m->at.end + page_bytes()};
+    *m->shared =
+        (struct tr_shared){.tr = m->tr, .window = MPI_WIN_NULL, .bytes = m->at.end + tr_page_bytes()};
     return TR_OK;
 }
 
@@ -180,12 +173,32 @@ static int check_room(tr_context *tr, uint64_t bytes)
                    tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6, (double)room / 1e6);
 }
 
+/* The same arrays in a file. */
+static int open_file(struct move *m)
+{
+    const struct places *p = &m->at;
+    lay_out(m, 0);
+    uint64_t bytes[TR_CACHE_ARRAYS] = {
+        [TR_CACHE_BEGIN] = p->column - p->begin, [TR_CACHE_COLUMN] = p->value - p->column,
+        [TR_CACHE_VALUE] = p->label - p->value,  [TR_CACHE_LABEL] = p->row - p->label,
+        [TR_CACHE_ROW] = p->keys - p->row,       [TR_CACHE_KEYS] = p->dense - p->keys,
+        [TR_CACHE_DENSE] = p->end - p->dense};
+    TR_TRY(tr_cache_share(m->data, bytes));
+    struct tr_cache_file *file = m->data->state->cached->rows;
+    m->kept = file != NULL;
+    if (m->kept) m->memory = tr_cache_file_at(file, 0, NULL);
+    else lay_out(m, tr_to_pages(sizeof(struct head)));
+    return TR_OK;
+}
+
 /* The memory is member 0's, but who writes first has the pages near. */
 static int open_window(struct move *m)
 {
     tr_context *tr = m->tr;
     struct tr_shared *s = m->shared;
     TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
+    if (m->kept) TR_TRY(open_file(m));
+    if (m->kept) return TR_OK;
     void *own;
     char *memory;
     MPI_Aint size;
@@ -196,7 +209,7 @@ static int open_window(struct move *m)
                        (unsigned long long)s->bytes);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, s->window);
     MPI_Win_shared_query(s->window, 0, &size, &unit, &memory);
-    uintptr_t page = page_bytes(), past = (uintptr_t)memory % page;
+    uintptr_t page = tr_page_bytes(), past = (uintptr_t)memory % page;
     m->memory = past ? memory + (page - past) : memory;
     s->head = (struct head *)(void *)m->memory;
     s->nonzeros = m->memory + m->at.begin;
@@ -209,31 +222,11 @@ static int open_window(struct move *m)
 
 #define PIECE ((uint64_t)4 << 20) /* bytes that are copied before their memory is given back */
 
-/* Memory whose contents nobody needs any more, before it can be freed: its whole pages. */
-static void give_back(char *memory, uint64_t bytes)
-{
-    uintptr_t page = page_bytes(), begin = ((uintptr_t)memory + page - 1) / page * page,
-              end = ((uintptr_t)memory + bytes) / page * page;
-    if (end > begin) (void)madvise(memory + (begin - (uintptr_t)memory), end - begin, MADV_DONTNEED);
-}
-
-/* Copies n units to where they belong, and frees those there were. Of floats, no array stands for all 1. */
-static void move_units(void *to, void **array, uint64_t n, size_t unit)
-{
-    char *from = *array;
-    for (uint64_t at = 0; from && at < n * unit; at += PIECE) {
-        uint64_t bytes = n * unit - at < PIECE ? n * unit - at : PIECE;
-        memcpy((char *)to + at, from + at, (size_t)bytes);
-        give_back(from + at, bytes);
-    }
-    free(from);
-    *array = NULL;
-}
-
+/* Of floats, no array stands for all 1. */
 static void move_values(float *to, float **array, uint64_t n)
 {
     for (uint64_t k = 0; !*array && k < n; k++) to[k] = 1;
-    move_units(to, (void **)array, n, sizeof **array);
+    tr_pages_move(to, (void **)array, n, sizeof **array);
 }
 
 /* number: of each column read here; NULL: columns stay. */
@@ -242,13 +235,13 @@ static void move_columns(uint32_t *to, uint32_t **array, uint64_t n, const uint3
     uint32_t *from = *array;
     uint64_t most = PIECE / sizeof *from;
     if (!number) {
-        move_units(to, (void **)array, n, sizeof *from);
+        tr_pages_move(to, (void **)array, n, sizeof *from);
         return;
     }
     for (uint64_t at = 0; at < n; at += most) {
         uint64_t end = at + (n - at < most ? n - at : most);
         for (uint64_t k = at; k < end; k++) to[k] = number[from[k]];
-        give_back((char *)(from + at), (end - at) * sizeof *from);
+        tr_pages_give_back((char *)(from + at), (end - at) * sizeof *from);
     }
     free(from);
     *array = NULL;
@@ -293,8 +286,8 @@ static void move_sparse(struct move *m)
     move_begins(m, all.begin, &c->begin);
     move_columns(all.column + before->nonzeros, &c->column, n->nonzeros, m->all_columns ? NULL : m->number);
     if (all.value) move_values(all.value + before->nonzeros, &c->value, n->nonzeros);
-    if (all.label) move_units(all.label + before->rows, (void **)&c->label, n->rows, sizeof *all.label);
-    if (row) move_units(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
+    if (all.label) tr_pages_move(all.label + before->rows, (void **)&c->label, n->rows, sizeof *all.label);
+    if (row) tr_pages_move(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
     tr_csr_free(c);
     *c = all;
     s->row_number = row;
@@ -307,9 +300,9 @@ static void move_dense(struct move *m)
                            .columns = (size_t)m->data->columns,
                            .value = (float *)(void *)(m->memory + m->at.dense)};
     if (m->all.labelled) all.label = (float *)(void *)(m->memory + m->at.label);
-    move_units(all.value + m->before.nonzeros, (void **)&d->value, m->mine.nonzeros, sizeof *all.value);
+    tr_pages_move(all.value + m->before.nonzeros, (void **)&d->value, m->mine.nonzeros, sizeof *all.value);
     if (all.label)
-        move_units(all.label + m->before.rows, (void **)&d->label, m->mine.rows, sizeof *all.label);
+        tr_pages_move(all.label + m->before.rows, (void **)&d->label, m->mine.rows, sizeof *all.label);
     tr_dense_free(d);
     *d = all;
 }
@@ -338,6 +331,7 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
     int status = tr_agree(tr, takes_part ? plan(&m) : TR_OK);
     bool first = takes_part && tr->me.member == 0;
     if (status == TR_OK) status = tr_agree(tr, check_room(tr, first ? m.shared->bytes : 0));
+    if (status == TR_OK) status = tr_cache_has_room(data, first ? m.shared->bytes : 0, &m.kept);
     if (status == TR_OK) status = tr_agree(tr, takes_part ? open_window(&m) : TR_OK);
     if (status == TR_OK) status = tr_agree(tr, takes_part ? move_all(&m) : TR_OK);
     tr_shared_close(&m.shared);
@@ -371,9 +365,12 @@ static int make_key(const tr_context *tr, const struct tr_files *files, const tr
     for (size_t i = 0; i < files->n; i++) {
         struct stat about = {.st_size = 0};
         (void)stat(files->file[i].path, &about);
-        fprintf(text, "\n%s %llu %lld.%09ld", files->file[i].path, (unsigned long long)files->file[i].size,
-                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
+        fprintf(text, "\n%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path,
+                (unsigned long long)files->file[i].size, (long long)about.st_mtim.tv_sec,
+                about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec, about.st_ctim.tv_nsec,
+                (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
     }
+    if (like) fprintf(text, "\nlike\n%s", like->state->store->key);
     bool written = !ferror(text);
     if (fclose(text) == 0 && written) return TR_OK;
     free(*key);
@@ -463,20 +460,23 @@ void tr_store_forget(struct tr_store *store)
     struct tr_data_state *s = store->data.state;
     if (--store->readers > 0) return;
     store->forgotten = true;
-    if (s->shared) shared_forget(s->shared);
+    struct tr_cache_file *kept = s->cached ? s->cached->rows : NULL;
+    if (kept) tr_cache_file_forget(kept, TR_CACHE_BEGIN, TR_CACHE_VALUE);
+    else if (s->shared) shared_forget(s->shared);
     else free_nonzeros(&s->csr);
 }
 
 static void free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
-    if (!s->shared) {
+    if (!s->shared && !(s->cached && s->cached->rows)) {
         tr_csr_free(&s->csr);
         tr_dense_free(&s->dense);
         free(s->row_number);
         free((void *)(uintptr_t)data->keys);
     }
     tr_shared_close(&s->shared);
+    tr_cached_free(&s->cached);
     tr_files_close(&s->files);
     tr_names_free(&s->row_names);
     tr_names_free(&s->column_names);

@@ -163,6 +163,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "csv: which column is a label"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = WORDS("last", "mean", "sum"),
      .help = "ratings: what becomes of several of one user and item"},
+    {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = WORDS("auto", "no", "memory"), .may_change = true,
+     .help = "data that were read stay in the nodes' memory (/dev/shm) until the job ends, so that it need not read them "
+             "again after a failure; auto = under trireme run; not where they do not fit twice"},
 
     {"ranks.layout", TR_KIND_CHOICE, AT(ranks.layout), "auto",
      .words = WORDS("auto", "dedicated", "colocated", "alone"), .may_change = true,

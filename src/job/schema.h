@@ -44,7 +44,7 @@ struct tr_job_section {
     bool named;            /* its keys are one level lower, below names that the job gives */
 };
 
-enum { TR_JOB_KEYS = 100, TR_STAGE_KEYS = 3, TR_TASK_KEYS = 4, TR_JOB_SECTIONS = 12, TR_JOB_TABLES = 3 };
+enum { TR_JOB_KEYS = 101, TR_STAGE_KEYS = 3, TR_TASK_KEYS = 4, TR_JOB_SECTIONS = 12, TR_JOB_TABLES = 3 };
 enum { TR_TABLE_JOB, TR_TABLE_STAGE, TR_TABLE_TASK };
 extern const struct tr_job_key tr_job_keys[TR_JOB_KEYS];
 extern const struct tr_job_table tr_job_tables[TR_JOB_TABLES];

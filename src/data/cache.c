@@ -1,0 +1,528 @@
+#define _GNU_SOURCE
+#include "data/cache.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "checkpoint/memory_folder.h"
+#include "data/cache_folder.h"
+#include "data/store.h"
+
+/* ---- of a context ---- */
+
+struct tr_cache {
+    bool wanted;
+    bool leads; /* the lowest rank of the host: looks after the folder */
+    bool said;  /* that something is not kept */
+    struct tr_cache_folder folder;
+    char *path;
+};
+
+static void get_node(char node[256])
+{
+    node[255] = '\0';
+    if (gethostname(node, 255) < 0) strcpy(node, "unknown");
+}
+
+void tr_cache_clean(const char *output)
+{
+    char node[256];
+    get_node(node);
+    tr_cache_folders_clean(output, node);
+}
+
+/* The job ends as it should: nobody will want it again. */
+static void end(tr_context *tr)
+{
+    struct tr_cache *c = tr->cache;
+    tr->cache = NULL;
+    tr_cache_folder_remove(&c->folder);
+    free(c->path);
+    free(c);
+}
+
+/* Said once: the job can do without. */
+static void say_not_kept(tr_context *tr, const char *why)
+{
+    struct tr_cache *c = tr->cache;
+    if (!c->said) tr_say(tr, "note:          data are not kept for another start%s%s", *why ? ": " : "", why);
+    c->said = true;
+}
+
+static int reduce(tr_context *tr, MPI_Comm comm, uint64_t *numbers, int n, MPI_Op op)
+{
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, numbers, n, MPI_UINT64_T, op, comm, &request);
+    return tr_wait_request(tr, &request, "all ranks to look for data that they have kept");
+}
+
+/* Whether all is well on all ranks, without words. */
+static int all_well(tr_context *tr, MPI_Comm comm, bool *well)
+{
+    uint64_t n = *well;
+    TR_TRY(reduce(tr, comm, &n, 1, MPI_MIN));
+    *well = n;
+    return TR_OK;
+}
+
+static bool is_lowest_of_host(const tr_context *tr)
+{
+    if (tr->job->ranks.node_size == 0) return tr->node_rank == 0;
+    MPI_Comm host;
+    int rank;
+    MPI_Comm_split_type(tr->world, MPI_COMM_TYPE_SHARED, tr->rank, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    return rank == 0;
+}
+
+static bool take_folder(const tr_context *tr, struct tr_cache *c, const char *node)
+{
+    char *folder;
+    if (tr_cache_folder_path(tr->job->output, node, &folder) != TR_OK) return false;
+    int status = tr_format(&c->path, "%s/data", folder);
+    free(folder);
+    if (status != TR_OK || !c->leads) return status == TR_OK;
+    if (tr_cache_folder_take(tr->job->output, node, &c->folder) != TR_OK) return false;
+    if (mkdir(c->path, 0700) == 0 || errno == EEXIST) return true;
+    tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", c->path, strerror(errno));
+    return false;
+}
+
+/* Once in a context. */
+static int enter(tr_context *tr)
+{
+    if (tr->cache) return TR_OK;
+    struct tr_cache *c;
+    char node[256];
+    int mode = tr->job->data.cache;
+    TR_TRY(tr_agree(tr, TR_NEW(&c, 1)));
+    tr->cache = c;
+    tr->at_end = end;
+    c->folder.lock = -1;
+    c->leads = is_lowest_of_host(tr);
+    c->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
+    TR_TRY(all_well(tr, tr->world, &c->wanted));
+    get_node(node);
+    bool asked = c->wanted;
+    c->wanted = asked && take_folder(tr, c, node);
+    if (c->leads) tr_cache_folders_clean(asked ? NULL : tr->job->output, node); /* never one that is taken */
+    if (!asked) return TR_OK;
+    const char *why = c->wanted ? "" : tr_error_text();
+    TR_TRY(all_well(tr, tr->world, &c->wanted));
+    if (!c->wanted) say_not_kept(tr, why);
+    return TR_OK;
+}
+
+/* ---- what is kept ---- */
+
+/* What the file of a rank has besides rows. */
+enum { HEAD, SHAPES, STRETCHES, THIRD_LABEL, ROW_NAMES, COLUMN_NAMES, HEAD_ARRAYS };
+
+struct head {
+    struct tr_cache_key generation;
+    tr_data data; /* pointers in it mean nothing */
+    int format;
+    size_t rows, dense_rows, dense_columns, stretches;
+    unsigned arrays; /* bit by bit: there is one */
+};
+
+struct slot {
+    void **array;
+    uint64_t n;
+    size_t unit;
+};
+
+static void list_slots(tr_data *data, struct slot slot[TR_CACHE_ARRAYS])
+{
+    struct tr_data_state *s = data->state;
+    struct tr_csr *c = &s->csr;
+    struct tr_dense *d = &s->dense;
+    bool dense = s->format == TR_FORMAT_CSV;
+    uint64_t nonzeros = tr_csr_nonzeros(c), rows = dense ? d->rows : c->rows;
+    slot[TR_CACHE_BEGIN] = (struct slot){(void **)&c->begin, c->rows + 1, sizeof *c->begin};
+    slot[TR_CACHE_COLUMN] = (struct slot){(void **)&c->column, nonzeros, sizeof *c->column};
+    slot[TR_CACHE_VALUE] = (struct slot){(void **)&c->value, nonzeros, sizeof *c->value};
+    slot[TR_CACHE_LABEL] =
+        (struct slot){dense ? (void **)&d->label : (void **)&c->label, rows, sizeof *c->label};
+    slot[TR_CACHE_ROW] = (struct slot){(void **)&s->row_number, rows, sizeof *s->row_number};
+    slot[TR_CACHE_KEYS] = (struct slot){(void **)(uintptr_t)&data->keys, data->n_keys, sizeof *data->keys};
+    slot[TR_CACHE_DENSE] = (struct slot){(void **)&d->value, d->rows * d->columns, sizeof *d->value};
+}
+
+void tr_cached_free(struct tr_cached **cached)
+{
+    struct tr_cached *c = *cached;
+    if (!c) return;
+    tr_cache_file_close(&c->rows);
+    free(c->head);
+    free(c->rows_path);
+    free(c);
+    *cached = NULL;
+}
+
+/* ---- finding ---- */
+
+/* Whose rows this rank's file is of. */
+static int rank_of_rows(const tr_context *tr)
+{
+    return tr_store_shares(tr) ? tr->layout.worker_rank[tr->me.group * tr->layout.group_size] : tr->rank;
+}
+
+/* Data are kept by rank: any other layout would have to divide them in another way. */
+static int describe_ranks(const tr_context *tr, const char *key, char **text)
+{
+    return tr_format(text, "%s: rank %d of %d, roles %u, group %d of %d, member %d of %d, shared %d\n%s",
+                     TR_VERSION, tr->rank, tr->size, tr->me.roles, tr->me.group, tr->layout.groups,
+                     tr->me.member, tr->layout.group_size, tr_store_shares(tr), key);
+}
+
+static int name_files(tr_context *tr, struct tr_cached *c, const char *what, const char *key)
+{
+    char *text;
+    int length = (int)strcspn(what, " ");
+    TR_TRY(describe_ranks(tr, key, &text));
+    c->key = tr_cache_key_of(text, strlen(text));
+    free(text);
+    TR_TRY(tr_format(&c->head, "%s/%.*s-%d", tr->cache->path, length, what, tr->rank));
+    return tr_format(&c->rows_path, "%s/%.*s-%d.rows", tr->cache->path, length, what, rank_of_rows(tr));
+}
+
+/* To be freed; of nothing, nothing. */
+static int copy_bytes(const struct tr_cache_file *file, int array, void **copy)
+{
+    uint64_t bytes;
+    char *memory;
+    const void *from = tr_cache_file_at(file, (size_t)array, &bytes);
+    if (bytes == 0) return TR_OK;
+    TR_TRY(TR_NEW(&memory, bytes + 1)); /* a text is ended */
+    memcpy(memory, from, bytes);
+    *copy = memory;
+    return TR_OK;
+}
+
+static int restore_names(tr_context *tr, const struct tr_cache_file *file, int array, tr_names **names)
+{
+    uint64_t bytes;
+    const char *from = tr_cache_file_at(file, (size_t)array, &bytes);
+    return bytes > 0 ? tr_names_unpack(tr, from, bytes, names) : TR_OK;
+}
+
+static int restore_head(tr_data *data, const struct tr_cache_file *file, const struct head *h)
+{
+    struct tr_data_state *s = data->state;
+    *data = h->data;
+    data->state = s;
+    data->rows = (tr_batch){.n = 0};
+    data->keys = NULL;
+    data->row = NULL;
+    data->row_names = data->column_names = NULL;
+    s->format = h->format;
+    s->csr.rows = h->rows;
+    s->dense.rows = h->dense_rows;
+    s->dense.columns = h->dense_columns;
+    s->stretches = h->stretches;
+    TR_TRY(copy_bytes(file, SHAPES, (void **)&s->shape));
+    TR_TRY(copy_bytes(file, STRETCHES, (void **)&s->stretch));
+    TR_TRY(copy_bytes(file, THIRD_LABEL, (void **)&s->third_label));
+    TR_TRY(restore_names(s->tr, file, ROW_NAMES, &s->row_names));
+    TR_TRY(restore_names(s->tr, file, COLUMN_NAMES, &s->column_names));
+    data->row_names = s->row_names;
+    data->column_names = s->column_names;
+    return TR_OK;
+}
+
+/* Takes back what restore_head() has made, for those who are to read after all. */
+static void drop(tr_data *data)
+{
+    struct tr_data_state *s = data->state, kept = *s;
+    tr_names_free(&s->row_names);
+    tr_names_free(&s->column_names);
+    free(s->shape);
+    free(s->stretch);
+    free(s->third_label);
+    tr_cache_file_close(&s->cached->rows);
+    *s = (struct tr_data_state){
+        .tr = kept.tr, .store = kept.store, .files = kept.files, .cached = kept.cached};
+    *data = (tr_data){.state = s};
+}
+
+static int restore_rows(tr_data *data, const struct head *h)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_cached *c = s->cached;
+    struct slot slot[TR_CACHE_ARRAYS];
+    bool shared = tr_store_shares(s->tr);
+    if (h->arrays == 0) return TR_OK;
+    TR_TRY(tr_cache_file_open(c->rows_path, h->generation, TR_CACHE_ARRAYS,
+                              shared ? (size_t)s->tr->me.member : 0,
+                              shared ? (size_t)s->tr->layout.group_size : 1, &c->rows));
+    list_slots(data, slot);
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
+        if (h->arrays & 1u << i) *slot[i].array = tr_cache_file_at(c->rows, i, NULL);
+    return TR_OK;
+}
+
+static int restore(tr_data *data)
+{
+    struct tr_cached *c = data->state->cached;
+    struct tr_cache_file *file = NULL;
+    uint64_t bytes;
+    TR_TRY(tr_cache_file_open(c->head, c->key, HEAD_ARRAYS, 0, 1, &file));
+    const struct head *h = tr_cache_file_at(file, HEAD, &bytes);
+    int status =
+        bytes == sizeof *h ? restore_head(data, file, h) : tr_fail(TR_ERR_DATA, "%s: damaged", c->head);
+    if (status == TR_OK) status = restore_rows(data, h);
+    if (status == TR_OK) c->generation = h->generation;
+    tr_cache_file_close(&file);
+    return status;
+}
+
+/* All have found theirs, made at the same time? */
+static int agree_on_found(tr_data *data, const char *what, int status, bool *found)
+{
+    struct tr_data_state *s = data->state;
+    const uint64_t *g = s->cached->generation.part;
+    /* greatest of each: not found; there, but not as it should be; and bounds of what must be equal */
+    uint64_t most[6] = {status != TR_OK, status == TR_ERR_DATA, g[0], ~g[0], g[1], ~g[1]};
+    TR_TRY(reduce(s->tr, s->tr->world, most, 6, MPI_MAX));
+    *found = !most[0] && most[2] == ~most[3] && most[4] == ~most[5];
+    if (!*found && (most[1] || !most[0]))
+        tr_say(s->tr, "note:          what was kept of the %s is not of these files and ranks, or damaged",
+               what);
+    return TR_OK;
+}
+
+static void remove_files(const tr_context *tr, const char *what)
+{
+    char *pattern;
+    glob_t found;
+    if (!tr->cache->leads ||
+        tr_format(&pattern, "%s/%.*s-*", tr->cache->path, (int)strcspn(what, " "), what) != TR_OK)
+        return;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
+        globfree(&found);
+    }
+    free(pattern);
+}
+
+/* Nobody makes a file before all are here: what another layout has left is gone then. */
+static int begin_anew(tr_data *data, const char *what)
+{
+    struct tr_data_state *s = data->state;
+    struct timespec now;
+    remove_files(s->tr, what);
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t facts[3] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid()};
+    s->cached->generation = tr_cache_key_of(facts, sizeof facts);
+    TR_TRY(tr_barrier(s->tr, s->tr->world, "all ranks to begin to read data"));
+    MPI_Request request;
+    MPI_Ibcast(&s->cached->generation, sizeof s->cached->generation, MPI_BYTE, 0, s->tr->world, &request);
+    return tr_wait_request(s->tr, &request, "rank 0 to begin to read data");
+}
+
+int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found)
+{
+    struct tr_data_state *s = data->state;
+    *found = false;
+    TR_TRY(enter(s->tr));
+    if (!s->tr->cache->wanted) return TR_OK;
+    int status = TR_NEW(&s->cached, 1);
+    if (status == TR_OK) status = name_files(s->tr, s->cached, what, key);
+    TR_TRY(tr_agree(s->tr, status));
+    status = restore(data);
+    TR_TRY(agree_on_found(data, what, status, found));
+    s->cached->found = *found;
+    if (*found) return TR_OK;
+    drop(data);
+    return begin_anew(data, what);
+}
+
+/* ---- keeping ---- */
+
+/* Bytes of memory that no process has, as far as the system says. */
+static uint64_t memory_free(void)
+{
+    char line[128];
+    uint64_t kilobytes, bytes = UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && bytes == UINT64_MAX && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kilobytes) == 1) bytes = kilobytes * 1024;
+    if (file) fclose(file);
+    return bytes;
+}
+
+int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
+{
+    tr_context *tr = data->state->tr;
+    struct tr_memory_bases bases;
+    tr_memory_bases(&bases);
+    uint64_t memory = memory_free(), room = tr_memory_room(bases.base[0]);
+    *enough = false;
+    if (!data->state->cached) return TR_OK;
+    TR_TRY(reduce(tr, tr->node, &bytes, 1, MPI_SUM));
+    *enough = bytes <= (memory < room ? memory : room) / 2;
+    TR_TRY(all_well(tr, tr->world, enough));
+    if (!*enough) say_not_kept(tr, "memory has not twice the room for them");
+    return TR_OK;
+}
+
+int tr_cache_share(tr_data *data, const uint64_t *bytes)
+{
+    struct tr_cached *c = data->state->cached;
+    tr_context *tr = data->state->tr;
+    bool first = tr->me.member == 0, well = true;
+    if (first)
+        well = tr_cache_file_create(c->rows_path, c->generation, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
+    TR_TRY(all_well(tr, tr->group, &well));
+    if (well && !first) well = tr_cache_file_join(c->rows_path, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
+    if (well)
+        well = tr_cache_file_reserve(c->rows, (size_t)tr->me.member, (size_t)tr->layout.group_size) == TR_OK;
+    TR_TRY(all_well(tr, tr->group, &well));
+    if (well) return TR_OK;
+    tr_cache_file_close(&c->rows);
+    if (first) unlink(c->rows_path);
+    return TR_OK;
+}
+
+/* Each member has a part to sum. */
+static int seal_shared(struct tr_data_state *s, bool *well)
+{
+    *well = s->cached->rows != NULL; /* the same for all members */
+    if (!*well) return TR_OK;
+    tr_cache_file_sum(s->cached->rows, (size_t)s->tr->me.member, (size_t)s->tr->layout.group_size);
+    TR_TRY(tr_barrier(s->tr, s->tr->group, "the group to sum its rows"));
+    if (s->tr->me.member == 0) tr_cache_file_seal(s->cached->rows);
+    return TR_OK;
+}
+
+static void count_bytes(const struct slot slot[TR_CACHE_ARRAYS], uint64_t bytes[TR_CACHE_ARRAYS])
+{
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) bytes[i] = *slot[i].array ? slot[i].n * slot[i].unit : 0;
+}
+
+static bool are_any(const struct slot slot[TR_CACHE_ARRAYS])
+{
+    bool any = false;
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) any = any || *slot[i].array;
+    return any;
+}
+
+static int move_rows(tr_data *data)
+{
+    struct tr_cached *c = data->state->cached;
+    struct tr_cache_file *file;
+    struct slot slot[TR_CACHE_ARRAYS];
+    uint64_t bytes[TR_CACHE_ARRAYS];
+    list_slots(data, slot);
+    if (!are_any(slot)) return TR_OK;
+    count_bytes(slot, bytes);
+    TR_TRY(tr_cache_file_create(c->rows_path, c->generation, bytes, TR_CACHE_ARRAYS, &file));
+    int status = tr_cache_file_reserve(file, 0, 1);
+    if (status != TR_OK) {
+        tr_cache_file_close(&file);
+        return status;
+    }
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) {
+        if (!*slot[i].array) continue;
+        void *to = tr_cache_file_at(file, i, NULL);
+        tr_pages_move(to, slot[i].array, slot[i].n, slot[i].unit);
+        *slot[i].array = to;
+    }
+    tr_cache_file_sum(file, 0, 1);
+    tr_cache_file_seal(file);
+    c->rows = file;
+    return TR_OK;
+}
+
+static struct head make_head(tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    struct slot slot[TR_CACHE_ARRAYS];
+    struct head h = {.generation = s->cached->generation,
+                     .data = *data,
+                     .format = s->format,
+                     .rows = s->csr.rows,
+                     .dense_rows = s->dense.rows,
+                     .dense_columns = s->dense.columns,
+                     .stretches = s->stretches};
+    list_slots(data, slot);
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
+        if (*slot[i].array) h.arrays |= 1u << i;
+    return h;
+}
+
+static int write_arrays(const struct tr_cached *c, const void *const *from, const uint64_t *bytes)
+{
+    struct tr_cache_file *file;
+    TR_TRY(tr_cache_file_create(c->head, c->key, bytes, HEAD_ARRAYS, &file));
+    int status = tr_cache_file_reserve(file, 0, 1);
+    for (size_t i = 0; i < HEAD_ARRAYS && status == TR_OK; i++)
+        if (bytes[i] > 0) memcpy(tr_cache_file_at(file, i, NULL), from[i], bytes[i]);
+    if (status == TR_OK) {
+        tr_cache_file_sum(file, 0, 1);
+        tr_cache_file_seal(file);
+    }
+    tr_cache_file_close(&file);
+    return status;
+}
+
+static int write_head(tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    struct head h = make_head(data);
+    char *row = NULL, *column = NULL;
+    size_t row_bytes = 0, column_bytes = 0;
+    int status = s->row_names ? tr_names_pack(s->row_names, &row, &row_bytes) : TR_OK;
+    if (status == TR_OK && s->column_names) status = tr_names_pack(s->column_names, &column, &column_bytes);
+    const void *from[] = {&h, s->shape, s->stretch, s->third_label, row, column};
+    const uint64_t bytes[] = {sizeof h,
+                              s->files.n * sizeof *s->shape,
+                              s->stretches * sizeof *s->stretch,
+                              s->third_label ? strlen(s->third_label) : 0,
+                              row_bytes,
+                              column_bytes};
+    if (status == TR_OK) status = write_arrays(s->cached, from, bytes);
+    free(row);
+    free(column);
+    return status;
+}
+
+/* Of this rank. */
+static uint64_t bytes_to_move(tr_data *data)
+{
+    struct slot slot[TR_CACHE_ARRAYS];
+    uint64_t bytes[TR_CACHE_ARRAYS], sum = 0;
+    if (tr_store_shares(data->state->tr)) return 0; /* there already */
+    list_slots(data, slot);
+    count_bytes(slot, bytes);
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) sum += tr_to_pages(bytes[i]);
+    return sum;
+}
+
+int tr_cache_keep(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    bool well, shares = tr_store_shares(s->tr);
+    if (!s->cached) return TR_OK;
+    TR_TRY(tr_cache_has_room(data, bytes_to_move(data), &well));
+    if (!well) return TR_OK;
+    if (shares) TR_TRY(seal_shared(s, &well));
+    else well = move_rows(data) == TR_OK;
+    well = well && write_head(data) == TR_OK;
+    const char *why = well ? "" : tr_error_text();
+    bool all = well;
+    TR_TRY(all_well(s->tr, s->tr->world, &all));
+    if (all) return TR_OK;
+    unlink(s->cached->head); /* rows that were moved stay where they are as long as they are used */
+    if (!shares || s->tr->me.member == 0) unlink(s->cached->rows_path);
+    say_not_kept(s->tr, why);
+    return TR_OK;
+}

@@ -1,0 +1,57 @@
+/* Data that were read, in files of the node's memory, for the next start of the same job: it need not read them again.
+ *
+ * What a worker trains on lies in such a file until the job ends (data.cache): once read, it is moved there, which takes
+ * twice the memory for a moment, and used where it lies. When a job that failed starts again, every rank finds its file by
+ * the same name, and the rows are where they were: if all ranks find theirs whole, made at the same time from the same
+ * files, in the same way, for the same ranks. Otherwise all read. Files go when the job ends, and those of runs that did
+ * not come to that when another begins (cache_folder.h).
+ */
+#ifndef TR_DATA_CACHE_H
+#define TR_DATA_CACHE_H
+
+#include "data/cache_file.h"
+#include "data/dataset.h"
+
+/* The arrays of a file of rows, in their order; what is forgotten comes first. */
+enum {
+    TR_CACHE_BEGIN,
+    TR_CACHE_COLUMN,
+    TR_CACHE_VALUE,
+    TR_CACHE_LABEL,
+    TR_CACHE_ROW,
+    TR_CACHE_KEYS,
+    TR_CACHE_DENSE,
+    TR_CACHE_ARRAYS
+};
+
+/* Of a data set that is kept, or is to be. */
+struct tr_cached {
+    char *head, *rows_path;              /* files: of this rank; of its rows, which may be all the group's */
+    struct tr_cache_key key, generation; /* what it is made from; when */
+    bool found;                          /* it was there */
+    struct tr_cache_file *rows;          /* where the rows lie; NULL: in other memory */
+};
+
+/* Looks for what an earlier start has kept of the data that `key` describes; what: "training data" or "test data". *found:
+ * they are there, but for data->rows. All ranks together; agreed on. */
+int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found);
+
+/* Moves what was read to where the next start finds it, unless it is not to be, or cannot be. All ranks together. */
+int tr_cache_keep(tr_data *data);
+
+/* Whether there is room for rows of so many bytes of this rank, twice over, on all nodes: false if they are not to be kept.
+ * All ranks together. */
+int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough);
+
+/* Makes a file for the rows that a group shares, of TR_CACHE_ARRAYS arrays: data->state->cached->rows, or NULL if it cannot
+ * be made. All members together. */
+int tr_cache_share(tr_data *data, const uint64_t *bytes);
+
+/* Gives back memory; files stay. *cached may be NULL. */
+void tr_cached_free(struct tr_cached **cached);
+
+/* Of a run that nobody will start again: removes what it has left in this node's memory, and that of other runs that are
+ * over. For who is no rank. */
+void tr_cache_clean(const char *output);
+
+#endif

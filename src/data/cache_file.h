@@ -1,0 +1,68 @@
+/* Arrays in a file of the node's memory, which are used where they lie and outlive the process. No MPI here.
+ *
+ * The file is sealed as those of checkpoints are (checkpoint/sealed.h), but without HDF5 inside: a front, then one area of
+ * all arrays, each of which begins a page. The directory in the front has a key, which is what the arrays were made from,
+ * where they are, and xxh3 sums of 64 bits, one of each MiB of the area. A file that is being written has no digest yet:
+ * whoever finds it then refuses it.
+ */
+#ifndef TR_DATA_CACHE_FILE_H
+#define TR_DATA_CACHE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tr_cache_key {
+    uint64_t part[2];
+};
+
+/* Of some bytes: xxh3 of 128 bits. */
+struct tr_cache_key tr_cache_key_of(const void *bytes, size_t n);
+
+struct tr_cache_file;
+
+/* Makes a file for n arrays of so many bytes; an older one of that name goes. Nothing is in it yet, and there may be no
+ * room for it. TR_ERR_NO_OUTPUT, TR_ERR_IO. */
+int tr_cache_file_create(const char *path, struct tr_cache_key key, const uint64_t *bytes, size_t n,
+                         struct tr_cache_file **file);
+
+/* Opens one that somebody is writing, to help him. */
+int tr_cache_file_join(const char *path, const uint64_t *bytes, size_t n, struct tr_cache_file **file);
+
+/* Takes the memory of one of several equal shares of each array, near this process; all of them, before anything is
+ * written. TR_ERR_IO: there is not enough. */
+int tr_cache_file_reserve(struct tr_cache_file *file, size_t share, size_t shares);
+
+/* Array i, page by page: to be written until the file is summed, then to be read. */
+void *tr_cache_file_at(const struct tr_cache_file *file, size_t i, uint64_t *bytes);
+
+/* Bytes from the first array to the end of the last. */
+uint64_t tr_cache_file_bytes(const struct tr_cache_file *file);
+
+/* Sums one of several equal shares of the area. Nothing may be written any more. */
+void tr_cache_file_sum(struct tr_cache_file *file, size_t share, size_t shares);
+
+/* When all is summed: makes the file one that can be found. By one of those who write it. */
+void tr_cache_file_seal(struct tr_cache_file *file);
+
+/* Opens one that is whole, to be read, and checks one of several equal shares of the area. TR_ERR_NO_INPUT: it is not there;
+ * TR_ERR_DATA: it is made from something else, or damaged. */
+int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size_t share, size_t shares,
+                       struct tr_cache_file **file);
+
+/* Nobody here needs the arrays first .. last any more: they stay in the file. */
+void tr_cache_file_forget(struct tr_cache_file *file, size_t first, size_t last);
+
+/* *file may be NULL. The file stays. */
+void tr_cache_file_close(struct tr_cache_file **file);
+
+/* Copies n units into a file or elsewhere, and frees *array (from malloc, perhaps NULL), which becomes NULL: piece by
+ * piece, so that together they take hardly more memory than one of them. */
+void tr_pages_move(void *to, void **array, uint64_t n, size_t unit);
+
+/* Gives back the whole pages of memory whose contents nobody needs any more, before it can be freed. */
+void tr_pages_give_back(char *memory, uint64_t bytes);
+
+size_t tr_page_bytes(void);
+uint64_t tr_to_pages(uint64_t bytes);
+
+#endif
