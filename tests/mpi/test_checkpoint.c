@@ -214,4 +214,28 @@ MPI_CASE(another_layout_goes_on)
     end(&p, status);
 }
 
-MPI_MAIN(&what_was_stopped_goes_on, &evaluations_go_on, &what_has_ended_begins_again, &another_layout_goes_on)
+/* Nothing can be written there: training goes on, and the end says so. */
+MPI_CASE(what_cannot_be_written_stops_nothing)
+{
+    static const char *const modes[] = {"sync.mode=bsp", "sync.mode=ssp"};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        char settings[MPI_NOTE / 2];
+        struct play p;
+        struct tr_checkpoint_counts counts;
+        snprintf(settings, sizeof settings, "%s checkpoint.to=/proc/nowhere/kept", modes[i]);
+        int status = run(&p, CLOCKS, settings, 5, false, -1);
+        mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
+        look(&p);
+        tr_checkpoint_count(p.tr, &counts);
+        if (mpi_test.rank == 0)
+            mpi_check(counts.written == 0 && counts.failed > 0, "%d are written, %d failed",
+                      (int)counts.written, (int)counts.failed);
+        tr_view_close(&p.view);
+        status = tr_checkpoints_close(p.tr, true, TR_OK);
+        mpi_check(status == TR_ERR_IO, "status %d, expected %d", status, TR_ERR_IO);
+        (void)tr_close(p.tr);
+    }
+}
+
+MPI_MAIN(&what_was_stopped_goes_on, &evaluations_go_on, &what_has_ended_begins_again, &another_layout_goes_on,
+         &what_cannot_be_written_stops_nothing)

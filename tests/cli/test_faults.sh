@@ -1,0 +1,142 @@
+#!/bin/sh
+# Failures at chosen points of a run, full disks and damaged checkpoints: what is learnt is what the undisturbed run learns,
+# and what cannot be is said in a line. tools/bench faults does the same at random, for longer.
+. "$(dirname "$0")/lib.sh"
+
+"$trireme" generate ctr -o train.svm rows=2k features=1k nonzeros=10 >/dev/null || fail "generate"
+cat >job.yaml <<'END'
+data: {train: train.svm}
+model: {type: logistic, l2: 0.001}
+solve: {method: sgd, batch: 50, rate: 0.01, epochs: 20, optimizer: adam}
+sync: {push: 1 per epoch}
+experiment: {clock: 0.03} # so that checkpoints keep up
+checkpoint: {every: 3 clocks}
+END
+TRIREME_FAULT=load=delay=0:1 "$trireme" train job.yaml output=probe >/dev/null 2>&1 || fail "probe"
+TRIREME_FAULT=load=exit=9:1 "$trireme" train job.yaml output=probe >/dev/null 2>&1
+[ $? -eq 9 ] || { skip "built without faults"; exit 77; }
+
+is() { [ "$2" = "$3" ] || fail "$1: «$2», expected «$3»"; }
+# trains EXIT NAME RANKS SETTING…: what is said is in err
+trains() {
+    code=$1 name=$2 ranks=$3; shift 3
+    timeout -s KILL 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train job.yaml output="$name" "$@" >err 2>&1
+    got=$?
+    no_notices err
+    [ $got -eq "$code" ] || fail "$name: exit $got, expected $code: $(tail -3 err)"
+}
+says() { [ "$(grep -c -- "$2" err)" -eq "$1" ] || fail "$name: expected $1 lines with «$2»: $(cat err)"; }
+# same NAME REFERENCE: the same model and metrics
+same() {
+    cmp -s "$1/model.txt" "$2/model.txt" || fail "$1: another model"
+    cut -d, -f2-6,16 "$1/metrics.csv" >left; cut -d, -f2-6,16 "$2/metrics.csv" >right
+    cmp -s left right || fail "$1: other metrics: $(diff left right | head -4)"
+    is "$1: objective" "$(of "$1" objective)" "$(of "$2" objective)"
+}
+# warned LEAST TEXT: at least so many lines
+warned() { [ "$(grep -c -- "$2" err)" -ge "$1" ] || fail "$name: fewer than $1 lines with «$2»: $(cat err)"; }
+whole() { ls "$1" | while read -r n; do [ ! -e "$1/$n/manifest.h5" ] || echo "$n"; done | tr '\n' ' '; }
+
+# ---- a scheduler, a server, two groups of two: who dies where ----
+
+layout="ranks.layout=dedicated ranks.servers=1 ranks.group_size=2"
+trains 0 still 6 $layout
+# struck NAME RESTARTS RULES SETTING…: under the supervisor
+struck() {
+    name=$1 restarts=$2 rules=$3; shift 3
+    TRIREME_FAULT=$rules timeout -s KILL 120 "$trireme" run job.yaml -n 6 --heartbeat 100ms --limit 1s report.progress=no \
+        output="$name" $layout "$@" >out 2>err
+    is "$name: exit" $? 0
+    is "$name: restarts" "$(grep -c 'starting again' err)" "$restarts"
+    same "$name" still
+    for folder in "$name"/checkpoints/0*; do [ -e "$folder/manifest.h5" ] || fail "$name: $folder is left"; done
+}
+struck write 2 checkpoint.write@1:#9:0:0,checkpoint.write@0:#11:0:1 # the server, then the scheduler
+struck shard 1 checkpoint.shard@3:#2:0:0
+says 1 "rank 3 (pid .*SIGKILL"
+struck manifest 1 checkpoint.manifest@0:#2:0:0
+says 1 "since the checkpoint of clock"
+struck stopped 1 checkpoint.write=stop@1:#9:0:0
+says 1 "rank 1 (pid .* is stopped"
+struck leaders 2 pull@2:#8:0:0,pull@4:#5:0:1
+
+# ---- writing fails ----
+
+trains 75 full 6 $layout --max-time=1ms
+is "a first checkpoint" "$(whole full/checkpoints)" "00000001 "
+export TRIREME_FAULT
+TRIREME_FAULT=checkpoint.write=enospc@1:1 trains 74 full 6 $layout
+says 1 "^continues: .*from checkpoint 1 "
+warned 2 "^warning: .*is not written: .*shard-0001.h5: .*No space left on device"
+says 1 "^trireme: error: the last checkpoint could not be written: .*No space left"
+is "a full disk: checkpoints" "$(whole full/checkpoints)" "00000001 "
+same full still
+TRIREME_FAULT=checkpoint.write=eio@0:#9 trains 0 once 6 $layout # those that follow are well
+says 1 "^warning: .*is not written: .*Input/output error"
+is "once: failed" "$(of once checkpoints_failed)" 1
+same once still
+TRIREME_FAULT=checkpoint.write=short:0.5:3 trains 75 short 6 $layout --max-time=1ms
+unset TRIREME_FAULT
+trains 0 short 6 $layout
+says 1 "^continues: .*from checkpoint 1 "
+same short still
+
+# A disk that is full indeed: a file system of 200 kB, for checkpoints of three times as much that are kept three at a time.
+private="unshare --mount"; [ "$(id -u)" -eq 0 ] || private="$private --map-root-user"
+mkdir small
+if $private mount -t tmpfs -o size=200k tmpfs small 2>/dev/null; then
+    cat >in_small.sh <<END
+mount -t tmpfs -o size=200k tmpfs small || exit 99
+mpirun $quiet --oversubscribe -n 6 $trireme train job.yaml $layout output=small-run checkpoint.to=small/kept
+code=\$?
+ls small/kept >small-left
+exit \$code
+END
+    name=small-run
+    timeout -s KILL 120 $private sh in_small.sh >err 2>&1
+    is "a small disk: exit" $? 74
+    warned 1 "^warning: .*is not written: .*No space left on device"
+    [ "$(grep -c '^0' small-left)" -ge 1 ] || fail "a small disk: no checkpoint is left: $(cat small-left)"
+    same small-run still
+else
+    skip "no file system of one's own"
+fi
+
+# ---- what is found is damaged ----
+
+trains 0 reference 2
+TRIREME_FAULT=pull=kill@1:#17 timeout -s KILL 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=torn >/dev/null 2>&1 &&
+    fail "torn: was not killed"
+set -- $(whole torn/checkpoints)
+[ $# -ge 2 ] || fail "torn: two checkpoints are needed: $*"
+while [ $# -gt 2 ]; do shift; done
+before=${1#"${1%%[!0]*}"} last=${2#"${2%%[!0]*}"} newest=$2
+# damaged NAME TEXT COMMAND…: done to a copy, in the folder of the newest checkpoint; the one before it is taken
+damaged() {
+    name=$1 text=$2; shift 2
+    cp -r torn "$name"
+    (cd "$name/checkpoints/$newest" && "$@") || fail "$name: cannot be damaged"
+    trains 0 "$name" 2
+    says 1 "^warning: *checkpoint $last is left out: .*$text"
+    says 1 "^continues: .*from checkpoint $before "
+    same "$name" reference
+}
+over() { printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; } # FILE OFFSET BYTES
+cut_off() { truncate -s -"$2" "$1"; }
+last_byte() { over "$1" $(($(wc -c <"$1") - 1)) "\\$(printf %o $((255 - $(tail -c 1 "$1" | od -An -tu1))))"; }
+cp -r torn undamaged
+trains 0 undamaged 2
+says 1 "^continues: .*from checkpoint $last "
+same undamaged reference
+damaged shard-cut "shard-0001.h5: " cut_off shard-0001.h5 100
+damaged shard-missing "shard-0000.h5: " rm shard-0000.h5
+damaged shard-flipped "shard-0001.h5: " last_byte shard-0001.h5
+damaged manifest-cut "manifest.h5: " cut_off manifest.h5 1
+damaged later "manifest.h5: .*version 9" over manifest.h5 24 '\011'
+
+# Of another job: refused, and left alone.
+cp -r torn other
+trains 78 other 2 model.l2=0.1
+says 1 "^trireme: error: model.l2 was 0.001, is 0.1"
+[ -e "other/checkpoints/$newest/manifest.h5" ] || fail "other: its checkpoint is gone"
+exit $bad

@@ -1,0 +1,383 @@
+"""Losing nothing (faults): jobs of a few seconds under `trireme run`, of which a rank is killed or stopped at some moment,
+or dies at a point that TRIREME_FAULT names, again and again until the job is done. Each has to end with 0 and with what
+the undisturbed job has learnt: under BSP with the same bits and the same metrics. It may not hang, and nothing of it may
+be left: no process, nothing in shared memory, no temporary file. And jobs whose disk is full."""
+import concurrent.futures, csv, glob, itertools, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
+from dataclasses import dataclass, field
+
+from experiments.common import ENV, OUT, TRIREME, goal, has_key, run, table, write_csv
+
+LIMIT = 2  # seconds without a sign of life, after which a rank counts as dead
+TIME = 180  # seconds after which a job counts as hanging
+HEARD = f"--heartbeat 200ms --limit {LIMIT}s --max-restarts 20".split()
+
+
+# ---- a job under its supervisor ----
+
+def alone():
+    """Words that start a command with a /dev/shm of its own; none where this cannot be had."""
+    words = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+    can = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode == 0
+    return words if can else []
+
+
+class Supervised:
+    """A job under trireme run, in a folder of its own. Its processes are known by a variable of the environment."""
+    number = itertools.count()
+    private = None
+
+    def __init__(self, folder, ranks, words, fault="", options=(), disk=None):
+        """disk: checkpoints go to a file system of that size, of which `whole` tells which it has at last."""
+        if Supervised.private is None:
+            Supervised.private = alone()
+        self.folder, self.output = folder, os.path.join(folder, "run")
+        self.temporary, self.log = os.path.join(folder, "tmp"), os.path.join(folder, "log")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(self.temporary)
+        with open(os.path.join(folder, "job.yaml"), "w") as f:
+            f.write("name: storm\n")
+        self.mark = f"TRIREME_BENCH={os.getpid()}.{next(self.number)}"
+        name, value = self.mark.split("=")
+        env = ENV | {name: value, "TMPDIR": self.temporary} | ({"TRIREME_FAULT": fault} if fault else {})
+        command = [TRIREME, "run", "job.yaml", "-n", str(ranks), *(options or HEARD), "--log", "log", "output=run", *words]
+        if Supervised.private:
+            script = 'mount -t tmpfs tmpfs /dev/shm || exit 99; "$@"; code=$?; ls -A /dev/shm >shared; exit $code'
+            if disk:
+                os.makedirs(os.path.join(folder, "disk"))
+                script = f'mount -t tmpfs -o size={disk} tmpfs disk || exit 99; ' + script.replace("; ls", "; ls disk/*/manifest.h5 >whole; ls")
+                command.append("checkpoint.to=disk")
+            command = [*Supervised.private, "sh", "-c", script, "sh", *command]
+        self.command, self.fault = command, fault
+        with open(os.path.join(folder, "out"), "w") as out, open(os.path.join(folder, "err"), "w") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env,
+                                            cwd=folder, start_new_session=True)
+        self.began, self.seconds = time.time(), None
+
+    def processes(self):
+        """Process numbers by rank of MPI_COMM_WORLD (None: mpirun, the supervisor and who started it)."""
+        found, mark = {}, self.mark.encode()
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if mark in words:
+                rank = next((int(w[21:]) for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+                found.setdefault(rank, []).append(int(path.split("/")[2]))
+        return found
+
+    def strike(self, rank, number):
+        """Sends a signal to a rank; whether there is one."""
+        pids = self.processes().get(rank, [])
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+        return bool(pids)
+
+    def is_over(self):
+        if self.seconds is None and self.process.poll() is not None:
+            self.seconds = time.time() - self.began
+        return self.seconds is not None
+
+    def end(self):
+        """Whatever is left of it: by SIGKILL."""
+        for pid in itertools.chain(*self.processes().values()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+
+    def said(self, name="err"):
+        with open(os.path.join(self.folder, name), errors="replace") as f:
+            return f.read()
+
+    def summary(self):
+        try:
+            with open(os.path.join(self.output, "summary.json")) as f:
+                return json.load(f)
+        except (OSError, ValueError):
+            return {}
+
+    def numbers(self, counted=True):
+        """What metrics.csv says of the training, not of its speed."""
+        columns = ["epoch", "clock", "objective", "gap", "test_metric"] + (["updates"] if counted else [])
+        try:
+            with open(os.path.join(self.output, "metrics.csv")) as f:
+                return [[row[c] for c in columns] for row in csv.DictReader(f)]
+        except OSError:
+            return []
+
+    def left(self):
+        """What is there and ought not to be, in words; once it is over."""
+        found = [f"process {pid}" for pids in self.processes().values() for pid in pids]
+        if os.path.exists(os.path.join(self.folder, "shared")):
+            found += [f"/dev/shm/{name}" for name in self.said("shared").split()]
+        found += [os.path.join(self.temporary, name) for name in os.listdir(self.temporary)]
+        kept = os.path.join(self.output, "checkpoints")
+        whole = [n for n in sorted(os.listdir(kept)) if os.path.exists(os.path.join(kept, n, "manifest.h5"))] \
+            if os.path.isdir(kept) else []
+        for name in os.listdir(kept) if whole else []:
+            if name.isdigit() and name < whole[-1] and name not in whole:
+                found.append(f"checkpoint {name} without a manifest")
+        if len(whole) > 3:
+            found.append(f"{len(whole)} checkpoints")
+        return found
+
+
+# ---- jobs ----
+
+@dataclass
+class Job:
+    """What is learnt, in which layout; roles by rank."""
+    roles: str  # of c scheduler, s server, l leader, m another member of a group
+    settings: dict
+    data: str
+    exact: bool = True  # BSP: the same bits
+    clock: float = 0.05
+    counted: bool = True  # metrics.csv goes on counting updates
+    reference: object = field(default=None, repr=False)
+
+    def words(self, data):
+        settings = {"experiment.clock": self.clock, "data.train": data[self.data]} | self.settings
+        return [f"{key}={value}" for key, value in settings.items()]
+
+
+def dedicated(servers, size):
+    return {"ranks.layout": "dedicated", "ranks.servers": servers, "ranks.group_size": size}
+
+
+LINEAR = {"model.type": "logistic", "model.l2": 1e-3, "sync.push": "2 per epoch"}
+DUAL = LINEAR | {"solve.method": "dual", "solve.target_gap": 0, "solve.epochs": 20}
+SGD = LINEAR | {"solve.method": "sgd", "solve.epochs": 20, "solve.batch": 100}
+SVRG = {"model.type": "logistic", "model.l2": 1e-3, "model.dtype": "f64", "solve.method": "svrg", "solve.epochs": 12,
+        "stages.inner.parallelism": 1}
+KMEANS = {"model.type": "kmeans", "model.clusters": 12, "solve.tolerance": 0, "solve.epochs": 30}
+MF = {"model.type": "mf", "model.rank": 8, "solve.epochs": 6}
+LDA = {"model.type": "lda", "model.topics": 20, "solve.epochs": 25, "model.optimize": "yes", "solve.optimize_every": 5}
+JOBS = {
+    "dual": Job("clll", DUAL, "rows"),
+    "dual, dedicated": Job("csslll", DUAL | dedicated(2, 1), "rows"),
+    "sgd with adam, groups": Job("csslmlm", SGD | dedicated(2, 2) | {"solve.optimizer": "adam", "solve.rate": 0.01}, "rows"),
+    "sgd, hash storage": Job("cll", SGD | {"table.storage": "hash", "solve.optimizer": "adagrad"}, "rows"),
+    "sgd, vertical": Job("cslmlm", SGD | dedicated(1, 2) | {"data.partition": "vertical"}, "rows"),
+    "sgd, momentum at workers": Job("cll", SGD | {"solve.optimizer": "momentum", "solve.optimizer_at": "worker"}, "rows"),
+    "lloyd": Job("cslll", KMEANS | dedicated(1, 1), "points"),
+    "minibatch": Job("cll", KMEANS | {"solve.method": "minibatch", "solve.batch": 500, "solve.epochs": 8}, "points"),
+    "mf": Job("cslmlm", MF | dedicated(1, 2) | {"solve.method": "sgd"}, "ratings"),
+    "als": Job("clll", MF | {"solve.method": "als", "solve.epochs": 12}, "ratings"),
+    "lda": Job("cmm", LDA | {"ranks.groups": 1}, "bags"),
+    "lda, dedicated": Job("cssll", LDA | dedicated(2, 1), "bags"),
+    "svrg": Job("clll", SVRG, "rows", counted=False),
+    "growing": Job("clll", LINEAR | {"solve.method": "growing", "solve.rate": 0.5}, "rows", exact=False, clock=0.002),
+    "dual, ssp": Job("csslll", DUAL | dedicated(2, 1) | {"sync.mode": "ssp"}, "rows", exact=False),
+    "sgd dyn, asp": Job("clll", SGD | {"sync.mode": "asp", "sync.weight": "dyn", "solve.rate": 0.1}, "rows", exact=False),
+}
+NAMES = {"c": "scheduler", "s": "server", "l": "leader", "m": "member"}
+
+
+def make_data(folder):
+    """Small sets of each kind, by name."""
+    os.makedirs(folder, exist_ok=True)
+    sets = {"rows": ("ctr", "rows=4k features=2k nonzeros=10"), "points": ("dense", "rows=4k columns=6 clusters=9"),
+            "ratings": ("ratings", "users=400 items=150 ratings=9k"),
+            "bags": ("docword", "documents=200 words=300 tokens=9k")}
+    for name, (kind, sizes) in sets.items():
+        run(TRIREME, "generate", kind, "-o", os.path.join(folder, name), *sizes.split())
+    return {name: os.path.join(folder, name) for name in sets}
+
+
+def same_model(one, two):
+    text = [os.path.join(x.output, "model.txt") for x in (one, two)]
+    if all(map(os.path.exists, text)):
+        return open(text[0]).read() == open(text[1]).read()
+    if not shutil.which("h5diff"):
+        return True
+    models = [os.path.join(x.output, "model.h5") for x in (one, two)]
+    return subprocess.run(["h5diff", "--exclude-path", "/job", *models], capture_output=True).returncode == 0
+
+
+def what_is_wrong(job, one):
+    """Complaints about a job that is over."""
+    found = one.left()
+    if one.process.returncode != 0:
+        return found + [f"exit {one.process.returncode}"]
+    mine, theirs = one.summary().get("objective"), job.reference.summary()["objective"]
+    if mine is None:
+        found.append("no summary")
+    elif job.exact and mine != theirs:
+        found.append(f"objective {mine}, undisturbed {theirs}")
+    elif not job.exact and abs(mine - theirs) > 5e-3 * abs(theirs):
+        found.append(f"objective {mine}, undisturbed {theirs}")
+    if job.exact and not same_model(one, job.reference):
+        found.append("another model")
+    if job.exact and one.numbers(job.counted) != job.reference.numbers(job.counted):
+        found.append("other metrics")
+    return found
+
+
+# ---- the storm ----
+
+@dataclass
+class Blow:
+    """What happens to a job."""
+    kind: str  # SIGKILL, SIGSTOP or the name of a point
+    rank: int
+    when: float  # seconds since the one before it, or the beginning; or at which visit of the point
+
+
+POINTS = {"checkpoint.write": 40, "checkpoint.shard": 6, "checkpoint.manifest": 5, "pull": 40, "merge": 40, "stage": 2,
+          "load": 1}
+
+
+def draw(luck, job, seconds):
+    """One blow or several in a row, all of one kind."""
+    ranks, kind = len(job.roles), luck.choices(["SIGKILL", "SIGSTOP", *POINTS], [8, 4] + [1] * len(POINTS))[0]
+    blows = []
+    while not blows or (len(blows) < 3 and luck.random() < 0.4):
+        rank = luck.randrange(ranks)
+        if kind in POINTS:
+            if kind == "checkpoint.manifest":
+                rank = 0
+            elif kind == "pull":
+                rank = luck.choice([r for r in range(ranks) if job.roles[r] in "lm"] or [0])
+            blows.append(Blow(kind, rank, luck.randint(1, POINTS[kind])))
+        else:
+            away = LIMIT if kind == "SIGSTOP" else 0
+            when = luck.uniform(away + 0.5, away + seconds) if blows else luck.uniform(0.05, 0.95 * seconds)
+            blows.append(Blow(kind, rank, when))
+    return blows
+
+
+def storm(job, data, folder, luck):
+    """One job and its blows, until it is over: the blows, the job, and complaints."""
+    blows = draw(luck, job, job.reference.seconds)
+    points = [b for b in blows if b.kind in POINTS]
+    fault = ",".join(f"{b.kind}=kill@{b.rank}:#{b.when}:0:{i}" for i, b in enumerate(points))
+    extra = [f"checkpoint.every={luck.choice(['1 clocks', '3 clocks', '3 clocks', '150ms', '30s'])}"]
+    if has_key("checkpoint.memory") and luck.random() < 0.5:
+        extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
+    one = Supervised(folder, len(job.roles), job.words(data) + extra, fault)
+    waiting, last = [b for b in blows if b.kind not in POINTS], one.began
+    while not one.is_over():
+        if waiting and time.time() - last > waiting[0].when and one.strike(waiting[0].rank, getattr(signal, waiting[0].kind)):
+            waiting.pop(0)
+            last = time.time()
+        if time.time() - one.began > TIME:
+            said = one.processes()
+            one.end()
+            one.is_over()
+            return blows, one, [f"hangs: {sum(map(len, said.values()))} processes after {TIME} s"]
+        time.sleep(0.005)
+    return blows, one, what_is_wrong(job, one)
+
+
+def clocks_lost(said):
+    """What the supervisor says, for each restart."""
+    lines = [line for line in said.splitlines() if "starting again" in line]
+    lost = [re.search(r"(\d+) clocks? (?:since|is lost|are lost)", line) for line in lines]
+    return [int(m.group(1)) if m else 0 for m in lost]
+
+
+def undisturbed(job, data, folder):
+    """The job as it ends if nothing happens."""
+    one = Supervised(folder, len(job.roles), job.words(data) + ["checkpoint.every=no"])
+    while not one.is_over():
+        if time.time() - one.began > TIME:
+            one.end()
+        time.sleep(0.01)
+    if one.process.returncode != 0:
+        sys.exit(f"bench: {' '.join(one.command)}\n{one.said('out')}{one.said()}")
+    return one
+
+
+def show(stories):
+    """Stories are (name of the job, blows, seconds lost, clocks lost by restart, complaints)."""
+    head = ["what, to whom", "jobs", "restarts", "seconds lost by each", "clocks lost, median", "most", "failed"]
+    rows = []
+    def kind_of(blows):
+        return blows[0].kind
+    def role_of(name, blows):
+        return NAMES[JOBS[name].roles[blows[0].rank]] if len({b.rank for b in blows}) == 1 else "several in turn"
+    keys = sorted({(kind_of(s[1]), role_of(s[0], s[1])) for s in stories})
+    for key in keys:
+        these = [s for s in stories if (kind_of(s[1]), role_of(s[0], s[1])) == key]
+        struck = [s for s in these if s[3] and not s[4]]
+        restarts, clocks = sum(len(s[3]) for s in these), [c for s in these for c in s[3]]
+        rows.append([f"{key[0]}, {key[1]}", len(these), restarts,
+                     statistics.median(s[2] / len(s[3]) for s in struck) if struck else None,
+                     statistics.median(clocks) if clocks else None, max(clocks, default=None), sum(bool(s[4]) for s in these)])
+    table("a rank is killed, stopped, or dies at a point", head, rows)
+    write_csv("faults", head, rows)
+    rows = []
+    for name in JOBS:
+        these = [s for s in stories if s[0] == name]
+        if these:
+            rows.append([name, len(these), sum(len(s[3]) for s in these), sum(bool(s[4]) for s in these)])
+    table("by what is learnt", ["job", "jobs", "restarts", "failed"], rows)
+
+
+def storms(data, folder, n, seed):
+    """n jobs, as many at once as there are cores."""
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    names = [name for name, _ in zip(itertools.cycle(JOBS), range(n))]
+    used = dict.fromkeys(names)
+    for name, one in zip(used, pool.map(lambda i: undisturbed(JOBS[i[1]], data, f"{folder}/still-{i[0]}"), enumerate(used))):
+        JOBS[name].reference = one
+
+    def tell(i):
+        job, path = JOBS[names[i]], os.path.join(folder, f"storm-{seed + i}")
+        blows, one, wrong = storm(job, data, path, random.Random(seed + i))
+        lost = clocks_lost(one.said())
+        if wrong:
+            print(f"  {names[i]}, seed {seed + i}: {'; '.join(wrong)}; {blows}; see {path}", flush=True)
+        else:
+            shutil.rmtree(path)
+        return names[i], blows, one.seconds - job.reference.seconds, lost, wrong
+    return list(pool.map(tell, range(n)))
+
+
+# ---- the disk is full ----
+
+def full_disk(data, folder):
+    """Writes that fail now and then, and a file system with room for two checkpoints where three are kept."""
+    job, rows, wrong = JOBS["dual"], [], 0
+    cases = {"a tenth of all writes fails": ("checkpoint.write=enospc:0.1:3", None)}
+    if Supervised.private:
+        cases["a disk of 900 kB"] = ("", "900k")
+    for what, (fault, disk) in cases.items():
+        one = Supervised(os.path.join(folder, "full"), len(job.roles), job.words(data) + ["checkpoint.every=4 clocks"], fault,
+                         disk=disk)
+        one.process.wait(TIME)
+        code, said = one.process.returncode, one.said() + one.said("out")
+        warnings = said.count("is not written")
+        kept = glob.glob(os.path.join(one.output, "checkpoints", "*", "manifest.h5"))
+        whole = len(one.said("whole").split()) if disk else len(kept)
+        same = same_model(one, job.reference) and one.numbers() == job.reference.numbers()
+        wrong += not (code in ((74,) if disk else (0, 74)) and warnings > 0 and same and (whole > 0 or not disk))
+        rows.append([what, code, one.summary().get("checkpoints"), one.summary().get("checkpoints_failed"), warnings, whole,
+                     "the same" if same else "another"])
+    table("the disk is full", ["what", "exit code", "checkpoints", "failed", "warnings", "left there", "model"], rows)
+    return wrong
+
+
+def faults(quick):
+    n = int(os.environ.get("TRIREME_STORMS", 20 if quick else 200))
+    seed = int(os.environ.get("TRIREME_SEED", 1))
+    folder = os.path.join(OUT, f"faults-{os.getpid()}")
+    data = make_data(os.path.join(folder, "data"))
+    stories = storms(data, folder, n, seed)
+    if not Supervised.private:
+        print("bench: /dev/shm cannot be made private here: what is left there is not looked at")
+    show(stories)
+    unwritten = full_disk(data, folder)
+    wrong = sum(bool(s[4]) for s in stories)
+    print("\ngoals")
+    goal(f"{n} jobs, started again {sum(len(s[3]) for s in stories)} times, end with 0 and what they learn undisturbed; "
+         f"nothing hangs or is left: {wrong} do not", wrong == 0)
+    goal("with a full disk the model is the same, and warnings and exit code tell", unwritten == 0)
+    if not wrong and not unwritten:
+        shutil.rmtree(folder, ignore_errors=True)
