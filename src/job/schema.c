@@ -289,9 +289,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
              "and the run stops with exit code 75; a number alone counts minutes, and 1:30:00 or 1-12 (days-hours) is as "
              "Slurm has it; trireme train --max-time sets it"},
     {"checkpoint.memory", TR_KIND_PACE, AT(checkpoint.memory), "no", .may_change = true,
-     .help = "how often parameters are copied into the memory of other nodes"},
+     .help = "how often one is taken into memory of this node and others, which costs no disk"},
     {"checkpoint.copies", TR_KIND_INTEGER, AT(checkpoint.copies), "1", .least = 1, .most = ANY_INT, .may_change = true,
-     .help = "neighbour nodes that get such a copy"},
+     .help = "other nodes that have a copy of what a node has in memory"},
 };
 
 static const struct tr_job_key stage_keys[TR_STAGE_KEYS] = {

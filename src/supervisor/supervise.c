@@ -65,13 +65,20 @@ static double epoch_of(const struct tr_watch *w)
     return end != text && epoch > 0 ? epoch : NAN;
 }
 
+/* Everything was trained and written, and all that was left was to leave. */
+static bool is_complete(const struct tr_watch *w)
+{
+    char state[32];
+    return is_status_of(w) && member_of_status(w->wish->output, "state", state, sizeof state) &&
+           strcmp(state, "done") == 0;
+}
+
 /* It was trained to the end, whatever failed afterwards: started again it would begin anew. */
 static bool is_done(const struct tr_watch *w)
 {
-    char state[32], *summary;
+    char *summary;
     if (!is_status_of(w)) return false;
-    if (member_of_status(w->wish->output, "state", state, sizeof state) && strcmp(state, "done") == 0)
-        return true;
+    if (is_complete(w)) return true;
     if (tr_format(&summary, "%s/summary.json", w->wish->output) != TR_OK) return false;
     bool there = access(summary, F_OK) == 0;
     free(summary);
@@ -178,6 +185,13 @@ static bool is_the_end(struct story *s, int *code)
     *code = tr_failure_code(f);
     if (f->kind == TR_CAUSE_NONE) return true;
     if (f->kind == TR_CAUSE_EXIT && (tr_code_is_final(f->number) || is_done(w))) return true;
+    if (f->kind != TR_CAUSE_EXIT && is_complete(w)) {
+        char what[512];
+        tr_failure_describe(f, what, sizeof what);
+        fprintf(stderr, "trireme: %s, when all was done\n", what);
+        *code = TR_OK;
+        return true;
+    }
     bool began = w->crew.known > 0 || s->history.restarts > 0 || was_killed(f);
     if (!began) return true; /* mpirun has said why */
     f->epoch = epoch_of(w);

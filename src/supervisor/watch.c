@@ -332,10 +332,22 @@ static void end_by_itself(struct tr_watch *w)
     if (w->crew.dead) w->failure = failure_of(w->crew.dead, TR_CAUSE_GONE, 0);
 }
 
+/* When a rank leaves with an error mpirun ends those that are still on their way out: the first one's word counts, unless
+ * that is of the death of another. */
+static const struct tr_member *who_left_first(const struct tr_watch *w)
+{
+    const struct tr_failure *f = &w->failure;
+    if (f->kind != TR_CAUSE_SIGNAL || (f->number != SIGTERM && f->number != SIGKILL)) return NULL;
+    const struct tr_member *m = who_left_with(&w->crew, -1);
+    return m && m->status != TR_ERR_PEER ? m : NULL;
+}
+
 static void blame(struct tr_watch *w)
 {
     struct tr_failure end = conclude(w), *f = &w->failure;
     find_end(w);
+    const struct tr_member *left = who_left_first(w);
+    if (left) *f = failure_of(left, TR_CAUSE_EXIT, left->status);
     if (f->kind == TR_CAUSE_NONE) {
         *f = end;
     } else if (f->kind == TR_CAUSE_GONE && end.kind == TR_CAUSE_SIGNAL) {

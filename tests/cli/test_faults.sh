@@ -71,6 +71,11 @@ warned 2 "^warning: .*is not written: .*shard-0001.h5: .*No space left on device
 says 1 "^trireme: error: the last checkpoint could not be written: .*No space left"
 is "a full disk: checkpoints" "$(whole full/checkpoints)" "00000001 "
 same full still
+TRIREME_FAULT=checkpoint.write=enospc@1:1 timeout -s KILL 120 "$trireme" run job.yaml -n 6 output=supervised $layout >err 2>&1
+got=$? name=supervised
+is "supervised: exit" $got 74
+says 0 "starting again"
+same supervised still
 TRIREME_FAULT=checkpoint.write=eio@0:#9 trains 0 once 6 $layout # those that follow are well
 says 1 "^warning: .*is not written: .*Input/output error"
 is "once: failed" "$(of once checkpoints_failed)" 1

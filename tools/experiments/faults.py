@@ -345,9 +345,9 @@ def storms(data, folder, n, seed):
 def full_disk(data, folder):
     """Writes that fail now and then, and a file system with room for two checkpoints where three are kept."""
     job, rows, wrong = JOBS["dual"], [], 0
-    cases = {"a tenth of all writes fails": ("checkpoint.write=enospc:0.1:3", None)}
+    cases = {"one write in fifty fails": ("checkpoint.write=enospc:0.02:3", None)}
     if Supervised.private:
-        cases["a disk of 900 kB"] = ("", "900k")
+        cases["a disk of 250 kB"] = ("", "250k")
     for what, (fault, disk) in cases.items():
         one = Supervised(os.path.join(folder, "full"), len(job.roles), job.words(data) + ["checkpoint.every=4 clocks"], fault,
                          disk=disk)
