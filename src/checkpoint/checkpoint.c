@@ -17,14 +17,14 @@ static void warn(struct tr_checkpoints *c, const char *why)
     if (c->now.in_memory) {
         c->counts.not_in_memory++;
         if (!c->memory->warned)
-            tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is not in memory: %s", c->now.number, why);
+            tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is not in memory: %s", c->now.number, why);
         c->memory->warned = true;
         return;
     }
     c->counts.failed++;
     c->failure = TR_ERR_IO;
     snprintf(c->why, sizeof c->why, "%s", why);
-    tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
+    tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
 }
 
 static void drop(struct tr_checkpoints *c)
@@ -42,7 +42,7 @@ static void drop(struct tr_checkpoints *c)
 static void say_note(struct tr_checkpoints *c, const char *note)
 {
     if (!*note || c->memory->strange) return;
-    tr_say(c->tr, "warning:       checkpoints in memory: %s", note);
+    tr_warn(c->tr, "warning:       checkpoints in memory: %s", note);
     c->memory->strange = true;
 }
 

@@ -134,7 +134,7 @@ static int verify(struct tr_checkpoints *c, const struct tr_manifest *m)
         status = verify_shard(c, m, s);
     char why[512];
     status = tr_checkpoints_hear(tr, status, why, sizeof why);
-    if (status != TR_OK) tr_say(tr, "warning:       checkpoint %" PRIu64 " is left out: %s", m->number, why);
+    if (status != TR_OK) tr_warn(tr, "warning:       checkpoint %" PRIu64 " is left out: %s", m->number, why);
     return status;
 }
 
@@ -153,8 +153,8 @@ static bool next_manifest(const struct tr_checkpoints *c, const uint64_t *number
         int status = tr_manifest_read(path, m);
         free(path);
         if (status == TR_ERR_DATA)
-            tr_say(c->tr, "warning:       checkpoint %" PRIu64 " is left out: %s", number[*at - 1],
-                   tr_error_text());
+            tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is left out: %s", number[*at - 1],
+                    tr_error_text());
         if (status != TR_OK) continue;
         if (!(any_ended && m->run == ended) && (*run == 0 || m->run == *run)) {
             *run = m->run;
@@ -217,7 +217,7 @@ static int try_memory(struct tr_checkpoints *c, const struct attempt *a)
         if (tr_memory_verify(c->memory, &c->found, why, sizeof why) == TR_OK) return TR_OK;
         tr_manifest_free(&c->found);
     }
-    tr_say(tr, "warning:       checkpoint %" PRIu64 " in memory is left out: %s", a->number, why);
+    tr_warn(tr, "warning:       checkpoint %" PRIu64 " in memory is left out: %s", a->number, why);
     return TR_ERR_DATA;
 }
 

@@ -289,15 +289,29 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     return agreed;
 }
 
+static void write_line(const tr_context *tr, const char *format, va_list arguments)
+{
+    if (tr->team) fprintf(stderr, "%s: ", tr->team);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
 void tr_say(const tr_context *tr, const char *format, ...)
 {
     if (tr->rank != 0 || (tr->job && tr->job->report.progress == TR_PROGRESS_NO)) return;
     va_list arguments;
     va_start(arguments, format);
-    if (tr->team) fprintf(stderr, "%s: ", tr->team);
-    vfprintf(stderr, format, arguments);
+    write_line(tr, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+}
+
+void tr_warn(const tr_context *tr, const char *format, ...)
+{
+    if (tr->rank != 0) return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(tr, format, arguments);
+    va_end(arguments);
 }
 
 uint64_t tr_shared_memory_free(void)

@@ -184,4 +184,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
 /* A line on stderr, unless report.progress is no; of a team with the name of its task in front. */
 void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* … and whatever report.progress is: something is lost, though no error yet. */
+void tr_warn(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -27,8 +27,7 @@ int64_t tr_stage_horizon(struct tr_stage_run *run)
     if (run->calling != TR_NOT_DUE) return run->horizon;
     int64_t clock = slowest(run), clocks = clock - run->paced_clock;
     double now = tr_now(), seconds = now - run->paced;
-    if (clocks > 0 &&
-        seconds > ahead_seconds / 4) { /* sooner, one that is heard of late looks like a fast one */
+    if (clocks > 0 && seconds > ahead_seconds / 4) { /* sooner, one heard of late looks fast */
         double wanted = (double)clocks / seconds * ahead_seconds;
         run->ahead = wanted < MOST_AHEAD ? (int64_t)wanted : MOST_AHEAD;
         run->paced_clock = clock;

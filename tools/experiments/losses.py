@@ -45,14 +45,15 @@ def one_death(data, rank, clock, settings):
     words = [f"{k}={v}" for k, v in {"data.train": data, "model.type": "logistic", "solve.method": "dual", "solve.epochs": 40,
                                      "solve.target_gap": 0, "checkpoint.every": "1 clocks"}.items()]
     one = Supervised(os.path.join(OUT, "e7"), 4, [*words, *settings], options=["--heartbeat", "1s", "--limit", "10s"])
-    while not one.is_over() and not (os.path.exists(one.log) and "training" in one.said("log") and clock_of(one.output) >= clock - 1
+    while not one.is_over() and not (os.path.exists(one.log) and "training stage 2" in one.said("log") and clock_of(one.output) >= clock - 1
                                      and one.processes().get(rank)):
         time.sleep(0.005)
     killed = time.time()
     struck = one.strike(rank, signal.SIGKILL)
     while not one.is_over():
         time.sleep(0.02)
-        if struck and any(n == 1 and what == "clock" for _, n, what, _ in events(one.log)):
+        training = [t for t, n, what, rest in events(one.log) if n == 1 and what == "training" and rest == "stage 2"]
+        if struck and training and first(events(one.log), training[0], "clock"):
             time.sleep(0.5)
             one.process.send_signal(signal.SIGTERM)  # the rest is of no interest
             break
@@ -71,7 +72,7 @@ def one_death(data, rank, clock, settings):
 
 
 def e7(quick):
-    data, rows, worst = ctr_data(quick), [], 0
+    data, rows, worst = ctr_data(quick), [], {}
     layouts = {"colocated": ([], {"scheduler, server, worker": 0, "server, worker": 2}),
                "dedicated": (["ranks.layout=dedicated", "ranks.servers=1"], {"scheduler": 0, "server": 1, "worker": 3})}
     caches = {"": []}
@@ -84,12 +85,13 @@ def e7(quick):
                     times = [one_death(data, rank, clock, settings + extra) for _ in range(1 if quick else 3)]
                     medians = [middle(column) for column in zip(*times)]
                     rows.append([f"{layout}{cache}: {role}, iteration {clock}", *medians])
-                    worst = max(worst, medians[-1] or 99)
+                    worst[cache] = max(worst.get(cache, 0), medians[-1] or 99)
     head = ["who is killed", *PHASES, "from mpirun's end to it"]
-    table("E7: seconds from SIGKILL to the end of each phase, 4 ranks, medians", head, rows)
+    table("E7: seconds from SIGKILL to the end of each phase, 4 ranks, medians (Angel, a server: +6 s)", head, rows)
     write_csv("E7", head, rows)
     print("\ngoals")
-    goal(f"from mpirun's end to the next iteration at most {worst:.2f} s, wanted 2", worst <= 2)
+    for cache, most in worst.items():
+        goal(f"from mpirun's end to the next iteration at most {most:.2f} s{cache}, wanted 2", most <= 2)
 
 
 # ---- E17 ----
@@ -170,7 +172,7 @@ def e17(quick):
     fastest = [max(speed["dd conv=fsync"][i], speed["dd oflag=direct"][i]) for i in (0, 1)]
     table(f"{megabytes} MB brought to the disk: MB/s", ["how", "median", "best", "of the faster dd", "best of its best"],
           [[way, *both, both[0] / fastest[0], both[1] / fastest[1]] for way, both in speed.items()])
-    share = max(ours / dd for ours, dd in zip(speed["checkpoint, 4 ranks"], fastest))
+    share = speed["checkpoint, 4 ranks"][0] / fastest[0]
 
     found = interleaved(2 if quick else 3, {n: (lambda n=n: taken_on(n, megabytes, 3, os.path.join(OUT, "ranks")))
                                             for n in (4, 16, 64)})
