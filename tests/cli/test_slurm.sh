@@ -68,6 +68,7 @@ wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
 for folder in signal cancel killed killed_mpirun; do until_true trains $folder; done
+for folder in killed killed_mpirun; do until_true test -e $folder/checkpoints/00000001/manifest.h5; done
 scancel --batch --signal=USR1 "$signal"
 scancel "$cancel"
 for folder in killed killed_mpirun; do

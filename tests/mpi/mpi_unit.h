@@ -9,6 +9,7 @@
 
 #define _GNU_SOURCE
 
+#include <ftw.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ static struct {
     bool failed; /* on this rank, in this case */
     char note[MPI_NOTE];
     char place[MPI_NOTE]; /* settings of the context that is open */
+    char folder[MPI_NOTE / 2];
 } mpi_test;
 
 __attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *file, int line,
@@ -72,6 +74,24 @@ static inline tr_context *mpi_context(const char *settings)
     fprintf(stderr, "%s: no context with %s: %s\n", mpi_test.name, settings, tr_error_text());
     MPI_Abort(MPI_COMM_WORLD, 1);
     return NULL;
+}
+
+/* A name for a folder that is the same on all ranks, of whatever host, and of this program alone: all ranks, the first
+ * time. Rank 0 removes it when all cases are over. */
+static inline const char *mpi_folder(void)
+{
+    const char *temporary = getenv("TMPDIR");
+    if (*mpi_test.folder) return mpi_test.folder;
+    snprintf(mpi_test.folder, sizeof mpi_test.folder, "%s/trireme-test-%d", temporary ? temporary : "/tmp",
+             (int)getpid());
+    MPI_Bcast(mpi_test.folder, sizeof mpi_test.folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    return mpi_test.folder;
+}
+
+static inline int mpi_remove_one(const char *path, const struct stat *status, int type, struct FTW *at)
+{
+    (void)status, (void)type, (void)at;
+    return remove(path);
 }
 
 static void mpi_alarm(int signal)
@@ -142,6 +162,8 @@ static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, i
         alarm(0);
         if (mpi_test.rank == 0) printf("%-48s %.2f s\n", cases[i]->name, tr_now() - begin);
     }
+    if (*mpi_test.folder && mpi_test.rank == 0)
+        nftw(mpi_test.folder, mpi_remove_one, 8, FTW_DEPTH | FTW_PHYS);
     MPI_Finalize();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

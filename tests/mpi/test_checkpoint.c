@@ -75,9 +75,7 @@ static int keep(tr_worker *me, void *state, tr_keep *k)
 static int run(struct play *p, int64_t clocks, const char *settings, uint64_t every, bool fresh, int64_t stop)
 {
     char all[MPI_NOTE];
-    const char *folder = getenv("TMPDIR");
-    snprintf(all, sizeof all, "%s output=%s/trireme-checkpoint-%d", settings, folder ? folder : "/tmp",
-             (int)getppid());
+    snprintf(all, sizeof all, "%s output=%s", settings, mpi_folder());
     *p = (struct play){
         .tr = mpi_context(all), .clocks = clocks, .stop = stop, .stopper = mpi_test.size - 1, .begun = -1};
     p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
