@@ -207,6 +207,42 @@ static const struct tr_member *left_alone(const struct tr_crew *crew)
     return NULL;
 }
 
+/* Some ranks have got through to us long ago, others have not. */
+static bool some_are_missing(const struct tr_watch *w)
+{
+    const struct tr_crew *crew = &w->crew;
+    if (crew->known == 0 || (long)crew->known >= crew->size || crew->byes > 0) return false;
+    return tr_now() - w->begun > 3 * crew->limit;
+}
+
+static long first_missing(const struct tr_crew *crew)
+{
+    for (long rank = 0;; rank++) {
+        bool known = false;
+        for (size_t i = 0; i < crew->n; i++)
+            known = known || (crew->member[i]->known && crew->member[i]->rank == rank);
+        if (!known) return rank;
+    }
+}
+
+/* MPI starts with all ranks or with none: as long as it has not, whoever is missing is what the others wait for. */
+static bool is_stuck_at_start(const struct tr_watch *w)
+{
+    return some_are_missing(w) && w->crew.farthest.phase == TR_LIFE_STARTING;
+}
+
+/* Later on, the line may be what is missing: who cannot get through to us is not watched, and that is to be known. */
+static void say_who_is_missing(struct tr_watch *w)
+{
+    const struct tr_crew *crew = &w->crew;
+    if (w->said_missing || !some_are_missing(w) || crew->farthest.phase == TR_LIFE_STARTING) return;
+    w->said_missing = true;
+    fprintf(stderr,
+            "trireme: %ld of %ld ranks do not get through to the supervisor: whether they hang will not be "
+            "seen\n",
+            crew->size - (long)crew->known, crew->size);
+}
+
 static void look_for_failure(struct tr_watch *w)
 {
     const struct tr_crew *crew = &w->crew;
@@ -219,6 +255,11 @@ static void look_for_failure(struct tr_watch *w)
         begin_ending(w, f);
     } else if ((m = left_alone(crew)) != NULL) {
         begin_ending(w, failure_of(m, TR_CAUSE_EXIT, m->status));
+    } else if (is_stuck_at_start(w)) {
+        begin_ending(w, (struct tr_failure){.kind = TR_CAUSE_SILENT,
+                                            .number = (int)lround(tr_now() - w->begun),
+                                            .rank = first_missing(crew),
+                                            .epoch = NAN});
     } else if (w->hurry) {
         begin_ending(
             w, (struct tr_failure){.kind = TR_CAUSE_SIGNAL, .number = w->asked, .rank = -1, .epoch = NAN});
@@ -247,20 +288,6 @@ static void press_on(struct tr_watch *w)
 }
 
 /* ---- watching ---- */
-
-/* Whoever cannot get through to us is not watched: that is to be known. */
-static void say_who_is_missing(struct tr_watch *w)
-{
-    enum { PATIENCE = 30 };
-    const struct tr_crew *crew = &w->crew;
-    if (w->said_missing || crew->known == 0 || (long)crew->known >= crew->size || crew->byes > 0) return;
-    if (tr_now() - w->begun < PATIENCE) return;
-    w->said_missing = true;
-    fprintf(stderr,
-            "trireme: %ld of %ld ranks do not get through to the supervisor: whether they hang will not be "
-            "seen\n",
-            crew->size - (long)crew->known, crew->size);
-}
 
 static int turn(struct tr_watch *w)
 {

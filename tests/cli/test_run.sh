@@ -115,5 +115,30 @@ if command -v script >/dev/null; then
     script -qec "$trireme run job.yaml -n 2 output=seen" typescript >/dev/null 2>&1 </dev/null
     grep -q '^ *epoch  *time ' typescript || fail "seen: no table on a terminal: $(head -5 typescript)"
 fi
+
+# ---- a rank that stands still before it can say hello: the others wait for it in MPI_Init ----
+mkdir bin
+cat >bin/mpirun <<'END'
+#!/bin/bash
+words=()
+for word in "$@"; do
+    case $word in */trireme) word=$STILL/wrapped ;; esac
+    words+=("$word")
+done
+exec "$MPIRUN" "${words[@]}"
+END
+cat >wrapped <<'END'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || ! mkdir "$STILL/stood" 2>/dev/null || kill -STOP $$
+exec "$TRIREME" "$@"
+END
+chmod +x bin/mpirun wrapped
+export STILL="$here" TRIREME="$trireme" MPIRUN="$(command -v mpirun)"
+before=$PATH
+PATH=$here/bin:$PATH
+supervised 0 2 still --limit 1s
+PATH=$before
+says "trireme: rank 1 hangs: no sign of life for 3 s"
+
 [ $bad -eq 0 ] && echo "ok run"
 exit $bad
