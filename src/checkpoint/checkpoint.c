@@ -1,7 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,13 +28,11 @@ static void warn(struct tr_checkpoints *c, const char *why)
 
 static void drop(struct tr_checkpoints *c)
 {
-    if (!c->now.in_memory) (void)tr_checkpoint_remove(c->to, c->now.number);
     tr_manifest_free(&c->now.manifest);
-    c->now.any = false;
-    if (!c->now.in_memory) return;
-    tr_memory_send_manifest(c->memory,
-                            TR_ERR_IO); /* there will be none; what there is goes with the next one */
-    c->now.any = c->now.commits = true;
+    c->now.any = c->now.commits = c->now.in_memory;
+    /* those who wait for a manifest hear that there will be none; what there is in memory goes with the next one */
+    if (c->now.in_memory) tr_memory_send_manifest(c->memory, TR_ERR_IO);
+    else (void)tr_checkpoint_remove(c->to, c->now.number);
 }
 
 /* Those who copy it to slower memory than was meant say why; it is said once. */
@@ -147,9 +144,7 @@ static int move_memory(struct tr_checkpoints *c, int *did)
         }
         c->now.told = true;
         ++*did;
-        if (c->tr->rank != 0 && m->manifests) {
-            TR_TRY(tr_memory_receive_manifest(m));
-        }
+        if (c->tr->rank != 0 && m->manifests) TR_TRY(tr_memory_receive_manifest(m));
         c->now.commits = c->tr->rank != 0;
         TR_TRY(report(c, status, status == TR_OK ? m->note : error));
     }
@@ -203,7 +198,7 @@ static int poll(void *what, int *did)
         }
     }
     if (c->now.any && c->now.in_memory) TR_TRY(move_memory(c, did));
-    if (c->memory->serves) TR_TRY(tr_memory_serve(c->memory, did));
+    TR_TRY(tr_memory_serve(c->memory, did));
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any) return TR_OK;
     int here = 0;
@@ -336,15 +331,14 @@ enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
 {
     struct tr_checkpoints *c = tr->checkpoints;
     enum tr_due due = tr_when_due(&c->when, clock);
+    if (c->now.any) return due == TR_DUE_AND_STOP ? due : TR_NOT_DUE;
     c->wants_memory = due == TR_NOT_DUE && tr_when_memory_due(&c->when, clock);
-    if (c->wants_memory) due = TR_DUE;
-    return due == TR_DUE && c->now.any ? TR_NOT_DUE : due;
+    return c->wants_memory ? TR_DUE : due;
 }
 
 bool tr_checkpoint_due_at_end(const tr_context *tr)
 {
-    struct tr_checkpoints *c = tr->checkpoints;
-    c->wants_memory = false;
+    const struct tr_checkpoints *c = tr->checkpoints;
     return c->counts.written > 0 || c->continues;
 }
 
@@ -406,7 +400,7 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
     return TR_OK;
 }
 
-/* What cannot be copied, the others learn as what cannot be written. */
+/* About what a shard of these parts takes. */
 static uint64_t bytes_of(const tr_keep *keep)
 {
     uint64_t bytes = 1 << 16;
@@ -425,6 +419,7 @@ static int begin_memory(struct tr_checkpoints *c, const tr_keep *keep, uint64_t 
     return status == TR_OK ? outcome : tr_fail(status, "%s", error);
 }
 
+/* What cannot be copied, the others learn as what cannot be written. */
 static int copy_and_write(struct tr_checkpoints *c, uint64_t kept, tr_lister_fn *list, void *who)
 {
     tr_context *tr = c->tr;

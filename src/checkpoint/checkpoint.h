@@ -1,13 +1,14 @@
 /* checkpoint/ — what a run needs to go on where it was: taken while it runs, found when it starts again.
  *
  *   part        an array of a checkpoint, or what one rank has of it
- *   shard       parts of one rank in a file
- *   manifest    what makes shards a checkpoint: written last
+ *   sealed      files that are whole or refused: read (sealed), written (image), what stands in front (front)
+ *   shard       parts of one rank in such a file; stored: how they lie there
+ *   manifest    what makes shards a checkpoint: written last; whole: in which they appear as whole arrays
  *   folder      checkpoints by number: new, whole, old
- *   keep        what stages list, copied into parts and filled from them
- *   tables      … tables, on any number of servers
+ *   keep        what stages list, copied into parts and filled from them; taking: for those who begin and end that
+ *   tables…     … tables, on any number of servers, and what is left of updates at workers
  *   writer      shards written while training goes on
- *   memory      checkpoints in the memory of this node and others …
+ *   memory…     checkpoints in the memory of this node and others …
  *   stream      … and the way there
  *   when        by time, by clocks, by signal, before a time limit
  *   find        the newest whole one of a run that has not ended

@@ -112,12 +112,9 @@ static int verify_shard(const struct tr_checkpoints *c, const struct tr_manifest
 
 int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t room)
 {
-    struct {
-        int rank, status;
-    } first = {status == TR_OK ? tr->size : tr->rank, status};
-    int lowest;
+    int lowest = status == TR_OK ? tr->size : tr->rank;
     MPI_Request request;
-    MPI_Iallreduce(&first.rank, &lowest, 1, MPI_INT, MPI_MIN, tr->world, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "all ranks to verify a checkpoint"));
     if (lowest == tr->size) return TR_OK;
     snprintf(why, room, "%s", lowest == tr->rank ? tr_error_text() : "");

@@ -21,9 +21,8 @@ struct tr_lister {
 
 /* One on its way: rank 0 waits for shards, then for the manifest; others for their shard. */
 struct tr_being_written {
-    bool any;
-    bool in_memory, told,
-        commits; /* in memory: rank 0 knows of this rank's shard; the manifest is on its way */
+    bool any, in_memory;
+    bool told, commits; /* in memory: rank 0 knows of this rank's shard; the manifest is on its way */
     uint64_t number;
     double begin;
     /* rank 0 */
@@ -40,8 +39,8 @@ struct tr_checkpoints {
     bool continues, restored;
     struct tr_memory *memory;
     bool wants_memory;        /* rank 0: the one that is due is due there */
-    bool found_in_memory;     /* where it continues */
-    struct tr_manifest found; /* where it continues */
+    struct tr_manifest found; /* where it continues … */
+    bool found_in_memory;     /* … which is not on the disk */
     int64_t entered;          /* stages and tasks so far */
     double began, before;     /* of this process; seconds of the run before it */
     struct tr_when when;
