@@ -19,10 +19,11 @@ struct action_name {
 };
 
 static const struct action_name actions[] = {
-    {"kill", TR_FAULT_KILL, -1, TR_FAULT_NONE},   {"segv", TR_FAULT_SEGV, -1, TR_FAULT_NONE},
-    {"exit", TR_FAULT_EXIT, 70, TR_FAULT_NONE},   {"stop", TR_FAULT_STOP, -1, TR_FAULT_NONE},
-    {"delay", TR_FAULT_DELAY, 10, TR_FAULT_NONE}, {"enospc", TR_FAULT_PRETEND, -1, TR_FAULT_ENOSPC},
-    {"eio", TR_FAULT_PRETEND, -1, TR_FAULT_EIO},  {"short", TR_FAULT_PRETEND, -1, TR_FAULT_SHORT},
+    {"kill", TR_FAULT_KILL, -1, TR_FAULT_NONE},    {"segv", TR_FAULT_SEGV, -1, TR_FAULT_NONE},
+    {"exit", TR_FAULT_EXIT, 70, TR_FAULT_NONE},    {"stop", TR_FAULT_STOP, -1, TR_FAULT_NONE},
+    {"delay", TR_FAULT_DELAY, 10, TR_FAULT_NONE},  {"enospc", TR_FAULT_PRETEND, -1, TR_FAULT_ENOSPC},
+    {"eio", TR_FAULT_PRETEND, -1, TR_FAULT_EIO},   {"short", TR_FAULT_PRETEND, -1, TR_FAULT_SHORT},
+    {"hang", TR_FAULT_PRETEND, -1, TR_FAULT_HANG},
 };
 
 static int wrong(const char *rule, const char *expected)
@@ -51,7 +52,7 @@ static int read_action(const char *rule, char *text, struct tr_fault_rule *r)
         if (number && (a->number < 0 || !read_number(number, &r->number))) break;
         return TR_OK;
     }
-    return wrong(rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio or short");
+    return wrong(rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
 }
 
 static int read_chance(const char *rule, const char *text, struct tr_fault_rule *r)

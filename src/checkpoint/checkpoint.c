@@ -230,6 +230,7 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     tr_signals_hear();
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
+    c->writer.lifeline = tr->lifeline;
     c->began = c->taken = tr_now();
     tr_when_open(&c->when, tr->job, tr->began);
     if (*tr->job->checkpoint.to) TR_TRY(tr_copy_string(tr->job->checkpoint.to, &c->to));

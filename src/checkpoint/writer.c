@@ -35,6 +35,7 @@ static void *run(void *what)
     w->status = w->keep ? write_shard(w) : write_manifest(w);
     if (w->status != TR_OK) snprintf(w->error, sizeof w->error, "%s", tr_error_text());
     w->seconds = tr_now() - begin;
+    tr_lifeline_work(w->lifeline, false);
     atomic_store(&w->done, true);
     return NULL;
 }
@@ -54,12 +55,16 @@ static int start(struct tr_writer *w, const char *folder)
     atomic_store(&w->done, false);
     int status = tr_copy_string(folder, &w->folder);
     if (status == TR_OK) {
+        tr_lifeline_work(w->lifeline, true);
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         int error = pthread_create(&w->thread, NULL, run, w);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (error) status = tr_fail(TR_ERR_SYSTEM, "no thread for a checkpoint: %s", strerror(error));
+        if (error) {
+            tr_lifeline_work(w->lifeline, false);
+            status = tr_fail(TR_ERR_SYSTEM, "no thread for a checkpoint: %s", strerror(error));
+        }
     }
     if (status == TR_OK) w->busy = true;
     else clean(w);

@@ -20,6 +20,7 @@ struct tr_writer {
     bool durable;              /* brought to the disk */
     void (*before)(void *who); /* what else the thread does, first; NULL: nothing */
     void *who;
+    struct tr_lifeline *lifeline; /* which is to know that the thread works; NULL: none */
     /* outcome */
     struct tr_shard_seal seal;
     int status;
@@ -28,7 +29,7 @@ struct tr_writer {
 };
 
 /* Begin to write; keep is handed over, of the manifest what it points to. Outcomes are there when it is done. What is
- * durable, before and who say is the caller's, who sets them first. */
+ * durable, before, who and lifeline say is the caller's, who sets them first. */
 int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head, tr_keep *keep);
 int tr_writer_manifest(struct tr_writer *w, const char *folder, const struct tr_manifest *manifest,
                        size_t remain);

@@ -179,7 +179,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"ranks.node_size", TR_KIND_INTEGER, AT(ranks.node_size), "0", .most = ANY_INT, .may_change = true,
      .help = "ranks to be taken for one node, for experiments; 0 = those that share memory"},
     {"ranks.patience", TR_KIND_REAL, AT(ranks.patience), "60", .above = true, .may_change = true,
-     .help = "seconds after which a rank that waits says for what and for whom"},
+     .help = "seconds after which a rank that waits says for what; if all do, `trireme run` starts them again"},
 
     {"table.partition", TR_KIND_CHOICE, AT(table.partition), "range-hash",
      .words = WORDS("range", "hash", "range-hash", "ring"), .may_change = true,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,6 +28,8 @@ struct tr_lifeline {
     _Atomic int phase;
     _Atomic int64_t stage, clock, kept_stage, kept_clock;
     _Atomic int ended, status;
+    _Atomic int working;                 /* threads */
+    _Atomic double waits, waits_said_at; /* seconds; as tr_now() */
 
     int said; /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
 
@@ -82,12 +85,21 @@ static void say_hello(const struct tr_lifeline *l)
     if (n > 0 && (size_t)n < sizeof text) say(l, text, (size_t)n);
 }
 
+/* Nobody says that a wait has ended: what was not said again for a while is over. */
+static long waits(const struct tr_lifeline *l)
+{
+    const double fresh = 3;
+    bool still = atomic_load(&l->working) == 0 && tr_now() - atomic_load(&l->waits_said_at) < fresh;
+    return still ? lround(atomic_load(&l->waits)) : 0;
+}
+
 static void say_beat(const struct tr_lifeline *l)
 {
     char text[TR_LIFELINE_LINE];
-    int n = snprintf(text, sizeof text, "beat %d %lld %lld %lld %lld\n", atomic_load(&l->phase),
-                     (long long)atomic_load(&l->stage), (long long)atomic_load(&l->clock),
-                     (long long)atomic_load(&l->kept_stage), (long long)atomic_load(&l->kept_clock));
+    int n =
+        snprintf(text, sizeof text, "beat %d %lld %lld %lld %lld %ld\n", atomic_load(&l->phase),
+                 (long long)atomic_load(&l->stage), (long long)atomic_load(&l->clock),
+                 (long long)atomic_load(&l->kept_stage), (long long)atomic_load(&l->kept_clock), waits(l));
     say(l, text, (size_t)n);
 }
 
@@ -363,4 +375,16 @@ void tr_lifeline_kept(struct tr_lifeline *l, int64_t clock)
     atomic_store(&l->kept_stage, atomic_load(&l->stage));
     atomic_store(&l->kept_clock, clock);
     wake(l);
+}
+
+void tr_lifeline_wait(struct tr_lifeline *l, double seconds)
+{
+    if (!l) return;
+    atomic_store(&l->waits, seconds);
+    atomic_store(&l->waits_said_at, tr_now());
+}
+
+void tr_lifeline_work(struct tr_lifeline *l, bool works)
+{
+    if (l) atomic_fetch_add(&l->working, works ? 1 : -1);
 }

@@ -6,7 +6,9 @@
  *
  *   rank        hello VERSION TOKEN RANK SIZE PID START HOST    first of all; START as /proc says it, so that no other
  *                                                               process is taken for this one
- *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK    every period, and when the phase changes
+ *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK WAITS      every period, and when the phase changes;
+ *                                                               WAITS: seconds for which it has waited in vain, 0 as long
+ *                                                               as it is patient
  *               bye STATUS                                      before the rank ends by itself
  *   supervisor  welcome PERIOD LIMIT                            both in milliseconds
  *               signal NUMBER                                   for this process
@@ -26,7 +28,7 @@
 /* How often this job was started before, by a supervisor: 0, 1, … */
 #define TR_ATTEMPT_VARIABLE "TRIREME_ATTEMPT"
 
-enum { TR_LIFELINE_VERSION = 1, TR_LIFELINE_LINE = 512 };
+enum { TR_LIFELINE_VERSION = 2, TR_LIFELINE_LINE = 512 };
 
 enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
 
@@ -50,7 +52,7 @@ static inline bool tr_life_is_kept_beyond(const struct tr_life_state *a, const s
     return a->kept_stage != b->kept_stage ? a->kept_stage > b->kept_stage : a->kept_clock > b->kept_clock;
 }
 
-/* Moves a forward to where b is farther on. */
+/* Moves a forward to where b is farther on. What is kept has been reached, too, though only beats say clocks. */
 static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life_state *b)
 {
     struct tr_life_state old = *a;
@@ -58,6 +60,7 @@ static inline void tr_life_advance(struct tr_life_state *a, const struct tr_life
     bool kept = tr_life_is_kept_beyond(b, &old);
     a->kept_stage = kept ? b->kept_stage : old.kept_stage;
     a->kept_clock = kept ? b->kept_clock : old.kept_clock;
+    if (a->stage == a->kept_stage && a->clock < a->kept_clock) a->clock = a->kept_clock;
 }
 
 struct tr_lifeline;
@@ -71,7 +74,15 @@ void tr_lifeline_stop(struct tr_lifeline **line, int status);
 void tr_lifeline_load(struct tr_lifeline *line);                 /* reads data now */
 void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage begins */
 void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* of this worker; costs a store */
-void tr_lifeline_kept(struct tr_lifeline *line,
-                      int64_t clock); /* a checkpoint of this stage is whole, or goes on */
+
+/* A checkpoint of this stage is whole, or goes on. */
+void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
+
+/* Has been waiting for so long that patience has ended, and still is: to be said again and again. If all ranks say so they
+ * wait for one another. */
+void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
+
+/* A thread of this rank is at work (or no more), whatever the rank itself waits for. */
+void tr_lifeline_work(struct tr_lifeline *line, bool works);
 
 #endif

@@ -62,7 +62,7 @@ static double patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
-/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. */
+/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. That all wait is. */
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                           va_list arguments)
 {
@@ -71,7 +71,8 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
         waiting->since = now;
         waiting->next = now + limit;
     }
-    if (now < waiting->next) return;
+    if (now - waiting->since >= limit) tr_lifeline_wait(tr->lifeline, now - waiting->since);
+    if (!what || now < waiting->next) return;
     waiting->next = now + 2 * (now - waiting->since);
     char text[512];
     vsnprintf(text, sizeof text, what, arguments);
@@ -88,7 +89,7 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
         return TR_OK;
     }
     pause_a_little(tr, waiting->idle++);
-    if (!what || waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
+    if (waiting->idle % 256) return TR_OK; /* looking at the clock costs as much as a poll */
     va_list arguments;
     va_start(arguments, what);
     lose_patience(tr, waiting, what, arguments);

@@ -70,11 +70,11 @@ struct tr_context {
     int *node_of;             /* node of every rank */
     struct tr_layout layout;
     struct tr_place me;
-    struct tr_cast all;         /* of all workers */
-    const struct tr_cast *cast; /* of the stage that runs, or is made ready; &all between stages */
-    int64_t staleness;          /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
-    int status;                 /* first failure agreed on */
-    bool started_mpi;           /* and so ends it */
+    struct tr_cast all;           /* of all workers */
+    const struct tr_cast *cast;   /* of the stage that runs, or is made ready; &all between stages */
+    int64_t staleness;            /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
+    int status;                   /* first failure agreed on */
+    bool started_mpi;             /* and so ends it */
     struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
     /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     bool crowded;

@@ -135,6 +135,7 @@ static int take(struct tr_stage_run *run, int64_t clock, bool stops)
                              .evaluations = run->evaluations,
                              .epoch = (double)clock * run->stage->epochs_per_clock};
     snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
+    if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
     TR_TRY(tr_checkpoint_take(tr, &facts, stops, list, run));
     if (stops) return TR_ERR_STOPPED;

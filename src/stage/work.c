@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/fault.h"
+
 static double transfer_seconds(const struct tr_traffic *t)
 {
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
@@ -130,6 +132,8 @@ static int run_rounds_as_slave(struct tr_stage_run *run)
 static int one_clock(struct tr_stage_run *run)
 {
     TR_TRY(tr_sync_next(run->tr->sync));
+    if (TR_FAULT("clock") == TR_FAULT_HANG)
+        TR_WAIT_UNTIL(run->tr, false, "nothing, as TRIREME_FAULT wants it");
     if (!run->stage->schedule) compute(run);
     else if (run->me.member == 0) TR_TRY(run_rounds_as_leader(run));
     else TR_TRY(run_rounds_as_slave(run));

@@ -187,7 +187,8 @@ static bool take_beat(struct tr_crew *c, struct tr_member *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
     int phase;
-    if (sscanf(line, "beat %d %lld %lld %lld %lld", &phase, &stage, &clock, &kept_stage, &kept_clock) != 5)
+    if (sscanf(line, "beat %d %lld %lld %lld %lld %ld", &phase, &stage, &clock, &kept_stage, &kept_clock,
+               &m->waits) != 6)
         return false;
     m->state = (struct tr_life_state){phase, stage, clock, kept_stage, kept_clock};
     tr_life_advance(&c->farthest, &m->state);
@@ -299,6 +300,19 @@ const struct tr_member *tr_crew_silent(const struct tr_crew *c)
         if (silent && (!longest || m->beat < longest->beat)) longest = m;
     }
     return longest;
+}
+
+long tr_crew_waits(const struct tr_crew *c)
+{
+    long least = 0;
+    if (c->known == 0 || (long)c->known < c->size || c->byes > 0) return 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct tr_member *m = c->member[i];
+        if (!m->known) continue;
+        if (m->waits == 0) return 0;
+        least = least == 0 || m->waits < least ? m->waits : least;
+    }
+    return least;
 }
 
 void tr_crew_excuse(struct tr_crew *c)

@@ -21,6 +21,7 @@ struct tr_member {
     double since, beat; /* when it came, and was heard last: as tr_now() */
     double broke;       /* when its line broke; 0 before */
     struct tr_life_state state;
+    long waits; /* seconds for which it has waited in vain */
     char line[TR_LIFELINE_LINE];
     size_t filled;
 };
@@ -55,6 +56,9 @@ int tr_crew_turn(struct tr_crew *crew);
 
 /* One that was not heard of for longer than the limit, or NULL. */
 const struct tr_member *tr_crew_silent(const struct tr_crew *crew);
+
+/* All ranks are there and have lost patience, whatever they wait for: for so many seconds at least; 0: not so. */
+long tr_crew_waits(const struct tr_crew *crew);
 
 /* Nobody is blamed for the time until now: it was the supervisor that did not listen. */
 void tr_crew_excuse(struct tr_crew *crew);

@@ -23,7 +23,9 @@ static void add(char *text, size_t size, const char *format, ...)
 
 static void add_who(const struct tr_failure *f, char *text, size_t size)
 {
-    if (f->mpirun) add(text, size, "mpirun");
+    if (f->kind == TR_CAUSE_STUCK)
+        add(text, size, "all ranks have been waiting for one another for %d s,", f->number);
+    else if (f->mpirun) add(text, size, "mpirun");
     else if (f->rank >= 0) add(text, size, "rank %ld", f->rank);
     else add(text, size, "a rank");
     if (f->pid > 0) add(text, size, " (pid %ld", f->pid);
@@ -45,6 +47,7 @@ static void add_what(const struct tr_failure *f, char *text, size_t size)
             f->stopped ? " is stopped: no sign of life for %d s" : " hangs: no sign of life for %d s",
             f->number);
         break;
+    case TR_CAUSE_STUCK: break; /* add_who() has said it */
     case TR_CAUSE_GONE: add(text, size, " is gone"); break;
     case TR_CAUSE_NONE: add(text, size, " is well"); break;
     }
@@ -124,7 +127,8 @@ static bool is_same_place(const struct tr_life_state *a, const struct tr_life_st
 static bool is_alike(const struct tr_failure *a, const struct tr_failure *b)
 {
     return a->kind == b->kind && a->rank == b->rank && a->mpirun == b->mpirun &&
-           (a->kind == TR_CAUSE_SILENT || a->number == b->number) && is_same_place(&a->at, &b->at);
+           (a->kind == TR_CAUSE_SILENT || a->kind == TR_CAUSE_STUCK || a->number == b->number) &&
+           is_same_place(&a->at, &b->at);
 }
 
 enum tr_verdict tr_judge(struct tr_history *h, const struct tr_failure *f, int max_restarts, double *pause)

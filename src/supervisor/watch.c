@@ -247,6 +247,7 @@ static void look_for_failure(struct tr_watch *w)
 {
     const struct tr_crew *crew = &w->crew;
     const struct tr_member *m;
+    long seconds;
     if (crew->dead) {
         begin_ending(w, failure_of(crew->dead, TR_CAUSE_GONE, 0));
     } else if ((m = tr_crew_silent(crew)) != NULL) {
@@ -260,6 +261,9 @@ static void look_for_failure(struct tr_watch *w)
                                             .number = (int)lround(tr_now() - w->begun),
                                             .rank = first_missing(crew),
                                             .epoch = NAN});
+    } else if ((seconds = tr_crew_waits(crew)) > 0) {
+        begin_ending(
+            w, (struct tr_failure){.kind = TR_CAUSE_STUCK, .number = (int)seconds, .rank = -1, .epoch = NAN});
     } else if (w->hurry) {
         begin_ending(
             w, (struct tr_failure){.kind = TR_CAUSE_SIGNAL, .number = w->asked, .rank = -1, .epoch = NAN});

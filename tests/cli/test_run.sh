@@ -82,6 +82,12 @@ says "rank 0 (pid "
 [ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
 TRIREME_FAULT=load=stop@1:#1:0:0 supervised 0 2 stopped --limit 1s
 says "is stopped: no sign of life"
+TRIREME_FAULT=clock=hang@1:#7:0:0 supervised 0 2 waiting ranks.patience=1
+says "all ranks have been waiting for one another for"
+[ "$(of waiting objective)" = "$(of plain objective)" ] || fail "waiting: another objective"
+# … which they do not while one of them computes, or its thread writes
+TRIREME_FAULT=clock=delay=4000@1:#7 supervised 0 1 patient ranks.patience=1
+TRIREME_FAULT=checkpoint.shard=delay=4000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
 TRIREME_FAULT=stage=exit=70@1:#1 supervised 70 3 alike
 [ "$(grep -c "^trireme: rank 1 (pid .* left with exit code 70" err)" -eq 3 ] || fail "alike: $(cat err)"
 grep -q "gave up: the same failure 3 times" err || fail "alike: $(cat err)"

@@ -91,6 +91,9 @@ parts als-nonnegative 2 3 no 0 mf.yaml solve.method=als model.nonnegative=yes
 parts lda 2 5 "4 ranks.groups=2 ranks.group_size=2" 0.3 lda.yaml ranks.groups=1 model.optimize=yes
 parts lda-lists 2 5 3 0.5 lda.yaml ranks.groups=1 model.topics=300
 parts lda-groups 4 5 "2 ranks.groups=1" 0.3 lda.yaml ranks.groups=2 ranks.group_size=2 model.optimize=yes
+# a checkpoint of a clock before which priors are fitted
+parts lda-servers 5 12 no 0 lda.yaml ranks.layout=dedicated ranks.servers=2 ranks.group_size=1 model.optimize=yes \
+    solve.epochs=16 experiment.clock=0.05
 
 ends dual 2 linear.yaml solve.method=dual
 ends lloyd 2 kmeans.yaml
