@@ -30,9 +30,9 @@ typedef struct tr_batch {
     const uint32_t *column;
     const float *value; /* NULL when every value is 1 */
     const float *label; /* NULL where rows have none: ratings, docword, and csv without data.label */
-    const float *
-        dense; /* csv: n rows of tr_data.columns numbers, one after the other; begin, column and value are NULL
-                           then. NULL for all other formats */
+    /* csv: n rows of tr_data.columns numbers, one after the other; begin, column and value are NULL then. NULL for all
+     * other formats */
+    const float *dense;
 } tr_batch;
 
 enum tr_data_part { TR_DATA_TRAIN, TR_DATA_TEST };

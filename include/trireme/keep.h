@@ -34,8 +34,9 @@ bool tr_keep_restores(const tr_keep *keep);
 int tr_keep_common(tr_keep *keep, const char *name, enum tr_dtype dtype, size_t n, void *values);
 
 /* Rows of a matrix of total_rows × columns elements that is spread over the workers: n of them here, whose numbers ascend
- * (row NULL: first, first + 1, …). Each row is at one worker, or, the same, at several. Those that nobody has kept are
- * TR_ERR_DATA. Ranks without rows give n = 0. */
+ * (row NULL: first, first + 1, …). Each row is at one worker, or at several: a rank then finds what the rank of its own
+ * number has kept of it; where that one has not, what any of the others has. Those that nobody has kept are TR_ERR_DATA.
+ * Ranks without rows give n = 0. */
 int tr_keep_rows(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows, size_t columns,
                  const uint64_t *row, uint64_t first, size_t n, void *values);
 

@@ -56,8 +56,8 @@ typedef struct tr_task {
      * 0 on ranks that do not work), but before, whole and command are those of what runs next, the same on all ranks, and
      * when the run goes on they are as they were. Checkpoints are taken between runs of stages, when next() has been
      * asked; and so that they can be taken in long runs, too, stages without begin() and evaluate() run in parts of about a
-     * tenth of a second: see tr_worker.before. NULL: no checkpoints are taken of this task; going on, it is run again from its
-     * beginning. */
+     * tenth of a second: see tr_worker.before. NULL: no checkpoints are taken of this task; going on, it is run again from
+     * its beginning. */
     int (*keep)(tr_worker *me, void *state, tr_keep *keep);
 } tr_task;
 

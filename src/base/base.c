@@ -81,11 +81,33 @@ int tr_format(char **text, const char *format, ...)
     return length < 0 ? out_of_memory(strlen(format), 1, "a string") : TR_OK;
 }
 
+/* ---- this process ---- */
+
 uint64_t tr_peak_rss(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+/* Field 22 of /proc/self/stat: the second field is a name in brackets and may hold anything. */
+uint64_t tr_start_ticks(void)
+{
+    char text[1024];
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (!file) return 0;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    const char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+long tr_number_in(const char *variable, long otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? atol(text) : otherwise;
 }
 
 /* ---- time ---- */

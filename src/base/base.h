@@ -33,8 +33,16 @@ int tr_copy_string(const char *from, char **copy);
 /* printf into fresh memory (to be freed). */
 int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- this process ---- */
+
 /* Highest resident memory of this process so far, in bytes. */
 uint64_t tr_peak_rss(void);
+
+/* When this process started, in clock ticks since the machine did, as /proc says it; 0: not known. */
+uint64_t tr_start_ticks(void);
+
+/* The number in this variable of its environment; otherwise: where there is none. */
+long tr_number_in(const char *variable, long otherwise);
 
 /* ---- time ---- */
 

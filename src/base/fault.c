@@ -155,12 +155,6 @@ const struct tr_fault_rule *tr_faults_visit(struct tr_faults *faults, const char
 static struct tr_faults planned; /* a process has one environment */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static long number_in(const char *variable, long otherwise)
-{
-    const char *text = getenv(variable);
-    return text ? atol(text) : otherwise;
-}
-
 static void read_environment(void)
 {
     const char *text = getenv("TRIREME_FAULT");
@@ -169,8 +163,8 @@ static void read_environment(void)
         fprintf(stderr, "trireme: error: %s\n", tr_error_text());
         _exit(TR_ERR_USAGE);
     }
-    long rank = number_in("OMPI_COMM_WORLD_RANK", number_in("PMIX_RANK", 0));
-    tr_faults_settle(&planned, rank, number_in("TRIREME_ATTEMPT", 0));
+    long rank = tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0));
+    tr_faults_settle(&planned, rank, tr_number_in("TRIREME_ATTEMPT", 0));
 }
 
 static enum tr_fault strike(const struct tr_fault_rule *r)

@@ -198,7 +198,7 @@ static int poll(void *what, int *did)
         }
     }
     if (c->now.any && c->now.in_memory) TR_TRY(move_memory(c, did));
-    TR_TRY(tr_memory_serve(c->memory, did));
+    tr_memory_serve(c->memory, did);
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any) return TR_OK;
     int here = 0;
@@ -233,8 +233,7 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     c->writer.lifeline = tr->lifeline;
     c->began = c->taken = tr_now();
     tr_when_open(&c->when, tr->job, tr->began);
-    if (*tr->job->checkpoint.to) TR_TRY(tr_copy_string(tr->job->checkpoint.to, &c->to));
-    else TR_TRY(tr_format(&c->to, "%s/checkpoints", tr->job->output));
+    TR_TRY(tr_checkpoints_place(tr->job->checkpoint.to, tr->job->output, &c->to));
     TR_TRY(tr_memory_open(tr, c->to, &c->memory));
     return tr_poll_add(tr, poll, c);
 }

@@ -129,7 +129,7 @@ static int verify(struct tr_checkpoints *c, const struct tr_manifest *m)
     int status = TR_OK;
     for (uint32_t s = (uint32_t)tr->rank; s < m->shards && status == TR_OK; s += (uint32_t)tr->size)
         status = verify_shard(c, m, s);
-    char why[512];
+    char why[512] = "";
     status = tr_checkpoints_hear(tr, status, why, sizeof why);
     if (status != TR_OK) tr_warn(tr, "warning:       checkpoint %" PRIu64 " is left out: %s", m->number, why);
     return status;

@@ -14,6 +14,12 @@
 
 #include "base/base.h"
 #include "checkpoint/sealed.h"
+#include "checkpoint/shard.h"
+
+int tr_checkpoints_place(const char *to, const char *output, char **folder)
+{
+    return *to ? tr_copy_string(to, folder) : tr_format(folder, "%s/checkpoints", output);
+}
 
 int tr_checkpoint_path(const char *to, uint64_t number, char **path)
 {
@@ -22,7 +28,9 @@ int tr_checkpoint_path(const char *to, uint64_t number, char **path)
 
 int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path)
 {
-    return tr_format(path, "%s/%08" PRIu64 "/shard-%04" PRIu32 ".h5", to, number, shard);
+    char name[TR_SHARD_NAME_BYTES];
+    tr_shard_name(shard, name);
+    return tr_format(path, "%s/%08" PRIu64 "/%s", to, number, name);
 }
 
 /* ---- names ---- */

@@ -2,9 +2,11 @@
 #ifndef TR_CHECKPOINT_FOLDER_H
 #define TR_CHECKPOINT_FOLDER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include <stddef.h>
+/* Where a job has its checkpoints: in checkpoint.to, or where that is empty in <output>/checkpoints; to be freed. */
+int tr_checkpoints_place(const char *to, const char *output, char **folder);
 
 /* <to>/<number, 8 digits>, and in it shard-<4 digits>.h5; to be freed. */
 int tr_checkpoint_path(const char *to, uint64_t number, char **path);

@@ -78,12 +78,24 @@ static int check_limit(const char *path, size_t areas, uint64_t bytes)
                    path, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
 }
 
-int tr_image_create(struct tr_image *image, const char *path, size_t areas, uint64_t bytes,
-                    uint64_t directory)
+static int describe_file(const struct tr_image *image)
 {
-    *image =
-        (struct tr_image){.file = -1, .memory = -1, .path = path, .most = areas, .front = TR_FRONT_LEAST};
-    image->directory = directory;
+    TR_TRY(tr_image_text(image->file, "format", image->format));
+    TR_TRY(tr_image_int(image->file, "format_version", image->version));
+    return tr_image_text(image->file, "trireme", TR_VERSION);
+}
+
+int tr_image_create(struct tr_image *image, const char *path, const char *format, uint32_t version,
+                    size_t areas, uint64_t bytes, uint64_t directory)
+{
+    *image = (struct tr_image){.path = path,
+                               .format = format,
+                               .version = version,
+                               .file = -1,
+                               .memory = -1,
+                               .front = TR_FRONT_LEAST,
+                               .directory = directory,
+                               .most = areas};
     while (image->front < sizeof(struct tr_front) + areas * 16 + directory) image->front *= 2;
     TR_TRY(check_limit(path, areas, image->front + bytes));
     TR_TRY(TR_NEW(&image->area, areas));
@@ -91,7 +103,7 @@ int tr_image_create(struct tr_image *image, const char *path, size_t areas, uint
     if (image->memory < 0) return tr_fail(TR_ERR_SYSTEM, "no file in memory: %s", strerror(errno));
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* errors are ours to print */
     image->file = create_file(image);
-    return image->file < 0 ? tr_image_failed("a file") : TR_OK;
+    return image->file < 0 ? tr_image_failed("a file") : describe_file(image);
 }
 
 int tr_image_array(struct tr_image *image, hid_t where, const char *name, hid_t type, int dimensions,
@@ -234,13 +246,12 @@ static int put_rest(struct output *o, const struct tr_image *image, const char *
     return TR_OK;
 }
 
-static struct tr_front *make_front(const struct tr_image *image, const char *format, uint32_t version,
-                                   const void *directory, uint64_t bytes)
+static struct tr_front *make_front(const struct tr_image *image, const void *directory, uint64_t bytes)
 {
     struct tr_front *front = calloc(1, image->front);
     if (!front) return NULL;
-    memcpy(front->format, format, strnlen(format, sizeof front->format));
-    front->version = version;
+    memcpy(front->format, image->format, strnlen(image->format, sizeof front->format));
+    front->version = image->version;
     front->order = TR_FRONT_ORDER;
     front->bytes = bytes;
     front->front = image->front;
@@ -299,15 +310,15 @@ static int write_without_signal(struct tr_image *image, const char *memory, stru
     return status;
 }
 
-int tr_image_write(struct tr_image *image, const char *format, uint32_t version, const void *directory,
-                   bool durable, uint64_t *bytes, uint64_t *digest)
+int tr_image_write(struct tr_image *image, const void *directory, bool durable, uint64_t *bytes,
+                   uint64_t *digest)
 {
     hid_t file = image->file;
     image->file = -1;
     struct stat laid;
     if (H5Fclose(file) < 0 || fstat(image->memory, &laid) < 0) return tr_image_failed(image->path);
     qsort(image->area, image->areas, sizeof *image->area, by_first);
-    struct tr_front *front = make_front(image, format, version, directory, (uint64_t)laid.st_size);
+    struct tr_front *front = make_front(image, directory, (uint64_t)laid.st_size);
     XXH3_state_t *state = XXH3_createState();
     void *memory = mmap(NULL, (size_t)laid.st_size, PROT_READ, MAP_SHARED, image->memory, 0);
     int status = front && state && memory != MAP_FAILED

@@ -101,36 +101,12 @@ static bool next_stretch(struct overlap *o, struct stretch *s)
     return false;
 }
 
-/* Values of one part of one shard, read in pieces that several stretches use. */
-struct reader {
+/* Where the values of a stored part are. */
+struct source {
     struct tr_shard *shard;
-    size_t part, size;           /* bytes of an element */
-    uint64_t elements, first, n; /* those in the buffer */
-    char *buffer;
+    size_t number;
+    const struct tr_part *part;
 };
-
-static int read_piece(struct reader *r, uint64_t element)
-{
-    if (r->buffer && element - r->first < r->n) return TR_OK;
-    if (!r->buffer) TR_TRY(TR_NEW(&r->buffer, TR_SHARD_PIECE * r->size));
-    r->first = element / TR_SHARD_PIECE * TR_SHARD_PIECE;
-    r->n = r->elements - r->first < TR_SHARD_PIECE ? r->elements - r->first : TR_SHARD_PIECE;
-    return tr_shard_read(r->shard, r->part, r->first, r->n, r->buffer);
-}
-
-static int read_elements(struct reader *r, uint64_t first, uint64_t n, char *to)
-{
-    if (n >= TR_SHARD_PIECE) return tr_shard_read(r->shard, r->part, first, n, to);
-    while (n > 0) {
-        TR_TRY(read_piece(r, first));
-        uint64_t some = r->first + r->n - first < n ? r->first + r->n - first : n;
-        memcpy(to, r->buffer + (first - r->first) * r->size, some * r->size);
-        first += some;
-        to += some * r->size;
-        n -= some;
-    }
-    return TR_OK;
-}
 
 static int wrong_shape(const struct tr_part *stored, const struct tr_part *wanted)
 {
@@ -142,61 +118,83 @@ static int wrong_shape(const struct tr_part *stored, const struct tr_part *wante
         (unsigned long long)stored->total_rows);
 }
 
-static int fill_stretch(struct reader *r, const struct tr_part *stored, const struct tr_part *wanted,
-                        const struct stretch *s)
+static int fill_stretch(const struct source *from, const struct tr_part *wanted, const struct stretch *s)
 {
+    const struct tr_part *stored = from->part;
+    size_t size = tr_part_type_size(stored->type);
     char *data = wanted->data;
     if (!wanted->begin)
-        return read_elements(r, s->stored * stored->columns, s->n * stored->columns,
-                             data + s->wanted * wanted->columns * r->size);
+        return tr_shard_read(from->shard, from->number, s->stored * stored->columns, s->n * stored->columns,
+                             data + s->wanted * wanted->columns * size);
     for (uint64_t i = 0; i < s->n; i++) {
         uint64_t there = stored->begin[s->stored + i + 1] - stored->begin[s->stored + i];
         uint64_t here = wanted->begin[s->wanted + i + 1] - wanted->begin[s->wanted + i];
         if (there != here)
             return tr_fail(TR_ERR_DATA, "checkpoint: a row of %s has %llu elements, expected %llu",
                            wanted->name, (unsigned long long)there, (unsigned long long)here);
-        TR_TRY(read_elements(r, stored->begin[s->stored + i], here,
-                             data + (wanted->begin[s->wanted + i] - wanted->begin[0]) * r->size));
+        TR_TRY(tr_shard_read(from->shard, from->number, stored->begin[s->stored + i], here,
+                             data + (wanted->begin[s->wanted + i] - wanted->begin[0]) * size));
     }
     return TR_OK;
 }
 
-/* A bit for each wanted row that has been filled, as several ranks may have had the same one. */
+/* A bit for each wanted row that has been filled, as several ranks may have had the same one: the first counts. */
 struct filled {
     uint64_t *bit;
     uint64_t rows;
 };
 
+static bool is_filled(const struct filled *f, uint64_t row)
+{
+    return f->bit[row / 64] >> row % 64 & 1;
+}
+
+/* The first row from this one on, up to `end`, that is filled and this is not, or the other way round. */
+static uint64_t next_other(const struct filled *f, uint64_t row, uint64_t end)
+{
+    uint64_t same = is_filled(f, row) ? UINT64_MAX : 0;
+    while (row < end) {
+        uint64_t others = (f->bit[row / 64] ^ same) >> row % 64;
+        if (others) row += (uint64_t)__builtin_ctzll(others);
+        if (others) break;
+        row += 64 - row % 64;
+    }
+    return row < end ? row : end;
+}
+
 static void mark(struct filled *f, uint64_t first, uint64_t n)
 {
+    f->rows += n;
     for (uint64_t end = first + n, some; first < end; first += some) {
         some = 64 - first % 64 < end - first ? 64 - first % 64 : end - first;
-        uint64_t bits = (some < 64 ? ((uint64_t)1 << some) - 1 : UINT64_MAX) << first % 64;
-        f->rows += (uint64_t)__builtin_popcountll(bits & ~f->bit[first / 64]);
-        f->bit[first / 64] |= bits;
+        f->bit[first / 64] |= (some < 64 ? ((uint64_t)1 << some) - 1 : UINT64_MAX) << first % 64;
     }
 }
 
-/* From one stored part. */
-static int fill_from(struct tr_shard *shard, size_t number, const struct tr_part *stored,
-                     struct tr_part *wanted, struct filled *filled)
+/* What is missing of a stretch. */
+static int fill_missing(const struct source *from, const struct tr_part *wanted, const struct stretch *s,
+                        struct filled *filled)
 {
+    for (uint64_t i = 0, n; i < s->n; i += n) {
+        n = next_other(filled, s->wanted + i, s->wanted + s->n) - (s->wanted + i);
+        if (is_filled(filled, s->wanted + i)) continue;
+        TR_TRY(fill_stretch(from, wanted, &(struct stretch){s->stored + i, s->wanted + i, n}));
+        mark(filled, s->wanted + i, n);
+    }
+    return TR_OK;
+}
+
+/* From one stored part. */
+static int fill_from(const struct source *from, const struct tr_part *wanted, struct filled *filled)
+{
+    const struct tr_part *stored = from->part;
     if (stored->type != wanted->type || stored->columns != wanted->columns ||
         stored->total_rows != wanted->total_rows || !stored->begin != !wanted->begin)
         return wrong_shape(stored, wanted);
-    struct reader r = {.shard = shard,
-                       .part = number,
-                       .size = tr_part_type_size(stored->type),
-                       .elements = tr_part_elements(stored)};
     struct overlap o = {.stored = stored, .wanted = wanted};
     struct stretch s;
-    int status = TR_OK;
-    while (status == TR_OK && next_stretch(&o, &s)) {
-        status = fill_stretch(&r, stored, wanted, &s);
-        mark(filled, s.wanted, s.n);
-    }
-    free(r.buffer);
-    return status;
+    while (next_stretch(&o, &s)) TR_TRY(fill_missing(from, wanted, &s, filled));
+    return TR_OK;
 }
 
 /* The part of the name and columns in a shard; -1: none. */
@@ -210,7 +208,7 @@ static ptrdiff_t find_part(struct tr_shard *shard, const char *name, uint64_t fi
 }
 
 /* What is common lies in the first shard; of other things a rank's own shard comes first, and is mostly enough. */
-static int fill_from_all(tr_keep *keep, struct tr_part *wanted, struct filled *filled)
+static int fill_from_all(tr_keep *keep, const struct tr_part *wanted, struct filled *filled)
 {
     uint32_t shards = keep->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
@@ -220,7 +218,7 @@ static int fill_from_all(tr_keep *keep, struct tr_part *wanted, struct filled *f
         ptrdiff_t at = find_part(shard, wanted->name, wanted->first_column);
         if (at < 0) continue;
         tr_shard_parts(shard, &stored);
-        TR_TRY(fill_from(shard, (size_t)at, &stored[at], wanted, filled));
+        TR_TRY(fill_from(&(struct source){shard, (size_t)at, &stored[at]}, wanted, filled));
     }
     if (filled->rows == wanted->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
@@ -228,7 +226,7 @@ static int fill_from_all(tr_keep *keep, struct tr_part *wanted, struct filled *f
                    (unsigned long long)(wanted->rows - filled->rows), wanted->name);
 }
 
-static int fill(tr_keep *keep, struct tr_part *wanted)
+static int fill(tr_keep *keep, const struct tr_part *wanted)
 {
     struct filled filled = {.rows = 0};
     TR_TRY(TR_NEW(&filled.bit, wanted->rows / 64 + 1));
@@ -257,42 +255,35 @@ int tr_keep_has(tr_keep *keep, const char *name, bool *has)
 
 /* ---- everything of a name ---- */
 
-static int hand_over(struct reader *r, const struct tr_part *stored, struct tr_row_run run, uint64_t before,
-                     tr_piece_fn *piece, void *who)
+/* A run, whose rows follow `before` others. */
+static int hand_over(const struct source *from, struct tr_row_run run, uint64_t before, tr_piece_fn *piece,
+                     void *who)
 {
-    uint64_t most = stored->begin ? run.n : tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, stored->columns));
+    const struct tr_part *stored = from->part;
+    uint64_t columns = stored->columns, most = tr_max_size(1, TR_SHARD_PIECE / tr_max_size(1, columns));
     for (uint64_t done = 0, n; done < run.n; done += n) {
         n = run.n - done < most ? run.n - done : most;
         struct tr_row_run some = {run.first + done, n};
         struct tr_part p = *stored;
-        uint64_t first = stored->begin ? stored->begin[before + done] : (before + done) * stored->columns;
         p.runs = 1;
         p.run = &some;
         p.rows = n;
-        uint64_t elements = stored->begin ? stored->begin[before + done + n] - first : n * stored->columns;
-        p.begin = NULL;
-        if (stored->begin) {
-            TR_TRY(TR_NEW(&p.begin, n + 1));
-            for (uint64_t i = 0; i <= n; i++) p.begin[i] = stored->begin[before + done + i] - first;
-        }
-        int status = TR_NEW((char **)&p.data, elements * r->size);
-        if (status == TR_OK) status = read_elements(r, first, elements, p.data);
+        TR_TRY(TR_NEW((char **)&p.data, n * columns * tr_part_type_size(stored->type)));
+        int status = tr_shard_read(from->shard, from->number, (before + done) * columns, n * columns, p.data);
         if (status == TR_OK) status = piece(who, &p);
-        free(p.begin);
         free(p.data);
         TR_TRY(status);
     }
     return TR_OK;
 }
 
-static int hand_over_wanted(struct reader *r, const struct tr_part *stored, tr_wanted_fn *wanted,
-                            tr_piece_fn *piece, void *who)
+static int hand_over_wanted(const struct source *from, tr_wanted_fn *wanted, tr_piece_fn *piece, void *who)
 {
     uint64_t before = 0;
-    for (size_t i = 0; i < stored->runs; i++) {
-        if (!wanted || wanted(who, stored, &stored->run[i]))
-            TR_TRY(hand_over(r, stored, stored->run[i], before, piece, who));
-        before += stored->run[i].n;
+    for (size_t i = 0; i < from->part->runs; i++) {
+        const struct tr_row_run *run = &from->part->run[i];
+        if (wanted(who, run)) TR_TRY(hand_over(from, *run, before, piece, who));
+        before += run->n;
     }
     return TR_OK;
 }
@@ -305,14 +296,8 @@ int tr_keep_each(tr_keep *keep, const char *name, tr_wanted_fn *wanted, tr_piece
         TR_TRY(tr_keep_shard(keep, i, &shard));
         size_t n = tr_shard_parts(shard, &stored);
         for (size_t k = 0; k < n; k++) {
-            if (strcmp(stored[k].name, name) != 0) continue;
-            struct reader r = {.shard = shard,
-                               .part = k,
-                               .size = tr_part_type_size(stored[k].type),
-                               .elements = tr_part_elements(&stored[k])};
-            int status = hand_over_wanted(&r, &stored[k], wanted, piece, who);
-            free(r.buffer);
-            TR_TRY(status);
+            if (stored[k].kind != TR_PART_ROWS || strcmp(stored[k].name, name) != 0) continue;
+            TR_TRY(hand_over_wanted(&(struct source){shard, k, &stored[k]}, wanted, piece, who));
         }
     }
     return TR_OK;
@@ -400,7 +385,7 @@ int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool 
     TR_TRY(tr_keep_shard(keep, (uint32_t)keep->tr->rank, &shard));
     ptrdiff_t at = find_part(shard, part.name, 0);
     tr_shard_parts(shard, &stored);
-    if (at < 0 ? bytes > 0 : stored[at].rows != bytes) return TR_OK;
+    if (at < 0 ? bytes > 0 : stored[at].kind != TR_PART_OWN || stored[at].rows != bytes) return TR_OK;
     if (found) *found = true;
     return at < 0 ? TR_OK : tr_shard_read(shard, (size_t)at, 0, bytes, data);
 }

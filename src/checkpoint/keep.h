@@ -12,10 +12,10 @@ int tr_keep_part(tr_keep *keep, struct tr_part *part);
 /* Taking: adds a part whose run, begin and data (all from malloc) are handed over. */
 int tr_keep_give(tr_keep *keep, struct tr_part *part);
 
-/* Restoring: hands over everything of that name in pieces: a part like the stored one, but with the runs and rows of the
- * piece, begin and data of those rows. Each call is of one shard, of rows in ascending order. This rank reads all of it:
- * wanted() says of the stored part (without data) whether its shard is of interest, run by run. */
-typedef bool tr_wanted_fn(void *who, const struct tr_part *stored, const struct tr_row_run *run);
+/* Restoring: hands over all rows of that name, of all shards, in pieces: a part like the stored one, but with a run of
+ * its rows and their data; in each shard rows ascend. Of the runs that are stored this rank reads those that are
+ * wanted(). */
+typedef bool tr_wanted_fn(void *who, const struct tr_row_run *run);
 typedef int tr_piece_fn(void *who, const struct tr_part *piece);
 int tr_keep_each(tr_keep *keep, const char *name, tr_wanted_fn *wanted, tr_piece_fn *piece, void *who);
 

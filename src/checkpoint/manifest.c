@@ -2,7 +2,6 @@
 #include "checkpoint/manifest.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 
 /* /shards */
 struct shard_row {
-    char file[24];
+    char file[TR_SHARD_NAME_BYTES];
     uint64_t bytes, digest;
 };
 
@@ -73,9 +72,6 @@ static int put_facts(hid_t file, const struct tr_facts *facts)
 
 static int put_attributes(hid_t file, const struct tr_manifest *m)
 {
-    TR_TRY(tr_image_text(file, "format", FORMAT));
-    TR_TRY(tr_image_int(file, "format_version", TR_MANIFEST_VERSION));
-    TR_TRY(tr_image_text(file, "trireme", TR_VERSION));
     TR_TRY(tr_image_count(file, "run", m->run));
     TR_TRY(tr_image_count(file, "number", m->number));
     TR_TRY(put_created(file));
@@ -94,7 +90,7 @@ static int put_shards(struct tr_image *image, const struct tr_manifest *m, struc
 {
     uint64_t n = m->shards;
     for (uint32_t i = 0; i < m->shards; i++) {
-        snprintf(rows[i].file, sizeof rows[i].file, "shard-%04" PRIu32 ".h5", i);
+        tr_shard_name(i, rows[i].file);
         rows[i].bytes = m->seal[i].bytes;
         rows[i].digest = m->seal[i].digest;
     }
@@ -117,7 +113,7 @@ static int write_named(struct tr_image *image, const char *folder, const char *p
                        bool durable)
 {
     uint64_t bytes, digest;
-    TR_TRY(tr_image_write(image, FORMAT, TR_MANIFEST_VERSION, NULL, durable, &bytes, &digest));
+    TR_TRY(tr_image_write(image, NULL, durable, &bytes, &digest));
     if (durable) {
         int status = tr_sync_folder(folder); /* the shards' names, before that of the manifest */
         if (status != TR_OK) unlink(part);
@@ -140,7 +136,7 @@ static int write_image(const char *folder, const struct tr_manifest *m, struct s
     int status = tr_format(&path, "%s/manifest.h5", folder);
     if (status == TR_OK) status = tr_format(&part, "%s.part", path);
     if (status == TR_OK) {
-        status = tr_image_create(&image, part, 2, bytes, 0);
+        status = tr_image_create(&image, part, FORMAT, TR_MANIFEST_VERSION, 2, bytes, 0);
         if (status == TR_OK) status = lay_out(&image, folder, m, rows);
         if (status == TR_OK) status = write_named(&image, folder, part, path, durable);
         tr_image_close(&image);
@@ -163,12 +159,11 @@ int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bo
 
 static int get_facts(const struct tr_sealed *s, struct tr_facts *facts)
 {
-    TR_TRY(tr_sealed_text(s, s->file, "stage", facts->stage, sizeof facts->stage));
+    TR_TRY(tr_sealed_text(s, "stage", facts->stage, sizeof facts->stage));
     for (int i = 0; i < NUMBERS; i++)
-        TR_TRY(
-            tr_sealed_int(s, s->file, numbers[i].name, (int64_t *)(void *)((char *)facts + numbers[i].at)));
-    TR_TRY(tr_sealed_real(s, s->file, "epoch", &facts->epoch));
-    return tr_sealed_real(s, s->file, "seconds", &facts->seconds);
+        TR_TRY(tr_sealed_int(s, numbers[i].name, (int64_t *)(void *)((char *)facts + numbers[i].at)));
+    TR_TRY(tr_sealed_real(s, "epoch", &facts->epoch));
+    return tr_sealed_real(s, "seconds", &facts->seconds);
 }
 
 static int get_job(const struct tr_sealed *s, char **job)
@@ -176,9 +171,8 @@ static int get_job(const struct tr_sealed *s, char **job)
     hid_t set = H5Dopen2(s->file, "job", H5P_DEFAULT), type = set < 0 ? -1 : H5Dget_type(set);
     uint64_t first = 0;
     size_t length = type < 0 ? 0 : H5Tget_size(type);
-    int status = type >= 0 && H5Tget_class(type) == H5T_STRING
-                     ? tr_sealed_find(s, s->file, "job", type, 0, NULL, &first)
-                     : tr_sealed_missing(s, "job");
+    int status = type >= 0 && H5Tget_class(type) == H5T_STRING ? tr_sealed_find(s, "job", type, NULL, &first)
+                                                               : tr_sealed_missing(s, "job");
     if (type >= 0) H5Tclose(type);
     if (set >= 0) H5Dclose(set);
     if (status == TR_OK) status = TR_NEW(job, length + 1);
@@ -187,12 +181,11 @@ static int get_job(const struct tr_sealed *s, char **job)
 
 static int get_shards(const struct tr_sealed *s, struct tr_manifest *m)
 {
-    uint64_t n = 0, first;
+    uint64_t n = 0;
     struct shard_row *rows = NULL;
     hid_t type = shard_row_type();
-    int status = tr_sealed_find(s, s->file, "shards", type, 1, &n, &first);
+    int status = tr_sealed_get(s, "shards", type, &n, &rows);
     if (status == TR_OK && n > UINT32_MAX) status = tr_sealed_missing(s, "shards");
-    if (status == TR_OK) status = tr_sealed_get(s, s->file, "shards", type, n, 0, &rows);
     if (status == TR_OK) status = TR_NEW(&m->seal, n);
     for (uint64_t i = 0; status == TR_OK && i < n; i++)
         m->seal[i] = (struct tr_shard_seal){rows[i].bytes, rows[i].digest};
@@ -204,8 +197,8 @@ static int get_shards(const struct tr_sealed *s, struct tr_manifest *m)
 
 static int get_all(const struct tr_sealed *s, struct tr_manifest *m)
 {
-    TR_TRY(tr_sealed_count(s, s->file, "run", &m->run));
-    TR_TRY(tr_sealed_count(s, s->file, "number", &m->number));
+    TR_TRY(tr_sealed_count(s, "run", &m->run));
+    TR_TRY(tr_sealed_count(s, "number", &m->number));
     TR_TRY(get_facts(s, &m->facts));
     TR_TRY(get_job(s, &m->job));
     return get_shards(s, m);

@@ -44,7 +44,7 @@ struct tr_manifest {
  * TR_ERR_NO_OUTPUT, TR_ERR_IO; and as tr_shard_open() where a shard is not what its seal says. */
 int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bool durable);
 
-/* TR_ERR_NO_INPUT: there is none, or it cannot be read; TR_ERR_DATA: it is not whole, or of a later format, with what is
+/* TR_ERR_NO_INPUT: there is none, or it cannot be read; TR_ERR_DATA: it is not whole, or of another format, with what is
  * wrong in one line. Free with tr_manifest_free(). */
 int tr_manifest_read(const char *folder, struct tr_manifest *manifest);
 void tr_manifest_free(struct tr_manifest *manifest);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lasting.h"
 #include "checkpoint/folder.h"
 
 /* ---- who copies to whom ---- */
@@ -99,8 +100,8 @@ void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
     if (!m) return;
     tr_memory_end(m);
     tr_memory_found_end(m);
-    int word =
-        removes; /* rank 0's, who knows whether the disk has everything; then nobody writes there any more */
+    /* rank 0's word, who knows whether the disk has everything; then nobody writes there any more */
+    int word = removes;
     MPI_Request request;
     MPI_Ibcast(&word, 1, MPI_INT, 0, m->tr->world, &request);
     removes = tr_wait_request(m->tr, &request, "rank 0 to close its checkpoints") == TR_OK && word &&
@@ -131,12 +132,12 @@ static int add_all(struct tr_memory *m, uint64_t *bytes)
 /* The folder for so many bytes more on this node: in the first base that has room for them. */
 static int make_folder(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
 {
-    struct tr_memory_bases bases;
-    tr_memory_bases(&bases);
+    struct tr_lasting_bases bases;
+    tr_lasting_bases(&bases);
     int status = TR_OK;
     for (size_t i = 0; i < bases.n; i++) {
         const char *base = bases.base[i];
-        uint64_t room = tr_memory_room(base) + (i == 0 ? m->before[1] : 0); /* which is removed now */
+        uint64_t room = tr_lasting_room(base) + (i == 0 ? m->before[1] : 0); /* which is removed now */
         if (room < bytes) continue;
         status = tr_memory_make(base, run, m->node, m->to, number, &m->folder);
         if (status != TR_OK) continue;

@@ -17,6 +17,8 @@
 #include "checkpoint/memory_folder.h"
 #include "checkpoint/stream.h"
 
+enum { TR_MEMORY_SERVED = 8 }; /* ranks that one gives shards to at the same time */
+
 /* What a rank knows of what is in memory. */
 struct tr_memory {
     tr_context *tr;
@@ -30,8 +32,8 @@ struct tr_memory {
     size_t sources;
     bool manifests;     /* rank 0's among them */
     uint64_t committed; /* rank 0: the last one that is whole; 0: none */
-    bool warned;        /* rank 0: that it does not work; or where it is instead */
-    bool strange;       /* not in the first base; its text is in `note` */
+    bool warned;        /* rank 0 has said that it does not work … */
+    bool strange;       /* … that it is not where it was meant to be, as `note` of some rank has it */
     /* the one that is taken */
     uint64_t run, number, kept;
     char *folder;                          /* the node's */
@@ -48,8 +50,7 @@ struct tr_memory {
     int *holder;       /* … and the rank to ask for it */
     bool serves;
     char *fetched; /* the node's folder for what was asked for */
-    struct tr_stream asked, *served;
-    size_t served_room;
+    struct tr_stream asked, served[TR_MEMORY_SERVED];
     MPI_Request asking;
     uint64_t wish[2];
 };
@@ -109,7 +110,7 @@ bool tr_memory_has(const struct tr_memory *memory, uint32_t shard);
 int tr_memory_shard(struct tr_memory *memory, uint64_t bytes, uint32_t shard, char **path);
 
 /* Gives others what they ask for. */
-int tr_memory_serve(struct tr_memory *memory, int *did);
+void tr_memory_serve(struct tr_memory *memory, int *did);
 
 /* All have what they want. */
 void tr_memory_found_end(struct tr_memory *memory);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lasting.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/memory.h"
 #include "checkpoint/state.h"
@@ -222,7 +223,7 @@ int tr_memory_verify(struct tr_memory *m, const struct tr_manifest *manifest, ch
     }
     int mine = *why ? tr_fail(TR_ERR_DATA, "%s", why) : TR_OK;
     snprintf(why, room, "no node has shard %" PRIu32, lacking);
-    char text[512];
+    char text[512] = "";
     if (tr_checkpoints_hear(m->tr, mine, text, sizeof text) != TR_OK) snprintf(why, room, "%s", text);
     return TR_ERR_DATA;
 }
@@ -236,11 +237,11 @@ bool tr_memory_has(const struct tr_memory *m, uint32_t shard)
 
 static int make_fetched(struct tr_memory *m, uint64_t bytes)
 {
-    struct tr_memory_bases bases;
-    tr_memory_bases(&bases);
+    struct tr_lasting_bases bases;
+    tr_lasting_bases(&bases);
     int status = tr_fail(TR_ERR_NO_OUTPUT, "no room for %" PRIu64 " bytes of a checkpoint", bytes);
     for (size_t i = 0; i < bases.n && status != TR_OK; i++)
-        if (tr_memory_room(bases.base[i]) >= bytes)
+        if (tr_lasting_room(bases.base[i]) >= bytes)
             status = tr_memory_make(bases.base[i], m->run, m->node, m->to, m->found, &m->fetched);
     return status;
 }
@@ -284,47 +285,35 @@ int tr_memory_shard(struct tr_memory *m, uint64_t bytes, uint32_t shard, char **
 
 /* ---- giving ---- */
 
-enum { AT_ONCE = 8 };
-
-static int begin_serving(struct tr_memory *m, int to, const uint64_t wish[2])
+static void begin_serving(struct tr_memory *m, struct tr_stream *s, int to, const uint64_t wish[2])
 {
-    size_t i = 0;
-    while (i < m->served_room && m->served[i].tr) i++;
     bool known = wish[0] == m->found && wish[1] < m->shards && m->here[wish[1]];
-    tr_stream_send(&m->served[i], m->tr, to, wish[0], known ? m->here[wish[1]] : "",
-                   known ? TR_OK : TR_ERR_INTERNAL, "it is not here");
-    return TR_OK;
+    tr_stream_send(s, m->tr, to, wish[0], known ? m->here[wish[1]] : "", known ? TR_OK : TR_ERR_INTERNAL,
+                   "it is not here");
 }
 
-int tr_memory_serve(struct tr_memory *m, int *did)
+void tr_memory_serve(struct tr_memory *m, int *did)
 {
-    size_t busy = 0;
-    if (!m->serves) return TR_OK;
-    for (size_t i = 0; i < m->served_room; i++) {
+    struct tr_stream *unused = NULL;
+    if (!m->serves) return;
+    for (size_t i = 0; i < TR_MEMORY_SERVED; i++) {
         struct tr_stream *s = &m->served[i];
         if (s->tr && tr_stream_turn(s)) ++*did;
         if (s->tr && s->over) tr_stream_close(s);
-        busy += s->tr != NULL;
+        if (!s->tr) unused = s;
     }
     int here = 0;
     MPI_Status from;
-    if (busy < AT_ONCE) MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FETCH, m->tr->wire, &here, &from);
-    if (!here) return TR_OK;
+    if (unused) MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FETCH, m->tr->wire, &here, &from);
+    if (!here) return;
     uint64_t wish[2];
     MPI_Recv(wish, 2, MPI_UINT64_T, from.MPI_SOURCE, TR_TAG_FETCH, m->tr->wire, MPI_STATUS_IGNORE);
     ++*did;
-    if (!m->served) {
-        TR_TRY(TR_NEW(&m->served, AT_ONCE));
-        m->served_room = AT_ONCE;
-    }
-    return begin_serving(m, from.MPI_SOURCE, wish);
+    begin_serving(m, unused, from.MPI_SOURCE, wish);
 }
 
 void tr_memory_found_end(struct tr_memory *m)
 {
-    for (size_t i = 0; i < m->served_room; i++) tr_stream_close(&m->served[i]);
-    free(m->served);
-    m->served = NULL;
-    m->served_room = 0;
+    for (size_t i = 0; i < TR_MEMORY_SERVED; i++) tr_stream_close(&m->served[i]);
     m->serves = false;
 }

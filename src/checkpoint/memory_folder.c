@@ -3,115 +3,59 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/lasting.h"
 #include "checkpoint/folder.h"
 
+#define KIND  "trireme"
 #define NAME  "memory" /* in the folder of the checkpoints on the disk */
 #define OWNER "owner"
 
-/* ---- bases ---- */
-
-static void add_base(struct tr_memory_bases *b, const char *base, size_t length)
-{
-    while (length > 1 && base[length - 1] == '/') length--;
-    if (b->n == TR_MEMORY_BASES || length == 0 || length >= sizeof b->base[0]) return;
-    memcpy(b->base[b->n], base, length);
-    b->base[b->n++][length] = '\0';
-}
-
-void tr_memory_bases(struct tr_memory_bases *b)
-{
-    const char *given = getenv(TR_MEMORY_VARIABLE), *other = getenv("TMPDIR");
-    *b = (struct tr_memory_bases){.n = 0};
-    for (const char *at = given; at && *at;) {
-        size_t length = strcspn(at, ":");
-        add_base(b, at, length);
-        at += length + (at[length] == ':');
-    }
-    if (b->n > 0) return;
-    if (!other || !*other) other = "/tmp";
-    add_base(b, "/dev/shm", strlen("/dev/shm"));
-    add_base(b, other, strlen(other));
-}
-
-uint64_t tr_memory_room(const char *base)
-{
-    struct statvfs fs;
-    if (statvfs(base, &fs) < 0) return 0;
-    uint64_t unit = fs.f_frsize, all = fs.f_blocks * unit, left = fs.f_bavail * unit, others = all / 16;
-    return left > others ? left - others : 0;
-}
-
 /* ---- names ---- */
 
-static void name_host(char host[HOST_NAME_MAX + 1])
+/* Whether it is the name of a folder on this host, and of which run; rest: behind the user. */
+static bool parse_name(const char *rest, const char *host, uint64_t *run)
 {
-    struct utsname names;
-    bool known = uname(&names) == 0 && *names.nodename;
-    snprintf(host, HOST_NAME_MAX + 1, "%.*s", HOST_NAME_MAX, known ? names.nodename : "localhost");
-    for (char *c = host; *c; c++)
-        if (*c == '/') *c = '_';
-}
-
-/* Whether it is the name of a folder of this user on this host, and of which run. */
-static bool parse_name(const char *name, const char *host, uint64_t *run)
-{
-    char begin[64];
     size_t length = strlen(host);
-    int n = snprintf(begin, sizeof begin, "trireme-%u-", (unsigned)geteuid());
-    if (strncmp(name, begin, (size_t)n) != 0) return false;
-    name += n;
-    if (strspn(name, "0123456789abcdef") != 16 || name[16] != '-') return false;
-    *run = strtoull(name, NULL, 16);
-    name += 17;
-    if (strncmp(name, host, length) != 0 || name[length] != '.') return false;
-    name += length + 1;
-    return *name && strspn(name, "0123456789") == strlen(name);
-}
-
-/* A folder of this user, and no link to one. */
-static bool is_own(const char *path, struct stat *status)
-{
-    return lstat(path, status) == 0 && S_ISDIR(status->st_mode) && status->st_uid == geteuid();
+    if (strspn(rest, "0123456789abcdef") != 16 || rest[16] != '-') return false;
+    *run = strtoull(rest, NULL, 16);
+    rest += 17;
+    if (strncmp(rest, host, length) != 0 || rest[length] != '.') return false;
+    rest += length + 1;
+    return *rest && strspn(rest, "0123456789") == strlen(rest);
 }
 
 typedef int folder_fn(void *who, const char *path, uint64_t run);
 
+struct visit {
+    folder_fn *look;
+    void *who;
+    char host[TR_LASTING_HOST];
+};
+
+static int visit(void *what, const char *path, const char *rest)
+{
+    const struct visit *v = what;
+    uint64_t run;
+    return parse_name(rest, v->host, &run) ? v->look(v->who, path, run) : TR_OK;
+}
+
 /* All folders of this user on this host. */
 static int for_each_folder(folder_fn *look, void *who)
 {
-    char host[HOST_NAME_MAX + 1];
-    struct tr_memory_bases bases;
-    int status = TR_OK;
-    name_host(host);
-    tr_memory_bases(&bases);
-    for (size_t i = 0; i < bases.n && status == TR_OK; i++) {
-        DIR *base = opendir(bases.base[i]);
-        for (struct dirent *entry; base && status == TR_OK && (entry = readdir(base));) {
-            uint64_t run;
-            struct stat about;
-            char *path;
-            if (!parse_name(entry->d_name, host, &run)) continue;
-            status = tr_format(&path, "%s/%s", bases.base[i], entry->d_name);
-            if (status != TR_OK) break;
-            if (is_own(path, &about)) status = look(who, path, run);
-            free(path);
-        }
-        if (base) closedir(base);
-    }
-    return status;
+    struct visit v = {.look = look, .who = who};
+    tr_lasting_host(v.host);
+    return tr_lasting_each(KIND, visit, &v);
 }
 
 /* ---- making ---- */
@@ -137,20 +81,15 @@ static int make_owner(const char *folder, const char *to)
 
 int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
 {
-    char host[HOST_NAME_MAX + 1], *folder, *own;
-    struct stat about;
-    name_host(host);
-    TR_TRY(
-        tr_format(&folder, "%s/trireme-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host, node));
-    int status = mkdir(folder, 0700) == 0 || errno == EEXIST ? TR_OK : no_output(folder);
-    if (status == TR_OK && !is_own(folder, &about))
-        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: is there, and not a folder of this user", folder);
+    char host[TR_LASTING_HOST], *folder, *own = NULL;
+    tr_lasting_host(host);
+    TR_TRY(tr_format(&folder, "%s/" KIND "-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host,
+                     node));
+    int status = tr_lasting_make(folder);
     if (status == TR_OK) status = make_owner(folder, to);
     if (status == TR_OK) status = tr_checkpoint_path(folder, number, &own);
-    if (status == TR_OK) {
-        if (mkdir(own, 0700) < 0 && errno != EEXIST) status = no_output(own);
-        free(own);
-    }
+    if (status == TR_OK) status = tr_lasting_make(own);
+    free(own);
     if (status == TR_OK) *path = folder;
     else free(folder);
     return status;
@@ -280,16 +219,6 @@ void tr_memory_unname(const char *to)
 
 /* ---- removing ---- */
 
-/* All files of a folder; it too, if it is empty then. */
-static void remove_folder(const char *path)
-{
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.') (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir) closedir(dir);
-    (void)rmdir(path);
-}
-
 struct removal {
     uint64_t run, number, other;
 };
@@ -305,11 +234,11 @@ static int remove_from(void *who, const char *folder, uint64_t run)
     for (size_t i = 0; i < n; i++) {
         if (number[i] == r->number || number[i] == r->other) continue;
         if (tr_checkpoint_path(folder, number[i], &path) != TR_OK) break;
-        remove_folder(path);
+        tr_lasting_remove(path);
         free(path);
     }
     free(number);
-    if (!r->number && !r->other) remove_folder(folder);
+    if (!r->number && !r->other) tr_lasting_remove(folder);
     return TR_OK;
 }
 
@@ -326,14 +255,16 @@ static bool is_left_over(const char *folder, uint64_t run)
     struct stat about;
     if (tr_format(&path, "%s/" OWNER, folder) != TR_OK) return false;
     FILE *file = fopen(path, "r");
+    bool hidden = !file && errno != ENOENT;
     free(path);
-    if (!file) {
-        enum { YOUNG = 600 };
-        return errno == ENOENT && is_own(folder, &about) && time(NULL) > about.st_mtime + YOUNG;
-    }
-    size_t length = fread(to, 1, sizeof to - 1, file);
-    fclose(file);
+    if (hidden) return false;
+    size_t length = file ? fread(to, 1, sizeof to - 1, file) : 0;
+    if (file) fclose(file);
     to[length] = '\0';
+    if (length == 0) { /* nobody has written it, or not yet */
+        enum { YOUNG = 600 };
+        return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
+    }
     if (tr_format(&path, "%s/" NAME, to) != TR_OK) return false;
     bool none = access(path, F_OK) < 0;
     bool known = !none || errno == ENOENT || errno == ENOTDIR;
@@ -357,7 +288,7 @@ void tr_memory_clean(uint64_t run)
 void tr_memory_give_up(const char *to, const char *output)
 {
     char *folder;
-    if ((*to ? tr_copy_string(to, &folder) : tr_format(&folder, "%s/checkpoints", output)) != TR_OK) return;
+    if (tr_checkpoints_place(to, output, &folder) != TR_OK) return;
     uint64_t run = tr_memory_run(folder);
     if (run != 0) {
         tr_memory_unname(folder);

@@ -1,33 +1,20 @@
 /* Where checkpoints in memory lie: files in folders of this host, which outlive the process. No MPI here.
  *
- * A node has the folder <base>/trireme-<user>-<run>-<host>.<node>, with checkpoints by number in it as on the disk, and
- * the file owner, which says where the checkpoints on the disk are. There the file memory names the run: a folder that is
- * not named there is left over from a run that is over, and goes when any run begins. The host is part of the name for
- * hosts that are one machine; the node, 0, for nodes that are one host, as ranks.node_size has them.
+ * A node has the folder <base>/trireme-<user>-<run>-<host>.<node> (base/lasting.h), with checkpoints by number in it as on
+ * the disk, and the file owner, which says where the checkpoints on the disk are. There the file memory names the run: a
+ * folder that is not named there is left over from a run that is over, and goes when any run begins. The host is part of
+ * the name for hosts that are one machine; the node, 0, for nodes that are one host, as ranks.node_size has them.
  */
 #ifndef TR_CHECKPOINT_MEMORY_FOLDER_H
 #define TR_CHECKPOINT_MEMORY_FOLDER_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Folders, with : between them, that are used instead of /dev/shm and, where that is too small, of $TMPDIR or /tmp. */
-#define TR_MEMORY_VARIABLE "TRIREME_MEMORY"
-
-enum { TR_MEMORY_BASES = 4, TR_MEMORY_MANIFEST = -1 };
-
-struct tr_memory_bases {
-    size_t n;
-    char base[TR_MEMORY_BASES][256];
-};
-void tr_memory_bases(struct tr_memory_bases *bases);
-
-/* Bytes that may still be written there, with some left for others; 0 where that cannot be known. */
-uint64_t tr_memory_room(const char *base);
-
 /* Makes the folder of a checkpoint, and what it lies in: *path is the node's folder, to be freed. TR_ERR_NO_OUTPUT. */
 int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path);
+
+enum { TR_MEMORY_MANIFEST = -1 };
 
 /* A file of a run on this host. */
 struct tr_memory_file {

@@ -192,10 +192,11 @@ static bool is_text(hid_t type)
 }
 
 /* A number of this type, or (value_size > 0) a text of less than so many bytes. */
-static int get_attribute(const struct tr_sealed *s, hid_t where, const char *name, hid_t type, void *value,
+static int get_attribute(const struct tr_sealed *s, const char *name, hid_t type, void *value,
                          size_t value_size)
 {
-    hid_t attribute = H5Aopen(where, name, H5P_DEFAULT), stored = attribute < 0 ? -1 : H5Aget_type(attribute);
+    hid_t attribute = H5Aopen(s->file, name, H5P_DEFAULT);
+    hid_t stored = attribute < 0 ? -1 : H5Aget_type(attribute);
     hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
     bool ok = stored >= 0 && space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
     if (value_size > 0) ok = ok && is_text(stored) && H5Tget_size(stored) < value_size;
@@ -208,75 +209,74 @@ static int get_attribute(const struct tr_sealed *s, hid_t where, const char *nam
     return ok ? TR_OK : tr_sealed_missing(s, name);
 }
 
-int tr_sealed_count(const struct tr_sealed *s, hid_t where, const char *name, uint64_t *value)
+int tr_sealed_count(const struct tr_sealed *s, const char *name, uint64_t *value)
 {
-    return get_attribute(s, where, name, H5T_NATIVE_UINT64, value, 0);
+    return get_attribute(s, name, H5T_NATIVE_UINT64, value, 0);
 }
 
-int tr_sealed_int(const struct tr_sealed *s, hid_t where, const char *name, int64_t *value)
+int tr_sealed_int(const struct tr_sealed *s, const char *name, int64_t *value)
 {
-    return get_attribute(s, where, name, H5T_NATIVE_INT64, value, 0);
+    return get_attribute(s, name, H5T_NATIVE_INT64, value, 0);
 }
 
-int tr_sealed_real(const struct tr_sealed *s, hid_t where, const char *name, double *value)
+int tr_sealed_real(const struct tr_sealed *s, const char *name, double *value)
 {
-    return get_attribute(s, where, name, H5T_NATIVE_DOUBLE, value, 0);
+    return get_attribute(s, name, H5T_NATIVE_DOUBLE, value, 0);
 }
 
-int tr_sealed_text(const struct tr_sealed *s, hid_t where, const char *name, char *text, size_t size)
+int tr_sealed_text(const struct tr_sealed *s, const char *name, char *text, size_t size)
 {
-    return get_attribute(s, where, name, -1, text, size);
+    return get_attribute(s, name, -1, text, size);
 }
 
 /* ---- arrays ---- */
 
-static bool get_shape(hid_t set, int dimensions, uint64_t *shape)
+/* How many elements, in one dimension, or (0) in none. */
+static bool get_length(hid_t set, int dimensions, uint64_t *n)
 {
-    hid_t space = set < 0 ? -1 : H5Dget_space(set);
-    hsize_t extent[2] = {1, 1};
+    hid_t space = H5Dget_space(set);
+    hsize_t extent = 1;
     bool ok = space >= 0 && H5Sget_simple_extent_ndims(space) == dimensions &&
-              H5Sget_simple_extent_dims(space, extent, NULL) == dimensions;
-    for (int i = 0; ok && i < dimensions; i++) shape[i] = extent[i];
+              H5Sget_simple_extent_dims(space, &extent, NULL) == dimensions;
+    *n = extent;
     if (space >= 0) H5Sclose(space);
     return ok;
 }
 
 /* One block of the file, which is long enough for it. */
-static bool get_place(const struct tr_sealed *s, hid_t set, uint64_t rows, uint64_t columns, size_t size,
-                      uint64_t *first)
+static bool get_place(const struct tr_sealed *s, hid_t set, uint64_t n, size_t size, uint64_t *first)
 {
-    uint64_t elements, bytes;
-    if (__builtin_mul_overflow(rows, columns, &elements) || __builtin_mul_overflow(elements, size, &bytes))
-        return false;
+    uint64_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) return false;
     haddr_t at = bytes > 0 ? H5Dget_offset(set) : 0;
     *first = at;
     return at != HADDR_UNDEF && at <= s->bytes && bytes <= s->bytes - at && H5Dget_storage_size(set) == bytes;
 }
 
-int tr_sealed_find(const struct tr_sealed *s, hid_t where, const char *name, hid_t type, int dimensions,
-                   uint64_t *shape, uint64_t *first)
+int tr_sealed_find(const struct tr_sealed *s, const char *name, hid_t type, uint64_t *n, uint64_t *first)
 {
-    hid_t set = H5Dopen2(where, name, H5P_DEFAULT), stored = set < 0 ? -1 : H5Dget_type(set);
-    uint64_t extent[2] = {1, 1};
-    bool ok = stored >= 0 && H5Tequal(stored, type) > 0 && get_shape(set, dimensions, extent) &&
-              get_place(s, set, extent[0], extent[1], H5Tget_size(type), first);
-    for (int i = 0; ok && i < dimensions; i++) shape[i] = extent[i];
+    hid_t set = H5Dopen2(s->file, name, H5P_DEFAULT), stored = set < 0 ? -1 : H5Dget_type(set);
+    uint64_t length = 0;
+    bool ok = stored >= 0 && H5Tequal(stored, type) > 0 && get_length(set, n ? 1 : 0, &length) &&
+              get_place(s, set, length, H5Tget_size(type), first);
+    if (ok && n) *n = length;
     if (stored >= 0) H5Tclose(stored);
     if (set >= 0) H5Dclose(set);
     return ok ? TR_OK : tr_sealed_missing(s, name);
 }
 
-int tr_sealed_get(const struct tr_sealed *s, hid_t where, const char *name, hid_t type, uint64_t rows,
-                  uint64_t columns, void *values_pointer)
+int tr_sealed_get(const struct tr_sealed *s, const char *name, hid_t type, uint64_t *n, void *values_pointer)
 {
-    uint64_t shape[2] = {0, 0}, first;
-    TR_TRY(tr_sealed_find(s, where, name, type, columns > 0 ? 2 : 1, shape, &first));
-    if (shape[0] != rows || shape[1] != columns) return tr_sealed_missing(s, name);
-    uint64_t bytes = rows * (columns > 0 ? columns : 1) * H5Tget_size(type);
+    uint64_t length = 0, first = 0;
+    TR_TRY(tr_sealed_find(s, name, type, &length, &first));
     char *values;
-    TR_TRY(TR_NEW(&values, bytes));
-    int status = tr_sealed_read(s, values, first, bytes);
-    if (status == TR_OK) *(void **)values_pointer = values;
-    else free(values);
+    TR_TRY(TR_NEW(&values, length * H5Tget_size(type)));
+    int status = tr_sealed_read(s, values, first, length * H5Tget_size(type));
+    if (status == TR_OK) {
+        *n = length;
+        *(void **)values_pointer = values;
+    } else {
+        free(values);
+    }
     return status;
 }

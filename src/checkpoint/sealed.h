@@ -36,7 +36,8 @@ struct tr_area {
 
 /* A file in the making. */
 struct tr_image {
-    const char *path; /* where it will be; the caller's */
+    const char *path, *format; /* where it will be, and as what; the caller's */
+    uint32_t version;
     hid_t file;
     int memory; /* what HDF5 takes for the file */
     uint64_t front, directory;
@@ -44,10 +45,11 @@ struct tr_image {
     struct tr_area *area;
 };
 
-/* Begins a file of at most `areas` arrays of `bytes` altogether, with a directory of so many bytes. Close with tr_image_close() also if this fails.
- * TR_ERR_IO: more than this process may write. */
-int tr_image_create(struct tr_image *image, const char *path, size_t areas, uint64_t bytes,
-                    uint64_t directory);
+/* Begins a file of at most `areas` arrays of `bytes` altogether, with a directory of so many bytes, and the attributes
+ * format, format_version, and trireme (the version that writes it). TR_ERR_IO: more than this process may write. Close
+ * with tr_image_close() also if this fails. */
+int tr_image_create(struct tr_image *image, const char *path, const char *format, uint32_t version,
+                    size_t areas, uint64_t bytes, uint64_t directory);
 
 /* Adds an array at `where` of HDF5 type `type`; nothing is copied: data must stay, and may change, until the file is
  * written. sums as in struct tr_area. *at: where it is in the file (NULL: never mind). */
@@ -69,10 +71,10 @@ hid_t tr_image_how(hid_t class);
 /* What to say when HDF5 fails at laying out: it has no disk to fail. */
 int tr_image_failed(const char *name);
 
-/* Brings it to the disk (durable: fsync) with its directory, and says how long it is and its digest. The file is not left behind on failure:
- * TR_ERR_NO_OUTPUT, TR_ERR_IO. */
-int tr_image_write(struct tr_image *image, const char *format, uint32_t version, const void *directory,
-                   bool durable, uint64_t *bytes, uint64_t *digest);
+/* Brings it to the disk (durable: fsync) with its directory, and says how long it is and its digest. The file is not left
+ * behind on failure: TR_ERR_NO_OUTPUT, TR_ERR_IO. */
+int tr_image_write(struct tr_image *image, const void *directory, bool durable, uint64_t *bytes,
+                   uint64_t *digest);
 void tr_image_close(struct tr_image *image);
 
 /* fsync of a folder, where there is such a thing. TR_ERR_IO. */
@@ -104,19 +106,21 @@ void tr_sealed_close(struct tr_sealed *sealed);
 /* Reads so many bytes from there on. TR_ERR_IO. */
 int tr_sealed_read(const struct tr_sealed *sealed, void *data, uint64_t first, uint64_t bytes);
 
-/* Attributes: TR_ERR_DATA where one is missing or of another kind; texts of up to `size` bytes, with the zero. */
-int tr_sealed_count(const struct tr_sealed *sealed, hid_t where, const char *name, uint64_t *value);
-int tr_sealed_int(const struct tr_sealed *sealed, hid_t where, const char *name, int64_t *value);
-int tr_sealed_real(const struct tr_sealed *sealed, hid_t where, const char *name, double *value);
-int tr_sealed_text(const struct tr_sealed *sealed, hid_t where, const char *name, char *text, size_t size);
+/* Attributes of the file: TR_ERR_DATA where one is missing or of another kind; texts of up to `size` bytes, with the
+ * zero. */
+int tr_sealed_count(const struct tr_sealed *sealed, const char *name, uint64_t *value);
+int tr_sealed_int(const struct tr_sealed *sealed, const char *name, int64_t *value);
+int tr_sealed_real(const struct tr_sealed *sealed, const char *name, double *value);
+int tr_sealed_text(const struct tr_sealed *sealed, const char *name, char *text, size_t size);
 
-/* Where the elements of a dataset lie that has this type and number of dimensions: *first, in bytes. */
-int tr_sealed_find(const struct tr_sealed *sealed, hid_t where, const char *name, hid_t type, int dimensions,
-                   uint64_t *shape, uint64_t *first);
+/* Where the elements of a dataset lie that has this type: *first, in bytes. *n: of how many, in one dimension; NULL: it
+ * has none. */
+int tr_sealed_find(const struct tr_sealed *sealed, const char *name, hid_t type, uint64_t *n,
+                   uint64_t *first);
 
-/* All elements of a dataset, of `rows` × `columns` (0: one dimension), to be freed. */
-int tr_sealed_get(const struct tr_sealed *sealed, hid_t where, const char *name, hid_t type, uint64_t rows,
-                  uint64_t columns, void *values_pointer);
+/* All elements of a dataset of one dimension, to be freed, and how many. */
+int tr_sealed_get(const struct tr_sealed *sealed, const char *name, hid_t type, uint64_t *n,
+                  void *values_pointer);
 
 int tr_sealed_missing(const struct tr_sealed *sealed, const char *name);
 

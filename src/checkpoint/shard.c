@@ -59,6 +59,11 @@ int tr_part_shape(const struct tr_part *p, uint64_t rows, uint64_t columns, uint
     return flat ? 1 : 2;
 }
 
+void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES])
+{
+    snprintf(name, TR_SHARD_NAME_BYTES, "shard-%04" PRIu32 ".h5", shard);
+}
+
 static uint64_t pieces_of(const struct tr_part *p)
 {
     return (tr_part_elements(p) + TR_SHARD_PIECE - 1) / TR_SHARD_PIECE;
@@ -149,9 +154,6 @@ static int lay_part(struct tr_image *image, const struct tr_part *p, uint64_t *s
 
 static int describe_shard(hid_t file, const struct tr_shard_head *head)
 {
-    TR_TRY(tr_image_text(file, "format", FORMAT));
-    TR_TRY(tr_image_int(file, "format_version", VERSION));
-    TR_TRY(tr_image_text(file, "trireme", TR_VERSION));
     TR_TRY(tr_image_count(file, "run", head->run));
     TR_TRY(tr_image_count(file, "number", head->number));
     TR_TRY(tr_image_count(file, "shard", head->shard));
@@ -179,7 +181,7 @@ static int write_image(struct tr_image *image, const struct tr_part *parts, uint
         TR_TRY(lay_part(image, &parts[i], sums, &d->part[i]));
         sums += pieces_of(&parts[i]);
     }
-    return tr_image_write(image, FORMAT, VERSION, d, durable, &seal->bytes, &seal->digest);
+    return tr_image_write(image, d, durable, &seal->bytes, &seal->digest);
 }
 
 static size_t directory_bytes(size_t parts)
@@ -197,7 +199,7 @@ int tr_shard_write(const char *path, const struct tr_shard_head *head, const str
     if (status == TR_OK) {
         d->head = *head;
         d->parts = n;
-        status = tr_image_create(&image, path, 4 * n, bytes, directory_bytes(n));
+        status = tr_image_create(&image, path, FORMAT, VERSION, 4 * n, bytes, directory_bytes(n));
         if (status == TR_OK) status = write_image(&image, parts, sums, d, durable, seal);
         tr_image_close(&image);
     }
@@ -219,8 +221,7 @@ struct tr_shard {
     size_t parts;
     struct tr_part *part;
     struct place *place;
-    /* the piece that was read last, if not all of it was wanted */
-    char *piece;
+    char *piece; /* the one of which only some was wanted last; NULL: none so far */
     size_t piece_part;
     uint64_t piece_number;
 };
@@ -405,18 +406,12 @@ static int read_piece(struct tr_shard *s, size_t part, uint64_t number, void *va
 static int hold_piece(struct tr_shard *s, size_t part, uint64_t number)
 {
     if (s->piece && s->piece_part == part && s->piece_number == number) return TR_OK;
-    size_t bytes = TR_SHARD_PIECE * tr_part_type_size(s->part[part].type);
-    char *piece;
-    TR_TRY(TR_NEW(&piece, bytes));
-    free(s->piece);
-    s->piece = piece;
+    if (!s->piece) TR_TRY(TR_NEW(&s->piece, TR_SHARD_PIECE * sizeof(double)));
+    s->piece_part = s->parts; /* none, should this fail */
+    TR_TRY(read_piece(s, part, number, s->piece));
     s->piece_part = part;
     s->piece_number = number;
-    int status = read_piece(s, part, number, piece);
-    if (status == TR_OK) return TR_OK;
-    free(s->piece);
-    s->piece = NULL;
-    return status;
+    return TR_OK;
 }
 
 int tr_shard_read(struct tr_shard *shard, size_t part, uint64_t first, uint64_t n, void *values)

@@ -19,7 +19,10 @@
 
 #include "checkpoint/part.h"
 
-enum { TR_SHARD_PIECE = 1 << 18 }; /* elements */
+enum { TR_SHARD_PIECE = 1 << 18 /* elements */, TR_SHARD_NAME_BYTES = 24 };
+
+/* The name of its file in the folder of a checkpoint: "shard-0012.h5". */
+void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES]);
 
 struct tr_shard_head {
     uint64_t run, number;

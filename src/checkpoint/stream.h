@@ -4,12 +4,6 @@
 
 #include "ranks/ranks.h"
 
-/* Tags of context->wire, like those of enum tr_tag. */
-enum {
-    TR_TAG_COPY = TR_TAG_NONE + 1, /* a piece of a stream */
-    TR_TAG_FETCH                   /* a rank -> one that has it: a shard is wanted */
-};
-
 enum { TR_STREAM_SLOTS = 4 };
 
 struct tr_stream_slot {

@@ -75,6 +75,31 @@ int tr_kept_room(uint64_t n, void **memory)
     return tr_fail(TR_ERR_SYSTEM, "out of memory: %llu bytes for a checkpoint", (unsigned long long)n);
 }
 
+int tr_kept_numbers(struct tr_kept *k, const char *suffix, enum tr_about owners, uint64_t first, uint64_t n,
+                    size_t columns, void *values)
+{
+    struct tr_part part = tr_kept_part(k, suffix, TR_PART_ROWS, TR_PART_I64);
+    struct tr_row_run run;
+    tr_kept_rows(&part, &run, first, n);
+    part.total_rows = (uint64_t)k->about[owners];
+    part.total_columns = part.columns = columns;
+    part.data = values;
+    return tr_keep_part(k->keep, &part);
+}
+
+int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, enum tr_about owners,
+                 uint64_t owner, uint64_t n, void *values)
+{
+    struct tr_part part = tr_kept_part(k, suffix, TR_PART_LISTS, type);
+    struct tr_row_run run;
+    uint64_t begin[2] = {0, n};
+    tr_kept_rows(&part, &run, owner, 1);
+    part.total_rows = (uint64_t)k->about[owners];
+    part.begin = begin;
+    part.data = values;
+    return tr_keep_part(k->keep, &part);
+}
+
 /* Some numbers for all, from rank 0. */
 static int keep_common(struct tr_kept *k, const char *suffix, enum tr_part_type type, uint64_t n,
                        void *values)
@@ -265,22 +290,14 @@ struct filling {
     struct tr_walker walker;
 };
 
-static bool is_of_interest(void *who, const struct tr_part *stored, const struct tr_row_run *run)
+static bool is_of_interest(void *who, const struct tr_row_run *run)
 {
     struct filling *f = who;
     const struct tr_table *t = f->k->table;
-    (void)stored;
     if (t->pieces > 1) return true;
     for (uint64_t unit = run->first; unit < run->first + run->n; unit = f->walker.end)
         if (tr_walk_to(&f->walker, unit).server == (uint32_t)t->server) return true;
     return false;
-}
-
-static bool is_zero(const char *value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (value[i]) return false;
-    return true;
 }
 
 /* What a stored row has of a unit: elements from `column` of the table on. In hash storage, keys are present that were so
@@ -293,7 +310,8 @@ static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t col
     struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
     if (at.server != (uint32_t)t->server) return TR_OK;
     if (t->map) {
-        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && is_zero(values, elements * size)) return TR_OK;
+        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_kept_is_zero(values, elements * size))
+            return TR_OK;
         TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
     }
     memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
@@ -363,30 +381,17 @@ struct by_server {
 };
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
-/* Rows first .. first + n - 1 of what there is of each server. */
+/* What there is of n servers from the first one on. */
 static int keep_by_server(struct tr_kept *k, uint64_t first, uint64_t n, struct by_server *values)
 {
-    struct tr_part part = tr_kept_part(k, "_servers", TR_PART_ROWS, TR_PART_I64);
-    struct tr_row_run run;
-    tr_kept_rows(&part, &run, first, n);
-    part.total_rows = (uint64_t)k->about[TR_ABOUT_SERVERS];
-    part.total_columns = part.columns = BY_SERVER;
-    part.data = values;
-    return tr_keep_part(k->keep, &part);
+    return tr_kept_numbers(k, "_servers", TR_ABOUT_SERVERS, first, n, BY_SERVER, values);
 }
 
 /* A list of n elements of one server. */
 static int keep_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, uint64_t server,
                      uint64_t n, void *values)
 {
-    struct tr_part part = tr_kept_part(k, suffix, TR_PART_LISTS, type);
-    struct tr_row_run run;
-    uint64_t begin[2] = {0, n};
-    tr_kept_rows(&part, &run, server, 1);
-    part.total_rows = (uint64_t)k->about[TR_ABOUT_SERVERS];
-    part.begin = begin;
-    part.data = values;
-    return tr_keep_part(k->keep, &part);
+    return tr_kept_list(k, suffix, type, TR_ABOUT_SERVERS, server, n, values);
 }
 
 static int take_by_server(struct tr_kept *k)
@@ -516,7 +521,7 @@ static int keep_lists_part(struct tr_kept *k, struct lists *l, const char *suffi
 static int open_lists(struct tr_kept *k, struct lists *l)
 {
     TR_TRY(tr_lay_make(k->table, &l->lay));
-    for (uint64_t i = 0; i < l->lay.blocks; i++) l->rows += l->lay.block;
+    l->rows = l->lay.blocks * l->lay.block;
     if (l->lay.blocks > 0 && l->lay.number[l->lay.blocks - 1] * l->lay.block + l->lay.block > l->lay.end)
         l->rows -= l->lay.number[l->lay.blocks - 1] * l->lay.block + l->lay.block - l->lay.end;
     TR_TRY(TR_NEW(&l->place, l->rows));

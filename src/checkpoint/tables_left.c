@@ -74,34 +74,16 @@ static int copy_left(const struct tr_table *t, const struct left *left, bool bac
 
 static int keep_counts(struct tr_kept *k, uint64_t first, uint64_t n, int64_t *counts)
 {
-    struct tr_part part = tr_kept_part(k, "_left_n", TR_PART_ROWS, TR_PART_I64);
-    struct tr_row_run run;
-    tr_kept_rows(&part, &run, first, n);
-    part.total_rows = (uint64_t)k->about[TR_ABOUT_RANKS];
-    part.total_columns = part.columns = 1;
-    part.data = counts;
-    return tr_keep_part(k->keep, &part);
-}
-
-static int keep_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, uint64_t rank, uint64_t n,
-                     void *values)
-{
-    struct tr_part part = tr_kept_part(k, suffix, TR_PART_LISTS, type);
-    struct tr_row_run run;
-    uint64_t begin[2] = {0, n};
-    tr_kept_rows(&part, &run, rank, 1);
-    part.total_rows = (uint64_t)k->about[TR_ABOUT_RANKS];
-    part.begin = begin;
-    part.data = values;
-    return tr_keep_part(k->keep, &part);
+    return tr_kept_numbers(k, "_left_n", TR_ABOUT_RANKS, first, n, 1, counts);
 }
 
 /* What a rank held back, as two lists. */
 static int keep_lists(struct tr_kept *k, uint64_t rank, uint64_t n, uint64_t *unit, char *value)
 {
     const struct tr_table *t = k->table;
-    TR_TRY(keep_list(k, "_left_units", TR_PART_I64, rank, n, unit));
-    return keep_list(k, "_left", (enum tr_part_type)t->dtype, rank, n * t->unit_width, value);
+    TR_TRY(tr_kept_list(k, "_left_units", TR_PART_I64, TR_ABOUT_RANKS, rank, n, unit));
+    return tr_kept_list(k, "_left", (enum tr_part_type)t->dtype, TR_ABOUT_RANKS, rank, n * t->unit_width,
+                        value);
 }
 
 static int open_lists(const struct tr_table *t, uint64_t n, uint64_t **unit, char **value)
@@ -110,7 +92,9 @@ static int open_lists(const struct tr_table *t, uint64_t n, uint64_t **unit, cha
     *value = NULL;
     TR_TRY(TR_NEW(unit, n));
     int status = TR_NEW(value, n * t->unit_bytes);
-    if (status != TR_OK) free(*unit);
+    if (status == TR_OK) return TR_OK;
+    free(*unit);
+    *unit = NULL;
     return status;
 }
 
@@ -159,20 +143,13 @@ static int keep_here(struct tr_kept *k)
 
 /* ---- adding it to the values ---- */
 
-static bool is_zero(const char *value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (value[i]) return false;
-    return true;
-}
-
 /* As far as the units are in this rank's share. */
 static int add_units(struct tr_table *t, uint64_t n, const uint64_t *unit, const char *value)
 {
     struct tr_walker walker = {.partition = &t->partition};
     for (uint64_t i = 0; i < n; i++, value += t->unit_bytes) {
         struct tr_location at = tr_walk_to(&walker, unit[i]);
-        if (at.server != (uint32_t)t->server || is_zero(value, t->unit_bytes)) continue;
+        if (at.server != (uint32_t)t->server || tr_kept_is_zero(value, t->unit_bytes)) continue;
         if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &unit[i], 1, &at.position));
         char *share = t->map ? t->map->array[0].at : t->share[t->server];
         tr_add_elements(t->dtype, t->unit_width, value, share + at.position * t->unit_bytes);

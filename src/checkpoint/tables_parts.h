@@ -56,8 +56,22 @@ struct tr_part tr_kept_part(const struct tr_kept *k, const char *suffix, enum tr
 /* Rows of a part: one run. run: memory for it, as long as the part is used. */
 void tr_kept_rows(struct tr_part *part, struct tr_row_run *run, uint64_t first, uint64_t n);
 
+/* What owners (servers, ranks) have each, of which there were as many as k->about[owners] says: whole numbers, so many
+ * `columns` of n owners from the first one on; or n elements of one. Taken, or filled. */
+int tr_kept_numbers(struct tr_kept *k, const char *suffix, enum tr_about owners, uint64_t first, uint64_t n,
+                    size_t columns, void *values);
+int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, enum tr_about owners,
+                 uint64_t owner, uint64_t n, void *values);
+
 /* Memory for n bytes, to be freed, that is written soon. */
 int tr_kept_room(uint64_t n, void **memory);
+
+static inline bool tr_kept_is_zero(const char *value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (value[i]) return false;
+    return true;
+}
 
 /* ---- how a share lies ---- */
 

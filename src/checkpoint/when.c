@@ -69,6 +69,7 @@ void tr_when_taken(struct tr_when *w, int64_t clock)
 
 /* They are the process's, not a context's; hence variables of the process. */
 static _Atomic int asked, stops, ends, hearing, listening;
+static _Atomic double first_end; /* as tr_now() */
 static struct sigaction before_usr1, before_usr2, before_term, before_int;
 
 static void on_ask(int number)
@@ -78,11 +79,14 @@ static void on_ask(int number)
 }
 
 /* The second time is meant: of these signals, as a time limit may announce itself by USR1, and other ranks may have got the
- * first one earlier. */
+ * first one earlier. What comes right behind the first is the same one by another way: from Slurm and a supervisor. */
 static void on_end(int number)
 {
+    const double same = 1;
+    double now = tr_now();
     atomic_fetch_add(&stops, 1);
-    if (atomic_fetch_add(&ends, 1) == 0) return;
+    if (atomic_fetch_add(&ends, 1) == 0) atomic_store(&first_end, now);
+    if (now - atomic_load(&first_end) < same) return;
     sigaction(number, number == SIGTERM ? &before_term : &before_int, NULL);
     raise(number);
 }

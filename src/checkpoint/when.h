@@ -32,14 +32,14 @@ void tr_when_open(struct tr_when *when, const struct tr_job *job, double begin);
 /* Rank 0, between the clocks of a stage: how many clocks the slowest worker has ended. */
 enum tr_due tr_when_due(const struct tr_when *when, int64_t clock);
 
+/* The same of those in memory. */
+bool tr_when_memory_due(const struct tr_when *when, int64_t clock);
+
 /* A stage begins, whose clocks begin at 0. Time goes on: stages may be short. What was asked for meanwhile still is. */
 void tr_when_enter(struct tr_when *when);
 
 /* How often one was asked for by signal since this was opened: other processes may have had other signals before. */
 int tr_when_asked(const struct tr_when *when);
-
-/* The same of those in memory. */
-bool tr_when_memory_due(const struct tr_when *when, int64_t clock);
 
 /* One was taken at that clock, or the run goes on there: of both kinds, or of that in memory. */
 void tr_when_taken(struct tr_when *when, int64_t clock);
@@ -47,7 +47,7 @@ void tr_when_memory_taken(struct tr_when *when, int64_t clock);
 
 /* Signals of the process. USR1 and USR2 ask for a checkpoint, USR1 for a stop, too, from the first hear to the last unhear;
  * TERM and INT ask for a stop instead of ending the process from the first listen to the last deafen: the second one ends
- * it. What was asked for is forgotten when somebody hears again. */
+ * it, unless it comes within a second. What was asked for is forgotten when somebody hears again. */
 void tr_signals_hear(void);
 void tr_signals_unhear(void);
 void tr_signals_listen(void);

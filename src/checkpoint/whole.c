@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "checkpoint/whole.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +36,12 @@ static int add(struct all *all, const struct tr_part *p, uint32_t shard)
 
 static int look_into(struct all *all, const char *folder, const struct tr_manifest *m, uint32_t number)
 {
-    char *path;
+    char *path, name[TR_SHARD_NAME_BYTES];
     struct tr_shard *shard;
     const struct tr_part *part;
     struct tr_shard_head head = {m->run, m->number, number, m->shards};
-    TR_TRY(tr_format(&path, "%s/shard-%04" PRIu32 ".h5", folder, number));
+    tr_shard_name(number, name);
+    TR_TRY(tr_format(&path, "%s/%s", folder, name));
     int status = tr_shard_open(path, &head, &m->seal[number], &shard);
     free(path);
     TR_TRY(status);
@@ -82,7 +82,7 @@ static size_t count_regular(const struct tr_part *p)
 }
 
 struct source {
-    char file[24], path[TR_PART_PATH_BYTES + 8];
+    char file[TR_SHARD_NAME_BYTES], path[TR_PART_PATH_BYTES + 8];
     int dimensions;
     hid_t space;
 };
@@ -108,7 +108,7 @@ static bool map_part(hid_t how, hid_t whole, const struct found *f)
     uint64_t shape[2];
     from.dimensions = tr_part_shape(p, p->rows, p->columns, p->rows * p->columns, shape);
     tr_part_path(p, path, sizeof path);
-    snprintf(from.file, sizeof from.file, "shard-%04" PRIu32 ".h5", f->shard);
+    tr_shard_name(f->shard, from.file);
     snprintf(from.path, sizeof from.path, "/%s/values", path);
     hsize_t extent[2] = {shape[0], shape[1]};
     from.space = H5Screate_simple(from.dimensions, extent, NULL);

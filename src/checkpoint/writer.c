@@ -35,7 +35,6 @@ static void *run(void *what)
     w->status = w->keep ? write_shard(w) : write_manifest(w);
     if (w->status != TR_OK) snprintf(w->error, sizeof w->error, "%s", tr_error_text());
     w->seconds = tr_now() - begin;
-    tr_lifeline_work(w->lifeline, false);
     atomic_store(&w->done, true);
     return NULL;
 }
@@ -91,6 +90,7 @@ void tr_writer_wait(struct tr_writer *w)
 {
     if (!w->busy) return;
     pthread_join(w->thread, NULL);
+    tr_lifeline_work(w->lifeline, false);
     w->busy = false;
     clean(w);
 }

@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "data/cache.h"
 #include "job/job.h"
+#include "job/schema.h"
 #include "supervisor/supervisor.h"
 
 static const char usage[] =
@@ -69,20 +70,13 @@ static int take_number(const char *name, const char *text, long least, long most
 /* 500ms, 1s, 2min; a bare number counts seconds. */
 static int take_time(const char *name, const char *text, double *seconds)
 {
-    static const struct {
-        const char *name;
-        double seconds;
-    } units[] = {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}};
     const double least = 0.01, most = 86400;
     char *end = NULL;
-    double number = text ? strtod(text, &end) : 0;
-    for (size_t i = 0; text && end != text && i < sizeof units / sizeof *units; i++) {
-        double all = number * units[i].seconds;
-        if (strcmp(end, units[i].name) != 0 || !(all >= least && all <= most)) continue;
-        *seconds = all;
-        return TR_OK;
-    }
-    return wrong(name, "a time such as 500ms, 10s or 1min");
+    double all = text ? strtod(text, &end) : 0;
+    bool bare = text && end != text && *end == '\0', known = bare || (text && tr_job_duration(text, &all));
+    if (!known || !(all >= least && all <= most)) return wrong(name, "a time such as 500ms, 10s or 1min");
+    *seconds = all;
+    return TR_OK;
 }
 
 static int take_text(const char *name, const char *text, const char **value)

@@ -359,8 +359,7 @@ static bool has_checkpoints(const tr_job *job)
     char *to = NULL;
     uint64_t *number = NULL;
     size_t n = 0;
-    int status = *job->checkpoint.to ? tr_copy_string(job->checkpoint.to, &to)
-                                     : tr_format(&to, "%s/checkpoints", job->output);
+    int status = tr_checkpoints_place(job->checkpoint.to, job->output, &to);
     if (status == TR_OK) status = tr_checkpoints_list(to, &number, &n);
     free(number);
     free(to);

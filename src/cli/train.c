@@ -17,8 +17,8 @@
 
 /* ---- options ---- */
 
-/* What stands behind --max-time, as a setting of the job, to be freed: «--max-time T» takes two words, «--max-time=T» one.
- * A word that is missing becomes a setting without value, which is refused where all settings are. */
+/* What stands behind --max-time, as a setting of the job, to be freed: «--max-time T» takes two words, «--max-time=T»
+ * one. A word that is missing becomes a setting without value, which is refused where all settings are. */
 static int take_time(char **word, int left, int *used, char **setting)
 {
     static const char name[] = "--max-time";
@@ -148,8 +148,8 @@ int tr_train_command(int argc, char **argv)
     argv[0] = name;
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
         return tr_help_command(1, (char *[]){"train", NULL});
-    setvbuf(stderr, NULL, _IOLBF,
-            BUFSIZ); /* lines of several tasks, which are written piece by piece, stay whole */
+    /* lines of several tasks, which are written piece by piece, stay whole */
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     struct tr_train_wish wish = {.fresh = false};
     char *setting = NULL;
     int status = take_options(&argc, argv, &wish, &setting);

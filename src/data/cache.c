@@ -1,17 +1,14 @@
 #define _GNU_SOURCE
 #include "data/cache.h"
 
-#include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "checkpoint/memory_folder.h"
-#include "data/cache_folder.h"
+#include "base/lasting.h"
 #include "data/store.h"
 
 /* ---- of a context ---- */
@@ -23,19 +20,6 @@ struct tr_cache {
     struct tr_cache_folder folder;
     char *path;
 };
-
-static void get_node(char node[256])
-{
-    node[255] = '\0';
-    if (gethostname(node, 255) < 0) strcpy(node, "unknown");
-}
-
-void tr_cache_clean(const char *output)
-{
-    char node[256];
-    get_node(node);
-    tr_cache_folders_clean(output, node);
-}
 
 /* The job ends as it should: nobody will want it again. */
 static void end(tr_context *tr)
@@ -82,17 +66,14 @@ static bool is_lowest_of_host(const tr_context *tr)
     return rank == 0;
 }
 
-static bool take_folder(const tr_context *tr, struct tr_cache *c, const char *node)
+static bool take_folder(const tr_context *tr, struct tr_cache *c)
 {
     char *folder;
-    if (tr_cache_folder_path(tr->job->output, node, &folder) != TR_OK) return false;
-    int status = tr_format(&c->path, "%s/data", folder);
+    if (tr_cache_folder_path(tr->job->output, &folder) != TR_OK) return false;
+    int status = tr_format(&c->path, "%s/" TR_CACHE_FILES, folder);
     free(folder);
-    if (status != TR_OK || !c->leads) return status == TR_OK;
-    if (tr_cache_folder_take(tr->job->output, node, &c->folder) != TR_OK) return false;
-    if (mkdir(c->path, 0700) == 0 || errno == EEXIST) return true;
-    tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", c->path, strerror(errno));
-    return false;
+    if (status == TR_OK && c->leads) status = tr_cache_folder_take(tr->job->output, &c->folder);
+    return status == TR_OK;
 }
 
 /* Once in a context. */
@@ -100,7 +81,6 @@ static int enter(tr_context *tr)
 {
     if (tr->cache) return TR_OK;
     struct tr_cache *c;
-    char node[256];
     int mode = tr->job->data.cache;
     TR_TRY(tr_agree(tr, TR_NEW(&c, 1)));
     tr->cache = c;
@@ -109,12 +89,11 @@ static int enter(tr_context *tr)
     c->leads = is_lowest_of_host(tr);
     c->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
     TR_TRY(all_well(tr, tr->world, &c->wanted));
-    get_node(node);
     bool asked = c->wanted;
-    c->wanted = asked && take_folder(tr, c, node);
-    if (c->leads) tr_cache_folders_clean(asked ? NULL : tr->job->output, node); /* never one that is taken */
-    if (!asked) return TR_OK;
+    c->wanted = asked && take_folder(tr, c);
     const char *why = c->wanted ? "" : tr_error_text();
+    if (c->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* never one that is taken */
+    if (!asked) return TR_OK;
     TR_TRY(all_well(tr, tr->world, &c->wanted));
     if (!c->wanted) say_not_kept(tr, why);
     return TR_OK;
@@ -362,11 +341,11 @@ static uint64_t memory_free(void)
 int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
 {
     tr_context *tr = data->state->tr;
-    struct tr_memory_bases bases;
-    tr_memory_bases(&bases);
-    uint64_t memory = memory_free(), room = tr_memory_room(bases.base[0]);
+    struct tr_lasting_bases bases;
     *enough = false;
     if (!data->state->cached) return TR_OK;
+    tr_lasting_bases(&bases);
+    uint64_t memory = memory_free(), room = tr_lasting_room(bases.base[0]);
     TR_TRY(reduce(tr, tr->node, &bytes, 1, MPI_SUM));
     *enough = bytes <= (memory < room ? memory : room) / 2;
     TR_TRY(all_well(tr, tr->world, enough));

@@ -10,6 +10,7 @@
 #define TR_DATA_CACHE_H
 
 #include "data/cache_file.h"
+#include "data/cache_folder.h"
 #include "data/dataset.h"
 
 /* The arrays of a file of rows, in their order; what is forgotten comes first. */
@@ -49,9 +50,5 @@ int tr_cache_share(tr_data *data, const uint64_t *bytes);
 
 /* Gives back memory; files stay. *cached may be NULL. */
 void tr_cached_free(struct tr_cached **cached);
-
-/* Of a run that nobody will start again: removes what it has left in this node's memory, and that of other runs that are
- * over. For who is no rank. */
-void tr_cache_clean(const char *output);
 
 #endif

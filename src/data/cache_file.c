@@ -112,11 +112,6 @@ void *tr_cache_file_at(const struct tr_cache_file *file, size_t i, uint64_t *byt
     return file->memory ? file->memory + (place[0] - file->front) : NULL;
 }
 
-uint64_t tr_cache_file_bytes(const struct tr_cache_file *file)
-{
-    return file->bytes - file->front;
-}
-
 static int start(const char *path, struct tr_cache_file **out)
 {
     struct tr_cache_file *f;

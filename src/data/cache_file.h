@@ -35,9 +35,6 @@ int tr_cache_file_reserve(struct tr_cache_file *file, size_t share, size_t share
 /* Array i, page by page: to be written until the file is summed, then to be read. */
 void *tr_cache_file_at(const struct tr_cache_file *file, size_t i, uint64_t *bytes);
 
-/* Bytes from the first array to the end of the last. */
-uint64_t tr_cache_file_bytes(const struct tr_cache_file *file);
-
 /* Sums one of several equal shares of the area. Nothing may be written any more. */
 void tr_cache_file_sum(struct tr_cache_file *file, size_t share, size_t shares);
 

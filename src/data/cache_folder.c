@@ -1,10 +1,7 @@
 #define _GNU_SOURCE
 #include "data/cache_folder.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,9 +15,9 @@
 #include <xxhash.h>
 
 #include "base/base.h"
-#include "checkpoint/memory_folder.h"
+#include "base/lasting.h"
 
-#define NAME "trireme-data-"
+#define KIND "trireme-data"
 enum { SILENCE = 3600 }; /* seconds after which a run that says nothing is over */
 
 /* ---- names ---- */
@@ -34,21 +31,16 @@ static int whole_path(const char *output, char **path)
     return tr_format(path, "%s/%s", here, output);
 }
 
-/* The first of the folders in which checkpoints in memory may lie. */
-static const char *get_base(struct tr_memory_bases *bases)
+int tr_cache_folder_path(const char *output, char **path)
 {
-    tr_memory_bases(bases);
-    return bases->base[0];
-}
-
-int tr_cache_folder_path(const char *output, const char *node, char **path)
-{
-    struct tr_memory_bases bases;
-    char *whole, *name = NULL;
+    struct tr_lasting_bases bases;
+    char *whole, *name = NULL, host[TR_LASTING_HOST];
     TR_TRY(whole_path(output, &whole));
-    int status = tr_format(&name, "%s\n%s", whole, node);
+    tr_lasting_bases(&bases);
+    tr_lasting_host(host);
+    int status = tr_format(&name, "%s\n%s", whole, host);
     if (status == TR_OK)
-        status = tr_format(path, "%s/" NAME "%ld-%016llx", get_base(&bases), (long)geteuid(),
+        status = tr_format(path, "%s/" KIND "-%u-%016llx", bases.base[0], (unsigned)geteuid(),
                            (unsigned long long)XXH3_64bits(name, strlen(name)));
     free(name);
     free(whole);
@@ -58,7 +50,7 @@ int tr_cache_folder_path(const char *output, const char *node, char **path)
 /* ---- owners ---- */
 
 struct owner {
-    char output[PATH_MAX + 512], node[256];
+    char output[PATH_MAX + 512], host[TR_LASTING_HOST];
 };
 
 static bool read_owner(int fd, struct owner *owner)
@@ -71,27 +63,20 @@ static bool read_owner(int fd, struct owner *owner)
     if (!end) return false;
     *end = '\0';
     snprintf(owner->output, sizeof owner->output, "%s", text);
-    return sscanf(end + 1, "node %255s", owner->node) == 1;
+    return sscanf(end + 1, "host %255s", owner->host) == 1;
 }
 
-static void sign(int fd, const char *output, const char *node)
+static void sign(int fd, const char *output)
 {
-    char *whole, *text;
+    char *whole, *text, host[TR_LASTING_HOST];
     if (whole_path(output, &whole) != TR_OK) return;
-    if (tr_format(&text, "%s\nnode %s\nprocess %ld\n", whole, node, (long)getpid()) == TR_OK) {
+    tr_lasting_host(host);
+    if (tr_format(&text, "%s\nhost %s\n", whole, host) == TR_OK) {
         /* without it the folder cannot be told from one whose run is not known, which goes as well */
         if (ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) < 0) (void)ftruncate(fd, 0);
         free(text);
     }
     free(whole);
-}
-
-/* Nobody else may have put something in its place. */
-static bool is_ours(const char *path)
-{
-    struct stat status;
-    return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-           (status.st_mode & 077) == 0;
 }
 
 /* Somebody may have removed the folder between our opening and locking. */
@@ -119,49 +104,51 @@ static int lock_folder(const char *folder, bool make)
 static int take(struct tr_cache_folder *folder)
 {
     for (int turn = 0; turn < 3 && folder->lock < 0; turn++) { /* whoever removes it may be at it */
-        if (mkdir(folder->path, 0700) < 0 && errno != EEXIST)
-            return tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", folder->path, strerror(errno));
-        if (!is_ours(folder->path))
-            return tr_fail(TR_ERR_NO_OUTPUT, "%s: is not a folder of this user alone", folder->path);
+        TR_TRY(tr_lasting_make(folder->path));
         folder->lock = lock_folder(folder->path, true);
     }
     return folder->lock >= 0 ? TR_OK
                              : tr_fail(TR_ERR_NO_OUTPUT, "%s: another process is using it", folder->path);
 }
 
-int tr_cache_folder_take(const char *output, const char *node, struct tr_cache_folder *folder)
+static int make_files(const char *folder)
+{
+    char *path;
+    TR_TRY(tr_format(&path, "%s/" TR_CACHE_FILES, folder));
+    int status = tr_lasting_make(path);
+    free(path);
+    return status;
+}
+
+int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder)
 {
     folder->lock = -1;
-    TR_TRY(tr_cache_folder_path(output, node, &folder->path));
+    TR_TRY(tr_cache_folder_path(output, &folder->path));
     int status = take(folder);
     if (status == TR_OK) {
-        sign(folder->lock, output, node);
-        return TR_OK;
+        sign(folder->lock, output);
+        status = make_files(folder->path);
     }
-    free(folder->path);
-    folder->path = NULL;
+    if (status != TR_OK) tr_cache_folder_remove(folder);
     return status;
 }
 
 /* ---- removing ---- */
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *at)
+/* The owner goes last: without it nobody could tell later whose the rest is. */
+static void remove_all(const char *folder)
 {
-    (void)status;
-    (void)at;
-    (void)(kind == FTW_DP || kind == FTW_DNR ? rmdir(path) : unlink(path));
-    return 0;
-}
-
-static void remove_tree(const char *path)
-{
-    if (is_ours(path)) nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    char *files;
+    if (tr_format(&files, "%s/" TR_CACHE_FILES, folder) != TR_OK) return;
+    tr_lasting_remove(files);
+    tr_lasting_remove(folder);
+    free(files);
 }
 
 void tr_cache_folder_remove(struct tr_cache_folder *folder)
 {
     if (folder->path && folder->lock >= 0) {
-        remove_tree(folder->path);
+        if (tr_lasting_is_own(folder->path)) remove_all(folder->path);
         close(folder->lock);
     }
     free(folder->path);
@@ -196,42 +183,32 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-static void clean_one(const char *path, const char *ended, const char *node)
+struct cleaning {
+    char *ended, host[TR_LASTING_HOST];
+};
+
+static int clean_one(void *what, const char *path, const char *rest)
 {
+    const struct cleaning *c = what;
     struct owner owner;
-    if (!is_ours(path)) return;
+    if (strspn(rest, "0123456789abcdef") != 16 || rest[16]) return TR_OK;
     int lock = lock_folder(path, false);
     if (lock < 0) {
         (void)rmdir(path); /* of somebody who was killed between two calls; not if there is anything in it */
-        return;
+        return TR_OK;
     }
     bool known = read_owner(lock, &owner);
-    bool here = known && strcmp(owner.node, node) == 0;
-    bool over = here && ((ended && is_below(owner.output, ended)) || has_ended(owner.output));
-    if (over || !known) remove_tree(path);
+    bool here = known && strcmp(owner.host, c->host) == 0;
+    bool over = here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
+    if (over || !known) remove_all(path);
     close(lock);
+    return TR_OK;
 }
 
-static bool is_name(const char *name)
+void tr_cache_clean(const char *ended)
 {
-    char begin[64];
-    int n = snprintf(begin, sizeof begin, NAME "%ld-", (long)geteuid());
-    return strncmp(name, begin, (size_t)n) == 0 && strspn(name + n, "0123456789abcdef") == 16 &&
-           !name[n + 16];
-}
-
-void tr_cache_folders_clean(const char *ended, const char *node)
-{
-    struct tr_memory_bases bases;
-    const char *base = get_base(&bases);
-    char *whole = NULL, path[PATH_MAX];
-    DIR *all = opendir(base);
-    if (all && (!ended || whole_path(ended, &whole) == TR_OK))
-        for (struct dirent *entry; (entry = readdir(all));) {
-            if (!is_name(entry->d_name)) continue;
-            snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
-            clean_one(path, whole, node);
-        }
-    free(whole);
-    if (all) closedir(all);
+    struct cleaning c = {.ended = NULL};
+    tr_lasting_host(c.host);
+    if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_lasting_each(KIND, clean_one, &c);
+    free(c.ended);
 }

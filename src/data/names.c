@@ -366,8 +366,8 @@ struct packed_list {
 
 struct packed_names {
     uint64_t first, count, begin;
-    struct packed_list mine,
-        split; /* behind all this: n numbers each, or n lengths and the text, filled up to 8 bytes */
+    /* of each, behind all this: n numbers, or n lengths and the text, filled up to 8 bytes */
+    struct packed_list mine, split;
 };
 
 static struct packed_list describe_list(const struct list *l)

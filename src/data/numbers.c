@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/elements.h"
+
 /* A run, and who has read it. */
 struct read {
     struct tr_read_run run;
@@ -100,7 +102,7 @@ static void reorder(const struct tr_data_state *s, size_t size, char *values, ch
 int tr_data_keep(const tr_data *data, tr_keep *keep, const char *name, enum tr_dtype dtype, void *values)
 {
     const struct tr_data_state *s = data->state;
-    size_t n = data->rows.n, size = dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
+    size_t n = data->rows.n, size = tr_dtype_size(dtype);
     if (data->row_numbers > 0)
         return tr_keep_rows(keep, name, dtype, data->row_numbers, 1, data->row, 0, n, values);
     uint64_t *row = NULL;

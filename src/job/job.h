@@ -300,10 +300,10 @@ int tr_job_as_text(const struct tr_job *job, char **text); /* the same; to be fr
  * and no newline follows the last brace. */
 int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
 
-/* Whether a run of the old job, as tr_job_write_yaml() wrote it, may go on as this one: the keys in which they differ are
- * such as may change between the parts of a run. *change (NULL: not asked for) tells the differences in a line, but
- * those of checkpoint.*, to be freed, or is NULL if there are none. TR_ERR_CONFIG: it may not, with the first key that is in the way, what it was and
- * is, and where; or the old job cannot be read any more. */
+/* Whether a run of the old job, as tr_job_write_yaml() wrote it, may go on as this one: the keys in which they differ
+ * are such as may change between the parts of a run. *change (NULL: not asked for) tells the differences in a line, but
+ * those of checkpoint.*, to be freed, or is NULL if there are none. TR_ERR_CONFIG: it may not, with the first key that is
+ * in the way, what it was and is, and where; or the old job cannot be read any more. */
 int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change);
 
 /* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */

@@ -5,8 +5,9 @@
 #include "job/job.h"
 
 enum tr_job_kind {
-    TR_KIND_TEXT, /* char *, valid UTF-8; not empty, and its default depends on the job (see tasks.c), but where the
-                        default is the empty text */
+    /* char *, valid UTF-8; not empty, and its default depends on the job (see complete.c), but where the default is the
+     * empty text */
+    TR_KIND_TEXT,
     TR_KIND_LIST,    /* struct tr_job_list of such texts that are paths; empty by default */
     TR_KIND_NAMES,   /* the same of names */
     TR_KIND_INTEGER, /* uint64_t; the i-th of its words is stored as -i: 0, UINT64_MAX, … */
@@ -19,8 +20,8 @@ enum tr_job_kind {
 };
 
 struct tr_job_key {
-    const char
-        *name; /* "solve.rate", "seed" outside all sections, "tasks.NAME.after" where jobs give names */
+    /* "solve.rate", "seed" outside all sections, "tasks.NAME.after" where jobs give names */
+    const char *name;
     enum tr_job_kind kind;
     size_t offset;            /* of the field in struct tr_job, tr_job_stage or tr_job_task */
     const char *by_default;   /* as text */

@@ -74,10 +74,8 @@ struct tr_job_words tr_job_expected(const struct tr_job_key *key)
         [TR_KIND_REAL] = "a number",
         [TR_KIND_CHOICE] = "",
         [TR_KIND_OFTEN] = "auto, «every N» or «N per epoch» with an integer N > 0",
-        [TR_KIND_PACE] = "no, a time as 30s, 5min or 2h, or «N clocks» "
-                         "with an integer N > 0",
-        [TR_KIND_TIME] = "no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-"
-                         "hours) or 90min"};
+        [TR_KIND_PACE] = "no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
+        [TR_KIND_TIME] = "no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min"};
     struct tr_job_words words = {""};
     append(&words, "%s", names[key->kind]);
     if (is_number(key)) append_range(&words, key);

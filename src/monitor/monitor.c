@@ -177,12 +177,8 @@ static int keep_account(void *who, tr_keep *keep)
 static int write_job(const struct tr_job *job)
 {
     char *text = NULL;
-    size_t length = 0;
-    FILE *file = open_memstream(&text, &length);
-    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: job.yaml");
-    int status = tr_job_write_yaml(job, file);
-    if (fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: job.yaml");
-    if (status == TR_OK) status = tr_output_replace(job->output, "job.yaml", text, length, true);
+    int status = tr_job_as_text(job, &text);
+    if (status == TR_OK) status = tr_output_replace(job->output, "job.yaml", text, strlen(text), true);
     free(text);
     return status;
 }
@@ -204,8 +200,8 @@ static double checkpoint_age(const struct tr_job *job, uint64_t number)
     struct stat file;
     struct timespec now;
     double age = NAN;
-    if (tr_format(&to, "%s/checkpoints", job->output) == TR_OK &&
-        tr_checkpoint_path(*job->checkpoint.to ? job->checkpoint.to : to, number, &folder) == TR_OK &&
+    if (tr_checkpoints_place(job->checkpoint.to, job->output, &to) == TR_OK &&
+        tr_checkpoint_path(to, number, &folder) == TR_OK &&
         tr_format(&path, "%s/manifest.h5", folder) == TR_OK && stat(path, &file) == 0 &&
         clock_gettime(CLOCK_REALTIME, &now) == 0)
         age =
@@ -219,7 +215,8 @@ static double checkpoint_age(const struct tr_job *job, uint64_t number)
 static void say_continues(const struct tr_monitor *m, const struct tr_manifest *from)
 {
     if (tr_checkpoint_found_in_memory(m->tr)) {
-        tr_say(m->tr, "continues:     from checkpoint %" PRIu64 " in memory, at epoch %.2f (clock %" PRId64 ")",
+        tr_say(m->tr,
+               "continues:     from checkpoint %" PRIu64 " in memory, at epoch %.2f (clock %" PRId64 ")",
                from->number, from->facts.epoch, from->facts.clock);
         return;
     }

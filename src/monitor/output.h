@@ -10,10 +10,11 @@ int tr_output_make(const char *folder);
 
 /* Makes the folder of a new run and locks it for as long as this process lives, or until tr_output_release().
  * One that another run has locked is an error, which names that run's process and host. One that holds an
- * earlier run (job.yaml, status.json or checkpoints) is renamed to the first of <folder>.1, .2, … that is free; its new
- * name is put in *moved (to be freed, else NULL). An empty folder is taken as it is; any other is an error,
+ * earlier run (job.yaml, status.json or checkpoints) is renamed to the first of <folder>.1, .2, … that is free; its
+ * new name is put in *moved (to be freed, else NULL). An empty folder is taken as it is; any other is an error,
  * as it may be dear to somebody. */
 int tr_output_prepare(const char *folder, char **moved, int *lock);
+
 /* Takes the folder of a run that goes on: locked in the same way, and with all that is in it; made again where it is gone. */
 int tr_output_resume(const char *folder, int *lock);
 

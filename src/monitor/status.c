@@ -186,7 +186,7 @@ static bool find_member(const char *text, const char *name, char value[32])
 
 struct tr_status_seen tr_status_look(const char *folder)
 {
-    struct tr_status_seen seen = {.objective = NAN};
+    struct tr_status_seen seen = {.objective = NAN, .epoch = NAN};
     char *path, text[4096] = "", value[32];
     if (tr_format(&path, "%s/status.json", folder) != TR_OK) return seen;
     FILE *file = fopen(path, "r");
@@ -197,6 +197,8 @@ struct tr_status_seen tr_status_look(const char *folder)
     seen.any = find_member(text, "state", value);
     seen.done = seen.any && !strcmp(value, "\"done\"");
     if (find_member(text, "continued", value)) seen.continued = strtoull(value, NULL, 10);
+    if (find_member(text, "pid", value)) seen.pid = strtoull(value, NULL, 10);
+    if (find_member(text, "epoch", value) && strcmp(value, "null") != 0) seen.epoch = strtod(value, NULL);
     if (find_member(text, "objective", value) && strcmp(value, "null") != 0)
         seen.objective = strtod(value, NULL);
     return seen;

@@ -32,8 +32,8 @@ struct tr_status_file {
 /* What the status.json of an earlier run says. */
 struct tr_status_seen {
     bool any, done;
-    uint64_t continued;
-    double objective; /* NaN: none */
+    uint64_t continued, pid; /* pid: of rank 0 */
+    double objective, epoch; /* NaN: none */
 };
 
 /* Where it cannot be read there is none. */

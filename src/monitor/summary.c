@@ -13,17 +13,10 @@
 
 double tr_process_seconds(void)
 {
-    char text[1024] = "";
-    FILE *file = fopen("/proc/self/stat", "r");
-    if (!file) return NAN;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    text[n] = '\0';
-    fclose(file);
-    const char *field = strrchr(text, ')'); /* ends the 2nd field, a name that may hold anything */
-    for (int i = 2; field && i < 22; i++) field = strchr(field + 1, ' ');
+    uint64_t ticks = tr_start_ticks();
     struct timespec now;
-    if (!field || clock_gettime(CLOCK_BOOTTIME, &now) < 0) return NAN;
-    double started = strtod(field, NULL) / (double)sysconf(_SC_CLK_TCK);
+    if (ticks == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0) return NAN;
+    double started = (double)ticks / (double)sysconf(_SC_CLK_TCK);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
 }
 

@@ -31,7 +31,8 @@ struct tr_lifeline {
     _Atomic int working;                 /* threads */
     _Atomic double waits, waits_said_at; /* seconds; as tr_now() */
 
-    int said; /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
+    /* clocks of this stage that were told at once: the first shows that all is back, and the next that it moves */
+    int said;
 
     /* of the thread */
     int socket;
@@ -40,31 +41,6 @@ struct tr_lifeline {
     char line[TR_LIFELINE_LINE];
     size_t filled;
 };
-
-/* ---- what others say of this process ---- */
-
-static long number_in(const char *first, const char *second, long otherwise)
-{
-    const char *text = getenv(first);
-    if (!text) text = getenv(second);
-    return text ? atol(text) : otherwise;
-}
-
-/* Field 22 of /proc/self/stat: the second field is a name in brackets and may hold anything. */
-static unsigned long long started_at(void)
-{
-    char text[1024] = "";
-    unsigned long long start = 0;
-    FILE *file = fopen("/proc/self/stat", "re");
-    if (!file) return 0;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
-    if (at) start = strtoull(at, NULL, 10);
-    return start;
-}
 
 /* ---- saying ---- */
 
@@ -79,18 +55,20 @@ static void say_hello(const struct tr_lifeline *l)
     char text[TR_LIFELINE_LINE], host[128] = "unknown";
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION,
-                     l->token, number_in("OMPI_COMM_WORLD_RANK", "PMIX_RANK", 0),
-                     number_in("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", 1), (long)getpid(),
-                     started_at(), host);
+                     l->token, tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)),
+                     tr_number_in("OMPI_COMM_WORLD_SIZE", tr_number_in("SLURM_STEP_NUM_TASKS", 1)),
+                     (long)getpid(), (unsigned long long)tr_start_ticks(), host);
     if (n > 0 && (size_t)n < sizeof text) say(l, text, (size_t)n);
 }
 
-/* Nobody says that a wait has ended: what was not said again for a while is over. */
+/* Nobody says that a wait has ended: what was not said again for a while is over. Until the supervisor has heard of that
+ * others may have begun to wait for this very rank: so only longer waits count. */
 static long waits(const struct tr_lifeline *l)
 {
-    const double fresh = 3;
-    bool still = atomic_load(&l->working) == 0 && tr_now() - atomic_load(&l->waits_said_at) < fresh;
-    return still ? lround(atomic_load(&l->waits)) : 0;
+    const double fresh = 3, told = 2e-3 * l->period;
+    if (atomic_load(&l->working) > 0 || tr_now() - atomic_load(&l->waits_said_at) > fresh) return 0;
+    double seconds = atomic_load(&l->waits);
+    return seconds > fresh + told ? lround(seconds) : 0;
 }
 
 static void say_beat(const struct tr_lifeline *l)
@@ -113,10 +91,12 @@ static void say_bye(const struct tr_lifeline *l)
 
 /* ---- doing what is said ---- */
 
+/* That it is ignored may come from whoever started us, as job scripts do so that it kills nobody. */
 static bool has_handler(int number)
 {
     struct sigaction action;
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+           action.sa_handler != SIG_IGN;
 }
 
 /* USR1 and USR2 are wishes, for which nobody is to die who has not got round to hearing them. */
@@ -152,7 +132,7 @@ static void obey(struct tr_lifeline *l, const char *line)
     else if (sscanf(line, "signal %d", &number) == 1) pass_on(l, number);
 }
 
-/* Takes what has come; false: the line is broken. Lines are handed to `obey`, if there is one, and the last stays. */
+/* Takes what has come; false: the line is broken. Of an unfinished line the beginning stays. */
 static bool listen_to(struct tr_lifeline *l)
 {
     ssize_t n = recv(l->socket, l->line + l->filled, sizeof l->line - 1 - l->filled, MSG_DONTWAIT);
@@ -386,5 +366,7 @@ void tr_lifeline_wait(struct tr_lifeline *l, double seconds)
 
 void tr_lifeline_work(struct tr_lifeline *l, bool works)
 {
-    if (l) atomic_fetch_add(&l->working, works ? 1 : -1);
+    if (!l) return;
+    if (!works) atomic_store(&l->waits_said_at, 0); /* that may be what was waited for */
+    atomic_fetch_add(&l->working, works ? 1 : -1);
 }

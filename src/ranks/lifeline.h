@@ -8,7 +8,7 @@
  *                                                               process is taken for this one
  *               beat PHASE STAGE CLOCK KEPT-STAGE KEPT-CLOCK WAITS      every period, and when the phase changes;
  *                                                               WAITS: seconds for which it has waited in vain, 0 as long
- *                                                               as it is patient
+ *                                                               as it is patient, and in the first seconds
  *               bye STATUS                                      before the rank ends by itself
  *   supervisor  welcome PERIOD LIMIT                            both in milliseconds
  *               signal NUMBER                                   for this process
@@ -35,8 +35,8 @@ enum tr_life_phase { TR_LIFE_STARTING, TR_LIFE_LOADING, TR_LIFE_TRAINING };
 /* Where a rank stands. */
 struct tr_life_state {
     int phase;
-    int64_t stage;                  /* stages begun, from 1 on; 0 before */
-    int64_t clock;                  /* of the stage; -1: none yet, or a rank that does not work */
+    int64_t stage;                  /* stages and tasks begun, from 1 on; 0 before */
+    int64_t clock;                  /* of it; -1: none yet, or a rank that does not work */
     int64_t kept_stage, kept_clock; /* of the newest checkpoint, as far as this rank knows; clock -1: none */
 };
 
@@ -72,7 +72,7 @@ int tr_lifeline_start(struct tr_lifeline **line);
 void tr_lifeline_stop(struct tr_lifeline **line, int status);
 
 void tr_lifeline_load(struct tr_lifeline *line);                 /* reads data now */
-void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage begins */
+void tr_lifeline_stage(struct tr_lifeline *line);                /* a stage or a task begins */
 void tr_lifeline_clock(struct tr_lifeline *line, int64_t clock); /* of this worker; costs a store */
 
 /* A checkpoint of this stage is whole, or goes on. */
@@ -82,7 +82,8 @@ void tr_lifeline_kept(struct tr_lifeline *line, int64_t clock);
  * wait for one another. */
 void tr_lifeline_wait(struct tr_lifeline *line, double seconds);
 
-/* A thread of this rank is at work (or no more), whatever the rank itself waits for. */
+/* A thread of this rank is at work (or no more), whatever the rank itself waits for. The rank's own thread says both: once
+ * it knows of the end its waiting begins anew. */
 void tr_lifeline_work(struct tr_lifeline *line, bool works);
 
 #endif

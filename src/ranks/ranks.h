@@ -34,6 +34,8 @@ enum tr_tag {
     TR_TAG_OUTCOME,    /* first rank of a team -> rank 0: how its task ended */
     TR_TAG_SHARD,      /* others -> rank 0: how the writing of a shard ended */
     TR_TAG_SIGNAL,     /* others -> rank 0: signals that this process has got */
+    TR_TAG_COPY,       /* rank -> rank: a piece of a file of a checkpoint in memory */
+    TR_TAG_FETCH,      /* rank -> one that has it: a shard of such a checkpoint is wanted */
     TR_TAG_NONE,       /* never sent: who probes for it lets MPI work */
     TR_TAG_REPLY = 256 /* server -> client: + the request's number */
 };
@@ -173,7 +175,7 @@ bool tr_request_done(MPI_Request *request);
 /* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. */
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
-/* Waits until all ranks are here, without ever losing patience where `what` is NULL. */
+/* Waits until all ranks are here, without ever a word where `what` is NULL. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* tr_agree() among the ranks of a communicator that rank 0 is one of. */

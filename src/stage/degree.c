@@ -286,7 +286,7 @@ void tr_degree_report(struct tr_degree *d, const double *seconds, size_t n)
 
 /* ---- as numbers ---- */
 
-enum { OF_SEARCH = 14, OF_POINT = 3 }; /* and as many more as a point has samples */
+enum { OF_SEARCH = 13, OF_POINT = 3 }; /* and as many more as a point has samples */
 
 static void put_point(const struct tr_degree_point *point, double **at)
 {
@@ -316,9 +316,9 @@ size_t tr_degree_numbers(const struct tr_degree *d)
 
 void tr_degree_save(const struct tr_degree *d, double *numbers)
 {
-    const double search[OF_SEARCH] = {d->phase, d->parallelism, d->searches,       d->points, d->least,
-                                      d->most,  d->unit,        (double)d->clocks, d->first,  d->full,
-                                      d->start, d->wanted,      d->level,          d->gaps};
+    const double search[OF_SEARCH] = {
+        d->phase,          d->parallelism, d->searches, d->points, d->least, d->most, d->unit,
+        (double)d->clocks, d->first,       d->full,     d->wanted, d->level, d->gaps};
     memcpy(numbers, search, sizeof search);
     numbers += OF_SEARCH;
     put_point(&d->recent, &numbers);
@@ -339,10 +339,9 @@ bool tr_degree_load(struct tr_degree *d, const double *numbers, size_t n)
                             .clocks = (int64_t)numbers[7],
                             .first = (int)numbers[8],
                             .full = (int)numbers[9],
-                            .start = (int)numbers[10],
-                            .wanted = (int)numbers[11],
-                            .level = (int)numbers[12],
-                            .gaps = (int)numbers[13]};
+                            .wanted = (int)numbers[10],
+                            .level = (int)numbers[11],
+                            .gaps = (int)numbers[12]};
     if (d->points < 0 || d->points > TR_DEGREE_POINTS || d->unit < 1) return false;
     if (!take_point(&d->recent, &at, end)) return false;
     for (int i = 0; i < d->points; i++)

@@ -71,7 +71,6 @@ struct tr_degree {
     int least, most, unit; /* what is possible: multiples of the unit, at least one */
     int64_t clocks;
     int first, full;               /* clocks of a degree: to begin with, and at most */
-    int start;                     /* degree at which this search began */
     int wanted;                    /* clocks of the degree that is being measured */
     int level;                     /* degrees in turn that were no better than those before */
     int gaps;                      /* tried */

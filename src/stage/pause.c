@@ -139,7 +139,7 @@ static int take(struct tr_stage_run *run, int64_t clock, bool stops)
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
     TR_TRY(tr_checkpoint_take(tr, &facts, stops, list, run));
     if (stops) return TR_ERR_STOPPED;
-    run->called = tr_sync_lockstep(tr->sync) ? tr->sync->now + 1 : 0;
+    run->called = tr_sync_lockstep(tr->sync) ? clock - run->base + 1 : 0;
     if (!tr_sync_lockstep(tr->sync)) {
         run->base = run->me.clock;
         run->met = clock;

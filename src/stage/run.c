@@ -14,7 +14,6 @@ static int evaluate_end(struct tr_stage_run *run)
         tr_stage_is_judged(run) && !(tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock));
     if (again && tr_works(tr)) {
         tr->sync->now++; /* what views hold may be of before the end */
-        run->me.clock = run->base + tr->sync->now - 1;
         TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
         tr->sync->now--;
@@ -57,8 +56,6 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .sending = MPI_REQUEST_NULL,
                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     cast_worker(run);
-    tr_lifeline_stage(tr->lifeline);
-    (void)TR_FAULT("stage");
 }
 
 /* Clocks begin behind a barrier, which is there for what the stage begins with, too. */
@@ -129,6 +126,8 @@ int tr_run(tr_context *tr, const tr_stage *stage)
 {
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
+    tr_lifeline_stage(tr->lifeline);
+    (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(&run));
     int status = tr_stage_prepare(&run);
     if (status == TR_OK) status = tr_stage_restore(&run);

@@ -27,10 +27,12 @@ struct tr_clock_times {
 struct tr_stage_run {
     tr_context *tr;
     const tr_stage *stage;
-    double begin;          /* when all this began */
-    double first, last;    /* when the first clock began, and the last one was over, as this rank saw it */
-    const tr_stage *shown; /* to those who show progress; clocks are evaluations in a task … */
-    int64_t judged;        /* … of which there were so many before this run; -1: no task */
+    double begin;       /* when all this began */
+    double first, last; /* when the first clock began, and the last one was over, as this rank saw it */
+    /* To those who show progress: of a task it has the name, and its clocks are evaluations … */
+    const tr_stage *shown;
+    int64_t judged; /* … of which there were so many before this run; -1: no task */
+    int64_t ended;  /* clocks of the task's stages before this run; otherwise 0 */
     /* worker */
     tr_worker me;
     int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */

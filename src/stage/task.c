@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "stage/degree.h"
 #include "stage/run.h"
 
@@ -24,9 +25,10 @@ struct seat {
 enum { END = -1, MOVE = -2, TAKE = -3 };
 struct assignment {
     int64_t stage; /* or END, MOVE or TAKE */
-    int64_t
-        clocks; /* END: the task's status, as far as it is agreed on; MOVE: servers of its tables; TAKE: 1: and stop */
+    /* END: the task's status, as far as it is agreed on; MOVE: servers of its tables; TAKE: 1: and stop */
+    int64_t clocks;
     int64_t before, whole; /* TAKE: of what runs next, as is the command */
+    int64_t ended;         /* clocks of all stages so far */
     struct tr_cast_choice cast;
     tr_command command;
 };
@@ -130,9 +132,11 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     tr_context *tr = k->tr;
     tr_stage_open(tr, stage, run);
     tr_stage shown = *stage;
+    shown.name = k->task->name; /* as checkpoints call it, with which counting goes on */
     shown.clocks = k->task->evaluations;
     run->shown = &shown;
     run->judged = k->judged;
+    run->ended = a->ended;
     run->begin = k->began;
     run->compute_seconds = k->compute_seconds;
     run->evaluate_seconds = k->evaluate_seconds;
@@ -141,6 +145,7 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     run->me.whole = a->whole;
     run->me.command = a->command;
     if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
+    (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(run));
     int status = tr_stage_run(run);
     k->judged += run->evaluations;
@@ -252,6 +257,13 @@ static int64_t cut(const struct task *k, const struct record *r, const tr_stage 
     return fit < (double)clocks ? (int64_t)fit : clocks;
 }
 
+static int64_t clocks_so_far(const struct task *k)
+{
+    int64_t clocks = 0;
+    for (size_t i = 0; i < k->task->n; i++) clocks += k->record[i].sum.clocks;
+    return clocks;
+}
+
 /* The next part of what next() has asked for: all of it, or a sub-stage of a search, or as much as runs at a time. */
 static struct assignment plan(const struct task *k)
 {
@@ -272,6 +284,7 @@ static struct assignment plan(const struct task *k)
                                .clocks = clocks,
                                .before = next->clocks - r->left,
                                .whole = next->clocks,
+                               .ended = clocks_so_far(k),
                                .cast = choose_cast(k, next->stage, workers),
                                .command = next->command};
 }
@@ -552,9 +565,9 @@ static int list(void *what, tr_keep *keep)
 }
 
 /* All ranks. *agreed: whether the task is to stop. */
-static int take(struct task *k, const struct assignment *a, int64_t clock, int *agreed)
+static int take(struct task *k, const struct assignment *a, int *agreed)
 {
-    struct tr_facts facts = {.clock = clock, .evaluations = k->judged};
+    struct tr_facts facts = {.clock = a->ended, .evaluations = k->judged};
     bool stops = a->clocks != 0;
     snprintf(facts.stage, sizeof facts.stage, "%s", k->task->name);
     k->before = a->before;
@@ -568,19 +581,19 @@ static int take(struct task *k, const struct assignment *a, int64_t clock, int *
 /* Rank 0: if one is due before what runs next. */
 static int pause_if_due(struct task *k, int *agreed)
 {
-    int64_t clock = 0;
     if (!is_kept(k)) return TR_OK;
-    for (size_t i = 0; i < k->task->n; i++) clock += k->record[i].sum.clocks;
-    enum tr_due due = tr_checkpoint_due(k->tr, clock);
+    int64_t ended = clocks_so_far(k);
+    enum tr_due due = tr_checkpoint_due(k->tr, ended);
     if (due == TR_NOT_DUE) return TR_OK;
     const tr_next *next = &k->next;
     struct assignment a = {.stage = TAKE,
                            .clocks = due == TR_DUE_AND_STOP,
                            .before = next->clocks - k->record[next->stage].left,
                            .whole = next->clocks,
+                           .ended = ended,
                            .command = next->command};
     TR_TRY(tell(k, &a));
-    return take(k, &a, clock, agreed);
+    return take(k, &a, agreed);
 }
 
 /* Goes on where the run stood, if it stood in this task: all ranks. The tables go where they were, as far as there are so
@@ -595,6 +608,7 @@ static int go_on(struct task *k)
     if (!k->task->keep)
         return tr_agree(tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s keeps nothing now", k->task->name));
     TR_TRY(tr_checkpoint_restore(tr, list, k, &facts));
+    if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
     tr->tables->before = 0; /* every run begins with clock 0 */
     if (k->group >= tr->layout.groups) k->group = 0;
     if (k->servers > tr->layout.servers) k->servers = 0;
@@ -740,7 +754,7 @@ static int follow(struct task *k, int *agreed)
             return TR_OK;
         }
         if (a.stage == MOVE) (void)move_tables(k, (uint32_t)a.clocks);
-        else if (a.stage == TAKE) TR_TRY(take(k, &a, 0, agreed));
+        else if (a.stage == TAKE) TR_TRY(take(k, &a, agreed));
         else if (play(k, &a, &run) == TR_OK) TR_TRY(hear_times(k, &a, &run));
     }
     return TR_OK;
@@ -754,6 +768,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     tr->tables->traffic = (struct tr_traffic){0};
+    tr_lifeline_stage(tr->lifeline);
     if (kept) tr_signals_listen();
     agreed = go_on(&k);
     int status = TR_OK;

@@ -140,7 +140,7 @@ static int one_clock(struct tr_stage_run *run)
     run->me.round = 0;
     TR_TRY(tr_sync_tick(run->tr->sync));
     run->me.clock = run->base + run->tr->sync->now;
-    tr_lifeline_clock(run->tr->lifeline, run->me.clock);
+    tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
     return TR_OK;
 }
 

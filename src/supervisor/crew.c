@@ -318,7 +318,10 @@ long tr_crew_waits(const struct tr_crew *c)
 void tr_crew_excuse(struct tr_crew *c)
 {
     double now = tr_now();
-    for (size_t i = 0; i < c->n; i++) c->member[i]->beat = now;
+    for (size_t i = 0; i < c->n; i++) {
+        c->member[i]->beat = now;
+        c->member[i]->waits = 0;
+    }
 }
 
 static void tell(const struct tr_crew *c, const char *text)

@@ -53,12 +53,6 @@ static bool has_ended(const struct facts *facts)
     return facts->state == 'Z' || facts->state == 'X';
 }
 
-tr_start_time tr_process_started(long pid)
-{
-    struct facts facts;
-    return pid > 0 && look_at(pid, &facts) ? facts.start : 0;
-}
-
 bool tr_process_is_there(long pid, tr_start_time start)
 {
     struct facts facts;

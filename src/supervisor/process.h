@@ -8,8 +8,6 @@
 
 typedef unsigned long long tr_start_time; /* as /proc/PID/stat has it; 0: there is no such process */
 
-tr_start_time tr_process_started(long pid);
-
 /* That process, and not a later one, is there: running, stopped or, as a zombie, ended. */
 bool tr_process_is_there(long pid, tr_start_time start);
 

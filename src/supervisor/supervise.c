@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "monitor/status.h"
 #include "supervisor/watch.h"
 
 int tr_supervisor_cores(void)
@@ -23,62 +24,38 @@ int tr_supervisor_cores(void)
 
 /* ---- what status.json says ---- */
 
-/* The member of status.json, as far as a line "  "name": value," can tell. */
-static bool member_of_status(const char *output, const char *name, char *value, size_t size)
+/* *seen: what it says, if it is that of this start: if its rank 0 wrote it. */
+static bool sees_status(const struct tr_watch *w, struct tr_status_seen *seen)
 {
-    char *path, line[512], label[64];
-    bool found = false;
-    if (!output || tr_format(&path, "%s/status.json", output) != TR_OK) return false;
-    snprintf(label, sizeof label, "\"%s\": ", name);
-    FILE *file = fopen(path, "re");
-    free(path);
-    while (file && !found && fgets(line, sizeof line, file)) {
-        char *at = strstr(line, label);
-        if (!at) continue;
-        at += strlen(label);
-        at += *at == '"';
-        at[strcspn(at, "\",\n")] = '\0';
-        snprintf(value, size, "%s", at);
-        found = true;
-    }
-    if (file) fclose(file);
-    return found;
-}
-
-/* It is that of this start if its rank 0 wrote it. */
-static bool is_status_of(const struct tr_watch *w)
-{
-    char pid[32];
-    if (!member_of_status(w->wish->output, "pid", pid, sizeof pid)) return false;
+    if (!w->wish->output) return false;
+    *seen = tr_status_look(w->wish->output);
     for (size_t i = 0; i < w->crew.n; i++) {
         const struct tr_member *m = w->crew.member[i];
-        if (m->known && m->rank == 0) return m->pid == atol(pid);
+        if (m->known && m->rank == 0) return m->pid == (long)seen->pid;
     }
     return false;
 }
 
 static double epoch_of(const struct tr_watch *w)
 {
-    char text[32], *end;
-    if (!is_status_of(w) || !member_of_status(w->wish->output, "epoch", text, sizeof text)) return NAN;
-    double epoch = strtod(text, &end);
-    return end != text && epoch > 0 ? epoch : NAN;
+    struct tr_status_seen seen;
+    return sees_status(w, &seen) && seen.epoch > 0 ? seen.epoch : NAN;
 }
 
 /* Everything was trained and written, and all that was left was to leave. */
 static bool is_complete(const struct tr_watch *w)
 {
-    char state[32];
-    return is_status_of(w) && member_of_status(w->wish->output, "state", state, sizeof state) &&
-           strcmp(state, "done") == 0;
+    struct tr_status_seen seen;
+    return sees_status(w, &seen) && seen.done;
 }
 
 /* It was trained to the end, whatever failed afterwards: started again it would begin anew. */
 static bool is_done(const struct tr_watch *w)
 {
+    struct tr_status_seen seen;
     char *summary;
-    if (!is_status_of(w)) return false;
-    if (is_complete(w)) return true;
+    if (!sees_status(w, &seen)) return false;
+    if (seen.done) return true;
     if (tr_format(&summary, "%s/summary.json", w->wish->output) != TR_OK) return false;
     bool there = access(summary, F_OK) == 0;
     free(summary);
@@ -202,9 +179,9 @@ static bool is_the_end(struct story *s, int *code)
     return true;
 }
 
-static int give_up(const struct tr_failure *f, enum tr_verdict verdict, int restarts)
+static int give_up(const struct tr_failure *f, enum tr_decision decision, int restarts)
 {
-    if (verdict == TR_FAILS_ALIKE)
+    if (decision == TR_FAILS_ALIKE)
         fprintf(stderr, "trireme: error: gave up: the same failure %d times in a row at the same place\n",
                 TR_ALIKE);
     else
@@ -223,16 +200,16 @@ static int judge(struct story *s, bool *again)
     int code, most = w->wish->max_restarts;
     *again = false;
     if (is_the_end(s, &code)) return code;
-    enum tr_verdict verdict = tr_judge(&s->history, &w->failure, most, &pause);
+    enum tr_decision decision = tr_judge(&s->history, &w->failure, most, &pause);
     char more[128] = "";
-    if (verdict == TR_START_AGAIN && pause > 0)
+    if (decision == TR_START_AGAIN && pause > 0)
         snprintf(more, sizeof more, "; starting again in %.0f s (%d of %d)", pause, s->history.restarts,
                  most);
-    else if (verdict == TR_START_AGAIN)
+    else if (decision == TR_START_AGAIN)
         snprintf(more, sizeof more, "; ended in %.2f s, starting again (%d of %d)", ended,
                  s->history.restarts, most);
     say_failure(&w->failure, more);
-    if (verdict != TR_START_AGAIN) return give_up(&w->failure, verdict, s->history.restarts);
+    if (decision != TR_START_AGAIN) return give_up(&w->failure, decision, s->history.restarts);
     tr_watch_pause(w, pause);
     if (w->asked) return stopped_code(s);
     *again = true;

@@ -16,11 +16,11 @@
 #include <stddef.h>
 
 struct tr_supervision {
-    char *const *
-        command; /* mpirun's words, ended by NULL: without what the supervisor adds, with program and its words */
+    /* mpirun's words, ended by NULL: without what the supervisor adds, with program and its words */
+    char *const *command;
     size_t options; /* so many of its first words are mpirun's own, its name included */
-    size_t
-        fresh; /* the word that means «start anew», which counts until training has begun; 0: there is none */
+    /* the word that means «start anew», which counts until training has begun; 0: there is none */
+    size_t fresh;
     const char *output;      /* folder of the run, for what status.json says */
     bool everywhere;         /* ranks are on other hosts, too */
     double heartbeat, limit; /* seconds */

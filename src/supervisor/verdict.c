@@ -131,7 +131,7 @@ static bool is_alike(const struct tr_failure *a, const struct tr_failure *b)
            is_same_place(&a->at, &b->at);
 }
 
-enum tr_verdict tr_judge(struct tr_history *h, const struct tr_failure *f, int max_restarts, double *pause)
+enum tr_decision tr_judge(struct tr_history *h, const struct tr_failure *f, int max_restarts, double *pause)
 {
     bool kept = tr_life_is_kept_beyond(&f->at, &h->best), farther = tr_life_is_beyond(&f->at, &h->best);
     h->alike = h->alike > 0 && !kept && is_alike(f, &h->last) ? h->alike + 1 : 1;
@@ -139,7 +139,6 @@ enum tr_verdict tr_judge(struct tr_history *h, const struct tr_failure *f, int m
     h->last = *f;
     tr_life_advance(&h->best, &f->at);
     *pause = h->idle < 2 ? 0 : h->idle < 8 ? (double)(1 << (h->idle - 2)) : TR_LONGEST_PAUSE;
-    if (*pause > TR_LONGEST_PAUSE) *pause = TR_LONGEST_PAUSE;
     if (h->alike >= TR_ALIKE) return TR_FAILS_ALIKE;
     if (h->restarts >= max_restarts) return TR_FAILS_TOO_OFTEN;
     h->restarts++;

@@ -50,15 +50,15 @@ struct tr_history {
     struct tr_life_state best; /* farthest that the job ever was, and its newest checkpoint */
 };
 
-enum tr_verdict { TR_START_AGAIN, TR_FAILS_ALIKE, TR_FAILS_TOO_OFTEN };
+enum tr_decision { TR_START_AGAIN, TR_FAILS_ALIKE, TR_FAILS_TOO_OFTEN };
 
 enum { TR_ALIKE = 3, TR_LONGEST_PAUSE = 60 };
 
 /* Of a failure that is not final; *pause: seconds to wait before the next start: none after progress, then 1, 2, 4, … up
  * to TR_LONGEST_PAUSE. TR_FAILS_ALIKE: TR_ALIKE times in a row the same has failed at the same clock, and no checkpoint
  * was taken meanwhile. TR_FAILS_TOO_OFTEN: more than max_restarts in all. */
-enum tr_verdict tr_judge(struct tr_history *history, const struct tr_failure *failure, int max_restarts,
-                         double *pause);
+enum tr_decision tr_judge(struct tr_history *history, const struct tr_failure *failure, int max_restarts,
+                          double *pause);
 
 struct tr_history tr_history_begin(void);
 

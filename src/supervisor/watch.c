@@ -58,15 +58,21 @@ static void note_state(struct tr_watch *w)
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 enum { PASSED = sizeof passed / sizeof *passed };
 
+/* nohup and & have their reasons to ignore some; but wishes job scripts ignore only so that they kill nobody who does not
+ * listen yet. */
+static bool is_ours(int number)
+{
+    struct sigaction action;
+    bool ignored = sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+    return !ignored || number == SIGUSR1 || number == SIGUSR2;
+}
+
 static int open_signals(struct tr_watch *w)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (int i = 0; i < PASSED; i++) {
-        struct sigaction action;
-        bool ignored = sigaction(passed[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-        if (!ignored) sigaddset(&set, passed[i]); /* nohup and & have their reasons */
-    }
+    for (int i = 0; i < PASSED; i++)
+        if (is_ours(passed[i])) sigaddset(&set, passed[i]);
     sigaddset(&set, SIGCHLD);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
@@ -243,6 +249,15 @@ static void say_who_is_missing(struct tr_watch *w)
             crew->size - (long)crew->known, crew->size);
 }
 
+/* Goes through all ranks, and so not for every beat. */
+static const struct tr_member *silent_one(struct tr_watch *w)
+{
+    double now = tr_now();
+    if (now - w->looked < w->wish->heartbeat / 2) return NULL;
+    w->looked = now;
+    return tr_crew_silent(&w->crew);
+}
+
 static void look_for_failure(struct tr_watch *w)
 {
     const struct tr_crew *crew = &w->crew;
@@ -250,7 +265,7 @@ static void look_for_failure(struct tr_watch *w)
     long seconds;
     if (crew->dead) {
         begin_ending(w, failure_of(crew->dead, TR_CAUSE_GONE, 0));
-    } else if ((m = tr_crew_silent(crew)) != NULL) {
+    } else if ((m = silent_one(w)) != NULL) {
         struct tr_failure f = failure_of(m, TR_CAUSE_SILENT, (int)lround(tr_now() - m->beat));
         f.stopped = m->local && tr_process_is_stopped(m->pid, m->start);
         begin_ending(w, f);

@@ -32,6 +32,7 @@ struct tr_watch {
     char **segment; /* what it may leave behind in shared memory */
     size_t segments;
     double turned; /* last time that the supervisor listened */
+    double looked; /* … and looked who is silent */
     bool said_missing;
     struct tr_life_state logged;
     int logged_clocks;

@@ -27,11 +27,13 @@ supervised() {
 # says WORDS: … in one line of err
 says() { [ "$(grep -cF -- "$1" err)" -eq 1 ] || fail "$name: not one line has «$1»: $(cat err)"; }
 
-# in_background NAME WORD…: starts it, with no end in sight, and waits until it trains
+# in_background NAME WORD…: starts it as a job script does, which ignores USR1 until it is heard, with no end in sight, and
+# waits until it trains
 in_background() {
     name=$1; shift
     rm -f log
-    "$trireme" run job.yaml $options --log log output="$name" solve.epochs=1000000 "$@" >out 2>err &
+    sh -c 'trap "" USR1; exec "$@"' sh "$trireme" run job.yaml $options --log log output="$name" solve.epochs=1000000 "$@" \
+        >out 2>err &
     supervisor=$!
     wait_for "its first clocks" grep -q ' clock ' log
     mpirun=$(sed -n 's/.* started mpirun //p' log)
@@ -86,8 +88,8 @@ TRIREME_FAULT=clock=hang@1:#7:0:0 supervised 0 2 waiting ranks.patience=1
 says "all ranks have been waiting for one another for"
 [ "$(of waiting objective)" = "$(of plain objective)" ] || fail "waiting: another objective"
 # … which they do not while one of them computes, or its thread writes
-TRIREME_FAULT=clock=delay=4000@1:#7 supervised 0 1 patient ranks.patience=1
-TRIREME_FAULT=checkpoint.shard=delay=4000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
+TRIREME_FAULT=clock=delay=6000@1:#7 supervised 0 1 patient ranks.patience=1
+TRIREME_FAULT=checkpoint.shard=delay=6000:#1 supervised 0 1 writing ranks.patience=1 checkpoint.every="40 clocks"
 TRIREME_FAULT=stage=exit=70@1:#1 supervised 70 3 alike
 [ "$(grep -c "^trireme: rank 1 (pid .* left with exit code 70" err)" -eq 3 ] || fail "alike: $(cat err)"
 grep -q "gave up: the same failure 3 times" err || fail "alike: $(cat err)"

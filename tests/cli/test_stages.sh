@@ -96,7 +96,7 @@ cp job.yaml good.yaml
 printf 'stages:\n  fill: {parallelism: 2}\n' >>job.yaml
 expect 78 'job.yaml:5: unknown stage fill: did you mean full?' train job.yaml output=no
 expect 78 'job.yaml:5: unknown stage fill' train job.yaml output=no solve.method=growing
-expect 78 'job.yaml:5: ' train job.yaml output=no solve.method=sgd
+expect 78 'job.yaml:5: unknown stage fill: this solve.method has no stages' train job.yaml output=no solve.method=sgd
 mv good.yaml job.yaml
 
 # ---- the job that shows it ----

@@ -31,7 +31,7 @@ in_parts() {
     part "$name" "$ranks" 0 "$@" || { fail "$name: goes on: $(tail -3 "$name.out")"; return; }
     grep -q '^continues: ' "$name.out" || fail "$name: begins anew: $(cat "$name.out")"
     cmp -s "$name-whole/model.txt" "$name/model.txt" || fail "$name: another model than in one go"
-    for of in "$name-whole" "$name"; do cut -d, -f 2-4 "$of/metrics.csv" >"$of.rows"; done
+    for of in "$name-whole" "$name"; do cut -d, -f 2-4,16 "$of/metrics.csv" >"$of.rows"; done
     cmp -s "$name-whole.rows" "$name.rows" || fail "$name: other evaluations than in one go: $(diff "$name-whole.rows" "$name.rows")"
 }
 

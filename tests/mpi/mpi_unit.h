@@ -94,6 +94,12 @@ static inline int mpi_remove_one(const char *path, const struct stat *status, in
     return remove(path);
 }
 
+/* Removes a folder with all that is in it. */
+static inline void mpi_remove(const char *folder)
+{
+    nftw(folder, mpi_remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 static void mpi_alarm(int signal)
 {
     (void)signal;
@@ -162,8 +168,7 @@ static inline int mpi_run_cases(const struct mpi_case *const *cases, size_t n, i
         alarm(0);
         if (mpi_test.rank == 0) printf("%-48s %.2f s\n", cases[i]->name, tr_now() - begin);
     }
-    if (*mpi_test.folder && mpi_test.rank == 0)
-        nftw(mpi_test.folder, mpi_remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    if (*mpi_test.folder && mpi_test.rank == 0) mpi_remove(mpi_test.folder);
     MPI_Finalize();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -83,7 +83,6 @@ static int run(struct play *p, int64_t clocks, const char *settings, uint64_t ev
     mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
     const tr_stage stage = {.name = "train",
                             .state = p,
-
                             .clocks = clocks,
                             .evaluate_every = EVERY,
                             .epochs_per_clock = 1,
@@ -141,17 +140,16 @@ static const struct {
 MPI_CASE(what_was_stopped_goes_on)
 {
     const char *layout;
+    size_t n = sizeof ways / sizeof *ways, step = mpi_test.size > 2 ? 3 : 1;
     for (int i = 0; (layout = mpi_layout(i)); i++)
-        for (size_t w = (size_t)i % 3; w<sizeof ways / sizeof *ways; w += mpi_test.size> 2 ? 3 : 1) {
+        for (size_t w = (size_t)i % 3; w < n; w += step) {
             char settings[MPI_NOTE / 2];
             struct play p;
             snprintf(settings, sizeof settings, "%s %s", layout, ways[w].settings);
             int64_t stop = 2 + (i * 5 + (int)w * 3) % (CLOCKS - 12), done = 0;
             int status = run(&p, CLOCKS, settings, ways[w].every, true, stop);
             mpi_check(status == TR_ERR_STOPPED, "status %d, expected %d", status, TR_ERR_STOPPED);
-            if (tr_is(p.tr, TR_SLAVE)) {
-                done = p.ran;
-            }
+            if (tr_is(p.tr, TR_SLAVE)) done = p.ran;
             end(&p, status);
             status = run(&p, CLOCKS, settings, ways[w].every, false, -1);
             mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
@@ -195,19 +193,34 @@ MPI_CASE(what_has_ended_begins_again)
     }
 }
 
+/* The part of a run that has just ended went on where the one before it stood. Returns where it stands now. */
+static int64_t check_begun(const struct play *p, int64_t stood)
+{
+    int64_t stands = 0;
+    if (tr_is(p->tr, TR_SLAVE)) {
+        mpi_check(p->begun == stood, "it goes on at clock %d, expected %d", (int)p->begun, (int)stood);
+        stands = p->begun + p->ran;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &stands, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    return stands;
+}
+
 /* BSP: any layout goes on with what any other has left. */
 MPI_CASE(another_layout_goes_on)
 {
     const char *layout;
     struct play p;
-    int parts = 0, status = TR_OK;
+    int status = TR_OK;
+    int64_t stood = 0;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
         status = run(&p, MANY_CLOCKS, layout, 0, i == 0, 1 + i);
-        mpi_check(status == TR_ERR_STOPPED, "part %d: status %d: %s", parts++, status, tr_error_text());
+        mpi_check(status == TR_ERR_STOPPED, "part %d: status %d: %s", i, status, tr_error_text());
+        stood = check_begun(&p, stood);
         end(&p, status);
     }
     status = run(&p, MANY_CLOCKS, "table.partition=hash", 0, false, -1);
     mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
+    check_begun(&p, stood);
     look(&p);
     end(&p, status);
 }

@@ -1258,11 +1258,9 @@ static void close_both(struct both *b)
 /* The folder of the context on this host; whether it is this rank that looks after it. */
 static bool folder_of(const tr_context *tr, char **path)
 {
-    char host[256] = "";
     MPI_Comm near;
     int rank;
-    gethostname(host, sizeof host - 1);
-    mpi_ok(tr_cache_folder_path(tr->job->output, host, path));
+    mpi_ok(tr_cache_folder_path(tr->job->output, path));
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near);
     MPI_Comm_rank(near, &rank);
     MPI_Comm_free(&near);

@@ -6,8 +6,6 @@
  * what comes out is the same whoever does it. At the clock STAND everything is copied, in the middle of the stage. */
 #include "mpi_unit.h"
 
-#include <ftw.h>
-
 #include "../elements.h"
 #include "checkpoint/taking.h"
 #include "sync/sync.h"
@@ -73,7 +71,6 @@ static uint32_t place(void *who, uint64_t block, uint64_t blocks, uint32_t serve
 
 struct count {
     int64_t updates;
-    int loads;
 };
 
 static int open_count(tr_share *share)
@@ -118,7 +115,6 @@ static int load_count(tr_share *share, bool same, int server, int servers, const
     if (bytes != sizeof c->updates || server >= servers || (same && server != share->server))
         return tr_fail(TR_ERR_INTERNAL, "%zu bytes of server %d of %d", bytes, server, servers);
     memcpy(&c->updates, data, bytes);
-    c->loads++;
     return TR_OK;
 }
 
@@ -141,7 +137,7 @@ struct record {
 
 /* A checkpoint: shards in a folder; what would be its manifest, the same on all ranks. */
 struct checkpoint {
-    char folder[64];
+    const char *folder;
     struct tr_manifest manifest;
     struct tr_shard_seal seal[64];
 };
@@ -228,10 +224,9 @@ static int ready(void *what, const tr_stage *stage)
 static void begin_checkpoint(struct checkpoint *c)
 {
     memset(c, 0, sizeof *c);
-    snprintf(c->folder, sizeof c->folder, "/tmp/trireme-keep-XXXXXX");
-    if (mpi_test.rank == 0 && (!mkdtemp(c->folder) || tr_checkpoint_make(c->folder, 1) != TR_OK))
-        mpi_check(false, "no folder %s", c->folder);
-    MPI_Bcast(c->folder, sizeof c->folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    c->folder = mpi_folder();
+    if (mpi_test.rank == 0) mpi_ok(tr_checkpoint_make(c->folder, 1));
+    MPI_Barrier(MPI_COMM_WORLD);
     c->manifest =
         (struct tr_manifest){.run = 77, .number = 1, .shards = (uint32_t)mpi_test.size, .seal = c->seal};
 }
@@ -250,16 +245,10 @@ static void seal_checkpoint(struct run *r)
                                           .group_size = l->group_size};
 }
 
-static int remove_one(const char *path, const struct stat *s, int flag, struct FTW *at)
-{
-    (void)s, (void)flag, (void)at;
-    return remove(path);
-}
-
-static void remove_checkpoint(struct checkpoint *c)
+static void remove_checkpoint(const struct checkpoint *c)
 {
     MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test.rank == 0) nftw(c->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    if (mpi_test.rank == 0) mpi_ok(tr_checkpoint_remove(c->folder, c->manifest.number));
 }
 
 /* ---- what happens at a clock ---- */
@@ -615,4 +604,50 @@ MPI_CASE(what_is_held_back_goes_on)
     close_records();
 }
 
-MPI_MAIN(&everything_goes_on, &what_is_held_back_goes_on)
+/* Three rows of each rank, of which its neighbours have two or one: of another value. */
+enum { OWN_ROWS = 3 };
+
+static void keep_own_rows(struct run *r, int64_t total, tr_keep *keep)
+{
+    int64_t value[OWN_ROWS];
+    for (int i = 0; i < OWN_ROWS; i++) value[i] = 100 * mpi_test.rank + mpi_test.rank + i;
+    mpi_ok(tr_keep_rows(keep, "row", TR_I64, (uint64_t)total, 1, NULL, (uint64_t)mpi_test.rank, OWN_ROWS,
+                        value));
+    r->status = write_shard(r, keep);
+}
+
+static void find_all_rows(int64_t total, tr_keep *keep)
+{
+    int64_t *found;
+    mpi_ok(TR_NEW(&found, (size_t)total));
+    mpi_ok(tr_keep_rows(keep, "row", TR_I64, (uint64_t)total, 1, NULL, 0, (size_t)total, found));
+    for (int64_t row = 0; row < total; row++) {
+        int64_t from = found[row] / 100;
+        bool own = row >= mpi_test.rank && row < mpi_test.rank + OWN_ROWS;
+        mpi_check(found[row] % 100 == row && row >= from && row < from + OWN_ROWS &&
+                      (!own || from == mpi_test.rank),
+                  "row %d is %d", (int)row, (int)found[row]);
+    }
+    free(found);
+}
+
+/* What several ranks have kept of a row need not be the same: each finds its own, also where it needs others' rows. */
+MPI_CASE(each_finds_its_own_rows_first)
+{
+    struct checkpoint c;
+    begin_checkpoint(&c);
+    struct run r = {.tr = mpi_context("table.partition=range"), .takes = &c, .state = DONE};
+    tr_keep *keep = NULL;
+    int64_t total = mpi_test.size + OWN_ROWS - 1;
+    mpi_ok(tr_keep_open(r.tr, NULL, NULL, &keep));
+    keep_own_rows(&r, total, keep);
+    tr_keep_close(&keep);
+    seal_checkpoint(&r);
+    mpi_ok(tr_keep_open(r.tr, c.folder, &c.manifest, &keep));
+    find_all_rows(total, keep);
+    tr_keep_close(&keep);
+    mpi_ok(tr_close(r.tr));
+    remove_checkpoint(&c);
+}
+
+MPI_MAIN(&everything_goes_on, &what_is_held_back_goes_on, &each_finds_its_own_rows_first)

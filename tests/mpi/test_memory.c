@@ -4,10 +4,9 @@
 #include <sys/stat.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/folder.h"
 #include "checkpoint/memory_folder.h"
 
-enum { KEYS = 40, ROWS = 60, CLOCKS = 150, LARGE = 700000, NAME = 400 };
+enum { KEYS = 40, ROWS = 60, CLOCKS = 150, LARGE = 700000 };
 
 struct play {
     tr_context *tr;
@@ -56,13 +55,12 @@ static int keep(tr_worker *me, void *state, tr_keep *k)
     return p->large ? tr_keep_own(k, "large", p->large, LARGE * sizeof *p->large, &found) : TR_OK;
 }
 
-static const char *folder_of(char *text)
+/* The folder of those on the disk. */
+static const char *checkpoints(void)
 {
-    const char *folder = getenv("TMPDIR");
-    int number = (int)getppid(); /* which is another one on each host */
-    MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    snprintf(text, NAME, "%s/trireme-memory-%d", folder ? folder : "/tmp", number);
-    return text;
+    static char to[MPI_NOTE];
+    snprintf(to, sizeof to, "%s/checkpoints", mpi_folder());
+    return to;
 }
 
 /* Another stage sees what this one leaves behind. */
@@ -77,8 +75,8 @@ static int read_again(tr_worker *me, void *state)
 static void run(struct play *p, const char *settings, uint64_t memory, uint64_t disk, bool fresh, int enough,
                 float *large)
 {
-    char all[MPI_NOTE], folder[NAME];
-    snprintf(all, sizeof all, "%s output=%s", settings, folder_of(folder));
+    char all[MPI_NOTE];
+    snprintf(all, sizeof all, "%s output=%s", settings, mpi_folder());
     *p = (struct play){.tr = mpi_context(all), .begun = -1, .large = large, .enough = enough};
     p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = disk};
     p->tr->job->checkpoint.memory = (struct tr_job_pace){.clocks = memory};
@@ -127,17 +125,9 @@ static void check_table(struct play *p)
         mpi_check(value[k] == expected[k], "key %d is %.17g, expected %.17g", k, value[k], expected[k]);
 }
 
-static int remove_in(const char *folder, const char *name)
-{
-    char path[NAME + 64];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return unlink(path);
-}
-
 /* Ends it; nothing is left in memory. */
 static void end_run(struct play *p)
 {
-    char folder[NAME], to[NAME + 16];
     const tr_stage stage = {.name = "look", .state = p, .clocks = 1, .compute = read_again};
     mpi_ok(tr_run(p->tr, &stage));
     check_table(p);
@@ -148,17 +138,9 @@ static void end_run(struct play *p)
     mpi_ok(tr_checkpoints_close(p->tr, true, TR_OK));
     (void)tr_close(p->tr);
     MPI_Barrier(MPI_COMM_WORLD);
-    snprintf(to, sizeof to, "%s/checkpoints", folder_of(folder));
-    mpi_check(tr_memory_run(to) == 0, "%s names a run in memory", to);
+    mpi_check(tr_memory_run(checkpoints()) == 0, "%s names a run in memory", checkpoints());
     MPI_Barrier(MPI_COMM_WORLD);
-    uint64_t *number;
-    size_t n;
-    if (mpi_test.rank > 0 || tr_checkpoints_list(to, &number, &n) != TR_OK) return;
-    for (size_t i = 0; i < n; i++) (void)tr_checkpoint_remove(to, number[i]);
-    free(number);
-    (void)remove_in(to, "ended");
-    (void)rmdir(to);
-    (void)rmdir(folder);
+    if (mpi_test.rank == 0) mpi_remove(mpi_folder());
 }
 
 /* What this host has of the run in memory, seen by all of its ranks at the same time. */
@@ -170,13 +152,6 @@ static struct tr_memory_file *files_of(uint64_t run_number, size_t *n)
     mpi_ok(tr_memory_list(run_number, &file, n));
     MPI_Barrier(MPI_COMM_WORLD);
     return file;
-}
-
-static uint64_t run_in_memory(void)
-{
-    char folder[NAME], to[NAME + 16];
-    snprintf(to, sizeof to, "%s/checkpoints", folder_of(folder));
-    return tr_memory_run(to);
 }
 
 static void check_nothing_left(uint64_t run_number)
@@ -194,7 +169,7 @@ MPI_CASE(what_was_killed_goes_on_from_memory)
         struct play p;
         if (!mpi_chosen(i, 0, mpi_test.hosts ? 4 : mpi_test.size > 4 ? 3 : 2)) continue;
         run(&p, layout, 3, 0, true, 1, NULL);
-        uint64_t last = p.counts.last_in_memory, which = run_in_memory();
+        uint64_t last = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
         mpi_check(p.counts.in_memory > 0 && p.counts.not_in_memory == 0, "%d in memory, %d not",
                   (int)p.counts.in_memory, (int)p.counts.not_in_memory);
         kill_run(&p);
@@ -214,7 +189,7 @@ MPI_CASE(the_newest_of_disk_and_memory_counts)
     uint64_t disk = p.counts.last;
     kill_run(&p);
     run(&p, "sync.mode=bsp", 2, 0, false, 1, NULL);
-    uint64_t memory = p.counts.last_in_memory, which = run_in_memory();
+    uint64_t memory = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
     mpi_check(found(&p) == disk, "it goes on from %d, expected %d", (int)found(&p), (int)disk);
     kill_run(&p);
     mpi_check(disk > 0 && memory > disk, "%d on the disk, then %d in memory", (int)disk, (int)memory);
@@ -272,7 +247,7 @@ MPI_CASE(a_lost_node_is_made_good_by_its_neighbour)
         const char *settings = mpi_test.hosts ? "sync.mode=bsp" : "ranks.node_size=1";
         struct play p;
         run(&p, settings, 10, 0, true, 1, large);
-        uint64_t last = p.counts.last_in_memory, which = run_in_memory();
+        uint64_t last = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
         kill_run(&p);
         memset(large, 0, LARGE * sizeof *large);
         lose_node(which, node == 0 ? 0 : mpi_test.size - 1);
@@ -295,7 +270,7 @@ MPI_CASE(another_layout_goes_on_from_memory)
     for (int i = 0; i < 3 && mpi_test.size > 2 && !mpi_test.hosts; i++) {
         struct play p;
         run(&p, from[i], 3, 0, true, 1, NULL);
-        uint64_t last = p.counts.last_in_memory, which = run_in_memory();
+        uint64_t last = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
         kill_run(&p);
         lose_node(which, i == 1 ? 1 : mpi_test.size - 1);
         run(&p, to[i], 3, 0, false, 0, NULL);
@@ -313,7 +288,7 @@ MPI_CASE(a_torn_copy_leaves_the_one_before)
         const char *settings = mpi_test.size > 1 ? "ranks.node_size=1" : "sync.mode=bsp";
         struct play p;
         run(&p, settings, 1, 0, true, 2, NULL);
-        uint64_t last = p.counts.last_in_memory, which = run_in_memory();
+        uint64_t last = p.counts.last_in_memory, which = tr_memory_run(checkpoints());
         mpi_check(p.counts.in_memory > 1, "only %d in memory", (int)p.counts.in_memory);
         kill_run(&p);
         bool covered = !everywhere && mpi_test.size > 1 && !mpi_test.hosts;

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "checkpoint/checkpoint.h"
-#include "stage/degree.h"
 #include "table/transfer.h"
 
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
@@ -458,10 +457,10 @@ struct trial {
     int64_t turn;
     double added;
     /* seen */
-    int64_t ordinals,
-        runs_here;         /* sum of the clocks of whole runs that this rank has ended; and how many clocks */
-    int first_workers;     /* of the first run on this rank */
-    int group[KEPT_TURNS]; /* rank 0: which has read, by turn */
+    /* sum of the clocks of whole runs that this rank has ended; and how many clocks */
+    int64_t ordinals, runs_here;
+    int first_workers;            /* of the first run on this rank */
+    int group[KEPT_TURNS];        /* rank 0: which has read, by turn */
     int64_t row[MOST_ROWS], rows; /* rank 0: clocks of evaluations */
     int asked;                    /* rank 0: next() was, so often */
     struct tr_stage_sum sum[2];
@@ -563,7 +562,7 @@ static int trial_keep(tr_worker *me, void *state, tr_keep *keep)
 static int trial_row(void *who, const tr_stage *stage, const struct tr_progress_row *row)
 {
     struct trial *t = who;
-    (void)stage;
+    mpi_check(!strcmp(stage->name, "trial"), "a row of %s, not of the task", stage->name);
     if (t->rows < MOST_ROWS) t->row[t->rows++] = row->clock;
     return TR_OK;
 }
@@ -656,8 +655,8 @@ MPI_CASE(a_task_goes_on_where_it_was_stopped)
         struct trial whole = undisturbed;
         mpi_ok(run_trial(&whole, layout, kept_plan, 0, true));
         end_trial(&whole, TR_OK);
-        for (int turn = mpi_test.size > 2 ? i % 3 : 0;
-             turn<KEPT_TURNS - 1; turn += mpi_test.size> 2 ? 3 : 1) {
+        int every = mpi_test.size > 2 ? 3 : 1;
+        for (int turn = i % every; turn < KEPT_TURNS - 1; turn += every) {
             struct trial t = undisturbed;
             t.stop_turn = turn;
             check_stopped(&t, run_trial(&t, layout, kept_plan, 0, true));
@@ -780,36 +779,6 @@ MPI_CASE(moved_tables_are_where_they_were)
     end_trial(&t, TR_OK);
 }
 
-/* A search that was saved and loaded is the same. */
-MPI_CASE(a_degree_is_numbers)
-{
-    struct tr_degree a, b;
-    struct tr_rng rng;
-    double *numbers = calloc(4096, sizeof *numbers);
-    tr_rng_seed(&rng, 3, 0, 0);
-    tr_degree_begin(&a, &(struct tr_degree_wish){.least = 1, .most = 48, .unit = 2, .clocks = 900});
-    for (int64_t left = 900; left > 0;) {
-        size_t n = tr_degree_numbers(&a);
-        tr_degree_save(&a, numbers);
-        memset(&b, 0x5a, sizeof b);
-        mpi_check(n < 4096 && tr_degree_load(&b, numbers, n), "%zu numbers are not taken", n);
-        mpi_check(!tr_degree_load(&(struct tr_degree){.unit = 1}, numbers, n - 1), "one number may lack");
-        struct tr_substage x = tr_degree_next(&a, left), y = tr_degree_next(&b, left);
-        mpi_check(x.parallelism == y.parallelism && x.clocks == y.clocks && x.searching == y.searching,
-                  "%lld left: %d for %lld, not %d for %lld", (long long)left, y.parallelism,
-                  (long long)y.clocks, x.parallelism, (long long)x.clocks);
-        double seconds[TR_DEGREE_CLOCKS];
-        size_t some = (size_t)(x.clocks < TR_DEGREE_CLOCKS ? x.clocks : TR_DEGREE_CLOCKS);
-        for (size_t i = 0; i < some; i++)
-            seconds[i] = 20.0 / x.parallelism + x.parallelism + (double)tr_rng_below(&rng, 100) / 50;
-        tr_degree_report(&b, seconds, some);
-        left -= (int64_t)some;
-        a = b;
-    }
-    mpi_check(a.phase == TR_DEGREE_FOUND, "nothing is found");
-    free(numbers);
-}
-
 MPI_CASE(a_task_that_keeps_nothing_is_not_stopped)
 {
     struct play p;
@@ -826,7 +795,6 @@ MPI_CASE(a_task_that_keeps_nothing_is_not_stopped)
     close_play(&p);
 }
 
-/* The last one. */
 MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_kept,
          &stages_that_cannot_be_kept_are_made_ready_again, &the_number_of_workers_is_found,
          &a_stage_that_fails_ends_the_task_everywhere, &a_model_goes_from_node_to_node_past_the_servers,
@@ -834,4 +802,4 @@ MPI_MAIN(&a_stage_sees_all_that_stages_before_have_added, &what_was_opened_is_ke
          &stages_by_themselves_go_on_after_a_task, &a_task_goes_on_where_it_was_stopped,
          &a_task_goes_on_with_another_layout, &a_long_run_is_stopped_before_its_end, &a_search_goes_on,
          &a_task_that_failed_goes_on_from_its_last_checkpoint, &moved_tables_are_where_they_were,
-         &a_degree_is_numbers, &a_task_that_keeps_nothing_is_not_stopped)
+         &a_task_that_keeps_nothing_is_not_stopped)

@@ -20,6 +20,7 @@
 #include "base/base.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/when.h"
 
 enum { RUN = 77, NUMBER = 12, SHARDS = 3, PARTS = 6, ROWS = 40, COLUMNS = 5, CUT = 3 };
 
@@ -789,9 +790,30 @@ START_TEST(old_checkpoints_are_pruned)
 }
 END_TEST
 
+/* One wish may come by two ways at once. */
+START_TEST(only_a_second_wish_to_end_ends)
+{
+    int how;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGTERM, SIG_DFL);
+        tr_signals_hear();
+        tr_signals_listen();
+        raise(SIGTERM);
+        raise(SIGTERM);
+        if (!tr_signals_stop()) _exit(1);
+        tr_sleep(1.2);
+        raise(SIGTERM);
+        _exit(2);
+    }
+    ck_assert_int_eq(waitpid(child, &how, 0), child);
+    ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM);
+}
+END_TEST
+
 UNIT_MAIN("checkpoint", what_is_written_reads_back, pieces_are_read_as_they_are_wanted,
           the_manifest_shows_whole_tables, scattered_rows_show_unless_there_are_too_many,
           no_damage_goes_unnoticed, damaged_values_are_named, what_is_something_else_is_refused,
           limits_of_a_process_are_errors, full_disks_are_errors, any_write_may_fail,
           what_cannot_be_created_is_an_error, folders_are_listed_by_number, folders_are_made_with_those_above,
-          old_checkpoints_are_pruned)
+          old_checkpoints_are_pruned, only_a_second_wish_to_end_ends)

@@ -397,9 +397,69 @@ START_TEST(a_wish_kills_nobody)
 }
 END_TEST
 
+/* A rank that waits, with a thread at work until it gets SIGUSR1; after SIGUSR2 it waits no more. */
+static volatile sig_atomic_t wished[32];
+static void note_wish(int number)
+{
+    wished[number] = 1;
+}
+
+static pid_t start_waiting(const struct tr_crew *crew, const char *rank, bool works)
+{
+    char *address;
+    ck_ok(tr_crew_address(crew, &address));
+    pid_t child = fork();
+    if (child == 0) {
+        struct tr_lifeline *line;
+        setenv(TR_LIFELINE_VARIABLE, address, 1);
+        setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        signal(SIGUSR1, note_wish);
+        signal(SIGUSR2, note_wish);
+        if (tr_lifeline_start(&line) != TR_OK) _exit(1);
+        if (works) tr_lifeline_work(line, true);
+        for (;;) {
+            if (works && wished[SIGUSR1]) tr_lifeline_work(line, works = false);
+            if (!wished[SIGUSR2]) tr_lifeline_wait(line, 100);
+            tr_sleep(0.02);
+        }
+    }
+    free(address);
+    return child;
+}
+
+START_TEST(all_wait_or_nobody_does)
+{
+    struct tr_crew crew;
+    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
+    pid_t rank[2] = {start_waiting(&crew, "0", false), 0};
+    LISTEN_UNTIL(&crew, crew.known == 1 && crew.member[0]->waits > 0);
+    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* the other one has not come yet */
+    rank[1] = start_waiting(&crew, "1", true);
+    LISTEN_UNTIL(&crew, crew.known == 2);
+    double begin = tr_now();
+    LISTEN_UNTIL(&crew, tr_now() > begin + 0.5);
+    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* a thread is at work */
+    tr_crew_tell_signal(&crew, SIGUSR1);
+    LISTEN_UNTIL(&crew, tr_crew_waits(&crew) > 0);
+    ck_assert_int_eq(tr_crew_waits(&crew), 100);
+    tr_crew_excuse(&crew);
+    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* what they said is long past */
+    kill(rank[0], SIGUSR2);
+    LISTEN_UNTIL(&crew, crew.member[0]->waits > 0 && crew.member[1]->waits > 0);
+    LISTEN_UNTIL(&crew, crew.member[0]->waits == 0);
+    ck_assert_int_eq(tr_crew_waits(&crew), 0);
+    tr_crew_tell_to_die(&crew);
+    LISTEN_UNTIL(&crew, tr_crew_connected(&crew) == 0);
+    for (int i = 0; i < 2; i++) waitpid(rank[i], NULL, 0);
+    tr_crew_close(&crew);
+}
+END_TEST
+
 UNIT_MAIN("supervisor", rules_of_faults_are_read, wrong_rules_of_faults_are_refused,
           faults_are_those_of_their_seed, all_passes_while_all_is_well, what_comes_of_a_failure_is_left_out,
           exit_codes_are_read_in_both_versions_words, failures_are_said_in_a_line,
           the_same_failure_three_times_is_enough, progress_is_no_repetition, restarts_are_counted,
           a_death_is_noticed_and_the_others_die, one_that_is_stopped_is_silent, a_good_bye_is_no_death,
-          strangers_stay_outside, ranks_die_with_their_supervisor, a_wish_kills_nobody)
+          strangers_stay_outside, ranks_die_with_their_supervisor, a_wish_kills_nobody,
+          all_wait_or_nobody_does)

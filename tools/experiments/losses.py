@@ -1,5 +1,5 @@
 """What failures and checkpoints cost: from a death to the next iteration (E7), and what training pays for checkpoints (E17)."""
-import os, re, resource, shutil, signal, statistics, subprocess, sys, time
+import os, re, resource, shutil, signal, statistics, subprocess, time
 
 from experiments.common import ENV, OUT, ctr_data, goal, has_key, interleaved, mpirun, program, table, train, write_csv
 from experiments.faults import Supervised

@@ -62,12 +62,13 @@ int tr_linear_variance_keep(tr_worker *me, void *state, tr_keep *keep)
     struct tr_linear_variance *v = m->variance;
     struct tr_variance_position at = tr_variance_position_of(me), start = {0, 0, 0};
     TR_TRY(keep_progress(m, keep));
+    /* the next checkpoint is not one of one group any more */
+    for (int i = TR_ITERATE; tr_keep_restores(keep) && i < TR_CARRIED; i++)
+        if (v->table[i]) v->table[i]->left_out = false;
     if (tr_variance_same_position(at, start)) return TR_OK; /* all is still to come */
     if (!tr_keep_restores(keep))
         return tr_variance_same_position(v->held->model, at) ? keep_model(me, m, keep, at) : TR_OK;
     TR_TRY(keep_model(me, m, keep, at));
-    for (int i = TR_ITERATE; i < TR_CARRIED; i++)
-        if (v->table[i]) v->table[i]->left_out = false;
     if (me->tr->node_rank == 0) *v->held = (struct tr_variance_held){.model = at};
     return TR_OK;
 }
