@@ -259,7 +259,7 @@ static int ask(struct tr_memory *m, uint32_t shard, const char *path)
     struct tr_waiting waiting = tr_waiting_begin();
     int status = TR_OK;
     while (status == TR_OK && !(m->asked.over && tr_request_done(&m->asking))) {
-        if (tr_stream_turn(&m->asked)) waiting.idle = 0;
+        if (tr_stream_turn(&m->asked)) waiting = tr_waiting_begin();
         status = tr_waiting_turn(tr, &waiting, "shard %" PRIu32 " of a checkpoint from rank %d", shard,
                                  m->holder[shard]);
     }

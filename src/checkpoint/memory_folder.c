@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "base/lasting.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/shard.h"
 
 #define KIND  "trireme"
 #define NAME  "memory" /* in the folder of the checkpoints on the disk */
@@ -105,13 +106,13 @@ struct listing {
 
 static bool parse_file(const char *name, int64_t *shard)
 {
-    char text[40];
+    char text[TR_SHARD_NAME_BYTES];
     uint32_t number;
     *shard = TR_MEMORY_MANIFEST;
     if (!strcmp(name, "manifest.h5")) return true;
     if (sscanf(name, "shard-%10" SCNu32 ".h5", &number) != 1) return false;
     *shard = number;
-    snprintf(text, sizeof text, "shard-%04" PRIu32 ".h5", number);
+    tr_shard_name(number, text);
     return !strcmp(name, text);
 }
 

@@ -310,7 +310,7 @@ static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t col
     struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
     if (at.server != (uint32_t)t->server) return TR_OK;
     if (t->map) {
-        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_kept_is_zero(values, elements * size))
+        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size))
             return TR_OK;
         TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
     }

@@ -149,7 +149,7 @@ static int add_units(struct tr_table *t, uint64_t n, const uint64_t *unit, const
     struct tr_walker walker = {.partition = &t->partition};
     for (uint64_t i = 0; i < n; i++, value += t->unit_bytes) {
         struct tr_location at = tr_walk_to(&walker, unit[i]);
-        if (at.server != (uint32_t)t->server || tr_kept_is_zero(value, t->unit_bytes)) continue;
+        if (at.server != (uint32_t)t->server || tr_is_zero(value, t->unit_bytes)) continue;
         if (t->map) TR_TRY(tr_hashmap_add_all(t->map, &unit[i], 1, &at.position));
         char *share = t->map ? t->map->array[0].at : t->share[t->server];
         tr_add_elements(t->dtype, t->unit_width, value, share + at.position * t->unit_bytes);

@@ -66,13 +66,6 @@ int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, 
 /* Memory for n bytes, to be freed, that is written soon. */
 int tr_kept_room(uint64_t n, void **memory);
 
-static inline bool tr_kept_is_zero(const char *value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (value[i]) return false;
-    return true;
-}
-
 /* ---- how a share lies ---- */
 
 /* The blocks of a share in ascending order; with hash storage its keys. */

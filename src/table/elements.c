@@ -92,20 +92,13 @@ void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t bytes, const
         }
 }
 
-static bool is_zero(const char *value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (value[i]) return false; /* -0 counts as something, and does no harm */
-    return true;
-}
-
 uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void *values, void *to)
 {
     if (bytes == 4) return leave_out_uint32_t(n, unit, values, to);
     if (bytes == 8) return leave_out_uint64_t(n, unit, values, to);
     uint32_t left = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (is_zero(from(values, i, bytes), bytes)) continue;
+        if (tr_is_zero(from(values, i, bytes), bytes)) continue;
         unit[left] = unit[i];
         memmove(at(to, left++, bytes), from(values, i, bytes), bytes);
     }

@@ -13,6 +13,14 @@ static inline size_t tr_dtype_size(enum tr_dtype dtype)
     return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
 }
 
+/* Whether a unit is all zeros: -0 counts as something, and does no harm. */
+static inline bool tr_is_zero(const char *unit, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (unit[i]) return false;
+    return true;
+}
+
 /* view[local] = share[position]: a pull from memory that can be read directly. */
 void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
 

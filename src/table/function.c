@@ -298,13 +298,6 @@ static int add_to_sum(struct tr_table *t, const tr_update *u)
     return TR_OK;
 }
 
-static bool is_zero(const char *value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (value[i]) return false; /* -0 counts as something, and does no harm */
-    return true;
-}
-
 /* What is left without units of zeros, in memory of the use. */
 static int leave_zeros_out(struct tr_table *t, tr_update *u)
 {
@@ -314,7 +307,7 @@ static int leave_zeros_out(struct tr_table *t, tr_update *u)
     TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
     for (size_t i = 0; i < u->n; i++) {
         const char *from = (const char *)u->value + i * bytes;
-        if (is_zero(from, bytes)) continue;
+        if (tr_is_zero(from, bytes)) continue;
         use->unit[n] = u->unit ? u->unit[i] : (uint32_t)i;
         memcpy(use->value + n++ * bytes, from, bytes);
     }

@@ -67,6 +67,7 @@ refuses "no mpirun" 66 "mpirun cannot be started" env PATH=/nowhere "$trireme" r
 
 supervised 0 1 plain
 [ -s err ] && fail "plain: says $(cat err)"
+supervised 0 1 steps solve.method=svrg
 supervised 66 1 missing data.train=nosuch.svm
 [ "$(grep -c . err)" -eq 1 ] && says "nosuch.svm"
 
@@ -82,6 +83,10 @@ TRIREME_FAULT=merge@1:#25:0:0,merge@0:#12:0:1 supervised 0 3 twice
 says "rank 1 (pid "
 says "rank 0 (pid "
 [ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
+# in a task, whose clocks are those of all its stages
+TRIREME_FAULT=clock@1:#15:0:0 supervised 0 2 task solve.method=svrg checkpoint.every="1 clocks"
+says "since the checkpoint of clock"
+[ "$(of task objective)" = "$(of steps objective)" ] || fail "task: another objective"
 TRIREME_FAULT=load=stop@1:#1:0:0 supervised 0 2 stopped --limit 1s
 says "is stopped: no sign of life"
 TRIREME_FAULT=clock=hang@1:#7:0:0 supervised 0 2 waiting ranks.patience=1
