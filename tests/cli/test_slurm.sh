@@ -64,32 +64,36 @@ signal=$(TRIREME_LAUNCH=mpirun submit --job-name=signal -N 2 --time=5 "$train" j
 cancel=$(submit --job-name=cancel -N 2 --time=5 "$train" job.yaml output=cancel)
 killed=$(submit --job-name=killed --time=5 "$train" job.yaml output=killed)
 killed_mpirun=$(TRIREME_LAUNCH=mpirun submit --job-name=killed_mpirun --time=5 "$train" job.yaml output=killed_mpirun)
+supervised=$(TRIREME_LAUNCH=run submit --job-name=supervised --time=5 "$train" job.yaml output=supervised)
 wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=wrong)
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
-for folder in signal cancel killed killed_mpirun; do until_true trains $folder; done
-for folder in killed killed_mpirun; do until_true test -e $folder/checkpoints/00000001/manifest.h5; done
+for folder in signal cancel killed killed_mpirun supervised; do until_true trains $folder; done
+for folder in killed killed_mpirun supervised; do until_true test -e $folder/checkpoints/00000001/manifest.h5; done
 scancel --batch --signal=USR1 "$signal"
 scancel "$cancel"
-for folder in killed killed_mpirun; do
+for folder in killed killed_mpirun supervised; do
     rank=$(second_rank $folder)
     kill -9 "$rank" || fail "$folder: which is its second rank? «$rank»"
 done
+until_true grep -q '^continues:' supervised.out
+until_true trains supervised
+scancel --batch --signal=USR1 "$supervised"
 run undisturbed 2 job.yaml experiment.clock=0
 until_true gone
 
 # ---- time limit, and signal: put back once, done, and the same model ----
 is "$limit" COMPLETED 0:0 limit
 is "$signal" COMPLETED 0:0 signal
-for name in limit signal; do
-    id=$limit
-    [ $name = limit ] || id=$signal
-    [ "$(says "$id" Restarts)" -ge 1 ] || fail "$name: was not put back"
+is "$supervised" COMPLETED 0:0 supervised
+for name in limit signal supervised; do
+    [ "$(says "${!name}" Restarts)" -ge 1 ] || fail "$name: was not put back"
     grep -q '^train.sbatch: stopped with a checkpoint' $name.out || fail "$name: does not say that it stopped: $(cat $name.out)"
     grep -q '^continues:' $name.out || fail "$name: does not go on: $(cat $name.out)"
     [ "$(state $name)" = done ] || fail "$name: is $(state $name)"
     [ "$(wc -l <$name/metrics.csv)" -eq 31 ] || fail "$name: metrics.csv has $(wc -l <$name/metrics.csv) lines, not 31"
 done
+grep -q 'rank 1 (pid .* was killed by SIGKILL' supervised.out || fail "supervised: nobody was lost: $(cat supervised.out)"
 cmp -s limit/model.txt undisturbed/model.txt || fail "limit: not the model of an undisturbed run"
 near "$(of signal objective)" "$(of undisturbed objective)" 1e-4 || fail "signal: objective $(of signal objective)"
 
