@@ -101,9 +101,12 @@ static int lock_folder(const char *folder, bool make)
     return fd;
 }
 
+/* Another job that is starting may be looking just now whose folder this is. */
 static int take(struct tr_cache_folder *folder)
 {
-    for (int turn = 0; turn < 3 && folder->lock < 0; turn++) { /* whoever removes it may be at it */
+    enum { TURNS = 20 };
+    for (int turn = 0; turn < TURNS && folder->lock < 0; turn++) {
+        if (turn > 0) tr_sleep(0.005);
         TR_TRY(tr_lasting_make(folder->path));
         folder->lock = lock_folder(folder->path, true);
     }

@@ -17,15 +17,20 @@ bool tr_stage_is_kept(const struct tr_stage_run *run)
 static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
 
-static int64_t slowest(const struct tr_stage_run *run)
+/* Of those who have not left; false: all have. */
+static bool slowest(const struct tr_stage_run *run, int64_t *clock)
 {
-    return run->met + tr_clock_min_written(run->tr->sync->clock);
+    int64_t written = tr_clock_min_written(run->tr->sync->clock);
+    if (written == INT64_MAX) return false;
+    *clock = run->met + written;
+    return true;
 }
 
 int64_t tr_stage_horizon(struct tr_stage_run *run)
 {
-    if (run->calling != TR_NOT_DUE) return run->horizon;
-    int64_t clock = slowest(run), clocks = clock - run->paced_clock;
+    int64_t clock;
+    if (run->calling != TR_NOT_DUE || !slowest(run, &clock)) return run->horizon;
+    int64_t clocks = clock - run->paced_clock;
     double now = tr_now(), seconds = now - run->paced;
     if (clocks > 0 && seconds > ahead_seconds / 4) { /* sooner, one heard of late looks fast */
         double wanted = (double)clocks / seconds * ahead_seconds;
@@ -56,8 +61,8 @@ static bool is_worth_looking(struct tr_stage_run *run, int64_t clock)
 int tr_stage_pace(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    if (run->calling != TR_NOT_DUE || !tr->sync->counting) return TR_OK;
-    int64_t clock = slowest(run);
+    int64_t clock;
+    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest(run, &clock)) return TR_OK;
     if (!is_worth_looking(run, clock)) return TR_OK;
     bool is_short = run->granted - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
     if (tr_sync_lockstep(tr->sync) && is_short && run->granted < run->stage->clocks)

@@ -702,7 +702,7 @@ static int open_records(struct task *k)
 static void finish_sum(struct record *r, const char *name)
 {
     snprintf(r->sum.name, sizeof r->sum.name, "%s", name);
-    qsort(r->transition, r->transitions, sizeof *r->transition, by_seconds);
+    if (r->transitions > 1) qsort(r->transition, r->transitions, sizeof *r->transition, by_seconds);
     r->sum.transition = r->transitions ? r->transition[r->transitions / 2] : NAN;
     if (r->searches) tr_degree_describe(&r->degree, r->sum.degree, sizeof r->sum.degree);
 }

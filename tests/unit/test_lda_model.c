@@ -143,12 +143,12 @@ START_TEST(alpha_is_where_the_likelihood_is_highest)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
     struct tr_lda_histogram topics, lengths;
-    double fitted[TOPICS] = {0.1, 0.1, 0.1, 0.1}, climbed[TOPICS] = {1, 1, 1, 1}, numbers[TOPICS + 3];
+    double fitted[TOPICS] = {0.1, 0.1, 0.1, 0.1}, climbed[TOPICS] = {1, 1, 1, 1}, numbers[2 * TOPICS + 3];
     int calls = 0;
     draw_documents(counts, length);
     tally_documents(counts, length, &topics, &lengths);
     for (int i = 0; i < 3; i++) /* one fit comes near, and the next goes on */
-        ck_ok(tr_lda_fit_alpha(&topics, &lengths, alone, &calls, numbers, fitted));
+        ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, fitted));
     climb(counts, length, climbed);
     for (int k = 0; k < TOPICS; k++)
         ck_assert_msg(fabs(fitted[k] / climbed[k] - 1) < 0.01, "alpha %d: %g, expected %g", k, fitted[k],
@@ -171,12 +171,12 @@ START_TEST(what_others_have_counts_as_well)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
     struct tr_lda_histogram topics, lengths;
-    double once[TOPICS] = {0.1, 0.1, 0.1, 0.1}, both[TOPICS] = {0.1, 0.1, 0.1, 0.1}, numbers[TOPICS + 3];
+    double once[TOPICS] = {0.1, 0.1, 0.1, 0.1}, both[TOPICS] = {0.1, 0.1, 0.1, 0.1}, numbers[2 * TOPICS + 3];
     int calls = 0;
     draw_documents(counts, length);
     tally_documents(counts, length, &topics, &lengths);
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, alone, &calls, numbers, once));
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, twice, NULL, numbers, both));
+    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, once));
+    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, twice, NULL, numbers, both));
     for (int k = 0; k < TOPICS; k++) ck_assert_msg(fabs(once[k] - both[k]) < 1e-9, "%g %g", once[k], both[k]);
     tr_lda_histogram_close(&topics);
     tr_lda_histogram_close(&lengths);
@@ -186,20 +186,26 @@ END_TEST
 START_TEST(a_topic_without_tokens_keeps_a_little)
 {
     static const uint32_t counts[][2] = {{0, 5}, {0, 3}, {0, 9}}, of_length[][2] = {{0, 5}, {0, 3}, {0, 9}};
-    struct tr_lda_histogram topics, lengths, none;
-    double alpha[2] = {0.1, 0.1}, numbers[5];
+    static const uint32_t of_two_moments[][2] = {{0, 10}, {0, 6}, {0, 18}};
+    struct tr_lda_histogram topics, lengths, none, twice_as_many;
+    double alpha[2] = {0.1, 0.1}, numbers[7];
     int calls = 0;
     open_histogram(&topics, 2, counts, 3);
     open_histogram(&lengths, 1, of_length, 3);
     open_histogram(&none, 1, NULL, 0);
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, alone, &calls, numbers, alpha));
+    open_histogram(&twice_as_many, 2, of_two_moments, 3);
+    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, alpha));
     ck_assert(alpha[1] == TR_LDA_LEAST_PRIOR && alpha[0] > TR_LDA_LEAST_PRIOR && isfinite(alpha[0]));
+    alpha[0] = alpha[1] = 0.3;
+    ck_ok(tr_lda_fit_alpha(&twice_as_many, &lengths, 2, alone, &calls, numbers, alpha));
+    ck_assert(alpha[0] == 0.6 && alpha[1] == 0.15);
     alpha[0] = 0.3;
-    ck_ok(tr_lda_fit_alpha(&topics, &none, alone, &calls, numbers, alpha)); /* no documents */
+    ck_ok(tr_lda_fit_alpha(&topics, &none, INFINITY, alone, &calls, numbers, alpha)); /* no documents */
     ck_assert(alpha[0] == 0.3);
     tr_lda_histogram_close(&topics);
     tr_lda_histogram_close(&lengths);
     tr_lda_histogram_close(&none);
+    tr_lda_histogram_close(&twice_as_many);
 }
 END_TEST
 

@@ -120,7 +120,7 @@ static int open_sampler(struct tr_lda *m)
         .seed = m->job->seed, .stream = (uint64_t)worker_number(m->tr), .cpu = tr_cpu()};
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
     TR_TRY(TR_NEW(&m->total, topics));
-    TR_TRY(TR_NEW(&m->numbers, topics + 3));
+    TR_TRY(TR_NEW(&m->numbers, 2 * topics + 3));
     TR_TRY(TR_NEW(&m->counts[0], topics));
     TR_TRY(TR_NEW(&m->counts[1], topics));
     TR_TRY(TR_NEW(&m->column, topics));
@@ -346,6 +346,12 @@ static int sum_steps(void *who, double *numbers, size_t n)
     return sum_up(who, TR_OK, numbers, n);
 }
 
+/* Without BSP the histograms are of no one moment. */
+static double most_change(const struct tr_lda *m)
+{
+    return tr_in_lockstep(m->tr) ? INFINITY : 2;
+}
+
 /* All members, each with its part of the words and, of documents, of what tr_lda_ask_documents() says. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
@@ -355,7 +361,8 @@ static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, in
                                       : tr_lda_count_documents(m, &topics, &lengths);
     if (status == TR_OK) status = tally_words(m, block, &words);
     status = sum_up(me, status, m->numbers, 0);
-    if (status == TR_OK) status = tr_lda_fit_alpha(&topics, &lengths, sum_steps, me, m->numbers, m->alpha);
+    if (status == TR_OK)
+        status = tr_lda_fit_alpha(&topics, &lengths, most_change(m), sum_steps, me, m->numbers, m->alpha);
     if (status == TR_OK)
         status = tr_lda_fit_beta(&words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta);
     if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);

@@ -46,14 +46,14 @@ struct tr_lda {
     tr_view *totals_view;
     double *alpha, beta;
     int64_t *total;                 /* n_k as this group knows them */
-    double *numbers;                /* topics + 3, for sums */
+    double *numbers;                /* 2 topics + 3, for sums */
     struct tr_lda_count *counts[2]; /* topics each, for rows */
     uint32_t *column;               /* topics, as the next */
     int32_t *value;
     tr_key *first_words; /* several groups: of the block of a clock's first round, ascending */
     size_t n_first_words;
-    struct tr_lda_histogram told; /* several groups: what this worker has added to the histograms */
-    double log_words;             /* one group: log p of the block of the last round */
+    struct tr_lda_histogram told;  /* several groups: what this worker has added to the histograms */
+    double log_words;              /* one group: log p of the block of the last round */
     uint64_t numbers_of_documents; /* those of documents are less */
     /* Where the run goes on from a checkpoint: the clock that it goes on with, and how many groups there were. With one
      * group the blocks have the counts, with several the table. */

@@ -146,11 +146,15 @@ static int step_alpha(const struct tr_lda_histogram *of_topics, const struct tr_
 }
 
 int tr_lda_fit_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
-                     tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha)
+                     double most, tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha)
 {
-    double change = 1;
-    for (int i = 0; i < STEPS && change >= 0; i++)
+    size_t topics = of_topics->rows;
+    double change = 1, *first = numbers + topics + 3;
+    memcpy(first, alpha, topics * sizeof *first);
+    for (int i = 0; i < STEPS && change >= 0; i++) {
         TR_TRY(step_alpha(of_topics, lengths, sum, who, alpha, numbers, &change));
+        for (size_t k = 0; k < topics; k++) alpha[k] = fmin(fmax(alpha[k], first[k] / most), first[k] * most);
+    }
     return TR_OK;
 }
 

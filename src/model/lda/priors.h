@@ -58,10 +58,11 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t r
 typedef int tr_lda_sum_fn(void *who, double *numbers, size_t n);
 
 /* Fits α of as many topics as `of_topics` has rows; bins are counts of a topic in documents, `lengths` has one row, of
- * the documents' numbers of tokens. alpha: where it begins, all above 0, and ends. numbers: topics + 3, for use here.
- * Fails only as sum() does. */
+ * the documents' numbers of tokens. alpha: where it begins, all above 0, and ends, no more than `most` times as large or
+ * small: the two may not be of one moment, and with more tokens in topics than in documents it would grow without end.
+ * numbers: 2 topics + 3, for use here. Fails only as sum() does. */
 int tr_lda_fit_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
-                     tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha);
+                     double most, tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha);
 
 /* Fits β of `words` words; `of_words` has one row, of the counts n_wk. total: n_k, which are not summed. */
 int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *total, size_t topics,

@@ -73,7 +73,8 @@ void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
 uint64_t tr_lda_documents(const struct tr_lda_sampler *sampler);
 uint64_t tr_lda_tokens(const struct tr_lda_sampler *sampler);
 uint64_t tr_lda_length(const struct tr_lda_sampler *sampler, uint64_t document); /* its tokens */
-const uint64_t *tr_lda_numbers(const struct tr_lda_sampler *sampler); /* of the documents, among those of all workers */
+const uint64_t *
+tr_lda_numbers(const struct tr_lda_sampler *sampler); /* of the documents, among those of all workers */
 
 /* The topics of a document in ascending order, n_dk. Writes at most `topics` counts and returns how many. */
 size_t tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document, struct tr_lda_count *counts);
