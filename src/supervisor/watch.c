@@ -43,13 +43,13 @@ static void note_state(struct tr_watch *w)
         tr_watch_note(w, phases[now->phase % 3], "stage %lld", (long long)now->stage);
         w->logged_clocks = 0;
     }
+    if (now->kept_clock != old->kept_clock) /* first: where a run goes on its clock begins there */
+        tr_watch_note(w, "checkpoint", "clock %lld", (long long)now->kept_clock);
     if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
         w->logged_clocks < CLOCKS) {
         tr_watch_note(w, "clock", "%lld", (long long)now->clock);
         w->logged_clocks++;
     }
-    if (now->kept_clock != old->kept_clock)
-        tr_watch_note(w, "checkpoint", "clock %lld", (long long)now->kept_clock);
     w->logged = *now;
 }
 

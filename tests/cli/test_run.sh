@@ -82,6 +82,8 @@ says "starting again (1 of 5)"
 TRIREME_FAULT=merge@1:#25:0:0,merge@0:#12:0:1 supervised 0 3 twice
 says "rank 1 (pid "
 says "rank 0 (pid "
+awk '$2 == 1 && $3 == "training" { seen = "" } $2 == 1 && $3 ~ /^(checkpoint|clock)$/ { seen = seen $3 " " }
+    END { exit seen !~ /^checkpoint clock / }' log || fail "twice: does not log where it goes on: $(cat log)"
 [ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
 # in a task, whose clocks are those of all its stages
 TRIREME_FAULT=clock@1:#15:0:0 supervised 0 2 task solve.method=svrg checkpoint.every="1 clocks"

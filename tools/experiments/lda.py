@@ -100,6 +100,12 @@ def seconds_to(curve, target):
     return found
 
 
+def row_at(curve, target):
+    """The row from which on all are at the target: what is passed on the way down does not count."""
+    below = [i for i, row in enumerate(curve) if row["objective"] < target]
+    return curve[below[-1] + 1 if below else 0]
+
+
 def value_at(curve, seconds):
     """The likelihood at this time, on the straight line; the last one where the curve ends before."""
     at = bisect.bisect([point[1] for point in curve], seconds)
@@ -131,7 +137,9 @@ def race(data, topics, tokens, budget, times):
 
 
 def rows_of(topics, tokens, curves, best, target):
-    pairs = [(seconds_to(a, target), seconds_to(b, target)) for a, b in zip(curves["ours"], curves[best])] if best else []
+    # a peer that is not there again in its time counts as if it had been at the end of it
+    pairs = [(seconds_to(a, target), min(seconds_to(b, target), b[-1][1]))
+             for a, b in zip(curves["ours"], curves[best])] if best else []
     ratio = statistics.median(a / b for a, b in pairs) if pairs else None
     rows = []
     for who, runs in curves.items():
@@ -188,7 +196,7 @@ def e1(quick):
     worst = min(of.curve[-1]["objective"] for of in runs.values())
     rows = []
     for shape, of in runs.items():
-        row = next(row for row in of.curve if row["objective"] >= worst)
+        row = row_at(of.curve, worst)
         last = of.curve[-1]
         rows.append([shape, int(row["epoch"]), row["seconds"], f"{last['objective']:.4f}", last["seconds"],
                      last["bytes_pushed"] / last["epoch"] / 1e6])
