@@ -234,18 +234,28 @@ END_TEST
 
 /* ---- lifelines, to ranks that are processes of this test ---- */
 
-/* A rank that says these clocks, and then waits or, told to, says good-bye. */
-static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks, int farewell)
+/* A rank of two; in it, 0 and its lifeline. */
+static pid_t fork_rank(const struct tr_crew *crew, const char *rank, struct tr_lifeline **line)
 {
     char *address;
     ck_ok(tr_crew_address(crew, &address));
     pid_t child = fork();
     if (child == 0) {
-        struct tr_lifeline *line;
         setenv(TR_LIFELINE_VARIABLE, address, 1);
         setenv("OMPI_COMM_WORLD_RANK", rank, 1);
         setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-        if (tr_lifeline_start(&line) != TR_OK) _exit(1);
+        if (tr_lifeline_start(line) != TR_OK) _exit(1);
+    }
+    free(address);
+    return child;
+}
+
+/* A rank that says these clocks, and then waits or, told to, says good-bye. */
+static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks, int farewell)
+{
+    struct tr_lifeline *line;
+    pid_t child = fork_rank(crew, rank, &line);
+    if (child == 0) {
         tr_lifeline_load(line);
         tr_lifeline_stage(line);
         tr_lifeline_kept(line, 3);
@@ -255,7 +265,6 @@ static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks
         tr_lifeline_stop(&line, farewell);
         _exit(0);
     }
-    free(address);
     return child;
 }
 
@@ -406,17 +415,11 @@ static void note_wish(int number)
 
 static pid_t start_waiting(const struct tr_crew *crew, const char *rank, bool works)
 {
-    char *address;
-    ck_ok(tr_crew_address(crew, &address));
-    pid_t child = fork();
+    struct tr_lifeline *line;
+    signal(SIGUSR1, note_wish); /* before it can be told */
+    signal(SIGUSR2, note_wish);
+    pid_t child = fork_rank(crew, rank, &line);
     if (child == 0) {
-        struct tr_lifeline *line;
-        setenv(TR_LIFELINE_VARIABLE, address, 1);
-        setenv("OMPI_COMM_WORLD_RANK", rank, 1);
-        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-        signal(SIGUSR1, note_wish);
-        signal(SIGUSR2, note_wish);
-        if (tr_lifeline_start(&line) != TR_OK) _exit(1);
         if (works) tr_lifeline_work(line, true);
         for (;;) {
             if (works && wished[SIGUSR1]) tr_lifeline_work(line, works = false);
@@ -424,7 +427,6 @@ static pid_t start_waiting(const struct tr_crew *crew, const char *rank, bool wo
             tr_sleep(0.02);
         }
     }
-    free(address);
     return child;
 }
 
