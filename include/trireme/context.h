@@ -38,6 +38,10 @@ int tr_size(const tr_context *tr);
 /* Workers in all groups together. */
 int tr_workers(const tr_context *tr);
 
+/* Groups of workers, and members of each. */
+int tr_groups(const tr_context *tr);
+int tr_group_size(const tr_context *tr);
+
 /* Nodes that the ranks lie on: sets of ranks that share memory. */
 int tr_nodes(const tr_context *tr);
 
@@ -57,6 +61,11 @@ const tr_job *tr_context_job(const tr_context *tr);
 /* Makes one outcome of many: every rank calls it with its own status, and all return that of the lowest rank
  * that failed (TR_OK if none did). That rank's error text is printed once, as `trireme: …`. */
 int tr_agree(tr_context *tr, int status);
+
+/* Words to the user: rank 0 prints a line on stderr, the others do nothing. tr_say() is silent where report.progress is
+ * no; tr_warn() never is: something is lost, though it is no error yet. */
+void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void tr_warn(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "trireme/context.h"
-#include "trireme/keep.h"
+#include "trireme/snapshot.h"
 #include "trireme/stage.h"
 #include "trireme/table.h"
 
@@ -88,10 +88,11 @@ void tr_data_close(tr_data **data);
 size_t tr_data_part_begin(const tr_data *data, const tr_worker *me);
 size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
 
-/* For keep functions: a number of this type for each of data->rows. They are kept by the rows' numbers, which for libsvm
+/* For snapshot functions: a number of this type for each of data->rows. They are kept by the rows' numbers, which for libsvm
  * and csv count all rows in the order of the files, and so find their rows on any number of workers. All ranks that take
  * part. */
-int tr_data_keep(const tr_data *data, tr_keep *keep, const char *name, enum tr_dtype dtype, void *values);
+int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
+                 void *values);
 
 /* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
 const char *tr_data_third_label(const tr_data *data);

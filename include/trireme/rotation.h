@@ -44,7 +44,7 @@ bool tr_rotation_schedule(const tr_worker *me, int64_t rotations, tr_command *co
 int tr_rotation_take(tr_rotation *rotation, const tr_worker *me, tr_block *block);
 int tr_rotation_give(tr_rotation *rotation);
 
-/* For keep functions: the block that this member will have in the next clock's first round, which stays with it. */
+/* For snapshot functions: the block that this member will have in the next clock's first round, which stays with it. */
 int tr_rotation_look(tr_rotation *rotation, tr_block *block);
 
 /* How blocks get round, for reports: "share", "travel"; "alone" in a group of one. */

@@ -8,7 +8,7 @@
 #define TRIREME_STAGE_H
 
 #include "trireme/context.h"
-#include "trireme/keep.h"
+#include "trireme/snapshot.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,12 +43,12 @@ typedef struct tr_report {
 } tr_report;
 
 /* What the scheduler makes of a report: numbers to show (NaN where there is none) and whether to go on. */
-typedef struct tr_verdict {
+typedef struct tr_evaluation {
     double objective, gap; /* gap: proven relative distance from the optimum */
     double metric;         /* on test data, named by the stage */
     double epoch;          /* passes over the data so far, if clocks do not say: in tasks */
     bool stop;
-} tr_verdict;
+} tr_evaluation;
 
 typedef struct tr_stage {
     const char *name;
@@ -83,11 +83,11 @@ typedef struct tr_stage {
      * its clock when the first of them gets to such a clock (workers in groups: when they get there themselves). */
     int (*evaluate)(tr_worker *me, void *state, tr_report *report);
     /* The scheduler, once all workers have reported for a clock. */
-    int (*judge)(void *state, const tr_report *sums, tr_verdict *verdict);
+    int (*summarize)(void *state, const tr_report *sums, tr_evaluation *evaluation);
     /* All ranks that take part: lists what checkpoints have to keep beside the tables, and what they fill when the run
-     * goes on: see trireme/keep.h. On ranks that do not work (dedicated servers, the scheduler) me->worker is below 0.
+     * goes on: see trireme/snapshot.h. On ranks that do not work (dedicated servers, the scheduler) me->worker is below 0.
      * NULL: no checkpoints are taken of this stage; going on, it is run again from its beginning. */
-    int (*keep)(tr_worker *me, void *state, tr_keep *keep);
+    int (*snapshot)(tr_worker *me, void *state, tr_snapshot *snapshot);
 } tr_stage;
 
 /* Runs a stage on all workers: all ranks, each with the same stage but its own state. Servers and the scheduler do their

@@ -64,7 +64,7 @@ int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, 
 /* Gives a table's memory back before the context ends: all ranks, outside tr_run(), its views closed. */
 int tr_table_drop(tr_table **table);
 
-/* Makes all elements 0 that lie with this rank: as every server calls it, in a stage's begin or keep function, all
+/* Makes all elements 0 that lie with this rank: as every server calls it, in a stage's begin or snapshot function, all
  * are. Not with hash storage; nothing where the rank does not serve the table. */
 void tr_table_clear(tr_table *table);
 

@@ -35,9 +35,9 @@ typedef struct tr_ran {
     int stage; /* -1: none yet */
     int64_t clocks;
     int workers;
-    int first_group;    /* of those whose workers it ran on last */
-    double seconds;     /* from the first clock's begin to the last one's end */
-    tr_verdict verdict; /* of its last evaluation, if it is judged */
+    int first_group;          /* of those whose workers it ran on last */
+    double seconds;           /* from the first clock's begin to the last one's end */
+    tr_evaluation evaluation; /* of its last evaluation, if it is judged */
 } tr_ran;
 
 typedef struct tr_task {
@@ -52,13 +52,13 @@ typedef struct tr_task {
     /* The scheduler, before the first stage and after every one. */
     int (*next)(void *state, const tr_ran *ran, tr_next *next);
     /* All ranks: lists what checkpoints have to keep of the task's owner beside the tables, above all what next() goes by,
-     * and what they fill when the run goes on: see trireme/keep.h. me: as a stage of all workers sees itself (worker below
+     * and what they fill when the run goes on: see trireme/snapshot.h. me: as a stage of all workers sees itself (worker below
      * 0 on ranks that do not work), but before, whole and command are those of what runs next, the same on all ranks, and
      * when the run goes on they are as they were. Checkpoints are taken between runs of stages, when next() has been
      * asked; and so that they can be taken in long runs, too, stages without begin() and evaluate() run in parts of about a
      * tenth of a second: see tr_worker.before. NULL: no checkpoints are taken of this task; going on, it is run again from
      * its beginning. */
-    int (*keep)(tr_worker *me, void *state, tr_keep *keep);
+    int (*snapshot)(tr_worker *me, void *state, tr_snapshot *snapshot);
 } tr_task;
 
 /* Runs a task to its end: all ranks. Returns the agreed outcome: the first stage that fails ends it. */

@@ -1,4 +1,4 @@
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>

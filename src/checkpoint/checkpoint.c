@@ -137,7 +137,7 @@ static int move_memory(struct tr_checkpoints *c, int *did)
     const char *error = "";
     if (!c->now.told) {
         if (tr_memory_turn(m, &over, &status, &error)) ++*did;
-        if (!over || (c->writer.busy && c->writer.keep)) return TR_OK;
+        if (!over || (c->writer.busy && c->writer.snapshot)) return TR_OK;
         if (c->writer.status != TR_OK) {
             status = c->writer.status;
             error = c->writer.error;
@@ -190,7 +190,7 @@ static int poll(void *what, int *did)
         c->tr->rank == 0 ? take_signals(c) : pass_signals(c);
     }
     if (c->writer.busy) {
-        bool shard = c->writer.keep != NULL;
+        bool shard = c->writer.snapshot != NULL;
         if (tr_writer_ended(&c->writer)) {
             ++*did;
             if (shard) TR_TRY(end_shard(c));
@@ -343,14 +343,14 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
 }
 
 /* Everything that is kept, in the same order in both directions. */
-static int list_all(struct tr_checkpoints *c, tr_keep *keep, tr_lister_fn *list, void *who)
+static int list_all(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
-    keep->room = NULL;
-    TR_TRY(tr_keep_tables(c->tr, keep));
-    keep->room = "stage";
-    if (list) TR_TRY(list(who, keep));
-    keep->room = "run";
-    for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, keep));
+    snapshot->room = NULL;
+    TR_TRY(tr_snapshot_tables(c->tr, snapshot));
+    snapshot->room = "stage";
+    if (list) TR_TRY(list(who, snapshot));
+    snapshot->room = "run";
+    for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, snapshot));
     return TR_OK;
 }
 
@@ -401,21 +401,21 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
 }
 
 /* About what a shard of these parts takes. */
-static uint64_t bytes_of(const tr_keep *keep)
+static uint64_t bytes_of(const tr_snapshot *snapshot)
 {
     uint64_t bytes = 1 << 16;
-    for (size_t i = 0; keep && i < keep->parts; i++)
-        bytes += tr_part_elements(&keep->part[i]) * tr_part_type_size(keep->part[i].type) +
-                 keep->part[i].runs * sizeof *keep->part[i].run;
+    for (size_t i = 0; snapshot && i < snapshot->parts; i++)
+        bytes += tr_part_elements(&snapshot->part[i]) * tr_part_type_size(snapshot->part[i].type) +
+                 snapshot->part[i].runs * sizeof *snapshot->part[i].run;
     return bytes;
 }
 
 /* Readies the node's folder: all of its ranks together, also those that could not copy. */
-static int begin_memory(struct tr_checkpoints *c, const tr_keep *keep, uint64_t kept, int status)
+static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, uint64_t kept, int status)
 {
     char error[512];
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes_of(keep));
+    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes_of(snapshot));
     return status == TR_OK ? outcome : tr_fail(status, "%s", error);
 }
 
@@ -423,18 +423,18 @@ static int begin_memory(struct tr_checkpoints *c, const tr_keep *keep, uint64_t 
 static int copy_and_write(struct tr_checkpoints *c, uint64_t kept, tr_lister_fn *list, void *who)
 {
     tr_context *tr = c->tr;
-    tr_keep *keep = NULL;
+    tr_snapshot *snapshot = NULL;
     struct tr_shard_head head = {c->run, c->now.number, (uint32_t)tr->rank, (uint32_t)tr->size};
-    int status = tr_keep_open(tr, NULL, NULL, &keep);
-    if (status == TR_OK) status = list_all(c, keep, list, who);
+    int status = tr_snapshot_open(tr, NULL, NULL, &snapshot);
+    if (status == TR_OK) status = list_all(c, snapshot, list, who);
     bool in_memory = c->now.in_memory;
-    if (in_memory) status = begin_memory(c, keep, kept, status);
+    if (in_memory) status = begin_memory(c, snapshot, kept, status);
     c->writer.durable = !in_memory;
     c->writer.before = in_memory ? tr_memory_tidy : NULL;
     c->writer.who = c->memory;
     if (status == TR_OK)
-        status = tr_writer_shard(&c->writer, in_memory ? c->memory->folder : c->to, &head, keep);
-    else tr_keep_close(&keep);
+        status = tr_writer_shard(&c->writer, in_memory ? c->memory->folder : c->to, &head, snapshot);
+    else tr_snapshot_close(&snapshot);
     if (status == TR_OK) return TR_OK;
     c->writer.status = status;
     c->writer.seconds = 0;
@@ -481,11 +481,11 @@ int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
 int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct tr_facts *facts)
 {
     struct tr_checkpoints *c = tr->checkpoints;
-    tr_keep *keep = NULL;
-    int status = tr_keep_open(tr, c->to, &c->found, &keep);
-    if (status == TR_OK && c->found_in_memory) tr_keep_from_memory(keep, c->memory);
-    if (status == TR_OK) status = list_all(c, keep, list, who);
-    tr_keep_close(&keep);
+    tr_snapshot *snapshot = NULL;
+    int status = tr_snapshot_open(tr, c->to, &c->found, &snapshot);
+    if (status == TR_OK && c->found_in_memory) tr_snapshot_from_memory(snapshot, c->memory);
+    if (status == TR_OK) status = list_all(c, snapshot, list, who);
+    tr_snapshot_close(&snapshot);
     *facts = c->found.facts;
     c->restored = true;
     tr_when_taken(&c->when, facts->clock);

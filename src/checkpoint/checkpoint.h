@@ -24,7 +24,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/when.h"
 #include "ranks/ranks.h"
-#include "trireme/keep.h"
+#include "trireme/snapshot.h"
 
 /* Finds out whether the job goes on from a checkpoint: the newest that is whole, of a run that has not ended; `fresh`:
  * from none. From then on stages that can be kept are. All ranks, after tr_context_assign(), before tables are made; agreed
@@ -41,9 +41,9 @@ const struct tr_manifest *tr_checkpoint_found(const tr_context *tr);
 /* … and whether that one is in memory. */
 bool tr_checkpoint_found_in_memory(const tr_context *tr);
 
-/* Somebody besides stages who has something to keep: called on all ranks, as a stage's keep function is. May come before
+/* Somebody besides stages who has something to keep: called on all ranks, as a stage's snapshot function is. May come before
  * or after what it belongs to is restored, which is when the stage begins that the checkpoint was taken of. */
-typedef int tr_lister_fn(void *who, tr_keep *keep);
+typedef int tr_lister_fn(void *who, tr_snapshot *snapshot);
 void tr_on_keep(tr_context *tr, tr_lister_fn *lister, void *who);
 
 /* What has been done so far, on rank 0. */

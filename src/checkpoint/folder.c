@@ -237,7 +237,7 @@ static bool has_manifest(const char *to, uint64_t number)
     return has;
 }
 
-int tr_checkpoints_prune(const char *to, size_t keep)
+int tr_checkpoints_prune(const char *to, size_t snapshot)
 {
     uint64_t *number;
     size_t n, whole = 0;
@@ -247,7 +247,7 @@ int tr_checkpoints_prune(const char *to, size_t keep)
         bool is_whole = has_manifest(to, number[i]);
         whole += is_whole;
         /* without a manifest, above all that have one, it may be in the making */
-        if (is_whole ? whole <= keep : whole == 0) continue;
+        if (is_whole ? whole <= snapshot : whole == 0) continue;
         if (first == TR_OK) first = remove_checkpoint(to, number[i], false);
         else {
             char text[1024];

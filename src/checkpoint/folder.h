@@ -27,6 +27,6 @@ int tr_checkpoint_remove(const char *to, uint64_t number);
 
 /* Removes all but the `keep` highest that have a manifest, and those without one that are older than the newest that has
  * one. */
-int tr_checkpoints_prune(const char *to, size_t keep);
+int tr_checkpoints_prune(const char *to, size_t snapshot);
 
 #endif

@@ -84,7 +84,7 @@ int tr_kept_numbers(struct tr_kept *k, const char *suffix, enum tr_about owners,
     part.total_rows = (uint64_t)k->about[owners];
     part.total_columns = part.columns = columns;
     part.data = values;
-    return tr_keep_part(k->keep, &part);
+    return tr_snapshot_part(k->snapshot, &part);
 }
 
 int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, enum tr_about owners,
@@ -97,7 +97,7 @@ int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, 
     part.total_rows = (uint64_t)k->about[owners];
     part.begin = begin;
     part.data = values;
-    return tr_keep_part(k->keep, &part);
+    return tr_snapshot_part(k->snapshot, &part);
 }
 
 /* Some numbers for all, from rank 0. */
@@ -110,8 +110,8 @@ static int keep_common(struct tr_kept *k, const char *suffix, enum tr_part_type 
     part.total_rows = n;
     part.total_columns = part.columns = 1;
     part.data = values;
-    if (!tr_keep_restores(k->keep) && k->table->tr->rank != 0) return TR_OK;
-    return tr_keep_part(k->keep, &part);
+    if (!tr_snapshot_restores(k->snapshot) && k->table->tr->rank != 0) return TR_OK;
+    return tr_snapshot_part(k->snapshot, &part);
 }
 
 /* ---- what a table is ---- */
@@ -169,7 +169,7 @@ static int find_table(const struct tr_kept *k)
     char name[sizeof((struct tr_part *)0)->name];
     bool has = true;
     snprintf(name, sizeof name, "%s_about", k->name);
-    if (tr_keep_restores(k->keep)) TR_TRY(tr_keep_has(k->keep, name, &has));
+    if (tr_snapshot_restores(k->snapshot)) TR_TRY(tr_snapshot_has(k->snapshot, name, &has));
     return has ? TR_OK : tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", k->table->name);
 }
 
@@ -184,10 +184,10 @@ static int keep_description(struct tr_kept *k)
     TR_TRY(find_table(k));
     TR_TRY(keep_common(k, "_about", TR_PART_I64, TR_ABOUT_NUMBERS, k->about));
     TR_TRY(keep_common(k, "_function", TR_PART_U8, FUNCTION_NAME, then));
-    if (!tr_keep_restores(k->keep)) return TR_OK;
+    if (!tr_snapshot_restores(k->snapshot)) return TR_OK;
     TR_TRY(check_shape(k, now));
     TR_TRY(check_function(k, then, function));
-    k->same = tr_keep_same_layout(k->keep);
+    k->same = tr_snapshot_same_layout(k->snapshot);
     static const enum tr_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
                                           TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++)
@@ -223,7 +223,7 @@ static int take_piece(struct tr_kept *k, const struct tr_lay *l, struct tr_part 
     }
     if (l->straight) memcpy(part->data, array + before * unit, part->rows * unit);
     else tr_lay_gather(l, first, end, unit, array, part->data);
-    return tr_keep_give(k->keep, part);
+    return tr_snapshot_give(k->snapshot, part);
 }
 
 static int fill_piece(struct tr_kept *k, const struct tr_lay *l, struct tr_part *part, uint64_t first,
@@ -233,7 +233,7 @@ static int fill_piece(struct tr_kept *k, const struct tr_lay *l, struct tr_part 
     int status = TR_OK;
     if (l->straight) part->data = array + before * unit;
     else status = tr_kept_room(part->rows * unit, &part->data);
-    if (status == TR_OK) status = tr_keep_part(k->keep, part);
+    if (status == TR_OK) status = tr_snapshot_part(k->snapshot, part);
     if (status == TR_OK && !l->straight) tr_lay_scatter(l, first, end, unit, part->data, array);
     if (!l->straight) free(part->data);
     free(part->run);
@@ -250,7 +250,8 @@ static int keep_array(struct tr_kept *k, const struct tr_lay *l, const char *suf
         part.first_column = piece * t->unit_width;
         TR_TRY(tr_lay_runs(l, first, end, &part, &before));
         if (part.rows == 0) free(part.run);
-        else if (tr_keep_restores(k->keep)) TR_TRY(fill_piece(k, l, &part, first, end, before, array));
+        else if (tr_snapshot_restores(k->snapshot))
+            TR_TRY(fill_piece(k, l, &part, first, end, before, array));
         else TR_TRY(take_piece(k, l, &part, first, end, before, array));
     }
     return TR_OK;
@@ -274,7 +275,7 @@ static int keep_arrays(struct tr_kept *k)
     struct tr_table *t = k->table;
     struct tr_lay lay;
     TR_TRY(tr_lay_make(t, &lay));
-    bool apart = !tr_keep_restores(k->keep) && t->use && t->use->function.read;
+    bool apart = !tr_snapshot_restores(k->snapshot) && t->use && t->use->function.read;
     int status = apart ? take_settled(k, &lay) : TR_OK;
     for (size_t i = apart; status == TR_OK && i <= state_arrays(t); i++)
         status = keep_array(k, &lay, array_name(i), array_of(t, i));
@@ -310,8 +311,7 @@ static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t col
     struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
     if (at.server != (uint32_t)t->server) return TR_OK;
     if (t->map) {
-        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size))
-            return TR_OK;
+        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size)) return TR_OK;
         TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
     }
     memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
@@ -367,7 +367,7 @@ static int fill_from_all(struct tr_kept *k)
         struct filling f = {.k = k, .array = i, .walker = {.partition = &t->partition}};
         char name[sizeof((struct tr_part *)0)->name];
         snprintf(name, sizeof name, "%s%s", k->name, array_name(i));
-        TR_TRY(tr_keep_each(k->keep, name, is_of_interest, fill_rows, &f));
+        TR_TRY(tr_snapshot_each(k->snapshot, name, is_of_interest, fill_rows, &f));
     }
     tr_use_follow(t);
     return TR_OK;
@@ -502,9 +502,9 @@ static int keep_lists_part(struct tr_kept *k, struct lists *l, const char *suffi
     if (!lists) part.total_columns = part.columns = 1;
     TR_TRY(tr_lay_runs(&l->lay, 0, k->table->keys, &part, &before));
     part.data = *data;
-    if (tr_keep_restores(k->keep)) {
+    if (tr_snapshot_restores(k->snapshot)) {
         part.begin = lists ? l->begin : NULL;
-        int status = tr_keep_part(k->keep, &part);
+        int status = tr_snapshot_part(k->snapshot, &part);
         free(part.run);
         return status;
     }
@@ -515,7 +515,7 @@ static int keep_lists_part(struct tr_kept *k, struct lists *l, const char *suffi
         return status;
     }
     if (lists) memcpy(part.begin, l->begin, (l->rows + 1) * sizeof *l->begin);
-    return tr_keep_give(k->keep, &part);
+    return tr_snapshot_give(k->snapshot, &part);
 }
 
 static int open_lists(struct tr_kept *k, struct lists *l)
@@ -591,7 +591,7 @@ static int keep_sparse(struct tr_kept *k)
     struct lists l = {.rows = 0};
     int status = open_lists(k, &l);
     if (status == TR_OK && l.rows > 0)
-        status = tr_keep_restores(k->keep) ? fill_lists(k, &l) : take_lists(k, &l);
+        status = tr_snapshot_restores(k->snapshot) ? fill_lists(k, &l) : take_lists(k, &l);
     free_lists(&l);
     return status;
 }
@@ -618,7 +618,7 @@ static int fill_share(struct tr_kept *k)
 static int keep_share(struct tr_kept *k)
 {
     if (k->table->sparse) return keep_sparse(k);
-    return tr_keep_restores(k->keep) ? fill_share(k) : take_share(k);
+    return tr_snapshot_restores(k->snapshot) ? fill_share(k) : take_share(k);
 }
 
 /* What others have put there directly, and what they are to find there. */
@@ -628,23 +628,23 @@ static void sync_windows(const struct tr_table *t)
     if (t->shared != MPI_WIN_NULL) MPI_Win_sync(t->shared);
 }
 
-static int keep_table(tr_keep *keep, struct tr_table *t)
+static int keep_table(tr_snapshot *snapshot, struct tr_table *t)
 {
-    struct tr_kept k = {.keep = keep, .table = t};
+    struct tr_kept k = {.snapshot = snapshot, .table = t};
     set_name(&k);
     TR_TRY(keep_description(&k));
     sync_windows(t);
     if (t->server >= 0) TR_TRY(keep_share(&k));
     TR_TRY(tr_kept_left(&k));
     sync_windows(t);
-    if (tr_keep_restores(keep)) tr_rows_pushed(t); /* rows that the node has fetched before are old */
+    if (tr_snapshot_restores(snapshot)) tr_rows_pushed(t); /* rows that the node has fetched before are old */
     return TR_OK;
 }
 
-int tr_keep_tables(tr_context *tr, tr_keep *keep)
+int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
 {
     for (size_t i = 0; i < tr->tables->count; i++)
-        if (!tr->tables->table[i]->left_out) TR_TRY(keep_table(keep, tr->tables->table[i]));
-    if (tr_keep_restores(keep)) tr_tables_count_from(tr, keep->manifest->facts.clock);
+        if (!tr->tables->table[i]->left_out) TR_TRY(keep_table(snapshot, tr->tables->table[i]));
+    if (tr_snapshot_restores(snapshot)) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
     return TR_OK;
 }

@@ -134,7 +134,8 @@ static int keep_here(struct tr_kept *k)
     int status = find_channels(k->table, &left);
     if (status == TR_OK) status = open_lists(k->table, left.units, &unit, &value);
     if (status == TR_OK)
-        status = tr_keep_restores(k->keep) ? give_back(k, &left, unit, value) : take(k, &left, unit, value);
+        status = tr_snapshot_restores(k->snapshot) ? give_back(k, &left, unit, value)
+                                                   : take(k, &left, unit, value);
     free(left.channel);
     free(unit);
     free(value);
@@ -186,7 +187,7 @@ static int add_all(struct tr_kept *k)
 int tr_kept_left(struct tr_kept *k)
 {
     const struct tr_table *t = k->table;
-    if (!tr_keep_restores(k->keep)) return tr_kept_has_left(t) ? keep_here(k) : TR_OK;
+    if (!tr_snapshot_restores(k->snapshot)) return tr_kept_has_left(t) ? keep_here(k) : TR_OK;
     if (!k->about[TR_ABOUT_LEFT]) return TR_OK;
     if (k->same && tr_kept_has_left(t)) return keep_here(k);
     bool adds = t->server >= 0 && !t->use && !t->sparse && k->about[TR_ABOUT_PIECES] == t->pieces;

@@ -20,7 +20,7 @@
 #ifndef TR_CHECKPOINT_TABLES_PARTS_H
 #define TR_CHECKPOINT_TABLES_PARTS_H
 
-#include "checkpoint/keep.h"
+#include "checkpoint/snapshot.h"
 #include "table/table.h"
 
 /* What tables/NAME_about says, number by number. */
@@ -42,7 +42,7 @@ enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
 
 /* A table on its way into a checkpoint or out of it. */
 struct tr_kept {
-    tr_keep *keep;
+    tr_snapshot *snapshot;
     struct tr_table *table;
     char name[72];                   /* "tables/NAME" */
     int64_t about[TR_ABOUT_NUMBERS]; /* of the table that was kept */

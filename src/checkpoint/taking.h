@@ -3,10 +3,10 @@
 #define TR_CHECKPOINT_TAKING_H
 
 #include "checkpoint/folder.h"
-#include "checkpoint/keep.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint/manifest.h"
 
-struct tr_keep {
+struct tr_snapshot {
     tr_context *tr;
     const char *room; /* in front of the names that are listed now; NULL: nothing */
     /* taking */
@@ -23,13 +23,14 @@ struct tr_keep {
 };
 
 /* Begins to take (from NULL), or to fill from the checkpoint of that manifest in the folder; both stay the caller's. */
-int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **keep);
+int tr_snapshot_open(tr_context *tr, const char *folder, const struct tr_manifest *from,
+                     tr_snapshot **snapshot);
 
 /* Its shards lie in memory, some of them elsewhere: as it was verified. */
-void tr_keep_from_memory(tr_keep *keep, struct tr_memory *memory);
-void tr_keep_close(tr_keep **keep); /* NULL inside is fine */
+void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_memory *memory);
+void tr_snapshot_close(tr_snapshot **snapshot); /* NULL inside is fine */
 
 /* A shard to read from: stays open until the next one is asked for, at least. */
-int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard);
+int tr_snapshot_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard);
 
 #endif

@@ -11,7 +11,7 @@ static int write_shard(struct tr_writer *w)
 {
     char *path;
     TR_TRY(tr_shard_path(w->folder, w->head.number, w->head.shard, &path));
-    int status = tr_shard_write(path, &w->head, w->keep->part, w->keep->parts, w->durable, &w->seal);
+    int status = tr_shard_write(path, &w->head, w->snapshot->part, w->snapshot->parts, w->durable, &w->seal);
     free(path);
     (void)TR_FAULT("checkpoint.shard");
     return status;
@@ -32,7 +32,7 @@ static void *run(void *what)
     struct tr_writer *w = what;
     double begin = tr_now();
     if (w->before) w->before(w->who);
-    w->status = w->keep ? write_shard(w) : write_manifest(w);
+    w->status = w->snapshot ? write_shard(w) : write_manifest(w);
     if (w->status != TR_OK) snprintf(w->error, sizeof w->error, "%s", tr_error_text());
     w->seconds = tr_now() - begin;
     atomic_store(&w->done, true);
@@ -41,7 +41,7 @@ static void *run(void *what)
 
 static void clean(struct tr_writer *w)
 {
-    tr_keep_close(&w->keep);
+    tr_snapshot_close(&w->snapshot);
     tr_manifest_free(&w->manifest);
     free(w->folder);
     w->folder = NULL;
@@ -70,9 +70,10 @@ static int start(struct tr_writer *w, const char *folder)
     return status;
 }
 
-int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head, tr_keep *keep)
+int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head,
+                    tr_snapshot *snapshot)
 {
-    w->keep = keep;
+    w->snapshot = snapshot;
     w->head = *head;
     return start(w, folder);
 }
@@ -80,7 +81,7 @@ int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_sha
 int tr_writer_manifest(struct tr_writer *w, const char *folder, const struct tr_manifest *manifest,
                        size_t remain)
 {
-    w->keep = NULL;
+    w->snapshot = NULL;
     w->manifest = *manifest;
     w->remain = remain;
     return start(w, folder);

@@ -10,10 +10,10 @@
 
 struct tr_writer {
     pthread_t thread;
-    bool busy;        /* the thread has not been joined */
-    atomic_bool done; /* … but has done its work */
-    tr_keep *keep;    /* a shard of these parts; or NULL: a manifest */
-    char *folder;     /* of all checkpoints */
+    bool busy;             /* the thread has not been joined */
+    atomic_bool done;      /* … but has done its work */
+    tr_snapshot *snapshot; /* a shard of these parts; or NULL: a manifest */
+    char *folder;          /* of all checkpoints */
     struct tr_shard_head head;
     struct tr_manifest manifest;
     size_t remain;             /* checkpoints, once the manifest is written; 0: all */
@@ -30,7 +30,8 @@ struct tr_writer {
 
 /* Begin to write; keep is handed over, of the manifest what it points to. Outcomes are there when it is done. What is
  * durable, before, who and lifeline say is the caller's, who sets them first. */
-int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head, tr_keep *keep);
+int tr_writer_shard(struct tr_writer *w, const char *folder, const struct tr_shard_head *head,
+                    tr_snapshot *snapshot);
 int tr_writer_manifest(struct tr_writer *w, const char *folder, const struct tr_manifest *manifest,
                        size_t remain);
 

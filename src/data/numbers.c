@@ -99,19 +99,21 @@ static void reorder(const struct tr_data_state *s, size_t size, char *values, ch
     }
 }
 
-int tr_data_keep(const tr_data *data, tr_keep *keep, const char *name, enum tr_dtype dtype, void *values)
+int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
+                 void *values)
 {
     const struct tr_data_state *s = data->state;
     size_t n = data->rows.n, size = tr_dtype_size(dtype);
     if (data->row_numbers > 0)
-        return tr_keep_rows(keep, name, dtype, data->row_numbers, 1, data->row, 0, n, values);
+        return tr_snapshot_rows(snapshot, name, dtype, data->row_numbers, 1, data->row, 0, n, values);
     uint64_t *row = NULL;
     char *sorted = NULL;
     int status = list_numbers(s, n, &row);
     if (status == TR_OK) status = TR_NEW(&sorted, n * size);
-    if (status == TR_OK && !tr_keep_restores(keep)) reorder(s, size, values, sorted, false);
-    if (status == TR_OK) status = tr_keep_rows(keep, name, dtype, data->total_rows, 1, row, 0, n, sorted);
-    if (status == TR_OK && tr_keep_restores(keep)) reorder(s, size, values, sorted, true);
+    if (status == TR_OK && !tr_snapshot_restores(snapshot)) reorder(s, size, values, sorted, false);
+    if (status == TR_OK)
+        status = tr_snapshot_rows(snapshot, name, dtype, data->total_rows, 1, row, 0, n, sorted);
+    if (status == TR_OK && tr_snapshot_restores(snapshot)) reorder(s, size, values, sorted, true);
     free(row);
     free(sorted);
     return status;

@@ -23,16 +23,16 @@ int tr_model_tell_objective(tr_context *tr, double *objective)
     return tr_wait_request(tr, &request, "the scheduler to tell the objective");
 }
 
-int tr_model_keep_verdict(tr_keep *keep, tr_verdict *v)
+int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
 {
     double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop};
-    TR_TRY(tr_keep_common(keep, "verdict", TR_F64, sizeof number / sizeof *number, number));
-    *v = (tr_verdict){number[0], number[1], number[2], number[3], number[4] != 0};
+    TR_TRY(tr_snapshot_common(snapshot, "verdict", TR_F64, sizeof number / sizeof *number, number));
+    *v = (tr_evaluation){number[0], number[1], number[2], number[3], number[4] != 0};
     return TR_OK;
 }
 
 /* Of those that there were, each worker has every so many-th. */
-static int add_sums(const tr_worker *me, tr_keep *keep, const char *name, uint64_t workers, size_t n,
+static int add_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, uint64_t workers, size_t n,
                     double *sums)
 {
     double *one;
@@ -40,20 +40,21 @@ static int add_sums(const tr_worker *me, tr_keep *keep, const char *name, uint64
     memset(sums, 0, n * sizeof *sums);
     int status = TR_OK;
     for (uint64_t w = (uint64_t)me->worker; w < workers && status == TR_OK; w += (uint64_t)me->workers) {
-        status = tr_keep_rows(keep, name, TR_F64, workers, n, NULL, w, 1, one);
+        status = tr_snapshot_rows(snapshot, name, TR_F64, workers, n, NULL, w, 1, one);
         for (size_t i = 0; i < n && status == TR_OK; i++) sums[i] += one[i];
     }
     free(one);
     return status;
 }
 
-int tr_model_keep_sums(const tr_worker *me, tr_keep *keep, const char *name, size_t n, double *sums)
+int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
 {
     char count[64];
     int64_t workers = me->workers;
     snprintf(count, sizeof count, "%s_workers", name);
-    TR_TRY(tr_keep_common(keep, count, TR_I64, 1, &workers));
+    TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
     if (me->worker < 0) return TR_OK;
-    if (tr_keep_restores(keep)) return add_sums(me, keep, name, (uint64_t)workers, n, sums);
-    return tr_keep_rows(keep, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1, sums);
+    if (tr_snapshot_restores(snapshot)) return add_sums(me, snapshot, name, (uint64_t)workers, n, sums);
+    return tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1,
+                            sums);
 }

@@ -42,12 +42,12 @@ const struct tr_model_kind *tr_model_kind_of(const tr_job *job);
  * the stages. */
 int tr_model_tell_objective(tr_context *tr, double *objective);
 
-/* ---- for keep functions ---- */
+/* ---- for snapshot functions ---- */
 
-/* The scheduler's latest verdict. */
-int tr_model_keep_verdict(tr_keep *keep, tr_verdict *verdict);
+/* The scheduler's latest evaluation. */
+int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *evaluation);
 
 /* n numbers of each worker that only their sums over all workers matter of. */
-int tr_model_keep_sums(const tr_worker *me, tr_keep *keep, const char *name, size_t n, double *sums);
+int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums);
 
 #endif

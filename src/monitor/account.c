@@ -50,7 +50,7 @@ static size_t list_traffic(struct tr_traffic *t, struct number *to)
 /* Without what workers are slowed by, which is measured anew. */
 static size_t list_row(struct tr_progress_row *r, struct number *to)
 {
-    tr_verdict *v = &r->verdict;
+    tr_evaluation *v = &r->evaluation;
     const struct number numbers[ROW_NUMBERS - TRAFFIC_NUMBERS] = {{CLOCK, &r->clock},
                                                                   {REAL, &r->epoch},
                                                                   {REAL, &r->seconds},
@@ -69,7 +69,7 @@ static size_t list_row(struct tr_progress_row *r, struct number *to)
 
 /* ---- what rank 0 knows ---- */
 
-int tr_account_keep(struct tr_account *a, tr_keep *keep)
+int tr_account_keep(struct tr_account *a, tr_snapshot *snapshot)
 {
     uint64_t metric = a->metric;
     const struct number own[] = {
@@ -84,8 +84,8 @@ int tr_account_keep(struct tr_account *a, tr_keep *keep)
     n += list_row(&a->last, number + n);
     n += list_row(&a->target, number + n);
     for (size_t i = 0; i < n; i++) value[i] = get(&number[i]);
-    TR_TRY(tr_keep_common(keep, "account", TR_F64, n, value));
-    if (!tr_keep_restores(keep)) return TR_OK;
+    TR_TRY(tr_snapshot_common(snapshot, "account", TR_F64, n, value));
+    if (!tr_snapshot_restores(snapshot)) return TR_OK;
     for (size_t i = 0; i < n; i++) set(&number[i], value[i]);
     a->metric = (enum tr_test_metric)metric;
     return TR_OK;
@@ -112,7 +112,7 @@ static void add_values(struct tr_counted *c, const double value[COUNTED])
 }
 
 /* Of this rank, with what was counted before on rank 0. */
-static int take(const struct tr_counted *before, tr_context *tr, tr_keep *keep)
+static int take(const struct tr_counted *before, tr_context *tr, tr_snapshot *snapshot)
 {
     struct tr_counted now = {.traffic = {0}};
     double value[COUNTED];
@@ -124,11 +124,11 @@ static int take(const struct tr_counted *before, tr_context *tr, tr_keep *keep)
     to_values(&earlier, value);
     add_values(&now, value);
     to_values(&now, value);
-    return tr_keep_rows(keep, "counted", TR_F64, (uint64_t)tr->size, COUNTED, NULL, (uint64_t)tr->rank, 1,
-                        value);
+    return tr_snapshot_rows(snapshot, "counted", TR_F64, (uint64_t)tr->size, COUNTED, NULL,
+                            (uint64_t)tr->rank, 1, value);
 }
 
-static int fill(struct tr_counted *c, tr_context *tr, tr_keep *keep)
+static int fill(struct tr_counted *c, tr_context *tr, tr_snapshot *snapshot)
 {
     const struct tr_facts *facts = &tr_checkpoint_found(tr)->facts;
     size_t ranks = (size_t)facts->ranks, mine = tr->rank == 0 ? ranks : 0;
@@ -136,16 +136,17 @@ static int fill(struct tr_counted *c, tr_context *tr, tr_keep *keep)
     *c = (struct tr_counted){.updates = 0};
     snprintf(c->stage, sizeof c->stage, "%s", facts->stage);
     TR_TRY(TR_NEW(&value, ranks * COUNTED));
-    int status = tr_keep_rows(keep, "counted", TR_F64, ranks, COUNTED, NULL, 0, mine, value);
+    int status = tr_snapshot_rows(snapshot, "counted", TR_F64, ranks, COUNTED, NULL, 0, mine, value);
     for (size_t i = 0; status == TR_OK && i < mine; i++) add_values(c, value + i * COUNTED);
     free(value);
     return status;
 }
 
-int tr_counted_keep(struct tr_counted *c, tr_context *tr, const struct tr_progress_row *last, tr_keep *keep)
+int tr_counted_keep(struct tr_counted *c, tr_context *tr, const struct tr_progress_row *last,
+                    tr_snapshot *snapshot)
 {
-    if (!tr_keep_restores(keep)) return take(c, tr, keep);
-    TR_TRY(fill(c, tr, keep));
+    if (!tr_snapshot_restores(snapshot)) return take(c, tr, snapshot);
+    TR_TRY(fill(c, tr, snapshot));
     c->compute_seconds = last->compute_seconds;
     c->evaluate_seconds = last->evaluate_seconds;
     return TR_OK;

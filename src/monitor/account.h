@@ -22,7 +22,7 @@ struct tr_account {
 };
 
 /* Lists it: all ranks. */
-int tr_account_keep(struct tr_account *account, tr_keep *keep);
+int tr_account_keep(struct tr_account *account, tr_snapshot *snapshot);
 
 /* What the workers have counted in the stage that was checkpointed, before this part of the run; zeros in a run that began
  * now. Their own counters began at 0. On rank 0. */
@@ -36,7 +36,7 @@ struct tr_counted {
 /* Lists what has been counted until now, by ranks: all ranks. Filling: what all have, on rank 0; seconds of computing and
  * evaluating are those of the last evaluation. */
 int tr_counted_keep(struct tr_counted *counted, tr_context *tr, const struct tr_progress_row *last,
-                    tr_keep *keep);
+                    tr_snapshot *snapshot);
 
 /* A row as it would be without a restart; forgets all when another stage has begun. */
 void tr_counted_add(struct tr_counted *counted, const tr_stage *stage, struct tr_progress_row *row);

@@ -65,8 +65,8 @@ struct gap {
 static struct gap gap(const struct tr_progress_row *row)
 {
     struct gap g = {"-"};
-    if (isfinite(row->verdict.gap))
-        snprintf(g.text, sizeof g.text, "%s%.2e", row->exact ? "" : "~", row->verdict.gap);
+    if (isfinite(row->evaluation.gap))
+        snprintf(g.text, sizeof g.text, "%s%.2e", row->exact ? "" : "~", row->evaluation.gap);
     return g;
 }
 
@@ -78,7 +78,8 @@ struct objective {
 static struct objective objective(const struct tr_progress_row *row)
 {
     struct objective o = {"-"};
-    if (isfinite(row->verdict.objective)) snprintf(o.text, sizeof o.text, "%.8g", row->verdict.objective);
+    if (isfinite(row->evaluation.objective))
+        snprintf(o.text, sizeof o.text, "%.8g", row->evaluation.objective);
     return o;
 }
 
@@ -94,7 +95,7 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
 {
     double epochs = (row->epoch - d->shown_epoch) / (row->seconds - d->shown_seconds);
     double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
-    bool over = row->verdict.stop || row->clock >= d->clocks;
+    bool over = row->evaluation.stop || row->clock >= d->clocks;
     return (struct shown){rate(d->rows ? epochs * (double)d->rows : epochs), tr_duration(row->seconds),
                           tr_duration(over ? 0 : left)};
 }
@@ -117,7 +118,7 @@ static void show_in_table(const struct tr_display *d, const struct tr_progress_r
     struct shown s = derive(d, row);
     fprintf(d->out, "%8.2f  %11s  %12s", row->epoch, s.time.text, objective(row).text);
     if (d->with_gap) fprintf(d->out, "  %9s", gap(row).text);
-    if (d->metric_name) fprintf(d->out, "  %10.5f", row->verdict.metric);
+    if (d->metric_name) fprintf(d->out, "  %10.5f", row->evaluation.metric);
     fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
 }
 
@@ -128,7 +129,7 @@ static void show_as_line(const struct tr_display *d, const struct tr_progress_ro
     fprintf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
             objective(row).text);
     if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);
-    if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->verdict.metric);
+    if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
     fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
 }
 
@@ -175,7 +176,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
         d->clocks = stage->clocks;
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
-        d->with_gap = isfinite(row->verdict.gap);
+        d->with_gap = isfinite(row->evaluation.gap);
     }
     if (is_due(d, row)) {
         show(d, row);

@@ -90,7 +90,7 @@ static struct field number(double value)
 int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)
 {
     const struct tr_traffic *t = &row->traffic;
-    const tr_verdict *v = &row->verdict;
+    const tr_evaluation *v = &row->evaluation;
     char line[512];
     int length = snprintf(line, sizeof line,
                           "%.6f,%s,%" PRId64 ",%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64

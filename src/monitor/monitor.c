@@ -53,7 +53,7 @@ static bool has_target(const struct tr_monitor *m)
 static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
     struct tr_account *a = &m->account;
-    double objective = a->last.verdict.objective;
+    double objective = a->last.evaluation.objective;
     if (!has_target(m) || a->reached_target || (ascends && !(objective >= before))) return;
     if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
     a->reached_target = true;
@@ -72,8 +72,8 @@ static void show_in_status(struct tr_monitor *m)
     const struct tr_progress_row *row = &m->account.last;
     m->status.epoch = row->epoch;
     m->status.clock = row->clock;
-    m->status.objective = row->verdict.objective;
-    m->status.gap = row->verdict.gap;
+    m->status.objective = row->evaluation.objective;
+    m->status.gap = row->evaluation.gap;
 }
 
 /* Stages that run again because they came before the one that was checkpointed have been seen. */
@@ -82,7 +82,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     struct tr_monitor *m = who;
     if (tr_context_continues(m->tr)) return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
     struct tr_progress_row *row = &m->account.last;
-    double before = row->verdict.objective;
+    double before = row->evaluation.objective;
     *row = *seen;
     row->seconds = tr_now() - m->entered; /* since training began, of which the stage is the last part */
     tr_counted_add(&m->counted, stage, row);
@@ -155,18 +155,18 @@ static int take_up(struct tr_monitor *m, uint64_t restarts)
     return TR_OK;
 }
 
-static int keep_account(void *who, tr_keep *keep)
+static int keep_account(void *who, tr_snapshot *snapshot)
 {
     struct tr_monitor *m = who;
-    bool fills = tr_keep_restores(keep);
+    bool fills = tr_snapshot_restores(snapshot);
     uint64_t restarts = m->account.restarts;
     struct tr_account now = m->account;
     if (!fills && m->writes) {
         now = account_until_now(m);
         now.metrics_bytes = tr_metrics_length(&m->metrics);
     }
-    TR_TRY(tr_account_keep(&now, keep));
-    TR_TRY(tr_counted_keep(&m->counted, m->tr, &now.last, keep));
+    TR_TRY(tr_account_keep(&now, snapshot));
+    TR_TRY(tr_counted_keep(&m->counted, m->tr, &now.last, snapshot));
     if (!fills || !m->writes) return TR_OK;
     m->account = now;
     return take_up(m, restarts);
@@ -263,7 +263,8 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->tr = tr;
         m->metrics.fd = m->lock = -1;
         m->entered = tr_now();
-        m->account.last.verdict = (tr_verdict){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+        m->account.last.evaluation =
+            (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
         m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
         tr_on_keep(tr, keep_account, m);
@@ -295,7 +296,7 @@ int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
 
 double tr_monitor_objective(const struct tr_monitor *m)
 {
-    return m->account.last.verdict.objective;
+    return m->account.last.evaluation.objective;
 }
 
 void tr_monitor_count_rows(struct tr_monitor *m, uint64_t rows)
@@ -342,7 +343,7 @@ static void say_target(const struct tr_monitor *m)
         tr_say(
             m->tr,
             "note:          solve.target %g is not reached, the objective is %.8g: more solve.epochs may do",
-            m->tr->job->solve.target, a->last.verdict.objective);
+            m->tr->job->solve.target, a->last.evaluation.objective);
 }
 
 static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak,
@@ -353,14 +354,14 @@ static int write_summary(const struct tr_monitor *m, const struct tr_summary *s,
     int slowed = last->heterogeneity.slowed;
     char layout[256];
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
-    struct tr_outcome outcome = {.objective = last->verdict.objective,
-                                 .gap = last->verdict.gap,
+    struct tr_outcome outcome = {.objective = last->evaluation.objective,
+                                 .gap = last->evaluation.gap,
                                  .epochs = last->epoch,
                                  .test_accuracy =
-                                     a.metric == TR_ACCURACY ? last->verdict.metric : s->test_accuracy,
+                                     a.metric == TR_ACCURACY ? last->evaluation.metric : s->test_accuracy,
                                  .test_auc = s->test_auc,
                                  .test_perplexity = s->test_perplexity,
-                                 .test_rmse = a.metric == TR_RMSE ? last->verdict.metric : s->test_rmse,
+                                 .test_rmse = a.metric == TR_RMSE ? last->evaluation.metric : s->test_rmse,
                                  .load_seconds = a.spent[TR_LOADING],
                                  .train_seconds = a.spent[TR_TRAINING],
                                  .total_seconds = a.total,

@@ -120,7 +120,7 @@ static int start_on(MPI_Comm world, tr_context **out)
 {
     tr_context *tr;
     TR_TRY(TR_NEW(&tr, 1));
-    tr->node = tr->workers = tr->group = MPI_COMM_NULL;
+    tr->node = tr->workers = tr->group = tr->leaders = tr->servers = MPI_COMM_NULL;
     tr->world = world;
     MPI_Comm_dup(world, &tr->wire);
     MPI_Comm_rank(world, &tr->rank);
@@ -229,6 +229,8 @@ int tr_ranks_assign(tr_context *tr)
     int order = tr->me.group * tr->layout.group_size + tr->me.member;
     MPI_Comm_split(tr->world, works ? 0 : MPI_UNDEFINED, order, &tr->workers);
     MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
+    MPI_Comm_split(tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, &tr->leaders);
+    MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, &tr->servers);
     tr_cast_all(tr, &tr->all);
     tr->cast = &tr->all;
     return TR_OK;
@@ -238,7 +240,8 @@ int tr_ranks_stop(tr_context *tr)
 {
     int status = tr->status;
     if (tr->at_end) tr->at_end(tr);
-    MPI_Comm *comms[] = {&tr->group, &tr->workers, &tr->node, &tr->wire, &tr->world};
+    MPI_Comm *comms[] = {&tr->servers, &tr->leaders, &tr->group, &tr->workers,
+                         &tr->node,    &tr->wire,    &tr->world};
     for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
         if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
     tr_layout_free(&tr->layout);
@@ -333,6 +336,16 @@ int tr_size(const tr_context *tr)
 int tr_workers(const tr_context *tr)
 {
     return tr_layout_workers(&tr->layout);
+}
+
+int tr_groups(const tr_context *tr)
+{
+    return tr->layout.groups;
+}
+
+int tr_group_size(const tr_context *tr)
+{
+    return tr->layout.group_size;
 }
 
 int tr_nodes(const tr_context *tr)

@@ -67,6 +67,8 @@ struct tr_context {
     MPI_Comm node;    /* ranks that share memory with this one */
     MPI_Comm workers; /* all slaves, by group and member; MPI_COMM_NULL elsewhere */
     MPI_Comm group;   /* this rank's group, by member; MPI_COMM_NULL elsewhere */
+    MPI_Comm leaders; /* first members of groups, by group; MPI_COMM_NULL elsewhere */
+    MPI_Comm servers; /* all servers, by rank; MPI_COMM_NULL elsewhere */
     int rank, size;
     int node_rank, node_size; /* this rank's number on its node */
     int *node_of;             /* node of every rank */
@@ -180,13 +182,5 @@ int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* tr_agree() among the ranks of a communicator that rank 0 is one of. */
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
-
-/* ---- words to the user, from rank 0 only ---- */
-
-/* A line on stderr, unless report.progress is no; of a team with the name of its task in front. */
-void tr_say(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* … and whatever report.progress is: something is lost, though no error yet. */
-void tr_warn(const tr_context *tr, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -174,8 +174,8 @@ static int make_powers(enum shape shape, struct map step, struct side *side)
 /* w' = w - η (f + λ w); s' = s + w' */
 static struct map step_of_w(double rate, double l2)
 {
-    double keep = 1 - rate * l2;
-    return (struct map){.zz = 1, .yy = keep, .yf = -rate, .sy = keep, .ss = 1, .sf = -rate};
+    double snapshot = 1 - rate * l2;
+    return (struct map){.zz = 1, .yy = snapshot, .yf = -rate, .sy = snapshot, .ss = 1, .sf = -rate};
 }
 
 /* With all counted from the snapshot, f = μ + λ x̃, and p = 1/(1 + a λ), q = 1/(1 + η λ) of the proximal steps:

@@ -7,7 +7,7 @@
 
 bool tr_stage_is_kept(const struct tr_stage_run *run)
 {
-    return run->judged < 0 && run->stage->keep && tr_checkpoints_are_on(run->tr);
+    return run->judged < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
 }
 
 /* ---- calling ---- */
@@ -91,13 +91,14 @@ static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *f
 }
 
 /* What a stage has to keep, and where this worker stands. */
-static int list(void *what, tr_keep *keep)
+static int list(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
     bool found;
-    TR_TRY(tr_keep_own(keep, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
-    if (tr_keep_restores(keep) && !found) run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
-    return run->stage->keep(&run->me, run->stage->state, keep);
+    TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
+    if (tr_snapshot_restores(snapshot) && !found)
+        run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
+    return run->stage->snapshot(&run->me, run->stage->state, snapshot);
 }
 
 /* All that have met: whether somebody has failed, what rank 0 wants, and the clock of the slowest worker. */

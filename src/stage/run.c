@@ -54,7 +54,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .judged = -1,
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
-                                 .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+                                 .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     cast_worker(run);
 }
 

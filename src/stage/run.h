@@ -48,25 +48,25 @@ struct tr_stage_run {
     /* scheduler */
     struct tr_collection *collections;
     int64_t evaluations, granted;
-    bool stopping;       /* no clock is granted any more */
-    enum tr_due calling; /* a meeting is called, for a checkpoint */
-    bool kept_end;       /* the stage is over, and a checkpoint says so */
-    int64_t met;         /* clock of the slowest worker when the clocks of sync/ began at 0 */
-    int64_t horizon;     /* clocks that may be granted */
-    double paced;        /* when the slowest worker was last seen … */
-    int64_t paced_clock; /* … at this clock; so that … */
-    int64_t looked;      /* clock of the slowest worker when it was looked what is due */
-    unsigned turns;      /* … since then */
-    int64_t ahead;       /* … so many are granted before they are needed */
-    bool final;          /* the last evaluation has been judged */
-    tr_verdict verdict;  /* of the last one */
+    bool stopping;            /* no clock is granted any more */
+    enum tr_due calling;      /* a meeting is called, for a checkpoint */
+    bool kept_end;            /* the stage is over, and a checkpoint says so */
+    int64_t met;              /* clock of the slowest worker when the clocks of sync/ began at 0 */
+    int64_t horizon;          /* clocks that may be granted */
+    double paced;             /* when the slowest worker was last seen … */
+    int64_t paced_clock;      /* … at this clock; so that … */
+    int64_t looked;           /* clock of the slowest worker when it was looked what is due */
+    unsigned turns;           /* … since then */
+    int64_t ahead;            /* … so many are granted before they are needed */
+    bool final;               /* the last evaluation has been judged */
+    tr_evaluation evaluation; /* of the last one */
     struct tr_heterogeneity heterogeneity; /* as of then */
 };
 
 /* Whether the scheduler judges evaluations. */
 static inline bool tr_stage_is_judged(const struct tr_stage_run *run)
 {
-    return run->stage->evaluate && run->stage->judge;
+    return run->stage->evaluate && run->stage->summarize;
 }
 
 /* Takes note of a failure; what follows is done without it. */

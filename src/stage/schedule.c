@@ -431,7 +431,7 @@ static int wanted(const struct tr_schedule *s, const struct holder *h, int node)
     return 0;
 }
 
-static void keep(struct tr_schedule *s, struct holder *h, int node, int workers)
+static void snapshot(struct tr_schedule *s, struct holder *h, int node, int workers)
 {
     s->tasks[h->task].taken += workers;
     h->missing -= workers;
@@ -448,7 +448,7 @@ static void give_to_node(struct tr_schedule *s, int node, const int *slot, int n
         int given = least(n, wanted(s, h, node));
         if (!given) continue;
         memcpy(t->slot + t->taken, slot, (size_t)given * sizeof *slot);
-        keep(s, h, node, given);
+        snapshot(s, h, node, given);
         slot += given;
         n -= given;
     }
@@ -525,7 +525,7 @@ static void fill(struct tr_schedule *s, struct holder *h)
         int node = set->node[i], n = least(s->nodes.free[node], wanted(s, h, node));
         if (!n) continue;
         tr_nodes_take(&s->nodes, node, n, t->slot + t->taken);
-        keep(s, h, node, n);
+        snapshot(s, h, node, n);
     }
 }
 

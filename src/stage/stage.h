@@ -21,7 +21,7 @@
 struct tr_progress_row {
     int64_t clock;
     double epoch, seconds; /* passes of the workers, in the mean; since the stage began */
-    tr_verdict verdict;
+    tr_evaluation evaluation;
     bool exact; /* all workers saw the same parameters; otherwise objective and gap are estimates */
     double compute_seconds; /* of the workers, summed, since the stage began, as the next */
     struct tr_traffic traffic;

@@ -67,7 +67,7 @@ struct task {
 /* Checkpoints are taken of it. */
 static bool is_kept(const struct task *k)
 {
-    return k->task->keep && tr_checkpoints_are_on(k->tr);
+    return k->task->snapshot && tr_checkpoints_are_on(k->tr);
 }
 
 /* ---- seats ---- */
@@ -342,7 +342,7 @@ static int keep_record(struct task *k, const struct assignment *a, const struct 
     r->ran.workers = workers;
     r->ran.first_group = a->cast.first_group;
     r->ran.seconds += seconds;
-    r->ran.verdict = run->verdict;
+    r->ran.evaluation = run->evaluation;
     struct tr_stage_sum *sum = &r->sum;
     sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
     sum->most = tr_max_int(sum->most, workers);
@@ -435,11 +435,11 @@ static void pass_ran(struct numbers *to, tr_ran *ran)
     PASS(to, ran->workers);
     PASS(to, ran->first_group);
     PASS(to, ran->seconds);
-    PASS(to, ran->verdict.objective);
-    PASS(to, ran->verdict.gap);
-    PASS(to, ran->verdict.metric);
-    PASS(to, ran->verdict.epoch);
-    PASS(to, ran->verdict.stop);
+    PASS(to, ran->evaluation.objective);
+    PASS(to, ran->evaluation.gap);
+    PASS(to, ran->evaluation.metric);
+    PASS(to, ran->evaluation.epoch);
+    PASS(to, ran->evaluation.stop);
 }
 
 static void pass_sum(struct numbers *to, struct tr_stage_sum *sum)
@@ -504,24 +504,24 @@ static int pass_records(struct task *k, struct numbers *to, bool same, int group
 }
 
 /* Whether groups and workers are those of the checkpoint, and how many groups there were. */
-static bool same_groups(const struct task *k, const tr_keep *keep, int *groups)
+static bool same_groups(const struct task *k, const tr_snapshot *snapshot, int *groups)
 {
     const struct tr_layout *now = &k->tr->layout;
     *groups = now->groups;
-    if (!tr_keep_restores(keep)) return true;
+    if (!tr_snapshot_restores(snapshot)) return true;
     const struct tr_facts *then = &tr_checkpoint_found(k->tr)->facts;
     *groups = (int)then->groups;
     return then->groups == now->groups && then->group_size == now->group_size;
 }
 
 /* Rank 0. */
-static int keep_records(struct task *k, tr_keep *keep, struct numbers *to)
+static int keep_records(struct task *k, tr_snapshot *snapshot, struct numbers *to)
 {
     int groups;
-    bool same = same_groups(k, keep, &groups);
+    bool same = same_groups(k, snapshot, &groups);
     TR_TRY(TR_NEW(&to->number, to->n));
     int status = to->takes ? pass_records(k, to, same, groups) : TR_OK;
-    if (status == TR_OK) status = tr_keep_common(keep, "task_records", TR_F64, to->n, to->number);
+    if (status == TR_OK) status = tr_snapshot_common(snapshot, "task_records", TR_F64, to->n, to->number);
     if (status == TR_OK && !to->takes) status = pass_records(k, to, same, groups);
     free(to->number);
     to->number = NULL;
@@ -530,10 +530,10 @@ static int keep_records(struct task *k, tr_keep *keep, struct numbers *to)
     return status;
 }
 
-static int keep_task(struct task *k, tr_keep *keep)
+static int keep_task(struct task *k, tr_snapshot *snapshot)
 {
     int64_t at[AT_WORDS] = {0};
-    struct numbers to = {.takes = !tr_keep_restores(keep)};
+    struct numbers to = {.takes = !tr_snapshot_restores(snapshot)};
     bool first = k->tr->rank == 0;
     if (to.takes && first) {
         TR_TRY(pass_records(k, &to, true, k->tr->layout.groups)); /* counts */
@@ -541,27 +541,27 @@ static int keep_task(struct task *k, tr_keep *keep)
         to.at = 0;
         note_position(k, (int64_t)to.n, at);
     }
-    TR_TRY(tr_keep_common(keep, "task_position", TR_I64, AT_WORDS, at));
+    TR_TRY(tr_snapshot_common(snapshot, "task_position", TR_I64, AT_WORDS, at));
     if (!to.takes) {
         TR_TRY(find_position(k, at));
         to.n = (size_t)at[AT_NUMBERS];
         if (first) k->record[k->next.stage].left = at[AT_LEFT];
     }
-    return first ? keep_records(k, keep, &to) : TR_OK;
+    return first ? keep_records(k, snapshot, &to) : TR_OK;
 }
 
 /* What the task has, and its owner, to whom `me` says what runs next. */
-static int list(void *what, tr_keep *keep)
+static int list(void *what, tr_snapshot *snapshot)
 {
     struct task *k = what;
     struct tr_stage_run run;
-    TR_TRY(keep_task(k, keep));
+    TR_TRY(keep_task(k, snapshot));
     tr_stage_open(k->tr, &k->task->stage[0], &run);
     run.me.before = k->before;
     run.me.whole = k->next.clocks;
     run.me.clocks = k->next.clocks - k->before;
     run.me.command = k->next.command;
-    return k->task->keep(&run.me, k->task->state, keep);
+    return k->task->snapshot(&run.me, k->task->state, snapshot);
 }
 
 /* All ranks. *agreed: whether the task is to stop. */
@@ -605,7 +605,7 @@ static int go_on(struct task *k)
     struct tr_facts facts;
     TR_TRY(tr_agree(tr, tr_checkpoint_enter(tr, k->task->name, &restores)));
     if (!restores) return TR_OK;
-    if (!k->task->keep)
+    if (!k->task->snapshot)
         return tr_agree(tr, tr_fail(TR_ERR_DATA, "checkpoint: task %s keeps nothing now", k->task->name));
     TR_TRY(tr_checkpoint_restore(tr, list, k, &facts));
     if (tr_works(tr)) tr_lifeline_clock(tr->lifeline, facts.clock);
@@ -659,7 +659,7 @@ static int check_next(const struct task *k, const tr_next *next)
 /* Asks what is next, unless that is the rest of what was asked for before. */
 static int ask(struct task *k, bool *over)
 {
-    tr_ran ran = {.stage = -1, .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+    tr_ran ran = {.stage = -1, .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     tr_next next = {.stage = -1};
     if (k->next.stage >= 0) ran = k->record[k->next.stage].ran;
     if (k->next.stage >= 0 && k->record[k->next.stage].left > 0) return TR_OK;

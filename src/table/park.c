@@ -39,7 +39,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *parks)
     return TR_OK;
 }
 
-int tr_tables_park(tr_context *tr, bool keep, struct tr_parked *parked)
+int tr_tables_park(tr_context *tr, bool snapshot, struct tr_parked *parked)
 {
     struct tr_tables *tables = tr->tables;
     free(parked->table);
@@ -49,9 +49,9 @@ int tr_tables_park(tr_context *tr, bool keep, struct tr_parked *parked)
         struct tr_table *t = tables->table[i];
         parked->table[i] = (struct tr_parked_table){t->merge, t->updating_views};
         t->merge = NULL;
-        if (keep) t->updating_views = 0;
+        if (snapshot) t->updating_views = 0;
     }
-    if (!keep) /* servers are not to wait for them in other stages */
+    if (!snapshot) /* servers are not to wait for them in other stages */
         while (tables->view_count > 0) tr_view_part(tables->views[0]);
     parked->views = tables->views;
     parked->view_count = tables->view_count;

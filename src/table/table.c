@@ -1,6 +1,6 @@
 #include "table/rows.h"
 #include "table/together.h"
-#include "trireme/keep.h"
+#include "trireme/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -227,7 +227,7 @@ int tr_tables_needs(tr_context *tr, bool *needed, bool *parks);
 
 /* Puts aside what is open, and takes it up again as it was before the first clock. Of the crew each for itself. What is
  * not to be kept is put aside only until it can be ended. */
-int tr_tables_park(tr_context *tr, bool keep, struct tr_parked *parked);
+int tr_tables_park(tr_context *tr, bool snapshot, struct tr_parked *parked);
 int tr_tables_take_up(tr_context *tr, struct tr_parked *parked);
 
 /* Ends what was put aside: its views can only be closed. All ranks. */

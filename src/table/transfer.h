@@ -5,7 +5,7 @@
 #ifndef TR_TABLE_TRANSFER_H
 #define TR_TABLE_TRANSFER_H
 
-#include "table/local.h"
+#include "table/replica.h"
 
 struct tr_transfer {
     tr_context *tr;

@@ -9,7 +9,7 @@
 #include <cblas.h>
 
 #include "base/base.h"
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 
 /* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and
  * would use AVX2 kernels where AVX-512 is there. Leaves BLIS_ARCH_TYPE alone where the user has set it. */

@@ -111,10 +111,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
-    verdict->objective = sums->sum[0];
+    evaluation->objective = sums->sum[0];
     return printf("updates %g clocks %g to %g sum %g\n", sums->sum[0], sums->sum[1], sums->sum[2],
                   sums->sum[3]) > 0
                ? TR_OK
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .summarize = summarize};
     if (status == TR_OK) status = tr_run(tr, &stage);
     tr_view_close(&c.view);
     return tr_close(tr); /* the status that all ranks have agreed on */

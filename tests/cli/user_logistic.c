@@ -39,10 +39,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
-    verdict->objective = sums->sum[0] / (double)((struct logistic *)state)->data->total_rows;
-    return printf("%lld %.6f\n", (long long)sums->clock, verdict->objective) > 0 ? TR_OK : TR_ERR_IO;
+    evaluation->objective = sums->sum[0] / (double)((struct logistic *)state)->data->total_rows;
+    return printf("%lld %.6f\n", (long long)sums->clock, evaluation->objective) > 0 ? TR_OK : TR_ERR_IO;
 }
 
 int main(int argc, char **argv)
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .summarize = summarize};
     if (status == TR_OK) status = tr_run(tr, &stage);
     tr_view_close(&lr.w);
     tr_data_close(&lr.data);

@@ -145,7 +145,7 @@ static void change(struct input *in, struct tr_rng *rng)
     }
 }
 
-static void keep(int number)
+static void snapshot(int number)
 {
     static const char said[] = "mutate: the input is in fuzz-crash\n";
     int file = open("fuzz-crash", O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -186,7 +186,7 @@ int main(int argc, char **argv)
             perror(argv[i]);
             return 66;
         }
-    signal(SIGABRT, keep);
+    signal(SIGABRT, snapshot);
     for (size_t i = 0; i < seeds; i++) {
         now = seed[i];
         feed();

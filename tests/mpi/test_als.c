@@ -154,10 +154,10 @@ static int watch(void *who, const tr_stage *stage, const struct tr_progress_row 
 {
     (void)stage;
     struct watch *w = who;
-    mpi_check(row->verdict.objective <= w->last * (1 + 1e-6),
-              "the objective rises from %g to %g at clock %lld", w->last, row->verdict.objective,
+    mpi_check(row->evaluation.objective <= w->last * (1 + 1e-6),
+              "the objective rises from %g to %g at clock %lld", w->last, row->evaluation.objective,
               (long long)row->clock);
-    w->last = row->verdict.objective;
+    w->last = row->evaluation.objective;
     return TR_OK;
 }
 

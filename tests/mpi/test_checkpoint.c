@@ -53,22 +53,22 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct play *p = state;
-    (void)verdict;
+    (void)evaluation;
     if (p->judgements < MANY_CLOCKS) p->judged[p->judgements] = sums->clock;
     p->judgements++;
     p->common += sums->clock;
     return TR_OK;
 }
 
-static int keep(tr_worker *me, void *state, tr_keep *k)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *k)
 {
     struct play *p = state;
     size_t n = me->worker < 0 ? 0 : p->end - p->first;
-    TR_TRY(tr_keep_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
-    return tr_keep_common(k, "common", TR_I64, 1, &p->common);
+    TR_TRY(tr_snapshot_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
+    return tr_snapshot_common(k, "common", TR_I64, 1, &p->common);
 }
 
 /* A run from its beginning, or from where the last one was stopped. */
@@ -89,8 +89,8 @@ static int run(struct play *p, int64_t clocks, const char *settings, uint64_t ev
                             .prepare = prepare,
                             .compute = compute,
                             .evaluate = evaluate,
-                            .judge = judge,
-                            .keep = keep};
+                            .summarize = summarize,
+                            .snapshot = snapshot};
     return tr_run(p->tr, &stage);
 }
 

@@ -89,11 +89,11 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
     (void)sums;
-    verdict->objective = 1;
+    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -105,7 +105,7 @@ static tr_stage stage_of(struct history *h)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .summarize = summarize};
 }
 
 static bool works(const struct history *h)
@@ -353,10 +353,10 @@ MPI_CASE(asp_waits_for_nobody)
 }
 
 /* Told to stop while the fast workers wait for the slow one, all end. */
-static int stop_soon(void *state, const tr_report *sums, tr_verdict *verdict)
+static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
-    verdict->stop = sums->clock >= 2;
+    evaluation->stop = sums->clock >= 2;
     return TR_OK;
 }
 
@@ -381,7 +381,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
             h.prefetch = true;
             tr_stage stage = stage_of(&h);
             stage.evaluate = count_workers;
-            stage.judge = stop_soon;
+            stage.summarize = stop_soon;
             stage.evaluate_every = 2;
             mpi_ok(tr_run(h.tr, &stage));
             if (works(&h) && mode == 0) mpi_check(h.clock == 2, "stopped at clock %lld", (long long)h.clock);
@@ -449,7 +449,7 @@ static void take_walk(const char *settings, struct walk *w)
                                   .prepare = open_walk,
                                   .compute = step_walk,
                                   .evaluate = read_walk,
-                                  .judge = judge}));
+                                  .summarize = summarize}));
     tr_view_close(&w->view);
     mpi_ok(tr_close(tr));
 }

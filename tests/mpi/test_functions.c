@@ -338,10 +338,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return t->ask && me->worker == 0 ? t->ask(t, t->plan.clocks) : TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state, (void)sums;
-    verdict->objective = 1;
+    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -353,7 +353,7 @@ static int run(struct trial *t)
                                      .prepare = prepare,
                                      .compute = compute,
                                      .evaluate = evaluate,
-                                     .judge = judge});
+                                     .summarize = summarize});
 }
 
 static void order_owners(struct trial *t)
@@ -985,7 +985,7 @@ static void walk(const char *settings, const tr_function *function, bool equal, 
                                      .prepare = open_walk,
                                      .compute = step,
                                      .evaluate = w->equal ? NULL : end_walk,
-                                     .judge = judge}));
+                                     .summarize = summarize}));
     check_watch(w);
     tr_view_close(&w->view);
     mpi_ok(tr_close(w->tr));
@@ -1095,7 +1095,7 @@ MPI_CASE(copies_are_kept_while_they_may_be)
                                             .prepare = prepare_saver,
                                             .compute = step_saving,
                                             .evaluate = end_saving,
-                                            .judge = judge}));
+                                            .summarize = summarize}));
             if (tr_is(s.tr, TR_SLAVE)) mpi_check(s.pulls > 0, "never pulled");
             int saved = tr_is(s.tr, TR_SLAVE) && s.pulls < STEPS;
             MPI_Allreduce(MPI_IN_PLACE, &saved, 1, MPI_INT, MPI_MAX, s.tr->world);

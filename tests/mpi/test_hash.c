@@ -198,10 +198,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return me->worker == 0 ? check_answers(t) : TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     const struct trial *t = state;
-    (void)verdict;
+    (void)evaluation;
     mpi_check(sums->sum[0] == tr_layout_workers(t->layout), "%g workers evaluated", sums->sum[0]);
     return TR_OK;
 }
@@ -244,7 +244,7 @@ static void run_trial(const char *settings, enum tr_dtype dtype, size_t width, u
                                       .prepare = prepare,
                                       .compute = compute,
                                       .evaluate = evaluate,
-                                      .judge = judge}));
+                                      .summarize = summarize}));
         t.seed++;
         tr_view_close(&t.view);
         tr_view_close(&t.all);

@@ -170,7 +170,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
 {
     struct trial *t = who;
     (void)stage;
-    if (t->rounds < ROUNDS) t->objective[t->rounds++] = row->verdict.objective;
+    if (t->rounds < ROUNDS) t->objective[t->rounds++] = row->evaluation.objective;
     return TR_OK;
 }
 

@@ -45,14 +45,14 @@ static int compute(tr_worker *me, void *state)
     return tr_view_push(p->view);
 }
 
-static int keep(tr_worker *me, void *state, tr_keep *k)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *k)
 {
     struct play *p = state;
     size_t n = me->worker < 0 ? 0 : p->end - p->first;
     bool found;
-    p->takes += !tr_keep_restores(k);
-    TR_TRY(tr_keep_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
-    return p->large ? tr_keep_own(k, "large", p->large, LARGE * sizeof *p->large, &found) : TR_OK;
+    p->takes += !tr_snapshot_restores(k);
+    TR_TRY(tr_snapshot_rows(k, "row", TR_I64, ROWS, 1, NULL, p->first, n, p->row + p->first));
+    return p->large ? tr_snapshot_own(k, "large", p->large, LARGE * sizeof *p->large, &found) : TR_OK;
 }
 
 /* The folder of those on the disk. */
@@ -88,7 +88,7 @@ static void run(struct play *p, const char *settings, uint64_t memory, uint64_t 
                             .epochs_per_clock = 1,
                             .prepare = prepare,
                             .compute = compute,
-                            .keep = keep};
+                            .snapshot = snapshot};
     int status = tr_run(p->tr, &stage), expected = enough == 0 ? TR_OK : TR_ERR_DATA;
     mpi_check(status == expected, "status %d, expected %d: %s", status, expected, tr_error_text());
     if (tr_checkpoint_settle(p->tr) != TR_OK) mpi_note(__FILE__, __LINE__, "cannot settle");

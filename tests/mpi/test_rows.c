@@ -149,10 +149,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return pull(t, me->worker);
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state, (void)sums;
-    verdict->objective = 1;
+    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -184,7 +184,7 @@ static tr_stage stage_of(struct trial *t)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = judge,
+                      .summarize = summarize,
                       .evaluate_every = 2};
 }
 

@@ -57,10 +57,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
-    verdict->objective = sums->sum[0];
+    evaluation->objective = sums->sum[0];
     return TR_OK;
 }
 
@@ -89,7 +89,7 @@ static void run(struct trial *t, const char *settings, int64_t clocks, int64_t e
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = judge};
+                      .summarize = summarize};
     mpi_ok(tr_run(t->tr, &stage));
     tr_view_close(&t->view);
     tr_poll_remove(t->tr, count_poll, t);

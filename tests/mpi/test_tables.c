@@ -141,10 +141,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     const struct trial *t = state;
-    (void)verdict;
+    (void)evaluation;
     mpi_check(sums->sum[0] == tr_layout_workers(t->layout), "%g workers evaluated", sums->sum[0]);
     return TR_OK;
 }
@@ -191,7 +191,7 @@ static void run_trial(const char *settings, const struct shape *shapes, int tabl
                                       .prepare = prepare,
                                       .compute = compute,
                                       .evaluate = evaluate,
-                                      .judge = judge}));
+                                      .summarize = summarize}));
         t.seed++;
         for (int k = 0; k < tables; k++) {
             tr_view_close(&t.one[k].view);

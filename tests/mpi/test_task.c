@@ -97,7 +97,7 @@ static int report(tr_worker *me, void *state, tr_report *report)
 }
 
 /* All updates of the stages before are seen, whoever reads. */
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct play *p = state;
     double expected = p->added * KEYS * sums->sum[2];
@@ -105,7 +105,7 @@ static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
               expected);
     if (sums->sum[1] > 0 && fmod(sums->sum[1], 1000) > 0) p->groups_seen |= 1;
     if (sums->sum[1] >= 1000) p->groups_seen |= 2;
-    verdict->objective = sums->sum[0];
+    evaluation->objective = sums->sum[0];
     return TR_OK;
 }
 
@@ -113,7 +113,8 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
 {
     struct play *p = state;
     if (ran->stage == ADD) p->added += (double)ran->clocks * ran->workers;
-    if (ran->stage == READ) mpi_check(ran->verdict.objective >= 0, "no verdict: %g", ran->verdict.objective);
+    if (ran->stage == READ)
+        mpi_check(ran->evaluation.objective >= 0, "no verdict: %g", ran->evaluation.objective);
     *next = p->plan[p->next++];
     return TR_OK;
 }
@@ -145,7 +146,7 @@ static int run_play(struct play *p, const tr_next *plan)
                                 .compute = look,
                                 .release = close_view,
                                 .evaluate = report,
-                                .judge = judge}};
+                                .summarize = summarize}};
     const tr_task task = {.name = "turns", .stage = stages, .n = 2, .state = p, .next = next};
     p->plan = plan;
     return tr_run_task(p->tr, &task);
@@ -514,13 +515,13 @@ static int trial_look(tr_worker *me, void *state)
     return tr_view_pull(me->kept);
 }
 
-static int trial_judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int trial_judge(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct trial *t = state;
     mpi_check(sums->sum[0] == t->added * sums->sum[1], "turn %d: it reads %g, expected %g", (int)t->turn,
               sums->sum[0] / sums->sum[1], t->added);
     t->group[(t->turn - 1) % KEPT_TURNS] = (int)(sums->sum[2] / sums->sum[1]);
-    verdict->objective = sums->sum[0] / sums->sum[1];
+    evaluation->objective = sums->sum[0] / sums->sum[1];
     return TR_OK;
 }
 
@@ -535,8 +536,8 @@ static int trial_next(void *state, const tr_ran *ran, tr_next *next)
         mpi_check(ran->clocks == before->clocks, "turn %d: it has run for %lld clocks, not %lld",
                   (int)t->turn, (long long)ran->clocks, (long long)before->clocks);
     if (ran->stage == READ)
-        mpi_check(ran->verdict.objective == t->added, "turn %d: verdict %g", (int)t->turn,
-                  ran->verdict.objective);
+        mpi_check(ran->evaluation.objective == t->added, "turn %d: verdict %g", (int)t->turn,
+                  ran->evaluation.objective);
     if (ran->stage == ADD) t->added += (double)ran->clocks * ran->workers;
     *next = t->plan[t->turn];
     next->command = (tr_command){{t->turn, next->clocks}};
@@ -544,14 +545,14 @@ static int trial_next(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-static int trial_keep(tr_worker *me, void *state, tr_keep *keep)
+static int trial_keep(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct trial *t = state;
     int64_t turn = t->turn - 1; /* rank 0 */
-    TR_TRY(tr_keep_common(keep, "turn", TR_I64, 1, &t->turn));
-    TR_TRY(tr_keep_common(keep, "added", TR_F64, 1, &t->added));
-    if (tr_keep_restores(keep)) turn = t->turn - 1;
-    if (tr_keep_restores(keep) || mpi_test.rank == 0)
+    TR_TRY(tr_snapshot_common(snapshot, "turn", TR_I64, 1, &t->turn));
+    TR_TRY(tr_snapshot_common(snapshot, "added", TR_F64, 1, &t->added));
+    if (tr_snapshot_restores(snapshot)) turn = t->turn - 1;
+    if (tr_snapshot_restores(snapshot) || mpi_test.rank == 0)
         mpi_check(me->command.word[0] == turn, "turn %d is next, not %d", (int)me->command.word[0],
                   (int)turn);
     mpi_check(me->whole == t->plan[me->command.word[0]].clocks && me->before < me->whole,
@@ -603,7 +604,7 @@ static int run_trial(struct trial *t, const char *settings, const tr_next *plan,
                                 .compute = trial_look,
                                 .release = close_view,
                                 .evaluate = trial_report,
-                                .judge = trial_judge}};
+                                .summarize = trial_judge}};
     const tr_task task = {.name = "trial",
                           .stage = stages,
                           .n = 2,
@@ -611,7 +612,7 @@ static int run_trial(struct trial *t, const char *settings, const tr_next *plan,
                           .tables = 1,
                           .state = t,
                           .next = trial_next,
-                          .keep = trial_keep};
+                          .snapshot = trial_keep};
     return tr_run_task(t->tr, &task);
 }
 

@@ -43,10 +43,10 @@ static int report(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     struct sums *s = state;
-    s->result = verdict->objective = sums->sum[0];
+    s->result = evaluation->objective = sums->sum[0];
     return TR_OK;
 }
 
@@ -62,7 +62,7 @@ static int add_up(tr_context *tr, int failing, double *result)
                             .prepare = prepare,
                             .compute = compute,
                             .evaluate = report,
-                            .judge = judge};
+                            .summarize = summarize};
     int status = tr_run(tr, &stage);
     tr_view_close(&s.view);
     *result = s.result;

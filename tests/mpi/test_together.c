@@ -122,11 +122,11 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *sums, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
     (void)sums;
-    verdict->objective = 1;
+    evaluation->objective = 1;
     return TR_OK;
 }
 
@@ -208,7 +208,7 @@ static void bsp(const char *route, const char *push)
             tr_stage stage = stage_of(&h, compute_exactly);
             if (turn != 1) {
                 stage.evaluate = evaluate;
-                stage.judge = judge;
+                stage.summarize = summarize;
                 stage.evaluate_every = 2;
             }
             mpi_ok(tr_run(h.tr, &stage));
@@ -422,7 +422,7 @@ static void ssp(const char *mode, const char *push)
         h.clocks = 12;
         tr_stage stage = stage_of(&h, compute_within_bound);
         stage.evaluate = evaluate;
-        stage.judge = judge;
+        stage.summarize = summarize;
         mpi_ok(tr_run(h.tr, &stage));
         end(&h);
     }
@@ -474,10 +474,10 @@ MPI_CASE(what_is_too_old_is_fetched_again)
 
 /* ---- ends ---- */
 
-static int stop_soon(void *state, const tr_report *sums, tr_verdict *verdict)
+static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
     (void)state;
-    verdict->stop = sums->clock >= 2;
+    evaluation->stop = sums->clock >= 2;
     return TR_OK;
 }
 
@@ -514,7 +514,7 @@ MPI_CASE(an_early_stop_leaves_nobody_waiting)
             h.slow = tr_layout_workers(&h.tr->layout) - 1;
             tr_stage stage = stage_of(&h, nap_pull_push);
             stage.evaluate = report_nothing;
-            stage.judge = stop_soon;
+            stage.summarize = stop_soon;
             stage.evaluate_every = 2;
             mpi_ok(tr_run(h.tr, &stage));
             mpi_check(mode > 0 || !tr_is(h.tr, TR_SLAVE) || h.clock == 2, "stopped at clock %lld",
@@ -576,7 +576,7 @@ static void take_walk(const char *layout, const char *more, struct walk *w)
                                            .prepare = open_walk,
                                            .compute = step_walk,
                                            .evaluate = read_walk,
-                                           .judge = judge,
+                                           .summarize = summarize,
                                            .evaluate_every = 2}));
     tr_view_close(&w->all);
     end(&w->trial);

@@ -223,7 +223,7 @@ static struct tr_progress_row row_of(int64_t clock)
         .clock = clock,
         .epoch = (double)clock,
         .seconds = 0.01 * (double)clock,
-        .verdict = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
+        .evaluation = {.objective = 0.5, .gap = NAN, .metric = INFINITY},
         .exact = true,
         .traffic = {.bytes_pulled = 1, .bytes_pushed = 2, .pulls = 3, .pushes = 4},
         .updates = 5,
@@ -448,8 +448,8 @@ static char *show_rows(enum tr_display_style style, int64_t rows, double seconds
     for (int64_t i = 1; i <= rows; i++) {
         struct tr_progress_row row = row_of(i);
         row.seconds = seconds * (double)i;
-        row.verdict.metric = 0.75;
-        if (gap) row.verdict.gap = 0.5;
+        row.evaluation.metric = 0.75;
+        if (gap) row.evaluation.gap = 0.5;
         tr_display_row(&d, &stage, &row);
     }
     tr_display_end(&d);
@@ -500,7 +500,7 @@ START_TEST(an_estimated_gap_says_so)
     struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
     for (int64_t i = 1; i <= 2; i++) {
         struct tr_progress_row row = row_of(i);
-        row.verdict.gap = 0.5;
+        row.evaluation.gap = 0.5;
         row.exact = i == 2; /* the last evaluation is exact even under ASP */
         tr_display_row(&d, &stage, &row);
     }
@@ -517,7 +517,7 @@ START_TEST(what_is_no_number_is_a_dash)
     tr_stage stage = {.clocks = 2};
     struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
     struct tr_progress_row row = row_of(1);
-    row.verdict.objective = -(double)NAN;
+    row.evaluation.objective = -(double)NAN;
     tr_display_row(&d, &stage, &row);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "objective -  epochs/s"));

@@ -12,9 +12,9 @@ SHOWN = (1, 10, 100, 1000)
 
 
 def descend(ranks, workers, keys, iterations, way, *settings, host=None):
-    """What bench_local prints."""
+    """What bench_replica prints."""
     mode, *change = way
-    figures = mpirun(ranks, program("bench_local"), mode, keys, ROWS, NONZEROS, iterations,
+    figures = mpirun(ranks, program("bench_replica"), mode, keys, ROWS, NONZEROS, iterations,
                      f"ranks.group_size={workers}", *change, *settings, host=host)
     return [float(f) for f in figures.split()]
 

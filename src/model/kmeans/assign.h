@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 #include "trireme/data.h"
 
 /* Centres of a panel, rows of a tile at most, and what the width of centres that lie column after column is a

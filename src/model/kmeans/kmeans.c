@@ -480,17 +480,17 @@ static bool has_settled(const struct tr_kmeans *m, const tr_report *report)
     return tolerance > 0 ? fall <= tolerance * now : report->sum[MOVED] == 0 && tr_in_lockstep(m->tr);
 }
 
-static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_kmeans *m = state;
     double inertia = report->sum[INERTIA];
-    verdict->objective = inertia;
-    if (m->test.data) verdict->metric = report->sum[TEST_INERTIA];
+    evaluation->objective = inertia;
+    if (m->test.data) evaluation->metric = report->sum[TEST_INERTIA];
     if (!isfinite(inertia))
         return tr_fail(TR_ERR_DIVERGED, "the inertia is not finite: the data's numbers are too large");
-    verdict->stop = has_settled(m, report) || inertia <= m->job->solve.target;
+    evaluation->stop = has_settled(m, report) || inertia <= m->job->solve.target;
     m->before = inertia;
-    m->last = *verdict;
+    m->last = *evaluation;
     return TR_OK;
 }
 
@@ -508,8 +508,8 @@ static int train_model(void *model)
                       .prepare = prepare,
                       .compute = m->batches ? minibatch : lloyd,
                       .evaluate = evaluate,
-                      .judge = judge,
-                      .keep = tr_kmeans_keep};
+                      .summarize = summarize,
+                      .snapshot = tr_kmeans_keep};
     return tr_run(m->tr, &stage);
 }
 

@@ -71,7 +71,7 @@ struct tr_kmeans {
     int64_t ordered;  /* … one more than its number */
 
     /* the scheduler's */
-    tr_verdict last;
+    tr_evaluation last;
     double before; /* inertia of the evaluation before; NaN: none */
 };
 
@@ -95,7 +95,7 @@ double tr_kmeans_inertia(const struct tr_kmeans *m); /* of dense rows, from sums
 void tr_kmeans_recount(struct tr_kmeans *m); /* of dense rows: sums of what has been pushed, from `pushed` */
 
 /* keep.c */
-int tr_kmeans_keep(tr_worker *me, void *kmeans, tr_keep *keep);
+int tr_kmeans_keep(tr_worker *me, void *kmeans, tr_snapshot *snapshot);
 
 /* file.c */
 int tr_kmeans_save(struct tr_kmeans *m, const char *folder);

@@ -83,17 +83,17 @@ static int make_room(struct tr_start *s, size_t k, uint64_t columns, bool sparse
     return TR_GROW(&s->value, &s->value_room, nonzeros);
 }
 
-int tr_start_keep(struct tr_start *s, tr_keep *keep, size_t k, uint64_t columns, bool sparse)
+int tr_start_keep(struct tr_start *s, tr_snapshot *snapshot, size_t k, uint64_t columns, bool sparse)
 {
     int64_t nonzeros = sparse && s->n > 0 ? (int64_t)s->begin[s->n] : 0;
-    if (sparse) TR_TRY(tr_keep_common(keep, "start_nonzeros", TR_I64, 1, &nonzeros));
-    if (tr_keep_restores(keep)) TR_TRY(make_room(s, k, columns, sparse, (size_t)nonzeros));
+    if (sparse) TR_TRY(tr_snapshot_common(snapshot, "start_nonzeros", TR_I64, 1, &nonzeros));
+    if (tr_snapshot_restores(snapshot)) TR_TRY(make_room(s, k, columns, sparse, (size_t)nonzeros));
     s->n = k;
     point(s, sparse);
-    if (!sparse) return tr_keep_common(keep, "start", TR_F32, k * (size_t)columns, s->dense);
-    TR_TRY(tr_keep_common(keep, "start_begin", TR_I64, k + 1, s->begin));
-    TR_TRY(tr_keep_common(keep, "start_column", TR_I32, (size_t)nonzeros, s->column));
-    return tr_keep_common(keep, "start_value", TR_F32, (size_t)nonzeros, s->value);
+    if (!sparse) return tr_snapshot_common(snapshot, "start", TR_F32, k * (size_t)columns, s->dense);
+    TR_TRY(tr_snapshot_common(snapshot, "start_begin", TR_I64, k + 1, s->begin));
+    TR_TRY(tr_snapshot_common(snapshot, "start_column", TR_I32, (size_t)nonzeros, s->column));
+    return tr_snapshot_common(snapshot, "start_value", TR_F32, (size_t)nonzeros, s->value);
 }
 
 /* Appends a row of a batch whose columns number keys (NULL: are keys). */

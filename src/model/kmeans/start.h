@@ -33,8 +33,8 @@ struct tr_kmeans;
 int tr_kmeans_choose(struct tr_kmeans *m);
 void tr_start_free(struct tr_start *start);
 
-/* k rows: in keep functions. */
-int tr_start_keep(struct tr_start *start, tr_keep *keep, size_t k, uint64_t columns, bool sparse);
+/* k rows: in snapshot functions. */
+int tr_start_keep(struct tr_start *start, tr_snapshot *snapshot, size_t k, uint64_t columns, bool sparse);
 
 /* A hash of the numbers of a row. */
 struct tr_kmeans_side;

@@ -55,18 +55,18 @@ static void unpack(const uint64_t *begin, uint64_t rows, size_t bytes, const str
     }
 }
 
-static int keep_packed(struct tr_lda *m, tr_keep *keep, const char *name, const uint64_t *begin,
+static int keep_packed(struct tr_lda *m, tr_snapshot *snapshot, const char *name, const uint64_t *begin,
                        uint16_t *topic)
 {
     struct packed p;
     uint64_t rows = tr_lda_documents(m->sampler);
     size_t bytes = m->layout.topics <= 256 ? 1 : 2;
     int status = open_packed(begin, rows, bytes, &p);
-    if (status == TR_OK && !tr_keep_restores(keep)) pack(begin, rows, bytes, topic, &p);
+    if (status == TR_OK && !tr_snapshot_restores(snapshot)) pack(begin, rows, bytes, topic, &p);
     if (status == TR_OK)
-        status = tr_keep_lists(keep, name, TR_I32, m->numbers_of_documents, tr_lda_numbers(m->sampler), 0,
-                               rows, p.begin, p.number);
-    if (status == TR_OK && tr_keep_restores(keep)) unpack(begin, rows, bytes, &p, topic);
+        status = tr_snapshot_lists(snapshot, name, TR_I32, m->numbers_of_documents,
+                                   tr_lda_numbers(m->sampler), 0, rows, p.begin, p.number);
+    if (status == TR_OK && tr_snapshot_restores(snapshot)) unpack(begin, rows, bytes, &p, topic);
     free_packed(&p);
     return status;
 }
@@ -102,28 +102,28 @@ static int open_order(uint64_t n, struct documents *d)
     return TR_NEW(&d->order, d->pair[n]);
 }
 
-static int list_documents(struct tr_lda *m, tr_keep *keep, struct documents *d)
+static int list_documents(struct tr_lda *m, tr_snapshot *snapshot, struct documents *d)
 {
     uint64_t n = tr_lda_documents(m->sampler);
-    bool restores = tr_keep_restores(keep);
+    bool restores = tr_snapshot_restores(snapshot);
     TR_TRY(open_documents(m, d));
     if (!restores) TR_TRY(tr_lda_take_topics(m->sampler, d->token, d->topic));
-    TR_TRY(keep_packed(m, keep, "z", d->token, d->topic));
+    TR_TRY(keep_packed(m, snapshot, "z", d->token, d->topic));
     for (uint64_t i = 0; i < n && !restores; i++) d->topics[i] = (int32_t)tr_lda_order(m->sampler, i, NULL);
-    TR_TRY(tr_keep_rows(keep, "topics_of_documents", TR_I32, m->numbers_of_documents, 1,
-                        tr_lda_numbers(m->sampler), 0, n, d->topics));
+    TR_TRY(tr_snapshot_rows(snapshot, "topics_of_documents", TR_I32, m->numbers_of_documents, 1,
+                            tr_lda_numbers(m->sampler), 0, n, d->topics));
     TR_TRY(open_order(n, d));
     for (uint64_t i = 0; i < n && !restores; i++) tr_lda_order(m->sampler, i, d->order + d->pair[i]);
-    TR_TRY(keep_packed(m, keep, "order_in_documents", d->pair, d->order));
+    TR_TRY(keep_packed(m, snapshot, "order_in_documents", d->pair, d->order));
     if (!restores) return TR_OK;
     TR_TRY(tr_lda_give_topics(m->sampler, d->token, d->topic));
     return tr_lda_recount_in_order(m->sampler, d->pair, d->order);
 }
 
-static int keep_documents(struct tr_lda *m, tr_keep *keep)
+static int keep_documents(struct tr_lda *m, tr_snapshot *snapshot)
 {
     struct documents d = {0};
-    int status = list_documents(m, keep, &d);
+    int status = list_documents(m, snapshot, &d);
     free_documents(&d);
     return status;
 }
@@ -194,26 +194,27 @@ static int give_words(struct tr_lda *m, const tr_block *block, const struct word
     return TR_OK;
 }
 
-static int list_words(struct tr_lda *m, tr_keep *keep, const tr_block *block, struct words *w)
+static int list_words(struct tr_lda *m, tr_snapshot *snapshot, const tr_block *block, struct words *w)
 {
     size_t n = m->n_first_words;
-    bool restores = tr_keep_restores(keep);
+    bool restores = tr_snapshot_restores(snapshot);
     TR_TRY(TR_NEW(&w->pairs, n));
     if (!restores) TR_TRY(take_words(m, block, w));
-    TR_TRY(tr_keep_rows(keep, "topics_of_words", TR_I32, m->words, 1, m->first_words, 0, n, w->pairs));
-    if (restores) TR_TRY(open_words(m, w));
     TR_TRY(
-        tr_keep_lists(keep, "counts_of_words", TR_I32, m->words, m->first_words, 0, n, w->begin, w->number));
+        tr_snapshot_rows(snapshot, "topics_of_words", TR_I32, m->words, 1, m->first_words, 0, n, w->pairs));
+    if (restores) TR_TRY(open_words(m, w));
+    TR_TRY(tr_snapshot_lists(snapshot, "counts_of_words", TR_I32, m->words, m->first_words, 0, n, w->begin,
+                             w->number));
     return restores ? give_words(m, block, w) : TR_OK;
 }
 
-static int keep_words(struct tr_lda *m, tr_keep *keep)
+static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
 {
     struct words w = {0};
     tr_block block;
     TR_TRY(tr_rotation_look(m->rotation, &block));
     TR_TRY(tr_lda_list_words(m, block.number));
-    int status = list_words(m, keep, &block, &w);
+    int status = list_words(m, snapshot, &block, &w);
     free(w.pairs);
     free(w.begin);
     free(w.number);
@@ -223,40 +224,40 @@ static int keep_words(struct tr_lda *m, tr_keep *keep)
 /* ---- what is one for all ---- */
 
 /* All members have the same totals; with several groups they are summed before each sweep. */
-static int keep_totals(const tr_worker *me, struct tr_lda *m, tr_keep *keep)
+static int keep_totals(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
 {
-    size_t topics = m->layout.topics, n = me->worker == 0 || tr_keep_restores(keep) ? topics : 0;
-    TR_TRY(tr_keep_rows(keep, "totals", TR_I64, topics, 1, NULL, 0, n, m->total));
-    if (tr_keep_restores(keep)) tr_lda_set_totals(m->sampler, m->total);
+    size_t topics = m->layout.topics, n = me->worker == 0 || tr_snapshot_restores(snapshot) ? topics : 0;
+    TR_TRY(tr_snapshot_rows(snapshot, "totals", TR_I64, topics, 1, NULL, 0, n, m->total));
+    if (tr_snapshot_restores(snapshot)) tr_lda_set_totals(m->sampler, m->total);
     return TR_OK;
 }
 
-static int keep_priors(const tr_worker *me, struct tr_lda *m, tr_keep *keep)
+static int keep_priors(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
 {
-    size_t topics = m->layout.topics, n = me->worker == 0 || tr_keep_restores(keep);
-    TR_TRY(tr_keep_rows(keep, "alpha", TR_F64, topics, 1, NULL, 0, n * topics, m->alpha));
-    TR_TRY(tr_keep_rows(keep, "beta", TR_F64, 1, 1, NULL, 0, n, &m->beta));
-    if (tr_keep_restores(keep)) tr_lda_priors(m->sampler, m->alpha, m->beta);
+    size_t topics = m->layout.topics, n = me->worker == 0 || tr_snapshot_restores(snapshot);
+    TR_TRY(tr_snapshot_rows(snapshot, "alpha", TR_F64, topics, 1, NULL, 0, n * topics, m->alpha));
+    TR_TRY(tr_snapshot_rows(snapshot, "beta", TR_F64, 1, 1, NULL, 0, n, &m->beta));
+    if (tr_snapshot_restores(snapshot)) tr_lda_priors(m->sampler, m->alpha, m->beta);
     return TR_OK;
 }
 
-static int keep_draws(const tr_worker *me, struct tr_lda *m, tr_keep *keep)
+static int keep_draws(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
 {
     size_t bytes;
     bool found;
     void *state = tr_lda_random(m->sampler, &bytes);
-    TR_TRY(tr_keep_own(keep, "draws", state, bytes, &found));
-    if (tr_keep_restores(keep) && !found)
+    TR_TRY(tr_snapshot_own(snapshot, "draws", state, bytes, &found));
+    if (tr_snapshot_restores(snapshot) && !found)
         tr_lda_reseed(m->sampler, (uint64_t)me->worker, (uint64_t)me->clock + 1);
     return TR_OK;
 }
 
 /* Histograms of documents in the table are used at the clock after they were told, if at all: then they are those of the
  * documents as they are. Otherwise all tell theirs anew. */
-static int keep_histograms(const tr_worker *me, struct tr_lda *m, tr_keep *keep)
+static int keep_histograms(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
 {
     struct tr_lda_histogram lengths = {0};
-    if (!m->histograms || !tr_keep_restores(keep)) return TR_OK;
+    if (!m->histograms || !tr_snapshot_restores(snapshot)) return TR_OK;
     bool used = m->groups_before > 1 && tr_lda_fits_before(m, me->clock);
     if (!used) tr_table_clear(m->histograms);
     if (!used || me->worker < 0) return TR_OK;
@@ -265,27 +266,27 @@ static int keep_histograms(const tr_worker *me, struct tr_lda *m, tr_keep *keep)
     return status;
 }
 
-static int keep_of_worker(tr_worker *me, struct tr_lda *m, int64_t groups, tr_keep *keep)
+static int keep_of_worker(tr_worker *me, struct tr_lda *m, int64_t groups, tr_snapshot *snapshot)
 {
-    TR_TRY(keep_documents(m, keep));
-    TR_TRY(keep_priors(me, m, keep));
-    TR_TRY(keep_draws(me, m, keep));
+    TR_TRY(keep_documents(m, snapshot));
+    TR_TRY(keep_priors(me, m, snapshot));
+    TR_TRY(keep_draws(me, m, snapshot));
     if (groups > 1) return TR_OK;
-    TR_TRY(keep_words(m, keep));
-    return keep_totals(me, m, keep);
+    TR_TRY(keep_words(m, snapshot));
+    return keep_totals(me, m, snapshot);
 }
 
-int tr_lda_keep(tr_worker *me, void *state, tr_keep *keep)
+int tr_lda_keep(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_lda *m = state;
     int64_t groups = me->groups;
-    TR_TRY(tr_model_keep_verdict(keep, &m->last));
-    TR_TRY(tr_keep_common(keep, "groups", TR_I64, 1, &groups));
-    TR_TRY(tr_model_keep_sums(me, keep, "log_words", 1, &m->log_words));
-    if (tr_keep_restores(keep)) {
+    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    TR_TRY(tr_snapshot_common(snapshot, "groups", TR_I64, 1, &groups));
+    TR_TRY(tr_model_keep_sums(me, snapshot, "log_words", 1, &m->log_words));
+    if (tr_snapshot_restores(snapshot)) {
         m->first_clock = me->clock;
         m->groups_before = groups;
     }
-    if (me->worker >= 0) TR_TRY(keep_of_worker(me, m, groups, keep));
-    return keep_histograms(me, m, keep);
+    if (me->worker >= 0) TR_TRY(keep_of_worker(me, m, groups, snapshot));
+    return keep_histograms(me, m, snapshot);
 }

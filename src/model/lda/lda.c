@@ -467,17 +467,17 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return TR_OK;
 }
 
-static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_lda *m = state;
     const double *sum = report->sum;
     double target = m->job->solve.target;
-    verdict->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
+    evaluation->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
     /* each document begins with one topic, which is likelier than what follows: only a likelihood that rises counts */
-    bool rises = m->last.objective != 0 && verdict->objective >= m->last.objective;
-    if (target != TR_JOB_AUTO && rises && -verdict->objective <= target) verdict->stop = true;
-    m->last = *verdict;
-    if (isfinite(verdict->objective)) return TR_OK;
+    bool rises = m->last.objective != 0 && evaluation->objective >= m->last.objective;
+    if (target != TR_JOB_AUTO && rises && -evaluation->objective <= target) evaluation->stop = true;
+    m->last = *evaluation;
+    if (isfinite(evaluation->objective)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "sweep %lld: log p(w, z) is not finite", (long long)report->clock);
 }
 
@@ -525,8 +525,8 @@ int tr_lda_train(struct tr_lda *m)
                       .compute = sweep_round,
                       .schedule = schedule,
                       .evaluate = evaluate,
-                      .judge = judge,
-                      .keep = tr_lda_keep};
+                      .summarize = summarize,
+                      .snapshot = tr_lda_keep};
     tr_stage store = {.name = "store",
                       .state = m,
                       .clocks = 1,

@@ -34,8 +34,8 @@ struct tr_lda {
     tr_table *table;                          /* n_wk: words × topics, sparse */
     tr_table *totals;                         /* n_k */
     tr_table
-        *histograms; /* several groups: row k: how many documents have n_dk = column; one more: lengths */
-    tr_verdict last; /* at the scheduler */
+        *histograms;    /* several groups: row k: how many documents have n_dk = column; one more: lengths */
+    tr_evaluation last; /* at the scheduler */
 
     /* what follows is a worker's */
     tr_data *train; /* until prepared */
@@ -68,7 +68,7 @@ int tr_lda_test(struct tr_lda *lda, double *perplexity); /* all ranks; of data.t
 void tr_lda_end(struct tr_lda **lda);                    /* NULL inside is fine */
 
 /* keep.c: what checkpoints keep of it. */
-int tr_lda_keep(tr_worker *me, void *lda, tr_keep *keep);
+int tr_lda_keep(tr_worker *me, void *lda, tr_snapshot *snapshot);
 
 /* Whether the priors are fitted before the sweep of this clock. */
 bool tr_lda_fits_before(const struct tr_lda *lda, int64_t clock);

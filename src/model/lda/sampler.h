@@ -15,7 +15,7 @@
 #ifndef TR_MODEL_LDA_SAMPLER_H
 #define TR_MODEL_LDA_SAMPLER_H
 
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 #include "model/lda/counts.h"
 #include "trireme/data.h"
 

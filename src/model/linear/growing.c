@@ -269,11 +269,11 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return status;
 }
 
-static int judge(void *state, const tr_report *report, tr_verdict *verdict)
+static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
-    verdict->epoch = m->growing->passes;
-    return tr_linear_judge(m, report, verdict);
+    evaluation->epoch = m->growing->passes;
+    return tr_linear_summarize(m, report, evaluation);
 }
 
 /* ---- the task ---- */
@@ -305,21 +305,21 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
         return TR_OK;
     }
     if (g->done >= g->phase[g->at].clocks) g->at++, g->done = 0;
-    if (g->at == g->phases || ran->verdict.stop) *next = (tr_next){.stage = -1};
+    if (g->at == g->phases || ran->evaluation.stop) *next = (tr_next){.stage = -1};
     else run_phase(m, &g->phase[g->at], next);
     return TR_OK;
 }
 
 /* Workers keep nothing from clock to clock. */
-static int keep(tr_worker *me, void *state, tr_keep *keep)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
     struct tr_linear *m = state;
     struct tr_linear_growing *g = m->growing;
     int64_t at[] = {g->at, g->done, g->leg};
-    TR_TRY(tr_linear_keep_judged(m, keep));
-    TR_TRY(tr_keep_common(keep, "passes", TR_F64, 1, &g->passes));
-    TR_TRY(tr_keep_common(keep, "phase", TR_I64, sizeof at / sizeof *at, at));
+    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &g->passes));
+    TR_TRY(tr_snapshot_common(snapshot, "phase", TR_I64, sizeof at / sizeof *at, at));
     if (at[0] < 0 || at[0] >= g->phases)
         return tr_fail(TR_ERR_DATA, "checkpoint: it was taken in phase %lld, there are %d",
                        (long long)at[0] + 1, g->phases);
@@ -355,7 +355,7 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
                                    .prepare = prepare_evaluate,
                                    .compute = compute_nothing,
                                    .evaluate = evaluate,
-                                   .judge = judge,
+                                   .summarize = summarize,
                                    .release = release};
     const tr_task task = {.name = "train",
                           .stage = stages,
@@ -365,7 +365,7 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
                           .evaluations = count_evaluations(m),
                           .state = m,
                           .next = next_stage,
-                          .keep = keep};
+                          .snapshot = snapshot};
     return tr_run_task(m->tr, &task);
 }
 

@@ -428,43 +428,44 @@ static int check_divergence(struct tr_linear *m, double epoch, double objective)
                               : "lower solve.rate or sync.staleness, or set sync.weight to con or dyn");
 }
 
-int tr_linear_judge(void *state, const tr_report *report, tr_verdict *verdict)
+int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
     const double *sum = report->sum;
     double n = (double)m->train->total_rows;
     double squares = sum[SQUARES] - (m->job->model.bias_l2 ? 0 : sum[BIAS_SQUARE]);
     double primal = sum[LOSS] / n + 0.5 * m->l2 * squares + m->job->model.l1 * sum[ABSOLUTES];
-    verdict->objective = primal;
+    evaluation->objective = primal;
     if (is_dual(m)) {
         double dual = -0.5 * m->l2 * squares - sum[CONJUGATE] / n;
-        verdict->gap = (primal - dual) / fmax(fabs(dual), 1e-300);
+        evaluation->gap = (primal - dual) / fmax(fabs(dual), 1e-300);
         /* under SSP and ASP the workers' parts are of different parameters: an estimate, which may even be negative */
         double goal = m->job->solve.target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
-        verdict->stop = goal > 0 && fabs(verdict->gap) <= safe;
+        evaluation->stop = goal > 0 && fabs(evaluation->gap) <= safe;
     }
     if (m->test)
-        verdict->metric =
+        evaluation->metric =
             classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
-    if (m->job->solve.target != TR_JOB_AUTO && primal <= m->job->solve.target) verdict->stop = true;
-    m->last = *verdict;
+    if (m->job->solve.target != TR_JOB_AUTO && primal <= m->job->solve.target) evaluation->stop = true;
+    m->last = *evaluation;
     double epoch = (double)report->clock / (double)m->clocks_per_epoch;
-    return check_divergence(m, isfinite(verdict->epoch) ? verdict->epoch : epoch, primal);
+    return check_divergence(m, isfinite(evaluation->epoch) ? evaluation->epoch : epoch, primal);
 }
 
-int tr_linear_keep_judged(struct tr_linear *m, tr_keep *keep)
+int tr_linear_keep_judged(struct tr_linear *m, tr_snapshot *snapshot)
 {
-    TR_TRY(tr_model_keep_verdict(keep, &m->last));
-    return tr_keep_common(keep, "usual_objective", TR_F64, 1, &m->usual);
+    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    return tr_snapshot_common(snapshot, "usual_objective", TR_F64, 1, &m->usual);
 }
 
 /* The order of rows follows from the seed and the epoch. */
-static int keep_train(tr_worker *me, void *state, tr_keep *keep)
+static int keep_train(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
     struct tr_linear *m = state;
-    TR_TRY(tr_linear_keep_judged(m, keep));
-    return is_dual(m) ? tr_data_keep(m->train, keep, "dual", TR_F32, m->dual) : tr_linear_sgd_keep(m, keep);
+    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    return is_dual(m) ? tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual)
+                      : tr_linear_sgd_keep(m, snapshot);
 }
 
 const char *tr_linear_metric(const struct tr_linear *m)
@@ -514,8 +515,8 @@ static int run_stages(struct tr_linear *m)
                       .prepare = prepare_train,
                       .compute = is_dual(m) ? tr_linear_dual_clock : tr_linear_sgd_clock,
                       .evaluate = tr_linear_evaluate,
-                      .judge = tr_linear_judge,
-                      .keep = keep_train};
+                      .summarize = tr_linear_summarize,
+                      .snapshot = keep_train};
     return tr_run(m->tr, &train);
 }
 

@@ -36,8 +36,8 @@ struct tr_linear {
     bool *is_touched;
 
     /* the scheduler's */
-    tr_verdict last; /* the latest evaluation */
-    double usual;    /* objective of the first, or of weights of zero if that is higher; 0 before */
+    tr_evaluation last; /* the latest evaluation */
+    double usual;       /* objective of the first, or of weights of zero if that is higher; 0 before */
 };
 
 #endif

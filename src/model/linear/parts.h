@@ -32,14 +32,15 @@ enum { TR_LINEAR_MARGINS = 4096 };
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
                           struct tr_problem *problem, float **target);
 
-/* What judge() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w: its
+/* What summarize() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w: its
  * view of them), and how its part of the test data comes off. */
 void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
-int tr_linear_judge(void *linear, const tr_report *report, tr_verdict *verdict);
-int tr_linear_keep_judged(struct tr_linear *m, tr_keep *keep); /* what judging remembers: in keep functions */
+int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
+int tr_linear_keep_judged(struct tr_linear *m,
+                          tr_snapshot *snapshot); /* what judging remembers: in snapshot functions */
 
 /* What the test data show, or NULL. */
 const char *tr_linear_metric(const struct tr_linear *m);
@@ -87,7 +88,7 @@ int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, doubl
 
 /* sgd: memory of the optimizer where the worker keeps it. */
 int tr_linear_sgd_prepare(struct tr_linear *m);
-int tr_linear_sgd_keep(struct tr_linear *m, tr_keep *keep);
+int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot);
 
 /* Servers for w; 0 for as many as the job says. */
 uint32_t tr_linear_servers(const struct tr_linear *m);

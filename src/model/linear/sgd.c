@@ -167,7 +167,7 @@ int tr_linear_sgd_prepare(struct tr_linear *m)
 
 /* Every worker remembers something else of a key; it finds its own again. With another layout a key goes on with what one
  * of them has remembered of it: made from other rows, but no worse an estimate of the key's gradients than any. */
-int tr_linear_sgd_keep(struct tr_linear *m, tr_keep *keep)
+int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
 {
     if (!optimizes_at_worker(m)) return TR_OK;
     size_t n = m->view ? m->view->n : 0, bytes = m->view ? tr_view_bytes(m->view) : 0;
@@ -178,9 +178,9 @@ int tr_linear_sgd_keep(struct tr_linear *m, tr_keep *keep)
     for (size_t a = 0; a < tr_optimizer_arrays(m->optimizer.kind) && status == TR_OK; a++) {
         char name[] = "optimizer_0";
         name[sizeof name - 2] = (char)('0' + a);
-        status =
-            tr_keep_rows(keep, name, m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
-                         m->train->columns + 1, 1, key, 0, n, n > 0 ? (char *)m->state + a * bytes : NULL);
+        status = tr_snapshot_rows(snapshot, name, m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
+                                  m->train->columns + 1, 1, key, 0, n,
+                                  n > 0 ? (char *)m->state + a * bytes : NULL);
     }
     free(key);
     return status;

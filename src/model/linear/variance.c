@@ -129,11 +129,11 @@ static int evaluate_full(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, f->test, report) : TR_OK;
 }
 
-static int judge_full(void *state, const tr_report *report, tr_verdict *verdict)
+static int judge_full(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     const struct tr_linear *m = state;
-    verdict->epoch = m->variance->passes + 1;
-    return tr_linear_judge(state, report, verdict);
+    evaluation->epoch = m->variance->passes + 1;
+    return tr_linear_summarize(state, report, evaluation);
 }
 
 /* ---- the inner stage ---- */
@@ -378,7 +378,7 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
         v->turn = 0;
     }
     bool inner = ran->stage == TR_FULL || v->turn > 0;
-    bool over = ran->stage == TR_FULL && (ran->verdict.stop || v->epoch == v->epochs);
+    bool over = ran->stage == TR_FULL && (ran->evaluation.stop || v->epoch == v->epochs);
     next->stage = over ? -1 : inner ? TR_INNER : TR_FULL;
     if (over) return TR_OK;
     next->clocks = clocks_of(m, next->stage);
@@ -412,7 +412,7 @@ int tr_linear_variance_train(struct tr_linear *m)
                                                   .begin = clear_gradient,
                                                   .compute = compute_full,
                                                   .evaluate = evaluate_full,
-                                                  .judge = judge_full,
+                                                  .summarize = judge_full,
                                                   .release = release_full},
                                                  {.name = tr_variance_stages[TR_INNER],
                                                   .state = m,
@@ -432,6 +432,6 @@ int tr_linear_variance_train(struct tr_linear *m)
                           .evaluations = m->variance->epochs + 1,
                           .state = m,
                           .next = next_stage,
-                          .keep = tr_linear_variance_keep};
+                          .snapshot = tr_linear_variance_keep};
     return tr_run_task(m->tr, &task);
 }

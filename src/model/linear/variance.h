@@ -56,7 +56,7 @@ static inline bool tr_variance_same_position(struct tr_variance_position a, stru
 }
 
 /* For checkpoints: as tr_task.keep. */
-int tr_linear_variance_keep(tr_worker *me, void *linear, tr_keep *keep);
+int tr_linear_variance_keep(tr_worker *me, void *linear, tr_snapshot *snapshot);
 
 static inline size_t tr_variance_element(const struct tr_linear *m)
 {

@@ -240,26 +240,27 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 }
 
 /* The table has what was told of a row, in steps: that is not what the row is, to the last bit. */
-static int keep_side(tr_worker *me, struct tr_mf *m, struct tr_als_side *side, tr_keep *keep)
+static int keep_side(tr_worker *me, struct tr_mf *m, struct tr_als_side *side, tr_snapshot *snapshot)
 {
     bool users = side == &m->als->side[TR_MF_USER], works = me->worker >= 0;
     const char *rows = users ? "users" : "items", *losses = users ? "user_losses" : "item_losses";
     double sums[] = {side->loss, side->penalty};
-    TR_TRY(tr_model_keep_sums(me, keep, losses, 2, sums));
+    TR_TRY(tr_model_keep_sums(me, snapshot, losses, 2, sums));
     side->loss = sums[0];
     side->penalty = sums[1];
-    TR_TRY(tr_keep_rows(keep, rows, TR_F32, users ? m->users : m->items, m->width, side->number, 0, side->n,
-                        works ? side->view->value : NULL));
-    if (works && tr_als_implicit(m) && tr_keep_restores(keep)) add_rows(m->als, side, side->gram_mine);
+    TR_TRY(tr_snapshot_rows(snapshot, rows, TR_F32, users ? m->users : m->items, m->width, side->number, 0,
+                            side->n, works ? side->view->value : NULL));
+    if (works && tr_als_implicit(m) && tr_snapshot_restores(snapshot))
+        add_rows(m->als, side, side->gram_mine);
     return TR_OK;
 }
 
-static int keep(tr_worker *me, void *state, tr_keep *keep)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_mf *m = state;
-    TR_TRY(tr_mf_keep_judged(m, keep));
-    TR_TRY(keep_side(me, m, &m->als->side[TR_MF_USER], keep));
-    return keep_side(me, m, &m->als->side[TR_MF_ITEM], keep);
+    TR_TRY(tr_mf_keep_judged(m, snapshot));
+    TR_TRY(keep_side(me, m, &m->als->side[TR_MF_USER], snapshot));
+    return keep_side(me, m, &m->als->side[TR_MF_ITEM], snapshot);
 }
 
 static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
@@ -297,8 +298,8 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,
-                      .judge = tr_mf_judge,
-                      .keep = keep};
+                      .summarize = tr_mf_judge,
+                      .snapshot = snapshot};
     return tr_run(m->tr, &train);
 }
 

@@ -71,7 +71,7 @@ static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size
 }
 
 /* The change goes into the view. */
-static void keep(struct tr_mf_als *als, size_t i, const float *x, double square)
+static void snapshot(struct tr_mf_als *als, size_t i, const float *x, double square)
 {
     struct tr_als_side *side = als->now;
     size_t width = als->m->width;
@@ -118,7 +118,7 @@ static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, si
             square += squares(als, look_up(als, arena, k, end, 0));
         }
     }
-    keep(als, i, x, square);
+    snapshot(als, i, x, square);
     return TR_OK;
 }
 

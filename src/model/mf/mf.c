@@ -76,7 +76,7 @@ double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item
     return !m->bias && (!user || !item) ? m->average : sum;
 }
 
-int tr_mf_judge(void *mf, const tr_report *report, tr_verdict *verdict)
+int tr_mf_judge(void *mf, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_mf *m = mf;
     const double *sum = report->sum;
@@ -84,20 +84,20 @@ int tr_mf_judge(void *mf, const tr_report *report, tr_verdict *verdict)
     bool tested = sum[TR_MF_TEST_RATINGS] > 0;
     m->test_rmse = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
     m->test_mae = tested ? sum[TR_MF_TEST_ABSOLUTES] / sum[TR_MF_TEST_RATINGS] : NAN;
-    verdict->objective = m->train_rmse;
-    verdict->metric = m->test_rmse;
+    evaluation->objective = m->train_rmse;
+    evaluation->metric = m->test_rmse;
     double target = m->job->solve.target;
-    verdict->stop = target != TR_JOB_AUTO && verdict->objective <= target;
-    m->last = *verdict;
+    evaluation->stop = target != TR_JOB_AUTO && evaluation->objective <= target;
+    m->last = *evaluation;
     if (isfinite(m->train_rmse)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
 }
 
-int tr_mf_keep_judged(struct tr_mf *m, tr_keep *keep)
+int tr_mf_keep_judged(struct tr_mf *m, tr_snapshot *snapshot)
 {
     double errors[] = {m->train_rmse, m->test_rmse, m->test_mae};
-    TR_TRY(tr_model_keep_verdict(keep, &m->last));
-    TR_TRY(tr_keep_common(keep, "errors_judged", TR_F64, 3, errors));
+    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    TR_TRY(tr_snapshot_common(snapshot, "errors_judged", TR_F64, 3, errors));
     m->train_rmse = errors[0];
     m->test_rmse = errors[1];
     m->test_mae = errors[2];

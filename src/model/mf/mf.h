@@ -50,11 +50,11 @@ struct tr_mf {
     struct tr_mf_als *als;
 
     /* the scheduler's */
-    tr_verdict last;                        /* the latest evaluation */
+    tr_evaluation last;                     /* the latest evaluation */
     double train_rmse, test_rmse, test_mae; /* of it; NaN without test data */
 };
 
-/* What workers sum up for an evaluation; tr_mf_judge() makes a verdict of it: objective = RMSE on the training ratings
+/* What workers sum up for an evaluation; tr_mf_judge() makes a evaluation of it: objective = RMSE on the training ratings
  * (implicit: the mean weighted loss), metric = RMSE on test ratings. */
 enum tr_mf_sum {
     TR_MF_SQUARES, /* Σ (r - prediction)² over this worker's training ratings … */
@@ -64,8 +64,9 @@ enum tr_mf_sum {
     TR_MF_TEST_ABSOLUTES,
     TR_MF_TEST_RATINGS
 };
-int tr_mf_judge(void *mf, const tr_report *sums, tr_verdict *verdict);
-int tr_mf_keep_judged(struct tr_mf *m, tr_keep *keep); /* what is saved of it: in keep functions */
+int tr_mf_judge(void *mf, const tr_report *sums, tr_evaluation *evaluation);
+int tr_mf_keep_judged(struct tr_mf *m,
+                      tr_snapshot *snapshot); /* what is saved of it: in snapshot functions */
 
 /* All ranks, once the data are there: what sgd needs and is no part of training. Errors are agreed on. */
 int tr_mf_sgd_open(struct tr_mf *m);

@@ -413,11 +413,11 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .compute = compute,
                       .schedule = schedule,
                       .evaluate = evaluate,
-                      .judge = tr_mf_judge,
-                      .keep = tr_mf_sgd_keep};
+                      .summarize = tr_mf_judge,
+                      .snapshot = tr_mf_sgd_keep};
     tr_table_leave_out(m->user_table); /* zeros until users are pushed */
     TR_TRY(tr_run(m->tr, &train));
-    tr_stage keep = {
+    tr_stage snapshot = {
         .name = "users", .state = m, .clocks = 1, .prepare = prepare_users, .compute = push_users};
-    return tr_run(m->tr, &keep);
+    return tr_run(m->tr, &snapshot);
 }

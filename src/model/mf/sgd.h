@@ -61,6 +61,6 @@ struct tr_mf_rows tr_mf_sgd_rows_in(const struct tr_mf_sgd *sgd, float *memory, 
 size_t tr_mf_sgd_items_of(const struct tr_mf_sgd *sgd, size_t block);
 
 /* What is kept of training. */
-int tr_mf_sgd_keep(tr_worker *me, void *mf, tr_keep *keep);
+int tr_mf_sgd_keep(tr_worker *me, void *mf, tr_snapshot *snapshot);
 
 #endif

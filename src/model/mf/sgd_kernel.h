@@ -91,7 +91,7 @@ struct NAME(turn) {
     INTS valid;              /* -1 for the ratings that are there */
     INTS index;              /* of their items */
     int offset[TR_MF_BATCH]; /* of the items' rows, in floats */
-    float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], keep[TR_MF_BATCH];
+    float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], snapshot[TR_MF_BATCH];
 };
 
 /* dot[j] = u · (row of rating j), over `width` vectors; with more, it is added to what is there. */
@@ -119,10 +119,11 @@ ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *ro
                        const struct NAME(turn) * turn, size_t j, VEC *sum)
 {
     VEC *v = (VEC *)(rows + turn->offset[j]);
-    VEC keep = NAME(all)(turn->keep[j]), step = NAME(all)(turn->step[j]), error = NAME(all)(turn->error[j]);
+    VEC snapshot = NAME(all)(turn->snapshot[j]), step = NAME(all)(turn->step[j]),
+        error = NAME(all)(turn->error[j]);
 #pragma GCC unroll 8
     for (int w = 0; w < width; w++) {
-        VEC old = v[w], new = keep *old + step *u[w];
+        VEC old = v[w], new = snapshot *old + step *u[w];
         sum[w] += error * old;
         v[w] = clip ? NAME(clip)(new) : new;
     }
@@ -215,7 +216,7 @@ ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *val
     }
     *(BATCH *)turn->error = error;
     *(BATCH *)turn->step = rate * error;
-    *(BATCH *)turn->keep = 1 - rate * pass->l2 * share;
+    *(BATCH *)turn->snapshot = 1 - rate * pass->l2 * share;
     return error;
 }
 
@@ -252,10 +253,10 @@ ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip,
         *k->user_sum += NAME(square)(width, sum) * k->per_rank;
         rate /= sqrtf(*k->user_sum);
     }
-    VEC keep = NAME(all)(1 - rate * pass->l2 * share), step = NAME(all)(rate);
+    VEC snapshot = NAME(all)(1 - rate * pass->l2 * share), step = NAME(all)(rate);
 #pragma GCC unroll 8
     for (size_t w = 0; w < width; w++) {
-        u[w] = keep * u[w] + step * sum[w];
+        u[w] = snapshot * u[w] + step * sum[w];
         if (clip) u[w] = NAME(clip)(u[w]);
     }
     if (!k->user_bias) return;

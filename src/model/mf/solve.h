@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 
 struct tr_solve_problem {
     size_t rank;

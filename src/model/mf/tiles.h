@@ -9,7 +9,7 @@
 #define TR_MODEL_MF_TILES_H
 
 #include "base/base.h"
-#include "base/cpu.h"
+#include "trireme/cpu.h"
 
 /* Floats that rows are padded to, a line of the cache, where they begin too. */
 enum { TR_MF_ALIGN = 16 };

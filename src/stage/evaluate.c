@@ -123,22 +123,22 @@ static int name_lost(const struct tr_stage_run *run, const struct tr_collection 
     return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, lost);
 }
 
-static int judge(struct tr_stage_run *run, struct tr_collection *c)
+static int summarize(struct tr_stage_run *run, struct tr_collection *c)
 {
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
-                                  .verdict = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
+                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     /* once something has failed, nothing is judged any more: the first words about it are to stay */
     bool failed =
         !sum_up(run, c, &sums, &row) || run->status != TR_OK || tr_clock_failed(run->tr->sync->clock);
     TR_TRY(measure_heterogeneity(run, c));
     row.heterogeneity = run->heterogeneity;
     int status =
-        failed ? TR_OK : name_lost(run, c, run->stage->judge(run->stage->state, &sums, &row.verdict));
-    run->verdict = row.verdict;
+        failed ? TR_OK : name_lost(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
+    run->evaluation = row.evaluation;
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
     row.clock = run->judged < 0 ? sums.clock : run->judged + run->evaluations + 1;
-    if (isfinite(row.verdict.epoch)) row.epoch = row.verdict.epoch;
+    if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
     if (!failed && run->tr->observer) {
         int shown = run->tr->observer(run->tr->observer_state, run->shown, &row);
         if (status == TR_OK) status = shown;
@@ -146,7 +146,7 @@ static int judge(struct tr_stage_run *run, struct tr_collection *c)
     if (run->status == TR_OK) run->status = status;
     run->evaluations++;
     run->final = c->evaluation == TR_AT_END;
-    return tr_stage_grant(run, row.verdict.stop || failed || status != TR_OK);
+    return tr_stage_grant(run, row.evaluation.stop || failed || status != TR_OK);
 }
 
 int tr_stage_poll_reports(void *what, int *did)
@@ -167,7 +167,7 @@ int tr_stage_poll_reports(void *what, int *did)
     c->report[r.worker] = r;
     ++*did;
     if (++c->arrived < tr_cast_workers(tr->cast)) return TR_OK;
-    TR_TRY(judge(run, c));
+    TR_TRY(summarize(run, c));
     drop_collection(run, c);
     return TR_OK;
 }

@@ -1,5 +1,5 @@
 /* Reading a local model, and adding to it. */
-#include "table/local_parts.h"
+#include "table/replica_parts.h"
 
 #include <string.h>
 
@@ -70,7 +70,7 @@ LOOPS(f64, double, uint64_t, add_to_f64)
 LOOPS(i32, int32_t, uint32_t, add_to_i32)
 LOOPS(i64, int64_t, uint64_t, add_to_i64)
 
-bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const void *base, void *delta)
+bool tr_replica_difference(enum tr_dtype dtype, size_t n, const void *value, const void *base, void *delta)
 {
     switch (dtype) {
     case TR_F32: return subtract_f32(n, value, base, delta);
@@ -82,7 +82,7 @@ bool tr_local_difference(enum tr_dtype dtype, size_t n, const void *value, const
 }
 
 /* Of keys whose values begin at `at` with key `first`. */
-static void read_some(const struct tr_local *l, const void *at, tr_key first, const tr_key *keys, size_t n,
+static void read_some(const struct tr_replica *l, const void *at, tr_key first, const tr_key *keys, size_t n,
                       void *out)
 {
     size_t width = l->table->width;
@@ -97,7 +97,7 @@ static void read_some(const struct tr_local *l, const void *at, tr_key first, co
 #define ADD(name)                                                                                            \
     (l->race == TR_RACE_ATOMIC ? add_atomically_##name : add_##name)(at, first, keys, n, width, delta)
 
-static void add_some(const struct tr_local *l, void *at, tr_key first, const tr_key *keys, size_t n,
+static void add_some(const struct tr_replica *l, void *at, tr_key first, const tr_key *keys, size_t n,
                      const void *delta)
 {
     size_t width = l->table->width;
@@ -111,7 +111,7 @@ static void add_some(const struct tr_local *l, void *at, tr_key first, const tr_
 
 /* ---- keys ---- */
 
-int tr_local_note(struct tr_local *l, int status)
+int tr_replica_note(struct tr_replica *l, int status)
 {
     int none = TR_OK;
     if (status == TR_OK || atomic_load(&l->head->failed) != TR_OK) return status;
@@ -120,7 +120,7 @@ int tr_local_note(struct tr_local *l, int status)
     return status;
 }
 
-int tr_local_failure(const struct tr_local *l)
+int tr_replica_failure(const struct tr_replica *l)
 {
     int status = atomic_load(&l->head->failed);
     if (status == TR_OK) return TR_OK;
@@ -130,15 +130,15 @@ int tr_local_failure(const struct tr_local *l)
 }
 
 /* The end of those keys from i on that lie in the chunk. */
-static size_t end_of_chunk(const struct tr_local *l, const tr_key *keys, size_t i, size_t n, size_t chunk)
+static size_t end_of_chunk(const struct tr_replica *l, const tr_key *keys, size_t i, size_t n, size_t chunk)
 {
-    tr_key first = tr_local_first_key(l, chunk);
-    size_t length = tr_local_keys_of(l, chunk);
+    tr_key first = tr_replica_first_key(l, chunk);
+    size_t length = tr_replica_keys_of(l, chunk);
     while (i < n && keys[i] - first < length) i++; /* a key before the first one is a huge number */
     return i;
 }
 
-static int check_keys(const struct tr_local *l, const tr_key *keys, size_t n)
+static int check_keys(const struct tr_replica *l, const tr_key *keys, size_t n)
 {
     tr_key most = 0;
     for (size_t i = 0; i < n; i++) most = keys[i] > most ? keys[i] : most;
@@ -155,7 +155,7 @@ struct call {
     const char *delta;
 };
 
-static void work(struct tr_local *l, const struct call *c, char *at, tr_key first, size_t from, size_t to)
+static void work(struct tr_replica *l, const struct call *c, char *at, tr_key first, size_t from, size_t to)
 {
     size_t offset = from * l->key_bytes;
     if (c->out) read_some(l, at, first, c->keys + from, to - from, c->out + offset);
@@ -168,33 +168,33 @@ static void note_change(_Atomic uint32_t *changed)
         atomic_store_explicit(changed, 1, memory_order_relaxed);
 }
 
-static int work_by_chunk(struct tr_local *l, const struct call *c)
+static int work_by_chunk(struct tr_replica *l, const struct call *c)
 {
     size_t hits = 0;
-    TR_TRY(tr_local_bring_ahead(l, c->keys, c->n));
+    TR_TRY(tr_replica_bring_ahead(l, c->keys, c->n));
     for (size_t i = 0, end; i < c->n; i = end) {
         size_t number = (size_t)(c->keys[i] >> l->shift);
-        struct tr_local_chunk *chunk = &l->chunk[number];
-        bool quick = tr_local_hold_quickly(l, chunk);
+        struct tr_replica_chunk *chunk = &l->chunk[number];
+        bool quick = tr_replica_hold_quickly(l, chunk);
         hits += quick;
-        if (!quick) TR_TRY(tr_local_hold(l, number));
+        if (!quick) TR_TRY(tr_replica_hold(l, number));
         end = end_of_chunk(l, c->keys, i, c->n, number);
-        work(l, c, tr_local_value(l, number), tr_local_first_key(l, number), i, end);
+        work(l, c, tr_replica_value(l, number), tr_replica_first_key(l, number), i, end);
         if (c->delta) note_change(&chunk->changed);
-        tr_local_let_go(l, chunk);
+        tr_replica_let_go(l, chunk);
     }
-    tr_local_own_counts(l)->hits += hits;
+    tr_replica_own_counts(l)->hits += hits;
     return TR_OK;
 }
 
 /* All chunks are here to stay, side by side, and nobody locks them: they are as one. */
-static bool is_one(const struct tr_local *l)
+static bool is_one(const struct tr_replica *l)
 {
     return l->race != TR_RACE_CHUNK && !l->limited &&
            atomic_load_explicit(&l->head->absent, memory_order_acquire) == 0;
 }
 
-static int call(struct tr_local *l, const struct call *c)
+static int call(struct tr_replica *l, const struct call *c)
 {
     if (!l->taken)
         return tr_fail(TR_ERR_INTERNAL, "table %s: its local model is not taken: see tr_local_take()",
@@ -202,19 +202,19 @@ static int call(struct tr_local *l, const struct call *c)
     TR_TRY(check_keys(l, c->keys, c->n));
     if (!is_one(l)) return work_by_chunk(l, c);
     if (c->delta) note_change(&l->head->all_changed);
-    tr_local_own_counts(l)->hits++;
+    tr_replica_own_counts(l)->hits++;
     work(l, c, l->value, 0, 0, c->n);
     return TR_OK;
 }
 
-int tr_local_read(tr_local *l, const tr_key *keys, size_t n, void *out)
+int tr_replica_read(tr_replica *l, const tr_key *keys, size_t n, void *out)
 {
     if (l->idle) return memset(out, 0, n * l->key_bytes), TR_OK;
-    return tr_local_note(l, call(l, &(struct call){.keys = keys, .n = n, .out = out}));
+    return tr_replica_note(l, call(l, &(struct call){.keys = keys, .n = n, .out = out}));
 }
 
-int tr_local_add(tr_local *l, const tr_key *keys, size_t n, const void *delta)
+int tr_replica_add(tr_replica *l, const tr_key *keys, size_t n, const void *delta)
 {
     if (l->idle) return TR_OK;
-    return tr_local_note(l, call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
+    return tr_replica_note(l, call(l, &(struct call){.keys = keys, .n = n, .delta = delta}));
 }

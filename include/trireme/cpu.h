@@ -17,8 +17,12 @@
  * written with GCC's vector types (a vector of 64 bytes becomes whatever the level has), and with intrinsics under
  * #ifdef __AVX512F__ where those do better. Where levels round differently, tests compare them.
  */
-#ifndef TR_BASE_CPU_H
-#define TR_BASE_CPU_H
+#ifndef TRIREME_CPU_H
+#define TRIREME_CPU_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };
 
@@ -32,4 +36,7 @@ enum tr_cpu tr_cpu(void);
 /* "avx512" */
 const char *tr_cpu_name(enum tr_cpu level);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

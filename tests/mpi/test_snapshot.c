@@ -165,25 +165,25 @@ static int worker_rank(const tr_context *tr)
 
 /* ---- taking and restoring ---- */
 
-static int write_shard(struct run *r, tr_keep *keep)
+static int write_shard(struct run *r, tr_snapshot *snapshot)
 {
     struct checkpoint *c = r->takes;
     struct tr_shard_head head = {c->manifest.run, c->manifest.number, (uint32_t)r->tr->rank,
                                  (uint32_t)r->tr->size};
     char *path;
     TR_TRY(tr_shard_path(c->folder, c->manifest.number, head.shard, &path));
-    int status = tr_shard_write(path, &head, keep->part, keep->parts, false, &r->seal);
+    int status = tr_shard_write(path, &head, snapshot->part, snapshot->parts, false, &r->seal);
     free(path);
     return status;
 }
 
 static int take(struct run *r)
 {
-    tr_keep *keep = NULL;
-    TR_TRY(tr_keep_open(r->tr, NULL, NULL, &keep));
-    int status = tr_keep_tables(r->tr, keep);
-    if (status == TR_OK) status = write_shard(r, keep);
-    tr_keep_close(&keep);
+    tr_snapshot *snapshot = NULL;
+    TR_TRY(tr_snapshot_open(r->tr, NULL, NULL, &snapshot));
+    int status = tr_snapshot_tables(r->tr, snapshot);
+    if (status == TR_OK) status = write_shard(r, snapshot);
+    tr_snapshot_close(&snapshot);
     return status;
 }
 
@@ -206,10 +206,10 @@ static int poll_take(void *what, int *did)
 
 static int restore(struct run *r)
 {
-    tr_keep *keep = NULL;
-    TR_TRY(tr_keep_open(r->tr, r->restores->folder, &r->restores->manifest, &keep));
-    int status = tr_keep_tables(r->tr, keep);
-    tr_keep_close(&keep);
+    tr_snapshot *snapshot = NULL;
+    TR_TRY(tr_snapshot_open(r->tr, r->restores->folder, &r->restores->manifest, &snapshot));
+    int status = tr_snapshot_tables(r->tr, snapshot);
+    tr_snapshot_close(&snapshot);
     return status;
 }
 
@@ -607,20 +607,20 @@ MPI_CASE(what_is_held_back_goes_on)
 /* Three rows of each rank, of which its neighbours have two or one: of another value. */
 enum { OWN_ROWS = 3 };
 
-static void keep_own_rows(struct run *r, int64_t total, tr_keep *keep)
+static void keep_own_rows(struct run *r, int64_t total, tr_snapshot *snapshot)
 {
     int64_t value[OWN_ROWS];
     for (int i = 0; i < OWN_ROWS; i++) value[i] = 100 * mpi_test.rank + mpi_test.rank + i;
-    mpi_ok(tr_keep_rows(keep, "row", TR_I64, (uint64_t)total, 1, NULL, (uint64_t)mpi_test.rank, OWN_ROWS,
-                        value));
-    r->status = write_shard(r, keep);
+    mpi_ok(tr_snapshot_rows(snapshot, "row", TR_I64, (uint64_t)total, 1, NULL, (uint64_t)mpi_test.rank,
+                            OWN_ROWS, value));
+    r->status = write_shard(r, snapshot);
 }
 
-static void find_all_rows(int64_t total, tr_keep *keep)
+static void find_all_rows(int64_t total, tr_snapshot *snapshot)
 {
     int64_t *found;
     mpi_ok(TR_NEW(&found, (size_t)total));
-    mpi_ok(tr_keep_rows(keep, "row", TR_I64, (uint64_t)total, 1, NULL, 0, (size_t)total, found));
+    mpi_ok(tr_snapshot_rows(snapshot, "row", TR_I64, (uint64_t)total, 1, NULL, 0, (size_t)total, found));
     for (int64_t row = 0; row < total; row++) {
         int64_t from = found[row] / 100;
         bool own = row >= mpi_test.rank && row < mpi_test.rank + OWN_ROWS;
@@ -637,15 +637,15 @@ MPI_CASE(each_finds_its_own_rows_first)
     struct checkpoint c;
     begin_checkpoint(&c);
     struct run r = {.tr = mpi_context("table.partition=range"), .takes = &c, .state = DONE};
-    tr_keep *keep = NULL;
+    tr_snapshot *snapshot = NULL;
     int64_t total = mpi_test.size + OWN_ROWS - 1;
-    mpi_ok(tr_keep_open(r.tr, NULL, NULL, &keep));
-    keep_own_rows(&r, total, keep);
-    tr_keep_close(&keep);
+    mpi_ok(tr_snapshot_open(r.tr, NULL, NULL, &snapshot));
+    keep_own_rows(&r, total, snapshot);
+    tr_snapshot_close(&snapshot);
     seal_checkpoint(&r);
-    mpi_ok(tr_keep_open(r.tr, c.folder, &c.manifest, &keep));
-    find_all_rows(total, keep);
-    tr_keep_close(&keep);
+    mpi_ok(tr_snapshot_open(r.tr, c.folder, &c.manifest, &snapshot));
+    find_all_rows(total, snapshot);
+    tr_snapshot_close(&snapshot);
     mpi_ok(tr_close(r.tr));
     remove_checkpoint(&c);
 }

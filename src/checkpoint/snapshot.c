@@ -1,5 +1,5 @@
 /* What is listed, copied into parts or filled from shards. */
-#include "checkpoint/keep.h"
+#include "checkpoint/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,37 +10,37 @@
 /* ---- names ---- */
 
 /* The name of a part: what lists it now, and its own name. */
-static int set_name(const tr_keep *keep, const char *name, struct tr_part *part)
+static int set_name(const tr_snapshot *snapshot, const char *name, struct tr_part *part)
 {
     size_t room = sizeof part->name;
-    int length = keep->room ? snprintf(part->name, room, "%s/%s", keep->room, name)
-                            : snprintf(part->name, room, "%s", name);
+    int length = snapshot->room ? snprintf(part->name, room, "%s/%s", snapshot->room, name)
+                                : snprintf(part->name, room, "%s", name);
     if (length > 0 && (size_t)length < room) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "the name of what is kept is too long: %s", name);
 }
 
-bool tr_keep_restores(const tr_keep *keep)
+bool tr_snapshot_restores(const tr_snapshot *snapshot)
 {
-    return keep->shards != NULL;
+    return snapshot->shards != NULL;
 }
 
-bool tr_keep_same_layout(const tr_keep *keep)
+bool tr_snapshot_same_layout(const tr_snapshot *snapshot)
 {
-    return keep->same_layout;
+    return snapshot->same_layout;
 }
 
 /* ---- taking ---- */
 
-static int add(tr_keep *keep, const struct tr_part *part)
+static int add(tr_snapshot *snapshot, const struct tr_part *part)
 {
-    TR_TRY(TR_GROW(&keep->part, &keep->room_of_parts, keep->parts + 1));
-    keep->part[keep->parts++] = *part;
+    TR_TRY(TR_GROW(&snapshot->part, &snapshot->room_of_parts, snapshot->parts + 1));
+    snapshot->part[snapshot->parts++] = *part;
     return TR_OK;
 }
 
-int tr_keep_give(tr_keep *keep, struct tr_part *part)
+int tr_snapshot_give(tr_snapshot *snapshot, struct tr_part *part)
 {
-    int status = add(keep, part);
+    int status = add(snapshot, part);
     if (status != TR_OK) tr_part_free(part);
     return status;
 }
@@ -56,7 +56,7 @@ static int copy(const void *from, size_t n, size_t size, void **to)
     return TR_OK;
 }
 
-static int take(tr_keep *keep, const struct tr_part *part)
+static int take(tr_snapshot *snapshot, const struct tr_part *part)
 {
     struct tr_part own = *part;
     own.run = NULL;
@@ -67,7 +67,7 @@ static int take(tr_keep *keep, const struct tr_part *part)
         status = copy(part->begin, (size_t)part->rows + 1, sizeof *part->begin, (void **)&own.begin);
     if (status == TR_OK)
         status = copy(part->data, (size_t)tr_part_elements(part), tr_part_type_size(part->type), &own.data);
-    if (status == TR_OK) return tr_keep_give(keep, &own);
+    if (status == TR_OK) return tr_snapshot_give(snapshot, &own);
     tr_part_free(&own);
     return status;
 }
@@ -208,13 +208,13 @@ static ptrdiff_t find_part(struct tr_shard *shard, const char *name, uint64_t fi
 }
 
 /* What is common lies in the first shard; of other things a rank's own shard comes first, and is mostly enough. */
-static int fill_from_all(tr_keep *keep, const struct tr_part *wanted, struct filled *filled)
+static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, struct filled *filled)
 {
-    uint32_t shards = keep->manifest->shards;
+    uint32_t shards = snapshot->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
         struct tr_shard *shard;
         const struct tr_part *stored;
-        TR_TRY(tr_keep_shard(keep, keep->order[i], &shard));
+        TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
         ptrdiff_t at = find_part(shard, wanted->name, wanted->first_column);
         if (at < 0) continue;
         tr_shard_parts(shard, &stored);
@@ -222,30 +222,30 @@ static int fill_from_all(tr_keep *keep, const struct tr_part *wanted, struct fil
     }
     if (filled->rows == wanted->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
-                   (unsigned long long)keep->manifest->number,
+                   (unsigned long long)snapshot->manifest->number,
                    (unsigned long long)(wanted->rows - filled->rows), wanted->name);
 }
 
-static int fill(tr_keep *keep, const struct tr_part *wanted)
+static int fill(tr_snapshot *snapshot, const struct tr_part *wanted)
 {
     struct filled filled = {.rows = 0};
     TR_TRY(TR_NEW(&filled.bit, wanted->rows / 64 + 1));
-    int status = fill_from_all(keep, wanted, &filled);
+    int status = fill_from_all(snapshot, wanted, &filled);
     free(filled.bit);
     return status;
 }
 
-int tr_keep_part(tr_keep *keep, struct tr_part *part)
+int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
-    return tr_keep_restores(keep) ? fill(keep, part) : take(keep, part);
+    return tr_snapshot_restores(snapshot) ? fill(snapshot, part) : take(snapshot, part);
 }
 
-int tr_keep_has(tr_keep *keep, const char *name, bool *has)
+int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
 {
     *has = false;
-    for (uint32_t i = 0, n = keep->manifest->shards; i < n && !*has; i++) {
+    for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
-        TR_TRY(tr_keep_shard(keep, keep->order[i], &shard));
+        TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
         const struct tr_part *part;
         size_t parts = tr_shard_parts(shard, &part);
         for (size_t k = 0; k < parts; k++) *has = *has || !strcmp(part[k].name, name);
@@ -288,12 +288,13 @@ static int hand_over_wanted(const struct source *from, tr_wanted_fn *wanted, tr_
     return TR_OK;
 }
 
-int tr_keep_each(tr_keep *keep, const char *name, tr_wanted_fn *wanted, tr_piece_fn *piece, void *who)
+int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *wanted, tr_piece_fn *piece,
+                     void *who)
 {
-    for (uint32_t i = 0; i < keep->manifest->shards; i++) {
+    for (uint32_t i = 0; i < snapshot->manifest->shards; i++) {
         struct tr_shard *shard;
         const struct tr_part *stored;
-        TR_TRY(tr_keep_shard(keep, i, &shard));
+        TR_TRY(tr_snapshot_shard(snapshot, i, &shard));
         size_t n = tr_shard_parts(shard, &stored);
         for (size_t k = 0; k < n; k++) {
             if (stored[k].kind != TR_PART_ROWS || strcmp(stored[k].name, name) != 0) continue;
@@ -320,19 +321,19 @@ static int make_runs(const uint64_t *row, uint64_t first, size_t n, struct tr_ro
     return TR_OK;
 }
 
-static int keep_numbered(tr_keep *keep, const char *name, struct tr_part *part, const uint64_t *row,
+static int keep_numbered(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
                          uint64_t first, size_t n)
 {
-    TR_TRY(set_name(keep, name, part));
+    TR_TRY(set_name(snapshot, name, part));
     TR_TRY(make_runs(row, first, n, &part->run, &part->runs));
     part->rows = n;
-    int status = n > 0 ? tr_keep_part(keep, part) : TR_OK;
+    int status = n > 0 ? tr_snapshot_part(snapshot, part) : TR_OK;
     free(part->run);
     return status;
 }
 
-int tr_keep_rows(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows, size_t columns,
-                 const uint64_t *row, uint64_t first, size_t n, void *values)
+int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                     size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values)
 {
     struct tr_part part = {.kind = TR_PART_ROWS,
                            .type = (enum tr_part_type)dtype,
@@ -340,22 +341,22 @@ int tr_keep_rows(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t 
                            .total_columns = columns,
                            .columns = columns,
                            .data = values};
-    return keep_numbered(keep, name, &part, row, first, n);
+    return keep_numbered(snapshot, name, &part, row, first, n);
 }
 
-int tr_keep_lists(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows,
-                  const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
+int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                      const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
 {
     struct tr_part part = {
         .kind = TR_PART_LISTS, .type = (enum tr_part_type)dtype, .total_rows = total_rows, .data = values};
     TR_TRY(TR_NEW(&part.begin, n + 1));
     for (size_t i = 0; n > 0 && i <= n; i++) part.begin[i] = begin[i] - begin[0];
-    int status = keep_numbered(keep, name, &part, row, first, n);
+    int status = keep_numbered(snapshot, name, &part, row, first, n);
     free(part.begin);
     return status;
 }
 
-int tr_keep_common(tr_keep *keep, const char *name, enum tr_dtype dtype, size_t n, void *values)
+int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values)
 {
     struct tr_part part = {.kind = TR_PART_COMMON,
                            .type = (enum tr_part_type)dtype,
@@ -363,12 +364,12 @@ int tr_keep_common(tr_keep *keep, const char *name, enum tr_dtype dtype, size_t 
                            .total_columns = 1,
                            .columns = 1,
                            .data = values};
-    if (!tr_keep_restores(keep) && keep->tr->rank != 0) return TR_OK;
-    return keep_numbered(keep, name, &part, NULL, 0, n);
+    if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0) return TR_OK;
+    return keep_numbered(snapshot, name, &part, NULL, 0, n);
 }
 
 /* In the rank's own shard, as a row of bytes. */
-int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool *found)
+int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
     struct tr_part part = {.kind = TR_PART_OWN,
                            .type = TR_PART_U8,
@@ -377,12 +378,12 @@ int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool 
                            .columns = 1,
                            .data = data};
     if (found) *found = false;
-    if (!tr_keep_restores(keep)) return keep_numbered(keep, name, &part, NULL, 0, bytes);
-    if (!keep->same_layout) return TR_OK;
+    if (!tr_snapshot_restores(snapshot)) return keep_numbered(snapshot, name, &part, NULL, 0, bytes);
+    if (!snapshot->same_layout) return TR_OK;
     struct tr_shard *shard;
     const struct tr_part *stored;
-    TR_TRY(set_name(keep, name, &part));
-    TR_TRY(tr_keep_shard(keep, (uint32_t)keep->tr->rank, &shard));
+    TR_TRY(set_name(snapshot, name, &part));
+    TR_TRY(tr_snapshot_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
     ptrdiff_t at = find_part(shard, part.name, 0);
     tr_shard_parts(shard, &stored);
     if (at < 0 ? bytes > 0 : stored[at].kind != TR_PART_OWN || stored[at].rows != bytes) return TR_OK;
@@ -392,77 +393,78 @@ int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool 
 
 /* ---- from the beginning to the end ---- */
 
-int tr_keep_shard(tr_keep *keep, uint32_t number, struct tr_shard **shard)
+int tr_snapshot_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
 {
     enum { OPEN = 32 };
-    const struct tr_manifest *m = keep->manifest;
-    if (!keep->shards[number]) {
-        if (keep->open == OPEN) {
-            for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&keep->shards[i]);
-            keep->open = 0;
+    const struct tr_manifest *m = snapshot->manifest;
+    if (!snapshot->shards[number]) {
+        if (snapshot->open == OPEN) {
+            for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&snapshot->shards[i]);
+            snapshot->open = 0;
         }
         char *path;
         struct tr_shard_head head = {m->run, m->number, number, m->shards};
-        TR_TRY(keep->memory ? tr_memory_shard(keep->memory, m->seal[number].bytes, number, &path)
-                            : tr_shard_path(keep->folder, m->number, number, &path));
-        int status = tr_shard_open(path, &head, &m->seal[number], &keep->shards[number]);
+        TR_TRY(snapshot->memory ? tr_memory_shard(snapshot->memory, m->seal[number].bytes, number, &path)
+                                : tr_shard_path(snapshot->folder, m->number, number, &path));
+        int status = tr_shard_open(path, &head, &m->seal[number], &snapshot->shards[number]);
         free(path);
         TR_TRY(status);
-        keep->open++;
+        snapshot->open++;
     }
-    *shard = keep->shards[number];
+    *shard = snapshot->shards[number];
     return TR_OK;
 }
 
 /* A rank's own shard, that of rank 0, which has what is common, and then all from its own on: first those that are on
  * this host, if that makes a difference. */
-static void order_shards(tr_keep *keep)
+static void order_shards(tr_snapshot *snapshot)
 {
-    uint32_t n = keep->manifest->shards, at = 0, own = n > 0 ? (uint32_t)keep->tr->rank % n : 0;
+    uint32_t n = snapshot->manifest->shards, at = 0, own = n > 0 ? (uint32_t)snapshot->tr->rank % n : 0;
     if (n == 0) return;
     for (int elsewhere = 0; elsewhere < 2; elsewhere++)
         for (uint32_t i = 0; i < n + 1; i++) {
             uint32_t shard = i == 0 ? own : i == 1 ? 0 : (own + i - 1) % n;
-            bool is_elsewhere = keep->memory && i > 1 && !tr_memory_has(keep->memory, shard);
+            bool is_elsewhere = snapshot->memory && i > 1 && !tr_memory_has(snapshot->memory, shard);
             bool again = (i == 1 && own == 0) || (i > 1 && (shard == 0 || shard == own));
-            if (!again && is_elsewhere == elsewhere) keep->order[at++] = shard;
+            if (!again && is_elsewhere == elsewhere) snapshot->order[at++] = shard;
         }
 }
 
-void tr_keep_from_memory(tr_keep *keep, struct tr_memory *memory)
+void tr_snapshot_from_memory(tr_snapshot *snapshot, struct tr_memory *memory)
 {
-    keep->memory = memory;
-    order_shards(keep);
+    snapshot->memory = memory;
+    order_shards(snapshot);
 }
 
-int tr_keep_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_keep **out)
+int tr_snapshot_open(tr_context *tr, const char *folder, const struct tr_manifest *from, tr_snapshot **out)
 {
-    tr_keep *keep;
-    TR_TRY(TR_NEW(&keep, 1));
-    keep->tr = tr;
-    *out = keep;
+    tr_snapshot *snapshot;
+    TR_TRY(TR_NEW(&snapshot, 1));
+    snapshot->tr = tr;
+    *out = snapshot;
     if (!from) return TR_OK;
-    keep->manifest = from;
-    keep->folder = folder;
+    snapshot->manifest = from;
+    snapshot->folder = folder;
     const struct tr_layout *l = &tr->layout;
-    keep->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
-                        from->facts.groups == l->groups && from->facts.group_size == l->group_size;
-    int status = TR_NEW(&keep->shards, from->shards);
-    if (status == TR_OK) status = TR_NEW(&keep->order, from->shards);
-    if (status == TR_OK) order_shards(keep);
-    else tr_keep_close(out);
+    snapshot->same_layout = from->facts.ranks == tr->size && from->facts.servers == l->servers &&
+                            from->facts.groups == l->groups && from->facts.group_size == l->group_size;
+    int status = TR_NEW(&snapshot->shards, from->shards);
+    if (status == TR_OK) status = TR_NEW(&snapshot->order, from->shards);
+    if (status == TR_OK) order_shards(snapshot);
+    else tr_snapshot_close(out);
     return status;
 }
 
-void tr_keep_close(tr_keep **out)
+void tr_snapshot_close(tr_snapshot **out)
 {
-    tr_keep *keep = *out;
-    if (!keep) return;
-    for (uint32_t i = 0; keep->shards && i < keep->manifest->shards; i++) tr_shard_close(&keep->shards[i]);
-    for (size_t i = 0; i < keep->parts; i++) tr_part_free(&keep->part[i]);
-    free(keep->order);
-    free(keep->shards);
-    free(keep->part);
-    free(keep);
+    tr_snapshot *snapshot = *out;
+    if (!snapshot) return;
+    for (uint32_t i = 0; snapshot->shards && i < snapshot->manifest->shards; i++)
+        tr_shard_close(&snapshot->shards[i]);
+    for (size_t i = 0; i < snapshot->parts; i++) tr_part_free(&snapshot->part[i]);
+    free(snapshot->order);
+    free(snapshot->shards);
+    free(snapshot->part);
+    free(snapshot);
     *out = NULL;
 }

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <sys/resource.h>
 
-#include "trireme/local.h"
+#include "trireme/replica.h"
 
 enum { KEYS = 1000, RUNS = 3, CLOCKS = 2, ROWS = 5, ROW = 7, WIDEST = 3 };
 enum { WORK, LOOK, STAGES };
@@ -15,7 +15,7 @@ typedef int play_fn(struct play *p, tr_worker *me);
 struct play {
     tr_context *tr;
     tr_table *table;
-    tr_local *local;
+    tr_replica *local;
     size_t width;
     int64_t runs[STAGES]; /* on rank 0 */
     play_fn *work;        /* one clock of the first stage */
@@ -106,7 +106,7 @@ static void open_play(struct play *p, const char *settings, enum tr_dtype dtype,
 
 static void close_play(struct play *p)
 {
-    tr_local_close(&p->local);
+    tr_replica_close(&p->local);
     (void)tr_close(p->tr);
 }
 
@@ -175,24 +175,24 @@ static int add_row(struct play *p, struct tr_rng *rng)
     make_row(rng, p->table->keys, key, number);
     for (size_t i = 0; i < ROW * p->width; i++)
         set_value(p->table->dtype, delta, i, number[i / p->width] + (int)(i % p->width));
-    TR_TRY(tr_local_read(p->local, key, ROW, seen));
-    return tr_local_add(p->local, key, ROW, delta);
+    TR_TRY(tr_replica_read(p->local, key, ROW, seen));
+    return tr_replica_add(p->local, key, ROW, delta);
 }
 
 static int add_rows(struct play *p, tr_worker *me)
 {
     struct tr_rng rng;
     seed_rows(&rng, me->command.word[0], me->clock, me->worker);
-    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
+    if (me->clock == 0) TR_TRY(tr_replica_take(p->local, me));
     for (int r = 0; r < ROWS; r++) TR_TRY(add_row(p, &rng));
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
 static void play_sums(const char *settings, enum tr_dtype dtype, size_t rows, size_t columns)
 {
     struct play p;
     open_play(&p, settings, dtype, rows, columns);
-    mpi_ok(tr_local_open(p.table, &p.local));
+    mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = add_rows;
     add_to_expected(&p, p.tr->layout.group_size);
     mpi_ok(play(&p));
@@ -244,9 +244,9 @@ static int add_to_the_same(struct play *p, tr_worker *me)
 {
     static const tr_key key[] = {3, 5, 500};
     static const double one[] = {1, 1, 1};
-    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
-    for (int i = 0; i < OFTEN; i++) TR_TRY(tr_local_add(p->local, key, 3, one));
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    if (me->clock == 0) TR_TRY(tr_replica_take(p->local, me));
+    for (int i = 0; i < OFTEN; i++) TR_TRY(tr_replica_add(p->local, key, 3, one));
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
 MPI_CASE(no_update_is_lost)
@@ -256,7 +256,7 @@ MPI_CASE(no_update_is_lost)
         char settings[MPI_NOTE];
         snprintf(settings, sizeof settings, "%s %s local.chunk=16", local_layout(0), ways[w]);
         open_play(&p, settings, TR_F64, 1, KEYS);
-        mpi_ok(tr_local_open(p.table, &p.local));
+        mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = add_to_the_same;
         p.expected[3] = p.expected[5] = p.expected[500] =
             (double)RUNS * CLOCKS * OFTEN * p.tr->layout.group_size;
@@ -270,12 +270,12 @@ MPI_CASE(no_update_is_lost)
 static int add_by_oneself(struct play *p, tr_worker *me)
 {
     if (me->clock == 0) {
-        mpi_check(!tr_local_values(p->local), "values before they are taken");
-        TR_TRY(tr_local_take(p->local, me));
+        mpi_check(!tr_replica_values(p->local), "values before they are taken");
+        TR_TRY(tr_replica_take(p->local, me));
     }
-    double *value = tr_local_values(p->local);
+    double *value = tr_replica_values(p->local);
     for (int k = me->worker; k < KEYS / 2; k += me->workers) value[k] += k;
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
 MPI_CASE(values_are_changed_where_they_lie)
@@ -283,15 +283,15 @@ MPI_CASE(values_are_changed_where_they_lie)
     const char *layout;
     for (int i = 0; (layout = local_layout(i)); i++) {
         struct play p;
-        tr_local_counts counts;
+        tr_replica_counts counts;
         char settings[MPI_NOTE];
         snprintf(settings, sizeof settings, "%s local.chunk=64", layout);
         open_play(&p, settings, TR_F64, 1, KEYS);
-        mpi_ok(tr_local_open(p.table, &p.local));
+        mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = add_by_oneself;
         for (int k = 0; k < KEYS / 2; k++) p.expected[k] = RUNS * CLOCKS * k;
         mpi_ok(play(&p));
-        tr_local_count(p.local, &counts);
+        tr_replica_count(p.local, &counts);
         mpi_check(counts.fetched % 16 == 0 && counts.given == counts.fetched / 2,
                   "%llu chunks fetched, %llu given", (unsigned long long)counts.fetched,
                   (unsigned long long)counts.given);
@@ -306,13 +306,13 @@ enum { CHUNK = 16 };
 static int add_one(struct play *p, tr_key key)
 {
     double one = 1;
-    return tr_local_add(p->local, &key, 1, &one);
+    return tr_replica_add(p->local, &key, 1, &one);
 }
 
 static int read_one(struct play *p, tr_key key, double expected)
 {
     double seen = -1;
-    TR_TRY(tr_local_read(p->local, &key, 1, &seen));
+    TR_TRY(tr_replica_read(p->local, &key, 1, &seen));
     mpi_check(seen == expected, "key %d is %g, expected %g", (int)key, seen, expected);
     return TR_OK;
 }
@@ -320,7 +320,7 @@ static int read_one(struct play *p, tr_key key, double expected)
 /* Three chunks fit. The first is used again before a fourth is needed; of the others, one was changed. */
 static int use_four_chunks(struct play *p, tr_worker *me)
 {
-    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
+    if (me->clock == 0) TR_TRY(tr_replica_take(p->local, me));
     if (me->clock == 0 && me->worker == 0) {
         double before = (double)me->command.word[0];
         TR_TRY(read_one(p, 0, 0));
@@ -331,14 +331,14 @@ static int use_four_chunks(struct play *p, tr_worker *me)
         TR_TRY(read_one(p, 0, 0));         /* lru: there; fifo: in the place of the second */
         TR_TRY(read_one(p, CHUNK, before + 1));
     }
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
-static void count_all(const struct play *p, tr_local_counts *sum)
+static void count_all(const struct play *p, tr_replica_counts *sum)
 {
-    tr_local_counts own;
-    tr_local_count(p->local, &own);
-    if (p->tr->node_rank != 0) own = (tr_local_counts){0};
+    tr_replica_counts own;
+    tr_replica_count(p->local, &own);
+    if (p->tr->node_rank != 0) own = (tr_replica_counts){0};
     MPI_Allreduce(&own, sum, sizeof own / sizeof(uint64_t), MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
@@ -346,14 +346,14 @@ static void count_all(const struct play *p, tr_local_counts *sum)
     mpi_check(c.name == (uint64_t)(of)*RUNS, #name " %llu, expected %d", (unsigned long long)c.name,         \
               (int)(of)*RUNS)
 
-static void play_four_chunks(const char *layout, const char *settings, tr_local_counts *counts)
+static void play_four_chunks(const char *layout, const char *settings, tr_replica_counts *counts)
 {
     struct play p;
     char all[MPI_NOTE];
     snprintf(all, sizeof all, "%s local.chunk=%d local.model=demand local.memory=%d %s", layout, CHUNK,
              2 * 3 * CHUNK * (int)sizeof(double), settings);
     open_play(&p, all, TR_F64, 1, KEYS);
-    mpi_ok(tr_local_open(p.table, &p.local));
+    mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = use_four_chunks;
     p.expected[CHUNK] = RUNS;
     mpi_ok(play(&p));
@@ -367,7 +367,7 @@ MPI_CASE(the_right_chunk_makes_room)
     for (int i = 0; (layout = local_layout(i)); i++) {
         const char *race = i % 2 ? "sync.race=atomic" : "sync.race=chunk";
         char settings[64];
-        tr_local_counts c;
+        tr_replica_counts c;
         snprintf(settings, sizeof settings, "%s local.replace=lru", race);
         play_four_chunks(layout, settings, &c);
         EXPECT(misses, 5); /* the four, and the second again */
@@ -402,11 +402,11 @@ static int touch(struct play *p, tr_worker *me)
 {
     tr_key key[KEYS / CHUNK];
     double zero[KEYS / CHUNK] = {0};
-    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
+    if (me->clock == 0) TR_TRY(tr_replica_take(p->local, me));
     for (int i = 0; i < KEYS / CHUNK / 2; i++) key[i] = (tr_key)(i * 2 * CHUNK);
-    TR_TRY(tr_local_read(p->local, key, KEYS / CHUNK / 2, zero));
-    TR_TRY(tr_local_add(p->local, key, KEYS / CHUNK / 2, zero));
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    TR_TRY(tr_replica_read(p->local, key, KEYS / CHUNK / 2, zero));
+    TR_TRY(tr_replica_add(p->local, key, KEYS / CHUNK / 2, zero));
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
 MPI_CASE(a_chunk_is_fetched_once_and_given_if_it_differs)
@@ -414,11 +414,11 @@ MPI_CASE(a_chunk_is_fetched_once_and_given_if_it_differs)
     const char *layout;
     for (int i = 0; (layout = local_layout(i)); i++) {
         struct play p;
-        tr_local_counts c;
+        tr_replica_counts c;
         char settings[MPI_NOTE];
         snprintf(settings, sizeof settings, "%s local.chunk=%d local.model=demand", layout, CHUNK);
         open_play(&p, settings, TR_F64, 1, KEYS);
-        mpi_ok(tr_local_open(p.table, &p.local));
+        mpi_ok(tr_replica_open(p.table, &p.local));
         p.work = touch;
         mpi_ok(play(&p));
         count_all(&p, &c);
@@ -442,12 +442,12 @@ static int fail(struct play *p, tr_worker *me)
     if (how == NOT_TAKEN) return add_one(p, 0);
     if (how == BEFORE_TAKING && last && me->clock == 0)
         return tr_fail(TR_ERR_DATA, "the last worker is late");
-    if (me->clock == 0) TR_TRY(tr_local_take(p->local, me));
+    if (me->clock == 0) TR_TRY(tr_replica_take(p->local, me));
     if (how == BEFORE_GIVING && last && me->clock == 1)
         return tr_fail(TR_ERR_DATA, "the last worker gives up");
     if (how == WRONG_KEY && last) TR_TRY(add_one(p, KEYS));
     for (tr_key k = 0; how == FULL_DISK && k < KEYS; k += CHUNK) TR_TRY(add_one(p, k));
-    return me->clock == me->clocks - 1 ? tr_local_give(p->local, me) : TR_OK;
+    return me->clock == me->clocks - 1 ? tr_replica_give(p->local, me) : TR_OK;
 }
 
 static void limit_files(bool limited)
@@ -465,7 +465,7 @@ static void play_failure(const char *layout, const char *model)
     char settings[MPI_NOTE];
     snprintf(settings, sizeof settings, "%s local.chunk=%d %s", layout, CHUNK, model);
     open_play(&p, settings, TR_F64, 1, KEYS);
-    mpi_ok(tr_local_open(p.table, &p.local));
+    mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = fail;
     if (how == FULL_DISK) limit_files(true);
     int status = play(&p);
@@ -492,7 +492,7 @@ static void open_badly(const char *settings, bool hash, int expected)
     open_play(&p, settings, TR_F64, 1, KEYS);
     tr_table_options options = {.hash = hash};
     if (hash) mpi_ok(tr_table_create_with(p.tr, "h", TR_F64, 1, KEYS, &options, &p.table));
-    int status = tr_local_open(p.table, &p.local);
+    int status = tr_replica_open(p.table, &p.local);
     mpi_check(status == expected, "status %d, expected %d", status, expected);
     mpi_check(!p.local, "it is open");
     close_play(&p);
@@ -500,7 +500,7 @@ static void open_badly(const char *settings, bool hash, int expected)
 
 static int take_only(struct play *p, tr_worker *me)
 {
-    return tr_local_take(p->local, me);
+    return tr_replica_take(p->local, me);
 }
 
 MPI_CASE(what_cannot_be_is_said)
@@ -517,7 +517,7 @@ MPI_CASE(what_cannot_be_is_said)
     if (mpi_test.size % 2) return;
     struct play p;
     open_play(&p, "ranks.node_size=1 ranks.group_size=2", TR_F64, 1, KEYS);
-    mpi_ok(tr_local_open(p.table, &p.local));
+    mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = take_only;
     int status = play(&p);
     mpi_check(status == TR_ERR_CONFIG, "status %d for workers of two nodes", status);

@@ -1,6 +1,6 @@
 /* Times stochastic gradient descent for logistic regression by the workers of one node, on a table that lies on all nodes:
  *
- *   mpirun -n 4 bench_local servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value …]
+ *   mpirun -n 4 bench_replica servers|local KEYS ROWS NONZEROS ITERATIONS [section.key=value …]
  *
  * Each worker has ROWS made-up rows of NONZEROS ones, some keys far more often than others, and goes through them once in
  * every clock, a step a row. `servers`: as on any parameter server, it pulls the keys that its rows need at the beginning
@@ -23,7 +23,7 @@ enum { TAKE, FIRST, ITERATION, GIVE, KILOBYTES, LOSS, FIGURES };
 struct bench {
     tr_context *tr;
     tr_table *table;
-    tr_local *local; /* NULL: through the servers */
+    tr_replica *local; /* NULL: through the servers */
     size_t keys, rows, nonzeros;
     int64_t iterations;
     bool run;
@@ -121,11 +121,11 @@ static int step_locally(struct bench *b, size_t row)
 {
     const tr_key *key = b->key + row * b->nonzeros;
     double margin = 0;
-    TR_TRY(tr_local_read(b->local, key, b->nonzeros, b->weight));
+    TR_TRY(tr_replica_read(b->local, key, b->nonzeros, b->weight));
     for (size_t i = 0; i < b->nonzeros; i++) margin += (double)b->weight[i];
     float step = step_of(b, row, margin);
     for (size_t i = 0; i < b->nonzeros; i++) b->delta[i] = step;
-    return tr_local_add(b->local, key, b->nonzeros, b->delta);
+    return tr_replica_add(b->local, key, b->nonzeros, b->delta);
 }
 
 static void step_in_view(struct bench *b, size_t row)
@@ -174,7 +174,7 @@ static int compute(tr_worker *me, void *state)
     double begin = tr_now();
     size_t i = (size_t)me->clock;
     if (i == 0 && b->local) {
-        TR_TRY(tr_local_take(b->local, me));
+        TR_TRY(tr_replica_take(b->local, me));
         b->figure[TAKE] = 1e3 * (tr_now() - begin);
     }
     double taken = tr_now();
@@ -184,7 +184,7 @@ static int compute(tr_worker *me, void *state)
     if (me->clock < me->clocks - 1) return TR_OK;
     double done = tr_now();
     b->seconds[i] = done - b->seconds[i];
-    if (b->local) TR_TRY(tr_local_give(b->local, me));
+    if (b->local) TR_TRY(tr_replica_give(b->local, me));
     b->figure[GIVE] = 1e3 * (tr_now() - done);
     summarize(b);
     return TR_OK;
@@ -205,7 +205,7 @@ static int run(tr_context *tr, struct bench *b, bool locally)
 {
     b->tr = tr;
     TR_TRY(tr_table_create(tr, "w", TR_F32, 1, b->keys, &b->table));
-    if (locally) TR_TRY(tr_local_open(b->table, &b->local));
+    if (locally) TR_TRY(tr_replica_open(b->table, &b->local));
     const tr_stage stage = {.name = "sgd",
                             .state = b,
                             .one_group = true,
@@ -221,7 +221,7 @@ static int run(tr_context *tr, struct bench *b, bool locally)
     b->figure[KILOBYTES] = moved;
     for (int f = 0; f < FIGURES && tr->rank == 0; f++)
         printf("%.4f%c", b->figure[f], f + 1 < FIGURES ? ' ' : '\n');
-    tr_local_close(&b->local);
+    tr_replica_close(&b->local);
     return TR_OK;
 }
 

@@ -3,41 +3,41 @@
  * Frames lie in a heap by the stamps that their chunks had when they were last looked at. A visit only writes the chunk's
  * stamp; who looks for room sees whether the top has one that is newer, and lets it sink. Stamps only grow, so what stays
  * on top is the least of all: exactly the chunk that was visited (lru) or brought (fifo) longest ago. */
-#include "table/local_parts.h"
+#include "table/replica_parts.h"
 
 #include <sched.h>
 #include <string.h>
 
-static void lock(struct tr_local_head *head)
+static void lock(struct tr_replica_head *head)
 {
     while (atomic_exchange_explicit(&head->choosing, 1, memory_order_acquire)) sched_yield();
 }
 
-static void unlock(struct tr_local_head *head)
+static void unlock(struct tr_replica_head *head)
 {
     atomic_store_explicit(&head->choosing, 0, memory_order_release);
 }
 
-static uint64_t next_tick(struct tr_local_head *head)
+static uint64_t next_tick(struct tr_replica_head *head)
 {
     return atomic_fetch_add_explicit(&head->tick, 1, memory_order_relaxed) + 1;
 }
 
 /* ---- the heap ---- */
 
-static void swap(struct tr_local *l, uint32_t i, uint32_t j)
+static void swap(struct tr_replica *l, uint32_t i, uint32_t j)
 {
     uint32_t frame = l->heap[i];
     l->heap[i] = l->heap[j];
     l->heap[j] = frame;
 }
 
-static bool goes_before(const struct tr_local *l, uint32_t i, uint32_t j)
+static bool goes_before(const struct tr_replica *l, uint32_t i, uint32_t j)
 {
     return l->heap_stamp[l->heap[i]] < l->heap_stamp[l->heap[j]];
 }
 
-static void sink(struct tr_local *l, uint32_t i)
+static void sink(struct tr_replica *l, uint32_t i)
 {
     for (uint32_t n = l->head->heaped, child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && goes_before(l, child + 1, child)) child++;
@@ -46,18 +46,18 @@ static void sink(struct tr_local *l, uint32_t i)
     }
 }
 
-static void rise(struct tr_local *l, uint32_t i)
+static void rise(struct tr_replica *l, uint32_t i)
 {
     for (; i > 0 && goes_before(l, i, (i - 1) / 2); i = (i - 1) / 2) swap(l, i, (i - 1) / 2);
 }
 
-static void stamp_anew(struct tr_local *l, uint32_t i, uint64_t stamp)
+static void stamp_anew(struct tr_replica *l, uint32_t i, uint64_t stamp)
 {
     l->heap_stamp[l->heap[i]] = stamp;
     sink(l, i);
 }
 
-static uint32_t take_out(struct tr_local *l, uint32_t i)
+static uint32_t take_out(struct tr_replica *l, uint32_t i)
 {
     uint32_t frame = l->heap[i];
     l->heap[i] = l->heap[--l->head->heaped];
@@ -70,20 +70,20 @@ static uint32_t take_out(struct tr_local *l, uint32_t i)
 
 /* Whether the i-th of the heap can go: it is held alone then. One that is held by others just now is needed, and so gets
  * another turn. */
-static bool can_go(struct tr_local *l, uint32_t i)
+static bool can_go(struct tr_replica *l, uint32_t i)
 {
-    if (tr_local_try_alone(&l->chunk[l->owner[l->heap[i]]])) return true;
+    if (tr_replica_try_alone(&l->chunk[l->owner[l->heap[i]]])) return true;
     stamp_anew(l, i, next_tick(l->head));
     return false;
 }
 
-static uint64_t stamp_of(const struct tr_local *l, uint32_t i)
+static uint64_t stamp_of(const struct tr_replica *l, uint32_t i)
 {
     return atomic_load_explicit(&l->chunk[l->owner[l->heap[i]]].stamp, memory_order_relaxed);
 }
 
 /* The place in the heap of a frame whose chunk can go, or UINT32_MAX. */
-static uint32_t choose(struct tr_local *l)
+static uint32_t choose(struct tr_replica *l)
 {
     for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {
         uint32_t i = l->replace == TR_REPLACE_RANDOM ? (uint32_t)tr_rng_below(&l->head->random, n) : 0;
@@ -100,10 +100,10 @@ static uint32_t choose(struct tr_local *l)
 
 /* ---- frames ---- */
 
-void tr_local_frame_filled(struct tr_local *l, size_t c)
+void tr_replica_frame_filled(struct tr_replica *l, size_t c)
 {
-    struct tr_local_head *head = l->head;
-    struct tr_local_chunk *chunk = &l->chunk[c];
+    struct tr_replica_head *head = l->head;
+    struct tr_replica_chunk *chunk = &l->chunk[c];
     uint64_t stamp = next_tick(head);
     atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
     lock(head);
@@ -115,27 +115,27 @@ void tr_local_frame_filled(struct tr_local *l, size_t c)
 }
 
 /* A chunk that cannot be written stays, in its frame: others may wait for that one. */
-static int evict(struct tr_local *l, uint32_t c)
+static int evict(struct tr_replica *l, uint32_t c)
 {
-    struct tr_local_chunk *chunk = &l->chunk[c];
+    struct tr_replica_chunk *chunk = &l->chunk[c];
     int status = TR_OK;
     if (atomic_load_explicit(&chunk->changed, memory_order_relaxed))
-        status = tr_local_write(l, c, tr_local_base(l, c), tr_local_value(l, c));
+        status = tr_replica_write(l, c, tr_replica_base(l, c), tr_replica_value(l, c));
     if (status == TR_OK) {
         chunk->stored |= atomic_exchange_explicit(&chunk->changed, 0, memory_order_relaxed);
         atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&l->head->absent, 1, memory_order_relaxed);
-        tr_local_own_counts(l)->evicted++;
+        tr_replica_own_counts(l)->evicted++;
     } else {
-        tr_local_frame_filled(l, c);
+        tr_replica_frame_filled(l, c);
     }
-    tr_local_end_alone(chunk);
+    tr_replica_end_alone(chunk);
     return status;
 }
 
-int tr_local_take_frame(struct tr_local *l, uint32_t *frame, bool *found)
+int tr_replica_take_frame(struct tr_replica *l, uint32_t *frame, bool *found)
 {
-    struct tr_local_head *head = l->head;
+    struct tr_replica_head *head = l->head;
     *found = true;
     lock(head);
     if (head->used < l->frames) {

@@ -1,7 +1,7 @@
 /* The ways of a local model's values: from and to the table, from and to the node's file. */
 #define _GNU_SOURCE
 #include "table/channel.h"
-#include "table/local_parts.h"
+#include "table/replica_parts.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* Some chunks that move, and where their values are. */
 struct move {
-    struct tr_local *local;
+    struct tr_replica *local;
     const uint32_t *chunks;
     size_t n;
     char *values;
@@ -38,11 +38,11 @@ struct stretches {
 
 static bool next_stretch(const struct move *m, struct stretches *at, struct stretch *s)
 {
-    const struct tr_local *l = m->local;
+    const struct tr_replica *l = m->local;
     const struct tr_table *t = l->table;
     if (at->chunk == m->n) return false;
-    size_t chunk = m->chunks[at->chunk], keys = tr_local_keys_of(l, chunk);
-    uint64_t unit = at->piece * t->keys + tr_local_first_key(l, chunk) + at->key;
+    size_t chunk = m->chunks[at->chunk], keys = tr_replica_keys_of(l, chunk);
+    uint64_t unit = at->piece * t->keys + tr_replica_first_key(l, chunk) + at->key;
     at->walker.partition = &t->partition;
     struct tr_location here = tr_walk_to(&at->walker, unit);
     size_t length = t->pieces > 1 ? 1 : tr_min_size(at->walker.end - unit, keys - at->key);
@@ -121,7 +121,7 @@ static void do_near(struct move *m, near_fn *near)
 static uint64_t bytes_of(const struct move *m)
 {
     uint64_t keys = 0;
-    for (size_t i = 0; i < m->n; i++) keys += tr_local_keys_of(m->local, m->chunks[i]);
+    for (size_t i = 0; i < m->n; i++) keys += tr_replica_keys_of(m->local, m->chunks[i]);
     return keys * m->local->key_bytes;
 }
 
@@ -157,7 +157,7 @@ static int fetch_far(struct move *m)
     return TR_OK;
 }
 
-int tr_local_fetch(struct tr_local *l, const uint32_t *chunks, size_t n, char *into)
+int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, char *into)
 {
     struct move m = {.local = l, .chunks = chunks, .n = n, .values = into};
     int status = reaches_all(l->table) ? TR_OK : fetch_far(&m);
@@ -165,8 +165,8 @@ int tr_local_fetch(struct tr_local *l, const uint32_t *chunks, size_t n, char *i
     if (status == TR_OK) status = end_far(&m);
     close_move(&m);
     l->tr->tables->traffic.pulls++;
-    tr_local_own_counts(l)->fetched += n;
-    tr_local_own_counts(l)->bytes_fetched += bytes_of(&m);
+    tr_replica_own_counts(l)->fetched += n;
+    tr_replica_own_counts(l)->bytes_fetched += bytes_of(&m);
     return status;
 }
 
@@ -204,7 +204,7 @@ static void flush(const struct move *m)
 }
 
 /* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. */
-int tr_local_put(struct tr_local *l, const uint32_t *chunks, size_t n, char *delta)
+int tr_replica_put(struct tr_replica *l, const uint32_t *chunks, size_t n, char *delta)
 {
     struct tr_traffic *traffic = &l->tr->tables->traffic;
     struct move m = {.local = l, .chunks = chunks, .n = n, .values = delta};
@@ -215,26 +215,26 @@ int tr_local_put(struct tr_local *l, const uint32_t *chunks, size_t n, char *del
     close_move(&m);
     traffic->pushes++;
     traffic->bytes_pushed += bytes_of(&m);
-    tr_local_own_counts(l)->given += n;
-    tr_local_own_counts(l)->bytes_given += bytes_of(&m);
+    tr_replica_own_counts(l)->given += n;
+    tr_replica_own_counts(l)->bytes_given += bytes_of(&m);
     return status;
 }
 
 /* ---- parts ---- */
 
-static size_t part_begin(const struct tr_local *l, int part, int parts)
+static size_t part_begin(const struct tr_replica *l, int part, int parts)
 {
     return l->chunks * (size_t)part / (size_t)parts;
 }
 
-int tr_local_fetch_part(struct tr_local *l, int part, int parts)
+int tr_replica_fetch_part(struct tr_replica *l, int part, int parts)
 {
     size_t to = part_begin(l, part + 1, parts);
     for (size_t c = part_begin(l, part, parts), n; c < to; c += n) {
         n = tr_min_size(l->spares, to - c);
         for (size_t i = 0; i < n; i++) l->list[i] = (uint32_t)(c + i);
-        TR_TRY(tr_local_fetch(l, l->list, n, tr_local_base(l, c)));
-        memcpy(tr_local_value(l, c), tr_local_base(l, c), n * l->frame_bytes);
+        TR_TRY(tr_replica_fetch(l, l->list, n, tr_replica_base(l, c)));
+        memcpy(tr_replica_value(l, c), tr_replica_base(l, c), n * l->frame_bytes);
         for (size_t i = 0; i < n; i++) atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
         atomic_fetch_sub(&l->head->absent, (uint32_t)n);
     }
@@ -242,25 +242,25 @@ int tr_local_fetch_part(struct tr_local *l, int part, int parts)
 }
 
 /* Whether a chunk has changed, and by how much. */
-static int find_delta(struct tr_local *l, size_t c, bool all, char *delta, bool *changed)
+static int find_delta(struct tr_replica *l, size_t c, bool all, char *delta, bool *changed)
 {
-    const struct tr_local_chunk *chunk = &l->chunk[c];
+    const struct tr_replica_chunk *chunk = &l->chunk[c];
     char *value = l->spare + l->spares * l->frame_bytes, *base = value + l->frame_bytes;
     bool here = atomic_load_explicit(&chunk->here, memory_order_acquire);
     *changed = (here && all) || chunk->stored || atomic_load_explicit(&chunk->changed, memory_order_relaxed);
     if (!*changed) return TR_OK;
     if (here) {
-        value = tr_local_value(l, c);
-        base = tr_local_base(l, c);
+        value = tr_replica_value(l, c);
+        base = tr_replica_base(l, c);
     } else {
-        TR_TRY(tr_local_read_back(l, c, base, value));
+        TR_TRY(tr_replica_read_back(l, c, base, value));
     }
-    size_t elements = tr_local_keys_of(l, c) * l->table->width;
-    *changed = tr_local_difference(l->table->dtype, elements, value, base, delta);
+    size_t elements = tr_replica_keys_of(l, c) * l->table->width;
+    *changed = tr_replica_difference(l->table->dtype, elements, value, base, delta);
     return TR_OK;
 }
 
-int tr_local_give_part(struct tr_local *l, int part, int parts)
+int tr_replica_give_part(struct tr_replica *l, int part, int parts)
 {
     bool all = atomic_load(&l->head->all_changed), changed;
     size_t to = part_begin(l, part + 1, parts), n = 0;
@@ -268,16 +268,16 @@ int tr_local_give_part(struct tr_local *l, int part, int parts)
         TR_TRY(find_delta(l, c, all, l->spare + n * l->frame_bytes, &changed));
         if (changed) l->list[n++] = (uint32_t)c;
         if (n < l->spares) continue;
-        TR_TRY(tr_local_put(l, l->list, n, l->spare));
+        TR_TRY(tr_replica_put(l, l->list, n, l->spare));
         n = 0;
     }
-    return n > 0 ? tr_local_put(l, l->list, n, l->spare) : TR_OK;
+    return n > 0 ? tr_replica_put(l, l->list, n, l->spare) : TR_OK;
 }
 
 /* ---- the file ---- */
 
 /* All of it, in as many pieces as the system takes; `error` is 0 where the file is too short. */
-static bool transfer(struct tr_local *l, bool writes, char *at, size_t bytes, size_t offset, int *error)
+static bool transfer(struct tr_replica *l, bool writes, char *at, size_t bytes, size_t offset, int *error)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
@@ -290,9 +290,9 @@ static bool transfer(struct tr_local *l, bool writes, char *at, size_t bytes, si
     return true;
 }
 
-static int transfer_both(struct tr_local *l, bool writes, size_t chunk, char *base, char *value)
+static int transfer_both(struct tr_replica *l, bool writes, size_t chunk, char *base, char *value)
 {
-    size_t bytes = tr_local_keys_of(l, chunk) * l->key_bytes, offset = chunk * 2 * l->frame_bytes;
+    size_t bytes = tr_replica_keys_of(l, chunk) * l->key_bytes, offset = chunk * 2 * l->frame_bytes;
     int error = 0;
     if (transfer(l, writes, base, bytes, offset, &error) &&
         transfer(l, writes, value, bytes, offset + l->frame_bytes, &error))
@@ -302,17 +302,17 @@ static int transfer_both(struct tr_local *l, bool writes, size_t chunk, char *ba
                    error ? strerror(error) : "the file is too short");
 }
 
-int tr_local_write(struct tr_local *l, size_t chunk, char *base, char *value)
+int tr_replica_write(struct tr_replica *l, size_t chunk, char *base, char *value)
 {
     TR_TRY(transfer_both(l, true, chunk, base, value));
-    tr_local_own_counts(l)->written++;
-    tr_local_own_counts(l)->bytes_written += 2 * tr_local_keys_of(l, chunk) * l->key_bytes;
+    tr_replica_own_counts(l)->written++;
+    tr_replica_own_counts(l)->bytes_written += 2 * tr_replica_keys_of(l, chunk) * l->key_bytes;
     return TR_OK;
 }
 
-int tr_local_read_back(struct tr_local *l, size_t chunk, char *base, char *value)
+int tr_replica_read_back(struct tr_replica *l, size_t chunk, char *base, char *value)
 {
     TR_TRY(transfer_both(l, false, chunk, base, value));
-    tr_local_own_counts(l)->read_back++;
+    tr_replica_own_counts(l)->read_back++;
     return TR_OK;
 }

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "table/local_parts.h"
+#include "table/replica_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@ enum { LARGEST = 1 << 27 };
 enum { SPARE = 1 << 22 };
 
 /* Lays it out from `at` on (NULL: only to see how much it takes). */
-static size_t lay_out(struct tr_local *l, char *at)
+static size_t lay_out(struct tr_replica *l, char *at)
 {
     struct tr_arrays arrays = {.memory = at};
     size_t heaped = l->limited ? l->frames : 0;
@@ -40,7 +40,7 @@ static int check_table(const struct tr_table *t)
 }
 
 /* How many chunks there are, and how many are held at once. */
-static int choose_sizes(struct tr_local *l)
+static int choose_sizes(struct tr_replica *l)
 {
     const struct tr_table *t = l->table;
     const tr_job *job = l->tr->job;
@@ -74,7 +74,7 @@ static int choose_sizes(struct tr_local *l)
 
 /* ---- the file ---- */
 
-static int make_file(struct tr_local *l, char *path, size_t size)
+static int make_file(struct tr_replica *l, char *path, size_t size)
 {
     if ((size_t)snprintf(path, size, "%s/trireme-local-XXXXXX", l->folder) >= size) *path = '\0';
     l->file = *path ? mkostemp(path, O_CLOEXEC) : -1;
@@ -85,7 +85,7 @@ static int make_file(struct tr_local *l, char *path, size_t size)
     return status;
 }
 
-static int open_file(struct tr_local *l, const char *path)
+static int open_file(struct tr_replica *l, const char *path)
 {
     if (!*path) return TR_OK; /* the first rank says why */
     l->file = open(path, O_RDWR | O_CLOEXEC);
@@ -95,7 +95,7 @@ static int open_file(struct tr_local *l, const char *path)
 }
 
 /* Without a name, once all have it open: so it goes with the last of them. */
-static int share_file(struct tr_local *l)
+static int share_file(struct tr_replica *l)
 {
     char path[PATH_MAX];
     bool makes = l->tr->node_rank == 0;
@@ -109,7 +109,7 @@ static int share_file(struct tr_local *l)
 
 /* ---- opening ---- */
 
-static int open_local(struct tr_local *l)
+static int open_local(struct tr_replica *l)
 {
     TR_TRY(tr_agree(l->tr, check_table(l->table)));
     TR_TRY(tr_agree(l->tr, choose_sizes(l)));
@@ -125,9 +125,9 @@ static int open_local(struct tr_local *l)
     return tr_agree(l->tr, status);
 }
 
-int tr_local_make(struct tr_table *table, struct tr_local **local)
+int tr_replica_make(struct tr_table *table, struct tr_replica **local)
 {
-    struct tr_local *l = NULL;
+    struct tr_replica *l = NULL;
     tr_context *tr = table->tr;
     int status = tr_agree(tr, TR_NEW(&l, 1));
     if (status != TR_OK) return free(l), status;
@@ -140,14 +140,14 @@ int tr_local_make(struct tr_table *table, struct tr_local **local)
     l->folder = getenv("TMPDIR");
     if (!l->folder || !*l->folder) l->folder = "/tmp";
     status = open_local(l);
-    if (status != TR_OK) tr_local_free(&l);
+    if (status != TR_OK) tr_replica_free(&l);
     else *local = l;
     return status;
 }
 
-void tr_local_free(struct tr_local **local)
+void tr_replica_free(struct tr_replica **local)
 {
-    struct tr_local *l = *local;
+    struct tr_replica *l = *local;
     tr_node_memory_close(&l->memory);
     if (l->file >= 0) close(l->file);
     free(l->spare);
@@ -156,11 +156,11 @@ void tr_local_free(struct tr_local **local)
     *local = NULL;
 }
 
-void tr_local_count(const tr_local *l, tr_local_counts *counts)
+void tr_replica_count(const tr_replica *l, tr_replica_counts *counts)
 {
-    *counts = (tr_local_counts){0};
+    *counts = (tr_replica_counts){0};
     for (int r = 0; r < l->tr->node_size; r++) {
-        const tr_local_counts *of = &l->line[r].counts;
+        const tr_replica_counts *of = &l->line[r].counts;
         counts->hits += of->hits;
         counts->misses += of->misses;
         counts->fetched += of->fetched;
@@ -174,7 +174,7 @@ void tr_local_count(const tr_local *l, tr_local_counts *counts)
     }
 }
 
-void *tr_local_values(tr_local *l)
+void *tr_replica_values(tr_replica *l)
 {
     if (l->model != TR_LOCAL_INTEGRAL || !l->taken) return NULL;
     atomic_store_explicit(&l->head->all_changed, 1, memory_order_relaxed);

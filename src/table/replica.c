@@ -1,4 +1,4 @@
-#include "table/local.h"
+#include "table/replica.h"
 
 #include <string.h>
 

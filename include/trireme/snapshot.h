@@ -1,6 +1,6 @@
 /* What a stage has to keep so that a run can go on from a checkpoint.
  *
- * A stage (or a task) that has a keep function is one that checkpoints are taken of. The function lists the state that is
+ * A stage (or a task) that has a snapshot function is one that checkpoints are taken of. The function lists the state that is
  * not in tables: the engine keeps those, with what their server functions keep beside them, the clocks, and where the
  * stage stood. It is called
  *   when a checkpoint is taken: all workers stand between two clocks, every update has arrived; what it lists is copied;
@@ -12,8 +12,8 @@
  *
  * Names are of letters, digits and _; they are what h5dump shows.
  */
-#ifndef TRIREME_KEEP_H
-#define TRIREME_KEEP_H
+#ifndef TRIREME_SNAPSHOT_H
+#define TRIREME_SNAPSHOT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,29 +25,29 @@
 extern "C" {
 #endif
 
-typedef struct tr_keep tr_keep;
+typedef struct tr_snapshot tr_snapshot;
 
 /* Whether state is being filled; otherwise it is being copied. */
-bool tr_keep_restores(const tr_keep *keep);
+bool tr_snapshot_restores(const tr_snapshot *snapshot);
 
 /* n elements that are the same on all ranks, or that rank 0 alone needs: copied from rank 0, filled on all. */
-int tr_keep_common(tr_keep *keep, const char *name, enum tr_dtype dtype, size_t n, void *values);
+int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values);
 
 /* Rows of a matrix of total_rows × columns elements that is spread over the workers: n of them here, whose numbers ascend
  * (row NULL: first, first + 1, …). Each row is at one worker, or at several: a rank then finds what the rank of its own
  * number has kept of it; where that one has not, what any of the others has. Those that nobody has kept are TR_ERR_DATA.
  * Ranks without rows give n = 0. */
-int tr_keep_rows(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows, size_t columns,
-                 const uint64_t *row, uint64_t first, size_t n, void *values);
+int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                     size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values);
 
 /* The same for rows of different lengths: row i has the elements begin[i] - begin[0] .. begin[i + 1] - begin[0] - 1 of
  * values (n + 1 of begin). To be filled they must be as long as they were: TR_ERR_DATA. */
-int tr_keep_lists(tr_keep *keep, const char *name, enum tr_dtype dtype, uint64_t total_rows,
-                  const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values);
+int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
+                      const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values);
 
 /* Bytes of this rank alone that mean nothing to any other: they are filled (*found) if the run goes on with the same
  * number of ranks in the same roles and they are as many as they were; otherwise left alone. */
-int tr_keep_own(tr_keep *keep, const char *name, void *data, size_t bytes, bool *found);
+int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found);
 
 /* A table whose values stay as they are until the stage ends, or which can be made again: checkpoints do without it. All
  * ranks, before tr_run(). */

@@ -1,0 +1,85 @@
+/* What every program needs and C does not bring: memory that fails in order, text, time, random numbers. */
+#ifndef TRIREME_BASE_H
+#define TRIREME_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trireme/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- memory ---- */
+
+/* TR_TRY(TR_NEW(&array, n)): allocates n zeroed elements of array's type (n may be 0). Free with free(). */
+#define TR_NEW(pointer, n) tr_new((void **)(pointer), (n), sizeof **(pointer), #pointer)
+int tr_new(void **pointer, size_t n, size_t size, const char *what);
+
+/* TR_TRY(TR_GROW(&array, &capacity, n)): makes room for at least n elements, keeping the old ones; the new
+ * ones are not initialised. Grows by half, so that appending is linear. */
+#define TR_GROW(pointer, capacity, n)                                                                        \
+    tr_grow((void **)(pointer), (capacity), (n), sizeof **(pointer), #pointer)
+int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what);
+
+/* Gives back what TR_GROW took too much; keeps the array as it is when that fails. */
+#define TR_SHRINK(pointer, n) tr_shrink((void **)(pointer), (n), sizeof **(pointer))
+void tr_shrink(void **pointer, size_t n, size_t size);
+
+/* A copy of the string (to be freed), or NULL without memory. */
+int tr_copy_string(const char *from, char **copy);
+
+/* printf into fresh memory (to be freed). */
+int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- time ---- */
+
+double tr_now(void);           /* seconds on a monotonic clock */
+void tr_sleep(double seconds); /* gives the core away */
+
+/* ---- random numbers: xoshiro256**, one stream per (seed, who, what), independent of scheduling ---- */
+
+struct tr_rng {
+    uint64_t s[4];
+};
+
+void tr_rng_seed(struct tr_rng *rng, uint64_t seed, uint64_t who, uint64_t what);
+uint64_t tr_rng_next(struct tr_rng *rng);                               /* 64 uniform bits */
+uint64_t tr_rng_below(struct tr_rng *rng, uint64_t n);                  /* uniform in 0..n-1, n > 0 */
+double tr_rng_uniform(struct tr_rng *rng);                              /* uniform in [0, 1) with 53 bits */
+void tr_rng_permutation(struct tr_rng *rng, uint32_t *order, size_t n); /* of 0..n-1, all equally probable */
+double tr_rng_normal(struct tr_rng *rng);                               /* mean 0, variance 1 */
+
+/* A good 64-bit mix of one number (splitmix64's finaliser): hashing keys and seeds. */
+static inline uint64_t tr_mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static inline int tr_min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline int tr_max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+static inline size_t tr_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+static inline size_t tr_max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

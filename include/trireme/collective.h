@@ -1,0 +1,58 @@
+/* Collective calls: small exchanges among sets of ranks.
+ *
+ * All ranks of the set make the same call, in the same order. While a rank waits in one it looks after its other roles (a
+ * server answers, the scheduler publishes clocks), so that these calls may stand wherever a model likes: before the stages,
+ * and inside compute functions, as long as all members of the set get there. Parameters belong in tables, not here.
+ */
+#ifndef TRIREME_COLLECTIVE_H
+#define TRIREME_COLLECTIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trireme/context.h"
+#include "trireme/table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sets of ranks. A rank may call only for a set that it belongs to. Members are numbered from 0: all ranks and the servers
+ * by rank, workers by group and member, members of a group from its leader on, leaders by group, ranks of a node by rank. */
+enum tr_set { TR_SET_ALL, TR_SET_SERVERS, TR_SET_WORKERS, TR_SET_GROUP, TR_SET_LEADERS, TR_SET_NODE };
+
+enum tr_operation { TR_SUM, TR_MIN, TR_MAX };
+
+/* This rank's number in the set (-1: it is not in it), and how many it has (0 then). */
+int tr_set_rank(const tr_context *tr, enum tr_set set);
+int tr_set_size(const tr_context *tr, enum tr_set set);
+
+/* Combines n numbers of every member, in place; all get the result. */
+int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
+                  void *values, size_t n);
+
+/* The sum of a number over all members before this one; 0 at the first. */
+int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before);
+
+/* The root's bytes, at all. */
+int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
+
+/* Every member's bytes, one after the other, at all: size × bytes of them; and the same of different lengths:
+ * counts[i] bytes of member i, which all know. */
+int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
+int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
+
+/* To each member its own bytes: to_each[i] bytes for member i, one after the other in `sent`; from_each[i] bytes of member i
+ * come to lie one after the other in `received`. The second finds out how many come: from_each has room for as many counts
+ * as there are members. At most 2 GiB - 1 from one to one. */
+int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,
+                const size_t *from_each);
+int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, size_t *from_each);
+
+/* Waits until all members are here. */
+int tr_barrier_of(tr_context *tr, enum tr_set set);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
