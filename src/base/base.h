@@ -19,4 +19,8 @@ uint64_t tr_start_ticks(void);
 /* The number in this variable of its environment; otherwise: where there is none. */
 long tr_number_in(const char *variable, long otherwise);
 
+/* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and would
+ * use AVX2 kernels where AVX-512 is there. Sets BLIS_ARCH_TYPE where the user has not set it. */
+void tr_blis_environment(void);
+
 #endif

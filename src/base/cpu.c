@@ -1,7 +1,10 @@
+#define _GNU_SOURCE
 #include "trireme/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/base.h"
 
 static const char *const names[] = {"plain", "avx2", "avx512"};
 
@@ -32,4 +35,9 @@ enum tr_cpu tr_cpu(void)
 const char *tr_cpu_name(enum tr_cpu level)
 {
     return names[level];
+}
+
+void tr_blis_environment(void)
+{
+    if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
 }

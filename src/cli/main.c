@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "job/text.h"
 
 struct command {
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
         return TR_OK;
     }
     if (strcmp(name, "help") == 0 && is_an_echo()) return TR_OK;
+    tr_blis_environment();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
     return is_an_echo() ? TR_OK : unknown_command(name);

@@ -74,6 +74,7 @@ void tr_mpi_environment(void)
     /* On a single host TCP is not needed, and Open MPI 5 complains where it finds no two interfaces that match. */
     if (here > 0 && here == ranks_everywhere() && !getenv("OMPI_MCA_btl_tcp_if_exclude"))
         setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
+    tr_blis_environment();
     keep_windows_apart();
     prctl(PR_SET_TIMERSLACK, 1000UL); /* naps of microseconds, not of 50 more */
 }

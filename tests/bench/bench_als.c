@@ -165,7 +165,7 @@ int main(int argc, char **argv)
     }
     size_t number[] = {0, 100000, 20000, 10000000, 1};
     for (int i = 1; i < argc && i <= 5; i++) number[i - 1] = (size_t)strtod(argv[i], NULL);
-    blis_start();
+    tr_blis_environment();
     struct bench b = {.rank = number[0], .stride = (number[0] + 15) / 16 * 16, .ratings = number[3]};
     struct tr_solve_problem problem = {.rank = b.rank, .weighted = true, .l2 = 0.1};
     TR_TRY(tr_solver_new(&problem, tr_cpu(), &b.solver));

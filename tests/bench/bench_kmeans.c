@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 {
     int status = TR_ERR_USAGE;
     double peak;
-    blis_start();
+    tr_blis_environment();
     if (argc == 2 && strcmp(argv[1], "peak") == 0) {
         status = blis_gflops(TIMES, &peak);
         if (status == TR_OK) printf("%.2f\n", peak);

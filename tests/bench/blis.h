@@ -11,13 +11,6 @@
 #include "base/base.h"
 #include "trireme/cpu.h"
 
-/* Before the first call of BLIS: it does not know processors with generic names, as virtual machines have them, and
- * would use AVX2 kernels where AVX-512 is there. Leaves BLIS_ARCH_TYPE alone where the user has set it. */
-static inline void blis_start(void)
-{
-    if (tr_cpu() == TR_CPU_AVX512) setenv("BLIS_ARCH_TYPE", "0", 0); /* skx */
-}
-
 /* Seconds that this process has had a core: others may run on the machine. */
 static inline double core_seconds(void)
 {
