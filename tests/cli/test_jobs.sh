@@ -1,0 +1,32 @@
+#!/bin/sh
+# Each job file says in its first line how to run it, data included, and that works as typed: here where the repository
+# was just cloned and built, and, so that it does not take long, for a few passes only.
+. "$(dirname "$0")/lib.sh"
+root=$(dirname "$jobs")
+mkdir tools build datasets
+cp "$root/tools/data" tools
+cp -r "$root/datasets/clusters" datasets
+ln -s "$jobs" jobs
+ln -s "$trireme" build/trireme
+$trireme generate ctr -o datasets/ctr.svm rows=2k features=1k >made # 350 MB otherwise
+[ -d "$data" ] || unset TRIREME_DATA
+
+for job in jobs/*.yaml; do
+    line=$(sed -n '1s/^# //p' "$job")
+    case $line in
+    *"build/trireme train $job") ;;
+    *) fail "$job: its first line does not say how to run it: $line"; continue ;;
+    esac
+    case $line in
+    "tools/data ctr"*) ;;
+    "tools/data "*) [ -d "$data" ] || { skip "$job: no public datasets"; continue; } ;;
+    esac
+    [ "$job" != jobs/straggler.yaml ] || line="$line solve.target=0.6" # else it is not done after three passes
+    timeout -s KILL 120 sh -c "$line solve.epochs=3" >said 2>&1 || fail "$line: exit $?: $(tail -3 said)"
+    name=$(basename "$job" .yaml)
+    [ -s "runs/$name/summary.json" ] || fail "$line: no runs/$name/summary.json"
+done
+
+# what is not there and cannot be made is said in one line
+refuses "unknown data" 64 "no data of the name a8a" tools/data a8a
+exit $bad
