@@ -23,7 +23,7 @@ typedef uint64_t tr_key; /* index of a key in its table */
 
 typedef struct tr_table tr_table;
 
-/* Makes a table of zeros. All ranks, in the same order, outside tr_run().
+/* Makes a table of zeros (tr_table_create_with(): or of other numbers). All ranks, in the same order, outside tr_run().
  *   rows, columns  a table of one row has a key per column (a vector of `columns` keys, each one element);
  *                  a table of several rows has a key per row, each `columns` elements wide
  * The partitioner is table.partition of the job; each server holds its share once, in memory that ranks of
@@ -42,6 +42,18 @@ int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint6
  * same on all of them. */
 typedef uint32_t tr_place_fn(void *who, uint64_t block, uint64_t blocks, uint32_t servers);
 
+/* What the elements of a table are before its first update. Random numbers are a function of seed, key and column alone:
+ * they are the same on every layout, and for every number of servers. */
+enum tr_initial {
+    TR_INITIAL_ZERO,
+    TR_INITIAL_CONSTANT, /* scale */
+    TR_INITIAL_UNIFORM,  /* from -scale to scale */
+    TR_INITIAL_NORMAL    /* mean 0, standard deviation scale */
+};
+
+/* That element; column is 0 in a table of one row. */
+double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, tr_key key, uint64_t column);
+
 /* What a table may have of its own; zeros leave it to the job. */
 typedef struct tr_table_options {
     uint32_t servers;   /* that hold the table; 0: table.servers, and if that is 0 too, all. A table on some
@@ -52,12 +64,17 @@ typedef struct tr_table_options {
     bool hash;          /* hash storage; false: as table.storage says, but dense with a place function */
     bool sparse; /* rows are lists of (column, value) pairs: memory goes with what is not zero. Such a table
                            has no views: see trireme/rows.h. TR_F32 or TR_I32; up to 2^32 columns; not with hash */
+    enum tr_initial
+        initial;   /* of a dense table; what a checkpoint has of the table takes its place. Integers are
+                           rounded to the nearest */
+    double scale;  /* … by which initial is multiplied */
+    uint64_t seed; /* … and its seed */
 } tr_table_options;
 
 /* Makes a table as tr_table_create() does, but as the options say (NULL: the same). All ranks with the same
  * options. TR_ERR_CONFIG for more servers than there are; if place() names a server that does not exist (the
  * text says table and block); if ranks put keys in different places; for more than 2^24 blocks: every rank
- * lists them, 12 bytes each; for hash with a place function. */
+ * lists them, 12 bytes each; for hash with a place function; for initial values of hash storage or sparse rows. */
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
                          uint64_t columns, const tr_table_options *options, tr_table **table);
 

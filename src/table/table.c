@@ -2,6 +2,7 @@
 #include "table/together.h"
 #include "trireme/snapshot.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +30,42 @@ int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
     return TR_OK;
 }
 
+double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, tr_key key, uint64_t column)
+{
+    uint64_t mixed = tr_mix(tr_mix(tr_mix(seed) ^ key) ^ column);
+    double u = (double)(mixed >> 11) * 0x1p-53, v = (double)(tr_mix(mixed) >> 11) * 0x1p-53;
+    switch (initial) {
+    case TR_INITIAL_ZERO: return 0;
+    case TR_INITIAL_CONSTANT: return scale;
+    case TR_INITIAL_UNIFORM: return scale * (2 * u - 1);
+    case TR_INITIAL_NORMAL: return scale * sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
+    }
+    return 0;
+}
+
+/* Writes the initial values of this rank's share. */
+static void fill_share(struct tr_table *t, const tr_table_options *options)
+{
+    if (options->initial == TR_INITIAL_ZERO) return;
+    void *share = t->share[t->server];
+    for (uint64_t position = 0; position < t->share_units; position++) {
+        uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
+        if (unit == UINT64_MAX) continue; /* padding stays 0 */
+        uint64_t key = unit % t->keys, column = unit / t->keys * t->unit_width;
+        for (size_t i = 0, at = position * t->unit_width; i < t->unit_width; i++, at++) {
+            double x = tr_initial_element(options->initial, options->scale, options->seed, key, column + i);
+            switch (t->dtype) {
+            case TR_F32: ((float *)share)[at] = (float)x; break;
+            case TR_F64: ((double *)share)[at] = x; break;
+            case TR_I32: ((int32_t *)share)[at] = (int32_t)lrint(x); break;
+            case TR_I64: ((int64_t *)share)[at] = llrint(x); break;
+            }
+        }
+    }
+}
+
 /* Puts this rank's share into memory that its node shares, and finds those of the other servers there. */
-static int place_shares(struct tr_table *t)
+static int place_shares(struct tr_table *t, const tr_table_options *options)
 {
     tr_context *tr = t->tr;
     MPI_Aint bytes = t->server < 0 ? 0
@@ -67,7 +102,8 @@ static int place_shares(struct tr_table *t)
     }
     free(node_rank);
     MPI_Win_lock_all(MPI_MODE_NOCHECK, t->shared);
-    MPI_Barrier(tr->node); /* nobody reads before the zeros are written */
+    if (t->share_units > 0) fill_share(t, options);
+    MPI_Barrier(tr->node); /* nobody reads before the values are written */
     return TR_OK;
 }
 
@@ -254,6 +290,9 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     if (status == TR_OK && (t->keys == 0 || t->width == 0))
         status = tr_fail(TR_ERR_INTERNAL, "table %s: %llu rows of %llu columns are nothing", name,
                          (unsigned long long)rows, (unsigned long long)columns);
+    if (status == TR_OK && options->initial != TR_INITIAL_ZERO && (t->hash || t->sparse))
+        status =
+            tr_fail(TR_ERR_CONFIG, "table %s: only dense tables have initial values: expected zeros", name);
     if (tr->job) {
         t->route = tr->job->table.route;
         t->push = tr->job->table.push;
@@ -280,7 +319,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
         free_own_memory(t);
         return status;
     }
-    TR_TRY(place_shares(t));
+    TR_TRY(place_shares(t, options));
     TR_TRY(open_window(t));
     t->index = (uint32_t)tables->count;
     tables->table[tables->count++] = t;

@@ -71,6 +71,8 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *k)
     return tr_snapshot_common(k, "common", TR_I64, 1, &p->common);
 }
 
+static enum tr_initial initial; /* what the table of the next run begins with */
+
 /* A run from its beginning, or from where the last one was stopped. */
 static int run(struct play *p, int64_t clocks, const char *settings, uint64_t every, bool fresh, int64_t stop)
 {
@@ -80,7 +82,8 @@ static int run(struct play *p, int64_t clocks, const char *settings, uint64_t ev
         .tr = mpi_context(all), .clocks = clocks, .stop = stop, .stopper = mpi_test.size - 1, .begun = -1};
     p->tr->job->checkpoint.every = (struct tr_job_pace){.clocks = every};
     mpi_ok(tr_checkpoints_open(p->tr, fresh));
-    mpi_ok(tr_table_create(p->tr, "w", TR_F64, 1, KEYS, &p->table));
+    tr_table_options options = {.initial = initial, .scale = 1};
+    mpi_ok(tr_table_create_with(p->tr, "w", TR_F64, 1, KEYS, &options, &p->table));
     const tr_stage stage = {.name = "train",
                             .state = p,
                             .clocks = clocks,
@@ -213,12 +216,14 @@ MPI_CASE(another_layout_goes_on)
     int status = TR_OK;
     int64_t stood = 0;
     for (int i = 0; (layout = mpi_layout(i)); i++) {
+        initial = i == 0 ? TR_INITIAL_ZERO : TR_INITIAL_CONSTANT; /* which a checkpoint restores over */
         status = run(&p, MANY_CLOCKS, layout, 0, i == 0, 1 + i);
         mpi_check(status == TR_ERR_STOPPED, "part %d: status %d: %s", i, status, tr_error_text());
         stood = check_begun(&p, stood);
         end(&p, status);
     }
     status = run(&p, MANY_CLOCKS, "table.partition=hash", 0, false, -1);
+    initial = TR_INITIAL_ZERO;
     mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
     check_begun(&p, stood);
     look(&p);

@@ -160,10 +160,24 @@ static uint32_t nowhere(void *who, uint64_t block, uint64_t blocks, uint32_t ser
     return block == blocks - 1 ? servers : 0;
 }
 
+/* Zeros, a constant, random numbers. */
+static enum tr_initial initial_of(uint64_t turn)
+{
+    return (enum tr_initial)(turn / 2 % 4);
+}
+
+static void expect_initial(struct one *o, uint64_t turn)
+{
+    for (size_t i = 0; i < o->keys * o->width; i++) {
+        double x = tr_initial_element(initial_of(turn), 2.5, turn, i / o->width, i % o->width);
+        o->expected[i] = o->shape.dtype <= TR_F64 ? x : rint(x);
+    }
+}
+
 /* On some or all servers; now and then by a function of the user's own. */
 static int create(tr_context *tr, const struct shape *shape, uint64_t turn, tr_table **table)
 {
-    tr_table_options options = {.who = &turn};
+    tr_table_options options = {.who = &turn, .initial = initial_of(turn), .scale = 2.5, .seed = turn};
     if (turn % 3 != 0) options.servers = 1 + (uint32_t)(turn % (uint64_t)tr->layout.servers);
     if (turn % 5 == 4) options.place = unevenly;
     return tr_table_create_with(tr, "t", shape->dtype, shape->rows, shape->columns, &options, table);
@@ -182,6 +196,7 @@ static void run_trial(const char *settings, const struct shape *shapes, int tabl
         o->keys = tr_table_keys(o->table);
         o->width = tr_table_width(o->table);
         mpi_ok(TR_NEW(&o->expected, o->keys * o->width));
+        expect_initial(o, seed + (uint64_t)k);
         mpi_ok(TR_NEW(&o->chosen, o->keys));
     }
     for (int stage = 0; stage < stages; stage++) {
@@ -326,5 +341,33 @@ MPI_CASE(wrong_places_are_refused)
     }
 }
 
-MPI_MAIN(&sparse_merge_adds_all, &dense_merge_adds_all, &accumulate_adds_all, &messages_add_all,
-         &large_tables_go_in_chunks, &small_tables_spread, &wrong_places_are_refused)
+/* What random initial values promise: their mean, spread and range. */
+MPI_CASE(random_values_are_as_random_as_said)
+{
+    enum { N = 20000 };
+    double sum = 0, squares = 0, most = 0;
+    for (tr_key key = 0; key < N; key++) {
+        double normal = tr_initial_element(TR_INITIAL_NORMAL, 3, 1, key, 0);
+        sum += normal;
+        squares += normal * normal;
+        most = fmax(most, fabs(tr_initial_element(TR_INITIAL_UNIFORM, 3, 1, 0, key)));
+    }
+    mpi_check(fabs(sum / N) < 0.1 && fabs(squares / N - 9) < 0.4, "mean %g, variance %g", sum / N,
+              squares / N);
+    mpi_check(most > 2.99 && most <= 3, "uniform up to %g", most);
+}
+
+/* Keys that a map does not have are zeros. */
+MPI_CASE(only_dense_tables_have_initial_values)
+{
+    tr_context *tr = mpi_context("table.storage=hash");
+    tr_table *table;
+    tr_table_options options = {.initial = TR_INITIAL_CONSTANT, .scale = 1};
+    int status = tr_table_create_with(tr, "t", TR_F32, 1, 1000, &options, &table);
+    mpi_check(status == TR_ERR_CONFIG, "status %d", status);
+    mpi_check(tr_close(tr) == status, "the context ends otherwise");
+}
+
+MPI_MAIN(&random_values_are_as_random_as_said, &only_dense_tables_have_initial_values, &sparse_merge_adds_all,
+         &dense_merge_adds_all, &accumulate_adds_all, &messages_add_all, &large_tables_go_in_chunks,
+         &small_tables_spread, &wrong_places_are_refused)
