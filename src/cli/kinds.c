@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/linear/file.h"
 
 static const struct tr_command_kind *const kinds[] = {&tr_linear_commands, &tr_kmeans_commands,

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "checkpoint/memory_folder.h"
+#include "store/memory_folder.h"
 #include "cli/options.h"
 #include "data/cache.h"
 #include "job/job.h"

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "checkpoint/folder.h"
-#include "checkpoint/when.h"
+#include "store/folder.h"
+#include "store/when.h"
 #include "cli/average.h"
 #include "monitor/status.h"
 #include "monitor/tasks.h"

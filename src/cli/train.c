@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "cli/average.h"
 #include "cli/estimate.h"
 #include "cli/explain.h"

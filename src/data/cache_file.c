@@ -13,8 +13,8 @@
 
 #include "base/base.h"
 #include "base/fault.h"
-#include "checkpoint/front.h"
-#include "checkpoint/sealed.h"
+#include "store/front.h"
+#include "store/sealed.h"
 
 #define FORMAT "trireme-data"
 enum { VERSION = 1 };

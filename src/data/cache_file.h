@@ -1,6 +1,6 @@
 /* Arrays in a file of the node's memory, which are used where they lie and outlive the process. No MPI here.
  *
- * The file is sealed as those of checkpoints are (checkpoint/sealed.h), but without HDF5 inside: a front, then one area of
+ * The file is sealed as those of checkpoints are (store/sealed.h), but without HDF5 inside: a front, then one area of
  * all arrays, each of which begins a page. The directory in the front has a key, which is what the arrays were made from,
  * where they are, and xxh3 sums of 64 bits, one of each MiB of the area. A file that is being written has no digest yet:
  * whoever finds it then refuses it.

@@ -2,7 +2,7 @@
 #ifndef TR_MONITOR_ACCOUNT_H
 #define TR_MONITOR_ACCOUNT_H
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "monitor/monitor.h"
 
 enum { TR_MONITOR_STATES = TR_STOPPED + 1 };

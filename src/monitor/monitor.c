@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "checkpoint/folder.h"
+#include "store/folder.h"
 #include "monitor/account.h"
 #include "monitor/display.h"
 #include "monitor/metrics.h"

@@ -2,7 +2,7 @@
 #ifndef TR_STAGE_RUN_H
 #define TR_STAGE_RUN_H
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "stage/stage.h"
 
 /* What a worker sends to the scheduler at an evaluation. */

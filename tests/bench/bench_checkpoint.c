@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "trireme/trireme.h"
 
 struct bench {

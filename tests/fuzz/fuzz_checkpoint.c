@@ -2,7 +2,7 @@
  * stands behind it is reached too.
  *
  *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -DTR_VERSION='""' \
- *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_checkpoint.c src/checkpoint/{part,shard,sealed,image}.c src/base/base.c \
+ *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_checkpoint.c src/store/{part,shard,sealed,image}.c src/base/base.c \
  *       $(pkg-config --libs hdf5 libxxhash) -lm -o /tmp/fuzz_checkpoint
  *   /tmp/fuzz_checkpoint -timeout=10 -max_total_time=300 /tmp/found tests/fuzz/seeds/checkpoint
  *
@@ -15,8 +15,8 @@
 
 #include <xxhash.h>
 
-#include "checkpoint/front.h"
-#include "checkpoint/shard.h"
+#include "store/front.h"
+#include "store/shard.h"
 #include "fuzz.h"
 
 /* The same bytes with a digest that fits: of all but the areas. */

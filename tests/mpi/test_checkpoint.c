@@ -1,7 +1,7 @@
 /* Checkpoints of stages: what was stopped and went on is what was never stopped. */
 #include "mpi_unit.h"
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 
 enum { KEYS = 40, ROWS = 60, CLOCKS = 23, MANY_CLOCKS = 200, EVERY = 4 };
 

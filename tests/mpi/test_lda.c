@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/lda/exchange.h"
 #include "model/lda/infer.h"
 

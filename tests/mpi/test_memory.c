@@ -3,8 +3,8 @@
 
 #include <sys/stat.h>
 
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/memory_folder.h"
+#include "store/checkpoint.h"
+#include "store/memory_folder.h"
 
 enum { KEYS = 40, ROWS = 60, CLOCKS = 150, LARGE = 700000 };
 

@@ -7,7 +7,7 @@
 #include "mpi_unit.h"
 
 #include "../elements.h"
-#include "checkpoint/taking.h"
+#include "store/taking.h"
 #include "sync/sync.h"
 #include "trireme/optimizer.h"
 #include "trireme/rows.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "table/transfer.h"
 
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };

@@ -18,9 +18,9 @@
 #include <hdf5.h>
 
 #include "base/base.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/when.h"
+#include "store/folder.h"
+#include "store/manifest.h"
+#include "store/when.h"
 
 enum { RUN = 77, NUMBER = 12, SHARDS = 3, PARTS = 6, ROWS = 40, COLUMNS = 5, CUT = 3 };
 

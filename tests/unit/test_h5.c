@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "model/h5.h"
+#include "store/h5.h"
 
 enum { ROWS = 1000, COLUMNS = 7 };
 

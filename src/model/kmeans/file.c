@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/h5.h"
+#include "store/h5.h"
 
 static int read_head(struct tr_h5_reader *r, struct tr_kmeans_model *m)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/kmeans/file.h"
 #include "model/kmeans/kmeans.h"
 #include "model/model.h"

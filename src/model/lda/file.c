@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "model/h5.h"
+#include "store/h5.h"
 #include "trireme/rows.h"
 
 /* Words whose rows are asked for at once, and entries that are written at once. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/lda/exchange.h"
 #include "model/lda/infer.h"
 #include "model/model.h"

@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "model/digits.h"
-#include "model/h5.h"
+#include "store/h5.h"
 
 static const char *const names[] = {[TR_MODEL_LOGISTIC] = "logistic",
                                     [TR_MODEL_LINEAR] = "linear",

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "model/digits.h"
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/model.h"
 #include "table/table.h"
 

@@ -1,6 +1,6 @@
 /* Variance reduction in checkpoints: the model of the node that has it, between any two clocks. Snapshot and gradient are in
  * tables; slopes follow from the snapshot; so do, when an epoch begins, all but what goes on from the one before it. */
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "model/linear/parts.h"
 #include "model/linear/variance.h"
 

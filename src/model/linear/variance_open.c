@@ -1,7 +1,7 @@
 /* Before variance reduction: whether the job suits it, and the memory that the ranks of a node share for it. */
 #include <stdlib.h>
 
-#include "checkpoint/checkpoint.h"
+#include "store/checkpoint.h"
 #include "model/linear/parts.h"
 #include "model/linear/variance.h"
 

@@ -10,7 +10,7 @@
 #define TR_MODEL_MF_FILE_H
 
 #include "data/names.h"
-#include "model/h5.h"
+#include "store/h5.h"
 #include "model/mf/mf.h"
 
 #define TR_MF_FORMAT         "trireme-mf"

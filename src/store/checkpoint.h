@@ -1,0 +1,91 @@
+/* store/ — what a run needs to go on where it was: taken while it runs, found when it starts again.
+ *
+ *   part        an array of a checkpoint, or what one rank has of it
+ *   sealed      files that are whole or refused: read (sealed), written (image), what stands in front (front)
+ *   shard       parts of one rank in such a file; stored: how they lie there
+ *   manifest    what makes shards a checkpoint: written last; whole: in which they appear as whole arrays
+ *   folder      checkpoints by number: new, whole, old
+ *   keep        what stages list, copied into parts and filled from them; taking: for those who begin and end that
+ *   tables…     … tables, on any number of servers, and what is left of updates at workers
+ *   writer      shards written while training goes on
+ *   memory…     checkpoints in the memory of this node and others …
+ *   stream      … and the way there
+ *   when        by time, by clocks, by signal, before a time limit
+ *   find        the newest whole one of a run that has not ended
+ *   checkpoint  taking one, and going on from one
+ *
+ * A checkpoint is a folder <to>/<number>, of shards shard-NNNN.h5 and manifest.h5. A folder without a manifest is none.
+ * It is taken between two clocks, when every update has arrived: all ranks copy what they have, which is all that training
+ * waits for; a thread of each writes it. The file <to>/ended names the run that has ended, which nobody goes on with.
+ */
+#ifndef TR_CHECKPOINT_H
+#define TR_CHECKPOINT_H
+
+#include "store/manifest.h"
+#include "store/when.h"
+#include "ranks/ranks.h"
+#include "trireme/snapshot.h"
+
+/* Finds out whether the job goes on from a checkpoint: the newest that is whole, of a run that has not ended; `fresh`:
+ * from none. From then on stages that can be kept are. All ranks, after tr_context_assign(), before tables are made; agreed
+ * on. TR_ERR_CONFIG: the job has changed in what may not change. */
+int tr_checkpoints_open(tr_context *tr, bool fresh);
+
+/* ended: the run is complete, and nobody is to go on with it. Waits for what is being written. All ranks; NULL inside the
+ * context is fine. Returns status, or TR_ERR_IO if that was TR_OK but checkpoints could not be written. */
+int tr_checkpoints_close(tr_context *tr, bool ended, int status);
+
+/* The checkpoint that the run goes on from, or NULL: the same on all ranks. */
+const struct tr_manifest *tr_checkpoint_found(const tr_context *tr);
+
+/* … and whether that one is in memory. */
+bool tr_checkpoint_found_in_memory(const tr_context *tr);
+
+/* Somebody besides stages who has something to keep: called on all ranks, as a stage's snapshot function is. May come before
+ * or after what it belongs to is restored, which is when the stage begins that the checkpoint was taken of. */
+typedef int tr_lister_fn(void *who, tr_snapshot *snapshot);
+void tr_on_keep(tr_context *tr, tr_lister_fn *lister, void *who);
+
+/* What has been done so far, on rank 0. */
+struct tr_checkpoint_counts {
+    int64_t written, failed;          /* checkpoints on the disk */
+    int64_t in_memory, not_in_memory; /* … in memory */
+    uint64_t last_in_memory;          /* number of the last of these */
+    uint64_t last;                    /* number of the last that is whole; 0: none */
+    int64_t clock;                    /* … and where it stands */
+    uint64_t bytes;                   /* … of its files */
+    double copying, writing;          /* seconds, all together: that training waited; that threads took */
+    double epoch;                     /* … when the last one was taken */
+    double age;                       /* seconds since then */
+};
+void tr_checkpoint_count(const tr_context *tr, struct tr_checkpoint_counts *counts);
+
+/* ---- for stages ---- */
+
+/* Whether the job keeps anything: false in contexts without tr_checkpoints_open(). */
+bool tr_checkpoints_are_on(const tr_context *tr);
+
+/* A stage or a task begins: counts them, and says whether it is the one to be restored. All ranks. TR_ERR_DATA: it should
+ * be, but is called otherwise. */
+int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores);
+
+/* Whether a checkpoint is due; rank 0, often. Never while one is being written, unless the run is to stop. */
+enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock);
+
+/* Whether one is due because a stage is over: where the run is so long that there are others. What follows may fail, like
+ * writing the model on a full disk. Rank 0. */
+bool tr_checkpoint_due_at_end(const tr_context *tr);
+
+/* Copies what the lister, all tables, and observers list, and lets it be written. All ranks, with the same facts but those
+ * that only rank 0 knows; when it returns, nobody copies any more. stops: waits until it is whole. That it failed is a
+ * warning. */
+int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops, tr_lister_fn *lister,
+                       void *who);
+
+/* Fills tables, observers' and the lister's state from what was found, of which *facts tells. All ranks; agreed on. */
+int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *lister, void *who, struct tr_facts *facts);
+
+/* Waits until nothing is being written: before a rank uses HDF5 for something else. All ranks. */
+int tr_checkpoint_settle(tr_context *tr);
+
+#endif

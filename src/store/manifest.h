@@ -1,0 +1,52 @@
+/* manifest.h5: what makes the shards of a folder a checkpoint. No MPI here.
+ *
+ * Attributes: format ("trireme-checkpoint"), format_version, trireme (the version that wrote it), and run, number and
+ * created (UTC) of the checkpoint; where the run stood: stage, clock, and what else facts say. Datasets:
+ *   /job      the resolved job as YAML
+ *   /shards   per shard: file, bytes, digest
+ *   /<part>   every part of kind rows and common of the shards, whole: virtual datasets over the shards, to be read with
+ *             h5py or h5dump; zeros where there are no rows. HDF5 takes about 50 µs for each stretch of rows (runs that
+ *             are equally long and equally far apart are one); of all parts together so many as TR_MANIFEST_RUNS are
+ *             shown, and the others only by the shards
+ * In front of all that stands a digest: see sealed.h.
+ */
+#ifndef TR_CHECKPOINT_MANIFEST_H
+#define TR_CHECKPOINT_MANIFEST_H
+
+#include <stdbool.h>
+
+#include "store/shard.h"
+
+enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 1 };
+
+/* Where the run stood. */
+struct tr_facts {
+    char stage[64];       /* its name */
+    int64_t stage_number; /* of the runs of stages and tasks of this context, counted from 0 */
+    int64_t clock;        /* workers have ended so many (the slowest) */
+    int64_t evaluations;  /* … and were judged so often */
+    int64_t ended;        /* 1: that stage was over */
+    int64_t ranks, servers, groups, group_size;
+    double seconds; /* of all runs so far, since the first one started */
+    double epoch;   /* passes over the data, as progress counts them */
+};
+
+struct tr_manifest {
+    uint64_t run, number;
+    struct tr_facts facts;
+    char *job; /* resolved, as YAML */
+    uint32_t shards;
+    struct tr_shard_seal *seal; /* by shard */
+    bool plain;                 /* written without the parts: the shards lie elsewhere */
+};
+
+/* Writes folder/manifest.h5 (under another name until it is on the disk), looking into the shards for what they have.
+ * TR_ERR_NO_OUTPUT, TR_ERR_IO; and as tr_shard_open() where a shard is not what its seal says. */
+int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bool durable);
+
+/* TR_ERR_NO_INPUT: there is none, or it cannot be read; TR_ERR_DATA: it is not whole, or of another format, with what is
+ * wrong in one line. Free with tr_manifest_free(). */
+int tr_manifest_read(const char *folder, struct tr_manifest *manifest);
+void tr_manifest_free(struct tr_manifest *manifest);
+
+#endif

@@ -1,0 +1,118 @@
+/* Checkpoints in memory: taken like those on the disk and far more often, for what happens more often than a node is lost
+ * with all its neighbours.
+ *
+ * Each rank's shard goes into a file in its node's memory (memory_folder.h), which outlives the process, and from there to
+ * as many next nodes as checkpoint.copies says, to the rank with the same number there. When all ranks have told rank 0
+ * that theirs has arrived everywhere, rank 0 writes the manifest beside its shard, and sends it where that went. Two are
+ * kept, and one of these only until the next is begun. They have their numbers in common with those on the disk: a higher
+ * number is a later state.
+ *
+ * A run that goes on takes the newest one of which every shard is whole somewhere. What a rank wants to read and its host
+ * lacks it asks from one that has it.
+ */
+#ifndef TR_CHECKPOINT_MEMORY_H
+#define TR_CHECKPOINT_MEMORY_H
+
+#include "store/manifest.h"
+#include "store/memory_folder.h"
+#include "store/stream.h"
+
+enum { TR_MEMORY_SERVED = 8 }; /* ranks that one gives shards to at the same time */
+
+/* What a rank knows of what is in memory. */
+struct tr_memory {
+    tr_context *tr;
+    const char *to; /* the caller's */
+    MPI_Comm host;  /* ranks that see the same files */
+    int host_rank, host_size;
+    int node;    /* number of its node on its host */
+    int copies;  /* as many as there are nodes for */
+    int *peer;   /* to whom each goes */
+    int *source; /* whose come here */
+    size_t sources;
+    bool manifests;     /* rank 0's among them */
+    uint64_t committed; /* rank 0: the last one that is whole; 0: none */
+    bool warned;        /* rank 0 has said that it does not work … */
+    bool strange;       /* … that it is not where it was meant to be, as `note` of some rank has it */
+    /* the one that is taken */
+    uint64_t run, number, kept;
+    char *folder;                          /* the node's */
+    uint64_t before[2];                    /* bytes of this node's last one, and the one before */
+    struct tr_stream *out, *in, *manifest; /* copies and sources of them; of the manifest, copies or 1 */
+    size_t outs, ins;
+    char note[200];
+    /* the one that is gone on with */
+    uint64_t found;
+    struct tr_memory_file *file; /* on this host, of the run */
+    size_t files;
+    uint32_t shards;
+    const char **here; /* by shard: the path of a whole one on this host; NULL */
+    int *holder;       /* … and the rank to ask for it */
+    bool serves;
+    char *fetched; /* the node's folder for what was asked for */
+    struct tr_stream asked, served[TR_MEMORY_SERVED];
+    MPI_Request asking;
+    uint64_t wish[2];
+};
+
+/* All ranks. */
+int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **memory);
+
+/* Removes everything of the run from memory if `removes`, as nobody is to go on with it from there. All ranks; NULL inside
+ * is fine. */
+void tr_memory_close(struct tr_memory **memory, uint64_t run, bool removes);
+
+/* ---- taking ---- */
+
+/* Makes ready for checkpoint `number`, of whose parts this rank has so many bytes; kept: the one that stays besides. All
+ * ranks of a node together. TR_ERR_NO_OUTPUT: there is no room for it. */
+int tr_memory_begin(struct tr_memory *memory, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes);
+
+/* Removes what is older; in the thread that writes. */
+void tr_memory_tidy(void *memory);
+
+/* The shard is written, or not: it goes to its peers. */
+void tr_memory_send(struct tr_memory *memory, int status, const char *error);
+
+/* Moves on; *arrived: the rank's shard has arrived everywhere, and all that it gets, or has failed to (*status, *error). */
+bool tr_memory_turn(struct tr_memory *memory, bool *arrived, int *status, const char **error);
+
+/* The manifest: rank 0, when it is written, sends it, or the word that there is none; who gets it receives it. Turn until
+ * that is over. */
+void tr_memory_send_manifest(struct tr_memory *memory, int status);
+int tr_memory_receive_manifest(struct tr_memory *memory);
+bool tr_memory_turn_manifest(struct tr_memory *memory, bool *over);
+
+/* Frees what was only for the one taken. */
+void tr_memory_end(struct tr_memory *memory);
+
+/* ---- going on: memory_find.c ---- */
+
+struct tr_memory_set {
+    uint64_t number;
+    int rank; /* that can read its manifest */
+};
+
+/* What hosts have of the run: on rank 0 the sets that have a manifest, newest first, to be freed; *most, on all: the
+ * highest number of anything. All ranks, agreed on. */
+int tr_memory_look(struct tr_memory *memory, uint64_t run, struct tr_memory_set **sets, size_t *n,
+                   uint64_t *most);
+
+/* Reads the manifest of one; a rank that can. */
+int tr_memory_manifest(const struct tr_memory *memory, uint64_t number, struct tr_manifest *manifest);
+
+/* Verifies that every shard is whole somewhere, and notes where. All ranks; TR_OK on all, or not, with `why`. */
+int tr_memory_verify(struct tr_memory *memory, const struct tr_manifest *manifest, char *why, size_t room);
+
+/* Whether a shard can be read without asking for it; and a path where it can be read: to be freed. Asking waits for
+ * ranks that poll. */
+bool tr_memory_has(const struct tr_memory *memory, uint32_t shard);
+int tr_memory_shard(struct tr_memory *memory, uint64_t bytes, uint32_t shard, char **path);
+
+/* Gives others what they ask for. */
+void tr_memory_serve(struct tr_memory *memory, int *did);
+
+/* All have what they want. */
+void tr_memory_found_end(struct tr_memory *memory);
+
+#endif
