@@ -9,6 +9,8 @@ trireme=$(realpath "${1:?usage: $0 TRIREME}")
 jobs=$(realpath "$(dirname "$0")/../../jobs")
 data=${TRIREME_DATA:-none}
 here=$(mktemp -d) && cd "$here" || exit 1
+# mpirun has its folder in there, too: in one that several share, one that ends may remove what another has just made
+export TMPDIR="$here/.tmp" && mkdir "$TMPDIR" || exit 1
 trap 'cd /; rm -rf "$here"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # After an exit code but 0 mpirun waits a second before it ends the other ranks by SIGTERM, and another before SIGKILL,
