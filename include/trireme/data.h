@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "trireme/context.h"
+#include "trireme/records.h"
 #include "trireme/snapshot.h"
 #include "trireme/stage.h"
 #include "trireme/table.h"
@@ -21,19 +22,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Some rows. Row i holds the non-zeros begin[i] .. begin[i + 1] - 1 of column and value; its columns ascend
- * and number the keys of the data, as a view of these keys does. Owned by the data they come from. */
-typedef struct tr_batch {
-    size_t n; /* rows */
-    const uint64_t *begin;
-    const uint32_t *column;
-    const float *value; /* NULL when every value is 1 */
-    const float *label; /* NULL where rows have none: ratings, docword, and csv without data.label */
-    /* csv: n rows of tr_data.columns numbers, one after the other; begin, column and value are NULL then. NULL for all
-     * other formats */
-    const float *dense;
-} tr_batch;
 
 enum tr_data_part { TR_DATA_TRAIN, TR_DATA_TEST };
 
@@ -56,6 +44,7 @@ typedef struct tr_data {
     uint64_t total_rows, total_nonzeros; /* over all workers; known on all ranks, as are the next two */
     uint64_t columns;                    /* features, items, words: keys are 0..columns-1 */
     uint32_t first_index;                /* the file's index of key 0: 0 or 1 */
+    enum tr_format format;               /* what the files are, never auto; known on all ranks */
     size_t labels;                       /* distinct labels, 3 standing for more than two … */
     float label[3];                      /* … ascending */
     uint64_t skipped;                    /* malformed records left out (data.on_error: skip) */
@@ -81,6 +70,17 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
 
 /* All ranks together, outside tr_run(), before tr_close(); NULL is fine. Rows go with the last who has opened them. */
 void tr_data_close(tr_data **data);
+
+/* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest; rank 0 says it. All ranks.
+ * what: "training data" or the like. */
+int tr_data_describe(const tr_data *data, const char *what);
+
+/* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
+ * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */
+void tr_data_forget(tr_data *data);
+
+/* A file that the job names: a relative path wherever data.folders has it. *found is to be freed. */
+int tr_data_find(const tr_job *job, const char *path, char **found);
 
 /* Which of data->rows are for this worker in a stage that may run on some members of each group only: rows first ..
  * end - 1. Of replicated rows each of the stage's members has an equal part (n m / g .. n (m + 1) / g - 1 for member m of

@@ -6,6 +6,7 @@
  *   context.h    start, roles, end
  *   job.h        the job's settings by name
  *   collective.h small exchanges among ranks
+ *   records.h    records of text, read in order by one process
  *   data.h       records, read in parallel
  *   table.h      tables and views: parameters
  *   rows.h       rows of tables, as they arrive
@@ -27,6 +28,7 @@
 #include "trireme/data.h"
 #include "trireme/function.h"
 #include "trireme/job.h"
+#include "trireme/records.h"
 #include "trireme/snapshot.h"
 #include "trireme/replica.h"
 #include "trireme/optimizer.h"

@@ -103,7 +103,7 @@ static int read_data(struct tr_average *a)
     job->data.features = 0;
     int status = tr_data_open(a->tr, TR_DATA_TEST, NULL, &a->data);
     job->data.features = features;
-    if (status == TR_OK && a->data->state->format != TR_FORMAT_LIBSVM)
+    if (status == TR_OK && a->data->format != TR_FORMAT_LIBSVM)
         status =
             tr_agree(a->tr, tr_fail(TR_ERR_CONFIG, "%s: data.test: linear models read data.format: libsvm",
                                     tr_job_where(job, "data.test")));

@@ -427,6 +427,7 @@ static int tell_shapes(tr_data *data)
     MPI_Request request;
     MPI_Ibcast(&s->format, 1, MPI_INT, 0, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "rank 0 to look at the data"));
+    data->format = (enum tr_format)s->format;
     if (tr->rank != 0) TR_TRY(TR_NEW(&s->shape, s->files.n));
     MPI_Ibcast(s->shape, (int)(s->files.n * sizeof *s->shape), MPI_BYTE, 0, tr->world, &request);
     return tr_wait_request(tr, &request, "rank 0 to look at the data");
@@ -586,11 +587,16 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
     TR_TRY(TR_NEW(&paths, patterns->n));
     int status = TR_OK;
     for (size_t i = 0; i < patterns->n && status == TR_OK; i++)
-        status = tr_files_find(patterns->item[i], job->data.folders.item, job->data.folders.n, &paths[i]);
+        status = tr_data_find(job, patterns->item[i], &paths[i]);
     if (status == TR_OK) status = tr_files_open(paths, patterns->n, files);
     for (size_t i = 0; i < patterns->n; i++) free(paths[i]);
     free(paths);
     return status;
+}
+
+int tr_data_find(const tr_job *job, const char *path, char **found)
+{
+    return tr_files_find(path, job->data.folders.item, job->data.folders.n, found);
 }
 
 static int fill_rows(tr_data *data, const tr_data *like, struct part *part)

@@ -45,7 +45,7 @@ struct tr_data_state {
     struct tr_shape *shape; /* of each file: csv, ratings and docword */
     struct tr_csr csr;      /* this worker's rows, or */
     struct tr_dense dense;
-    uint64_t *row_number; /* as tr_data.row */
+    uint64_t *row_number;       /* as tr_data.row */
     struct tr_stretch *stretch; /* where these are NULL: the rows here, in the order of their numbers */
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
@@ -96,13 +96,5 @@ int tr_replicate_dense(tr_context *tr, struct tr_dense *dense);
 
 /* Numbers the rows that workers hold from what each has read, as data->state->stretch has it. Workers only, together. */
 int tr_number_rows(tr_data *data, const struct tr_read_runs *runs);
-
-/* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
- * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */
-void tr_data_forget(tr_data *data);
-
-/* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest. All ranks; rank 0
- * says it. */
-int tr_data_describe(const tr_data *data, const char *what);
 
 #endif

@@ -21,20 +21,4 @@ void tr_names_free(tr_names **names); /* *names may be NULL */
 int tr_names_pack(const tr_names *names, char **bytes, size_t *n);
 int tr_names_unpack(tr_context *tr, const char *bytes, size_t n, tr_names **names);
 
-/* ---- names in memory, for commands ---- */
-
-/* All names of a list that a command has read, sorted as numbers are; nothing is copied. */
-struct tr_name_list {
-    size_t n;
-    const uint64_t *number; /* NULL: text */
-    const uint64_t *begin;  /* n + 1, as in tr_names_piece */
-    const char *text;
-};
-
-/* The number of the id that stands there; false if there is none of that name. */
-bool tr_name_find(const struct tr_name_list *list, const char *id, size_t length, uint64_t *number);
-
-/* Prints name i. */
-int tr_name_print(const struct tr_name_list *list, size_t i, FILE *file);
-
 #endif

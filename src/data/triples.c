@@ -472,7 +472,7 @@ int tr_docword_check(const struct tr_files *files, const struct tr_shape *shapes
 struct each_rating {
     struct reader reader; /* for messages */
     bool third_may_miss;
-    int (*rating)(void *state, const struct tr_rating *rating);
+    tr_rating_fn *rating;
     void *state;
 };
 
@@ -485,11 +485,11 @@ static int rate_line(struct each_rating *e, const char *p, uint64_t offset)
     if (tr_at_line_end(at)) return TR_OK;
     enum problem problem = parse_rating(p, r->shape->separator, e->third_may_miss, &line, &at);
     if (problem != NONE) return describe(r, problem, at, offset);
-    struct tr_rating rating = {.user = line.user.text,
-                               .item = line.item.text,
-                               .user_length = (size_t)(line.user.end - line.user.text),
-                               .item_length = (size_t)(line.item.end - line.item.text),
-                               .value = line.value};
+    tr_rating rating = {.user = line.user.text,
+                        .item = line.item.text,
+                        .user_length = (size_t)(line.user.end - line.user.text),
+                        .item_length = (size_t)(line.item.end - line.item.text),
+                        .value = line.value};
     return e->rating(e->state, &rating);
 }
 
@@ -507,7 +507,7 @@ static int rate_chunk(void *state, const struct tr_text_share_chunk *c)
 }
 
 int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes, bool third_may_miss,
-                    int (*rating)(void *state, const struct tr_rating *rating), void *state)
+                    tr_rating_fn *rating, void *state)
 {
     struct tr_triples_options options = {.format = TR_FORMAT_RATINGS, .shape = shapes};
     struct each_rating e = {.reader = {.files = files, .options = &options},

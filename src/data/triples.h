@@ -12,6 +12,7 @@
 #include "data/ids.h"
 #include "data/libsvm.h"
 #include "data/look.h"
+#include "trireme/records.h"
 
 #define TR_DOCWORD_MOST_COUNT 1000000u /* of a word in a document */
 
@@ -75,15 +76,9 @@ int tr_docword_check(const struct tr_files *files, const struct tr_shape *shapes
 
 /* ---- one record after the other, in one process, without keeping them ---- */
 
-struct tr_rating {
-    const char *user, *item; /* as in the file, without quotes; not ended by NUL */
-    size_t user_length, item_length;
-    float value; /* NaN where there is none */
-};
-
 /* Calls rating() for each line of all files in their order, until it returns anything but TR_OK. The third column may
  * be missing if the options say so. Ids are whatever text stands there. */
 int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes, bool third_may_miss,
-                    int (*rating)(void *state, const struct tr_rating *rating), void *state);
+                    tr_rating_fn *rating, void *state);
 
 #endif

@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "trireme/records.h" /* TR_FORMAT_, TR_LABEL_ and TR_HEADER_ */
 #include "trireme/job.h"
 
 /* Choices, in the order of their words in schema.c. */
@@ -57,9 +58,6 @@ enum {
     TR_OPTIMIZER_FTRL
 };
 enum { TR_OPTIMIZE_SERVER, TR_OPTIMIZE_WORKER };
-enum { TR_FORMAT_AUTO, TR_FORMAT_LIBSVM, TR_FORMAT_CSV, TR_FORMAT_RATINGS, TR_FORMAT_DOCWORD };
-enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST };
-enum { TR_HEADER_AUTO, TR_HEADER_YES, TR_HEADER_NO };
 enum { TR_DUPLICATES_LAST, TR_DUPLICATES_MEAN, TR_DUPLICATES_SUM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };

@@ -103,7 +103,7 @@ static int open_rows(struct tr_kmeans *m)
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train.data));
     if (m->job->data.test.n > 0) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
     m->columns = m->train.data->columns;
-    m->counted_from = m->train.data->state->format == TR_FORMAT_CSV ? 1 : m->train.data->first_index;
+    m->counted_from = m->train.data->format == TR_FORMAT_CSV ? 1 : m->train.data->first_index;
     TR_TRY(tr_agree(m->tr, check_rows(m)));
     double dense = is_dense(m->train.data); /* where a worker has no rows, it is not seen from the batch */
     MPI_Request request;

@@ -508,7 +508,7 @@ static int append_first(struct tr_kmeans *m, const tr_batch *rows, size_t row)
 static int start_first(struct tr_kmeans *m)
 {
     tr_batch *rows = NULL;
-    int format = m->train.data->state->format;
+    int format = m->train.data->format;
     if (format != TR_FORMAT_LIBSVM && format != TR_FORMAT_CSV)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.start first is for data.format libsvm and csv",
                        tr_job_where(m->job, "solve.start"));
