@@ -118,7 +118,7 @@ static int take(const struct tr_counted *before, tr_context *tr, tr_snapshot *sn
     double value[COUNTED];
     if (tr_works(tr)) {
         now.traffic = tr->tables->traffic;
-        now.updates = tr->cast->member == 0 ? now.traffic.pushes : 0;
+        now.updates = tr->active->member == 0 ? now.traffic.pushes : 0;
     }
     struct tr_counted earlier = *before;
     to_values(&earlier, value);

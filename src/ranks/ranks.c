@@ -171,6 +171,64 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
     return number_nodes(*team);
 }
 
+/* ---- sets of workers ---- */
+
+bool tr_worker_set_has(const tr_context *tr, const struct tr_worker_set *set, int rank)
+{
+    const struct tr_place *place = &tr->layout.place[rank];
+    int group = place->group - set->of.first_group;
+    return (place->roles & TR_SLAVE) && group >= 0 && group < set->of.groups &&
+           place->member < set->of.group_size;
+}
+
+int tr_worker_rank(const tr_context *tr, const struct tr_worker_set *set, int worker)
+{
+    int group = set->of.first_group + worker / set->of.group_size, member = worker % set->of.group_size;
+    return tr->layout.worker_rank[group * tr->layout.group_size + member];
+}
+
+static void find_own_numbers(const tr_context *tr, struct tr_worker_set *set)
+{
+    bool works = tr_worker_set_has(tr, set, tr->rank);
+    set->group = works ? tr->me.group - set->of.first_group : -1;
+    set->member = works ? tr->me.member : -1;
+    set->worker = works ? set->group * set->of.group_size + set->member : -1;
+}
+
+void tr_worker_set_all(tr_context *tr, struct tr_worker_set *set)
+{
+    *set = (struct tr_worker_set){
+        .of = {0, tr->layout.groups, tr->layout.group_size}, .members = tr->group, .participants = tr->world};
+    find_own_numbers(tr, set);
+}
+
+int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr_worker_set *set)
+{
+    *set = (struct tr_worker_set){
+        .of = choice, .members = MPI_COMM_NULL, .participants = tr->world, .owned = true};
+    find_own_numbers(tr, set);
+    MPI_Comm_split(tr->world, set->worker < 0 ? MPI_UNDEFINED : set->group, set->member, &set->members);
+    return TR_OK;
+}
+
+int tr_worker_set_restrict(tr_context *tr, struct tr_worker_set *set, bool needed)
+{
+    needed = needed || set->worker >= 0 || tr->rank == 0;
+    TR_TRY(TR_NEW(&set->participates, (size_t)tr->size));
+    MPI_Allgather(&needed, 1, MPI_C_BOOL, set->participates, 1, MPI_C_BOOL, tr->world);
+    MPI_Comm_split(tr->world, needed ? 0 : MPI_UNDEFINED, tr->rank, &set->participants);
+    return TR_OK;
+}
+
+void tr_worker_set_close(struct tr_worker_set *set)
+{
+    if (!set->owned) return;
+    if (set->participates && set->participants != MPI_COMM_NULL) MPI_Comm_free(&set->participants);
+    if (set->members != MPI_COMM_NULL) MPI_Comm_free(&set->members);
+    free(set->participates);
+    *set = (struct tr_worker_set){.worker = -1};
+}
+
 /* ---- roles ---- */
 
 /* Ranks of every node if all have as many, else 0. */
@@ -232,8 +290,8 @@ int tr_ranks_assign(tr_context *tr)
     MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
     MPI_Comm_split(tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, &tr->leaders);
     MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, &tr->servers);
-    tr_cast_all(tr, &tr->all);
-    tr->cast = &tr->all;
+    tr_worker_set_all(tr, &tr->all);
+    tr->active = &tr->all;
     return TR_OK;
 }
 

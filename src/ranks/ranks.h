@@ -13,7 +13,6 @@
 
 #include "base/base.h"
 #include "job/job.h"
-#include "ranks/cast.h"
 #include "ranks/layout.h"
 #include "ranks/lifeline.h"
 #include "trireme/context.h"
@@ -49,6 +48,23 @@ struct tr_poll {
     void *what;
 };
 
+/* Some of the workers: of the groups first_group .. first_group + groups - 1, members 0 .. group_size - 1 of each. */
+struct tr_worker_choice {
+    int first_group, groups, group_size;
+};
+
+/* The workers that compute in a stage (FlexPS, section 4.1: a stage runs on workers of its own), numbered by group and member.
+ * Its participants are all ranks that act while the stage runs: the workers, the servers that are needed, and rank 0, which
+ * schedules. All others may do something else meanwhile. */
+struct tr_worker_set {
+    struct tr_worker_choice of;
+    int worker, group, member; /* this rank's numbers in it, or -1 */
+    MPI_Comm members;          /* of this rank's group in it, by member; MPI_COMM_NULL elsewhere */
+    MPI_Comm participants;     /* by rank; MPI_COMM_NULL where this rank is none */
+    bool *participates;        /* by rank; NULL: all do */
+    bool owned;                /* the communicators are its own */
+};
+
 struct tr_stage;
 struct tr_progress_row;
 struct tr_loading;
@@ -74,12 +90,12 @@ struct tr_context {
     int *node_of;             /* node of every rank */
     struct tr_layout layout;
     struct tr_place me;
-    struct tr_cast all;           /* of all workers */
-    const struct tr_cast *cast;   /* of the stage that runs, or is made ready; &all between stages */
-    int64_t staleness;            /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
-    int status;                   /* first failure agreed on */
-    bool started_mpi;             /* and so ends it */
-    struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
+    struct tr_worker_set all;           /* of all workers */
+    const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
+    int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
+    int status;                         /* first failure agreed on */
+    bool started_mpi;                   /* and so ends it */
+    struct tr_lifeline *lifeline;       /* to the supervisor; NULL: there is none */
     /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     bool crowded;
     struct tr_tables *tables; /* set by the rooms above */
@@ -143,8 +159,35 @@ static inline bool tr_is(const tr_context *tr, unsigned role)
 /* Computes in the stage that runs. */
 static inline bool tr_works(const tr_context *tr)
 {
-    return tr->cast->worker >= 0;
+    return tr->active->worker >= 0;
 }
+
+/* ---- sets of workers ---- */
+
+/* All workers of the layout, with all ranks as participants: it has no communicators of its own. */
+void tr_worker_set_all(tr_context *tr, struct tr_worker_set *set);
+
+/* Some of the workers, and for the time being all ranks as participants. All ranks. */
+int tr_worker_set_open(tr_context *tr, struct tr_worker_choice choice, struct tr_worker_set *set);
+
+/* Says whether this rank is needed. From now on those who are, the workers and rank 0 are the participants. All ranks. */
+int tr_worker_set_restrict(tr_context *tr, struct tr_worker_set *set, bool needed);
+
+void tr_worker_set_close(struct tr_worker_set *set); /* all ranks; zeros are fine */
+
+static inline int tr_worker_set_size(const struct tr_worker_set *set)
+{
+    return set->of.groups * set->of.group_size;
+}
+
+static inline bool tr_participates(const struct tr_worker_set *set, int rank)
+{
+    return !set->participates || set->participates[rank];
+}
+
+/* The rank of a worker of the set; whether a rank is one. */
+int tr_worker_rank(const tr_context *tr, const struct tr_worker_set *set, int worker);
+bool tr_worker_set_has(const tr_context *tr, const struct tr_worker_set *set, int rank);
 
 /* ---- progress ---- */
 

@@ -37,7 +37,7 @@ static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t eva
 {
     for (struct tr_collection *c = run->collections; c; c = c->next)
         if (c->evaluation == evaluation) return c;
-    size_t workers = (size_t)tr_cast_workers(run->tr->cast);
+    size_t workers = (size_t)tr_worker_set_size(run->tr->active);
     struct tr_collection *c = calloc(1, sizeof *c + workers * sizeof c->report[0]);
     if (!c) return NULL;
     c->evaluation = evaluation;
@@ -72,7 +72,7 @@ static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
 static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c, tr_report *sums,
                    struct tr_progress_row *row)
 {
-    int workers = tr_cast_workers(run->tr->cast);
+    int workers = tr_worker_set_size(run->tr->active);
     int64_t clocks = 0;
     bool well = true;
     for (int w = 0; w < workers; w++) {
@@ -80,7 +80,7 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
         if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
         for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
         add_traffic(&row->traffic, &r->traffic);
-        if (w % run->tr->cast->of.group_size == 0) row->updates += r->traffic.pushes;
+        if (w % run->tr->active->of.group_size == 0) row->updates += r->traffic.pushes;
         clocks += r->sums.clock;
         row->compute_seconds += r->compute_seconds;
         row->evaluate_seconds += r->evaluate_seconds / workers;
@@ -93,7 +93,7 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
 
 static int measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
 {
-    int workers = tr_cast_workers(run->tr->cast);
+    int workers = tr_worker_set_size(run->tr->active);
     const tr_job *job = run->tr->job;
     struct tr_worker_time *time;
     if (!job || tr_slowed_workers(job, workers) == 0) return TR_OK;
@@ -108,7 +108,7 @@ static int measure_heterogeneity(struct tr_stage_run *run, const struct tr_colle
 static int first_lost(const struct tr_stage_run *run, const struct tr_collection *c)
 {
     for (int i = 0; i < TR_SUMS; i++)
-        for (int w = 0; w < tr_cast_workers(run->tr->cast); w++)
+        for (int w = 0; w < tr_worker_set_size(run->tr->active); w++)
             if (!isfinite(c->report[w].sums.sum[i])) return w;
     return -1;
 }
@@ -166,7 +166,7 @@ int tr_stage_poll_reports(void *what, int *did)
     if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
     c->report[r.worker] = r;
     ++*did;
-    if (++c->arrived < tr_cast_workers(tr->cast)) return TR_OK;
+    if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
     TR_TRY(summarize(run, c));
     drop_collection(run, c);
     return TR_OK;

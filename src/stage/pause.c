@@ -117,7 +117,7 @@ static int count_votes(struct tr_stage_run *run, struct vote *vote)
     *vote = (struct vote){well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
                           tr_works(tr) ? run->me.clock : INT64_MAX};
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, vote, 3, MPI_INT64_T, MPI_MIN, tr->cast->crew, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, vote, 3, MPI_INT64_T, MPI_MIN, tr->active->participants, &request);
     return tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken");
 }
 

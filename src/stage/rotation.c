@@ -48,8 +48,8 @@ static bool on_one_node(const tr_context *tr, const tr_worker *me)
 {
     int first = me->group * me->group_size;
     for (int m = 1; m < me->group_size; m++)
-        if (tr->node_of[tr_cast_rank(tr, tr->cast, first + m)] !=
-            tr->node_of[tr_cast_rank(tr, tr->cast, first)])
+        if (tr->node_of[tr_worker_rank(tr, tr->active, first + m)] !=
+            tr->node_of[tr_worker_rank(tr, tr->active, first)])
             return false;
     return true;
 }
@@ -76,7 +76,7 @@ static int open_shared(tr_rotation *r)
     TR_TRY(TR_NEW(&r->memory, (size_t)r->members));
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, r->tr->cast->members, &mine, &r->window);
+    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, r->tr->active->members, &mine, &r->window);
     MPI_Info_free(&info);
     if (failed != MPI_SUCCESS)
         return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", bytes);
@@ -122,7 +122,7 @@ static void move(const tr_rotation *r, char *memory, int block, int member, bool
     size_t left = r->bytes[block];
     for (size_t i = 0; left > 0; i++) {
         size_t n = tr_min_size(left, MESSAGE);
-        int rank = tr_cast_rank(r->tr, r->tr->cast, r->tr->cast->group * r->members + member);
+        int rank = tr_worker_rank(r->tr, r->tr->active, r->tr->active->group * r->members + member);
         if (sends) MPI_Isend(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
         else MPI_Irecv(memory, (int)n, MPI_BYTE, rank, TR_TAG_BLOCK, r->tr->wire, &requests[i]);
         memory += n;
@@ -150,7 +150,7 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
     int shares = r->members > 1 && way != TR_ROTATE_TRAVEL && on_one_node(r->tr, me) && has_room(r, me);
     /* all are here before anybody is inside a call that does not look after its other roles */
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->cast->members, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MIN, r->tr->active->members, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to open a rotation"));
     if (way == TR_ROTATE_SHARE && !shares && r->members > 1)
         return tr_fail(
@@ -160,7 +160,7 @@ static int open_memory(tr_rotation *r, const tr_worker *me)
     r->shares = shares;
     if (r->shares) TR_TRY(open_shared(r));
     else TR_TRY(open_travelling(r));
-    return tr_barrier(r->tr, r->tr->cast->members, "the group to open a rotation");
+    return tr_barrier(r->tr, r->tr->active->members, "the group to open a rotation");
 }
 
 int tr_rotation_open(tr_worker *me, const size_t *bytes, tr_rotation **rotation)
@@ -231,7 +231,7 @@ static int catch_up(tr_rotation *r)
 {
     int64_t most = r->given;
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->tr->cast->members, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, r->tr->active->members, &request);
     TR_TRY(tr_wait_request(r->tr, &request, "the group to close a rotation"));
     while (!r->shares && r->messages > 0 && r->given < most) {
         TR_TRY(wait_for(r, r->received, "a block from the next member of the group"));

@@ -20,7 +20,7 @@ static int evaluate_end(struct tr_stage_run *run)
     }
     if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
-    return tr_stage_is_judged(run) ? tr_barrier(tr, tr->cast->crew, "the last evaluation") : TR_OK;
+    return tr_stage_is_judged(run) ? tr_barrier(tr, tr->active->participants, "the last evaluation") : TR_OK;
 }
 
 /* For stages that are judged: from the others the scheduler hears nothing. */
@@ -32,16 +32,16 @@ static void say_heterogeneity(const struct tr_stage_run *run)
     tr_say(run->tr, "%s", text);
 }
 
-static void cast_worker(struct tr_stage_run *run)
+static void describe_worker(struct tr_stage_run *run)
 {
-    const struct tr_cast *cast = run->tr->cast;
+    const struct tr_worker_set *set = run->tr->active;
     run->me = (tr_worker){.tr = run->tr,
-                          .group = cast->group,
-                          .groups = cast->of.groups,
-                          .member = cast->member,
-                          .group_size = cast->of.group_size,
-                          .worker = cast->worker,
-                          .workers = tr_cast_workers(cast),
+                          .group = set->group,
+                          .groups = set->of.groups,
+                          .member = set->member,
+                          .group_size = set->of.group_size,
+                          .worker = set->worker,
+                          .workers = tr_worker_set_size(set),
                           .clocks = run->stage->clocks,
                           .whole = run->stage->clocks};
 }
@@ -55,7 +55,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
-    cast_worker(run);
+    describe_worker(run);
 }
 
 /* Clocks begin behind a barrier, which is there for what the stage begins with, too. */
@@ -119,7 +119,7 @@ int tr_stage_run(struct tr_stage_run *run)
     tr_stage_note(run, status);
     if (tr->tables->status != TR_OK) tr_stage_note(run, tr_fail(tr->tables->status, "%s", tr->tables->why));
     tr_clock_leave(tr->sync->clock);
-    return tr_agree_among(tr, tr->cast->crew, run->status);
+    return tr_agree_among(tr, tr->active->participants, run->status);
 }
 
 int tr_run(tr_context *tr, const tr_stage *stage)
@@ -142,7 +142,7 @@ int tr_group_sum(tr_worker *me, double *numbers, size_t n)
 {
     if (me->group_size == 1) return TR_OK;
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->cast->members, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, MPI_SUM, me->tr->active->members, &request);
     return tr_wait_request(me->tr, &request, "the margins of the other members of the group");
 }
 
@@ -151,7 +151,7 @@ int tr_group_least(tr_worker *me, tr_least *least, size_t n)
     for (size_t at = 0; me->group_size > 1 && at < n; at += INT_MAX) {
         MPI_Request request;
         int some = (int)tr_min_size(n - at, INT_MAX);
-        MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->cast->members,
+        MPI_Iallreduce(MPI_IN_PLACE, least + at, some, MPI_DOUBLE_INT, MPI_MINLOC, me->tr->active->members,
                        &request);
         TR_TRY(tr_wait_request(me->tr, &request, "the nearest of the other members of the group"));
     }

@@ -75,17 +75,17 @@ static inline void tr_stage_note(struct tr_stage_run *run, int status)
     if (run->status == TR_OK) run->status = status;
 }
 
-/* ---- run.c: one run of a stage, on the cast that is set ---- */
+/* ---- run.c: one run of a stage, on the worker set that is active ---- */
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run);
 
-/* Sets the clocks back. The crew, which has nothing to do with other stages any more. */
+/* Sets the clocks back. The participants, which has nothing to do with other stages any more. */
 int tr_stage_begin(struct tr_stage_run *run);
 
 /* Opens what the stage needs; clocks are set back. All ranks; the outcome is agreed on. */
 int tr_stage_prepare(struct tr_stage_run *run);
 
-/* Runs its clocks. The crew; the outcome is agreed on among them. */
+/* Runs its clocks. The participants; the outcome is agreed on among them. */
 int tr_stage_run(struct tr_stage_run *run);
 
 /* ---- judge.c: the scheduler ---- */
@@ -111,7 +111,7 @@ int tr_stage_pace(struct tr_stage_run *run);
 /* Whether this worker, between two clocks, is to come to a meeting. */
 bool tr_stage_is_called(const struct tr_stage_run *run);
 
-/* Where the crew has met: *again, because it was called for a checkpoint, which is taken, and clocks go on; otherwise the
+/* Where the participants have met: *again, because a meeting was called for a checkpoint, which is taken; otherwise the
  * stage is over. TR_ERR_STOPPED: it is, and the run is to stop. */
 int tr_stage_pause(struct tr_stage_run *run, bool *again);
 

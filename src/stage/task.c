@@ -14,7 +14,7 @@
 struct seat {
     struct seat *next;
     int stage;
-    struct tr_cast cast;
+    struct tr_worker_set workers;
     bool prepared, parks;
     struct tr_parked parked;
     void *kept; /* as tr_worker has it */
@@ -29,7 +29,7 @@ struct assignment {
     int64_t clocks;
     int64_t before, whole; /* TAKE: of what runs next, as is the command */
     int64_t ended;         /* clocks of all stages so far */
-    struct tr_cast_choice cast;
+    struct tr_worker_choice workers;
     tr_command command;
 };
 
@@ -72,7 +72,7 @@ static bool is_kept(const struct task *k)
 
 /* ---- seats ---- */
 
-static bool same_cast(struct tr_cast_choice a, struct tr_cast_choice b)
+static bool same_workers(struct tr_worker_choice a, struct tr_worker_choice b)
 {
     return a.first_group == b.first_group && a.groups == b.groups && a.group_size == b.group_size;
 }
@@ -80,7 +80,7 @@ static bool same_cast(struct tr_cast_choice a, struct tr_cast_choice b)
 static struct seat *find_seat(const struct task *k, const struct assignment *a)
 {
     for (struct seat *s = k->seats; s; s = s->next)
-        if (s->stage == a->stage && same_cast(s->cast.of, a->cast)) return s;
+        if (s->stage == a->stage && same_workers(s->workers.of, a->workers)) return s;
     return NULL;
 }
 
@@ -97,10 +97,10 @@ static struct seat *new_seat(struct task *k, const struct assignment *a)
 static int prepare(struct task *k, struct seat *s, const tr_stage *stage)
 {
     tr_context *tr = k->tr;
-    struct tr_cast with_all = s->cast;
-    with_all.crew = tr->world;
-    with_all.in_crew = NULL;
-    tr->cast = &with_all;
+    struct tr_worker_set with_all = s->workers;
+    with_all.participants = tr->world;
+    with_all.participates = NULL;
+    tr->active = &with_all;
     tr_tables_part(tr, &s->parked); /* of a run before, if it could not be kept */
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
@@ -110,10 +110,10 @@ static int prepare(struct task *k, struct seat *s, const tr_stage *stage)
     TR_TRY(prepared);
     bool needed = false;
     int status = tr_tables_needs(tr, &needed, &s->parks);
-    if (status == TR_OK && !s->cast.in_crew) status = tr_cast_set_crew(tr, &s->cast, needed);
+    if (status == TR_OK && !s->workers.participates) status = tr_worker_set_restrict(tr, &s->workers, needed);
     tr_clock_leave(tr->sync->clock);
     TR_TRY(tr_agree(tr, status));
-    tr->cast = &s->cast;
+    tr->active = &s->workers;
     s->prepared = true;
     return TR_OK;
 }
@@ -144,7 +144,7 @@ static int run_seat(struct task *k, struct seat *s, const struct assignment *a, 
     run->me.before = a->before;
     run->me.whole = a->whole;
     run->me.command = a->command;
-    if (!tr_cast_needs(&s->cast, tr->rank)) return TR_OK;
+    if (!tr_participates(&s->workers, tr->rank)) return TR_OK;
     (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(run));
     int status = tr_stage_run(run);
@@ -162,16 +162,16 @@ static int play(struct task *k, const struct assignment *a, struct tr_stage_run 
     bool ready = s && s->prepared;
     if (!s) s = new_seat(k, a);
     if (!s) return tr_agree(tr, tr_fail(TR_ERR_SYSTEM, "out of memory: a stage"));
-    if (!s->cast.owned) TR_TRY(tr_cast_open(tr, a->cast, &s->cast));
+    if (!s->workers.owned) TR_TRY(tr_worker_set_open(tr, a->workers, &s->workers));
     tr_stage stage = k->task->stage[a->stage];
     stage.clocks = a->clocks;
-    tr->cast = &s->cast;
+    tr->active = &s->workers;
     int status = ready ? tr_tables_take_up(tr, &s->parked) : prepare(k, s, &stage);
     if (status == TR_OK) status = run_seat(k, s, a, &stage, run);
     if (!s->parks) release(k, s);
     int parked = tr_tables_park(tr, s->parks, &s->parked);
     if (!s->parks) s->prepared = false;
-    tr->cast = &tr->all;
+    tr->active = &tr->all;
     return status == TR_OK ? parked : status;
 }
 
@@ -197,7 +197,7 @@ static void close_seats(struct task *k)
         k->seats = s->next;
         tr_tables_part(k->tr, &s->parked);
         release(k, s);
-        tr_cast_close(&s->cast);
+        tr_worker_set_close(&s->workers);
         free(s);
     }
 }
@@ -219,13 +219,13 @@ static int longest_unused(const struct record *r, int groups)
     return best;
 }
 
-static struct tr_cast_choice choose_cast(const struct task *k, int stage, int workers)
+static struct tr_worker_choice choose_workers(const struct task *k, int stage, int workers)
 {
     const struct tr_layout *layout = &k->tr->layout;
     if (k->task->stage[stage].one_group)
-        return (struct tr_cast_choice){k->group, 1, tr_min_int(workers, layout->group_size)};
-    return (struct tr_cast_choice){0, layout->groups,
-                                   tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
+        return (struct tr_worker_choice){k->group, 1, tr_min_int(workers, layout->group_size)};
+    return (struct tr_worker_choice){0, layout->groups,
+                                     tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
 }
 
 static int most_workers(const struct task *k, int stage)
@@ -285,7 +285,7 @@ static struct assignment plan(const struct task *k)
                                .before = next->clocks - r->left,
                                .whole = next->clocks,
                                .ended = clocks_so_far(k),
-                               .cast = choose_cast(k, next->stage, workers),
+                               .workers = choose_workers(k, next->stage, workers),
                                .command = next->command};
 }
 
@@ -298,7 +298,7 @@ static int tell(struct task *k, const struct assignment *a)
     TR_TRY(TR_NEW(&requests, (size_t)tr->size));
     int n = 0;
     for (int rank = 1; rank < tr->size; rank++)
-        if (!s || !s->prepared || tr_cast_needs(&s->cast, rank))
+        if (!s || !s->prepared || tr_participates(&s->workers, rank))
             MPI_Isend(a, sizeof *a, MPI_BYTE, rank, TR_TAG_ASSIGN, tr->wire, &requests[n++]);
     int status = TR_OK;
     for (int i = 0; i < n && status == TR_OK; i++)
@@ -312,7 +312,7 @@ static int hear_times(struct task *k, const struct assignment *a, struct tr_stag
 {
     tr_context *tr = k->tr;
     const struct seat *s = find_seat(k, a);
-    int first = tr_cast_rank(tr, &s->cast, 0);
+    int first = tr_worker_rank(tr, &s->workers, 0);
     if (first == 0) return TR_OK;
     MPI_Request request = MPI_REQUEST_NULL;
     if (tr->rank == first)
@@ -333,21 +333,21 @@ static int note_transition(struct task *k, struct record *r, double begin)
 static int keep_record(struct task *k, const struct assignment *a, const struct tr_stage_run *run, bool fresh)
 {
     struct record *r = &k->record[a->stage];
-    int workers = a->cast.groups * a->cast.group_size;
+    int workers = a->workers.groups * a->workers.group_size;
     double seconds = run->last - run->first;
     size_t timed = (size_t)(run->times.clocks < TR_TIMED_CLOCKS ? run->times.clocks : TR_TIMED_CLOCKS);
     if (r->searches) tr_degree_report(&r->degree, run->times.seconds, timed);
     r->left -= a->clocks;
     r->ran.clocks += run->times.clocks;
     r->ran.workers = workers;
-    r->ran.first_group = a->cast.first_group;
+    r->ran.first_group = a->workers.first_group;
     r->ran.seconds += seconds;
     r->ran.evaluation = run->evaluation;
     struct tr_stage_sum *sum = &r->sum;
     sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
     sum->most = tr_max_int(sum->most, workers);
     if (!r->is_rest) sum->runs++;
-    for (int g = 0; g < a->cast.groups; g++) r->last[a->cast.first_group + g] = sum->runs;
+    for (int g = 0; g < a->workers.groups; g++) r->last[a->workers.first_group + g] = sum->runs;
     sum->clocks += run->times.clocks;
     sum->seconds += seconds;
     sum->worker_seconds += seconds * workers;
@@ -628,7 +628,7 @@ static int move_where_wished(struct task *k, int *agreed)
     return TR_OK;
 }
 
-/* A part of the run that next() has asked for. *agreed: what the crew has said of it. */
+/* A part of the run that next() has asked for. *agreed: what the participants has said of it. */
 static int run_part(struct task *k, int *agreed)
 {
     struct record *r = &k->record[k->next.stage];

@@ -91,7 +91,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
         requests[0] = MPI_REQUEST_NULL;
         for (int m = 1; m < members; m++) {
             orders[m] = (struct order){.again = again, .command = commands[m]};
-            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr_cast_rank(tr, tr->cast, first + m),
+            MPI_Isend(&orders[m], sizeof orders[m], MPI_BYTE, tr_worker_rank(tr, tr->active, first + m),
                       TR_TAG_COMMAND, tr->wire, &requests[m]);
         }
         run->me.command = commands[0];
@@ -100,8 +100,8 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
             TR_TRY(tr_wait_request(tr, &requests[m], "a slave to take its command"));
         for (int m = 1; again && m < members; m++) {
             int64_t status;
-            MPI_Irecv(&status, 1, MPI_INT64_T, tr_cast_rank(tr, tr->cast, first + m), TR_TAG_DONE, tr->wire,
-                      &requests[m]);
+            MPI_Irecv(&status, 1, MPI_INT64_T, tr_worker_rank(tr, tr->active, first + m), TR_TAG_DONE,
+                      tr->wire, &requests[m]);
             TR_TRY(tr_wait_request(tr, &requests[m], "a slave to end its round"));
             if (status != TR_OK) run->halted = true; /* the slave will say why */
         }
@@ -115,7 +115,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
 static int run_rounds_as_slave(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    int leader = tr_cast_rank(tr, tr->cast, run->me.group * run->me.group_size);
+    int leader = tr_worker_rank(tr, tr->active, run->me.group * run->me.group_size);
     for (run->me.round = 0;; run->me.round++) {
         struct order order;
         MPI_Request request;
@@ -194,7 +194,7 @@ static int decide(struct tr_stage_run *run, enum next *next)
     if (lockstep || !group_works_together(run)) return TR_OK;
     MPI_Request request;
     int word = (int)*next;
-    MPI_Ibcast(&word, 1, MPI_INT, 0, tr->cast->members, &request);
+    MPI_Ibcast(&word, 1, MPI_INT, 0, tr->active->members, &request);
     TR_TRY(tr_wait_request(tr, &request, "the leader to begin a clock"));
     *next = (enum next)word;
     return TR_OK;

@@ -151,7 +151,7 @@ static void raise_node(struct tr_clock *c, int word)
 static bool is_first_of_node(const tr_context *tr)
 {
     for (int rank = 0; rank < tr->rank; rank++)
-        if (tr_same_node(tr, rank) && tr_cast_needs(tr->cast, rank)) return false;
+        if (tr_same_node(tr, rank) && tr_participates(tr->active, rank)) return false;
     return true;
 }
 
@@ -161,7 +161,7 @@ static void reset_node_lines(struct tr_clock *c)
     const tr_context *tr = c->tr;
     for (int i = 0; i < tr->layout.nodes * WORDS; i++) c->node_line[i] = i % WORDS < MINIMA ? INT64_MAX : 0;
     for (int rank = 0; rank < tr->size; rank++)
-        for (int word = 0; tr_cast_needs(tr->cast, rank) && word < MINIMA; word++)
+        for (int word = 0; tr_participates(tr->active, rank) && word < MINIMA; word++)
             c->node_line[tr->node_of[rank] * WORDS + word] = 0;
 }
 
@@ -193,7 +193,7 @@ int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool
         }
     for (int i = 0; i < WORDS; i++) c->sent[i] = 0;
     if (c->node_line) reset_node_lines(c);
-    TR_TRY(tr_barrier(tr, tr->cast->crew, "all ranks to set their clocks back"));
+    TR_TRY(tr_barrier(tr, tr->active->participants, "all ranks to set their clocks back"));
     c->resetting = false;
     for (int word = 0; word < MINIMA; word++) /* a node without participants must not hold up the others */
         if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);

@@ -20,11 +20,11 @@ struct tr_clock;
 int tr_clock_open(tr_context *tr, struct tr_clock **clock);
 void tr_clock_close(struct tr_clock **clock);
 
-/* Begins again at 0 with new participants: the crew of the stage, before a barrier of theirs. All who took part in the
+/* Begins again at 0 with new participants: those of the stage, before a barrier of theirs. All who took part in the
  * stage before have agreed on its outcome. */
 int tr_clock_reset(struct tr_clock *clock, bool keeps_written, bool keeps_read, bool keeps_version);
 
-/* This rank's counters count no more, as the next stage may be one without it: the crew, once all of it are done with the
+/* This rank's counters count no more, as the next stage may be one without it: participants, once all are done with the
  * clocks of this stage, and before they part. */
 void tr_clock_leave(struct tr_clock *clock);
 

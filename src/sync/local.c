@@ -81,8 +81,8 @@ static int meet(struct tr_replica *l, const tr_worker *me)
 static int check_cast(const struct tr_replica *l)
 {
     const tr_context *tr = l->tr;
-    for (int w = 0; w < tr_cast_workers(tr->cast); w++)
-        if (!tr_same_node(tr, tr_cast_rank(tr, tr->cast, w)))
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
+        if (!tr_same_node(tr, tr_worker_rank(tr, tr->active, w)))
             return tr_fail(
                 TR_ERR_CONFIG,
                 "table %s: the workers of a stage with a local model must be of one node, but worker "

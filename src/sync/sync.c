@@ -382,7 +382,7 @@ int tr_sync_meet(struct tr_sync *s)
 {
     TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
-    return tr_barrier(s->tr, s->tr->cast->crew, s->works ? "all ranks to end a stage" : NULL);
+    return tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL);
 }
 
 int tr_sync_end(struct tr_sync *s)

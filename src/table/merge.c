@@ -298,7 +298,7 @@ static int describe_participants(struct tr_merge *m)
     MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);
     for (int p = 0; p < m->size; p++) {
         m->server[p] = tr_table_server_of(m->table, ranks[p]);
-        m->works[p] = tr_cast_has(tr, tr->cast, ranks[p]);
+        m->works[p] = tr_worker_set_has(tr, tr->active, ranks[p]);
         m->client[p] = tags[p] ? tr_server_client(m->table, ranks[p], tags[p]) : NULL;
     }
     free(ranks);

@@ -134,7 +134,8 @@ static int find_parts(struct tr_near *near)
         int unit;
         char *part;
         MPI_Win_shared_query(near->memory, rank, &size, &unit, &part);
-        if (tr_cast_has(tr, tr->cast, rank)) look_up(near, part, delta[rank], &near->source[near->workers++]);
+        if (tr_worker_set_has(tr, tr->active, rank))
+            look_up(near, part, delta[rank], &near->source[near->workers++]);
         int server = tr_table_server_of(near->table, rank);
         if (server >= 0) near->server[server] = (const struct line *)(void *)part;
     }

@@ -437,7 +437,8 @@ void tr_rows_pushed(struct tr_table *t)
 static int workers_here(const tr_context *tr)
 {
     int n = 0;
-    for (int w = 0; w < tr_cast_workers(tr->cast); w++) n += tr_same_node(tr, tr_cast_rank(tr, tr->cast, w));
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
+        n += tr_same_node(tr, tr_worker_rank(tr, tr->active, w));
     return n;
 }
 
@@ -470,7 +471,8 @@ int tr_rows_begin(struct tr_table *t)
     struct tr_rows *rows = t->rows;
     TR_TRY(open_shelf(t));
     rows->after = rows->pulled = rows->shelf ? tr_shelf_number(rows->shelf) : 0;
-    if (t->sparse && t->lockstep && t->server >= 0) t->pushing_clients = (size_t)tr_cast_workers(t->tr->cast);
+    if (t->sparse && t->lockstep && t->server >= 0)
+        t->pushing_clients = (size_t)tr_worker_set_size(t->tr->active);
     return TR_OK;
 }
 

@@ -467,5 +467,6 @@ int tr_tables_settle(tr_context *tr)
         used = used || tr->tables->table[i]->use;
         tr_use_end(tr->tables->table[i]);
     }
-    return used ? tr_barrier(tr, tr->cast->crew, "the servers to settle what they keep apart") : TR_OK;
+    return used ? tr_barrier(tr, tr->active->participants, "the servers to settle what they keep apart")
+                : TR_OK;
 }

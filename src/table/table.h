@@ -225,7 +225,7 @@ void tr_tables_count_from(tr_context *tr, int64_t clocks);
  * rows or updates as messages, whose servers count who pushes. All ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *parks);
 
-/* Puts aside what is open, and takes it up again as it was before the first clock. Of the crew each for itself. What is
+/* Puts aside what is open, and takes it up again as it was before the first clock. Each participant for itself. What is
  * not to be kept is put aside only until it can be ended. */
 int tr_tables_park(tr_context *tr, bool snapshot, struct tr_parked *parked);
 int tr_tables_take_up(tr_context *tr, struct tr_parked *parked);
@@ -455,7 +455,8 @@ void tr_merge_close(struct tr_table *table);
  * serves or updates the table does so once a clock. */
 int tr_merge_start(struct tr_table *table, tr_view *view);
 bool tr_merge_busy(const struct tr_table *table);
-void tr_merge_begin(struct tr_table *table); /* the next clock is 0 again; before the crew begins a stage */
+void tr_merge_begin(
+    struct tr_table *table); /* the next clock is 0 again; before the participants begins a stage */
 /* clocks merged and applied here; INT64_MAX: no merge here */
 int64_t tr_merge_done(const struct tr_table *table);
 int tr_merge_poll(struct tr_table *table, int *did);

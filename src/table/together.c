@@ -577,7 +577,7 @@ static int register_unions(struct tr_table *t)
 int tr_together_open(tr_context *tr)
 {
     int status = TR_OK;
-    if (tr->cast != &tr->all) return TR_OK; /* not all ranks are there when a stage of a task reads */
+    if (tr->active != &tr->all) return TR_OK; /* not all ranks are there when a stage of a task reads */
     /* first what nodes do among themselves without polling, then what needs the servers of other nodes */
     for (size_t i = 0; i < tr->tables->count; i++) open_all(tr->tables->table[i]);
     for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)

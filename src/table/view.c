@@ -83,9 +83,9 @@ int tr_views_ready(tr_context *tr)
         struct tr_group_share *g = tables->views[i]->group;
         if (!g || g->pushes != MPI_COMM_NULL) continue;
         MPI_Request request;
-        MPI_Comm_idup(tr->cast->members, &g->pulls, &request);
+        MPI_Comm_idup(tr->active->members, &g->pulls, &request);
         TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
-        MPI_Comm_idup(tr->cast->members, &g->pushes, &request);
+        MPI_Comm_idup(tr->active->members, &g->pushes, &request);
         TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
     }
     return TR_OK;
@@ -114,11 +114,11 @@ static int fill_view(struct tr_view_state *v, const tr_key *keys, size_t n)
 {
     struct tr_tables *tables = v->view.table->tr->tables;
     size_t bytes = tr_view_bytes(&v->view);
-    bool shared = v->use == TR_VIEW_GROUP && tables->tr->cast->of.group_size > 1;
+    bool shared = v->use == TR_VIEW_GROUP && tables->tr->active->of.group_size > 1;
     TR_TRY(TR_NEW((char **)&v->view.value, bytes));
     if (v->use != TR_VIEW_READ) TR_TRY(TR_NEW((char **)&v->view.delta, bytes));
     if (shared) TR_TRY(open_group_share(v));
-    if (!shared || tables->tr->cast->member == 0) TR_TRY(open_channels(v, keys, n));
+    if (!shared || tables->tr->active->member == 0) TR_TRY(open_channels(v, keys, n));
     TR_TRY(TR_GROW(&tables->views, &tables->view_capacity, tables->view_count + 1));
     tables->views[tables->view_count++] = v;
     return TR_OK;

@@ -48,8 +48,8 @@ sed '/^stages/d; s/svrg.*/growing, epochs: 500, phases: 3}/' job.yaml >growing.y
 within= job=job.yaml
 
 # after the first evaluation, these two are in the middle of an inner stage for long
-in_parts svrg++ 1 1 solve.method=svrg++ solve.inner=1200
-in_parts katyusha 1 1 solve.method=katyusha solve.inner=1200 model.l2=1e-8
+in_parts svrg++ 1 1 solve.method=svrg++ solve.inner=12000
+in_parts katyusha 1 1 solve.method=katyusha solve.inner=12000 model.l2=1e-8
 [ "$within" = " svrg++ katyusha" ] || fail "in the middle of an inner stage only these were stopped:$within"
 in_parts svrg 2 2 solve.inner=200 solve.epochs=3
 in_parts nodes 2 4 solve.method=katyusha model.dtype=f32 ranks.node_size=2 solve.inner=200 solve.epochs=3

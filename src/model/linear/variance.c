@@ -262,7 +262,7 @@ static int meet(tr_worker *me, int status, bool *idle)
 {
     int failed = status != TR_OK;
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, me->tr->cast->members, &request);
+    MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, me->tr->active->members, &request);
     TR_TRY(tr_wait_request(me->tr, &request, "the other workers of the node"));
     *idle = failed;
     return status;
