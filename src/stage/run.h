@@ -37,7 +37,7 @@ struct tr_stage_run {
     tr_worker me;
     int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted;    /* a slave of this leader failed: no more rounds */
-    int64_t base;   /* clocks that this worker had ended when the clocks of sync/ began at 0 */
+    int64_t base;   /* clocks that this worker had ended when the clocks of consistency/ began at 0 */
     int64_t called; /* number of the last meeting */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
@@ -51,7 +51,7 @@ struct tr_stage_run {
     bool stopping;            /* no clock is granted any more */
     enum tr_due calling;      /* a meeting is called, for a checkpoint */
     bool kept_end;            /* the stage is over, and a checkpoint says so */
-    int64_t met;              /* clock of the slowest worker when the clocks of sync/ began at 0 */
+    int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
     int64_t horizon;          /* clocks that may be granted */
     double paced;             /* when the slowest worker was last seen … */
     int64_t paced_clock;      /* … at this clock; so that … */

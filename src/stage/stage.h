@@ -12,7 +12,7 @@
 #define TR_STAGE_H
 
 #include "stage/straggler.h"
-#include "sync/sync.h"
+#include "consistency/sync.h"
 #include "table/table.h"
 #include "trireme/stage.h"
 #include "trireme/task.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "table/table.h"
-#include "update/update.h"
 
 struct tr_functions {
     tr_function *function;
@@ -28,8 +27,9 @@ static int find_answer(const struct tr_functions *f, const char *name)
     return -1;
 }
 
-static int add_function(struct tr_functions *f, const tr_function *function)
+int tr_function_add(struct tr_tables *tables, const tr_function *function)
 {
+    struct tr_functions *f = tables->functions;
     if (!function->name || !function->update)
         return tr_fail(TR_ERR_INTERNAL, "a server function needs a name and update()");
     if (function->state_arrays > TR_STATE_ARRAYS)
@@ -45,8 +45,9 @@ static int add_function(struct tr_functions *f, const tr_function *function)
     return TR_OK;
 }
 
-static int add_answer(struct tr_functions *f, const tr_answer *answer)
+int tr_answer_add(struct tr_tables *tables, const tr_answer *answer)
 {
+    struct tr_functions *f = tables->functions;
     if (!answer->name || !answer->get || !answer->combine)
         return tr_fail(TR_ERR_INTERNAL, "an answer needs a name, get() and combine()");
     if (find_answer(f, answer->name) >= 0)
@@ -61,22 +62,17 @@ static int add_answer(struct tr_functions *f, const tr_answer *answer)
 
 int tr_function_register(tr_context *tr, const tr_function *function)
 {
-    return tr_agree(tr, add_function(tr->tables->functions, function));
+    return tr_agree(tr, tr_function_add(tr->tables, function));
 }
 
 int tr_answer_register(tr_context *tr, const tr_answer *answer)
 {
-    return tr_agree(tr, add_answer(tr->tables->functions, answer));
+    return tr_agree(tr, tr_answer_add(tr->tables, answer));
 }
 
 int tr_functions_open(struct tr_tables *tables)
 {
-    TR_TRY(TR_NEW(&tables->functions, 1));
-    for (size_t i = 0; i < tr_builtin_function_count; i++)
-        TR_TRY(add_function(tables->functions, tr_builtin_functions[i]));
-    for (size_t i = 0; i < tr_builtin_answer_count; i++)
-        TR_TRY(add_answer(tables->functions, tr_builtin_answers[i]));
-    return TR_OK;
+    return TR_NEW(&tables->functions, 1);
 }
 
 void tr_functions_close(struct tr_tables *tables)

@@ -1,6 +1,6 @@
 /* A local model from inside: see trireme/replica.h.
  *
- *   local_open      its memory and its file; when it is taken and given is decided in sync/
+ *   local_open      its memory and its file; when it is taken and given is decided in consistency/
  *   local_chunks    who holds a chunk, and bringing absent ones
  *   local_frames    which chunk makes room for another
  *   local_move      from and to the table, from and to the file

@@ -1,5 +1,5 @@
 /* Rows in any order: what one rank has asked servers for and not yet handed over, and what it adds to sparse rows and
- * has not yet sent. trireme/rows.h says what it is for; when it is allowed is decided by sync/.
+ * has not yet sent. trireme/rows.h says what it is for; when it is allowed is decided by consistency/.
  *
  * Pulling. The list is split by server. Rows that this rank reaches directly wait until nothing else is there to do;
  * for the others there are requests: up to table.ahead are under way to each server, each for as many rows as fit into

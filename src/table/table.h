@@ -21,7 +21,7 @@
  *   resize     more or fewer servers
  *   park       what a stage has opened, put aside while another one runs
  *
- * This room moves values when it is told to; when that is allowed is decided by sync/.
+ * This room moves values when it is told to; when that is allowed is decided by consistency/.
  *
  * A unit is what lies in one piece at one place: an element of a vector, a row of a matrix, or, where rows
  * are cut (2-D blocks), a piece of a row.
@@ -161,7 +161,7 @@ struct tr_tables {
     size_t packed_size, unit_size;
     uint32_t next_request;
     uint32_t next_server; /* of the layout, where the next table on some servers begins */
-    int64_t written;      /* updates of clocks < written are in the tables, as far as sync/ has said */
+    int64_t written;      /* updates of clocks < written are in the tables, as far as consistency/ has said */
     /* Clocks of this stage that an earlier part of the run has ended: they count on for server functions and filters,
      * though the stage's own begin at 0. */
     int64_t before;
@@ -320,6 +320,10 @@ struct tr_use {
 
 int tr_functions_open(struct tr_tables *tables);
 void tr_functions_close(struct tr_tables *tables);
+
+/* tr_function_register() and tr_answer_register() without agreement: for what all ranks have. */
+int tr_function_add(struct tr_tables *tables, const tr_function *function);
+int tr_answer_add(struct tr_tables *tables, const tr_answer *answer);
 
 /* All pushing views are registered: a stage may begin, with all versions at 0. */
 int tr_use_begin(struct tr_table *table);

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "update/update.h"
+#include "consistency/functions.h"
 #include "../elements.h"
 
 enum { CLOCKS = 4, PUSHERS = 16, STATES = 2 };

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "update/update.h"
+#include "consistency/functions.h"
 #include "../elements.h"
 
 enum { KEYS = 700, CLOCKS = 4 };

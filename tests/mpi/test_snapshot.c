@@ -7,8 +7,8 @@
 #include "mpi_unit.h"
 
 #include "../elements.h"
+#include "consistency/sync.h"
 #include "store/taking.h"
-#include "sync/sync.h"
 #include "trireme/optimizer.h"
 #include "trireme/rows.h"
 

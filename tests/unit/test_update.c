@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "update/update.h"
+#include "consistency/functions.h"
 
 /* ---- optimizers ---- */
 

@@ -1,6 +1,6 @@
 /* When rows may be pulled and pushed: see trireme/rows.h; how they travel: table/rows.h. */
 #include "table/rows.h"
-#include "sync/sync.h"
+#include "consistency/sync.h"
 
 /* Under BSP what a view pushes shows as soon as everybody has read, and whoever pushes has. */
 static bool has_pushed_a_view(const struct tr_sync *s)

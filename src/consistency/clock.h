@@ -9,8 +9,8 @@
  * clock costs each rank one store, each node one message to the scheduler and one back: nothing grows with
  * the square of the ranks, and a rank never asks a busy rank for the time.
  */
-#ifndef TR_SYNC_CLOCK_H
-#define TR_SYNC_CLOCK_H
+#ifndef TR_CONSISTENCY_CLOCK_H
+#define TR_CONSISTENCY_CLOCK_H
 
 #include "ranks/ranks.h"
 

@@ -1,18 +1,22 @@
-/* sync/ — when a worker may read and when its clock ends.
+/* consistency/ — when a worker may read, when its clock ends, and what becomes of its updates at the servers.
  *
- *   clock  the clock window
- *   sync   the consistency of views: BSP, SSP(s), ASP over the clock window; of rows: rows
- *   local  when a node's own copy of a table is taken and given
+ *   clock      the clock window
+ *   sync       the consistency of views: BSP, SSP(s), ASP over the clock window; of rows: rows
+ *   replica    when a node's own copy of a table is taken and given
+ *   functions  server functions: arithmetic, and one for each optimizer
+ *   versions   … weights by staleness (DynSGD)
+ *   optimizer  steps of the gradient optimizers, for servers and workers
+ *   answers    what servers compute where the values lie
  *
  * With staleness s a worker at clock c reads only when every update of clocks < c - s is in the tables (SSP,
  * Ho et al. 2013; architecture.md of the papers' common notation): s = 0 is BSP, infinity is ASP. Under BSP,
  * besides, no update of clock c shows before everybody has read for c: that is up to the way of pushing
  * (merge, messages held by the server, or direct adding after the read clock allows it).
  */
-#ifndef TR_SYNC_H
-#define TR_SYNC_H
+#ifndef TR_CONSISTENCY_SYNC_H
+#define TR_CONSISTENCY_SYNC_H
 
-#include "sync/clock.h"
+#include "consistency/clock.h"
 #include "table/table.h"
 
 struct tr_sync {

@@ -1,4 +1,4 @@
-#include "update/update.h"
+#include "consistency/functions.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "sync/sync.h"
+#include "consistency/sync.h"
 
 static int watch(void *local, int *did)
 {

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "update/update.h"
+#include "consistency/functions.h"
 
 struct version {
     int64_t number;
@@ -107,12 +107,12 @@ static int find_version(struct versions *own, int64_t number, struct version **f
 
 #define DYN_REAL  float
 #define DYN(name) name##_f32
-#include "update/dyn_real.h"
+#include "consistency/versions_real.h"
 #undef DYN_REAL
 #undef DYN
 #define DYN_REAL  double
 #define DYN(name) name##_f64
-#include "update/dyn_real.h"
+#include "consistency/versions_real.h"
 #undef DYN_REAL
 #undef DYN
 

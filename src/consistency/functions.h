@@ -1,15 +1,7 @@
-/* update/ — what becomes of an update: the server functions and answers that are built in.
- *
- *   optimizer  steps of the gradient optimizers, for servers and workers
- *   builtin    server functions: arithmetic, and one for each optimizer
- *   dyn        DynSGD's weights by staleness
- *   answers    what servers compute where the values lie
- *
- * This room knows shares, but not how they are spread or how updates reach them: it stands below table/, which
- * registers what is listed here.
- */
-#ifndef TR_UPDATE_H
-#define TR_UPDATE_H
+/* The server functions and answers that are built in. They know shares, but not how these are spread or how updates
+ * reach them; every context registers them when it opens. */
+#ifndef TR_CONSISTENCY_FUNCTIONS_H
+#define TR_CONSISTENCY_FUNCTIONS_H
 
 #include "base/base.h"
 #include "trireme/function.h"

@@ -1,9 +1,10 @@
-#include "sync/sync.h"
+#include "consistency/sync.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "consistency/functions.h"
 #include "table/rows.h"
 #include "table/together.h"
 
@@ -400,8 +401,17 @@ int tr_sync_go_on(struct tr_sync *s)
     return TR_OK;
 }
 
+static int register_functions(struct tr_tables *tables)
+{
+    for (size_t i = 0; i < tr_builtin_function_count; i++)
+        TR_TRY(tr_function_add(tables, tr_builtin_functions[i]));
+    for (size_t i = 0; i < tr_builtin_answer_count; i++) TR_TRY(tr_answer_add(tables, tr_builtin_answers[i]));
+    return TR_OK;
+}
+
 int tr_sync_open(tr_context *tr)
 {
+    TR_TRY(register_functions(tr->tables));
     struct tr_sync *s;
     TR_TRY(TR_NEW(&s, 1));
     tr->sync = s;

@@ -73,12 +73,12 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
 #define REAL    float
 #define ROOT    sqrtf
 #define NAME(x) x##_f32
-#include "update/optimizer_real.h"
+#include "consistency/optimizer_real.h"
 
 #define REAL    double
 #define ROOT    sqrt
 #define NAME(x) x##_f64
-#include "update/optimizer_real.h"
+#include "consistency/optimizer_real.h"
 
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
                        size_t width, const uint32_t *unit, const void *gradient, void *value,

@@ -1,4 +1,4 @@
-#include "sync/clock.h"
+#include "consistency/clock.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
