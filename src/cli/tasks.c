@@ -56,13 +56,13 @@ static size_t call_bytes(int n)
 
 /* What a plain job does, or an average. */
 static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task,
-                       const struct tr_train_wish *wish, double *objective)
+                       const struct tr_run_options *options, double *objective)
 {
     if (task->run == TR_RUN_TRAIN)
-        return tr_train_here(team, tr_model_kind_of(team->job), NULL, wish, objective);
+        return tr_train_here(team, tr_model_kind_of(team->job), NULL, options, objective);
     struct tr_average *average = NULL;
     int status = tr_agree(team, tr_average_new(job, task, &average));
-    if (status == TR_OK) return tr_train_here(team, &tr_average_kind, average, wish, objective);
+    if (status == TR_OK) return tr_train_here(team, &tr_average_kind, average, options, objective);
     void *model = average;
     tr_average_kind.close(&model);
     return status;
@@ -71,7 +71,7 @@ static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_
 static tr_poll_fn look_after;
 
 /* Fills the outcome on the team's first rank. director: rank 0's, who goes on directing meanwhile; else NULL. */
-static void play(tr_context *world, const struct call *call, const struct tr_train_wish *wish,
+static void play(tr_context *world, const struct call *call, const struct tr_run_options *options,
                  struct director *director, struct outcome *outcome)
 {
     const struct tr_job_task *task = &world->job->task[call->task];
@@ -79,9 +79,9 @@ static void play(tr_context *world, const struct call *call, const struct tr_tra
     *outcome = (struct outcome){.task = call->task, .objective = NAN};
     int status = tr_team_open(world, call->rank, call->n, call->task, task->name, task->job, &team);
     if (status == TR_OK) status = tr_agree(team, director ? tr_poll_add(team, look_after, director) : TR_OK);
-    if (status == TR_OK) status = run_in_team(team, world->job, task, wish, &outcome->objective);
+    if (status == TR_OK) status = run_in_team(team, world->job, task, options, &outcome->objective);
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
-    int last = team ? tr_close(team) : TR_OK;
+    int last = team ? tr_context_close(team) : TR_OK;
     outcome->status = status != TR_OK ? status : last;
 }
 
@@ -105,13 +105,13 @@ static int report(tr_context *world, const struct outcome *outcome)
     return TR_OK;
 }
 
-static int follow(tr_context *world, struct call *call, const struct tr_train_wish *wish)
+static int follow(tr_context *world, struct call *call, const struct tr_run_options *options)
 {
     for (;;) {
         struct outcome outcome;
         TR_TRY(hear(world, call));
         if (call->task == ENDED) return call->n;
-        play(world, call, wish, NULL, &outcome);
+        play(world, call, options, NULL, &outcome);
         if (call->rank[0] == world->rank) TR_TRY(report(world, &outcome));
     }
 }
@@ -191,16 +191,16 @@ static void reap(struct director *d)
 static int begin_task(struct director *d, int task)
 {
     if (d->row[task].before) return tr_schedule_task_ended(d->schedule, task, false, tr_now());
-    uint64_t wish = d->world->job->task[task].ranks;
+    uint64_t wanted = d->world->job->task[task].ranks;
     int all = d->world->size;
-    bool enough = wish <= (uint64_t)all;
+    bool enough = wanted <= (uint64_t)all;
     if (!enough)
         tr_say(d->world, "note:          task %s could have %llu ranks, the job has %d", d->row[task].name,
-               (unsigned long long)wish, all);
+               (unsigned long long)wanted, all);
     return tr_schedule_stage(d->schedule, task,
                              &(struct tr_stage_wish){.name = d->row[task].name,
-                                                     .workers = wish > 0 && enough ? (int)wish : all,
-                                                     .least = wish > 0 ? 0 : 1},
+                                                     .workers = wanted > 0 && enough ? (int)wanted : all,
+                                                     .least = wanted > 0 ? 0 : 1},
                              tr_now());
 }
 
@@ -298,23 +298,23 @@ static int look_after(void *what, int *did)
 }
 
 /* Runs what is rank 0's own, or waits for the others. */
-static int turn(struct director *d, struct tr_waiting *waiting, const struct tr_train_wish *wish)
+static int turn(struct director *d, struct tr_waiting *waiting, const struct tr_run_options *options)
 {
     if (!d->own) return tr_waiting_turn(d->world, waiting, NULL);
     struct outcome outcome;
-    play(d->world, d->own, wish, d, &outcome);
+    play(d->world, d->own, options, d, &outcome);
     d->own = NULL;
     note_end(d, &outcome);
     *waiting = tr_waiting_begin();
     return TR_OK;
 }
 
-static int direct(struct director *d, const struct tr_train_wish *wish)
+static int direct(struct director *d, const struct tr_run_options *options)
 {
     struct tr_waiting waiting = tr_waiting_begin();
     TR_TRY(tr_poll_add(d->world, look_after, d));
     act(d);
-    while (d->running > 0) keep_status(d, turn(d, &waiting, wish));
+    while (d->running > 0) keep_status(d, turn(d, &waiting, options));
     tr_poll_remove(d->world, look_after, d);
     if (!tr_schedule_over(d->schedule) && !is_stopping(d))
         keep_status(d, tr_fail(TR_ERR_INTERNAL, "tasks are left, but none can run"));
@@ -407,7 +407,7 @@ static int look_back(struct director *d, bool *goes_on)
     return *goes_on ? compare_jobs(d->world) : TR_OK;
 }
 
-static int open_director(tr_context *world, const struct tr_train_wish *wish, struct director *d)
+static int open_director(tr_context *world, const struct tr_run_options *options, struct director *d)
 {
     const tr_job *job = world->job;
     bool goes_on = false;
@@ -415,7 +415,7 @@ static int open_director(tr_context *world, const struct tr_train_wish *wish, st
     TR_TRY(TR_NEW(&d->row, job->tasks));
     TR_TRY(open_schedule(world, &d->schedule));
     TR_TRY(add_tasks(d));
-    if (!wish->fresh) TR_TRY(look_back(d, &goes_on));
+    if (!options->fresh) TR_TRY(look_back(d, &goes_on));
     return tr_tasks_folder_open(world, d->row, job->tasks, goes_on, &d->folder);
 }
 
@@ -437,9 +437,9 @@ static void dismiss(struct director *d, int status)
 }
 
 /* A task that failed has said why. */
-static int direct_all(struct director *d, const struct tr_train_wish *wish)
+static int direct_all(struct director *d, const struct tr_run_options *options)
 {
-    int status = direct(d, wish);
+    int status = direct(d, options);
     bool stopped = status == TR_OK && is_stopping(d) && (d->stopped || !tr_schedule_over(d->schedule));
     bool told = status == TR_OK && (stopped || d->failed != TR_OK);
     if (told) status = stopped ? TR_ERR_STOPPED : d->failed;
@@ -468,20 +468,20 @@ static int check(const tr_job *job)
     return TR_OK;
 }
 
-int tr_tasks_run(tr_context *world, const struct tr_train_wish *wish)
+int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
 {
     struct director d = {0};
     struct call *call = NULL;
     int status = check(world->job);
     if (status == TR_OK) status = tr_ranks_find_nodes(world, world->job->ranks.node_size);
-    if (status == TR_OK && world->rank == 0) status = open_director(world, wish, &d);
+    if (status == TR_OK && world->rank == 0) status = open_director(world, options, &d);
     if (status == TR_OK && world->rank != 0 && !(call = malloc(call_bytes(world->size))))
         status = tr_fail(TR_ERR_SYSTEM, "out of memory: %d ranks", world->size);
     status = tr_agree(world, status);
     if (status == TR_OK) {
         tr_say(world, "tasks:         %zu, on %d rank%s", world->job->tasks, world->size,
                world->size > 1 ? "s" : "");
-        status = world->rank == 0 ? direct_all(&d, wish) : follow(world, call, wish);
+        status = world->rank == 0 ? direct_all(&d, options) : follow(world, call, options);
     }
     close_director(&d);
     free(call);

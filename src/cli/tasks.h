@@ -15,6 +15,6 @@
 
 /* Runs the tasks of the context's job (tr_context_read()). All ranks; all get the same status, that of the first task that
  * failed, and rank 0 has said it. */
-int tr_tasks_run(tr_context *world, const struct tr_train_wish *wish);
+int tr_tasks_run(tr_context *world, const struct tr_run_options *options);
 
 #endif

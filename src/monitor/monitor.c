@@ -255,6 +255,11 @@ static int begin(struct tr_monitor *m)
     return tr_poll_add(tr, poll, m);
 }
 
+static int begin_training(tr_context *tr)
+{
+    return tr->monitor->state < TR_TRAINING ? tr_monitor_enter(tr->monitor, TR_TRAINING) : TR_OK;
+}
+
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
 {
     struct tr_monitor *m = NULL;
@@ -268,6 +273,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
         m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
         tr_on_keep(tr, keep_account, m);
+        tr->before_run = begin_training;
     }
     int outcome = tr_agree(tr, status);
     if (outcome == TR_OK) *monitor = m;
@@ -284,6 +290,7 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     m->entered = now;
     m->state = m->status.state = state;
     if (state == TR_TRAINING) m->status.loaded = 1;
+    m->display.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
     tr_display_end(&m->display);
     return tr_status_write(&m->status);
@@ -297,11 +304,6 @@ int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)
 double tr_monitor_objective(const struct tr_monitor *m)
 {
     return m->account.last.evaluation.objective;
-}
-
-void tr_monitor_count_rows(struct tr_monitor *m, uint64_t rows)
-{
-    m->display.rows = rows;
 }
 
 /* ---- the end ---- */
@@ -441,6 +443,7 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
         tr_on_loading(m->tr, NULL, NULL);
+        m->tr->before_run = NULL;
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }

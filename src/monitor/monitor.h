@@ -94,7 +94,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
  * earlier run. */
 int tr_monitor_folder(tr_context *tr, bool goes_on, int *lock);
 
-/* The job turns to something else. All ranks; agreed on. */
+/* The job turns to something else; it turns to training by itself when the first stage is run. All ranks; agreed on. */
 int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
 
 /* What only the model knows of a run. */
@@ -108,9 +108,6 @@ struct tr_summary {
 
 /* The last objective that was evaluated, on rank 0; NaN before. */
 double tr_monitor_objective(const struct tr_monitor *monitor);
-
-/* Makes progress tell rows/s instead of epochs/s. */
-void tr_monitor_count_rows(struct tr_monitor *monitor, uint64_t rows);
 
 /* Writes summary.json. All ranks; agreed on. */
 int tr_monitor_summary(struct tr_monitor *monitor, const struct tr_summary *summary);

@@ -72,6 +72,7 @@ struct tr_task;
 struct tr_stage_sum;
 struct tr_stores;
 struct tr_checkpoints;
+struct tr_monitor;
 struct tr_cache;
 
 struct tr_context {
@@ -102,6 +103,11 @@ struct tr_context {
     struct tr_sync *sync;
     struct tr_stores *stores;           /* data that were read; NULL while there are none */
     struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
+    struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
+    struct {
+        uint64_t rows, columns, nonzeros;
+    } trained_on; /* the training data, once they are read */
+    int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
     struct tr_cache *cache;             /* data for the next start; NULL before data are read */
     void (*at_end)(tr_context *tr);     /* before the context ends; NULL: nothing */
     double began;                       /* when MPI was started, as tr_now() */

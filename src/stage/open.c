@@ -52,32 +52,9 @@ int tr_context_read(int *argc, char ***argv, tr_context **out)
             ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
             : read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &tr->job);
     if (status != TR_OK) {
-        tr_close(tr);
+        tr_context_close(tr);
         return status;
     }
-    *out = tr;
-    return TR_OK;
-}
-
-/* Here a program does what it does, whatever the tasks are. */
-static int refuse_tasks(const tr_job *job)
-{
-    if (job->tasks == 0) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
-                   job->task[0].first, job->task[0].name);
-}
-
-int tr_open(int *argc, char ***argv, tr_context **out)
-{
-    tr_context *tr;
-    TR_TRY(tr_context_read(argc, argv, &tr));
-    int status = tr_agree(tr, refuse_tasks(tr->job));
-    if (status == TR_OK) status = tr_context_assign(tr, tr->job);
-    if (status != TR_OK) {
-        tr_close(tr);
-        return status;
-    }
-    tr_context_describe(tr);
     *out = tr;
     return TR_OK;
 }
@@ -91,7 +68,7 @@ int tr_team_open(tr_context *of, const int *rank, int n, int number, const char 
     tr->lent = true;
     int status = tr_context_assign(tr, job);
     if (status != TR_OK) {
-        tr_close(tr);
+        tr_context_close(tr);
         return status;
     }
     tr_context_describe(tr);
@@ -99,7 +76,7 @@ int tr_team_open(tr_context *of, const int *rank, int n, int number, const char 
     return TR_OK;
 }
 
-int tr_close(tr_context *tr)
+int tr_context_close(tr_context *tr)
 {
     tr_sync_close(tr);
     tr_tables_close(tr);

@@ -125,6 +125,7 @@ int tr_stage_run(struct tr_stage_run *run)
 int tr_run(tr_context *tr, const tr_stage *stage)
 {
     struct tr_stage_run run;
+    if (tr->before_run) TR_TRY(tr->before_run(tr));
     tr_stage_open(tr, stage, &run);
     tr_lifeline_stage(tr->lifeline);
     (void)TR_FAULT("stage");

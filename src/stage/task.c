@@ -765,6 +765,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     struct task k = {.tr = tr, .task = task, .began = tr_now(), .group = -1, .next = {.stage = -1}};
     int agreed = TR_OK;
     bool kept = is_kept(&k);
+    if (tr->before_run) TR_TRY(tr->before_run(tr));
     TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     tr->tables->traffic = (struct tr_traffic){0};

@@ -3,7 +3,8 @@
 # pkg-config file, shared and static library, program and job files must all be there and fit.
 #   test_install.sh BUILD
 set -eu
-build=$1
+build=$(realpath "$1")
+root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 meson install -C "$build" --no-rebuild --destdir "$work" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
@@ -28,6 +29,7 @@ int main(int argc, char **argv)
 END
 printf 'name: hello\n' >"$work/job.yaml"
 
+cd "$work" # where the programs leave what they write
 export PKG_CONFIG_PATH="$lib/pkgconfig"
 flags="--define-variable=prefix=$work$prefix"
 failures=0
@@ -51,7 +53,6 @@ says_hello() {
         $(pkg-config "$flags" --static --libs trireme | sed 's/-ltrireme//')
 }
 # the example of the README is this way kept true
-root=$(cd "$(dirname "$0")/../.." && pwd)
 awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$root/README.md" >"$work/readme.c"
 # shellcheck disable=SC2046
 check "the README's example builds" \

@@ -1,0 +1,123 @@
+#define _GNU_SOURCE
+#include "program/program.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "monitor/status.h"
+#include "stage/stage.h"
+#include "store/checkpoint.h"
+#include "trireme/collective.h"
+
+/* ---- options ---- */
+
+/* «--max-time T» takes two words, «--max-time=T» one. A word that is missing becomes a setting without value, which is
+ * refused where all settings are. */
+static int take_time(char **word, int left, int *used, char **setting)
+{
+    static const char name[] = "--max-time";
+    size_t length = sizeof name - 1;
+    *used = 0;
+    if (strncmp(*word, name, length) != 0 || ((*word)[length] && (*word)[length] != '=')) return TR_OK;
+    bool behind = (*word)[length] == '=';
+    const char *time = behind ? *word + length + 1 : left > 1 ? word[1] : "";
+    *used = behind || left == 1 ? 1 : 2;
+    free(*setting);
+    return tr_format(setting, "checkpoint.max_time=%s", time);
+}
+
+int tr_run_options_take(int *argc, char **argv, struct tr_run_options *o)
+{
+    int kept = 1, used, all = *argc;
+    for (int i = 1; i < all; i++) {
+        TR_TRY(take_time(argv + i, all - i, &used, &o->time_setting));
+        if (strcmp(argv[i], "--explain") == 0) o->explain = true;
+        else if (strcmp(argv[i], "--fresh") == 0) o->fresh = true;
+        else if (used > 0) i += used - 1;
+        else argv[kept++] = argv[i];
+    }
+    if (o->time_setting && kept > 1) argv[kept++] = o->time_setting;
+    if (kept < all) argv[kept] = NULL;
+    *argc = kept;
+    return TR_OK;
+}
+
+/* ---- services ---- */
+
+int tr_services_open(tr_context *tr, bool fresh)
+{
+    int ended = tr->rank == 0 && !fresh && tr_status_look(tr->job->output).done;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &ended, sizeof ended));
+    TR_TRY(tr_checkpoints_open(tr, fresh || ended));
+    TR_TRY(tr_monitor_open(tr, &tr->monitor));
+    return tr_monitor_enter(tr->monitor, TR_LOADING);
+}
+
+int tr_services_close(tr_context *tr, int status)
+{
+    if (!tr->monitor) return status;
+    if (status == TR_ERR_STOPPED) tr_monitor_say_stopped(tr->monitor);
+    status = tr_checkpoints_close(tr, status == TR_OK, status);
+    if (status == TR_OK) tr_say(tr, "output:        %s", tr->job->output);
+    return tr_monitor_close(&tr->monitor, status);
+}
+
+/* ---- programs with a main of their own ---- */
+
+static int refuse_tasks(const tr_job *job)
+{
+    if (job->tasks == 0) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
+                   job->task[0].first, job->task[0].name);
+}
+
+static int open_all(tr_context *tr, bool fresh)
+{
+    TR_TRY(tr_agree(tr, refuse_tasks(tr->job)));
+    TR_TRY(tr_context_assign(tr, tr->job));
+    tr_context_describe(tr);
+    return tr_services_open(tr, fresh);
+}
+
+int tr_open(int *argc, char ***argv, tr_context **out)
+{
+    struct tr_run_options options = {.fresh = false};
+    tr_context *tr = NULL;
+    tr_signals_hear(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
+    int status = tr_run_options_take(argc, *argv, &options);
+    if (status == TR_OK) status = tr_context_read(argc, argv, &tr);
+    free(options.time_setting);
+    TR_TRY(status);
+    status = open_all(tr, options.fresh);
+    if (status == TR_OK) {
+        *out = tr;
+        return TR_OK;
+    }
+    status = tr_services_close(tr, status);
+    tr_context_close(tr);
+    return status;
+}
+
+static int write_summary(tr_context *tr)
+{
+    struct tr_summary summary = {.rows = tr->trained_on.rows,
+                                 .features = tr->trained_on.columns,
+                                 .nonzeros = tr->trained_on.nonzeros,
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN,
+                                 .test_accuracy = NAN,
+                                 .test_rmse = NAN};
+    TR_TRY(tr_monitor_enter(tr->monitor, TR_WRITING));
+    TR_TRY(tr_checkpoint_settle(tr));
+    return tr_monitor_summary(tr->monitor, &summary);
+}
+
+int tr_close(tr_context *tr)
+{
+    int status = tr->status;
+    if (status == TR_OK && tr->monitor) status = write_summary(tr);
+    status = tr_services_close(tr, status);
+    int outcome = tr_context_close(tr);
+    return status != TR_OK ? status : outcome;
+}

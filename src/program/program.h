@@ -1,0 +1,29 @@
+/* program/ — what every program of Trireme gets, be it `trireme train` or one with a main of its own: the words behind the
+ * job file, checkpoints and going on from them, progress, and the run's folder with all that it holds.
+ */
+#ifndef TR_PROGRAM_H
+#define TR_PROGRAM_H
+
+#include "monitor/monitor.h"
+#include "ranks/ranks.h"
+
+/* Options that may stand among the words behind the job file. */
+struct tr_run_options {
+    bool explain;       /* --explain: all that was decided is said */
+    bool fresh;         /* --fresh: nothing is gone on with; what an earlier run has left is kept aside */
+    char *time_setting; /* of --max-time, for the job; to be freed */
+};
+
+/* Takes the options out of the words, wherever they stand behind the first; the time limit becomes the last word. */
+int tr_run_options_take(int *argc, char **argv, struct tr_run_options *options);
+
+/* Begins a run of the context's job, whose roles are assigned: in its folder, going on from the newest checkpoint there
+ * unless `fresh`. All ranks; agreed on. Afterwards tr->monitor is there. */
+int tr_services_open(tr_context *tr, bool fresh);
+
+/* Ends the run with this status, which all ranks know: checkpoints and the folder are as they are to be left. All ranks;
+ * returns the status, or, where all was well until here, that of the last things that were written. Nothing happens in a
+ * context without services. */
+int tr_services_close(tr_context *tr, int status);
+
+#endif
