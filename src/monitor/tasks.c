@@ -19,10 +19,11 @@ struct tr_tasks_folder {
     struct tr_status_file status;
 };
 
-static const char *const state_name[] = {
-    [TR_TASK_BLOCKED] = "waiting", [TR_TASK_IDLE] = "waiting", [TR_TASK_WAITING] = "waiting",
-    [TR_TASK_RUNNING] = "running", [TR_TASK_DONE] = "done",    [TR_TASK_FAILED] = "failed",
-    [TR_TASK_DROPPED] = "not run"};
+static const char *const state_name[] = {[TR_TASK_WAITING] = "waiting",
+                                         [TR_TASK_RUNNING] = "running",
+                                         [TR_TASK_DONE] = "done",
+                                         [TR_TASK_FAILED] = "failed",
+                                         [TR_TASK_DROPPED] = "not run"};
 
 /* ---- as JSON ---- */
 
@@ -45,20 +46,20 @@ static double milliseconds(double seconds)
 
 static bool is_stopped(const struct tr_task_row *row)
 {
-    return row->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
+    return row->scheduled->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
 }
 
 static void put_task(FILE *file, const struct tr_task_row *row)
 {
-    bool ended = row->state == TR_TASK_DONE || row->state == TR_TASK_FAILED;
-    bool began = !row->before && (ended || row->state == TR_TASK_RUNNING);
-    double seconds = ended ? row->seconds : tr_now() - row->begin;
+    const struct tr_scheduled *t = row->scheduled;
+    bool ended = t->state == TR_TASK_DONE || t->state == TR_TASK_FAILED;
+    double end = t->state == TR_TASK_RUNNING ? tr_now() : t->end;
     fputs("{\"name\": ", file);
     tr_json_text(file, row->name);
-    put_text(file, "state", is_stopped(row) ? "stopped" : state_name[row->state]);
-    put_real(file, "ranks", began ? row->ranks : (double)NAN);
-    put_real(file, "waited", began ? milliseconds(row->waited) : (double)NAN);
-    put_real(file, "seconds", began ? milliseconds(seconds) : (double)NAN);
+    put_text(file, "state", is_stopped(row) ? "stopped" : state_name[t->state]);
+    put_real(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
+    put_real(file, "waited", milliseconds(t->begin - t->since));
+    put_real(file, "seconds", milliseconds(end - t->begin));
     put_real(file, "objective", row->objective);
     put_real(file, "status", ended ? row->status : (double)NAN);
     put_text(file, "error", *row->error ? row->error : NULL);
@@ -110,23 +111,24 @@ static int write_summary(struct tr_tasks_folder *f, int status)
 
 static void say_row(const struct tr_tasks_folder *f, const struct tr_task_row *row, int width)
 {
-    if (row->before) {
+    const struct tr_scheduled *t = row->scheduled;
+    if (t->ranks == 0 && t->state == TR_TASK_DONE) {
         tr_say(f->world, "%-*s  %5s  %11s  %11s  done before", width, row->name, "-", "-", "-");
         return;
     }
-    if (row->ranks == 0) {
+    if (t->ranks == 0) {
         tr_say(f->world, "%-*s  %5s  %11s  %11s  not run%s%s", width, row->name, "-", "-", "-",
-               row->because ? ": it comes after " : "", row->because ? row->because : "");
+               t->because >= 0 ? ": it comes after " : "", t->because >= 0 ? f->row[t->because].name : "");
         return;
     }
     char outcome[64] = "done";
     if (is_stopped(row)) snprintf(outcome, sizeof outcome, "stopped");
-    else if (row->state == TR_TASK_FAILED)
+    else if (t->state == TR_TASK_FAILED)
         snprintf(outcome, sizeof outcome, "failed, exit code %d", row->status);
     else if (isfinite(row->objective))
         snprintf(outcome, sizeof outcome, "done, objective %.8g", row->objective);
-    tr_say(f->world, "%-*s  %5d  %11s  %11s  %s", width, row->name, row->ranks, tr_duration(row->waited).text,
-           tr_duration(row->seconds).text, outcome);
+    tr_say(f->world, "%-*s  %5d  %11s  %11s  %s", width, row->name, t->ranks,
+           tr_duration(t->begin - t->since).text, tr_duration(t->end - t->begin).text, outcome);
 }
 
 static void say_table(const struct tr_tasks_folder *f)
@@ -142,7 +144,7 @@ static void say_table(const struct tr_tasks_folder *f)
 static size_t count_done(const struct tr_tasks_folder *f)
 {
     size_t done = 0;
-    for (size_t i = 0; i < f->n; i++) done += f->row[i].state == TR_TASK_DONE;
+    for (size_t i = 0; i < f->n; i++) done += f->row[i].scheduled->state == TR_TASK_DONE;
     return done;
 }
 
@@ -195,7 +197,7 @@ static void say_error(const struct tr_tasks_folder *f, int status, char *text, s
 {
     snprintf(text, size, "%s", tr_error_text());
     for (size_t i = f->n; i-- > 0;)
-        if (f->row[i].state == TR_TASK_FAILED && f->row[i].status == status)
+        if (f->row[i].scheduled->state == TR_TASK_FAILED && f->row[i].status == status)
             snprintf(text, size, "task %s: %s", f->row[i].name, f->row[i].error);
 }
 

@@ -19,15 +19,11 @@
 
 struct tr_task_row {
     const char *name, *output;
-    enum tr_task_state state;
-    int ranks;            /* 0 before */
-    double waited, begin; /* begin as tr_now() */
-    double seconds;       /* once it has ended */
-    double objective;     /* NaN: none */
-    int status;           /* once it has ended */
-    char error[512];      /* "" where there is none */
-    bool before;          /* done in an earlier part of the run; it has no ranks and seconds then */
-    const char *because;  /* not run: the task that it comes after, which failed or was not run either */
+    const struct tr_scheduled
+        *scheduled;   /* state, ranks and times; done without ranks: in an earlier part of the run */
+    double objective; /* NaN: none */
+    int status;       /* once it has ended */
+    char error[512];  /* "" where there is none */
 };
 
 struct tr_tasks_folder;

@@ -106,7 +106,8 @@ bool tr_request_done(MPI_Request *request)
 
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what)
 {
-    TR_WAIT_UNTIL(tr, tr_request_done(request), "%s", what);
+    struct tr_waiting waiting = tr_waiting_begin();
+    while (!tr_request_done(request)) TR_TRY(tr_waiting_turn(tr, &waiting, what ? "%s" : NULL, what));
     return TR_OK;
 }
 
@@ -114,8 +115,5 @@ int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what)
 {
     MPI_Request request;
     MPI_Ibarrier(comm, &request);
-    if (what) return tr_wait_request(tr, &request, what);
-    struct tr_waiting waiting = tr_waiting_begin();
-    while (!tr_request_done(&request)) TR_TRY(tr_waiting_turn(tr, &waiting, NULL));
-    return TR_OK;
+    return tr_wait_request(tr, &request, what);
 }

@@ -223,10 +223,11 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
 /* True once the request is complete (it is MPI_REQUEST_NULL then). */
 bool tr_request_done(MPI_Request *request);
 
-/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. */
+/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. what: for whom it waits; NULL: it
+ * never says a word. */
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
-/* Waits until all ranks are here, without ever a word where `what` is NULL. */
+/* Waits until all ranks of the communicator are here. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
 /* tr_agree() among the ranks of a communicator that rank 0 is one of. */

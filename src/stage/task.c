@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "stage/degree.h"
 #include "stage/run.h"
+#include "stage/schedule.h"
 
 struct seat {
     struct seat *next;
@@ -39,7 +40,7 @@ struct record {
     bool searches; /* the degree has begun */
     int64_t left;  /* clocks of the run that next() has asked for */
     tr_ran ran;    /* of these, so far */
-    int *last;     /* by group: number of the run in which it had the stage last, 0 before */
+    int64_t *last; /* by group: number of the run in which it had the stage last, 0 before */
     bool cut;      /* the part that was planned last was to be longer: the next one is the rest of it */
     bool is_rest;  /* it was that itself */
     double *transition;
@@ -208,15 +209,6 @@ static int by_seconds(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
-}
-
-/* The group that has not had the stage for longest. */
-static int longest_unused(const struct record *r, int groups)
-{
-    int best = 0;
-    for (int g = 1; g < groups; g++)
-        if (r->last[g] < r->last[best]) best = g;
-    return best;
 }
 
 static struct tr_worker_choice choose_workers(const struct task *k, int stage, int workers)
@@ -494,8 +486,8 @@ static int pass_records(struct task *k, struct numbers *to, bool same, int group
         pass_sum(to, &r->sum);
         PASS(to, r->cut);
         for (int g = 0; g < groups; g++) {
-            double last = pass(to, same ? r->last[g] : 0);
-            if (same) r->last[g] = (int)last;
+            double last = pass(to, same ? (double)r->last[g] : 0);
+            if (same) r->last[g] = (int64_t)last;
         }
         TR_TRY(pass_transitions(to, r));
         TR_TRY(pass_degree(to, r, same));
@@ -669,7 +661,7 @@ static int ask(struct task *k, bool *over)
     if (*over) return TR_OK;
     struct record *r = &k->record[next.stage];
     k->next = next;
-    k->group = longest_unused(r, k->tr->layout.groups);
+    k->group = tr_choose_place(r->last, NULL, k->tr->layout.groups, 0, true);
     r->left = next.clocks;
     r->ran = (tr_ran){.stage = next.stage};
     r->cut = false;
@@ -732,23 +724,15 @@ static void close_records(struct task *k)
 
 /* ---- all others ---- */
 
-static int hear(struct task *k, struct assignment *a)
-{
-    tr_context *tr = k->tr;
-    MPI_Request request;
-    MPI_Irecv(a, sizeof *a, MPI_BYTE, 0, TR_TAG_ASSIGN, tr->wire, &request);
-    struct tr_waiting waiting = tr_waiting_begin();
-    while (!tr_request_done(&request)) TR_TRY(tr_waiting_turn(tr, &waiting, NULL));
-    return TR_OK;
-}
-
 /* A failure is known to those who took part, and to the others when the task ends. */
 static int follow(struct task *k, int *agreed)
 {
     while (*agreed != TR_ERR_STOPPED) {
         struct assignment a;
         struct tr_stage_run run;
-        TR_TRY(hear(k, &a));
+        MPI_Request request;
+        MPI_Irecv(&a, sizeof a, MPI_BYTE, 0, TR_TAG_ASSIGN, k->tr->wire, &request);
+        TR_TRY(tr_wait_request(k->tr, &request, NULL));
         if (a.stage == END) {
             *agreed = (int)a.clocks;
             return TR_OK;
