@@ -26,12 +26,13 @@
  *
  * Sparse updates: a step changes the elements it names, their state included, and no others. What a local step names
  * is up to the caller, and an element named with a gradient of 0 has made a step; servers name the units (keys, or
- * pieces of wide rows) whose gradient is not all zeros. For sgd, adagrad and ftrl that makes no difference. The others
- * are the usual lazy variants: m and s of an element stand still while it is not named, so that they are means over
- * the steps that named it, and w does not drift by momentum between them; to make up for the steps between would take
- * another array, and a look at it in every read. Adam's correction goes by the clock, as published, not by a count for
- * each element, which would be a third array: for keys that are named every clock that is exact, while a key named
- * for the first time late begins with a step of (1-μ)/√(1-ρ) times the rate (3.2 with μ = 0.9 and the default ρ).
+ * pieces of wide rows) whose gradient is not all zeros. For sgd, adagrad and ftrl that makes no difference but for weight
+ * decay. The others are the usual lazy variants: m and s of an element stand still while it is not named, so that they
+ * are means over the steps that named it, and w does not drift by momentum between them; to make up for the steps
+ * between would take another array, and a look at it in every read. Adam's correction goes by the clock, as published,
+ * not by a count for each element, which would be a third array: for keys that are named every clock that is exact,
+ * while a key named for the first time late begins with a step of (1-μ)/√(1-ρ) times the rate (3.2 with μ = 0.9 and the
+ * default ρ).
  */
 #ifndef TRIREME_OPTIMIZER_H
 #define TRIREME_OPTIMIZER_H
@@ -64,7 +65,9 @@ typedef struct tr_optimizer {
     double momentum;    /* μ in [0, 1): momentum, nesterov, adam */
     double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.95, 0.9, 0.999 */
     double epsilon;     /* ε: all that divide. 0 or less: 1e-8, for adadelta 1e-6 */
-    double l1, l2;      /* ftrl */
+    double l1;          /* ftrl */
+    double l2; /* 0 or more; ftrl: as above; all others: weight decay, which makes each gradient g + l2 w.
+                           Elements that are not named do not decay */
 } tr_optimizer;
 
 /* "sgd", "momentum", …: the name of the server function, too. NULL for what is no kind. */

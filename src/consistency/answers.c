@@ -7,12 +7,7 @@
 /* For what is looked up one by one. */
 static double element(const tr_share *share, size_t at)
 {
-    switch (share->dtype) {
-    case TR_F32: return (double)((const float *)share->value)[at];
-    case TR_F64: return ((const double *)share->value)[at];
-    case TR_I32: return (double)((const int32_t *)share->value)[at];
-    case TR_I64: return (double)((const int64_t *)share->value)[at];
-    }
+    TR_FOR_TYPE(share->dtype, { return (double)((const T *)share->value)[at]; })
     return 0;
 }
 
@@ -37,83 +32,74 @@ static int give_result(const char *answer, const void *from, size_t n, void *res
     return TR_OK;
 }
 
-/* Parts of servers agree in size, where it does not depend on what they hold. */
-static int check_part(size_t bytes, size_t part_bytes)
+/* Adds up results word by word; bit i of counts: word i is a uint64_t, not a double. */
+static int add_words(void *result, size_t bytes, const void *part, size_t part_bytes, unsigned counts)
 {
-    if (bytes == part_bytes) return TR_OK;
-    return tr_fail(TR_ERR_INTERNAL, "parts of an answer differ in size: %zu and %zu bytes", bytes,
-                   part_bytes);
+    if (bytes != part_bytes)
+        return tr_fail(TR_ERR_INTERNAL, "parts of an answer differ in size: %zu and %zu bytes", bytes,
+                       part_bytes);
+    for (size_t i = 0; i < bytes / 8; i++) {
+        union {
+            double real;
+            uint64_t count;
+        } sum, more;
+        memcpy(&sum, (char *)result + 8 * i, sizeof sum);
+        memcpy(&more, (const char *)part + 8 * i, sizeof more);
+        if (i < 2 && (counts >> i & 1)) sum.count += more.count;
+        else sum.real += more.real;
+        memcpy((char *)result + 8 * i, &sum, sizeof sum);
+    }
+    return TR_OK;
 }
 
 int tr_answer_add_doubles(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
     (void)room;
-    TR_TRY(check_part(*bytes, part_bytes));
-    for (size_t at = 0; at < part_bytes; at += sizeof(double)) {
-        double sum, more;
-        memcpy(&sum, (char *)result + at, sizeof sum);
-        memcpy(&more, (const char *)part + at, sizeof more);
-        sum += more;
-        memcpy((char *)result + at, &sum, sizeof sum);
-    }
-    return TR_OK;
+    return add_words(result, *bytes, part, part_bytes, 0);
+}
+
+static int add_count(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
+{
+    (void)room;
+    return add_words(result, *bytes, part, part_bytes, 1);
+}
+
+/* struct tr_dot: a double and a count. */
+static int add_dot(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
+{
+    (void)room;
+    return add_words(result, *bytes, part, part_bytes, 2);
 }
 
 /* ---- sums over all elements, by four sums at once, in an order that depends on nothing but their number ---- */
 
-#define SUM(NAME, SUFFIX, TYPE, RESULT, TERM)                                                                \
-    static RESULT NAME##_##SUFFIX(size_t n, const TYPE *a)                                                   \
-    {                                                                                                        \
-        RESULT sum[4] = {0, 0, 0, 0};                                                                        \
-        size_t i = 0;                                                                                        \
-        for (; i + 4 <= n; i += 4)                                                                           \
-            for (size_t k = 0; k < 4; k++) {                                                                 \
-                TYPE v = a[i + k];                                                                           \
-                sum[k] += TERM;                                                                              \
-            }                                                                                                \
-        for (; i < n; i++) {                                                                                 \
-            TYPE v = a[i];                                                                                   \
-            sum[0] += TERM;                                                                                  \
-        }                                                                                                    \
-        return (sum[0] + sum[1]) + (sum[2] + sum[3]);                                                        \
-    }
-
-/* The answer of that name: over the share's elements v. */
-#define SUMS(NAME, RESULT, TERM)                                                                             \
-    SUM(NAME, f32, float, RESULT, TERM)                                                                      \
-    SUM(NAME, f64, double, RESULT, TERM)                                                                     \
-    SUM(NAME, i32, int32_t, RESULT, TERM)                                                                    \
-    SUM(NAME, i64, int64_t, RESULT, TERM)                                                                    \
+/* Makes get_NAME(), which answers the sum of TERM over the share's elements v. */
+#define SUM(NAME, RESULT, TERM)                                                                              \
     static int get_##NAME(const tr_share *share, const void *question, size_t question_bytes, void *result,  \
                           size_t *bytes)                                                                     \
     {                                                                                                        \
-        RESULT sum = 0;                                                                                      \
-        size_t n = share->units * share->width;                                                              \
+        RESULT sum[4] = {0, 0, 0, 0};                                                                        \
+        size_t n = share->units * share->width, fours = n / 4 * 4;                                           \
         TR_TRY(take_question(#NAME, question, question_bytes, NULL, 0));                                     \
-        switch (share->dtype) {                                                                              \
-        case TR_F32: sum = NAME##_f32(n, share->value); break;                                               \
-        case TR_F64: sum = NAME##_f64(n, share->value); break;                                               \
-        case TR_I32: sum = NAME##_i32(n, share->value); break;                                               \
-        case TR_I64: sum = NAME##_i64(n, share->value); break;                                               \
-        }                                                                                                    \
-        return give_result(#NAME, &sum, sizeof sum, result, bytes);                                          \
+        TR_FOR_TYPE(share->dtype, {                                                                          \
+            const T *a = share->value;                                                                       \
+            for (size_t i = 0; i < fours; i += 4)                                                            \
+                for (size_t k = 0; k < 4; k++) {                                                             \
+                    T v = a[i + k];                                                                          \
+                    sum[k] += TERM;                                                                          \
+                }                                                                                            \
+            for (size_t i = fours; i < n; i++) {                                                             \
+                T v = a[i];                                                                                  \
+                sum[0] += TERM;                                                                              \
+            }                                                                                                \
+        })                                                                                                   \
+        sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);                                                      \
+        return give_result(#NAME, sum, sizeof *sum, result, bytes);                                          \
     }
 
-SUMS(squares, double, (double)v *(double)v)
-SUMS(sum1, double, fabs((double)v))
-SUMS(nonzeros, uint64_t, v != 0)
-
-static int combine_counts(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
-{
-    uint64_t count, more;
-    (void)room;
-    TR_TRY(check_part(*bytes, part_bytes));
-    memcpy(&count, result, sizeof count);
-    memcpy(&more, part, sizeof more);
-    count += more;
-    memcpy(result, &count, sizeof count);
-    return TR_OK;
-}
+SUM(squares, double, (double)v *(double)v)
+SUM(sum1, double, fabs((double)v))
+SUM(nonzeros, uint64_t, v != 0)
 
 /* ---- dot ---- */
 
@@ -134,20 +120,7 @@ static int get_dot(const tr_share *share, const void *question, size_t question_
     return give_result("dot", &dot, sizeof dot, result, bytes);
 }
 
-static int combine_dots(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
-{
-    struct tr_dot dot, more;
-    (void)room;
-    TR_TRY(check_part(*bytes, part_bytes));
-    memcpy(&dot, result, sizeof dot);
-    memcpy(&more, part, sizeof more);
-    dot.sum += more.sum;
-    dot.pieces += more.pieces;
-    memcpy(result, &dot, sizeof dot);
-    return TR_OK;
-}
-
-/* ---- top: a heap with the least of the best at its root, sorted at last ---- */
+/* ---- top ---- */
 
 /* Below zero where a comes before b. An order of all pairs, so that parts join in any order. NaN is above all
  * numbers: whoever asks wants to see it. */
@@ -157,38 +130,6 @@ static int compare_pairs(const void *a, const void *b)
     double x = isnan(p->value) ? INFINITY : fabs(p->value), y = isnan(q->value) ? INFINITY : fabs(q->value);
     if (x != y) return x > y ? -1 : 1;
     return (p->key > q->key) - (p->key < q->key);
-}
-
-static void sift(struct tr_top *top, uint32_t at)
-{
-    struct tr_top_pair *pair = top->pair, moving = pair[at];
-    for (;;) {
-        uint64_t child = 2 * (uint64_t)at + 1;
-        if (child >= top->n) break;
-        if (child + 1 < top->n && compare_pairs(&pair[child + 1], &pair[child]) > 0) child++;
-        if (compare_pairs(&moving, &pair[child]) >= 0) break;
-        pair[at] = pair[child];
-        at = (uint32_t)child;
-    }
-    pair[at] = moving;
-}
-
-static bool may_enter(const struct tr_top *top, double value)
-{
-    if (value == 0 || top->k == 0) return false;
-    return top->n < top->k || !(fabs(value) < fabs(top->pair[0].value));
-}
-
-static void add_pair(struct tr_top *top, struct tr_top_pair pair)
-{
-    if (top->n < top->k) {
-        top->pair[top->n++] = pair;
-        if (top->n == top->k)
-            for (uint32_t at = top->k / 2; at-- > 0;) sift(top, at);
-    } else if (compare_pairs(&pair, &top->pair[0]) < 0) {
-        top->pair[0] = pair;
-        sift(top, 0);
-    }
 }
 
 static size_t top_bytes(uint32_t n)
@@ -207,16 +148,23 @@ static int get_top(const tr_share *share, const void *question, size_t question_
     if (*bytes < top_bytes(k))
         return tr_fail(TR_ERR_INTERNAL, "answer top: room for %zu bytes: expected %zu, for %u pairs", *bytes,
                        top_bytes(k), k);
+    uint32_t most = (uint32_t)tr_min_size(k, share->units);
     char *memory;
-    TR_TRY(TR_NEW(&memory, top_bytes((uint32_t)tr_min_size(k, share->units))));
+    TR_TRY(TR_NEW(&memory, sizeof(struct tr_top) + 2 * (size_t)most * sizeof(struct tr_top_pair)));
     struct tr_top *top = (struct tr_top *)(void *)memory;
-    top->k = (uint32_t)tr_min_size(k, share->units);
-    for (size_t unit = 0; unit < share->units; unit++) {
+    size_t n = 0;
+    double least = 0; /* of the best so far, once there are enough: others do not matter */
+    for (size_t unit = 0; unit < share->units && most > 0; unit++) {
         double value = element(share, unit);
-        if (!may_enter(top, value)) continue; /* finding a key takes longer */
-        add_pair(top, (struct tr_top_pair){tr_share_key(share, unit), value});
+        if (value == 0 || fabs(value) < least) continue;
+        top->pair[n++] = (struct tr_top_pair){tr_share_key(share, unit), value};
+        if (n < 2 * (size_t)most) continue;
+        qsort(top->pair, n, sizeof *top->pair, compare_pairs);
+        n = most;
+        least = isnan(top->pair[n - 1].value) ? INFINITY : fabs(top->pair[n - 1].value);
     }
-    qsort(top->pair, top->n, sizeof *top->pair, compare_pairs);
+    qsort(top->pair, n, sizeof *top->pair, compare_pairs);
+    top->n = (uint32_t)tr_min_size(n, most);
     top->k = k;
     int status = give_result("top", top, top_bytes(top->n), result, bytes);
     free(memory);
@@ -281,8 +229,8 @@ static int get_soft(const tr_share *share, const void *question, size_t question
 
 static const tr_answer squares = {"squares", true, get_squares, tr_answer_add_doubles};
 static const tr_answer sum1 = {"sum1", true, get_sum1, tr_answer_add_doubles};
-static const tr_answer nonzeros = {"nonzeros", true, get_nonzeros, combine_counts};
-static const tr_answer dot = {"dot", true, get_dot, combine_dots};
+static const tr_answer nonzeros = {"nonzeros", true, get_nonzeros, add_count};
+static const tr_answer dot = {"dot", true, get_dot, add_dot};
 static const tr_answer top = {"top", true, get_top, combine_tops};
 static const tr_answer soft = {"soft", true, get_soft, tr_answer_add_doubles};
 

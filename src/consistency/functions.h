@@ -4,6 +4,7 @@
 #define TR_CONSISTENCY_FUNCTIONS_H
 
 #include "base/base.h"
+#include "table/elements.h"
 #include "trireme/function.h"
 #include "trireme/optimizer.h"
 

@@ -1,8 +1,8 @@
 #include "trireme/optimizer.h"
 
-#include <math.h>
+#include <tgmath.h> /* sqrt() of a float is one of floats */
 
-#include "base/base.h"
+#include "table/elements.h"
 
 static const struct {
     const char *name;
@@ -70,22 +70,67 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
 
 /* ---- steps ---- */
 
-#define REAL    float
-#define ROOT    sqrtf
-#define NAME(x) x##_f32
-#include "consistency/optimizer_real.h"
+/* Runs code for every element, with its gradient g, its value *w and its state *a and *b: for elements in a row, which
+ * vectorises, or for those of some units. */
+#define FOR_EACH(...)                                                                                        \
+    {                                                                                                        \
+        for (size_t i = 0; !unit && i < n * width; i++) ELEMENT(i, i, __VA_ARGS__)                           \
+        for (size_t i = 0; unit && width == 1 && i < n; i++) ELEMENT(i, unit[i], __VA_ARGS__)                \
+        for (size_t i = 0; unit && width > 1 && i < n; i++)                                                  \
+            for (size_t k = 0; k < width; k++) ELEMENT(i *width + k, unit[i] * width + k, __VA_ARGS__)       \
+    }
 
-#define REAL    double
-#define ROOT    sqrt
-#define NAME(x) x##_f64
-#include "consistency/optimizer_real.h"
+#define ELEMENT(FROM, AT, ...)                                                                               \
+    {                                                                                                        \
+        T *w = value + (AT), *a = first + (AT), *b = second + (AT), g = gradient[FROM] + decay * *w;         \
+        (void)a, (void)b;                                                                                    \
+        __VA_ARGS__                                                                                          \
+    }
+
+/* With the divisor d of the new w, z is -sign(w) l1 - d w wherever w is not 0, its proximal terms included. So w may
+ * come from elsewhere, from a start or from other workers, and only where l1 holds it at 0 is the z kept needed. */
+#define FTRL_ELEMENT                                                                                         \
+    *b += g * g;                                                                                             \
+    T old = *w, d = (epsilon + sqrt(*b)) * rate + l2;                                                        \
+    T held = *a > l1 ? l1 : *a < -l1 ? -l1 : *a;                                                             \
+    T to = (old > 0 ? -l1 : old < 0 ? l1 : held) + g - d * old;                                              \
+    T beyond = to > l1 ? l1 - to : to < -l1 ? -l1 - to : 0;                                                  \
+    *a = to;                                                                                                 \
+    *w = g != 0 ? beyond / d : old; /* the same for a g of 0, but for rounding */
 
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
-                       size_t width, const uint32_t *unit, const void *gradient, void *value,
+                       size_t width, const uint32_t *unit, const void *gradients, void *values,
                        void *const state[])
 {
     if (!is_kind(optimizer->kind)) return;
-    tr_optimizer o = filled_in(optimizer);
-    if (dtype == TR_F32) step_f32(&o, clock, n, width, unit, gradient, value, state);
-    else if (dtype == TR_F64) step_f64(&o, clock, n, width, unit, gradient, value, state);
+    const tr_optimizer o = filled_in(optimizer);
+    size_t arrays = tr_optimizer_arrays(o.kind);
+    double t = (double)clock + 1, falling = o.rate / sqrt(o.decay * (double)clock + 1);
+    TR_FOR_REAL(dtype, {
+        const T *gradient = gradients;
+        T *value = values, *first = arrays > 0 ? state[0] : values, *second = arrays > 1 ? state[1] : values;
+        const T rate = (T)(o.kind == TR_FTRL ? 1 / o.rate : falling), epsilon = (T)o.epsilon, l1 = (T)o.l1;
+        const T l2 = (T)o.l2, decay = o.kind == TR_FTRL ? 0 : l2, mu = (T)o.momentum, rho = (T)o.memory;
+        const T fresh_mu = (T)(1 - o.momentum), fresh_rho = (T)(1 - o.memory);
+        const T correct_m = (T)(falling / (1 - pow(o.momentum, t))),
+                correct_s = (T)(1 / (1 - pow(o.memory, t)));
+        switch (o.kind) {
+        case TR_SGD: FOR_EACH(*w -= rate * g;) break;
+        case TR_MOMENTUM: FOR_EACH(*a = mu * *a + rate * g; *w -= *a;) break;
+        case TR_NESTEROV: FOR_EACH(*a = mu * *a + rate * g; *w -= mu * *a + rate * g;) break;
+        case TR_ADAGRAD: FOR_EACH(*a += g * g; *w -= rate * g / (sqrt(*a) + epsilon);) break;
+        case TR_ADADELTA:
+            FOR_EACH(*a = rho * *a + fresh_rho * g * g; T u = g * sqrt((*b + epsilon) / (*a + epsilon));
+                     *b = rho * *b + fresh_rho * u * u; *w -= rate * u;)
+            break;
+        case TR_RMSPROP:
+            FOR_EACH(*a = rho * *a + fresh_rho * g * g; *w -= rate * g / (sqrt(*a) + epsilon);)
+            break;
+        case TR_ADAM:
+            FOR_EACH(*a = mu * *a + fresh_mu * g; *b = rho * *b + fresh_rho * g * g;
+                     *w -= correct_m * *a / (sqrt(*b * correct_s) + epsilon);)
+            break;
+        case TR_FTRL: FOR_EACH(FTRL_ELEMENT) break;
+        }
+    })
 }

@@ -17,9 +17,7 @@
  * stays a list.
  */
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/base.h"
 #include "consistency/functions.h"
 
 struct version {
@@ -40,7 +38,7 @@ struct versions {
 
 static size_t unit_bytes(const tr_share *share)
 {
-    return share->width * (share->dtype == TR_F32 ? sizeof(float) : sizeof(double));
+    return share->width * tr_dtype_size(share->dtype);
 }
 
 static void drop(struct version *v)
@@ -60,6 +58,14 @@ static int open_versions(tr_share *share)
     TR_TRY(TR_NEW(&own, 1));
     share->own = own;
     return TR_OK;
+}
+
+static void forget_below(struct versions *own, int64_t version)
+{
+    size_t gone = 0;
+    while (gone < own->n && own->version[gone].number < version) drop(&own->version[gone++]);
+    own->n -= gone;
+    memmove(own->version, own->version + gone, own->n * sizeof *own->version);
 }
 
 static void close_versions(tr_share *share)
@@ -103,18 +109,7 @@ static int find_version(struct versions *own, int64_t number, struct version **f
     return TR_OK;
 }
 
-/* ---- arithmetic, by type ---- */
-
-#define DYN_REAL  float
-#define DYN(name) name##_f32
-#include "consistency/versions_real.h"
-#undef DYN_REAL
-#undef DYN
-#define DYN_REAL  double
-#define DYN(name) name##_f64
-#include "consistency/versions_real.h"
-#undef DYN_REAL
-#undef DYN
+/* ---- adding an update to its version ---- */
 
 /* From here on the version is an array. */
 static int make_dense(const tr_share *share, struct version *v)
@@ -130,17 +125,76 @@ static int make_dense(const tr_share *share, struct version *v)
     return TR_OK;
 }
 
+/* The sum as an array. */
+static void revise_array(const tr_share *share, struct version *v, const tr_update *u, double old,
+                         void *value)
+{
+    size_t width = share->width;
+    TR_FOR_REAL(share->dtype, {
+        const T *update = u->value;
+        T *sum = v->sum, *w = value, weight = (T)v->weight, change = (T)(v->weight - old);
+        for (size_t i = 0; w && v->count > 1 && i < share->units * width; i++) w[i] += change * sum[i];
+        for (size_t i = 0; i < u->n; i++) {
+            size_t at = (u->unit ? u->unit[i] : i) * width;
+            for (size_t k = 0; k < width; k++) {
+                sum[at + k] += update[i * width + k];
+                if (w) w[at + k] += weight * update[i * width + k];
+            }
+        }
+    })
+}
+
+/* The sum as a list: it and the update's ascend, and are merged into a new one of at most as many units as both. */
+static size_t merge_lists(const tr_share *share, const struct version *v, const tr_update *u, double old,
+                          void *value, uint32_t *unit, void *merged)
+{
+    size_t width = share->width, n = 0, i = 0, j = 0;
+    TR_FOR_REAL(share->dtype, {
+        T *sum = v->sum, *to = merged, *w = value, weight = (T)v->weight, change = (T)(v->weight - old);
+        while (i < v->n || j < u->n) {
+            uint32_t a = i < v->n ? v->unit[i] : UINT32_MAX, b = UINT32_MAX;
+            if (j < u->n) b = u->unit ? u->unit[j] : (uint32_t)j;
+            const T *before = a <= b ? sum + i++ * width : NULL;
+            const T *more = b <= a ? (const T *)u->value + j++ * width : NULL;
+            bool any = before != NULL; /* else there may be nothing new */
+            for (size_t k = 0; k < width; k++) {
+                T x = before ? before[k] : 0, y = more ? more[k] : 0;
+                any = any || y != 0;
+                to[n * width + k] = x + y;
+                if (w) w[(before ? a : b) * width + k] += change * x + weight * y;
+            }
+            unit[n] = before ? a : b;
+            n += any;
+        }
+    })
+    return n;
+}
+
+static int revise_list(const tr_share *share, struct version *v, const tr_update *u, double old, void *value)
+{
+    size_t bytes = unit_bytes(share);
+    uint32_t *unit;
+    char *sum;
+    TR_TRY(TR_NEW(&unit, v->n + u->n));
+    TR_TRY(TR_NEW(&sum, (v->n + u->n) * bytes));
+    size_t n = merge_lists(share, v, u, old, value, unit, sum);
+    drop(v);
+    TR_SHRINK(&unit, n); /* units that both have were counted twice */
+    TR_SHRINK(&sum, n * bytes);
+    v->unit = unit;
+    v->sum = sum;
+    v->n = n;
+    return TR_OK;
+}
+
 /* One more update: it joins the sum, and the parameters, if they are given, move by as much as the version does. */
 static int revise(const tr_share *share, struct version *v, const tr_update *u, double weight, void *value)
 {
     double old = v->weight;
     v->weight = weight;
     if (v->unit && !share->growing && 2 * (v->n + u->n) > share->units) TR_TRY(make_dense(share, v));
-    if (v->unit)
-        return share->dtype == TR_F32 ? revise_list_f32(share->width, v, u, old, value)
-                                      : revise_list_f64(share->width, v, u, old, value);
-    if (share->dtype == TR_F32) revise_array_f32(share->units, share->width, v, u, old, value);
-    else revise_array_f64(share->units, share->width, v, u, old, value);
+    if (v->unit) return revise_list(share, v, u, old, value);
+    revise_array(share, v, u, old, value);
     return TR_OK;
 }
 
@@ -158,12 +212,31 @@ static int update_stable(tr_share *share, const tr_update *u)
     return revise(share, v, u, 1 / ++v->count, NULL);
 }
 
+/* ---- reading a version ---- */
+
+/* Where the version has a unit: its place in the sum, or SIZE_MAX. Units are asked for in ascending order; *next: where
+ * the search goes on. */
+static inline size_t place_of(const struct version *v, size_t unit, size_t *next)
+{
+    if (!v->unit) return unit;
+    while (*next < v->n && v->unit[*next] < unit) ++*next;
+    return *next < v->n && v->unit[*next] == unit ? *next : SIZE_MAX;
+}
+
 /* How much the updates of a version agree: 1/(2 S) if they are all the same, 1/2 if they are at right angles. */
 static double agreement(struct version *v, const tr_share *share, const tr_update *u)
 {
     double product = 0, square = 0;
-    if (share->dtype == TR_F32) products_f32(share->width, v, u, &product, &square);
-    else products_f64(share->width, v, u, &product, &square);
+    size_t width = share->width, next = 0;
+    TR_FOR_REAL(share->dtype, {
+        const T *sum = v->sum, *x = u->value;
+        for (size_t i = 0; i < u->n; i++, x += width) {
+            size_t at = place_of(v, u->unit ? u->unit[i] : i, &next);
+            for (size_t k = 0; k < width; k++) square += (double)x[k] * (double)x[k];
+            for (size_t k = 0; at != SIZE_MAX && k < width; k++)
+                product += (double)x[k] * (double)sum[at * width + k];
+        }
+    })
     v->squares += square;
     v->square += 2 * product + square;
     double least = 1 / v->count, most = 1, t = v->square > 0 ? v->squares / (2 * v->square) : most;
@@ -178,14 +251,6 @@ static int update_agree(tr_share *share, const tr_update *u)
     return revise(share, v, u, agreement(v, share, u), share->value);
 }
 
-static void forget_below(struct versions *own, int64_t version)
-{
-    size_t gone = 0;
-    while (gone < own->n && own->version[gone].number < version) drop(&own->version[gone++]);
-    own->n -= gone;
-    memmove(own->version, own->version + gone, own->n * sizeof *own->version);
-}
-
 static int expire_dyn(tr_share *share, int64_t version)
 {
     forget_below(share->own, version);
@@ -193,32 +258,37 @@ static int expire_dyn(tr_share *share, int64_t version)
 }
 
 /* value += t(v) U(v) */
-static void add_version(const tr_share *share, const struct version *v)
-{
-    if (share->dtype == TR_F32) add_all_f32(share->units, share->width, v, share->value);
-    else add_all_f64(share->units, share->width, v, share->value);
-}
-
 static int expire_stable(tr_share *share, int64_t version)
 {
     struct versions *own = share->own;
-    for (size_t i = 0; i < own->n && own->version[i].number < version; i++)
-        add_version(share, &own->version[i]);
+    size_t width = share->width;
+    for (const struct version *v = own->version; v < own->version + own->n && v->number < version; v++)
+        TR_FOR_REAL(share->dtype, {
+            const T *sum = v->sum, weight = (T)v->weight;
+            T *value = share->value;
+            for (size_t i = 0, n = v->unit ? v->n : share->units; i < n; i++)
+                for (size_t k = 0, at = (v->unit ? v->unit[i] : i) * width; k < width; k++)
+                    value[at + k] += weight * sum[i * width + k];
+        })
     forget_below(own, version);
     return TR_OK;
 }
 
+/* The same for some units, which ascend, into packed memory. */
 static int read_stable(const tr_share *share, int64_t version, size_t n, const uint32_t *unit, void *packed)
 {
     const struct versions *own = share->own;
-    size_t bytes = unit_bytes(share);
-    const char *value = share->value;
-    for (size_t i = 0; i < n; i++)
-        memcpy((char *)packed + i * bytes, value + (unit ? unit[i] : i) * bytes, bytes);
-    for (size_t k = 0; k < own->n && own->version[k].number < version; k++) {
-        if (share->dtype == TR_F32) add_some_f32(share->width, &own->version[k], n, unit, packed);
-        else add_some_f64(share->width, &own->version[k], n, unit, packed);
-    }
+    size_t width = share->width;
+    tr_copy_share_to_packed(unit, n, unit_bytes(share), share->value, packed);
+    for (const struct version *v = own->version; v < own->version + own->n && v->number < version; v++)
+        TR_FOR_REAL(share->dtype, {
+            const T *sum = v->sum, weight = (T)v->weight;
+            T *to = packed;
+            for (size_t i = 0, next = 0; i < n; i++, to += width) {
+                size_t at = place_of(v, unit ? unit[i] : i, &next);
+                for (size_t k = 0; at != SIZE_MAX && k < width; k++) to[k] += weight * sum[at * width + k];
+            }
+        })
     return TR_OK;
 }
 

@@ -1,12 +1,37 @@
-/* Moving and adding elements: the inner loops of pulling and pushing, by element type.
+/* Moving and adding elements: the inner loops of pulling and pushing, and how any loop is made for all element types.
  *
- * "packed" is a buffer in which the units of a segment follow each other; "share" is a server's memory,
- * "view" a view's. All loops take a slice [first, first + n) of a segment; `width` is elements of one unit.
+ * "packed" is a buffer in which the units of a segment follow each other; "share" is a server's memory, "view" a view's.
+ * Loops take a slice [first, first + n) of a segment; `width` is elements of one unit.
  */
 #ifndef TR_TABLE_ELEMENTS_H
 #define TR_TABLE_ELEMENTS_H
 
+#include <string.h>
+
 #include "table/keyset.h"
+
+/* TR_FOR_TYPE(dtype, { … }): compiles the block for every element type, and runs that of dtype; T is the type in it. */
+#define TR_FOR_TYPE(dtype, ...)                                                                              \
+    switch (dtype) {                                                                                         \
+        TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
+        TR_CASE_TYPE(TR_F64, double, __VA_ARGS__)                                                            \
+        TR_CASE_TYPE(TR_I32, int32_t, __VA_ARGS__)                                                           \
+        TR_CASE_TYPE(TR_I64, int64_t, __VA_ARGS__)                                                           \
+    }
+
+/* The same where there can only be TR_F32 and TR_F64; other types do nothing. */
+#define TR_FOR_REAL(dtype, ...)                                                                              \
+    switch (dtype) {                                                                                         \
+        TR_CASE_TYPE(TR_F32, float, __VA_ARGS__)                                                             \
+        TR_CASE_TYPE(TR_F64, double, __VA_ARGS__)                                                            \
+    default: break;                                                                                          \
+    }
+
+#define TR_CASE_TYPE(DTYPE, TYPE, ...)                                                                       \
+    case DTYPE: {                                                                                            \
+        typedef TYPE T;                                                                                      \
+        __VA_ARGS__                                                                                          \
+    } break;
 
 static inline size_t tr_dtype_size(enum tr_dtype dtype)
 {
@@ -16,8 +41,13 @@ static inline size_t tr_dtype_size(enum tr_dtype dtype)
 /* Whether a unit is all zeros: -0 counts as something, and does no harm. */
 static inline bool tr_is_zero(const char *unit, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        if (unit[i]) return false;
+    uint64_t both;
+    uint32_t word;
+    if (bytes == sizeof both) return memcpy(&both, unit, sizeof both), both == 0;
+    for (size_t i = 0; i < bytes; i += sizeof word) {
+        memcpy(&word, unit + i, sizeof word);
+        if (word) return false;
+    }
     return true;
 }
 

@@ -144,6 +144,7 @@ static void run(struct run *r, const tr_optimizer *o, enum tr_dtype dtype, size_
             double g = tr_rng_below(&rng, 8) == 0 ? 0 : (double)(float)(0.3 + tr_rng_normal(&rng));
             size_t at = unit[i / width] * width + i % width;
             set(dtype, &gradient, i, g);
+            if (o->kind != TR_FTRL) g += o->l2 * r->w[at]; /* weight decay */
             reference(o, clock, g, &r->w[at], &r->a[at], &r->b[at]);
         }
         tr_optimizer_step(o, dtype, clock, n, width, sparse ? unit : NULL, &gradient, &r->value,
@@ -201,12 +202,13 @@ START_TEST(optimizers_have_as_many_arrays_as_they_use)
 }
 END_TEST
 
-/* For these a key that is not named might as well have had a gradient of 0. */
+/* For these, without weight decay, a key that is not named might as well have had a gradient of 0. */
 START_TEST(zero_gradients_are_no_steps_where_that_is_promised)
 {
     static const enum tr_optimizer_kind exact[] = {TR_SGD, TR_ADAGRAD, TR_FTRL};
     for (int k = 0; k < 3; k++) {
         tr_optimizer o = optimizer_of(exact[k]);
+        if (o.kind != TR_FTRL) o.l2 = 0;
         struct tr_rng rng;
         tr_rng_seed(&rng, 5, 0, 0);
         float sparse[UNITS] = {0}, dense[UNITS] = {0}, state[4][UNITS] = {{0}};
