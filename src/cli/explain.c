@@ -5,7 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "table/table.h"
+#include "table/merge.h"
+#include "table/view.h"
 
 extern char **environ;
 

@@ -17,7 +17,10 @@
 #define TR_CONSISTENCY_SYNC_H
 
 #include "consistency/clock.h"
-#include "table/table.h"
+#include "table/function.h"
+#include "table/merge.h"
+#include "table/server.h"
+#include "table/view.h"
 
 struct tr_sync {
     tr_context *tr;

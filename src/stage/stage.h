@@ -13,7 +13,7 @@
 
 #include "stage/straggler.h"
 #include "consistency/sync.h"
-#include "table/table.h"
+#include "table/view.h"
 #include "trireme/stage.h"
 #include "trireme/task.h"
 

@@ -625,7 +625,7 @@ static int keep_share(struct tr_kept *k)
 static void sync_windows(const struct tr_table *t)
 {
     if (t->window != MPI_WIN_NULL) MPI_Win_sync(t->window);
-    if (t->shared != MPI_WIN_NULL) MPI_Win_sync(t->shared);
+    if (t->memory.window != MPI_WIN_NULL) MPI_Win_sync(t->memory.window);
 }
 
 static int keep_table(tr_snapshot *snapshot, struct tr_table *t)

@@ -21,7 +21,9 @@
 #define TR_CHECKPOINT_TABLES_PARTS_H
 
 #include "store/snapshot.h"
-#include "table/table.h"
+#include "table/function.h"
+#include "table/server.h"
+#include "table/view.h"
 
 /* What tables/NAME_about says, number by number. */
 enum tr_about {

@@ -3,6 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/function.h"
+#include "table/server.h"
+#include "table/share.h"
+
+enum { SLOTS = 4 }; /* chunks of one request under way at once: one is copied while others travel */
+
+struct tr_slot {
+    MPI_Request received;
+    uint32_t first, n;
+    char *answer; /* tr_reply_head, then values */
+};
+
 /* ---- opening ---- */
 
 struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struct tr_segment *segment,
@@ -17,35 +29,73 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .here = MPI_DATATYPE_NULL,
                                .there = MPI_DATATYPE_NULL,
                                .get = MPI_REQUEST_NULL,
-                               .acknowledged = MPI_REQUEST_NULL};
+                               .accumulate = MPI_REQUEST_NULL};
 }
 
 /* Measured (README, `tools/bench first`): on the node nothing beats reading memory; over a network an RMA get
- * pays for whole runs only, single elements are cheaper gathered by their server. */
-int tr_channel_choose_route(struct tr_channel *c)
+ * pays for whole runs only, single elements are cheaper gathered by their server. A get would not tell the version that
+ * functions count. */
+static int choose_route(struct tr_channel *c)
 {
     const struct tr_table *t = c->table;
     bool near = t->share[c->server] != NULL || c->segment->n == 0;
-    if (t->use && t->use->function.read) return c->route = TR_ROUTE_REQUEST, TR_OK;
-    if (t->use && t->route == TR_ROUTE_AUTO) /* a get would not tell the version */
-        return c->route = near ? TR_ROUTE_LOAD : TR_ROUTE_REQUEST, TR_OK;
-    switch (t->route) {
-    case TR_ROUTE_AUTO:
-        c->route = near ? TR_ROUTE_LOAD : c->segment->runs ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
-        return TR_OK;
-    case TR_ROUTE_LOAD:
-        if (!near)
-            return tr_fail(TR_ERR_CONFIG,
-                           "table.route=load cannot reach server rank %d, which is on another node", c->rank);
-        c->route = TR_ROUTE_LOAD;
-        return TR_OK;
-    default: c->route = t->route; return TR_OK;
-    }
+    c->route = t->route;
+    if (t->use && t->use->function.read) c->route = TR_ROUTE_REQUEST;
+    else if (t->route == TR_ROUTE_AUTO)
+        c->route = near ? TR_ROUTE_LOAD : c->segment->runs && !t->use ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
+    if (c->route != TR_ROUTE_LOAD || near) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
+                   c->rank);
 }
 
-uint32_t tr_channel_chunk(const struct tr_table *t)
+int tr_channel_open_types(struct tr_channel *c)
 {
-    return (uint32_t)tr_max_size(1, TR_MESSAGE_BYTES / t->unit_bytes);
+    const struct tr_table *t = c->table;
+    const struct tr_segment *s = c->segment;
+    MPI_Datatype unit;
+    size_t pieces = s->runs ? s->runs : s->n;
+    int *local, *position, *length;
+    TR_TRY(TR_NEW(&local, 3 * pieces));
+    position = local + pieces;
+    length = position + pieces;
+    for (size_t i = 0; i < pieces; i++) {
+        local[i] = (int)(s->runs ? s->run[i].local : s->local ? s->local[i] : (uint32_t)i);
+        position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
+        length[i] = (int)(s->runs ? s->run[i].length : 1);
+    }
+    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
+    MPI_Type_indexed((int)pieces, length, local, unit, &c->here);
+    MPI_Type_indexed((int)pieces, length, position, unit, &c->there);
+    MPI_Type_commit(&c->here);
+    MPI_Type_commit(&c->there);
+    MPI_Type_free(&unit);
+    free(local);
+    return TR_OK;
+}
+
+/* No answer to a chunk is longer. */
+static size_t answer_bytes(const struct tr_channel *c)
+{
+    struct tr_slice slice = tr_slice_of(c->table, tr_message_units(c->table));
+    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(c->table, c->exact));
+}
+
+int tr_channel_open(struct tr_channel *c, bool accumulates)
+{
+    TR_TRY(choose_route(c));
+    if (c->segment->n == 0) return TR_OK;
+    if (c->route == TR_ROUTE_GET || accumulates) TR_TRY(tr_channel_open_types(c));
+    return TR_OK;
+}
+
+/* Made when first used: a view whose node pulls as one has another channel that reads. */
+static int open_slots(struct tr_channel *c)
+{
+    if (c->slot) return TR_OK;
+    TR_TRY(TR_NEW(&c->slot, SLOTS));
+    for (int i = 0; i < SLOTS; i++) c->slot[i].received = MPI_REQUEST_NULL;
+    for (int i = 0; i < SLOTS; i++) TR_TRY(TR_NEW(&c->slot[i].answer, answer_bytes(c)));
+    return TR_OK;
 }
 
 /* Entries first .. first + n - 1 of the segment, as gaps; bytes. */
@@ -66,144 +116,89 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
 {
     enum { ENTRIES = TR_MESSAGE_BYTES / TR_GAP_BYTES };
     struct tr_table *t = c->table;
-    tr_context *tr = t->tr;
+    struct tr_tables *tables = t->tr->tables;
     const struct tr_segment *s = c->segment;
-    uint64_t share = tr_partition_share(&t->partition, c->server);
-    bool identity = s->n > 0 && s->n == share; /* ascending and as many as there are: all of them */
-    struct {
-        struct tr_message header;
-        unsigned char entries[ENTRIES * TR_GAP_BYTES];
-    } * message;
-    TR_TRY(TR_NEW(&message, 1));
+    /* ascending and as many as there are: all of them */
+    bool identity = s->n > 0 && s->n == tr_partition_share(&t->partition, c->server);
     uint32_t first = 0;
     do {
         uint32_t n = s->n - first < ENTRIES || identity ? s->n - first : ENTRIES;
-        message->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
-                                              .table = t->index,
-                                              .tag = c->tag,
-                                              .first = first,
-                                              .n = n,
-                                              .reply = tr_request_number(tr->tables),
-                                              .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
-        size_t bytes = sizeof message->header;
-        if (!identity) bytes += write_entries(c, first, n, message->entries);
-        MPI_Request request[2];
-        MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)message->header.reply, tr->wire,
-                  &request[0]);
-        MPI_Isend(message, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &request[1]);
-        TR_WAIT_UNTIL(tr, tr_request_done(&request[1]) && tr_request_done(&request[0]),
-                      "server rank %d to register keys of table %s", c->rank, t->name);
+        struct tr_sending *m;
+        TR_TRY(tr_message_new(tables, identity ? 0 : n * TR_GAP_BYTES, &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
+                                        .table = t->index,
+                                        .tag = c->tag,
+                                        .first = first,
+                                        .n = n,
+                                        .reply = tr_request_number(tables),
+                                        .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
+        tr_message_send(tables, m, identity ? 0 : write_entries(c, first, n, m->body), c->rank, &c->sending);
+        TR_WAIT_UNTIL(t->tr, c->sending == 0, "server rank %d to register keys of table %s", c->rank,
+                      t->name);
         first += n;
     } while (first < s->n);
-    free(message);
     c->registered = true;
-    return TR_OK;
-}
-
-int tr_channel_open_types(struct tr_channel *c)
-{
-    const struct tr_table *t = c->table;
-    const struct tr_segment *s = c->segment;
-    MPI_Datatype unit;
-    MPI_Type_contiguous((int)t->unit_width, tr_dtype_mpi(t->dtype), &unit);
-    int pieces = (int)(s->runs ? s->runs : s->n), *local, *position, *length;
-    TR_TRY(TR_NEW(&local, (size_t)pieces));
-    TR_TRY(TR_NEW(&position, (size_t)pieces));
-    TR_TRY(TR_NEW(&length, (size_t)pieces));
-    for (int i = 0; i < pieces; i++) {
-        local[i] = (int)(s->runs ? s->run[i].local : s->local ? s->local[i] : (uint32_t)i);
-        position[i] = (int)(s->runs ? s->run[i].position : s->position[i]);
-        length[i] = (int)(s->runs ? s->run[i].length : 1);
-    }
-    MPI_Type_indexed(pieces, length, local, unit, &c->here);
-    MPI_Type_indexed(pieces, length, position, unit, &c->there);
-    MPI_Type_commit(&c->here);
-    MPI_Type_commit(&c->there);
-    MPI_Type_free(&unit);
-    free(local);
-    free(position);
-    free(length);
-    return TR_OK;
-}
-
-/* No answer to a chunk is longer. */
-static size_t answer_bytes(const struct tr_channel *c)
-{
-    const struct tr_table *t = c->table;
-    struct tr_slice slice = tr_slice_of(t, tr_channel_chunk(t));
-    return sizeof(struct tr_reply_head) + tr_encode_room(&slice, tr_pull_wire(t, c->exact));
-}
-
-int tr_channel_open_slots(struct tr_channel *c)
-{
-    TR_TRY(TR_NEW(&c->slot, TR_SLOTS));
-    for (int i = 0; i < TR_SLOTS; i++) {
-        c->slot[i].sent = c->slot[i].received = MPI_REQUEST_NULL;
-        TR_TRY(TR_NEW(&c->slot[i].answer, answer_bytes(c)));
-    }
     return TR_OK;
 }
 
 void tr_channel_close(struct tr_channel *c)
 {
-    /* without memory it stays there */
-    if (c->registered) (void)tr_server_tell_forget(c->table, c->rank, c->tag);
+    tr_message_orphan(c->table->tr->tables, &c->sending);
+    if (c->registered) (void)tr_message_forget(c->table, c->rank, c->tag); /* without memory it stays there */
     if (c->here != MPI_DATATYPE_NULL) MPI_Type_free(&c->here);
     if (c->there != MPI_DATATYPE_NULL) MPI_Type_free(&c->there);
-    for (int i = 0; c->slot && i < TR_SLOTS; i++) free(c->slot[i].answer);
+    for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
     free(c->slot);
-    free(c->outgoing);
+    free(c->packed);
     free(c->kept);
-    free(c->sends);
 }
 
 /* ---- reading ---- */
 
-static void ask_chunk(struct tr_channel *c, struct tr_slot *slot)
+static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
 {
     struct tr_table *t = c->table;
-    tr_context *tr = t->tr;
-    uint32_t n = c->segment->n - c->asked, most = tr_channel_chunk(t);
-    if (n > most) n = most;
-    slot->message = (struct tr_message){.kind = TR_MESSAGE_PULL,
-                                        .table = t->index,
-                                        .tag = c->tag,
-                                        .owner = c->owner,
-                                        .first = c->asked,
-                                        .n = n,
-                                        .flags = c->exact ? TR_FLAG_EXACT : 0,
-                                        .clock = c->version,
-                                        .reply = tr_request_number(tr->tables)};
-    c->asked += n;
-    MPI_Irecv(slot->answer, (int)answer_bytes(c), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)slot->message.reply,
-              tr->wire, &slot->received);
-    MPI_Isend(&slot->message, sizeof slot->message, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &slot->sent);
-    tr->tables->traffic.messages++;
-    tr->tables->traffic.bytes_pulled += sizeof slot->message;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_sending *m;
+    TR_TRY(tr_message_new(tables, 0, &m));
+    slot->first = c->asked;
+    slot->n = (uint32_t)tr_min_size(c->segment->n - c->asked, tr_message_units(t));
+    c->asked += slot->n;
+    m->header = (struct tr_message){.kind = TR_MESSAGE_PULL,
+                                    .table = t->index,
+                                    .tag = c->tag,
+                                    .owner = c->owner,
+                                    .first = slot->first,
+                                    .n = slot->n,
+                                    .flags = c->exact ? TR_FLAG_EXACT : 0,
+                                    .clock = c->version,
+                                    .reply = tr_request_number(tables)};
+    MPI_Irecv(slot->answer, (int)answer_bytes(c), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m->header.reply,
+              t->tr->wire, &slot->received);
+    tr_message_send(tables, m, 0, c->rank, NULL);
+    tables->traffic.bytes_pulled += sizeof m->header;
+    return TR_OK;
 }
 
-void tr_channel_read(struct tr_channel *c, void *into, int64_t version)
+int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
 {
     struct tr_table *t = c->table;
-    if (c->segment->n == 0) return;
+    uint32_t n = c->segment->n;
+    if (n == 0) return TR_OK;
     c->into = into;
     c->version = version;
-    switch (c->route) {
-    case TR_ROUTE_AUTO:
-    case TR_ROUTE_LOAD:
+    c->asked = c->got = 0;
+    if (c->route != TR_ROUTE_REQUEST) t->tr->tables->traffic.bytes_pulled += n * t->unit_bytes;
+    if (c->route == TR_ROUTE_LOAD) {
         c->seen = atomic_load_explicit(&t->line[c->server]->version, memory_order_acquire);
         tr_copy_share_to_view(c->segment, t->unit_bytes, t->share[c->server], into);
-        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
-        break;
-    case TR_ROUTE_GET:
-        t->tr->tables->traffic.bytes_pulled += c->segment->n * t->unit_bytes;
+    } else if (c->route == TR_ROUTE_GET) {
         MPI_Rget(into, 1, c->here, c->rank, 0, 1, c->there, t->window, &c->get);
-        break;
-    case TR_ROUTE_REQUEST:
-        c->asked = c->got = 0;
-        for (int i = 0; i < TR_SLOTS && c->asked < c->segment->n; i++) ask_chunk(c, &c->slot[i]);
-        break;
+    } else {
+        TR_TRY(open_slots(c));
+        for (int i = 0; i < SLOTS && c->asked < n; i++) TR_TRY(ask_chunk(c, &c->slot[i]));
     }
+    return TR_OK;
 }
 
 /* The values of an answer go where they are wanted. */
@@ -211,22 +206,21 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
 {
     struct tr_table *t = c->table;
     struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, slot->message.n);
+    struct tr_slice slice = tr_slice_of(t, slot->n);
     struct tr_reply_head head;
     struct tr_encoded message;
     memcpy(&head, slot->answer, sizeof head);
     TR_TRY(tr_encoded_open(slot->answer + sizeof head, head.bytes, &slice, &message));
-    if (slot->message.first == 0) c->seen = c->version >= 0 ? c->version : head.version;
+    if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
     tables->traffic.bytes_pulled += sizeof head + head.bytes;
-    if (!c->segment->local)
-        return tr_decode_packed(&message, (char *)c->into + slot->message.first * t->unit_bytes);
+    if (!c->segment->local) return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
     const void *packed = message.value;
     if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
         TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
         TR_TRY(tr_decode_packed(&message, tables->packed));
         packed = tables->packed;
     }
-    tr_copy_packed_to_view(c->segment, slot->message.first, slot->message.n, t->unit_bytes, packed, c->into);
+    tr_copy_packed_to_view(c->segment, slot->first, slot->n, t->unit_bytes, packed, c->into);
     return TR_OK;
 }
 
@@ -236,15 +230,98 @@ int tr_channel_poll(struct tr_channel *c, bool *done, int *did)
     if (c->segment->n == 0) return TR_OK;
     if (c->route == TR_ROUTE_GET) *done = tr_request_done(&c->get);
     if (c->route != TR_ROUTE_REQUEST) return TR_OK;
-    for (int i = 0; i < TR_SLOTS; i++) {
+    for (int i = 0; c->slot && i < SLOTS; i++) {
         struct tr_slot *slot = &c->slot[i];
-        if (slot->received == MPI_REQUEST_NULL) continue;
-        if (!tr_request_done(&slot->sent) || !tr_request_done(&slot->received)) continue;
+        if (slot->received == MPI_REQUEST_NULL || !tr_request_done(&slot->received)) continue;
         ++*did;
         TR_TRY(take_answer(c, slot));
-        c->got += slot->message.n;
-        if (c->asked < c->segment->n) ask_chunk(c, slot);
+        c->got += slot->n;
+        if (c->asked < c->segment->n) TR_TRY(ask_chunk(c, slot));
     }
     *done = c->got == c->segment->n;
     return TR_OK;
+}
+
+/* ---- pushing ---- */
+
+/* Writes units first .. first + n - 1 of the segment as the table's filter and encoding have it; bytes. */
+static int write_update(struct tr_channel *c, const tr_view *view, const struct tr_message *m, void *out,
+                        size_t *bytes)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_wire wire = tr_push_wire(t);
+    size_t length = m->n * t->unit_bytes;
+    bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
+    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
+    char *packed = tables->packed, *value = packed + length, *kept = NULL;
+    tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, view->delta, packed);
+    if (filters || rounds) {
+        if (!c->kept) TR_TRY(TR_NEW(&c->kept, c->segment->n * t->unit_bytes));
+        kept = c->kept + m->first * t->unit_bytes;
+        if (tr_filter_reads_value(&t->filter))
+            tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, view->value, value);
+        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, kept,
+                        &tables->traffic.filtered);
+    }
+    *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? kept : NULL, out);
+    return TR_OK;
+}
+
+/* Sends the segment in chunks; the last one is acknowledged. */
+static int push_messages(struct tr_channel *c, const tr_view *view, int64_t clock)
+{
+    struct tr_table *t = c->table;
+    struct tr_tables *tables = t->tr->tables;
+    uint32_t first = 0, n;
+    do {
+        n = (uint32_t)tr_min_size(c->segment->n - first, tr_message_units(t));
+        bool last = first + n == c->segment->n;
+        struct tr_slice slice = tr_slice_of(t, n);
+        struct tr_sending *m;
+        size_t bytes = 0;
+        TR_TRY(tr_message_new(tables, tr_encode_room(&slice, tr_push_wire(t)), &m));
+        m->header = (struct tr_message){.kind = TR_MESSAGE_PUSH,
+                                        .table = t->index,
+                                        .tag = c->tag,
+                                        .first = first,
+                                        .n = n,
+                                        .flags = last ? TR_FLAG_LAST : 0,
+                                        .reply = last ? tr_request_number(tables) : 0,
+                                        .clock = clock,
+                                        .seen = c->seen};
+        TR_TRY(write_update(c, view, &m->header, m->body, &bytes));
+        tr_message_send(tables, m, bytes, c->rank, &c->sending);
+        tables->traffic.bytes_pushed += sizeof m->header + bytes;
+        first += n;
+    } while (first < c->segment->n);
+    c->seen++;
+    return TR_OK;
+}
+
+int tr_channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
+{
+    struct tr_table *t = c->table;
+    const struct tr_segment *s = c->segment;
+    size_t bytes = s->n * t->unit_bytes;
+    if (c->way == TR_WAY_MESSAGE)
+        /* in lockstep a server waits for all pushing views, and functions count versions over all of them */
+        return s->n > 0 || t->lockstep || t->use ? push_messages(c, view, clock) : TR_OK;
+    if (s->n == 0) return TR_OK;
+    t->tr->tables->traffic.bytes_pushed += bytes;
+    if (c->way == TR_WAY_ADD) {
+        tr_share_add_view(t, c->server, s, view->delta);
+        return TR_OK;
+    }
+    if (!c->packed) TR_TRY(TR_NEW(&c->packed, bytes));
+    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, view->delta, c->packed);
+    MPI_Raccumulate(c->packed, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
+                    MPI_SUM, t->window, &c->accumulate);
+    return TR_OK;
+}
+
+bool tr_channel_has_pushed(struct tr_channel *c)
+{
+    return c->sending == 0 && tr_request_done(&c->accumulate);
 }

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/table.h"
+#include "table/function.h"
+#include "table/server.h"
 
 struct tr_functions {
     tr_function *function;

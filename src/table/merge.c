@@ -11,11 +11,14 @@
  * Either adds in an order that depends on nothing but the ranks, so that runs repeat to the bit. And either
  * makes BSP exact: a server adds nothing before it has heard from every worker that it is done with this
  * clock's reading; in the sparse way a marker in the first chunk says so even for workers without keys. */
-#include "base/fault.h"
-#include "table/table.h"
+#include "table/merge.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/fault.h"
+#include "table/server.h"
+#include "table/view.h"
 
 enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 
@@ -273,15 +276,14 @@ static bool dense_is_cheaper(const struct tr_table *t, double view_units, int ra
     return view_units > 3.0 * levels * (double)t->partition.units;
 }
 
-/* The tag of the view that this rank merges, or 0. */
-static uint32_t merged_tag(const struct tr_table *t)
+struct tr_view_state *tr_merged_view(const struct tr_table *t)
 {
     const struct tr_tables *tables = t->tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
-        const struct tr_view_state *v = tables->views[i];
-        if (v->view.table == t && v->merged && v->channel) return v->tag;
+        struct tr_view_state *v = tables->views[i];
+        if (v->view.table == t && v->merged && v->channel) return v;
     }
-    return 0;
+    return NULL;
 }
 
 static int describe_participants(struct tr_merge *m)
@@ -292,7 +294,8 @@ static int describe_participants(struct tr_merge *m)
     TR_TRY(TR_NEW(&m->server, (size_t)m->size));
     TR_TRY(TR_NEW(&m->works, (size_t)m->size));
     TR_TRY(TR_NEW(&m->client, (size_t)m->size));
-    uint32_t tag = merged_tag(m->table), *tags;
+    const struct tr_view_state *view = tr_merged_view(m->table);
+    uint32_t tag = view ? view->tag : 0, *tags;
     TR_TRY(TR_NEW(&tags, (size_t)m->size));
     MPI_Allgather(&tr->rank, 1, MPI_INT, ranks, 1, MPI_INT, m->comm);
     MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);

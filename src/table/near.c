@@ -2,10 +2,12 @@
  * once every worker is done with its clock, each server adds to its share what is for it, worker by worker
  * in the order of their ranks, straight from there. One pass over the deltas is all it takes: a collective
  * copies them twice before the server sees them. */
-#include "table/table.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "shm/shm.h"
+#include "table/merge.h"
+#include "table/view.h"
 
 /* A rank's part of the shared memory: its progress first. */
 struct line {
@@ -30,7 +32,7 @@ struct source {
 
 struct tr_near {
     struct tr_table *table;
-    MPI_Win memory;
+    struct tr_shm memory;
     struct line *mine;
     size_t workers, servers;
     struct source *source;      /* by worker, in the order of ranks */
@@ -42,16 +44,6 @@ struct tr_near {
 static size_t padded(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
-}
-
-static tr_view *merged_view(const struct tr_table *t)
-{
-    const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (v->view.table == t && v->merged && v->channel) return &v->view;
-    }
-    return NULL;
 }
 
 /* ---- laying out a worker's part: line, directory, key lists, delta ---- */
@@ -130,10 +122,7 @@ static int find_parts(struct tr_near *near)
     TR_TRY(TR_NEW(&delta, (size_t)tr->size));
     MPI_Allgather(&mine, 1, MPI_UINT64_T, delta, 1, MPI_UINT64_T, tr->node);
     for (int rank = 0; rank < tr->size; rank++) { /* on one node both communicators count alike */
-        MPI_Aint size;
-        int unit;
-        char *part;
-        MPI_Win_shared_query(near->memory, rank, &size, &unit, &part);
+        char *part = near->memory.part[rank].at;
         if (tr_worker_set_has(tr, tr->active, rank))
             look_up(near, part, delta[rank], &near->source[near->workers++]);
         int server = tr_table_server_of(near->table, rank);
@@ -150,19 +139,12 @@ int tr_near_open(struct tr_table *t, struct tr_near **out)
     TR_TRY(TR_NEW(&near, 1));
     near->table = t;
     near->servers = t->partition.servers;
-    near->view = merged_view(t);
+    struct tr_view_state *view = tr_merged_view(t);
+    near->view = view ? &view->view : NULL;
     TR_TRY(TR_NEW(&near->source, (size_t)tr->size));
     TR_TRY(TR_NEW(&near->server, near->servers));
-    TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, part_bytes(near))));
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    int failed =
-        MPI_Win_allocate_shared((MPI_Aint)part_bytes(near), 1, info, tr->node, &near->mine, &near->memory);
-    MPI_Info_free(&info);
-    if (failed != MPI_SUCCESS)
-        return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %zu bytes of shared memory", part_bytes(near));
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, near->memory);
+    TR_TRY(tr_agree(tr, tr_shm_open(tr->node, part_bytes(near), false, &near->memory)));
+    near->mine = (struct line *)(void *)near->memory.part[tr->node_rank].at;
     memset(near->mine, 0, sizeof *near->mine);
     if (near->view) lay_out(near);
     MPI_Barrier(tr->node);
@@ -174,14 +156,13 @@ void tr_near_close(struct tr_near **near)
 {
     struct tr_near *n = *near;
     if (!n) return;
-    if (n->view &&
-        tr_merged_view_is_open(n->table, n->view)) { /* it may be used again: by the next stage, say */
-        n->view->delta = NULL;
-        (void)TR_NEW((char **)&n->view->delta, tr_view_bytes(n->view));
-        n->view->state->lent = false;
+    struct tr_view_state *v = tr_merged_view(n->table);
+    if (v && &v->view == n->view && v->lent) { /* it may be used again: by the next stage, say */
+        v->view.delta = NULL;
+        (void)TR_NEW((char **)&v->view.delta, tr_view_bytes(&v->view));
+        v->lent = false;
     }
-    MPI_Win_unlock_all(n->memory);
-    MPI_Win_free(&n->memory);
+    tr_shm_close(&n->memory);
     free(n->source);
     free(n->server);
     free(n);

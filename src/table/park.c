@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/function.h"
+#include "table/merge.h"
 #include "table/rows.h"
-#include "table/table.h"
+#include "table/view.h"
 
 static bool counts_pushers(const struct tr_table *t)
 {

@@ -5,7 +5,7 @@
 #include "table/table.h"
 
 struct tr_node_memory {
-    MPI_Win window;
+    struct tr_shm shm;
     /* Zeros at first; the same memory for all ranks of the node, at an address of each rank's own, where a line of the
      * cache begins. */
     char *at;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "table/channel.h"
 #include "table/replica_parts.h"
+#include "table/share.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static void add_near(struct tr_table *t, const struct stretch *s, char *values)
 {
     struct tr_run run = s->run;
     struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
-    tr_locked_add(t, s->server, &segment, values);
+    tr_share_add_view(t, s->server, &segment, values);
 }
 
 static bool reaches_all(const struct tr_table *t)

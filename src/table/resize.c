@@ -55,25 +55,17 @@ static uint64_t hand_over(const struct tr_table *old, const struct tr_table *new
     return moved;
 }
 
-#define SWAP(type, field)                                                                                    \
-    do {                                                                                                     \
-        type kept_ = a->field;                                                                               \
-        a->field = b->field;                                                                                 \
-        b->field = kept_;                                                                                    \
-    } while (0)
-
-/* Whoever knows the table goes on knowing it. */
-static void exchange_shares(struct tr_table *a, struct tr_table *b)
+/* Whoever knows the table goes on knowing it; what is not of its shares stays. */
+static void exchange(struct tr_table *a, struct tr_table *b)
 {
-    SWAP(struct tr_partition, partition);
-    SWAP(uint32_t, first_server);
-    SWAP(int, server);
-    SWAP(uint64_t, share_units);
-    SWAP(void **, share);
-    SWAP(atomic_uint **, locks);
-    SWAP(struct tr_share_line **, line);
-    SWAP(MPI_Win, shared);
-    SWAP(MPI_Win, window);
+    struct tr_table was = *a;
+    *a = *b;
+    *b = was;
+    b->index = a->index;
+    a->index = was.index;
+    a->left_out = was.left_out;
+    a->filter = was.filter;
+    a->next_tag = was.next_tag;
 }
 
 int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
@@ -84,7 +76,7 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     *moved = 0;
     if (t->partition.servers == servers) return TR_OK;
     tr_together_forget(t);
-    TR_WAIT_UNTIL(tr, !tr->tables->replies, "the servers to forget closed views");
+    TR_WAIT_UNTIL(tr, !tr->tables->sending, "the servers to forget closed views");
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to move a table"));
     tr_together_free(t);
     TR_TRY(tr_agree(tr, check(t, servers)));
@@ -96,6 +88,6 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     MPI_Request request;
     MPI_Iallreduce(&bytes, moved, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
     TR_TRY(tr_wait_request(tr, &request, "all servers to hand over their shares"));
-    exchange_shares(t, new);
+    exchange(t, new);
     return tr_table_drop(&new);
 }

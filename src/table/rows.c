@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table/function.h"
+#include "table/merge.h"
 #include "table/rows_parts.h"
+#include "table/share.h"
+#include "table/view.h"
 
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
@@ -204,7 +208,7 @@ static int hand_over_near(struct tr_pull *p, uint32_t server, uint32_t want)
     const char *value = (const char *)t->share[server] + position * t->unit_bytes;
     t->tr->tables->traffic.bytes_pulled += t->unit_bytes;
     if (p->terms->still) return hand_over_unit(p, want, value);
-    tr_locked_copy(t, server, position, p->scratch);
+    tr_share_copy(t, server, position, p->scratch);
     return hand_over_unit(p, want, p->scratch);
 }
 
@@ -412,7 +416,6 @@ int tr_rows_meanwhile(tr_table *t)
 int tr_rows_poll(struct tr_table *t, int *did)
 {
     bool moved = false;
-    tr_additions_poll(t, did);
     if (t->rows->pull) TR_TRY(tr_rows_take_answers(t->rows->pull, &moved));
     *did += moved;
     return TR_OK;
@@ -480,11 +483,11 @@ void tr_rows_free(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
     if (!rows) return;
+    tr_row_push_free(t);
     while (rows->spare) {
         struct tr_pull_request *r = rows->spare;
         rows->spare = r->next;
         free(r->ask);
-        free(r->question);
         free(r->answer);
         free(r);
     }
@@ -495,5 +498,4 @@ void tr_rows_free(struct tr_table *t)
     free(rows->value);
     free(rows);
     t->rows = NULL;
-    tr_additions_free(t);
 }

@@ -62,8 +62,7 @@ int tr_rows_poll(struct tr_table *table, int *did);
 /* With all ranks of the node. */
 void tr_rows_free(struct tr_table *table);
 
-/* additions.c: the pushing half of the two above. */
-void tr_additions_poll(struct tr_table *table, int *did);
-void tr_additions_free(struct tr_table *table);
+/* Forgets what has not been sent. */
+void tr_row_push_free(struct tr_table *table);
 
 #endif

@@ -1,4 +1,5 @@
 #include "table/rows_parts.h"
+#include "table/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,6 @@ static int new_request(struct tr_pull *p, uint32_t server, struct tr_pull_reques
     struct tr_pull_request *r = rows->spare;
     if (r) rows->spare = r->next;
     else TR_TRY(TR_NEW(&r, 1));
-    r->sent = MPI_REQUEST_NULL;
     r->server = server;
     r->n = 0;
     *request = r;
@@ -75,7 +75,7 @@ static size_t answer_room(const struct tr_pull *p, const struct tr_pull_request 
     return HEADS + r->n * (t->unit_bytes + PLACE); /* a gap is longer than a bit */
 }
 
-static char *write_ask(const struct tr_pull *p, const struct tr_pull_ask *ask, char *out)
+static unsigned char *write_ask(const struct tr_pull *p, const struct tr_pull_ask *ask, unsigned char *out)
 {
     const struct tr_table *t = p->table;
     struct tr_sparse_wish wish = {p->want[ask->want].position, ask->from};
@@ -89,31 +89,30 @@ static char *write_ask(const struct tr_pull *p, const struct tr_pull_ask *ask, c
 static int send_request(struct tr_pull *p, struct tr_pull_request *r)
 {
     struct tr_table *t = p->table;
-    tr_context *tr = t->tr;
+    struct tr_tables *tables = t->tr->tables;
+    struct tr_sending *m;
     int rank = tr_table_server_rank(t, r->server);
-    struct tr_message m = {.kind = TR_MESSAGE_ROWS,
-                           .table = t->index,
-                           .n = r->n,
-                           .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
-                           .clock = (int64_t)sparse_room(p),
-                           .reply = tr_request_number(tr->tables)};
     size_t room = answer_room(p, r);
-    TR_TRY(TR_GROW(&r->question, &r->question_room, sizeof m + r->n * sizeof(tr_key)));
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
     TR_TRY(TR_GROW(&p->flying, &p->flying_room, p->flying_n + 1));
     TR_TRY(TR_GROW(&p->received, &p->received_room, p->flying_n + 1));
     TR_TRY(TR_GROW(&p->arrived, &p->arrived_room, p->flying_n + 1));
-    memcpy(r->question, &m, sizeof m);
-    char *end = r->question + sizeof m;
+    TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
+    m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
+                                    .table = t->index,
+                                    .n = r->n,
+                                    .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
+                                    .clock = (int64_t)sparse_room(p),
+                                    .reply = tr_request_number(tables)};
+    unsigned char *end = m->body;
     for (uint32_t i = 0; i < r->n; i++) end = write_ask(p, &r->ask[i], end);
-    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m.reply, tr->wire,
+    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, t->tr->wire,
               &p->received[p->flying_n]);
-    MPI_Isend(r->question, (int)(end - r->question), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &r->sent);
+    tables->traffic.bytes_pulled += sizeof m->header + (size_t)(end - m->body);
+    tr_message_send(tables, m, (size_t)(end - m->body), rank, NULL);
     p->flying[p->flying_n++] = r;
     p->source[r->server].under_way++;
     p->source[r->server].requests++;
-    tr->tables->traffic.messages++;
-    tr->tables->traffic.bytes_pulled += (size_t)(end - r->question);
     return TR_OK;
 }
 
@@ -221,7 +220,7 @@ static int take_answer(struct tr_pull *p, struct tr_pull_request *r)
     return status;
 }
 
-/* Looks once for all, since each look lets MPI work. That the question has left is sure when its answer is here. */
+/* Looks once for all, since each look lets MPI work. */
 int tr_rows_take_answers(struct tr_pull *p, bool *did)
 {
     int arrived = 0, status = TR_OK;
@@ -229,7 +228,6 @@ int tr_rows_take_answers(struct tr_pull *p, bool *did)
     MPI_Testsome((int)p->flying_n, p->received, &arrived, p->arrived, MPI_STATUSES_IGNORE);
     for (int i = 0; i < arrived; i++) {
         struct tr_pull_request *r = p->flying[p->arrived[i]];
-        MPI_Wait(&r->sent, MPI_STATUS_IGNORE);
         int taken = take_answer(p, r);
         if (status == TR_OK) status = taken;
         *did = true;

@@ -17,12 +17,11 @@ struct tr_pull_ask {
 /* A request, and its answer. */
 struct tr_pull_request {
     struct tr_pull_request *next;
-    MPI_Request sent;
     uint32_t server;
     uint32_t n;
     struct tr_pull_ask *ask;
-    char *question, *answer;
-    size_t ask_room, question_room, answer_room;
+    char *answer;
+    size_t ask_room, answer_room;
     struct tr_sparse_head head;
 };
 

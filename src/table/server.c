@@ -1,24 +1,12 @@
-/* The server role: whatever comes with TR_TAG_SERVER is handled in the order of its arrival, and nothing here
- * waits. Key sets are kept by (rank, tag), so that pulls and pushes carry no keys. */
-#include "table/table.h"
+#include "table/server.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct tr_reply {
-    struct tr_reply *next;
-    MPI_Request request;
-    max_align_t data[];
-};
+#include "table/function.h"
+#include "table/share.h"
 
-/* An update for a function, message by message. */
-struct tr_arriving {
-    uint32_t *unit;
-    char *value;
-    size_t n, unit_room, value_room;
-};
-
+/* An update that waits for its clock to be served. */
 struct tr_held {
     struct tr_held *next;
     int rank;
@@ -67,11 +55,8 @@ static int add_client(struct tr_table *t, int rank, uint32_t tag)
 
 static void free_client(struct tr_client *c)
 {
-    if (c->arriving) {
-        free(c->arriving->unit);
-        free(c->arriving->value);
-    }
-    free(c->arriving);
+    free(c->arriving.unit);
+    free(c->arriving.value);
     free(c->position);
     tr_hash_list_free(&c->keys);
     free(c);
@@ -87,23 +72,13 @@ static void forget_client(struct tr_table *t, int rank, uint32_t tag)
     memmove(&t->client[i], &t->client[i + 1], (--t->clients - i) * sizeof *t->client);
 }
 
-static void drop_held(struct tr_table *t)
-{
-    while (t->held) {
-        struct tr_held *next = t->held->next;
-        free(t->held);
-        t->held = next;
-    }
-    t->held_last = 0;
-}
-
 void tr_server_forget_all(struct tr_table *t)
 {
     for (size_t i = 0; i < t->clients; i++) free_client(t->client[i]);
     free(t->client);
     t->client = NULL;
-    t->clients = t->client_capacity = t->pushing_clients = 0;
-    drop_held(t);
+    t->clients = t->client_capacity = t->pushing_clients = t->held_last = 0;
+    for (struct tr_held *held; (held = t->held); free(held)) t->held = held->next;
 }
 
 void tr_server_forget_slots(struct tr_table *t)
@@ -113,78 +88,43 @@ void tr_server_forget_slots(struct tr_table *t)
 
 /* ---- answers ---- */
 
-static int reply_new(size_t bytes, struct tr_reply **reply)
-{
-    void *memory = malloc(sizeof(struct tr_reply) + bytes);
-    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: an answer of %zu bytes", bytes);
-    *reply = memory;
-    return TR_OK;
-}
-
-static void reply_send(struct tr_tables *tables, struct tr_reply *reply, size_t bytes, int rank,
-                       uint32_t number)
-{
-    MPI_Isend(reply->data, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire,
-              &reply->request);
-    reply->next = tables->replies;
-    tables->replies = reply;
-}
-
-static void free_sent_replies(struct tr_tables *tables, int *did)
-{
-    for (struct tr_reply **link = &tables->replies; *link;) {
-        struct tr_reply *reply = *link;
-        if (!tr_request_done(&reply->request)) {
-            link = &reply->next;
-            continue;
-        }
-        *link = reply->next;
-        free(reply);
-        ++*did;
-    }
-}
-
 int tr_server_reply(struct tr_table *t, int rank, uint32_t number, const struct tr_reply_head *head,
                     const void *data)
 {
-    struct tr_reply *reply = NULL;
-    TR_TRY(reply_new(sizeof *head + head->bytes, &reply));
-    memcpy(reply->data, head, sizeof *head);
-    memcpy((char *)reply->data + sizeof *head, data, head->bytes);
-    reply_send(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
+    struct tr_sending *reply;
+    TR_TRY(tr_message_new(t->tr->tables, sizeof *head + head->bytes, &reply));
+    memcpy(reply->body, head, sizeof *head);
+    memcpy(reply->body + sizeof *head, data, head->bytes);
+    tr_message_reply(t->tr->tables, reply, sizeof *head + head->bytes, rank, number);
     return TR_OK;
 }
 
-/* An empty answer: "done". */
-static int acknowledge(struct tr_tables *tables, int rank, uint32_t number)
+static int acknowledge(struct tr_table *t, int rank, const struct tr_message *m)
 {
-    if (number == 0) return TR_OK;
-    struct tr_reply *reply = NULL;
-    TR_TRY(reply_new(0, &reply));
-    reply_send(tables, reply, 0, rank, number);
+    struct tr_sending *reply;
+    if (m->reply == 0) return TR_OK;
+    TR_TRY(tr_message_new(t->tr->tables, 0, &reply));
+    tr_message_reply(t->tr->tables, reply, 0, rank, m->reply);
     return TR_OK;
 }
 
-/* Sent synchronously: it leaves the list when it has been received. */
-int tr_server_tell_forget(struct tr_table *t, int rank, uint32_t tag)
+/* Answers with the packed units that have been read. */
+static int answer_packed(struct tr_table *t, int rank, const struct tr_message *m)
 {
     struct tr_tables *tables = t->tr->tables;
-    struct tr_message m = {.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = tag};
-    struct tr_reply *told = malloc(sizeof *told + sizeof m);
-    if (!told) return tr_fail(TR_ERR_SYSTEM, "out of memory: a message of %zu bytes", sizeof m);
-    memcpy(told->data, &m, sizeof m);
-    MPI_Issend(told->data, sizeof m, MPI_BYTE, rank, TR_TAG_SERVER, t->tr->wire, &told->request);
-    told->next = tables->replies;
-    tables->replies = told;
+    struct tr_slice slice = tr_slice_of(t, m->n);
+    struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
+    struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
+    struct tr_sending *reply;
+    TR_TRY(tr_message_new(tables, sizeof head + tr_encode_room(&slice, wire), &reply));
+    head.bytes =
+        (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, (char *)reply->body + sizeof head);
+    memcpy(reply->body, &head, sizeof head);
+    tr_message_reply(tables, reply, sizeof head + head.bytes, rank, m->reply);
     return TR_OK;
 }
 
 /* ---- kinds of messages ---- */
-
-static void *own_share(const struct tr_table *t)
-{
-    return t->share[t->server];
-}
 
 /* The keys or positions of a registration, behind those that have come before. */
 static int take_entries(struct tr_table *t, struct tr_client *c, int rank, const struct tr_message *m,
@@ -211,8 +151,8 @@ static int take_entries(struct tr_table *t, struct tr_client *c, int rank, const
     return status;
 }
 
-static int handle_register(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                           const void *data, size_t bytes)
+static int handle_register(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+                           size_t bytes)
 {
     if (m->first == 0) TR_TRY(add_client(t, rank, m->tag));
     struct tr_client *c = find_client(t, rank, m->tag);
@@ -223,8 +163,10 @@ static int handle_register(struct tr_tables *tables, struct tr_table *t, int ran
         c->pushes = true;
         t->pushing_clients++;
     }
-    return acknowledge(tables, rank, m->reply);
+    return acknowledge(t, rank, m);
 }
+
+/* ---- pulls ---- */
 
 /* What a function makes of those of n slots that there are; the others read as zeros. */
 static int read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot, char *packed)
@@ -265,7 +207,7 @@ static int read_slots(struct tr_table *t, struct tr_client *c, const struct tr_m
 static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_message *m, char *packed)
 {
     if (t->hash) return read_slots(t, c, m, packed);
-    const char *share = own_share(t);
+    const char *share = t->share[t->server];
     const uint32_t *position = c->position ? c->position + m->first : NULL;
     if (t->use && t->use->function.read) {
         uint32_t *list = NULL;
@@ -282,92 +224,15 @@ static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_m
     return TR_OK;
 }
 
-static int handle_pull(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m)
+static int handle_pull(struct tr_table *t, int rank, const struct tr_message *m)
 {
-    struct tr_client *c = find_client(t, m->owner, m->tag);
-    struct tr_slice slice = tr_slice_of(t, m->n);
-    struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
-    struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
-    struct tr_reply *reply = NULL;
+    struct tr_tables *tables = t->tr->tables;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
-    TR_TRY(read_units(t, c, m, tables->packed));
-    TR_TRY(reply_new(sizeof head + tr_encode_room(&slice, wire), &reply));
-    char *out = (char *)reply->data;
-    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, out + sizeof head);
-    memcpy(out, &head, sizeof head);
-    reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
-    return TR_OK;
+    TR_TRY(read_units(t, find_client(t, m->owner, m->tag), m, tables->packed));
+    return answer_packed(t, rank, m);
 }
 
-static void lock(atomic_uint *lock)
-{
-    while (atomic_exchange_explicit(lock, 1, memory_order_acquire)) sched_yield();
-}
-
-static void unlock(atomic_uint *lock)
-{
-    atomic_store_explicit(lock, 0, memory_order_release);
-}
-
-/* Entries first .. end - 1 of a list of positions lie under one lock: the end. */
-static uint32_t end_of_lock(const uint32_t *position, uint32_t n, uint32_t first)
-{
-    uint32_t chunk = position[first] / TR_LOCK_UNITS, end = first + 1;
-    while (end < n && position[end] / TR_LOCK_UNITS == chunk) end++;
-    return end;
-}
-
-/* Adds packed values at these ascending positions of the own share. */
-static void add_packed_under_locks(struct tr_table *t, const uint32_t *position, uint32_t n,
-                                   const char *values)
-{
-    int server = t->server;
-    for (uint32_t i = 0, end; i < n; i = end) {
-        end = end_of_lock(position, n, i);
-        atomic_uint *its = &t->locks[server][position[i] / TR_LOCK_UNITS];
-        lock(its);
-        tr_add_packed_to_share(t->dtype, position + i, end - i, t->unit_width, values + i * t->unit_bytes,
-                               t->share[server]);
-        unlock(its);
-    }
-}
-
-/* The same for n units side by side, from position first on. */
-static void add_run_under_locks(struct tr_table *t, uint32_t server, uint32_t first, uint32_t n,
-                                const char *values)
-{
-    for (uint32_t i = 0, length; i < n; i += length) {
-        uint32_t position = first + i, left = TR_LOCK_UNITS - position % TR_LOCK_UNITS;
-        length = n - i < left ? n - i : left;
-        atomic_uint *its = &t->locks[server][position / TR_LOCK_UNITS];
-        lock(its);
-        tr_add_elements(t->dtype, length * t->unit_width, values + i * t->unit_bytes,
-                        (char *)t->share[server] + position * t->unit_bytes);
-        unlock(its);
-    }
-}
-
-void tr_locked_add(struct tr_table *t, uint32_t server, const struct tr_segment *s, const void *view)
-{
-    for (uint32_t r = 0; r < s->runs; r++)
-        add_run_under_locks(t, server, s->run[r].position, s->run[r].length,
-                            (const char *)view + s->run[r].local * t->unit_bytes);
-    for (uint32_t i = 0, end; s->runs == 0 && i < s->n; i = end) {
-        end = end_of_lock(s->position, s->n, i);
-        atomic_uint *its = &t->locks[server][s->position[i] / TR_LOCK_UNITS];
-        lock(its);
-        tr_add_view_to_share(t->dtype, s, i, end - i, t->unit_width, view, t->share[server]);
-        unlock(its);
-    }
-}
-
-void tr_locked_copy(struct tr_table *t, uint32_t server, uint32_t position, void *to)
-{
-    atomic_uint *its = &t->locks[server][position / TR_LOCK_UNITS];
-    lock(its);
-    memcpy(to, (const char *)t->share[server] + position * t->unit_bytes, t->unit_bytes);
-    unlock(its);
-}
+/* ---- pushes ---- */
 
 /* The units that a message brings, by their places in the share, and their values: in memory of the message or of
  * tables. */
@@ -428,8 +293,7 @@ static int assemble(struct tr_table *t, struct tr_client *c, const struct tr_mes
         tr_use_update(t, c->pusher, m, n, unit, value);
         return TR_OK;
     }
-    if (!c->arriving) TR_TRY(TR_NEW(&c->arriving, 1));
-    struct tr_arriving *a = c->arriving;
+    struct tr_arriving *a = &c->arriving;
     if (first) a->n = 0;
     TR_TRY(TR_GROW(&a->unit, &a->unit_room, a->n + n));
     TR_TRY(TR_GROW(&a->value, &a->value_room, (a->n + n) * t->unit_bytes));
@@ -456,9 +320,7 @@ static int apply_push(struct tr_table *t, int rank, const struct tr_message *m, 
         tr_add_packed_to_share(t->dtype, unit, n, t->unit_width, value, t->map->array[0].at);
         return TR_OK;
     }
-    bool run = n == m->n && !c->position;
-    if (run) add_run_under_locks(t, (uint32_t)t->server, m->first, n, value);
-    else add_packed_under_locks(t, unit, n, value);
+    tr_share_add(t, n == m->n && !c->position ? NULL : unit, m->first, n, value);
     return TR_OK;
 }
 
@@ -521,16 +383,16 @@ static int hold_push(struct tr_table *t, int rank, const struct tr_message *m, c
     return TR_OK;
 }
 
-static int handle_push(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                       const void *data, size_t bytes)
+static int handle_push(struct tr_table *t, int rank, const struct tr_message *m, const void *data,
+                       size_t bytes)
 {
     TR_TRY(t->lockstep ? hold_push(t, rank, m, data, bytes) : apply_push(t, rank, m, data, bytes));
-    return acknowledge(tables, rank, m->reply);
+    return acknowledge(t, rank, m);
 }
 
 int tr_server_push_here(struct tr_table *t, const struct tr_message *m, const void *data, size_t bytes)
 {
-    return handle_push(t->tr->tables, t, t->tr->rank, m, data, bytes);
+    return handle_push(t, t->tr->rank, m, data, bytes);
 }
 
 /* ---- rows ---- */
@@ -543,18 +405,16 @@ static int check_rows(const struct tr_table *t, int rank, const struct tr_messag
                    bytes);
 }
 
-static int answer_sparse(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                         const void *wishes)
+static int answer_sparse(struct tr_table *t, int rank, const struct tr_message *m, const void *wishes)
 {
-    struct tr_sparse_head head;
-    struct tr_reply *reply = NULL;
+    struct tr_sparse_head head = {0};
+    struct tr_sending *reply;
     size_t room = (size_t)m->clock;
-    TR_TRY(reply_new(sizeof head + room, &reply));
-    unsigned char *out = (unsigned char *)reply->data + sizeof head;
-    int status = tr_sparse_answer(t->sparse_share, m->n, wishes, out, room, &head);
-    if (status == TR_OK) memcpy(reply->data, &head, sizeof head);
-    if (status == TR_OK) reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
-    else free(reply);
+    TR_TRY(tr_message_new(t->tr->tables, sizeof head + room, &reply));
+    int status = tr_sparse_answer(t->sparse_share, m->n, wishes, reply->body + sizeof head, room, &head);
+    memcpy(reply->body, &head, sizeof head);
+    if (status == TR_OK) tr_message_reply(t->tr->tables, reply, sizeof head + head.bytes, rank, m->reply);
+    else tr_message_release(t->tr->tables, reply);
     return status;
 }
 
@@ -577,40 +437,34 @@ static int read_listed(struct tr_table *t, uint32_t n, const void *list, char *p
         if (tables->unit[i] >= t->share_units)
             return tr_fail(TR_ERR_PEER, "row %u of table %s is asked for, but the share has %llu",
                            tables->unit[i], t->name, (unsigned long long)t->share_units);
-    tr_copy_share_to_packed(tables->unit, n, t->unit_bytes, own_share(t), packed);
+    tr_copy_share_to_packed(tables->unit, n, t->unit_bytes, t->share[t->server], packed);
     return TR_OK;
 }
 
-static int handle_rows(struct tr_tables *tables, struct tr_table *t, int rank, const struct tr_message *m,
-                       const void *list, size_t bytes)
+static int handle_rows(struct tr_table *t, int rank, const struct tr_message *m, const void *list,
+                       size_t bytes)
 {
-    struct tr_slice slice = tr_slice_of(t, m->n);
-    struct tr_wire wire = tr_pull_wire(t, m->flags & TR_FLAG_EXACT);
-    struct tr_reply_head head = {.version = atomic_load(&t->line[t->server]->version)};
-    struct tr_reply *reply = NULL;
+    struct tr_tables *tables = t->tr->tables;
     TR_TRY(check_rows(t, rank, m, bytes));
-    if (t->sparse) return answer_sparse(tables, t, rank, m, list);
+    if (t->sparse) return answer_sparse(t, rank, m, list);
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, m->n * t->unit_bytes));
     TR_TRY(read_listed(t, m->n, list, tables->packed));
-    TR_TRY(reply_new(sizeof head + tr_encode_room(&slice, wire), &reply));
-    char *out = (char *)reply->data;
-    head.bytes = (uint32_t)tr_encode(&slice, wire, tables->packed, NULL, 0, NULL, out + sizeof head);
-    memcpy(out, &head, sizeof head);
-    reply_send(tables, reply, sizeof head + head.bytes, rank, m->reply);
-    return TR_OK;
+    return answer_packed(t, rank, m);
 }
+
+/* ---- all ---- */
 
 static int handle(struct tr_tables *tables, int rank, const struct tr_message *m, const void *data,
                   size_t bytes)
 {
     struct tr_table *t = tables->table[m->table];
     switch ((enum tr_message_kind)m->kind) {
-    case TR_MESSAGE_REGISTER: return handle_register(tables, t, rank, m, data, bytes);
+    case TR_MESSAGE_REGISTER: return handle_register(t, rank, m, data, bytes);
     case TR_MESSAGE_FORGET: forget_client(t, rank, m->tag); return TR_OK;
-    case TR_MESSAGE_PULL: return handle_pull(tables, t, rank, m);
-    case TR_MESSAGE_PUSH: return handle_push(tables, t, rank, m, data, bytes);
+    case TR_MESSAGE_PULL: return handle_pull(t, rank, m);
+    case TR_MESSAGE_PUSH: return handle_push(t, rank, m, data, bytes);
     case TR_MESSAGE_ASK: return tr_use_answer(t, rank, m, data);
-    case TR_MESSAGE_ROWS: return handle_rows(tables, t, rank, m, data, bytes);
+    case TR_MESSAGE_ROWS: return handle_rows(t, rank, m, data, bytes);
     }
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }
@@ -618,11 +472,11 @@ static int handle(struct tr_tables *tables, int rank, const struct tr_message *m
 int tr_server_poll(void *what, int *did)
 {
     struct tr_tables *tables = what;
-    free_sent_replies(tables, did);
+    tr_messages_poll(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
-    for (int handled = 0; handled < 64;
-         handled++) { /* others must be polled too, however busy this server is */
+    enum { AT_ONCE = 64 }; /* others must be polled too, however busy this server is */
+    for (int handled = 0; handled < AT_ONCE; handled++) {
         int here = 0, bytes = 0;
         MPI_Message message;
         MPI_Status status;
@@ -639,13 +493,4 @@ int tr_server_poll(void *what, int *did)
     }
     if (begin > 0) tables->service.seconds += tr_now() - begin;
     return TR_OK;
-}
-
-/* ---- asking ---- */
-
-uint32_t tr_request_number(struct tr_tables *tables)
-{
-    enum { NUMBERS = 16384 }; /* far more than are ever under way, well below MPI's smallest tag limit */
-    tables->next_request = tables->next_request % NUMBERS + 1;
-    return tables->next_request;
 }

@@ -20,7 +20,7 @@ struct head {
 };
 
 struct tr_shelf {
-    MPI_Win memory;
+    struct tr_shm memory;
     struct head *head;
     char *value; /* by place */
     uint64_t places;
@@ -44,17 +44,10 @@ static int make(struct tr_table *t, struct tr_shelf *s)
 {
     tr_context *tr = t->tr;
     size_t bytes = tr->node_rank == 0 ? values_at(s->places) + s->places * s->stride : 0;
-    int room = tr_room_in_shared_memory(tr, bytes) == TR_OK, all = 0, unit;
-    MPI_Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, tr->node);
-    if (!all) return TR_ERR_SYSTEM;
-    void *own;
-    MPI_Aint size;
-    if (MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, tr->node, &own, &s->memory) != MPI_SUCCESS)
-        return TR_ERR_SYSTEM;
-    MPI_Win_shared_query(s->memory, 0, &size, &unit, &s->head);
+    TR_TRY(tr_shm_open(tr->node, bytes, false, &s->memory));
+    s->head = (struct head *)(void *)s->memory.part[0].at;
     s->value = (char *)s->head + values_at(s->places);
     if (tr->node_rank == 0) memset(s->head, 0, values_at(s->places));
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, s->memory);
     MPI_Barrier(tr->node); /* nobody looks before the places are empty */
     return TR_OK;
 }
@@ -71,7 +64,7 @@ int tr_shelf_open(struct tr_table *t, uint64_t bytes, struct tr_shelf **shelf)
         return TR_OK; /* every worker fetches for itself */
     }
     uint64_t units = t->keys * t->pieces;
-    s->memory = MPI_WIN_NULL;
+    s->memory = TR_SHM_CLOSED;
     s->bytes = t->unit_bytes;
     s->stride = padded(s->bytes);
     s->places = bytes / s->stride > FEWEST ? bytes / s->stride : FEWEST;
@@ -85,10 +78,7 @@ void tr_shelf_close(struct tr_shelf **shelf)
 {
     struct tr_shelf *s = *shelf;
     if (!s) return;
-    if (s->memory != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(s->memory);
-        MPI_Win_free(&s->memory);
-    }
+    tr_shm_close(&s->memory);
     free(s);
     *shelf = NULL;
 }

@@ -1,135 +1,25 @@
-#include "table/rows.h"
-#include "table/together.h"
-#include "trireme/snapshot.h"
+#include "table/table.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const MPI_Aint line = 64;
+#include "table/function.h"
+#include "table/merge.h"
+#include "table/rows.h"
+#include "table/server.h"
+#include "table/share.h"
+#include "table/together.h"
+#include "table/view.h"
 
-/* Bytes of a share of so many units; its line and the locks of direct adding lie behind it. */
-static MPI_Aint values_bytes(const struct tr_table *t, uint64_t units)
+MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 {
-    return (MPI_Aint)((units * t->unit_bytes + (uint64_t)line - 1) / (uint64_t)line) * line;
-}
-
-static MPI_Aint locks_bytes(uint64_t units)
-{
-    return (MPI_Aint)((units / TR_LOCK_UNITS + 1) * sizeof(atomic_uint));
-}
-
-int tr_room_in_shared_memory(tr_context *tr, uint64_t bytes)
-{
-    uint64_t needed = 0, room = tr_shared_memory_free();
-    MPI_Allreduce(&bytes, &needed, 1, MPI_UINT64_T, MPI_SUM, tr->node);
-    if (tr->node_size > 1 && room < needed)
-        return tr_fail(TR_ERR_SYSTEM,
-                       "the tables need %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
-                       (double)needed / 1e6, (double)room / 1e6);
-    return TR_OK;
-}
-
-double tr_initial_element(enum tr_initial initial, double scale, uint64_t seed, tr_key key, uint64_t column)
-{
-    uint64_t mixed = tr_mix(tr_mix(tr_mix(seed) ^ key) ^ column);
-    double u = (double)(mixed >> 11) * 0x1p-53, v = (double)(tr_mix(mixed) >> 11) * 0x1p-53;
-    switch (initial) {
-    case TR_INITIAL_ZERO: return 0;
-    case TR_INITIAL_CONSTANT: return scale;
-    case TR_INITIAL_UNIFORM: return scale * (2 * u - 1);
-    case TR_INITIAL_NORMAL: return scale * sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
+    switch (dtype) {
+    case TR_F32: return MPI_FLOAT;
+    case TR_F64: return MPI_DOUBLE;
+    case TR_I32: return MPI_INT32_T;
+    case TR_I64: return MPI_INT64_T;
     }
-    return 0;
-}
-
-/* Writes the initial values of this rank's share. */
-static void fill_share(struct tr_table *t, const tr_table_options *options)
-{
-    if (options->initial == TR_INITIAL_ZERO) return;
-    void *share = t->share[t->server];
-    for (uint64_t position = 0; position < t->share_units; position++) {
-        uint64_t unit = tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)position);
-        if (unit == UINT64_MAX) continue; /* padding stays 0 */
-        uint64_t key = unit % t->keys, column = unit / t->keys * t->unit_width;
-        for (size_t i = 0, at = position * t->unit_width; i < t->unit_width; i++, at++) {
-            double x = tr_initial_element(options->initial, options->scale, options->seed, key, column + i);
-            switch (t->dtype) {
-            case TR_F32: ((float *)share)[at] = (float)x; break;
-            case TR_F64: ((double *)share)[at] = x; break;
-            case TR_I32: ((int32_t *)share)[at] = (int32_t)lrint(x); break;
-            case TR_I64: ((int64_t *)share)[at] = llrint(x); break;
-            }
-        }
-    }
-}
-
-/* Puts this rank's share into memory that its node shares, and finds those of the other servers there. */
-static int place_shares(struct tr_table *t, const tr_table_options *options)
-{
-    tr_context *tr = t->tr;
-    MPI_Aint bytes = t->server < 0 ? 0
-                                   : values_bytes(t, t->share_units) + (MPI_Aint)sizeof **t->line +
-                                         locks_bytes(t->share_units);
-    TR_TRY(tr_agree(tr, tr_room_in_shared_memory(tr, (uint64_t)bytes)));
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig",
-                 "true"); /* each share on pages of its own, near its server */
-    void *own = NULL;
-    int failed = MPI_Win_allocate_shared(bytes, 1, info, tr->node, &own, &t->shared);
-    MPI_Info_free(&info);
-    TR_TRY(tr_agree(tr, failed == MPI_SUCCESS
-                            ? TR_OK
-                            : tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %lld bytes of shared memory",
-                                      (long long)bytes)));
-    if (bytes) memset(own, 0, (size_t)bytes);
-
-    int *node_rank;
-    TR_TRY(TR_NEW(&node_rank, (size_t)tr->size));
-    MPI_Allgather(&tr->node_rank, 1, MPI_INT, node_rank, 1, MPI_INT, tr->world);
-    for (uint32_t server = 0; server < t->partition.servers; server++) {
-        int rank = tr_table_server_rank(t, server), unit;
-        if (!tr_same_node(tr, rank)) continue;
-        uint64_t units = t->sparse ? 0 : tr_partition_share(&t->partition, server);
-        MPI_Aint size;
-        char *memory;
-        MPI_Win_shared_query(t->shared, node_rank[rank], &size, &unit, &memory);
-        t->line[server] = (struct tr_share_line *)(void *)(memory + values_bytes(t, units));
-        if (units == 0) continue;
-        t->share[server] = memory;
-        t->locks[server] = (atomic_uint *)(void *)(t->line[server] + 1);
-    }
-    free(node_rank);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, t->shared);
-    if (t->share_units > 0) fill_share(t, options);
-    MPI_Barrier(tr->node); /* nobody reads before the values are written */
-    return TR_OK;
-}
-
-/* Opens the shares to ranks that cannot read them directly. */
-static int open_window(struct tr_table *t)
-{
-    tr_context *tr = t->tr;
-    bool far = tr->layout.nodes > 1 || t->route == TR_ROUTE_GET;
-    if (!far || t->hash || t->sparse) return TR_OK;
-    int server = t->server;
-    void *own = server >= 0 ? t->share[server] : NULL;
-    MPI_Errhandler old;
-    MPI_Comm_get_errhandler(tr->world, &old);
-    MPI_Comm_set_errhandler(tr->world, MPI_ERRORS_RETURN);
-    int failed = MPI_Win_create(own, own ? values_bytes(t, t->share_units) : 0, 1, MPI_INFO_NULL, tr->world,
-                                &t->window);
-    MPI_Comm_set_errhandler(tr->world, old);
-    TR_TRY(tr_agree(
-        tr,
-        failed == MPI_SUCCESS
-            ? TR_OK
-            : tr_fail(TR_ERR_SYSTEM,
-                      "MPI cannot open an RMA window over %d nodes: with Open MPI 4 set OMPI_MCA_osc=^ucx",
-                      tr->layout.nodes)));
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, t->window);
-    return TR_OK;
+    return MPI_BYTE;
 }
 
 /* Rows wider than this are cut, so that one row's pieces lie on several servers (2-D blocks). */
@@ -238,12 +128,6 @@ static int agree_on_places(const struct tr_table *t)
                                    t->name));
 }
 
-int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
-                    tr_table **table)
-{
-    return tr_table_create_with(tr, name, dtype, rows, columns, NULL, table);
-}
-
 /* All but what belongs to MPI, to views and to functions. */
 static void free_own_memory(struct tr_table *t)
 {
@@ -253,10 +137,15 @@ static void free_own_memory(struct tr_table *t)
     free(t->map);
     tr_rows_free(t);
     free(t->share);
-    free(t->locks);
     free(t->line);
     free(t->name);
     free(t);
+}
+
+int tr_table_create(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
+                    tr_table **table)
+{
+    return tr_table_make(tr, name, dtype, rows, columns, NULL, NULL, table);
 }
 
 int tr_table_create_with(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows,
@@ -283,7 +172,8 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     t->pieces = options->place || t->hash || t->sparse ? 1 : pieces_of_row(t->width, tr_dtype_size(dtype));
     t->unit_width = t->width / t->pieces;
     t->unit_bytes = t->unit_width * tr_dtype_size(dtype);
-    t->shared = t->window = MPI_WIN_NULL;
+    t->memory = TR_SHM_CLOSED;
+    t->window = MPI_WIN_NULL;
     t->next_tag = 1;
     t->lockstep = tr->staleness == 0;
     int status = tr_copy_string(name, &t->name);
@@ -310,7 +200,6 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     if (status == TR_OK) status = tr_rows_open(t);
     uint32_t servers = t->partition.servers;
     if (status == TR_OK) status = TR_NEW(&t->share, servers);
-    if (status == TR_OK) status = TR_NEW(&t->locks, servers);
     if (status == TR_OK) status = TR_NEW(&t->line, servers);
     if (status == TR_OK) status = TR_GROW(&tables->table, &tables->capacity, tables->count + 1);
     status = tr_agree(tr, status);
@@ -319,8 +208,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
         free_own_memory(t);
         return status;
     }
-    TR_TRY(place_shares(t, options));
-    TR_TRY(open_window(t));
+    TR_TRY(tr_share_open(t, options));
     t->index = (uint32_t)tables->count;
     tables->table[tables->count++] = t;
     *table = t;
@@ -333,14 +221,7 @@ static void table_free(struct tr_table *t)
     tr_merge_close(t);
     tr_server_forget_all(t);
     tr_use_free(t);
-    if (t->window != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(t->window);
-        MPI_Win_free(&t->window);
-    }
-    if (t->shared != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(t->shared);
-        MPI_Win_free(&t->shared);
-    }
+    tr_share_close(t);
     free_own_memory(t);
 }
 
@@ -349,7 +230,7 @@ int tr_table_drop(tr_table **table)
     struct tr_tables *tables = (*table)->tr->tables;
     tr_together_forget(*table);
     /* what its views have sent must be handled while the numbers of the tables still hold */
-    TR_WAIT_UNTIL(tables->tr, !tables->replies, "messages about table %s to arrive", (*table)->name);
+    TR_WAIT_UNTIL(tables->tr, !tables->sending, "messages about table %s to arrive", (*table)->name);
     TR_TRY(tr_barrier(tables->tr, tables->tr->world, "all ranks to drop a table"));
     uint32_t index = (*table)->index;
     table_free(*table);
@@ -400,7 +281,7 @@ int tr_tables_open(tr_context *tr)
 /* Waits until no message of a closed view is under way any more: all ranks. */
 static int settle_forgotten(tr_context *tr)
 {
-    TR_WAIT_UNTIL(tr, !tr->tables->replies, "the servers to forget closed views");
+    TR_WAIT_UNTIL(tr, !tr->tables->sending, "the servers to forget closed views");
     return tr_barrier(tr, tr->world, "all ranks to close views");
 }
 
@@ -416,6 +297,7 @@ void tr_tables_close(tr_context *tr)
     tr_functions_close(tables);
     free(tables->table);
     free(tables->views);
+    tr_messages_free(tables);
     free(tables->inbox);
     free(tables->packed);
     free(tables->unit);

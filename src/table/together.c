@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shm/shm.h"
 #include "table/channel.h"
+#include "table/function.h"
+#include "table/view.h"
 
 enum { BUFFERS = 2, USES = TR_VIEW_GROUP + 1 };
 
@@ -25,7 +28,6 @@ struct common {
     struct tr_segment all;     /* the union: entry i of position is unit i of a buffer */
     struct tr_segment own;     /* the view's keys, positions: in a buffer. local is the view's */
     struct tr_channel channel; /* fetches the union */
-    bool lent_slots;           /* they are the view's own channel's */
     bool prefers;              /* to fetch, if several want to at the same time */
     int64_t need;              /* fetches before this one lack an own update, or have been used */
     int64_t fetch;             /* under way by this rank */
@@ -39,7 +41,7 @@ struct tr_together {
     struct tr_view_state *view; /* of this rank; NULL: none, or it has been closed */
     uint32_t servers;
     int buffers;
-    MPI_Win memory;
+    struct tr_shm memory;
     struct common *common; /* by server */
 };
 
@@ -106,13 +108,13 @@ static void try_claim(struct common *k, int64_t done)
     k->state = CLAIMED;
 }
 
-static void start_fetch(struct tr_together *p, struct common *k)
+static int start_fetch(struct tr_together *p, struct common *k)
 {
     int b = (int)(k->fetch % p->buffers);
-    if (atomic_load(&k->line->buffer[b].readers) > 0) return;
+    if (atomic_load(&k->line->buffer[b].readers) > 0) return TR_OK;
     k->line->buffer[b].holds = p->table->tr->tables->written;
-    tr_channel_read(&k->channel, k->buffer[b], -1);
     k->state = FETCHING;
+    return tr_channel_read(&k->channel, k->buffer[b], -1);
 }
 
 /* The own copy is made while nobody can begin to write the buffer again. */
@@ -134,7 +136,7 @@ int tr_together_poll(struct tr_together *p, uint32_t server, bool *done, int *di
     int64_t fetches = atomic_load(&k->line->done);
     if (k->state == WANTED) try_latest(p, server, fetches);
     if (k->state == WANTED) try_claim(k, fetches);
-    if (k->state == CLAIMED) start_fetch(p, k);
+    if (k->state == CLAIMED) TR_TRY(start_fetch(p, k));
     if (k->state == FETCHING) {
         bool here;
         TR_TRY(tr_channel_poll(&k->channel, &here, did));
@@ -209,38 +211,6 @@ static uint32_t unite(const uint32_t *a, uint32_t n, const uint32_t *b, uint32_t
     return count;
 }
 
-static char *part_of(MPI_Win memory, int rank)
-{
-    MPI_Aint size;
-    int unit;
-    char *part;
-    MPI_Win_shared_query(memory, rank, &size, &unit, &part);
-    return part;
-}
-
-/* Memory that the node shares, each rank's part on pages of its own; all ranks of the node. False: there is none. */
-static bool share_memory(tr_context *tr, size_t bytes, char **mine, MPI_Win *memory)
-{
-    int room = tr_room_in_shared_memory(tr, bytes) == TR_OK, all = 0;
-    MPI_Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, tr->node);
-    if (!all) return false;
-    MPI_Info info;
-    MPI_Info_create(&info);
-    MPI_Info_set(info, "alloc_shared_noncontig", "true");
-    int failed = MPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, tr->node, mine, memory);
-    MPI_Info_free(&info);
-    if (failed != MPI_SUCCESS) return false;
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, *memory);
-    return true;
-}
-
-static void free_memory(MPI_Win *memory)
-{
-    if (*memory == MPI_WIN_NULL) return;
-    MPI_Win_unlock_all(*memory);
-    MPI_Win_free(memory);
-}
-
 static bool node_agrees(tr_context *tr, int status)
 {
     int well = status == TR_OK, all = 0;
@@ -257,7 +227,8 @@ static bool keeps(const struct tr_together *p, uint32_t server)
 }
 
 /* Unites the lists of one server; nothing where that would not save a fifth. */
-static int unite_lists(struct tr_together *p, MPI_Win lists, const uint32_t *units, uint32_t server)
+static int unite_lists(struct tr_together *p, const struct tr_shm *lists, const uint32_t *units,
+                       uint32_t server)
 {
     struct tr_segment *all = &p->common[server].all;
     uint64_t sum = 0;
@@ -267,7 +238,7 @@ static int unite_lists(struct tr_together *p, MPI_Win lists, const uint32_t *uni
     TR_TRY(TR_NEW(&other, sum));
     for (int r = 0; r < p->table->tr->node_size; r++) {
         if (units[(size_t)r * p->servers + server] == 0) continue;
-        const uint32_t *list = (const uint32_t *)(void *)part_of(lists, r) + list_at(p, units, r, server);
+        const uint32_t *list = (const uint32_t *)(void *)lists->part[r].at + list_at(p, units, r, server);
         uint32_t *before = all->position;
         all->n = unite(before, all->n, list, units[(size_t)r * p->servers + server], other);
         all->position = other;
@@ -284,10 +255,10 @@ static int unite_lists(struct tr_together *p, MPI_Win lists, const uint32_t *uni
 static bool unite_all(struct tr_together *p, const uint32_t *units)
 {
     tr_context *tr = p->table->tr;
-    MPI_Win lists = MPI_WIN_NULL;
-    char *mine = NULL;
+    struct tr_shm lists;
     size_t bytes = list_at(p, units, tr->node_rank, p->servers) * sizeof(uint32_t);
-    if (!share_memory(tr, bytes, &mine, &lists)) return false;
+    if (tr_shm_open(tr->node, bytes, false, &lists) != TR_OK) return false;
+    char *mine = lists.part[tr->node_rank].at;
     for (uint32_t s = 0; p->view && s < p->servers; s++)
         if (readers_of(p, units, s) > 1 && units[(size_t)tr->node_rank * p->servers + s] > 0)
             memcpy((uint32_t *)(void *)mine + list_at(p, units, tr->node_rank, s),
@@ -295,9 +266,9 @@ static bool unite_all(struct tr_together *p, const uint32_t *units)
     MPI_Barrier(tr->node);
     int status = TR_OK;
     for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
-        if (keeps(p, s) && readers_of(p, units, s) > 1) status = unite_lists(p, lists, units, s);
+        if (keeps(p, s) && readers_of(p, units, s) > 1) status = unite_lists(p, &lists, units, s);
     bool well = node_agrees(tr, status);
-    free_memory(&lists);
+    tr_shm_close(&lists);
     return well;
 }
 
@@ -338,7 +309,7 @@ static void find_part(struct tr_together *p, uint32_t server, const struct kept 
 {
     struct common *k = &p->common[server];
     int keeper = (int)(server % (uint32_t)p->table->tr->node_size);
-    char *part = part_of(p->memory, keeper) + kept->at;
+    char *part = p->memory.part[keeper].at + kept->at;
     size_t n = (size_t)kept->n;
     k->line = (struct line *)(void *)part;
     part += padded(sizeof(struct line));
@@ -371,13 +342,12 @@ static bool share_unions(struct tr_together *p)
         free(kept);
         return false;
     }
-    char *mine = NULL;
     size_t bytes = list_kept(p, kept);
     bool some = false;
     for (uint32_t s = 0; s < p->servers; s++) some = some || kept[s].n > 0;
-    bool well = some && share_memory(tr, bytes, &mine, &p->memory);
+    bool well = some && tr_shm_open(tr->node, bytes, false, &p->memory) == TR_OK;
     if (well) {
-        lay_out(p, mine, kept);
+        lay_out(p, p->memory.part[tr->node_rank].at, kept);
         MPI_Barrier(tr->node); /* nobody reads a part before it is laid out */
         for (uint32_t s = 0; s < p->servers; s++)
             if (kept[s].n > 0) find_part(p, s, &kept[s]);
@@ -419,12 +389,7 @@ static int join_server(struct tr_together *p, uint32_t server)
     TR_TRY(find_own(k, own->segment));
     TR_TRY(find_runs_of_union(&k->all));
     c->exact = own->exact;
-    TR_TRY(tr_channel_choose_route(c));
-    if (c->route == TR_ROUTE_GET) return tr_channel_open_types(c);
-    k->lent_slots = own->slot != NULL;
-    if (!k->lent_slots) return tr_channel_open_slots(c);
-    c->slot = own->slot;
-    return TR_OK;
+    return tr_channel_open(c, false);
 }
 
 static int join(struct tr_together *p, const uint32_t *units)
@@ -447,7 +412,6 @@ static int join(struct tr_together *p, const uint32_t *units)
 
 static void close_reading(struct common *k)
 {
-    if (k->lent_slots) k->channel.slot = NULL;
     if (k->line) tr_channel_close(&k->channel);
     if (!k->line) free(k->all.position);
     free(k->all.run);
@@ -459,8 +423,6 @@ void tr_together_leave(struct tr_together *p)
 {
     for (uint32_t s = 0; s < p->servers; s++) {
         struct common *k = &p->common[s];
-        if (k->lent_slots) k->channel.slot = NULL;
-        k->lent_slots = false;
         k->own.n = 0;
     }
     p->view->together = NULL;
@@ -473,7 +435,7 @@ void tr_together_forget(struct tr_table *t)
         if (p->view) tr_together_leave(p);
         for (uint32_t s = 0; s < p->servers; s++) {
             struct tr_channel *c = &p->common[s].channel;
-            if (c->registered) (void)tr_server_tell_forget(t, c->rank, c->tag);
+            if (c->registered) (void)tr_message_forget(t, c->rank, c->tag);
             c->registered = false;
         }
     }
@@ -483,7 +445,7 @@ static void free_one(struct tr_together *p)
 {
     if (p->view && p->view->together == p) tr_together_leave(p);
     for (uint32_t s = 0; p->common && s < p->servers; s++) close_reading(&p->common[s]);
-    free_memory(&p->memory);
+    tr_shm_close(&p->memory);
     free(p->common);
     free(p);
 }
@@ -512,7 +474,7 @@ static void open_one(struct tr_table *t, struct tr_view_state *view)
     uint32_t *units = NULL;
     struct tr_together *p = NULL;
     int status = TR_NEW(&p, 1);
-    if (p) p->memory = MPI_WIN_NULL;
+    if (p) p->memory = TR_SHM_CLOSED;
     if (p) status = TR_NEW(&p->common, t->partition.servers);
     if (status == TR_OK) status = TR_NEW(&units, (size_t)tr->node_size * t->partition.servers);
     bool well = node_agrees(tr, status);

@@ -34,7 +34,7 @@
 #ifndef TR_TABLE_TOGETHER_H
 #define TR_TABLE_TOGETHER_H
 
-#include "table/table.h"
+#include "table/view.h"
 
 struct tr_together;
 

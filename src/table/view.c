@@ -1,12 +1,14 @@
-/* Views: opening them, choosing ways, and moving values along all of them but merge. Everything is started
- * without waiting and carried on by tr_views_poll(). */
-#include "base/fault.h"
-#include "table/channel.h"
-#include "table/rows.h"
-#include "table/together.h"
+#include "table/view.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/fault.h"
+#include "table/channel.h"
+#include "table/function.h"
+#include "table/merge.h"
+#include "table/rows.h"
+#include "table/together.h"
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
@@ -15,17 +17,6 @@ struct tr_group_share {
     MPI_Request *pull, *push;
     int chunks;
 };
-
-MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
-{
-    switch (dtype) {
-    case TR_F32: return MPI_FLOAT;
-    case TR_F64: return MPI_DOUBLE;
-    case TR_I32: return MPI_INT32_T;
-    case TR_I64: return MPI_INT64_T;
-    }
-    return MPI_BYTE;
-}
 
 /* ---- choosing ---- */
 
@@ -47,19 +38,13 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
     if (v->merged) return !t->near && c->rank != t->tr->rank && c->segment->n > 0;
-    /* in lockstep a server waits for all pushing views, also for those without keys of its own, and functions
-     * count versions over all of them */
-    return c->way == TR_WAY_MESSAGE && (c->segment->n > 0 || t->lockstep || t->use);
+    return c->way == TR_WAY_MESSAGE &&
+           (c->segment->n > 0 || t->lockstep || t->use); /* see tr_channel_push() */
 }
 
-static int open_channel(struct tr_view_state *v, uint32_t server)
+static int open_channel(struct tr_view_state *v, struct tr_channel *c)
 {
-    struct tr_channel *c = &v->channel[server];
-    TR_TRY(tr_channel_choose_route(c));
-    bool rma =
-        c->route == TR_ROUTE_GET || (v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE);
-    if (rma && c->segment->n > 0) TR_TRY(tr_channel_open_types(c));
-    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) TR_TRY(tr_channel_open_slots(c));
+    TR_TRY(tr_channel_open(c, v->use != TR_VIEW_READ && !v->merged && c->way == TR_WAY_ACCUMULATE));
     if (!needs_registration(v, c)) return TR_OK;
     return tr_channel_register(c, v->use != TR_VIEW_READ ? TR_FLAG_PUSHES : 0);
 }
@@ -106,7 +91,7 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
         v->channel[server].way = choose_way(t, server, v->use);
         v->channel[server].exact = v->use == TR_VIEW_READ;
     }
-    for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, server));
+    for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, &v->channel[server]));
     return TR_OK;
 }
 
@@ -142,17 +127,6 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     if (status != TR_OK) tr_view_close(&opened);
     else *view = opened;
     return status;
-}
-
-/* A view that was opened since may lie where a closed one did, be it of another table, whose merge has just lent to it. */
-bool tr_merged_view_is_open(const struct tr_table *t, const tr_view *view)
-{
-    const struct tr_tables *tables = t->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        const struct tr_view_state *v = tables->views[i];
-        if (&v->view == view && v->view.table == t && v->lent) return true;
-    }
-    return false;
 }
 
 /* Takes it from the open ones; false if it was put aside before. */
@@ -217,15 +191,16 @@ static struct tr_together *together_at(const struct tr_view_state *v, uint32_t s
     return v->joins && tr_together_shares(v->together, server) ? v->together : NULL;
 }
 
-static void start_reading(struct tr_view_state *v)
+static int start_reading(struct tr_view_state *v)
 {
     (void)TR_FAULT("pull");
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         struct tr_together *shared = together_at(v, server);
         if (shared) tr_together_read(shared, server);
-        else tr_channel_read(&v->channel[server], v->into, v->version);
+        else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
     }
     v->pull = PULL_READING;
+    return TR_OK;
 }
 
 static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
@@ -298,7 +273,7 @@ static int start_pull(struct tr_view_state *v, void *into)
     TR_TRY(check_complete(v));
     v->into = into;
     v->view.table->tr->tables->traffic.pulls++;
-    if (v->channel) start_reading(v);
+    if (v->channel) TR_TRY(start_reading(v));
     else start_spreading(v);
     int did = 0;
     return carry_on_pull(v, &did);
@@ -328,119 +303,19 @@ bool tr_pull_busy(const tr_view *view)
 
 /* ---- pushing ---- */
 
-/* Writes a chunk of delta behind its header; bytes in all. */
-static int write_chunk(struct tr_view_state *v, struct tr_channel *c, const struct tr_message *m, char *out,
-                       size_t *bytes)
-{
-    struct tr_table *t = v->view.table;
-    struct tr_tables *tables = t->tr->tables;
-    struct tr_slice slice = tr_slice_of(t, m->n);
-    struct tr_wire wire = tr_push_wire(t);
-    size_t length = m->n * t->unit_bytes;
-    bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
-    TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
-    char *packed = tables->packed, *value = packed + length, *kept = NULL;
-    tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, v->view.delta, packed);
-    if (filters || rounds) {
-        if (!c->kept) TR_TRY(TR_NEW(&c->kept, c->segment->n * t->unit_bytes));
-        kept = c->kept + m->first * t->unit_bytes;
-        if (tr_filter_reads_value(&t->filter))
-            tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, v->view.value, value);
-        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, kept,
-                        &tables->traffic.filtered);
-    }
-    memcpy(out, m, sizeof *m);
-    *bytes = sizeof *m + tr_encode(&slice, wire, packed, NULL, 0, rounds ? kept : NULL, out + sizeof *m);
-    return TR_OK;
-}
-
-/* Sends a segment of delta in chunks; the last one is acknowledged. */
-static int start_messages(struct tr_view_state *v, struct tr_channel *c)
-{
-    struct tr_table *t = v->view.table;
-    tr_context *tr = t->tr;
-    const struct tr_segment *s = c->segment;
-    uint32_t chunk = tr_channel_chunk(t), chunks = s->n ? (s->n + chunk - 1) / chunk : 1;
-    struct tr_slice slice = tr_slice_of(t, chunk < s->n ? chunk : s->n);
-    size_t stride = sizeof(struct tr_message) + ((tr_encode_room(&slice, tr_push_wire(t)) + 7) & ~(size_t)7);
-    if (!c->outgoing) {
-        TR_TRY(TR_NEW(&c->outgoing, chunks * stride));
-        TR_TRY(TR_NEW(&c->sends, chunks));
-    }
-    c->sends_count = chunks;
-    for (uint32_t i = 0; i < chunks; i++) {
-        uint32_t first = i * chunk, n = s->n - first < chunk ? s->n - first : chunk;
-        bool last = i + 1 == chunks;
-        struct tr_message m = {.kind = TR_MESSAGE_PUSH,
-                               .table = t->index,
-                               .tag = v->tag,
-                               .first = first,
-                               .n = n,
-                               .flags = last ? TR_FLAG_LAST : 0,
-                               .reply = last ? tr_request_number(tr->tables) : 0,
-                               .clock = v->push_clock,
-                               .seen = c->seen};
-        char *out = c->outgoing + i * stride;
-        size_t bytes;
-        TR_TRY(write_chunk(v, c, &m, out, &bytes));
-        if (last)
-            MPI_Irecv(NULL, 0, MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m.reply, tr->wire, &c->acknowledged);
-        MPI_Isend(out, (int)bytes, MPI_BYTE, c->rank, TR_TAG_SERVER, tr->wire, &c->sends[i]);
-        tr->tables->traffic.bytes_pushed += bytes;
-    }
-    c->seen++;
-    tr->tables->traffic.messages += chunks;
-    return TR_OK;
-}
-
-static int start_accumulate(struct tr_view_state *v, struct tr_channel *c)
-{
-    struct tr_table *t = v->view.table;
-    const struct tr_segment *s = c->segment;
-    if (!c->outgoing) {
-        TR_TRY(TR_NEW(&c->outgoing, s->n * t->unit_bytes));
-        TR_TRY(TR_NEW(&c->sends, 1));
-    }
-    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, v->view.delta, c->outgoing);
-    t->tr->tables->traffic.bytes_pushed += s->n * t->unit_bytes;
-    MPI_Raccumulate(c->outgoing, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
-                    MPI_SUM, t->window, &c->sends[0]);
-    c->sends_count = 1;
-    return TR_OK;
-}
-
 static int start_sending(struct tr_view_state *v)
 {
-    struct tr_table *t = v->view.table;
-    for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_channel *c = &v->channel[server];
-        bool empty = c->segment->n == 0;
-        switch (c->way) {
-        case TR_WAY_ADD:
-            if (!empty) tr_locked_add(t, server, c->segment, v->view.delta);
-            t->tr->tables->traffic.bytes_pushed += c->segment->n * t->unit_bytes;
-            break;
-        case TR_WAY_ACCUMULATE:
-            if (!empty) TR_TRY(start_accumulate(v, c));
-            break;
-        case TR_WAY_MESSAGE:
-            if (!empty || t->lockstep || t->use) TR_TRY(start_messages(v, c));
-            break;
-        }
-    }
-    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in outgoing buffers */
-    v->push = PUSH_SENDING;
+    for (uint32_t server = 0; server < v->keys.servers; server++)
+        TR_TRY(tr_channel_push(&v->channel[server], &v->view, v->push_clock));
+    memset(v->view.delta, 0, tr_view_bytes(&v->view)); /* it is all in the shares or in messages */
     return TR_OK;
 }
 
 static bool sending_done(struct tr_view_state *v)
 {
     bool done = true;
-    for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_channel *c = &v->channel[server];
-        if (!all_done((int)c->sends_count, c->sends)) done = false;
-        if (!tr_request_done(&c->acknowledged)) done = false;
-    }
+    for (uint32_t server = 0; server < v->keys.servers; server++)
+        done = tr_channel_has_pushed(&v->channel[server]) && done;
     return done;
 }
 

@@ -6,7 +6,7 @@
 #include "model/kmeans/file.h"
 #include "model/kmeans/kmeans.h"
 #include "model/model.h"
-#include "table/table.h"
+#include "table/view.h"
 
 /* Columns that travel at once, and bytes of centres that are put together at once: all columns travel once for each of
  * these bands. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/table.h"
+#include "table/view.h"
 
 struct run {
     uint32_t key; /* orders as the score does */

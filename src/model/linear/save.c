@@ -11,7 +11,7 @@
 #include "model/digits.h"
 #include "store/h5.h"
 #include "model/model.h"
-#include "table/table.h"
+#include "table/view.h"
 
 /* Keys that travel at once, and text that is written at once. */
 enum { PIECE = 1 << 20, TEXT_BYTES = 1 << 20 };

@@ -6,7 +6,7 @@
 #include "model/linear/linear.h"
 #include "model/linear/parts.h"
 #include "solve/loss.h"
-#include "table/table.h"
+#include "table/view.h"
 #include "trireme/function.h"
 
 static bool has_optimizer(const struct tr_linear *m)

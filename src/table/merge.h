@@ -1,0 +1,36 @@
+/* Merging: under BSP all updates of a clock are added as one, see merge.c. On one node they need not travel: see near.c. */
+#ifndef TR_TABLE_MERGE_H
+#define TR_TABLE_MERGE_H
+
+#include "table/table.h"
+
+/* All ranks, after the views of a stage are open; does nothing where no view is merged. */
+int tr_merge_open(struct tr_table *table);
+void tr_merge_close(struct tr_table *table);
+
+/* Takes part in the merge of the next clock with this view's delta, or with nothing (NULL). Every rank that
+ * serves or updates the table does so once a clock. */
+int tr_merge_start(struct tr_table *table, tr_view *view);
+bool tr_merge_busy(const struct tr_table *table);
+void tr_merge_begin(
+    struct tr_table *table); /* the next clock is 0 again; before the participants begin a stage */
+/* clocks merged and applied here; INT64_MAX: no merge here */
+int64_t tr_merge_done(const struct tr_table *table);
+int tr_merge_poll(struct tr_table *table, int *did);
+
+/* How updates are merged, for --explain; right on ranks that serve. */
+void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
+
+/* The view whose delta this rank gives to the table's merges, or NULL. */
+struct tr_view_state *tr_merged_view(const struct tr_table *table);
+
+/* Merging in memory that the node shares. tr_near_open() and tr_near_close() are for all ranks; tr_near_poll() says when a
+ * merge is complete for this rank. */
+struct tr_near;
+int tr_near_open(struct tr_table *table, struct tr_near **near);
+void tr_near_close(struct tr_near **near);
+void tr_near_begin(struct tr_near *near); /* this rank's next clock is 0 again */
+void tr_near_start(struct tr_near *near, int64_t clock);
+bool tr_near_poll(struct tr_near *near, int64_t clock, int *did);
+
+#endif

@@ -1,0 +1,69 @@
+/* Views: a worker's copies of some keys of a table, and how their pulls and pushes go on. A view has a channel to each
+ * server; under BSP what it pushes is merged with the updates of all others instead (merge.h), and what several workers of
+ * a node pull from another node may travel once (node_pull.h). When a pull or push is allowed, consistency/ decides. */
+#ifndef TR_TABLE_VIEW_H
+#define TR_TABLE_VIEW_H
+
+#include "table/keyset.h"
+#include "table/table.h"
+
+struct tr_view_state {
+    tr_view view; /* what the user holds */
+    enum tr_view_use use;
+    bool merged; /* its updates go by merge */
+    uint32_t tag;
+    struct tr_keyset keys;
+    struct tr_channel *channel; /* by server; NULL for a member that its leader serves */
+    enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
+    enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
+    int64_t push_clock;
+    int64_t version;              /* that is being read, or -1 */
+    int64_t least;                /* all updates of clocks < least have to be in what is being read */
+    int64_t holds;                /* all updates of clocks < holds are in value */
+    bool joins;                   /* what is being read may be what the node reads as one … */
+    struct tr_together *together; /* … from some of the servers; NULL: from none */
+    bool parted;                  /* of a stage that will not run again: it can only be closed */
+    bool lent;                    /* delta lies in memory of the merge */
+    void *into;
+    void *ahead; /* second buffer of tr_view_prefetch() */
+    int64_t ahead_clock;
+    bool ahead_wanted, ahead_started;
+    struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
+};
+
+/* Carries on all views, merges and rows of a context's tables. */
+int tr_views_poll(void *tables, int *did);
+
+/* The members of a group join hands over the views they have opened: all ranks, after all of them have opened all. */
+int tr_views_ready(tr_context *tr);
+
+/* Ends what a view has with servers and others of its node: it can only be closed then. */
+void tr_view_part(struct tr_view_state *view);
+
+/* All its values are read directly from memory of this node. */
+bool tr_view_is_near(const tr_view *view);
+
+/* Starts to fill `into` (n × width elements) with what the servers have now, or had at a version, where they keep
+ * versions (-1: now). In a group, the leader reads and spreads what it has read. */
+int tr_pull_start(tr_view *view, void *into, int64_t version);
+
+/* The same, but what the node pulls as one may be what it has pulled already, if all updates of clocks < least are
+ * in it and it is not too old for this view. Tables that keep versions are not read so. */
+int tr_pull_start_together(tr_view *view, void *into, int64_t least);
+bool tr_pull_busy(const tr_view *view);
+
+/* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
+ * the members' deltas are summed first, and only the leader goes on. */
+int tr_push_start(tr_view *view, int64_t clock);
+bool tr_push_busy(const tr_view *view);
+
+/* One line for --explain: the routes and ways to its servers, and what is registered there. Says nothing of the
+ * number of keys, so that views of different workers compare. */
+void tr_view_describe(const tr_view *view, char *text, size_t size);
+
+static inline size_t tr_view_bytes(const tr_view *view)
+{
+    return view->n * view->width * tr_dtype_size(view->table->dtype);
+}
+
+#endif
