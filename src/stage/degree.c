@@ -1,7 +1,9 @@
+#define _GNU_SOURCE
 #include "stage/degree.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -284,101 +286,35 @@ void tr_degree_report(struct tr_degree *d, const double *seconds, size_t n)
     else if (point->samples) step(d);
 }
 
-/* ---- as numbers ---- */
-
-enum { OF_SEARCH = 13, OF_POINT = 3 }; /* and as many more as a point has samples */
-
-static void put_point(const struct tr_degree_point *point, double **at)
-{
-    *(*at)++ = point->parallelism;
-    *(*at)++ = point->samples;
-    *(*at)++ = point->median;
-    for (int i = 0; i < point->samples; i++) *(*at)++ = point->seconds[i];
-}
-
-static bool take_point(struct tr_degree_point *point, const double **at, const double *end)
-{
-    if (end - *at < OF_POINT) return false;
-    *point =
-        (struct tr_degree_point){.parallelism = (int)(*at)[0], .samples = (int)(*at)[1], .median = (*at)[2]};
-    *at += OF_POINT;
-    if (point->samples < 0 || point->samples > TR_DEGREE_CLOCKS || end - *at < point->samples) return false;
-    for (int i = 0; i < point->samples; i++) point->seconds[i] = *(*at)++;
-    return true;
-}
-
-size_t tr_degree_numbers(const struct tr_degree *d)
-{
-    size_t n = OF_SEARCH + OF_POINT + (size_t)d->recent.samples;
-    for (int i = 0; i < d->points; i++) n += OF_POINT + (size_t)d->point[i].samples;
-    return n;
-}
-
-void tr_degree_save(const struct tr_degree *d, double *numbers)
-{
-    const double search[OF_SEARCH] = {
-        d->phase,          d->parallelism, d->searches, d->points, d->least, d->most, d->unit,
-        (double)d->clocks, d->first,       d->full,     d->wanted, d->level, d->gaps};
-    memcpy(numbers, search, sizeof search);
-    numbers += OF_SEARCH;
-    put_point(&d->recent, &numbers);
-    for (int i = 0; i < d->points; i++) put_point(&d->point[i], &numbers);
-}
-
-bool tr_degree_load(struct tr_degree *d, const double *numbers, size_t n)
-{
-    const double *at = numbers + OF_SEARCH, *end = numbers + n;
-    if (n < OF_SEARCH) return false;
-    *d = (struct tr_degree){.phase = (enum tr_degree_phase)numbers[0],
-                            .parallelism = (int)numbers[1],
-                            .searches = (int)numbers[2],
-                            .points = (int)numbers[3],
-                            .least = (int)numbers[4],
-                            .most = (int)numbers[5],
-                            .unit = (int)numbers[6],
-                            .clocks = (int64_t)numbers[7],
-                            .first = (int)numbers[8],
-                            .full = (int)numbers[9],
-                            .wanted = (int)numbers[10],
-                            .level = (int)numbers[11],
-                            .gaps = (int)numbers[12]};
-    if (d->points < 0 || d->points > TR_DEGREE_POINTS || d->unit < 1) return false;
-    if (!take_point(&d->recent, &at, end)) return false;
-    for (int i = 0; i < d->points; i++)
-        if (!take_point(&d->point[i], &at, end)) return false;
-    return at == end;
-}
-
 /* ---- words ---- */
 
-static int write_time(char *text, size_t size, double seconds)
+static void write_time(FILE *file, double seconds)
 {
-    if (seconds >= 1) return snprintf(text, size, "%.3g s", seconds);
-    if (seconds >= 1e-3) return snprintf(text, size, "%.3g ms", 1e3 * seconds);
-    return snprintf(text, size, "%.3g us", 1e6 * seconds);
-}
-
-/* Where the next words go: the end of the text, at most its last byte. */
-static size_t behind(size_t at, int written, size_t size)
-{
-    return tr_min_size(at + (size_t)tr_max_int(0, written), size - 1);
+    if (seconds >= 1) fprintf(file, "%.3g s", seconds);
+    else if (seconds >= 1e-3) fprintf(file, "%.3g ms", 1e3 * seconds);
+    else fprintf(file, "%.3g us", 1e6 * seconds);
 }
 
 void tr_degree_describe(const struct tr_degree *d, char *text, size_t size)
 {
-    if (!size) return;
-    size_t at = behind(0, snprintf(text, size, "auto: "), size);
+    char *all = NULL;
+    size_t length = 0;
     bool any = false;
+    FILE *file = open_memstream(&all, &length);
+    if (size) *text = '\0';
+    if (!file) return;
+    fputs("auto: ", file);
     for (int i = 0; i < d->points; i++) {
         if (!d->point[i].samples) continue;
-        at = behind(at, snprintf(text + at, size - at, any ? ", %d: " : "%d: ", d->point[i].parallelism),
-                    size);
-        at = behind(at, write_time(text + at, size - at, d->point[i].median), size);
+        fprintf(file, "%s%d: ", any ? ", " : "", d->point[i].parallelism);
+        write_time(file, d->point[i].median);
         any = true;
     }
-    const char *arrow = any ? " -> " : "-> ";
-    if (d->phase == TR_DEGREE_FOUND)
-        at = behind(at, snprintf(text + at, size - at, "%s%d", arrow, d->parallelism), size);
-    else at = behind(at, snprintf(text + at, size - at, "%s…", arrow), size);
-    if (d->searches > 1) snprintf(text + at, size - at, " (search %d)", d->searches);
+    fputs(any ? " -> " : "-> ", file);
+    if (d->phase == TR_DEGREE_FOUND) fprintf(file, "%d", d->parallelism);
+    else fputs("…", file);
+    if (d->searches > 1) fprintf(file, " (search %d)", d->searches);
+    fclose(file);
+    snprintf(text, size, "%s", all ? all : "");
+    free(all);
 }

@@ -60,7 +60,7 @@ struct tr_degree_point {
 
 enum tr_degree_phase { TR_DEGREE_UP, TR_DEGREE_AROUND, TR_DEGREE_FOUND };
 
-/* The whole state; holds no memory of its own. To be read by others: phase, parallelism, searches, points, point. */
+/* The whole state, with no pointers in it: to save a copy of it is enough. To be read by others: phase, parallelism, searches, points, point. */
 struct tr_degree {
     enum tr_degree_phase phase;
     int parallelism; /* of the sub-stage that runs or comes next; once found, the best */
@@ -91,11 +91,6 @@ struct tr_substage tr_degree_next(struct tr_degree *degree, int64_t clocks_left)
 /* How many seconds each of the n clocks of that sub-stage took, slowest worker; n may differ from what was planned (a
  * stage can stop early). Times that are not numbers are left out. */
 void tr_degree_report(struct tr_degree *degree, const double *seconds, size_t n);
-
-/* All that was found so far, as so many numbers, for checkpoints; and back: false if that is none of a search. */
-size_t tr_degree_numbers(const struct tr_degree *degree);
-void tr_degree_save(const struct tr_degree *degree, double *numbers);
-bool tr_degree_load(struct tr_degree *degree, const double *numbers, size_t n);
 
 /* "auto: 1: 3.1 ms, 2: 1.8 ms, 4: 2.2 ms -> 2"; "…" behind the arrow while searching, and how often the search began
  * if that is more than once. Cut at the size of the text. */

@@ -324,40 +324,9 @@ START_TEST(little_is_lost_against_the_best_degree)
 }
 END_TEST
 
-/* A search that was saved and loaded is the same. */
-START_TEST(a_search_is_numbers)
-{
-    struct tr_degree a, b;
-    struct tr_rng rng;
-    static double numbers[4096];
-    tr_rng_seed(&rng, 3, 0, 0);
-    tr_degree_begin(&a, &(struct tr_degree_wish){.least = 1, .most = 48, .unit = 2, .clocks = 900});
-    for (int64_t left = 900; left > 0;) {
-        size_t n = tr_degree_numbers(&a);
-        ck_assert_uint_lt(n, 4096);
-        tr_degree_save(&a, numbers);
-        memset(&b, 0x5a, sizeof b);
-        ck_assert(tr_degree_load(&b, numbers, n));
-        ck_assert(!tr_degree_load(&(struct tr_degree){.unit = 1}, numbers, n - 1)); /* one lacks */
-        struct tr_substage x = tr_degree_next(&a, left), y = tr_degree_next(&b, left);
-        ck_assert_int_eq(x.parallelism, y.parallelism);
-        ck_assert_int_eq(x.clocks, y.clocks);
-        ck_assert_int_eq(x.searching, y.searching);
-        double seconds[TR_DEGREE_CLOCKS];
-        size_t some = (size_t)(x.clocks < TR_DEGREE_CLOCKS ? x.clocks : TR_DEGREE_CLOCKS);
-        for (size_t i = 0; i < some; i++)
-            seconds[i] = 20.0 / x.parallelism + x.parallelism + (double)tr_rng_below(&rng, 100) / 50;
-        tr_degree_report(&b, seconds, some);
-        left -= (int64_t)some;
-        a = b;
-    }
-    ck_assert_int_eq(a.phase, TR_DEGREE_FOUND);
-}
-END_TEST
-
 UNIT_MAIN("degree", the_search_is_as_in_the_paper_but_for_its_length,
           more_workers_that_always_help_are_all_taken, workers_that_never_help_are_left_alone,
           degrees_are_multiples_of_the_unit, one_outlier_does_not_end_the_search,
           the_search_goes_on_over_runs, few_clocks_are_not_spent_on_searching,
           a_drift_begins_the_search_again, reports_may_be_short_or_empty_or_strange, the_history_is_told,
-          little_is_lost_against_the_best_degree, a_search_is_numbers)
+          little_is_lost_against_the_best_degree)
