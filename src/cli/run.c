@@ -18,6 +18,7 @@
 
 static const char usage[] =
     "trireme run JOB.yaml [-n RANKS] [section.key=value ...] [options] [-- options of mpirun]\n"
+    "trireme run [-n RANKS] [options] -- PROGRAM JOB.yaml [section.key=value ...]    a program of one's own\n"
     "\n"
     "Starts mpirun with trireme train, and starts it again when a rank dies or hangs: training goes on from "
     "the\n"
@@ -37,6 +38,7 @@ static const char usage[] =
 
 /* What the words say. */
 struct wishes {
+    const char *program; /* of one's own; NULL: trireme train */
     const char *job, *ranks, *hosts, *hostfile, *log;
     long restarts;
     double heartbeat, limit;
@@ -110,14 +112,19 @@ static int take_option(struct wishes *w, const char *name, const char *value, bo
     return TR_OK;
 }
 
+/* What is behind -- is for mpirun where there is a job already, else a program and its words. */
 static int take_words(int argc, char **argv, struct wishes *w)
 {
     for (int i = 0; i < argc; i++) {
         char *word = argv[i];
         bool found;
-        if (strcmp(word, "--") == 0) {
+        if (strcmp(word, "--") == 0 && w->job) {
             w->mpirun = argv + i + 1;
             break;
+        }
+        if (strcmp(word, "--") == 0 && !w->program && i + 1 < argc) {
+            w->program = argv[++i];
+            continue;
         }
         TR_TRY(take_option(w, word, i + 1 < argc ? argv[i + 1] : NULL, &found));
         if (found) {
@@ -136,7 +143,9 @@ static int take_words(int argc, char **argv, struct wishes *w)
         }
     }
     if (w->time) w->train[w->trains++] = w->setting[w->settings++] = w->time;
-    if (!w->job) return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml: see trireme help run");
+    if (!w->job)
+        return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
+                       w->program ? " behind the program" : "");
     if (w->limit < 2 * w->heartbeat)
         return tr_fail(TR_ERR_USAGE,
                        "run: --limit is to be at least twice --heartbeat: a beat may come late");
@@ -203,8 +212,8 @@ static void write_command(const struct wishes *w, char *program, char **command,
     }
     for (char **more = w->mpirun; more && *more; more++) *to++ = *more;
     *options = (size_t)(to - command);
-    *to++ = program;
-    *to++ = word("train");
+    *to++ = w->program ? word(w->program) : program;
+    if (!w->program) *to++ = word("train");
     *to++ = word(w->job);
     *fresh = w->fresh ? (size_t)(to - command) : 0;
     if (w->fresh) *to++ = word("--fresh");
