@@ -9,7 +9,8 @@
  * hands on what its pages have gained since it handed on last; the table adds it all up.
  *
  * What a pull shows is up to the job: under BSP exactly what all had pushed before this clock, under SSP perhaps more, but
- * at most `staleness` clocks less, under ASP whatever is there. The program is the same, and so is where it ends.
+ * at most `staleness` clocks less, under ASP whatever is there. The program is the same, and under BSP and
+ * SSP so is where it ends; under ASP a worker that is done early does not hand on what its pages gain later.
  */
 #include <math.h>
 #include <stdio.h>
