@@ -13,29 +13,28 @@
 
 #include "base/base.h"
 #include "base/fault.h"
-#include "store/front.h"
-#include "store/sealed.h"
+#include "store/checked.h"
 
 #define FORMAT "trireme-data"
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 #define PIECE ((uint64_t)1 << 20) /* bytes of the area that have a sum */
 
 struct directory {
     struct tr_cache_key key;
-    uint64_t arrays, pieces;
-    /* arrays × 2: first byte in the file, bytes; then the sums */
-    uint64_t number[];
+    uint64_t arrays;
+    uint64_t number[]; /* arrays × 2: first byte in the file, bytes */
 };
 
 struct tr_cache_file {
     char *path;
     int fd; /* while it is written; -1 later */
     uint64_t front, bytes;
-    char *memory;                /* of the area; NULL where there is none */
-    struct tr_front *head;       /* while it is written: mapped */
-    struct directory *directory; /* in the front; of a file that is read, in memory of its own */
+    char *memory;                   /* of the area; NULL where there is none */
+    struct tr_checked_header *head; /* while it is written: mapped */
+    struct tr_checked checked;      /* of a file that is read */
     uint64_t *sum;
+    struct directory *directory;
 };
 
 /* ---- memory ---- */
@@ -87,22 +86,14 @@ static uint64_t area_bytes(const uint64_t *bytes, size_t n)
     return sum;
 }
 
-static uint64_t directory_bytes(uint64_t arrays, uint64_t pieces)
+static uint64_t directory_bytes(uint64_t arrays)
 {
-    return sizeof(struct directory) + (2 * arrays + pieces) * sizeof(uint64_t);
+    return sizeof(struct directory) + 2 * arrays * sizeof(uint64_t);
 }
 
 static uint64_t pieces_of(uint64_t area)
 {
     return (area + PIECE - 1) / PIECE;
-}
-
-/* As what reads it wants it: at least a page, and a power of two. */
-static uint64_t front_bytes(uint64_t directory)
-{
-    uint64_t front = tr_page_bytes() > TR_FRONT_LEAST ? tr_page_bytes() : TR_FRONT_LEAST;
-    while (front < sizeof(struct tr_front) + 2 * sizeof(uint64_t) + directory) front *= 2;
-    return front;
 }
 
 void *tr_cache_file_at(const struct tr_cache_file *file, size_t i, uint64_t *bytes)
@@ -116,7 +107,7 @@ static int start(const char *path, struct tr_cache_file **out)
 {
     struct tr_cache_file *f;
     TR_TRY(TR_NEW(&f, 1));
-    f->fd = -1;
+    f->fd = f->checked.fd = -1;
     *out = f;
     return tr_copy_string(path, &f->path);
 }
@@ -127,7 +118,7 @@ void tr_cache_file_close(struct tr_cache_file **file)
     if (!f) return;
     if (f->memory) munmap(f->memory, f->bytes - f->front);
     if (f->head) munmap(f->head, f->front);
-    else free(f->directory);
+    tr_checked_close(&f->checked);
     if (f->fd >= 0) close(f->fd);
     free(f->path);
     free(f);
@@ -158,18 +149,17 @@ static int map_to_write(struct tr_cache_file *f)
 
 static int lay_out(struct tr_cache_file *f, const uint64_t *bytes, size_t n)
 {
-    uint64_t area = area_bytes(bytes, n), directory = directory_bytes(n, pieces_of(area));
-    f->front = front_bytes(directory);
+    uint64_t area = area_bytes(bytes, n);
+    f->front = tr_to_pages(tr_checked_header_bytes(1, pieces_of(area), directory_bytes(n)));
     f->bytes = f->front + area;
     return f->fd < 0 ? failed(TR_ERR_NO_OUTPUT, f->path) : TR_OK;
 }
 
-static int map_front(struct tr_cache_file *f, size_t n)
+static int map_front(struct tr_cache_file *f)
 {
     TR_TRY(map(f, 0, f->front, PROT_READ | PROT_WRITE, 0, (void **)&f->head));
-    /* one area is all that the front lists, then the directory follows */
-    f->directory = (struct directory *)(void *)((char *)f->head + sizeof *f->head + 2 * sizeof(uint64_t));
-    f->sum = f->directory->number + 2 * n;
+    f->sum = (uint64_t *)(void *)((char *)(f->head + 1) + sizeof(struct tr_checked_area));
+    f->directory = (struct directory *)(void *)(f->sum + pieces_of(f->bytes - f->front));
     return TR_OK;
 }
 
@@ -192,7 +182,6 @@ static void write_directory(struct tr_cache_file *f, struct tr_cache_key key, co
     uint64_t at = f->front;
     d->key = key;
     d->arrays = n;
-    d->pieces = pieces_of(f->bytes - f->front);
     for (size_t i = 0; i < n; i++) {
         d->number[2 * i] = at;
         d->number[2 * i + 1] = bytes[i];
@@ -208,7 +197,7 @@ static int make(struct tr_cache_file *f, struct tr_cache_key key, const uint64_t
     TR_TRY(lay_out(f, bytes, n));
     if (ftruncate(f->fd, (off_t)f->bytes) < 0) return failed(TR_ERR_IO, f->path);
     TR_TRY(take_room(f, 0, f->front)); /* else the first touch might kill us */
-    TR_TRY(map_front(f, n));
+    TR_TRY(map_front(f));
     write_directory(f, key, bytes, n);
     return map_to_write(f);
 }
@@ -228,7 +217,7 @@ static int join(struct tr_cache_file *f, const uint64_t *bytes, size_t n)
 {
     f->fd = open(f->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     TR_TRY(lay_out(f, bytes, n));
-    TR_TRY(map_front(f, n));
+    TR_TRY(map_front(f));
     return map_to_write(f);
 }
 
@@ -265,7 +254,7 @@ static uint64_t sum_of(const struct tr_cache_file *f, uint64_t piece)
 
 void tr_cache_file_sum(struct tr_cache_file *file, size_t share, size_t shares)
 {
-    uint64_t pieces = file->directory->pieces, end = share_begin(pieces, share + 1, shares);
+    uint64_t pieces = pieces_of(file->bytes - file->front), end = share_begin(pieces, share + 1, shares);
     for (uint64_t i = share_begin(pieces, share, shares); i < end; i++) {
         (void)TR_FAULT("cache.sum");
         file->sum[i] = sum_of(file, i);
@@ -276,19 +265,17 @@ void tr_cache_file_sum(struct tr_cache_file *file, size_t share, size_t shares)
 
 void tr_cache_file_seal(struct tr_cache_file *file)
 {
-    struct tr_front *head = file->head;
+    struct tr_checked_header *head = file->head;
     uint64_t area = file->bytes - file->front;
-    memcpy(head->format, FORMAT, sizeof FORMAT);
-    head->version = VERSION;
-    head->order = TR_FRONT_ORDER;
-    head->bytes = file->bytes;
-    head->front = file->front;
-    head->areas = 1;
-    head->area[0][0] = file->front;
-    head->area[0][1] = area;
-    head->directory_at = (uint64_t)((char *)file->directory - (char *)head);
-    head->directory_bytes = directory_bytes(file->directory->arrays, file->directory->pieces);
-    head->digest = 0;
+    *head = (struct tr_checked_header){.format = FORMAT,
+                                       .version = VERSION,
+                                       .order = TR_CHECKED_ORDER,
+                                       .bytes = file->bytes,
+                                       .header = file->front,
+                                       .areas = 1,
+                                       .sums = pieces_of(area),
+                                       .directory = directory_bytes(file->directory->arrays)};
+    *(struct tr_checked_area *)(void *)(head + 1) = (struct tr_checked_area){file->front, area, PIECE, 0};
     uint64_t digest = XXH3_64bits(head, file->front);
     atomic_thread_fence(memory_order_seq_cst);
     head->digest = digest;
@@ -301,13 +288,14 @@ static int odd(const struct tr_cache_file *f, const char *what)
     return tr_fail(TR_ERR_DATA, "%s: %s", f->path, what);
 }
 
-static int check_directory(struct tr_cache_file *f, const struct tr_sealed *s, struct tr_cache_key key,
-                           size_t n)
+static int take_directory(struct tr_cache_file *f, struct tr_cache_key key, size_t n)
 {
-    const struct directory *d = f->directory;
-    uint64_t at = f->front, pieces = pieces_of(f->bytes - f->front);
-    if (s->directory_bytes < sizeof *d || d->arrays != n || d->pieces != pieces ||
-        s->directory_bytes != directory_bytes(n, pieces))
+    const struct tr_checked_header *h = f->checked.header;
+    struct directory *d = f->directory = (struct directory *)(uintptr_t)f->checked.directory;
+    uint64_t at = f->front = h->header;
+    f->bytes = h->bytes;
+    f->sum = (uint64_t *)(uintptr_t)f->checked.sum;
+    if (h->directory != directory_bytes(n) || d->arrays != n || h->sums != pieces_of(f->bytes - f->front))
         return odd(f, "damaged: odd directory");
     if (memcmp(&d->key, &key, sizeof key) != 0) return odd(f, "of other data");
     for (size_t i = 0; i < n; i++) {
@@ -315,33 +303,21 @@ static int check_directory(struct tr_cache_file *f, const struct tr_sealed *s, s
             return odd(f, "damaged: odd array");
         at += tr_to_pages(d->number[2 * i + 1]);
     }
-    f->sum = f->directory->number + 2 * n;
     return at == f->bytes ? TR_OK : odd(f, "damaged: odd size");
-}
-
-static int read_directory(struct tr_cache_file *f, const struct tr_sealed *s, struct tr_cache_key key,
-                          size_t n)
-{
-    f->front = s->front;
-    f->bytes = s->bytes;
-    f->directory = malloc(s->directory_bytes + 1);
-    if (!f->directory) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    memcpy(f->directory, s->directory, s->directory_bytes);
-    return check_directory(f, s, key, n);
 }
 
 static int check_sums(const struct tr_cache_file *f, size_t share, size_t shares)
 {
-    uint64_t pieces = f->directory->pieces, end = share_begin(pieces, share + 1, shares);
+    uint64_t pieces = pieces_of(f->bytes - f->front), end = share_begin(pieces, share + 1, shares);
     for (uint64_t i = share_begin(pieces, share, shares); i < end; i++)
         if (sum_of(f, i) != f->sum[i]) return odd(f, "damaged: it is not what was written");
     return TR_OK;
 }
 
-static int map_to_read(struct tr_cache_file *f, int fd)
+static int map_to_read(struct tr_cache_file *f)
 {
     if (f->bytes == f->front) return TR_OK;
-    f->fd = fd;
+    f->fd = f->checked.fd;
     int status = map(f, f->front, f->bytes - f->front, PROT_READ, MAP_POPULATE, (void **)&f->memory);
     f->fd = -1;
     return status;
@@ -350,13 +326,11 @@ static int map_to_read(struct tr_cache_file *f, int fd)
 int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size_t share, size_t shares,
                        struct tr_cache_file **file)
 {
-    struct tr_sealed sealed = {.fd = -1, .file = -1};
     int status = start(path, file);
-    if (status == TR_OK) status = tr_sealed_open(&sealed, path, FORMAT, VERSION);
-    if (status == TR_OK) status = read_directory(*file, &sealed, key, n);
-    if (status == TR_OK) status = map_to_read(*file, sealed.fd);
+    if (status == TR_OK) status = tr_checked_open(&(*file)->checked, path, FORMAT, VERSION);
+    if (status == TR_OK) status = take_directory(*file, key, n);
+    if (status == TR_OK) status = map_to_read(*file);
     if (status == TR_OK) status = check_sums(*file, share, shares);
-    tr_sealed_close(&sealed);
     if (status != TR_OK) tr_cache_file_close(file);
     return status;
 }

@@ -1,9 +1,8 @@
 /* Arrays in a file of the node's memory, which are used where they lie and outlive the process. No MPI here.
  *
- * The file is sealed as those of checkpoints are (store/sealed.h), but without HDF5 inside: a front, then one area of
- * all arrays, each of which begins a page. The directory in the front has a key, which is what the arrays were made from,
- * where they are, and xxh3 sums of 64 bits, one of each MiB of the area. A file that is being written has no digest yet:
- * whoever finds it then refuses it.
+ * It is a checked file (store/checked.h) without HDF5 inside: a header, then one area of all arrays, each of which begins a
+ * page, with a sum of each MiB. The directory in the header has a key, which is what the arrays were made from, and where
+ * they are. A file that is being written has no digest yet: whoever finds it then refuses it.
  */
 #ifndef TR_DATA_CACHE_FILE_H
 #define TR_DATA_CACHE_FILE_H

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "store/sealed.h"
+#include "store/checked.h"
 #include "store/shard.h"
 
 int tr_checkpoints_place(const char *to, const char *output, char **folder)
@@ -111,55 +111,12 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n)
 
 /* ---- making ---- */
 
-/* A folder that is there is fine if it may be. Its name is brought to the disk. */
-static int make(char *path, bool may_be_there)
-{
-    if (mkdir(path, 0777) < 0) {
-        struct stat status;
-        if (may_be_there && errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-            return TR_OK;
-        return failed(TR_ERR_NO_OUTPUT, path, "made");
-    }
-    char *slash = strrchr(path, '/');
-    if (!slash) return tr_sync_folder(".");
-    if (slash == path) return tr_sync_folder("/");
-    *slash = '\0';
-    int status = tr_sync_folder(path);
-    *slash = '/';
-    return status;
-}
-
-static int make_with_parents(char *path)
-{
-    struct stat status;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
-    char *slash = strrchr(path, '/');
-    while (slash && slash > path && slash[-1] == '/') slash--; /* "a//b" */
-    if (slash && slash > path) {
-        *slash = '\0';
-        int above = make_with_parents(path);
-        *slash = '/';
-        TR_TRY(above);
-    }
-    return make(path, true);
-}
-
-int tr_checkpoints_make(const char *to)
-{
-    char *folder;
-    TR_TRY(tr_copy_string(to, &folder));
-    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
-    int status = make_with_parents(folder);
-    free(folder);
-    return status;
-}
-
 int tr_checkpoint_make(const char *to, uint64_t number)
 {
     char *path;
-    TR_TRY(tr_checkpoints_make(to));
+    TR_TRY(tr_make_folder(to));
     TR_TRY(tr_checkpoint_path(to, number, &path));
-    int status = make(path, false);
+    int status = mkdir(path, 0777) < 0 ? failed(TR_ERR_NO_OUTPUT, path, "made") : tr_sync_folder(to);
     free(path);
     return status;
 }

@@ -16,9 +16,6 @@ int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path);
  * none where `to` does not exist. TR_ERR_NO_INPUT: it cannot be read. */
 int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n);
 
-/* Makes `to` with its parents, unless it is there. TR_ERR_NO_OUTPUT. */
-int tr_checkpoints_make(const char *to);
-
 /* Makes the folder of a new one, and `to` with its parents. TR_ERR_NO_OUTPUT. */
 int tr_checkpoint_make(const char *to, uint64_t number);
 

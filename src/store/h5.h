@@ -3,9 +3,13 @@
  * Every model file has the attributes format ("trireme-mf"), format_version and trireme (the version that wrote it),
  * and the dataset /job, the resolved job as YAML. Arrays are contiguous and not compressed; rows of a matrix follow
  * each other. Texts of a list have one length, padded with zero bytes. h5dump and h5py show all of it.
+ *
+ * They are checked files (checked.h): all of one is checked before HDF5 reads it. Files without a header, which other
+ * programs or earlier versions wrote, are read unchecked. One that was changed in its place is refused; h5unjam takes away
+ * the header.
  */
-#ifndef TR_MODEL_H5_H
-#define TR_MODEL_H5_H
+#ifndef TR_STORE_H5_H
+#define TR_STORE_H5_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,12 +55,15 @@ int tr_h5_seal(struct tr_h5_writer *w);
 int tr_h5_finish(struct tr_h5_writer **writer);
 void tr_h5_abandon(struct tr_h5_writer **writer); /* NULL inside is fine */
 
-/* Makes a folder and those above it; TR_ERR_NO_OUTPUT. */
+/* Makes a folder and those above it, as far as they are missing; TR_ERR_NO_OUTPUT. */
 int tr_make_folder(const char *folder);
 
 /* ---- reading ---- */
 
 struct tr_h5_reader;
+
+/* Whether a file that begins with these bytes (16 are enough) may be a model.h5. */
+bool tr_h5_begins(const char *begin, size_t n);
 
 /* Opens a model.h5, or that of a folder. TR_ERR_NO_INPUT: missing or empty; TR_ERR_DATA: no HDF5 file, not a model of
  * Trireme, of another format (NULL: any will do) or version (0: any). */

@@ -1,219 +1,269 @@
 #define _GNU_SOURCE
 #include "store/manifest.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
-#include "base/fault.h"
-#include "store/sealed.h"
-#include "store/stored.h"
-#include "store/whole.h"
 
 #define FORMAT "trireme-checkpoint"
 
-/* /shards */
-struct shard_row {
-    char file[TR_SHARD_NAME_BYTES];
-    uint64_t bytes, digest;
+/* The directory: all that reading a manifest needs. The job's text follows the seals, without a zero. */
+struct directory {
+    uint64_t run, number;
+    struct tr_facts facts;
+    uint64_t job_bytes, shards;
+    struct tr_shard_seal seal[];
 };
 
-static hid_t shard_row_type(void)
+/* ---- parts of all shards as whole tables: virtual datasets ---- */
+
+/* A part, and where it is. */
+struct found {
+    struct tr_part part;
+    uint32_t shard;
+};
+
+struct all {
+    size_t n, capacity;
+    struct found *found;
+};
+
+/* The parts of a shard, with their runs taken over. */
+static int list_parts(struct all *all, const char *folder, const struct tr_manifest *m, uint32_t number)
 {
-    hid_t text = tr_text_type(sizeof((struct shard_row *)NULL)->file);
-    hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(struct shard_row));
-    H5Tinsert(type, "file", offsetof(struct shard_row, file), text);
-    H5Tinsert(type, "bytes", offsetof(struct shard_row, bytes), H5T_NATIVE_UINT64);
-    H5Tinsert(type, "digest", offsetof(struct shard_row, digest), H5T_NATIVE_UINT64);
-    H5Tclose(text);
-    return type;
+    char *path, name[TR_SHARD_NAME_BYTES];
+    struct tr_shard *shard;
+    struct tr_shard_head head = {m->run, m->number, number, m->shards};
+    tr_shard_name(number, name);
+    TR_TRY(tr_format(&path, "%s/%s", folder, name));
+    int status = tr_shard_open(path, &head, &m->seal[number], &shard);
+    free(path);
+    TR_TRY(status);
+    status = TR_GROW(&all->found, &all->capacity, all->n + shard->parts);
+    for (size_t i = 0; i < shard->parts && status == TR_OK; i++) {
+        struct tr_part *p = &shard->part[i];
+        if (p->kind != TR_PART_ROWS && p->kind != TR_PART_COMMON) continue;
+        all->found[all->n++] = (struct found){*p, number};
+        p->run = NULL;
+    }
+    tr_shard_close(&shard);
+    return status;
 }
 
-/* The numbers among the facts, by name. */
-static const struct number {
-    const char *name;
-    size_t at;
-} numbers[] = {
-    {"stage_number", offsetof(struct tr_facts, stage_number)},
-    {"clock", offsetof(struct tr_facts, clock)},
-    {"evaluations", offsetof(struct tr_facts, evaluations)},
-    {"ended", offsetof(struct tr_facts, ended)},
-    {"ranks", offsetof(struct tr_facts, ranks)},
-    {"servers", offsetof(struct tr_facts, servers)},
-    {"groups", offsetof(struct tr_facts, groups)},
-    {"group_size", offsetof(struct tr_facts, group_size)},
-};
-enum { NUMBERS = sizeof numbers / sizeof *numbers };
+static int by_name(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    int order = strcmp(x->part.name, y->part.name);
+    if (order != 0) return order;
+    return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+/* As many runs from this one on as are equally long and equally far apart: HDF5 takes them for one selection, and takes
+ * time that grows with the square of the number of others. */
+static size_t regular(const struct tr_part *p, size_t i)
+{
+    const struct tr_row_run *run = p->run;
+    if (i + 1 == p->runs || run[i + 1].n != run[i].n) return 1;
+    size_t n = 2;
+    while (i + n < p->runs && run[i + n].n == run[i].n &&
+           run[i + n].first - run[i + n - 1].first == run[i + 1].first - run[i].first)
+        n++;
+    return n;
+}
+
+static size_t count_regular(const struct tr_part *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->runs; i += regular(p, i)) n++;
+    return n;
+}
+
+/* Maps n runs from this one on, whose rows follow `before` others in the shard. */
+static bool map_runs(hid_t how, hid_t whole, const struct found *f, hid_t space, size_t i, size_t n,
+                     uint64_t before)
+{
+    const struct tr_part *p = &f->part;
+    const struct tr_row_run *run = &p->run[i];
+    char part[TR_PART_PATH_BYTES], path[TR_PART_PATH_BYTES + 8], file[TR_SHARD_NAME_BYTES];
+    tr_shard_name(f->shard, file);
+    tr_part_path(p, part, sizeof part);
+    snprintf(path, sizeof path, "/%s/values", part);
+    hsize_t first[2] = {run->first, p->first_column}, count[2] = {n, 1}, block[2] = {run->n, p->columns};
+    hsize_t stride[2] = {n > 1 ? run[1].first - run->first : run->n, p->columns};
+    hsize_t there[2] = {before, 0}, extent[2] = {n * run->n, p->columns};
+    return H5Sselect_hyperslab(whole, H5S_SELECT_SET, first, stride, count, block) >= 0 &&
+           H5Sselect_hyperslab(space, H5S_SELECT_SET, there, NULL, extent, NULL) >= 0 &&
+           H5Pset_virtual(how, whole, file, path, space) >= 0;
+}
+
+static bool map_part(hid_t how, hid_t whole, const struct found *f)
+{
+    const struct tr_part *p = &f->part;
+    uint64_t shape[2], before = 0;
+    int dimensions = tr_part_shape(p, p->rows, p->columns, p->rows * p->columns, shape);
+    hsize_t extent[2] = {shape[0], shape[1]};
+    hid_t space = H5Screate_simple(dimensions, extent, NULL);
+    bool ok = space >= 0;
+    for (size_t i = 0, n; i < p->runs && ok; i += n) {
+        n = regular(p, i);
+        ok = p->columns == 0 || map_runs(how, whole, f, space, i, n, before);
+        before += n * p->run[i].n;
+    }
+    if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+static bool same_whole(const struct tr_part *a, const struct tr_part *b)
+{
+    return a->kind == b->kind && a->type == b->type && a->total_rows == b->total_rows &&
+           a->total_columns == b->total_columns;
+}
+
+/* n parts of one name. What HDF5 cannot show is left out. */
+static void show(hid_t file, const struct found *f, size_t n)
+{
+    const struct tr_part *p = &f->part;
+    uint64_t shape[2];
+    int dimensions = tr_part_shape(p, p->total_rows, p->total_columns, p->total_rows, shape);
+    hsize_t extent[2] = {shape[0], shape[1]};
+    hid_t whole = H5Screate_simple(dimensions, extent, NULL), links = H5Pcreate(H5P_LINK_CREATE);
+    hid_t how = H5Pcreate(H5P_DATASET_CREATE), set = -1;
+    H5Pset_create_intermediate_group(links, 1);
+    H5Pset_obj_track_times(how, false);
+    bool ok = whole >= 0;
+    for (size_t i = 0; i < n && ok; i++) ok = same_whole(p, &f[i].part) && map_part(how, whole, &f[i]);
+    if (ok && H5Sselect_all(whole) >= 0)
+        set = H5Dcreate2(file, p->name, tr_part_h5_type(p->type), whole, links, how, H5P_DEFAULT);
+    if (set >= 0) H5Dclose(set);
+    if (whole >= 0) H5Sclose(whole);
+    H5Pclose(how);
+    H5Pclose(links);
+}
+
+static int show_whole_tables(hid_t file, const char *folder, const struct tr_manifest *m)
+{
+    struct all all = {.n = 0};
+    size_t shown = 0;
+    int status = TR_OK;
+    for (uint32_t i = 0; i < m->shards && status == TR_OK; i++) status = list_parts(&all, folder, m, i);
+    if (status == TR_OK && all.n > 0) qsort(all.found, all.n, sizeof *all.found, by_name);
+    for (size_t i = 0, n; status == TR_OK && i < all.n; i += n) {
+        size_t maps = 0;
+        for (n = 0; i + n < all.n && !strcmp(all.found[i].part.name, all.found[i + n].part.name); n++)
+            maps += count_regular(&all.found[i + n].part);
+        if (maps > TR_MANIFEST_RUNS - shown) continue;
+        show(file, &all.found[i], n);
+        shown += maps;
+    }
+    for (size_t i = 0; i < all.n; i++) tr_part_free(&all.found[i].part);
+    free(all.found);
+    return status;
+}
 
 /* ---- writing ---- */
 
-static int put_created(hid_t file)
-{
-    char text[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    return tr_image_text(file, "created", text);
-}
-
-static int put_facts(hid_t file, const struct tr_facts *facts)
-{
-    TR_TRY(tr_image_text(file, "stage", facts->stage));
-    for (int i = 0; i < NUMBERS; i++)
-        TR_TRY(tr_image_int(file, numbers[i].name,
-                            *(const int64_t *)(const void *)((const char *)facts + numbers[i].at)));
-    TR_TRY(tr_image_real(file, "epoch", facts->epoch));
-    return tr_image_real(file, "seconds", facts->seconds);
-}
-
 static int put_attributes(hid_t file, const struct tr_manifest *m)
 {
-    TR_TRY(tr_image_count(file, "run", m->run));
-    TR_TRY(tr_image_count(file, "number", m->number));
-    TR_TRY(put_created(file));
-    return put_facts(file, &m->facts);
+    const struct tr_facts *f = &m->facts;
+    const struct {
+        const char *name;
+        int64_t value;
+    } number[] = {{"stage_number", f->stage_number},
+                  {"clock", f->clock},
+                  {"evaluations", f->evaluations},
+                  {"ended", f->ended},
+                  {"ranks", f->ranks},
+                  {"servers", f->servers},
+                  {"groups", f->groups},
+                  {"group_size", f->group_size}};
+    char created[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    TR_TRY(tr_attributes_of_format(file, FORMAT, TR_MANIFEST_VERSION, TR_VERSION));
+    TR_TRY(tr_attribute_count(file, "run", m->run));
+    TR_TRY(tr_attribute_count(file, "number", m->number));
+    TR_TRY(tr_attribute_text(file, "created", created));
+    TR_TRY(tr_attribute_text(file, "stage", f->stage));
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        TR_TRY(tr_attribute_int(file, number[i].name, number[i].value));
+    TR_TRY(tr_attribute_real(file, "epoch", f->epoch));
+    return tr_attribute_real(file, "seconds", f->seconds);
 }
 
-static int put_job(struct tr_image *image, const char *job)
+static int put_job(struct tr_checked_writer *w, const char *job)
 {
     hid_t type = tr_text_type(strlen(job) + 1);
-    int status = tr_image_array(image, image->file, "job", type, 0, NULL, job, NULL, 0, NULL);
+    int status = tr_checked_begin(w, w->file, "job", type, 0, NULL, 0, NULL);
     H5Tclose(type);
-    return status;
+    return status == TR_OK ? tr_checked_append(w, job, strlen(job) + 1) : status;
 }
 
-static int put_shards(struct tr_image *image, const struct tr_manifest *m, struct shard_row *rows)
+static int write_file(struct tr_checked_writer *w, const char *path, const char *folder,
+                      const struct tr_manifest *m, const struct directory *d, size_t bytes, bool durable)
 {
-    uint64_t n = m->shards;
-    for (uint32_t i = 0; i < m->shards; i++) {
-        tr_shard_name(i, rows[i].file);
-        rows[i].bytes = m->seal[i].bytes;
-        rows[i].digest = m->seal[i].digest;
-    }
-    hid_t type = shard_row_type();
-    int status = tr_image_array(image, image->file, "shards", type, 1, &n, rows, NULL, 0, NULL);
-    H5Tclose(type);
-    return status;
+    TR_TRY(tr_checked_create(w, path, FORMAT, TR_MANIFEST_VERSION, tr_checked_header_bytes(1, 1, bytes),
+                             durable, "checkpoint.write", "checkpoint.manifest"));
+    TR_TRY(put_attributes(w->file, m));
+    TR_TRY(put_job(w, m->job ? m->job : ""));
+    if (!m->plain) TR_TRY(show_whole_tables(w->file, folder, m));
+    return tr_checked_seal(w, d, bytes);
 }
 
-static int lay_out(struct tr_image *image, const char *folder, const struct tr_manifest *m,
-                   struct shard_row *rows)
+int tr_manifest_write(const char *folder, const struct tr_manifest *m, bool durable)
 {
-    TR_TRY(put_attributes(image->file, m));
-    TR_TRY(put_job(image, m->job ? m->job : ""));
-    TR_TRY(put_shards(image, m, rows));
-    return m->plain ? TR_OK : tr_whole_put(image->file, folder, m);
-}
-
-static int write_named(struct tr_image *image, const char *folder, const char *part, const char *path,
-                       bool durable)
-{
-    uint64_t bytes, digest;
-    TR_TRY(tr_image_write(image, NULL, durable, &bytes, &digest));
-    if (durable) {
-        int status = tr_sync_folder(folder); /* the shards' names, before that of the manifest */
-        if (status != TR_OK) unlink(part);
-        TR_TRY(status);
-    }
-    errno = EIO;
-    if (TR_FAULT("checkpoint.manifest") != TR_FAULT_NONE || rename(part, path) < 0) {
-        int status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-        unlink(part);
-        return status;
-    }
-    return durable ? tr_sync_folder(folder) : TR_OK;
-}
-
-static int write_image(const char *folder, const struct tr_manifest *m, struct shard_row *rows, bool durable)
-{
-    struct tr_image image;
-    char *path = NULL, *part = NULL;
-    uint64_t bytes = (m->job ? strlen(m->job) : 0) + m->shards * sizeof *rows;
-    int status = tr_format(&path, "%s/manifest.h5", folder);
-    if (status == TR_OK) status = tr_format(&part, "%s.part", path);
+    struct tr_checked_writer w;
+    size_t job = m->job ? strlen(m->job) : 0, seals = m->shards * sizeof *m->seal;
+    size_t bytes = sizeof(struct directory) + seals + job;
+    char *memory, *path;
+    TR_TRY(tr_format(&path, "%s/manifest.h5", folder));
+    int status = TR_NEW(&memory, bytes);
     if (status == TR_OK) {
-        status = tr_image_create(&image, part, FORMAT, TR_MANIFEST_VERSION, 2, bytes, 0);
-        if (status == TR_OK) status = lay_out(&image, folder, m, rows);
-        if (status == TR_OK) status = write_named(&image, folder, part, path, durable);
-        tr_image_close(&image);
+        struct directory *d = (struct directory *)(void *)memory;
+        *d = (struct directory){m->run, m->number, m->facts, job, m->shards};
+        if (seals > 0) memcpy(d->seal, m->seal, seals);
+        if (job > 0) memcpy((char *)d->seal + seals, m->job, job);
+        status = write_file(&w, path, folder, m, d, bytes, durable);
+        if (status == TR_OK) status = tr_checked_finish(&w);
+        else tr_checked_abandon(&w);
+        free(memory);
     }
-    free(part);
     free(path);
-    return status;
-}
-
-int tr_manifest_write(const char *folder, const struct tr_manifest *manifest, bool durable)
-{
-    struct shard_row *rows;
-    TR_TRY(TR_NEW(&rows, manifest->shards));
-    int status = write_image(folder, manifest, rows, durable);
-    free(rows);
     return status;
 }
 
 /* ---- reading ---- */
 
-static int get_facts(const struct tr_sealed *s, struct tr_facts *facts)
+static int take_directory(const struct tr_checked *f, struct tr_manifest *m)
 {
-    TR_TRY(tr_sealed_text(s, "stage", facts->stage, sizeof facts->stage));
-    for (int i = 0; i < NUMBERS; i++)
-        TR_TRY(tr_sealed_int(s, numbers[i].name, (int64_t *)(void *)((char *)facts + numbers[i].at)));
-    TR_TRY(tr_sealed_real(s, "epoch", &facts->epoch));
-    return tr_sealed_real(s, "seconds", &facts->seconds);
-}
-
-static int get_job(const struct tr_sealed *s, char **job)
-{
-    hid_t set = H5Dopen2(s->file, "job", H5P_DEFAULT), type = set < 0 ? -1 : H5Dget_type(set);
-    uint64_t first = 0;
-    size_t length = type < 0 ? 0 : H5Tget_size(type);
-    int status = type >= 0 && H5Tget_class(type) == H5T_STRING ? tr_sealed_find(s, "job", type, NULL, &first)
-                                                               : tr_sealed_missing(s, "job");
-    if (type >= 0) H5Tclose(type);
-    if (set >= 0) H5Dclose(set);
-    if (status == TR_OK) status = TR_NEW(job, length + 1);
-    return status == TR_OK ? tr_sealed_read(s, *job, first, length) : status;
-}
-
-static int get_shards(const struct tr_sealed *s, struct tr_manifest *m)
-{
-    uint64_t n = 0;
-    struct shard_row *rows = NULL;
-    hid_t type = shard_row_type();
-    int status = tr_sealed_get(s, "shards", type, &n, &rows);
-    if (status == TR_OK && n > UINT32_MAX) status = tr_sealed_missing(s, "shards");
-    if (status == TR_OK) status = TR_NEW(&m->seal, n);
-    for (uint64_t i = 0; status == TR_OK && i < n; i++)
-        m->seal[i] = (struct tr_shard_seal){rows[i].bytes, rows[i].digest};
-    if (status == TR_OK) m->shards = (uint32_t)n;
-    H5Tclose(type);
-    free(rows);
-    return status;
-}
-
-static int get_all(const struct tr_sealed *s, struct tr_manifest *m)
-{
-    TR_TRY(tr_sealed_count(s, "run", &m->run));
-    TR_TRY(tr_sealed_count(s, "number", &m->number));
-    TR_TRY(get_facts(s, &m->facts));
-    TR_TRY(get_job(s, &m->job));
-    return get_shards(s, m);
+    const struct directory *d = f->directory;
+    uint64_t rest = f->header->directory - sizeof *d;
+    if (f->header->directory < sizeof *d || d->shards > UINT32_MAX || d->shards * sizeof *d->seal > rest ||
+        d->job_bytes != rest - d->shards * sizeof *d->seal ||
+        !memchr(d->facts.stage, 0, sizeof d->facts.stage))
+        return tr_fail(TR_ERR_DATA, "%s: damaged: odd directory", f->path);
+    *m = (struct tr_manifest){
+        .run = d->run, .number = d->number, .facts = d->facts, .shards = (uint32_t)d->shards};
+    TR_TRY(TR_NEW(&m->job, d->job_bytes + 1));
+    TR_TRY(TR_NEW(&m->seal, d->shards));
+    memcpy(m->seal, d->seal, d->shards * sizeof *d->seal);
+    memcpy(m->job, d->seal + d->shards, d->job_bytes);
+    return TR_OK;
 }
 
 int tr_manifest_read(const char *folder, struct tr_manifest *manifest)
 {
     char *path;
-    struct tr_sealed sealed;
+    struct tr_checked file;
     struct tr_manifest m = {.seal = NULL};
     TR_TRY(tr_format(&path, "%s/manifest.h5", folder));
-    int status = tr_sealed_open(&sealed, path, FORMAT, TR_MANIFEST_VERSION);
-    if (status == TR_OK) status = tr_sealed_structure(&sealed);
-    if (status == TR_OK) status = get_all(&sealed, &m);
-    tr_sealed_close(&sealed);
+    int status = tr_checked_open(&file, path, FORMAT, TR_MANIFEST_VERSION);
+    if (status == TR_OK) status = tr_checked_verify(&file);
+    if (status == TR_OK) status = take_directory(&file, &m);
+    tr_checked_close(&file);
     free(path);
     if (status == TR_OK) *manifest = m;
     else tr_manifest_free(&m);

@@ -1,23 +1,22 @@
 /* manifest.h5: what makes the shards of a folder a checkpoint. No MPI here.
  *
- * Attributes: format ("trireme-checkpoint"), format_version, trireme (the version that wrote it), and run, number and
- * created (UTC) of the checkpoint; where the run stood: stage, clock, and what else facts say. Datasets:
+ * A checked file (checked.h). Attributes: format ("trireme-checkpoint"), format_version, trireme (the version that wrote it),
+ * and run, number and created (UTC) of the checkpoint; where the run stood: stage, clock, and what else facts say. Datasets:
  *   /job      the resolved job as YAML
- *   /shards   per shard: file, bytes, digest
  *   /<part>   every part of kind rows and common of the shards, whole: virtual datasets over the shards, to be read with
  *             h5py or h5dump; zeros where there are no rows. HDF5 takes about 50 µs for each stretch of rows (runs that
  *             are equally long and equally far apart are one); of all parts together so many as TR_MANIFEST_RUNS are
  *             shown, and the others only by the shards
- * In front of all that stands a digest: see sealed.h.
+ * That is for people: Trireme reads the directory of the file, which has it all, and bytes and digest of every shard.
  */
-#ifndef TR_CHECKPOINT_MANIFEST_H
-#define TR_CHECKPOINT_MANIFEST_H
+#ifndef TR_STORE_MANIFEST_H
+#define TR_STORE_MANIFEST_H
 
 #include <stdbool.h>
 
 #include "store/shard.h"
 
-enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 1 };
+enum { TR_MANIFEST_RUNS = 1 << 12, TR_MANIFEST_VERSION = 2 };
 
 /* Where the run stood. */
 struct tr_facts {

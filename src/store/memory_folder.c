@@ -195,7 +195,7 @@ int tr_memory_name(const char *to, uint64_t run)
 {
     char *path, *part;
     if (tr_memory_run(to) == run) return TR_OK;
-    TR_TRY(tr_checkpoints_make(to));
+    TR_TRY(tr_make_folder(to));
     TR_TRY(tr_format(&path, "%s/" NAME, to));
     int status = tr_format(&part, "%s.part", path);
     if (status == TR_OK) {

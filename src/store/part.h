@@ -1,20 +1,22 @@
 /* An array of a checkpoint, or what one rank has of it: some rows, and of these some columns. */
-#ifndef TR_CHECKPOINT_PART_H
-#define TR_CHECKPOINT_PART_H
+#ifndef TR_STORE_PART_H
+#define TR_STORE_PART_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "trireme/table.h"
 
 /* enum tr_dtype, and bytes. */
-enum tr_part_type { TR_PART_F32, TR_PART_F64, TR_PART_I32, TR_PART_I64, TR_PART_U8 };
+enum tr_part_type { TR_PART_F32, TR_PART_F64, TR_PART_I32, TR_PART_I64, TR_PART_U8, TR_PART_TYPES };
 
 enum tr_part_kind {
     TR_PART_ROWS,   /* of a matrix that is spread over ranks */
     TR_PART_LISTS,  /* … whose rows differ in length */
     TR_PART_COMMON, /* one rank's for all */
-    TR_PART_OWN     /* one rank's for the same rank of the same layout */
+    TR_PART_OWN,    /* one rank's for the same rank of the same layout */
+    TR_PART_KINDS
 };
 
 /* Rows first .. first + n - 1. */
@@ -47,6 +49,14 @@ static inline uint64_t tr_part_elements(const struct tr_part *p)
 }
 
 /* Frees what it points to. */
-void tr_part_free(struct tr_part *part);
+static inline void tr_part_free(struct tr_part *part)
+{
+    free(part->run);
+    free(part->begin);
+    free(part->data);
+    part->run = NULL;
+    part->begin = NULL;
+    part->data = NULL;
+}
 
 #endif

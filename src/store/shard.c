@@ -6,25 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "base/base.h"
-#include "store/sealed.h"
-#include "store/stored.h"
 
 #define FORMAT "trireme-shard"
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
-static const char *const kind_name[] = {"rows", "lists", "common", "own"};
-static const char *const type_name[] = {"f32", "f64", "i32", "i64", "u8"};
-enum { KINDS = sizeof kind_name / sizeof *kind_name, TYPES = sizeof type_name / sizeof *type_name };
+static const char *const kind_name[TR_PART_KINDS] = {"rows", "lists", "common", "own"};
+static const char *const type_name[TR_PART_TYPES] = {"f32", "f64", "i32", "i64", "u8"};
 
 /* The directory: all that opening a shard needs. */
 struct entry {
     char name[sizeof((struct tr_part *)NULL)->name];
     uint32_t kind, type;
-    uint64_t total_rows, total_columns, first_column, columns, runs, rows, elements;
-    uint64_t runs_at, begin_at, values_at, sums_at; /* bytes in the file */
+    uint64_t total_rows, total_columns, first_column, columns, runs, rows;
+    uint64_t runs_at, begin_at, values_at; /* bytes in the file */
 };
 
 struct directory {
@@ -64,16 +59,10 @@ void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES])
     snprintf(name, TR_SHARD_NAME_BYTES, "shard-%04" PRIu32 ".h5", shard);
 }
 
-static uint64_t pieces_of(const struct tr_part *p)
-{
-    return (tr_part_elements(p) + TR_SHARD_PIECE - 1) / TR_SHARD_PIECE;
-}
-
-/* ---- writing ---- */
-
-static bool is_name(const char *name)
+static bool is_name(const char *name, size_t size)
 {
     const char *c = name;
+    if (!memchr(name, 0, size)) return false;
     for (bool begins = true; *c; c++) {
         bool letter =
             (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_';
@@ -83,47 +72,36 @@ static bool is_name(const char *name)
     return c > name && c[-1] != '/';
 }
 
+/* ---- writing ---- */
+
 static int describe_part(hid_t group, const struct tr_part *p)
 {
-    TR_TRY(tr_image_text(group, "kind", kind_name[p->kind]));
-    TR_TRY(tr_image_text(group, "type", type_name[p->type]));
-    TR_TRY(tr_image_count(group, "total_rows", p->total_rows));
-    TR_TRY(tr_image_count(group, "total_columns", p->total_columns));
-    TR_TRY(tr_image_count(group, "first_column", p->first_column));
-    return tr_image_count(group, "columns", p->columns);
+    TR_TRY(tr_attribute_text(group, "kind", kind_name[p->kind]));
+    TR_TRY(tr_attribute_text(group, "type", type_name[p->type]));
+    TR_TRY(tr_attribute_count(group, "total_rows", p->total_rows));
+    TR_TRY(tr_attribute_count(group, "total_columns", p->total_columns));
+    TR_TRY(tr_attribute_count(group, "first_column", p->first_column));
+    return tr_attribute_count(group, "columns", p->columns);
 }
 
-static int lay_arrays(struct tr_image *image, hid_t group, const struct tr_part *p, uint64_t *sums,
-                      struct entry *e)
+static int put_arrays(struct tr_checked_writer *w, hid_t group, const struct tr_part *p, struct entry *e)
 {
-    uint64_t runs[2] = {p->runs, 2}, begins = p->rows + 1, pieces = pieces_of(p), values[2];
-    int dimensions = tr_part_shape(p, p->rows, p->columns, e->elements, values);
-    TR_TRY(tr_image_array(image, group, "values", tr_part_h5_type(p->type), dimensions, values, p->data, sums,
-                          TR_SHARD_PIECE * tr_part_type_size(p->type), &e->values_at));
-    TR_TRY(tr_image_array(image, group, "runs", H5T_NATIVE_UINT64, 2, runs, p->run, NULL, 0, &e->runs_at));
-    if (p->begin)
-        TR_TRY(tr_image_array(image, group, "begin", H5T_NATIVE_UINT64, 1, &begins, p->begin, NULL, 0,
-                              &e->begin_at));
-    return tr_image_array(image, group, "sums", H5T_NATIVE_UINT64, 1, &pieces, sums, NULL, 0, &e->sums_at);
-}
-
-static void enter(const struct tr_part *p, struct entry *e)
-{
-    *e = (struct entry){.kind = p->kind,
-                        .type = p->type,
-                        .total_rows = p->total_rows,
-                        .total_columns = p->total_columns,
-                        .first_column = p->first_column,
-                        .columns = p->columns,
-                        .runs = p->runs,
-                        .rows = p->rows,
-                        .elements = tr_part_elements(p)};
-    memcpy(e->name, p->name, sizeof e->name);
+    uint64_t elements = tr_part_elements(p), size = tr_part_type_size(p->type);
+    uint64_t runs[2] = {p->runs, 2}, begins = p->rows + 1, values[2];
+    int dimensions = tr_part_shape(p, p->rows, p->columns, elements, values);
+    TR_TRY(tr_checked_begin(w, group, "values", tr_part_h5_type(p->type), dimensions, values,
+                            TR_SHARD_PIECE * size, &e->values_at));
+    TR_TRY(tr_checked_append(w, p->data, elements * size));
+    TR_TRY(tr_checked_begin(w, group, "runs", H5T_NATIVE_UINT64, 2, runs, 0, &e->runs_at));
+    TR_TRY(tr_checked_append(w, p->run, p->runs * sizeof *p->run));
+    if (!p->begin) return TR_OK;
+    TR_TRY(tr_checked_begin(w, group, "begin", H5T_NATIVE_UINT64, 1, &begins, 0, &e->begin_at));
+    return tr_checked_append(w, p->begin, begins * sizeof *p->begin);
 }
 
 static hid_t create_group(hid_t file, const char *path)
 {
-    hid_t links = H5Pcreate(H5P_LINK_CREATE), how = tr_image_how(H5P_GROUP_CREATE);
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), how = tr_creation(H5P_GROUP_CREATE);
     H5Pset_create_intermediate_group(links, 1);
     /* a longer name may have come first, with this one for a group in its path */
     hid_t group =
@@ -135,117 +113,78 @@ static hid_t create_group(hid_t file, const char *path)
     return group;
 }
 
-static int lay_part(struct tr_image *image, const struct tr_part *p, uint64_t *sums, struct entry *e)
+static int put_part(struct tr_checked_writer *w, const struct tr_part *p, struct entry *e)
 {
     char path[TR_PART_PATH_BYTES];
-    if (!memchr(p->name, 0, sizeof p->name) || !is_name(p->name))
+    if (!is_name(p->name, sizeof p->name))
         return tr_fail(TR_ERR_INTERNAL,
                        "«%.*s» is no name for a part of a checkpoint: letters, digits, _ and /",
                        (int)sizeof p->name, p->name);
     tr_part_path(p, path, sizeof path);
-    hid_t group = create_group(image->file, path);
-    if (group < 0) return tr_image_failed(path);
-    enter(p, e);
+    hid_t group = create_group(w->file, path);
+    if (group < 0) return tr_layout_failed(path);
+    *e = (struct entry){.kind = p->kind,
+                        .type = p->type,
+                        .total_rows = p->total_rows,
+                        .total_columns = p->total_columns,
+                        .first_column = p->first_column,
+                        .columns = p->columns,
+                        .runs = p->runs,
+                        .rows = p->rows};
+    memcpy(e->name, p->name, sizeof e->name);
     int status = describe_part(group, p);
-    if (status == TR_OK) status = lay_arrays(image, group, p, sums, e);
+    if (status == TR_OK) status = put_arrays(w, group, p, e);
     H5Gclose(group);
     return status;
 }
 
-static int describe_shard(hid_t file, const struct tr_shard_head *head)
+static int put_parts(struct tr_checked_writer *w, const struct tr_part *parts, struct directory *d)
 {
-    TR_TRY(tr_image_count(file, "run", head->run));
-    TR_TRY(tr_image_count(file, "number", head->number));
-    TR_TRY(tr_image_count(file, "shard", head->shard));
-    return tr_image_count(file, "shards", head->shards);
-}
-
-static uint64_t bytes_of(const struct tr_part *parts, size_t n, uint64_t *pieces)
-{
-    uint64_t bytes = 0;
-    *pieces = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct tr_part *p = &parts[i];
-        *pieces += pieces_of(p);
-        bytes += tr_part_elements(p) * tr_part_type_size(p->type) + p->runs * sizeof *p->run;
-        if (p->begin) bytes += (p->rows + 1) * sizeof *p->begin;
-    }
-    return bytes + *pieces * 8;
-}
-
-static int write_image(struct tr_image *image, const struct tr_part *parts, uint64_t *sums,
-                       struct directory *d, bool durable, struct tr_shard_seal *seal)
-{
-    TR_TRY(describe_shard(image->file, &d->head));
-    for (size_t i = 0; i < d->parts; i++) {
-        TR_TRY(lay_part(image, &parts[i], sums, &d->part[i]));
-        sums += pieces_of(&parts[i]);
-    }
-    return tr_image_write(image, d, durable, &seal->bytes, &seal->digest);
-}
-
-static size_t directory_bytes(size_t parts)
-{
-    return sizeof(struct directory) + parts * sizeof(struct entry);
+    TR_TRY(tr_attributes_of_format(w->file, FORMAT, VERSION, TR_VERSION));
+    TR_TRY(tr_attribute_count(w->file, "run", d->head.run));
+    TR_TRY(tr_attribute_count(w->file, "number", d->head.number));
+    TR_TRY(tr_attribute_count(w->file, "shard", d->head.shard));
+    TR_TRY(tr_attribute_count(w->file, "shards", d->head.shards));
+    for (size_t i = 0; i < d->parts; i++) TR_TRY(put_part(w, &parts[i], &d->part[i]));
+    return TR_OK;
 }
 
 int tr_shard_write(const char *path, const struct tr_shard_head *head, const struct tr_part *parts, size_t n,
                    bool durable, struct tr_shard_seal *seal)
 {
-    struct tr_image image;
-    uint64_t pieces, bytes = bytes_of(parts, n, &pieces), *sums = NULL;
-    struct directory *d = calloc(1, directory_bytes(n));
-    int status = d ? TR_NEW(&sums, pieces) : tr_fail(TR_ERR_SYSTEM, "no memory to write %s", path);
-    if (status == TR_OK) {
-        d->head = *head;
-        d->parts = n;
-        status = tr_image_create(&image, path, FORMAT, VERSION, 4 * n, bytes, directory_bytes(n));
-        if (status == TR_OK) status = write_image(&image, parts, sums, d, durable, seal);
-        tr_image_close(&image);
-    }
-    free(sums);
-    free(d);
+    struct tr_checked_writer w;
+    char *memory;
+    size_t directory_bytes = sizeof(struct directory) + n * sizeof(struct entry);
+    uint64_t sums = 2 * n;
+    for (size_t i = 0; i < n; i++) sums += tr_part_elements(&parts[i]) / TR_SHARD_PIECE + 1;
+    TR_TRY(TR_NEW(&memory, directory_bytes));
+    struct directory *d = (struct directory *)(void *)memory;
+    d->head = *head;
+    d->parts = n;
+    int status =
+        tr_checked_create(&w, path, FORMAT, VERSION, tr_checked_header_bytes(3 * n, sums, directory_bytes),
+                          durable, "checkpoint.write", NULL);
+    if (status == TR_OK) status = put_parts(&w, parts, d);
+    if (status == TR_OK) status = tr_checked_seal(&w, d, directory_bytes);
+    free(memory);
+    *seal = (struct tr_shard_seal){w.bytes, w.digest};
+    if (status == TR_OK) return tr_checked_finish(&w);
+    tr_checked_abandon(&w);
     return status;
 }
 
 /* ---- opening ---- */
 
-/* Where the values of a part are in the file, and their sums. */
-struct place {
-    uint64_t first, *sums;
-};
-
-struct tr_shard {
-    char *path;
-    struct tr_sealed file;
-    size_t parts;
-    struct tr_part *part;
-    struct place *place;
-    char *piece; /* the one of which only some was wanted last; NULL: none so far */
-    size_t piece_part;
-    uint64_t piece_number;
-};
-
 static int odd(const struct tr_shard *s, const struct entry *e, const char *what)
 {
-    return tr_fail(TR_ERR_DATA, "%s: damaged: odd %s of %s", s->path, what, e->name);
+    return tr_fail(TR_ERR_DATA, "%s: damaged: odd %s of %s", s->file.path, what, e->name);
 }
 
-/* n numbers of eight bytes, or pairs, to be freed. */
-static int read_numbers(const struct tr_shard *s, const struct entry *e, uint64_t at, uint64_t n, size_t size,
-                        void *numbers)
-{
-    if (at > s->file.bytes || n > (s->file.bytes - at) / size) return odd(s, e, "place");
-    char *memory;
-    TR_TRY(TR_NEW(&memory, n * size));
-    *(void **)numbers = memory;
-    return tr_sealed_read(&s->file, memory, at, n * size);
-}
-
-static int read_runs(const struct tr_shard *s, const struct entry *e, struct tr_part *p)
+static int read_runs(struct tr_shard *s, const struct entry *e, struct tr_part *p)
 {
     uint64_t end = 0;
-    TR_TRY(read_numbers(s, e, e->runs_at, e->runs, sizeof *p->run, &p->run));
+    const struct tr_checked_array runs = {e->name, e->runs_at, e->runs, sizeof *p->run};
+    TR_TRY(tr_checked_get(&s->file, &runs, &p->run));
     p->runs = (size_t)e->runs;
     for (size_t i = 0; i < p->runs; i++) {
         struct tr_row_run run = p->run[i];
@@ -257,38 +196,31 @@ static int read_runs(const struct tr_shard *s, const struct entry *e, struct tr_
     return p->rows == e->rows ? TR_OK : odd(s, e, "rows");
 }
 
-static int read_begin(const struct tr_shard *s, const struct entry *e, struct tr_part *p)
+static int read_begin(struct tr_shard *s, const struct entry *e, struct tr_part *p)
 {
+    const struct tr_checked_array begins = {e->name, e->begin_at, p->rows + 1, sizeof *p->begin};
     if (p->kind != TR_PART_LISTS) return TR_OK;
     if (p->rows == UINT64_MAX) return odd(s, e, "rows");
-    TR_TRY(read_numbers(s, e, e->begin_at, p->rows + 1, sizeof *p->begin, &p->begin));
+    TR_TRY(tr_checked_get(&s->file, &begins, &p->begin));
     if (p->begin[0] != 0) return odd(s, e, "lists");
     for (uint64_t i = 0; i < p->rows; i++)
         if (p->begin[i] > p->begin[i + 1]) return odd(s, e, "lists");
     return TR_OK;
 }
 
-/* Values have sums, so they lie in the areas that the digest leaves out. */
-static int read_sums(const struct tr_shard *s, const struct entry *e, const struct tr_part *p,
-                     struct place *place)
+static struct tr_checked_array values_of(const struct tr_shard *s, size_t part)
 {
-    uint64_t elements, bytes, size = tr_part_type_size(p->type);
-    if (__builtin_mul_overflow(p->rows, p->columns, &elements)) return odd(s, e, "size");
-    if (p->begin) elements = p->begin[p->rows];
-    if (elements != e->elements || __builtin_mul_overflow(elements, size, &bytes)) return odd(s, e, "size");
-    place->first = e->values_at;
-    for (size_t i = 0; bytes > 0; i++) {
-        if (i == s->file.areas) return odd(s, e, "place");
-        if (s->file.area[i][0] == e->values_at && s->file.area[i][1] == bytes) break;
-    }
-    return read_numbers(s, e, e->sums_at, pieces_of(p), sizeof *place->sums, &place->sums);
+    const struct tr_part *p = &s->part[part];
+    return (struct tr_checked_array){p->name, s->values_at[part], tr_part_elements(p),
+                                     tr_part_type_size(p->type)};
 }
 
-static int read_part(const struct tr_shard *s, const struct entry *e, struct tr_part *p, struct place *place)
+static int read_part(struct tr_shard *s, const struct entry *e, size_t i)
 {
-    if (!memchr(e->name, 0, sizeof e->name) || !is_name(e->name))
-        return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->path);
-    if (e->kind >= KINDS || e->type >= TYPES) return odd(s, e, "kind");
+    struct tr_part *p = &s->part[i];
+    uint64_t elements, bytes;
+    if (!is_name(e->name, sizeof e->name)) return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
+    if (e->kind >= TR_PART_KINDS || e->type >= TR_PART_TYPES) return odd(s, e, "kind");
     *p = (struct tr_part){.kind = (enum tr_part_kind)e->kind,
                           .type = (enum tr_part_type)e->type,
                           .total_rows = e->total_rows,
@@ -298,68 +230,64 @@ static int read_part(const struct tr_shard *s, const struct entry *e, struct tr_
     memcpy(p->name, e->name, sizeof p->name);
     TR_TRY(read_runs(s, e, p));
     TR_TRY(read_begin(s, e, p));
-    return read_sums(s, e, p, place);
+    if (__builtin_mul_overflow(p->rows, p->columns, &elements)) return odd(s, e, "size");
+    if (__builtin_mul_overflow(tr_part_elements(p), tr_part_type_size(p->type), &bytes))
+        return odd(s, e, "size");
+    s->values_at[i] = e->values_at;
+    const struct tr_checked_array values = values_of(s, i);
+    return tr_checked_read(&s->file, &values, 0, 0, NULL); /* whether they are there */
 }
 
 static int check_head(const struct tr_shard *s, const struct tr_shard_head *is,
                       const struct tr_shard_head *expected)
 {
+    const char *path = s->file.path;
     if (!expected) return TR_OK;
     if (is->run != expected->run)
-        return tr_fail(TR_ERR_DATA, "%s: of run %016" PRIx64 ", expected %016" PRIx64, s->path, is->run,
+        return tr_fail(TR_ERR_DATA, "%s: of run %016" PRIx64 ", expected %016" PRIx64, path, is->run,
                        expected->run);
     if (is->number != expected->number)
-        return tr_fail(TR_ERR_DATA, "%s: of checkpoint %" PRIu64 ", expected %" PRIu64, s->path, is->number,
+        return tr_fail(TR_ERR_DATA, "%s: of checkpoint %" PRIu64 ", expected %" PRIu64, path, is->number,
                        expected->number);
     if (is->shard != expected->shard || is->shards != expected->shards)
-        return tr_fail(TR_ERR_DATA, "%s: shard %u of %u, expected shard %u of %u", s->path, is->shard,
+        return tr_fail(TR_ERR_DATA, "%s: shard %u of %u, expected shard %u of %u", path, is->shard,
                        is->shards, expected->shard, expected->shards);
     return TR_OK;
 }
 
 static int check_seal(const struct tr_shard *s, const struct tr_shard_seal *seal)
 {
-    if (!seal || (seal->bytes == s->file.bytes && seal->digest == s->file.digest)) return TR_OK;
+    const struct tr_checked_header *h = s->file.header;
+    if (!seal || (seal->bytes == h->bytes && seal->digest == h->digest)) return TR_OK;
     return tr_fail(TR_ERR_DATA,
                    "%s: not the file that the manifest was written for: %" PRIu64 " bytes, digest %016" PRIx64
                    ", expected %" PRIu64 " and %016" PRIx64,
-                   s->path, s->file.bytes, s->file.digest, seal->bytes, seal->digest);
-}
-
-static int list_parts(struct tr_shard *s, const struct directory *d)
-{
-    TR_TRY(TR_NEW(&s->part, d->parts));
-    TR_TRY(TR_NEW(&s->place, d->parts));
-    s->parts = d->parts;
-    for (size_t i = 0; i < s->parts; i++) TR_TRY(read_part(s, &d->part[i], &s->part[i], &s->place[i]));
-    return TR_OK;
+                   s->file.path, h->bytes, h->digest, seal->bytes, seal->digest);
 }
 
 static int open_shard(struct tr_shard *s, const char *path, const struct tr_shard_head *head,
                       const struct tr_shard_seal *seal)
 {
-    TR_TRY(tr_copy_string(path, &s->path));
-    TR_TRY(tr_sealed_open(&s->file, s->path, FORMAT, VERSION));
+    TR_TRY(tr_checked_open(&s->file, path, FORMAT, VERSION));
     const struct directory *d = s->file.directory;
-    uint64_t bytes = s->file.directory_bytes;
-    if (bytes < sizeof *d || (uintptr_t)d % sizeof(uint64_t) != 0 ||
-        d->parts != (bytes - sizeof *d) / sizeof *d->part)
-        return tr_fail(TR_ERR_DATA, "%s: damaged: odd directory", s->path);
+    uint64_t bytes = s->file.header->directory;
+    if (bytes < sizeof *d || d->parts != (bytes - sizeof *d) / sizeof *d->part)
+        return tr_fail(TR_ERR_DATA, "%s: damaged: odd directory", path);
     TR_TRY(check_head(s, &d->head, head));
     TR_TRY(check_seal(s, seal));
-    return list_parts(s, d);
+    TR_TRY(TR_NEW(&s->part, d->parts));
+    TR_TRY(TR_NEW(&s->values_at, d->parts));
+    s->parts = d->parts;
+    for (size_t i = 0; i < s->parts; i++) TR_TRY(read_part(s, &d->part[i], i));
+    return TR_OK;
 }
 
 int tr_shard_open(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal,
                   struct tr_shard **shard)
 {
-    struct tr_shard *s;
-    TR_TRY(TR_NEW(&s, 1));
-    s->file.fd = -1;
-    s->file.file = -1;
-    int status = open_shard(s, path, head, seal);
-    if (status == TR_OK) *shard = s;
-    else tr_shard_close(&s);
+    TR_TRY(TR_NEW(shard, 1));
+    int status = open_shard(*shard, path, head, seal);
+    if (status != TR_OK) tr_shard_close(shard);
     return status;
 }
 
@@ -367,88 +295,32 @@ void tr_shard_close(struct tr_shard **shard)
 {
     struct tr_shard *s = *shard;
     if (!s) return;
-    tr_sealed_close(&s->file);
-    for (size_t i = 0; i < s->parts; i++) {
-        tr_part_free(&s->part[i]);
-        free(s->place[i].sums);
-    }
+    tr_checked_close(&s->file);
+    for (size_t i = 0; i < s->parts; i++) tr_part_free(&s->part[i]);
     free(s->part);
-    free(s->place);
-    free(s->piece);
-    free(s->path);
+    free(s->values_at);
     free(s);
     *shard = NULL;
 }
 
-size_t tr_shard_parts(const struct tr_shard *shard, const struct tr_part **parts)
+ptrdiff_t tr_shard_find(const struct tr_shard *s, const char *name, uint64_t first_column)
 {
-    *parts = shard->part;
-    return shard->parts;
-}
-
-/* ---- reading ---- */
-
-static int read_piece(struct tr_shard *s, size_t part, uint64_t number, void *values)
-{
-    const struct tr_part *p = &s->part[part];
-    const struct place *place = &s->place[part];
-    uint64_t first = number * TR_SHARD_PIECE, rest = tr_part_elements(p) - first,
-             size = tr_part_type_size(p->type);
-    uint64_t n = rest < TR_SHARD_PIECE ? rest : TR_SHARD_PIECE;
-    TR_TRY(tr_sealed_read(&s->file, values, place->first + first * size, n * size));
-    if (XXH3_64bits(values, n * size) == place->sums[number]) return TR_OK;
-    return tr_fail(TR_ERR_DATA,
-                   "%s: damaged: elements %" PRIu64 " to %" PRIu64 " of %s are not what was written", s->path,
-                   first, first + n - 1, p->name);
-}
-
-/* A piece of which only some is wanted, and perhaps more the next time. */
-static int hold_piece(struct tr_shard *s, size_t part, uint64_t number)
-{
-    if (s->piece && s->piece_part == part && s->piece_number == number) return TR_OK;
-    if (!s->piece) TR_TRY(TR_NEW(&s->piece, TR_SHARD_PIECE * sizeof(double)));
-    s->piece_part = s->parts; /* none, should this fail */
-    TR_TRY(read_piece(s, part, number, s->piece));
-    s->piece_part = part;
-    s->piece_number = number;
-    return TR_OK;
+    for (size_t i = 0; i < s->parts; i++)
+        if (s->part[i].first_column == first_column && !strcmp(s->part[i].name, name)) return (ptrdiff_t)i;
+    return -1;
 }
 
 int tr_shard_read(struct tr_shard *shard, size_t part, uint64_t first, uint64_t n, void *values)
 {
-    const struct tr_part *p = part < shard->parts ? &shard->part[part] : NULL;
-    uint64_t elements = p ? tr_part_elements(p) : 0, size = p ? tr_part_type_size(p->type) : 0;
-    if (!p || first > elements || n > elements - first)
-        return tr_fail(TR_ERR_INTERNAL, "%s: so many elements are not in part %zu", shard->path, part);
-    for (char *to = values; n > 0;) {
-        uint64_t number = first / TR_SHARD_PIECE, skip = first % TR_SHARD_PIECE, here = TR_SHARD_PIECE - skip;
-        if (here > n) here = n;
-        bool whole = skip == 0 && (here == TR_SHARD_PIECE || first + here == elements);
-        TR_TRY(whole ? read_piece(shard, part, number, to) : hold_piece(shard, part, number));
-        if (!whole) memcpy(to, shard->piece + skip * size, here * size);
-        to += here * size;
-        first += here;
-        n -= here;
-    }
-    return TR_OK;
-}
-
-static int verify_part(struct tr_shard *s, size_t part, char *buffer)
-{
-    for (uint64_t i = 0; i < pieces_of(&s->part[part]); i++) TR_TRY(read_piece(s, part, i, buffer));
-    return TR_OK;
+    const struct tr_checked_array array = values_of(shard, part);
+    return tr_checked_read(&shard->file, &array, first, n, values);
 }
 
 int tr_shard_verify(const char *path, const struct tr_shard_head *head, const struct tr_shard_seal *seal)
 {
     struct tr_shard *s;
-    char *buffer;
-    TR_TRY(TR_NEW(&buffer, TR_SHARD_PIECE * sizeof(double)));
-    int status = tr_shard_open(path, head, seal, &s);
-    if (status == TR_OK) {
-        for (size_t i = 0; i < s->parts && status == TR_OK; i++) status = verify_part(s, i, buffer);
-        tr_shard_close(&s);
-    }
-    free(buffer);
+    TR_TRY(tr_shard_open(path, head, seal, &s));
+    int status = tr_checked_verify(&s->file);
+    tr_shard_close(&s);
     return status;
 }

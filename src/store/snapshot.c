@@ -197,28 +197,16 @@ static int fill_from(const struct source *from, const struct tr_part *wanted, st
     return TR_OK;
 }
 
-/* The part of the name and columns in a shard; -1: none. */
-static ptrdiff_t find_part(struct tr_shard *shard, const char *name, uint64_t first_column)
-{
-    const struct tr_part *part;
-    size_t n = tr_shard_parts(shard, &part);
-    for (size_t i = 0; i < n; i++)
-        if (part[i].first_column == first_column && !strcmp(part[i].name, name)) return (ptrdiff_t)i;
-    return -1;
-}
-
 /* What is common lies in the first shard; of other things a rank's own shard comes first, and is mostly enough. */
 static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, struct filled *filled)
 {
     uint32_t shards = snapshot->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
         struct tr_shard *shard;
-        const struct tr_part *stored;
         TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
-        ptrdiff_t at = find_part(shard, wanted->name, wanted->first_column);
+        ptrdiff_t at = tr_shard_find(shard, wanted->name, wanted->first_column);
         if (at < 0) continue;
-        tr_shard_parts(shard, &stored);
-        TR_TRY(fill_from(&(struct source){shard, (size_t)at, &stored[at]}, wanted, filled));
+        TR_TRY(fill_from(&(struct source){shard, (size_t)at, &shard->part[at]}, wanted, filled));
     }
     if (filled->rows == wanted->rows) return TR_OK;
     return tr_fail(TR_ERR_DATA, "checkpoint %llu: %llu rows of %s are missing",
@@ -246,9 +234,7 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
     for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
         TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
-        const struct tr_part *part;
-        size_t parts = tr_shard_parts(shard, &part);
-        for (size_t k = 0; k < parts; k++) *has = *has || !strcmp(part[k].name, name);
+        *has = tr_shard_find(shard, name, 0) >= 0;
     }
     return TR_OK;
 }
@@ -293,10 +279,9 @@ int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *want
 {
     for (uint32_t i = 0; i < snapshot->manifest->shards; i++) {
         struct tr_shard *shard;
-        const struct tr_part *stored;
         TR_TRY(tr_snapshot_shard(snapshot, i, &shard));
-        size_t n = tr_shard_parts(shard, &stored);
-        for (size_t k = 0; k < n; k++) {
+        const struct tr_part *stored = shard->part;
+        for (size_t k = 0; k < shard->parts; k++) {
             if (stored[k].kind != TR_PART_ROWS || strcmp(stored[k].name, name) != 0) continue;
             TR_TRY(hand_over_wanted(&(struct source){shard, k, &stored[k]}, wanted, piece, who));
         }
@@ -381,11 +366,10 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
     if (!tr_snapshot_restores(snapshot)) return keep_numbered(snapshot, name, &part, NULL, 0, bytes);
     if (!snapshot->same_layout) return TR_OK;
     struct tr_shard *shard;
-    const struct tr_part *stored;
     TR_TRY(set_name(snapshot, name, &part));
     TR_TRY(tr_snapshot_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
-    ptrdiff_t at = find_part(shard, part.name, 0);
-    tr_shard_parts(shard, &stored);
+    ptrdiff_t at = tr_shard_find(shard, part.name, 0);
+    const struct tr_part *stored = shard->part;
     if (at < 0 ? bytes > 0 : stored[at].kind != TR_PART_OWN || stored[at].rows != bytes) return TR_OK;
     if (found) *found = true;
     return at < 0 ? TR_OK : tr_shard_read(shard, (size_t)at, 0, bytes, data);

@@ -2,7 +2,7 @@
  * stands behind it is reached too.
  *
  *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -DTR_VERSION='""' \
- *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_checkpoint.c src/store/{part,shard,sealed,image}.c src/base/base.c \
+ *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_checkpoint.c src/store/{shard,checked}.c src/base/base.c \
  *       $(pkg-config --libs hdf5 libxxhash) -lm -o /tmp/fuzz_checkpoint
  *   /tmp/fuzz_checkpoint -timeout=10 -max_total_time=300 /tmp/found tests/fuzz/seeds/checkpoint
  *
@@ -15,29 +15,29 @@
 
 #include <xxhash.h>
 
-#include "store/front.h"
 #include "store/shard.h"
 #include "fuzz.h"
 
 /* The same bytes with a digest that fits: of all but the areas. */
 static void seal(uint8_t *bytes, size_t size)
 {
-    struct tr_front *front = (struct tr_front *)(void *)bytes;
-    if (size < sizeof *front || front->front > size || front->front < sizeof *front) return;
-    size_t room = (front->front - sizeof *front) / sizeof *front->area, at = front->front;
+    struct tr_checked_header *h = (struct tr_checked_header *)(void *)bytes;
+    if (size < sizeof *h || h->header > size || h->header < sizeof *h) return;
+    const struct tr_checked_area *area = (const struct tr_checked_area *)(const void *)(h + 1);
+    size_t capacity = (h->header - sizeof *h) / sizeof *area, at = h->header;
     XXH3_state_t *state = XXH3_createState();
-    front->bytes = size;
-    front->digest = 0;
+    h->bytes = size;
+    h->digest = 0;
     XXH3_64bits_reset(state);
-    XXH3_64bits_update(state, bytes, front->front);
-    for (size_t i = 0; i < front->areas && i < room; i++) {
-        uint64_t first = front->area[i][0], n = front->area[i][1];
+    XXH3_64bits_update(state, bytes, h->header);
+    for (size_t i = 0; i < h->areas && i < capacity; i++) {
+        uint64_t first = area[i].first, n = area[i].bytes;
         if (first < at || first > size || n > size - first) break;
         XXH3_64bits_update(state, bytes + at, first - at);
         at = first + n;
     }
     XXH3_64bits_update(state, bytes + at, size - at);
-    front->digest = XXH3_64bits_digest(state);
+    h->digest = XXH3_64bits_digest(state);
     XXH3_freeState(state);
 }
 
@@ -62,13 +62,12 @@ static void try_bytes(const uint8_t *data, size_t size)
 {
     char path[64];
     struct tr_shard *shard;
-    const struct tr_part *part;
     int fd = memfd_create("fuzz", 0);
     DEMAND(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int status = tr_shard_open(path, NULL, NULL, &shard);
     if (status == TR_OK) {
-        for (size_t i = 0, n = tr_shard_parts(shard, &part); i < n; i++) check_part(shard, i, &part[i]);
+        for (size_t i = 0; i < shard->parts; i++) check_part(shard, i, &shard->part[i]);
         tr_shard_close(&shard);
     } else {
         expect(status == TR_ERR_DATA && strncmp(tr_error_text(), path, strlen(path)) == 0 &&

@@ -180,13 +180,12 @@ static void check_shard(uint32_t number, const struct tr_shard_seal *seal)
 {
     struct tr_shard *shard;
     struct tr_shard_head head = head_of(number);
-    const struct tr_part *part;
     struct parts p;
     fill_parts(&p, number);
     ck_ok(tr_shard_open(shard_name(number), &head, seal, &shard));
-    ck_assert_uint_eq(tr_shard_parts(shard, &part), PARTS);
+    ck_assert_uint_eq(shard->parts, PARTS);
     for (size_t i = 0; i < PARTS; i++) {
-        check_part(&part[i], &p.part[i]);
+        check_part(&shard->part[i], &p.part[i]);
         check_values(shard, i, &p.part[i]);
     }
     tr_shard_close(&shard);
@@ -525,12 +524,12 @@ START_TEST(what_is_something_else_is_refused)
     size_t n = load(shard_name(0), &bytes);
     bytes[24]++; /* the version */
     store(shard_name(0), bytes, n);
-    ck_fails(tr_shard_open(shard_name(0), &head, NULL, &shard), TR_ERR_DATA, "format version 2, expected 1");
+    ck_fails(tr_shard_open(shard_name(0), &head, NULL, &shard), TR_ERR_DATA, "format version 3, expected 2");
     free(bytes);
     n = load(in_folder("manifest.h5"), &bytes);
     bytes[24]++;
     store(in_folder("manifest.h5"), bytes, n);
-    ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 2, expected 1");
+    ck_fails(read_manifest(NULL), TR_ERR_DATA, "format version 3, expected 2");
     free(bytes);
     unlink(in_folder("manifest.h5"));
     ck_fails(read_manifest(NULL), TR_ERR_NO_INPUT, "manifest.h5: No such file");
@@ -539,7 +538,7 @@ START_TEST(what_is_something_else_is_refused)
     ck_assert(rmdir(in_folder("manifest.h5")) == 0);
     struct tr_manifest m = {.run = RUN, .number = NUMBER, .shards = SHARDS, .seal = seal};
     unlink(shard_name(2));
-    ck_fails(tr_manifest_write(folder(), &m, false), TR_ERR_DATA, "format version 2"); /* the first shard's */
+    ck_fails(tr_manifest_write(folder(), &m, false), TR_ERR_DATA, "format version 3"); /* the first shard's */
     write_shard(0, &seal[0]);
     ck_fails(tr_manifest_write(folder(), &m, false), TR_ERR_NO_INPUT, "shard-0002.h5: No such file");
     ck_assert_int_ne(access(in_folder("manifest.h5"), F_OK), 0);

@@ -155,6 +155,50 @@ START_TEST(what_is_not_as_promised_is_refused)
 }
 END_TEST
 
+static char *load(size_t *n)
+{
+    char *bytes = malloc(1 << 20);
+    FILE *file = fopen(in_folder("model.h5"), "r");
+    ck_assert(bytes && file);
+    *n = fread(bytes, 1, 1 << 20, file);
+    fclose(file);
+    return bytes;
+}
+
+static void store(const char *bytes, size_t n)
+{
+    FILE *file = fopen(in_folder("model.h5"), "w");
+    ck_assert(file && fwrite(bytes, 1, n, file) == n && fclose(file) == 0);
+}
+
+/* Any byte of it, before HDF5 looks at it; files of other programs, which have no header, are read. */
+START_TEST(a_damaged_file_is_refused)
+{
+    make_folder();
+    write_model();
+    struct tr_h5_reader *r;
+    size_t n, header = 4096;
+    char *bytes = load(&n);
+    for (size_t i = 0; i < n; i += 1 + i / 500) {
+        char before = bytes[i];
+        bytes[i] = (char)(before ^ (i % 3 == 0 ? 0xff : 1 << i % 8));
+        store(bytes, n);
+        ck_fails(tr_h5_open(folder, NULL, 0, &r), TR_ERR_DATA, "cut off or damaged");
+        bytes[i] = before;
+    }
+    ck_assert(n > header);
+    store(bytes + header, n - header);
+    r = open_model();
+    float *matrix;
+    ck_ok(tr_h5_get(r, "matrix", TR_H5_F32, ROWS, COLUMNS, &matrix));
+    ck_assert_float_eq(matrix[ROWS], element(ROWS));
+    free(matrix);
+    tr_h5_close(&r);
+    free(bytes);
+    remove_folder();
+}
+END_TEST
+
 START_TEST(an_unfinished_file_leaves_nothing)
 {
     make_folder();
@@ -190,5 +234,5 @@ START_TEST(a_full_disk_is_noticed)
 }
 END_TEST
 
-UNIT_MAIN("h5", what_is_written_reads_back, what_is_not_as_promised_is_refused,
+UNIT_MAIN("h5", what_is_written_reads_back, what_is_not_as_promised_is_refused, a_damaged_file_is_refused,
           an_unfinished_file_leaves_nothing, a_full_disk_is_noticed)

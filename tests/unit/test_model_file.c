@@ -260,8 +260,14 @@ START_TEST(liblinears_own_text_is_read)
 }
 END_TEST
 
+/* As another program would write it: without the header whose sums would tell of the change. */
 static void put_number(const char *name, const char *attribute, int value)
 {
+    const size_t header = 4096;
+    size_t n;
+    char *bytes = read_file(name, &n);
+    if (memcmp(bytes, "trireme-model", 13) == 0) write_file(name, bytes + header, n - header);
+    free(bytes);
     hid_t file = H5Fopen(in_folder(name), H5F_ACC_RDWR, H5P_DEFAULT),
           a = H5Aopen(file, attribute, H5P_DEFAULT);
     ck_assert(H5Awrite(a, H5T_NATIVE_INT, &value) >= 0);

@@ -368,7 +368,7 @@ static int read_h5(const char *path, struct tr_linear_model *model)
 
 int tr_file_kind(const char *path, enum tr_file_kind *kind)
 {
-    static const char h5[] = "\x89HDF\r\n\x1a\n", text[] = "solver_type";
+    static const char text[] = "solver_type";
     char first[16] = "";
     struct stat status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
@@ -381,7 +381,7 @@ int tr_file_kind(const char *path, enum tr_file_kind *kind)
     if (S_ISDIR(status.st_mode)) *kind = TR_FILE_FOLDER;
     ssize_t n = S_ISREG(status.st_mode) ? pread(fd, first, sizeof first, 0) : 0;
     close(fd);
-    if (n >= 8 && memcmp(first, h5, 8) == 0) *kind = TR_FILE_MODEL_H5;
+    if (n > 0 && tr_h5_begins(first, (size_t)n)) *kind = TR_FILE_MODEL_H5;
     if (n >= 11 && memcmp(first, text, 11) == 0) *kind = TR_FILE_MODEL_TEXT;
     if (S_ISREG(status.st_mode) && status.st_size == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: empty", path);
     return TR_OK;

@@ -1,0 +1,699 @@
+#define _GNU_SOURCE
+#include "store/checked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+
+enum { AT_ONCE = 1 << 20, LARGE_ARRAY = 1 << 16 };
+
+uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directory)
+{
+    uint64_t all = TR_CHECKED_LEAST, least = sizeof(struct tr_checked_header) +
+                                             areas * sizeof(struct tr_checked_area) + sums * 8 + directory;
+    while (all < least) all *= 2;
+    return all;
+}
+
+/* ---- the layout ---- */
+
+int tr_layout_failed(const char *name)
+{
+    return tr_fail(TR_ERR_INTERNAL, "HDF5 cannot lay out %s", name);
+}
+
+hid_t tr_text_type(size_t length)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, length > 0 ? length : 1);
+    H5Tset_strpad(type, H5T_STR_NULLPAD);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    return type;
+}
+
+hid_t tr_creation(hid_t class)
+{
+    hid_t how = H5Pcreate(class);
+    H5Pset_obj_track_times(how, false);
+    if (H5Pget_class(how) == H5P_DATASET_CREATE) H5Pset_fill_time(how, H5D_FILL_TIME_NEVER);
+    return how;
+}
+
+/* The usual driver of HDF5 goes by the name that the link of a descriptor leads to; stdio follows the link. */
+static hid_t access_by_descriptor(void)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_fapl_stdio(access);
+    H5Pset_file_locking(access, false, true);
+    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* errors are ours to print */
+    return access;
+}
+
+static hid_t create_layout(const struct tr_checked_writer *w)
+{
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", w->layout);
+    hid_t access = access_by_descriptor(), how = H5Pcreate(H5P_FILE_CREATE);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110); /* checksums, which h5dump checks too */
+    H5Pset_alignment(access, LARGE_ARRAY, TR_CHECKED_LEAST);
+    H5Pset_userblock(how, w->header);
+    H5Pset_obj_track_times(how, false);
+    H5Pset_attr_phase_change(how, 64, 32); /* they stay together, which is shorter */
+    hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, how, access);
+    H5Pclose(how);
+    H5Pclose(access);
+    return file;
+}
+
+/* Beyond this limit HDF5 could not even lay the file out, and would be left with a file that it cannot close. */
+static int check_limit(const struct tr_checked_writer *w, uint64_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return TR_OK;
+    uint64_t wanted = w->header + w->laid + bytes + (w->areas + 16) * 2 * TR_CHECKED_LEAST;
+    if (wanted <= limit.rlim_cur) return TR_OK;
+    return tr_fail(TR_ERR_IO,
+                   "%s: cannot be written: some %llu bytes, but this process may write %llu (ulimit -f)",
+                   w->path, (unsigned long long)wanted, (unsigned long long)limit.rlim_cur);
+}
+
+static int put_attribute(hid_t where, const char *name, hid_t type, const void *value)
+{
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    return ok ? TR_OK : tr_layout_failed(name);
+}
+
+int tr_attribute_count(hid_t where, const char *name, uint64_t value)
+{
+    return put_attribute(where, name, H5T_NATIVE_UINT64, &value);
+}
+
+int tr_attribute_int(hid_t where, const char *name, int64_t value)
+{
+    return put_attribute(where, name, H5T_NATIVE_INT64, &value);
+}
+
+int tr_attribute_real(hid_t where, const char *name, double value)
+{
+    return put_attribute(where, name, H5T_NATIVE_DOUBLE, &value);
+}
+
+int tr_attribute_text(hid_t where, const char *name, const char *text)
+{
+    hid_t type = tr_text_type(strlen(text));
+    int status = put_attribute(where, name, type, text);
+    H5Tclose(type);
+    return status;
+}
+
+int tr_attributes_of_format(hid_t file, const char *format, int64_t version, const char *trireme)
+{
+    TR_TRY(tr_attribute_text(file, "format", format));
+    TR_TRY(tr_attribute_int(file, "format_version", version));
+    return tr_attribute_text(file, "trireme", trireme);
+}
+
+/* ---- writing ---- */
+
+static int write_failed(const struct tr_checked_writer *w, int status)
+{
+    return tr_fail(status, "%s: cannot be written: %s", w->path, strerror(errno));
+}
+
+/* As pwrite(), but where a test wants it to fail or to stop half way. */
+static ssize_t write_some(const struct tr_checked_writer *w, const void *from, size_t bytes, uint64_t first)
+{
+    switch (TR_FAULT(w->fault_write)) {
+    case TR_FAULT_ENOSPC: errno = ENOSPC; return -1;
+    case TR_FAULT_EIO: errno = EIO; return -1;
+    case TR_FAULT_SHORT: bytes = (bytes + 1) / 2; break;
+    default: break;
+    }
+    return pwrite(w->fd, from, bytes, (off_t)first);
+}
+
+static int put_bytes(const struct tr_checked_writer *w, const char *from, uint64_t bytes, uint64_t first)
+{
+    while (bytes > 0) {
+        ssize_t n = write_some(w, from, bytes < AT_ONCE ? bytes : AT_ONCE, first);
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = ENOSPC;
+        if (n <= 0) return write_failed(w, TR_ERR_IO);
+        from += n;
+        first += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return TR_OK;
+}
+
+/* All bytes are written here. Beyond the limit of this process the kernel sends a signal besides failing: it is held back
+ * and taken away. */
+static int put(const struct tr_checked_writer *w, const void *data, uint64_t bytes, uint64_t first)
+{
+    sigset_t limit, old;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, &old);
+    int status = put_bytes(w, data, bytes, first);
+    if (!sigismember(&old, SIGXFSZ)) sigtimedwait(&limit, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
+int tr_checked_create(struct tr_checked_writer *w, const char *path, const char *format, uint32_t version,
+                      uint64_t header, bool durable, const char *fault_write, const char *fault_name)
+{
+    *w = (struct tr_checked_writer){.version = version,
+                                    .fault_write = fault_write,
+                                    .fault_name = fault_name,
+                                    .durable = durable,
+                                    .fd = -1,
+                                    .layout = -1,
+                                    .file = -1,
+                                    .array = -1,
+                                    .header = header};
+    memcpy(w->format, format, strnlen(format, sizeof w->format));
+    TR_TRY(tr_copy_string(path, &w->path));
+    TR_TRY(tr_format(&w->part, "%s%s", path, fault_name ? ".part" : ""));
+    TR_TRY(check_limit(w, 0));
+    w->state = XXH3_createState();
+    w->layout = memfd_create("layout", MFD_CLOEXEC);
+    if (!w->state || w->layout < 0) return tr_fail(TR_ERR_SYSTEM, "no memory to write %s", path);
+    w->fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) return write_failed(w, TR_ERR_NO_OUTPUT);
+    w->file = create_layout(w);
+    return w->file >= 0 ? TR_OK : tr_layout_failed("a file");
+}
+
+/* Room for all of an array now, where a file system can: a disk that is too full says so before it is written. */
+static int reserve(const struct tr_checked_writer *w, const struct tr_checked_area *a)
+{
+    if (a->bytes < LARGE_ARRAY || fallocate(w->fd, 0, (off_t)a->first, (off_t)a->bytes) == 0) return TR_OK;
+    bool cannot = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EINTR;
+    return cannot ? TR_OK : write_failed(w, TR_ERR_IO);
+}
+
+static int end_array(struct tr_checked_writer *w)
+{
+    if (w->open) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->path);
+    if (w->array >= 0) H5Dclose(w->array);
+    w->array = -1;
+    return TR_OK;
+}
+
+static int add_area(struct tr_checked_writer *w, uint64_t first, uint64_t bytes, uint64_t piece)
+{
+    if (piece == 0) piece = bytes;
+    uint64_t pieces = (bytes + piece - 1) / piece;
+    TR_TRY(TR_GROW(&w->area, &w->area_capacity, w->areas + 1));
+    TR_TRY(TR_GROW(&w->sum, &w->sum_capacity, w->sums + pieces));
+    w->area[w->areas++] = (struct tr_checked_area){first, bytes, piece, w->sums};
+    w->sums += pieces;
+    w->at = 0;
+    w->open = true;
+    XXH3_64bits_reset(w->state);
+    return reserve(w, &w->area[w->areas - 1]);
+}
+
+int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
+                     const uint64_t *shape, uint64_t piece, uint64_t *at)
+{
+    TR_TRY(end_array(w));
+    hsize_t extent[2] = {1, 1};
+    for (int i = 0; i < dimensions; i++) extent[i] = shape[i];
+    uint64_t bytes = extent[0] * extent[1] * H5Tget_size(type);
+    TR_TRY(check_limit(w, bytes));
+    w->laid += bytes;
+    hid_t space = dimensions > 0 ? H5Screate_simple(dimensions, extent, NULL) : H5Screate(H5S_SCALAR);
+    hid_t how = tr_creation(H5P_DATASET_CREATE);
+    H5Pset_alloc_time(how, H5D_ALLOC_TIME_EARLY);
+    w->array = H5Dcreate2(where, name, type, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Pclose(how);
+    H5Sclose(space);
+    haddr_t first = w->array >= 0 && bytes > 0 ? H5Dget_offset(w->array) : 0;
+    if (w->array < 0 || first == HADDR_UNDEF) return tr_layout_failed(name);
+    if (at) *at = first;
+    return bytes > 0 ? add_area(w, first, bytes, piece) : TR_OK;
+}
+
+/* A piece is summed and written while it is in the cache. The disk starts on it at once: fsync has less to wait for. */
+int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t bytes)
+{
+    const struct tr_checked_area *a = w->open ? &w->area[w->areas - 1] : NULL;
+    if (bytes == 0) return TR_OK;
+    if (!a || bytes > a->bytes - w->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->path);
+    for (const char *from = data; bytes > 0;) {
+        uint64_t n = a->piece - w->at % a->piece;
+        if (n > AT_ONCE) n = AT_ONCE;
+        if (n > bytes) n = bytes;
+        XXH3_64bits_update(w->state, from, n);
+        TR_TRY(put(w, from, n, a->first + w->at));
+        if (w->durable && n == AT_ONCE)
+            sync_file_range(w->fd, (off_t)(a->first + w->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
+        w->at += n;
+        from += n;
+        bytes -= n;
+        w->open = w->at < a->bytes;
+        if (w->open && w->at % a->piece > 0) continue;
+        w->sum[a->sum + (w->at - 1) / a->piece] = XXH3_64bits_digest(w->state);
+        XXH3_64bits_reset(w->state);
+    }
+    return TR_OK;
+}
+
+/* Everything outside the areas, in the order of the file, and all of that through the digest. */
+static int put_structure(const struct tr_checked_writer *w, const char *layout)
+{
+    uint64_t at = w->header;
+    for (size_t i = 0; i <= w->areas; i++) {
+        uint64_t next = i < w->areas ? w->area[i].first : w->bytes;
+        if (next < at || next > w->bytes) return tr_layout_failed("arrays");
+        XXH3_64bits_update(w->state, layout + at, next - at);
+        TR_TRY(put(w, layout + at, next - at, at));
+        if (i < w->areas) at = next + w->area[i].bytes;
+    }
+    return TR_OK;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct tr_checked_area *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static int make_header(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes,
+                       char **memory)
+{
+    struct tr_checked_header h = {.version = w->version,
+                                  .order = TR_CHECKED_ORDER,
+                                  .bytes = w->bytes,
+                                  .header = w->header,
+                                  .areas = w->areas,
+                                  .sums = w->sums,
+                                  .directory = directory_bytes};
+    memcpy(h.format, w->format, sizeof h.format);
+    if (tr_checked_header_bytes(w->areas, w->sums, directory_bytes) > w->header)
+        return tr_fail(TR_ERR_INTERNAL, "%s: too many arrays", w->path);
+    TR_TRY(TR_NEW(memory, w->header));
+    char *to = *memory;
+    if (w->areas > 0) qsort(w->area, w->areas, sizeof *w->area, by_first);
+    const void *part[] = {&h, w->area, w->sum, directory};
+    const size_t bytes[] = {sizeof h, w->areas * sizeof *w->area, w->sums * 8, directory_bytes};
+    for (int i = 0; i < 4; to += bytes[i++])
+        if (bytes[i] > 0) memcpy(to, part[i], bytes[i]);
+    return TR_OK;
+}
+
+/* The header comes last: without it the rest is nothing. */
+static int put_all(struct tr_checked_writer *w, char *header, const char *layout)
+{
+    XXH3_64bits_reset(w->state);
+    XXH3_64bits_update(w->state, header, w->header);
+    TR_TRY(put_structure(w, layout));
+    w->digest = XXH3_64bits_digest(w->state);
+    ((struct tr_checked_header *)(void *)header)->digest = w->digest;
+    TR_TRY(put(w, header, w->header, 0));
+    return w->durable && fsync(w->fd) < 0 ? write_failed(w, TR_ERR_IO) : TR_OK;
+}
+
+int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes)
+{
+    TR_TRY(end_array(w));
+    hid_t file = w->file;
+    w->file = -1;
+    struct stat laid;
+    if (H5Fclose(file) < 0 || fstat(w->layout, &laid) < 0) return tr_layout_failed(w->path);
+    w->bytes = (uint64_t)laid.st_size;
+    char *header = NULL, *layout = mmap(NULL, (size_t)w->bytes, PROT_READ, MAP_SHARED, w->layout, 0);
+    int status = layout != MAP_FAILED ? make_header(w, directory, directory_bytes, &header)
+                                      : tr_fail(TR_ERR_SYSTEM, "no memory to write %s", w->path);
+    if (status == TR_OK) status = put_all(w, header, layout);
+    if (layout != MAP_FAILED) munmap(layout, (size_t)w->bytes);
+    free(header);
+    if (close(w->fd) < 0 && status == TR_OK)
+        status = write_failed(w, TR_ERR_IO); /* NFS may not know before */
+    w->fd = -1;
+    return status;
+}
+
+static int sync_above(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return tr_sync_folder(slash ? "/" : ".");
+    *slash = '\0';
+    int status = tr_sync_folder(path);
+    *slash = '/';
+    return status;
+}
+
+/* Other files of the folder may be what this one speaks of: their names are on the disk before its own. */
+static int give_name(struct tr_checked_writer *w)
+{
+    if (!w->fault_name) return TR_OK;
+    if (w->durable) TR_TRY(sync_above(w->path));
+    errno = EIO;
+    if (TR_FAULT(w->fault_name) != TR_FAULT_NONE || rename(w->part, w->path) < 0)
+        return write_failed(w, TR_ERR_IO);
+    return w->durable ? sync_above(w->path) : TR_OK;
+}
+
+static void free_writer(struct tr_checked_writer *w)
+{
+    if (w->array >= 0) H5Dclose(w->array);
+    if (w->file >= 0) H5Fclose(w->file);
+    if (w->layout >= 0) close(w->layout);
+    if (w->fd >= 0) close(w->fd);
+    XXH3_freeState(w->state);
+    free(w->path);
+    free(w->part);
+    free(w->area);
+    free(w->sum);
+    *w = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
+}
+
+int tr_checked_finish(struct tr_checked_writer *w)
+{
+    int status = give_name(w);
+    if (status == TR_OK) free_writer(w);
+    else tr_checked_abandon(w);
+    return status;
+}
+
+void tr_checked_abandon(struct tr_checked_writer *w)
+{
+    if (w->file >= 0 || w->fd >= 0 || w->bytes > 0) unlink(w->part);
+    free_writer(w);
+}
+
+/* ---- folders ---- */
+
+int tr_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* some file systems cannot sync a folder and say EINVAL: the names are as safe as they can be there */
+    int status = fd < 0 || (fsync(fd) < 0 && errno != EINVAL)
+                     ? tr_fail(TR_ERR_IO, "%s: cannot be brought to the disk: %s", path, strerror(errno))
+                     : TR_OK;
+    if (fd >= 0) close(fd);
+    return status;
+}
+
+static int make_with_parents(char *path)
+{
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
+    char *slash = strrchr(path, '/');
+    while (slash && slash > path && slash[-1] == '/') slash--; /* "a//b" */
+    if (slash && slash > path) {
+        *slash = '\0';
+        int above = make_with_parents(path);
+        *slash = '/';
+        TR_TRY(above);
+    }
+    if (mkdir(path, 0777) == 0) return sync_above(path);
+    if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
+    return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+}
+
+int tr_make_folder(const char *folder)
+{
+    char *path;
+    TR_TRY(tr_copy_string(folder, &path));
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
+    int status = make_with_parents(path);
+    free(path);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static int read_bytes(const struct tr_checked *f, void *data, uint64_t first, uint64_t bytes)
+{
+    char *to = data;
+    while (bytes > 0) {
+        ssize_t n = pread(f->fd, to, bytes < (1u << 30) ? bytes : 1u << 30, (off_t)first);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tr_fail(TR_ERR_IO, "%s: cannot be read: %s", f->path, strerror(errno));
+        if (n == 0)
+            return tr_fail(TR_ERR_IO, "%s: ended at byte %llu while it was read", f->path,
+                           (unsigned long long)first);
+        to += n;
+        first += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return TR_OK;
+}
+
+static int damaged(const struct tr_checked *f)
+{
+    return tr_fail(TR_ERR_DATA, "%s: damaged: its structure is not what was written", f->path);
+}
+
+static int open_file(struct tr_checked *f, uint64_t *bytes)
+{
+    struct stat status;
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place shall not hold us up */
+    if (f->fd < 0 || fstat(f->fd, &status) < 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: %s", f->path, strerror(errno));
+    if (!S_ISREG(status.st_mode)) return tr_fail(TR_ERR_NO_INPUT, "%s: not a file", f->path);
+    *bytes = (uint64_t)status.st_size;
+    return *bytes > 0 ? TR_OK : tr_fail(TR_ERR_DATA, "%s: empty", f->path);
+}
+
+/* What can be said before the digest is known to be right. */
+static int check_header(const struct tr_checked *f, const struct tr_checked_header *h, const char *format,
+                        uint32_t version, uint64_t bytes)
+{
+    char expected[sizeof h->format] = {0};
+    memcpy(expected, format, strnlen(format, sizeof expected));
+    if (memcmp(h->format, expected, sizeof expected) != 0)
+        return tr_fail(TR_ERR_DATA, "%s: not a file of format %s, or damaged at its begin", f->path, format);
+    if (h->order != TR_CHECKED_ORDER)
+        return tr_fail(TR_ERR_DATA, "%s: written on a machine with another order of bytes, or damaged",
+                       f->path);
+    if (h->version != version)
+        return tr_fail(TR_ERR_DATA,
+                       "%s: format version %u, expected %u: it comes from another version of Trireme",
+                       f->path, h->version, version);
+    if (bytes != h->bytes)
+        return tr_fail(TR_ERR_DATA, "%s: %s%llu bytes, expected %llu", f->path,
+                       bytes < h->bytes ? "cut off: " : "", (unsigned long long)bytes,
+                       (unsigned long long)h->bytes);
+    uint64_t rest = h->header - sizeof *h;
+    if (h->header > bytes || h->header < sizeof *h || h->areas > rest / sizeof(struct tr_checked_area))
+        return damaged(f);
+    rest -= h->areas * sizeof(struct tr_checked_area);
+    return h->sums > rest / 8 || h->directory > rest - h->sums * 8 ? damaged(f) : TR_OK;
+}
+
+/* Areas follow each other behind the header, so that no byte is left unchecked, and each has all of its sums. */
+static int check_areas(const struct tr_checked *f)
+{
+    const struct tr_checked_header *h = f->header;
+    uint64_t at = h->header;
+    for (size_t i = 0; i < h->areas; i++) {
+        const struct tr_checked_area *a = &f->area[i];
+        if (a->first < at || a->first > h->bytes || a->bytes > h->bytes - a->first || a->piece == 0)
+            return damaged(f);
+        if (a->sum > h->sums || (a->bytes > 0 && (a->bytes - 1) / a->piece + 1 > h->sums - a->sum))
+            return damaged(f);
+        at = a->first + a->bytes;
+    }
+    return TR_OK;
+}
+
+static int sum_bytes(const struct tr_checked *f, XXH3_state_t *state, uint64_t first, uint64_t bytes,
+                     char *buffer)
+{
+    for (uint64_t n; bytes > 0; first += n, bytes -= n) {
+        n = bytes < AT_ONCE ? bytes : AT_ONCE;
+        TR_TRY(read_bytes(f, buffer, first, n));
+        XXH3_64bits_update(state, buffer, n);
+    }
+    return TR_OK;
+}
+
+/* Sums all bytes outside the areas and compares the digest. */
+static int check_structure(struct tr_checked *f, XXH3_state_t *state, char *buffer)
+{
+    struct tr_checked_header *h = f->header;
+    uint64_t digest = h->digest, at = h->header;
+    h->digest = 0;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, h, h->header);
+    h->digest = digest;
+    for (size_t i = 0; i <= h->areas; i++) {
+        uint64_t next = i < h->areas ? f->area[i].first : h->bytes;
+        TR_TRY(sum_bytes(f, state, at, next - at, buffer));
+        if (i < h->areas) at = next + f->area[i].bytes;
+    }
+    return XXH3_64bits_digest(state) == digest ? TR_OK : damaged(f);
+}
+
+static int check_values(struct tr_checked *f, XXH3_state_t *state, char *buffer)
+{
+    for (size_t i = 0; i < f->header->areas; i++) {
+        const struct tr_checked_area *a = &f->area[i];
+        const uint64_t *sum = f->sum + a->sum;
+        for (uint64_t at = 0, n; at < a->bytes; at += n) {
+            n = a->bytes - at < a->piece ? a->bytes - at : a->piece;
+            XXH3_64bits_reset(state);
+            TR_TRY(sum_bytes(f, state, a->first + at, n, buffer));
+            if (XXH3_64bits_digest(state) != *sum++)
+                return tr_fail(TR_ERR_DATA, "%s: damaged: bytes %llu to %llu are not what was written",
+                               f->path, (unsigned long long)(a->first + at),
+                               (unsigned long long)(a->first + at + n - 1));
+        }
+    }
+    return TR_OK;
+}
+
+typedef int check_fn(struct tr_checked *f, XXH3_state_t *state, char *buffer);
+
+static int with_buffer(struct tr_checked *f, check_fn *check)
+{
+    char *buffer;
+    XXH3_state_t *state = XXH3_createState();
+    int status = state ? TR_NEW(&buffer, f->header->bytes < AT_ONCE ? f->header->bytes : AT_ONCE)
+                       : tr_fail(TR_ERR_SYSTEM, "out of memory for a digest");
+    if (status == TR_OK) {
+        status = check(f, state, buffer);
+        free(buffer);
+    }
+    XXH3_freeState(state);
+    return status;
+}
+
+int tr_checked_verify(struct tr_checked *f)
+{
+    return with_buffer(f, check_values);
+}
+
+int tr_checked_open(struct tr_checked *f, const char *path, const char *format, uint32_t version)
+{
+    struct tr_checked_header h = {.areas = 0};
+    uint64_t bytes;
+    char *memory;
+    *f = (struct tr_checked){.fd = -1};
+    TR_TRY(tr_copy_string(path, &f->path));
+    TR_TRY(open_file(f, &bytes));
+    TR_TRY(read_bytes(f, &h, 0, bytes < sizeof h ? bytes : sizeof h));
+    if (bytes < sizeof h)
+        return tr_fail(TR_ERR_DATA, "%s: cut off: %llu bytes are no file of format %s", path,
+                       (unsigned long long)bytes, format);
+    TR_TRY(check_header(f, &h, format, version, bytes));
+    TR_TRY(TR_NEW(&memory, h.header));
+    f->header = (struct tr_checked_header *)(void *)memory;
+    TR_TRY(read_bytes(f, memory, 0, h.header));
+    f->area = (const struct tr_checked_area *)(const void *)(memory + sizeof h);
+    f->sum = (const uint64_t *)(const void *)(f->area + h.areas);
+    f->directory = f->sum + h.sums;
+    if (memcmp(memory, &h, sizeof h) != 0) return damaged(f); /* it changes under us */
+    TR_TRY(check_areas(f));
+    return with_buffer(f, check_structure);
+}
+
+void tr_checked_close(struct tr_checked *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    free(f->header);
+    free(f->piece);
+    free(f->path);
+    *f = (struct tr_checked){.fd = -1};
+}
+
+/* ---- values ---- */
+
+static int find_area(const struct tr_checked *f, const struct tr_checked_array *a,
+                     const struct tr_checked_area **area)
+{
+    static const struct tr_checked_area none;
+    uint64_t bytes;
+    struct tr_checked_area key = {.first = a->at};
+    *area = &none;
+    if (a->n == 0) return TR_OK;
+    *area = bsearch(&key, f->area, f->header->areas, sizeof key, by_first);
+    if (*area && !__builtin_mul_overflow(a->n, a->size, &bytes) && bytes == (*area)->bytes) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: damaged: odd size of %s", f->path, a->name);
+}
+
+static int read_piece(const struct tr_checked *f, const struct tr_checked_array *a,
+                      const struct tr_checked_area *area, uint64_t number, void *values)
+{
+    uint64_t first = number * area->piece, rest = area->bytes - first,
+             n = rest < area->piece ? rest : area->piece;
+    TR_TRY(read_bytes(f, values, area->first + first, n));
+    if (XXH3_64bits(values, n) == f->sum[area->sum + number]) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: damaged: elements %llu to %llu of %s are not what was written", f->path,
+                   (unsigned long long)(first / a->size), (unsigned long long)((first + n) / a->size - 1),
+                   a->name);
+}
+
+/* A piece of which only some is wanted, and perhaps more the next time. */
+static int hold_piece(struct tr_checked *f, const struct tr_checked_array *a,
+                      const struct tr_checked_area *area, uint64_t number)
+{
+    if (f->piece_area == area && f->piece_number == number) return TR_OK;
+    f->piece_area = NULL; /* should this fail */
+    TR_TRY(TR_GROW(&f->piece, &f->piece_capacity, area->piece < area->bytes ? area->piece : area->bytes));
+    TR_TRY(read_piece(f, a, area, number, f->piece));
+    f->piece_area = area;
+    f->piece_number = number;
+    return TR_OK;
+}
+
+int tr_checked_read(struct tr_checked *f, const struct tr_checked_array *a, uint64_t first, uint64_t n,
+                    void *values)
+{
+    const struct tr_checked_area *area;
+    if (first > a->n || n > a->n - first)
+        return tr_fail(TR_ERR_INTERNAL, "%s: so many elements are not in %s", f->path, a->name);
+    TR_TRY(find_area(f, a, &area));
+    uint64_t at = first * a->size, end = at + n * a->size;
+    for (char *to = values; at < end;) {
+        uint64_t number = at / area->piece, skip = at % area->piece, here = area->piece - skip;
+        bool whole = skip == 0 && (end - at >= here || end == area->bytes);
+        if (here > end - at) here = end - at;
+        TR_TRY(whole ? read_piece(f, a, area, number, to) : hold_piece(f, a, area, number));
+        if (!whole) memcpy(to, f->piece + skip, here);
+        to += here;
+        at += here;
+    }
+    return TR_OK;
+}
+
+int tr_checked_get(struct tr_checked *f, const struct tr_checked_array *a, void *values_pointer)
+{
+    const struct tr_checked_area *area;
+    char *values;
+    TR_TRY(find_area(f, a, &area));
+    TR_TRY(TR_NEW(&values, area->bytes));
+    *(void **)values_pointer = values;
+    return tr_checked_read(f, a, 0, a->n, values);
+}
+
+hid_t tr_hdf5_open(int fd)
+{
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    hid_t access = access_by_descriptor(), file = H5Fopen(name, H5F_ACC_RDONLY, access);
+    H5Pclose(access);
+    return file;
+}
