@@ -85,16 +85,9 @@ static size_t look_up(const struct bench *b, int which, size_t i, const float **
 static int solve_side(struct bench *b, int which, const float **other)
 {
     struct side *own = &b->side[which];
-    const float **here = other, **next = other + b->ratings, **old;
-    size_t n = look_up(b, which, 0, here), n_next = 0;
     for (size_t i = 0; i < own->n; i++) {
-        if (i + 1 < own->n) n_next = look_up(b, which, i + 1, next);
-        tr_solver_next(b->solver, i + 1 < own->n ? n_next : 0, next);
-        TR_TRY(tr_solve(b->solver, n, here, own->value + own->begin[i], own->row + i * b->stride));
-        old = here;
-        here = next;
-        next = old;
-        n = n_next;
+        size_t n = look_up(b, which, i, other);
+        TR_TRY(tr_solve(b->solver, n, other, own->value + own->begin[i], own->row + i * b->stride));
     }
     return TR_OK;
 }
@@ -102,7 +95,7 @@ static int solve_side(struct bench *b, int which, const float **other)
 static int run_sweeps(struct bench *b, int sweeps)
 {
     const float **other;
-    TR_TRY(TR_NEW(&other, 2 * b->ratings));
+    TR_TRY(TR_NEW(&other, b->ratings));
     for (int sweep = 0; sweep < sweeps; sweep++)
         for (int s = 0; s < 2; s++) {
             double before, after;

@@ -38,7 +38,6 @@ struct reference {
     const struct tr_mf *m;
     enum kind kind;
     double row[2][USERS][WIDTH]; /* by side and number */
-    double loss, penalty;
 };
 
 static double rated(const struct reference *r, int side, uint64_t own, uint64_t other)
@@ -50,7 +49,7 @@ static double rated(const struct reference *r, int side, uint64_t own, uint64_t 
 /* One row by Gauss and Jordan on its normal equations, or, non-negative, by many rounds over its coordinates. */
 static void solve_row(struct reference *r, int side, uint64_t own)
 {
-    const struct tr_job *job = r->m->job;
+    const struct tr_mf_options *job = &r->m->o;
     double a[WIDTH][WIDTH + 1] = {{0}}, *x = r->row[side][own];
     size_t n = r->m->width, others = side == TR_MF_USER ? r->m->items : r->m->users, ratings = 0;
     for (uint64_t o = 0; o < others; o++) {
@@ -58,8 +57,8 @@ static void solve_row(struct reference *r, int side, uint64_t own)
         memcpy(v, r->row[!side][o], sizeof v);
         if (t > 0) wanted = t - r->m->mean - (r->m->bias ? v[RANK] : 0);
         if (r->m->bias) v[RANK] = 1;
-        if (job->model.implicit) {
-            weight = 1 + job->model.confidence * t;
+        if (job->implicit) {
+            weight = 1 + job->confidence * t;
             wanted = t > 0;
         }
         ratings += t > 0;
@@ -68,9 +67,9 @@ static void solve_row(struct reference *r, int side, uint64_t own)
             for (size_t j = 0; j < n; j++) a[i][j] += weight * v[i] * v[j];
         }
     }
-    double ridge = job->model.l2_weighted ? r->m->l2 * (double)ratings : r->m->l2;
+    double ridge = job->l2_weighted ? job->l2 * (double)ratings : job->l2;
     for (size_t i = 0; i < n; i++) a[i][i] += ridge;
-    if (job->model.nonnegative) {
+    if (job->nonnegative) {
         for (int round = 0; round < 5000; round++)
             for (size_t i = 0; i < n; i++) {
                 double slope = -a[i][n];
@@ -88,28 +87,20 @@ static void solve_row(struct reference *r, int side, uint64_t own)
     for (size_t i = 0; i < n; i++) x[i] = a[i][n] / a[i][i];
 }
 
-/* The loss over all ratings (implicit: over all pairs), and the λ terms. */
-static void measure(struct reference *r)
+/* The loss over all ratings (implicit: over all pairs). */
+static double loss_of(const struct reference *r)
 {
-    const struct tr_job *job = r->m->job;
-    double count[2][USERS] = {{0}};
-    r->loss = r->penalty = 0;
+    const struct tr_mf_options *job = &r->m->o;
+    double loss = 0;
     for (uint64_t u = 0; u < r->m->users; u++)
         for (uint64_t i = 0; i < r->m->items; i++) {
             const double *p = r->row[TR_MF_USER][u], *q = r->row[TR_MF_ITEM][i];
             double t = rated(r, TR_MF_USER, u, i), guess = r->m->mean + (r->m->bias ? p[RANK] + q[RANK] : 0);
             for (int k = 0; k < RANK; k++) guess += p[k] * q[k];
-            count[TR_MF_USER][u] += t > 0;
-            count[TR_MF_ITEM][i] += t > 0;
-            if (job->model.implicit)
-                r->loss += (1 + job->model.confidence * t) * ((t > 0) - guess) * ((t > 0) - guess);
-            else if (t > 0) r->loss += (t - guess) * (t - guess);
+            if (job->implicit) loss += (1 + job->confidence * t) * ((t > 0) - guess) * ((t > 0) - guess);
+            else if (t > 0) loss += (t - guess) * (t - guess);
         }
-    for (int s = 0; s < 2; s++)
-        for (uint64_t n = 0; n < (s == TR_MF_USER ? r->m->users : r->m->items); n++)
-            for (size_t k = 0; k < r->m->width; k++)
-                r->penalty +=
-                    r->m->l2 * (job->model.l2_weighted ? count[s][n] : 1) * r->row[s][n][k] * r->row[s][n][k];
+    return loss;
 }
 
 static void sweep(struct reference *r)
@@ -186,14 +177,13 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
     tr_observe(tr, watch, &w);
     mpi_ok(tr_als_train(m, limits));
     for (int s = 0; s < SWEEPS; s++) sweep(&w.reference);
-    measure(&w.reference);
     if (tr_is(tr, TR_SLAVE))
         for (int s = 0; s < 2; s++) compare(&w.reference, &m->als->side[s], tolerance);
     if (mpi_test.rank == 0) {
-        double ratings = (double)m->train->total_nonzeros, rmse = sqrt(w.reference.loss / ratings);
+        double ratings = (double)m->train->total_nonzeros, rmse = sqrt(loss_of(&w.reference) / ratings);
         mpi_check(fabs(m->train_rmse - rmse) < 10 * tolerance * rmse, "training error %g, not %g",
                   m->train_rmse, rmse);
-        if (!m->job->model.implicit)
+        if (!m->o.implicit)
             mpi_check(fabs(m->test_rmse - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
                       m->test_rmse, rmse);
     }

@@ -127,7 +127,7 @@ static void check_fit(const struct tr_solver *solver, const float *x)
     for (size_t a = 0; a < r.order; a++) norm += (double)x[a] * (double)x[a];
     struct tr_solve_fit fit = tr_solver_fit(solver);
     ck_assert_double_eq_tol(fit.penalty, r.ridge * norm, 1e-5 * (1 + r.ridge * norm));
-    ck_assert_double_eq_tol(r.squares - fit.gain, value, 1e-4 * (1 + r.squares));
+    ck_assert_double_eq_tol(fit.loss + fit.penalty, value, 1e-4 * (1 + r.squares));
 }
 
 static void check_solved(enum tr_cpu level, const float *x, const char *how)
@@ -264,7 +264,7 @@ START_TEST(a_row_without_ratings_is_zero)
         for (size_t k = 0; k < WIDTH; k++) x[k] = 7;
         ck_ok(tr_solve(solver, 0, NULL, NULL, x));
         for (size_t k = 0; k < WIDTH; k++) ck_assert_float_eq(x[k], k < problem.rank + problem.bias ? 0 : 7);
-        ck_assert(tr_solver_fit(solver).gain == 0 && tr_solver_fit(solver).penalty == 0);
+        ck_assert(tr_solver_fit(solver).loss == 0 && tr_solver_fit(solver).penalty == 0);
         tr_solver_free(&solver);
     }
 }

@@ -3,10 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/mf/cut.h"
 #include "model/mf/file.h"
 #include "model/mf/mf.h"
-#include "model/mf/tiles.h"
+#include "model/mf/ratings.h"
 
 /* ---- a pass beside a plain one in double precision ---- */
 
@@ -60,7 +59,7 @@ static struct fixture *make(size_t rank, const uint32_t per[USERS], enum tr_cpu 
                                   .crowd = 1.5f,
                                   .l2 = 0.3f,
                                   .bias_l2 = 0.2f,
-                                  .bias_rate = 0.02f};
+                                  .bias_part = 2};
     f->pass.spare = aligned_alloc(64, MOST_PAD * sizeof(float));
     make_side(f, &f->user, USERS);
     make_side(f, &f->item, ITEMS);
@@ -126,7 +125,7 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
     }
     for (size_t j = 0; j < n; j++) {
         size_t i = f->at[first + j];
-        double share = f->plain ? f->item.share[i] : 1, by = rate, bias_by = (double)p->bias_rate;
+        double share = f->plain ? f->item.share[i] : 1, by = rate, bias_by = (double)(p->rate * p->bias_part);
         if (f->adagrad) {
             f->item.sum[i] += error[j] * error[j] * strength / (double)p->rank * (double)p->crowd;
             by = rate / sqrt(f->item.sum[i]);
@@ -137,7 +136,7 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
         clip(f, f->item.row[i]);
         f->item.bias[i] += bias_by * (error[j] - bias_l2 * share * f->item.bias[i]);
     }
-    double share = (double)n * (f->plain ? f->user.share[u] : 1), by = rate, bias_by = (double)p->bias_rate;
+    double share = (double)n * (f->plain ? f->user.share[u] : 1), by = rate, bias_by = (double)(p->rate * p->bias_part);
     if (f->adagrad) {
         f->user.sum[u] += square(sum, p->rank) / (double)p->rank;
         by = rate / sqrt(f->user.sum[u]);
@@ -242,9 +241,9 @@ START_TEST(steps_follow_the_gradient)
             }
             if (f->bias) {
                 float before = (float)f->user.bias[0], after = f->user.bias32[0];
-                check_slope(f, 13, &f->user.bias[0], before, after, f->pass.bias_rate);
+                check_slope(f, 13, &f->user.bias[0], before, after, f->pass.rate * f->pass.bias_part);
                 before = (float)f->item.bias[f->at[5]], after = f->item.bias32[f->at[5]];
-                check_slope(f, 13, &f->item.bias[f->at[5]], before, after, f->pass.bias_rate);
+                check_slope(f, 13, &f->item.bias[f->at[5]], before, after, f->pass.rate * f->pass.bias_part);
             }
             unmake(f);
         }
@@ -287,10 +286,10 @@ START_TEST(every_rating_is_in_one_tile)
 {
     struct little_data *d = little_data();
     static const uint64_t first[] = {0, 31, 31, 50, CUT_ITEMS};
-    struct tr_mf_cut cut;
+    struct tr_mf_tiling cut;
     size_t met = 0;
     bool seen[CUT_USERS][CUT_ITEMS] = {{false}};
-    ck_ok(tr_mf_cut(&d->data, 3, 4, first, 8, 5, 2, &cut));
+    ck_ok(tr_mf_tile_ratings(&d->data, 3, 4, first, 8, 5, 2, &cut));
     for (size_t part = 0; part < 3; part++)
         for (size_t block = 0; block < 4; block++) {
             size_t tiles;
@@ -310,7 +309,7 @@ START_TEST(every_rating_is_in_one_tile)
         }
     ck_assert_uint_eq(met, d->begin[CUT_USERS]);
     ck_assert_uint_eq(cut.ratings, met);
-    tr_mf_cut_free(&cut);
+    tr_mf_tiling_free(&cut);
     free(d);
 }
 END_TEST
@@ -319,12 +318,12 @@ START_TEST(nothing_can_be_cut)
 {
     tr_data none = {0};
     uint64_t first[] = {0, 0, 10};
-    struct tr_mf_cut cut;
+    struct tr_mf_tiling cut;
     size_t tiles;
-    ck_ok(tr_mf_cut(&none, 2, 2, first, 64, 0, 1, &cut));
+    ck_ok(tr_mf_tile_ratings(&none, 2, 2, first, 64, 0, 1, &cut));
     ck_assert_uint_eq(tr_mf_tiles_of(&cut, 1, 1, &tiles)->visits, 0);
     ck_assert_uint_eq(tiles, 1);
-    tr_mf_cut_free(&cut);
+    tr_mf_tiling_free(&cut);
 }
 END_TEST
 

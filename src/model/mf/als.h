@@ -1,4 +1,4 @@
-/* Alternating least squares on tables: what als.c, als_open.c and als_half.c share, also with tests and measurements.
+/* Alternating least squares on tables: what als.c and als_half.c share, also with tests.
  *
  * A sweep is two clocks. In the first each worker solves for its users, given the rows of the items that they have
  * rated, which it pulls as they arrive; in the second for the items that are its own, given the rows of their users.
@@ -18,15 +18,13 @@
 #ifndef TR_MODEL_MF_ALS_H
 #define TR_MODEL_MF_ALS_H
 
-#include "model/mf/by_item.h"
 #include "model/mf/mf.h"
 #include "model/mf/solve.h"
 
-/* Which rows of the other side a batch needs. */
-struct tr_als_needs {
-    size_t n;
-    tr_key *key;    /* ascending */
-    uint32_t *slot; /* of every place in side->keys: which of the n it is; of those not needed, anything */
+/* Rows of the own side that are solved together: turns first .. end - 1, and which rows of the other side they need. */
+struct tr_als_batch {
+    size_t first, end, n;
+    uint32_t *place; /* n places in side->keys, ascending */
 };
 
 /* One direction: the rows that this worker solves for, and their ratings by rows of the other side. */
@@ -37,29 +35,29 @@ struct tr_als_side {
     size_t n;              /* rows of its own … */
     const tr_key *number;  /* … their numbers … */
     const uint64_t *begin; /* … and ratings */
-    const uint32_t *other; /* by rating: its place in keys, or with `code` in the lower 24 bits … */
-    const float *value;    /* … and by rating; NULL: all are 1 */
-    const float *code;     /* … values by the upper 8 bits of `other`; NULL: they are in `value` */
+    const uint32_t *other; /* by rating: its place in keys … */
+    const float *value;    /* … and the rating; NULL: all are 1 */
     const tr_key *keys;    /* numbers of the other side, ascending; perhaps more than needed */
     size_t n_keys;
-    uint32_t *turn;                  /* its own rows in the order in which they are solved */
-    size_t *batch, batches, largest; /* batch b: turns batch[b] .. batch[b + 1] - 1; slots that one needs */
-    struct tr_als_needs needs;       /* of the only batch, if it is one */
-    tr_table *gram_table;            /* implicit: Σ v vᵀ over all rows of the own side … */
+    uint32_t *turn; /* its own rows in the order in which they are solved */
+    struct tr_als_batch *batch;
+    size_t batches, largest; /* rows that a batch needs at most */
+    tr_table *gram_table;    /* implicit: Σ v vᵀ over all rows of the own side … */
     tr_view *gram;
-    double *gram_mine;    /* … and over this worker's, as pushed last */
-    double loss, penalty; /* of its own rows, when they were solved last */
-    double quantum;       /* seconds to compute between two looks at what arrives: what was right last */
+    double *gram_mine; /* … and over this worker's, as pushed last */
+    double loss;       /* of its own rows, when they were solved last */
+    double quantum;    /* seconds to compute between two looks at what arrives: what was right last */
 };
 
 /* Rows of the other side while a clock computes, and how far the batch is for which they are. */
 struct tr_als_arena {
-    const struct tr_als_needs *needs;
-    struct tr_als_needs own;    /* where needs change from batch to batch */
-    uint32_t *order;            /* of every slot: how many rows had come before its own; NOT_HERE before */
-    float *row, *bias;          /* by slot */
-    size_t arrived, first, end; /* rows that have come; the batch */
-    size_t solved;              /* turns before this one are */
+    const struct tr_als_batch *batch;
+    tr_key *key;     /* of each row: its number … */
+    uint32_t *order; /* … and how many rows had come before it; NOT_HERE before */
+    uint32_t *slot; /* of every place in side->keys: which of the rows it is; of those not needed, anything */
+    float *row, *bias;
+    size_t arrived; /* rows that have come */
+    size_t solved;  /* turns before this one are */
 };
 
 /* What it may take. */
@@ -70,27 +68,16 @@ struct tr_als_limits {
     double quantum;     /* seconds to compute at least between two looks at what arrives; usually 0 */
 };
 
-/* Seconds of this worker since the stage began. */
-struct tr_als_times {
-    double hidden; /* spent solving while rows were under way */
-    double solve;  /* all that was spent solving */
-};
-
-struct tr_als_test; /* test ratings by item */
-
 struct tr_mf_als {
     struct tr_mf *m;
     struct tr_als_limits limits;
     struct tr_solver *solver;
     struct tr_als_side side[2]; /* by enum tr_mf_side */
-    struct tr_by_item by_item;
-    float *code;                     /* of the items' side */
-    tr_key *item_number, *user_keys; /* of the items' side: number and keys */
-    struct tr_als_test *test;
+    struct tr_mf_lists by_item;
+    tr_key *item_number;
     size_t stride;       /* floats of a row in an arena */
     const float **other; /* some ratings of a row: their rows … */
     float *target;       /* … and targets */
-    const float **next;  /* rows of the row after that */
     float *x;            /* a row */
     double *gram;        /* implicit: this worker's share of a sum, and the changes of it */
 
@@ -104,10 +91,15 @@ struct tr_mf_als {
     double waited;                 /* for rows, since the last look */
     double answered_at;            /* when others were answered last */
     size_t until_look, look_every; /* rows */
-    struct tr_als_times times;
 };
+
+enum { TR_ALS_CHUNK = 1024 /* ratings that are looked up at a time: room in other and target */ };
 
 /* tr_mf_als_train() with limits, NULL for the usual ones: all ranks. */
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits);
+
+/* Solves all rows of the side als->now: the view's delta has the changes then, which are not pushed yet, and the side
+ * has its loss. first_clock: the other side has its first values, which nobody has pushed. */
+int tr_als_solve_side(struct tr_mf_als *als, bool first_clock);
 
 #endif

@@ -3,14 +3,12 @@
  * begun, for as long as waiting has shown that there is time; rows that were begun are solved first, when all is here.
  * What a row changes goes into the view of the side; als.c pushes it.
  */
-#include "model/mf/als_parts.h"
+#include "model/mf/als.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "trireme/rows.h"
 
 /* Sums are begun in so many visits: each for at least this part of the rows. */
@@ -22,22 +20,20 @@ static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 /* ---- gathering and solving ---- */
 
-/* The ratings k .. end - 1, at most TR_ALS_CHUNK, whose rows came from the `from`-th on, are looked up. Returns how
- * many. */
+/* Looks up, among a row's ratings k .. end - 1 (at most TR_ALS_CHUNK), those whose rows came from the `from`-th on. Returns how
+ * many these are. */
 static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
                       uint32_t from)
 {
     const struct tr_als_side *side = als->now;
-    const struct tr_als_needs *needs = arena->needs;
-    bool plain = tr_als_implicit(als->m);
-    float mean = (float)als->m->mean;
+    const struct tr_mf *m = als->m;
     size_t n = 0;
     for (; k < end; k++) {
-        size_t slot = needs->slot[tr_als_place_of(side, k)];
+        size_t slot = arena->slot[side->other[k]];
         if (arena->order[slot] < from || arena->order[slot] == NOT_HERE) continue;
-        float value = tr_als_value_of(side, k);
+        float value = side->value ? side->value[k] : 1;
         als->other[n] = arena->row + slot * als->stride;
-        als->target[n++] = plain ? value : value - mean - arena->bias[slot];
+        als->target[n++] = m->o.implicit ? value : value - (float)m->mean - arena->bias[slot];
     }
     return n;
 }
@@ -47,22 +43,12 @@ static float *sums_of(const struct tr_mf_als *als, size_t begun)
     return als->sums + begun * tr_solver_sums(als->solver);
 }
 
-/* What the fit is measured from (tr_solver_fit()). */
-static double squares(const struct tr_mf_als *als, size_t n)
-{
-    double sum = 0, confidence = als->m->job->model.confidence;
-    for (size_t i = 0; i < n; i++) {
-        double t = (double)als->target[i];
-        sum += !tr_als_implicit(als->m) ? t * t : t > 0 ? 1 + confidence * t : 0;
-    }
-    return sum;
-}
-
-/* Adds the ratings of row i whose rows came from the `from`-th on to the sums. */
+/* Adds the ratings of row i whose rows came from the `from`-th on to the sums; from 0 to empty ones. */
 static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t i, uint32_t from,
                    float *sums)
 {
     const struct tr_als_side *side = als->now;
+    if (from == 0) memset(sums, 0, tr_solver_sums(als->solver) * sizeof *sums);
     for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
         end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
         size_t n = look_up(als, arena, k, end, from);
@@ -70,72 +56,40 @@ static void add_to(struct tr_mf_als *als, const struct tr_als_arena *arena, size
     }
 }
 
-/* The change goes into the view. */
-static void snapshot(struct tr_mf_als *als, size_t i, const float *x, double square)
+/* Solves for row i, whose sums may be begun; puts what changes into the view. */
+static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
 {
     struct tr_als_side *side = als->now;
-    size_t width = als->m->width;
+    size_t i = side->turn[turn], begun = turn - arena->batch->first, width = als->m->width;
+    size_t n = (size_t)(side->begin[i + 1] - side->begin[i]);
     float *value = (float *)side->view->value + i * width, *delta = (float *)side->view->delta + i * width;
-    struct tr_solve_fit fit = tr_solver_fit(als->solver);
-    for (size_t k = 0; k < width; k++) {
-        delta[k] = x[k] - value[k];
-        value[k] = x[k];
-    }
-    side->loss += square - fit.gain - fit.penalty;
-    side->penalty += fit.penalty;
-}
-
-/* The first rows that a turn needs are fetched into the cache while the one before is solved. */
-static void announce(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn)
-{
-    enum { FIRST = 128 };
-    const struct tr_als_side *side = als->now;
-    size_t n = 0, i = turn < arena->end ? side->turn[turn] : 0;
-    for (uint64_t k = side->begin[i]; turn < arena->end && k < side->begin[i + 1] && n < FIRST; k++)
-        als->next[n++] = arena->row + arena->needs->slot[tr_als_place_of(side, k)] * als->stride;
-    tr_solver_next(als->solver, n, als->next);
-}
-
-static int solve_row(struct tr_mf_als *als, const struct tr_als_arena *arena, size_t turn, float *x)
-{
-    const struct tr_als_side *side = als->now;
-    size_t i = side->turn[turn], begun = turn - arena->first;
-    size_t n = (size_t)(side->begin[i + 1] - side->begin[i]), width = als->m->width;
-    double square = 0;
-    memcpy(x, (float *)side->view->value + i * width, width * sizeof *x);
     bool is_begun = arena == als->filling && begun < als->begun;
+    memcpy(als->x, value, width * sizeof *value);
     if (n <= TR_ALS_CHUNK && !is_begun) {
         look_up(als, arena, side->begin[i], side->begin[i + 1], 0);
-        TR_TRY(tr_solve(als->solver, n, als->other, als->target, x));
-        square = squares(als, n);
+        TR_TRY(tr_solve(als->solver, n, als->other, als->target, als->x));
     } else {
         float *sums = sums_of(als, is_begun ? begun : als->begun_most);
-        if (!is_begun) memset(sums, 0, tr_solver_sums(als->solver) * sizeof *sums);
         add_to(als, arena, i, is_begun ? als->begun_at[begun] : 0, sums);
-        TR_TRY(tr_solve_sums(als->solver, n, sums, x));
-        for (uint64_t k = side->begin[i], end; k < side->begin[i + 1]; k = end) {
-            end = side->begin[i + 1] - k > TR_ALS_CHUNK ? k + TR_ALS_CHUNK : side->begin[i + 1];
-            square += squares(als, look_up(als, arena, k, end, 0));
-        }
+        TR_TRY(tr_solve_sums(als->solver, n, sums, als->x));
     }
-    snapshot(als, i, x, square);
+    for (size_t k = 0; k < width; k++) {
+        delta[k] = als->x[k] - value[k];
+        value[k] = als->x[k];
+    }
+    side->loss += tr_solver_fit(als->solver).loss;
     return TR_OK;
-}
-
-static int fail_at(const struct tr_mf_als *als, size_t i, int status)
-{
-    char why[512];
-    if (status != TR_ERR_DIVERGED) return status;
-    snprintf(why, sizeof why, "%s", tr_error_text());
-    return tr_fail(status, "%s %llu: %s", als->now->which == TR_MF_USER ? "user" : "item",
-                   (unsigned long long)als->now->number[i], why);
 }
 
 static int solve_next(struct tr_mf_als *als, struct tr_als_arena *arena)
 {
+    char why[512];
     size_t turn = arena->solved++;
-    announce(als, arena, turn + 1);
-    return fail_at(als, als->now->turn[turn], solve_row(als, arena, turn, als->x));
+    int status = solve_row(als, arena, turn);
+    if (status != TR_ERR_DIVERGED) return status;
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(status, "%s %llu: %s", als->now->which == TR_MF_USER ? "user" : "item",
+                   (unsigned long long)als->now->number[als->now->turn[turn]], why);
 }
 
 /* Lets this rank answer others now and then. */
@@ -149,12 +103,10 @@ static int answer(struct tr_mf_als *als, double now)
 /* Solves the turns before `end` of a batch of which all needs are here. */
 static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t end)
 {
-    double begin = tr_now();
     while (arena->solved < end) {
         TR_TRY(solve_next(als, arena));
         TR_TRY(answer(als, tr_now()));
     }
-    als->times.solve += tr_now() - begin;
     return TR_OK;
 }
 
@@ -164,8 +116,8 @@ static int solve_until(struct tr_mf_als *als, struct tr_als_arena *arena, size_t
 static bool is_worth(const struct tr_mf_als *als, size_t at)
 {
     const struct tr_als_arena *arena = als->filling;
-    size_t i = als->now->turn[arena->first + at], from = at < als->begun ? als->begun_at[at] : 0;
-    double part = (double)(arena->arrived - from) / (double)arena->needs->n;
+    size_t i = als->now->turn[arena->batch->first + at], from = at < als->begun ? als->begun_at[at] : 0;
+    double part = (double)(arena->arrived - from) / (double)arena->batch->n;
     double ratings = part * (double)(als->now->begin[i + 1] - als->now->begin[i]);
     return part * VISITS >= 1 && ratings >= als->limits.worth;
 }
@@ -174,43 +126,32 @@ static bool is_worth(const struct tr_mf_als *als, size_t at)
 static bool begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;
-    size_t most = tr_min_size(als->begun_most, arena->end - arena->first), at = als->next_begun;
+    size_t most = tr_min_size(als->begun_most, arena->batch->end - arena->batch->first), at = als->next_begun;
     if (most == 0) return false;
     if (at >= most || !is_worth(als, at)) at = 0;
     if (!is_worth(als, at)) return false;
-    bool fresh = at >= als->begun;
-    if (fresh) memset(sums_of(als, at), 0, tr_solver_sums(als->solver) * sizeof *als->sums);
-    add_to(als, arena, als->now->turn[arena->first + at], fresh ? 0 : als->begun_at[at], sums_of(als, at));
+    if (at >= als->begun) als->begun_at[als->begun++] = 0;
+    add_to(als, arena, als->now->turn[arena->batch->first + at], als->begun_at[at], sums_of(als, at));
     als->begun_at[at] = (uint32_t)arena->arrived;
     als->next_begun = at + 1;
-    als->begun += fresh;
     return true;
-}
-
-static int compute_some(struct tr_mf_als *als, bool *did)
-{
-    *did = true;
-    if (als->ready && als->ready->solved < als->ready->end) return solve_next(als, als->ready);
-    *did = begin_some(als);
-    return TR_OK;
 }
 
 /* Computes for a while, for longer if one had to wait since the last look, for less if not. */
 static int look(struct tr_mf_als *als)
 {
     double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
-    if (als->m->job->table.ahead == 0) *quantum = 0; /* nothing is under way */
+    if (als->m->o.ahead == 0) *quantum = 0; /* nothing is under way */
     else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
     else *quantum *= 0.8;
     *quantum = fmax(*quantum, als->limits.quantum);
     als->waited = 0;
     als->until_look = als->look_every;
     for (bool did = true; did && now - begin < *quantum; now = tr_now()) {
-        TR_TRY(compute_some(als, &did));
+        if (als->ready && als->ready->solved < als->ready->batch->end) TR_TRY(solve_next(als, als->ready));
+        else did = begin_some(als);
         TR_TRY(answer(als, now));
     }
-    als->times.solve += now - begin;
-    als->times.hidden += now - begin;
     return TR_OK;
 }
 
@@ -234,61 +175,47 @@ static int take(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* Before the first clock the items' table is still empty: everybody knows what their first values are. */
-static void put_first_rows(struct tr_mf_als *als)
-{
-    const struct tr_als_needs *needs = als->filling->needs;
-    float *row = als->x;
-    for (size_t slot = 0; slot < needs->n; slot++) {
-        tr_mf_first_row(als->m, TR_MF_ITEM, needs->key[slot], row);
-        put(als, slot, row);
-    }
-}
-
-static int pull_batch(struct tr_mf_als *als, bool first_clock)
-{
-    struct tr_als_arena *arena = als->filling;
-    als->begun = als->next_begun = 0;
-    als->waited = 0;
-    als->until_look = als->look_every;
-    if (first_clock) {
-        put_first_rows(als);
-        return TR_OK;
-    }
-    als->left_at = tr_now();
-    return tr_rows_pull(als->now->from, arena->needs->key, arena->needs->n, take, als);
-}
-
-static int begin_batch(struct tr_mf_als *als, size_t b, struct tr_als_arena *arena)
+static void begin_batch(struct tr_mf_als *als, size_t b)
 {
     struct tr_als_side *side = als->now;
-    arena->needs = side->batches == 1 ? &side->needs : &arena->own;
-    arena->first = arena->solved = side->batch[b];
-    arena->end = side->batch[b + 1];
-    arena->arrived = 0;
-    if (side->batches > 1) {
-        uint8_t *needed;
-        TR_TRY(TR_NEW(&needed, side->n_keys));
-        tr_als_give_slots(side, arena->first, arena->end, needed, &arena->own);
-        free(needed);
+    struct tr_als_arena *arena = als->filling = &als->arena[b % 2];
+    const struct tr_als_batch *batch = arena->batch = &side->batch[b];
+    arena->solved = batch->first;
+    arena->arrived = als->begun = als->next_begun = 0;
+    for (size_t slot = 0; slot < batch->n; slot++) {
+        arena->slot[batch->place[slot]] = (uint32_t)slot;
+        arena->key[slot] = side->keys[batch->place[slot]];
+        arena->order[slot] = NOT_HERE;
     }
-    for (size_t slot = 0; slot < arena->needs->n; slot++) arena->order[slot] = NOT_HERE;
-    als->filling = arena;
+    als->waited = 0;
+    als->until_look = als->look_every;
+    als->left_at = tr_now();
+}
+
+/* Before the first clock the items' table is still empty: everybody knows what their first values are. */
+static int get_rows(struct tr_mf_als *als, bool first_clock)
+{
+    const struct tr_als_arena *arena = als->filling;
+    if (!first_clock) return tr_rows_pull(als->now->from, arena->key, arena->batch->n, take, als);
+    for (size_t slot = 0; slot < arena->batch->n; slot++) {
+        tr_mf_first_row(als->m, TR_MF_ITEM, arena->key[slot], als->x);
+        put(als, slot, als->x);
+    }
     return TR_OK;
 }
 
 int tr_als_solve_side(struct tr_mf_als *als, bool first_clock)
 {
-    als->now->loss = als->now->penalty = 0;
+    als->now->loss = 0;
     als->ready = NULL;
     for (size_t b = 0; b < als->now->batches; b++) {
-        TR_TRY(begin_batch(als, b, &als->arena[b % 2]));
-        TR_TRY(pull_batch(als, first_clock));
-        if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->end));
+        begin_batch(als, b);
+        TR_TRY(get_rows(als, first_clock));
+        if (als->ready) TR_TRY(solve_until(als, als->ready, als->ready->batch->end));
         /* rows that are begun have the only sums there are: they are solved before the next batch begins some */
-        TR_TRY(solve_until(als, als->filling, als->filling->first + als->begun));
+        TR_TRY(solve_until(als, als->filling, als->filling->batch->first + als->begun));
         als->ready = als->filling;
     }
     als->begun = 0;
-    return als->ready ? solve_until(als, als->ready, als->ready->end) : TR_OK;
+    return als->ready ? solve_until(als, als->ready, als->ready->batch->end) : TR_OK;
 }

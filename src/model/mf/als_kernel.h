@@ -4,58 +4,42 @@
  * ones there is the upper half. A vector has V lanes; blocks of the factorization are V rows high. */
 
 #if defined(__AVX512F__)
-#define V             16
-#define VEC           __m512
-#define SPLAT(x)      _mm512_set1_ps(x)
-#define FMA(a, b, c)  _mm512_fmadd_ps((a), (b), (c))
-#define FNMA(a, b, c) _mm512_fnmadd_ps((a), (b), (c))
-#define LOAD(p)       _mm512_loadu_ps(p)
-#define STORE(p, v)   _mm512_storeu_ps((p), (v))
-#define SUM(v)        _mm512_reduce_add_ps(v)
-#define TILE          8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
-#define TALL          16
+#define V            16
+#define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
+#define SUM(v)       _mm512_reduce_add_ps(v)
+#define TILE         8 /* rows of a tile: with three vectors of columns, its sums just fit into the registers */
 #elif defined(__AVX2__)
-#define V             8
-#define VEC           __m256
-#define SPLAT(x)      _mm256_set1_ps(x)
-#define FMA(a, b, c)  _mm256_fmadd_ps((a), (b), (c))
-#define FNMA(a, b, c) _mm256_fnmadd_ps((a), (b), (c))
-#define LOAD(p)       _mm256_loadu_ps(p)
-#define STORE(p, v)   _mm256_storeu_ps((p), (v))
-#define SUM(v)        (((v)[0] + (v)[4]) + ((v)[1] + (v)[5]) + (((v)[2] + (v)[6]) + ((v)[3] + (v)[7])))
-#define TILE          4
-#define TALL          8
+#define V            8
+#define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
+#define SUM(v)       (((v)[0] + (v)[4]) + ((v)[1] + (v)[5]) + (((v)[2] + (v)[6]) + ((v)[3] + (v)[7])))
+#define TILE         4
 #else
-typedef float NAME(vec) __attribute__((vector_size(16)));
-typedef float NAME(loose) __attribute__((vector_size(16), aligned(4), may_alias));
-#define V             4
-#define VEC           NAME(vec)
-#define SPLAT(x)      ((VEC){(x), (x), (x), (x)})
-#define FMA(a, b, c)  ((a) * (b) + (c))
-#define FNMA(a, b, c) ((c) - (a) * (b))
-#define LOAD(p)       (*(const NAME(loose) *)(p))
-#define STORE(p, v)   (*(NAME(loose) *)(p) = (v))
-#define SUM(v)        (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
-#define TILE          4
-#define TALL          4
+#define V            4
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define SUM(v)       (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define TILE         4
 #endif
+typedef float NAME(vec) __attribute__((vector_size(4 * V)));
+typedef float NAME(loose) __attribute__((vector_size(4 * V), aligned(4), may_alias));
+#define VEC         NAME(vec)
+#define SPLAT(x)    ((x) - (VEC){0})
+#define LOAD(p)     (*(const NAME(loose) *)(p))
+#define STORE(p, v) (*(NAME(loose) *)(p) = (v))
 /* Keeps the compiler from working out all addresses beforehand: their registers are needed for sums. */
 #define HIDE(p) __asm__("" : "+r"(p))
 #define ALWAYS  static inline __attribute__((always_inline))
 
-/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. With each d
- * goes one line of memory that is wanted soon, where there are such. */
+/* c[i][j] += sign · Σ a[d][i] b[d][j] over d < depth, for `rows` × `vectors · V` elements kept in registers. */
 ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
-                       size_t ld, const float *const *fetch, const int rows, const int vectors)
+                       size_t ld, const int rows, const int vectors)
 {
-    VEC sum[TALL][3];
+    VEC sum[V][3];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) sum[i][j] = SPLAT(0);
+        for (int j = 0; j < vectors; j++) sum[i][j] = (VEC){0};
     for (size_t d = 0; d < depth; d++, a += stride, b += stride) {
         VEC right[3];
-        if (fetch) __builtin_prefetch(fetch[d], 0, 2);
 #pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) right[j] = LOAD(b + j * V);
 #pragma GCC unroll 16
@@ -75,37 +59,25 @@ ALWAYS void NAME(tile)(const float *a, const float *b, size_t stride, size_t dep
 }
 
 /* The kinds of tiles; functions of their own, that the compiler may use every register for the sums. */
-#define TILE_OF(name, fetch, rows, vectors)                                                                  \
+#define TILE_OF(name, rows, vectors)                                                                         \
     static __attribute__((noinline)) void NAME(name)(const float *a, const float *b, size_t stride,          \
-                                                     size_t depth, float sign, float *c, size_t ld,          \
-                                                     const float *const *lines)                              \
+                                                     size_t depth, float sign, float *c, size_t ld)          \
     {                                                                                                        \
-        (void)lines;                                                                                         \
-        NAME(tile)(a, b, stride, depth, sign, c, ld, fetch, rows, vectors);                                  \
+        NAME(tile)(a, b, stride, depth, sign, c, ld, rows, vectors);                                         \
     }
-TILE_OF(tile_1, NULL, TALL, 1)
-TILE_OF(tile_2, NULL, TILE, 2)
-TILE_OF(tile_3, NULL, TILE, 3)
-TILE_OF(fetching_2, lines, TILE, 2)
-TILE_OF(fetching_3, lines, TILE, 3)
+TILE_OF(tile_1, V, 1)
+TILE_OF(tile_2, TILE, 2)
+TILE_OF(tile_3, TILE, 3)
 #undef TILE_OF
 
 /* A tile of V rows, whatever the number of its vectors. */
 static void NAME(tile_rows)(const float *a, const float *b, size_t stride, size_t depth, float sign, float *c,
-                            size_t ld, size_t vectors, struct fetch *fetch)
+                            size_t ld, size_t vectors)
 {
-    if (vectors == 1) NAME(tile_1)(a, b, stride, depth, sign, c, ld, NULL);
-    for (int i = 0; vectors > 1 && i < V; i += TILE, a += TILE, c += TILE * ld) {
-        const float *const *lines = fetch && fetch->n >= depth ? fetch->line : NULL;
-        if (lines) {
-            fetch->line += depth;
-            fetch->n -= depth;
-        }
-        if (vectors == 2 && lines) NAME(fetching_2)(a, b, stride, depth, sign, c, ld, lines);
-        else if (vectors == 2) NAME(tile_2)(a, b, stride, depth, sign, c, ld, NULL);
-        else if (lines) NAME(fetching_3)(a, b, stride, depth, sign, c, ld, lines);
-        else NAME(tile_3)(a, b, stride, depth, sign, c, ld, NULL);
-    }
+    if (vectors == 1) NAME(tile_1)(a, b, stride, depth, sign, c, ld);
+    for (int i = 0; vectors > 1 && i < V; i += TILE, a += TILE, c += TILE * ld)
+        if (vectors == 2) NAME(tile_2)(a, b, stride, depth, sign, c, ld);
+        else NAME(tile_3)(a, b, stride, depth, sign, c, ld);
 }
 
 /* How many of `left` vectors to take next: threes, and twos so that no single one is left over. */
@@ -115,16 +87,14 @@ ALWAYS size_t NAME(next)(size_t left)
 }
 
 /* c += PᵀP for the panel P of depth × n; strip by strip, since three columns of vectors stay in the first cache. */
-static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n,
-                       struct fetch *fetch)
+static void NAME(gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n)
 {
     for (size_t j = 0, width; j < n; j += width * V) {
         width = NAME(next)((n - j) / V);
         for (size_t i = 0; i < j + width * V; i += V) {
             size_t from = i > j ? i : j;
-            NAME(tile_rows)
-            (panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld, (j + width * V - from) / V,
-             fetch);
+            size_t vectors = (j + width * V - from) / V;
+            NAME(tile_rows)(panel + i, panel + from, stride, depth, 1, c + i * ld + from, ld, vectors);
         }
     }
 }
@@ -137,6 +107,7 @@ static void NAME(pack)(const float *const *row, const float *scale, size_t count
     size_t whole = rank / V * V;
     for (size_t r = 0; r < count; r++, panel += stride) {
         const float *from = row[r];
+        if (r + 8 < count) __builtin_prefetch(row[r + 8]);
         float by = scale ? scale[r] : 1;
         for (size_t k = 0; k < whole; k += V) STORE(panel + k, LOAD(from + k) * SPLAT(by));
         for (size_t k = whole; k < rank; k++) panel[k] = from[k] * by;
@@ -227,7 +198,7 @@ static void NAME(combine)(const float *panel, size_t stride, size_t depth, const
 static void NAME(dots)(const float *panel, size_t stride, size_t count, const float *x, size_t n, float *out)
 {
     for (size_t r = 0; r < count; r++, panel += stride) {
-        VEC sum = SPLAT(0);
+        VEC sum = (VEC){0};
         for (size_t k = 0; k < n; k += V) sum = FMA(LOAD(panel + k), LOAD(x + k), sum);
         out[r] = SUM(sum);
     }
@@ -250,7 +221,7 @@ ALWAYS bool NAME(factor_block)(float *a, size_t ld, float *inverse, float least,
         VEC part = row[i] * SPLAT(1 / pivot);
         STORE(unit[i], part);
 #pragma GCC unroll 16
-        for (int l = i + 1; l < V; l++) row[l] = FNMA(SPLAT(row[i][l]), part, row[l]);
+        for (int l = i + 1; l < V; l++) row[l] = FMA(-SPLAT(row[i][l]), part, row[l]);
         float root = sqrtf(pivot);
         inverse[i] = 1 / root;
         STORE(a + (size_t)i * ld, part * SPLAT(root));
@@ -277,18 +248,18 @@ ALWAYS void NAME(eliminate)(float *a, size_t ld, size_t columns, const float *in
 #pragma GCC unroll 16
         for (int i = 0; i < V; i++)
 #pragma GCC unroll 16
-            for (int l = i + 1; l < V; l++) x[l] = FNMA(SPLAT(unit[i][l]), x[i], x[l]);
+            for (int l = i + 1; l < V; l++) x[l] = FMA(-SPLAT(unit[i][l]), x[i], x[l]);
 #pragma GCC unroll 16
         for (int i = 0; i < V; i++) {
             x[i] *= SPLAT(inverse[i]);
             STORE(a + (size_t)i * ld + j, x[i]);
         }
         for (int s = 0; s < sides; s++) {
-            VEC sum = LOAD(rhs[s] + j), more = SPLAT(0);
+            VEC sum = LOAD(rhs[s] + j), more = (VEC){0};
 #pragma GCC unroll 8
             for (int i = 0; i < V; i += 2) {
-                sum = FNMA(SPLAT(rhs[s][i]), x[i], sum);
-                more = FNMA(SPLAT(rhs[s][i + 1]), x[i + 1], more);
+                sum = FMA(-SPLAT(rhs[s][i]), x[i], sum);
+                more = FMA(-SPLAT(rhs[s][i + 1]), x[i + 1], more);
             }
             STORE(rhs[s] + j, sum + more);
         }
@@ -306,7 +277,7 @@ static bool NAME(factor)(float *a, size_t ld, size_t n, float least, float *inve
         float *block = a + b * ld + b, *here[2] = {rhs[0] + b, sides > 1 ? rhs[1] + b : NULL};
         for (size_t j = b, width; b > 0 && j < n; j += width * V) {
             width = NAME(next)((n - j) / V);
-            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, width, NULL);
+            NAME(tile_rows)(a + b, a + j, ld, b, -1, a + b * ld + j, ld, width);
         }
         if (!NAME(factor_block)(block, ld, inverse + b, least, unit, here, sides)) return false;
         NAME(eliminate)(block, ld, n - b, inverse + b, (const float(*)[V])unit, here, sides);
@@ -320,7 +291,7 @@ static void NAME(back)(const float *u, size_t ld, size_t n, const float *inverse
     for (size_t b = n; b > 0;) {
         b -= V;
         for (size_t i = b; i < b + V; i++) {
-            VEC sum = SPLAT(0);
+            VEC sum = (VEC){0};
             for (size_t k = b + V; k < n; k += V) sum = FMA(LOAD(u + i * ld + k), LOAD(y + k), sum);
             y[i] -= SUM(sum);
         }
@@ -355,12 +326,10 @@ static const struct kernel NAME(kernel) = {NAME(gram), NAME(pack),   NAME(turn),
 #undef VEC
 #undef SPLAT
 #undef FMA
-#undef FNMA
 #undef LOAD
 #undef STORE
 #undef SUM
 #undef TILE
-#undef TALL
 #undef ALWAYS
 #undef HIDE
 #undef NAME

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks/ranks.h"
+#include "trireme/base.h"
 #include "trireme/rows.h"
 
 /* Rows that are written at once. */
@@ -69,7 +69,7 @@ static int place_row(void *state, const tr_row *row)
     struct row_writer *w = state;
     float *to = w->piece + row->place * w->columns;
     memcpy(to, (const float *)row->value + w->from, w->columns * sizeof(float));
-    if (w->from == 0) tr_mf_settle(w->m, to);
+    if (w->from == 0) tr_mf_clip(w->m, to);
     return TR_OK;
 }
 
@@ -110,7 +110,7 @@ static int write_side(const struct tr_mf *m, tr_table *table, uint64_t n, const 
 
 static int put_attributes(const struct tr_mf *m, struct tr_h5_writer *h5)
 {
-    TR_TRY(tr_h5_put_text(h5, "method", m->job->solve.method == TR_SOLVE_ALS ? "als" : "sgd"));
+    TR_TRY(tr_h5_put_text(h5, "method", m->o.als ? "als" : "sgd"));
     TR_TRY(tr_h5_put_count(h5, "rank", m->rank));
     TR_TRY(tr_h5_put_count(h5, "users", m->users));
     TR_TRY(tr_h5_put_count(h5, "items", m->items));
@@ -118,8 +118,8 @@ static int put_attributes(const struct tr_mf *m, struct tr_h5_writer *h5)
     TR_TRY(tr_h5_put_real(h5, "mean", m->average));
     TR_TRY(tr_h5_put_count(h5, "centred", m->centred));
     TR_TRY(tr_h5_put_count(h5, "bias", m->bias));
-    TR_TRY(tr_h5_put_count(h5, "implicit", m->job->model.implicit));
-    TR_TRY(tr_h5_put_real(h5, "l2", m->l2));
+    TR_TRY(tr_h5_put_count(h5, "implicit", m->o.implicit));
+    TR_TRY(tr_h5_put_real(h5, "l2", m->o.l2));
     TR_TRY(tr_h5_put_real(h5, "train_rmse", m->train_rmse));
     return tr_h5_put_real(h5, "test_rmse", m->test_rmse);
 }
@@ -127,7 +127,7 @@ static int put_attributes(const struct tr_mf *m, struct tr_h5_writer *h5)
 static int create(const struct tr_mf *m, const char *folder, struct tr_h5_writer **h5)
 {
     char *job;
-    TR_TRY(tr_job_as_text(m->job, &job));
+    TR_TRY(tr_job_as_text(tr_context_job(m->tr), &job));
     int status = tr_h5_create(folder, TR_MF_FORMAT, TR_MF_FORMAT_VERSION, job, NULL, h5);
     free(job);
     TR_TRY(status);

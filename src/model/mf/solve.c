@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "model/mf/tiles.h"
+#include "trireme/base.h"
 
 #ifdef TR_CPU_LEVELS
 #include <immintrin.h>
@@ -12,21 +13,13 @@
 
 enum {
     BLOCK = 16,    /* sizes are multiples of it */
-    LINE = 16,     /* floats of a line of the cache */
     DEPTH = 128,   /* ratings of a panel: three vectors of columns of them stay in the first cache */
     DESCENTS = 100 /* sweeps of coordinate descent at most */
 };
 
-/* Lines of memory that will be read soon: fetched into the second cache while sums are formed. */
-struct fetch {
-    const float *const *line;
-    size_t n;
-};
-
 /* One level of vector instructions; als_kernel.h says what each does. */
 struct kernel {
-    void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n,
-                 struct fetch *fetch);
+    void (*gram)(const float *panel, size_t stride, size_t depth, float *c, size_t ld, size_t n);
     void (*pack)(const float *const *row, const float *scale, size_t count, size_t rank, float *panel,
                  size_t stride, size_t n);
     void (*turn)(const float *const *row, size_t count, size_t rank, float *panel, size_t stride,
@@ -63,16 +56,14 @@ static const float LEAST_PIVOT = 1e-5f, SAFE_PART = 1e-4f;
 struct tr_solver {
     struct tr_solve_problem problem;
     const struct kernel *kernel;
-    size_t n, ld; /* of matrices: rank rounded up; floats from row to row */
-    float *sums;  /* of tr_solve(): matrix, right side, and for the bias the sum of rows and of targets */
-    float *panel; /* DEPTH × ld, or turned: (rank + 1) × ld */
-    float *copy;  /* of a matrix before it is factored */
-    float *gram;  /* implicit: n × ld, λ aside */
+    size_t n, ld;  /* of matrices: rank rounded up; floats from row to row */
+    float *memory; /* of all that follows */
+    float *sums;   /* of tr_solve() */
+    float *panel;  /* DEPTH × ld, or turned: (rank + 1) × ld */
+    float *copy;   /* of a matrix before it is factored */
+    float *gram;   /* implicit: n × ld, λ aside */
     float *inverse, *right[2], *weight, *scale;
-    double *careful;          /* a matrix in f64, and its right side behind it */
-    const float *const *next; /* rows that are needed after this row's */
-    size_t n_next;
-    const float **line; /* of the rows of one panel */
+    float *careful; /* doubles: a matrix, and its right side behind it */
     struct tr_solve_count count;
     struct tr_solve_fit fit; /* of the row solved last */
 };
@@ -98,56 +89,51 @@ static size_t leading(size_t n)
     return n % (2 * BLOCK) == 0 ? n + BLOCK : n;
 }
 
-/* Arrays that vectors are read from begin at a cache line. */
-static int lines(float **array, size_t n)
-{
-    void *memory = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
-    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu numbers to solve with", n);
-    memset(memory, 0, n * sizeof(float));
-    *array = memory;
-    return TR_OK;
-}
-
-static int make_room(struct tr_solver *s)
+/* Arrays begin at a cache line each: a part of the memory, or the size of all if there is none yet. */
+static size_t lay_out(struct tr_solver *s, float *memory)
 {
     size_t n = s->n, matrix = n * s->ld, order = s->problem.rank + 2;
-    TR_TRY(lines(&s->sums, tr_solver_sums(s)));
-    TR_TRY(lines(&s->panel, tr_max_size(DEPTH, s->problem.rank + 1) * s->ld));
-    TR_TRY(lines(&s->copy, matrix));
-    if (s->problem.implicit) TR_TRY(lines(&s->gram, matrix));
-    TR_TRY(lines(&s->inverse, n));
-    TR_TRY(lines(&s->right[0], n + BLOCK));
-    TR_TRY(lines(&s->right[1], n + BLOCK));
-    TR_TRY(lines(&s->weight, DEPTH));
-    TR_TRY(lines(&s->scale, DEPTH));
-    TR_TRY(TR_NEW(&s->line, DEPTH * (s->n / LINE + 1)));
-    return TR_NEW(&s->careful, order * order + order);
+    struct {
+        float **array;
+        size_t n;
+    } parts[] = {{&s->sums, tr_solver_sums(s)},
+                 {&s->panel, tr_max_size(DEPTH, s->problem.rank + 1) * s->ld},
+                 {&s->copy, matrix},
+                 {&s->gram, matrix},
+                 {&s->inverse, n},
+                 {&s->right[0], n + BLOCK},
+                 {&s->right[1], n + BLOCK},
+                 {&s->weight, DEPTH},
+                 {&s->scale, DEPTH},
+                 {&s->careful, 2 * (order * order + order)}};
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (memory) *parts[i].array = memory + at;
+        at += round_up(parts[i].n);
+    }
+    return at;
 }
 
 int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, struct tr_solver **solver)
 {
     struct tr_solver *s = NULL;
     TR_TRY(TR_NEW(&s, 1));
+    *solver = s;
     s->problem = *problem;
     s->kernel = kernel_of(level);
     s->n = round_up(problem->rank);
     s->ld = leading(s->n);
-    int status = make_room(s);
-    if (status != TR_OK) tr_solver_free(&s);
-    *solver = s;
-    return status;
+    size_t floats = lay_out(s, NULL);
+    TR_TRY(tr_mf_memory((void **)&s->memory, floats, sizeof(float)));
+    memset(s->memory, 0, floats * sizeof(float));
+    lay_out(s, s->memory);
+    return TR_OK;
 }
 
 void tr_solver_free(struct tr_solver **solver)
 {
-    struct tr_solver *s = *solver;
-    if (!s) return;
-    float *parts[] = {s->sums,     s->panel,    s->copy,   s->gram, s->inverse,
-                      s->right[0], s->right[1], s->weight, s->scale};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    free(s->careful);
-    free((void *)s->line);
-    free(s);
+    if (*solver) free((*solver)->memory);
+    free(*solver);
     *solver = NULL;
 }
 
@@ -163,15 +149,18 @@ struct tr_solve_fit tr_solver_fit(const struct tr_solver *s)
 
 /* ---- sums of the normal equations ---- */
 
-/* Where the parts of sums lie. */
+/* Where the parts of sums lie: matrix, right side, for the bias the sum of rows, and two numbers, Σ t for the bias and
+ * Σ t², or with implicit Σ (1 + a |t|) p. */
 struct parts {
-    float *matrix, *right, *rows, *targets;
+    float *matrix, *right, *rows;
+    double *targets, *squares;
 };
 
 static struct parts parts_of(const struct tr_solver *s, float *sums)
 {
     float *right = sums + s->n * s->ld;
-    return (struct parts){sums, right, right + s->n, right + 2 * s->n};
+    double *numbers = (double *)(right + 2 * s->n);
+    return (struct parts){sums, right, right + s->n, numbers, numbers + 1};
 }
 
 size_t tr_solver_sums(const struct tr_solver *s)
@@ -194,26 +183,14 @@ static void weigh(struct tr_solver *s, size_t n, const float *target)
     }
 }
 
-void tr_solver_next(struct tr_solver *s, size_t n, const float *const *other)
+static double squares_of(const struct tr_solver *s, size_t n, const float *target)
 {
-    s->next = other;
-    s->n_next = n;
-}
-
-/* The lines of the next rows, as many as a panel has: n of them, or those of the row after this one. */
-static struct fetch fetch_next(struct tr_solver *s, size_t n, const float *const *other)
-{
-    if (n == 0) {
-        other = s->next;
-        n = s->n_next;
-        s->n_next = 0;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double t = (double)target[i];
+        sum += !s->problem.implicit ? t * t : t > 0 ? 1 + s->problem.confidence * t : 0;
     }
-    size_t lines = 0, last = s->problem.rank - 1;
-    for (size_t i = 0; i < n && i < DEPTH; i++) {
-        for (size_t k = 0; k < last; k += LINE) s->line[lines++] = other[i] + k;
-        s->line[lines++] = other[i] + last; /* rows need not begin with a line */
-    }
-    return (struct fetch){s->line, lines};
+    return sum;
 }
 
 void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *sums)
@@ -226,12 +203,12 @@ void tr_solve_add(struct tr_solver *s, size_t n, const float *const *other, cons
         if (implicit) weigh(s, now, target + done);
         k->pack(other + done, implicit ? s->scale : NULL, now, s->problem.rank, s->panel, s->ld, s->n);
         k->combine(s->panel, s->ld, now, implicit ? s->weight : target + done, p.right, s->n);
-        struct fetch fetch = fetch_next(s, n - done - now, other + done + now);
-        k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n, &fetch);
+        k->gram(s->panel, s->ld, now, p.matrix, s->ld, s->n);
         if (!s->problem.bias) continue;
         k->combine(s->panel, s->ld, now, NULL, p.rows, s->n);
-        for (size_t i = 0; i < now; i++) *p.targets += target[done + i];
+        for (size_t i = 0; i < now; i++) *p.targets += (double)target[done + i];
     }
+    *p.squares += squares_of(s, n, target);
     s->count.flops += (double)n * (square(s->problem.rank) + 3 * (double)s->problem.rank);
 }
 
@@ -249,7 +226,7 @@ void tr_gram_add(struct tr_solver *s, size_t n, const float *const *row, double 
         now = tr_min_size(n - done, DEPTH);
         memset(matrix, 0, s->n * s->ld * sizeof *matrix);
         k->pack(row + done, NULL, now, rank, s->panel, s->ld, s->n);
-        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n, NULL);
+        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n);
         for (size_t i = 0; i < rank; i++)
             for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)matrix[i * s->ld + j];
     }
@@ -311,7 +288,7 @@ static int solve_carefully(struct tr_solver *s, const struct equations *e, const
                            float *bias)
 {
     size_t n = e->order + (e->rows != NULL);
-    double *a = s->careful, *y = a + n * n, trace = e->rows ? e->ratings : 0;
+    double *a = (double *)s->careful, *y = a + n * n, trace = e->rows ? e->ratings : 0;
     for (size_t i = 0; i < e->order; i++) trace += (double)s->copy[i * e->ld + i];
     s->count.careful++;
     for (double ridge = 0; isfinite(trace) && ridge<1; ridge = ridge> 0 ? 10 * ridge : 1e-7) {
@@ -413,12 +390,14 @@ static double dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Takes note of the fit; what is not finite shows in it. */
-static int finish(struct tr_solver *s, const float *x, double gain, double ridge)
+/* Takes note of the fit: x makes Σ t², or with implicit Σ (1 + a |t|) p, less by `gain`, penalty included. What is not
+ * finite shows in it. */
+static int finish(struct tr_solver *s, const float *x, double squares, double gain, double ridge)
 {
     size_t width = s->problem.rank + s->problem.bias;
-    s->fit = (struct tr_solve_fit){gain, ridge * dot(x, x, width)};
-    if (isfinite(s->fit.gain + s->fit.penalty)) return TR_OK;
+    double penalty = ridge * dot(x, x, width);
+    s->fit = (struct tr_solve_fit){squares - gain - penalty, penalty};
+    if (isfinite(s->fit.loss)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "least squares: a row's solution is not finite");
 }
 
@@ -445,19 +424,19 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     struct parts p = parts_of(s, sums);
     if (n == 0) {
         memset(x, 0, (rank + s->problem.bias) * sizeof *x);
-        return finish(s, x, 0, 0);
+        return finish(s, x, 0, 0, 0);
     }
     struct equations e = {.matrix = p.matrix, .order = rank, .n = s->n, .ld = s->ld};
     if (s->problem.bias) {
         e.rows = p.rows;
         e.ratings = (double)n + ridge;
-        e.targets = (double)*p.targets;
+        e.targets = *p.targets;
     }
     if (s->problem.implicit) add_gram(s, p.matrix);
     add_ridge(&e, (float)ridge);
     if (s->problem.nonnegative) {
         descend(s, &e, p.right, x, x + rank);
-        return finish(s, x, descended(s, &e, p.right, x), ridge);
+        return finish(s, x, *p.squares, descended(s, &e, p.right, x), ridge);
     }
     keep_if_risky(s, &e, ridge);
     TR_TRY(solve_equations(s, &e, p.right, x, x + rank));
@@ -465,7 +444,7 @@ int tr_solve_sums(struct tr_solver *s, size_t n, float *sums, float *x)
     s->count.flops += square(rank) * ((double)rank / 3 + 2);
     /* at the minimum xᵀAx is c · x */
     double gain = dot(p.right, x, rank) + (e.rows ? e.targets * (double)x[rank] : 0);
-    return finish(s, x, gain, ridge);
+    return finish(s, x, *p.squares, gain, ridge);
 }
 
 /* Few ratings: one unknown for each of them. The bias is one more factor, 1 in every row. */
@@ -478,10 +457,9 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     k->turn(other, n, rank, s->panel, e.ld, order);
     for (size_t i = 0; s->problem.bias && i < order; i++) s->panel[rank * e.ld + i] = i < n;
     memset(s->sums, 0, order * e.ld * sizeof *s->sums);
-    struct fetch fetch = fetch_next(s, 0, NULL);
     for (size_t done = 0, now; done < depth; done += now) {
         now = tr_min_size(depth - done, DEPTH);
-        k->gram(s->panel + done * e.ld, e.ld, now, s->sums, e.ld, order, &fetch);
+        k->gram(s->panel + done * e.ld, e.ld, now, s->sums, e.ld, order);
     }
     add_ridge(&e, (float)ridge);
     keep_if_risky(s, &e, ridge);
@@ -495,7 +473,7 @@ static int solve_few(struct tr_solver *s, size_t n, const float *const *other, c
     s->count.flops += (double)depth * (square(n) + 3 * (double)n) + square(n) * ((double)n / 3 + 2);
     double gain = 0; /* what is left over of a target is λ' a */
     for (size_t i = 0; i < n; i++) gain += (double)target[i] * ((double)target[i] - ridge * (double)a[i]);
-    return finish(s, x, gain, ridge);
+    return finish(s, x, squares_of(s, n, target), gain, ridge);
 }
 
 int tr_solve(struct tr_solver *s, size_t n, const float *const *other, const float *target, float *x)

@@ -32,7 +32,7 @@ struct tr_solve_problem {
 
 struct tr_solver;
 
-/* Buffers and kernels for a problem. Free with tr_solver_free(). */
+/* Buffers and kernels for a problem. Free with tr_solver_free(), also after an error. */
 int tr_solver_new(const struct tr_solve_problem *problem, enum tr_cpu level, struct tr_solver **solver);
 void tr_solver_free(struct tr_solver **solver);
 
@@ -43,9 +43,6 @@ void tr_solver_free(struct tr_solver **solver);
  * TR_ERR_DIVERGED if something is not finite. */
 int tr_solve(struct tr_solver *solver, size_t n, const float *const *other, const float *target, float *x);
 
-/* Which rows the call after the next one will need first: they are fetched into the cache while that one computes. */
-void tr_solver_next(struct tr_solver *solver, size_t n, const float *const *other);
-
 /* The same in parts, for rows whose ratings come one after the other: sums of tr_solver_sums() floats, zeros at first,
  * take any number of ratings at a time; n is their number in all. The sums are used up. */
 size_t tr_solver_sums(const struct tr_solver *solver);
@@ -53,10 +50,9 @@ void tr_solve_add(struct tr_solver *solver, size_t n, const float *const *other,
                   float *sums);
 int tr_solve_sums(struct tr_solver *solver, size_t n, float *sums, float *x);
 
-/* How well the row solved last fits: what is minimised (above) is `squares` - gain at x, of which penalty is λ' (|x|² +
- * b²); squares is Σ t², or with implicit Σ (1 + a |t|) p. */
+/* How well the row solved last fits: what is minimised (above) is loss + penalty, with penalty = λ' (|x|² + b²). */
 struct tr_solve_fit {
-    double gain, penalty;
+    double loss, penalty;
 };
 struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
 

@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+#include "trireme/status.h"
+
 int tr_mf_memory(void **memory, size_t n, size_t size)
 {
     const size_t line = 64, huge_page = (size_t)2 << 20;
@@ -69,7 +71,7 @@ double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *t
                               .item = item,
                               .spare = pass->spare,
                               .per_rank = 1 / (float)pass->rank,
-                              .bias_part = pass->bias_rate / pass->rate};
+                              .bias_part = pass->bias_part};
     switch (pass->level) {
 #ifdef TR_CPU_LEVELS
     case TR_CPU_AVX512: tile_avx512(&work, tile); break;

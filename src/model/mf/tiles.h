@@ -8,7 +8,10 @@
 #ifndef TR_MODEL_MF_TILES_H
 #define TR_MODEL_MF_TILES_H
 
-#include "base/base.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "trireme/cpu.h"
 
 /* Floats that rows are padded to, a line of the cache, where they begin too. */
@@ -42,11 +45,10 @@ struct tr_mf_pass {
     float mean;        /* μ */
     float rate;        /* with sums: divided by the root of a row's sum */
     float l2, bias_l2; /* λ of factors and of biases */
-    float bias_rate;   /* rate of biases: likewise */
-    float
-        crowd; /* others who step on the same items at the same time, and this one: their squares count, too */
-    bool nonnegative; /* factors (not biases) are kept at 0 or above */
-    float *spare;     /* room for a row, like rows on a line of the cache */
+    float bias_part;   /* rate of biases, in rates of factors */
+    float crowd;       /* who step on the same items at the same time: their squares count, too */
+    bool nonnegative;  /* factors (not biases) are kept at 0 or above */
+    float *spare;      /* room for a row, like rows on a line of the cache */
 };
 
 /* Room for n elements, of any content and on a line of the cache; large ones in huge pages where the system gives them.
