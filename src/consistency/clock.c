@@ -3,25 +3,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Three minima over the ranks, two maxima, and three words of the scheduler's. */
-enum {
-    WRITTEN,
-    READ,
-    VERSION,
-    MINIMA,
-    ASKED = MINIMA,
-    FAILED,
-    MAXIMA,
-    GRANTED = MAXIMA,
-    STOP,
-    CALLED,
-    WORDS
-};
+#include "shm/shm.h"
 
-/* One line in shared memory: a rank's counters, or a node's view of all (its head's line 0). */
+/* One line in shared memory: a rank's words, or a node's view of all. */
 struct line {
-    _Atomic int64_t word[8];
+    _Atomic int64_t word[TR_CLOCK_WORDS];
 };
+_Static_assert(sizeof(struct line) == 64, "a line is one of the cache");
 
 /* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank. */
 struct board {
@@ -31,20 +19,25 @@ struct board {
 
 struct tr_clock {
     tr_context *tr;
-    MPI_Win memory;      /* owns the boards */
-    struct board *board; /* this node's */
+    struct tr_shm memory; /* of the board */
+    struct board *board;  /* this node's */
     struct line *mine;
     /* several nodes: at the scheduler a line per node, at each node's head its board's world line */
     MPI_Win nodes, worlds;
     int64_t *node_line; /* scheduler's memory behind `nodes` */
     int *head;          /* by node: the rank that holds its board */
-    int64_t sent[WORDS];
+    int64_t sent[TR_CLOCK_WORDS];
     bool resetting; /* nothing is published meanwhile */
 };
 
 static int64_t load(const _Atomic int64_t *word)
 {
     return atomic_load_explicit(word, memory_order_acquire);
+}
+
+int64_t tr_clock_get(const struct tr_clock *c, enum tr_clock_word word)
+{
+    return load(&c->board->world.word[word]);
 }
 
 /* Raises a word to at least this value; true if that changed it. */
@@ -56,47 +49,40 @@ static bool raise(_Atomic int64_t *word, int64_t value)
     return false;
 }
 
+/* ---- opening ---- */
+
 static int poll_nodes(void *what, int *did);
+
+static void open_window(tr_context *tr, void *memory, size_t words, MPI_Win *window)
+{
+    MPI_Win_create(memory, (MPI_Aint)(words * sizeof(int64_t)), sizeof(int64_t), MPI_INFO_NULL, tr->world,
+                   window);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, *window);
+}
 
 int tr_clock_open(tr_context *tr, struct tr_clock **clock)
 {
     struct tr_clock *c;
     TR_TRY(TR_NEW(&c, 1));
+    *clock = c;
     c->tr = tr;
-    c->memory = c->nodes = c->worlds = MPI_WIN_NULL;
-    MPI_Aint bytes = tr->node_rank == 0
-                         ? (MPI_Aint)(sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line))
-                         : 0;
-    void *own;
-    MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, tr->node, &own, &c->memory);
-    MPI_Aint size;
-    int unit;
-    MPI_Win_shared_query(c->memory, 0, &size, &unit, &c->board);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, c->memory);
+    c->memory = TR_SHM_CLOSED;
+    c->nodes = c->worlds = MPI_WIN_NULL;
+    bool holds_board = tr->node_rank == 0;
+    size_t bytes = sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line);
+    TR_TRY(tr_shm_open(tr->node, holds_board ? bytes : 0, true, &c->memory));
+    c->board = (struct board *)(void *)c->memory.part[0].at;
     c->mine = &c->board->rank[tr->node_rank];
-    for (int word = 0; word < MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
     if (tr->layout.nodes > 1) {
         size_t nodes = (size_t)tr->layout.nodes;
         TR_TRY(TR_NEW(&c->head, nodes));
         for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
-        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * WORDS));
-        MPI_Win_create(c->node_line, tr->rank == 0 ? (MPI_Aint)(nodes * WORDS * sizeof(int64_t)) : 0,
-                       sizeof(int64_t), MPI_INFO_NULL, tr->world, &c->nodes);
-        MPI_Win_create(&c->board->world, tr->node_rank == 0 ? (MPI_Aint)sizeof(struct line) : 0,
-                       sizeof(int64_t), MPI_INFO_NULL, tr->world, &c->worlds);
-        MPI_Win_lock_all(MPI_MODE_NOCHECK, c->nodes);
-        MPI_Win_lock_all(MPI_MODE_NOCHECK, c->worlds);
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
+        open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes);
+        open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds);
     }
-    TR_TRY(tr_poll_add(tr, poll_nodes, c));
-    *clock = c;
-    return TR_OK;
-}
-
-static void free_window(MPI_Win *window)
-{
-    if (*window == MPI_WIN_NULL) return;
-    MPI_Win_unlock_all(*window);
-    MPI_Win_free(window);
+    return tr_poll_add(tr, poll_nodes, c);
 }
 
 void tr_clock_close(struct tr_clock **clock)
@@ -104,20 +90,44 @@ void tr_clock_close(struct tr_clock **clock)
     struct tr_clock *c = *clock;
     if (!c) return;
     tr_poll_remove(c->tr, poll_nodes, c);
-    free_window(&c->nodes);
-    free_window(&c->worlds);
-    free_window(&c->memory);
+    MPI_Win *window[] = {&c->nodes, &c->worlds};
+    for (int i = 0; i < 2; i++) {
+        if (*window[i] == MPI_WIN_NULL) continue;
+        MPI_Win_unlock_all(*window[i]);
+        MPI_Win_free(window[i]);
+    }
+    tr_shm_close(&c->memory);
     free(c->node_line);
     free(c->head);
     free(c);
     *clock = NULL;
 }
 
+/* ---- raising ---- */
+
 /* Sends a growing number to another rank's window. MAX makes late and early arrivals harmless. */
 static void send_word(MPI_Win window, int rank, int at, const int64_t *value)
 {
     MPI_Accumulate(value, 1, MPI_INT64_T, rank, at, 1, MPI_INT64_T, MPI_MAX, window);
     MPI_Win_flush_local(rank, window);
+}
+
+/* The scheduler tells every node a word. */
+static void publish(struct tr_clock *c, int word, int64_t value)
+{
+    raise(&c->board->world.word[word], value);
+    if (c->tr->layout.nodes == 1 || c->sent[word] >= value) return;
+    c->sent[word] = value;
+    for (int node = 0; node < c->tr->layout.nodes; node++)
+        if (c->head[node] != 0) send_word(c->worlds, c->head[node], word, &c->sent[word]);
+}
+
+/* Tells all, where there is one node, or the scheduler what this node has come to. */
+static void tell(struct tr_clock *c, int word, int64_t value)
+{
+    tr_context *tr = c->tr;
+    if (tr->layout.nodes == 1) raise(&c->board->world.word[word], value);
+    else send_word(c->nodes, 0, tr->node_of[tr->rank] * TR_CLOCK_WORDS + word, &value);
 }
 
 static int64_t least_of_node(const struct tr_clock *c, int word)
@@ -134,17 +144,63 @@ static int64_t least_of_node(const struct tr_clock *c, int word)
  * that raises its line meanwhile trusts whoever raises the minimum to see that. */
 static void raise_node(struct tr_clock *c, int word)
 {
-    tr_context *tr = c->tr;
     int64_t least = least_of_node(c, word), next;
     if (!raise(&c->board->node.word[word], least)) return;
     for (; (next = least_of_node(c, word)) > least; least = next)
         if (!raise(&c->board->node.word[word], next)) break;
-    if (tr->layout.nodes == 1) {
-        raise(&c->board->world.word[word], least);
-        return;
+    tell(c, word, least);
+}
+
+void tr_clock_raise(struct tr_clock *c, enum tr_clock_word word, int64_t value)
+{
+    if (word >= TR_CLOCK_MAXIMA) {
+        publish(c, (int)word, value);
+    } else if (word >= TR_CLOCK_MINIMA) {
+        if (raise(&c->board->node.word[word], value)) tell(c, (int)word, value);
+    } else {
+        int64_t old = load(&c->mine->word[word]);
+        if (value <= old) return;
+        atomic_store(&c->mine->word[word],
+                     value); /* sequentially consistent: two that raise see one another */
+        if (old <= atomic_load(&c->board->node.word[word])) raise_node(c, (int)word);
     }
-    int node = tr->node_of[tr->rank];
-    send_word(c->nodes, 0, node * WORDS + word, &least);
+}
+
+/* The scheduler hands on what the nodes have told it: the least or the most of them. */
+static int poll_nodes(void *what, int *did)
+{
+    struct tr_clock *c = what;
+    if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
+    MPI_Win_sync(c->nodes);
+    for (int word = 0; word < TR_CLOCK_MAXIMA; word++) {
+        int64_t least = INT64_MAX, most = 0;
+        for (int node = 0; node < c->tr->layout.nodes; node++) {
+            int64_t value = *(volatile int64_t *)&c->node_line[node * TR_CLOCK_WORDS + word];
+            if (value < least) least = value;
+            if (value > most) most = value;
+        }
+        int64_t value = word < TR_CLOCK_MINIMA ? least : most;
+        if (value <= c->sent[word]) continue;
+        publish(c, word, value);
+        ++*did;
+    }
+    return TR_OK;
+}
+
+/* ---- stages ---- */
+
+/* What this rank has told arrives before a stage begins without it. */
+static void flush(const struct tr_clock *c)
+{
+    if (c->tr->layout.nodes == 1) return;
+    MPI_Win_flush_all(c->nodes);
+    MPI_Win_flush_all(c->worlds);
+}
+
+void tr_clock_leave(struct tr_clock *c)
+{
+    flush(c);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
 }
 
 /* Of the ranks of this node that take part in the stage, this is the lowest. */
@@ -159,175 +215,31 @@ static bool is_first_of_node(const tr_context *tr)
 static void reset_node_lines(struct tr_clock *c)
 {
     const tr_context *tr = c->tr;
-    for (int i = 0; i < tr->layout.nodes * WORDS; i++) c->node_line[i] = i % WORDS < MINIMA ? INT64_MAX : 0;
+    for (int i = 0; i < tr->layout.nodes * TR_CLOCK_WORDS; i++)
+        c->node_line[i] = i % TR_CLOCK_WORDS < TR_CLOCK_MINIMA ? INT64_MAX : 0;
     for (int rank = 0; rank < tr->size; rank++)
-        for (int word = 0; tr_participates(tr->active, rank) && word < MINIMA; word++)
-            c->node_line[tr->node_of[rank] * WORDS + word] = 0;
+        for (int word = 0; tr_participates(tr->active, rank) && word < TR_CLOCK_MINIMA; word++)
+            c->node_line[tr->node_of[rank] * TR_CLOCK_WORDS + word] = 0;
 }
 
-void tr_clock_leave(struct tr_clock *c)
-{
-    if (c->tr->layout.nodes >
-        1) { /* what this rank has told arrives before the next stage begins without it */
-        MPI_Win_flush_all(c->nodes);
-        MPI_Win_flush_all(c->worlds);
-    }
-    for (int word = 0; word < MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
-}
-
-int tr_clock_reset(struct tr_clock *c, bool keeps_written, bool keeps_read, bool keeps_version)
+int tr_clock_reset(struct tr_clock *c, const bool counts[TR_CLOCK_MINIMA])
 {
     tr_context *tr = c->tr;
+    bool first = is_first_of_node(tr);
     c->resetting = true;
-    if (tr->layout.nodes > 1) {
-        MPI_Win_flush_all(c->nodes);
-        MPI_Win_flush_all(c->worlds);
+    flush(c);
+    for (int word = 0; word < TR_CLOCK_MINIMA; word++)
+        atomic_store(&c->mine->word[word], counts[word] ? 0 : INT64_MAX);
+    for (int word = 0; word < TR_CLOCK_WORDS; word++) {
+        if (first) atomic_store(&c->board->world.word[word], 0);
+        if (first) atomic_store(&c->board->node.word[word], 0);
+        c->sent[word] = 0;
     }
-    atomic_store(&c->mine->word[WRITTEN], keeps_written ? 0 : INT64_MAX);
-    atomic_store(&c->mine->word[READ], keeps_read ? 0 : INT64_MAX);
-    atomic_store(&c->mine->word[VERSION], keeps_version ? 0 : INT64_MAX);
-    if (is_first_of_node(tr))
-        for (int i = 0; i < WORDS; i++) {
-            atomic_store(&c->board->world.word[i], 0);
-            atomic_store(&c->board->node.word[i], 0);
-        }
-    for (int i = 0; i < WORDS; i++) c->sent[i] = 0;
     if (c->node_line) reset_node_lines(c);
     TR_TRY(tr_barrier(tr, tr->active->participants, "all ranks to set their clocks back"));
     c->resetting = false;
-    for (int word = 0; word < MINIMA; word++) /* a node without participants must not hold up the others */
-        if (load(&c->mine->word[word]) == INT64_MAX) raise_node(c, word);
-    return TR_OK;
-}
-
-static int raise_mine(struct tr_clock *c, int word, int64_t clocks)
-{
-    int64_t old = load(&c->mine->word[word]);
-    if (clocks <= old) return TR_OK;
-    atomic_store(&c->mine->word[word], clocks); /* sequentially consistent: two that raise see one another */
-    if (old <= atomic_load(&c->board->node.word[word])) raise_node(c, word);
-    return TR_OK;
-}
-
-int tr_clock_written(struct tr_clock *c, int64_t clocks)
-{
-    return raise_mine(c, WRITTEN, clocks);
-}
-
-int tr_clock_read(struct tr_clock *c, int64_t clocks)
-{
-    return raise_mine(c, READ, clocks);
-}
-
-int tr_clock_version(struct tr_clock *c, int64_t clocks)
-{
-    return raise_mine(c, VERSION, clocks);
-}
-
-int64_t tr_clock_min_version(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[VERSION]);
-}
-
-static void raise_most(struct tr_clock *c, int word, int64_t value)
-{
-    tr_context *tr = c->tr;
-    if (tr->layout.nodes == 1) raise(&c->board->world.word[word], value);
-    else if (raise(&c->board->node.word[word], value))
-        send_word(c->nodes, 0, tr->node_of[tr->rank] * WORDS + word, &value);
-}
-
-int tr_clock_ask(struct tr_clock *c, int64_t evaluation)
-{
-    raise_most(c, ASKED, evaluation);
-    return TR_OK;
-}
-
-void tr_clock_fail(struct tr_clock *c)
-{
-    raise_most(c, FAILED, 1);
-}
-
-bool tr_clock_failed(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[FAILED]) != 0;
-}
-
-int64_t tr_clock_asked(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[ASKED]);
-}
-
-int64_t tr_clock_min_written(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[WRITTEN]);
-}
-
-int64_t tr_clock_min_read(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[READ]);
-}
-
-int64_t tr_clock_granted(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[GRANTED]);
-}
-
-bool tr_clock_stopped(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[STOP]) != 0;
-}
-
-/* The scheduler tells every node a word. */
-static void publish(struct tr_clock *c, int word, int64_t value)
-{
-    raise(&c->board->world.word[word], value);
-    if (c->tr->layout.nodes == 1 || c->sent[word] >= value) return;
-    c->sent[word] = value;
-    for (int node = 0; node < c->tr->layout.nodes; node++)
-        if (c->head[node] != 0) send_word(c->worlds, c->head[node], word, &c->sent[word]);
-}
-
-int tr_clock_grant(struct tr_clock *c, int64_t clocks, bool stop)
-{
-    publish(c, GRANTED, clocks);
-    publish(c, STOP, stop);
-    return TR_OK;
-}
-
-int tr_clock_call(struct tr_clock *c, int64_t number)
-{
-    publish(c, CALLED, number);
-    return TR_OK;
-}
-
-int64_t tr_clock_called(const struct tr_clock *c)
-{
-    return load(&c->board->world.word[CALLED]);
-}
-
-/* A word as the nodes have told it: the least or the most of them. */
-static int64_t over_nodes(const struct tr_clock *c, int word)
-{
-    int64_t least = INT64_MAX, most = 0;
-    for (int node = 0; node < c->tr->layout.nodes; node++) {
-        int64_t value = *(volatile int64_t *)&c->node_line[node * WORDS + word];
-        if (value < least) least = value;
-        if (value > most) most = value;
-    }
-    return word < MINIMA ? least : most;
-}
-
-static int poll_nodes(void *what, int *did)
-{
-    struct tr_clock *c = what;
-    if (c->tr->rank != 0 || c->tr->layout.nodes == 1 || c->resetting) return TR_OK;
-    MPI_Win_sync(c->nodes);
-    for (int word = 0; word < MAXIMA; word++) {
-        int64_t value = over_nodes(c, word);
-        if (value <= c->sent[word]) continue;
-        publish(c, word, value);
-        ++*did;
-    }
+    for (int word = 0; word < TR_CLOCK_MINIMA;
+         word++) /* a node without participants must not hold up the others */
+        if (!counts[word]) raise_node(c, word);
     return TR_OK;
 }

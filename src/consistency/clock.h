@@ -1,59 +1,50 @@
-/* The clock window: who has got how far, in words that others read without asking.
+/* The clock window: who has got how far, in words that only grow and that others read without asking.
  *
- * Each rank has a line in memory shared by its node, with counters that only grow:
- *   written  every update that this rank owes for clocks < written is in the tables
- *   read     this rank has finished reading for clocks < read
- *   version  the shares of this server hold an update of clock version - 1 (DynSGD, section 6)
- * Whoever raises the minimum of its node says so: on a single node in the word that all read, otherwise to
- * the scheduler, whose window takes the minimum over the nodes and is answered with one word a node. So a
- * clock costs each rank one store, each node one message to the scheduler and one back: nothing grows with
- * the square of the ranks, and a rank never asks a busy rank for the time.
+ * Each rank has a line in memory shared by its node. Whoever raises the minimum of its node says so: on a single node in
+ * the word that all read, otherwise to the scheduler, whose window takes the minimum over the nodes and is answered with
+ * one word a node. So a clock costs each rank one store, each node one message to the scheduler and one back: nothing
+ * grows with the square of the ranks, and a rank never asks a busy rank for the time.
  */
 #ifndef TR_CONSISTENCY_CLOCK_H
 #define TR_CONSISTENCY_CLOCK_H
 
 #include "ranks/ranks.h"
 
+enum tr_clock_word {
+    /* The minimum over all ranks that count … */
+    TR_CLOCK_WRITTEN, /* every update that a rank owes for clocks < written is in the tables */
+    TR_CLOCK_READ,    /* a rank has finished reading for clocks < read */
+    TR_CLOCK_VERSION, /* the shares of a server hold an update of clock version - 1 (DynSGD, section 6) */
+    TR_CLOCK_MINIMA,
+    /* … the maximum … */
+    TR_CLOCK_ASKED = TR_CLOCK_MINIMA, /* the highest number of an evaluation that a worker asks for */
+    TR_CLOCK_FAILED, /* 1: a server function has failed, and nothing more is worth computing */
+    TR_CLOCK_MAXIMA,
+    /* … and what the scheduler says, who alone raises it. */
+    TR_CLOCK_LIMIT = TR_CLOCK_MAXIMA, /* clocks below it will be run, whatever happens */
+    TR_CLOCK_STOPPED,                 /* 1: the limit will not be raised any more */
+    TR_CLOCK_CALLED,                  /* the number of the next barrier that all are called to */
+    TR_CLOCK_WORDS
+};
+
 struct tr_clock;
 
-/* All ranks. `keeps` says whether this rank's counters count. */
+/* All ranks. */
 int tr_clock_open(tr_context *tr, struct tr_clock **clock);
 void tr_clock_close(struct tr_clock **clock);
 
-/* Begins again at 0 with new participants: those of the stage, before a barrier of theirs. All who took part in the
- * stage before have agreed on its outcome. */
-int tr_clock_reset(struct tr_clock *clock, bool keeps_written, bool keeps_read, bool keeps_version);
+/* Begins again at 0 with new participants, of which `counts` says which of this rank's words count: the participants of the
+ * stage, before a barrier of theirs. All who took part in the stage before have agreed on its outcome. */
+int tr_clock_reset(struct tr_clock *clock, const bool counts[TR_CLOCK_MINIMA]);
 
-/* This rank's counters count no more, as the next stage may be one without it: participants, once all are done with the
+/* This rank's words count no more, as the next stage may be one without it: the participants, once all of it are done with the
  * clocks of this stage, and before they part. */
 void tr_clock_leave(struct tr_clock *clock);
 
-/* Raise this rank's counters. */
-int tr_clock_written(struct tr_clock *clock, int64_t clocks);
-int tr_clock_read(struct tr_clock *clock, int64_t clocks);
-int tr_clock_version(struct tr_clock *clock, int64_t clocks);
+/* Raises this rank's word, unless it is that high already. */
+void tr_clock_raise(struct tr_clock *clock, enum tr_clock_word word, int64_t value);
 
-/* The minima over all ranks, as known here. */
-int64_t tr_clock_min_written(const struct tr_clock *clock);
-int64_t tr_clock_min_read(const struct tr_clock *clock);
-int64_t tr_clock_min_version(const struct tr_clock *clock);
-
-/* Any worker asks all for an evaluation, by its number; the highest that was asked for. */
-int tr_clock_ask(struct tr_clock *clock, int64_t evaluation);
-int64_t tr_clock_asked(const struct tr_clock *clock);
-
-/* A server function has failed: nothing more is worth computing in this stage. */
-void tr_clock_fail(struct tr_clock *clock);
-bool tr_clock_failed(const struct tr_clock *clock);
-
-/* The scheduler's word: clocks below `granted` will be run, whatever happens; `stop` says that none will be
- * granted any more. Both only grow. */
-int tr_clock_grant(struct tr_clock *clock, int64_t clocks, bool stop);
-int64_t tr_clock_granted(const struct tr_clock *clock);
-bool tr_clock_stopped(const struct tr_clock *clock);
-
-/* … and its word that all are to meet: a number that only grows. */
-int tr_clock_call(struct tr_clock *clock, int64_t number);
-int64_t tr_clock_called(const struct tr_clock *clock);
+/* A word over all ranks, as far as it is known here. */
+int64_t tr_clock_get(const struct tr_clock *clock, enum tr_clock_word word);
 
 #endif

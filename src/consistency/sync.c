@@ -2,13 +2,96 @@
 
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "consistency/functions.h"
 #include "table/rows.h"
 #include "table/together.h"
 
-/* ---- what this rank owes ---- */
+static int64_t written_by_all(const struct tr_sync *s)
+{
+    return tr_clock_get(s->clock, TR_CLOCK_WRITTEN);
+}
+
+/* ---- waiting ---- */
+
+/* Whether a clock's pull may read: every update of clocks < clock - staleness is in the tables. */
+static bool may_read(const struct tr_sync *s, int64_t clock)
+{
+    return !s->running || s->staleness == INT64_MAX || written_by_all(s) >= clock - s->staleness;
+}
+
+static int wait_to_read(struct tr_sync *s)
+{
+    TR_WAIT_UNTIL(s->tr, may_read(s, s->now),
+                  "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
+                  (long long)(s->now - s->staleness), (long long)s->now, (long long)written_by_all(s));
+    return TR_OK;
+}
+
+static int wait_for_push(struct tr_sync *s, const struct tr_view_state *v)
+{
+    TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view), "the servers of table %s to take the update of clock %lld",
+                  v->view.table->name, (long long)v->push_clock);
+    return TR_OK;
+}
+
+static int wait_for_prefetch(struct tr_sync *s, const struct tr_view_state *v)
+{
+    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "table %s to be read ahead",
+                  v->view.table->name);
+    return TR_OK;
+}
+
+/* ---- what servers do between clocks ---- */
+
+static bool keeps_versions(const struct tr_table *t)
+{
+    return t->use && t->use->function.read;
+}
+
+/* The lowest version of this server's shares; INT64_MAX: no table here keeps versions. */
+static int64_t own_version(const struct tr_sync *s)
+{
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; s->tr->me.server >= 0 && i < s->tr->tables->count; i++) {
+        const struct tr_table *t = s->tr->tables->table[i];
+        if (!keeps_versions(t) || t->server < 0) continue;
+        int64_t version = atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
+        if (version < least) least = version;
+    }
+    return least;
+}
+
+/* Tells this server's version, and its functions the lowest of all servers. */
+static void tell_version(struct tr_sync *s)
+{
+    int64_t version = own_version(s);
+    if (version == INT64_MAX) return;
+    for (size_t i = 0; i < s->tr->tables->count; i++)
+        if (s->tr->tables->table[i]->use)
+            s->tr->tables->table[i]->use->share.stable =
+                tr_clock_get(s->clock, TR_CLOCK_VERSION) + s->tr->tables->before;
+    tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
+}
+
+/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages show when everybody
+ * has read for their clock. */
+static int serve(struct tr_sync *s, int *did)
+{
+    for (size_t i = 0; i < s->tr->tables->count; i++) {
+        struct tr_table *t = s->tr->tables->table[i];
+        if (!s->works && t->merge && !tr_merge_busy(t) &&
+            tr_merge_done(t) < tr_clock_get(s->clock, TR_CLOCK_LIMIT)) {
+            TR_TRY(tr_merge_start(t, NULL));
+            ++*did;
+        }
+        if (tr_server_holds_clock(t) && tr_clock_get(s->clock, TR_CLOCK_READ) > t->served) {
+            TR_TRY(tr_server_apply_held(t));
+            ++*did;
+        }
+    }
+    return TR_OK;
+}
 
 /* The clocks of which all that this rank owes has arrived in the tables. */
 static int64_t settled(const struct tr_sync *s)
@@ -30,91 +113,26 @@ static int64_t settled(const struct tr_sync *s)
     return least;
 }
 
-/* A rank that only serves takes part in every merge that is sure to come. */
-static int serve_merges(struct tr_sync *s, int *did)
-{
-    int64_t granted = tr_clock_granted(s->clock);
-    for (size_t i = 0; i < s->tr->tables->count; i++) {
-        struct tr_table *t = s->tr->tables->table[i];
-        if (!t->merge || tr_merge_busy(t) || tr_merge_done(t) >= granted) continue;
-        TR_TRY(tr_merge_start(t, NULL));
-        ++*did;
-    }
-    return TR_OK;
-}
+/* ---- pulling a view ---- */
 
-/* Updates that came as messages show when everybody has read for their clock. */
-static int serve_messages(struct tr_sync *s, int *did)
-{
-    for (size_t i = 0; i < s->tr->tables->count; i++) {
-        struct tr_table *t = s->tr->tables->table[i];
-        if (!tr_server_holds_clock(t) || tr_clock_min_read(s->clock) <= t->served) continue;
-        TR_TRY(tr_server_apply_held(t));
-        ++*did;
-    }
-    return TR_OK;
-}
-
-/* ---- versions ---- */
-
-static bool keeps_versions(const struct tr_table *t)
-{
-    return t->use && t->use->function.read;
-}
-
-/* The lowest version of this server's shares, for the stable version of all. */
-static int64_t own_version(const struct tr_sync *s)
-{
-    int64_t least = INT64_MAX;
-    for (size_t i = 0; i < s->tr->tables->count; i++) {
-        const struct tr_table *t = s->tr->tables->table[i];
-        if (!keeps_versions(t) || t->server < 0) continue;
-        int64_t version = atomic_load_explicit(&t->line[t->server]->version, memory_order_relaxed);
-        if (version < least) least = version;
-    }
-    return least;
-}
-
-static int tell_version(struct tr_sync *s)
-{
-    if (s->tr->me.server < 0) return TR_OK;
-    int64_t version = own_version(s);
-    if (version == INT64_MAX) return TR_OK;
-    for (size_t i = 0; i < s->tr->tables->count; i++)
-        if (s->tr->tables->table[i]->use)
-            s->tr->tables->table[i]->use->share.stable =
-                tr_clock_min_version(s->clock) + s->tr->tables->before;
-    return tr_clock_version(s->clock, version);
-}
-
-/* Which version a view is to be read at: tables that keep versions are read at the highest one that all servers are
- * known to have. What they have told may be old: they have what everybody has written, and what this worker has. */
-static int64_t version_to_read(const struct tr_sync *s, const tr_view *view)
-{
-    int64_t told = tr_clock_min_version(s->clock), written = tr_clock_min_written(s->clock);
-    int64_t own = view->state->push_clock + 1;
-    if (!keeps_versions(view->table)) return -1;
-    if (told < written) told = written;
-    return told < own ? own : told;
-}
-
-/* ---- reading ahead ---- */
-
-static bool may_read(const struct tr_sync *s, int64_t clock)
-{
-    return !s->running || s->staleness == INT64_MAX || tr_clock_min_written(s->clock) >= clock - s->staleness;
-}
-
-/* What a view reads together with others of its node goes by clocks, which there are only inside a stage. */
+/* A table that keeps versions is read at the highest one that all servers are known to have. What they have told may be
+ * old: they have what everybody has written, and what this worker has. What a view reads together with others of its node
+ * goes by clocks, which there are only inside a stage. */
 static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, int64_t clock)
 {
-    s->tr->tables->written = tr_clock_min_written(s->clock);
+    int64_t version = -1;
+    s->tr->tables->written = written_by_all(s);
     if (v->together && s->running && s->counting)
         return tr_pull_start_together(&v->view, into, clock - s->staleness);
-    return tr_pull_start(&v->view, into, version_to_read(s, &v->view));
+    if (keeps_versions(v->view.table)) {
+        version = tr_clock_get(s->clock, TR_CLOCK_VERSION);
+        if (version < written_by_all(s)) version = written_by_all(s);
+        if (version < v->push_clock + 1) version = v->push_clock + 1;
+    }
+    return tr_pull_start(&v->view, into, version);
 }
 
-static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
+static int start_prefetch(struct tr_sync *s, struct tr_view_state *v)
 {
     if (!v->ahead_wanted || v->pull != PULL_IDLE || tr_push_busy(&v->view)) return TR_OK;
     /* a group's own update is known only when it has been gathered: its leader reads after that */
@@ -125,26 +143,19 @@ static int start_ahead(struct tr_sync *s, struct tr_view_state *v)
     return start_pull(s, v, v->ahead, v->ahead_clock);
 }
 
-/* Where updates are simply added, and this worker knows its own, what lacks the update that leaves now can be had with
- * it added. */
-static bool knows_own_update(const struct tr_sync *s, const struct tr_view_state *v)
+static int want_prefetch(struct tr_sync *s, struct tr_view_state *v)
 {
-    return !v->view.table->use && !s->caching && !v->group;
+    if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(&v->view)));
+    v->ahead_wanted = true;
+    v->ahead_clock = s->now + 1;
+    return start_prefetch(s, v);
 }
 
-/* Another worker of the node has read what will do for this one's next clock: that is taken over like what was read
- * ahead (table/together.h). */
-static int take_over(struct tr_sync *s, struct tr_view_state *v)
+/* Whether a prefetched copy is made up to date by adding this worker's own update, which it lacks: where updates are
+ * simply added, and by this worker alone. */
+static bool adds_own_update(const struct tr_sync *s, const struct tr_view_state *v)
 {
-    int64_t next = s->now + 1;
-    if (!v->together || tr_sync_lockstep(s) || !s->counting || !knows_own_update(s, v)) return TR_OK;
-    if (v->ahead_started || tr_pull_busy(&v->view) || !may_read(s, next)) return TR_OK;
-    if (!tr_together_has_news(v->together, next - s->staleness)) return TR_OK;
-    if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(&v->view)));
-    v->ahead_clock = next;
-    v->ahead_wanted = false;
-    v->ahead_started = true;
-    return start_pull(s, v, v->ahead, next);
+    return !v->view.table->use && !s->caching && !v->group;
 }
 
 int tr_view_prefetch(tr_view *view)
@@ -155,14 +166,19 @@ int tr_view_prefetch(tr_view *view)
         return TR_OK; /* memory at hand is best read late, when it is fresh */
     if (view->table->use || s->caching)
         return TR_OK; /* what becomes of an own update, only the server knows */
-    if (v->together && !tr_sync_lockstep(s) && knows_own_update(s, v)) return TR_OK; /* see take_over() */
-    if (!v->ahead) TR_TRY(TR_NEW((char **)&v->ahead, tr_view_bytes(view)));
-    v->ahead_wanted = true;
-    v->ahead_clock = s->now + 1;
-    return start_ahead(s, v);
+    if (v->together && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see take_over() */
+    return want_prefetch(s, v);
 }
 
-/* ---- pulling and pushing as the consistency allows ---- */
+/* Another worker of the node has read what will do for this one's next clock: that is taken over like a prefetched copy
+ * (table/together.h). */
+static int take_over(struct tr_sync *s, struct tr_view_state *v)
+{
+    int64_t next = s->now + 1;
+    if (!v->together || tr_sync_lockstep(s) || !s->counting || !adds_own_update(s, v)) return TR_OK;
+    if (v->ahead_started || tr_pull_busy(&v->view) || !may_read(s, next)) return TR_OK;
+    return tr_together_has_news(v->together, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
+}
 
 /* A copy is kept over clocks where the worker's own updates can be added to it: not gradients, whose steps only the
  * servers know, and not in a group, whose members do not know each other's. */
@@ -179,38 +195,27 @@ static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state 
     return s->running && is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
 }
 
-/* What was read ahead for a clock that was not pulled is too old. */
-static int drop_what_is_too_old(struct tr_sync *s, struct tr_view_state *v)
+/* Fills the view with the prefetched copy for this clock or, where there is none, from the servers. */
+static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
 {
-    if (!(v->ahead_wanted || v->ahead_started) || v->ahead_clock >= s->now) return TR_OK;
-    TR_WAIT_UNTIL(s->tr, !v->ahead_wanted && !tr_pull_busy(&v->view), "table %s to be read ahead",
-                  v->view.table->name);
-    v->ahead_started = false;
-    return TR_OK;
-}
-
-static int take_what_was_read_ahead(struct tr_sync *s, struct tr_view_state *v)
-{
-    TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view), "table %s to be read ahead", v->view.table->name);
-    void *old = v->view.value;
-    v->view.value = v->ahead;
-    v->ahead = old;
-    v->ahead_started = false;
-    return TR_OK;
-}
-
-/* Waits as the consistency demands: *waited seconds. */
-static int read_now(struct tr_sync *s, struct tr_view_state *v, double *waited)
-{
+    if ((v->ahead_wanted || v->ahead_started) &&
+        v->ahead_clock < s->now) { /* for a clock that was not pulled */
+        TR_TRY(wait_for_prefetch(s, v));
+        v->ahead_started = false;
+    }
+    if (v->ahead_started) {
+        TR_TRY(wait_for_prefetch(s, v));
+        void *old = v->view.value;
+        v->view.value = v->ahead;
+        v->ahead = old;
+        v->ahead_started = false;
+        return TR_OK;
+    }
     v->ahead_wanted = false;
     double begin = tr_now();
-    if (v->channel)
-        TR_WAIT_UNTIL(s->tr, may_read(s, s->now),
-                      "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
-                      (long long)(s->now - s->staleness), (long long)s->now,
-                      (long long)tr_clock_min_written(s->clock));
+    if (v->channel) TR_TRY(wait_to_read(s));
     *waited = tr_now() - begin;
-    v->holds = tr_clock_min_written(s->clock);
+    v->holds = written_by_all(s);
     TR_TRY(start_pull(s, v, v->view.value, s->now));
     TR_WAIT_UNTIL(s->tr, !tr_pull_busy(&v->view), "the servers of table %s to send %zu keys",
                   v->view.table->name, v->view.n);
@@ -220,17 +225,14 @@ static int read_now(struct tr_sync *s, struct tr_view_state *v, double *waited)
 int tr_view_pull(tr_view *view)
 {
     struct tr_view_state *v = view->state;
-    tr_context *tr = view->table->tr;
-    struct tr_sync *s = tr->sync;
-    struct tr_traffic *traffic = &tr->tables->traffic;
+    struct tr_sync *s = view->table->tr->sync;
+    struct tr_traffic *traffic = &s->tr->tables->traffic;
     double begin = tr_now(), pushed, waited = 0;
     if (!is_fresh_enough(s, v)) {
-        TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
-                      view->table->name, (long long)v->push_clock);
+        TR_TRY(wait_for_push(s, v));
         pushed = tr_now();
+        TR_TRY(read_view(s, v, &waited));
         traffic->push_seconds += pushed - begin;
-        TR_TRY(drop_what_is_too_old(s, v));
-        TR_TRY(v->ahead_started ? take_what_was_read_ahead(s, v) : read_now(s, v, &waited));
         traffic->wait_seconds += waited;
         traffic->pull_seconds += tr_now() - pushed - waited;
     }
@@ -238,11 +240,14 @@ int tr_view_pull(tr_view *view)
     return TR_OK;
 }
 
+/* ---- pushing a view ---- */
+
 int tr_view_push(tr_view *view)
 {
     struct tr_view_state *v = view->state;
     tr_context *tr = view->table->tr;
     struct tr_sync *s = tr->sync;
+    size_t elements = view->n * view->width;
     if (!view->delta)
         return tr_fail(TR_ERR_INTERNAL, "a view of table %s opened for reading was pushed",
                        view->table->name);
@@ -251,20 +256,19 @@ int tr_view_push(tr_view *view)
                        view->table->name);
     if (tr->before_push) TR_TRY(tr->before_push(tr->before_push_state));
     double begin = tr_now(), waited = 0;
-    TR_WAIT_UNTIL(tr, !tr_push_busy(view), "the servers of table %s to take the update of clock %lld",
-                  view->table->name, (long long)v->push_clock);
+    TR_TRY(wait_for_push(s, v));
     TR_TRY(take_over(s, v));
-    if (v->ahead_started) { /* what was read ahead lacks the update that leaves now */
+    if (v->ahead_started) { /* the prefetched copy lacks the update that leaves now */
         TR_WAIT_UNTIL(tr, !tr_pull_busy(view), "table %s to be read ahead", view->table->name);
-        tr_add_elements(view->table->dtype, view->n * view->width, view->delta, v->ahead);
+        tr_add_elements(view->table->dtype, elements, view->delta, v->ahead);
     }
     if (is_cached(s, v)) /* a worker sees its own updates */
-        tr_add_elements(view->table->dtype, view->n * view->width, view->delta, view->value);
-    TR_TRY(tr_clock_read(s->clock, s->now + 1));
+        tr_add_elements(view->table->dtype, elements, view->delta, view->value);
+    tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel) {
         waited = tr_now();
-        TR_WAIT_UNTIL(tr, tr_clock_min_read(s->clock) > s->now, "all workers to have read for clock %lld",
-                      (long long)s->now);
+        TR_WAIT_UNTIL(tr, tr_clock_get(s->clock, TR_CLOCK_READ) > s->now,
+                      "all workers to have read for clock %lld", (long long)s->now);
         waited = tr_now() - waited;
     }
     TR_TRY(tr_push_start(view, s->now));
@@ -273,20 +277,68 @@ int tr_view_push(tr_view *view)
     return TR_OK;
 }
 
+/* ---- rows: how they travel is said in table/rows.h ---- */
+
+/* Under BSP what a view pushes shows as soon as everybody has read, and whoever pushes has. */
+static bool has_pushed_a_view(const struct tr_sync *s)
+{
+    const struct tr_tables *tables = s->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i]->push_clock >= s->now) return true;
+    return false;
+}
+
+/* Own updates are seen: those of views have to arrive first. */
+static bool is_pushing(const struct tr_table *t)
+{
+    const struct tr_tables *tables = t->tr->tables;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i]->view.table == t && tr_push_busy(&tables->views[i]->view)) return true;
+    return false;
+}
+
+int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void *state)
+{
+    struct tr_sync *s = t->tr->sync;
+    struct tr_traffic *traffic = &t->tr->tables->traffic;
+    double begin = tr_now(), pushed, waited, computed = 0;
+    bool lockstep = tr_sync_lockstep(s);
+    if (s->running && lockstep && has_pushed_a_view(s))
+        return tr_fail(TR_ERR_INTERNAL,
+                       "rows of table %s are pulled after a view was pushed in the same clock", t->name);
+    TR_WAIT_UNTIL(t->tr, !is_pushing(t), "the servers of table %s to take an update", t->name);
+    pushed = tr_now();
+    TR_TRY(wait_to_read(s));
+    waited = tr_now();
+    struct tr_rows_terms terms = {.still = lockstep || !s->running,
+                                  .exact = !s->running,
+                                  .shared = s->running && s->counting,
+                                  .least = s->staleness == INT64_MAX ? 0 : s->now - s->staleness,
+                                  .holds = lockstep ? s->now : written_by_all(s)};
+    int status = tr_rows_move(t, keys, n, row, state, &terms, &computed);
+    traffic->push_seconds += pushed - begin;
+    traffic->wait_seconds += waited - pushed;
+    traffic->pull_seconds += tr_now() - waited - computed;
+    return status;
+}
+
+int tr_rows_push(tr_table *t, const tr_row *rows, size_t n)
+{
+    double begin = tr_now();
+    int status = tr_rows_add(t, rows, n, t->tr->sync->now);
+    t->tr->tables->traffic.push_seconds += tr_now() - begin;
+    return status;
+}
+
 /* ---- clocks ---- */
 
 int tr_sync_next(struct tr_sync *s)
 {
     struct tr_tables *tables = s->tr->tables;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (!v->merged && !v->group) continue; /* else delta is zeroed at once */
-        double begin = tr_now();
-        TR_WAIT_UNTIL(s->tr, !tr_push_busy(&v->view),
-                      "the servers of table %s to take the update of clock %lld", v->view.table->name,
-                      (long long)v->push_clock);
-        tables->traffic.push_seconds += tr_now() - begin;
-    }
+    double begin = tr_now();
+    for (size_t i = 0; i < tables->view_count; i++) /* the delta of others is zeroed at once */
+        if (tables->views[i]->merged || tables->views[i]->group) TR_TRY(wait_for_push(s, tables->views[i]));
+    tables->traffic.push_seconds += tr_now() - begin;
     return TR_OK;
 }
 
@@ -306,7 +358,7 @@ int tr_sync_tick(struct tr_sync *s)
         TR_WAIT_UNTIL(tr, !tr_merge_busy(t), "the merge of table %s", t->name);
         TR_TRY(tr_merge_start(t, NULL));
     }
-    TR_TRY(tr_clock_read(s->clock, s->now + 1));
+    tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     s->now++;
     /* with more ranks than cores, workers that never wait would run whole time slices apart */
     if (tr->crowded && !tr_sync_lockstep(s)) sched_yield();
@@ -317,28 +369,32 @@ int tr_sync_tick(struct tr_sync *s)
 static int poll_sync(void *what, int *did)
 {
     struct tr_sync *s = what;
+    struct tr_tables *tables = s->tr->tables;
     if (!s->counting) return TR_OK;
-    s->tr->tables->written = tr_clock_min_written(s->clock);
-    TR_TRY(tell_version(s));
-    if (s->tr->tables->status != TR_OK && !tr_clock_failed(s->clock)) tr_clock_fail(s->clock);
-    if (!s->works) TR_TRY(serve_merges(s, did));
-    TR_TRY(serve_messages(s, did));
-    for (size_t i = 0; i < s->tr->tables->view_count; i++)
-        if (s->tr->tables->views[i]->ahead_wanted) TR_TRY(start_ahead(s, s->tr->tables->views[i]));
+    tables->written = written_by_all(s);
+    tell_version(s);
+    if (tables->status != TR_OK && !tr_clock_get(s->clock, TR_CLOCK_FAILED))
+        tr_clock_raise(s->clock, TR_CLOCK_FAILED, 1);
+    TR_TRY(serve(s, did));
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tables->views[i]->ahead_wanted) TR_TRY(start_prefetch(s, tables->views[i]));
     int64_t now = settled(s);
     if (now <= s->written) return TR_OK;
     s->written = now;
     ++*did;
-    return tr_clock_written(s->clock, now);
+    tr_clock_raise(s->clock, TR_CLOCK_WRITTEN, now);
+    return TR_OK;
 }
+
+/* ---- stages ---- */
 
 int tr_sync_begin(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
-    bool works = tr_works(tr);
-    bool owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
-    bool versions = tr->me.server >= 0 && own_version(s) != INT64_MAX;
-    TR_TRY(tr_clock_reset(s->clock, owes, works, versions));
+    bool works = tr_works(tr), owes = works || (tr_is(tr, TR_SERVER) && tr_sync_lockstep(s));
+    const bool counts[TR_CLOCK_MINIMA] = {
+        [TR_CLOCK_WRITTEN] = owes, [TR_CLOCK_READ] = works, [TR_CLOCK_VERSION] = own_version(s) != INT64_MAX};
+    TR_TRY(tr_clock_reset(s->clock, counts));
     s->now = s->written = 0;
     s->works = works;
     s->running = owes;
@@ -363,25 +419,24 @@ static bool nothing_ahead(const struct tr_tables *tables)
     return true;
 }
 
-/* Whoever has ended early, because he was told to stop, holds up nobody's reading; under BSP all end at the same
+/* A worker that has ended early, because it was told to stop, holds up nobody's reading; under BSP all end at the same
  * clock, and servers may still be adding what the workers have long sent. */
 static int settle(struct tr_sync *s)
 {
     tr_context *tr = s->tr;
-    if (!s->works) return TR_OK;
     s->left = !tr_sync_lockstep(s);
     TR_WAIT_UNTIL(tr, s->written >= s->now, "own updates of clock %lld to arrive", (long long)s->now - 1);
     if (tr_sync_lockstep(s))
-        TR_WAIT_UNTIL(tr, tr_clock_min_written(s->clock) >= s->now, "all updates of clock %lld to arrive",
+        TR_WAIT_UNTIL(tr, written_by_all(s) >= s->now, "all updates of clock %lld to arrive",
                       (long long)s->now - 1);
     TR_WAIT_UNTIL(tr, nothing_ahead(tr->tables), "what is read ahead");
     for (size_t i = 0; i < tr->tables->view_count; i++) tr->tables->views[i]->ahead_started = false;
     return TR_OK;
 }
 
-int tr_sync_meet(struct tr_sync *s)
+int tr_sync_barrier(struct tr_sync *s)
 {
-    TR_TRY(settle(s));
+    if (s->works) TR_TRY(settle(s));
     /* for servers and the scheduler this is the whole of training */
     return tr_barrier(s->tr, s->tr->active->participants, s->works ? "all ranks to end a stage" : NULL);
 }
@@ -392,7 +447,7 @@ int tr_sync_end(struct tr_sync *s)
     return tr_tables_settle(s->tr);
 }
 
-int tr_sync_go_on(struct tr_sync *s)
+int tr_sync_continue(struct tr_sync *s)
 {
     if (tr_sync_lockstep(s)) return TR_OK;
     TR_TRY(tr_sync_begin(s));
@@ -401,18 +456,15 @@ int tr_sync_go_on(struct tr_sync *s)
     return TR_OK;
 }
 
-static int register_functions(struct tr_tables *tables)
-{
-    for (size_t i = 0; i < tr_builtin_function_count; i++)
-        TR_TRY(tr_function_add(tables, tr_builtin_functions[i]));
-    for (size_t i = 0; i < tr_builtin_answer_count; i++) TR_TRY(tr_answer_add(tables, tr_builtin_answers[i]));
-    return TR_OK;
-}
+/* ---- the context ---- */
 
 int tr_sync_open(tr_context *tr)
 {
-    TR_TRY(register_functions(tr->tables));
     struct tr_sync *s;
+    for (size_t i = 0; i < tr_builtin_function_count; i++)
+        TR_TRY(tr_function_add(tr->tables, tr_builtin_functions[i]));
+    for (size_t i = 0; i < tr_builtin_answer_count; i++)
+        TR_TRY(tr_answer_add(tr->tables, tr_builtin_answers[i]));
     TR_TRY(TR_NEW(&s, 1));
     tr->sync = s;
     s->tr = tr;

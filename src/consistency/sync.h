@@ -57,15 +57,15 @@ int tr_sync_next(struct tr_sync *sync);
  * of that has arrived. */
 int tr_sync_tick(struct tr_sync *sync);
 
-/* Waits until all that this rank owes has arrived and nothing is being read, then until all participants are here; none
- * of it changes anything in tables after that, until they end the stage or go on. */
-int tr_sync_meet(struct tr_sync *sync);
+/* Waits until all that this rank owes has arrived and nothing is being read, then until all participants are here. None of
+ * them changes anything in tables after that, until they end the stage or continue. */
+int tr_sync_barrier(struct tr_sync *sync);
 
-/* Ends the stage where they have met. The participants. */
+/* Ends the stage after the barrier: all participants. */
 int tr_sync_end(struct tr_sync *sync);
 
-/* Goes on from there: in lockstep with the next clock, otherwise with the first one again, since those who had gone ahead
- * would wait for the others' clocks. The participants; otherwise after tr_sync_end(). */
-int tr_sync_go_on(struct tr_sync *sync);
+/* Continues after the barrier: in lockstep with the next clock, otherwise, after tr_sync_end(), with the first one again,
+ * since those who had gone ahead would wait for the others' clocks. All participants. */
+int tr_sync_continue(struct tr_sync *sync);
 
 #endif

@@ -30,7 +30,9 @@ int tr_stage_grant(struct tr_stage_run *run, bool stop)
         int64_t horizon = tr_stage_horizon(run);
         if (horizon < run->granted) run->granted = horizon;
     }
-    return tr_clock_grant(sync->clock, lockstep ? run->granted - run->base : run->granted, run->stopping);
+    tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->granted - run->base : run->granted);
+    tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
+    return TR_OK;
 }
 
 static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
@@ -129,8 +131,8 @@ static int summarize(struct tr_stage_run *run, struct tr_collection *c)
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
                                   .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     /* once something has failed, nothing is judged any more: the first words about it are to stay */
-    bool failed =
-        !sum_up(run, c, &sums, &row) || run->status != TR_OK || tr_clock_failed(run->tr->sync->clock);
+    bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK ||
+                  tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
     TR_TRY(measure_heterogeneity(run, c));
     row.heterogeneity = run->heterogeneity;
     int status =
@@ -153,7 +155,8 @@ int tr_stage_poll_reports(void *what, int *did)
 {
     struct tr_stage_run *run = what;
     tr_context *tr = run->tr;
-    if (tr_clock_failed(tr->sync->clock) && !tr_sync_lockstep(tr->sync) && !tr_clock_stopped(tr->sync->clock))
+    if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
+        !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
         TR_TRY(tr_stage_grant(run, true));
     if (tr_stage_is_kept(run)) TR_TRY(tr_stage_pace(run));
     int here = 0;

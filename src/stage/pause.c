@@ -20,7 +20,7 @@ enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
 /* Of those who have not left; false: all have. */
 static bool slowest(const struct tr_stage_run *run, int64_t *clock)
 {
-    int64_t written = tr_clock_min_written(run->tr->sync->clock);
+    int64_t written = tr_clock_get(run->tr->sync->clock, TR_CLOCK_WRITTEN);
     if (written == INT64_MAX) return false;
     *clock = run->met + written;
     return true;
@@ -71,13 +71,14 @@ int tr_stage_pace(struct tr_stage_run *run)
     run->calling = tr_checkpoint_due(tr, clock);
     if (run->calling == TR_NOT_DUE) return TR_OK;
     run->horizon = run->granted;
-    return tr_clock_call(tr->sync->clock, next_meeting(run));
+    tr_clock_raise(tr->sync->clock, TR_CLOCK_CALLED, next_meeting(run));
+    return TR_OK;
 }
 
 bool tr_stage_is_called(const struct tr_stage_run *run)
 {
     const struct tr_sync *sync = run->tr->sync;
-    int64_t called = tr_clock_called(sync->clock);
+    int64_t called = tr_clock_get(sync->clock, TR_CLOCK_CALLED);
     return called > run->called && (!tr_sync_lockstep(sync) || called == sync->now + 1);
 }
 
@@ -113,7 +114,8 @@ static int count_votes(struct tr_stage_run *run, struct vote *vote)
         run->calling = TR_DUE;
         run->kept_end = true;
     }
-    bool well = run->status == TR_OK && tr->tables->status == TR_OK && !tr_clock_failed(tr->sync->clock);
+    bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
+                !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
     *vote = (struct vote){well, -(int64_t)(tr->rank == 0 ? run->calling : TR_NOT_DUE),
                           tr_works(tr) ? run->me.clock : INT64_MAX};
     MPI_Request request;
@@ -150,7 +152,7 @@ static int take(struct tr_stage_run *run, int64_t clock, bool stops)
         run->base = run->me.clock;
         run->met = clock;
     }
-    TR_TRY(tr_sync_go_on(tr->sync));
+    TR_TRY(tr_sync_continue(tr->sync));
     if (!tr_sync_lockstep(tr->sync)) tr_tables_count_from(tr, clock);
     run->calling = TR_NOT_DUE;
     return TR_OK;

@@ -10,8 +10,8 @@
 static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool again =
-        tr_stage_is_judged(run) && !(tr_sync_lockstep(tr->sync) && tr_clock_stopped(tr->sync->clock));
+    bool again = tr_stage_is_judged(run) &&
+                 !(tr_sync_lockstep(tr->sync) && tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED));
     if (again && tr_works(tr)) {
         tr->sync->now++; /* what views hold may be of before the end */
         TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
@@ -86,7 +86,7 @@ static int run_clocks(struct tr_stage_run *run)
         if (tr->rank == 0) TR_TRY(tr_stage_grant(run, false));
         if (tr_works(tr)) TR_TRY(tr_stage_work(run));
         if (tr_works(tr)) run->last = tr_now();
-        TR_TRY(tr_sync_meet(tr->sync));
+        TR_TRY(tr_sync_barrier(tr->sync));
         TR_TRY(tr_stage_pause(run, &again));
     }
     TR_TRY(tr_sync_end(tr->sync));

@@ -23,7 +23,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
-    if (run->status == TR_OK && !tr_clock_failed(tr->sync->clock))
+    if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
@@ -55,7 +55,8 @@ static int stand_in(struct tr_stage_run *run)
 static int compute(struct tr_stage_run *run)
 {
     bool in_round = run->stage->schedule != NULL;
-    if (run->status != TR_OK || (!in_round && tr_clock_failed(run->tr->sync->clock))) return stand_in(run);
+    if (run->status != TR_OK || (!in_round && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
+        return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
     tr_straggler_begin(&run->straggler);
@@ -85,7 +86,7 @@ static int run_rounds_as_leader(struct tr_stage_run *run)
     bool again = true;
     for (run->me.round = 0; again; run->me.round++) {
         again = false;
-        if (run->status == TR_OK && !run->halted && !tr_clock_failed(tr->sync->clock))
+        if (run->status == TR_OK && !run->halted && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
             tr_stage_note(run, run->stage->schedule(&run->me, run->stage->state, commands, &again));
         again = again && run->status == TR_OK;
         requests[0] = MPI_REQUEST_NULL;
@@ -155,8 +156,9 @@ static int report_what_is_due(struct tr_stage_run *run)
     if (!tr_stage_is_judged(run) || every <= 0) return TR_OK;
     int64_t due = run->me.clock / every;
     if (!tr_sync_lockstep(sync) && run->me.group_size == 1) {
-        if (due > tr_clock_asked(sync->clock)) TR_TRY(tr_clock_ask(sync->clock, due));
-        int64_t asked = tr_clock_asked(sync->clock); /* which over several nodes need not know of it yet */
+        tr_clock_raise(sync->clock, TR_CLOCK_ASKED, due);
+        int64_t asked =
+            tr_clock_get(sync->clock, TR_CLOCK_ASKED); /* which over several nodes need not know of it yet */
         if (asked > due) due = asked;
     }
     if (due < first) return TR_OK;
@@ -176,7 +178,7 @@ static bool group_works_together(const struct tr_stage_run *run)
 /* As this worker counts clocks. */
 static int64_t granted(const struct tr_stage_run *run)
 {
-    int64_t clocks = tr_clock_granted(run->tr->sync->clock);
+    int64_t clocks = tr_clock_get(run->tr->sync->clock, TR_CLOCK_LIMIT);
     return tr_sync_lockstep(run->tr->sync) ? run->base + clocks : clocks;
 }
 
@@ -189,7 +191,7 @@ static int decide(struct tr_stage_run *run, enum next *next)
     tr_context *tr = run->tr;
     const struct tr_clock *clock = tr->sync->clock;
     bool lockstep = tr_sync_lockstep(tr->sync);
-    bool on = !tr_clock_stopped(clock) || (lockstep && run->me.clock < granted(run));
+    bool on = !tr_clock_get(clock, TR_CLOCK_STOPPED) || (lockstep && run->me.clock < granted(run));
     *next = on && !tr_stage_is_called(run) ? GO : LEAVE;
     if (lockstep || !group_works_together(run)) return TR_OK;
     MPI_Request request;
@@ -207,7 +209,8 @@ int tr_stage_work(struct tr_stage_run *run)
     while (run->me.clock < stage->clocks) {
         TR_TRY(report_what_is_due(run));
         TR_WAIT_UNTIL(run->tr,
-                      run->me.clock < granted(run) || tr_clock_stopped(clock) || tr_stage_is_called(run),
+                      run->me.clock < granted(run) || tr_clock_get(clock, TR_CLOCK_STOPPED) ||
+                          tr_stage_is_called(run),
                       "the scheduler to judge the evaluation at clock %lld", (long long)run->me.clock);
         enum next next;
         TR_TRY(decide(run, &next));

@@ -58,7 +58,7 @@ static int compute(tr_worker *me, void *state)
     const int64_t *value = h->view->value;
     struct record *r = &h->record[me->clock];
     *r = (struct record){INT64_MAX, INT64_MIN, value[KEYS + me->worker],
-                         tr_clock_min_written(h->tr->sync->clock)};
+                         tr_clock_get(h->tr->sync->clock, TR_CLOCK_WRITTEN)};
     for (int k = 0; k < KEYS; k++) {
         if (value[k] < r->least) r->least = value[k];
         if (value[k] > r->most) r->most = value[k];

@@ -193,7 +193,8 @@ static int poll_take(void *what, int *did)
 {
     struct run *r = what;
     bool works = tr_works(r->tr);
-    if (r->state == READY && !works && tr_clock_min_written(r->tr->sync->clock) < STAND) return TR_OK;
+    if (r->state == READY && !works && tr_clock_get(r->tr->sync->clock, TR_CLOCK_WRITTEN) < STAND)
+        return TR_OK;
     if (r->state == READY) {
         r->state = COPIED;
         r->status = take(r);

@@ -45,7 +45,7 @@ static int compute(tr_worker *me, void *state)
     TR_TRY(tr_view_push(t->view));
     t->polls_in_pushes += t->polls - polls;
     t->seconds += tr_now() - begin;
-    if (me->clock + 1 == t->clocks) t->others_when_done = tr_clock_min_written(t->tr->sync->clock);
+    if (me->clock + 1 == t->clocks) t->others_when_done = tr_clock_get(t->tr->sync->clock, TR_CLOCK_WRITTEN);
     return TR_OK;
 }
 
