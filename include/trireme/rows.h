@@ -79,6 +79,9 @@ int tr_rows_meanwhile(tr_table *table);
  * TR_ERR_INTERNAL: the table is not sparse; a key or column that it does not have; columns that do not ascend. */
 int tr_rows_push(tr_table *table, const tr_row *rows, size_t n);
 
+/* Waits until all that this worker has pushed has arrived: without BSP, before somebody else is to read it. */
+int tr_rows_settle(tr_table *table);
+
 #ifdef __cplusplus
 }
 #endif

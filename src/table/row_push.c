@@ -150,6 +150,12 @@ int64_t tr_rows_sending(const struct tr_table *t)
     return least;
 }
 
+int tr_rows_settle(struct tr_table *t)
+{
+    TR_WAIT_UNTIL(t->tr, tr_rows_sending(t) == INT64_MAX, "the servers to take rows of table %s", t->name);
+    return TR_OK;
+}
+
 void tr_row_push_free(struct tr_table *t)
 {
     for (uint32_t s = 0; t->row_push && s < t->partition.servers; s++) {

@@ -10,7 +10,7 @@
 #ifndef TR_MODEL_LDA_COUNTS_H
 #define TR_MODEL_LDA_COUNTS_H
 
-#include "base/base.h"
+#include "trireme/base.h"
 
 enum { TR_LDA_TOPICS = 65535 }; /* at most */
 

@@ -5,17 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks/ranks.h"
-#include "table/rows.h"
-
 /* ---- blocks ---- */
-
-int tr_lda_wait_until_told(struct tr_lda *m)
-{
-    TR_WAIT_UNTIL(m->tr, tr_rows_sending(m->table) == INT64_MAX,
-                  "the servers to take what was added to the counts of words");
-    return TR_OK;
-}
 
 struct pull {
     struct tr_lda *m;

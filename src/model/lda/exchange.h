@@ -8,9 +8,6 @@
 #include "model/lda/lda.h"
 #include "trireme/rows.h"
 
-/* Waits until all that this worker has added to the tables has arrived there. */
-int tr_lda_wait_until_told(struct tr_lda *m);
-
 /* Lists the words that occur of a block, that of a clock's first round, as m->first_words. */
 int tr_lda_list_words(struct tr_lda *m, int number);
 

@@ -7,7 +7,7 @@
 #ifndef TR_MODEL_LDA_FILE_H
 #define TR_MODEL_LDA_FILE_H
 
-#include "base/base.h"
+#include "trireme/base.h"
 #include "trireme/table.h"
 
 #define TR_LDA_FORMAT         "trireme-lda"

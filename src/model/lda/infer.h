@@ -12,7 +12,7 @@
 #ifndef TR_MODEL_LDA_INFER_H
 #define TR_MODEL_LDA_INFER_H
 
-#include "base/base.h"
+#include "trireme/base.h"
 
 /* Words of a model; nothing is owned but `weight`. */
 struct tr_lda_phi {

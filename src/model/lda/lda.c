@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
 #include "store/h5.h"
 #include "model/lda/exchange.h"
 #include "model/lda/infer.h"
@@ -55,25 +54,25 @@ static int check_job(const tr_job *job)
     return check_counts(job);
 }
 
-static int worker_number(const tr_context *tr)
+static bool works(const struct tr_lda *m)
 {
-    return tr->me.group * tr->layout.group_size + tr->me.member;
+    return tr_roles(m->tr) & TR_SLAVE;
 }
 
 /* The model is written by the first worker: it knows the priors. */
 static bool is_writer(const tr_context *tr)
 {
-    return tr_is(tr, TR_SLAVE) && worker_number(tr) == 0;
+    return tr_set_rank(tr, TR_SET_WORKERS) == 0;
 }
 
 static int read_vocabulary(struct tr_lda *m)
 {
     const tr_job *job = m->job;
-    struct tr_files files;
+    char *path;
     if (job->data.vocabulary.n == 0 || !is_writer(m->tr)) return TR_OK;
-    TR_TRY(tr_data_files(job, &job->data.vocabulary, &files));
-    int status = tr_lda_vocabulary_read(files.file[0].path, m->words, &m->vocabulary);
-    tr_files_close(&files);
+    TR_TRY(tr_data_find(job, job->data.vocabulary.item[0], &path));
+    int status = tr_lda_vocabulary_read(path, m->words, &m->vocabulary);
+    free(path);
     return status;
 }
 
@@ -84,17 +83,15 @@ static int count_words(struct tr_lda *m, uint64_t *tokens)
     for (uint64_t i = 0; rows->n > 0 && i < rows->begin[rows->n]; i++)
         tokens[m->train->keys[rows->column[i]]] += rows->value ? (uint64_t)rows->value[i] : 1;
     for (uint64_t at = 0; at < m->words; at += PIECE) {
-        MPI_Request request;
-        int n = (int)tr_min_size(PIECE, m->words - at);
-        MPI_Iallreduce(MPI_IN_PLACE, tokens + at, n, MPI_UINT64_T, MPI_SUM, m->tr->workers, &request);
-        TR_TRY(tr_wait_request(m->tr, &request, "all workers to count words"));
+        size_t n = tr_min_size(PIECE, m->words - at);
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, tokens + at, n));
     }
     return TR_OK;
 }
 
 static int lay_words(struct tr_lda *m, const uint64_t *tokens)
 {
-    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->job->model.topics, m->tr->layout.group_size,
+    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->job->model.topics, tr_group_size(m->tr),
                               &m->layout));
     TR_TRY(TR_NEW(&m->tokens_of, m->words));
     for (uint64_t w = 0; w < m->words; w++) m->tokens_of[w] = (uint32_t)tokens[w];
@@ -117,7 +114,7 @@ static int open_sampler(struct tr_lda *m)
     const tr_data *train = m->train;
     size_t topics = m->layout.topics;
     struct tr_lda_options options = {
-        .seed = m->job->seed, .stream = (uint64_t)worker_number(m->tr), .cpu = tr_cpu()};
+        .seed = m->job->seed, .stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS), .cpu = tr_cpu()};
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
     TR_TRY(TR_NEW(&m->total, topics));
     TR_TRY(TR_NEW(&m->numbers, 2 * topics + 3));
@@ -136,12 +133,12 @@ static int open_worker(struct tr_lda *m)
     uint64_t *tokens;
     int status = TR_NEW(&tokens, m->words);
     TR_TRY(tr_agree(m->tr, status));
-    if (tr_is(m->tr, TR_SLAVE)) {
+    if (works(m)) {
         status = count_words(m, tokens);
         if (status == TR_OK) status = lay_words(m, tokens);
     }
     free(tokens);
-    if (status == TR_OK && tr_is(m->tr, TR_SLAVE)) status = open_sampler(m);
+    if (status == TR_OK && works(m)) status = open_sampler(m);
     return tr_agree(m->tr, status);
 }
 
@@ -397,7 +394,7 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
         TR_TRY(begin_from_blocks(me, m, block));
     } else if (first || tr_lda_exchanges(me)) {
         if (!tr_in_lockstep(m->tr)) {
-            status = tr_lda_wait_until_told(m);
+            status = tr_rows_settle(m->table);
             TR_TRY(sum_up(me, status, m->numbers, 0));
         }
         TR_TRY(sum_totals(me, m, block, tr_lda_pull_block(m, block, tr_lda_exchanges(me))));
@@ -536,7 +533,7 @@ int tr_lda_train(struct tr_lda *m)
                       .schedule = schedule};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_run(m->tr, &train));
-    return m->tr->layout.groups == 1 ? tr_run(m->tr, &store) : TR_OK;
+    return tr_groups(m->tr) == 1 ? tr_run(m->tr, &store) : TR_OK;
 }
 
 /* ---- what comes out ---- */
@@ -569,12 +566,10 @@ int tr_lda_save(struct tr_lda *m, const char *folder)
 int tr_lda_test(struct tr_lda *m, double *perplexity)
 {
     struct tr_lda_completion mine = {0};
-    int status = tr_is(m->tr, TR_SLAVE) && m->test ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
+    int status = works(m) && m->test ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
     TR_TRY(tr_agree(m->tr, status));
     double sums[2] = {mine.log_p, (double)mine.tokens};
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, m->tr->world, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "all workers to complete documents"));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
     *perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
     return TR_OK;
 }

@@ -16,7 +16,7 @@
 #ifndef TR_MODEL_LDA_PRIORS_H
 #define TR_MODEL_LDA_PRIORS_H
 
-#include "base/base.h"
+#include "trireme/base.h"
 
 /* A prior never falls below this: a topic without tokens would have none at all. */
 #define TR_LDA_LEAST_PRIOR 1e-5
