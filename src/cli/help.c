@@ -1,6 +1,8 @@
+#define _GNU_SOURCE
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "job/job.h"
@@ -73,7 +75,7 @@ static const struct topic topics[] = {
      "  label            where a row has the number of its cluster: LIBSVM text always begins with it\n", NULL},
     {"help", "explain a command, a key of job files, or something else",
      "trireme help [TOPIC]\n"
-     "trireme help job [SECTION|SECTION.KEY]\n", NULL},
+     "trireme help job [SECTION|SECTION.KEY|CLASS]\n", NULL},
     {"job", "the job file: all sections and keys, or one", NULL, NULL},
     {"output", "the files that train writes",
      "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...,\n"
@@ -142,11 +144,26 @@ static void show_overview(void)
          "  trireme train jobs/ctr-small.yaml");
 }
 
+/* What was not understood goes to stderr. */
 static int show_job(const char *filter)
 {
-    bool known = !filter || tr_job_find_section(filter) || tr_job_find_key(filter);
-    tr_job_help(known ? stdout : stderr, filter);
+    char *text = NULL;
+    size_t length;
+    FILE *memory = open_memstream(&text, &length);
+    bool known = memory && tr_job_help(memory, filter);
+    if (memory) fclose(memory);
+    if (text) fputs(text, known ? stdout : stderr);
+    free(text);
     return known ? TR_OK : TR_ERR_USAGE;
+}
+
+static bool is_of_job(const char *name)
+{
+    const struct tr_model_class *class;
+    bool found = tr_job_find_section(name) || tr_job_known_key(name, 0, &class);
+    for (size_t i = 0; i < tr_model_class_count; i++)
+        found = found || !strcmp(tr_model_classes[i]->name, name);
+    return found;
 }
 
 int tr_help_command(int argc, char **argv)
@@ -167,6 +184,6 @@ int tr_help_command(int argc, char **argv)
         fputs(topics[i].text, stdout);
         return TR_OK;
     }
-    if (tr_job_find_section(name) || tr_job_find_key(name)) return show_job(name);
+    if (is_of_job(name)) return show_job(name);
     return unknown_topic(name);
 }

@@ -146,7 +146,7 @@ static int find_manner(const struct collector *c, const struct tr_options *o, co
     *m = (struct manner){0};
     if (c->model.job) {
         tr_job *job;
-        TR_TRY(tr_job_parse(c->model.job, strlen(c->model.job), o->word[0], 0, NULL, &job));
+        TR_TRY(tr_job_parse_written(c->model.job, o->word[0], 0, NULL, &job));
         *m = (struct manner){job->data.format, job->data.label, job->data.header};
         tr_job_free(job);
     }

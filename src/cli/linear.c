@@ -308,7 +308,7 @@ static int parse_settings(const char *path, const struct tr_linear_model *m, con
     int n = o->settings;
     int status = o->partition ? tr_format(&partition, "table.partition=%s", o->partition) : TR_OK;
     if (partition) setting[n++] = partition;
-    if (status == TR_OK) status = tr_job_parse(text, strlen(text), path, n, setting, job);
+    if (status == TR_OK) status = tr_job_parse_written(text, path, n, setting, job);
     free(partition);
     free(setting);
     return status;

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "data/look.h"
 
+#include "trireme/model.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -148,14 +150,15 @@ static int look_like(const struct tr_files *files, size_t file, int *format)
     return TR_OK;
 }
 
+/* The first format of the model's, or another of them that the file looks like. */
 static int usual_format(const tr_job *job, int looks)
 {
-    switch (job->model.type) {
-    case TR_MODEL_MF: return TR_FORMAT_RATINGS;
-    case TR_MODEL_LDA: return TR_FORMAT_DOCWORD;
-    case TR_MODEL_KMEANS: return looks == TR_FORMAT_LIBSVM ? TR_FORMAT_LIBSVM : TR_FORMAT_CSV;
-    default: return TR_FORMAT_LIBSVM;
-    }
+    const char *const *words = job->class->data_formats;
+    int usual = TR_FORMAT_AUTO;
+    for (size_t i = 0; words[i]; i++)
+        for (int f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_DOCWORD; f++)
+            if (!strcmp(format_word[f], words[i]) && (i == 0 || f == looks)) usual = f;
+    return usual;
 }
 
 int tr_look_like(const struct tr_files *files, int *format)

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "data/store.h"
 
+#include "trireme/model.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,12 +343,10 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
 
 /* ---- stores ---- */
 
-/* Models that leave the format open expect another one each; linear ones all the same. */
+/* Where the format is left open it is the class of the model that says which. */
 static int kind_of_model(const tr_job *job)
 {
-    int type = job->model.type;
-    if (job->data.format != TR_FORMAT_AUTO) return -1;
-    return type == TR_MODEL_MF || type == TR_MODEL_LDA || type == TR_MODEL_KMEANS ? type : -1;
+    return job->data.format == TR_FORMAT_AUTO ? job->class->data_formats[0][0] : -1;
 }
 
 /* All that the rows depend on; a file that is written anew is another file. */

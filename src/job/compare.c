@@ -17,25 +17,17 @@ struct comparison {
 
 /* ---- one key ---- */
 
-struct value {
-    char text[96];
-};
-
-static struct value value_of(const struct tr_job_slot *slot)
+/* Short and printable, for a message. */
+static struct tr_shown value_of(const struct tr_job_slot *slot)
 {
-    struct value value = {"?"};
     char *text = NULL;
-    size_t length = 0;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory) return value;
-    tr_job_put_value(memory, slot);
-    if (fclose(memory) == 0) snprintf(value.text, sizeof value.text, "%s", tr_shown(text).text);
+    struct tr_shown shown = tr_shown(tr_job_value_text(slot, &text) ? text : "?");
     free(text);
-    return value;
+    return shown;
 }
 
 /* Changed from part to part, and of no account to what is learnt. */
-static bool is_tacit(const struct tr_job_key *key)
+static bool is_tacit(const tr_option *key)
 {
     return !strncmp(key->name, "checkpoint.", strlen("checkpoint."));
 }
@@ -44,7 +36,7 @@ static void note(struct comparison *c, const char *name, const struct tr_job_slo
                  const struct tr_job_slot *old)
 {
     if (is_tacit(now->key)) return;
-    struct value was = value_of(old), is = value_of(now);
+    struct tr_shown was = value_of(old), is = value_of(now);
     if (now->key->may_change) {
         fprintf(c->changes, "%s%s %s -> %s", c->allowed++ ? ", " : "", name, was.text, is.text);
         return;
@@ -54,18 +46,19 @@ static void note(struct comparison *c, const char *name, const struct tr_job_slo
         snprintf(c->first, sizeof c->first, "%s was %s, is %s (%s)", name, was.text, is.text, where);
 }
 
-/* The values of one table. Those in which the whole jobs differ as well (NULL: none) are told of these. */
+/* The values of one table. Those in which the whole jobs differ as well (NULL: none) are told of these. Where the classes
+ * of models differ, so does model.type, which comes before their options. */
 static void compare_values(struct comparison *c, const char *prefix, struct tr_job_values now,
                            struct tr_job_values old, const struct tr_job *whole,
                            const struct tr_job *old_whole)
 {
-    for (size_t i = 0; i < now.table->keys; i++) {
+    for (size_t i = 0; i < now.n && i < old.n; i++) {
         struct tr_job_slot a = tr_job_slot(&now, i), b = tr_job_slot(&old, i), x, y;
-        if (tr_job_same(&a, &b)) continue;
         const char *key = a.key->name;
+        if (strcmp(key, b.key->name) != 0 || tr_job_same(&a, &b)) continue;
         if (whole && tr_job_find(whole, key, &x) && tr_job_find(old_whole, key, &y) && !tr_job_same(&x, &y))
             continue;
-        const char *own = now.table == &tr_job_tables[TR_TABLE_JOB] ? key : tr_job_own_name(key);
+        const char *own = now.table == TR_TABLE_JOB ? key : tr_job_own_name(key);
         note(c, tr_job_join(prefix, own).text, &a, &b);
     }
 }
@@ -77,7 +70,7 @@ static int compare_with_defaults(struct comparison *c, const char *prefix, const
 {
     struct tr_job *plain;
     TR_TRY(tr_job_new("", &plain));
-    int status = tr_job_add_stage(plain, stage->name, (struct tr_job_place){"default", 0});
+    int status = tr_job_add_stage(plain, stage->name, 0);
     if (status == TR_OK) {
         struct tr_job_values given = tr_job_stage_values(stage),
                              usual = tr_job_stage_values(&plain->stage[0]);
@@ -155,7 +148,7 @@ static int compare(struct comparison *c, const struct tr_job *now, const struct 
 
 static int read_old(const char *yaml, struct tr_job **old)
 {
-    int status = tr_job_parse(yaml, strlen(yaml), "job.yaml", 0, NULL, old);
+    int status = tr_job_parse_written(yaml, "job.yaml", 0, NULL, old);
     if (status == TR_OK) return TR_OK;
     char why[640];
     snprintf(why, sizeof why, "%s", tr_error_text());

@@ -1,11 +1,15 @@
 /* job/ — the job file: what to train on what, with how many ranks, and how.
  *
- * A job is a YAML file of sections and keys. One table, in schema.c, says for each key its kind, default,
- * range and meaning; reading, `section.key=value` from the command line, help, suggestions for misspelt
- * keys and writing the resolved job all follow that table. To add a key: one field here, one row there.
+ * A job is a YAML file of sections and keys. The table in schema.c says for each key of the engine its kind, default, range
+ * and meaning; the class of the job's model brings more keys of sections model and solve, in a table of the same form.
+ * Reading, `section.key=value` from the command line, help, suggestions for misspelt keys, comparison between the parts of a
+ * run and writing the resolved job all follow these tables.
  *
- * Besides, a job can speak of the stages of its method and of several tasks, each under a name that it gives:
- * two more tables, of the keys that each of these has. All that a job can say may be said of one task alone.
+ * Besides, a job can speak of the stages of its method and of several tasks, each under a name that it gives. All that a
+ * job can say may be said of one task alone.
+ *
+ * A file is first read into settings (read.c): names and texts with their lines. When all are known, and with them the
+ * class of the model, they get their values (resolve.c).
  *
  * Here each value is checked alone, and how tasks depend on each other; whether the values suit each other, the
  * data and the ranks is checked by those who use them, with tr_job_where() to point at the line to blame.
@@ -83,11 +87,6 @@ enum { TR_REPLACE_LRU, TR_REPLACE_FIFO, TR_REPLACE_RANDOM };
 enum { TR_SLOW_COMPUTE, TR_SLOW_NETWORK };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
 
-struct tr_job_list {
-    size_t n;
-    char **item;
-};
-
 /* How often something happens: chosen, once in n mini-batches, or n times an epoch. */
 enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
 struct tr_job_often {
@@ -110,7 +109,7 @@ enum { TR_RUN_TRAIN, TR_RUN_AVERAGE };
 struct tr_job_stage {
     char *name;
     char *first;          /* where it is first named */
-    char **where;         /* as that of the job */
+    const char **where;   /* as that of the job */
     uint64_t parallelism; /* workers, TR_ALL or TR_AUTO_DEGREE */
     uint64_t clocks;      /* of one run; 0: what the method says */
     uint64_t servers;     /* of the tables while it runs; 0: as they are */
@@ -120,7 +119,7 @@ struct tr_job_stage {
 struct tr_job_task {
     char *name;
     char *first;
-    char **where;
+    const char **where;
     struct tr_job_list after; /* names of tasks, none twice */
     double priority;
     uint64_t ranks; /* fits an int; 0: all that are free */
@@ -128,17 +127,36 @@ struct tr_job_task {
     struct tr_job *job; /* what it does: the whole job's settings and its own; without tasks */
 };
 
+/* What the file or the command line says of one key, before it has a value. */
+struct tr_job_setting {
+    char *key;         /* within the job or the task: "solve.rate", "stages.full.clocks", "after" */
+    char *where;       /* "jobs/x.yaml:12", "command line" */
+    bool commanded;    /* by the command line */
+    bool quoted, list; /* one text in quotes; a list of any length */
+    bool used;         /* by the job, or a task of it */
+    size_t n;
+    char **item;
+};
+
 /* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
  * Choices are int (the enums above); strings belong to the job. */
 struct tr_job {
-    char *path;   /* of the job file */
-    char **where; /* one a key, in the table's order; NULL: the default. See tr_job_where() */
+    char *path; /* of the job file */
+
+    const struct tr_model_class *class; /* of its model */
+    void *options;                      /* … as that declares them */
+    /* One a key of the engine, and behind them one an option of the class; NULL: the default. See tr_job_where(). */
+    const char **where;
+    tr_option type_key, method_key; /* model.type and solve.method, with the words that there are */
+    struct tr_job_setting *setting; /* its own; those of a whole job are also its tasks' */
+    size_t settings, setting_capacity;
 
     char *name;
     char *output;
     uint64_t seed;
     struct {
-        int type;
+        int type; /* among those of all classes */
+        char *plugin;
         double l2; /* negative: auto, or 1/n */
         double l1;
         bool bias;
@@ -156,7 +174,8 @@ struct tr_job {
         double confidence;
     } model;
     struct {
-        int method;
+        int method; /* tr_method.value */
+        int word;   /* … its place behind "auto", from 1 on */
         uint64_t epochs;
         double target; /* or TR_JOB_AUTO: none */
         double target_gap;
@@ -278,6 +297,11 @@ int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* NULL is fine */
 
+/* The same of a text that Trireme has written into a file: keys that this class has no use for, as older versions wrote
+ * them all, mean nothing. */
+int tr_job_parse_written(const char *text, const char *path, int n, char *const overrides[],
+                         struct tr_job **job);
+
 /* What the job says of the stage, or the task of this name; NULL if there is none. They belong to the job. */
 const struct tr_job_stage *tr_job_stage_of(const struct tr_job *job, const char *name);
 const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *name);
@@ -285,14 +309,25 @@ const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *n
 /* Fails with TR_ERR_CONFIG when the job speaks of a stage that is not one of the n of its method. */
 int tr_job_check_stages(const struct tr_job *job, const char *const *names, size_t n);
 
-/* Where the key's value came from: "jobs/x.yaml:12", "command line" or "default"; for stages.NAME and
- * tasks.NAME where they are first named; the job file's path for what is not a key. Belongs to the job. */
-const char *tr_job_where(const struct tr_job *job, const char *key);
+/* Fails with TR_ERR_CONFIG when the job, or a task of it, says something that its model, or the method of this, has no use
+ * for; and when it speaks of stages that the method does not have. */
+int tr_job_check_use(const struct tr_job *job);
+
+/* ---- classes of models ---- */
+
+/* Those that Trireme brings; src/model defines them. */
+extern const struct tr_model_class *const tr_model_classes[];
+extern const size_t tr_model_class_count;
+
+/* Loads a plugin, once; path as it is. TR_ERR_CONFIG, with a text that begins with this place. */
+int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);
+
+/* The class of a name or the format of a model file; NULL. The plugin's is not among them. */
+const struct tr_model_class *tr_model_class_of_format(const char *format);
 
 /* Every key with its value, and a comment where it came from; of tasks, what differs from the whole job. Reads
  * back as an equal job. */
 int tr_job_write_yaml(const struct tr_job *job, FILE *file);
-int tr_job_as_text(const struct tr_job *job, char **text); /* the same; to be freed */
 
 /* One object of objects, to be put inside another: each line but the first starts with this many spaces,
  * and no newline follows the last brace. */
@@ -304,7 +339,8 @@ int tr_job_write_json(const struct tr_job *job, FILE *file, int indent);
  * in the way, what it was and is, and where; or the old job cannot be read any more. */
 int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change);
 
-/* Lists every key: kind, default, meaning. The filter is a section or a key, or NULL for all. */
-void tr_job_help(FILE *file, const char *filter);
+/* Lists every key: kind, default, meaning. The filter is a section, a key or a class of models, or NULL for all. False if
+ * there is nothing of that name: then a suggestion is printed. */
+bool tr_job_help(FILE *file, const char *filter);
 
 #endif

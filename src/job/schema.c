@@ -1,7 +1,6 @@
 #include "job/schema.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,12 +10,7 @@
 #define AT(field)       offsetof(struct tr_job, field)
 #define AT_STAGE(field) offsetof(struct tr_job_stage, field)
 #define AT_TASK(field)  offsetof(struct tr_job_task, field)
-#define WORDS(...)                                                                                           \
-    (const char *const[])                                                                                    \
-    {                                                                                                        \
-        __VA_ARGS__, NULL                                                                                    \
-    }
-#define ANY_INT 2147483647.0
+#define ANY_INT         2147483647.0
 
 const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
     {"model", "what is learnt", NULL, false},
@@ -39,7 +33,7 @@ const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS] = {
 };
 
 /* clang-format off */
-const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
+static const tr_option job_keys[] = {
     {"name", TR_KIND_TEXT, AT(name), "<job file>", .may_change = true,
      .help = "names the run; by default the job file without folder and .yaml"},
     {"output", TR_KIND_TEXT, AT(output), "runs/<name>", .may_change = true,
@@ -48,90 +42,16 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "of all random choices"},
 
     {"model.type", TR_KIND_CHOICE, AT(model.type), "logistic",
-     .words = WORDS("logistic", "linear", "svm", "l2svm", "kmeans", "mf", "lda"),
-     .help = "logistic regression, least squares, support vectors with hinge (svm) or squared hinge loss, clusters, "
-             "matrix factorization, or topics (latent Dirichlet allocation)"},
-    {"model.l2", TR_KIND_REAL, AT(model.l2), "auto", .words = WORDS("auto", "1/n"),
-     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n and LIBLINEAR's C is 1/(lambda n); mf: of "
-             "the factors, where auto = 0.05"},
-    {"model.l1", TR_KIND_REAL, AT(model.l1), "0",
-     .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1; needs solve.optimizer ftrl"},
-    {"model.bias", TR_KIND_BOOL, AT(model.bias), "no",
-     .help = "whether a constant is learnt besides the weights; mf: the mean, and one for each user and item"},
-    {"model.bias_l2", TR_KIND_BOOL, AT(model.bias_l2), "no",
-     .help = "whether the bias is regularised (as LIBLINEAR does)"},
-    {"model.dtype", TR_KIND_CHOICE, AT(model.dtype), "f32", .words = WORDS("f32", "f64"),
-     .help = "linear models: single or double precision"},
-    {"model.clusters", TR_KIND_INTEGER, AT(model.clusters), "8", .least = 1, .most = ANY_INT,
-     .help = "kmeans: how many centres"},
-    {"model.rank", TR_KIND_INTEGER, AT(model.rank), "32", .least = 1, .most = 4096,
-     .help = "mf: numbers that stand for a user or an item"},
-    {"model.topics", TR_KIND_INTEGER, AT(model.topics), "100", .least = 1, .most = 65535,
-     .help = "lda: how many topics"},
-    {"model.alpha", TR_KIND_REAL, AT(model.alpha), "auto", .above = true, .words = WORDS("auto"),
-     .help = "lda: prior of each topic in a document; auto = 0.1"},
-    {"model.beta", TR_KIND_REAL, AT(model.beta), "0.01", .above = true,
-     .help = "lda: prior of each word in a topic"},
-    {"model.optimize", TR_KIND_BOOL, AT(model.optimize), "yes",
-     .help = "lda: whether the priors are fitted to the data, alpha to each topic alone"},
-    {"model.l2_weighted", TR_KIND_BOOL, AT(model.l2_weighted), "yes",
-     .help = "mf: whether lambda counts once for every rating of a user or an item, or once for each of these"},
-    {"model.nonnegative", TR_KIND_BOOL, AT(model.nonnegative), "no",
-     .help = "mf: whether factors stay at 0 or above"},
-    {"model.implicit", TR_KIND_BOOL, AT(model.implicit), "no",
-     .help = "mf by als: ratings count how often something was chosen; all other pairs are zeros of little weight"},
-    {"model.confidence", TR_KIND_REAL, AT(model.confidence), "40", .above = true,
-     .help = "implicit: a rating r weighs 1 + confidence r"},
+     .help = "what is learnt"},
+    {"model.plugin", TR_KIND_TEXT, AT(model.plugin), "",
+     .help = "a shared object with a class of models of one's own, relative to the job file"},
 
-    {"solve.method", TR_KIND_CHOICE, AT(solve.method), "auto",
-     .words = WORDS("auto", "dual", "sgd", "als", "lloyd", "minibatch", "gibbs", "svrg", "svrg++", "katyusha",
-                    "growing"),
-     .help = "linear models: dual coordinate descent merged as CoCoA, mini-batch gradient descent (sgd), the same with "
-             "batches that grow, or variance reduction: svrg, svrg++, katyusha, for smooth losses; mf: sgd, or "
-             "alternating least squares; kmeans: lloyd or minibatch; lda: gibbs; auto = the first named of each"},
+    {"solve.method", TR_KIND_CHOICE, AT(solve.word), "auto",
+     .help = "how it is learnt; auto = the first that the model has"},
     {"solve.epochs", TR_KIND_INTEGER, AT(solve.epochs), "20", .least = 1, .may_change = true,
      .help = "passes over the data at most"},
-    {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = WORDS("none"), .may_change = true,
+    {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = TR_WORDS("none"), .may_change = true,
      .help = "stop when the objective (lda: its negative) is not above this; under ssp and asp an estimate of it counts"},
-    {"solve.target_gap", TR_KIND_REAL, AT(solve.target_gap), "0", .may_change = true,
-     .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
-    {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = WORDS("auto"), .may_change = true,
-     .help = "sgd: size of the first step; auto = 0.1 for linear models, for mf as suits the optimizer, for variance "
-             "reduction and growing batches as the data's smoothness allows"},
-    {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0", .may_change = true,
-     .help = "sgd: the rate of clock c is rate/sqrt(decay*c+1); mf: with 0 it falls to 0 at the last epoch"},
-    {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
-     .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
-             "from the data"},
-    {"solve.sigma", TR_KIND_REAL, AT(solve.sigma), "auto", .least = 1, .words = WORDS("auto"),
-     .help = "dual: how much each worker damps its steps for the others; auto = their number, which is safe"},
-    {"solve.optimizer", TR_KIND_CHOICE, AT(solve.optimizer), "sgd",
-     .words = WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
-     .help = "sgd: what becomes of a mini-batch's gradient; mf: adagrad, if nothing is said, or sgd"},
-    {"solve.optimizer_at", TR_KIND_CHOICE, AT(solve.optimizer_at), "server", .words = WORDS("server", "worker"),
-     .help = "who keeps the optimizer's state: the servers, who get gradients, or each worker for itself"},
-    {"solve.momentum", TR_KIND_REAL, AT(solve.momentum), "0.9", .most = 1,
-     .help = "momentum, nesterov, adam: how much of the last step's direction is kept"},
-    {"solve.memory", TR_KIND_REAL, AT(solve.memory), "auto", .most = 1, .words = WORDS("auto"),
-     .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.95, 0.9, 0.999"},
-    {"solve.epsilon", TR_KIND_REAL, AT(solve.epsilon), "auto", .above = true, .words = WORDS("auto"),
-     .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
-    {"solve.start", TR_KIND_CHOICE, AT(solve.start), "kmeans++",
-     .words = WORDS("kmeans++", "kmeans||", "random", "first"),
-     .help = "kmeans: first centres: drawn far from each other one by one or some at a time, random rows, or the first "
-             "distinct rows"},
-    {"solve.bounds", TR_KIND_CHOICE, AT(solve.bounds), "auto", .words = WORDS("auto", "no", "yes"),
-     .help = "kmeans: whether distances that the triangle inequality makes needless are left out"},
-    {"solve.tolerance", TR_KIND_REAL, AT(solve.tolerance), "1e-4", .may_change = true,
-     .help = "kmeans: stop when the inertia falls by less than this part of it; 0 = when no row moves"},
-    {"solve.optimize_every", TR_KIND_INTEGER, AT(solve.optimize_every), "10", .least = 1,
-     .help = "lda: passes between two fits of the priors"},
-    {"solve.inner", TR_KIND_REAL, AT(solve.inner), "2", .above = true,
-     .help = "variance reduction: passes of stochastic steps between two full gradients; svrg++: the first time"},
-    {"solve.growth", TR_KIND_REAL, AT(solve.growth), "10", .least = 1,
-     .help = "growing: how many times larger the batches of each phase are than those of the phase before"},
-    {"solve.phases", TR_KIND_INTEGER, AT(solve.phases), "3", .least = 1,
-     .help = "growing: how many phases there are"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "files to learn from, globs allowed; train needs them"},
@@ -142,33 +62,33 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets,../shared/data", .may_change = true,
      .help = "where relative paths of data are looked for, in this order"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
-     .words = WORDS("auto", "libsvm", "csv", "ratings", "docword"),
+     .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword"),
      .help = "of these files: sparse rows, dense rows, «user item rating» lines, or bags of words as UCI has them; auto "
              "= as the model needs it"},
-    {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = WORDS("auto", "0", "1"),
+    {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = TR_WORDS("auto", "0", "1"),
      .help = "index of the first feature"},
-    {"data.on_error", TR_KIND_CHOICE, AT(data.on_error), "stop", .words = WORDS("stop", "skip"),
+    {"data.on_error", TR_KIND_CHOICE, AT(data.on_error), "stop", .words = TR_WORDS("stop", "skip"),
      .help = "what to do with a malformed record"},
     {"data.partition", TR_KIND_CHOICE, AT(data.partition), "horizontal",
-     .words = WORDS("horizontal", "vertical", "replicated"),
+     .words = TR_WORDS("horizontal", "vertical", "replicated"),
      .help = "inside a group, each worker holds some of the rows, some of the features, or all of it"},
-    {"data.order", TR_KIND_CHOICE, AT(data.order), "dealt", .words = WORDS("dealt", "file"),
+    {"data.order", TR_KIND_CHOICE, AT(data.order), "dealt", .words = TR_WORDS("dealt", "file"),
      .help = "records are dealt to the workers in small chunks, so that each has a sample even of sorted files, or "
              "each has one stretch of the files"},
     {"data.features", TR_KIND_INTEGER, AT(data.features), "0", .most = 4294967295.0,
      .help = "number of features; 0 = the largest index found"},
-    {"data.header", TR_KIND_CHOICE, AT(data.header), "auto", .words = WORDS("auto", "yes", "no"),
+    {"data.header", TR_KIND_CHOICE, AT(data.header), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .help = "csv and ratings: whether the first line names the columns; auto = if it holds no numbers"},
-    {"data.label", TR_KIND_CHOICE, AT(data.label), "none", .words = WORDS("none", "first", "last"),
+    {"data.label", TR_KIND_CHOICE, AT(data.label), "none", .words = TR_WORDS("none", "first", "last"),
      .help = "csv: which column is a label"},
-    {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = WORDS("last", "mean", "sum"),
+    {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
      .help = "ratings: what becomes of several of one user and item"},
-    {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = WORDS("auto", "no", "memory"), .may_change = true,
+    {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = TR_WORDS("auto", "no", "memory"), .may_change = true,
      .help = "data that were read stay in the nodes' memory (/dev/shm) until the job ends, so that it need not read them "
              "again after a failure; auto = under trireme run; not where they do not fit twice"},
 
     {"ranks.layout", TR_KIND_CHOICE, AT(ranks.layout), "auto",
-     .words = WORDS("auto", "dedicated", "colocated", "alone"), .may_change = true,
+     .words = TR_WORDS("auto", "dedicated", "colocated", "alone"), .may_change = true,
      .help = "servers on ranks of their own, on the workers' ranks, or one rank for all"},
     {"ranks.servers", TR_KIND_INTEGER, AT(ranks.servers), "0", .most = ANY_INT, .may_change = true,
      .help = "ranks that hold parameters; 0 = chosen from the ranks and nodes"},
@@ -182,7 +102,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "seconds after which a rank that waits says for what; if all do, `trireme run` starts them again"},
 
     {"table.partition", TR_KIND_CHOICE, AT(table.partition), "range-hash",
-     .words = WORDS("range", "hash", "range-hash", "ring"), .may_change = true,
+     .words = TR_WORDS("range", "hash", "range-hash", "ring"), .may_change = true,
      .help = "how keys are spread over the servers: neighbours together, each alone, hashed blocks, or blocks on a "
              "consistent-hash ring"},
     {"table.block", TR_KIND_INTEGER, AT(table.block), "0", .may_change = true,
@@ -192,22 +112,22 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "points that each server has on the ring"},
     {"table.servers", TR_KIND_INTEGER, AT(table.servers), "0", .most = ANY_INT, .may_change = true,
      .help = "servers that hold a table, others each; 0 = all"},
-    {"table.storage", TR_KIND_CHOICE, AT(table.storage), "dense", .words = WORDS("dense", "hash"),
+    {"table.storage", TR_KIND_CHOICE, AT(table.storage), "dense", .words = TR_WORDS("dense", "hash"),
      .help = "room for every key, or a map of the keys that were ever updated"},
-    {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = WORDS("auto", "load", "get", "request"),
+    {"table.route", TR_KIND_CHOICE, AT(table.route), "auto", .words = TR_WORDS("auto", "load", "get", "request"),
      .may_change = true,
      .help = "how parameters are fetched: shared memory, one-sided, or asked of the server"},
     {"table.push", TR_KIND_CHOICE, AT(table.push), "auto",
-     .words = WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
+     .words = TR_WORDS("auto", "merge", "accumulate", "message"), .may_change = true,
      .help = "how updates reach the servers: merged collectively, one-sided, or as messages"},
-    {"table.merge", TR_KIND_CHOICE, AT(table.merge), "auto", .words = WORDS("auto", "sparse", "dense"),
+    {"table.merge", TR_KIND_CHOICE, AT(table.merge), "auto", .words = TR_WORDS("auto", "sparse", "dense"),
      .may_change = true,
      .help = "how updates are merged: registered keys all-to-all, or whole shares in a tree"},
     {"table.share_pulls", TR_KIND_BOOL, AT(table.share_pulls), "yes", .may_change = true,
      .help = "workers of a node fetch what they all need from other nodes once"},
     {"table.prune", TR_KIND_BOOL, AT(table.prune), "yes",
      .help = "workers fetch the parameters that their rows need; no = all of them, for comparison"},
-    {"table.rotate", TR_KIND_CHOICE, AT(table.rotate), "auto", .words = WORDS("auto", "share", "travel"),
+    {"table.rotate", TR_KIND_CHOICE, AT(table.rotate), "auto", .words = TR_WORDS("auto", "share", "travel"),
      .may_change = true,
      .help = "how blocks get round the workers of a group: in memory that they share, or from one to the next"},
     {"table.ahead", TR_KIND_INTEGER, AT(table.ahead), "4", .most = 1024, .may_change = true,
@@ -216,13 +136,13 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .may_change = true,
      .help = "bytes of rows in one of these requests at most; one row at least"},
     {"table.encoding", TR_KIND_CHOICE, AT(table.encoding), "auto",
-     .words = WORDS("auto", "dense", "sparse", "bitmap"), .may_change = true,
+     .words = TR_WORDS("auto", "dense", "sparse", "bitmap"), .may_change = true,
      .help = "of updates sent as messages; auto = the smallest for each message"},
-    {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = WORDS("full", "f16", "bf16", "f8"),
+    {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = TR_WORDS("full", "f16", "bf16", "f8"),
      .help = "of values in messages; what rounding takes from an update is sent with the next; f8: updates only, "
              "what is read is f16"},
     {"table.filter", TR_KIND_CHOICE, AT(table.filter), "none",
-     .words = WORDS("none", "threshold", "significant", "kkt", "skip"),
+     .words = TR_WORDS("none", "threshold", "significant", "kkt", "skip"),
      .help = "which entries of an update stay behind: small, small beside their parameter, without effect "
              "under model.l1, or some at random"},
     {"table.filter_limit", TR_KIND_REAL, AT(table.filter_limit), "1e-6",
@@ -230,34 +150,34 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
     {"table.filter_skip", TR_KIND_REAL, AT(table.filter_skip), "0.5", .most = 1,
      .help = "skip: which part of the entries waits"},
 
-    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = WORDS("bsp", "ssp", "asp"),
+    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp"),
      .help = "in step, stale by a bounded number of clocks, or unbounded"},
     {"sync.staleness", TR_KIND_INTEGER, AT(sync.staleness), "3",
      .help = "ssp: clocks the fastest may be ahead of the slowest"},
     {"sync.push", TR_KIND_OFTEN, AT(sync.push), "every 1",
      .help = "length of a clock: «every N» mini-batches, «N per epoch», or auto = when enough has gathered"},
-    {"sync.pull", TR_KIND_CHOICE, AT(sync.pull), "every", .words = WORDS("every", "stale"),
+    {"sync.pull", TR_KIND_CHOICE, AT(sync.pull), "every", .words = TR_WORDS("every", "stale"),
      .help = "parameters are read every clock, or only when those at hand are older than the staleness allows"},
-    {"sync.weight", TR_KIND_CHOICE, AT(sync.weight), "sum", .words = WORDS("sum", "con", "dyn", "auto"),
+    {"sync.weight", TR_KIND_CHOICE, AT(sync.weight), "sum", .words = TR_WORDS("sum", "con", "dyn", "auto"),
      .help = "what updates count: all fully, all 1/groups (con), by their staleness (dyn), or by how much they "
              "agree (auto)"},
     {"sync.global_rate", TR_KIND_REAL, AT(sync.global_rate), "1/groups", .above = true,
-     .words = WORDS("1/groups"), .may_change = true,
+     .words = TR_WORDS("1/groups"), .may_change = true,
      .help = "con: factor on every update"},
     {"sync.stable", TR_KIND_BOOL, AT(sync.stable), "no",
      .help = "dyn: read the same version from all servers"},
-    {"sync.race", TR_KIND_CHOICE, AT(sync.race), "chunk", .words = WORDS("chunk", "atomic", "none"),
+    {"sync.race", TR_KIND_CHOICE, AT(sync.race), "chunk", .words = TR_WORDS("chunk", "atomic", "none"),
      .help = "how workers of a node change one local model: with a lock for each chunk, each number atomically, or "
              "without regard for each other, so that updates can be lost"},
 
-    {"local.model", TR_KIND_CHOICE, AT(local.model), "integral", .words = WORDS("integral", "demand"),
+    {"local.model", TR_KIND_CHOICE, AT(local.model), "integral", .words = TR_WORDS("integral", "demand"),
      .may_change = true,
      .help = "the whole model is fetched at once, or each chunk when it is first needed"},
     {"local.chunk", TR_KIND_INTEGER, AT(local.chunk), "1024", .least = 1, .most = 1073741824, .may_change = true,
      .help = "parameters in one chunk"},
-    {"local.memory", TR_KIND_INTEGER, AT(local.memory), "0", .may_change = true,
+    {"local.memory", TR_KIND_BYTES, AT(local.memory), "0", .may_change = true,
      .help = "bytes of a node's local model that are held in memory, the rest on its disk; 0 = no limit"},
-    {"local.replace", TR_KIND_CHOICE, AT(local.replace), "lru", .words = WORDS("lru", "fifo", "random"),
+    {"local.replace", TR_KIND_CHOICE, AT(local.replace), "lru", .words = TR_WORDS("lru", "fifo", "random"),
      .may_change = true,
      .help = "which chunk makes room when memory is full: the one longest unused, the oldest, or any"},
 
@@ -265,7 +185,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "part of the workers that are slowed down"},
     {"experiment.level", TR_KIND_REAL, AT(experiment.level), "1", .least = 1, .may_change = true,
      .help = "how many times longer a clock takes them"},
-    {"experiment.kind", TR_KIND_CHOICE, AT(experiment.kind), "compute", .words = WORDS("compute", "network"),
+    {"experiment.kind", TR_KIND_CHOICE, AT(experiment.kind), "compute", .words = TR_WORDS("compute", "network"),
      .may_change = true,
      .help = "they wait in proportion to their computing, or to their pulling and pushing"},
     {"experiment.clock", TR_KIND_REAL, AT(experiment.clock), "0", .may_change = true,
@@ -274,7 +194,7 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
 
     {"report.every", TR_KIND_INTEGER, AT(report.every), "1", .least = 1, .may_change = true,
      .help = "epochs between two evaluations"},
-    {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = WORDS("auto", "yes", "no"),
+    {"report.progress", TR_KIND_CHOICE, AT(report.progress), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .may_change = true,
      .help = "a table as the run goes; auto = a table on a terminal, else plain lines; no = only errors"},
 
@@ -294,9 +214,9 @@ const struct tr_job_key tr_job_keys[TR_JOB_KEYS] = {
      .help = "other nodes that have a copy of what a node has in memory"},
 };
 
-static const struct tr_job_key stage_keys[TR_STAGE_KEYS] = {
+static const tr_option stage_keys[] = {
     {"stages.NAME.parallelism", TR_KIND_INTEGER, AT_STAGE(parallelism), "all", .least = 1, .most = ANY_INT,
-     .words = WORDS("all", "auto"), .may_change = true,
+     .words = TR_WORDS("all", "auto"), .may_change = true,
      .help = "workers that run it: all, as many as are found to be best, or a number"},
     {"stages.NAME.clocks", TR_KIND_INTEGER, AT_STAGE(clocks), "0",
      .help = "iterations of one run of it; 0 = what the method says"},
@@ -304,66 +224,38 @@ static const struct tr_job_key stage_keys[TR_STAGE_KEYS] = {
      .help = "servers that the tables move to before it begins; 0 = they stay where they are"},
 };
 
-static const struct tr_job_key task_keys[TR_TASK_KEYS] = {
+static const tr_option task_keys[] = {
     {"tasks.NAME.after", TR_KIND_NAMES, AT_TASK(after), "",
      .help = "tasks that must be done before it starts"},
     {"tasks.NAME.priority", TR_KIND_REAL, AT_TASK(priority), "0", .least = -INFINITY, .may_change = true,
      .help = "of tasks that could start, the one with the highest goes first"},
     {"tasks.NAME.ranks", TR_KIND_INTEGER, AT_TASK(ranks), "0", .most = ANY_INT, .may_change = true,
      .help = "ranks that it runs on; 0 = all that are free when it starts"},
-    {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = WORDS("train", "average"),
+    {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = TR_WORDS("train", "average"),
      .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test"},
 };
 /* clang-format on */
 
-const struct tr_job_table tr_job_tables[TR_JOB_TABLES] = {
-    [TR_TABLE_JOB] = {tr_job_keys, TR_JOB_KEYS},
-    [TR_TABLE_STAGE] = {stage_keys, TR_STAGE_KEYS},
-    [TR_TABLE_TASK] = {task_keys, TR_TASK_KEYS},
-};
+#define KEYS(table)                                                                                          \
+    {                                                                                                        \
+        table, sizeof table / sizeof *table                                                                  \
+    }
+const struct tr_job_keys tr_job_tables[TR_JOB_TABLES] = {
+    [TR_TABLE_JOB] = KEYS(job_keys), [TR_TABLE_STAGE] = KEYS(stage_keys), [TR_TABLE_TASK] = KEYS(task_keys)};
 
 /* ---- looking up ---- */
+
+size_t tr_job_options(const struct tr_model_class *class)
+{
+    size_t n = 0;
+    while (class && class->options && class->options[n].name) n++;
+    return n;
+}
 
 const char *tr_job_own_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot ? dot + 1 : name;
-}
-
-const struct tr_job_key *tr_job_find_own(const struct tr_job_table *table, const char *own)
-{
-    for (size_t i = 0; i < table->keys; i++)
-        if (!strcmp(tr_job_own_name(table->key[i].name), own)) return &table->key[i];
-    return NULL;
-}
-
-/* The key called so in the tables themselves. */
-static const struct tr_job_key *find_listed(const char *name)
-{
-    for (size_t t = 0; t < TR_JOB_TABLES; t++)
-        for (size_t i = 0; i < tr_job_tables[t].keys; i++)
-            if (!strcmp(tr_job_tables[t].key[i].name, name)) return &tr_job_tables[t].key[i];
-    return NULL;
-}
-
-/* What stands behind section.WORD. in the name, or NULL. */
-static const char *behind_word(const char *name, const char *section)
-{
-    size_t length = strlen(section);
-    if (strncmp(name, section, length) != 0 || name[length] != '.') return NULL;
-    const char *dot = strchr(name + length + 1, '.');
-    return dot ? dot + 1 : NULL;
-}
-
-const struct tr_job_key *tr_job_find_key(const char *name)
-{
-    const struct tr_job_key *key = find_listed(name);
-    const char *rest = behind_word(name, "tasks");
-    if (!key && rest) key = tr_job_find_own(&tr_job_tables[TR_TABLE_TASK], rest);
-    if (!key && rest) key = find_listed(rest);
-    rest = behind_word(rest ? rest : name, "stages");
-    if (!key && rest) key = tr_job_find_own(&tr_job_tables[TR_TABLE_STAGE], rest);
-    return key;
 }
 
 const struct tr_job_section *tr_job_find_section(const char *name)
@@ -373,12 +265,60 @@ const struct tr_job_section *tr_job_find_section(const char *name)
     return NULL;
 }
 
+const struct tr_model_class *tr_model_class_of_format(const char *format)
+{
+    for (size_t i = 0; i < tr_model_class_count; i++)
+        if (!strcmp(tr_model_classes[i]->format, format)) return tr_model_classes[i];
+    return NULL;
+}
+
+/* What stands behind section.WORD. in the name, or the name itself. */
+static const char *behind_word(const char *name, const char *section)
+{
+    size_t length = strlen(section);
+    if (strncmp(name, section, length) != 0 || name[length] != '.') return name;
+    const char *dot = strchr(name + length + 1, '.');
+    return dot ? dot + 1 : name;
+}
+
+static const tr_option *find_in(enum tr_job_table table, const char *name, bool own)
+{
+    for (size_t i = 0; i < tr_job_tables[table].n; i++) {
+        const tr_option *key = &tr_job_tables[table].key[i];
+        if (!strcmp(key->name, name) || (own && !strcmp(tr_job_own_name(key->name), name))) return key;
+    }
+    return NULL;
+}
+
+/* Of the engine's keys, as named in the tables or with names of tasks and stages. */
+static const tr_option *find_of_engine(const char *name)
+{
+    const char *in_task = behind_word(name, "tasks"), *in_stage = behind_word(in_task, "stages");
+    const tr_option *key = find_in(TR_TABLE_TASK, in_task, in_task != name);
+    if (!key) key = find_in(TR_TABLE_STAGE, in_stage, in_stage != in_task);
+    return key ? key : find_in(TR_TABLE_JOB, in_task, false);
+}
+
+const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_model_class **class)
+{
+    const tr_option *key = find_of_engine(name);
+    const char *own = behind_word(name, "tasks");
+    *class = NULL;
+    if (key && n-- == 0) return key;
+    for (size_t c = 0; c < tr_model_class_count; c++) {
+        *class = tr_model_classes[c];
+        for (size_t i = 0; i < tr_job_options(*class); i++)
+            if (!strcmp((*class)->options[i].name, own) && n-- == 0) return &(*class)->options[i];
+    }
+    return NULL;
+}
+
 struct tr_job_name tr_job_join(const char *prefix, const char *name)
 {
     struct tr_job_name joined = {""};
-    size_t room = sizeof joined.text - 1, n = tr_min_size(strlen(prefix), room);
+    size_t most = sizeof joined.text - 1, n = tr_min_size(strlen(prefix), most);
     memcpy(joined.text, prefix, n);
-    memcpy(joined.text + n, name, tr_min_size(strlen(name), room - n));
+    memcpy(joined.text + n, name, tr_min_size(strlen(name), most - n));
     return joined;
 }
 
@@ -387,6 +327,14 @@ bool tr_job_is_word(const char *text)
     size_t length = strlen(text);
     return *text >= 'a' && *text <= 'z' && length <= TR_JOB_LONGEST_WORD &&
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+}
+
+bool tr_job_among(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; at && (at = strstr(at, word)); at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return true;
+    return !words;
 }
 
 /* ---- suggesting ---- */
@@ -425,11 +373,16 @@ static void consider(struct best *best, size_t d, const char *prefix, const char
     best->name = tr_job_join(prefix, name);
 }
 
-static void consider_table(struct best *best, const struct tr_job_table *table, const char *written,
+static void consider_keys(struct best *best, const tr_option *key, size_t n, const char *written,
+                          const char *prefix)
+{
+    for (size_t i = 0; i < n; i++) consider(best, key_distance(written, key[i].name), prefix, key[i].name);
+}
+
+static void consider_table(struct best *best, enum tr_job_table table, const char *written,
                            const char *prefix)
 {
-    for (size_t i = 0; i < table->keys; i++)
-        consider(best, key_distance(written, table->key[i].name), prefix, table->key[i].name);
+    consider_keys(best, tr_job_tables[table].key, tr_job_tables[table].n, written, prefix);
 }
 
 /* Splits what looks like section.WORD.rest, and changes rest to begin with the section instead of its prefix:
@@ -447,11 +400,11 @@ static bool split_named(const char *written, const char *section, struct tr_job_
 }
 
 /* The table's keys are called stages.NAME.key, to be compared as stages.key. */
-static void consider_named(struct best *best, const struct tr_job_table *table, const char *written,
+static void consider_named(struct best *best, enum tr_job_table table, const char *written,
                            const char *prefix)
 {
-    for (size_t i = 0; i < table->keys; i++) {
-        const char *name = table->key[i].name, *own = tr_job_own_name(name);
+    for (size_t i = 0; i < tr_job_tables[table].n; i++) {
+        const char *name = tr_job_tables[table].key[i].name, *own = tr_job_own_name(name);
         char meant[TR_JOB_LONGEST_NAME];
         snprintf(meant, sizeof meant, "%.*s.%s", (int)strcspn(name, "."), name, own);
         consider(best, distance(written, meant), prefix, own);
@@ -459,29 +412,32 @@ static void consider_named(struct best *best, const struct tr_job_table *table, 
 }
 
 /* Of keys that a task and the whole job have. */
-static void consider_job(struct best *best, const char *written, const char *prefix)
+static void consider_job(struct best *best, const struct tr_model_class *class, const char *written,
+                         const char *prefix)
 {
     struct tr_job_name stage, rest;
-    const struct tr_job_table *stages = &tr_job_tables[TR_TABLE_STAGE];
-    consider_table(best, &tr_job_tables[TR_TABLE_JOB], written, prefix);
+    consider_table(best, TR_TABLE_JOB, written, prefix);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        consider_keys(best, tr_model_classes[c]->options, tr_job_options(tr_model_classes[c]), written,
+                      prefix);
+    if (class) consider_keys(best, class->options, tr_job_options(class), written, prefix);
     if (!split_named(written, "stages", &stage, &rest)) {
-        consider_table(best, stages, written, prefix);
+        consider_table(best, TR_TABLE_STAGE, written, prefix);
         return;
     }
-    consider_named(best, stages, rest.text, tr_job_join(prefix, stage.text).text);
+    consider_named(best, TR_TABLE_STAGE, rest.text, tr_job_join(prefix, stage.text).text);
 }
 
-struct tr_job_name tr_job_suggest_key(const char *name)
+struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name)
 {
     struct best best = {SIZE_MAX, {""}};
     struct tr_job_name prefix, rest;
-    const struct tr_job_table *tasks = &tr_job_tables[TR_TABLE_TASK];
     if (split_named(name, "tasks", &prefix, &rest)) {
-        consider_named(&best, tasks, rest.text, prefix.text);
-        consider_job(&best, without_section(rest.text), prefix.text);
+        consider_named(&best, TR_TABLE_TASK, rest.text, prefix.text);
+        consider_job(&best, class, without_section(rest.text), prefix.text);
     } else {
-        consider_job(&best, name, "");
-        consider_table(&best, tasks, name, "");
+        consider_job(&best, class, name, "");
+        consider_table(&best, TR_TABLE_TASK, name, "");
     }
     return best.name;
 }

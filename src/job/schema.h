@@ -1,42 +1,11 @@
-/* What the files of job/ share: the table of keys, and values going in and out of it as text. */
+/* What the files of job/ share: the tables of keys, and values going in and out of them as text. */
 #ifndef TR_JOB_SCHEMA_H
 #define TR_JOB_SCHEMA_H
 
 #include "job/job.h"
+#include "trireme/model.h"
 
-enum tr_job_kind {
-    /* char *, valid UTF-8; not empty, and its default depends on the job (see complete.c), but where the default is the
-     * empty text */
-    TR_KIND_TEXT,
-    TR_KIND_LIST,    /* struct tr_job_list of such texts that are paths; empty by default */
-    TR_KIND_NAMES,   /* the same of names */
-    TR_KIND_INTEGER, /* uint64_t; the i-th of its words is stored as -i: 0, UINT64_MAX, … */
-    TR_KIND_REAL,    /* double; the i-th of its words is stored as -(i + 1) */
-    TR_KIND_BOOL,    /* bool */
-    TR_KIND_OFTEN,   /* struct tr_job_often */
-    TR_KIND_PACE,    /* struct tr_job_pace */
-    TR_KIND_TIME,    /* double, seconds; 0: no */
-    TR_KIND_CHOICE   /* int, the position of one of its words */
-};
-
-struct tr_job_key {
-    /* "solve.rate", "seed" outside all sections, "tasks.NAME.after" where jobs give names */
-    const char *name;
-    enum tr_job_kind kind;
-    size_t offset;            /* of the field in struct tr_job, tr_job_stage or tr_job_task */
-    const char *by_default;   /* as text */
-    double least;             /* of a number; -INFINITY: unlimited */
-    double most;              /* 0: unlimited */
-    bool above;               /* more than least, not equal to it */
-    const char *const *words; /* ended by NULL */
-    bool may_change; /* between the parts of a run, which goes on all the same: see tr_job_compare() */
-    const char *help;
-};
-
-struct tr_job_table {
-    const struct tr_job_key *key;
-    size_t keys;
-};
+/* ---- keys (schema.c) ---- */
 
 struct tr_job_section {
     const char *name;
@@ -45,17 +14,20 @@ struct tr_job_section {
     bool named;            /* its keys are one level lower, below names that the job gives */
 };
 
-enum { TR_JOB_KEYS = 101, TR_STAGE_KEYS = 3, TR_TASK_KEYS = 4, TR_JOB_SECTIONS = 12, TR_JOB_TABLES = 3 };
-enum { TR_TABLE_JOB, TR_TABLE_STAGE, TR_TABLE_TASK };
-extern const struct tr_job_key tr_job_keys[TR_JOB_KEYS];
-extern const struct tr_job_table tr_job_tables[TR_JOB_TABLES];
+/* Keys of the engine, of a stage and of a task. */
+enum tr_job_table { TR_TABLE_JOB, TR_TABLE_STAGE, TR_TABLE_TASK, TR_JOB_TABLES };
+struct tr_job_keys {
+    const tr_option *key;
+    size_t n;
+};
+extern const struct tr_job_keys tr_job_tables[TR_JOB_TABLES];
+enum { TR_JOB_SECTIONS = 12 };
 extern const struct tr_job_section tr_job_sections[TR_JOB_SECTIONS];
 
-const struct tr_job_key *tr_job_find_key(const char *name); /* of any table, as named there; or NULL */
+size_t tr_job_options(const struct tr_model_class *class);          /* how many it has */
 const struct tr_job_section *tr_job_find_section(const char *name); /* or NULL */
 
-/* The key of the table with this name behind its last dot, or NULL. */
-const struct tr_job_key *tr_job_find_own(const struct tr_job_table *table, const char *own);
+/* "key" of "stages.NAME.key" */
 const char *tr_job_own_name(const char *name);
 
 /* A whole name: what is longer is cut, for no key is so long. */
@@ -65,8 +37,13 @@ struct tr_job_name {
 };
 struct tr_job_name tr_job_join(const char *prefix, const char *name);
 
-/* The name that was probably meant; empty or NULL if none comes near. */
-struct tr_job_name tr_job_suggest_key(const char *name);
+/* The n-th of the keys of that name, where several classes may have one each, and the class (NULL: the engine's); NULL if
+ * there are no more. */
+const tr_option *tr_job_known_key(const char *name, size_t n, const struct tr_model_class **class);
+
+/* The name that was probably meant, by the engine or any class and this one (NULL: none more); empty or NULL if none comes
+ * near. */
+struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name);
 const char *tr_job_suggest_section(const char *name);
 const char *tr_job_suggest(const char *name, const char *const *names, size_t n);
 
@@ -74,110 +51,91 @@ const char *tr_job_suggest(const char *name, const char *const *names, size_t n)
 enum { TR_JOB_LONGEST_WORD = 32 };
 bool tr_job_is_word(const char *text);
 
-/* Seconds from a number with a unit, "90s", "1.5 h"; or, as Slurm has them, from minutes, minutes:seconds,
- * hours:minutes:seconds, days-hours, days-hours:minutes and days-hours:minutes:seconds. */
-bool tr_job_duration(const char *text, double *seconds);
-bool tr_job_slurm_time(const char *text, double *seconds);
-
-/* Where a setting stands: a line of a file, or only a name when the line is 0. */
-struct tr_job_place {
-    const char *name;
-    size_t line;
-};
-
-/* Fails with TR_ERR_CONFIG and «place: text». */
-int tr_job_fail(struct tr_job_place place, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
-
-/* Fails with «unknown key x: did you mean y?». The suggestion may be NULL or empty. */
-int tr_job_fail_unknown(struct tr_job_place place, const char *what, const char *name,
-                        const char *suggestion);
-
-/* The key's kind and range in words, «a number > 0», for errors; or shorter, «number > 0», for the help. */
-struct tr_job_words {
-    char text[160];
-};
-struct tr_job_words tr_job_expected(const struct tr_job_key *key);
-struct tr_job_words tr_job_kind_words(const struct tr_job_key *key);
+/* Whether a list of words with blanks between them holds this one; NULL holds all. */
+bool tr_job_among(const char *words, const char *word);
 
 /* ---- values (value.c) ---- */
 
+/* Seconds from a number with a unit, "90s", "1.5 h". */
+bool tr_job_duration(const char *text, double *seconds);
+
+/* Fails with TR_ERR_CONFIG and «where: text». */
+int tr_job_fail(const char *where, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+
+/* Fails with «unknown key x: did you mean y?». The suggestion may be NULL or empty. */
+int tr_job_fail_unknown(const char *where, const char *what, const char *name, const char *suggestion);
+
+/* The key's kind and range in words, «a number > 0», for errors; or shorter, «number > 0», for the help. */
+struct tr_job_words {
+    char text[200];
+};
+struct tr_job_words tr_job_expected(const tr_option *key);
+struct tr_job_words tr_job_kind_words(const tr_option *key);
+bool tr_job_is_list(const tr_option *key);
+
 /* One value of a job, a stage or a task: what a key leads to. */
 struct tr_job_slot {
-    const struct tr_job_key *key;
-    void *field;             /* uint64_t, double, … as the kind says */
-    char **where;            /* see struct tr_job */
-    struct tr_job_name name; /* whole, for messages: "tasks.one.after" */
+    const tr_option *key;
+    void *field; /* uint64_t, double, … as the kind says */
+    const char **where;
 };
 
-/* Sets it from text. Quoted text is never a number or a yes or no. A list becomes a list of one. */
-int tr_job_set(struct tr_job_slot *slot, const char *text, bool quoted, struct tr_job_place place);
+/* Sets it; the name is whole, for messages: "tasks.one.after". */
+int tr_job_set(const struct tr_job_slot *slot, const struct tr_job_setting *setting, const char *name);
+int tr_job_set_default(const struct tr_job_slot *slot, const char *text);
+void tr_job_free_value(const struct tr_job_slot *slot);
 
-/* Lists item by item: empty, then add. */
-bool tr_job_is_list(const struct tr_job_key *key);
-void tr_job_empty_list(struct tr_job_slot *slot);
-int tr_job_add(struct tr_job_slot *slot, const char *text, struct tr_job_place place);
-
-/* Sets it from items with commas between them, which are cut up. */
-int tr_job_split_list(struct tr_job_slot *slot, char *items, struct tr_job_place place);
-
-/* Remembers that it was set there. */
-int tr_job_mark(struct tr_job_slot *slot, struct tr_job_place place);
-int tr_job_place_text(struct tr_job_place place, char **text);
-
-/* The value and where it came from, from a slot of the same key. */
-int tr_job_copy(struct tr_job_slot *to, const struct tr_job_slot *from);
+/* As it is written in a job file, or in JSON. The text is to be freed. */
+void tr_job_put_text(FILE *file, const char *text, bool json);
+void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json);
+bool tr_job_value_text(const struct tr_job_slot *slot, char **text);
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b);
-
-/* The value as it is written in a job file. */
-void tr_job_put_value(FILE *file, const struct tr_job_slot *slot);
 
 /* The word a number or choice stands for, or NULL when the number is a number. */
 const char *tr_job_word(const struct tr_job_slot *slot);
 
-/* ---- what belongs to one name (named.c) ---- */
+/* ---- reading (read.c) ---- */
+
+/* Adds the settings of a file's text to a job without any, with its stages and tasks. */
+int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length);
+
+/* Adds one setting; the name may begin with tasks.TASK. and stages.STAGE. The item is copied. line 0: of the command line,
+ * which makes no tasks. *setting (NULL: not asked for) may get more items. */
+int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *item,
+               struct tr_job_setting **setting);
+
+/* ---- jobs, stages and tasks (resolve.c) ---- */
 
 /* All values of one table. */
 struct tr_job_values {
-    const struct tr_job_table *table;
+    enum tr_job_table table;
+    size_t n;
     void *base;
-    char **where;
+    const char **where;
 };
 struct tr_job_values tr_job_values(const struct tr_job *job);
 struct tr_job_values tr_job_stage_values(const struct tr_job_stage *stage);
 struct tr_job_values tr_job_task_values(const struct tr_job_task *task);
 struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i);
-int tr_job_set_defaults(struct tr_job_values values);
 
-/* A job without any values, only to be freed. */
+/* A job without any values; one more stage with defaults, or task, under a name that is not there yet. */
 int tr_job_new(const char *path, struct tr_job **job);
-
-/* Adds one under a name that is not there yet, with defaults; a task's job has no values. */
-int tr_job_add_stage(struct tr_job *job, const char *name, struct tr_job_place place);
-int tr_job_add_task(struct tr_job *job, const char *name, struct tr_job_place place);
-
+int tr_job_add_stage(struct tr_job *job, const char *name, size_t line);
+int tr_job_add_task(struct tr_job *job, const char *name, size_t line);
 const char *tr_job_suggest_task(const struct tr_job *job, const char *name); /* or NULL */
 
-/* Where the name leads: false if nowhere. locate() adds a stage that is not there yet, and a task if the place has
- * a line; the slot's key is NULL if the name leads nowhere all the same. */
+/* Gives all their values. */
+int tr_job_resolve(struct tr_job *job, bool written);
+
+/* Where the name leads: false if nowhere. */
 bool tr_job_find(const struct tr_job *job, const char *name, struct tr_job_slot *slot);
-int tr_job_locate(struct tr_job *job, const char *name, struct tr_job_place place, struct tr_job_slot *slot);
 
-/* ---- tasks (tasks.c) ---- */
+/* Whether the job's class and method have a use for the key; and whether one of its own settings stands there (where NULL:
+ * false), not one that a task has from the whole job. */
+bool tr_job_uses(const struct tr_job *job, const tr_option *key);
+bool tr_job_is_own(const struct tr_job *job, const char *where);
 
-/* Where values of the command line stand, which are stronger than those of the file. */
-#define TR_JOB_COMMAND_LINE "command line"
-
-/* Puts each task's whole job in the place of its own settings. */
-int tr_job_fill_tasks(struct tr_job *job);
-
-/* Whether tasks suit each other: their order, outputs and checkpoints. The job is complete. */
+/* Whether tasks suit each other: their order, outputs and checkpoints (tasks.c). */
 int tr_job_check_tasks(const struct tr_job *job);
-
-/* ---- the whole (complete.c) ---- */
-
-/* When all is read: defaults that follow from other values, each task's whole job, and whether tasks suit each
- * other. */
-int tr_job_complete(struct tr_job *job);
 
 #endif

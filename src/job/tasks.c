@@ -1,4 +1,4 @@
-/* What each task of a job does, and whether tasks suit each other. */
+/* Whether tasks suit each other: their order, outputs and checkpoints. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
@@ -8,104 +8,14 @@
 #include "base/base.h"
 #include "job/text.h"
 
-/* ---- the settings of a task ---- */
-
-static bool is_commanded(const char *where)
-{
-    return where && !strcmp(where, TR_JOB_COMMAND_LINE);
-}
-
-/* The task's own setting counts, unless only the whole job's comes from the command line. */
-static int merge_values(struct tr_job_values to, struct tr_job_values whole, struct tr_job_values own)
-{
-    for (size_t i = 0; i < to.table->keys; i++) {
-        bool mine = own.where[i] && (is_commanded(own.where[i]) || !is_commanded(whole.where[i]));
-        struct tr_job_slot slot = tr_job_slot(&to, i), from = tr_job_slot(mine ? &own : &whole, i);
-        TR_TRY(tr_job_copy(&slot, &from));
-    }
-    return TR_OK;
-}
-
-/* A stage that only one of the two speaks of is merged with itself. */
-static int merge_stage(struct tr_job *to, const struct tr_job_stage *whole, const struct tr_job_stage *own)
-{
-    struct tr_job_place place = {own->first, 0};
-    TR_TRY(tr_job_add_stage(to, own->name, place));
-    return merge_values(tr_job_stage_values(&to->stage[to->stages - 1]), tr_job_stage_values(whole),
-                        tr_job_stage_values(own));
-}
-
-static int merge_stages(struct tr_job *to, const struct tr_job *whole, const struct tr_job *own)
-{
-    for (size_t i = 0; i < whole->stages; i++) {
-        const struct tr_job_stage *stage = &whole->stage[i], *other = tr_job_stage_of(own, stage->name);
-        TR_TRY(merge_stage(to, stage, other ? other : stage));
-    }
-    for (size_t i = 0; i < own->stages; i++) {
-        const struct tr_job_stage *stage = &own->stage[i];
-        if (!tr_job_stage_of(whole, stage->name)) TR_TRY(merge_stage(to, stage, stage));
-    }
-    return TR_OK;
-}
-
-static int keep_own(struct tr_job *to, const struct tr_job *own, const char *name)
-{
-    struct tr_job_slot slot, from;
-    if (!tr_job_find(to, name, &slot) || !tr_job_find(own, name, &from)) return TR_OK;
-    return tr_job_copy(&slot, &from);
-}
-
-/* In a folder for the checkpoints of the whole job each task has one of its own. */
-static int place_checkpoints(struct tr_job *to, const struct tr_job_task *task)
-{
-    char *whole = to->checkpoint.to;
-    const char *own = tr_job_where(task->job, "checkpoint.to");
-    if (!*whole || !strcmp(own, tr_job_where(to, "checkpoint.to"))) return TR_OK;
-    TR_TRY(tr_format(&to->checkpoint.to, "%s/%s", whole, task->name));
-    free(whole);
-    return TR_OK;
-}
-
-/* Name and output say which run it is: those of the whole job are not the task's. */
-static int merge(struct tr_job *to, const struct tr_job *whole, const struct tr_job_task *task)
-{
-    const struct tr_job *own = task->job;
-    TR_TRY(merge_values(tr_job_values(to), tr_job_values(whole), tr_job_values(own)));
-    TR_TRY(keep_own(to, own, "name"));
-    TR_TRY(keep_own(to, own, "output"));
-    TR_TRY(place_checkpoints(to, task));
-    return merge_stages(to, whole, own);
-}
-
-/* Puts the whole of a task's settings in the place of its own. */
-static int fill_task(const struct tr_job *job, struct tr_job_task *task)
-{
-    struct tr_job *filled = NULL;
-    int status = tr_job_new(job->path, &filled);
-    if (status == TR_OK) status = merge(filled, job, task);
-    if (status != TR_OK) {
-        tr_job_free(filled);
-        return status;
-    }
-    tr_job_free(task->job);
-    task->job = filled;
-    return TR_OK;
-}
-
-int tr_job_fill_tasks(struct tr_job *job)
-{
-    for (size_t i = 0; i < job->tasks; i++) TR_TRY(fill_task(job, &job->task[i]));
-    return TR_OK;
-}
-
 /* ---- whether tasks suit each other ---- */
 
-static struct tr_job_place place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
+static const char *place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
 {
     struct tr_job_name name;
     snprintf(name.text, sizeof name.text, "tasks.%s.%s", task->name, key);
     const char *where = tr_job_where(job, name.text);
-    return (struct tr_job_place){strcmp(where, "default") ? where : task->first, 0};
+    return strcmp(where, "default") ? where : task->first;
 }
 
 static int fail_unknown_task(const struct tr_job *job, const struct tr_job_task *task, const char *name)
@@ -124,7 +34,7 @@ static int check_after(const struct tr_job *job, size_t which, size_t *seen)
         const char *name = task->after.item[i];
         const struct tr_job_task *other = tr_job_task_of(job, name);
         if (!other) return fail_unknown_task(job, task, name);
-        struct tr_job_place place = place_of(job, task, "after");
+        const char *place = place_of(job, task, "after");
         if (other == task) return tr_job_fail(place, "task %s is to run after itself", name);
         size_t *last = &seen[other - job->task];
         if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
@@ -228,7 +138,7 @@ static int check_output(const struct tr_job *job, size_t which)
 {
     const struct tr_job_task *task = &job->task[which];
     const char *output = task->job->output;
-    struct tr_job_place place = place_of(job, task, "output");
+    const char *place = place_of(job, task, "output");
     if (same_folder(output, job->output))
         return tr_job_fail(place, "task %s writes the output of the whole job: %s", task->name,
                            tr_shown(output).text);

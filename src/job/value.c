@@ -1,9 +1,10 @@
-/* One value of a job, a stage or a task: from text, into its field, and back. */
+/* One value of a job, a stage or a task: from text, into its field, and back. A row of `kinds` for each kind. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,100 +13,6 @@
 
 #include "base/base.h"
 #include "job/text.h"
-
-/* ---- errors ---- */
-
-int tr_job_fail(struct tr_job_place place, const char *format, ...)
-{
-    char text[640];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (place.line) return tr_fail(TR_ERR_CONFIG, "%s:%zu: %s", place.name, place.line, text);
-    return tr_fail(TR_ERR_CONFIG, "%s: %s", place.name, text);
-}
-
-int tr_job_fail_unknown(struct tr_job_place place, const char *what, const char *name, const char *suggestion)
-{
-    if (!suggestion || !*suggestion) return tr_job_fail(place, "unknown %s %s", what, tr_shown(name).text);
-    return tr_job_fail(place, "unknown %s %s: did you mean %s?", what, tr_shown(name).text, suggestion);
-}
-
-static int bad_value(const struct tr_job_slot *slot, const char *text, bool quoted, struct tr_job_place place)
-{
-    bool misled = quoted && slot->key->kind != TR_KIND_TEXT && !tr_job_is_list(slot->key);
-    return tr_job_fail(place, "%s is «%s»: expected %s%s", slot->name.text, tr_shown(text).text,
-                       tr_job_expected(slot->key).text, misled ? " without quotes" : "");
-}
-
-/* ---- kinds in words ---- */
-
-static void append(struct tr_job_words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct tr_job_words *words, const char *format, ...)
-{
-    size_t n = strlen(words->text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(words->text + n, sizeof words->text - n, format, arguments);
-    va_end(arguments);
-}
-
-static void append_range(struct tr_job_words *words, const struct tr_job_key *key)
-{
-    if (isinf(key->least)) return;
-    if (key->most > 0) append(words, " from %.12g to %.12g", key->least, key->most);
-    else append(words, " %s %g", key->above ? ">" : ">=", key->least);
-}
-
-static bool is_number(const struct tr_job_key *key)
-{
-    return key->kind == TR_KIND_INTEGER || key->kind == TR_KIND_REAL;
-}
-
-struct tr_job_words tr_job_expected(const struct tr_job_key *key)
-{
-    static const char *const names[] = {
-        [TR_KIND_TEXT] = "text (UTF-8)",
-        [TR_KIND_LIST] = "a path or a list of paths (UTF-8)",
-        [TR_KIND_NAMES] = "a name or a list of names",
-        [TR_KIND_BOOL] = "yes or no",
-        [TR_KIND_INTEGER] = "an integer",
-        [TR_KIND_REAL] = "a number",
-        [TR_KIND_CHOICE] = "",
-        [TR_KIND_OFTEN] = "auto, «every N» or «N per epoch» with an integer N > 0",
-        [TR_KIND_PACE] = "no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
-        [TR_KIND_TIME] = "no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min"};
-    struct tr_job_words words = {""};
-    append(&words, "%s", names[key->kind]);
-    if (is_number(key)) append_range(&words, key);
-    for (size_t i = 0; key->words && key->words[i]; i++) {
-        bool first = i == 0 && !is_number(key), last = !key->words[i + 1];
-        append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
-    }
-    return words;
-}
-
-struct tr_job_words tr_job_kind_words(const struct tr_job_key *key)
-{
-    static const char *const names[] = {[TR_KIND_TEXT] = "text",
-                                        [TR_KIND_LIST] = "paths",
-                                        [TR_KIND_NAMES] = "names",
-                                        [TR_KIND_BOOL] = "yes|no",
-                                        [TR_KIND_INTEGER] = "integer",
-                                        [TR_KIND_REAL] = "number",
-                                        [TR_KIND_CHOICE] = "",
-                                        [TR_KIND_OFTEN] = "auto|every N|N per epoch",
-                                        [TR_KIND_PACE] = "no|time|N clocks",
-                                        [TR_KIND_TIME] = "no|time"};
-    struct tr_job_words words = {""};
-    append(&words, "%s", names[key->kind]);
-    if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
-    else if (is_number(key)) append_range(&words, key);
-    for (size_t i = 0; key->words && key->words[i]; i++)
-        append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
-    return words;
-}
 
 /* ---- text to numbers ---- */
 
@@ -179,89 +86,78 @@ static bool parse_integer(const char *text, uint64_t *value)
     return true;
 }
 
-static bool in_range(const struct tr_job_key *key, double value)
+/* 1048576, 1M, 1MB or "1.5 GiB". */
+static bool parse_bytes(const char *text, uint64_t *value)
 {
-    if (key->most > 0 && value > key->most) return false;
-    return key->above ? value > key->least : value >= key->least;
+    static const char units[] = "KMGT";
+    char number[32], unit[8] = "";
+    double x;
+    int end = 0;
+    if (parse_integer(text, value)) return true;
+    if (sscanf(text, "%31[0-9.] %7[A-Za-z]%n", number, unit, &end) != 2 || text[end]) return false;
+    const char *at = strchr(units, toupper((unsigned char)*unit));
+    if (!at || !*at || (unit[1] && strcasecmp(unit + 1, "b") != 0 && strcasecmp(unit + 1, "ib") != 0))
+        return false;
+    if (!parse_real(number, &x)) return false;
+    x = ldexp(x, 10 * (int)(at - units + 1));
+    return x < 0x1p63 && x == floor(x) ? (*value = (uint64_t)x, true) : false;
 }
 
-static bool parse_bool(const char *text, bool *value)
-{
-    static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcasecmp(text, words[i])) continue;
-        *value = i % 2;
-        return true;
-    }
-    return false;
-}
+/* ---- text to fields ---- */
 
-/* ---- fields ---- */
-
-bool tr_job_is_list(const struct tr_job_key *key)
-{
-    return key->kind == TR_KIND_LIST || key->kind == TR_KIND_NAMES;
-}
-
-static int find_word(const struct tr_job_key *key, const char *text)
+static int find_word(const tr_option *key, const char *text)
 {
     for (int i = 0; key->words && key->words[i]; i++)
         if (!strcmp(key->words[i], text)) return i;
     return -1;
 }
 
-static const char *integer_word(const struct tr_job_key *key, uint64_t value)
+static bool in_range(const tr_option *key, double value)
 {
-    uint64_t word = 0 - value;
-    for (uint64_t i = 0; key->words && key->words[i]; i++)
-        if (i == word) return key->words[i];
-    return NULL;
+    if (key->most > 0 && value > key->most) return false;
+    return key->above ? value > key->least : value >= key->least;
 }
 
-const char *tr_job_word(const struct tr_job_slot *slot)
-{
-    const struct tr_job_key *key = slot->key;
-    if (key->kind == TR_KIND_CHOICE) return key->words[*(const int *)slot->field];
-    if (key->kind == TR_KIND_INTEGER) return integer_word(key, *(const uint64_t *)slot->field);
-    if (key->kind != TR_KIND_REAL || !key->words) return NULL;
-    double value = *(const double *)slot->field;
-    return value < 0 ? key->words[(int)-value - 1] : NULL;
-}
-
-static bool set_integer(uint64_t *field, const struct tr_job_key *key, const char *text)
+static bool set_integer(void *field, const tr_option *key, const char *text)
 {
     int word = find_word(key, text);
     uint64_t value;
-    if (word >= 0) return *field = 0 - (uint64_t)word, true;
-    if (!parse_integer(text, &value) || !in_range(key, (double)value)) return false;
-    *field = value;
-    return true;
+    if (word >= 0) return *(uint64_t *)field = 0 - (uint64_t)word, true;
+    bool good = key->kind == TR_KIND_BYTES ? parse_bytes(text, &value) : parse_integer(text, &value);
+    if (!good || !in_range(key, (double)value)) return false;
+    return *(uint64_t *)field = value, true;
 }
 
-static bool set_real(double *field, const struct tr_job_key *key, const char *text)
+static bool set_real(void *field, const tr_option *key, const char *text)
 {
     int word = find_word(key, text);
-    double value;
-    if (word >= 0) return *field = -(word + 1), true;
-    if (!parse_real(text, &value) || !in_range(key, value)) return false;
-    *field = value;
-    return true;
+    double value = -(word + 1);
+    if (word < 0 && (!parse_real(text, &value) || !in_range(key, value))) return false;
+    return *(double *)field = value, true;
 }
 
-static bool set_choice(int *field, const struct tr_job_key *key, const char *text)
+static bool set_choice(void *field, const tr_option *key, const char *text)
 {
     int word = find_word(key, text);
-    if (word < 0) return false;
-    *field = word;
-    return true;
+    return word < 0 ? false : (*(int *)field = word, true);
+}
+
+static bool set_bool(void *field, const tr_option *key, const char *text)
+{
+    static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
+    (void)key;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0) return *(bool *)field = i % 2, true;
+    return false;
 }
 
 /* «auto», «every N» or «N per epoch», with any blanks between the words. */
-static bool set_often(struct tr_job_often *field, const char *text)
+static bool set_often(void *field, const tr_option *key, const char *text)
 {
     char number[32], tail;
     struct tr_job_often often = {.unit = TR_OFTEN_AUTO};
-    if (strcmp(text, "auto") == 0) return *field = often, true;
+    (void)key;
+    if (strcmp(text, "auto") == 0) return *(struct tr_job_often *)field = often, true;
     if (sscanf(text, "every %31s%c", number, &tail) == 1) often.unit = TR_OFTEN_EVERY;
     else {
         int end = 0;
@@ -269,7 +165,7 @@ static bool set_often(struct tr_job_often *field, const char *text)
         often.unit = TR_OFTEN_PER_EPOCH;
     }
     if (!parse_integer(number, &often.n) || often.n == 0 || often.n > INT64_MAX) return false;
-    return *field = often, true;
+    return *(struct tr_job_often *)field = often, true;
 }
 
 /* ---- times ---- */
@@ -281,7 +177,7 @@ static bool set_often(struct tr_job_often *field, const char *text)
 static const struct unit {
     const char *name;
     double seconds;
-} units[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}};
+} units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}, {"ms", 1e-3}};
 enum { UNITS = sizeof units / sizeof *units };
 
 bool tr_job_duration(const char *text, double *seconds)
@@ -294,247 +190,376 @@ bool tr_job_duration(const char *text, double *seconds)
     size_t i = 0;
     while (i < UNITS && strcmp(units[i].name, unit) != 0) i++;
     if (i == UNITS || !parse_real(number, &count)) return false;
-    count = i == 0 ? count / 1000 : count * units[i].seconds; /* 1e-3 is no number of the machine, 1000 is */
+    count =
+        units[i].seconds < 1 ? count / 1000 : count * units[i].seconds; /* 1e-3 is no number of the machine */
     if (count < SHORTEST_TIME || count > LONGEST_TIME) return false;
     return *seconds = count, true;
 }
 
-/* Takes digits, and the character behind them. */
-static bool take_part(const char **text, double *part, char *then)
+/* As Slurm has it: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+ * days-hours:minutes:seconds. */
+static bool slurm_time(const char *text, double *seconds)
 {
-    size_t n = strspn(*text, "0123456789");
-    char digits[16];
-    if (n == 0 || n >= sizeof digits) return false;
-    snprintf(digits, sizeof digits, "%.*s", (int)n, *text);
-    *part = strtod(digits, NULL);
-    *then = (*text)[n];
-    *text += n + (*then != '\0');
-    return true;
-}
-
-bool tr_job_slurm_time(const char *text, double *seconds)
-{
-    double part[3], days = 0;
-    char then;
-    int n = 0;
-    if (!take_part(&text, &part[n++], &then)) return false;
-    bool dated = then == '-';
-    if (dated) {
-        days = part[--n];
-        if (!take_part(&text, &part[n++], &then)) return false;
+    double part[3], days = 0, sum = 0;
+    int n = 0, end = 0;
+    if (*text == '-' || text[strspn(text, "0123456789:-")]) return false;
+    bool dated = sscanf(text, "%15lf-%n", &days, &end) == 1 && end > 0;
+    if (dated) text += end;
+    else days = 0;
+    for (; n < 3; text++, n++) {
+        size_t digits = strspn(text, "0123456789");
+        if (digits == 0 || digits > 15) return false;
+        part[n] = strtod(text, NULL);
+        text += digits;
+        if (*text != ':') break;
     }
-    for (; then == ':' && n < 3; n++)
-        if (!take_part(&text, &part[n], &then)) return false;
-    if (then) return false;
-    double unit = dated || n == 3 ? 3600 : 60, sum = days * 86400; /* of the first part */
-    for (int i = 0; i < n; i++, unit /= 60) sum += part[i] * unit;
+    if (*text || n == 3) return false;
+    double unit = dated || n == 2 ? 3600 : 60; /* of the first part */
+    sum = days * 86400;
+    for (int i = 0; i <= n; i++, unit /= 60) sum += part[i] * unit;
     if (!(sum > 0) || sum > LONGEST_TIME) return false;
     return *seconds = sum, true;
 }
 
-static bool set_time(double *field, const char *text)
+static bool set_time(void *field, const tr_option *key, const char *text)
 {
-    if (strcmp(text, "no") == 0) return *field = 0, true;
-    return tr_job_slurm_time(text, field) || tr_job_duration(text, field);
+    (void)key;
+    if (strcmp(text, "no") == 0) return *(double *)field = 0, true;
+    return slurm_time(text, field) || tr_job_duration(text, field);
 }
 
 /* «no», a time, or «N clocks». */
-static bool set_pace(struct tr_job_pace *field, const char *text)
+static bool set_pace(void *field, const tr_option *key, const char *text)
 {
     struct tr_job_pace pace = {0};
     char number[32];
     int end = 0;
     bool never = strcmp(text, "no") == 0;
+    (void)key;
     if (!never && sscanf(text, "%31s clock%n", number, &end) == 1 && end > 0) {
         if (strcmp(text + end, "s") != 0 && text[end]) return false;
         if (!parse_integer(number, &pace.clocks) || pace.clocks == 0 || pace.clocks > INT64_MAX) return false;
     } else if (!never && !tr_job_duration(text, &pace.seconds)) {
         return false;
     }
-    return *field = pace, true;
+    return *(struct tr_job_pace *)field = pace, true;
 }
 
-static bool set_simple(void *field, const struct tr_job_key *key, const char *text, bool quoted)
+/* ---- fields to text ---- */
+
+/* Whether YAML reads the text as it is: a letter, digit, / . or _, then also -, and no word for nothing. */
+static bool is_plain(const char *text)
 {
-    if (key->kind == TR_KIND_CHOICE) return set_choice(field, key, text);
-    if (key->kind == TR_KIND_OFTEN) return set_often(field, text);
-    if (key->kind == TR_KIND_PACE) return set_pace(field, text);
-    if (key->kind == TR_KIND_TIME) return set_time(field, text);
-    if (quoted && find_word(key, text) < 0) return false;
-    if (key->kind == TR_KIND_INTEGER) return set_integer(field, key, text);
-    if (key->kind == TR_KIND_REAL) return set_real(field, key, text);
-    return parse_bool(text, field);
+    if (!*text) return false;
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    return *text != '-' && !text[strspn(text, inside)] && strcasecmp(text, "null");
 }
 
-static int set_text(char **field, const struct tr_job_slot *slot, const char *text, struct tr_job_place place)
+void tr_job_put_text(FILE *file, const char *text, bool json)
 {
-    bool may_be_empty = slot->key->kind == TR_KIND_TEXT && !*slot->key->by_default;
-    if ((!*text && !may_be_empty) || !tr_utf8_valid(text)) return bad_value(slot, text, false, place);
-    char *copy;
-    TR_TRY(tr_copy_string(text, &copy));
-    free(*field);
-    *field = copy;
-    return TR_OK;
+    if (!json && is_plain(text)) fputs(text, file);
+    else tr_put_quoted(file, text);
 }
 
-int tr_job_set(struct tr_job_slot *slot, const char *text, bool quoted, struct tr_job_place place)
+static void put_list(FILE *file, const struct tr_job_list *list, bool json)
 {
-    if (slot->key->kind == TR_KIND_TEXT) return set_text(slot->field, slot, text, place);
-    if (tr_job_is_list(slot->key)) {
-        tr_job_empty_list(slot);
-        return tr_job_add(slot, text, place);
+    fputc('[', file);
+    for (size_t i = 0; i < list->n; i++) {
+        if (i) fputs(", ", file);
+        tr_job_put_text(file, list->item[i], json);
     }
-    return set_simple(slot->field, slot->key, text, quoted) ? TR_OK : bad_value(slot, text, quoted, place);
+    fputc(']', file);
 }
 
-void tr_job_empty_list(struct tr_job_slot *slot)
+/* The fewest digits that read back as the same number. */
+static int put_real(char text[40], double value)
 {
-    struct tr_job_list *list = slot->field;
-    for (size_t i = 0; i < list->n; i++) free(list->item[i]);
-    free(list->item);
-    *list = (struct tr_job_list){0};
-}
-
-int tr_job_add(struct tr_job_slot *slot, const char *text, struct tr_job_place place)
-{
-    struct tr_job_list *list = slot->field;
-    if ((list->n & (list->n - 1)) == 0) { /* full: the room doubles at each power of two */
-        size_t room = list->n;
-        TR_TRY(TR_GROW(&list->item, &room, list->n ? 2 * list->n : 1));
+    int n = 0;
+    for (int digits = 15; digits <= 17; digits++) {
+        n = snprintf(text, 32, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
     }
-    list->item[list->n] = NULL;
-    TR_TRY(set_text(&list->item[list->n], slot, text, place));
-    list->n++;
-    return TR_OK;
+    return n;
 }
 
-int tr_job_split_list(struct tr_job_slot *slot, char *items, struct tr_job_place place)
+/* In the largest unit of which it is a whole number; seconds else. */
+static void put_time(char text[40], double seconds)
 {
-    tr_job_empty_list(slot);
-    for (char *item; (item = strsep(&items, ","));) TR_TRY(tr_job_add(slot, item, place));
-    return TR_OK;
+    size_t i = 0;
+    while (i < 3 && fmod(seconds, units[i].seconds) != 0) i++;
+    if (seconds == 0) strcpy(text, "no");
+    else strcpy(text + put_real(text, seconds / units[i].seconds), units[i].name);
 }
 
-/* ---- from slot to slot ---- */
-
-static size_t simple_size(const struct tr_job_key *key)
+static void put_pace(char text[40], const struct tr_job_pace *pace)
 {
-    switch (key->kind) {
-    case TR_KIND_INTEGER: return sizeof(uint64_t);
-    case TR_KIND_REAL:
-    case TR_KIND_TIME: return sizeof(double);
-    case TR_KIND_BOOL: return sizeof(bool);
-    case TR_KIND_OFTEN: return sizeof(struct tr_job_often);
-    case TR_KIND_PACE: return sizeof(struct tr_job_pace);
-    default: return sizeof(int);
+    if (pace->clocks == 0) put_time(text, pace->seconds);
+    else snprintf(text, 40, "%" PRIu64 " clock%s", pace->clocks, pace->clocks == 1 ? "" : "s");
+}
+
+static void put_often(char text[40], const struct tr_job_often *often)
+{
+    snprintf(text, 40,
+             often->unit == TR_OFTEN_AUTO    ? "auto"
+             : often->unit == TR_OFTEN_EVERY ? "every %" PRIu64
+                                             : "%" PRIu64 " per epoch",
+             often->n);
+}
+
+const char *tr_job_word(const struct tr_job_slot *slot)
+{
+    const tr_option *key = slot->key;
+    int i = -1, n = 0;
+    while (key->words && key->words[n]) n++;
+    if (key->kind == TR_KIND_CHOICE) i = *(const int *)slot->field;
+    if (key->kind == TR_KIND_INTEGER && 0 - *(const uint64_t *)slot->field < (uint64_t)n)
+        i = (int)(0 - *(const uint64_t *)slot->field);
+    if (key->kind == TR_KIND_REAL && *(const double *)slot->field < 0)
+        i = (int)-*(const double *)slot->field - 1;
+    return i >= 0 && i < n ? key->words[i] : NULL;
+}
+
+void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
+{
+    const void *field = slot->field;
+    const char *word = tr_job_word(slot);
+    char text[40] = "";
+    bool quoted = json; /* what is no number */
+    if (word) {
+        tr_job_put_text(file, word, json);
+        return;
     }
+    switch (slot->key->kind) {
+    case TR_KIND_TEXT: tr_job_put_text(file, *(char *const *)field, json); return;
+    case TR_KIND_LIST:
+    case TR_KIND_NAMES: put_list(file, field, json); return;
+    case TR_KIND_INTEGER:
+    case TR_KIND_BYTES:
+        snprintf(text, sizeof text, "%" PRIu64, *(const uint64_t *)field), quoted = false;
+        break;
+    case TR_KIND_REAL: put_real(text, *(const double *)field), quoted = false; break;
+    case TR_KIND_BOOL: strcpy(text, *(const bool *)field ? "true" : "false"), quoted = false; break;
+    case TR_KIND_OFTEN: put_often(text, field); break;
+    case TR_KIND_PACE: put_pace(text, field); break;
+    case TR_KIND_TIME: put_time(text, *(const double *)field); break;
+    case TR_KIND_CHOICE: break; /* has a word */
+    }
+    fprintf(file, quoted ? "\"%s\"" : "%s", text);
 }
 
-/* A string may be missing: NULL. */
-static int copy_text(char **to, const char *from)
+bool tr_job_value_text(const struct tr_job_slot *slot, char **text)
 {
-    char *copy = NULL;
-    if (from) TR_TRY(tr_copy_string(from, &copy));
-    free(*to);
-    *to = copy;
-    return TR_OK;
-}
-
-static int copy_list(struct tr_job_slot *to, const struct tr_job_list *from)
-{
-    struct tr_job_place place = {"", 0};
-    tr_job_empty_list(to);
-    for (size_t i = 0; i < from->n; i++) TR_TRY(tr_job_add(to, from->item[i], place));
-    return TR_OK;
-}
-
-int tr_job_copy(struct tr_job_slot *to, const struct tr_job_slot *from)
-{
-    const struct tr_job_key *key = to->key;
-    if (key->kind == TR_KIND_TEXT) TR_TRY(copy_text(to->field, *(char *const *)from->field));
-    else if (tr_job_is_list(key)) TR_TRY(copy_list(to, from->field));
-    else memcpy(to->field, from->field, simple_size(key));
-    return copy_text(to->where, *from->where);
-}
-
-static bool same_lists(const struct tr_job_list *a, const struct tr_job_list *b)
-{
-    if (a->n != b->n) return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->item[i], b->item[i]) != 0) return false;
-    return true;
-}
-
-/* Not by memcmp(): there may be a gap between them. */
-static bool same_often(const struct tr_job_often *a, const struct tr_job_often *b)
-{
-    return a->unit == b->unit && a->n == b->n;
-}
-
-static bool same_pace(const struct tr_job_pace *a, const struct tr_job_pace *b)
-{
-    return a->seconds == b->seconds && a->clocks == b->clocks;
+    size_t length;
+    FILE *memory = open_memstream(text, &length);
+    if (!memory) return false;
+    tr_job_put_value(memory, slot, false);
+    return fclose(memory) == 0;
 }
 
 bool tr_job_same(const struct tr_job_slot *a, const struct tr_job_slot *b)
 {
-    const struct tr_job_key *key = a->key;
-    if (key->kind == TR_KIND_TEXT) return !strcmp(*(char *const *)a->field, *(char *const *)b->field);
-    if (key->kind == TR_KIND_OFTEN) return same_often(a->field, b->field);
-    if (key->kind == TR_KIND_PACE) return same_pace(a->field, b->field);
-    if (tr_job_is_list(key)) return same_lists(a->field, b->field);
-    return !memcmp(a->field, b->field, simple_size(key));
+    char *x = NULL, *y = NULL;
+    bool same = tr_job_value_text(a, &x) && tr_job_value_text(b, &y) && !strcmp(x, y);
+    free(x);
+    free(y);
+    return same;
 }
 
-/* ---- where values came from ---- */
+/* ---- kinds ---- */
 
-int tr_job_place_text(struct tr_job_place place, char **text)
+static const struct kind {
+    const char *expected, *brief; /* in words, for errors and for the help */
+    bool (*set)(void *field, const tr_option *key, const char *text);
+    bool numeric;
+} kinds[] = {
+    [TR_KIND_TEXT] = {"text (UTF-8)", "text", NULL, false},
+    [TR_KIND_LIST] = {"a path or a list of paths (UTF-8)", "paths", NULL, false},
+    [TR_KIND_NAMES] = {"a name or a list of names", "names", NULL, false},
+    [TR_KIND_INTEGER] = {"an integer", "integer", set_integer, true},
+    [TR_KIND_BYTES] = {"a number of bytes, as 65536, 64K, 1MB or 2G,", "bytes", set_integer, true},
+    [TR_KIND_REAL] = {"a number", "number", set_real, true},
+    [TR_KIND_BOOL] = {"yes or no", "yes|no", set_bool, false},
+    [TR_KIND_OFTEN] = {"auto, «every N» or «N per epoch» with an integer N > 0", "auto|every N|N per epoch",
+                       set_often, false},
+    [TR_KIND_PACE] = {"no, a time as 30s, 5min or 2h, or «N clocks» with an integer N > 0",
+                      "no|time|N clocks", set_pace, false},
+    [TR_KIND_TIME] = {"no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min",
+                      "no|time", set_time, false},
+    [TR_KIND_CHOICE] = {"", "", set_choice, false},
+};
+
+static void append(struct tr_job_words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct tr_job_words *words, const char *format, ...)
 {
-    if (place.line) return tr_format(text, "%s:%zu", place.name, place.line);
-    return tr_copy_string(place.name, text);
+    size_t n = strlen(words->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words->text + n, sizeof words->text - n, format, arguments);
+    va_end(arguments);
 }
 
-int tr_job_mark(struct tr_job_slot *slot, struct tr_job_place place)
+static void append_range(struct tr_job_words *words, const tr_option *key)
 {
-    char *text;
-    TR_TRY(tr_job_place_text(place, &text));
-    free(*slot->where);
-    *slot->where = text;
+    if (isinf(key->least)) return;
+    if (key->most > 0) append(words, " from %.12g to %.12g", key->least, key->most);
+    else append(words, " %s %g", key->above ? ">" : ">=", key->least);
+}
+
+struct tr_job_words tr_job_expected(const tr_option *key)
+{
+    const struct kind *kind = &kinds[key->kind];
+    struct tr_job_words words = {""};
+    append(&words, "%s", kind->expected);
+    if (kind->numeric) append_range(&words, key);
+    for (size_t i = 0; key->words && key->words[i]; i++) {
+        bool first = i == 0 && !kind->numeric, last = !key->words[i + 1];
+        append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
+    }
+    return words;
+}
+
+struct tr_job_words tr_job_kind_words(const tr_option *key)
+{
+    const struct kind *kind = &kinds[key->kind];
+    struct tr_job_words words = {""};
+    append(&words, "%s", kind->brief);
+    if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
+    else if (kind->numeric) append_range(&words, key);
+    for (size_t i = 0; key->words && key->words[i]; i++)
+        append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
+    return words;
+}
+
+bool tr_job_is_list(const tr_option *key)
+{
+    return key->kind == TR_KIND_LIST || key->kind == TR_KIND_NAMES;
+}
+
+/* ---- settings ---- */
+
+int tr_job_fail(const char *where, const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tr_fail(TR_ERR_CONFIG, "%s: %s", where, text);
+}
+
+static int bad_value(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
+                     const char *text)
+{
+    bool misled = s->quoted && kinds[slot->key->kind].set;
+    return tr_job_fail(s->where, "%s is «%s»: expected %s%s", name, tr_shown(text).text,
+                       tr_job_expected(slot->key).text, misled ? " without quotes" : "");
+}
+
+void tr_job_free_value(const struct tr_job_slot *slot)
+{
+    struct tr_job_list *list = slot->field;
+    if (slot->key->kind == TR_KIND_TEXT) {
+        free(*(char **)slot->field);
+        *(char **)slot->field = NULL;
+    } else if (tr_job_is_list(slot->key)) {
+        for (size_t i = 0; i < list->n; i++) free(list->item[i]);
+        free(list->item);
+        *list = (struct tr_job_list){0};
+    }
+}
+
+static int set_text(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
+                    const char *text, char **field)
+{
+    bool may_be_empty = slot->key->kind == TR_KIND_TEXT && !*slot->key->by_default;
+    if ((!*text && !may_be_empty) || !tr_utf8_valid(text)) return bad_value(slot, s, name, text);
+    return tr_copy_string(text, field);
+}
+
+static int add_item(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name,
+                    const char *text)
+{
+    struct tr_job_list *list = slot->field;
+    size_t capacity = list->n;
+    if ((list->n & (list->n - 1)) == 0) /* full: it doubles at each power of two */
+        TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
+    TR_TRY(set_text(slot, s, name, text, &list->item[list->n]));
+    list->n++;
     return TR_OK;
+}
+
+/* In a list on the command line, a comma ends an item: a path that holds one can only be named in the file. */
+static int set_list(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
+{
+    if (!s->commanded) {
+        for (size_t i = 0; i < s->n; i++) TR_TRY(add_item(slot, s, name, s->item[i]));
+        return TR_OK;
+    }
+    char *copy, *rest;
+    TR_TRY(tr_copy_string(s->item[0], &copy));
+    int status = TR_OK;
+    rest = copy;
+    for (char *item; status == TR_OK && (item = strsep(&rest, ","));) status = add_item(slot, s, name, item);
+    free(copy);
+    return status;
+}
+
+int tr_job_set(const struct tr_job_slot *slot, const struct tr_job_setting *s, const char *name)
+{
+    const tr_option *key = slot->key;
+    const struct kind *kind = &kinds[key->kind];
+    if (s->list && !tr_job_is_list(key))
+        return tr_job_fail(s->where, "%s is a list: expected %s", name, tr_job_expected(key).text);
+    tr_job_free_value(slot);
+    if (tr_job_is_list(key)) return set_list(slot, s, name);
+    const char *text = s->item[0];
+    if (!kind->set) return set_text(slot, s, name, text, slot->field);
+    bool number = kind->numeric || key->kind == TR_KIND_BOOL;
+    if (s->quoted && number && find_word(key, text) < 0) return bad_value(slot, s, name, text);
+    return kind->set(slot->field, key, text) ? TR_OK : bad_value(slot, s, name, text);
+}
+
+int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
+{
+    char *item = (char *)(uintptr_t)text;
+    struct tr_job_setting s = {
+        .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .n = 1, .item = &item};
+    bool is_text = slot->key->kind == TR_KIND_TEXT;
+    if (is_text == (*text != '\0')) return TR_OK; /* of a text only the empty one is a default */
+    return tr_job_set(slot, &s, slot->key->name);
 }
 
 /* ---- by name ---- */
 
 /* The value; TR_ERR_CONFIG if there is none or its kind is not one of these (a bit each). */
-static int find_typed(const struct tr_job *job, const char *name, unsigned kinds, const char *wanted,
+static int find_typed(const struct tr_job *job, const char *name, unsigned wanted_kinds, const char *wanted,
                       struct tr_job_slot *slot)
 {
-    struct tr_job_place place = {job->path, 0};
     if (!tr_job_find(job, name, slot))
-        return tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name).text);
-    if (kinds >> slot->key->kind & 1) return TR_OK;
-    return tr_job_fail(place, "%s was asked for as %s, but is %s", name, wanted,
+        return tr_job_fail_unknown(job->path, "key", name, tr_job_suggest_key(job->class, name).text);
+    if (wanted_kinds >> slot->key->kind & 1) return TR_OK;
+    return tr_job_fail(job->path, "%s was asked for as %s, but is %s", name, wanted,
                        tr_job_expected(slot->key).text);
 }
 
 int tr_job_real(const struct tr_job *job, const char *name, double *value)
 {
     struct tr_job_slot slot;
-    unsigned kinds = 1u << TR_KIND_REAL | 1u << TR_KIND_TIME | 1u << TR_KIND_INTEGER;
-    TR_TRY(find_typed(job, name, kinds, "a number", &slot));
-    if (slot.key->kind != TR_KIND_INTEGER) *value = *(const double *)slot.field;
-    else *value = (double)*(const uint64_t *)slot.field;
+    unsigned integers = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BYTES;
+    TR_TRY(find_typed(job, name, integers | 1u << TR_KIND_REAL | 1u << TR_KIND_TIME, "a number", &slot));
+    bool integer = integers >> slot.key->kind & 1;
+    *value = integer ? (double)*(const uint64_t *)slot.field : *(const double *)slot.field;
     return TR_OK;
 }
 
 int tr_job_integer(const struct tr_job *job, const char *name, uint64_t *value)
 {
     struct tr_job_slot slot;
-    unsigned kinds = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE;
-    TR_TRY(find_typed(job, name, kinds, "an integer", &slot));
-    if (slot.key->kind == TR_KIND_INTEGER) *value = *(const uint64_t *)slot.field;
-    else if (slot.key->kind == TR_KIND_BOOL) *value = *(const bool *)slot.field;
-    else *value = (uint64_t) * (const int *)slot.field;
+    unsigned integers = 1u << TR_KIND_INTEGER | 1u << TR_KIND_BYTES;
+    TR_TRY(find_typed(job, name, integers | 1u << TR_KIND_BOOL | 1u << TR_KIND_CHOICE, "an integer", &slot));
+    if (slot.key->kind == TR_KIND_BOOL) *value = *(const bool *)slot.field;
+    else if (slot.key->kind == TR_KIND_CHOICE) *value = (uint64_t) * (const int *)slot.field;
+    else *value = *(const uint64_t *)slot.field;
     return TR_OK;
 }
 
@@ -544,4 +569,35 @@ int tr_job_string(const struct tr_job *job, const char *name, const char **value
     TR_TRY(find_typed(job, name, 1u << TR_KIND_TEXT | 1u << TR_KIND_CHOICE, "text", &slot));
     *value = slot.key->kind == TR_KIND_TEXT ? *(char *const *)slot.field : tr_job_word(&slot);
     return TR_OK;
+}
+
+double tr_job_number(const struct tr_job *job, const char *name)
+{
+    struct tr_job_slot slot;
+    if (!tr_job_find(job, name, &slot)) return NAN;
+    switch (slot.key->kind) {
+    case TR_KIND_INTEGER:
+    case TR_KIND_BYTES: return (double)*(const uint64_t *)slot.field;
+    case TR_KIND_REAL:
+    case TR_KIND_TIME: return *(const double *)slot.field;
+    case TR_KIND_BOOL: return *(const bool *)slot.field;
+    case TR_KIND_LIST: return (double)((const struct tr_job_list *)slot.field)->n;
+    default: return NAN;
+    }
+}
+
+bool tr_job_is(const struct tr_job *job, const char *name, const char *word)
+{
+    struct tr_job_slot slot;
+    const char *is = tr_job_find(job, name, &slot) ? tr_job_word(&slot) : NULL;
+    return is && strcmp(is, word) == 0;
+}
+
+size_t tr_job_files(const struct tr_job *job, const char *name, const char *const **files)
+{
+    struct tr_job_slot slot;
+    if (!tr_job_find(job, name, &slot) || !tr_job_is_list(slot.key)) return *files = NULL, 0;
+    const struct tr_job_list *list = slot.field;
+    *files = (const char *const *)list->item;
+    return list->n;
 }

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "ranks/ranks.h"
 
+#include "trireme/model.h"
+
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -243,18 +245,6 @@ static int even_node_size(const tr_context *tr)
     return even ? most : 0;
 }
 
-/* Parameters that rotate over the workers of a group (src/model/mf, lda), or that they change together (src/model/linear,
- * variance reduction), or rows that as many of them divide as a stage has (growing batches). */
-static bool shares_parameters(const tr_job *job)
-{
-    int method = job->solve.method;
-    if (method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA ||
-        method == TR_SOLVE_GROWING)
-        return true;
-    return job->model.type == TR_MODEL_LDA ||
-           (job->model.type == TR_MODEL_MF && job->solve.method == TR_SOLVE_SGD);
-}
-
 static bool is_spread(const tr_context *tr)
 {
     for (int rank = 1; rank < tr->size; rank++)
@@ -270,7 +260,7 @@ static void group_by_node(const tr_context *tr, struct tr_layout_wish *wish)
     bool open = wish->groups == 0 && wish->group_size == 0 && wish->servers == 0 &&
                 (wish->kind == TR_ROLES_AUTO || wish->kind == TR_ROLES_COLOCATED);
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
-    if (open && (merges || shares_parameters(tr->job))) wish->group_size = even_node_size(tr);
+    if (open && (merges || tr->job->class->methods[tr_job_method(tr->job)].in_groups)) wish->group_size = even_node_size(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)

@@ -1,8 +1,9 @@
-/* The job file: events of libyaml, whose line numbers are exact, and what the command line overrides. */
+/* The job file as settings: events of libyaml, whose line numbers are exact. */
 #define _GNU_SOURCE
 #include "job/schema.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -14,8 +15,8 @@ enum { LARGEST_FILE = 1 << 20 };
 
 struct reader {
     yaml_parser_t yaml;
-    yaml_event_t event;        /* the current one */
-    struct tr_job_place place; /* of the current event */
+    yaml_event_t event; /* the current one */
+    size_t line;        /* of the current event, or of the key whose value it is */
     const char *text;
     size_t length;
     struct tr_job *job;
@@ -23,10 +24,33 @@ struct reader {
 
 /* Where sections stand: the whole file, or one task. */
 struct scope {
-    struct tr_job *job;           /* the reader's, or the task's own */
     const char *prefix;           /* of names: "" or "tasks.one." */
+    struct tr_job *job;           /* the reader's, or the task's own */
     size_t line[TR_JOB_SECTIONS]; /* where each begins; 0: not seen yet */
 };
+
+static int fail(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+static int fail(const struct reader *r, const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tr_fail(TR_ERR_CONFIG, "%s:%zu: %s", r->job->path, r->line, text);
+}
+
+static int fail_unknown(const struct reader *r, const char *what, const char *name, const char *meant)
+{
+    bool known = meant && *meant;
+    return fail(r, "unknown %s %s%s%s%s", what, tr_shown(name).text, known ? ": did you mean " : "",
+                known ? meant : "", known ? "?" : "");
+}
+
+static int fail_twice(const struct reader *r, const char *name, const char *first)
+{
+    return fail(r, "%s is given twice: first at %s", name, first);
+}
 
 /* ---- events ---- */
 
@@ -54,17 +78,17 @@ static int not_yaml(struct reader *r)
 {
     if (r->yaml.error == YAML_MEMORY_ERROR) return tr_fail(TR_ERR_SYSTEM, "out of memory for the job file");
     bool undecodable = r->yaml.error == YAML_READER_ERROR; /* found ahead of parsing: has an offset only */
-    r->place.line = undecodable ? line_at(r->text, tr_min_size(r->yaml.problem_offset, r->length))
-                                : r->yaml.problem_mark.line + 1;
-    if (is_indented_by_tab(r->text, r->length, r->place.line))
-        return tr_job_fail(r->place, "not YAML: a tab indents this line: use spaces");
-    return tr_job_fail(r->place, "not YAML: %s", r->yaml.problem);
+    r->line = undecodable ? line_at(r->text, tr_min_size(r->yaml.problem_offset, r->length))
+                          : r->yaml.problem_mark.line + 1;
+    if (is_indented_by_tab(r->text, r->length, r->line))
+        return fail(r, "not YAML: a tab indents this line: use spaces");
+    return fail(r, "not YAML: %s", r->yaml.problem);
 }
 
 static int refuse_extras(struct reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
-    if (anchor) return tr_job_fail(r->place, "anchors (&) and aliases (*) are not allowed: quote the text");
-    if (tag) return tr_job_fail(r->place, "tags (!) are not allowed: quote the text");
+    if (anchor) return fail(r, "anchors (&) and aliases (*) are not allowed: quote the text");
+    if (tag) return fail(r, "tags (!) are not allowed: quote the text");
     return TR_OK;
 }
 
@@ -76,7 +100,7 @@ static const char *scalar(const struct reader *r)
 static int check_scalar(struct reader *r)
 {
     if (strlen(scalar(r)) != r->event.data.scalar.length)
-        return tr_job_fail(r->place, "a NUL character in «%s»", tr_shown(scalar(r)).text);
+        return fail(r, "a NUL character in «%s»", tr_shown(scalar(r)).text);
     return refuse_extras(r, r->event.data.scalar.anchor, r->event.data.scalar.tag);
 }
 
@@ -85,7 +109,7 @@ static int next(struct reader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->yaml, &r->event)) return not_yaml(r);
-    r->place.line = r->event.start_mark.line + 1;
+    r->line = r->event.start_mark.line + 1;
     switch (r->event.type) {
     case YAML_ALIAS_EVENT: return refuse_extras(r, r->event.data.alias.anchor, NULL);
     case YAML_SCALAR_EVENT: return check_scalar(r);
@@ -113,46 +137,48 @@ static bool is_null(const struct reader *r)
 
 /* ---- keys and values; the current event is the value's first ---- */
 
-static int read_list(struct reader *r, struct tr_job_slot *slot)
+static int read_list(struct reader *r, const char *name)
 {
-    tr_job_empty_list(slot);
+    struct tr_job_setting *s;
+    TR_TRY(tr_job_add(r->job, name, r->line, NULL, &s));
+    s->list = true;
     for (;;) {
         TR_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) return TR_OK;
         if (r->event.type != YAML_SCALAR_EVENT)
-            return tr_job_fail(r->place, "%s: expected text in the list, not another list or keys",
-                               slot->name.text);
-        if (is_null(r)) return tr_job_fail(r->place, "%s: an item has no value", slot->name.text);
-        TR_TRY(tr_job_add(slot, scalar(r), r->place));
+            return fail(r, "%s: expected text in the list, not another list or keys", name);
+        if (is_null(r)) return fail(r, "%s: an item has no value", name);
+        size_t capacity = s->n;
+        if ((s->n & (s->n - 1)) == 0) TR_TRY(TR_GROW(&s->item, &capacity, s->n ? 2 * s->n : 1));
+        TR_TRY(tr_copy_string(scalar(r), &s->item[s->n]));
+        s->n++;
     }
 }
 
-static int read_known(struct reader *r, struct tr_job_slot *slot)
-{
-    const char *name = slot->name.text, *before = *slot->where;
-    if (before) return tr_job_fail(r->place, "%s is given twice: first at %s", name, before);
-    TR_TRY(tr_job_mark(slot, r->place));
-    if (is_null(r)) return tr_job_fail(r->place, "%s has no value", name);
-    if (r->event.type == YAML_SCALAR_EVENT) return tr_job_set(slot, scalar(r), is_quoted(r), r->place);
-    if (r->event.type == YAML_SEQUENCE_START_EVENT && tr_job_is_list(slot->key)) return read_list(r, slot);
-    return tr_job_fail(r->place, "%s is a %s: expected %s", name,
-                       r->event.type == YAML_SEQUENCE_START_EVENT ? "list" : "section",
-                       tr_job_expected(slot->key).text);
-}
-
 /* Where a section could stand as well, own is the last part of the name, else NULL. */
-static int read_value(struct reader *r, const char *name, const char *own)
+static int refuse_value(struct reader *r, const char *name, const char *own)
 {
-    struct tr_job_slot slot;
-    TR_TRY(tr_job_locate(r->job, name, r->place, &slot));
-    if (slot.key) return read_known(r, &slot);
-    if (!own || r->event.type != YAML_MAPPING_START_EVENT || strchr(own, '.'))
-        return tr_job_fail_unknown(r->place, "key", name, tr_job_suggest_key(name).text);
+    const struct tr_model_class *class;
+    const tr_option *key = tr_job_known_key(name, 0, &class);
+    if (key && is_null(r)) return fail(r, "%s has no value", name);
+    if (key) return fail(r, "%s is a section: expected %s", name, tr_job_expected(key).text);
+    if (!own || is_null(r) || strchr(own, '.'))
+        return fail_unknown(r, "key", name, tr_job_suggest_key(NULL, name).text);
     const char *meant = tr_job_suggest_section(own);
     char whole[2 * TR_JOB_LONGEST_NAME] = "";
     if (meant && strcmp(meant, own) != 0)
         snprintf(whole, sizeof whole, "%.*s%s", (int)(own - name), name, meant);
-    return tr_job_fail_unknown(r->place, "section", name, whole);
+    return fail_unknown(r, "section", name, whole);
+}
+
+static int read_value(struct reader *r, const char *name, const char *own)
+{
+    struct tr_job_setting *s;
+    if (r->event.type == YAML_MAPPING_START_EVENT || is_null(r)) return refuse_value(r, name, own);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) return read_list(r, name);
+    TR_TRY(tr_job_add(r->job, name, r->line, scalar(r), &s));
+    s->quoted = is_quoted(r);
+    return TR_OK;
 }
 
 /* ---- mappings; the current event is the value's first, in the end the mapping's last ---- */
@@ -163,12 +189,11 @@ static int next_entry(struct reader *r, const char *prefix, struct tr_job_name *
     TR_TRY(next(r));
     *more = r->event.type != YAML_MAPPING_END_EVENT;
     if (!*more) return TR_OK;
-    if (r->event.type != YAML_SCALAR_EVENT)
-        return tr_job_fail(r->place, "expected a key, not a list or keys");
+    if (r->event.type != YAML_SCALAR_EVENT) return fail(r, "expected a key, not a list or keys");
     *name = tr_job_join(prefix, scalar(r));
-    size_t line = r->place.line;
+    size_t line = r->line;
     TR_TRY(next(r));
-    r->place.line = line; /* a value on the lines below its key is blamed on the key */
+    r->line = line; /* a value on the lines below its key is blamed on the key */
     return TR_OK;
 }
 
@@ -186,20 +211,15 @@ static int read_keys(struct reader *r, const char *section)
 static int expect_mapping(const struct reader *r, const char *name)
 {
     if (r->event.type == YAML_MAPPING_START_EVENT) return TR_OK;
-    if (is_null(r)) return tr_job_fail(r->place, "section %s is empty: fill it or leave it out", name);
-    return tr_job_fail(r->place, "%s is a section: expected its keys, one a line, indented", name);
-}
-
-static int fail_twice(const struct reader *r, const char *name, const char *first)
-{
-    return tr_job_fail(r->place, "%s is given twice: first at %s", name, first);
+    if (is_null(r)) return fail(r, "section %s is empty: fill it or leave it out", name);
+    return fail(r, "%s is a section: expected its keys, one a line, indented", name);
 }
 
 static int read_stage(struct reader *r, struct tr_job *job, const char *name, const char *own)
 {
     const struct tr_job_stage *before = tr_job_stage_of(job, own);
     if (before) return fail_twice(r, name, before->first);
-    TR_TRY(tr_job_add_stage(job, own, r->place));
+    TR_TRY(tr_job_add_stage(job, own, r->line));
     TR_TRY(expect_mapping(r, name));
     return read_keys(r, name);
 }
@@ -210,10 +230,10 @@ static int read_task(struct reader *r, const char *name, const char *own)
 {
     const struct tr_job_task *before = tr_job_task_of(r->job, own);
     if (before) return fail_twice(r, name, before->first);
-    TR_TRY(tr_job_add_task(r->job, own, r->place));
+    TR_TRY(tr_job_add_task(r->job, own, r->line));
     TR_TRY(expect_mapping(r, name));
     struct tr_job_name prefix = tr_job_join(name, ".");
-    struct scope scope = {.job = tr_job_task_of(r->job, own)->job, .prefix = prefix.text};
+    struct scope scope = {.prefix = prefix.text, .job = tr_job_task_of(r->job, own)->job};
     return read_scope(r, &scope);
 }
 
@@ -233,9 +253,8 @@ static int read_section(struct reader *r, struct scope *scope, const struct tr_j
 {
     struct tr_job_name name = tr_job_join(scope->prefix, section->name);
     size_t *line = &scope->line[section - tr_job_sections];
-    const char *file = r->place.name;
-    if (*line) return tr_job_fail(r->place, "%s is given twice: first at %s:%zu", name.text, file, *line);
-    *line = r->place.line;
+    if (*line) return fail(r, "%s is given twice: first at %s:%zu", name.text, r->job->path, *line);
+    *line = r->line;
     if (r->event.type == YAML_SCALAR_EVENT && section->short_for && !is_null(r))
         return read_value(r, section->short_for, NULL);
     TR_TRY(expect_mapping(r, name.text));
@@ -249,9 +268,8 @@ static const struct tr_job_section *section_here(const struct reader *r, const s
 {
     const struct tr_job_section *section = tr_job_find_section(own);
     if (!section || !*scope->prefix) return section;
-    bool key = r->event.type == YAML_SCALAR_EVENT && !is_null(r) &&
-               tr_job_find_own(&tr_job_tables[TR_TABLE_TASK], own);
-    return key || !strcmp(own, "tasks") ? NULL : section;
+    bool number = r->event.type == YAML_SCALAR_EVENT && !is_null(r) && !strcmp(own, "ranks");
+    return number || !strcmp(own, "tasks") ? NULL : section;
 }
 
 static int read_scope(struct reader *r, struct scope *scope)
@@ -270,7 +288,7 @@ static int read_scope(struct reader *r, struct scope *scope)
 
 static int no_settings(const struct reader *r)
 {
-    return tr_fail(TR_ERR_NO_INPUT, "%s: the job file is empty", r->place.name);
+    return tr_fail(TR_ERR_NO_INPUT, "%s: the job file is empty", r->job->path);
 }
 
 static int read_document(struct reader *r)
@@ -281,19 +299,19 @@ static int read_document(struct reader *r)
     TR_TRY(next(r)); /* the root */
     if (is_null(r)) return no_settings(r);
     if (r->event.type != YAML_MAPPING_START_EVENT)
-        return tr_job_fail(r->place, "expected sections and keys, as in «seed: 1»");
-    struct scope file = {.job = r->job, .prefix = ""};
+        return fail(r, "expected sections and keys, as in «seed: 1»");
+    struct scope file = {.prefix = "", .job = r->job};
     TR_TRY(read_scope(r, &file));
     TR_TRY(next(r)); /* the document's end */
     TR_TRY(next(r));
     if (r->event.type != YAML_STREAM_END_EVENT)
-        return tr_job_fail(r->place, "a second YAML document: a job file holds one");
+        return fail(r, "a second YAML document: a job file holds one");
     return TR_OK;
 }
 
-static int read_yaml(struct tr_job *job, const char *text, size_t length)
+int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length)
 {
-    struct reader r = {.text = text, .length = length, .job = job, .place = {.name = job->path}};
+    struct reader r = {.text = text, .length = length, .job = job};
     if (length == 0) return no_settings(&r);
     if (length > LARGEST_FILE)
         return tr_fail(TR_ERR_CONFIG, "%s: larger than 1 MiB: not a job file?", job->path);
@@ -304,72 +322,6 @@ static int read_yaml(struct tr_job *job, const char *text, size_t length)
     yaml_parser_delete(&r.yaml);
     return status;
 }
-
-/* ---- the command line ---- */
-
-static const struct tr_job_place command_line = {TR_JOB_COMMAND_LINE, 0};
-
-/* In a list, a comma ends an item: a path that holds one can only be named in the file. */
-static int override_value(struct tr_job_slot *slot, char *value)
-{
-    if (!*value) return tr_job_fail(command_line, "%s has no value", slot->name.text);
-    TR_TRY(tr_job_is_list(slot->key) ? tr_job_split_list(slot, value, command_line)
-                                     : tr_job_set(slot, value, false, command_line));
-    return tr_job_mark(slot, command_line);
-}
-
-/* Splits «key=value» in place. */
-static int override_split(struct tr_job *job, const char *argument, char *copy)
-{
-    char *equals = strchr(copy, '=');
-    if (!equals)
-        return tr_fail(TR_ERR_USAGE, "command line: «%s»: expected section.key=value",
-                       tr_shown(argument).text);
-    *equals = '\0';
-    const struct tr_job_section *section = tr_job_find_section(copy);
-    const char *name = section && section->short_for ? section->short_for : copy;
-    struct tr_job_slot slot;
-    TR_TRY(tr_job_locate(job, name, command_line, &slot));
-    if (slot.key) return override_value(&slot, equals + 1);
-
-    struct tr_job_place place = command_line;
-    char text[160];
-    snprintf(text, sizeof text, "%s: %s", place.name, tr_shown(argument).text);
-    place.name = text;
-    return tr_job_fail_unknown(place, "key", name, tr_job_suggest_key(name).text);
-}
-
-static int override(struct tr_job *job, const char *argument)
-{
-    char *copy;
-    TR_TRY(tr_copy_string(argument, &copy));
-    int status = override_split(job, argument, copy);
-    free(copy);
-    return status;
-}
-
-/* ---- the job ---- */
-
-static int fill(struct tr_job *job, const char *text, size_t length, int n, char *const overrides[])
-{
-    TR_TRY(tr_job_set_defaults(tr_job_values(job)));
-    TR_TRY(read_yaml(job, text, length));
-    for (int i = 0; i < n; i++) TR_TRY(override(job, overrides[i]));
-    return tr_job_complete(job);
-}
-
-int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
-                 struct tr_job **result)
-{
-    struct tr_job *job = NULL;
-    int status = tr_job_new(path, &job);
-    if (status == TR_OK) status = fill(job, text, length, n, overrides);
-    if (status == TR_OK) *result = job;
-    else tr_job_free(job);
-    return status;
-}
-
-/* ---- the file ---- */
 
 /* Reads one byte more than is allowed, so that the parser can tell. */
 int tr_job_read_text(const char *path, char **text, size_t *length)
@@ -383,15 +335,5 @@ int tr_job_read_text(const char *path, char **text, size_t *length)
             status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s", path, strerror(errno));
     }
     fclose(file);
-    return status;
-}
-
-int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job)
-{
-    char *text = NULL;
-    size_t length = 0;
-    int status = tr_job_read_text(path, &text, &length);
-    if (status == TR_OK) status = tr_job_parse(text, length, path, n, overrides, job);
-    free(text);
     return status;
 }

@@ -1,0 +1,215 @@
+/* A class of models: one description, from which all follows that is the same for every model.
+ *
+ * `trireme train` knows models only by this: job keys with their help and checks, model.h5, continuing, progress, metrics,
+ * checkpoints, summary; `trireme predict`, `evaluate` and `inspect` too. A class is a constant. Those of Trireme itself are
+ * in src/model; another is a shared object that defines
+ *
+ *     const tr_model_class tr_plugin = {.abi = TR_MODEL_ABI, .name = "fm", …};
+ *
+ * and is named by the job: model.plugin: ./libfm.so, relative to the job file.
+ */
+#ifndef TRIREME_MODEL_H
+#define TRIREME_MODEL_H
+
+#include "trireme/context.h"
+#include "trireme/data.h"
+#include "trireme/job.h"
+#include "trireme/records.h"
+#include "trireme/table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes with this header. */
+enum { TR_MODEL_ABI = 1 };
+
+/* A value of solve.method. */
+typedef struct tr_method {
+    const char *name;
+    const char *help;
+    const char *const *stages; /* that the job may speak of under stages.NAME, ended by NULL; NULL: none */
+    bool in_groups; /* workers of a group share parameters or rows: by default a group is a node's workers */
+    int value;      /* for the class's own use */
+} tr_method;
+
+/* What a class, or some of its methods, makes of a key that is not its own: another default, or no use at all, and then a
+ * job that says it is refused. */
+typedef struct tr_rule {
+    const char *key;     /* "sync.weight", or "local.*" for a section */
+    const char *methods; /* NULL: all */
+    const char *value;   /* the default; NULL: as it is */
+    bool unused;
+} tr_rule;
+
+/* ---- what a model consists of ---- */
+
+typedef struct tr_fields tr_fields;
+
+enum tr_field_type {
+    TR_FIELD_F32,
+    TR_FIELD_F64,
+    TR_FIELD_I32,
+    TR_FIELD_I64,
+    TR_FIELD_U8,
+    TR_FIELD_U16,
+    TR_FIELD_U32,
+    TR_FIELD_U64
+};
+
+/* Whether the fields are read from a file, on one process without a context; otherwise all ranks write them. */
+bool tr_fields_read(const tr_fields *fields);
+
+/* Attributes of the file. Written is what the ranks have who write: what only the scheduler knows must have been told to
+ * all (tr_model_tell()). A text that was read is to be freed by close(). */
+int tr_field_count(tr_fields *fields, const char *name, uint64_t *value);
+int tr_field_real(tr_fields *fields, const char *name, double *value);
+int tr_field_text(tr_fields *fields, const char *name, char **value);
+
+/* What is read may be missing in older files. */
+bool tr_fields_have(const tr_fields *fields, const char *name);
+
+/* An array of rows × columns numbers (columns 0: of rows numbers), with what its rows and columns are. fill() gives rows
+ * first .. first + n - 1: it is called by the rank that writes, piece by piece in ascending order, and by no other. Read
+ * it becomes *values, to be freed by close(); values is not looked at when it is written. */
+typedef int tr_fill_fn(void *model, uint64_t first, size_t n, void *values);
+int tr_field_filled(tr_fields *fields, const char *name, enum tr_field_type type, uint64_t rows,
+                    uint64_t columns, const char *meaning, tr_fill_fn *fill, void *values);
+
+/* The same of an array that all ranks have, or that rank which writes. */
+int tr_field_array(tr_fields *fields, const char *name, enum tr_field_type type, uint64_t rows,
+                   uint64_t columns, const char *meaning, void *values);
+
+/* The same of an array whose parts lie with the ranks: n rows here, first .. first + n - 1 of all; the parts of the ranks
+ * follow each other in the order of ranks. */
+int tr_field_parts(tr_fields *fields, const char *name, enum tr_field_type type, uint64_t rows,
+                   uint64_t columns, uint64_t first, uint64_t n, const char *meaning, void *values);
+
+/* The same of a table's rows first .. first + rows - 1, in the table's type. The columns are the width of its keys. */
+int tr_field_table(tr_fields *fields, const char *name, enum tr_field_type type, tr_table *table,
+                   uint64_t first, uint64_t rows, uint64_t columns, const char *meaning, void *values);
+
+/* For fill functions: values of keys first .. first + n - 1 of a table, as they are after the stages; called by one rank,
+ * outside tr_run(). */
+int tr_table_read(tr_table *table, tr_key first, size_t n, void *values);
+
+/* Tells all ranks numbers that the scheduler knows, its last evaluation say. All ranks, outside tr_run(). */
+int tr_model_tell(tr_context *tr, size_t n, double *values);
+
+/* A number of the outcome for summary.json. The scheduler's counts. */
+int tr_report_figure(tr_context *tr, const char *name, double value);
+
+/* ---- what is asked of a model that has been read ---- */
+
+typedef struct tr_query tr_query;
+
+enum tr_command_kind { TR_PREDICT = 1, TR_EVALUATE = 2, TR_INSPECT = 4 };
+
+/* A word of the command line that means something to the class. */
+typedef struct tr_flag {
+    const char *name; /* "--distance" */
+    const char
+        *value; /* what stands behind it, for help: "N" is a number from least to most; NULL: nothing */
+    unsigned commands; /* that know it: TR_PREDICT | TR_EVALUATE | TR_INSPECT */
+    long least, most;
+    const char *help;
+} tr_flag;
+
+enum tr_command_kind tr_query_command(const tr_query *query);
+bool tr_query_given(const tr_query *query, const char *flag);
+const char *tr_query_text(const tr_query *query, const char *flag);            /* NULL: not given */
+long tr_query_number(const tr_query *query, const char *flag, long otherwise); /* … otherwise */
+
+/* The files behind the model's, so many. */
+char *const *tr_query_files(const tr_query *query, size_t *n);
+
+/* Ready functions say which rows they want, of so many columns, the first of which the files call first_index; and what
+ * comes out for each row: a column of numbers, with so many significant digits (0: a whole number, TR_SHORTEST: as few as
+ * tell an f32). */
+enum { TR_SHORTEST = -1 };
+void tr_query_rows(tr_query *query, enum tr_row_form form, uint64_t columns, uint64_t first_index);
+int tr_query_output(tr_query *query, const char *name, int digits);
+
+/* Prints to where predictions go. TR_ERR_IO. */
+int tr_print(tr_query *query, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One result of evaluate, as printf would write it, and as a number for --json. Without a format for --json only; a number
+ * that is none is shown as not defined. */
+int tr_figure(tr_query *query, const char *name, double value, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* One line of inspect. */
+void tr_line(tr_query *query, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- memory ---- */
+
+/* The data of a job before they are read, as the beginnings of the files show them: good to a factor of two. */
+typedef struct tr_data_size {
+    const char *format; /* "libsvm" */
+    double text;        /* bytes, compressed files as they will be */
+    double features;    /* libsvm, csv */
+    double records;     /* rows of csv, lines of ratings and docword */
+    double users, items;
+    double words, tokens;
+    int workers, servers;
+} tr_data_size;
+
+typedef struct tr_memory {
+    double worker, server; /* bytes of one of each */
+} tr_memory;
+
+/* ---- the class ---- */
+
+typedef struct tr_model_class {
+    int abi;                  /* TR_MODEL_ABI */
+    const char *name;         /* "kmeans" */
+    const char *const *types; /* values of model.type that it serves, ended by NULL */
+    const char *help;         /* what it learns, for help */
+    const char *noun;         /* "clusters": a model of this class, in messages */
+    const char *format;       /* of model.h5: "trireme-kmeans" */
+    int format_version;
+    const char *const
+        *data_formats;   /* values of data.format that it reads, ended by NULL; the first is the default */
+    size_t options_size; /* of the struct of options */
+    const tr_option *options; /* ends with a name of NULL; NULL: none */
+    const tr_method *methods; /* ends with a name of NULL; the first is the default */
+    const tr_rule *rules;     /* ends with a key of NULL; NULL: none */
+    const tr_flag *flags;     /* ends with a name of NULL; NULL: none */
+    size_t model_size;        /* of the struct of a model, which is zeros at first */
+
+    /* Training. All ranks call open, train and fields, and agree on the outcomes. */
+
+    /* Whether the settings suit each other; before data are read. NULL: they do. */
+    int (*check)(const tr_job *job, const void *options);
+    /* Reads the data and makes tables. */
+    int (*open)(tr_context *tr, const void *options, void *model);
+    /* Runs the stages. */
+    int (*train)(void *model);
+    /* Lists what model.h5 has of the model, to be written or read. */
+    int (*fields)(void *model, tr_fields *fields);
+    /* Gives back what open, train and reading fields have made; a model of zeros is fine. */
+    void (*close)(void *model);
+    /* What training takes; NULL: nothing is said of it. */
+    void (*memory)(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory);
+
+    /* A model that has been read, on one process. */
+
+    /* Before predict and evaluate. */
+    int (*ready)(void *model, tr_query *query);
+    /* Numbers for some rows: rows.n × as many as there are outputs. */
+    int (*predict)(void *model, tr_query *query, const tr_records *records, double *out);
+    /* Adds rows, and what predict() has said of them, to what is known of them; in the end it all is told by tr_figure(). */
+    int (*evaluate)(void *model, tr_query *query, const tr_records *records, const double *out);
+    int (*figures)(void *model, tr_query *query, uint64_t rows);
+    /* In place of these four, for models that are not asked by rows: reads the files itself, and prints by tr_print() or
+     * tells by tr_figure(). NULL: by rows. */
+    int (*answer)(void *model, tr_query *query);
+    /* Tells by tr_line(), and prints, what is worth knowing; NULL: what the fields are. */
+    int (*inspect)(void *model, tr_query *query);
+} tr_model_class;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,174 @@
+/* trireme help job: the tables of keys. */
+#include "job/schema.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "job/text.h"
+
+enum { LINE = 110 };
+
+struct widths {
+    int name, kind, value;
+};
+
+/* Columns this wide serve all but a few, whose meaning goes to the next line. */
+enum { WIDEST_NAME = 26, WIDEST_KIND = 20, WIDEST_VALUE = 11 };
+
+static int wider(int width, const char *text, int widest)
+{
+    int length = (int)strlen(text);
+    return length > width && length <= widest ? length : width;
+}
+
+static void widen(struct widths *w, const tr_option *key)
+{
+    w->name = wider(w->name, key->name, WIDEST_NAME);
+    w->kind = wider(w->kind, tr_job_kind_words(key).text, WIDEST_KIND);
+    w->value = wider(w->value, key->by_default, WIDEST_VALUE);
+}
+
+/* Over all keys, so that sections shown alone look the same. */
+static struct widths measure(void)
+{
+    struct widths w = {0};
+    for (size_t t = 0; t < TR_JOB_TABLES; t++)
+        for (size_t i = 0; i < tr_job_tables[t].n; i++) widen(&w, &tr_job_tables[t].key[i]);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        for (size_t i = 0; i < tr_job_options(tr_model_classes[c]); i++)
+            widen(&w, &tr_model_classes[c]->options[i]);
+    return w;
+}
+
+/* Puts the text at this column, broken between words. */
+static void put_wrapped(FILE *file, const char *text, int column)
+{
+    int at = column;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (at > column && at + 1 + length > LINE) {
+            fprintf(file, "\n%*s", column, "");
+            at = column;
+        }
+        at += fprintf(file, "%s%.*s", at > column ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', file);
+}
+
+static void put_key(FILE *file, const tr_option *key, struct widths w)
+{
+    int column = w.name + w.kind + w.value + 8;
+    struct tr_job_words words = tr_job_kind_words(key);
+    const char *kind = words.text;
+    if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
+        fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
+    else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
+    put_wrapped(file, key->help, column);
+}
+
+static bool is_in(const tr_option *key, const char *section)
+{
+    size_t length = strlen(section);
+    return *section ? !strncmp(key->name, section, length) && key->name[length] == '.'
+                    : !strchr(key->name, '.');
+}
+
+/* Keys of a class in a section (NULL: all). */
+static void put_options(FILE *file, const tr_model_class *class, const char *section, struct widths w)
+{
+    bool begun = false;
+    for (size_t i = 0; i < tr_job_options(class); i++) {
+        if (section && !is_in(&class->options[i], section)) continue;
+        if (section && !begun) fprintf(file, " %s:\n", class->name);
+        begun = true;
+        put_key(file, &class->options[i], w);
+    }
+}
+
+static void put_section(FILE *file, const struct tr_job_section *section, struct widths w)
+{
+    int column = fprintf(file, "\n%s: ", section->name) - 1;
+    put_wrapped(file, section->help, column);
+    for (size_t t = 0; t < TR_JOB_TABLES; t++)
+        for (size_t i = 0; i < tr_job_tables[t].n; i++)
+            if (is_in(&tr_job_tables[t].key[i], section->name)) put_key(file, &tr_job_tables[t].key[i], w);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        put_options(file, tr_model_classes[c], section->name, w);
+}
+
+/* Its types, methods and keys. */
+static void put_class(FILE *file, const tr_model_class *class, struct widths w)
+{
+    int column = fprintf(file, "\n%s: ", class->name) - 1;
+    put_wrapped(file, class->help, column);
+    fputs("  model.type  ", file);
+    for (size_t i = 0; class->types[i]; i++) fprintf(file, "%s%s", i ? ", " : "", class->types[i]);
+    fputs("\n  data.format ", file);
+    for (size_t i = 0; class->data_formats[i]; i++)
+        fprintf(file, "%s%s", i ? ", " : " ", class->data_formats[i]);
+    fputs("\n  solve.method\n", file);
+    for (const tr_method *m = class->methods; m->name; m++) {
+        column = fprintf(file, "    %-10s  ", m->name);
+        put_wrapped(file, m->help, column);
+    }
+    fputc('\n', file);
+    put_options(file, class, NULL, w);
+}
+
+static void put_all(FILE *file, struct widths w)
+{
+    fputs("A job file is YAML: sections of keys, each with a default. Any key can be given on the command "
+          "line\n"
+          "as section.key=value, which wins; a list there has commas between its items. Some keys are those "
+          "of a\n"
+          "class of models, and mean nothing to others; trireme help job CLASS tells more of it:",
+          file);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        fprintf(file, "%s %s", c ? "," : "", tr_model_classes[c]->name);
+    fprintf(file, ".\n\n  %-*s  %-*s  %-*s  %s\n", w.name, "key", w.kind, "value", w.value, "default",
+            "meaning");
+    for (size_t i = 0; i < tr_job_tables[TR_TABLE_JOB].n; i++)
+        if (is_in(&tr_job_tables[TR_TABLE_JOB].key[i], ""))
+            put_key(file, &tr_job_tables[TR_TABLE_JOB].key[i], w);
+    for (size_t i = 0; i < TR_JOB_SECTIONS; i++) put_section(file, &tr_job_sections[i], w);
+}
+
+static void put_unknown(FILE *file, const char *filter)
+{
+    const char *meant = tr_job_suggest_section(filter);
+    struct tr_job_name key = tr_job_suggest_key(NULL, filter);
+    if (!meant && *key.text) meant = key.text;
+    fprintf(file, "no section or key %s in a job file", tr_shown(filter).text);
+    if (meant) fprintf(file, ": did you mean %s?", meant);
+    else fputs("; the sections are", file);
+    for (size_t i = 0; !meant && i < TR_JOB_SECTIONS; i++)
+        fprintf(file, "%s%s", i ? ", " : " ", tr_job_sections[i].name);
+    fputc('\n', file);
+}
+
+bool tr_job_help(FILE *file, const char *filter)
+{
+    struct widths w = measure();
+    const struct tr_job_section *section = filter ? tr_job_find_section(filter) : NULL;
+    const tr_model_class *class;
+    const tr_option *key;
+    bool found = true;
+    if (!filter) {
+        put_all(file, w);
+        return true;
+    }
+    for (size_t c = 0; c < tr_model_class_count && !section; c++) {
+        if (strcmp(tr_model_classes[c]->name, filter) != 0) continue;
+        put_class(file, tr_model_classes[c], w);
+        return true;
+    }
+    if (section) put_section(file, section, w);
+    else if (!tr_job_known_key(filter, 0, &class)) put_unknown(file, filter), found = false;
+    for (size_t n = 0; !section && (key = tr_job_known_key(filter, n, &class)); n++) {
+        if (class) fprintf(file, " %s:\n", class->name);
+        put_key(file, key, w);
+    }
+    return found;
+}

@@ -1,0 +1,237 @@
+/* The classes of models that Trireme brings. */
+#include "trireme/model.h"
+
+#include <math.h>
+
+#include "job/job.h"
+#include "model/model.h"
+
+#define AT(field) offsetof(struct tr_job, field)
+#define ANY_INT   2147483647.0
+
+/* clang-format off */
+static const tr_option linear_options[] = {
+    {"model.l2", TR_KIND_REAL, AT(model.l2), "auto", .words = TR_WORDS("auto", "1/n"),
+     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n and LIBLINEAR's C is 1/(lambda n)"},
+    {"model.l1", TR_KIND_REAL, AT(model.l1), "0",
+     .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1; needs solve.optimizer ftrl"},
+    {"model.bias", TR_KIND_BOOL, AT(model.bias), "no",
+     .help = "whether a constant is learnt besides the weights"},
+    {"model.bias_l2", TR_KIND_BOOL, AT(model.bias_l2), "no",
+     .help = "whether the bias is regularised (as LIBLINEAR does)"},
+    {"model.dtype", TR_KIND_CHOICE, AT(model.dtype), "f32", .words = TR_WORDS("f32", "f64"),
+     .help = "single or double precision"},
+    {"solve.target_gap", TR_KIND_REAL, AT(solve.target_gap), "0", .may_change = true,
+     .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
+    {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = TR_WORDS("auto"), .may_change = true,
+     .methods = "sgd svrg svrg++ katyusha growing",
+     .help = "size of the first step; auto = 0.1 for sgd, for variance reduction and growing batches as the data's smoothness allows"},
+    {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0", .may_change = true,
+     .methods = "sgd growing",
+     .help = "the rate of clock c is rate/sqrt(decay*c+1)"},
+    {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
+     .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
+             "from the data"},
+    {"solve.sigma", TR_KIND_REAL, AT(solve.sigma), "auto", .least = 1, .words = TR_WORDS("auto"),
+     .methods = "dual",
+     .help = "how much each worker damps its steps for the others; auto = their number, which is safe"},
+    {"solve.optimizer", TR_KIND_CHOICE, AT(solve.optimizer), "sgd",
+     .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
+     .help = "what becomes of a mini-batch's gradient"},
+    {"solve.optimizer_at", TR_KIND_CHOICE, AT(solve.optimizer_at), "server", .words = TR_WORDS("server", "worker"),
+     .help = "who keeps the optimizer's state: the servers, who get gradients, or each worker for itself"},
+    {"solve.momentum", TR_KIND_REAL, AT(solve.momentum), "0.9", .most = 1,
+     .help = "momentum, nesterov, adam: how much of the last step's direction is kept"},
+    {"solve.memory", TR_KIND_REAL, AT(solve.memory), "auto", .most = 1, .words = TR_WORDS("auto"),
+     .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.95, 0.9, 0.999"},
+    {"solve.epsilon", TR_KIND_REAL, AT(solve.epsilon), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
+    {"solve.inner", TR_KIND_REAL, AT(solve.inner), "2", .above = true,
+     .methods = "svrg svrg++ katyusha",
+     .help = "passes of stochastic steps between two full gradients; svrg++: the first time"},
+    {"solve.growth", TR_KIND_REAL, AT(solve.growth), "10", .least = 1,
+     .methods = "growing",
+     .help = "how many times larger the batches of each phase are than those of the phase before"},
+    {"solve.phases", TR_KIND_INTEGER, AT(solve.phases), "3", .least = 1,
+     .methods = "growing",
+     .help = "how many phases there are"},
+    {.name = NULL},
+};
+
+static const tr_method linear_methods[] = {
+    {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false, TR_SOLVE_DUAL},
+    {"sgd", "mini-batch gradient descent", NULL, false, TR_SOLVE_SGD},
+    {"svrg", "variance reduction, for smooth losses", NULL, true, TR_SOLVE_SVRG},
+    {"svrg++", "the same with ever longer epochs", NULL, true, TR_SOLVE_SVRGPP},
+    {"katyusha", "variance reduction with momentum", NULL, true, TR_SOLVE_KATYUSHA},
+    {"growing", "mini-batches that grow from phase to phase", NULL, true, TR_SOLVE_GROWING},
+    {.name = NULL},
+};
+
+static const tr_rule linear_rules[] = {
+    {"solve.rate", "sgd", "0.1", false},
+    {"solve.rate", "dual", "0.1", true},
+    {"solve.epochs", "growing", "1", false},
+    {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
+    {"table.prune", "svrg svrg++ katyusha", "no", true},
+    {"local.*", "dual sgd", NULL, true},
+    {"sync.race", "dual sgd", NULL, true},
+    {"data.vocabulary", NULL, NULL, true},
+    {"data.duplicates", NULL, NULL, true},
+    {.key = NULL},
+};
+
+static const tr_option kmeans_options[] = {
+    {"model.clusters", TR_KIND_INTEGER, AT(model.clusters), "8", .least = 1, .most = ANY_INT,
+     .help = "how many centres"},
+    {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
+     .methods = "minibatch",
+     .help = "rows over all groups of one mini-batch; 0 = chosen from the data"},
+    {"solve.start", TR_KIND_CHOICE, AT(solve.start), "kmeans++",
+     .words = TR_WORDS("kmeans++", "kmeans||", "random", "first"),
+     .help = "first centres: drawn far from each other one by one or some at a time, random rows, or the first distinct rows"},
+    {"solve.bounds", TR_KIND_CHOICE, AT(solve.bounds), "auto", .words = TR_WORDS("auto", "no", "yes"),
+     .methods = "lloyd",
+     .help = "whether distances that the triangle inequality makes needless are left out"},
+    {"solve.tolerance", TR_KIND_REAL, AT(solve.tolerance), "1e-4", .may_change = true,
+     .methods = "lloyd",
+     .help = "stop when the inertia falls by less than this part of it; 0 = when no row moves"},
+    {.name = NULL},
+};
+
+static const tr_method kmeans_methods[] = {
+    {"lloyd", "all rows in every clock", NULL, false, TR_SOLVE_LLOYD},
+    {"minibatch", "some rows in every clock", NULL, false, TR_SOLVE_MINIBATCH},
+    {.name = NULL},
+};
+
+static const tr_rule kmeans_rules[] = {
+    {"sync.weight", NULL, NULL, true},
+    {"sync.stable", NULL, NULL, true},
+    {"sync.race", NULL, NULL, true},
+    {"local.*", NULL, NULL, true},
+    {"data.vocabulary", NULL, NULL, true},
+    {"data.duplicates", NULL, NULL, true},
+    {.key = NULL},
+};
+
+static const tr_option mf_options[] = {
+    {"model.rank", TR_KIND_INTEGER, AT(model.rank), "32", .least = 1, .most = 4096,
+     .help = "numbers that stand for a user or an item"},
+    {"model.l2", TR_KIND_REAL, AT(model.l2), "auto", .words = TR_WORDS("auto", "1/n"),
+     .help = "lambda of the factors; auto = 0.05, or 0.1 by als"},
+    {"model.l2_weighted", TR_KIND_BOOL, AT(model.l2_weighted), "yes",
+     .help = "whether lambda counts once for every rating of a user or an item, or once for each of these"},
+    {"model.bias", TR_KIND_BOOL, AT(model.bias), "no",
+     .help = "whether the mean is learnt apart, and a constant for each user and item"},
+    {"model.nonnegative", TR_KIND_BOOL, AT(model.nonnegative), "no",
+     .help = "whether factors stay at 0 or above"},
+    {"model.implicit", TR_KIND_BOOL, AT(model.implicit), "no",
+     .help = "als: ratings count how often something was chosen; all other pairs are zeros of little weight"},
+    {"model.confidence", TR_KIND_REAL, AT(model.confidence), "40", .above = true,
+     .help = "implicit: a rating r weighs 1 + confidence r"},
+    {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = TR_WORDS("auto"), .may_change = true,
+     .methods = "sgd",
+     .help = "size of the first step; auto = as suits the optimizer"},
+    {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0", .may_change = true,
+     .methods = "sgd",
+     .help = "the rate of clock c is rate/sqrt(decay*c+1); with 0 it falls to 0 at the last epoch"},
+    {"solve.optimizer", TR_KIND_CHOICE, AT(solve.optimizer), "adagrad",
+     .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
+     .methods = "sgd",
+     .help = "what becomes of a gradient: adagrad or sgd"},
+    {.name = NULL},
+};
+
+static const tr_method mf_methods[] = {
+    {"sgd", "stochastic gradient descent, items going round", NULL, true, TR_SOLVE_SGD},
+    {"als", "alternating least squares", NULL, false, TR_SOLVE_ALS},
+    {.name = NULL},
+};
+
+static const tr_rule mf_rules[] = {
+    {"sync.weight", "als", NULL, true},
+    {"sync.stable", NULL, NULL, true},
+    {"sync.race", NULL, NULL, true},
+    {"local.*", NULL, NULL, true},
+    {"data.vocabulary", NULL, NULL, true},
+    {.key = NULL},
+};
+
+static const tr_option lda_options[] = {
+    {"model.topics", TR_KIND_INTEGER, AT(model.topics), "100", .least = 1, .most = 65535,
+     .help = "how many topics"},
+    {"model.alpha", TR_KIND_REAL, AT(model.alpha), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "prior of each topic in a document; auto = 0.1"},
+    {"model.beta", TR_KIND_REAL, AT(model.beta), "0.01", .above = true,
+     .help = "prior of each word in a topic"},
+    {"model.optimize", TR_KIND_BOOL, AT(model.optimize), "yes",
+     .help = "whether the priors are fitted to the data, alpha to each topic alone"},
+    {"solve.optimize_every", TR_KIND_INTEGER, AT(solve.optimize_every), "10", .least = 1,
+     .help = "passes between two fits of the priors"},
+    {.name = NULL},
+};
+
+static const tr_method lda_methods[] = {
+    {"gibbs", "collapsed Gibbs sampling, words going round", NULL, true, TR_SOLVE_GIBBS},
+    {.name = NULL},
+};
+
+static const tr_rule lda_rules[] = {
+    {"sync.stable", NULL, NULL, true},
+    {"sync.race", NULL, NULL, true},
+    {"local.*", NULL, NULL, true},
+    {"data.duplicates", NULL, NULL, true},
+    {.key = NULL},
+};
+/* clang-format on */
+
+/* abi 0: not yet made of functions of its own; see model.h for those. */
+static const tr_model_class linear = {
+    .name = "linear",
+    .types = TR_WORDS("logistic", "linear", "svm", "l2svm"),
+    .help = "logistic regression, least squares, and support vectors with hinge (svm) or squared hinge loss "
+            "(l2svm)",
+    .noun = "a linear model",
+    .format = "trireme-linear",
+    .data_formats = TR_WORDS("libsvm"),
+    .options = linear_options,
+    .methods = linear_methods,
+    .rules = linear_rules,
+};
+static const tr_model_class kmeans = {
+    .name = "kmeans",
+    .types = TR_WORDS("kmeans"),
+    .help = "clusters of rows, each around a centre",
+    .noun = "clusters",
+    .format = "trireme-kmeans",
+    .data_formats = TR_WORDS("csv", "libsvm"),
+    .options = kmeans_options,
+    .methods = kmeans_methods,
+    .rules = kmeans_rules,
+};
+static const tr_model_class mf = {
+    .name = "mf",
+    .types = TR_WORDS("mf"),
+    .help = "matrix factorization: factors of users and items from ratings",
+    .noun = "a factorization",
+    .format = "trireme-mf",
+    .data_formats = TR_WORDS("ratings"),
+    .options = mf_options,
+    .methods = mf_methods,
+    .rules = mf_rules,
+};
+static const tr_model_class lda = {
+    .name = "lda",
+    .types = TR_WORDS("lda"),
+    .help = "topics of documents (latent Dirichlet allocation)",
+    .noun = "a model of topics",
+    .format = "trireme-lda",
+    .data_formats = TR_WORDS("docword"),
+    .options = lda_options,
+    .methods = lda_methods,
+    .rules = lda_rules,
+};
+
+const tr_model_class *const tr_model_classes[] = {&linear, &kmeans, &mf, &lda};
+const size_t tr_model_class_count = sizeof tr_model_classes / sizeof *tr_model_classes;
