@@ -5,7 +5,7 @@
 
 #include "consistency/functions.h"
 #include "table/rows.h"
-#include "table/together.h"
+#include "table/node_pull.h"
 
 static int64_t written_by_all(const struct tr_sync *s)
 {
@@ -122,7 +122,7 @@ static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, in
 {
     int64_t version = -1;
     s->tr->tables->written = written_by_all(s);
-    if (v->together && s->running && s->counting)
+    if (v->node_pull && s->running && s->counting)
         return tr_pull_start_together(&v->view, into, clock - s->staleness);
     if (keeps_versions(v->view.table)) {
         version = tr_clock_get(s->clock, TR_CLOCK_VERSION);
@@ -166,18 +166,18 @@ int tr_view_prefetch(tr_view *view)
         return TR_OK; /* memory at hand is best read late, when it is fresh */
     if (view->table->use || s->caching)
         return TR_OK; /* what becomes of an own update, only the server knows */
-    if (v->together && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see take_over() */
+    if (v->node_pull && !tr_sync_lockstep(s) && !v->group) return TR_OK; /* see take_over() */
     return want_prefetch(s, v);
 }
 
 /* Another worker of the node has read what will do for this one's next clock: that is taken over like a prefetched copy
- * (table/together.h). */
+ * (table/node_pull.h). */
 static int take_over(struct tr_sync *s, struct tr_view_state *v)
 {
     int64_t next = s->now + 1;
-    if (!v->together || tr_sync_lockstep(s) || !s->counting || !adds_own_update(s, v)) return TR_OK;
+    if (!v->node_pull || tr_sync_lockstep(s) || !s->counting || !adds_own_update(s, v)) return TR_OK;
     if (v->ahead_started || tr_pull_busy(&v->view) || !may_read(s, next)) return TR_OK;
-    return tr_together_has_news(v->together, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
+    return tr_node_pull_has_news(v->node_pull, next - s->staleness) ? want_prefetch(s, v) : TR_OK;
 }
 
 /* A copy is kept over clocks where the worker's own updates can be added to it: not gradients, whose steps only the

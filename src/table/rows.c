@@ -11,7 +11,6 @@
 
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
-enum { SHELF_MOST = 1 << 26, SHELF_LEAST_UNIT = 32 }; /* bytes */
 
 /* Seconds between two looks at what has arrived: the shorter after one that found something; the longest where nobody
  * else waits for this rank. A look lets MPI work, and where there are more ranks than cores gives the core away. */
@@ -22,6 +21,7 @@ int tr_rows_open(struct tr_table *t)
 {
     TR_TRY(TR_NEW(&t->rows, 1));
     t->rows->row_bytes = 64;
+    t->rows->cache_memory = TR_SHM_CLOSED;
     return TR_OK;
 }
 
@@ -110,14 +110,14 @@ static double seconds_here(const struct tr_pull *p)
     return (double)units / p->table->pieces * (p->computed - p->computed_at_look) / (double)rows;
 }
 
-/* Whether somebody depends on when this rank looks: those whom it serves, those who take from the shelf what it
+/* Whether somebody depends on when this rank looks: those whom it serves, those who take from the cache what it
  * fetches, or who wait for what it has pushed. */
 static bool is_waited_for(const struct tr_pull *p)
 {
     const tr_context *tr = p->table->tr;
     const struct tr_tables *tables = tr->tables;
     bool waited_for =
-        (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || tr_rows_shelf_of(p);
+        (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || tr_rows_cache_of(p);
     for (size_t i = 0; i < tables->count && !waited_for; i++)
         waited_for = tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX;
     for (size_t i = 0; i < tables->view_count && !waited_for; i++)
@@ -254,21 +254,20 @@ static int hand_over_answer(struct tr_pull *p)
     return status;
 }
 
-static int take_from_shelf(struct tr_pull *p, uint32_t want, bool *did)
+static int take_from_cache(struct tr_pull *p, uint32_t want, bool *did)
 {
     struct tr_table *t = p->table;
-    struct tr_shelf *shelf = t->rows->shelf;
+    struct tr_node_cache *cache = &t->rows->cache;
     uint32_t server = 0;
-    const void *value = NULL;
     uint64_t unit = tr_rows_unit_of(p, want);
-    switch (tr_shelf_take(shelf, unit, &p->shelf, &value)) {
-    case TR_SHELF_HERE: {
-        int status = hand_over_unit(p, want, value);
-        tr_shelf_give_back(shelf, unit);
+    switch (tr_cache_take(cache, unit, &p->cache, NULL)) {
+    case TR_CACHE_HERE: {
+        int status = hand_over_unit(p, want, tr_cache_value(cache, unit));
+        tr_cache_give_back(cache, unit);
         *did = true;
         return status;
     }
-    case TR_SHELF_COMING:
+    case TR_CACHE_COMING:
         p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = want;
         return TR_OK;
     default:
@@ -285,7 +284,7 @@ static int hand_over_elsewhere(struct tr_pull *p, bool *did)
         uint32_t want = p->elsewhere[p->elsewhere_first];
         p->elsewhere_first = (p->elsewhere_first + 1) % p->wants;
         p->elsewhere_n--;
-        TR_TRY(take_from_shelf(p, want, did));
+        TR_TRY(take_from_cache(p, want, did));
     }
     return TR_OK;
 }
@@ -372,10 +371,10 @@ static int open_pull(struct tr_pull *p)
     p->look_after = look_soon;
     TR_TRY(split(p));
     TR_TRY(open_window(p));
-    if (!tr_rows_shelf_of(p)) return TR_OK;
-    p->shelf = (struct tr_shelf_terms){t->lockstep, p->terms->least, rows->after};
-    if (!t->lockstep && rows->pulled > p->shelf.after) p->shelf.after = rows->pulled;
-    rows->pulled = tr_shelf_number(rows->shelf);
+    if (!tr_rows_cache_of(p)) return TR_OK;
+    p->cache = (struct tr_cache_terms){t->lockstep, p->terms->least, rows->after};
+    if (!t->lockstep && rows->pulled > p->cache.after) p->cache.after = rows->pulled;
+    rows->pulled = tr_cache_number(&rows->cache);
     return TR_NEW(&p->elsewhere, p->wants);
 }
 
@@ -423,7 +422,7 @@ int tr_rows_poll(struct tr_table *t, int *did)
 
 size_t tr_rows_memory(const struct tr_table *t)
 {
-    size_t bytes = t->rows->decoded_room + t->rows->shelved_room;
+    size_t bytes = t->rows->decoded_room + t->rows->cached_room;
     for (const struct tr_pull_request *r = t->rows->spare; r; r = r->next) bytes += r->answer_room;
     return bytes;
 }
@@ -432,9 +431,9 @@ size_t tr_rows_memory(const struct tr_table *t)
 
 void tr_rows_pushed(struct tr_table *t)
 {
-    if (!t->rows || !t->rows->shelf || t->lockstep)
+    if (!t->rows || !t->rows->cache.head || t->lockstep)
         return; /* in lockstep the clock says what is in a fetch */
-    t->rows->after = tr_shelf_number(t->rows->shelf);
+    t->rows->after = tr_cache_number(&t->rows->cache);
 }
 
 static int workers_here(const tr_context *tr)
@@ -452,28 +451,36 @@ static int servers_elsewhere(const struct tr_table *t)
     return n;
 }
 
-/* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: places of
+/* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: entries of
  * rows that lie on this node stay empty. */
-static int open_shelf(struct tr_table *t)
+static void open_cache(struct tr_table *t)
 {
+    enum { MOST = 1 << 26, FEWEST = 16, LEAST_UNIT = 32 }; /* bytes, entries, bytes */
     const tr_context *tr = t->tr;
     const tr_job *job = tr->job;
+    struct tr_rows *rows = t->rows;
     int workers = workers_here(tr), servers = servers_elsewhere(t);
     uint64_t ahead = job ? job->table.ahead : AHEAD, row_bytes = job ? job->table.row_bytes : ROW_BYTES;
-    bool pays = !t->sparse && t->unit_bytes >= SHELF_LEAST_UNIT && t->width > 1;
-    if (t->rows->looked_for_shelf) return TR_OK;
-    t->rows->looked_for_shelf = true;
-    if (!pays || workers < 2 || servers == 0 || (job && !job->table.share_pulls)) return TR_OK;
+    bool pays = !t->sparse && t->unit_bytes >= LEAST_UNIT && t->width > 1;
+    if (rows->looked_for_cache) return;
+    rows->looked_for_cache = true;
+    if (!pays || workers < 2 || servers == 0 || (job && !job->table.share_pulls)) return;
     uint64_t bytes = 4 * (uint64_t)(workers * servers) * (ahead + 1) * tr_max_size(row_bytes, t->unit_bytes);
-    if (bytes > SHELF_MOST) bytes = SHELF_MOST;
-    return tr_shelf_open(t, bytes, &t->rows->shelf);
+    uint64_t entries = tr_max_size(tr_min_size(bytes, MOST) / t->unit_bytes, FEWEST);
+    entries = tr_min_size(entries, t->keys * t->pieces);
+    size_t mine = tr->node_rank == 0 ? tr_cache_bytes(entries, t->unit_bytes) : 0;
+    /* without memory every worker fetches for itself */
+    if (tr_shm_open(tr->node, mine, false, &rows->cache_memory) != TR_OK) return;
+    rows->cache = tr_cache_at(rows->cache_memory.part[0].at, entries, t->unit_bytes);
+    if (tr->node_rank == 0) tr_cache_clear(&rows->cache);
+    MPI_Barrier(tr->node); /* nobody looks before it is empty */
 }
 
 int tr_rows_begin(struct tr_table *t)
 {
     struct tr_rows *rows = t->rows;
-    TR_TRY(open_shelf(t));
-    rows->after = rows->pulled = rows->shelf ? tr_shelf_number(rows->shelf) : 0;
+    open_cache(t);
+    rows->after = rows->pulled = rows->cache.head ? tr_cache_number(&rows->cache) : 0;
     if (t->sparse && t->lockstep && t->server >= 0)
         t->pushing_clients = (size_t)tr_worker_set_size(t->tr->active);
     return TR_OK;
@@ -491,9 +498,9 @@ void tr_rows_free(struct tr_table *t)
         free(r->answer);
         free(r);
     }
-    tr_shelf_close(&rows->shelf);
+    tr_shm_close(&rows->cache_memory);
     free(rows->decoded);
-    free(rows->shelved);
+    free(rows->cached);
     free(rows->column);
     free(rows->value);
     free(rows);

@@ -7,7 +7,7 @@
  * by, messages are looked after: answers are taken, further requests leave, and this rank's own server answers others;
  * the more is here and the fewer ranks wait for this one, the less often, since looks are time taken from computing.
  * So a request leaves as soon as there is room, not when the caller has got round to it. What other workers of the node
- * are fetching or have fetched is taken from the shelf (shelf.h). A sparse row tells its length only in the answer: the
+ * are fetching or have fetched is taken from a node cache (node_cache.h). A sparse row tells its length only in the answer: the
  * server fills table.row_bytes, and rows that it did not get to, or the rest of one, are asked for again at once.
  *
  * Pushing. What is added to sparse rows is written into a message for each server, which leaves when it is full, before

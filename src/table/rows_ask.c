@@ -34,15 +34,15 @@ int tr_rows_ask_again(struct tr_pull_source *s, struct tr_pull_ask ask)
 /* The next unit to be asked for; false: there is none. What others of the node fetch is put aside. */
 static bool choose(struct tr_pull *p, struct tr_pull_source *s, struct tr_pull_ask *ask)
 {
-    struct tr_shelf *shelf = tr_rows_shelf_of(p);
+    struct tr_node_cache *cache = tr_rows_cache_of(p);
     while (s->agains > 0 || tr_rows_may_begin(p, s)) {
         *ask = s->agains > 0 ? s->again[--s->agains] : (struct tr_pull_ask){.want = s->next++};
-        if (!shelf) return true;
-        switch (tr_shelf_claim(shelf, tr_rows_unit_of(p, ask->want), &p->shelf, p->terms->holds)) {
-        case TR_SHELF_CLAIMED: ask->claimed = true; return true;
-        case TR_SHELF_NONE: ask->claimed = false; return true;
-        case TR_SHELF_HERE:
-        case TR_SHELF_COMING: p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
+        if (!cache) return true;
+        switch (tr_cache_claim(cache, tr_rows_unit_of(p, ask->want), &p->cache, p->terms->holds)) {
+        case TR_CACHE_CLAIMED: ask->claimed = true; return true;
+        case TR_CACHE_NONE: ask->claimed = false; return true;
+        case TR_CACHE_HERE:
+        case TR_CACHE_COMING: p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
         }
     }
     return false;
@@ -172,7 +172,7 @@ int tr_rows_decode(const struct tr_pull *p, const struct tr_pull_request *r, cha
     return tr_decode_packed(&message, *memory);
 }
 
-/* What was claimed on the shelf can be taken from there from now on. */
+/* What was claimed in the cache can be taken from there from now on. */
 static int open_dense_answer(struct tr_pull *p, struct tr_pull_request *r)
 {
     struct tr_table *t = p->table;
@@ -185,11 +185,14 @@ static int open_dense_answer(struct tr_pull *p, struct tr_pull_request *r)
     t->tr->tables->traffic.bytes_pulled += sizeof head + head.bytes;
     for (uint32_t i = 0; i < r->n; i++) claimed = claimed || r->ask[i].claimed;
     if (!claimed) return TR_OK;
-    int status = tr_rows_decode(p, r, &rows->shelved, &rows->shelved_room, &value);
+    int status = tr_rows_decode(p, r, &rows->cached, &rows->cached_room, &value);
     for (uint32_t i = 0; i < r->n; i++)
-        if (r->ask[i].claimed)
-            tr_shelf_put(rows->shelf, tr_rows_unit_of(p, r->ask[i].want),
-                         status == TR_OK ? value + i * t->unit_bytes : NULL);
+        if (r->ask[i].claimed) {
+            uint64_t unit = tr_rows_unit_of(p, r->ask[i].want);
+            if (status == TR_OK)
+                memcpy(tr_cache_value(&rows->cache, unit), value + i * t->unit_bytes, t->unit_bytes);
+            tr_cache_put(&rows->cache, unit, status == TR_OK);
+        }
     return status;
 }
 

@@ -5,13 +5,13 @@
 #define TR_TABLE_ROWS_PARTS_H
 
 #include "table/rows.h"
-#include "table/shelf.h"
+#include "table/node_cache.h"
 
 /* One unit that is asked for. */
 struct tr_pull_ask {
     uint32_t want; /* number in the list of wants */
     uint32_t from; /* sparse: a part of the row has come, the rest begins at this column */
-    bool claimed;  /* its place on the shelf */
+    bool claimed;  /* its entry of the node cache */
 };
 
 /* A request, and its answer. */
@@ -53,7 +53,7 @@ struct tr_pull_part {
 struct tr_pull {
     struct tr_table *table;
     const struct tr_rows_terms *terms;
-    struct tr_shelf_terms shelf;
+    struct tr_cache_terms cache;
     const tr_key *keys;
     tr_row_fn *row;
     void *state;
@@ -92,11 +92,12 @@ struct tr_rows {
     double row_bytes;         /* sparse: in messages, lately */
     uint32_t *column, *value; /* sparse: one row */
     size_t column_room, value_room;
-    char *decoded, *shelved; /* dense: one answer that is handed over, and one that goes to the shelf */
-    size_t decoded_room, shelved_room;
+    char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
+    size_t decoded_room, cached_room;
 
-    struct tr_shelf *shelf; /* NULL: nothing is shared */
-    bool looked_for_shelf;
+    struct tr_node_cache cache; /* an item a unit; none: nothing is shared */
+    struct tr_shm cache_memory;
+    bool looked_for_cache;
     uint64_t after, pulled; /* fetches before lack own updates; the latest when the last pull began */
 };
 
@@ -120,9 +121,9 @@ static inline bool tr_rows_may_begin(const struct tr_pull *p, const struct tr_pu
 }
 
 /* NULL: this pull shares nothing. */
-static inline struct tr_shelf *tr_rows_shelf_of(const struct tr_pull *p)
+static inline struct tr_node_cache *tr_rows_cache_of(const struct tr_pull *p)
 {
-    return p->terms->shared ? p->table->rows->shelf : NULL;
+    return p->terms->shared && p->table->rows->cache.head ? &p->table->rows->cache : NULL;
 }
 
 /* ---- rows.c ---- */

@@ -8,7 +8,7 @@
 #include "table/rows.h"
 #include "table/server.h"
 #include "table/share.h"
-#include "table/together.h"
+#include "table/node_pull.h"
 #include "table/view.h"
 
 MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
@@ -217,7 +217,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
 
 static void table_free(struct tr_table *t)
 {
-    tr_together_free(t);
+    tr_node_pull_free(t);
     tr_merge_close(t);
     tr_server_forget_all(t);
     tr_use_free(t);
@@ -228,7 +228,7 @@ static void table_free(struct tr_table *t)
 int tr_table_drop(tr_table **table)
 {
     struct tr_tables *tables = (*table)->tr->tables;
-    tr_together_forget(*table);
+    tr_node_pull_forget(*table);
     /* what its views have sent must be handled while the numbers of the tables still hold */
     TR_WAIT_UNTIL(tables->tr, !tables->sending, "messages about table %s to arrive", (*table)->name);
     TR_TRY(tr_barrier(tables->tr, tables->tr->world, "all ranks to drop a table"));
@@ -289,7 +289,7 @@ void tr_tables_close(tr_context *tr)
 {
     struct tr_tables *tables = tr->tables;
     if (!tables) return;
-    for (size_t i = 0; i < tables->count; i++) tr_together_forget(tables->table[i]);
+    for (size_t i = 0; i < tables->count; i++) tr_node_pull_forget(tables->table[i]);
     (void)settle_forgotten(tr);
     tr_poll_remove(tr, tr_server_poll, tables);
     tr_poll_remove(tr, tr_views_poll, tables);
@@ -314,9 +314,9 @@ void tr_table_clear(struct tr_table *t)
 
 int tr_tables_ready(tr_context *tr)
 {
-    for (size_t i = 0; i < tr->tables->count; i++) tr_together_forget(tr->tables->table[i]);
+    for (size_t i = 0; i < tr->tables->count; i++) tr_node_pull_forget(tr->tables->table[i]);
     TR_TRY(settle_forgotten(tr));
-    for (size_t i = 0; i < tr->tables->count; i++) tr_together_free(tr->tables->table[i]);
+    for (size_t i = 0; i < tr->tables->count; i++) tr_node_pull_free(tr->tables->table[i]);
     TR_TRY(tr_views_ready(tr));
     tr->tables->before = 0;
     for (size_t i = 0; i < tr->tables->count; i++) {
@@ -324,7 +324,7 @@ int tr_tables_ready(tr_context *tr)
         TR_TRY(tr_use_begin(tr->tables->table[i]));
         TR_TRY(tr_rows_begin(tr->tables->table[i]));
     }
-    TR_TRY(tr_together_open(tr)); /* registers, and merges keep places of what is registered */
+    TR_TRY(tr_node_pull_open(tr)); /* registers, and merges keep places of what is registered */
     for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
     return TR_OK;
 }

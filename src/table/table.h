@@ -9,13 +9,12 @@
  *   function   server functions: what a table's servers do with updates, and the answers they compute
  *   server     answers registered key sets, pulls and pushes that come as messages
  *   channel    what a view has with one server: pulls by load, get or request; pushes by adding, accumulate or message
- *   together   pulls of several workers of a node as one
+ *   node_cache what one worker of a node has fetched, for the others; node_pull: views of a node pulled as one with it
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
  *   near       … by plain adding, in memory that a node shares
  *   view       a worker's copies of some keys: pulls and pushes of all its channels
  *   rows       rows in any order, and what is added to sparse ones
  *   rows_ask   … asked of servers, and their answers
- *   shelf      … shared by the workers of a node
  *   replica    a node's own copy of a table; transfer: handed from node to node
  *   resize     more or fewer servers
  *   park       what a stage has opened, put aside while another one runs
@@ -105,9 +104,9 @@ struct tr_table {
     uint32_t updating_views; /* of this worker */
     bool near;               /* merges in node-shared memory */
     struct tr_merge *merge;
-    struct tr_together *together; /* what this rank's node pulls as one: a list */
-    struct tr_rows *rows;         /* what this rank pulls row by row */
-    struct tr_row_push *row_push; /* … and pushes, by server; NULL before the first time */
+    struct tr_node_pull *node_pulls; /* what this rank's node pulls as one: a list */
+    struct tr_rows *rows;            /* what this rank pulls row by row */
+    struct tr_row_push *row_push;    /* … and pushes, by server; NULL before the first time */
 };
 
 /* Bytes of the values that this rank serves. */

@@ -8,7 +8,7 @@
 #include "table/function.h"
 #include "table/merge.h"
 #include "table/rows.h"
-#include "table/together.h"
+#include "table/node_pull.h"
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
@@ -146,7 +146,7 @@ void tr_view_part(struct tr_view_state *v)
     if (v->parted) return;
     v->parted = true;
     bool open = take_out(t->tr->tables, v);
-    if (v->together) tr_together_leave(v->together);
+    if (v->node_pull) tr_node_pull_leave(v->node_pull);
     if (open && v->channel && v->merged) t->updating_views--;
     for (uint32_t server = 0; v->channel && server < t->partition.servers; server++)
         tr_channel_close(&v->channel[server]);
@@ -186,17 +186,17 @@ bool tr_view_is_near(const tr_view *view)
 }
 
 /* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
-static struct tr_together *together_at(const struct tr_view_state *v, uint32_t server)
+static struct tr_node_pull *together_at(const struct tr_view_state *v, uint32_t server)
 {
-    return v->joins && tr_together_shares(v->together, server) ? v->together : NULL;
+    return v->joins && tr_node_pull_shares(v->node_pull, server) ? v->node_pull : NULL;
 }
 
 static int start_reading(struct tr_view_state *v)
 {
     (void)TR_FAULT("pull");
     for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_together *shared = together_at(v, server);
-        if (shared) tr_together_read(shared, server);
+        struct tr_node_pull *shared = together_at(v, server);
+        if (shared) tr_node_pull_read(shared, server);
         else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
     }
     v->pull = PULL_READING;
@@ -207,9 +207,9 @@ static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
 {
     *all = true;
     for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_together *shared = together_at(v, server);
+        struct tr_node_pull *shared = together_at(v, server);
         bool done;
-        if (shared) TR_TRY(tr_together_poll(shared, server, &done, did));
+        if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
         else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
         *all = *all && done;
     }
@@ -290,7 +290,7 @@ int tr_pull_start(tr_view *view, void *into, int64_t version)
 int tr_pull_start_together(tr_view *view, void *into, int64_t least)
 {
     struct tr_view_state *v = view->state;
-    v->joins = v->together != NULL;
+    v->joins = v->node_pull != NULL;
     v->least = least;
     v->version = -1;
     return start_pull(v, into);
@@ -359,7 +359,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
     if (v->push == PUSH_SENDING) {
         if (v->merged ? tr_merge_busy(v->view.table) : !sending_done(v)) return TR_OK;
         if (!v->merged) flush_accumulates(v);
-        if (v->together) tr_together_pushed(v->together);
+        if (v->node_pull) tr_node_pull_pushed(v->node_pull);
         tr_rows_pushed(v->view.table);
         v->push = PUSH_IDLE;
         ++*did;
@@ -442,7 +442,7 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     if (v->merged) strcpy(way, "merge");
     else if (v->use != TR_VIEW_READ) list_counts(way_name, ways, TR_WAY_MESSAGE + 1, way, sizeof way);
     char together[64] = "";
-    if (v->together) tr_together_describe(v->together, together, sizeof together);
+    if (v->node_pull) tr_node_pull_describe(v->node_pull, together, sizeof together);
     snprintf(text, size, "table %s, %s: route %s%s; way %s; %s keys registered", view->table->name,
              use_name[v->use], route, together, way, registered_words(v));
 }

@@ -17,13 +17,13 @@ struct tr_view_state {
     enum { PULL_IDLE, PULL_READING, PULL_SPREADING } pull;
     enum { PUSH_IDLE, PUSH_GATHERING, PUSH_WAITING, PUSH_SENDING } push;
     int64_t push_clock;
-    int64_t version;              /* that is being read, or -1 */
-    int64_t least;                /* all updates of clocks < least have to be in what is being read */
-    int64_t holds;                /* all updates of clocks < holds are in value */
-    bool joins;                   /* what is being read may be what the node reads as one … */
-    struct tr_together *together; /* … from some of the servers; NULL: from none */
-    bool parted;                  /* of a stage that will not run again: it can only be closed */
-    bool lent;                    /* delta lies in memory of the merge */
+    int64_t version;                /* that is being read, or -1 */
+    int64_t least;                  /* all updates of clocks < least have to be in what is being read */
+    int64_t holds;                  /* all updates of clocks < holds are in value */
+    bool joins;                     /* what is being read may be what the node reads as one … */
+    struct tr_node_pull *node_pull; /* … from some of the servers; NULL: from none */
+    bool parted;                    /* of a stage that will not run again: it can only be closed */
+    bool lent;                      /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
     int64_t ahead_clock;

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "table/encoding.h"
-#include "table/together.h"
+#include "table/node_pull.h"
 
 enum { KEYS = 1200, CLOCKS = 5 };
 
@@ -179,9 +179,9 @@ static const char *layout_of_nodes(int i)
 static int shared_servers(const struct trial *h)
 {
     int n = 0;
-    const struct tr_together *together = h->view ? h->view->state->together : NULL;
-    for (uint32_t s = 0; together && s < h->table->partition.servers; s++)
-        n += tr_together_shares(together, s);
+    const struct tr_node_pull *pull = h->view ? h->view->state->node_pull : NULL;
+    for (uint32_t s = 0; pull && s < h->table->partition.servers; s++)
+        n += tr_node_pull_shares(pull, s);
     return n;
 }
 
