@@ -12,7 +12,7 @@ bool tr_stage_is_kept(const struct tr_stage_run *run)
 
 /* ---- calling ---- */
 
-/* The limit is about so far ahead: less would keep fast workers waiting for the scheduler's
+/* The limit is ahead by clocks of about so long: less would keep fast workers waiting for the scheduler's
  * word, more lets a stop wait. Two at least: while one is computed, the next must not have to be asked for. */
 static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
