@@ -355,12 +355,6 @@ static int save(void *model, const char *folder, struct tr_result *result)
     return TR_OK;
 }
 
-static void put_real(FILE *file, const char *name, double number)
-{
-    fprintf(file, ", \"%s\": ", name);
-    tr_json_real(file, number);
-}
-
 static void put_members(FILE *file, void *who)
 {
     const struct tr_average *a = who;
@@ -371,10 +365,10 @@ static void put_members(FILE *file, void *who)
         fprintf(file, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", m->task);
         tr_json_text(file, m->folder);
         fprintf(file, ", \"type\": \"%s\"", tr_linear_model_name(m->type));
-        put_real(file, "accuracy", m->figures.accuracy);
-        put_real(file, "auc", m->figures.auc);
-        put_real(file, "log_loss", m->figures.log_loss);
-        put_real(file, "rmse", m->figures.rmse);
+        tr_json_real_behind(file, "accuracy", m->figures.accuracy);
+        tr_json_real_behind(file, "auc", m->figures.auc);
+        tr_json_real_behind(file, "log_loss", m->figures.log_loss);
+        tr_json_real_behind(file, "rmse", m->figures.rmse);
         fputc('}', file);
     }
     fputs("\n  ],\n", file);

@@ -55,7 +55,7 @@ static void drop_collection(struct tr_stage_run *run, struct tr_collection *drop
     free(dropped);
 }
 
-static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
+void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
 {
     sum->bytes_pulled += one->bytes_pulled;
     sum->bytes_pushed += one->bytes_pushed;
@@ -81,7 +81,7 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
         const struct tr_stage_report *r = &c->report[w];
         if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
         for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
-        add_traffic(&row->traffic, &r->traffic);
+        tr_traffic_add(&row->traffic, &r->traffic);
         if (w % run->tr->active->of.group_size == 0) row->updates += r->traffic.pushes;
         clocks += r->sums.clock;
         row->compute_seconds += r->compute_seconds;

@@ -31,6 +31,8 @@ struct tr_progress_row {
     double peak_rss;                       /* bytes, of the largest worker */
 };
 
+void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one);
+
 /* What a stage of a task has taken so far. Seconds of the wall. */
 struct tr_stage_sum {
     char name[48];
