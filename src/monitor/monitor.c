@@ -383,10 +383,10 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
         tr_on_loading(m->tr, NULL, NULL);
-        m->tr->before_run = NULL;
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }
+    m->tr->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m->stages);
