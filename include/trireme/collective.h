@@ -38,13 +38,13 @@ int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *bef
 int tr_broadcast(tr_context *tr, enum tr_set set, int root, void *data, size_t bytes);
 
 /* Every member's bytes, one after the other, at all: size × bytes of them; and the same of different lengths:
- * counts[i] bytes of member i, which all know. */
+ * counts[i] bytes of member i, which all know; any amount. */
 int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t bytes, void *all);
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all);
 
 /* To each member its own bytes: to_each[i] bytes for member i, one after the other in `sent`; from_each[i] bytes of member i
  * come to lie one after the other in `received`. The second finds out how many come: from_each has room for as many counts
- * as there are members. At most 2 GiB - 1 from one to one. */
+ * as there are members. Any amount. */
 int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,
                 const size_t *from_each);
 int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, size_t *from_each);

@@ -23,7 +23,9 @@
 extern "C" {
 #endif
 
-enum tr_data_part { TR_DATA_TRAIN, TR_DATA_TEST };
+/* TR_DATA_SPARSE is added to one of the others by models that know sparse rows only: those of csv are made so, without the
+ * zeros. */
+enum tr_data_part { TR_DATA_TRAIN = 0, TR_DATA_TEST = 1, TR_DATA_SPARSE = 2 };
 
 /* What the rows or columns of ratings are called in the files; each worker has some of the names. */
 typedef struct tr_names tr_names;
@@ -45,11 +47,11 @@ typedef struct tr_data {
     uint64_t columns;                    /* features, items, words: keys are 0..columns-1 */
     uint32_t first_index;                /* the file's index of key 0: 0 or 1 */
     enum tr_format format;               /* what the files are, never auto; known on all ranks */
-    size_t labels;                       /* distinct labels, 3 standing for more than two … */
-    float label[3];                      /* … ascending */
-    uint64_t skipped;                    /* malformed records left out (data.on_error: skip) */
-    tr_batch rows;                       /* of this worker */
-    const tr_key *keys;                  /* n_keys of them, ascending: what rows.column counts */
+    size_t labels;      /* distinct labels, known on all ranks: 65536 stand for as many or more … */
+    const float *label; /* … ascending */
+    uint64_t skipped;   /* malformed records left out (data.on_error: skip) */
+    tr_batch rows;      /* of this worker */
+    const tr_key *keys; /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
     const uint64_t *row; /* ratings, docword: the numbers of this worker's rows, ascending; NULL otherwise */
     /* ratings, docword: users, documents: these numbers are 0..row_numbers-1; 0 otherwise */
@@ -88,13 +90,21 @@ int tr_data_find(const tr_job *job, const char *path, char **found);
 size_t tr_data_part_begin(const tr_data *data, const tr_worker *me);
 size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
 
+/* Begins a pass over the rows that are for this worker, in mini-batches of so many rows (the last may have fewer): in an order
+ * that follows from the job's seed, the worker and the number of the pass alone, so that a run that goes on from a checkpoint
+ * draws the same. A worker of a stage, alone. */
+int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pass);
+
+/* The next mini-batch of the pass, valid until the next call; false: there is no more. Columns count data->keys. */
+bool tr_data_next(tr_data *data, tr_batch *batch);
+
 /* For snapshot functions: a number of this type for each of data->rows. They are kept by the rows' numbers, which for libsvm
  * and csv count all rows in the order of the files, and so find their rows on any number of workers. All ranks that take
  * part. */
 int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
                  void *values);
 
-/* Where the third kind of label was met, and what it is; for messages, if labels is 3. */
+/* Where the third kind of label was met, and what it is; for messages, if there are more than two. */
 const char *tr_data_third_label(const tr_data *data);
 
 /* The first n rows of the files of libsvm or csv data, in their order, whoever has them; only rows that differ from all

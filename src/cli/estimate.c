@@ -140,13 +140,15 @@ static int add_file(const struct tr_file *file, int format, struct size *size)
 
 static int add_files(const struct tr_job *job, const struct tr_files *files, int *format, struct size *size)
 {
-    struct tr_shape *shape;
-    if (*format == TR_FORMAT_AUTO) TR_TRY(tr_look_format(job, files, format));
+    struct tr_head *heads;
+    enum tr_format found = TR_FORMAT_AUTO;
+    if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));
+    if (*format == TR_FORMAT_AUTO) *format = (int)found;
     for (size_t i = 0; i < files->n; i++) TR_TRY(add_file(&files->file[i], *format, size));
     if (*format != TR_FORMAT_CSV) return TR_OK;
-    TR_TRY(tr_look_shapes(files, *format, job->data.header, &shape));
-    size->features = (double)tr_csv_columns(files, &(struct tr_csv_options){.shape = shape});
-    free(shape);
+    TR_TRY(tr_heads_read(files, TR_FORMAT_CSV, job->data.header, &heads));
+    size->features = (double)tr_csv_columns(files, heads, TR_LABEL_NONE);
+    free(heads);
     return TR_OK;
 }
 

@@ -12,7 +12,8 @@
 #include "base/base.h"
 #include "cli/kinds.h"
 #include "model/linear/file.h"
-#include "data/libsvm_each.h"
+#include "data/files.h"
+#include "trireme/records.h"
 
 #define USAGE "trireme inspect FILE [OPTION…]"
 
@@ -78,22 +79,27 @@ static void count_label(struct data *d, float label)
     d->kind[at].rows = 1;
 }
 
-static int count_row(void *state, const struct tr_libsvm_row *row)
+static int count_rows(void *state, const tr_records *records)
 {
     struct data *d = state;
-    d->rows++;
-    d->nonzeros += row->n;
-    d->empty += row->n == 0;
-    if (row->n > d->longest) d->longest = row->n;
-    count_label(d, row->label);
-    for (size_t k = 0; k < row->n; k++) {
-        d->least = fminf(d->least, row->value[k]);
-        d->most = fmaxf(d->most, row->value[k]);
-        d->binary = d->binary && row->value[k] == 1;
+    const tr_batch *rows = &records->rows;
+    for (size_t i = 0; i < rows->n; i++) {
+        uint64_t first = rows->begin[i], end = rows->begin[i + 1];
+        d->empty += first == end;
+        if (end - first > d->longest) d->longest = end - first;
+        count_label(d, rows->label[i]);
+        if (first == end) continue;
+        if (rows->column[first] < d->lowest) d->lowest = rows->column[first];
+        if (rows->column[end - 1] > d->highest) d->highest = rows->column[end - 1];
     }
-    if (row->n == 0) return TR_OK;
-    if (row->index[0] < d->lowest) d->lowest = row->index[0];
-    if (row->index[row->n - 1] > d->highest) d->highest = row->index[row->n - 1];
+    for (uint64_t k = 0; k < rows->begin[rows->n]; k++) {
+        float value = rows->value ? rows->value[k] : 1;
+        d->least = fminf(d->least, value);
+        d->most = fmaxf(d->most, value);
+        d->binary = d->binary && value == 1;
+    }
+    d->rows += rows->n;
+    d->nonzeros += rows->begin[rows->n];
     return TR_OK;
 }
 
@@ -135,8 +141,8 @@ static int show_data(char *path)
         d->binary = true;
         d->least = d->least_label = INFINITY;
         d->most = d->most_label = -INFINITY;
-        struct tr_libsvm_each_options options = {.lowest_index = 0};
-        status = tr_libsvm_each(&files, &options, count_row, d);
+        tr_read_options options = {.format = TR_FORMAT_LIBSVM, .labelled = true};
+        status = tr_read_rows(&path, 1, &options, count_rows, d);
         if (status == TR_OK && d->rows == 0)
             status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
     }

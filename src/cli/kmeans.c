@@ -8,12 +8,11 @@
 
 #include "base/base.h"
 #include "cli/printout.h"
-#include "data/csv.h"
+#include "job/job.h"
+#include "trireme/records.h"
 #include "model/kmeans/file.h"
-#include "data/libsvm_each.h"
 
-/* Rows that get their centres together; columns up to which they are taken as dense ones. */
-enum { SOME = 1024, DENSE_COLUMNS = 4096 };
+enum { DENSE_COLUMNS = 4096 }; /* up to which rows are taken as dense ones */
 
 /* Kinds of labels that are compared with centres, at most: more are no classes. */
 enum { MOST_KINDS = 1000 };
@@ -22,19 +21,13 @@ enum { MOST_KINDS = 1000 };
 
 typedef int centre_fn(void *state, uint32_t centre, double distance, float label);
 
-/* Collects some rows, and hands each on with its centre and the squared distance from it. */
+/* Hands each row on with its centre and the squared distance from it. */
 struct collector {
     struct tr_kmeans_model model;
     struct tr_centres centres;
     uint64_t rows, unknown;
     centre_fn *each;
     void *state;
-    size_t n; /* rows at hand */
-    float *dense, *value;
-    uint64_t *begin;
-    uint32_t *column;
-    float label[SOME];
-    size_t value_room, column_room;
 };
 
 static void ignore_change(void *who, size_t row, uint32_t from, uint32_t to)
@@ -57,97 +50,43 @@ static int open_collector(const char *path, struct collector *c)
             c->centres.value[p * c->centres.width + j] = c->model.centre[j * columns + p];
     }
     if (!sparse) memcpy(c->centres.value, c->model.centre, k * columns * sizeof(float));
-    TR_TRY(tr_centres_ready(&c->centres));
-    if (!sparse) return TR_NEW(&c->dense, SOME * columns);
-    return TR_NEW(&c->begin, SOME + 1);
+    return tr_centres_ready(&c->centres);
 }
 
 static void close_collector(struct collector *c)
 {
     tr_kmeans_model_free(&c->model);
     tr_centres_close(&c->centres);
-    free(c->dense);
-    free(c->value);
-    free(c->begin);
-    free(c->column);
 }
 
-static int flush(struct collector *c)
+static int take_rows(void *state, const tr_records *records)
 {
-    tr_batch rows = {c->n, c->begin, c->column, c->value, NULL, c->dense};
+    struct collector *c = state;
+    const tr_batch *rows = &records->rows;
     struct tr_assigned to;
-    int status = tr_assigned_open(&c->centres, &rows, false, &to);
-    if (status == TR_OK) tr_assign(&c->centres, &rows, 0, c->n, &to, ignore_change, NULL);
-    for (size_t i = 0; i < c->n && status == TR_OK; i++)
-        status = c->each(c->state, to.label[i], tr_distance(&c->centres, &rows, i, to.label[i]), c->label[i]);
+    int status = tr_assigned_open(&c->centres, rows, false, &to);
+    if (status == TR_OK) tr_assign(&c->centres, rows, 0, rows->n, &to, ignore_change, NULL);
+    for (size_t i = 0; i < rows->n && status == TR_OK; i++)
+        status = c->each(c->state, to.label[i], tr_distance(&c->centres, rows, i, to.label[i]),
+                         rows->label ? rows->label[i] : NAN);
     tr_assigned_close(&to);
-    c->rows += c->n;
-    c->n = 0;
-    if (c->dense) memset(c->dense, 0, SOME * (size_t)c->model.columns * sizeof *c->dense);
+    c->rows += rows->n;
+    c->unknown += records->unknown;
     return status;
 }
 
-static int end_row(struct collector *c, float label)
+/* What the job of the model says of its data, and the command. */
+static int find_manner(const struct collector *c, const struct tr_options *o, tr_read_options *m)
 {
-    c->label[c->n++] = label;
-    return c->n == SOME ? flush(c) : TR_OK;
-}
-
-static int take_sparse(void *state, const struct tr_libsvm_row *row)
-{
-    struct collector *c = state;
-    size_t columns = (size_t)c->model.columns, kept = c->dense ? 0 : (size_t)c->begin[c->n];
-    TR_TRY(TR_GROW(&c->column, &c->column_room, kept + row->n));
-    TR_TRY(TR_GROW(&c->value, &c->value_room, kept + row->n));
-    for (size_t i = 0; i < row->n; i++) {
-        uint64_t column = row->index[i] - c->model.first_index;
-        if (column >= columns) {
-            c->unknown++;
-        } else if (c->dense) {
-            c->dense[c->n * columns + column] = row->value[i];
-        } else {
-            c->column[kept] = (uint32_t)column;
-            c->value[kept++] = row->value[i];
-        }
-    }
-    if (!c->dense) c->begin[c->n + 1] = kept;
-    return end_row(c, row->labelled ? row->label : NAN);
-}
-
-static int take_dense(void *state, const struct tr_csv_row *row)
-{
-    struct collector *c = state;
-    size_t columns = (size_t)c->model.columns;
-    if (c->dense) {
-        memcpy(c->dense + c->n * columns, row->value, columns * sizeof *c->dense);
-        return end_row(c, row->label);
-    }
-    size_t kept = (size_t)c->begin[c->n];
-    TR_TRY(TR_GROW(&c->column, &c->column_room, kept + columns));
-    TR_TRY(TR_GROW(&c->value, &c->value_room, kept + columns));
-    for (size_t p = 0; p < columns; p++) {
-        c->column[kept + p] = (uint32_t)p;
-        c->value[kept + p] = row->value[p];
-    }
-    c->begin[c->n + 1] = kept + columns;
-    return end_row(c, row->label);
-}
-
-/* ---- files ---- */
-
-/* What the job of the model says of its data. */
-struct manner {
-    int format, label, header;
-};
-
-static int find_manner(const struct collector *c, const struct tr_options *o, const struct tr_files *files,
-                       struct manner *m)
-{
-    *m = (struct manner){0};
+    *m = (tr_read_options){.form = c->model.columns > DENSE_COLUMNS ? TR_ROWS_SPARSE : TR_ROWS_DENSE,
+                           .columns = c->model.columns,
+                           .first_index = (uint32_t)c->model.first_index};
     if (c->model.job) {
         tr_job *job;
         TR_TRY(tr_job_parse_written(c->model.job, o->word[0], 0, NULL, &job));
-        *m = (struct manner){job->data.format, job->data.label, job->data.header};
+        m->format = (enum tr_format)job->data.format;
+        m->label = job->data.label;
+        m->header = job->data.header;
         tr_job_free(job);
     }
     if (tr_given(o, TR_OPTION_FORMAT)) {
@@ -157,44 +96,14 @@ static int find_manner(const struct collector *c, const struct tr_options *o, co
                            o->command, o->format);
         m->format = csv ? TR_FORMAT_CSV : TR_FORMAT_LIBSVM;
     }
-    if (m->format == TR_FORMAT_AUTO) TR_TRY(tr_look_like(files, &m->format));
-    if (m->format == TR_FORMAT_CSV || m->format == TR_FORMAT_LIBSVM) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: expected rows as LIBSVM or CSV text for clusters", files->file[0].path);
-}
-
-/* Rows to be labelled may be without the label that those of training had. */
-static int read_csv(struct collector *c, const struct tr_files *files, const struct manner *m)
-{
-    struct tr_shape *shapes;
-    TR_TRY(tr_look_shapes(files, TR_FORMAT_CSV, m->header, &shapes));
-    struct tr_csv_options options = {.label = TR_LABEL_NONE, .shape = shapes};
-    size_t columns = (size_t)c->model.columns, there = tr_csv_columns(files, &options);
-    if (there == columns + 1 && m->label != TR_LABEL_NONE) {
-        options.label = m->label;
-        there--;
-    }
-    int status = there == columns || there == 0
-                     ? tr_csv_each(files, &options, take_dense, c)
-                     : tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the model has",
-                               files->file[0].path, there, columns);
-    free(shapes);
-    return status;
+    return TR_OK;
 }
 
 static int read_rows(struct collector *c, const struct tr_options *o)
 {
-    struct tr_files files;
-    struct manner manner;
-    TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    int status = find_manner(c, o, &files, &manner);
-    struct tr_libsvm_each_options options = {.lowest_index = (uint32_t)c->model.first_index,
-                                             .unlabelled = true};
-    if (status == TR_OK)
-        status = manner.format == TR_FORMAT_CSV ? read_csv(c, &files, &manner)
-                                                : tr_libsvm_each(&files, &options, take_sparse, c);
-    if (status == TR_OK) status = flush(c);
-    tr_files_close(&files);
-    return status;
+    tr_read_options manner;
+    TR_TRY(find_manner(c, o, &manner));
+    return tr_read_rows(o->word + 1, o->words - 1, &manner, take_rows, c);
 }
 
 /* ================ predict ================ */

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "cli/printout.h"
-#include "data/documents.h"
+#include "trireme/records.h"
 #include "model/lda/file.h"
 #include "model/lda/infer.h"
 
@@ -39,21 +39,26 @@ static void say_unknown(uint64_t unknown)
                 unknown);
 }
 
-static int read_document(void *state, const struct tr_document *d)
+static int read_documents_of(void *state, const tr_records *records)
 {
     struct reading *r = state;
-    TR_TRY(TR_GROW(&r->word, &r->word_room, d->n + 1));
-    TR_TRY(TR_GROW(&r->count, &r->count_room, d->n + 1));
-    r->n = 0;
-    for (size_t i = 0; i < d->n; i++) {
-        if (d->word[i] >= r->model.words) {
-            r->unknown += (uint64_t)d->count[i];
-            continue;
+    const tr_batch *d = &records->rows;
+    for (size_t row = 0; row < d->n; row++) {
+        size_t n = (size_t)(d->begin[row + 1] - d->begin[row]);
+        TR_TRY(TR_GROW(&r->word, &r->word_room, n + 1));
+        TR_TRY(TR_GROW(&r->count, &r->count_room, n + 1));
+        r->n = 0;
+        for (uint64_t i = d->begin[row]; i < d->begin[row + 1]; i++) {
+            if (d->column[i] >= r->model.words) {
+                r->unknown += (uint64_t)d->value[i];
+                continue;
+            }
+            r->word[r->n] = d->column[i];
+            r->count[r->n++] = d->value[i];
         }
-        r->word[r->n] = d->word[i];
-        r->count[r->n++] = d->count[i];
+        TR_TRY(r->document(r, records->first + row));
     }
-    return r->document(r, d->number);
+    return TR_OK;
 }
 
 static int open_model(struct reading *r)
@@ -78,15 +83,8 @@ static void close_reading(struct reading *r)
 
 static int read_documents(struct reading *r)
 {
-    struct tr_files files;
-    struct tr_shape *shapes = NULL;
-    const struct tr_options *o = r->options;
-    TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    int status = tr_look_shapes(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shapes);
-    if (status == TR_OK) status = tr_documents_each(&files, shapes, false, read_document, r);
-    free(shapes);
-    tr_files_close(&files);
-    return status;
+    tr_read_options options = {.format = TR_FORMAT_DOCWORD};
+    return tr_read_rows(r->options->word + 1, r->options->words - 1, &options, read_documents_of, r);
 }
 
 /* ================ predict ================ */

@@ -10,12 +10,30 @@
 #include "model/digits.h"
 #include "model/linear/auc.h"
 #include "model/linear/file.h"
-#include "data/libsvm_each.h"
+#include "trireme/records.h"
 #include "monitor/display.h"
 #include "solve/loss.h"
 #include "table/partition.h"
 
 enum { TOP = 10 };
+
+/* w · row i of these, and the bias. */
+static double margin_of(const struct tr_linear_model *m, const tr_records *records, size_t i)
+{
+    const tr_batch *rows = &records->rows;
+    double sum = m->bias;
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+        sum += (rows->value ? (double)rows->value[k] : 1) * tr_linear_model_weight(m, rows->column[k]);
+    return sum;
+}
+
+static tr_read_options manner_of(const struct tr_linear_model *m, bool labelled)
+{
+    return (tr_read_options){.format = TR_FORMAT_LIBSVM,
+                             .columns = m->features,
+                             .first_index = m->first_index,
+                             .labelled = labelled};
+}
 
 /* ================ predict ================ */
 
@@ -27,13 +45,11 @@ struct prediction {
     uint64_t unknown;
 };
 
-static int predict_row(void *state, const struct tr_libsvm_row *row)
+static int predict_row(struct prediction *p, double margin)
 {
-    struct prediction *p = state;
     char number[TR_NUMBER_ROOM + 1];
     const char *text = number;
     bool wants_number = tr_given(p->options, TR_OPTION_PROBABILITY | TR_OPTION_MARGIN);
-    double margin = tr_linear_model_margin(&p->model, row->index, row->value, row->n, &p->unknown);
     if (!wants_number && tr_linear_model_classifies(&p->model)) {
         text = p->label[margin > 0 ? 0 : 1];
     } else {
@@ -45,18 +61,21 @@ static int predict_row(void *state, const struct tr_libsvm_row *row)
     return TR_OK;
 }
 
+static int predict_rows(void *state, const tr_records *records)
+{
+    struct prediction *p = state;
+    p->unknown += records->unknown;
+    for (size_t i = 0; i < records->rows.n; i++) TR_TRY(predict_row(p, margin_of(&p->model, records, i)));
+    return TR_OK;
+}
+
 static int predict_files(struct prediction *p)
 {
-    struct tr_files files;
     const struct tr_options *o = p->options;
     for (int i = 0; i < 2; i++) *tr_put_f32(p->label[i], p->model.label[i]) = '\0';
-    TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    struct tr_libsvm_each_options options = {.lowest_index = p->model.first_index, .unlabelled = true};
-    int status = tr_printout_open(o->output, &p->output);
-    if (status == TR_OK)
-        status = tr_printout_close(&p->output, tr_libsvm_each(&files, &options, predict_row, p));
-    tr_files_close(&files);
-    return status;
+    tr_read_options manner = manner_of(&p->model, false);
+    TR_TRY(tr_printout_open(o->output, &p->output));
+    return tr_printout_close(&p->output, tr_read_rows(o->word + 1, o->words - 1, &manner, predict_rows, p));
 }
 
 static int check_wish(const struct prediction *p)
@@ -102,18 +121,19 @@ struct line {
 
 /* ---- rows ---- */
 
-static int unknown_label(const struct evaluation *e, const struct tr_libsvm_row *row)
+static int unknown_label(const struct evaluation *e, const tr_records *records, size_t i)
 {
     char text[160];
-    snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)row->label,
-             (double)e->model.label[1], (double)e->model.label[0]);
-    return tr_libsvm_row_fail(row, text);
+    snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training",
+             (double)records->rows.label[i], (double)e->model.label[1], (double)e->model.label[0]);
+    return tr_records_fail(records, i, text);
 }
 
-static int add_classified(struct evaluation *e, const struct tr_libsvm_row *row, double margin)
+static int add_classified(struct evaluation *e, const tr_records *records, size_t i, double margin)
 {
-    bool positive = row->label == e->model.label[0];
-    if (!positive && row->label != e->model.label[1]) return unknown_label(e, row);
+    float label = records->rows.label[i];
+    bool positive = label == e->model.label[0];
+    if (!positive && label != e->model.label[1]) return unknown_label(e, records, i);
     TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
     TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
     e->score[e->rows] = (float)margin;
@@ -132,12 +152,16 @@ static void add_regressed(struct evaluation *e, double y, double margin)
     e->spread += from_old * (y - e->mean);
 }
 
-static int evaluate_row(void *state, const struct tr_libsvm_row *row)
+static int evaluate_rows(void *state, const tr_records *records)
 {
     struct evaluation *e = state;
-    double margin = tr_linear_model_margin(&e->model, row->index, row->value, row->n, &e->unknown);
-    if (tr_linear_model_classifies(&e->model)) return add_classified(e, row, margin);
-    add_regressed(e, (double)row->label, margin);
+    bool classifies = tr_linear_model_classifies(&e->model);
+    e->unknown += records->unknown;
+    for (size_t i = 0; i < records->rows.n; i++) {
+        double margin = margin_of(&e->model, records, i);
+        if (classifies) TR_TRY(add_classified(e, records, i, margin));
+        else add_regressed(e, (double)records->rows.label[i], margin);
+    }
     return TR_OK;
 }
 
@@ -185,14 +209,11 @@ static void show_json(const struct evaluation *e, const struct line *lines, size
 
 static int evaluate_files(struct evaluation *e, const struct tr_options *o)
 {
-    struct tr_files files;
     TR_TRY(tr_linear_model_read(o->word[0], &e->model));
-    TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    struct tr_libsvm_each_options options = {.lowest_index = e->model.first_index};
-    int status = tr_libsvm_each(&files, &options, evaluate_row, e);
+    tr_read_options manner = manner_of(&e->model, true);
+    int status = tr_read_rows(o->word + 1, o->words - 1, &manner, evaluate_rows, e);
     if (status == TR_OK && e->rows == 0)
-        status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", files.file[0].path);
-    tr_files_close(&files);
+        status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", o->word[1]);
     return status;
 }
 

@@ -8,8 +8,7 @@
 
 #include "base/base.h"
 #include "cli/printout.h"
-#include "data/look.h"
-#include "data/triples.h"
+#include "trireme/records.h"
 #include "model/digits.h"
 #include "model/mf/file.h"
 
@@ -30,14 +29,7 @@ static int each_rating(struct reading *r, bool third_may_miss,
                        int (*rating)(void *, const struct tr_rating *))
 {
     const struct tr_options *o = r->options;
-    struct tr_files files;
-    struct tr_shape *shapes = NULL;
-    TR_TRY(tr_files_open(o->word + 1, o->words - 1, &files));
-    int status = tr_look_shapes(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shapes);
-    if (status == TR_OK) status = tr_ratings_each(&files, shapes, third_may_miss, rating, r);
-    free(shapes);
-    tr_files_close(&files);
-    return status;
+    return tr_read_ratings(o->word + 1, o->words - 1, third_may_miss, rating, r);
 }
 
 /* The number of an id; one that no row has where it is unknown. */

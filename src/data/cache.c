@@ -102,13 +102,13 @@ static int enter(tr_context *tr)
 /* ---- what is kept ---- */
 
 /* What the file of a rank has besides rows. */
-enum { HEAD, SHAPES, STRETCHES, THIRD_LABEL, ROW_NAMES, COLUMN_NAMES, HEAD_ARRAYS };
+enum { HEAD, HEADS, LABELS, STRETCHES, THIRD_LABEL, ROW_NAMES, COLUMN_NAMES, HEAD_ARRAYS };
 
 struct head {
     struct tr_cache_key generation;
     tr_data data; /* pointers in it mean nothing */
-    int format;
-    size_t rows, dense_rows, dense_columns, stretches;
+    size_t rows, columns, stretches;
+    bool sparse;
     unsigned arrays; /* bit by bit: there is one */
 };
 
@@ -121,18 +121,14 @@ struct slot {
 static void list_slots(tr_data *data, struct slot slot[TR_CACHE_ARRAYS])
 {
     struct tr_data_state *s = data->state;
-    struct tr_csr *c = &s->csr;
-    struct tr_dense *d = &s->dense;
-    bool dense = s->format == TR_FORMAT_CSV;
-    uint64_t nonzeros = tr_csr_nonzeros(c), rows = dense ? d->rows : c->rows;
-    slot[TR_CACHE_BEGIN] = (struct slot){(void **)&c->begin, c->rows + 1, sizeof *c->begin};
-    slot[TR_CACHE_COLUMN] = (struct slot){(void **)&c->column, nonzeros, sizeof *c->column};
-    slot[TR_CACHE_VALUE] = (struct slot){(void **)&c->value, nonzeros, sizeof *c->value};
-    slot[TR_CACHE_LABEL] =
-        (struct slot){dense ? (void **)&d->label : (void **)&c->label, rows, sizeof *c->label};
+    struct tr_matrix *m = &s->rows;
+    uint64_t nonzeros = tr_matrix_nonzeros(m), rows = m->rows;
+    slot[TR_CACHE_BEGIN] = (struct slot){(void **)&m->begin, rows + 1, sizeof *m->begin};
+    slot[TR_CACHE_COLUMN] = (struct slot){(void **)&m->column, nonzeros, sizeof *m->column};
+    slot[TR_CACHE_VALUE] = (struct slot){(void **)&m->value, nonzeros, sizeof *m->value};
+    slot[TR_CACHE_LABEL] = (struct slot){(void **)&m->label, rows, sizeof *m->label};
     slot[TR_CACHE_ROW] = (struct slot){(void **)&s->row_number, rows, sizeof *s->row_number};
     slot[TR_CACHE_KEYS] = (struct slot){(void **)(uintptr_t)&data->keys, data->n_keys, sizeof *data->keys};
-    slot[TR_CACHE_DENSE] = (struct slot){(void **)&d->value, d->rows * d->columns, sizeof *d->value};
 }
 
 void tr_cached_free(struct tr_cached **cached)
@@ -200,14 +196,15 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
     data->state = s;
     data->rows = (tr_batch){.n = 0};
     data->keys = NULL;
+    data->label = NULL;
     data->row = NULL;
     data->row_names = data->column_names = NULL;
-    s->format = h->format;
-    s->csr.rows = h->rows;
-    s->dense.rows = h->dense_rows;
-    s->dense.columns = h->dense_columns;
+    s->sparse = h->sparse;
+    s->rows.rows = h->rows;
+    s->rows.columns = h->columns;
     s->stretches = h->stretches;
-    TR_TRY(copy_bytes(file, SHAPES, (void **)&s->shape));
+    TR_TRY(copy_bytes(file, HEADS, (void **)&s->heads));
+    TR_TRY(copy_bytes(file, LABELS, (void **)(uintptr_t)&data->label));
     TR_TRY(copy_bytes(file, STRETCHES, (void **)&s->stretch));
     TR_TRY(copy_bytes(file, THIRD_LABEL, (void **)&s->third_label));
     TR_TRY(restore_names(s->tr, file, ROW_NAMES, &s->row_names));
@@ -223,12 +220,16 @@ static void drop(tr_data *data)
     struct tr_data_state *s = data->state, kept = *s;
     tr_names_free(&s->row_names);
     tr_names_free(&s->column_names);
-    free(s->shape);
+    free(s->heads);
+    free((void *)(uintptr_t)data->label);
     free(s->stretch);
     free(s->third_label);
     tr_cache_file_close(&s->cached->rows);
-    *s = (struct tr_data_state){
-        .tr = kept.tr, .store = kept.store, .files = kept.files, .cached = kept.cached};
+    *s = (struct tr_data_state){.tr = kept.tr,
+                                .store = kept.store,
+                                .files = kept.files,
+                                .sparse = kept.sparse,
+                                .cached = kept.cached};
     *data = (tr_data){.state = s};
 }
 
@@ -427,10 +428,9 @@ static struct head make_head(tr_data *data)
     struct slot slot[TR_CACHE_ARRAYS];
     struct head h = {.generation = s->cached->generation,
                      .data = *data,
-                     .format = s->format,
-                     .rows = s->csr.rows,
-                     .dense_rows = s->dense.rows,
-                     .dense_columns = s->dense.columns,
+                     .sparse = s->sparse,
+                     .rows = s->rows.rows,
+                     .columns = s->rows.columns,
                      .stretches = s->stretches};
     list_slots(data, slot);
     for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
@@ -461,9 +461,10 @@ static int write_head(tr_data *data)
     size_t row_bytes = 0, column_bytes = 0;
     int status = s->row_names ? tr_names_pack(s->row_names, &row, &row_bytes) : TR_OK;
     if (status == TR_OK && s->column_names) status = tr_names_pack(s->column_names, &column, &column_bytes);
-    const void *from[] = {&h, s->shape, s->stretch, s->third_label, row, column};
+    const void *from[] = {&h, s->heads, data->label, s->stretch, s->third_label, row, column};
     const uint64_t bytes[] = {sizeof h,
-                              s->files.n * sizeof *s->shape,
+                              s->files.n * sizeof *s->heads,
+                              data->labels * sizeof *data->label,
                               s->stretches * sizeof *s->stretch,
                               s->third_label ? strlen(s->third_label) : 0,
                               row_bytes,

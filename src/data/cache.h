@@ -21,7 +21,6 @@ enum {
     TR_CACHE_LABEL,
     TR_CACHE_ROW,
     TR_CACHE_KEYS,
-    TR_CACHE_DENSE,
     TR_CACHE_ARRAYS
 };
 

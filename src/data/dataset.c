@@ -6,169 +6,19 @@
 
 #include "base/fault.h"
 #include "data/cache.h"
-#include "data/deal.h"
-#include "data/libsvm.h"
 #include "data/renumber.h"
+#include "data/shuffle.h"
 #include "data/store.h"
-#include "data/text.h"
+#include "trireme/model.h"
 
-/* What all ranks learn of all parts; MPI_SUM, MPI_MIN and MPI_MAX put them together. */
-struct totals {
-    uint64_t sum[4]; /* rows, non-zeros, skipped, bytes */
-    uint32_t lowest, highest;
-};
-
-static int all_reduce(tr_context *tr, void *numbers, int n, MPI_Datatype type, MPI_Op op)
+static bool is_triples(const tr_data *data)
 {
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, n, type, op, tr->world, &request);
-    return tr_wait_request(tr, &request, "all workers to read their data");
+    return data->format == TR_FORMAT_RATINGS || data->format == TR_FORMAT_DOCWORD;
 }
 
-static int agree_on_totals(tr_context *tr, const struct tr_read_report *report, struct totals *t)
+static bool is_dense(const tr_data *data)
 {
-    *t = (struct totals){{report->rows, report->nonzeros, report->skipped, report->text_bytes},
-                         report->lowest,
-                         report->highest};
-    TR_TRY(all_reduce(tr, t->sum, 4, MPI_UINT64_T, MPI_SUM));
-    TR_TRY(all_reduce(tr, &t->lowest, 1, MPI_UINT32_T, MPI_MIN));
-    return all_reduce(tr, &t->highest, 1, MPI_UINT32_T, MPI_MAX);
-}
-
-/* ---- labels ---- */
-
-struct seen {
-    float value;
-    uint32_t file;
-    uint64_t offset;
-};
-
-static int by_value(const void *a, const void *b)
-{
-    const struct seen *x = a, *y = b;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
-/* Puts together the distinct labels of all workers, ascending; three stand for more than two. Kept beside the
- * third: where it is, because a binary model will want to say so. */
-static int agree_on_labels(tr_context *tr, const struct tr_files *files, const struct tr_read_report *report,
-                           tr_data *data)
-{
-    enum { MOST = 3 };
-    struct seen mine[MOST] = {{0}}, *all;
-    int n = (int)report->labels, *counts;
-    for (int i = 0; i < n; i++)
-        mine[i] = (struct seen){report->label[i].value, (uint32_t)report->label[i].place.file,
-                                report->label[i].place.offset};
-    TR_TRY(TR_NEW(&all, (size_t)tr->size * MOST));
-    TR_TRY(TR_NEW(&counts, (size_t)tr->size));
-    MPI_Request request;
-    MPI_Iallgather(&n, 1, MPI_INT, counts, 1, MPI_INT, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to compare labels"));
-    MPI_Iallgather(mine, (int)sizeof mine, MPI_BYTE, all, (int)sizeof mine, MPI_BYTE, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to compare labels"));
-    struct seen kept[MOST];
-    size_t distinct = 0;
-    for (int rank = 0; rank < tr->size; rank++)
-        for (int i = 0; i < counts[rank]; i++) {
-            struct seen *s = &all[rank * MOST + i];
-            bool known = false;
-            for (size_t k = 0; k < distinct; k++) known = known || kept[k].value == s->value;
-            if (!known && distinct < MOST) kept[distinct++] = *s;
-        }
-    free(all);
-    free(counts);
-    data->labels = distinct;
-    if (distinct == MOST) {
-        uint64_t line = 0;
-        if (tr->rank == 0) TR_TRY(tr_files_line(files, kept[2].file, kept[2].offset, &line));
-        TR_TRY(tr_format(&data->state->third_label, "%s:%llu: label %g is the third kind after %g and %g",
-                         files->file[kept[2].file].path, (unsigned long long)line, (double)kept[2].value,
-                         (double)kept[0].value, (double)kept[1].value));
-    }
-    qsort(kept, distinct, sizeof *kept, by_value);
-    for (size_t k = 0; k < distinct; k++) data->label[k] = kept[k].value;
-    return TR_OK;
-}
-
-/* ---- keys ---- */
-
-/* What a worker has read. */
-struct part {
-    struct tr_read_report report;
-    struct tr_read_runs runs;
-    struct tr_triples triples;
-    uint64_t *records; /* of each file: ratings, docword */
-    bool text_rows, text_columns;
-    size_t columns; /* of triples: what they have are less than this */
-    uint32_t *keys; /* of rows that a group is to have once: the columns that occur, ascending, … */
-    size_t n_keys;  /* … which the rows number */
-};
-
-/* Takes away columns that training has not seen: they have no weight. */
-static void drop_columns(struct tr_csr *csr, uint64_t columns)
-{
-    uint64_t kept = 0, k = 0;
-    for (size_t i = 0; i < csr->rows; i++) {
-        uint64_t end = csr->begin[i + 1];
-        for (; k < end; k++) {
-            if (csr->column[k] >= columns) continue;
-            csr->column[kept] = csr->column[k];
-            if (csr->value) csr->value[kept] = csr->value[k];
-            kept++;
-        }
-        csr->begin[i + 1] = kept;
-    }
-}
-
-/* The union of the members' keys, and this member's columns numbered in it. */
-static int unite_keys(tr_context *tr, struct tr_csr *csr, uint32_t **keys, size_t *n)
-{
-    uint32_t *piece, *all, *to;
-    size_t n_piece;
-    uint64_t distinct;
-    TR_TRY(tr_unite_keys(tr, *keys, *n, &piece, &n_piece));
-    TR_TRY(tr_spread(tr, tr->group, piece, n_piece, sizeof *piece, (void **)&all, &distinct));
-    free(piece);
-    TR_TRY(TR_NEW(&to, *n));
-    for (size_t i = 0, u = 0; i < *n; i++) {
-        while (all[u] < (*keys)[i]) u++;
-        to[i] = (uint32_t)u;
-    }
-    tr_columns_apply(csr, to);
-    free(to);
-    free(*keys);
-    *keys = all;
-    *n = (size_t)distinct;
-    return TR_OK;
-}
-
-/* Columns stay as they are. */
-static int take_all_keys(tr_data *data)
-{
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, (size_t)data->columns));
-    for (uint64_t i = 0; i < data->columns; i++) keys[i] = i;
-    data->keys = keys;
-    data->n_keys = (size_t)data->columns;
-    return TR_OK;
-}
-
-/* The columns that occur in this worker's rows, or in those of its group, are numbered. */
-static int take_needed_keys(tr_data *data, bool of_group)
-{
-    struct tr_data_state *s = data->state;
-    uint32_t *columns = NULL;
-    tr_key *keys;
-    size_t n = 0;
-    TR_TRY(tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &columns, &n));
-    if (of_group) TR_TRY(unite_keys(s->tr, &s->csr, &columns, &n));
-    TR_TRY(TR_NEW(&keys, n));
-    for (size_t i = 0; i < n; i++) keys[i] = columns[i];
-    data->keys = keys;
-    data->n_keys = n;
-    free(columns);
-    return TR_OK;
+    return data->format == TR_FORMAT_CSV && !data->state->sparse;
 }
 
 static bool is_group(const tr_context *tr, int partition)
@@ -182,71 +32,149 @@ static bool has_copy(const tr_context *tr)
     return is_group(tr, TR_DATA_REPLICATED) && !tr_store_shares(tr);
 }
 
+/* What a worker has read. */
+struct part {
+    struct tr_read_report report;
+    struct tr_read_runs runs;
+    struct tr_triples triples;
+    uint64_t *records; /* of each file: ratings, docword */
+    bool text_rows, text_columns;
+    size_t columns; /* of triples: what they have are less than this */
+    uint32_t *keys; /* of rows that a group is to have once: the columns that occur, ascending, … */
+    size_t n_keys;  /* … which the rows number */
+};
+
+/* What all ranks learn of all parts. */
+struct totals {
+    uint64_t rows, nonzeros, skipped;
+    int64_t lowest, highest;
+};
+
+static int agree_on_totals(tr_context *tr, const struct tr_read_report *report, struct totals *t)
+{
+    *t = (struct totals){report->rows, report->nonzeros, report->skipped, report->lowest, report->highest};
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &t->rows, 3));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I64, &t->lowest, 1));
+    return tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &t->highest, 1);
+}
+
+/* ---- labels ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const float *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* The distinct labels of all workers, ascending. A worker that has met as many as are told apart has enough for all. */
+static int unite_labels(tr_context *tr, const struct tr_labels *labels, tr_data *data)
+{
+    uint64_t most = (uint64_t)labels->bits.n << 32 | (uint64_t)tr->rank;
+    float *mine, *all;
+    uint64_t n = 0;
+    size_t kept = 0;
+    TR_TRY(TR_NEW(&mine, labels->bits.n));
+    for (size_t i = 0; i < labels->bits.n; i++) mine[i] = tr_labels_value(labels, i);
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1);
+    bool counts = most >> 32 < TR_LABELS_MOST || (int)(most & UINT32_MAX) == tr->rank;
+    if (status == TR_OK)
+        status = tr_gather_to_all(tr, TR_SET_ALL, mine, counts ? labels->bits.n : 0, sizeof *mine,
+                                  (void **)&all, &n);
+    free(mine);
+    TR_TRY(status);
+    if (n > 0) qsort(all, (size_t)n, sizeof *all, by_value);
+    for (size_t i = 0; i < n && kept < TR_LABELS_MOST; i++)
+        if (i == 0 || all[i] != all[i - 1]) all[kept++] = all[i];
+    data->labels = kept;
+    data->label = all;
+    return TR_OK;
+}
+
+/* The first three kinds, by rank, and where the third is, because a binary model will want to say so. */
+static int find_third_label(tr_context *tr, const struct tr_labels *labels, tr_data *data)
+{
+    struct seen {
+        float value;
+        bool there;
+        struct tr_file_place place;
+    } mine[3] = {{0}}, *all, *first[3];
+    for (size_t i = 0; i < 3 && i < labels->bits.n; i++)
+        mine[i] = (struct seen){tr_labels_value(labels, i), true, labels->place[i]};
+    TR_TRY(TR_NEW(&all, (size_t)tr->size * 3));
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all));
+    size_t kinds = 0;
+    for (size_t i = 0; i < (size_t)tr->size * 3 && kinds < 3; i++) {
+        bool known = !all[i].there;
+        for (size_t k = 0; k < kinds; k++) known = known || first[k]->value == all[i].value;
+        if (!known) first[kinds++] = &all[i];
+    }
+    const struct tr_files *files = &data->state->files;
+    const struct tr_file_place *third = &first[2]->place;
+    uint64_t line = 0;
+    int status = tr->rank == 0 ? tr_files_line(files, third->file, third->offset, &line) : TR_OK;
+    if (status == TR_OK)
+        status = tr_format(&data->state->third_label, "%s:%llu: label %g is the third kind after %g and %g",
+                           files->file[third->file].path, (unsigned long long)line, (double)first[2]->value,
+                           (double)first[0]->value, (double)first[1]->value);
+    free(all);
+    return status;
+}
+
+/* ---- keys ---- */
+
+/* The union of the members' keys, and this member's columns numbered in it. */
+static int unite_keys(tr_context *tr, struct tr_matrix *m, uint32_t **keys, size_t *n)
+{
+    uint32_t *piece, *all, *to;
+    size_t n_piece;
+    uint64_t distinct;
+    TR_TRY(tr_unite_keys(tr, *keys, *n, &piece, &n_piece));
+    TR_TRY(tr_gather_to_all(tr, TR_SET_GROUP, piece, n_piece, sizeof *piece, (void **)&all, &distinct));
+    free(piece);
+    TR_TRY(TR_NEW(&to, *n));
+    for (size_t i = 0, u = 0; i < *n; i++) {
+        while (all[u] < (*keys)[i]) u++;
+        to[i] = (uint32_t)u;
+    }
+    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) m->column[k] = to[m->column[k]];
+    free(to);
+    free(*keys);
+    *keys = all;
+    *n = (size_t)distinct;
+    return TR_OK;
+}
+
+/* Keys are all columns, or those of the list. */
+static int take_keys(tr_data *data, const uint32_t *columns, size_t n)
+{
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, n));
+    for (size_t i = 0; i < n; i++) keys[i] = columns ? columns[i] : i;
+    data->keys = keys;
+    data->n_keys = n;
+    return TR_OK;
+}
+
 /* Columns of sparse rows become numbers of this worker's keys. Of rows that a group has once: of the columns that it has
  * read itself, until all are together. */
 static int number_keys(tr_data *data, struct part *part)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    if (tr_store_shares(tr))
-        return tr->job->table.prune
-                   ? tr_renumber(&s->csr, 0, (uint32_t)(data->columns - 1), &part->keys, &part->n_keys)
-                   : TR_OK;
-    bool vertical = is_group(tr, TR_DATA_VERTICAL);
-    if (vertical) TR_TRY(tr_exchange_columns(tr, &s->csr));
-    if (tr->job->table.prune || vertical) TR_TRY(take_needed_keys(data, is_group(tr, TR_DATA_HORIZONTAL)));
-    else TR_TRY(take_all_keys(data));
-    return TR_OK;
-}
-
-static void show_rows(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    data->rows = (tr_batch){s->csr.rows, s->csr.begin, s->csr.column, s->csr.value, s->csr.label, NULL};
-    if (s->format == TR_FORMAT_CSV)
-        data->rows = (tr_batch){.n = s->dense.rows, .label = s->dense.label, .dense = s->dense.value};
-    data->row = s->row_number;
-}
-
-/* LIBSVM rows, as the file has them. */
-static int finish_sparse(tr_data *data, struct part *part)
-{
-    struct tr_data_state *s = data->state;
-    for (uint64_t k = 0; data->first_index > 0 && k < tr_csr_nonzeros(&s->csr); k++)
-        s->csr.column[k] -= data->first_index;
-    drop_columns(&s->csr, data->columns);
-    if (has_copy(s->tr)) TR_TRY(tr_replicate_rows(s->tr, &s->csr, NULL));
-    return number_keys(data, part);
-}
-
-static int finish_dense(tr_data *data)
-{
-    struct tr_data_state *s = data->state;
-    if (tr_store_shares(s->tr)) return TR_OK;
-    if (has_copy(s->tr)) TR_TRY(tr_replicate_dense(s->tr, &s->dense));
-    return take_all_keys(data);
-}
-
-/* ---- reading ---- */
-
-static int decide_columns(tr_data *data, const struct totals *totals, const tr_data *like)
-{
-    const tr_job *job = data->state->tr->job;
-    if (totals->sum[0] == 0)
-        return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it",
-                       like ? job->data.test.item[0] : job->data.train.item[0]);
-    data->first_index = like                                    ? like->first_index
-                        : job->data.index_base == TR_INDEX_ZERO ? 0
-                        : job->data.index_base == TR_INDEX_ONE  ? 1
-                                                                : totals->lowest > 0;
-    uint64_t found =
-        totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
-    data->columns = like ? like->columns : job->data.features ? job->data.features : found;
-    if (!like && job->data.features && found > job->data.features)
-        return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data has feature %u",
-                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features,
-                       totals->highest);
-    return TR_OK;
+    bool vertical = is_group(tr, TR_DATA_VERTICAL), prune = tr->job->table.prune || vertical;
+    uint32_t *columns = NULL;
+    size_t n = 0;
+    if (vertical) TR_TRY(tr_exchange_columns(tr, &s->rows));
+    if (prune) TR_TRY(tr_renumber(&s->rows, 0, (uint32_t)(data->columns - 1), &columns, &n));
+    if (tr_store_shares(tr)) {
+        part->keys = columns;
+        part->n_keys = n;
+        return TR_OK;
+    }
+    int status = prune && is_group(tr, TR_DATA_HORIZONTAL) ? unite_keys(tr, &s->rows, &columns, &n) : TR_OK;
+    if (status == TR_OK) status = take_keys(data, columns, prune ? n : (size_t)data->columns);
+    free(columns);
+    return status;
 }
 
 /* ---- how far it is ---- */
@@ -312,144 +240,174 @@ void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who)
 
 /* ---- reading, each its part ---- */
 
-/* Where a worker reads: as the options of all readers have it. */
-struct place {
-    size_t worker, workers;
-    uint64_t deal;
-    int (*progress)(void *state, uint64_t bytes);
-    void *progress_state;
-};
-
-static int read_libsvm(tr_data *data, const struct place *at, const tr_data *like, struct part *part)
+struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *like)
 {
-    struct tr_data_state *s = data->state;
-    const tr_job *job = s->tr->job;
-    bool one = like ? like->first_index == 1 : job->data.index_base == TR_INDEX_ONE;
-    struct tr_libsvm_options options = {.skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
-                                        .lowest_index = one,
-                                        .progress = at->progress,
-                                        .progress_state = at->progress_state,
-                                        .deal = at->deal,
-                                        .runs = &part->runs};
-    return tr_libsvm_read(&s->files, at->worker, at->workers, &options, &s->csr, &part->report);
+    const tr_job *job = data->state->tr->job;
+    bool from_one = like ? like->first_index == 1 : job->data.index_base == TR_INDEX_ONE;
+    return (struct tr_reader_options){.format = data->format,
+                                      .heads = data->state->heads,
+                                      .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
+                                      .lowest_index = from_one,
+                                      .label = job->data.label,
+                                      .known_rows = like != NULL,
+                                      .known_columns = like != NULL};
 }
 
-static struct tr_csv_options csv_options(const struct tr_data_state *s)
-{
-    const tr_job *job = s->tr->job;
-    return (struct tr_csv_options){
-        .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP, .label = job->data.label, .shape = s->shape};
-}
-
-static int read_csv(tr_data *data, const struct place *at, struct part *part)
+/* Triples: each a contiguous share, since the order of the files tells which of two equal pairs is the last, and the rows
+ * are dealt afterwards. */
+static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, struct part *part)
 {
     struct tr_data_state *s = data->state;
-    struct tr_csv_options options = csv_options(s);
-    options.progress = at->progress;
-    options.progress_state = at->progress_state;
-    options.deal = at->deal;
+    const tr_context *tr = s->tr;
+    struct tr_reader_options options = tr_data_reading(data, like);
+    size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    options.progress = gauge ? measure : NULL;
+    options.progress_state = gauge;
+    if (is_triples(data)) {
+        options.text_rows = part->text_rows;
+        options.text_columns = part->text_columns;
+        options.records = part->records;
+        return tr_read_triples(&s->files, worker, workers, &options, &part->triples, &part->report);
+    }
     options.runs = &part->runs;
-    return tr_csv_read(&s->files, at->worker, at->workers, &options, &s->dense, &part->report);
-}
-
-/* Each a contiguous share: the order of the files tells which of two equal pairs is the last, and the rows are dealt
- * afterwards. */
-static int read_triples(tr_data *data, const struct place *at, const tr_data *like, struct part *part)
-{
-    struct tr_data_state *s = data->state;
-    struct tr_triples_options options = {.format = s->format,
-                                         .skip_errors = s->tr->job->data.on_error == TR_ON_ERROR_SKIP,
-                                         .text_rows = part->text_rows,
-                                         .text_columns = part->text_columns,
-                                         .known_rows = like != NULL,
-                                         .known_columns = like != NULL,
-                                         .shape = s->shape,
-                                         .progress = at->progress,
-                                         .progress_state = at->progress_state};
-    struct tr_triples_report report;
-    TR_TRY(tr_triples_read(&s->files, at->worker, at->workers, &options, &part->triples, part->records,
-                           &report));
-    part->text_rows |= report.text_rows;
-    part->text_columns |= report.text_columns;
-    part->report = (struct tr_read_report){.rows = report.records,
-                                           .nonzeros = report.records,
-                                           .lowest = UINT32_MAX,
-                                           .text_bytes = report.text_bytes,
-                                           .skipped = report.skipped,
-                                           .first_skipped = report.first_skipped};
-    return TR_OK;
-}
-
-static bool is_triples(const struct tr_data_state *s)
-{
-    return s->format == TR_FORMAT_RATINGS || s->format == TR_FORMAT_DOCWORD;
+    if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
+    TR_TRY(tr_read_matrix(&s->files, worker, workers, &options, &s->rows, &part->report));
+    if (!s->sparse || s->rows.begin) return TR_OK;
+    return tr_matrix_make_sparse(&s->rows);
 }
 
 static int read_part(tr_data *data, const tr_data *like, struct part *part)
 {
-    struct tr_data_state *s = data->state;
-    tr_context *tr = s->tr;
-    struct gauge gauge = {tr, like ? "test data" : "training data", s->files.total, tr_now(), tr_now()};
+    tr_context *tr = data->state->tr;
+    struct gauge gauge = {tr, like ? "test data" : "training data", data->state->files.total, tr_now(),
+                          tr_now()};
     part->report = (struct tr_read_report){.lowest = UINT32_MAX};
     if (!tr_is(tr, TR_SLAVE)) return tr->rank == 0 ? listen(&gauge) : TR_OK;
     bool tells = tr->rank == teller(tr);
-    struct place at = {.worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member),
-                       .workers = (size_t)tr_layout_workers(&tr->layout),
-                       .progress = tells ? measure : NULL,
-                       .progress_state = &gauge};
-    if (tr->job->data.order == TR_ORDER_DEALT) at.deal = tr_files_chunk(&s->files, at.workers);
-    int status = is_triples(s)                ? read_triples(data, &at, like, part)
-                 : s->format == TR_FORMAT_CSV ? read_csv(data, &at, part)
-                                              : read_libsvm(data, &at, like, part);
+    int status = read_share(data, like, tells ? &gauge : NULL, part);
     if (tells && tr->rank != 0) TR_TRY(send_loading(tr, ALL_READ));
     return status;
 }
 
 /* ---- what the files look like: rank 0 looks for all ---- */
 
-static int look(tr_data *data, const tr_data *like)
+/* The first format of the model's class, or another of them that the files look like. */
+static enum tr_format usual_format(const tr_job *job, enum tr_format looks)
+{
+    const char *const *words = job->class->data_formats;
+    for (size_t i = 0; words[i]; i++)
+        if (tr_format_named(words[i]) == looks) return looks;
+    return tr_format_named(words[0]);
+}
+
+int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_format *format)
+{
+    enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
+    TR_TRY(tr_format_detect(files, &looks));
+    if (wanted == TR_FORMAT_AUTO) wanted = usual_format(job, looks);
+    *format = wanted;
+    bool table = wanted == TR_FORMAT_CSV || wanted == TR_FORMAT_RATINGS,
+         other = looks == TR_FORMAT_LIBSVM || looks == TR_FORMAT_DOCWORD;
+    if ((table && other) || (wanted == TR_FORMAT_LIBSVM && looks == TR_FORMAT_DOCWORD) ||
+        (wanted == TR_FORMAT_DOCWORD && looks == TR_FORMAT_LIBSVM))
+        return tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected %s", files->file[0].path,
+                       tr_format_word(looks), tr_format_word(wanted));
+    return TR_OK;
+}
+
+static int read_heads(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
-    if (like) s->format = like->state->format;
-    else TR_TRY(tr_look_format(job, &s->files, &s->format));
-    if (s->format == TR_FORMAT_LIBSVM) return TR_NEW(&s->shape, s->files.n);
-    if (job->data.partition == TR_DATA_VERTICAL && s->tr->layout.group_size > 1)
+    if (like) data->format = like->format;
+    else TR_TRY(tr_data_format(job, &s->files, &data->format));
+    if (data->format != TR_FORMAT_LIBSVM && is_group(s->tr, TR_DATA_VERTICAL))
         return tr_fail(TR_ERR_CONFIG, "%s: data.partition: vertical is for data.format: libsvm",
                        tr_job_where(job, "data.partition"));
-    return tr_look_shapes(&s->files, s->format, job->data.header, &s->shape);
+    return tr_heads_read(&s->files, data->format, job->data.header, &s->heads);
 }
 
-static int tell_shapes(tr_data *data)
+static int tell_heads(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
-    MPI_Request request;
-    MPI_Ibcast(&s->format, 1, MPI_INT, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "rank 0 to look at the data"));
-    data->format = (enum tr_format)s->format;
-    if (tr->rank != 0) TR_TRY(TR_NEW(&s->shape, s->files.n));
-    MPI_Ibcast(s->shape, (int)(s->files.n * sizeof *s->shape), MPI_BYTE, 0, tr->world, &request);
-    return tr_wait_request(tr, &request, "rank 0 to look at the data");
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
+    if (tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
+    s->sparse = s->sparse && data->format == TR_FORMAT_CSV;
+    return tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads);
 }
 
-/* ---- dense rows ---- */
+/* ---- rows: libsvm and csv ---- */
 
-static int decide_dense(tr_data *data, const struct totals *totals, const tr_data *like)
+static int decide_columns(tr_data *data, const struct totals *totals, const tr_data *like)
 {
-    struct tr_data_state *s = data->state;
-    struct tr_csv_options options = csv_options(s);
-    data->columns = tr_csv_columns(&s->files, &options);
+    const tr_job *job = data->state->tr->job;
+    data->first_index = like                                    ? like->first_index
+                        : job->data.index_base == TR_INDEX_ZERO ? 0
+                        : job->data.index_base == TR_INDEX_ONE  ? 1
+                                                                : totals->lowest > 0;
+    uint64_t found =
+        totals->highest >= totals->lowest ? (uint64_t)totals->highest + 1 - data->first_index : 1;
+    data->columns = like ? like->columns : job->data.features ? job->data.features : found;
+    if (!like && job->data.features && found > job->data.features)
+        return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data has feature %lld",
+                       tr_job_where(job, "data.features"), (unsigned long long)job->data.features,
+                       (long long)totals->highest);
+    return TR_OK;
+}
+
+static int decide_csv_columns(tr_data *data, const tr_data *like)
+{
+    const struct tr_data_state *s = data->state;
+    int label = s->tr->job->data.label;
     const char *path = s->files.file[0].path;
-    if (totals->sum[0] == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
+    data->columns = tr_csv_columns(&s->files, s->heads, label);
     if (data->columns == 0)
         return tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label", path);
     if (like && like->columns != data->columns)
         return tr_fail(TR_ERR_DATA, "%s: %llu columns%s, but the training data have %llu", path,
-                       (unsigned long long)data->columns,
-                       options.label != TR_LABEL_NONE ? " besides the label" : "",
+                       (unsigned long long)data->columns, label != TR_LABEL_NONE ? " besides the label" : "",
                        (unsigned long long)like->columns);
     return TR_OK;
+}
+
+static int no_record(const tr_data *data, const tr_data *like)
+{
+    const tr_job *job = data->state->tr->job;
+    return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it",
+                   data->format != TR_FORMAT_LIBSVM ? data->state->files.file[0].path
+                   : like                           ? job->data.test.item[0]
+                                                    : job->data.train.item[0]);
+}
+
+/* A worker's own rows, or all of its group, with their columns numbered. */
+static int finish_rows(tr_data *data, struct part *part)
+{
+    struct tr_data_state *s = data->state;
+    TR_TRY(tr_number_rows(data, &part->runs));
+    if (is_dense(data) && tr_store_shares(s->tr)) return TR_OK;
+    if (!is_dense(data)) (void)tr_matrix_limit(&s->rows, data->first_index, data->columns);
+    if (has_copy(s->tr)) TR_TRY(tr_replicate_rows(s->tr, &s->rows, NULL));
+    return is_dense(data) ? take_keys(data, NULL, (size_t)data->columns) : number_keys(data, part);
+}
+
+static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
+{
+    tr_context *tr = data->state->tr;
+    struct totals totals;
+    TR_TRY(tr_agree(tr, read_part(data, like, part)));
+    TR_TRY(agree_on_totals(tr, &part->report, &totals));
+    data->total_rows = totals.rows;
+    data->total_nonzeros = totals.nonzeros;
+    data->skipped = totals.skipped;
+    int status = totals.rows == 0                ? no_record(data, like)
+                 : data->format == TR_FORMAT_CSV ? decide_csv_columns(data, like)
+                                                 : decide_columns(data, &totals, like);
+    TR_TRY(tr_agree(tr, status));
+    TR_TRY(unite_labels(tr, &part->report.labels, data));
+    if (data->labels > 2) TR_TRY(tr_agree(tr, find_third_label(tr, &part->report.labels, data)));
+    return tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_rows(data, part) : TR_OK);
 }
 
 /* ---- ratings and bags of words ---- */
@@ -460,17 +418,17 @@ static int read_ids(tr_data *data, const tr_data *like, struct part *part)
     tr_context *tr = data->state->tr;
     for (size_t i = 0; i < data->state->files.n && !like;
          i++) { /* so that nothing is read twice, as a rule */
-        part->text_rows |= data->state->shape[i].text_rows;
-        part->text_columns |= data->state->shape[i].text_columns;
+        part->text_rows |= data->state->heads[i].text_rows;
+        part->text_columns |= data->state->heads[i].text_columns;
     }
     if (like && like->row_names) part->text_rows = !tr_names_are_numbers(like->row_names);
     if (like && like->column_names) part->text_columns = !tr_names_are_numbers(like->column_names);
     for (;;) {
-        int before = part->text_rows + part->text_columns, text[2];
+        int32_t before = part->text_rows + part->text_columns, text[2];
         TR_TRY(tr_agree(tr, read_part(data, like, part)));
-        text[0] = part->text_rows;
-        text[1] = part->text_columns;
-        TR_TRY(all_reduce(tr, text, 2, MPI_INT, MPI_LOR));
+        text[0] = part->text_rows || part->report.text_rows;
+        text[1] = part->text_columns || part->report.text_columns;
+        TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, text, 2));
         part->text_rows = text[0];
         part->text_columns = text[1];
         if (text[0] + text[1] == before) return TR_OK;
@@ -523,21 +481,18 @@ static int finish_triples(tr_data *data, struct part *part)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     const tr_job *job = tr->job;
-    bool ratings = s->format == TR_FORMAT_RATINGS;
+    struct tr_matrix *m = &s->rows;
+    bool ratings = data->format == TR_FORMAT_RATINGS;
     bool in_turns = ratings && is_in_turns(&s->files, (size_t)tr_layout_workers(&tr->layout));
-    struct tr_deal deal;
-    TR_TRY(tr_deal_plan(tr, &part->triples, data->row_numbers, job->data.order == TR_ORDER_DEALT, &deal));
-    TR_TRY(tr_deal_triples(tr, &deal, s->files.n, in_turns, &part->triples));
-    tr_deal_free(&deal);
-    TR_TRY(tr_triples_to_rows(&part->triples, data->row_numbers, part->columns, &s->csr, &s->row_number));
-    if (!ratings) drop_columns(&s->csr, data->columns);
-    tr_rows_merge(&s->csr, ratings ? job->data.duplicates : TR_DUPLICATES_SUM);
-    double sum = 0;
-    for (uint64_t k = 0; k < tr_csr_nonzeros(&s->csr); k++) sum += (double)s->csr.value[k];
-    data->total_values = sum;
-    data->total_rows = s->csr.rows;
-    data->total_nonzeros = tr_csr_nonzeros(&s->csr);
-    if (has_copy(tr)) TR_TRY(tr_replicate_rows(tr, &s->csr, &s->row_number));
+    TR_TRY(tr_shuffle_triples(tr, data->row_numbers, job->data.order == TR_ORDER_DEALT, s->files.n, in_turns,
+                              &part->triples));
+    TR_TRY(tr_triples_to_rows(&part->triples, data->row_numbers, part->columns, m, &s->row_number));
+    if (!ratings) (void)tr_matrix_limit(m, 0, data->columns);
+    tr_rows_merge(m, ratings ? job->data.duplicates : TR_DUPLICATES_SUM);
+    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) data->total_values += (double)m->value[k];
+    data->total_rows = m->rows;
+    data->total_nonzeros = tr_matrix_nonzeros(m);
+    if (has_copy(tr)) TR_TRY(tr_replicate_rows(tr, m, &s->row_number));
     return number_keys(data, part);
 }
 
@@ -547,10 +502,10 @@ static int number_documents(tr_data *data, const tr_data *like, struct part *par
     struct tr_data_state *s = data->state;
     size_t first = 0;
     while (first + 1 < s->files.n && s->files.file[first].size == 0) first++;
-    part->columns = (size_t)s->shape[first].words;
+    part->columns = (size_t)s->heads[first].words;
     data->columns = like ? like->columns : part->columns;
-    data->row_numbers = tr_docword_base(&s->files, s->shape, s->files.n);
-    return tr_docword_check(&s->files, s->shape, part->records);
+    data->row_numbers = tr_docword_base(&s->files, s->heads, s->files.n);
+    return tr_docword_check(&s->files, s->heads, part->records);
 }
 
 static int fill_triples(tr_data *data, const tr_data *like, struct part *part)
@@ -561,23 +516,24 @@ static int fill_triples(tr_data *data, const tr_data *like, struct part *part)
     TR_TRY(tr_agree(tr, TR_NEW(&part->records, s->files.n)));
     TR_TRY(read_ids(data, like, part));
     TR_TRY(agree_on_totals(tr, &part->report, &totals));
-    data->skipped = totals.sum[2];
-    TR_TRY(all_reduce(tr, part->records, (int)s->files.n, MPI_UINT64_T, MPI_SUM));
-    int status = TR_OK;
-    if (s->format == TR_FORMAT_DOCWORD) status = number_documents(data, like, part);
-    if (status == TR_OK && totals.sum[0] == 0)
-        status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", s->files.file[0].path);
+    data->skipped = totals.skipped;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, part->records, s->files.n));
+    int status = data->format == TR_FORMAT_DOCWORD ? number_documents(data, like, part) : TR_OK;
+    if (status == TR_OK && totals.rows == 0) status = no_record(data, like);
     TR_TRY(tr_agree(tr, status));
-    if (s->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, part));
+    if (data->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, part));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_triples(data, part) : TR_OK));
-    uint64_t counts[2] = {data->total_rows, data->total_nonzeros};
-    TR_TRY(all_reduce(tr, counts, 2, MPI_UINT64_T, MPI_SUM));
-    data->total_rows = counts[0];
-    data->total_nonzeros = counts[1];
-    return all_reduce(tr, &data->total_values, 1, MPI_DOUBLE, MPI_SUM);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_rows, 1));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1));
+    return tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, &data->total_values, 1);
 }
 
-/* ---- all formats ---- */
+/* ---- opening ---- */
+
+int tr_data_find(const tr_job *job, const char *path, char **found)
+{
+    return tr_files_find(path, job->data.folders.item, job->data.folders.n, found);
+}
 
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
 {
@@ -594,55 +550,32 @@ int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct 
     return status;
 }
 
-int tr_data_find(const tr_job *job, const char *path, char **found)
-{
-    return tr_files_find(path, job->data.folders.item, job->data.folders.n, found);
-}
-
-static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
-{
-    struct tr_data_state *s = data->state;
-    tr_context *tr = s->tr;
-    struct totals totals;
-    bool dense = s->format == TR_FORMAT_CSV;
-    TR_TRY(tr_agree(tr, read_part(data, like, part)));
-    TR_TRY(agree_on_totals(tr, &part->report, &totals));
-    data->total_rows = totals.sum[0];
-    data->total_nonzeros = totals.sum[1];
-    data->skipped = totals.sum[2];
-    TR_TRY(tr_agree(tr, dense ? decide_dense(data, &totals, like) : decide_columns(data, &totals, like)));
-    TR_TRY(agree_on_labels(tr, &s->files, &part->report, data));
-    int status = TR_OK;
-    if (tr_is(tr, TR_SLAVE)) status = tr_number_rows(data, &part->runs);
-    TR_TRY(tr_agree(tr, status));
-    if (tr_is(tr, TR_SLAVE)) status = dense ? finish_dense(data) : finish_sparse(data, part);
-    return tr_agree(tr, status);
-}
-
 static int fill(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     struct part part = {.records = NULL};
-    TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? look(data, like) : TR_OK));
-    TR_TRY(tell_shapes(data));
-    int status = is_triples(s) ? fill_triples(data, like, &part) : fill_rows(data, like, &part);
+    TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? read_heads(data, like) : TR_OK));
+    TR_TRY(tell_heads(data));
+    int status = is_triples(data) ? fill_triples(data, like, &part) : fill_rows(data, like, &part);
     tr_triples_free(&part.triples);
     if (status == TR_OK && is_group(s->tr, TR_DATA_REPLICATED))
-        status = tr_store_share(data, part.keys, part.n_keys,
-                                s->format == TR_FORMAT_CSV || !s->tr->job->table.prune);
+        status = tr_store_share(data, part.keys, part.n_keys, is_dense(data) || !s->tr->job->table.prune);
+    tr_ids_free(&part.report.labels.bits);
     free(part.records);
     free(part.keys);
     free(part.runs.run);
     return status;
 }
 
-/* Of a store. */
-struct user {
-    tr_data data; /* a copy of the store's */
-    bool forgot;  /* … but for the non-zeros */
-};
+static void show_rows(tr_data *data)
+{
+    const struct tr_matrix *m = &data->state->rows;
+    if (is_dense(data)) data->rows = (tr_batch){.n = m->rows, .label = m->label, .dense = m->value};
+    else data->rows = (tr_batch){m->rows, m->begin, m->column, m->value, m->label, NULL};
+    data->row = data->state->row_number;
+}
 
-static int load(struct tr_store *store, struct tr_files *files, enum tr_data_part part, const tr_data *like)
+static int load(struct tr_store *store, struct tr_files *files, bool test, bool sparse, const tr_data *like)
 {
     double begin = tr_now();
     struct tr_data_state *s = store->data.state;
@@ -650,9 +583,9 @@ static int load(struct tr_store *store, struct tr_files *files, enum tr_data_par
     (void)TR_FAULT("load");
     s->files = *files;
     *files = (struct tr_files){.n = 0};
+    s->sparse = sparse;
     bool found = false;
-    int status =
-        tr_cache_find(&store->data, part == TR_DATA_TEST ? "test data" : "training data", store->key, &found);
+    int status = tr_cache_find(&store->data, test ? "test data" : "training data", store->key, &found);
     if (status == TR_OK && !found) status = fill(&store->data, like);
     if (status == TR_OK && !found) status = tr_cache_keep(&store->data);
     show_rows(&store->data);
@@ -662,26 +595,20 @@ static int load(struct tr_store *store, struct tr_files *files, enum tr_data_par
 
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
+    bool test = part & TR_DATA_TEST, sparse = part & TR_DATA_SPARSE, found = false;
     struct tr_files files = {.n = 0};
     struct tr_store *store = NULL;
-    struct user *user = NULL;
-    bool found = false;
+    struct tr_data_user *user = NULL;
     int status = TR_NEW(&user, 1);
     if (status == TR_OK)
-        status = tr_data_files(tr->job, part == TR_DATA_TRAIN ? &tr->job->data.train : &tr->job->data.test,
-                               &files);
+        status = tr_data_files(tr->job, test ? &tr->job->data.test : &tr->job->data.train, &files);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = tr_store_take(tr, &files, like, &store, &found);
-    if (status == TR_OK && !found) status = load(store, &files, part, like);
+    if (status == TR_OK) status = tr_store_take(tr, &files, like, sparse, &store, &found);
+    if (status == TR_OK && !found) status = load(store, &files, test, sparse, like);
     tr_files_close(&files);
     if (status == TR_OK) {
         user->data = store->data;
         *out = &user->data;
-        if (part == TR_DATA_TRAIN) {
-            tr->trained_on.rows = user->data.total_rows;
-            tr->trained_on.columns = user->data.columns;
-            tr->trained_on.nonzeros = user->data.total_nonzeros;
-        }
         return TR_OK;
     }
     tr_store_release(tr, &store, false);
@@ -696,21 +623,23 @@ const char *tr_data_third_label(const tr_data *data)
 
 void tr_data_forget(tr_data *data)
 {
-    struct user *user = (struct user *)(void *)data;
+    struct tr_data_user *user = (struct tr_data_user *)(void *)data;
     if (user->forgot) return;
     user->forgot = true;
     data->rows.begin = NULL;
     data->rows.column = NULL;
     data->rows.value = NULL;
+    data->rows.dense = NULL;
     tr_store_forget(data->state->store);
 }
 
 void tr_data_close(tr_data **data)
 {
-    struct user *user = (struct user *)(void *)*data;
+    struct tr_data_user *user = (struct tr_data_user *)(void *)*data;
     if (!user) return;
     struct tr_store *store = user->data.state->store;
     tr_store_release(user->data.state->tr, &store, user->forgot);
+    tr_batches_free(&user->batches);
     free(user);
     *data = NULL;
 }
@@ -745,7 +674,7 @@ struct words {
     const char *rows, *columns, *nonzeros;
 };
 
-static struct words words_of(int format)
+static struct words words_of(enum tr_format format)
 {
     switch (format) {
     case TR_FORMAT_CSV: return (struct words){"rows", "columns", "numbers"};
@@ -778,11 +707,11 @@ static bool is_found(const struct tr_data_state *s)
 static void say_data(const tr_data *data, const char *what, char text[2][96])
 {
     tr_context *tr = data->state->tr;
-    struct words words = words_of(data->state->format);
+    struct words words = words_of(data->format);
     char tokens[64] = "", read[32] = "in memory already";
     char label[32]; /* as wide as all labels before the table of progress */
     snprintf(label, sizeof label, "%s:", what);
-    if (data->state->format == TR_FORMAT_DOCWORD)
+    if (data->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
     if (data->state->store->opened == 1)
         snprintf(read, sizeof read, "%s in %.2f s", is_found(data->state) ? "found in memory" : "read",

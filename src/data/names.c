@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/triples.h"
+#include "data/exchange.h"
 
 /* ---- lists of ids, sorted or not ---- */
 
@@ -120,8 +120,8 @@ static int ship_ids(tr_context *tr, const struct list *l, const uint64_t *count,
     int members = tr_layout_workers(&tr->layout);
     uint64_t *bytes, *got_bytes;
     if (!l->are_text) {
-        TR_TRY(
-            tr_ship(tr, tr->workers, l->number, count, sizeof *l->number, (void **)&got->number, got_count));
+        TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, l->number, count, sizeof *l->number, (void **)&got->number,
+                             got_count));
         for (int m = 0; m < members; m++) got->n += got_count[m];
         return TR_OK;
     }
@@ -129,8 +129,9 @@ static int ship_ids(tr_context *tr, const struct list *l, const uint64_t *count,
     TR_TRY(TR_NEW(&got_bytes, (size_t)members));
     for (size_t m = 0, at = 0; m < (size_t)members; at += count[m++])
         bytes[m] = bytes_between(l, at, at + count[m]);
-    TR_TRY(tr_ship(tr, tr->workers, l->length, count, sizeof *l->length, (void **)&got->length, got_count));
-    TR_TRY(tr_ship(tr, tr->workers, l->text, bytes, 1, (void **)&got->text, got_bytes));
+    TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, l->length, count, sizeof *l->length, (void **)&got->length,
+                         got_count));
+    TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, l->text, bytes, 1, (void **)&got->text, got_bytes));
     for (int m = 0; m < members; m++) got->n += got_count[m];
     free(bytes);
     free(got_bytes);
@@ -143,12 +144,15 @@ static int spread_ids(tr_context *tr, const struct list *l, struct list *all)
     *all = (struct list){.are_text = l->are_text};
     uint64_t n, bytes;
     if (!l->are_text) {
-        TR_TRY(tr_spread(tr, tr->workers, l->number, l->n, sizeof *l->number, (void **)&all->number, &n));
+        TR_TRY(tr_gather_to_all(tr, TR_SET_WORKERS, l->number, l->n, sizeof *l->number, (void **)&all->number,
+                                &n));
         all->n = (size_t)n;
         return TR_OK;
     }
-    TR_TRY(tr_spread(tr, tr->workers, l->length, l->n, sizeof *l->length, (void **)&all->length, &n));
-    TR_TRY(tr_spread(tr, tr->workers, l->text, bytes_between(l, 0, l->n), 1, (void **)&all->text, &bytes));
+    TR_TRY(
+        tr_gather_to_all(tr, TR_SET_WORKERS, l->length, l->n, sizeof *l->length, (void **)&all->length, &n));
+    TR_TRY(tr_gather_to_all(tr, TR_SET_WORKERS, l->text, bytes_between(l, 0, l->n), 1, (void **)&all->text,
+                            &bytes));
     all->n = (size_t)n;
     return find_begins(all);
 }
@@ -319,7 +323,8 @@ static int unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known
     int status = check_total(names);
     for (size_t i = 0; i < got.n; i++)
         if (n.is_new[i]) n.answer[i] += (uint32_t)names->begin;
-    TR_TRY(tr_ship(tr, tr->workers, n.answer, got_count, sizeof *answers, (void **)&answers, back_count));
+    TR_TRY(tr_all_to_all(tr, TR_SET_WORKERS, n.answer, got_count, sizeof *answers, (void **)&answers,
+                         back_count));
     for (size_t i = 0; i < ids->n; i++) number[order[i]] = answers[i];
     void *parts[] = {n.answer, n.is_new, answers, count, got_count, back_count, order};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);

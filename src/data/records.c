@@ -1,191 +1,205 @@
 #include "trireme/records.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "data/csv.h"
-#include "data/documents.h"
-#include "data/libsvm_each.h"
-#include "data/triples.h"
+#include "data/reader.h"
+#include "data/shuffle.h"
 
-enum { SOME = 1024 }; /* rows handed out at once */
+/* ---- rows ---- */
 
-struct place {
+struct pass {
+    const tr_read_options *options;
+    tr_records_fn *records;
+    void *state;
+    struct tr_files files;
+    uint64_t rows; /* handed out so far */
+    float *dense;
+    size_t dense_capacity;
+};
+
+/* Where the rows at hand stand. */
+struct where {
     const struct tr_files *files;
     size_t file;
-    uint64_t offset;
+    const uint64_t *offset; /* of each */
 };
 
-struct collector {
-    const tr_read_options *options;
-    tr_records_fn *each;
-    void *state;
-    uint64_t first, unknown;
-    size_t n;
-    uint64_t *begin;
-    uint32_t *column;
-    float *value, *dense, *label;
-    bool is_dense, labelled;
-    size_t columns, column_room, value_room, dense_room;
-    struct place *place;
-};
-
-static int flush(struct collector *c)
+static int hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
 {
-    if (c->n == 0) return TR_OK;
-    tr_batch rows = {.n = c->n, .label = c->labelled ? c->label : NULL};
-    if (c->is_dense) rows.dense = c->dense;
-    else rows.begin = c->begin, rows.column = c->column, rows.value = c->value;
-    tr_records records = {.rows = rows, .first = c->first, .unknown = c->unknown, .where = c->place};
-    int status = c->each(c->state, &records);
-    c->first += c->n;
-    c->n = 0;
-    c->unknown = 0;
+    tr_records records = {.rows = *rows, .first = p->rows, .unknown = unknown, .where = where};
+    p->rows += rows->n;
+    return p->records(p->state, &records);
+}
+
+/* Sparse rows as dense ones: some at once, since they may take much more memory. */
+static int hand_out_dense(struct pass *p, const struct tr_matrix *m, uint64_t unknown,
+                          const struct where *where)
+{
+    size_t columns = (size_t)p->options->columns, most = ((size_t)1 << 20) / columns + 1;
+    for (size_t first = 0; first < m->rows; first += most) {
+        size_t n = tr_min_size(most, m->rows - first);
+        TR_TRY(TR_GROW(&p->dense, &p->dense_capacity, n * columns));
+        memset(p->dense, 0, n * columns * sizeof *p->dense);
+        for (size_t i = 0; i < n; i++)
+            for (uint64_t k = m->begin[first + i]; k < m->begin[first + i + 1]; k++)
+                p->dense[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
+        struct where here = {where->files, where->file, where->offset + first};
+        tr_batch rows = {.n = n, .label = m->label + first, .dense = p->dense};
+        TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
+    }
+    return TR_OK;
+}
+
+static int take_sparse(void *state, struct tr_reader *r)
+{
+    struct pass *p = state;
+    struct tr_matrix *m = &r->matrix;
+    struct where where = {&p->files, r->file, r->place};
+    uint64_t unknown = tr_matrix_limit(m, p->options->first_index, p->options->columns);
+    if (p->options->form == TR_ROWS_DENSE) return hand_out_dense(p, m, unknown, &where);
+    tr_batch rows = {m->rows, m->begin, m->column, m->value, m->label, NULL};
+    return hand_out(p, &rows, unknown, &where);
+}
+
+static int take_dense(void *state, struct tr_reader *r)
+{
+    struct pass *p = state;
+    struct tr_matrix *m = &r->matrix, sparse = {0};
+    struct where where = {&p->files, r->file, r->place};
+    tr_batch rows = {.n = m->rows, .label = m->label, .dense = m->value};
+    if (p->options->form != TR_ROWS_SPARSE) return hand_out(p, &rows, 0, &where);
+    int status = tr_matrix_to_sparse(m, &sparse);
+    if (status == TR_OK) {
+        rows = (tr_batch){m->rows, sparse.begin, sparse.column, sparse.value, m->label, NULL};
+        status = hand_out(p, &rows, 0, &where);
+    }
+    tr_matrix_free(&sparse);
     return status;
 }
 
-static int end_row(struct collector *c, float label, const struct tr_files *files, size_t file,
-                   uint64_t offset)
+static int read_matrix(struct pass *p, struct tr_reader_options *options)
 {
-    c->place[c->n] = (struct place){files, file, offset};
-    c->label[c->n++] = label;
-    return c->n == SOME ? flush(c) : TR_OK;
+    struct tr_matrix none;
+    struct tr_read_report report;
+    options->piece_state = p;
+    TR_TRY(tr_read_matrix(&p->files, 0, 1, options, &none, &report));
+    tr_matrix_free(&none);
+    tr_ids_free(&report.labels.bits);
+    return TR_OK;
 }
 
-static int room(struct collector *c, size_t more)
+static int read_csv(struct pass *p, const struct tr_head *heads)
 {
-    if (c->is_dense) return TR_GROW(&c->dense, &c->dense_room, (c->n + 1) * c->columns);
-    TR_TRY(TR_GROW(&c->column, &c->column_room, (size_t)c->begin[c->n] + more));
-    return TR_GROW(&c->value, &c->value_room, (size_t)c->begin[c->n] + more);
-}
-
-static int take_sparse(void *state, const struct tr_libsvm_row *row)
-{
-    struct collector *c = state;
-    TR_TRY(room(c, row->n));
-    size_t kept = c->is_dense ? 0 : (size_t)c->begin[c->n];
-    if (c->is_dense) memset(c->dense + c->n * c->columns, 0, c->columns * sizeof *c->dense);
-    for (size_t i = 0; i < row->n; i++) {
-        uint32_t column = row->index[i] - c->options->first_index;
-        if (c->options->columns > 0 && column >= c->options->columns) {
-            c->unknown++;
-        } else if (c->is_dense) {
-            c->dense[c->n * c->columns + column] = row->value[i];
-        } else {
-            c->column[kept] = column;
-            c->value[kept++] = row->value[i];
-        }
-    }
-    if (!c->is_dense) c->begin[c->n + 1] = kept;
-    return end_row(c, row->labelled ? row->label : NAN, row->files, row->file, row->offset);
-}
-
-static int take_dense(void *state, const struct tr_csv_row *row)
-{
-    struct collector *c = state;
-    TR_TRY(room(c, row->n));
-    if (c->is_dense) memcpy(c->dense + c->n * c->columns, row->value, row->n * sizeof *c->dense);
-    size_t kept = c->is_dense ? 0 : (size_t)c->begin[c->n];
-    for (size_t p = 0; p < row->n && !c->is_dense; p++) {
-        if (row->value[p] == 0) continue;
-        c->column[kept] = (uint32_t)p;
-        c->value[kept++] = row->value[p];
-    }
-    if (!c->is_dense) c->begin[c->n + 1] = kept;
-    return end_row(c, row->label, row->files, row->file, row->offset);
-}
-
-static int take_document(void *state, const struct tr_document *d)
-{
-    struct collector *c = state;
-    TR_TRY(room(c, d->n));
-    size_t kept = (size_t)c->begin[c->n];
-    for (size_t i = 0; i < d->n; i++) {
-        if (c->options->columns > 0 && d->word[i] >= c->options->columns) {
-            c->unknown++;
-            continue;
-        }
-        c->column[kept] = d->word[i];
-        c->value[kept++] = d->count[i];
-    }
-    c->begin[c->n + 1] = kept;
-    return end_row(c, NAN, NULL, 0, 0);
-}
-
-static int read_csv(struct collector *c, const struct tr_files *files)
-{
-    const tr_read_options *o = c->options;
-    struct tr_shape *shapes;
-    TR_TRY(tr_look_shapes(files, TR_FORMAT_CSV, o->header, &shapes));
-    struct tr_csv_options options = {.label = TR_LABEL_NONE, .shape = shapes};
-    size_t there = tr_csv_columns(files, &options);
-    if (o->label != TR_LABEL_NONE && there > 0 && there != o->columns) {
+    const tr_read_options *o = p->options;
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads, .piece = take_dense};
+    size_t there = tr_csv_columns(&p->files, heads, TR_LABEL_NONE);
+    if (o->label != TR_LABEL_NONE && there > 0 && (o->columns == 0 || there == o->columns + 1)) {
         options.label = o->label;
         there--;
     }
-    c->labelled = options.label != TR_LABEL_NONE;
-    c->columns = there;
-    int status = o->columns == 0 || there == o->columns || there == 0
-                     ? tr_csv_each(files, &options, take_dense, c)
-                     : tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the model has",
-                               files->file[0].path, there, (size_t)o->columns);
-    free(shapes);
-    return status;
+    if (o->columns == 0 || there == o->columns || there == 0) return read_matrix(p, &options);
+    return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the model has", p->files.file[0].path,
+                   there, (size_t)o->columns);
 }
 
-static int read_files(struct collector *c, const struct tr_files *files)
+/* ---- documents ---- */
+
+/* The rows of the documents that have words, as rows of all documents. */
+static int hand_out_documents(struct pass *p, const struct tr_matrix *m, const uint64_t *numbers,
+                              uint64_t documents, uint64_t unknown)
 {
-    const tr_read_options *o = c->options;
-    int format = (int)o->format;
-    struct tr_libsvm_each_options options = {.lowest_index = o->first_index, .unlabelled = !o->labelled};
-    struct tr_shape *shapes;
-    if (format == TR_FORMAT_AUTO) TR_TRY(tr_look_like(files, &format));
-    c->is_dense = o->form == TR_ROWS_DENSE || (o->form == TR_ROWS_AS_READ && format == TR_FORMAT_CSV);
-    c->columns = (size_t)o->columns;
-    c->labelled = format == TR_FORMAT_LIBSVM;
-    if (format == TR_FORMAT_LIBSVM) return tr_libsvm_each(files, &options, take_sparse, c);
-    if (format == TR_FORMAT_CSV) return read_csv(c, files);
-    c->is_dense = false;
-    TR_TRY(tr_look_shapes(files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shapes));
-    int status = tr_documents_each(files, shapes, false, take_document, c);
-    free(shapes);
+    uint64_t *begin;
+    TR_TRY(TR_NEW(&begin, (size_t)documents + 1));
+    for (size_t i = 0; i < m->rows; i++) begin[numbers[i] + 1] = m->begin[i + 1] - m->begin[i];
+    for (uint64_t i = 0; i < documents; i++) begin[i + 1] += begin[i];
+    tr_batch rows = {.n = (size_t)documents, .begin = begin, .column = m->column, .value = m->value};
+    int status = hand_out(p, &rows, unknown, NULL);
+    free(begin);
     return status;
 }
 
-int tr_read_rows(char *const patterns[], size_t n, const tr_read_options *options, tr_records_fn *records,
+/* Records may be in any order, so a whole file is held. */
+static int read_documents(struct pass *p, size_t file, const struct tr_head *head)
+{
+    struct tr_files one = {.file = &p->files.file[file], .n = 1, .total = p->files.file[file].size};
+    struct tr_triples triples = {0};
+    struct tr_matrix m = {0};
+    struct tr_read_report report;
+    uint64_t records, *numbers = NULL;
+    struct tr_reader_options options = {.format = TR_FORMAT_DOCWORD, .heads = head, .records = &records};
+    if (one.total == 0) return TR_OK;
+    TR_TRY(tr_read_triples(&one, 0, 1, &options, &triples, &report));
+    int status = tr_docword_check(&one, head, &records);
+    if (status == TR_OK)
+        status = tr_triples_to_rows(&triples, head->documents, (size_t)head->words, &m, &numbers);
+    if (status == TR_OK) {
+        tr_rows_merge(&m, TR_DUPLICATES_SUM);
+        uint64_t unknown = tr_matrix_limit(&m, 0, p->options->columns);
+        status = hand_out_documents(p, &m, numbers, head->documents, unknown);
+    }
+    tr_triples_free(&triples);
+    tr_matrix_free(&m);
+    free(numbers);
+    return status;
+}
+
+/* ---- all formats ---- */
+
+static int read_files(struct pass *p)
+{
+    const tr_read_options *o = p->options;
+    enum tr_format format = o->format;
+    if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
+    if (format == TR_FORMAT_LIBSVM) {
+        struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
+                                            .lowest_index = o->first_index,
+                                            .unlabelled = !o->labelled,
+                                            .piece = take_sparse};
+        return read_matrix(p, &options);
+    }
+    struct tr_head *heads;
+    TR_TRY(tr_heads_read(&p->files, format, o->header, &heads));
+    int status = format == TR_FORMAT_CSV ? read_csv(p, heads) : TR_OK;
+    for (size_t i = 0; i < p->files.n && format == TR_FORMAT_DOCWORD && status == TR_OK; i++)
+        status = read_documents(p, i, &heads[i]);
+    free(heads);
+    return status;
+}
+
+int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, tr_records_fn *records,
                  void *state)
 {
-    struct collector c = {.options = options, .each = records, .state = state};
-    struct tr_files files;
-    TR_TRY(tr_files_open(patterns, n, &files));
-    int status = TR_NEW(&c.begin, SOME + 1);
-    if (status == TR_OK) status = TR_NEW(&c.label, SOME);
-    if (status == TR_OK) status = TR_NEW(&c.place, SOME);
-    if (status == TR_OK) status = read_files(&c, &files);
-    if (status == TR_OK) status = flush(&c);
-    void *parts[] = {c.begin, c.label, c.place, c.column, c.value, c.dense};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    tr_files_close(&files);
+    struct pass p = {.options = options, .records = records, .state = state};
+    TR_TRY(tr_files_open(files, n, &p.files));
+    int status = read_files(&p);
+    free(p.dense);
+    tr_files_close(&p.files);
     return status;
 }
 
 int tr_records_fail(const tr_records *records, size_t i, const char *what)
 {
-    const struct place *p = (const struct place *)records->where + i;
-    struct tr_libsvm_row row = {.files = p->files, .file = p->file, .offset = p->offset};
-    return tr_libsvm_row_fail(&row, what);
+    const struct where *where = records->where;
+    return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
 }
 
 int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state)
 {
     struct tr_files files;
-    struct tr_shape *shapes = NULL;
+    struct tr_head *heads = NULL;
+    struct tr_triples none;
+    struct tr_read_report report;
     TR_TRY(tr_files_open(patterns, n, &files));
-    int status = tr_look_shapes(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shapes);
-    if (status == TR_OK) status = tr_ratings_each(&files, shapes, third_may_miss, rating, state);
-    free(shapes);
+    int status = tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &heads);
+    struct tr_reader_options options = {.format = TR_FORMAT_RATINGS,
+                                        .heads = heads,
+                                        .rating = rating,
+                                        .rating_state = state,
+                                        .third_may_miss = third_may_miss};
+    if (status == TR_OK) status = tr_read_triples(&files, 0, 1, &options, &none, &report);
+    if (status == TR_OK) tr_triples_free(&none);
+    free(heads);
     tr_files_close(&files);
     return status;
 }

@@ -18,11 +18,11 @@ static uint32_t count_bits(uint32_t x)
     return (((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-static void mark(struct word *words, const struct tr_csr *csr, uint32_t lowest)
+static void mark(struct word *words, const struct tr_matrix *m, uint32_t lowest)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
+    size_t nonzeros = tr_matrix_nonzeros(m);
     for (size_t i = 0; i < nonzeros; i++) {
-        uint32_t index = csr->column[i] - lowest;
+        uint32_t index = m->column[i] - lowest;
         words[index / 32].bits |= 1u << index % 32;
     }
 }
@@ -44,27 +44,27 @@ static void list_marked(const struct word *words, size_t n, uint32_t lowest, uin
             *keys++ = lowest + (uint32_t)(32 * i) + (uint32_t)__builtin_ctz(bits);
 }
 
-static void apply_ranks(struct tr_csr *csr, const struct word *words, uint32_t lowest)
+static void apply_ranks(struct tr_matrix *m, const struct word *words, uint32_t lowest)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
+    size_t nonzeros = tr_matrix_nonzeros(m);
     for (size_t i = 0; i < nonzeros; i++) {
-        uint32_t index = csr->column[i] - lowest;
+        uint32_t index = m->column[i] - lowest;
         struct word word = words[index / 32];
-        csr->column[i] = word.rank + count_bits(word.bits & ((1u << index % 32) - 1));
+        m->column[i] = word.rank + count_bits(word.bits & ((1u << index % 32) - 1));
     }
 }
 
-static int renumber_dense(struct tr_csr *csr, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
+static int renumber_dense(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
 {
     struct word *words;
     size_t length = (size_t)(highest - lowest) / 32 + 1;
     TR_TRY(TR_NEW(&words, length));
-    mark(words, csr, lowest);
+    mark(words, m, lowest);
     size_t distinct = rank(words, length);
     int result = TR_NEW(keys, distinct);
     if (result == TR_OK) {
         list_marked(words, length, lowest, *keys);
-        apply_ranks(csr, words, lowest);
+        apply_ranks(m, words, lowest);
         *n = distinct;
     }
     free(words);
@@ -120,14 +120,14 @@ static int enlarge(struct keyset *set)
 }
 
 /* *fits is false if the table would take more than this many bytes while it is enlarged. */
-static int insert_columns(struct keyset *set, const struct tr_csr *csr, size_t most_bytes, bool *fits)
+static int insert_columns(struct keyset *set, const struct tr_matrix *m, size_t most_bytes, bool *fits)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
+    size_t nonzeros = tr_matrix_nonzeros(m);
     *fits = true;
     for (size_t i = 0; i < nonzeros; i++) {
-        struct slot *slot = find(set, csr->column[i]);
+        struct slot *slot = find(set, m->column[i]);
         if (slot->key != FREE) continue;
-        slot->key = csr->column[i];
+        slot->key = m->column[i];
         if (2 * ++set->n <= slots_of(set)) continue;
         *fits = 3 * slots_of(set) * sizeof *set->slots <= most_bytes;
         if (!*fits) return TR_OK;
@@ -182,15 +182,15 @@ static int sorted_keys(struct keyset *set, uint32_t **keys)
 }
 
 /* Changes nothing, *fits being false, if it would take too much memory. */
-static int renumber_sparse(struct tr_csr *csr, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
+static int renumber_sparse(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
 {
     struct keyset set;
-    size_t nonzeros = tr_csr_nonzeros(csr);
+    size_t nonzeros = tr_matrix_nonzeros(m);
     TR_TRY(keyset_new(&set, 64 - 12));
-    int result = insert_columns(&set, csr, most_bytes, fits);
+    int result = insert_columns(&set, m, most_bytes, fits);
     if (result == TR_OK && *fits) result = sorted_keys(&set, keys);
     if (result == TR_OK && *fits) {
-        for (size_t i = 0; i < nonzeros; i++) csr->column[i] = find(&set, csr->column[i])->rank;
+        for (size_t i = 0; i < nonzeros; i++) m->column[i] = find(&set, m->column[i])->rank;
         *n = set.n;
     }
     free(set.slots);
@@ -199,11 +199,11 @@ static int renumber_sparse(struct tr_csr *csr, size_t most_bytes, bool *fits, ui
 
 /* ---- the choice ---- */
 
-static int check_range(const struct tr_csr *csr, uint32_t lowest, uint32_t highest)
+static int check_range(const struct tr_matrix *m, uint32_t lowest, uint32_t highest)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
+    size_t nonzeros = tr_matrix_nonzeros(m);
     bool outside = nonzeros > 0 && (lowest > highest || highest == FREE);
-    for (size_t i = 0; i < nonzeros; i++) outside |= csr->column[i] < lowest || csr->column[i] > highest;
+    for (size_t i = 0; i < nonzeros; i++) outside |= m->column[i] < lowest || m->column[i] > highest;
     if (!outside) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "columns outside of %u..%u", (unsigned)lowest, (unsigned)highest);
 }
@@ -211,23 +211,23 @@ static int check_range(const struct tr_csr *csr, uint32_t lowest, uint32_t highe
 /* Bits cost a quarter byte an index and are fast: they are taken as long as they need no more than the
  * columns themselves, or nothing worth mentioning. Otherwise the table is tried, since the distinct keys may
  * be few; should it become larger than the bits, the bits it is. */
-int tr_renumber(struct tr_csr *csr, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
+int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
-    TR_TRY(check_range(csr, lowest, highest));
+    size_t nonzeros = tr_matrix_nonzeros(m);
+    TR_TRY(check_range(m, lowest, highest));
     if (nonzeros == 0) {
         *n = 0;
         return TR_NEW(keys, 0);
     }
     size_t bits_bytes = (size_t)(highest - lowest) / 4;
     bool fits = false;
-    if (bits_bytes > nonzeros * sizeof *csr->column + ((size_t)4 << 20))
-        TR_TRY(renumber_sparse(csr, bits_bytes, &fits, keys, n));
-    return fits ? TR_OK : renumber_dense(csr, lowest, highest, keys, n);
+    if (bits_bytes > nonzeros * sizeof *m->column + ((size_t)4 << 20))
+        TR_TRY(renumber_sparse(m, bits_bytes, &fits, keys, n));
+    return fits ? TR_OK : renumber_dense(m, lowest, highest, keys, n);
 }
 
-void tr_columns_apply(struct tr_csr *csr, const uint32_t *old_to_new)
+void tr_columns_apply(struct tr_matrix *m, const uint32_t *old_to_new)
 {
-    size_t nonzeros = tr_csr_nonzeros(csr);
-    for (size_t i = 0; i < nonzeros; i++) csr->column[i] = old_to_new[csr->column[i]];
+    size_t nonzeros = tr_matrix_nonzeros(m);
+    for (size_t i = 0; i < nonzeros; i++) m->column[i] = old_to_new[m->column[i]];
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "data/cache.h"
+#include "shm/shm.h"
 
 /* ---- memory of a group ---- */
 
@@ -21,7 +22,7 @@ struct head {
 
 struct tr_shared {
     tr_context *tr;
-    MPI_Win window;
+    struct tr_shm memory; /* all member 0's */
     uint64_t bytes;
     struct head *head;
     char *nonzeros, *nonzeros_end; /* whole pages: what goes when all members have forgotten */
@@ -31,11 +32,9 @@ void tr_shared_close(struct tr_shared **shared)
 {
     struct tr_shared *s = *shared;
     if (!s) return;
-    if (s->window != MPI_WIN_NULL) {
-        MPI_Win_unlock_all(s->window);
-        (void)tr_barrier(s->tr, s->tr->group, NULL); /* roles are looked after until all are here */
-        MPI_Win_free(&s->window);
-    }
+    if (s->memory.window != MPI_WIN_NULL) /* roles are looked after until all are here */
+        (void)tr_barrier(s->tr, s->tr->group, NULL);
+    tr_shm_close(&s->memory);
     free(s);
     *shared = NULL;
 }
@@ -72,11 +71,6 @@ struct sums {
 };
 enum { SUMS = sizeof(struct sums) / sizeof(uint64_t) };
 
-/* Bytes from the beginning of the pages. What is forgotten lies between begin and label. */
-struct places {
-    uint64_t begin, column, value, label, row, keys, dense, end;
-};
-
 struct move {
     tr_context *tr;
     tr_data *data;
@@ -86,50 +80,47 @@ struct move {
     uint32_t *piece;  /* of the group's keys, as many as mine.keys */
     uint32_t *number; /* of each own key among the group's */
     struct sums before, mine, all;
-    struct places at;
+    uint64_t size[TR_CACHE_ARRAYS]; /* bytes of each array, whole pages */
+    char *at[TR_CACHE_ARRAYS];
     struct tr_shared *shared;
-    char *memory;
     bool kept; /* it is a file that the next start of the job finds */
 };
 
-static uint64_t after(uint64_t *at, uint64_t bytes)
+static bool is_dense(const struct move *m)
 {
-    uint64_t here = *at;
-    *at = tr_to_pages(here + bytes);
-    return here;
+    return m->data->state->rows.columns > 0;
 }
 
-/* first: byte in which the arrays may begin. */
-static void lay_out(struct move *m, uint64_t first)
+static void measure(struct move *m)
 {
     const struct sums *n = &m->all;
-    struct places *p = &m->at;
-    bool dense = m->data->state->format == TR_FORMAT_CSV;
-    uint64_t at = first;
-    p->begin = after(&at, dense ? 0 : (n->rows + 1) * sizeof(uint64_t));
-    p->column = after(&at, dense ? 0 : n->nonzeros * sizeof(uint32_t));
-    p->value = after(&at, n->valued ? n->nonzeros * sizeof(float) : 0);
-    p->label = after(&at, n->labelled ? n->rows * sizeof(float) : 0);
-    p->row = after(&at, n->numbered ? n->rows * sizeof(uint64_t) : 0);
-    p->keys = after(&at, n->keys * sizeof(tr_key));
-    p->dense = after(&at, dense ? n->nonzeros * sizeof(float) : 0);
-    p->end = at;
+    bool dense = is_dense(m);
+    const uint64_t bytes[TR_CACHE_ARRAYS] = {[TR_CACHE_BEGIN] = dense ? 0 : (n->rows + 1) * sizeof(uint64_t),
+                                             [TR_CACHE_COLUMN] = dense ? 0 : n->nonzeros * sizeof(uint32_t),
+                                             [TR_CACHE_VALUE] = n->valued ? n->nonzeros * sizeof(float) : 0,
+                                             [TR_CACHE_LABEL] = n->labelled ? n->rows * sizeof(float) : 0,
+                                             [TR_CACHE_ROW] = n->numbered ? n->rows * sizeof(uint64_t) : 0,
+                                             [TR_CACHE_KEYS] = n->keys * sizeof(tr_key)};
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) m->size[i] = tr_to_pages(bytes[i]);
 }
 
-/* What all members bring, and those before this one. */
+/* All arrays one after the other, page by page. */
+static void lay_out(struct move *m, char *memory)
+{
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; memory += m->size[i++]) m->at[i] = memory;
+}
+
 static int count_all(struct move *m)
 {
-    uint64_t *every, *before = (uint64_t *)(void *)&m->before, *all = (uint64_t *)(void *)&m->all;
+    uint64_t *every, *before = (uint64_t *)&m->before, *all = (uint64_t *)&m->all;
     TR_TRY(TR_NEW(&every, (size_t)m->tr->layout.group_size * SUMS));
-    MPI_Request request;
-    MPI_Iallgather(&m->mine, SUMS, MPI_UINT64_T, every, SUMS, MPI_UINT64_T, m->tr->group, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "the group to count its rows"));
-    for (int k = 0; k < m->tr->layout.group_size * SUMS; k++) {
+    int status = tr_all_gather(m->tr, TR_SET_GROUP, &m->mine, sizeof m->mine, every);
+    for (int k = 0; k < m->tr->layout.group_size * SUMS && status == TR_OK; k++) {
         all[k % SUMS] += every[k];
         if (k / SUMS < m->tr->me.member) before[k % SUMS] += every[k];
     }
     free(every);
-    return TR_OK;
+    return status;
 }
 
 /* Each member has a piece of the keys: of the union, or of all columns. */
@@ -137,26 +128,21 @@ static int plan(struct move *m)
 {
     const struct tr_data_state *s = m->data->state;
     uint64_t members = (uint64_t)m->tr->layout.group_size, me = (uint64_t)m->tr->me.member;
-    size_t n = 0;
+    size_t n = (size_t)(m->data->columns * (me + 1) / members - m->data->columns * me / members);
     if (!m->all_columns) TR_TRY(tr_unite_keys(m->tr, m->own, m->n_own, &m->piece, &n));
-    else n = (size_t)(m->data->columns * (me + 1) / members - m->data->columns * me / members);
-    m->mine = (struct sums){.rows = s->csr.rows,
-                            .nonzeros = tr_csr_nonzeros(&s->csr),
+    m->mine = (struct sums){.rows = s->rows.rows,
+                            .nonzeros = tr_matrix_nonzeros(&s->rows),
                             .keys = n,
-                            .valued = s->csr.value != NULL,
-                            .labelled = s->csr.label != NULL,
+                            .valued = s->rows.value != NULL,
+                            .labelled = s->rows.label != NULL,
                             .numbered = s->row_number != NULL};
-    if (s->format == TR_FORMAT_CSV) {
-        m->mine.rows = s->dense.rows;
-        m->mine.nonzeros = s->dense.rows * s->dense.columns;
-        m->mine.labelled = s->dense.label != NULL;
-    }
     TR_TRY(count_all(m));
-    lay_out(m, tr_to_pages(sizeof(struct head)));
+    measure(m);
     if (!m->all_columns) TR_TRY(TR_NEW(&m->number, m->n_own));
     TR_TRY(TR_NEW(&m->shared, 1));
     *m->shared =
-        (struct tr_shared){.tr = m->tr, .window = MPI_WIN_NULL, .bytes = m->at.end + tr_page_bytes()};
+        (struct tr_shared){.tr = m->tr, .memory = TR_SHM_CLOSED, .bytes = tr_to_pages(sizeof(struct head))};
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) m->shared->bytes += m->size[i];
     return TR_OK;
 }
 
@@ -164,9 +150,7 @@ static int plan(struct move *m)
 static int check_room(tr_context *tr, uint64_t bytes)
 {
     uint64_t room = tr_shared_memory_free();
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, tr->node, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the ranks of the node to count their rows"));
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     if (bytes <= room) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
                    "%s: data.partition: replicated rows need %.1f MB of shared memory on this node, "
@@ -174,67 +158,38 @@ static int check_room(tr_context *tr, uint64_t bytes)
                    tr_job_where(tr->job, "data.partition"), (double)bytes / 1e6, (double)room / 1e6);
 }
 
-/* The same arrays in a file. */
-static int open_file(struct move *m)
-{
-    const struct places *p = &m->at;
-    lay_out(m, 0);
-    uint64_t bytes[TR_CACHE_ARRAYS] = {
-        [TR_CACHE_BEGIN] = p->column - p->begin, [TR_CACHE_COLUMN] = p->value - p->column,
-        [TR_CACHE_VALUE] = p->label - p->value,  [TR_CACHE_LABEL] = p->row - p->label,
-        [TR_CACHE_ROW] = p->keys - p->row,       [TR_CACHE_KEYS] = p->dense - p->keys,
-        [TR_CACHE_DENSE] = p->end - p->dense};
-    TR_TRY(tr_cache_share(m->data, bytes));
-    struct tr_cache_file *file = m->data->state->cached->rows;
-    m->kept = file != NULL;
-    if (m->kept) m->memory = tr_cache_file_at(file, 0, NULL);
-    else lay_out(m, tr_to_pages(sizeof(struct head)));
-    return TR_OK;
-}
-
 /* The memory is member 0's, but who writes first has the pages near. */
-static int open_window(struct move *m)
+static int open_memory(struct move *m)
 {
     tr_context *tr = m->tr;
     struct tr_shared *s = m->shared;
     TR_TRY(tr_barrier(tr, tr->group, "the group to open its memory"));
-    if (m->kept) TR_TRY(open_file(m));
-    if (m->kept) return TR_OK;
-    void *own;
-    char *memory;
-    MPI_Aint size;
-    int unit;
-    if (MPI_Win_allocate_shared(tr->me.member == 0 ? (MPI_Aint)s->bytes : 0, 1, MPI_INFO_NULL, tr->group,
-                                &own, &s->window) != MPI_SUCCESS)
-        return tr_fail(TR_ERR_SYSTEM, "MPI cannot allocate %llu bytes of shared memory",
-                       (unsigned long long)s->bytes);
-    MPI_Win_lock_all(MPI_MODE_NOCHECK, s->window);
-    MPI_Win_shared_query(s->window, 0, &size, &unit, &memory);
-    uintptr_t page = tr_page_bytes(), past = (uintptr_t)memory % page;
-    m->memory = past ? memory + (page - past) : memory;
-    s->head = (struct head *)(void *)m->memory;
-    s->nonzeros = m->memory + m->at.begin;
-    s->nonzeros_end = m->memory + m->at.label;
+    if (m->kept) TR_TRY(tr_cache_share(m->data, m->size));
+    struct tr_cache_file *file = m->kept ? m->data->state->cached->rows : NULL;
+    m->kept = file != NULL;
+    if (file) {
+        lay_out(m, tr_cache_file_at(file, 0, NULL));
+        return TR_OK;
+    }
+    uint64_t page = tr_page_bytes();
+    TR_TRY(tr_shm_open(tr->group, tr->me.member == 0 ? (size_t)(s->bytes + page) : 0, false, &s->memory));
+    char *memory = s->memory.part[0].at;
+    memory += (page - (uintptr_t)memory % page) % page;
+    s->head = (struct head *)(void *)memory;
+    lay_out(m, memory + tr_to_pages(sizeof(struct head)));
+    s->nonzeros = m->at[TR_CACHE_BEGIN];
+    s->nonzeros_end = m->at[TR_CACHE_LABEL];
     if (tr->me.member == 0) atomic_init(&s->head->forgotten, 0);
     return TR_OK;
 }
 
 /* ---- each member's rows into their places ---- */
 
-#define PIECE ((uint64_t)4 << 20) /* bytes that are copied before their memory is given back */
-
-/* Of floats, no array stands for all 1. */
-static void move_values(float *to, float **array, uint64_t n)
-{
-    for (uint64_t k = 0; !*array && k < n; k++) to[k] = 1;
-    tr_pages_move(to, (void **)array, n, sizeof **array);
-}
-
-/* number: of each column read here; NULL: columns stay. */
+/* number: of each column read here; NULL: columns stay. In pieces whose memory is given back at once. */
 static void move_columns(uint32_t *to, uint32_t **array, uint64_t n, const uint32_t *number)
 {
     uint32_t *from = *array;
-    uint64_t most = PIECE / sizeof *from;
+    const uint64_t most = ((uint64_t)4 << 20) / sizeof *from;
     if (!number) {
         tr_pages_move(to, (void **)array, n, sizeof *from);
         return;
@@ -257,66 +212,51 @@ static void move_begins(const struct move *m, uint64_t *to, uint64_t **array)
     *array = NULL;
 }
 
-/* This member's piece of the keys, for all to find theirs among. */
-static void write_keys(const struct move *m, tr_key *keys)
+/* Of values, no array stands for all 1. */
+static void move_rows(struct move *m)
 {
-    for (uint64_t i = 0; i < m->mine.keys; i++)
-        keys[m->before.keys + i] = m->all_columns ? m->before.keys + i : m->piece[i];
+    struct tr_data_state *s = m->data->state;
+    struct tr_matrix *r = &s->rows;
+    const struct sums *n = &m->mine, *before = &m->before;
+    struct tr_matrix all = {.rows = (size_t)m->all.rows, .columns = r->columns};
+    uint64_t *row = m->all.numbered ? (uint64_t *)(void *)m->at[TR_CACHE_ROW] : NULL;
+    if (!is_dense(m)) {
+        all.begin = (uint64_t *)(void *)m->at[TR_CACHE_BEGIN];
+        all.column = (uint32_t *)(void *)m->at[TR_CACHE_COLUMN];
+        move_begins(m, all.begin, &r->begin);
+        move_columns(all.column + before->nonzeros, &r->column, n->nonzeros,
+                     m->all_columns ? NULL : m->number);
+    }
+    if (m->all.valued) {
+        all.value = (float *)(void *)m->at[TR_CACHE_VALUE];
+        float *to = all.value + before->nonzeros;
+        for (uint64_t k = 0; !r->value && k < n->nonzeros; k++) to[k] = 1;
+        tr_pages_move(to, (void **)&r->value, n->nonzeros, sizeof *to);
+    }
+    if (m->all.labelled) {
+        all.label = (float *)(void *)m->at[TR_CACHE_LABEL];
+        tr_pages_move(all.label + before->rows, (void **)&r->label, n->rows, sizeof *all.label);
+    }
+    if (row) tr_pages_move(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
+    tr_matrix_free(r);
+    *r = all;
+    s->row_number = row;
 }
 
-static void number_own(const struct move *m, const tr_key *keys)
+/* Every member writes its piece of the keys, for all to find theirs among. */
+static int move_all(struct move *m)
 {
+    tr_data *data = m->data;
+    tr_key *keys = (tr_key *)(void *)m->at[TR_CACHE_KEYS];
     size_t u = 0;
+    for (uint64_t i = 0; i < m->mine.keys; i++)
+        keys[m->before.keys + i] = m->all_columns ? m->before.keys + i : m->piece[i];
+    TR_TRY(tr_barrier(m->tr, m->tr->group, "the group to unite keys"));
     for (size_t i = 0; !m->all_columns && i < m->n_own; i++) {
         while (keys[u] < m->own[i]) u++;
         m->number[i] = (uint32_t)u;
     }
-}
-
-static void move_sparse(struct move *m)
-{
-    struct tr_data_state *s = m->data->state;
-    struct tr_csr *c = &s->csr;
-    const struct sums *n = &m->mine, *before = &m->before;
-    struct tr_csr all = {.rows = (size_t)m->all.rows,
-                         .begin = (uint64_t *)(void *)(m->memory + m->at.begin),
-                         .column = (uint32_t *)(void *)(m->memory + m->at.column)};
-    uint64_t *row = m->all.numbered ? (uint64_t *)(void *)(m->memory + m->at.row) : NULL;
-    if (m->all.valued) all.value = (float *)(void *)(m->memory + m->at.value);
-    if (m->all.labelled) all.label = (float *)(void *)(m->memory + m->at.label);
-    move_begins(m, all.begin, &c->begin);
-    move_columns(all.column + before->nonzeros, &c->column, n->nonzeros, m->all_columns ? NULL : m->number);
-    if (all.value) move_values(all.value + before->nonzeros, &c->value, n->nonzeros);
-    if (all.label) tr_pages_move(all.label + before->rows, (void **)&c->label, n->rows, sizeof *all.label);
-    if (row) tr_pages_move(row + before->rows, (void **)&s->row_number, n->rows, sizeof *row);
-    tr_csr_free(c);
-    *c = all;
-    s->row_number = row;
-}
-
-static void move_dense(struct move *m)
-{
-    struct tr_dense *d = &m->data->state->dense;
-    struct tr_dense all = {.rows = (size_t)m->all.rows,
-                           .columns = (size_t)m->data->columns,
-                           .value = (float *)(void *)(m->memory + m->at.dense)};
-    if (m->all.labelled) all.label = (float *)(void *)(m->memory + m->at.label);
-    tr_pages_move(all.value + m->before.nonzeros, (void **)&d->value, m->mine.nonzeros, sizeof *all.value);
-    if (all.label)
-        tr_pages_move(all.label + m->before.rows, (void **)&d->label, m->mine.rows, sizeof *all.label);
-    tr_dense_free(d);
-    *d = all;
-}
-
-static int move_all(struct move *m)
-{
-    tr_data *data = m->data;
-    tr_key *keys = (tr_key *)(void *)(m->memory + m->at.keys);
-    write_keys(m, keys);
-    TR_TRY(tr_barrier(m->tr, m->tr->group, "the group to unite keys"));
-    number_own(m, keys);
-    if (data->state->format == TR_FORMAT_CSV) move_dense(m);
-    else move_sparse(m);
+    move_rows(m);
     data->keys = keys;
     data->n_keys = (size_t)m->all.keys;
     data->state->shared = m->shared;
@@ -333,7 +273,7 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
     bool first = takes_part && tr->me.member == 0;
     if (status == TR_OK) status = tr_agree(tr, check_room(tr, first ? m.shared->bytes : 0));
     if (status == TR_OK) status = tr_cache_has_room(data, first ? m.shared->bytes : 0, &m.kept);
-    if (status == TR_OK) status = tr_agree(tr, takes_part ? open_window(&m) : TR_OK);
+    if (status == TR_OK) status = tr_agree(tr, takes_part ? open_memory(&m) : TR_OK);
     if (status == TR_OK) status = tr_agree(tr, takes_part ? move_all(&m) : TR_OK);
     tr_shared_close(&m.shared);
     free(m.piece);
@@ -343,24 +283,22 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
 
 /* ---- stores ---- */
 
-/* Where the format is left open it is the class of the model that says which. */
-static int kind_of_model(const tr_job *job)
-{
-    return job->data.format == TR_FORMAT_AUTO ? job->class->data_formats[0][0] : -1;
-}
-
 /* All that the rows depend on; a file that is written anew is another file. */
-static int make_key(const tr_context *tr, const struct tr_files *files, const tr_data *like, char **key)
+static int make_key(const tr_context *tr, const struct tr_files *files, const tr_data *like, bool sparse,
+                    char **key)
 {
     const tr_job *job = tr->job;
     size_t n;
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format, kind_of_model(job),
+    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format, sparse,
             job->data.index_base, job->data.on_error, job->data.partition, job->data.order, job->data.header,
             job->data.label, job->data.duplicates, (unsigned long long)job->data.features, job->table.prune,
             tr->layout.groups, tr->layout.group_size,
             like ? (unsigned long long)like->state->store->number : 0);
+    const char *const *formats = job->class->data_formats; /* which say it where the job leaves it open */
+    for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
+        fprintf(text, " %s", formats[i]);
     for (size_t i = 0; i < files->n; i++) {
         struct stat about = {.st_size = 0};
         (void)stat(files->file[i].path, &about);
@@ -417,11 +355,11 @@ static int add_store(tr_context *tr, char **key, struct tr_store **out)
     return TR_OK;
 }
 
-int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, struct tr_store **store,
-                  bool *found)
+int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, bool sparse,
+                  struct tr_store **store, bool *found)
 {
     char *key = NULL;
-    TR_TRY(tr_agree(tr, make_key(tr, files, like, &key)));
+    TR_TRY(tr_agree(tr, make_key(tr, files, like, sparse, &key)));
     *store = look_up(tr, key);
     int status = agree_on_store(tr, store);
     *found = *store != NULL;
@@ -444,14 +382,14 @@ void tr_store_keep(struct tr_store *store)
     store->readers++;
 }
 
-static void free_nonzeros(struct tr_csr *csr)
+static void free_nonzeros(struct tr_matrix *m)
 {
-    free(csr->begin);
-    free(csr->column);
-    free(csr->value);
-    csr->begin = NULL;
-    csr->column = NULL;
-    csr->value = NULL;
+    free(m->begin);
+    free(m->column);
+    free(m->value);
+    m->begin = NULL;
+    m->column = NULL;
+    m->value = NULL;
 }
 
 void tr_store_forget(struct tr_store *store)
@@ -462,15 +400,14 @@ void tr_store_forget(struct tr_store *store)
     struct tr_cache_file *kept = s->cached ? s->cached->rows : NULL;
     if (kept) tr_cache_file_forget(kept, TR_CACHE_BEGIN, TR_CACHE_VALUE);
     else if (s->shared) shared_forget(s->shared);
-    else free_nonzeros(&s->csr);
+    else free_nonzeros(&s->rows);
 }
 
 static void free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     if (!s->shared && !(s->cached && s->cached->rows)) {
-        tr_csr_free(&s->csr);
-        tr_dense_free(&s->dense);
+        tr_matrix_free(&s->rows);
         free(s->row_number);
         free((void *)(uintptr_t)data->keys);
     }
@@ -479,7 +416,8 @@ static void free_data(tr_data *data)
     tr_files_close(&s->files);
     tr_names_free(&s->row_names);
     tr_names_free(&s->column_names);
-    free(s->shape);
+    free(s->heads);
+    free((void *)(uintptr_t)data->label);
     free(s->stretch);
     free(s->third_label);
     free(s);

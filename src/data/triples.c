@@ -1,97 +1,23 @@
+/* Text of three columns, read at the speed of memory: ratings of items by users, and UCI's bags of words.
+ *
+ *   ratings   user, item, rating, and anything more; separated by tabs, ::, semicolons, commas or blanks. An id is a
+ *             whole number of up to 64 bits without leading zeros, or any other text; quotes around a field are dropped
+ *   docword   behind a header document, word, count: whole numbers from 1, separated by blanks
+ *
+ * Empty lines, CRLF and a last line without newline are fine.
+ */
 #define _GNU_SOURCE
-#include "data/triples.h"
-
 #include <math.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "data/number.h"
-#include "data/share.h"
-#include "data/token.h"
+#include "data/reader.h"
 
-/* What can be wrong with a record. */
-enum problem {
-    NONE,
-    NO_MEMORY, /* already described */
-    AS_TEXT,   /* nothing, but ids must be read as text */
-    LINE_TOO_LONG,
-    BINARY_DATA,
-    FIELDS_FEW,
-    FIELDS_MANY,
-    USER_MISSING,
-    ITEM_MISSING,
-    RATING_MISSING,
-    USER_NOT_A_NUMBER,
-    ITEM_NOT_A_NUMBER,
-    RATING_NOT_A_NUMBER,
-    RATING_NOT_FINITE,
-    RATING_TOO_LARGE,
-    DOCUMENT_NOT_A_NUMBER,
-    DOCUMENT_OUTSIDE,
-    WORD_NOT_A_NUMBER,
-    WORD_OUTSIDE,
-    COUNT_NOT_A_NUMBER,
-    COUNT_OUTSIDE,
-};
-
-static const char *const problem_text[] = {
-    [LINE_TOO_LONG] = "line longer than 64 MiB",
-    [BINARY_DATA] = "found bytes that are not text",
-    [FIELDS_FEW] = "expected three columns",
-    [FIELDS_MANY] = "expected no more than three columns",
-    [USER_MISSING] = "the user is missing",
-    [ITEM_MISSING] = "the item is missing",
-    [RATING_MISSING] = "the rating is missing",
-    [USER_NOT_A_NUMBER] = "the user is no whole number, as those of the training data are",
-    [ITEM_NOT_A_NUMBER] = "the item is no whole number, as those of the training data are",
-    [RATING_NOT_A_NUMBER] = "the rating is not a number",
-    [RATING_NOT_FINITE] = "the rating is not finite, expected an ordinary number",
-    [RATING_TOO_LARGE] = "the rating is too large for a 32-bit float",
-    [DOCUMENT_NOT_A_NUMBER] = "the document is not a whole number",
-    [DOCUMENT_OUTSIDE] = "no such document, expected",
-    [WORD_NOT_A_NUMBER] = "the word is not a whole number",
-    [WORD_OUTSIDE] = "no such word, expected",
-    [COUNT_NOT_A_NUMBER] = "the count is not a whole number",
-    [COUNT_OUTSIDE] = "the count is wrong, expected",
-};
-
-struct reader {
-    const struct tr_files *files;
-    const struct tr_triples_options *options;
-    struct tr_text_share share;
-    size_t file; /* the one being read */
-    const struct tr_shape *shape;
-    uint64_t base; /* docword: documents before its first */
-    struct tr_triples t;
-    uint64_t *records;
-    struct tr_triples_report report;
-};
-
-/* ---- describing what is wrong ---- */
-
-static int describe(const struct reader *r, enum problem problem, const char *token, uint64_t offset)
+/* What is wrong with a line, where token says so: not at the end of the line. */
+static const char *bad(struct tr_reader *r, const char *token, const char *problem)
 {
-    uint64_t line;
-    char quoted[TR_TOKEN_ROOM] = "", range[48] = "";
-    TR_TRY(tr_files_line(r->files, r->file, offset, &line));
-    const char *path = r->files->file[r->file].path, *text = problem_text[problem];
-    unsigned long long number = line, most = problem == DOCUMENT_OUTSIDE ? r->shape->documents
-                                             : problem == WORD_OUTSIDE   ? r->shape->words
-                                                                         : TR_DOCWORD_MOST_COUNT;
-    if (!token || tr_at_line_end(token)) return tr_fail(TR_ERR_DATA, "%s:%llu: %s", path, number, text);
-    tr_token_quote(token, r->shape->separator ? r->shape->separator : TR_SEPARATOR_BLANKS, quoted);
-    if (problem >= DOCUMENT_OUTSIDE && problem != WORD_NOT_A_NUMBER && problem != COUNT_NOT_A_NUMBER)
-        snprintf(range, sizeof range, " 1 to %llu", most);
-    return tr_fail(TR_ERR_DATA, "%s:%llu: '%s': %s%s", path, number, quoted, text, range);
-}
-
-/* A bad record: the error, or one more record skipped. */
-static int reject(struct reader *r, enum problem problem, const char *token, uint64_t offset)
-{
-    if (problem == NO_MEMORY) return TR_ERR_SYSTEM;
-    if (!r->options->skip_errors) return describe(r, problem, token, offset);
-    if (r->report.skipped++ == 0) r->report.first_skipped = (struct tr_file_place){r->file, offset};
-    return TR_OK;
+    char separator = r->head->separator ? r->head->separator : TR_SEPARATOR_BLANKS;
+    return tr_reader_bad(r, tr_at_line_end(token) ? NULL : token, separator, "%s", problem);
 }
 
 /* ---- whole numbers as ids ---- */
@@ -150,93 +76,88 @@ static const char *pass_separator(const char *p, char separator)
     return p;
 }
 
-struct rating {
-    struct field user, item, rating;
-    float value;
-};
-
-static bool field_is_empty(const struct field *f)
-{
-    return f->text == f->end;
-}
-
-static bool field_is_binary(const struct field *f)
+static bool is_binary(const struct field *f)
 {
     for (const char *p = f->text; p < f->end; p++)
         if (tr_is_binary(*p)) return true;
     return false;
 }
 
-static enum problem rating_problem(const char *token, const char *end, float value)
+struct rating {
+    struct field user, item;
+    float value;
+};
+
+/* The third column at p, where `behind` is what follows the second. Returns what is wrong, or NULL. *at: where. */
+static const char *parse_value(const char *p, const char *behind, char separator, bool may_miss, float *value,
+                               const char **at)
 {
-    if (tr_token_is_special(token)) return RATING_NOT_FINITE;
-    return end && !isfinite(value) ? RATING_TOO_LARGE : RATING_NOT_A_NUMBER;
+    struct field field = {p, p};
+    *value = NAN;
+    if (p != behind && !tr_at_line_end(p)) take_field(p, separator, &field);
+    if (field.text == field.end) {
+        if (may_miss) return NULL;
+        return p == behind ? "expected three columns" : "the rating is missing";
+    }
+    *at = field.text;
+    if (is_binary(&field)) return "found bytes that are not text";
+    const char *end = tr_read_float(*at, value);
+    if (end == field.end && isfinite(*value)) return NULL;
+    if (tr_token_is_special(*at)) return "the rating is not finite, expected an ordinary number";
+    return end && !isfinite(*value) ? "the rating is too large for a 32-bit float"
+                                    : "the rating is not a number";
 }
 
-/* Takes any line apart; what is wrong with it stands at *at. */
-static enum problem parse_rating(const char *p, char separator, bool third_may_miss, struct rating *rating,
-                                 const char **at)
+/* Takes any line apart. Returns what is wrong, or NULL. */
+static const char *parse_rating(const char *p, char separator, bool third_may_miss, struct rating *rating,
+                                const char **at)
 {
+    static const char binary[] = "found bytes that are not text", few[] = "expected three columns";
     *at = p;
     if (separator == TR_SEPARATOR_BLANKS)
         while (tr_is_blank(*p)) p++;
     const char *user = take_field(p, separator, &rating->user), *item = pass_separator(user, separator);
-    if (field_is_binary(&rating->user)) return BINARY_DATA;
-    if (field_is_empty(&rating->user)) return USER_MISSING;
-    if (item == user) return FIELDS_FEW;
+    if (is_binary(&rating->user)) return binary;
+    if (rating->user.text == rating->user.end) return "the user is missing";
+    if (item == user) return few;
     const char *behind = take_field(item, separator, &rating->item);
-    if (field_is_binary(&rating->item)) return BINARY_DATA;
-    if (field_is_empty(&rating->item)) return ITEM_MISSING;
-    const char *third = pass_separator(behind, separator);
-    rating->value = NAN;
-    if (third == behind || tr_at_line_end(third)) {
-        if (third_may_miss) return NONE;
-        return third == behind ? FIELDS_FEW : RATING_MISSING;
-    }
-    take_field(third, separator, &rating->rating);
-    if (field_is_empty(&rating->rating)) return third_may_miss ? NONE : RATING_MISSING;
-    *at = rating->rating.text;
-    if (field_is_binary(&rating->rating)) return BINARY_DATA;
-    const char *end = tr_read_float(*at, &rating->value);
-    return end == rating->rating.end && isfinite(rating->value) ? NONE
-                                                                : rating_problem(*at, end, rating->value);
+    if (is_binary(&rating->item)) return binary;
+    if (rating->item.text == rating->item.end) return "the item is missing";
+    return parse_value(pass_separator(behind, separator), behind, separator, third_may_miss, &rating->value,
+                       at);
 }
 
-static bool add_id(struct tr_ids *ids, const struct field *f, bool as_text, uint32_t *place,
-                   enum problem *problem)
+/* Adds an id, as a number unless ids are text. *is_text: it is no number, and was not added. */
+static int add_id(struct tr_ids *ids, const struct field *f, uint32_t *place, bool *is_text)
 {
     uint64_t number;
     size_t n = (size_t)(f->end - f->text);
-    if (!as_text && !tr_id_number(f->text, n, &number)) {
-        *problem = AS_TEXT;
-        return false;
-    }
-    int status = as_text ? tr_ids_add_text(ids, f->text, n, place) : tr_ids_add_number(ids, number, place);
-    if (status != TR_OK) *problem = NO_MEMORY;
-    return status == TR_OK;
+    *is_text = !ids->are_text && !tr_id_number(f->text, n, &number);
+    if (*is_text) return TR_OK;
+    return ids->are_text ? tr_ids_add_text(ids, f->text, n, place) : tr_ids_add_number(ids, number, place);
 }
 
 /* A line that is not just numbers and separators. */
-static enum problem read_any_rating(struct reader *r, const char *p, struct tr_triple *t, const char **at)
+static const char *read_any_rating(struct tr_reader *r, const char *p, struct tr_triple *t)
 {
     struct rating rating;
-    const struct tr_triples_options *o = r->options;
-    enum problem problem = parse_rating(p, r->shape->separator, false, &rating, at);
-    if (problem != NONE) return problem;
-    bool user = add_id(&r->t.rows, &rating.user, o->text_rows, &t->row, &problem);
-    if (!user && problem == AS_TEXT) {
-        *at = rating.user.text;
-        if (o->known_rows) return USER_NOT_A_NUMBER;
-        r->report.text_rows = true;
-    }
-    bool item = add_id(&r->t.columns, &rating.item, o->text_columns, &t->column, &problem);
-    if (!item && problem == AS_TEXT) {
-        *at = rating.item.text;
-        if (o->known_columns) return ITEM_NOT_A_NUMBER;
-        r->report.text_columns = true;
-    }
+    const char *at, *problem = parse_rating(p, r->head->separator, false, &rating, &at);
+    bool text_user, text_item;
+    if (problem) return bad(r, at, problem);
+    r->status = add_id(&r->triples.rows, &rating.user, &t->row, &text_user);
+    if (r->status != TR_OK) return NULL;
+    if (text_user && r->options->known_rows)
+        return bad(r, rating.user.text, "the user is no whole number, as those of the training data are");
+    r->status = add_id(&r->triples.columns, &rating.item, &t->column, &text_item);
+    if (r->status != TR_OK) return NULL;
+    if (text_item && r->options->known_columns)
+        return bad(r, rating.item.text, "the item is no whole number, as those of the training data are");
+    r->report.text_rows |= text_user;
+    r->report.text_columns |= text_item;
+    r->enough = text_user || text_item;
     t->value = rating.value;
-    return problem;
+    if (!r->enough) r->triples.n++;
+    return p;
 }
 
 /* ---- ratings: the common line ---- */
@@ -271,26 +192,38 @@ static inline const char *read_plain_rating(const char *p, char separator, size_
     return *p == separator && p[width - 1] == separator ? line_end(p) : NULL;
 }
 
-/* Only numbers are read; returns the newline. */
-static const char *read_rating(struct reader *r, const char *p, struct tr_triple *t, enum problem *problem,
-                               const char **at)
+/* As read_plain_rating() where only numbers are read; returns a byte of the line, or NULL if it is malformed. */
+static const char *read_rating(struct tr_reader *r, const char *p)
 {
     uint64_t user, item;
-    char separator = r->shape->separator;
+    struct tr_triple *t = &r->triples.triple[r->triples.n];
+    char separator = r->head->separator;
     size_t width = separator == TR_SEPARATOR_COLONS ? 2 : 1;
-    const struct tr_triples_options *o = r->options;
-    const char *end = o->text_rows || o->text_columns
-                          ? NULL
-                          : read_plain_rating(p, separator, width, &user, &item, &t->value);
-    *problem = NONE;
-    if (TR_RARELY(!end)) {
-        *at = p;
-        *problem = read_any_rating(r, p, t, at);
-        return rawmemchr(p, '\n');
-    }
-    if (tr_ids_number(&r->t.rows, user, &t->row) != TR_OK) *problem = NO_MEMORY;
-    if (tr_ids_number(&r->t.columns, item, &t->column) != TR_OK) *problem = NO_MEMORY;
+    bool text = r->triples.rows.are_text || r->triples.columns.are_text;
+    const char *end = text ? NULL : read_plain_rating(p, separator, width, &user, &item, &t->value);
+    if (r->options->records) r->options->records[r->file]++;
+    if (TR_RARELY(!end)) return read_any_rating(r, p, t);
+    r->status = tr_ids_number(&r->triples.rows, user, &t->row);
+    if (r->status == TR_OK) r->status = tr_ids_number(&r->triples.columns, item, &t->column);
+    if (TR_RARELY(r->status != TR_OK)) return NULL;
+    r->triples.n++;
     return end;
+}
+
+/* Hands out the rating instead. */
+static const char *pass_rating_on(struct tr_reader *r, const char *p)
+{
+    struct rating line;
+    const char *at, *problem = parse_rating(p, r->head->separator, r->options->third_may_miss, &line, &at);
+    if (problem) return bad(r, at, problem);
+    tr_rating rating = {.user = line.user.text,
+                        .item = line.item.text,
+                        .user_length = (size_t)(line.user.end - line.user.text),
+                        .item_length = (size_t)(line.item.end - line.item.text),
+                        .value = line.value};
+    r->handed = r->options->rating(r->options->rating_state, &rating);
+    r->enough = r->handed != TR_OK;
+    return p;
 }
 
 /* ---- docword ---- */
@@ -305,110 +238,70 @@ static inline const char *read_count(const char *p, uint64_t *number)
     return end;
 }
 
-static enum problem word_problem(const char *p, enum problem not_a_number)
+/* One of the three numbers of a line, at *p: 1 to most. Returns what is wrong, or NULL, and moves *p behind it. */
+static inline const char *read_number(const char **p, uint64_t most, const char *not_a_number,
+                                      const char *outside, uint64_t *number)
 {
-    if (tr_token_is_binary(p, TR_SEPARATOR_BLANKS)) return BINARY_DATA;
-    return tr_at_line_end(p) ? FIELDS_FEW : not_a_number;
+    const char *end = read_count(*p, number);
+    if (!end || !(tr_is_blank(end[-1]) || tr_at_line_end(end))) {
+        if (tr_token_is_binary(*p, TR_SEPARATOR_BLANKS)) return "found bytes that are not text";
+        return tr_at_line_end(*p) ? "expected three columns" : not_a_number;
+    }
+    if (*number - 1 >= most) return outside;
+    *p = end;
+    return NULL;
 }
 
-/* A number must be followed by a blank or the end of the line. */
-static bool ends_well(const char *end)
+static const char *read_word(struct tr_reader *r, const char *p)
 {
-    return tr_is_blank(end[-1]) || tr_at_line_end(end);
-}
-
-static enum problem read_word(struct reader *r, const char *p, struct tr_triple *t, const char **at)
-{
-    uint64_t document, word, count;
-    *at = p;
-    const char *q = read_count(p, &document);
-    if (!q || !ends_well(q)) return word_problem(p, DOCUMENT_NOT_A_NUMBER);
-    if (document - 1 >= r->shape->documents) return DOCUMENT_OUTSIDE;
-    *at = p = q;
-    q = read_count(p, &word);
-    if (!q || !ends_well(q)) return word_problem(p, WORD_NOT_A_NUMBER);
-    if (word - 1 >= r->shape->words) return WORD_OUTSIDE;
-    *at = p = q;
-    q = read_count(p, &count);
-    if (!q || !ends_well(q)) return word_problem(p, COUNT_NOT_A_NUMBER);
-    if (count - 1 >= TR_DOCWORD_MOST_COUNT) return COUNT_OUTSIDE;
-    *at = q;
-    if (!tr_at_line_end(q)) return FIELDS_MANY;
-    *t = (struct tr_triple){(uint32_t)(r->base + document - 1), (uint32_t)(word - 1), (float)count};
-    return NONE;
+    static const char document_outside[] = "no such document, expected",
+                      word_outside[] = "no such word, expected",
+                      count_outside[] = "the count is wrong, expected";
+    uint64_t document, word, count, documents = r->head->documents, words = r->head->words;
+    const char *problem =
+        read_number(&p, documents, "the document is not a whole number", document_outside, &document);
+    if (r->options->records) r->options->records[r->file]++;
+    if (!problem) problem = read_number(&p, words, "the word is not a whole number", word_outside, &word);
+    if (!problem)
+        problem =
+            read_number(&p, TR_DOCWORD_MOST_COUNT, "the count is not a whole number", count_outside, &count);
+    if (!problem && !tr_at_line_end(p)) problem = "expected no more than three columns";
+    if (TR_RARELY(problem != NULL)) {
+        uint64_t most = problem == document_outside ? documents
+                        : problem == word_outside   ? words
+                        : problem == count_outside  ? TR_DOCWORD_MOST_COUNT
+                                                    : 0;
+        if (most == 0) return bad(r, p, problem);
+        return tr_reader_bad(r, p, TR_SEPARATOR_BLANKS, "%s 1 to %llu", problem, (unsigned long long)most);
+    }
+    r->triples.triple[r->triples.n++] =
+        (struct tr_triple){(uint32_t)(r->documents + document - 1), (uint32_t)(word - 1), (float)count};
+    return p;
 }
 
 /* ---- many lines ---- */
 
-static int parse_line(struct reader *r, const char **p, uint64_t offset)
+/* A record takes six bytes or more. */
+static int make_room(struct tr_reader *r, size_t bytes)
 {
-    struct tr_triple *t = &r->t.triple[r->t.n];
-    const char *at = *p;
-    enum problem problem;
-    if (TR_RARELY(tr_is_blank(*at) || tr_at_line_end(at))) {
-        while (tr_is_blank(*at)) at++;
-        if (tr_at_line_end(at)) {
-            *p = (const char *)rawmemchr(at, '\n') + 1;
-            return TR_OK;
-        }
-        if (r->shape->separator == '\t') at = *p; /* a tab may end an empty field */
-    }
-    if (r->options->format == TR_FORMAT_RATINGS) {
-        *p = read_rating(r, at, t, &problem, &at) + 1;
-    } else {
-        problem = read_word(r, at, t, &at);
-        *p = (const char *)rawmemchr(at, '\n') + 1;
-    }
-    r->records[r->file]++;
-    if (problem == NONE) r->t.n++;
-    else if (problem == AS_TEXT) r->share.enough = true;
-    else return reject(r, problem, at, offset);
-    return TR_OK;
+    if (r->options->rating) return TR_OK;
+    return TR_GROW(&r->triples.triple, &r->triples.triple_capacity, r->triples.n + bytes / 6 + 2);
 }
 
-static int note_run(struct reader *r, const struct tr_text_share_chunk *c)
+static int rating_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    struct tr_triples *t = &r->t;
-    const struct tr_triple_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
-    if (last && last->file == c->file && last->piece == c->piece) return TR_OK;
-    TR_TRY(TR_GROW(&t->run, &t->run_capacity, t->runs + 1));
-    t->run[t->runs++] = (struct tr_triple_run){c->file, c->piece, t->n};
-    return TR_OK;
+    if (!r->options->rating) return tr_each_line(r, lines, read_rating);
+    TR_TRY(tr_each_line(r, lines, pass_rating_on));
+    return r->handed;
 }
 
-static void enter_file(struct reader *r, size_t file)
+static int word_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    if (file == r->file && r->shape) return;
-    r->file = file;
-    r->shape = &r->options->shape[file];
-    r->base = tr_docword_base(r->files, r->options->shape, file);
+    return tr_each_line(r, lines, read_word);
 }
 
-/* Lines before the records are the header. */
-static void pass_header(const struct reader *r, struct tr_chunk *lines)
-{
-    uint64_t n = (uint64_t)(lines->end - lines->begin), header = r->shape->begin;
-    if (lines->offset >= header) return;
-    lines->begin += header - lines->offset < n ? header - lines->offset : n;
-    lines->offset = header;
-}
-
-static int parse_chunk(void *state, const struct tr_text_share_chunk *c)
-{
-    struct reader *r = state;
-    struct tr_chunk lines = c->lines;
-    enter_file(r, c->file);
-    if (lines.too_long) return reject(r, LINE_TOO_LONG, NULL, lines.offset);
-    size_t n = (size_t)(lines.end - lines.begin);
-    r->report.text_bytes += n;
-    pass_header(r, &lines);
-    TR_TRY(note_run(r, c));
-    TR_TRY(TR_GROW(&r->t.triple, &r->t.triple_capacity,
-                   r->t.n + n / 6 + 2)); /* a record takes six bytes or more */
-    for (const char *p = lines.begin; p < lines.end && !r->share.enough;)
-        TR_TRY(parse_line(r, &p, lines.offset + (uint64_t)(p - lines.begin)));
-    return TR_OK;
-}
+const struct tr_format_reader tr_ratings_reader = {.room = make_room, .lines = rating_lines},
+                              tr_docword_reader = {.room = make_room, .lines = word_lines};
 
 void tr_triples_free(struct tr_triples *triples)
 {
@@ -419,101 +312,20 @@ void tr_triples_free(struct tr_triples *triples)
     *triples = (struct tr_triples){0};
 }
 
-int tr_triples_read(const struct tr_files *files, size_t reader, size_t readers,
-                    const struct tr_triples_options *options, struct tr_triples *triples, uint64_t *records,
-                    struct tr_triples_report *report)
-{
-    struct reader r = {.files = files, .options = options, .records = records};
-    r.t.rows.are_text = options->text_rows;
-    r.t.columns.are_text = options->text_columns;
-    r.share = (struct tr_text_share){.files = files,
-                                     .reader = reader,
-                                     .readers = readers,
-                                     .deal = options->deal,
-                                     .chunk_bytes = options->chunk_bytes,
-                                     .progress = options->progress,
-                                     .progress_state = options->progress_state};
-    memset(records, 0, files->n * sizeof *records);
-    int status = tr_text_share_each(&r.share, parse_chunk, &r);
-    if (status != TR_OK) {
-        tr_triples_free(&r.t);
-        return status;
-    }
-    TR_SHRINK(&r.t.triple, r.t.n);
-    r.t.triple_capacity = r.t.n;
-    r.report.records = r.t.n;
-    *triples = r.t;
-    *report = r.report;
-    return TR_OK;
-}
-
-/* ---- docword: headers ---- */
-
-uint64_t tr_docword_base(const struct tr_files *files, const struct tr_shape *shapes, size_t file)
+uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < file && i < files->n; i++) sum += shapes[i].documents;
+    for (size_t i = 0; i < file && i < files->n; i++) sum += heads[i].documents;
     return sum;
 }
 
-int tr_docword_check(const struct tr_files *files, const struct tr_shape *shapes, const uint64_t *records)
+int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, const uint64_t *records)
 {
     for (size_t i = 0; i < files->n; i++) {
-        if (records[i] == shapes[i].nonzeros) continue;
+        if (records[i] == heads[i].nonzeros) continue;
         return tr_fail(TR_ERR_DATA, "%s: %llu records, expected %llu as its third line says",
                        files->file[i].path, (unsigned long long)records[i],
-                       (unsigned long long)shapes[i].nonzeros);
+                       (unsigned long long)heads[i].nonzeros);
     }
     return TR_OK;
-}
-
-/* ---- one rating after the other ---- */
-
-struct each_rating {
-    struct reader reader; /* for messages */
-    bool third_may_miss;
-    tr_rating_fn *rating;
-    void *state;
-};
-
-static int rate_line(struct each_rating *e, const char *p, uint64_t offset)
-{
-    struct reader *r = &e->reader;
-    struct rating line;
-    const char *at = p;
-    while (tr_is_blank(*at)) at++;
-    if (tr_at_line_end(at)) return TR_OK;
-    enum problem problem = parse_rating(p, r->shape->separator, e->third_may_miss, &line, &at);
-    if (problem != NONE) return describe(r, problem, at, offset);
-    tr_rating rating = {.user = line.user.text,
-                        .item = line.item.text,
-                        .user_length = (size_t)(line.user.end - line.user.text),
-                        .item_length = (size_t)(line.item.end - line.item.text),
-                        .value = line.value};
-    return e->rating(e->state, &rating);
-}
-
-static int rate_chunk(void *state, const struct tr_text_share_chunk *c)
-{
-    struct each_rating *e = state;
-    struct reader *r = &e->reader;
-    struct tr_chunk lines = c->lines;
-    enter_file(r, c->file);
-    if (lines.too_long) return describe(r, LINE_TOO_LONG, NULL, lines.offset);
-    pass_header(r, &lines);
-    for (const char *p = lines.begin; p < lines.end; p = (const char *)rawmemchr(p, '\n') + 1)
-        TR_TRY(rate_line(e, p, lines.offset + (uint64_t)(p - lines.begin)));
-    return TR_OK;
-}
-
-int tr_ratings_each(const struct tr_files *files, const struct tr_shape *shapes, bool third_may_miss,
-                    tr_rating_fn *rating, void *state)
-{
-    struct tr_triples_options options = {.format = TR_FORMAT_RATINGS, .shape = shapes};
-    struct each_rating e = {.reader = {.files = files, .options = &options},
-                            .third_may_miss = third_may_miss,
-                            .rating = rating,
-                            .state = state};
-    struct tr_text_share share = {.files = files, .readers = 1};
-    return tr_text_share_each(&share, rate_chunk, &e);
 }

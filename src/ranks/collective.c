@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ranks/ranks.h"
 
@@ -88,56 +89,87 @@ int tr_all_gather(tr_context *tr, enum tr_set set, const void *mine, size_t byte
     return tr_wait_request(tr, &request, waiting_for(set));
 }
 
-/* What MPI wants to know of pieces that lie one after the other. */
-struct pieces {
-    int *count, *begin;
-};
-
-static int lay_out(size_t n, const size_t *bytes, struct pieces *pieces)
+static int gather_pieces(tr_context *tr, enum tr_set set, const size_t *counts, char *all)
 {
-    size_t sum = 0;
-    TR_TRY(TR_NEW(&pieces->count, 2 * n));
-    pieces->begin = pieces->count + n;
-    for (size_t i = 0; i < n; i++) {
-        pieces->count[i] = (int)bytes[i];
-        pieces->begin[i] = (int)sum;
-        sum += bytes[i];
-        if (sum > INT_MAX) return tr_fail(TR_ERR_INTERNAL, "a collective call of more than 2 GiB - 1 bytes");
-    }
+    const size_t most = (size_t)1 << 30;
+    for (int m = 0; m < tr_set_size(tr, set); all += counts[m++])
+        for (size_t at = 0; at < counts[m]; at += most)
+            TR_TRY(tr_broadcast(tr, set, m, all + at, tr_min_size(counts[m] - at, most)));
     return TR_OK;
 }
 
 int tr_all_gather_lists(tr_context *tr, enum tr_set set, const void *mine, const size_t *counts, void *all)
 {
-    struct pieces to = {0};
+    size_t n = (size_t)tr_set_size(tr, set), sum = 0, own = 0;
+    int *count, *begin, me = tr_set_rank(tr, set);
     TR_TRY(check(tr, set, 0));
-    int status = lay_out((size_t)tr_set_size(tr, set), counts, &to);
-    if (status == TR_OK) {
-        MPI_Request request;
-        MPI_Iallgatherv(mine, to.count[tr_set_rank(tr, set)], MPI_BYTE, all, to.count, to.begin, MPI_BYTE,
-                        comm_of(tr, set), &request);
+    TR_TRY(TR_NEW(&count, 2 * n));
+    begin = count + n;
+    for (size_t i = 0; i < n; sum += counts[i++]) {
+        if ((int)i == me) own = sum;
+        count[i] = (int)counts[i];
+        begin[i] = (int)sum;
+    }
+    if (counts[me] > 0) memcpy((char *)all + own, mine, counts[me]);
+    MPI_Request request;
+    int status = TR_OK;
+    if (sum > INT_MAX) { /* more than MPI's counts can say */
+        status = gather_pieces(tr, set, counts, all);
+    } else {
+        MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, count, begin, MPI_BYTE, comm_of(tr, set), &request);
         status = tr_wait_request(tr, &request, waiting_for(set));
     }
-    free(to.count);
+    free(count);
     return status;
+}
+
+/* Messages under way: MPI's counts allow of 2 GiB - 1 each, and pieces of 64 MiB keep its buffers small. */
+struct messages {
+    MPI_Request *request;
+    size_t n, capacity;
+};
+
+static int start(struct messages *m, char *memory, size_t bytes, int member, bool sends, MPI_Comm comm)
+{
+    const size_t most = (size_t)64 << 20;
+    enum { TAG = 1 }; /* these communicators carry no other messages from one to one */
+    for (size_t at = 0; at < bytes; at += most) {
+        int n = (int)tr_min_size(bytes - at, most);
+        TR_TRY(TR_GROW(&m->request, &m->capacity, m->n + 1));
+        MPI_Request *request = &m->request[m->n++];
+        if (sends) MPI_Isend(memory + at, n, MPI_BYTE, member, TAG, comm, request);
+        else MPI_Irecv(memory + at, n, MPI_BYTE, member, TAG, comm, request);
+    }
+    return TR_OK;
+}
+
+static size_t sum_of(const size_t *bytes, int n)
+{
+    size_t sum = 0;
+    for (int i = 0; i < n; i++) sum += bytes[i];
+    return sum;
 }
 
 int tr_exchange(tr_context *tr, enum tr_set set, const void *sent, const size_t *to_each, void *received,
                 const size_t *from_each)
 {
-    struct pieces to = {0}, from = {0};
     TR_TRY(check(tr, set, 0));
-    size_t n = (size_t)tr_set_size(tr, set);
-    int status = lay_out(n, to_each, &to);
-    if (status == TR_OK) status = lay_out(n, from_each, &from);
-    if (status == TR_OK) {
-        MPI_Request request;
-        MPI_Ialltoallv(sent, to.count, to.begin, MPI_BYTE, received, from.count, from.begin, MPI_BYTE,
-                       comm_of(tr, set), &request);
-        status = tr_wait_request(tr, &request, waiting_for(set));
+    MPI_Comm comm = comm_of(tr, set);
+    int members = tr_set_size(tr, set), me = tr_set_rank(tr, set), status = TR_OK;
+    char *in = received, *out = (char *)(uintptr_t)sent; /* MPI's sends only read it */
+    struct messages messages = {0};
+    if (to_each[me] > 0) memcpy(in + sum_of(from_each, me), out + sum_of(to_each, me), to_each[me]);
+    for (int turn = 1; turn < members && status == TR_OK; turn++) {
+        int m = (me + members - turn) % members;
+        status = start(&messages, in + sum_of(from_each, m), from_each[m], m, false, comm);
     }
-    free(to.count);
-    free(from.count);
+    for (int turn = 1; turn < members && status == TR_OK; turn++) { /* not all to the same at once */
+        int m = (me + turn) % members;
+        status = start(&messages, out + sum_of(to_each, m), to_each[m], m, true, comm);
+    }
+    for (size_t i = 0; i < messages.n && status == TR_OK; i++)
+        status = tr_wait_request(tr, &messages.request[i], waiting_for(set));
+    free(messages.request);
     return status;
 }
 

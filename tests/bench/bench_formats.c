@@ -4,36 +4,33 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/csv.h"
-#include "data/triples.h"
+#include "data/reader.h"
+#include "data/reader.h"
 
-static int read_csv(const struct tr_files *files, const struct tr_shape *shape,
+static int read_csv(const struct tr_files *files, const struct tr_head *shape,
                     struct tr_read_report *report)
 {
-    struct tr_csv_options options = {.shape = shape};
-    struct tr_dense dense;
-    TR_TRY(tr_csv_read(files, 0, 1, &options, &dense, report));
-    tr_dense_free(&dense);
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = shape};
+    struct tr_matrix dense;
+    TR_TRY(tr_read_matrix(files, 0, 1, &options, &dense, report));
+    tr_matrix_free(&dense);
     return TR_OK;
 }
 
-static int read_triples(const struct tr_files *files, const struct tr_shape *shape, int format,
+static int read_triples(const struct tr_files *files, const struct tr_head *shape, int format,
                         struct tr_read_report *report)
 {
-    struct tr_triples_options options = {.format = format, .shape = shape};
-    struct tr_triples_report r = {.text_rows = true};
+    struct tr_reader_options options = {.format = format, .heads = shape};
+    struct tr_read_report r = {.text_rows = true};
     struct tr_triples triples = {0};
-    uint64_t *records;
-    TR_TRY(TR_NEW(&records, files->n));
     while (r.text_rows || r.text_columns) {
         tr_triples_free(&triples);
-        TR_TRY(tr_triples_read(files, 0, 1, &options, &triples, records, &r));
+        TR_TRY(tr_read_triples(files, 0, 1, &options, &triples, &r));
         options.text_rows |= r.text_rows;
         options.text_columns |= r.text_columns;
     }
-    *report = (struct tr_read_report){.rows = r.records, .nonzeros = r.records, .text_bytes = r.text_bytes};
+    *report = r;
     tr_triples_free(&triples);
-    free(records);
     return TR_OK;
 }
 
@@ -44,12 +41,12 @@ int main(int argc, char **argv)
         return TR_ERR_USAGE;
     }
     struct tr_files files;
-    struct tr_shape *shape;
+    struct tr_head *shape;
     int format = strcmp(argv[1], "csv") == 0       ? TR_FORMAT_CSV
                  : strcmp(argv[1], "ratings") == 0 ? TR_FORMAT_RATINGS
                                                    : TR_FORMAT_DOCWORD;
     TR_TRY(tr_files_open(argv + 2, 1, &files));
-    TR_TRY(tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape));
+    TR_TRY(tr_heads_read(&files, format, TR_HEADER_AUTO, &shape));
     for (int i = 0; i < atoi(argv[3]); i++) {
         struct tr_read_report report;
         double begin = tr_now();

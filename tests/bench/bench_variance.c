@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/libsvm.h"
+#include "data/reader.h"
 #include "solve/loss.h"
 #include "solve/variance.h"
 
@@ -28,12 +28,12 @@
 static int read_problem(const char *path, int model, struct tr_problem *p)
 {
     struct tr_files files;
-    struct tr_libsvm_options options = {.lowest_index = 0};
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 0};
     struct tr_read_report report;
-    struct tr_csr csr = {0};
+    struct tr_matrix csr = {0};
     char *name = (char *)(uintptr_t)path;
     TR_TRY(tr_files_open(&name, 1, &files));
-    TR_TRY(tr_libsvm_read(&files, 0, 1, &options, &csr, &report));
+    TR_TRY(tr_read_matrix(&files, 0, 1, &options, &csr, &report));
     tr_files_close(&files);
     uint32_t most = 0;
     for (uint64_t k = 0; k < csr.begin[csr.rows]; k++) most = csr.column[k] > most ? csr.column[k] : most;

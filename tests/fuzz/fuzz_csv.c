@@ -2,14 +2,14 @@
  * result must depend neither on chunk borders nor on the number of readers, nor on whether rows are kept.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_csv.c \
- *     src/data/{files,text,share,look,ids,csv}.c src/base/base.c -lz -lm -o /tmp/fuzz_csv && /tmp/fuzz_csv
+ *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_csv && /tmp/fuzz_csv
  *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
 #include <math.h>
 
-#include "data/csv.h"
+#include "data/reader.h"
 #include "fuzz_files.h"
 
 /* ---- the slow reading of one line, by the C library ---- */
@@ -36,7 +36,7 @@ static float read_field(char *field)
     return value;
 }
 
-static void check_line(char *line, char separator, int label, const struct tr_dense *d, size_t row)
+static void check_line(char *line, char separator, int label, const struct tr_matrix *d, size_t row)
 {
     size_t n = d->columns + (label != TR_LABEL_NONE), at = label == TR_LABEL_FIRST ? 0 : n - 1, column = 0;
     char *rest = line;
@@ -51,8 +51,8 @@ static void check_line(char *line, char separator, int label, const struct tr_de
     DEMAND(!cut_field(&rest, separator));
 }
 
-static void check_against_library(const uint8_t *data, size_t n, const struct tr_shape *shape, int label,
-                                  const struct tr_dense *d)
+static void check_against_library(const uint8_t *data, size_t n, const struct tr_head *shape, int label,
+                                  const struct tr_matrix *d)
 {
     size_t row = 0, at = (size_t)shape->begin;
     for (char *line; (line = copy_line(data, n, &at)); free(line)) {
@@ -66,50 +66,53 @@ static void check_against_library(const uint8_t *data, size_t n, const struct tr
     DEMAND(row == d->rows);
 }
 
-/* ---- the same by several readers in tiny chunks, and one by one ---- */
+/* ---- the same by several readers in tiny chunks, and handed out ---- */
 
-static void check_division(const struct tr_files *files, struct tr_csv_options options, size_t readers,
-                           const struct tr_dense *whole)
+static void check_division(const struct tr_files *files, struct tr_reader_options options, size_t readers,
+                           const struct tr_matrix *whole)
 {
     size_t rows = 0;
     options.chunk_bytes = readers;
     for (size_t k = 0; k < readers; k++) {
-        struct tr_dense d;
+        struct tr_matrix d;
         struct tr_read_report report;
-        DEMAND(tr_csv_read(files, k, readers, &options, &d, &report) == TR_OK);
+        DEMAND(tr_read_matrix(files, k, readers, &options, &d, &report) == TR_OK);
         DEMAND(rows + d.rows <= whole->rows);
         for (size_t i = 0; i < d.rows * d.columns; i++)
             DEMAND(same_bits(d.value[i], whole->value[rows * d.columns + i]));
         for (size_t i = 0; i < d.rows && d.label; i++) DEMAND(same_bits(d.label[i], whole->label[rows + i]));
         rows += d.rows;
-        tr_dense_free(&d);
+        tr_matrix_free(&d);
     }
     DEMAND(rows == whole->rows);
 }
 
 struct each {
-    const struct tr_dense *whole;
+    const struct tr_matrix *whole;
     size_t row;
 };
 
-static int check_row(void *state, const struct tr_csv_row *row)
+static int check_rows(void *state, struct tr_reader *r)
 {
     struct each *e = state;
-    DEMAND(e->row < e->whole->rows && row->n == e->whole->columns);
-    for (size_t k = 0; k < row->n; k++)
-        DEMAND(same_bits(row->value[k], e->whole->value[e->row * row->n + k]));
-    if (e->whole->label) DEMAND(same_bits(row->label, e->whole->label[e->row]));
-    e->row++;
+    const struct tr_matrix *m = &r->matrix;
+    DEMAND(e->row + m->rows <= e->whole->rows && m->columns == e->whole->columns);
+    for (size_t k = 0; k < m->rows * m->columns; k++)
+        DEMAND(same_bits(m->value[k], e->whole->value[e->row * m->columns + k]));
+    for (size_t i = 0; m->label && i < m->rows; i++)
+        DEMAND(same_bits(m->label[i], e->whole->label[e->row + i]));
+    e->row += m->rows;
     return TR_OK;
 }
 
-static void check_reading(const struct tr_files *files, const struct tr_shape *shape, uint8_t choice,
+static void check_reading(const struct tr_files *files, const struct tr_head *shape, uint8_t choice,
                           const uint8_t *data, size_t n)
 {
-    struct tr_csv_options options = {.skip_errors = choice & 1, .label = choice / 2 % 3, .shape = shape};
-    struct tr_dense dense;
+    struct tr_reader_options options = {
+        .format = TR_FORMAT_CSV, .skip_errors = choice & 1, .label = choice / 2 % 3, .heads = shape};
+    struct tr_matrix dense;
     struct tr_read_report report;
-    int status = tr_csv_read(files, 0, 1, &options, &dense, &report);
+    int status = tr_read_matrix(files, 0, 1, &options, &dense, &report);
     if (status != TR_OK) {
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
@@ -118,19 +121,24 @@ static void check_reading(const struct tr_files *files, const struct tr_shape *s
     if (report.skipped == 0 && !gzip) check_against_library(data, n, shape, options.label, &dense);
     if (!gzip) check_division(files, options, 1 + choice / 32, &dense);
     struct each each = {.whole = &dense};
-    DEMAND(tr_csv_each(files, &options, check_row, &each) == TR_OK && each.row == dense.rows);
-    tr_dense_free(&dense);
+    struct tr_matrix none;
+    options.piece = check_rows;
+    options.piece_state = &each;
+    DEMAND(tr_read_matrix(files, 0, 1, &options, &none, &report) == TR_OK && each.row == dense.rows);
+    tr_matrix_free(&none);
+    tr_matrix_free(&dense);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2) return 0;
-    int fd, format;
+    int fd;
+    enum tr_format format;
     struct tr_files files;
-    struct tr_shape *shape = NULL;
+    struct tr_head *shape = NULL;
     open_bytes(data + 1, n - 1, &fd, &files);
-    int status = tr_look_like(&files, &format);
-    if (status == TR_OK) status = tr_look_shapes(&files, TR_FORMAT_CSV, data[0] / 6 % 3, &shape);
+    int status = tr_format_detect(&files, &format);
+    if (status == TR_OK) status = tr_heads_read(&files, TR_FORMAT_CSV, data[0] / 6 % 3, &shape);
     if (status == TR_OK) check_reading(&files, shape, data[0], data + 1, n - 1);
     else DEMAND(status == TR_ERR_DATA);
     free(shape);

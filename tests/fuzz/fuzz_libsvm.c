@@ -2,18 +2,18 @@
  * read; and the result must depend neither on chunk borders nor on the number of readers.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_libsvm.c \
- *     src/data/{files,text,share,libsvm}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
+ *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
  *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
 
-#include "data/libsvm.h"
+#include "data/reader.h"
 #include "fuzz_files.h"
 
 /* ---- the slow reading of one line, by the C library ---- */
 
-static void check_pair(char *token, const struct tr_csr *csr, uint64_t i)
+static void check_pair(char *token, const struct tr_matrix *csr, uint64_t i)
 {
     char *end;
     DEMAND(strtoul(token, &end, 10) == csr->column[i] && *end == ':');
@@ -21,7 +21,7 @@ static void check_pair(char *token, const struct tr_csr *csr, uint64_t i)
 }
 
 /* Returns whether the line is a row. */
-static bool check_line(char *line, const struct tr_csr *csr, size_t row)
+static bool check_line(char *line, const struct tr_matrix *csr, size_t row)
 {
     char *end, *rest = NULL;
     line[strcspn(line, "#")] = 0;
@@ -39,7 +39,7 @@ static bool check_line(char *line, const struct tr_csr *csr, size_t row)
     return true;
 }
 
-static void check_against_library(const uint8_t *data, size_t n, const struct tr_csr *csr)
+static void check_against_library(const uint8_t *data, size_t n, const struct tr_matrix *csr)
 {
     size_t row = 0, at = 0;
     for (char *line; (line = copy_line(data, n, &at)); free(line)) row += check_line(line, csr, row);
@@ -48,7 +48,7 @@ static void check_against_library(const uint8_t *data, size_t n, const struct tr
 
 /* ---- the same by several readers in tiny chunks ---- */
 
-static void check_share(const struct tr_csr *whole, const struct tr_csr *share, size_t first_row)
+static void check_share(const struct tr_matrix *whole, const struct tr_matrix *share, size_t first_row)
 {
     DEMAND(first_row + share->rows <= whole->rows);
     uint64_t first = whole->begin[first_row];
@@ -62,30 +62,31 @@ static void check_share(const struct tr_csr *whole, const struct tr_csr *share, 
     }
 }
 
-static void check_division(const struct tr_files *files, struct tr_libsvm_options options, size_t readers,
-                           const struct tr_csr *whole, const struct tr_read_report *report)
+static void check_division(const struct tr_files *files, struct tr_reader_options options, size_t readers,
+                           const struct tr_matrix *whole, const struct tr_read_report *report)
 {
     size_t rows = 0;
     uint64_t skipped = 0;
     options.chunk_bytes = readers;
     for (size_t k = 0; k < readers; k++) {
-        struct tr_csr share;
+        struct tr_matrix share;
         struct tr_read_report part;
-        DEMAND(tr_libsvm_read(files, k, readers, &options, &share, &part) == TR_OK);
+        DEMAND(tr_read_matrix(files, k, readers, &options, &share, &part) == TR_OK);
         check_share(whole, &share, rows);
         rows += share.rows;
         skipped += part.skipped;
-        tr_csr_free(&share);
+        tr_matrix_free(&share);
     }
     DEMAND(rows == whole->rows && skipped == report->skipped);
 }
 
 static void check_reading(const struct tr_files *files, uint8_t choice, const uint8_t *data, size_t n)
 {
-    struct tr_libsvm_options options = {.lowest_index = choice & 1, .skip_errors = choice & 2};
-    struct tr_csr csr;
+    struct tr_reader_options options = {
+        .format = TR_FORMAT_LIBSVM, .lowest_index = choice & 1, .skip_errors = choice & 2};
+    struct tr_matrix csr;
     struct tr_read_report report;
-    int status = tr_libsvm_read(files, 0, 1, &options, &csr, &report);
+    int status = tr_read_matrix(files, 0, 1, &options, &csr, &report);
     if (status != TR_OK) {
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
@@ -93,7 +94,7 @@ static void check_reading(const struct tr_files *files, uint8_t choice, const ui
     bool gzip = files->file[0].gzip;
     if (report.skipped == 0 && !gzip) check_against_library(data, n, &csr);
     if (!gzip) check_division(files, options, 1 + (choice >> 2) % 7, &csr, &report);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

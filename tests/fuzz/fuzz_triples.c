@@ -3,23 +3,22 @@
  * chunk borders nor on the number of readers.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_triples.c \
- *     src/data/{files,text,share,look,ids,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_triples && /tmp/fuzz_triples
+ *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_triples && /tmp/fuzz_triples
  *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
 #include <math.h>
 
-#include "data/triples.h"
+#include "data/reader.h"
 #include "fuzz_files.h"
 
 /* Reads the share of one reader, again as text where ids are no numbers. */
-static int read_share(const struct tr_files *files, struct tr_triples_options *options, size_t reader,
-                      size_t readers, struct tr_triples *t, struct tr_triples_report *report,
-                      uint64_t *records)
+static int read_share(const struct tr_files *files, struct tr_reader_options *options, size_t reader,
+                      size_t readers, struct tr_triples *t, struct tr_read_report *report)
 {
     for (;;) {
-        int status = tr_triples_read(files, reader, readers, options, t, records, report);
+        int status = tr_read_triples(files, reader, readers, options, t, report);
         if (status != TR_OK || !(report->text_rows || report->text_columns)) return status;
         options->text_rows |= report->text_rows;
         options->text_columns |= report->text_columns;
@@ -60,7 +59,7 @@ static int check_rating(void *state, const struct tr_rating *r)
     return TR_OK;
 }
 
-static void check_words(const uint8_t *data, size_t n, const struct tr_shape *shape,
+static void check_words(const uint8_t *data, size_t n, const struct tr_head *shape,
                         const struct tr_triples *whole)
 {
     size_t record = 0, at = (size_t)shape->begin;
@@ -80,16 +79,16 @@ static void check_words(const uint8_t *data, size_t n, const struct tr_shape *sh
 
 /* ---- by several readers in tiny chunks ---- */
 
-static void check_division(const struct tr_files *files, struct tr_triples_options options, size_t readers,
+static void check_division(const struct tr_files *files, struct tr_reader_options options, size_t readers,
                            const struct tr_triples *whole)
 {
     size_t n = 0;
     options.chunk_bytes = readers;
+    options.records = NULL;
     for (size_t k = 0; k < readers; k++) {
         struct tr_triples t;
-        struct tr_triples_report report;
-        uint64_t records;
-        DEMAND(tr_triples_read(files, k, readers, &options, &t, &records, &report) == TR_OK);
+        struct tr_read_report report;
+        DEMAND(tr_read_triples(files, k, readers, &options, &t, &report) == TR_OK);
         DEMAND(n + t.n <= whole->n);
         for (size_t i = 0; i < t.n; i++, n++) {
             const struct tr_triple *a = &t.triple[i], *b = &whole->triple[n];
@@ -104,18 +103,19 @@ static void check_division(const struct tr_files *files, struct tr_triples_optio
     DEMAND(n == whole->n);
 }
 
-static void check_reading(const struct tr_files *files, const struct tr_shape *shape, int format,
+static void check_reading(const struct tr_files *files, const struct tr_head *shape, int format,
                           uint8_t choice, const uint8_t *data, size_t n)
 {
-    struct tr_triples_options options = {.format = format,
-                                         .skip_errors = choice & 2,
-                                         .text_rows = choice & 4,
-                                         .text_columns = choice & 8,
-                                         .shape = shape};
-    struct tr_triples t;
-    struct tr_triples_report report;
     uint64_t records;
-    int status = read_share(files, &options, 0, 1, &t, &report, &records);
+    struct tr_reader_options options = {.format = format,
+                                        .skip_errors = choice & 2,
+                                        .text_rows = choice & 4,
+                                        .text_columns = choice & 8,
+                                        .heads = shape,
+                                        .records = &records};
+    struct tr_triples t;
+    struct tr_read_report report;
+    int status = read_share(files, &options, 0, 1, &t, &report);
     if (status != TR_OK) {
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
@@ -124,7 +124,8 @@ static void check_reading(const struct tr_files *files, const struct tr_shape *s
     DEMAND(records == t.n + report.skipped || options.skip_errors);
     struct each each = {.whole = &t};
     if (report.skipped == 0 && format == TR_FORMAT_RATINGS)
-        DEMAND(tr_ratings_each(files, shape, false, check_rating, &each) == TR_OK && each.n == t.n);
+        DEMAND(tr_read_ratings(&files->file[0].path, 1, false, check_rating, &each) == TR_OK &&
+               each.n == t.n);
     if (report.skipped == 0 && format == TR_FORMAT_DOCWORD && !gzip) check_words(data, n, shape, &t);
     if (!gzip) check_division(files, options, 1 + choice / 32, &t);
     tr_triples_free(&t);
@@ -135,9 +136,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n < 2) return 0;
     int fd, format = data[0] & 1 ? TR_FORMAT_DOCWORD : TR_FORMAT_RATINGS;
     struct tr_files files;
-    struct tr_shape *shape = NULL;
+    struct tr_head *shape = NULL;
     open_bytes(data + 1, n - 1, &fd, &files);
-    int status = tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape);
+    int status = tr_heads_read(&files, format, TR_HEADER_AUTO, &shape);
     if (status == TR_OK) check_reading(&files, shape, format, data[0], data + 1, n - 1);
     else DEMAND(status == TR_ERR_DATA);
     free(shape);

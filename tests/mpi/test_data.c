@@ -833,7 +833,7 @@ static void read_by_members(const char *settings, uint64_t **hash, uint64_t *n)
     *n = 0;
     if (data && tr_is(tr, TR_SLAVE)) {
         uint64_t *mine = hash_rows(data);
-        mpi_ok(tr_spread(tr, tr->group, mine, data->rows.n, sizeof *mine, (void **)hash, n));
+        mpi_ok(tr_gather_to_all(tr, TR_SET_GROUP, mine, data->rows.n, sizeof *mine, (void **)hash, n));
         free(mine);
     }
     tr_data_close(&data);
@@ -1203,7 +1203,7 @@ static uint64_t hash_data(const tr_data *d)
     uint64_t nonzeros = b->begin ? b->begin[b->n] : 0, hash = 0;
     uint64_t counts[] = {d->total_rows, d->total_nonzeros,   d->columns,     d->first_index,
                          d->labels,     d->skipped,          d->row_numbers, d->n_keys,
-                         b->n,          (uint64_t)s->format, s->stretches};
+                         b->n,          (uint64_t)d->format, s->stretches};
     hash = hash_bytes(hash, counts, sizeof counts);
     hash = hash_bytes(hash, d->label, d->labels * sizeof *d->label);
     hash = hash_bytes(hash, &d->total_values, sizeof d->total_values);
@@ -1215,7 +1215,7 @@ static uint64_t hash_data(const tr_data *d)
     hash = hash_bytes(hash, d->row, b->n * sizeof *d->row);
     hash = hash_bytes(hash, d->keys, d->n_keys * sizeof *d->keys);
     hash = hash_bytes(hash, s->stretch, s->stretches * sizeof *s->stretch);
-    hash = hash_bytes(hash, s->shape, s->files.n * sizeof *s->shape);
+    hash = hash_bytes(hash, s->heads, s->files.n * sizeof *s->heads);
     hash = hash_bytes(hash, tr_data_third_label(d), strlen(tr_data_third_label(d)));
     if (d->row_names) mpi_ok(tr_names_each(d->row_names, hash_names, &hash));
     if (d->column_names) mpi_ok(tr_names_each(d->column_names, hash_names, &hash));
@@ -1296,10 +1296,31 @@ static void end_well(struct both *b)
     free(path);
 }
 
+/* A folder of output whose status says that its run has not ended: otherwise any job that starts on this machine meanwhile
+ * takes what is kept for rubbish, and removes it. */
+static void make_output(char folder[64], bool make)
+{
+    char status[96];
+    int pid = (int)getpid();
+    MPI_Bcast(&pid, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    snprintf(folder, 64, "/tmp/trireme-test-kept-%d", pid);
+    snprintf(status, sizeof status, "%s/status.json", folder);
+    if (mpi_test.rank == 0 && make) {
+        mpi_check(mkdir(folder, 0700) == 0, "%s cannot be made", folder);
+        FILE *file = fopen(status, "w");
+        mpi_check(file && fputs("{\"state\": \"running\"}\n", file) >= 0 && fclose(file) == 0, "%s", status);
+    } else if (mpi_test.rank == 0) {
+        unlink(status);
+        rmdir(folder);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 static void keep_and_find(const char *settings)
 {
-    char all[MPI_NOTE];
-    snprintf(all, sizeof all, "%.400s data.cache=memory report.progress=no", settings);
+    char all[MPI_NOTE], output[64];
+    make_output(output, true);
+    snprintf(all, sizeof all, "%.400s data.cache=memory report.progress=no output=%s", settings, output);
     struct both first = open_both(all);
     uint64_t hash = first.hash;
     mpi_check(!first.found, "data were found before they were read");
@@ -1312,6 +1333,7 @@ static void keep_and_find(const char *settings)
         if (turn == 0) die(&next);
         else end_well(&next);
     }
+    make_output(output, false);
 }
 
 MPI_CASE(the_next_start_finds_data)

@@ -3,24 +3,24 @@
 
 #include <math.h>
 
-#include "data/csv.h"
+#include "data/dataset.h"
 
 /* Writes the text, looks at it, and reads it by one reader. */
-static int read_text(const char *text, size_t n, int header, struct tr_csv_options options,
-                     struct tr_dense *dense, struct tr_read_report *report)
+static int read_text(const char *text, size_t n, int header, struct tr_reader_options options,
+                     struct tr_matrix *dense, struct tr_read_report *report)
 {
-    struct tr_shape *shape = NULL;
+    struct tr_head *shape = NULL;
     write_file("text", text, n);
     struct tr_files files = open_files("text");
-    int status = tr_look_shapes(&files, TR_FORMAT_CSV, header, &shape);
-    options.shape = shape;
-    if (status == TR_OK) status = tr_csv_read(&files, 0, 1, &options, dense, report);
+    int status = tr_heads_read(&files, TR_FORMAT_CSV, header, &shape);
+    options.heads = shape;
+    if (status == TR_OK) status = tr_read_matrix(&files, 0, 1, &options, dense, report);
     free(shape);
     tr_files_close(&files);
     return status;
 }
 
-static const struct tr_csv_options plain = {.label = TR_LABEL_NONE};
+static const struct tr_reader_options plain = {.format = TR_FORMAT_CSV, .label = TR_LABEL_NONE};
 
 /* ---- what is read ---- */
 
@@ -56,9 +56,9 @@ static const struct {
 START_TEST(tables_of_all_kinds_are_read)
 {
     for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
-        struct tr_dense d;
+        struct tr_matrix d;
         struct tr_read_report report;
-        struct tr_csv_options options = {.label = accepted[i].label};
+        struct tr_reader_options options = {.format = TR_FORMAT_CSV, .label = accepted[i].label};
         ck_ok(
             read_text(accepted[i].text, strlen(accepted[i].text), accepted[i].header, options, &d, &report));
         ck_assert_msg(d.rows == accepted[i].rows && d.columns == accepted[i].columns, "%zu: %zu × %zu", i,
@@ -70,33 +70,35 @@ START_TEST(tables_of_all_kinds_are_read)
         if (d.label) ck_assert_float_eq(d.label[d.rows - 1], accepted[i].label_of_last);
         ck_assert_uint_eq(report.rows, d.rows);
         ck_assert_uint_eq(report.nonzeros, d.rows * d.columns);
-        tr_dense_free(&d);
+        tr_matrix_free(&d);
     }
 }
 END_TEST
 
 START_TEST(labels_are_noted_with_their_places)
 {
-    struct tr_dense d;
+    struct tr_matrix d;
     struct tr_read_report report;
-    struct tr_csv_options options = {.label = TR_LABEL_LAST};
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .label = TR_LABEL_LAST};
     ck_ok(read_text("1,2\n1,3\n1,2\n1,7\n1,8\n", 20, TR_HEADER_AUTO, options, &d, &report));
-    ck_assert_uint_eq(report.labels, 3);
-    ck_assert_float_eq(report.label[2].value, 7);
-    ck_assert_uint_eq(report.label[2].place.offset, 12);
-    tr_dense_free(&d);
+    ck_assert_uint_eq(report.labels.bits.n, 4);
+    ck_assert_float_eq(tr_labels_value(&report.labels, 2), 7);
+    ck_assert_float_eq(tr_labels_value(&report.labels, 3), 8);
+    ck_assert_uint_eq(report.labels.place[2].offset, 12);
+    tr_ids_free(&report.labels.bits);
+    tr_matrix_free(&d);
 }
 END_TEST
 
 START_TEST(reading_stops_at_as_many_rows_as_are_wanted)
 {
-    struct tr_dense d;
+    struct tr_matrix d;
     struct tr_read_report report;
-    struct tr_csv_options options = {.most_rows = 2};
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .most_rows = 2};
     ck_ok(read_text("1,2\n3,4\n5,x\n", 12, TR_HEADER_AUTO, options, &d, &report));
     ck_assert_uint_eq(d.rows, 2);
     ck_assert_float_eq(d.value[3], 4);
-    tr_dense_free(&d);
+    tr_matrix_free(&d);
 }
 END_TEST
 
@@ -128,7 +130,7 @@ static const struct {
 START_TEST(a_bad_record_is_named_with_line_and_column)
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct tr_dense d;
+        struct tr_matrix d;
         struct tr_read_report report;
         char text[256];
         int n = snprintf(text, sizeof text, "1,2,3\n\n%s\n", refused[i].record);
@@ -141,25 +143,25 @@ END_TEST
 START_TEST(bad_records_can_be_skipped)
 {
     static const char text[] = "1,2\n1\n3,x\n4,5\n1,2,3\n";
-    struct tr_csv_options options = {.skip_errors = true};
-    struct tr_dense d;
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV, .skip_errors = true};
+    struct tr_matrix d;
     struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, TR_HEADER_AUTO, options, &d, &report));
     ck_assert_uint_eq(d.rows, 2);
     ck_assert_mem_eq(d.value, ((float[]){1, 2, 4, 5}), 16);
     ck_assert_uint_eq(report.skipped, 3);
     ck_assert_uint_eq(report.first_skipped.offset, 4);
-    tr_dense_free(&d);
+    tr_matrix_free(&d);
 }
 END_TEST
 
 START_TEST(files_must_have_as_many_columns)
 {
-    struct tr_shape *shape;
+    struct tr_head *shape;
     write_file("part-a", "1,2\n", 4);
     write_file("part-b", "1,2,3\n", 6);
     struct tr_files files = open_files("part-*");
-    ck_fails(tr_look_shapes(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &shape), TR_ERR_DATA,
+    ck_fails(tr_heads_read(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &shape), TR_ERR_DATA,
              "part-b: 3 columns, but ");
     tr_files_close(&files);
 }
@@ -172,19 +174,20 @@ static void sum_shares(const char *name, size_t readers, uint64_t deal, size_t c
                        double *sum)
 {
     struct tr_files files = open_files(name);
-    struct tr_shape *shape;
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &shape));
-    struct tr_csv_options options = {.shape = shape, .deal = deal, .chunk_bytes = chunk};
+    struct tr_head *shape;
+    ck_ok(tr_heads_read(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &shape));
+    struct tr_reader_options options = {
+        .format = TR_FORMAT_CSV, .heads = shape, .deal = deal, .chunk_bytes = chunk};
     *rows = 0;
     *sum = 0;
     for (size_t k = 0; k < readers; k++) {
-        struct tr_dense d;
+        struct tr_matrix d;
         struct tr_read_report report;
-        ck_ok(tr_csv_read(&files, k, readers, &options, &d, &report));
+        ck_ok(tr_read_matrix(&files, k, readers, &options, &d, &report));
         *rows += d.rows;
         for (size_t i = 0; i < d.rows * d.columns; i++)
             *sum += (double)d.value[i] * (double)(1 + i % d.columns);
-        tr_dense_free(&d);
+        tr_matrix_free(&d);
     }
     free(shape);
     tr_files_close(&files);
@@ -214,36 +217,53 @@ START_TEST(readers_share_the_rows_of_all_files)
 }
 END_TEST
 
-/* ---- one row after the other ---- */
+/* ---- rows handed out ---- */
 
 struct sum {
     size_t rows;
     double value, label;
 };
 
-static int add_row(void *state, const struct tr_csv_row *row)
+/* Of rows of two columns, dense or sparse. */
+static int add_rows(void *state, const tr_records *records)
 {
     struct sum *sum = state;
-    sum->rows++;
-    for (size_t k = 0; k < row->n; k++) sum->value += (double)row->value[k] * (double)(k + 1);
-    sum->label += (double)row->label;
-    return sum->rows == 3 ? TR_ERR_STOPPED : TR_OK;
+    const tr_batch *b = &records->rows;
+    ck_assert_uint_eq(records->first, sum->rows % 2);
+    for (size_t i = 0; i < b->n; i++) {
+        for (size_t k = 0; b->dense && k < 2; k++)
+            sum->value += (double)b->dense[2 * i + k] * (double)(k + 1);
+        for (size_t k = 0; b->begin && k < b->begin[i + 1] - b->begin[i]; k++)
+            sum->value += (double)b->value[b->begin[i] + k] * (double)(b->column[b->begin[i] + k] + 1);
+        sum->label += b->label ? (double)b->label[i] : 0;
+    }
+    sum->rows += b->n;
+    return sum->rows > 5 ? tr_records_fail(records, 1, "enough") : TR_OK;
 }
 
-START_TEST(rows_are_handed_out_one_by_one)
+START_TEST(rows_are_handed_out)
 {
-    struct tr_shape *shape;
     struct sum sum = {0};
     write_file("each", "l,a,b\n1,10,20\n\n2,30,40\n", 23);
-    struct tr_files files = open_files("each");
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_CSV, TR_HEADER_AUTO, &shape));
-    struct tr_csv_options options = {.label = TR_LABEL_FIRST, .shape = shape};
-    ck_ok(tr_csv_each(&files, &options, add_row, &sum));
+    char *file = path_of("each");
+    tr_read_options options = {.format = TR_FORMAT_CSV, .label = TR_LABEL_FIRST};
+    ck_ok(tr_read_rows(&file, 1, &options, add_rows, &sum));
     ck_assert(sum.rows == 2 && sum.value == 50 + 110 && sum.label == 3);
-    ck_assert_int_eq(tr_csv_each(&files, &options, add_row, &sum), TR_ERR_STOPPED);
-    ck_assert_uint_eq(sum.rows, 3);
-    free(shape);
-    tr_files_close(&files);
+    options.form = TR_ROWS_SPARSE;
+    options.columns = 2;
+    ck_ok(tr_read_rows(&file, 1, &options, add_rows, &sum));
+    ck_assert(sum.rows == 4 && sum.value == 2 * (50 + 110) && sum.label == 6);
+    ck_fails(tr_read_rows(&file, 1, &options, add_rows, &sum), TR_ERR_DATA, "/each:4: enough");
+    options.columns = 4;
+    ck_fails(tr_read_rows(&file, 1, &options, add_rows, &sum), TR_ERR_DATA, "3 columns, expected 4 as");
+    write_file("each", "1 1:10 2:20 9:5\n2:40 4:1\n", 25);
+    sum = (struct sum){0};
+    options = (tr_read_options){.form = TR_ROWS_DENSE, .columns = 2, .first_index = 1};
+    ck_fails(tr_read_rows(&file, 1, &options, add_rows, &(struct sum){.rows = 4}), TR_ERR_DATA,
+             "/each:2: enough");
+    ck_ok(tr_read_rows(&file, 1, &options, add_rows, &sum));
+    ck_assert(sum.rows == 2 && sum.value == 50 + 80 && isnan(sum.label));
+    free(file);
 }
 END_TEST
 
@@ -251,7 +271,7 @@ END_TEST
 
 static const struct {
     const char *text;
-    int format;
+    enum tr_format format;
 } looks[] = {
     {"1 2:3\n", TR_FORMAT_LIBSVM},
     {"\n-1.5\t12:0.5 13:1\n", TR_FORMAT_LIBSVM},
@@ -267,11 +287,11 @@ static const struct {
 START_TEST(formats_are_told_by_their_first_lines)
 {
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
-        int format;
+        enum tr_format format;
         write_file("looks", looks[i].text, strlen(looks[i].text));
         struct tr_files files = open_files("looks");
-        ck_ok(tr_look_like(&files, &format));
-        ck_assert_msg(format == looks[i].format, "%zu: format %d", i, format);
+        ck_ok(tr_format_detect(&files, &format));
+        ck_assert_msg(format == looks[i].format, "%zu: format %d", i, (int)format);
         tr_files_close(&files);
     }
 }
@@ -289,12 +309,12 @@ START_TEST(another_format_is_named)
         {"1\n2\n1\n1 1 1\n", "model.type=logistic", "looks like data.format: docword, expected libsvm"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tr_job *job;
-        int format;
+        enum tr_format format;
         ck_ok(tr_job_parse("data: {train: x}\n", 17, "test", 1, (char *[]){(char *)(uintptr_t)all[i].setting},
                            &job));
         write_file("looks", all[i].text, strlen(all[i].text));
         struct tr_files files = open_files("looks");
-        ck_fails(tr_look_format(job, &files, &format), TR_ERR_DATA, all[i].message);
+        ck_fails(tr_data_format(job, &files, &format), TR_ERR_DATA, all[i].message);
         tr_files_close(&files);
         tr_job_free(job);
     }
@@ -304,4 +324,4 @@ END_TEST
 UNIT_MAIN("csv", tables_of_all_kinds_are_read, labels_are_noted_with_their_places,
           reading_stops_at_as_many_rows_as_are_wanted, a_bad_record_is_named_with_line_and_column,
           bad_records_can_be_skipped, files_must_have_as_many_columns, readers_share_the_rows_of_all_files,
-          rows_are_handed_out_one_by_one, formats_are_told_by_their_first_lines, another_format_is_named)
+          rows_are_handed_out, formats_are_told_by_their_first_lines, another_format_is_named)

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "data/generate.h"
-#include "data/libsvm.h"
+#include "data/reader.h"
 
 static char *generate(struct tr_generate_options options, size_t *bytes)
 {
@@ -21,18 +21,18 @@ static char *generate(struct tr_generate_options options, size_t *bytes)
 }
 
 /* Generates rows and reads them again. */
-static void generate_rows(struct tr_generate_options options, struct tr_csr *csr,
+static void generate_rows(struct tr_generate_options options, struct tr_matrix *csr,
                           struct tr_read_report *report)
 {
     char path[] = "/tmp/test_generate_XXXXXX";
     struct tr_files files;
-    struct tr_libsvm_options reading = {.lowest_index = 1};
+    struct tr_reader_options reading = {.lowest_index = 1};
     FILE *out = fdopen(mkstemp(path), "w");
     ck_assert_ptr_nonnull(out);
     int status = tr_generate_ctr(&options, out);
     fclose(out);
     if (status == TR_OK) status = tr_files_open((char *[]){path}, 1, &files);
-    if (status == TR_OK) status = tr_libsvm_read(&files, 0, 1, &reading, csr, report);
+    if (status == TR_OK) status = tr_read_matrix(&files, 0, 1, &reading, csr, report);
     unlink(path);
     ck_ok(status);
     tr_files_close(&files);
@@ -75,7 +75,7 @@ END_TEST
 START_TEST(rows_are_as_asked_for)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     options.rows = 20000;
     options.features = 5000;
@@ -85,27 +85,27 @@ START_TEST(rows_are_as_asked_for)
     ck_assert_uint_eq(report.nonzeros, 20000 * 40);
     ck_assert_uint_ge(report.lowest, 1);
     ck_assert_uint_le(report.highest, 5000);
-    ck_assert_uint_eq(report.labels, 2);
-    ck_assert(!report.binary);
+    ck_assert_uint_eq(report.labels.bits.n, 2);
+    ck_assert_ptr_nonnull(csr.value);
     ck_assert_float_eq_tol(csr.value[0], 0.1581f, 1e-6f); /* 1 / sqrt(40), of 4 digits */
     size_t positive = 0;
     for (size_t i = 0; i < csr.rows; i++) positive += csr.label[i] > 0;
     ck_assert_double_eq_tol((double)positive / (double)csr.rows, 0.3, 0.02);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
 START_TEST(real_values_lie_between_0_and_1)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     options.rows = 2000;
     options.values = TR_VALUES_REAL;
     generate_rows(options, &csr, &report);
-    ck_assert(!report.binary);
+    ck_assert_ptr_nonnull(csr.value);
     for (size_t i = 0; i < report.nonzeros; i++) ck_assert(csr.value[i] > 0 && csr.value[i] <= 1);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
@@ -118,7 +118,7 @@ static int descending(const void *a, const void *b)
 START_TEST(popularity_follows_the_power)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     uint32_t counts[10001] = {0};
     options.rows = 200000;
@@ -129,21 +129,21 @@ START_TEST(popularity_follows_the_power)
     qsort(counts, 10001, sizeof *counts, descending);
     /* the continuous law lies half a step beside the discrete one: wide tolerance */
     ck_assert_double_eq_tol((double)counts[10] / counts[100], 11.5, 3);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
 START_TEST(rows_may_hold_every_feature)
 {
     struct tr_generate_options options = TR_GENERATE_DEFAULTS;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     options.rows = 50;
     for (uint32_t features = 1; features <= 100; features += 9) {
         options.features = options.nonzeros = features;
         generate_rows(options, &csr, &report);
         for (size_t i = 0; i < report.nonzeros; i++) ck_assert_uint_eq(csr.column[i], 1 + i % features);
-        tr_csr_free(&csr);
+        tr_matrix_free(&csr);
     }
 }
 END_TEST

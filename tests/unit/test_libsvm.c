@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "base/base.h"
-#include "data/libsvm.h"
+#include "data/reader.h"
 #include "data/number.h"
 #include "data/text.h"
 
@@ -65,18 +65,18 @@ static int open_file(const char *name, struct tr_files *files)
 }
 
 /* Writes the text and reads it by one reader. */
-static int read_text(const char *text, size_t n, struct tr_libsvm_options options, struct tr_csr *csr,
+static int read_text(const char *text, size_t n, struct tr_reader_options options, struct tr_matrix *csr,
                      struct tr_read_report *report)
 {
     struct tr_files files;
     write_file("text", text, n);
     ck_ok(open_file("text", &files));
-    int status = tr_libsvm_read(&files, 0, 1, &options, csr, report);
+    int status = tr_read_matrix(&files, 0, 1, &options, csr, report);
     tr_files_close(&files);
     return status;
 }
 
-static const struct tr_libsvm_options from_one = {.lowest_index = 1};
+static const struct tr_reader_options from_one = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1};
 
 /* ---- what is read ---- */
 
@@ -84,7 +84,7 @@ START_TEST(rows_are_read_as_they_stand)
 {
     const char text[] = "+1 1:0.5 7:1 4294967294:-2e-3\r\n\n  # a comment\n-1.5\t2:.5\t 3:1.  # more\n"
                         "0 \n1 5:+3 6:-0#x\n2 1:1e-60 2:1e-40";
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, from_one, &csr, &report));
     const uint64_t begin[] = {0, 3, 5, 5, 7, 9};
@@ -99,39 +99,38 @@ START_TEST(rows_are_read_as_they_stand)
     ck_assert_uint_eq(report.nonzeros, 9);
     ck_assert_uint_eq(report.lowest, 1);
     ck_assert_uint_eq(report.highest, 4294967294u);
-    ck_assert(!report.binary);
-    tr_csr_free(&csr);
+    ck_assert_ptr_nonnull(csr.value);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
 START_TEST(values_are_kept_only_if_one_is_not_1)
 {
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_ok(read_text("1 1:1 2:1\n0 3:1.0\n", 18, from_one, &csr, &report));
-    ck_assert(report.binary && csr.value == NULL);
-    tr_csr_free(&csr);
+    ck_assert_ptr_null(csr.value);
+    tr_matrix_free(&csr);
     ck_ok(read_text("1 1:1 2:1\n0 3:2 4:1\n", 20, from_one, &csr, &report));
-    ck_assert(!report.binary);
     ck_assert_mem_eq(csr.value, ((float[]){1, 1, 2, 1}), 16);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
 START_TEST(the_first_three_labels_have_places)
 {
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     struct tr_files files;
     uint64_t line;
     ck_ok(read_text("1 1:1\n-1 1:1\n1 1:1\n\n7 1:1\n8 1:1\n", 32, from_one, &csr, &report));
-    ck_assert_uint_eq(report.labels, 3);
-    ck_assert_float_eq(report.label[2].value, 7);
+    ck_assert_uint_eq(report.labels.bits.n, 4);
+    ck_assert_float_eq(tr_labels_value(&report.labels, 2), 7);
     ck_ok(open_file("text", &files));
-    ck_ok(tr_files_line(&files, report.label[2].place.file, report.label[2].place.offset, &line));
+    ck_ok(tr_files_line(&files, report.labels.place[2].file, report.labels.place[2].offset, &line));
     ck_assert_uint_eq(line, 5);
     tr_files_close(&files);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
@@ -140,7 +139,7 @@ START_TEST(a_real_file_is_read_whole)
     const char *data = getenv("TRIREME_DATA");
     char *path;
     struct tr_files files;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
     if (access(path, R_OK) != 0) {
@@ -149,14 +148,14 @@ START_TEST(a_real_file_is_read_whole)
         return;
     }
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
-    ck_ok(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report));
+    ck_ok(tr_read_matrix(&files, 0, 1, &from_one, &csr, &report));
     ck_assert_uint_eq(report.rows, 32561);
     ck_assert_uint_eq(report.nonzeros, 451592);
     ck_assert_uint_eq(report.lowest, 1);
     ck_assert_uint_eq(report.highest, 123);
-    ck_assert_uint_eq(report.labels, 2);
-    ck_assert(report.binary);
-    tr_csr_free(&csr);
+    ck_assert_uint_eq(report.labels.bits.n, 2);
+    ck_assert_ptr_null(csr.value);
+    tr_matrix_free(&csr);
     tr_files_close(&files);
     free(path);
 }
@@ -208,9 +207,9 @@ static const struct {
 
 START_TEST(a_bad_record_is_named_with_its_line)
 {
-    struct tr_libsvm_options options = {.lowest_index = 1, .max_index = 100};
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1, .max_index = 100};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        struct tr_csr csr;
+        struct tr_matrix csr;
         struct tr_read_report report;
         char text[256];
         int n = snprintf(text, sizeof text, "1 1:1\n\n%s\n", refused[i].record);
@@ -222,7 +221,7 @@ END_TEST
 
 START_TEST(nul_bytes_are_refused)
 {
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_fails(read_text("1 1:1\n1 2:\0 3:1\n", 16, from_one, &csr, &report), TR_ERR_DATA,
              ":2: '2:\\x00': found");
@@ -234,17 +233,17 @@ END_TEST
 START_TEST(bad_records_can_be_skipped)
 {
     const char text[] = "1 1:1\nx 2:5\n1 2:3 2:1\n-1 3:1\n4 5:\n";
-    struct tr_libsvm_options options = {.lowest_index = 1, .skip_errors = true};
-    struct tr_csr csr;
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1, .skip_errors = true};
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, options, &csr, &report));
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 3);
     ck_assert_uint_eq(report.first_skipped.offset, 6);
     ck_assert_uint_eq(report.nonzeros, 2);
-    ck_assert(report.binary); /* the value 3 went with its record */
+    ck_assert_ptr_null(csr.value); /* the value 3 went with its record */
     ck_assert_mem_eq(csr.column, ((uint32_t[]){1, 3}), 8);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
@@ -252,8 +251,8 @@ START_TEST(endless_lines_are_refused)
 {
     size_t n = TR_TEXT_LONGEST_LINE + 16;
     char *text = malloc(n);
-    struct tr_libsvm_options skip = {.skip_errors = true};
-    struct tr_csr csr;
+    struct tr_reader_options skip = {.format = TR_FORMAT_LIBSVM, .skip_errors = true};
+    struct tr_matrix csr;
     struct tr_read_report report;
     ck_assert_ptr_nonnull(text);
     memset(text, '1', n);
@@ -261,7 +260,7 @@ START_TEST(endless_lines_are_refused)
     memcpy(text + n - 7, "\n2 2:1\n", 7);
     ck_ok(read_text(text, n, skip, &csr, &report)); /* just short enough, but no number of this size */
     ck_assert_uint_eq(report.skipped, 1);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
     n += 16;
     text = realloc(text, n);
     ck_assert_ptr_nonnull(text);
@@ -271,16 +270,16 @@ START_TEST(endless_lines_are_refused)
     ck_ok(read_text(text, n, skip, &csr, &report));
     ck_assert_uint_eq(report.rows, 2);
     ck_assert_uint_eq(report.skipped, 1);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
     struct tr_files files;
     size_t rows = 0, skipped = 0;
     ck_ok(open_file("text", &files));
     skip.deal = 1 << 20;
     for (size_t k = 0; k < 2; k++) {
-        ck_ok(tr_libsvm_read(&files, k, 2, &skip, &csr, &report));
+        ck_ok(tr_read_matrix(&files, k, 2, &skip, &csr, &report));
         rows += report.rows;
         skipped += report.skipped;
-        tr_csr_free(&csr);
+        tr_matrix_free(&csr);
     }
     ck_assert_uint_eq(rows, 2);
     ck_assert_uint_eq(skipped, 1);
@@ -322,7 +321,7 @@ START_TEST(damaged_gzip_is_named)
 {
     char text[60000];
     struct tr_files files;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
     for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
     for (size_t i = 0; i < sizeof text; i += 6) text[i] = (char)('0' + tr_mix(i) % 10);
@@ -334,19 +333,19 @@ START_TEST(damaged_gzip_is_named)
     fwrite("????????", 1, 8, file);
     fclose(file);
     ck_ok(open_file("damaged", &files));
-    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
+    ck_fails(tr_read_matrix(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
     tr_files_close(&files);
     write_gzip("damaged", "wb", text, sizeof text);
     ck_assert_int_eq(truncate(path, 1000), 0);
     ck_ok(open_file("damaged", &files));
-    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: truncated gzip");
+    ck_fails(tr_read_matrix(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: truncated gzip");
     tr_files_close(&files);
     write_gzip("damaged", "wb", text, sizeof text);
     file = fopen(path, "ab");
     fwrite("\0\0garbage", 1, 9, file);
     fclose(file);
     ck_ok(open_file("damaged", &files));
-    ck_fails(tr_libsvm_read(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
+    ck_fails(tr_read_matrix(&files, 0, 1, &from_one, &csr, &report), TR_ERR_DATA, "/damaged: corrupt gzip");
     tr_files_close(&files);
     free(path);
 }
@@ -373,21 +372,22 @@ static size_t numbered_lines(char *text, size_t room, size_t first, size_t *line
 static void check_dealing(const struct tr_files *files, size_t lines, size_t readers, uint64_t deal,
                           size_t chunk_bytes)
 {
-    struct tr_libsvm_options options = {.lowest_index = 1, .deal = deal, .chunk_bytes = chunk_bytes};
+    struct tr_reader_options options = {
+        .format = TR_FORMAT_LIBSVM, .lowest_index = 1, .deal = deal, .chunk_bytes = chunk_bytes};
     unsigned char *seen;
     ck_ok(TR_NEW(&seen, lines));
     for (size_t k = 0; k < readers; k++) {
-        struct tr_csr csr;
+        struct tr_matrix csr;
         struct tr_read_report report;
         size_t descents = 0;
-        ck_ok(tr_libsvm_read(files, k, readers, &options, &csr, &report));
+        ck_ok(tr_read_matrix(files, k, readers, &options, &csr, &report));
         for (size_t i = 0; i < csr.rows; i++) {
             ck_assert_uint_lt((size_t)csr.label[i], lines);
             seen[(size_t)csr.label[i]]++;
             descents += i > 0 && csr.label[i - 1] >= csr.label[i];
         }
         ck_assert_uint_le(descents, deal > 0 && readers > 1);
-        tr_csr_free(&csr);
+        tr_matrix_free(&csr);
     }
     for (size_t i = 0; i < lines; i++)
         ck_assert_msg(seen[i] == 1, "line %zu was read %d times by %zu readers, deal %llu, chunks of %zu", i,
@@ -522,12 +522,12 @@ enum { SORTED_LABELS = 10, SORTED_ROWS = 80000 };
 static void add_labels(const struct tr_files *files, size_t reader, size_t readers, uint64_t deal,
                        double part, size_t count[SORTED_LABELS])
 {
-    struct tr_libsvm_options options = {.lowest_index = 1, .deal = deal};
-    struct tr_csr csr;
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1, .deal = deal};
+    struct tr_matrix csr;
     struct tr_read_report report;
-    ck_ok(tr_libsvm_read(files, reader, readers, &options, &csr, &report));
+    ck_ok(tr_read_matrix(files, reader, readers, &options, &csr, &report));
     for (size_t i = 0; i < (size_t)(part * (double)csr.rows); i++) count[(size_t)csr.label[i]]++;
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 
 static size_t sorted_lines(char *text)
@@ -615,19 +615,20 @@ START_TEST(loads_are_equal_over_many_small_files)
         size_t bytes = 0, read = 0, done = 0;
         for (size_t k = 0; k < readers; k++) {
             uint64_t mine = 0;
-            struct tr_libsvm_options options = {.lowest_index = 1,
+            struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
+                                                .lowest_index = 1,
                                                 .deal = dealt ? tr_files_chunk(&files, readers) : 0,
                                                 .progress = keep_progress,
                                                 .progress_state = &mine};
-            struct tr_csr csr;
+            struct tr_matrix csr;
             struct tr_read_report report;
-            ck_ok(tr_libsvm_read(&files, k, readers, &options, &csr, &report));
+            ck_ok(tr_read_matrix(&files, k, readers, &options, &csr, &report));
             ck_assert_uint_gt(report.text_bytes, total / readers * 9 / 10);
             ck_assert_uint_lt(report.text_bytes, total / readers * 11 / 10);
             bytes += report.text_bytes;
             read += report.rows;
             done += mine;
-            tr_csr_free(&csr);
+            tr_matrix_free(&csr);
         }
         ck_assert_uint_eq(bytes, total);
         ck_assert_uint_eq(read, rows);
@@ -705,7 +706,7 @@ START_TEST(dealt_bad_records_are_named_with_their_line)
 {
     enum { READERS = 3, DEAL = 64, LINES = 400 };
     static char text[LINES * 32];
-    struct tr_libsvm_options options = {.lowest_index = 1, .deal = DEAL};
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1, .deal = DEAL};
     for (size_t bad = 1; bad <= LINES; bad += 13) {
         struct tr_files files;
         char expected[64];
@@ -721,11 +722,11 @@ START_TEST(dealt_bad_records_are_named_with_their_line)
         ck_ok(open_file("bad-*", &files));
         snprintf(expected, sizeof expected, "/bad-2:%zu: '2:x%zu': the value", bad, bad);
         for (size_t k = 0; k < READERS; k++) {
-            struct tr_csr csr;
+            struct tr_matrix csr;
             struct tr_read_report report;
-            int status = tr_libsvm_read(&files, k, READERS, &options, &csr, &report);
+            int status = tr_read_matrix(&files, k, READERS, &options, &csr, &report);
             if (status == TR_OK) {
-                tr_csr_free(&csr);
+                tr_matrix_free(&csr);
                 continue;
             }
             ck_assert_int_eq(status, TR_ERR_DATA);
@@ -780,20 +781,21 @@ END_TEST
 START_TEST(chunk_borders_do_not_matter)
 {
     const char text[] = "1 1:0.25 22:1 333:12345678.5\r\n-1 4444:1\n\n# c\n2 1:1 2:1e-3 #\n3\n";
-    struct tr_csr whole, csr;
+    struct tr_matrix whole, csr;
     struct tr_read_report report;
     ck_ok(read_text(text, sizeof text - 1, from_one, &whole, &report));
     for (size_t bytes = 1; bytes < sizeof text + 2; bytes++) {
-        struct tr_libsvm_options options = {.lowest_index = 1, .chunk_bytes = bytes};
+        struct tr_reader_options options = {
+            .format = TR_FORMAT_LIBSVM, .lowest_index = 1, .chunk_bytes = bytes};
         ck_ok(read_text(text, sizeof text - 1, options, &csr, &report));
         ck_assert_uint_eq(csr.rows, whole.rows);
         ck_assert_uint_eq(report.text_bytes, sizeof text - 1);
         ck_assert_mem_eq(csr.begin, whole.begin, 8 * (whole.rows + 1));
         ck_assert_mem_eq(csr.column, whole.column, 4 * report.nonzeros);
         ck_assert_mem_eq(csr.value, whole.value, 4 * report.nonzeros);
-        tr_csr_free(&csr);
+        tr_matrix_free(&csr);
     }
-    tr_csr_free(&whole);
+    tr_matrix_free(&whole);
 }
 END_TEST
 
@@ -806,15 +808,15 @@ static int note_progress(void *state, uint64_t bytes)
 START_TEST(progress_is_told_and_can_stop)
 {
     uint64_t bytes = 0;
-    struct tr_libsvm_options options = {
-        .chunk_bytes = 100, .progress = note_progress, .progress_state = &bytes};
-    struct tr_csr csr;
+    struct tr_reader_options options = {
+        .format = TR_FORMAT_LIBSVM, .chunk_bytes = 100, .progress = note_progress, .progress_state = &bytes};
+    struct tr_matrix csr;
     struct tr_read_report report;
     static char text[6000];
     for (size_t i = 0; i < sizeof text; i += 6) memcpy(text + i, "1 1:1\n", 6);
     ck_ok(read_text(text, 600, options, &csr, &report));
     ck_assert_uint_eq(bytes, 600);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
     ck_assert_int_eq(read_text(text, sizeof text, options, &csr, &report), TR_ERR_STOPPED);
 }
 END_TEST

@@ -1,9 +1,8 @@
 #define _GNU_SOURCE
 #include "data_files.h"
 
-#include "data/documents.h"
 #include "data/names.h"
-#include "data/triples.h"
+#include "data/reader.h"
 
 /* ---- distinct ids ---- */
 
@@ -96,14 +95,17 @@ END_TEST
 
 /* ---- documents one by one ---- */
 
-static int append(void *state, const struct tr_document *d)
+static int append(void *state, const tr_records *records)
 {
     char *shown = state;
     size_t n = strlen(shown);
-    n += (size_t)snprintf(shown + n, 512 - n, "%llu:", (unsigned long long)d->number);
-    for (size_t i = 0; i < d->n; i++)
-        n += (size_t)snprintf(shown + n, 512 - n, " %u*%g", d->word[i], (double)d->count[i]);
-    snprintf(shown + n, 512 - n, ";");
+    const tr_batch *d = &records->rows;
+    for (size_t row = 0; row < d->n; row++) {
+        n += (size_t)snprintf(shown + n, 512 - n, "%llu:", (unsigned long long)records->first + row);
+        for (uint64_t i = d->begin[row]; i < d->begin[row + 1]; i++)
+            n += (size_t)snprintf(shown + n, 512 - n, " %u*%g", d->column[i], (double)d->value[i]);
+        n += (size_t)snprintf(shown + n, 512 - n, ";");
+    }
     return TR_OK;
 }
 
@@ -111,18 +113,15 @@ START_TEST(documents_are_handed_out_whole)
 {
     static const char a[] = "3\n9\n4\n3 9 1\n1 5 2\n3 2 7\n1 5 1\n", b[] = "1\n9\n1\n1 1 1\n";
     char shown[512] = "";
-    struct tr_shape *shape;
     write_file("bag-a", a, sizeof a - 1);
     write_file("bag-b", b, sizeof b - 1);
-    struct tr_files files = open_files("bag-*");
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape));
-    ck_ok(tr_documents_each(&files, shape, false, append, shown));
+    char *files = path_of("bag-*");
+    tr_read_options options = {.format = TR_FORMAT_AUTO};
+    ck_ok(tr_read_rows(&files, 1, &options, append, shown));
     ck_assert_str_eq(shown, "0: 4*3;1:;2: 1*7 8*1;3: 0*1;");
-    shape[1].nonzeros = 3;
-    ck_fails(tr_documents_each(&files, shape, false, append, shown), TR_ERR_DATA,
-             "bag-b: 1 records, expected 3");
-    tr_files_close(&files);
-    free(shape);
+    write_file("bag-b", "1\n9\n3\n1 1 1\n", 12);
+    ck_fails(tr_read_rows(&files, 1, &options, append, shown), TR_ERR_DATA, "bag-b: 1 records, expected 3");
+    free(files);
 }
 END_TEST
 

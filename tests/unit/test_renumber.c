@@ -7,11 +7,11 @@
 #include "data/renumber.h"
 
 /* Rows of random ascending columns between lowest and lowest + range - 1. */
-static void random_rows(struct tr_csr *csr, size_t rows, uint32_t lowest, uint32_t range, uint64_t seed)
+static void random_rows(struct tr_matrix *csr, size_t rows, uint32_t lowest, uint32_t range, uint64_t seed)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, seed, 0, 0);
-    *csr = (struct tr_csr){.rows = rows};
+    *csr = (struct tr_matrix){.rows = rows};
     ck_ok(TR_NEW(&csr->begin, rows + 1));
     ck_ok(TR_NEW(&csr->column, rows * 20));
     uint32_t step = range / 20;
@@ -24,9 +24,9 @@ static void random_rows(struct tr_csr *csr, size_t rows, uint32_t lowest, uint32
 }
 
 /* Keys ascend, every key occurs, and the new columns lead back to the old ones. */
-static void check_renumbering(struct tr_csr *csr, uint32_t lowest, uint32_t highest)
+static void check_renumbering(struct tr_matrix *csr, uint32_t lowest, uint32_t highest)
 {
-    size_t n, nonzeros = tr_csr_nonzeros(csr);
+    size_t n, nonzeros = tr_matrix_nonzeros(csr);
     uint32_t *old, *keys;
     unsigned char *seen;
     ck_ok(TR_NEW(&old, nonzeros));
@@ -47,10 +47,10 @@ static void check_renumbering(struct tr_csr *csr, uint32_t lowest, uint32_t high
 START_TEST(dense_columns_are_ranked)
 {
     for (uint32_t range = 20; range < 5000; range += 613) {
-        struct tr_csr csr;
+        struct tr_matrix csr;
         random_rows(&csr, 300, 1, range, range);
         check_renumbering(&csr, 1, range);
-        tr_csr_free(&csr);
+        tr_matrix_free(&csr);
     }
 }
 END_TEST
@@ -91,21 +91,21 @@ END_TEST
 
 START_TEST(many_columns_of_a_wide_space_are_ranked)
 {
-    struct tr_csr csr; /* begun with the table, which then turns out to be larger than bits */
+    struct tr_matrix csr; /* begun with the table, which then turns out to be larger than bits */
     random_rows(&csr, 100000, 7, 60000000, 4);
     check_renumbering(&csr, 7, 60000007);
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
 START_TEST(few_columns_of_a_huge_space_take_little_memory)
 {
-    struct tr_csr csr;
+    struct tr_matrix csr;
     random_rows(&csr, 20000, 0, 4294967280u, 3);
     uint64_t before = tr_peak_rss();
     check_renumbering(&csr, 0, 4294967294u);
     ck_assert_uint_lt(tr_peak_rss() - before, (uint64_t)256 << 20); /* one bit an index would be 512 MiB */
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
 }
 END_TEST
 
@@ -115,7 +115,7 @@ START_TEST(the_largest_index_has_a_place)
     uint64_t begin[] = {0, 1, 4};
     uint32_t *keys;
     size_t n;
-    struct tr_csr csr = {.rows = 2, .begin = begin, .column = column};
+    struct tr_matrix csr = {.rows = 2, .begin = begin, .column = column};
     ck_ok(tr_renumber(&csr, 0, 4294967294u, &keys, &n));
     ck_assert_uint_eq(n, 3);
     ck_assert_mem_eq(keys, ((uint32_t[]){0, 5, 4294967294u}), 12);
@@ -129,7 +129,7 @@ START_TEST(no_columns_are_no_keys)
     uint64_t begin[] = {0, 0, 0};
     uint32_t *keys;
     size_t n;
-    struct tr_csr csr = {.rows = 2, .begin = begin};
+    struct tr_matrix csr = {.rows = 2, .begin = begin};
     ck_ok(tr_renumber(&csr, UINT32_MAX, 0, &keys, &n));
     ck_assert_uint_eq(n, 0);
     free(keys);
@@ -141,7 +141,7 @@ START_TEST(columns_outside_of_the_range_are_an_error)
     uint32_t column[] = {3, 9}, *keys;
     uint64_t begin[] = {0, 2};
     size_t n;
-    struct tr_csr csr = {.rows = 1, .begin = begin, .column = column};
+    struct tr_matrix csr = {.rows = 1, .begin = begin, .column = column};
     ck_fails(tr_renumber(&csr, 3, 8, &keys, &n), TR_ERR_INTERNAL, "outside of 3..8");
     ck_fails(tr_renumber(&csr, 4, 9, &keys, &n), TR_ERR_INTERNAL, "outside of 4..9");
     ck_assert_uint_eq(column[0], 3);
@@ -152,7 +152,7 @@ START_TEST(a_map_is_applied)
 {
     uint32_t column[] = {0, 2, 1}, map[] = {7, 8, 9};
     uint64_t begin[] = {0, 3};
-    struct tr_csr csr = {.rows = 1, .begin = begin, .column = column};
+    struct tr_matrix csr = {.rows = 1, .begin = begin, .column = column};
     tr_columns_apply(&csr, map);
     ck_assert_mem_eq(column, ((uint32_t[]){7, 9, 8}), 12);
 }

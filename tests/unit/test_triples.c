@@ -3,24 +3,25 @@
 
 #include <math.h>
 
-#include "data/triples.h"
+#include "data/reader.h"
 
 struct outcome {
     struct tr_triples t;
-    struct tr_triples_report report;
+    struct tr_read_report report;
     uint64_t records[8];
 };
 
 /* Writes the text, looks at it, and reads it by one reader; again, as text, if ids are no numbers. */
-static int read_text(const char *text, size_t n, struct tr_triples_options options, struct outcome *out)
+static int read_text(const char *text, size_t n, struct tr_reader_options options, struct outcome *out)
 {
-    struct tr_shape *shape = NULL;
+    struct tr_head *shape = NULL;
     write_file("text", text, n);
     struct tr_files files = open_files("text");
-    int status = tr_look_shapes(&files, options.format, TR_HEADER_AUTO, &shape);
-    options.shape = shape;
+    int status = tr_heads_read(&files, options.format, TR_HEADER_AUTO, &shape);
+    options.heads = shape;
+    options.records = out->records;
     while (status == TR_OK) {
-        status = tr_triples_read(&files, 0, 1, &options, &out->t, out->records, &out->report);
+        status = tr_read_triples(&files, 0, 1, &options, &out->t, &out->report);
         if (status != TR_OK || !(out->report.text_rows || out->report.text_columns)) break;
         options.text_rows |= out->report.text_rows;
         options.text_columns |= out->report.text_columns;
@@ -31,8 +32,8 @@ static int read_text(const char *text, size_t n, struct tr_triples_options optio
     return status;
 }
 
-static const struct tr_triples_options ratings = {.format = TR_FORMAT_RATINGS},
-                                       docword = {.format = TR_FORMAT_DOCWORD};
+static const struct tr_reader_options ratings = {.format = TR_FORMAT_RATINGS},
+                                      docword = {.format = TR_FORMAT_DOCWORD};
 
 /* The id of a place, as text. */
 static void id_text(const struct tr_ids *ids, uint32_t place, char text[64])
@@ -91,7 +92,7 @@ START_TEST(ratings_of_all_kinds_are_read)
         ck_ok(read_text(accepted[i].text, strlen(accepted[i].text), ratings, &out));
         show(&out.t, shown);
         ck_assert_msg(strcmp(shown, accepted[i].shown) == 0, "%zu: %s", i, shown);
-        ck_assert_uint_eq(out.report.records, out.t.n);
+        ck_assert_uint_eq(out.report.rows, out.t.n);
         tr_triples_free(&out.t);
     }
 }
@@ -127,8 +128,7 @@ END_TEST
 
 START_TEST(text_where_training_has_numbers_is_refused)
 {
-    struct tr_triples_options known = {
-        .format = TR_FORMAT_RATINGS, .known_rows = true, .known_columns = true};
+    struct tr_reader_options known = {.format = TR_FORMAT_RATINGS, .known_rows = true, .known_columns = true};
     struct outcome out;
     ck_fails(read_text("1,2,3\nx,2,3\n", 12, known, &out), TR_ERR_DATA,
              ":2: 'x': the user is no whole number");
@@ -139,7 +139,7 @@ END_TEST
 
 START_TEST(bad_ratings_can_be_skipped)
 {
-    struct tr_triples_options skip = {.format = TR_FORMAT_RATINGS, .skip_errors = true};
+    struct tr_reader_options skip = {.format = TR_FORMAT_RATINGS, .skip_errors = true};
     struct outcome out;
     char shown[512];
     ck_ok(read_text("1,2,3\n1,2\n4,5,6\n1,2,x\n", 22, skip, &out));
@@ -211,8 +211,8 @@ START_TEST(headers_are_checked)
     write_file("bag-a", "2\n5\n2\n1 1 1\n2 2 1\n", 18);
     write_file("bag-b", "1\n5\n2\n1 1 1\n", 12);
     struct tr_files files = open_files("bag-*");
-    struct tr_shape *shape;
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape));
+    struct tr_head *shape;
+    ck_ok(tr_heads_read(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape));
     ck_assert_uint_eq(tr_docword_base(&files, shape, 1), 2);
     ck_assert_uint_eq(tr_docword_base(&files, shape, 2), 3);
     ck_ok(tr_docword_check(&files, shape, (uint64_t[]){2, 2}));
@@ -222,8 +222,7 @@ START_TEST(headers_are_checked)
     free(shape);
     write_file("bag-b", "1\n6\n1\n1 1 1\n", 12);
     files = open_files("bag-*");
-    ck_fails(tr_look_shapes(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape), TR_ERR_DATA,
-             "one vocabulary");
+    ck_fails(tr_heads_read(&files, TR_FORMAT_DOCWORD, TR_HEADER_AUTO, &shape), TR_ERR_DATA, "one vocabulary");
     tr_files_close(&files);
 }
 END_TEST
@@ -233,14 +232,14 @@ END_TEST
 static void sum_shares(const char *pattern, size_t readers, size_t chunk, uint64_t *n, uint64_t *hash)
 {
     struct tr_files files = open_files(pattern);
-    struct tr_shape *shape;
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shape));
+    struct tr_head *shape;
+    ck_ok(tr_heads_read(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shape));
     *n = *hash = 0;
     for (size_t k = 0; k < readers; k++) {
-        struct tr_triples_options options = {
-            .format = TR_FORMAT_RATINGS, .shape = shape, .chunk_bytes = chunk};
+        struct tr_reader_options options = {
+            .format = TR_FORMAT_RATINGS, .heads = shape, .chunk_bytes = chunk};
         struct outcome out;
-        ck_ok(tr_triples_read(&files, k, readers, &options, &out.t, out.records, &out.report));
+        ck_ok(tr_read_triples(&files, k, readers, &options, &out.t, &out.report));
         *n += out.t.n;
         for (size_t i = 0; i < out.t.n; i++)
             *hash +=
@@ -290,18 +289,14 @@ static int append(void *state, const struct tr_rating *r)
 
 START_TEST(ratings_are_handed_out_one_by_one)
 {
-    struct tr_shape *shape;
     char shown[512] = "";
     static const char text[] = "user,item,rating\n1,2,3\n\n\"a b\",x,\nann,y,5\n2,2,2\n";
     write_file("each", text, sizeof text - 1);
-    struct tr_files files = open_files("each");
-    ck_ok(tr_look_shapes(&files, TR_FORMAT_RATINGS, TR_HEADER_AUTO, &shape));
-    ck_fails(tr_ratings_each(&files, shape, true, append, shown), TR_ERR_DATA, "enough");
+    char *file = path_of("each");
+    ck_fails(tr_read_ratings(&file, 1, true, append, shown), TR_ERR_DATA, "enough");
     ck_assert_str_eq(shown, "1,2,3;a b,x,nan;");
-    ck_fails(tr_ratings_each(&files, shape, false, append, shown), TR_ERR_DATA,
-             "/each:4: '\"a b\"': the rating");
-    free(shape);
-    tr_files_close(&files);
+    ck_fails(tr_read_ratings(&file, 1, false, append, shown), TR_ERR_DATA, "/each:4: '\"a b\"': the rating");
+    free(file);
 }
 END_TEST
 
@@ -318,12 +313,12 @@ static void read_public(const char *name, int format, uint64_t records, size_t u
         return;
     }
     struct tr_files files;
-    struct tr_shape *shape;
+    struct tr_head *shape;
     struct outcome out;
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
-    ck_ok(tr_look_shapes(&files, format, TR_HEADER_AUTO, &shape));
-    struct tr_triples_options options = {.format = format, .shape = shape};
-    ck_ok(tr_triples_read(&files, 0, 1, &options, &out.t, out.records, &out.report));
+    ck_ok(tr_heads_read(&files, format, TR_HEADER_AUTO, &shape));
+    struct tr_reader_options options = {.format = format, .heads = shape, .records = out.records};
+    ck_ok(tr_read_triples(&files, 0, 1, &options, &out.t, &out.report));
     ck_assert_uint_eq(out.t.n, records);
     ck_assert_uint_eq(out.t.rows.n, users);
     ck_assert_uint_eq(out.t.columns.n, items);

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/libsvm.h"
+#include "data/reader.h"
 #include "solve/loss.h"
 #include "solve/variance.h"
 
@@ -638,9 +638,9 @@ START_TEST(a9a_is_solved_to_eight_digits)
     const char *data = getenv("TRIREME_DATA");
     char *path;
     struct tr_files files;
-    struct tr_csr csr;
+    struct tr_matrix csr;
     struct tr_read_report report;
-    struct tr_libsvm_options options = {.lowest_index = 1};
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1};
     ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
     if (access(path, R_OK) != 0) {
         fprintf(stderr, "skipped: no %s\n", path);
@@ -648,7 +648,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
         return;
     }
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
-    ck_ok(tr_libsvm_read(&files, 0, 1, &options, &csr, &report));
+    ck_ok(tr_read_matrix(&files, 0, 1, &options, &csr, &report));
     struct tr_problem p = {.model = TR_MODEL_LOGISTIC,
                            .dtype = TR_F64,
                            .rows = {csr.rows, csr.begin, csr.column, csr.value, csr.label},
@@ -658,7 +658,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
                            .l2 = 1 / (double)csr.rows,
                            .n = (double)csr.rows};
     converge(&p, (double[]){115, 130, 50});
-    tr_csr_free(&csr);
+    tr_matrix_free(&csr);
     tr_files_close(&files);
     free(path);
 }

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "model/kmeans/assign.h"
-#include "data/libsvm_each.h"
 
 #define TR_KMEANS_FORMAT "trireme-kmeans"
 enum { TR_KMEANS_VERSION = 1 };

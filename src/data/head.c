@@ -1,7 +1,5 @@
 #define _GNU_SOURCE
-#include "data/look.h"
-
-#include "trireme/model.h"
+#include "data/head.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,6 +15,18 @@ static const char *const format_word[] = {[TR_FORMAT_LIBSVM] = "libsvm",
                                           [TR_FORMAT_CSV] = "csv",
                                           [TR_FORMAT_RATINGS] = "ratings",
                                           [TR_FORMAT_DOCWORD] = "docword"};
+
+const char *tr_format_word(enum tr_format format)
+{
+    return format_word[format];
+}
+
+enum tr_format tr_format_named(const char *word)
+{
+    for (enum tr_format f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_DOCWORD; f++)
+        if (strcmp(format_word[f], word) == 0) return f;
+    return TR_FORMAT_AUTO;
+}
 
 /* ---- lines ---- */
 
@@ -52,9 +62,9 @@ static bool is_lone_number(const char *p, uint64_t *number)
 /* ---- which format ---- */
 
 /* Three lines of one whole number each. *records: behind them. */
-static bool read_docword_header(const char *p, const char *end, struct tr_shape *shape, const char **records)
+static bool read_docword_header(const char *p, const char *end, struct tr_head *head, const char **records)
 {
-    uint64_t *to[] = {&shape->documents, &shape->words, &shape->nonzeros};
+    uint64_t *to[] = {&head->documents, &head->words, &head->nonzeros};
     for (int i = 0; i < 3; i++) {
         p = next_text(p, end);
         if (!p || !is_lone_number(p, to[i])) return false;
@@ -67,9 +77,9 @@ static bool read_docword_header(const char *p, const char *end, struct tr_shape 
 /* With a record behind the header: three single numbers may be a table of one column, too. */
 static bool looks_like_docword(const char *p, const char *end)
 {
-    struct tr_shape shape;
-    if (!read_docword_header(p, end, &shape, &p)) return false;
-    if (!(p = next_text(p, end))) return shape.nonzeros == 0;
+    struct tr_head head;
+    if (!read_docword_header(p, end, &head, &p)) return false;
+    if (!(p = next_text(p, end))) return head.nonzeros == 0;
     for (int i = 0; i < 3; i++) {
         uint64_t number;
         const char *digits = p;
@@ -136,7 +146,7 @@ static int open_first_lines(const struct tr_files *files, size_t file, struct fi
 }
 
 /* TR_FORMAT_CSV for anything that might be a table; TR_FORMAT_AUTO for an empty file. */
-static int look_like(const struct tr_files *files, size_t file, int *format)
+static int look_like(const struct tr_files *files, size_t file, enum tr_format *format)
 {
     struct first_lines first;
     *format = TR_FORMAT_AUTO;
@@ -150,37 +160,11 @@ static int look_like(const struct tr_files *files, size_t file, int *format)
     return TR_OK;
 }
 
-/* The first format of the model's, or another of them that the file looks like. */
-static int usual_format(const tr_job *job, int looks)
-{
-    const char *const *words = job->class->data_formats;
-    int usual = TR_FORMAT_AUTO;
-    for (size_t i = 0; words[i]; i++)
-        for (int f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_DOCWORD; f++)
-            if (!strcmp(format_word[f], words[i]) && (i == 0 || f == looks)) usual = f;
-    return usual;
-}
-
-int tr_look_like(const struct tr_files *files, int *format)
+int tr_format_detect(const struct tr_files *files, enum tr_format *format)
 {
     *format = TR_FORMAT_AUTO;
     for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++)
         TR_TRY(look_like(files, file, format));
-    return TR_OK;
-}
-
-int tr_look_format(const tr_job *job, const struct tr_files *files, int *format)
-{
-    int looks = TR_FORMAT_AUTO, wanted = job->data.format;
-    TR_TRY(tr_look_like(files, &looks));
-    if (wanted == TR_FORMAT_AUTO) wanted = usual_format(job, looks);
-    *format = wanted;
-    bool table = wanted == TR_FORMAT_CSV || wanted == TR_FORMAT_RATINGS,
-         other = looks == TR_FORMAT_LIBSVM || looks == TR_FORMAT_DOCWORD;
-    if ((table && other) || (wanted == TR_FORMAT_LIBSVM && looks == TR_FORMAT_DOCWORD) ||
-        (wanted == TR_FORMAT_DOCWORD && looks == TR_FORMAT_LIBSVM))
-        return tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected %s", files->file[0].path,
-                       format_word[looks], format_word[wanted]);
     return TR_OK;
 }
 
@@ -265,69 +249,70 @@ static struct fields look_at_fields(const char *p, char separator)
     }
 }
 
-static void look_at_table(const struct first_lines *first, int format, int header, struct tr_shape *shape)
+static void look_at_table(const struct first_lines *first, enum tr_format format, int header,
+                          struct tr_head *head)
 {
     const char *begin = first->begin;
     if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
-    shape->begin = (uint64_t)(begin - first->begin);
+    head->begin = (uint64_t)(begin - first->begin);
     const char *p = next_text(begin, first->end);
     if (!p) return;
     bool rates = format == TR_FORMAT_RATINGS;
-    shape->separator = find_separator(p, rates);
-    struct fields f = look_at_fields(p, shape->separator);
+    head->separator = find_separator(p, rates);
+    struct fields f = look_at_fields(p, head->separator);
     bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
         p = behind_line(p);
-        shape->begin = (uint64_t)(p - first->begin);
-        if ((p = next_text(p, first->end))) f = look_at_fields(p, shape->separator);
+        head->begin = (uint64_t)(p - first->begin);
+        if ((p = next_text(p, first->end))) f = look_at_fields(p, head->separator);
     }
-    shape->fields = f.n;
-    shape->text_rows = rates && f.third_is_number && f.is_text[0];
-    shape->text_columns = rates && f.third_is_number && f.is_text[1];
+    head->fields = f.n;
+    head->text_rows = rates && f.third_is_number && f.is_text[0];
+    head->text_columns = rates && f.third_is_number && f.is_text[1];
 }
 
-/* ---- shapes ---- */
+/* ---- heads ---- */
 
 static int look_at_docword(const struct tr_files *files, size_t file, const struct first_lines *first,
-                           struct tr_shape *shape)
+                           struct tr_head *head)
 {
     const char *records;
-    if (!read_docword_header(first->begin, first->end, shape, &records))
+    if (!read_docword_header(first->begin, first->end, head, &records))
         return tr_fail(
             TR_ERR_DATA,
             "%s: expected three lines with the numbers of documents, of words and of records before "
             "the records of data.format: docword",
             files->file[file].path);
-    shape->begin = (uint64_t)(records - first->begin);
-    if (shape->words >= UINT32_MAX || shape->documents >= UINT32_MAX)
+    head->begin = (uint64_t)(records - first->begin);
+    if (head->words >= UINT32_MAX || head->documents >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%s: more than 2^32 - 2 documents or words", files->file[file].path);
     return TR_OK;
 }
 
-static int look_at_file(const struct tr_files *files, size_t file, int format, int header,
-                        struct tr_shape *shape)
+static int look_at_file(const struct tr_files *files, size_t file, enum tr_format format, int header,
+                        struct tr_head *head)
 {
     struct first_lines first;
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
-    if (first.begin && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first, shape);
-    else if (first.begin) look_at_table(&first, format, header, shape);
+    if (first.begin && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first, head);
+    else if (first.begin) look_at_table(&first, format, header, head);
     free(first.begin);
     return status;
 }
 
 /* All rows of a csv file have as many columns as its first; all files as many as the first of them. */
-static int compare_shapes(const struct tr_files *files, int format, const struct tr_shape *shapes)
+static int compare_heads(const struct tr_files *files, enum tr_format format, const struct tr_head *heads)
 {
     size_t first = 0;
     uint64_t documents = 0;
-    for (size_t i = 0; i < files->n; i++) documents += shapes[i].documents;
+    for (size_t i = 0; i < files->n; i++) documents += heads[i].documents;
     if (documents >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%s and the others have more than 2^32 - 2 documents",
                        files->file[0].path);
     while (first < files->n && files->file[first].size == 0) first++;
     for (size_t i = first + 1; i < files->n; i++) {
-        const struct tr_shape *a = &shapes[first], *b = &shapes[i];
+        const struct tr_head *a = &heads[first], *b = &heads[i];
         const char *path = files->file[i].path, *other = files->file[first].path;
         if (files->file[i].size == 0) continue;
         if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0)
@@ -341,15 +326,15 @@ static int compare_shapes(const struct tr_files *files, int format, const struct
     return TR_OK;
 }
 
-int tr_look_shapes(const struct tr_files *files, int format, int header, struct tr_shape **shapes)
+int tr_heads_read(const struct tr_files *files, enum tr_format format, int header, struct tr_head **heads)
 {
-    struct tr_shape *found;
+    struct tr_head *found;
     TR_TRY(TR_NEW(&found, files->n));
     int status = TR_OK;
     for (size_t file = 0; file < files->n && status == TR_OK; file++)
         status = look_at_file(files, file, format, header, &found[file]);
-    if (status == TR_OK) status = compare_shapes(files, format, found);
-    if (status == TR_OK) *shapes = found;
+    if (status == TR_OK) status = compare_heads(files, format, found);
+    if (status == TR_OK) *heads = found;
     else free(found);
     return status;
 }

@@ -68,7 +68,7 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs)
     TR_TRY(TR_NEW(&mine, runs->n));
     for (size_t i = 0; i < runs->n; at += runs->run[i++].rows)
         mine[i] = (struct read){runs->run[i], worker, at};
-    int status = tr_spread(tr, tr->workers, mine, runs->n, sizeof *mine, (void **)&all, &n);
+    int status = tr_gather_to_all(tr, TR_SET_WORKERS, mine, runs->n, sizeof *mine, (void **)&all, &n);
     free(mine);
     TR_TRY(status);
     if (n > 0) qsort(all, (size_t)n, sizeof *all, by_place);

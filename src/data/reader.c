@@ -1,0 +1,260 @@
+#define _GNU_SOURCE
+#include "data/reader.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- lines that are wrong ---- */
+
+int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what)
+{
+    uint64_t line;
+    TR_TRY(tr_files_line(files, place->file, place->offset, &line));
+    return tr_fail(TR_ERR_DATA, "%s:%llu: %s", files->file[place->file].path, (unsigned long long)line, what);
+}
+
+const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)
+{
+    char quoted[TR_TOKEN_ROOM];
+    size_t n = 0;
+    if (token) {
+        tr_token_quote(token, separator, quoted);
+        n = (size_t)snprintf(r->problem, sizeof r->problem, "'%s': ", quoted);
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(r->problem + n, sizeof r->problem - n, format, arguments);
+    va_end(arguments);
+    r->status = TR_ERR_DATA;
+    return NULL;
+}
+
+int tr_reader_reject(struct tr_reader *r)
+{
+    struct tr_file_place place = {r->file, r->offset};
+    if (r->status != TR_ERR_DATA) return r->status;
+    if (!r->options->skip_errors) return tr_place_fail(r->files, &place, r->problem);
+    if (r->report.skipped++ == 0) r->report.first_skipped = place;
+    return TR_OK;
+}
+
+int tr_reader_add_label(struct tr_reader *r, float label)
+{
+    struct tr_labels *labels = &r->report.labels;
+    size_t known = labels->bits.n;
+    float value = label + 0.0f; /* -0 is 0 */
+    uint32_t bits, at;
+    r->last_label = label;
+    if (isnan(label) || known == TR_LABELS_MOST) return TR_OK;
+    memcpy(&bits, &value, sizeof bits);
+    TR_TRY(tr_ids_number(&labels->bits, bits, &at));
+    if (labels->bits.n > known && known < 3)
+        labels->place[known] = (struct tr_file_place){r->file, r->offset};
+    return TR_OK;
+}
+
+/* ---- chunks ---- */
+
+/* A chunk of lines of one reader's share; of a gzip file that several readers unpack, `piece` is the number of the piece of
+ * its text, of which they have every so many. */
+struct share_chunk {
+    struct tr_chunk lines;
+    size_t file;
+    uint64_t piece;
+};
+
+/* Rows of neighbouring chunks are one run. */
+static int note_run(struct tr_reader *r, const struct share_chunk *c, uint64_t rows)
+{
+    struct tr_read_runs *runs = r->options->runs;
+    const struct tr_chunk *lines = &c->lines;
+    uint64_t end = lines->offset + (uint64_t)(lines->end - lines->begin);
+    struct tr_read_run *last = runs->n > 0 ? &runs->run[runs->n - 1] : NULL;
+    if (last && last->file == c->file && last->end == lines->offset) {
+        last->end = end;
+        last->rows += rows;
+        return TR_OK;
+    }
+    TR_TRY(TR_GROW(&runs->run, &runs->room, runs->n + 1));
+    runs->run[runs->n++] = (struct tr_read_run){c->file, lines->offset, end, rows};
+    return TR_OK;
+}
+
+static int note_triple_run(struct tr_reader *r, const struct share_chunk *c)
+{
+    struct tr_triples *t = &r->triples;
+    const struct tr_triple_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
+    if (last && last->file == c->file && last->piece == c->piece) return TR_OK;
+    TR_TRY(TR_GROW(&t->run, &t->run_capacity, t->runs + 1));
+    t->run[t->runs++] = (struct tr_triple_run){c->file, c->piece, t->n};
+    return TR_OK;
+}
+
+static bool is_triples(const struct tr_reader *r)
+{
+    return r->options->format == TR_FORMAT_RATINGS || r->options->format == TR_FORMAT_DOCWORD;
+}
+
+static const struct tr_format_reader *format_of(const struct tr_reader *r)
+{
+    switch (r->options->format) {
+    case TR_FORMAT_CSV: return &tr_csv_reader;
+    case TR_FORMAT_RATINGS: return &tr_ratings_reader;
+    case TR_FORMAT_DOCWORD: return &tr_docword_reader;
+    default: return &tr_libsvm_reader;
+    }
+}
+
+static void enter_file(struct tr_reader *r, size_t file)
+{
+    static const struct tr_head none = {.separator = TR_SEPARATOR_BLANKS};
+    if (file == r->file && r->head) return;
+    r->file = file;
+    r->head = r->options->heads ? &r->options->heads[file] : &none;
+    if (r->options->format == TR_FORMAT_DOCWORD)
+        r->documents = tr_docword_base(r->files, r->options->heads, file);
+}
+
+/* Hands out the rows of a chunk, and forgets them. */
+static int hand_out(struct tr_reader *r)
+{
+    if (!r->options->piece || r->matrix.rows == 0) return TR_OK;
+    int status = r->options->piece(r->options->piece_state, r);
+    r->report.rows += r->matrix.rows;
+    r->matrix.rows = r->nonzeros = 0;
+    return status;
+}
+
+static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
+{
+    struct tr_chunk lines = c->lines;
+    size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows;
+    enter_file(r, c->file);
+    if (lines.too_long) {
+        r->offset = lines.offset;
+        tr_reader_bad(r, NULL, ' ', "line longer than 64 MiB");
+        return tr_reader_reject(r);
+    }
+    r->report.text_bytes += bytes;
+    uint64_t header = lines.offset < r->head->begin ? r->head->begin - lines.offset : 0;
+    if (header > bytes) header = bytes;
+    lines.begin += header;
+    lines.offset += header;
+    if (is_triples(r)) TR_TRY(note_triple_run(r, c));
+    TR_TRY(format_of(r)->room(r, bytes));
+    if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, bytes / 2 + 1));
+    TR_TRY(format_of(r)->lines(r, &lines));
+    if (r->options->runs) TR_TRY(note_run(r, c, r->matrix.rows - rows));
+    return hand_out(r);
+}
+
+/* ---- the share of a reader ---- */
+
+/* done: stored bytes of the parts before. */
+static int each_chunk(struct tr_reader *r, const struct tr_file_part *part, struct tr_text *text,
+                      uint64_t *done)
+{
+    const struct tr_reader_options *o = r->options;
+    bool in_turns = r->files->file[part->file].gzip && part->readers > 1;
+    while (!r->enough) {
+        struct share_chunk c = {.file = part->file};
+        TR_TRY(tr_text_next(text, &c.lines));
+        if (o->progress) TR_TRY(o->progress(o->progress_state, *done + tr_text_done(text)));
+        if (c.lines.begin == c.lines.end && !c.lines.too_long) break;
+        if (in_turns) c.piece = c.lines.offset / part->bytes;
+        TR_TRY(parse_chunk(r, &c));
+    }
+    *done += tr_text_done(text);
+    return TR_OK;
+}
+
+static int each_part(struct tr_reader *r, size_t reader, size_t readers)
+{
+    const struct tr_reader_options *o = r->options;
+    uint64_t done = 0;
+    for (int lap = 0; lap < (o->deal > 0 ? 2 : 1); lap++)
+        for (size_t file = 0; file < r->files->n && !r->enough; file++) {
+            struct tr_file_part part;
+            struct tr_text *text;
+            bool mine = o->deal > 0 ? tr_files_deal(r->files, file, reader, readers, o->deal, lap, &part)
+                                    : tr_files_part(r->files, file, reader, readers, &part);
+            if (!mine) continue;
+            TR_TRY(tr_text_open(r->files, &part, o->chunk_bytes ? o->chunk_bytes : TR_TEXT_CHUNK, &text));
+            int status = each_chunk(r, &part, text, &done);
+            tr_text_close(text);
+            TR_TRY(status);
+        }
+    return TR_OK;
+}
+
+static void finish_report(struct tr_reader *r)
+{
+    struct tr_read_report *report = &r->report;
+    const struct tr_matrix *m = &r->matrix;
+    if (is_triples(r)) {
+        report->rows = report->nonzeros = r->triples.n;
+        return;
+    }
+    report->rows += m->rows;
+    report->nonzeros = tr_matrix_nonzeros(m);
+    if (m->columns > 0 && m->rows > 0) {
+        report->lowest = 0;
+        report->highest = (uint32_t)(m->columns - 1);
+    }
+}
+
+static int read_share(struct tr_reader *r, size_t reader, size_t readers)
+{
+    const struct tr_format_reader *format = format_of(r);
+    r->report.lowest = UINT32_MAX;
+    r->last_label = NAN;
+    if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
+    int status = format->open ? format->open(r) : TR_OK;
+    if (status == TR_OK) status = format->room(r, 0);
+    if (status == TR_OK) status = each_part(r, reader, readers);
+    free(r->place);
+    if (status == TR_OK) finish_report(r);
+    else tr_ids_free(&r->report.labels.bits);
+    return status;
+}
+
+int tr_read_matrix(const struct tr_files *files, size_t reader, size_t readers,
+                   const struct tr_reader_options *options, struct tr_matrix *matrix,
+                   struct tr_read_report *report)
+{
+    struct tr_reader r = {.files = files, .options = options};
+    struct tr_matrix *m = &r.matrix;
+    int status = read_share(&r, reader, readers);
+    if (status != TR_OK) {
+        tr_matrix_free(m);
+        return status;
+    }
+    if (m->begin) TR_SHRINK(&m->begin, m->rows + 1);
+    if (m->column) TR_SHRINK(&m->column, tr_matrix_nonzeros(m));
+    if (m->value) TR_SHRINK(&m->value, tr_matrix_nonzeros(m));
+    if (m->label) TR_SHRINK(&m->label, m->rows);
+    *matrix = *m;
+    *report = r.report;
+    return TR_OK;
+}
+
+int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
+                    const struct tr_reader_options *options, struct tr_triples *triples,
+                    struct tr_read_report *report)
+{
+    struct tr_reader r = {.files = files, .options = options};
+    r.triples.rows.are_text = options->text_rows;
+    r.triples.columns.are_text = options->text_columns;
+    int status = read_share(&r, reader, readers);
+    if (status != TR_OK) {
+        tr_triples_free(&r.triples);
+        return status;
+    }
+    TR_SHRINK(&r.triples.triple, r.triples.n);
+    r.triples.triple_capacity = r.triples.n;
+    *triples = r.triples;
+    *report = r.report;
+    return TR_OK;
+}

@@ -1,0 +1,218 @@
+/* The reader of records: one driver for all formats.
+ *
+ * It goes through the chunks of lines that are one reader's share of the files (files.h, text.h), passes headers and empty
+ * lines, has each line parsed by the function of its format (libsvm.c, csv.c, triples.c), and turns what is wrong with a line
+ * into an error `path:line: …` or one more record skipped. Rows are kept, or handed out chunk by chunk.
+ */
+#ifndef TR_DATA_READER_H
+#define TR_DATA_READER_H
+
+#include <string.h>
+
+#include "base/base.h"
+#include "data/head.h"
+#include "data/ids.h"
+#include "data/matrix.h"
+#include "data/text.h"
+#include "data/token.h"
+#include "trireme/records.h"
+
+#define TR_LIBSVM_MAX_INDEX   4294967294u /* 2^32 - 2: numbers of columns stay below 2^32 */
+#define TR_DOCWORD_MOST_COUNT 1000000u    /* of a word in a document */
+#define TR_LABELS_MOST        65536       /* distinct labels that are told apart */
+
+struct tr_file_place {
+    size_t file;     /* in tr_files; tr_files_line() says which line it is */
+    uint64_t offset; /* of the line's first byte in the file's text */
+};
+
+/* Distinct labels, in the order in which they were met: the first TR_LABELS_MOST. */
+struct tr_labels {
+    struct tr_ids bits;            /* of the floats */
+    struct tr_file_place place[3]; /* of the first three */
+};
+
+static inline float tr_labels_value(const struct tr_labels *labels, size_t i)
+{
+    uint32_t bits = (uint32_t)labels->bits.number[i];
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* What a reader has seen in its share. */
+struct tr_read_report {
+    uint64_t rows, nonzeros;  /* ratings, docword: records, both */
+    uint32_t lowest, highest; /* columns; lowest > highest if there was none */
+    uint64_t text_bytes;      /* of this reader's lines */
+    struct tr_labels labels;  /* to be freed by tr_ids_free(&labels.bits) */
+    uint64_t skipped;         /* records dropped because of skip_errors */
+    struct tr_file_place first_skipped;
+    bool text_rows,
+        text_columns; /* ratings: an id was no number: nothing counts, all readers must read again, as text */
+};
+
+/* One record of ratings or docword: numbers of the document and the word, or places of user and item in the ids that the
+ * reader has met. */
+struct tr_triple {
+    uint32_t row, column;
+    float value;
+};
+
+/* Records first .. (of the next run) - 1 come from one piece of one file: see tr_share_chunk. */
+struct tr_triple_run {
+    uint64_t file, piece;
+    size_t first;
+};
+
+struct tr_triples {
+    size_t n;
+    struct tr_triple *triple;
+    struct tr_ids rows, columns; /* ratings */
+    struct tr_triple_run *run;
+    size_t runs;
+    size_t triple_capacity, run_capacity;
+};
+
+void tr_triples_free(struct tr_triples *triples);
+
+/* Rows of a reader that follow each other, of lines that follow each other in a file. */
+struct tr_read_run {
+    uint64_t file, offset; /* where the first line begins, in the file's text … */
+    uint64_t end;          /* … and the last one ends */
+    uint64_t rows;
+};
+
+struct tr_read_runs {
+    struct tr_read_run *run; /* in the order of reading; to be freed */
+    size_t n, room;
+};
+
+struct tr_reader;
+
+struct tr_reader_options {
+    enum tr_format format;       /* not auto */
+    const struct tr_head *heads; /* of each file, from tr_heads_read(); libsvm: may be NULL */
+    bool skip_errors;            /* drop malformed records and count them; otherwise the first is an error */
+    uint32_t lowest_index;       /* libsvm: 0 or 1; 0 accepts both */
+    uint32_t max_index;          /* libsvm; 0: TR_LIBSVM_MAX_INDEX */
+    bool unlabelled;             /* libsvm: lines without a label are fine, it is NaN then */
+    int label;                   /* csv: TR_LABEL_…: which field is one */
+    bool text_rows,
+        text_columns; /* ratings: ids are text; otherwise numbers, until one is found that is none */
+    bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
+    uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
+    size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
+    size_t most_rows;   /* libsvm, csv: to be read of the share; 0: all */
+    /* Called now and then with the stored bytes that this reader has done; over all readers they sum up to
+     * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
+    int (*progress)(void *state, uint64_t bytes);
+    void *progress_state;
+    struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
+    uint64_t *records;         /* ratings, docword: gets the number of records of each file; may be NULL */
+    /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
+    int (*piece)(void *state, struct tr_reader *reader);
+    void *piece_state;
+    tr_rating_fn *rating; /* ratings: called for each, none is kept; may be NULL */
+    void *rating_state;
+    bool third_may_miss; /* … and its value is NaN then */
+};
+
+/* Reads the share of one reader of libsvm or csv files: columns are as in the file; in the order of tr_files_deal().
+ * TR_ERR_DATA describes a malformed record as `path:line: what was found, what was expected`. */
+int tr_read_matrix(const struct tr_files *files, size_t reader, size_t readers,
+                   const struct tr_reader_options *options, struct tr_matrix *matrix,
+                   struct tr_read_report *report);
+
+/* The same of ratings and docword. */
+int tr_read_triples(const struct tr_files *files, size_t reader, size_t readers,
+                    const struct tr_reader_options *options, struct tr_triples *triples,
+                    struct tr_read_report *report);
+
+/* csv: numbers in a row, without the label; what the first file that is not empty says. 0: only a label. */
+size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label);
+
+/* docword: documents before those of a file, and of all files. */
+uint64_t tr_docword_base(const struct tr_files *files, const struct tr_head *heads, size_t file);
+
+/* docword: whether each file has as many records as its header says; records of all readers. TR_ERR_DATA names the first
+ * that has not. */
+int tr_docword_check(const struct tr_files *files, const struct tr_head *heads, const uint64_t *records);
+
+/* Fails with TR_ERR_DATA: `path:line: what`. */
+int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what);
+
+/* ---- for the functions of formats ---- */
+
+struct tr_reader {
+    const struct tr_files *files;
+    const struct tr_reader_options *options;
+    size_t file; /* the one being read */
+    const struct tr_head *head;
+    uint64_t offset; /* of the line in work */
+    struct tr_matrix matrix;
+    size_t nonzeros; /* sparse */
+    size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
+    uint64_t *place; /* of each row, where rows are handed out */
+    float last_label;
+    size_t fields;      /* csv: with the label */
+    uint64_t documents; /* docword: before this file's */
+    struct tr_triples triples;
+    struct tr_read_report report;
+    bool enough; /* no more lines, please */
+    int handed;  /* what the function says that the last rating was handed to */
+    int status; /* of what went wrong with the line in work: TR_ERR_DATA means the record, others end the reading */
+    char problem[256];
+};
+
+/* Parses the line that stands at p, which is not empty, and adds what it holds to the reader. Returns any byte of the line
+ * behind which its newline follows, or NULL if it is malformed: see tr_reader_bad(). */
+typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
+
+struct tr_format_reader {
+    int (*open)(struct tr_reader *r);               /* once; may be NULL */
+    int (*room)(struct tr_reader *r, size_t bytes); /* for whatever a chunk of so many bytes can hold */
+    int (*lines)(struct tr_reader *r,
+                 const struct tr_chunk *lines); /* tr_each_line() with the line function */
+};
+
+extern const struct tr_format_reader tr_libsvm_reader, tr_csv_reader, tr_ratings_reader, tr_docword_reader;
+
+/* Notes what is wrong with the line in work: `'token': text`, or the text alone if token is NULL. Returns NULL. */
+const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Makes the noted problem the error, or counts the record as skipped. */
+int tr_reader_reject(struct tr_reader *r);
+
+int tr_reader_add_label(struct tr_reader *r, float label);
+
+static inline int tr_reader_note_label(struct tr_reader *r, float label)
+{
+    return label == r->last_label ? TR_OK : tr_reader_add_label(r, label);
+}
+
+/* The driver's inner loop: inlined, so that the line function is too. A tab may end an empty first field: such a line is
+ * handed over from its beginning. */
+static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
+                                                              const struct tr_chunk *lines, tr_line_fn *line)
+{
+    for (const char *p = lines->begin; p < lines->end && !r->enough;) {
+        const char *at = p;
+        while (tr_is_blank(*at)) at++;
+        if (!tr_at_line_end(at)) {
+            size_t rows = r->matrix.rows;
+            r->offset = lines->offset + (uint64_t)(p - lines->begin);
+            at = line(r, r->head->separator == '\t' ? p : at);
+            if (!at) {
+                TR_TRY(tr_reader_reject(r));
+                at = p;
+            }
+            if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
+        }
+        p = *at == '\n' ? at + 1 : (const char *)memchr(at, '\n', (size_t)(lines->end - at)) + 1;
+    }
+    return TR_OK;
+}
+
+#endif
