@@ -8,7 +8,7 @@
 #include "model/linear/auc.h"
 #include "model/linear/file.h"
 #include "monitor/json.h"
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 
 /* NaN where it is not defined. */
 struct figures {

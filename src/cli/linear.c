@@ -12,7 +12,7 @@
 #include "model/linear/file.h"
 #include "trireme/records.h"
 #include "monitor/display.h"
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 #include "table/partition.h"
 
 enum { TOP = 10 };

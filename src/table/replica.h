@@ -1,35 +1,169 @@
-/* Memory that the ranks of a node share, for what they compute on together: local models (FlexPS, section 5.3). */
-#ifndef TR_TABLE_LOCAL_H
-#define TR_TABLE_LOCAL_H
+/* Replicas from inside: see trireme/replica.h.
+ *
+ *   replica         memory and file; reading and adding
+ *   replica_chunks  who holds a chunk, bringing those that are absent, and which one makes room
+ *   replica_move    from and to the tables, and from other nodes
+ *   sync/replica    when it is taken and given
+ *
+ * A chunk has a frame while it is in memory: a part of every array. Where all fit, frame and chunk have one number, and
+ * arrays are contiguous. A worker holds one chunk at a time and waits for no other while it does, so that workers never
+ * wait in a circle: where it takes a second one, to make room or to bring several at once, it does so only if that one is
+ * free.
+ */
+#ifndef TR_TABLE_REPLICA_H
+#define TR_TABLE_REPLICA_H
 
+#include "shm/shm.h"
 #include "table/table.h"
+#include "trireme/replica.h"
 
-struct tr_node_memory {
-    struct tr_shm shm;
-    /* Zeros at first; the same memory for all ranks of the node, at an address of each rank's own, where a line of the
-     * cache begins. */
-    char *at;
-    size_t bytes;
+/* Of a lock: one holds it alone; below, how many hold it together. */
+#define TR_LOCKED_ALONE 0x80000000u
+
+/* A line of the cache, so that neighbours do not slow each other. */
+struct tr_replica_chunk {
+    _Atomic uint32_t lock;
+    _Atomic uint32_t here;    /* in its frame */
+    _Atomic uint32_t changed; /* since it was fetched or written */
+    /* a later version than the tables' lies in the file, and was the last before `changed` */
+    _Atomic uint32_t stored;
+    uint32_t frame;
+    uint32_t pad;
+    _Atomic uint64_t stamp; /* lru: when it was visited last; fifo: brought */
+    char rest[32];
 };
 
-/* As much for each node as its first rank asks for. All ranks; errors are agreed on: no room in shared memory, above all.
- * Free with tr_node_memory_close(), all ranks. */
-int tr_node_memory_open(tr_context *tr, size_t bytes, struct tr_node_memory *memory);
-void tr_node_memory_close(struct tr_node_memory *memory); /* zeros are fine */
-
-/* Arrays one behind the other in one block of memory, each where a line of the cache begins if the block does. Laid out
- * twice by the same function: without memory, to see how many bytes they take; then in it. */
-struct tr_arrays {
-    char *memory; /* NULL: there is none yet */
-    size_t bytes; /* taken so far */
+/* What the workers of a node have in common. */
+struct tr_replica_head {
+    _Atomic uint32_t arrived, round; /* workers that wait for the others, and how often all have come */
+    _Atomic int64_t clock;           /* of those who wait */
+    _Atomic int failed;              /* status of the first failure … */
+    char why[512];                   /* … and its text; "": not of ours */
+    _Atomic uint32_t absent;         /* chunks */
+    _Atomic uint32_t all_changed;    /* chunks may have been changed by those who do it for themselves */
+    _Alignas(64) _Atomic uint64_t tick;
+    _Alignas(64) _Atomic uint32_t choosing; /* lock of all that follows */
+    uint32_t used;                          /* frames below have had a chunk */
+    uint32_t heaped;                        /* frames that are in the heap */
+    struct tr_rng random;
 };
 
-/* The next array, of so many bytes; NULL without memory. */
-static inline void *tr_arrays_take(struct tr_arrays *arrays, size_t bytes)
+/* A rank's own, a cache line or two. */
+struct tr_replica_line {
+    _Alignas(64) tr_replica_counts counts;
+};
+
+struct tr_replica_column {
+    struct tr_table *table; /* NULL: the workers' own */
+    bool given;
+    size_t key_bytes, chunk_bytes;
+    char *values; /* by frame */
+};
+
+struct tr_replica {
+    tr_context *tr;
+    struct tr_table *table; /* of the first array */
+    struct tr_replica_column column[TR_REPLICA_ARRAYS];
+    size_t columns;
+    void *state;
+    tr_replica_fn *fetched, *finish;
+    int model, replace; /* TR_LOCAL_…, TR_REPLACE_… */
+    enum tr_update_mode mode;
+    bool limited; /* fewer frames than chunks */
+    bool taken, waiting;
+    bool idle;      /* taken in a stage that has failed elsewhere: there is nothing in it */
+    bool astray;    /* a chunk could not be brought: this rank works on the spare frame */
+    unsigned shift; /* key >> shift is its chunk */
+    size_t chunks, frames;
+    size_t frame_bytes; /* in all arrays */
+    struct tr_shm memory;
+    size_t moves;   /* arrays that go to other nodes … */
+    MPI_Win window; /* … from the memory of all nodes; MPI_WIN_NULL: none go */
+    int *first_of;  /* by node: the rank that opens its memory */
+    struct tr_replica_head *head;
+    struct tr_replica_line *line; /* by rank of the node */
+    struct tr_replica_chunk *chunk;
+    char *shared;
+    /* limited: frames, the one to go first on top; by frame its stamp when it was put there, and its chunk */
+    uint32_t *heap, *owner;
+    uint64_t *heap_stamp;
+    int file;           /* -1: none */
+    const char *folder; /* … it is in */
+    size_t batch;       /* chunks that travel at once … */
+    uint32_t *list;     /* … which they are … */
+    uint32_t *chosen;   /* … those of one array … */
+    uint32_t *slot;     /* … and where in a buffer or an array */
+    uint32_t *given_to; /* … by array: bits */
+    char *spare;        /* … and what has changed in each given array */
+};
+
+static inline tr_replica_counts *tr_replica_own_counts(struct tr_replica *l)
 {
-    size_t at = arrays->bytes;
-    arrays->bytes += (bytes + 63) & ~(size_t)63;
-    return arrays->memory ? arrays->memory + at : NULL;
+    return &l->line[l->tr->node_rank].counts;
 }
+
+static inline tr_key tr_replica_first_key(const struct tr_replica *l, size_t chunk)
+{
+    return (tr_key)chunk << l->shift;
+}
+
+static inline size_t tr_replica_keys_of(const struct tr_replica *l, size_t chunk)
+{
+    return tr_min_size((size_t)1 << l->shift, l->table->keys - tr_replica_first_key(l, chunk));
+}
+
+/* Where a chunk's first key is in every array. */
+static inline size_t tr_replica_place(const struct tr_replica *l, size_t chunk)
+{
+    return (size_t)l->chunk[chunk].frame << l->shift;
+}
+
+static inline size_t tr_replica_part(const struct tr_replica *l, int part, int parts)
+{
+    return l->chunks * (size_t)part / (size_t)parts;
+}
+
+/* What tr_replica_open() and tr_replica_close() do here: all ranks. */
+int tr_replica_make(tr_context *tr, const tr_replica_options *options, struct tr_replica **replica);
+void tr_replica_free(struct tr_replica **replica);
+
+/* Lets the other workers of the node know if this one has failed, and how; returns the status. */
+int tr_replica_note(struct tr_replica *l, int status);
+
+/* What another worker has met: its status and text, or TR_OK. */
+int tr_replica_failure(const struct tr_replica *l);
+
+/* Reads or writes a chunk in the file, in or from its frame. */
+int tr_replica_transfer(struct tr_replica *l, bool writes, size_t chunk);
+
+/* ---- chunks ---- */
+
+static inline bool tr_replica_is_here(const struct tr_replica_chunk *chunk)
+{
+    return atomic_load_explicit(&chunk->here, memory_order_acquire);
+}
+
+/* Begins with all chunks here, or none: worker `part` of `parts` for its part of them. */
+void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here);
+
+/* Waits until the chunk is here and held as the mode wants it; lets it go. */
+int tr_replica_get(struct tr_replica *l, size_t chunk);
+void tr_replica_let_go(struct tr_replica *l, size_t chunk);
+
+/* Brings some of those chunks at once that the keys need and that are absent. */
+int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n);
+
+/* ---- moving ---- */
+
+/* Fetches chunks, which have frames, from their tables; and the part of an integral replica, of those arrays that are
+ * in the set. */
+int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays);
+int tr_replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays);
+
+/* Takes a part of all arrays from another node. */
+int tr_replica_fetch_from(struct tr_replica *l, int node, int part, int parts);
+
+/* Finishes the part, and gives what has changed in it. */
+int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives);
 
 #endif

@@ -1,34 +1,52 @@
-/* Who holds a chunk of a local model, and bringing those that are absent.
+/* Who holds a chunk of a replica, bringing those that are absent, and which one makes room.
  *
- * With sync.race chunk, one worker at a time holds a chunk. Otherwise any number hold it together, as elements are
- * changed atomically or without regard; and where no chunk ever makes room for another, none needs to be held. */
-#include "table/replica_parts.h"
-
+ * Locked, one worker at a time holds a chunk. Otherwise any number hold it together, as numbers are changed atomically or
+ * without regard; and where no chunk ever makes room for another, none needs to be held.
+ *
+ * Frames lie in a heap by the stamps that their chunks had when they were last looked at. A visit only writes the chunk's
+ * stamp; who looks for room sees whether the top has one that is newer, and lets it sink. Stamps only grow, so what stays
+ * on top is the least of all: exactly the chunk that was visited (lru) or brought (fifo) longest ago. */
 #include <sched.h>
 #include <string.h>
+
+#include "job/job.h"
+#include "table/replica.h"
 
 enum { AHEAD = 64 }; /* chunks brought at once */
 
 /* ---- locks ---- */
 
+typedef bool try_fn(struct tr_replica_chunk *chunk);
+
+static bool try_alone(struct tr_replica_chunk *chunk)
+{
+    uint32_t free = 0;
+    return atomic_compare_exchange_strong_explicit(&chunk->lock, &free, TR_LOCKED_ALONE, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 static bool try_together(struct tr_replica_chunk *chunk)
 {
     uint32_t held = atomic_load_explicit(&chunk->lock, memory_order_relaxed);
-    return !(held & TR_LOCAL_ALONE) &&
+    return !(held & TR_LOCKED_ALONE) &&
            atomic_compare_exchange_strong_explicit(&chunk->lock, &held, held + 1, memory_order_acquire,
                                                    memory_order_relaxed);
 }
 
+static void end_alone(struct tr_replica_chunk *chunk)
+{
+    atomic_store_explicit(&chunk->lock, 0, memory_order_release);
+}
+
 /* One that is here is held for some hundred cycles, unless the core of its holder was taken away, which then needs one to
  * go on; one that is being brought takes longer. */
-static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk,
-                    bool (*try)(struct tr_replica_chunk *))
+static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk, try_fn *try)
 {
     enum { PATIENCE = 100 };
     struct tr_waiting waiting = tr_waiting_begin();
     for (int turn = 0; !try(chunk); turn++) {
-        if (turn < PATIENCE) tr_race_pause();
-        else if (tr_replica_is_here(chunk)) sched_yield();
+        if (turn < PATIENCE) continue;
+        if (tr_replica_is_here(chunk)) sched_yield();
         else
             TR_TRY(tr_waiting_turn(l->tr, &waiting, "another worker of the node to bring a chunk of table %s",
                                    l->table->name));
@@ -36,85 +54,177 @@ static int wait_for(struct tr_replica *l, struct tr_replica_chunk *chunk,
     return TR_OK;
 }
 
-static int hold_alone(struct tr_replica *l, struct tr_replica_chunk *chunk)
+/* ---- the heap of frames ---- */
+
+static void lock_heap(struct tr_replica_head *head)
 {
-    return tr_replica_try_alone(chunk) ? TR_OK : wait_for(l, chunk, tr_replica_try_alone);
+    while (atomic_exchange_explicit(&head->choosing, 1, memory_order_acquire)) sched_yield();
+}
+
+static void unlock_heap(struct tr_replica_head *head)
+{
+    atomic_store_explicit(&head->choosing, 0, memory_order_release);
+}
+
+static uint64_t next_tick(struct tr_replica_head *head)
+{
+    return atomic_fetch_add_explicit(&head->tick, 1, memory_order_relaxed) + 1;
+}
+
+static bool goes_before(const struct tr_replica *l, uint32_t i, uint32_t j)
+{
+    return l->heap_stamp[l->heap[i]] < l->heap_stamp[l->heap[j]];
+}
+
+static void swap(struct tr_replica *l, uint32_t i, uint32_t j)
+{
+    uint32_t frame = l->heap[i];
+    l->heap[i] = l->heap[j];
+    l->heap[j] = frame;
+}
+
+static void rise(struct tr_replica *l, uint32_t i)
+{
+    for (; i > 0 && goes_before(l, i, (i - 1) / 2); i = (i - 1) / 2) swap(l, i, (i - 1) / 2);
+}
+
+static void sink(struct tr_replica *l, uint32_t i)
+{
+    for (uint32_t n = l->head->heaped, child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && goes_before(l, child + 1, child)) child++;
+        if (!goes_before(l, child, i)) return;
+        swap(l, i, child);
+    }
+}
+
+static void stamp_anew(struct tr_replica *l, uint32_t i, uint64_t stamp)
+{
+    l->heap_stamp[l->heap[i]] = stamp;
+    sink(l, i);
+}
+
+/* The place in the heap of a frame whose chunk can go, which is held alone then; UINT32_MAX: there is none. A chunk that
+ * others hold just now is needed, and so gets another turn. */
+static uint32_t choose(struct tr_replica *l)
+{
+    for (uint32_t tries = 0, n = l->head->heaped; tries < n;) {
+        uint32_t i = l->replace == TR_REPLACE_RANDOM ? (uint32_t)tr_rng_below(&l->head->random, n) : 0;
+        struct tr_replica_chunk *chunk = &l->chunk[l->owner[l->heap[i]]];
+        uint64_t stamp = atomic_load_explicit(&chunk->stamp, memory_order_relaxed);
+        if (l->replace == TR_REPLACE_LRU && stamp > l->heap_stamp[l->heap[i]]) {
+            stamp_anew(l, i, stamp);
+            continue;
+        }
+        if (try_alone(chunk)) return i;
+        stamp_anew(l, i, next_tick(l->head));
+        tries++;
+    }
+    return UINT32_MAX;
+}
+
+/* The chunk lies in its frame from now on, and may make room. */
+static void fill_frame(struct tr_replica *l, size_t c)
+{
+    struct tr_replica_head *head = l->head;
+    struct tr_replica_chunk *chunk = &l->chunk[c];
+    uint64_t stamp = next_tick(head);
+    atomic_store_explicit(&chunk->stamp, stamp, memory_order_relaxed);
+    lock_heap(head);
+    l->owner[chunk->frame] = (uint32_t)c;
+    l->heap_stamp[chunk->frame] = stamp;
+    l->heap[head->heaped] = chunk->frame;
+    rise(l, head->heaped++);
+    unlock_heap(head);
+}
+
+/* A chunk that cannot be written stays, in its frame: others may wait for that one. */
+static int evict(struct tr_replica *l, uint32_t c)
+{
+    struct tr_replica_chunk *chunk = &l->chunk[c];
+    bool changed = atomic_load_explicit(&chunk->changed, memory_order_relaxed);
+    int status = changed ? tr_replica_transfer(l, true, c) : TR_OK;
+    if (status == TR_OK) {
+        if (changed) atomic_store(&chunk->stored, 1); /* before it counts as unchanged */
+        atomic_store(&chunk->changed, 0);
+        atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&l->head->absent, 1, memory_order_relaxed);
+        tr_replica_own_counts(l)->evicted++;
+    } else {
+        fill_frame(l, c);
+    }
+    end_alone(chunk);
+    return status;
+}
+
+/* A frame for a chunk; *found false where all are in use just now. Another chunk may have made room. */
+static int take_frame(struct tr_replica *l, uint32_t *frame, bool *found)
+{
+    struct tr_replica_head *head = l->head;
+    uint32_t i = UINT32_MAX;
+    *found = true;
+    lock_heap(head);
+    bool is_new = head->used < l->frames;
+    if (is_new) *frame = head->used++;
+    else i = choose(l);
+    if (i != UINT32_MAX) {
+        *frame = l->heap[i];
+        l->heap[i] = l->heap[--head->heaped];
+        if (i < head->heaped) {
+            rise(l, i);
+            sink(l, i);
+        }
+    }
+    unlock_heap(head);
+    if (is_new) return TR_OK;
+    *found = i != UINT32_MAX;
+    return *found ? evict(l, l->owner[*frame]) : TR_OK;
 }
 
 /* ---- bringing ---- */
 
-void tr_replica_clear(struct tr_replica *l, int part, int parts)
+void tr_replica_clear(struct tr_replica *l, int part, int parts, bool here)
 {
-    size_t from = l->chunks * (size_t)part / (size_t)parts,
-           to = l->chunks * ((size_t)part + 1) / (size_t)parts;
-    for (size_t c = from; c < to; c++) {
+    for (size_t c = tr_replica_part(l, part, parts), to = tr_replica_part(l, part + 1, parts); c < to; c++) {
         struct tr_replica_chunk *chunk = &l->chunk[c];
-        atomic_store_explicit(&chunk->here, 0, memory_order_relaxed);
+        atomic_store_explicit(&chunk->here, here, memory_order_relaxed);
         atomic_store_explicit(&chunk->changed, 0, memory_order_relaxed);
-        chunk->stored = 0;
+        atomic_store_explicit(&chunk->stored, 0, memory_order_relaxed);
         chunk->frame = l->limited ? 0 : (uint32_t)c;
     }
     if (part > 0) return;
     l->head->used = l->head->heaped = 0;
-    atomic_store(&l->head->absent, (uint32_t)l->chunks);
-    atomic_store(&l->head->all_changed, 0);
+    atomic_store(&l->head->absent, here ? 0 : (uint32_t)l->chunks);
+    atomic_store(&l->head->all_changed, here);
 }
 
-/* From the file; *n of the chunks in l->list are left, which lie only in the table. */
-static int read_stored(struct tr_replica *l, size_t *n)
-{
-    size_t left = 0;
-    for (size_t i = 0; i < *n; i++) {
-        uint32_t c = l->list[i];
-        if (l->chunk[c].stored)
-            TR_TRY(tr_replica_read_back(l, c, tr_replica_base(l, c), tr_replica_value(l, c)));
-        else l->list[left++] = c;
-    }
-    *n = left;
-    return TR_OK;
-}
-
-static void spread(struct tr_replica *l, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        size_t c = l->list[i], bytes = tr_replica_keys_of(l, c) * l->key_bytes;
-        memcpy(tr_replica_base(l, c), l->spare + i * l->frame_bytes, bytes);
-        memcpy(tr_replica_value(l, c), l->spare + i * l->frame_bytes, bytes);
-    }
-}
-
-static void note_here(struct tr_replica *l, size_t c)
-{
-    atomic_store_explicit(&l->chunk[c].here, 1, memory_order_release);
-    atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_release);
-    tr_replica_own_counts(l)->misses++;
-    if (l->limited) tr_replica_frame_filled(l, c);
-}
-
-/* Chunks that have frames, and are held alone. */
+/* Chunks that have frames, and are held alone: from the file, or else from the tables. */
 static int bring(struct tr_replica *l, const uint32_t *chunks, size_t n)
 {
-    size_t far = n;
-    memcpy(l->list, chunks, n * sizeof *chunks);
-    TR_TRY(read_stored(l, &far));
-    if (far > 0) TR_TRY(tr_replica_fetch(l, l->list, far, l->spare));
-    spread(l, far);
-    for (size_t i = 0; i < n; i++) note_here(l, chunks[i]);
+    uint32_t list[AHEAD];
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (atomic_load(&l->chunk[chunks[i]].stored)) TR_TRY(tr_replica_transfer(l, false, chunks[i]));
+        else list[left++] = chunks[i];
+    }
+    if (left > 0) TR_TRY(tr_replica_fetch(l, list, left, UINT32_MAX));
+    for (size_t i = 0; i < n; i++) {
+        atomic_store_explicit(&l->chunk[chunks[i]].here, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&l->head->absent, 1, memory_order_release);
+        tr_replica_own_counts(l)->misses++;
+        if (l->limited) fill_frame(l, chunks[i]);
+    }
     return TR_OK;
 }
 
 /* The chunk is held alone, and absent. */
 static int bring_one(struct tr_replica *l, uint32_t chunk)
 {
-    if (l->limited) {
-        struct tr_waiting waiting = tr_waiting_begin();
-        bool found = false;
-        for (;;) {
-            TR_TRY(tr_replica_take_frame(l, &l->chunk[chunk].frame, &found));
-            if (found) break;
-            TR_TRY(tr_replica_failure(l)); /* one that cannot read its chunk back keeps the frame */
-            TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
-        }
+    struct tr_waiting waiting = tr_waiting_begin();
+    for (bool found = !l->limited; !found;) {
+        TR_TRY(take_frame(l, &l->chunk[chunk].frame, &found));
+        if (found) break;
+        TR_TRY(tr_replica_failure(l)); /* one that cannot read its chunk back keeps the frame */
+        TR_TRY(tr_waiting_turn(l->tr, &waiting, "memory for a chunk of table %s", l->table->name));
     }
     return bring(l, &chunk, 1);
 }
@@ -125,61 +235,56 @@ static void note_visit(struct tr_replica *l, struct tr_replica_chunk *chunk)
 {
     tr_replica_own_counts(l)->hits++;
     if (l->limited && l->replace == TR_REPLACE_LRU)
-        atomic_store_explicit(&chunk->stamp,
-                              atomic_fetch_add_explicit(&l->head->tick, 1, memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+        atomic_store_explicit(&chunk->stamp, next_tick(l->head), memory_order_relaxed);
 }
 
-static int bring_or_let_go(struct tr_replica *l, size_t c)
+static int get_alone(struct tr_replica *l, size_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    TR_TRY(hold_alone(l, chunk));
-    if (tr_replica_is_here(chunk)) {
-        note_visit(l, chunk);
-        return TR_OK;
-    }
+    if (!try_alone(chunk)) TR_TRY(wait_for(l, chunk, try_alone));
+    if (tr_replica_is_here(chunk)) return note_visit(l, chunk), TR_OK;
     int status = bring_one(l, (uint32_t)c);
-    if (status != TR_OK) tr_replica_end_alone(chunk);
+    if (status != TR_OK) end_alone(chunk);
     return status;
 }
 
-int tr_replica_hold(struct tr_replica *l, size_t c)
+int tr_replica_get(struct tr_replica *l, size_t c)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (l->race == TR_RACE_CHUNK) return bring_or_let_go(l, c);
-    bool held = l->limited;
-    if (held && !try_together(chunk)) TR_TRY(wait_for(l, chunk, try_together));
-    if (tr_replica_is_here(chunk)) {
-        note_visit(l, chunk);
-        return TR_OK;
-    }
-    if (held) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_relaxed);
-    TR_TRY(bring_or_let_go(l, c));
-    atomic_store_explicit(&chunk->lock, held, memory_order_release);
+    if (l->mode == TR_UPDATE_LOCKED) return get_alone(l, c);
+    if (l->limited && !try_together(chunk)) TR_TRY(wait_for(l, chunk, try_together));
+    if (tr_replica_is_here(chunk)) return note_visit(l, chunk), TR_OK;
+    if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_relaxed);
+    TR_TRY(get_alone(l, c));
+    atomic_store_explicit(&chunk->lock, l->limited, memory_order_release);
     return TR_OK;
 }
 
-/* ---- ahead ---- */
+void tr_replica_let_go(struct tr_replica *l, size_t c)
+{
+    struct tr_replica_chunk *chunk = &l->chunk[c];
+    if (l->mode == TR_UPDATE_LOCKED) end_alone(chunk);
+    else if (l->limited) atomic_fetch_sub_explicit(&chunk->lock, 1, memory_order_release);
+}
 
 /* Takes a chunk into the list if it is absent, free, and has a frame. */
 static int list_absent(struct tr_replica *l, size_t c, uint32_t *list, size_t *n)
 {
     struct tr_replica_chunk *chunk = &l->chunk[c];
-    if (tr_replica_is_here(chunk) || !tr_replica_try_alone(chunk)) return TR_OK;
-    bool found = true;
-    int status = TR_OK;
-    if (tr_replica_is_here(chunk)) found = false;
-    else if (l->limited) status = tr_replica_take_frame(l, &chunk->frame, &found);
+    if (tr_replica_is_here(chunk) || !try_alone(chunk)) return TR_OK;
+    bool found = !tr_replica_is_here(chunk);
+    int status = found && l->limited ? take_frame(l, &chunk->frame, &found) : TR_OK;
     if (status == TR_OK && found) list[(*n)++] = (uint32_t)c;
-    else tr_replica_end_alone(chunk);
+    else end_alone(chunk);
     return status;
 }
 
 int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
 {
     uint32_t list[AHEAD];
-    size_t some = 0, before = SIZE_MAX, most = tr_min_size(AHEAD, l->spares);
+    size_t some = 0, before = SIZE_MAX, most = tr_min_size(AHEAD, l->batch);
     if (l->limited) most = tr_min_size(most, l->frames / (2 * (size_t)l->tr->node_size));
+    if (((uint64_t)l->frames << l->shift) * l->table->pieces > UINT32_MAX) return TR_OK;
     if (most < 2 || atomic_load_explicit(&l->head->absent, memory_order_relaxed) == 0) return TR_OK;
     int status = TR_OK;
     for (size_t i = 0; i < n && some < most && status == TR_OK; i++) {
@@ -190,6 +295,6 @@ int tr_replica_bring_ahead(struct tr_replica *l, const tr_key *keys, size_t n)
     }
     if (status == TR_OK && some > 0) status = bring(l, list, some);
     tr_replica_own_counts(l)->hits -= status == TR_OK ? some : 0; /* that are still to be visited */
-    for (size_t i = 0; i < some; i++) tr_replica_end_alone(&l->chunk[list[i]]);
+    for (size_t i = 0; i < some; i++) end_alone(&l->chunk[list[i]]);
     return status;
 }

@@ -1,20 +1,17 @@
-/* The ways of a local model's values: from and to the table, from and to the node's file. */
-#define _GNU_SOURCE
-#include "table/channel.h"
-#include "table/replica_parts.h"
-#include "table/share.h"
-
-#include <errno.h>
+/* The ways of a replica's values: from and to the tables, and directly from another node. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* ---- the table ---- */
+#include "table/channel.h"
+#include "table/replica.h"
+#include "table/share.h"
 
-/* Some chunks that move, and where their values are. */
+/* ---- some chunks of one array, from or to its table ---- */
+
 struct move {
-    struct tr_replica *local;
-    const uint32_t *chunks;
+    struct tr_replica *replica;
+    struct tr_table *table;
+    const uint32_t *chunks, *slots; /* n chunks; the values of chunk i are those of slot i behind `values` */
     size_t n;
     char *values;
     uint32_t servers;           /* 0: this rank reaches all of them directly */
@@ -39,15 +36,15 @@ struct stretches {
 
 static bool next_stretch(const struct move *m, struct stretches *at, struct stretch *s)
 {
-    const struct tr_replica *l = m->local;
-    const struct tr_table *t = l->table;
+    const struct tr_replica *l = m->replica;
+    const struct tr_table *t = m->table;
     if (at->chunk == m->n) return false;
     size_t chunk = m->chunks[at->chunk], keys = tr_replica_keys_of(l, chunk);
     uint64_t unit = at->piece * t->keys + tr_replica_first_key(l, chunk) + at->key;
     at->walker.partition = &t->partition;
     struct tr_location here = tr_walk_to(&at->walker, unit);
     size_t length = t->pieces > 1 ? 1 : tr_min_size(at->walker.end - unit, keys - at->key);
-    size_t local = ((at->chunk << l->shift) + at->key) * t->pieces + at->piece;
+    size_t local = (((size_t)m->slots[at->chunk] << l->shift) + at->key) * t->pieces + at->piece;
     *s = (struct stretch){here.server, {(uint32_t)local, here.position, (uint32_t)length}};
     at->key += length;
     if (at->key < keys) return true;
@@ -56,24 +53,6 @@ static bool next_stretch(const struct move *m, struct stretches *at, struct stre
     at->piece = 0;
     at->chunk++;
     return true;
-}
-
-/* What is done with a stretch that this rank reaches directly. */
-typedef void near_fn(struct tr_table *t, const struct stretch *s, char *values);
-
-static void copy_near(struct tr_table *t, const struct stretch *s, char *values)
-{
-    size_t bytes = s->run.length * t->unit_bytes;
-    memcpy(values + s->run.local * t->unit_bytes,
-           (const char *)t->share[s->server] + s->run.position * t->unit_bytes, bytes);
-    t->tr->tables->traffic.bytes_pulled += bytes;
-}
-
-static void add_near(struct tr_table *t, const struct stretch *s, char *values)
-{
-    struct tr_run run = s->run;
-    struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
-    tr_share_add_view(t, s->server, &segment, values);
 }
 
 static bool reaches_all(const struct tr_table *t)
@@ -86,9 +65,10 @@ static bool reaches_all(const struct tr_table *t)
 /* Lists the stretches at servers of other nodes, in two passes: count, then fill. */
 static int open_far(struct move *m)
 {
-    struct tr_table *t = m->local->table;
+    struct tr_table *t = m->table;
     struct stretch s;
     uint32_t servers = t->partition.servers;
+    if (reaches_all(t)) return TR_OK;
     TR_TRY(TR_NEW(&m->segment, servers));
     TR_TRY(TR_NEW(&m->channel, servers));
     m->servers = servers;
@@ -111,19 +91,11 @@ static int open_far(struct move *m)
     return TR_OK;
 }
 
-static void do_near(struct move *m, near_fn *near)
-{
-    struct tr_table *t = m->local->table;
-    struct stretch s;
-    for (struct stretches at = {.piece = 0}; next_stretch(m, &at, &s);)
-        if (t->share[s.server]) near(t, &s, m->values);
-}
-
 static uint64_t bytes_of(const struct move *m)
 {
     uint64_t keys = 0;
-    for (size_t i = 0; i < m->n; i++) keys += tr_replica_keys_of(m->local, m->chunks[i]);
-    return keys * m->local->key_bytes;
+    for (size_t i = 0; i < m->n; i++) keys += tr_replica_keys_of(m->replica, m->chunks[i]);
+    return keys * m->table->width * tr_dtype_size(m->table->dtype);
 }
 
 static bool has_moved(const struct move *m)
@@ -135,8 +107,8 @@ static bool has_moved(const struct move *m)
 
 static int end_far(const struct move *m)
 {
-    struct tr_table *t = m->local->table;
-    TR_WAIT_UNTIL(t->tr, has_moved(m), "the servers of table %s to move a local model", t->name);
+    TR_WAIT_UNTIL(m->table->tr, has_moved(m), "the servers of table %s to move a local model",
+                  m->table->name);
     return TR_OK;
 }
 
@@ -151,23 +123,24 @@ static void close_move(struct move *m)
     free(m->packed);
 }
 
-static int fetch_far(struct move *m)
+static int fetch(struct move *m)
 {
-    TR_TRY(open_far(m));
-    for (uint32_t s = 0; s < m->servers; s++) tr_channel_read(&m->channel[s], m->values, -1);
-    return TR_OK;
-}
-
-int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, char *into)
-{
-    struct move m = {.local = l, .chunks = chunks, .n = n, .values = into};
-    int status = reaches_all(l->table) ? TR_OK : fetch_far(&m);
-    if (status == TR_OK) do_near(&m, copy_near); /* while the others are under way */
-    if (status == TR_OK) status = end_far(&m);
-    close_move(&m);
-    l->tr->tables->traffic.pulls++;
-    tr_replica_own_counts(l)->fetched += n;
-    tr_replica_own_counts(l)->bytes_fetched += bytes_of(&m);
+    struct tr_table *t = m->table;
+    struct stretch s;
+    struct tr_traffic *traffic = &t->tr->tables->traffic;
+    int status = open_far(m);
+    for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
+        tr_channel_read(&m->channel[i], m->values, -1);
+    for (struct stretches at = {.piece = 0}; status == TR_OK && next_stretch(m, &at, &s);) {
+        if (!t->share[s.server]) continue;
+        size_t bytes = s.run.length * t->unit_bytes;
+        memcpy(m->values + s.run.local * t->unit_bytes,
+               (const char *)t->share[s.server] + s.run.position * t->unit_bytes, bytes);
+        traffic->bytes_pulled += bytes;
+    }
+    if (status == TR_OK) status = end_far(m);
+    close_move(m);
+    traffic->pulls++;
     return status;
 }
 
@@ -187,9 +160,10 @@ static size_t accumulate(struct tr_channel *c, const char *delta, char *packed)
     return bytes;
 }
 
-static int put_far(struct move *m)
+static int start_to_add(struct move *m)
 {
     TR_TRY(open_far(m));
+    if (m->servers == 0) return TR_OK;
     TR_TRY(TR_NEW(&m->packed, bytes_of(m)));
     char *packed = m->packed;
     for (uint32_t s = 0; s < m->servers; s++)
@@ -197,123 +171,210 @@ static int put_far(struct move *m)
     return TR_OK;
 }
 
-/* A request tells that its values have left; that they are complete at their target, MPI tells only so. */
-static void flush(const struct move *m)
+/* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. A request tells
+ * that its values have left; that they are complete at their target, MPI tells only by a flush. */
+static int add(struct move *m)
 {
-    for (uint32_t s = 0; s < m->servers; s++)
-        if (m->segment[s].n > 0) MPI_Win_flush(m->channel[s].rank, m->local->table->window);
-}
-
-/* Nobody else adds to these keys meanwhile, so that adding here and accumulating elsewhere do not meet. */
-int tr_replica_put(struct tr_replica *l, const uint32_t *chunks, size_t n, char *delta)
-{
-    struct tr_traffic *traffic = &l->tr->tables->traffic;
-    struct move m = {.local = l, .chunks = chunks, .n = n, .values = delta};
-    int status = reaches_all(l->table) ? TR_OK : put_far(&m);
-    if (status == TR_OK) do_near(&m, add_near);
-    if (status == TR_OK) status = end_far(&m);
-    if (status == TR_OK) flush(&m);
-    close_move(&m);
-    traffic->pushes++;
-    traffic->bytes_pushed += bytes_of(&m);
-    tr_replica_own_counts(l)->given += n;
-    tr_replica_own_counts(l)->bytes_given += bytes_of(&m);
+    struct tr_table *t = m->table;
+    struct stretch s;
+    int status = start_to_add(m);
+    for (struct stretches at = {.piece = 0}; status == TR_OK && next_stretch(m, &at, &s);) {
+        struct tr_run run = s.run;
+        struct tr_segment segment = {.n = run.length, .runs = 1, .run = &run};
+        if (t->share[s.server]) tr_share_add_view(t, s.server, &segment, m->values);
+    }
+    if (status == TR_OK) status = end_far(m);
+    for (uint32_t i = 0; i < m->servers && status == TR_OK; i++)
+        if (m->segment[i].n > 0) MPI_Win_flush(m->channel[i].rank, t->window);
+    uint64_t bytes = bytes_of(m);
+    close_move(m);
+    t->tr->tables->traffic.pushes++;
+    t->tr->tables->traffic.bytes_pushed += bytes;
+    tr_replica_own_counts(m->replica)->given += m->n;
+    tr_replica_own_counts(m->replica)->bytes_given += bytes;
     return status;
 }
 
-/* ---- parts ---- */
+/* ---- taking ---- */
 
-static size_t part_begin(const struct tr_replica *l, int part, int parts)
+/* An array's part in these chunks, into its frames. */
+static int fetch_column(struct tr_replica *l, const struct tr_replica_column *c, const uint32_t *chunks,
+                        size_t n)
 {
-    return l->chunks * (size_t)part / (size_t)parts;
+    uint32_t first = l->chunk[chunks[0]].frame;
+    for (size_t i = 0; i < n; i++)
+        first = l->chunk[chunks[i]].frame < first ? l->chunk[chunks[i]].frame : first;
+    for (size_t i = 0; i < n; i++) l->slot[i] = l->chunk[chunks[i]].frame - first;
+    struct move m = {.replica = l,
+                     .table = c->table,
+                     .chunks = chunks,
+                     .slots = l->slot,
+                     .n = n,
+                     .values = c->values + first * c->chunk_bytes};
+    TR_TRY(fetch(&m));
+    tr_replica_own_counts(l)->bytes_fetched += bytes_of(&m);
+    return TR_OK;
 }
 
-int tr_replica_fetch_part(struct tr_replica *l, int part, int parts)
+int tr_replica_fetch(struct tr_replica *l, const uint32_t *chunks, size_t n, unsigned arrays)
 {
-    size_t to = part_begin(l, part + 1, parts);
-    for (size_t c = part_begin(l, part, parts), n; c < to; c += n) {
-        n = tr_min_size(l->spares, to - c);
+    for (size_t i = 0; i < l->columns; i++) {
+        const struct tr_replica_column *c = &l->column[i];
+        if (!(arrays >> i & 1)) continue;
+        if (c->table) TR_TRY(fetch_column(l, c, chunks, n));
+        for (size_t k = 0; k < n && !c->table; k++)
+            memset(c->values + l->chunk[chunks[k]].frame * c->chunk_bytes, 0, c->chunk_bytes);
+    }
+    for (size_t k = 0; k < n && l->fetched && arrays == UINT32_MAX; k++)
+        l->fetched(l->state, tr_replica_first_key(l, chunks[k]), tr_replica_keys_of(l, chunks[k]),
+                   tr_replica_place(l, chunks[k]));
+    tr_replica_own_counts(l)->fetched += n;
+    return TR_OK;
+}
+
+int tr_replica_fetch_part(struct tr_replica *l, int part, int parts, unsigned arrays)
+{
+    size_t to = tr_replica_part(l, part + 1, parts);
+    for (size_t c = tr_replica_part(l, part, parts), n; c < to; c += n) {
+        n = tr_min_size(l->batch, to - c);
         for (size_t i = 0; i < n; i++) l->list[i] = (uint32_t)(c + i);
-        TR_TRY(tr_replica_fetch(l, l->list, n, tr_replica_base(l, c)));
-        memcpy(tr_replica_value(l, c), tr_replica_base(l, c), n * l->frame_bytes);
-        for (size_t i = 0; i < n; i++) atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
-        atomic_fetch_sub(&l->head->absent, (uint32_t)n);
+        TR_TRY(tr_replica_fetch(l, l->list, n, arrays));
+        for (size_t i = 0; i < n && arrays == UINT32_MAX; i++) {
+            atomic_store_explicit(&l->chunk[c + i].here, 1, memory_order_relaxed);
+            atomic_fetch_sub(&l->head->absent, 1);
+        }
     }
     return TR_OK;
 }
 
-/* Whether a chunk has changed, and by how much. */
-static int find_delta(struct tr_replica *l, size_t c, bool all, char *delta, bool *changed)
+/* The memory of all nodes is laid out in the same way, as far as arrays go. The node that has them need do nothing, so
+ * that its ranks may rest or be at something else. */
+int tr_replica_fetch_from(struct tr_replica *l, int node, int part, int parts)
+{
+    enum { AT_ONCE = 1 << 24 };
+    size_t first = tr_replica_part(l, part, parts), end = tr_replica_part(l, part + 1, parts);
+    size_t keys =
+        tr_min_size(end << l->shift, l->table->keys) - tr_min_size(first << l->shift, l->table->keys);
+    for (size_t i = 0; i < l->moves; i++) {
+        char *at = l->column[i].values + first * l->column[i].chunk_bytes;
+        size_t bytes = keys * l->column[i].key_bytes;
+        for (size_t done = 0; done < bytes; done += AT_ONCE) {
+            int n = (int)tr_min_size(bytes - done, AT_ONCE);
+            MPI_Request request;
+            MPI_Rget(at + done, n, MPI_BYTE, l->first_of[node], at + done - l->memory.part[0].at, n, MPI_BYTE,
+                     l->window, &request);
+            TR_TRY(tr_wait_request(l->tr, &request, "the model from the node that had it last"));
+        }
+        tr_replica_own_counts(l)->bytes_moved += bytes;
+    }
+    if (keys > 0 && l->fetched) l->fetched(l->state, first << l->shift, keys, first << l->shift);
+    return TR_OK;
+}
+
+/* ---- giving ---- */
+
+/* In place of n values, which begin as the table's, by how much they differ from `now`; and in the place of `now` what
+ * adding that makes of them, as sums are rounded: node and table hold the same bits. Whether anything differs. */
+#define DIFFER(name, type)                                                                                   \
+    static bool differ_##name(size_t n, type *now, type *value)                                              \
+    {                                                                                                        \
+        bool some = false;                                                                                   \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            type delta = now[i] - value[i];                                                                  \
+            now[i] = value[i] + delta;                                                                       \
+            value[i] = delta;                                                                                \
+            some |= delta != 0;                                                                              \
+        }                                                                                                    \
+        return some;                                                                                         \
+    }
+DIFFER(f32, float)
+DIFFER(f64, double)
+DIFFER(i32, int32_t)
+DIFFER(i64, int64_t)
+#undef DIFFER
+
+static bool differ(enum tr_dtype dtype, size_t n, void *now, void *value)
+{
+    switch (dtype) {
+    case TR_F32: return differ_f32(n, now, value);
+    case TR_F64: return differ_f64(n, now, value);
+    case TR_I32: return differ_i32(n, now, value);
+    case TR_I64: return differ_i64(n, now, value);
+    }
+    return false;
+}
+
+/* Fetches what the tables have of the chunks in the list, each array's behind the one before; or adds what differs. */
+static int move_batch(struct tr_replica *l, size_t n, bool adds)
+{
+    char *spare = l->spare;
+    for (size_t i = 0; i < l->columns; i++) {
+        const struct tr_replica_column *c = &l->column[i];
+        struct move m = {
+            .replica = l, .table = c->table, .chunks = l->chosen, .slots = l->slot, .values = spare};
+        if (!c->given) continue;
+        for (size_t k = 0; k < n; k++) {
+            if (adds && !(l->given_to[k] >> i & 1)) continue;
+            l->chosen[m.n] = l->list[k];
+            l->slot[m.n++] = (uint32_t)k;
+        }
+        if (m.n > 0) TR_TRY(adds ? add(&m) : fetch(&m));
+        spare += l->batch * c->chunk_bytes;
+    }
+    return TR_OK;
+}
+
+/* Chunk k of the list: finishes it, and finds what differs in it. */
+static int settle_chunk(struct tr_replica *l, size_t k, bool gives)
+{
+    size_t c = l->list[k];
+    char *spare = l->spare;
+    tr_replica_counts *counts = tr_replica_own_counts(l);
+    uint64_t hits = counts->hits;
+    TR_TRY(tr_replica_get(l, c));
+    counts->hits = hits; /* this visit is not one of a worker's */
+    size_t place = tr_replica_place(l, c), keys = tr_replica_keys_of(l, c);
+    if (l->finish) l->finish(l->state, tr_replica_first_key(l, c), keys, place);
+    l->given_to[k] = 0;
+    for (size_t i = 0; i < l->columns && gives; i++) {
+        const struct tr_replica_column *col = &l->column[i];
+        if (!col->given) continue;
+        if (differ(col->table->dtype, keys * col->table->width, col->values + place * col->key_bytes,
+                   spare + k * col->chunk_bytes))
+            l->given_to[k] |= 1u << i;
+        spare += l->batch * col->chunk_bytes;
+    }
+    atomic_store(&l->chunk[c].stored, 0);
+    atomic_store(&l->chunk[c].changed, 0);
+    tr_replica_let_go(l, c);
+    return TR_OK;
+}
+
+static int give_batch(struct tr_replica *l, size_t n, bool gives)
+{
+    if (n == 0) return TR_OK;
+    if (gives) TR_TRY(move_batch(l, n, false));
+    for (size_t k = 0; k < n; k++) TR_TRY(settle_chunk(l, k, gives));
+    return gives ? move_batch(l, n, true) : TR_OK;
+}
+
+/* What has been written to the file counts as stored before it counts as unchanged. */
+static bool is_changed(const struct tr_replica *l, size_t c, bool all)
 {
     const struct tr_replica_chunk *chunk = &l->chunk[c];
-    char *value = l->spare + l->spares * l->frame_bytes, *base = value + l->frame_bytes;
-    bool here = atomic_load_explicit(&chunk->here, memory_order_acquire);
-    *changed = (here && all) || chunk->stored || atomic_load_explicit(&chunk->changed, memory_order_relaxed);
-    if (!*changed) return TR_OK;
-    if (here) {
-        value = tr_replica_value(l, c);
-        base = tr_replica_base(l, c);
-    } else {
-        TR_TRY(tr_replica_read_back(l, c, base, value));
-    }
-    size_t elements = tr_replica_keys_of(l, c) * l->table->width;
-    *changed = tr_replica_difference(l->table->dtype, elements, value, base, delta);
-    return TR_OK;
+    return l->finish || (all && tr_replica_is_here(chunk)) || atomic_load(&chunk->changed) ||
+           atomic_load(&chunk->stored);
 }
 
-int tr_replica_give_part(struct tr_replica *l, int part, int parts)
+int tr_replica_give_part(struct tr_replica *l, int part, int parts, bool gives)
 {
-    bool all = atomic_load(&l->head->all_changed), changed;
-    size_t to = part_begin(l, part + 1, parts), n = 0;
-    for (size_t c = part_begin(l, part, parts); c < to; c++) {
-        TR_TRY(find_delta(l, c, all, l->spare + n * l->frame_bytes, &changed));
-        if (changed) l->list[n++] = (uint32_t)c;
-        if (n < l->spares) continue;
-        TR_TRY(tr_replica_put(l, l->list, n, l->spare));
+    bool all = atomic_load(&l->head->all_changed);
+    size_t n = 0;
+    for (size_t c = tr_replica_part(l, part, parts), to = tr_replica_part(l, part + 1, parts); c < to; c++) {
+        if (is_changed(l, c, all)) l->list[n++] = (uint32_t)c;
+        if (n < l->batch) continue;
+        TR_TRY(give_batch(l, n, gives));
         n = 0;
     }
-    return n > 0 ? tr_replica_put(l, l->list, n, l->spare) : TR_OK;
-}
-
-/* ---- the file ---- */
-
-/* All of it, in as many pieces as the system takes; `error` is 0 where the file is too short. */
-static bool transfer(struct tr_replica *l, bool writes, char *at, size_t bytes, size_t offset, int *error)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = writes ? pwrite(l->file, at + done, bytes - done, (off_t)(offset + done))
-                           : pread(l->file, at + done, bytes - done, (off_t)(offset + done));
-        *error = n < 0 ? errno : 0;
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
-static int transfer_both(struct tr_replica *l, bool writes, size_t chunk, char *base, char *value)
-{
-    size_t bytes = tr_replica_keys_of(l, chunk) * l->key_bytes, offset = chunk * 2 * l->frame_bytes;
-    int error = 0;
-    if (transfer(l, writes, base, bytes, offset, &error) &&
-        transfer(l, writes, value, bytes, offset + l->frame_bytes, &error))
-        return TR_OK;
-    return tr_fail(TR_ERR_IO, "%s: a chunk of %zu bytes of the local model of table %s cannot be %s: %s",
-                   l->folder, 2 * bytes, l->table->name, writes ? "written" : "read back",
-                   error ? strerror(error) : "the file is too short");
-}
-
-int tr_replica_write(struct tr_replica *l, size_t chunk, char *base, char *value)
-{
-    TR_TRY(transfer_both(l, true, chunk, base, value));
-    tr_replica_own_counts(l)->written++;
-    tr_replica_own_counts(l)->bytes_written += 2 * tr_replica_keys_of(l, chunk) * l->key_bytes;
-    return TR_OK;
-}
-
-int tr_replica_read_back(struct tr_replica *l, size_t chunk, char *base, char *value)
-{
-    TR_TRY(transfer_both(l, false, chunk, base, value));
-    tr_replica_own_counts(l)->read_back++;
-    return TR_OK;
+    return give_batch(l, n, gives);
 }

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "data/reader.h"
-#include "solve/loss.h"
-#include "solve/variance.h"
+#include "model/linear/loss.h"
+#include "model/linear/steps.h"
 
 /* ---- the problem ---- */
 
@@ -131,7 +131,7 @@ static int inner_stage(struct run *r, struct tr_variance_options *o, double inne
     tr_variance_start(v, &r->model, 0, r->model.n);
     r->step = 0;
     tr_variance_steps(v, 0, p->rows.n, r->slope, o->steps, &r->rng, &r->model, NULL);
-    tr_variance_settle(v, &r->model, 0, r->model.n);
+    tr_variance_settle(v, &r->model, 0, r->model.n, 0);
     tr_variance_snapshot(v, &r->model, 0, r->model.n, r->snapshot);
     tr_variance_close(&v);
     r->passes += (double)o->steps * (double)o->batch / p->n;
@@ -191,6 +191,11 @@ static int curves(const struct tr_problem *p, double passes, double inner, doubl
 
 /* ---- speed ---- */
 
+static size_t lock_words(size_t n, unsigned shift)
+{
+    return (((n - 1) >> shift) + 1) * TR_LOCK_STRIDE;
+}
+
 static double time_plain(const struct tr_problem *p, struct run *r)
 {
     double begin = tr_now();
@@ -204,7 +209,7 @@ static double time_plain(const struct tr_problem *p, struct run *r)
     return tr_now() - begin;
 }
 
-static int time_steps(struct run *r, int method, const struct tr_race *race, double L, double *seconds)
+static int time_steps(struct run *r, int method, const tr_updates *race, double L, double *seconds)
 {
     const struct tr_problem *p = r->problem;
     struct tr_variance *v;
@@ -233,13 +238,13 @@ static int speed(struct tr_problem *p)
     for (int c = 0; c < COLUMNS; c++) printf("%10s", names[c]);
     printf("\n");
     for (int dtype = TR_F32; dtype <= TR_F64; dtype++)
-        for (int kind = TR_RACE_CHUNK; kind <= TR_RACE_NONE; kind++) {
+        for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++) {
             struct run r;
-            struct tr_race race = {.kind = kind, .shift = SHIFT};
+            tr_updates race = {.mode = (enum tr_update_mode)kind, .shift = SHIFT};
             double best[COLUMNS], t, loss;
             p->dtype = (enum tr_dtype)dtype;
             TR_TRY(open_run(p, &r));
-            TR_TRY(TR_NEW((uint32_t **)&race.lock, tr_race_words(r.model.n, SHIFT)));
+            TR_TRY(TR_NEW(&race.lock, lock_words(r.model.n, SHIFT)));
             for (int c = 0; c < COLUMNS; c++) best[c] = INFINITY;
             for (int repeat = 0; repeat < REPEATS; repeat++) {
                 best[0] = fmin(best[0], time_plain(p, &r));
@@ -257,7 +262,7 @@ static int speed(struct tr_problem *p)
             printf("%4s %7s", dtype == TR_F32 ? "f32" : "f64", races[kind]);
             for (int c = 0; c < COLUMNS; c++) printf("%10.2f", best[c] * per);
             printf("\n");
-            free((void *)(uintptr_t)race.lock);
+            free(race.lock);
             close_run(&r);
         }
     return TR_OK;
@@ -278,14 +283,14 @@ static int race(const struct tr_problem *p, int workers, int epochs, unsigned sh
     double f[3][100] = {{0}}, seconds[3] = {0};
     for (int kind = -1; kind < 3; kind++) {
         struct run r;
-        struct tr_race control = {.kind = kind, .shift = shift};
+        tr_updates control = {.mode = (enum tr_update_mode)kind, .shift = shift};
         TR_TRY(open_run(p, &r));
         free(r.model.w);
         free(r.model.last);
         r.model.w = share(r.model.n * bytes_of(p));
         r.model.last = share(r.model.n * sizeof *r.model.last);
         r.model.step = share(sizeof *r.model.step);
-        control.lock = share(tr_race_words(r.model.n, shift) * sizeof(uint32_t));
+        control.lock = share(lock_words(r.model.n, shift) * sizeof(uint32_t));
         struct tr_variance_options o = {.method = TR_SOLVE_SVRG, .smoothness = L, .batch = 1};
         o.steps = tr_variance_epoch_steps(o.method, p->n, 2, 1, 0);
         int mine = kind < 0 ? 1 : workers;
@@ -307,7 +312,7 @@ static int race(const struct tr_problem *p, int workers, int epochs, unsigned sh
             }
             for (int w = 0; w < mine; w++) wait(NULL);
             if (kind >= 0) seconds[kind] += tr_now() - begin;
-            tr_variance_settle(v, &r.model, 0, r.model.n);
+            tr_variance_settle(v, &r.model, 0, r.model.n, 0);
             tr_variance_snapshot(v, &r.model, 0, r.model.n, r.snapshot);
             tr_variance_close(&v);
         }

@@ -205,10 +205,10 @@ static const char *const ways[] = {
     "sync.race=atomic",
     "local.model=demand",
     "local.model=demand sync.race=atomic",
-    "local.model=demand local.memory=800",
-    "local.model=demand local.memory=256 local.replace=fifo",
-    "local.model=demand local.memory=8192 local.replace=random sync.race=atomic",
-    "local.model=demand local.memory=2000 sync.race=atomic"};
+    "local.model=demand local.memory=400",
+    "local.model=demand local.memory=128 local.replace=fifo",
+    "local.model=demand local.memory=4096 local.replace=random sync.race=atomic",
+    "local.model=demand local.memory=1000 sync.race=atomic"};
 
 /* Where there are several layouts, each is tried with every third way. */
 MPI_CASE(all_ways_give_the_sums_of_one_worker)
@@ -228,7 +228,7 @@ MPI_CASE(all_types_and_widths)
     const char *layout = NULL;
     char settings[MPI_NOTE];
     for (int i = 0; local_layout(i); i++) layout = local_layout(i);
-    snprintf(settings, sizeof settings, "%s local.model=demand local.memory=3000 local.chunk=5", layout);
+    snprintf(settings, sizeof settings, "%s local.model=demand local.memory=1500 local.chunk=5", layout);
     play_sums(settings, TR_F32, 1, KEYS);
     play_sums(settings, TR_I32, KEYS / 3, WIDEST);
     snprintf(settings, sizeof settings, "%s sync.race=atomic", layout);
@@ -351,7 +351,7 @@ static void play_four_chunks(const char *layout, const char *settings, tr_replic
     struct play p;
     char all[MPI_NOTE];
     snprintf(all, sizeof all, "%s local.chunk=%d local.model=demand local.memory=%d %s", layout, CHUNK,
-             2 * 3 * CHUNK * (int)sizeof(double), settings);
+             3 * CHUNK * (int)sizeof(double), settings);
     open_play(&p, all, TR_F64, 1, KEYS);
     mpi_ok(tr_replica_open(p.table, &p.local));
     p.work = use_four_chunks;
@@ -379,7 +379,7 @@ MPI_CASE(the_right_chunk_makes_room)
         EXPECT(given, 1);
         EXPECT(bytes_given, CHUNK * sizeof(double));
         EXPECT(bytes_fetched, 4 * CHUNK * sizeof(double));
-        EXPECT(bytes_written, 2 * CHUNK * sizeof(double));
+        EXPECT(bytes_written, CHUNK * sizeof(double));
         snprintf(settings, sizeof settings, "%s local.replace=fifo", race);
         play_four_chunks(layout, settings, &c);
         EXPECT(misses, 6); /* … and the first */
@@ -482,7 +482,7 @@ MPI_CASE(a_worker_that_fails_leaves_nobody_waiting)
     for (int i = 0; (layout = local_layout(i)); i++)
         for (how = 0; how < FAILURES; how++) {
             bool demand = how == FULL_DISK || (i + how) % 2 == 0;
-            play_failure(layout, demand ? "local.model=demand local.memory=1024" : "");
+            play_failure(layout, demand ? "local.model=demand local.memory=512" : "");
         }
 }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "store/checkpoint.h"
-#include "table/transfer.h"
+#include "trireme/replica.h"
 
 enum { KEYS = 60, ADD = 0, READ = 1, ROUNDS = 5 };
 
@@ -241,28 +241,26 @@ MPI_CASE(a_stage_that_fails_ends_the_task_everywhere)
 enum { WORDS = 5000, TURNS = 6 };
 
 struct relay {
-    struct tr_node_memory memory;
-    struct tr_transfer transfer;
+    tr_table *table;
+    tr_replica *replica;
     int turn; /* rank 0 */
 };
 
-/* The workers of a node fetch what the node before had, each a part, and add 1 to their part. */
+/* The workers of a node take what the node before had, and each adds 1 to its part. */
 static int run_on(tr_worker *me, void *state)
 {
     struct relay *r = state;
-    size_t all = WORDS * sizeof(double),
-           from = all / sizeof(double) * (size_t)me->worker / (size_t)me->workers,
-           to = all / sizeof(double) * ((size_t)me->worker + 1) / (size_t)me->workers;
-    double *value = (double *)(void *)r->memory.at;
-    int turn = (int)me->command.word[0], node = (int)me->command.word[1];
-    if (turn > 0)
-        TR_TRY(tr_transfer_fetch(&r->transfer, node, from * sizeof(double), (to - from) * sizeof(double)));
+    size_t from = WORDS * (size_t)me->worker / (size_t)me->workers,
+           to = WORDS * ((size_t)me->worker + 1) / (size_t)me->workers;
+    int turn = (int)me->command.word[0], group = (int)me->command.word[1];
+    TR_TRY(tr_replica_take_from(r->replica, me, turn > 0 ? group : -1, 0));
+    double *value = tr_replica_values(r->replica);
     for (size_t i = from; i < to; i++) {
         mpi_check(value[i] == turn, "word %zu is %g in turn %d", i, value[i], turn);
         value[i] += 1;
     }
     mpi_check(me->tr->tables->traffic.bytes_pulled == 0, "servers have been asked");
-    return TR_OK;
+    return tr_replica_leave(r->replica, me);
 }
 
 static int pass_on(void *state, const tr_ran *ran, tr_next *next)
@@ -283,24 +281,29 @@ MPI_CASE(a_model_goes_from_node_to_node_past_the_servers)
     snprintf(settings, sizeof settings, "ranks.node_size=%d ranks.group_size=%d", mpi_test.hosts ? 0 : size,
              size);
     tr_context *tr = mpi_context(settings);
-    mpi_ok(tr_node_memory_open(tr, WORDS * sizeof(double), &r.memory));
-    mpi_ok(tr_transfer_open(tr, &r.memory, &r.transfer));
+    mpi_ok(tr_table_create(tr, "w", TR_F64, 1, WORDS, &r.table));
+    const tr_replica_array array = {.table = r.table, .given = true};
+    mpi_ok(tr_replica_open_with(tr, &(tr_replica_options){.array = &array, .arrays = 1, .moves = 1},
+                                &r.replica));
     const tr_stage stage = {.name = "run", .state = &r, .one_group = true, .compute = run_on};
     const tr_task task = {.name = "relay", .stage = &stage, .n = 1, .state = &r, .next = pass_on};
     mpi_ok(tr_run_task(tr, &task));
     int groups = tr->layout.groups, mine = tr->me.group, last = -1;
     for (int turn = 0; turn < TURNS; turn++)
         if (turn % groups == mine) last = turn;
-    uint64_t fetched = r.transfer.bytes, all = 0, turns = (uint64_t)(groups > 1 ? TURNS - 1 : 0);
+    tr_replica_counts counts;
+    tr_replica_count(r.replica, &counts);
+    uint64_t fetched = tr->node_rank == 0 ? counts.bytes_moved : 0, all = 0,
+             turns = (uint64_t)(groups > 1 ? TURNS - 1 : 0);
     MPI_Allreduce(&fetched, &all, 1, MPI_UINT64_T, MPI_SUM, tr->world);
     if (groups > 1)
         mpi_check(all == turns * WORDS * sizeof(double), "%llu bytes went", (unsigned long long)all);
     if (last >= 0)
-        for (size_t i = 0; i < WORDS; i++)
-            mpi_check(((double *)(void *)r.memory.at)[i] == last + 1, "word %zu: %g after turn %d", i,
-                      ((double *)(void *)r.memory.at)[i], last);
-    tr_transfer_close(&r.transfer);
-    tr_node_memory_close(&r.memory);
+        for (size_t i = 0; i < WORDS; i++) {
+            double seen = ((double *)tr_replica_array_of(r.replica, 0))[i];
+            mpi_check(seen == last + 1, "word %zu: %g after turn %d", i, seen, last);
+        }
+    tr_replica_close(&r.replica);
     (void)tr_close(tr);
 }
 

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "solve/loss.h"
-#include "solve/pass.h"
+#include "model/linear/loss.h"
+#include "model/linear/pass.h"
 
 static const int models[] = {TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM};
 enum { MODELS = 4 };

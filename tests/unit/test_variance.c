@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "data/reader.h"
-#include "solve/loss.h"
-#include "solve/variance.h"
+#include "model/linear/loss.h"
+#include "model/linear/steps.h"
 
 /* ---- a problem ---- */
 
@@ -82,7 +82,7 @@ struct memory {
     double w[ALL], z[ALL], snapshot[ALL], mu[ALL], slope[ROWS], sum[ALL]; /* of floats for f32, but sum */
     uint32_t last[ALL];
     _Atomic uint64_t step;
-    _Atomic uint32_t lock[ALL * TR_RACE_STRIDE];
+    uint32_t lock[ALL * TR_LOCK_STRIDE];
 };
 
 static double get(const double *array, size_t j)
@@ -129,7 +129,7 @@ static void prepare(struct memory *m)
 
 /* One inner stage in two calls. */
 static void inner(struct memory *m, const struct tr_variance_options *options, bool slopes,
-                  const struct tr_race *race)
+                  const tr_updates *race)
 {
     struct tr_variance *v;
     struct tr_rng rng;
@@ -140,8 +140,8 @@ static void inner(struct memory *m, const struct tr_variance_options *options, b
     tr_variance_start(v, &model, 0, ALL);
     tr_variance_steps(v, 2, ROWS - 3, slope, options->steps / 3, &rng, &model, race);
     tr_variance_steps(v, 2, ROWS - 3, slope, options->steps - options->steps / 3, &rng, &model, race);
-    tr_variance_settle(v, &model, 0, 9);
-    tr_variance_settle(v, &model, 9, ALL);
+    tr_variance_settle(v, &model, 0, 9, 0);
+    tr_variance_settle(v, &model, 9, ALL, 9);
     tr_variance_snapshot(v, &model, 0, ALL, m->snapshot);
     tr_variance_close(&v);
 }
@@ -385,10 +385,9 @@ START_TEST(one_worker_computes_the_same_bits_under_any_control)
         make(TR_MODEL_LOGISTIC, form / METHODS / 2 ? TR_F32 : TR_F64, form & 1, 0.01);
         prepare(&alone);
         inner(&alone, &o, true, NULL);
-        for (int kind = TR_RACE_CHUNK; kind <= TR_RACE_NONE; kind++)
+        for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++)
             for (unsigned shift = 0; shift < 6; shift += 2) {
-                struct tr_race race = {.kind = kind, .lock = raced.lock, .shift = shift};
-                ck_assert_uint_le(tr_race_words(ALL, shift), ALL * TR_RACE_STRIDE);
+                tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = raced.lock, .shift = shift};
                 prepare(&raced);
                 inner(&raced, &o, true, &race);
                 ck_assert_mem_eq(&raced, &alone, sizeof alone);
@@ -408,7 +407,7 @@ enum { WORKERS = 3 };
 
 /* Each takes steps on rows drawn from all. */
 static void together(struct memory *m, struct tr_variance *v, bool slopes, uint64_t steps, int epoch,
-                     const struct tr_race *race)
+                     const tr_updates *race)
 {
     struct tr_variance_model model = model_of(m);
     pid_t child[WORKERS];
@@ -428,7 +427,7 @@ static void together(struct memory *m, struct tr_variance *v, bool slopes, uint6
         ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     ck_assert_uint_eq(m->step, WORKERS * steps);
-    tr_variance_settle(v, &model, 0, ALL);
+    tr_variance_settle(v, &model, 0, ALL, 0);
     tr_variance_snapshot(v, &model, 0, ALL, m->snapshot);
 }
 
@@ -439,9 +438,9 @@ START_TEST(no_change_of_a_row_is_lost)
     make(TR_MODEL_SVM, TR_F64, false, 0);
     struct tr_variance_options o = {
         .method = TR_SOLVE_GROWING, .rate = 1e-7, .steps = WORKERS * STEPS, .batch = 1};
-    for (int kind = TR_RACE_CHUNK; kind <= TR_RACE_ATOMIC; kind++) {
+    for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_ATOMIC; kind++) {
         struct memory *m = share();
-        struct tr_race race = {.kind = kind, .lock = m->lock, .shift = 3};
+        tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 3};
         struct tr_variance *v;
         double expected[ALL] = {0};
         ck_ok(tr_variance_open(&problem, &o, &v));
@@ -471,9 +470,9 @@ START_TEST(no_missed_step_is_lost_or_taken_twice)
     problem.bias = false;
     struct tr_variance_options o = {
         .method = TR_SOLVE_SVRG, .rate = 1e-3, .steps = WORKERS * STEPS, .batch = 1};
-    for (int kind = TR_RACE_CHUNK; kind <= TR_RACE_ATOMIC; kind++) {
+    for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_ATOMIC; kind++) {
         struct memory *m = share();
-        struct tr_race race = {.kind = kind, .lock = m->lock, .shift = 3};
+        tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 3};
         struct tr_variance *v;
         for (size_t j = 0; j < ALL; j++) m->mu[j] = 1 + (double)j;
         for (size_t i = 0; i < ROWS; i++) m->slope[i] = 7;
@@ -503,10 +502,10 @@ static double objective(const struct memory *m, double *largest_gradient)
 START_TEST(workers_together_reach_the_optimum)
 {
     for (int k = 0; k < 3; k++)
-        for (int kind = TR_RACE_CHUNK; kind <= TR_RACE_NONE; kind++) {
+        for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++) {
             make(TR_MODEL_LOGISTIC, TR_F64, false, 0.05);
             struct memory *m = share();
-            struct tr_race race = {.kind = kind, .lock = m->lock, .shift = 2};
+            tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 2};
             struct tr_variance *v;
             struct tr_variance_options o = {.method = methods[k], .steps = WORKERS * 200, .batch = 1};
             double L = tr_variance_smoothness(&problem, tr_variance_largest_norm(&problem, 0, ROWS)),
@@ -521,7 +520,7 @@ START_TEST(workers_together_reach_the_optimum)
             }
             objective(m, &gradient);
             /* without regard for each other steps are lost, as many as the system makes them meet */
-            ck_assert_msg(gradient <= (kind == TR_RACE_NONE ? 1e-2 * before : 1e-7),
+            ck_assert_msg(gradient <= (kind == TR_UPDATE_HOGWILD ? 1e-2 * before : 1e-7),
                           "method %d, race %d: gradient %g, at first %g", k, kind, gradient, before);
             munmap(m, sizeof *m);
         }
@@ -592,7 +591,7 @@ static void epoch(struct run *r, int method, uint64_t number)
     tr_variance_start(v, &r->model, 0, r->model.n);
     r->step = 0;
     tr_variance_steps(v, 0, p->rows.n, r->slope, o.steps, &r->rng, &r->model, NULL);
-    tr_variance_settle(v, &r->model, 0, r->model.n);
+    tr_variance_settle(v, &r->model, 0, r->model.n, 0);
     tr_variance_snapshot(v, &r->model, 0, r->model.n, r->snapshot);
     tr_variance_close(&v);
     r->passes += (double)o.steps / p->n + (method != TR_SOLVE_GROWING);

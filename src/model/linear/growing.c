@@ -7,7 +7,7 @@
 
 #include "model/linear/linear.h"
 #include "model/linear/parts.h"
-#include "solve/variance.h"
+#include "model/linear/steps.h"
 #include "stage/stage.h"
 
 static const char evaluate_name[] = "evaluate";
@@ -155,21 +155,17 @@ struct norms {
 /* |x|² of all rows. Each worker looks at its part of its group's. */
 static int measure_rows(const struct tr_linear *m, struct norms *norms)
 {
-    tr_context *tr = m->tr;
     double sum = 0, largest = 0;
-    if (tr_is(tr, TR_SLAVE)) {
-        tr_worker me = {.tr = tr, .member = tr->me.member, .group_size = tr->layout.group_size};
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        tr_worker me = tr_linear_self(m->tr);
         for (size_t i = tr_data_part_begin(m->train, &me); i < tr_data_part_end(m->train, &me); i++) {
             double norm = tr_variance_largest_norm(&m->problem, i, 1);
             sum += norm;
             largest = fmax(largest, norm);
         }
     }
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to look over their rows"));
-    MPI_Iallreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to look over their rows"));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &sum, 1));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
     *norms = (struct norms){sum / (double)m->train->total_rows, largest};
     return TR_OK;
 }

@@ -8,7 +8,7 @@
 #include "model/linear/parts.h"
 #include "model/linear/save.h"
 #include "model/model.h"
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
@@ -219,6 +219,21 @@ int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data,
     int status = tr_view_open(table, keys, data->n_keys + bias, use, view);
     free(keys);
     return status;
+}
+
+int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view)
+{
+    tr_key *keys;
+    TR_TRY(TR_NEW(&keys, n));
+    for (size_t i = 0; i < n; i++) keys[i] = first + i;
+    int status = tr_view_open(table, keys, n, use, view);
+    free(keys);
+    return status;
+}
+
+tr_worker tr_linear_self(tr_context *tr)
+{
+    return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,

@@ -4,7 +4,7 @@
 #define TR_LINEAR_H
 
 #include "job/job.h"
-#include "solve/pass.h"
+#include "model/linear/pass.h"
 #include "trireme/trireme.h"
 
 struct tr_linear {

@@ -11,6 +11,12 @@ bool tr_linear_is_vertical(const tr_worker *me, const struct tr_linear *m);
 int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
                         enum tr_view_use use, tr_view **view);
 
+/* The same of a range of keys. */
+int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view);
+
+/* A worker as a stage of all workers would see it, for work outside of stages: the set of its group. */
+tr_worker tr_linear_self(tr_context *tr);
+
 /* Which rows its mini-batches are of: before the next two. */
 void tr_linear_take_part(const tr_worker *me, struct tr_linear *m);
 

@@ -5,7 +5,7 @@
 
 #include "model/linear/linear.h"
 #include "model/linear/parts.h"
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 #include "table/view.h"
 #include "trireme/function.h"
 

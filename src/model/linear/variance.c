@@ -1,20 +1,31 @@
 /* Training with variance reduction (M32): an epoch is two stages. The full one computes the gradient at the snapshot, with
- * workers in every group; the inner one takes stochastic steps, with workers of one group on a model in memory that their
- * node shares (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient.
+ * workers in every group; the inner one takes stochastic steps, with workers of one group on a replica of their node
+ * (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables what goes on from epoch to
+ * epoch.
  *
  * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them. Of several
- * groups each has its turn in an epoch, so that it draws from all rows: the model goes from node to node directly, and
- * into the tables at the epoch's end alone. Methods whose iterate is not the snapshot keep it, and what else goes on from
- * epoch to epoch, in tables of their own then. Each node knows how far the model in its memory has come, and so whether it
- * is the newest: checkpoints keep that one, and put it into the memory of all nodes.
+ * groups each has its turn in an epoch, so that it draws from all rows: an integral replica goes from node to node
+ * directly, and into the tables at the epoch's end alone; on demand it goes through the tables. Each node knows how far
+ * its replica has come, and so whether it is the newest: checkpoints keep that one, and put it into the memory of all
+ * nodes.
  */
-#include "model/linear/variance.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/linear/parts.h"
-#include "stage/stage.h"
+#include "model/linear/steps.h"
+
+enum { FULL, INNER, STAGES };
+static const char *const stage_names[STAGES] = {"full", "inner"};
+
+/* What the replica has of each coordinate; all but the last go from node to node. */
+enum { SNAPSHOT, MU, ITERATE, SECOND, SUM, SEEN, ARRAYS };
+
+/* What the workers of both stages are told. */
+enum { EPOCH, TURN, TURNS, FROM_GROUP };
+
+/* Of a small model: else its workers would wait for each other's locks. */
+enum { LEAST_CHUNKS = 64 };
 
 /* Clocks of an inner stage whose number of workers is searched for: each is as much of the epoch's steps. */
 enum { SEARCHED_CLOCKS = 20 };
@@ -22,31 +33,280 @@ enum { SEARCHED_CLOCKS = 20 };
 /* In a clock of an inner stage, if the job leaves that open: some seconds' work. Between clocks, long runs can be stopped. */
 static const double clock_nonzeros = 1e9;
 
-/* What a worker keeps of the full stage. */
+/* Where an inner stage stands. */
+struct position {
+    int64_t epoch, turn; /* of the groups in it */
+    int64_t done;        /* clocks of that turn; all of them are 0 of the next one */
+};
+
+/* What the workers of a node share beside the arrays of the replica. */
+struct shared {
+    _Atomic uint64_t step;
+    struct position replica; /* how far it has come */
+    int64_t slopes;          /* of the node's rows are of epoch slopes - 1; 0: none yet … */
+    double slope[];          /* … elements of the model's type */
+};
+
+struct tr_linear_variance {
+    tr_replica *replica;
+    tr_table *table[ARRAYS];
+    struct tr_variance_model model; /* arrays of the replica */
+    struct shared *shared;
+    bool on_demand;
+    size_t element; /* bytes */
+    double smoothness;
+    double *gradient; /* a worker's: of all coordinates */
+    /* a worker's, of the inner stage that it is in */
+    struct tr_variance *steps;
+    struct position at;
+    uint64_t began; /* steps of the epoch before it */
+    bool is_last_turn;
+    bool restored; /* what it goes on from comes from a checkpoint */
+    /* the scheduler's */
+    int64_t epoch, epochs; /* begun, and how many there will be */
+    int turn, turns;       /* of the groups in this epoch's inner stage, and how many it has */
+    double passes;         /* over the data, so far */
+};
+
+/* ---- checking ---- */
+
+int tr_linear_variance_check(const tr_job *job)
+{
+    TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
+    const char *method = tr_job_where(job, "solve.method");
+    if (job->model.type == TR_MODEL_SVM)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: variance reduction needs a smooth loss: model.type svm has none, l2svm does",
+                       method);
+    if (job->sync.mode != TR_SYNC_BSP)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: with variance reduction stages wait for each other: expected sync.mode bsp",
+                       tr_job_where(job, "sync.mode"));
+    if (job->data.partition != TR_DATA_REPLICATED)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: variance reduction works on the rows of a node: expected data.partition "
+                       "replicated",
+                       tr_job_where(job, "data.partition"));
+    if (job->sync.weight != TR_WEIGHT_SUM || job->solve.optimizer != TR_OPTIMIZER_SGD)
+        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd", method);
+    if (job->table.storage == TR_STORAGE_HASH || job->table.precision != TR_PRECISION_FULL ||
+        job->table.filter != TR_FILTER_NONE || job->table.push == TR_PUSH_MESSAGE)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: variance reduction needs dense tables, full precision and no filter", method);
+    if (job->model.l1 > 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
+                       tr_job_where(job, "model.l1"));
+    return TR_OK;
+}
+
+/* The rows of a node's ranks lie once in its memory only if they are of one group. */
+static int check_groups(const struct tr_linear *m)
+{
+    enum { NONE = 1 << 30 };
+    int worker = tr_set_rank(m->tr, TR_SET_WORKERS);
+    int32_t group = worker / tr_group_size(m->tr), least = worker < 0 ? NONE : group,
+            most = worker < 0 ? -1 : group, rows = worker < 0 ? 1 : m->train->rows.n > 0;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_MIN, TR_I32, &least, 1));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_MAX, TR_I32, &most, 1));
+    if (most > least)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: variance reduction needs the workers of a node in one group, and groups are of "
+                       "equal size: start as many ranks on each node, and leave ranks.groups and "
+                       "ranks.group_size out",
+                       tr_job_where(m->job, "solve.method"));
+    if (rows == 0)
+        return tr_fail(
+            TR_ERR_DATA, "%s: variance reduction needs rows in every group, and there are only %llu for %d",
+            tr_job_where(m->job, "solve.method"), (unsigned long long)m->train->total_rows, tr_groups(m->tr));
+    return TR_OK;
+}
+
+/* ---- where steps stand ---- */
+
+static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
+{
+    const tr_job *job = m->job;
+    size_t batch = job->solve.batch ? job->solve.batch : 1;
+    return tr_variance_epoch_steps(job->solve.method, m->problem.n, job->solve.inner, batch, (uint64_t)epoch);
+}
+
+/* The first `parts` of `whole` equal parts of n. */
+static uint64_t first_of(uint64_t n, int64_t parts, int64_t whole)
+{
+    return (uint64_t)((double)n * (double)parts / (double)whole);
+}
+
+static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
+{
+    return first_of(n, i + 1, parts) - first_of(n, i, parts);
+}
+
+/* Steps of the epoch that come before what runs next. */
+static uint64_t steps_before(const tr_worker *me, const struct tr_linear *m, struct position at)
+{
+    int64_t turns = me->command.word[TURNS];
+    uint64_t all = steps_of_epoch(m, at.epoch);
+    return first_of(all, at.turn, turns) + first_of(share_of(all, at.turn, turns), at.done, me->whole);
+}
+
+static struct position position_of(const tr_worker *me)
+{
+    return (struct position){me->command.word[EPOCH], me->command.word[TURN], me->before};
+}
+
+static bool is_same(struct position a, struct position b)
+{
+    return a.epoch == b.epoch && a.turn == b.turn && a.done == b.done;
+}
+
+/* ---- opening ---- */
+
+/* Some coordinates have come from the tables, or from the node before, where all have seen all steps. */
+static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
+{
+    const struct tr_linear *m = state;
+    struct tr_linear_variance *v = m->variance;
+    size_t offset = place * v->element, bytes = n * v->element;
+    const char *snapshot = (const char *)v->model.snapshot + offset;
+    bool is_first = v->at.epoch == 0;
+    (void)first;
+    if (v->at.turn > 0) {
+        for (size_t j = place; j < place + n; j++) v->model.last[j] = (uint32_t)v->began;
+        return;
+    }
+    if (is_first || m->job->solve.method == TR_SOLVE_SVRG)
+        memcpy((char *)v->model.w + offset, snapshot, bytes);
+    if (is_first && v->model.z) memcpy((char *)v->model.z + offset, snapshot, bytes);
+    if (v->model.sum) memset(v->model.sum + place, 0, n * sizeof *v->model.sum);
+    memset(v->model.last + place, 0, n * sizeof *v->model.last);
+}
+
+/* All steps of the turn are taken: brings some coordinates up to the last one, and makes the next snapshot of them. */
+static void end_coordinates(void *state, tr_key first, size_t n, size_t place)
+{
+    const struct tr_linear *m = state;
+    struct tr_linear_variance *v = m->variance;
+    tr_variance_settle(v->steps, &v->model, first, first + n, place);
+    if (v->is_last_turn)
+        tr_variance_snapshot(v->steps, &v->model, place, place + n, (void *)(uintptr_t)v->model.snapshot);
+}
+
+/* Tables of what goes on from epoch to epoch, and, on demand, from turn to turn. */
+static int open_tables(struct tr_linear *m)
+{
+    struct tr_linear_variance *v = m->variance;
+    enum tr_dtype dtype = v->element == 4 ? TR_F32 : TR_F64;
+    bool means = m->job->solve.method != TR_SOLVE_SVRG, carries = v->on_demand && tr_groups(m->tr) > 1;
+    const struct {
+        const char *name;
+        bool wanted;
+        enum tr_dtype dtype;
+    } tables[ARRAYS] = {[MU] = {"mu", true, dtype},
+                        [ITERATE] = {"iterate", means || carries, dtype},
+                        [SECOND] = {"second", m->job->solve.method == TR_SOLVE_KATYUSHA, dtype},
+                        [SUM] = {"sum", means && carries, TR_F64}};
+    tr_table_options options = {.servers = tr_linear_servers(m)};
+    v->table[SNAPSHOT] = m->w;
+    for (int i = MU; i < ARRAYS; i++)
+        if (tables[i].wanted)
+            TR_TRY(tr_table_create_with(m->tr, tables[i].name, tables[i].dtype, 1, v->model.n, &options,
+                                        &v->table[i]));
+    return TR_OK;
+}
+
+static int open_replica(struct tr_linear *m)
+{
+    struct tr_linear_variance *v = m->variance;
+    struct tr_variance_model *model = &v->model;
+    int method = m->job->solve.method;
+    size_t bytes[ARRAYS] = {[ITERATE] = v->element,
+                            [SECOND] = method == TR_SOLVE_KATYUSHA ? v->element : 0,
+                            [SUM] = method != TR_SOLVE_SVRG ? sizeof *model->sum : 0,
+                            [SEEN] = sizeof *model->last};
+    void **place[ARRAYS] = {(void **)&model->snapshot, (void **)&model->mu,  &model->w, &model->z,
+                            (void **)&model->sum,      (void **)&model->last};
+    tr_replica_array array[ARRAYS];
+    int number[ARRAYS], n = 0;
+    for (int i = 0; i < ARRAYS; i++) {
+        if (!v->table[i] && bytes[i] == 0) continue;
+        array[n] =
+            (tr_replica_array){.table = v->table[i], .bytes = bytes[i], .given = v->table[i] && i != MU};
+        number[n++] = i;
+    }
+    tr_replica_options options = {
+        .array = array,
+        .arrays = (size_t)n,
+        .chunk = tr_max_size(1, tr_min_size(m->job->local.chunk, model->n / LEAST_CHUNKS)),
+        .shared = sizeof *v->shared + m->train->rows.n * v->element,
+        .moves = v->on_demand ? 0 : (size_t)n - 1,
+        .state = m,
+        .fetched = begin_coordinates,
+        .finish = end_coordinates};
+    TR_TRY(tr_replica_open_with(m->tr, &options, &v->replica));
+    for (int i = 0; i < n; i++) *place[number[i]] = tr_replica_array_of(v->replica, (size_t)i);
+    v->shared = tr_replica_shared(v->replica);
+    model->step = &v->shared->step;
+    return TR_OK;
+}
+
+static int open_worker(struct tr_linear *m)
+{
+    if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
+    TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
+    TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
+    if (m->test)
+        TR_TRY(tr_linear_set_problem(m, m->job->model.bias, m->test, &m->test_problem, &m->test_target));
+    return tr_linear_set_problem(m, m->job->model.bias, m->train, &m->problem, &m->target);
+}
+
+/* Each worker looks at its part of its group's rows. */
+static int find_smoothness(struct tr_linear *m)
+{
+    double largest = 0;
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        tr_worker me = tr_linear_self(m->tr);
+        size_t first = tr_data_part_begin(m->train, &me), end = tr_data_part_end(m->train, &me);
+        largest = tr_variance_largest_norm(&m->problem, first, end - first);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
+    struct tr_problem p = m->problem; /* of rank 0 too, which may not work */
+    p.model = m->job->model.type;
+    p.l2 = m->l2;
+    m->variance->smoothness = tr_variance_smoothness(&p, largest);
+    return TR_OK;
+}
+
+int tr_linear_variance_open(struct tr_linear *m)
+{
+    TR_TRY(tr_agree(m->tr, check_groups(m)));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
+    struct tr_linear_variance *v = m->variance;
+    v->model.n = (size_t)m->train->columns + m->job->model.bias;
+    v->element = m->job->model.dtype == TR_DTYPE_F32 ? sizeof(float) : sizeof(double);
+    v->on_demand = m->job->local.model == TR_LOCAL_DEMAND;
+    TR_TRY(open_tables(m));
+    TR_TRY(open_replica(m));
+    TR_TRY(tr_agree(m->tr, open_worker(m)));
+    return find_smoothness(m);
+}
+
+void tr_linear_variance_close(struct tr_linear *m)
+{
+    struct tr_linear_variance *v = m->variance;
+    if (!v) return;
+    if (v->replica) tr_replica_close(&v->replica);
+    tr_variance_close(&v->steps);
+    free(v->gradient);
+    free(v);
+    m->variance = NULL;
+}
+
+/* ---- the full stage ---- */
+
 struct full {
     tr_view *w, *mu, *test;
     double loss;
 };
-
-/* … and of the inner one: its part of all arrays, coordinates from .. to - 1. */
-struct inner {
-    struct tr_variance *steps;
-    tr_view *carried[TR_CARRIED], *mu;
-    size_t from, to;
-    bool idle; /* a worker of the node has failed */
-};
-
-/* ---- views ---- */
-
-static int open_part(tr_table *table, size_t from, size_t to, enum tr_view_use use, tr_view **view)
-{
-    tr_key *keys;
-    TR_TRY(TR_NEW(&keys, to - from));
-    for (size_t i = from; i < to; i++) keys[i - from] = i;
-    int status = tr_view_open(table, keys, to - from, use, view);
-    free(keys);
-    return status;
-}
 
 static void release_full(void *kept)
 {
@@ -64,40 +324,15 @@ static int prepare_full(tr_worker *me, void *state)
     size_t n = m->variance->model.n;
     TR_TRY(TR_NEW(&f, 1));
     me->kept = f;
-    TR_TRY(open_part(m->w, 0, n, TR_VIEW_READ, &f->w));
-    TR_TRY(open_part(m->variance->mu, 0, n, TR_VIEW_UPDATE, &f->mu));
-    return m->test ? open_part(m->w, 0, n, TR_VIEW_READ, &f->test) : TR_OK;
+    TR_TRY(tr_linear_open_range(m->w, 0, n, TR_VIEW_READ, &f->w));
+    TR_TRY(tr_linear_open_range(m->variance->table[MU], 0, n, TR_VIEW_UPDATE, &f->mu));
+    return m->test ? tr_linear_open_range(m->w, 0, n, TR_VIEW_READ, &f->test) : TR_OK;
 }
-
-static void release_inner(void *kept)
-{
-    struct inner *in = kept;
-    for (int i = 0; i < TR_CARRIED; i++) tr_view_close(&in->carried[i]);
-    tr_view_close(&in->mu);
-    tr_variance_close(&in->steps);
-    free(in);
-}
-
-static int prepare_inner(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    struct tr_linear_variance *v = m->variance;
-    struct inner *in;
-    TR_TRY(TR_NEW(&in, 1));
-    me->kept = in;
-    in->from = v->model.n * (size_t)me->worker / (size_t)me->workers;
-    in->to = v->model.n * ((size_t)me->worker + 1) / (size_t)me->workers;
-    for (int i = 0; i < TR_CARRIED; i++)
-        if (v->table[i]) TR_TRY(open_part(v->table[i], in->from, in->to, TR_VIEW_GIVE, &in->carried[i]));
-    return open_part(v->mu, in->from, in->to, TR_VIEW_READ, &in->mu);
-}
-
-/* ---- the full stage ---- */
 
 static int clear_gradient(tr_context *tr, void *state)
 {
     (void)tr;
-    tr_table_clear(((struct tr_linear *)state)->variance->mu);
+    tr_table_clear(((struct tr_linear *)state)->variance->table[MU]);
     return TR_OK;
 }
 
@@ -110,10 +345,11 @@ static int compute_full(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(f->w));
     memset(v->gradient, 0, n * sizeof *v->gradient);
     f->loss = 0;
-    tr_variance_gradient(&m->problem, first, end - first, f->w->value, &f->loss, v->slope, v->gradient);
-    if (me->member == 0) v->held->slope = me->command.word[TR_VARIANCE_EPOCH] + 1;
+    tr_variance_gradient(&m->problem, first, end - first, f->w->value, &f->loss, v->shared->slope,
+                         v->gradient);
+    if (me->member == 0) v->shared->slopes = me->command.word[EPOCH] + 1;
     double scale = 1 / m->problem.n;
-    if (tr_variance_element(m) == 4)
+    if (v->element == 4)
         for (size_t j = 0; j < n; j++) ((float *)f->mu->delta)[j] = (float)(v->gradient[j] * scale);
     else
         for (size_t j = 0; j < n; j++) ((double *)f->mu->delta)[j] = v->gradient[j] * scale;
@@ -129,7 +365,7 @@ static int evaluate_full(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, f->test, report) : TR_OK;
 }
 
-static int judge_full(void *state, const tr_report *report, tr_evaluation *evaluation)
+static int summarize_full(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     const struct tr_linear *m = state;
     evaluation->epoch = m->variance->passes + 1;
@@ -138,109 +374,11 @@ static int judge_full(void *state, const tr_report *report, tr_evaluation *evalu
 
 /* ---- the inner stage ---- */
 
-static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
-{
-    const tr_job *job = m->job;
-    size_t batch = job->solve.batch ? job->solve.batch : 1;
-    return tr_variance_epoch_steps(job->solve.method, m->problem.n, job->solve.inner, batch, (uint64_t)epoch);
-}
-
-struct tr_variance_position tr_variance_position_of(const tr_worker *me)
-{
-    return (struct tr_variance_position){me->command.word[TR_VARIANCE_EPOCH],
-                                         me->command.word[TR_VARIANCE_TURN], me->before};
-}
-
-static int pull_carried(struct tr_linear *m, struct inner *in, int i)
-{
-    size_t size = tr_variance_element(m);
-    TR_TRY(tr_view_pull(in->carried[i]));
-    memcpy((char *)m->variance->carried[i] + in->from * size, in->carried[i]->value,
-           (in->to - in->from) * size);
-    return TR_OK;
-}
-
-/* Brings this worker's part of snapshot and gradient from the tables to its node. */
-static int take_snapshot(struct tr_linear *m, struct inner *in)
-{
-    size_t size = tr_variance_element(m);
-    TR_TRY(pull_carried(m, in, TR_SNAPSHOT));
-    TR_TRY(tr_view_pull(in->mu));
-    memcpy((char *)(uintptr_t)m->variance->model.mu + in->from * size, in->mu->value,
-           (in->to - in->from) * size);
-    return TR_OK;
-}
-
-/* Begins an epoch. is_here: what goes on from the last one is in the memory of this node. */
-static int take(tr_worker *me, struct tr_linear *m, int64_t epoch, bool is_here)
-{
-    struct tr_linear_variance *v = m->variance;
-    struct inner *in = me->kept;
-    size_t size = tr_variance_element(m), offset = in->from * size, bytes = (in->to - in->from) * size;
-    TR_TRY(take_snapshot(m, in));
-    for (int i = TR_ITERATE; i < TR_CARRIED; i++)
-        if (in->carried[i] && !is_here) TR_TRY(pull_carried(m, in, i));
-    const char *snapshot = (const char *)v->carried[TR_SNAPSHOT] + offset;
-    if (epoch == 0 || m->job->solve.method == TR_SOLVE_SVRG)
-        memcpy((char *)v->model.w + offset, snapshot, bytes);
-    if (epoch == 0 && v->model.z) memcpy((char *)v->model.z + offset, snapshot, bytes);
-    tr_variance_start(in->steps, &v->model, in->from, in->to);
-    if (me->worker == 0) atomic_store(v->model.step, 0);
-    return TR_OK;
-}
-
-/* Fetches this worker's part of all from the node that had its turn before. */
-static int fetch(tr_worker *me, struct tr_linear *m, int group)
-{
-    struct tr_linear_variance *v = m->variance;
-    int node = me->tr->node_of[me->tr->layout.worker_rank[group * me->tr->layout.group_size]];
-    size_t bytes = v->moving, parts = (size_t)me->workers, i = (size_t)me->worker;
-    size_t from = bytes / parts * i, to = i + 1 == parts ? bytes : bytes / parts * (i + 1);
-    return tr_transfer_fetch(&v->transfer, node, from, to - from);
-}
-
-/* Every coordinate is up to date where the model comes from: so it is here. */
-static void count_as_seen(const struct tr_linear_variance *v, const struct inner *in)
-{
-    for (size_t j = in->from; j < in->to; j++) v->model.last[j] = (uint32_t)*v->model.step;
-}
-
-/* What is added to the table, and in the place of `now` what that makes of it, as sums are rounded: node and table hold
- * the same bits. */
-static void keep_difference(const struct tr_linear *m, tr_view *view, void *now)
-{
-    for (size_t j = 0; j < view->n; j++) {
-        if (tr_variance_element(m) == 4) {
-            float *at = (float *)now + j, value = ((const float *)view->value)[j];
-            *at = value + (((float *)view->delta)[j] = *at - value);
-        } else {
-            double *at = (double *)now + j, value = ((const double *)view->value)[j];
-            *at = value + (((double *)view->delta)[j] = *at - value);
-        }
-    }
-}
-
-/* Puts the new snapshot, and what is carried on, into the tables. What was taken may have been by other workers: so it is
- * read again, which gives the same. */
-static int give(tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_variance *v = m->variance;
-    struct inner *in = me->kept;
-    tr_variance_snapshot(in->steps, &v->model, in->from, in->to, v->carried[TR_SNAPSHOT]);
-    for (int i = 0; i < TR_CARRIED; i++) {
-        if (!in->carried[i]) continue;
-        TR_TRY(tr_view_pull(in->carried[i]));
-        keep_difference(m, in->carried[i], (char *)v->carried[i] + in->from * tr_variance_element(m));
-        TR_TRY(tr_view_push(in->carried[i]));
-    }
-    return TR_OK;
-}
-
 /* A worker may not have been there in earlier parts of the epoch. */
-static int open_steps(const struct tr_linear *m, struct inner *in, int64_t epoch)
+static int open_steps(struct tr_linear *m, int64_t epoch)
 {
     const tr_job *job = m->job;
-    tr_variance_close(&in->steps);
+    tr_variance_close(&m->variance->steps);
     struct tr_variance_options options = {.method = job->solve.method,
                                           .smoothness = m->variance->smoothness,
                                           .rate = job->solve.rate == TR_JOB_AUTO ? 0 : job->solve.rate,
@@ -248,104 +386,129 @@ static int open_steps(const struct tr_linear *m, struct inner *in, int64_t epoch
                                           .steps = steps_of_epoch(m, epoch),
                                           .epoch = (uint64_t)epoch,
                                           .batch = job->solve.batch ? job->solve.batch : 1};
-    return tr_variance_open(&m->problem, &options, &in->steps);
+    return tr_variance_open(&m->problem, &options, &m->variance->steps);
 }
 
-static uint64_t share_of(uint64_t n, int64_t i, int64_t parts)
-{
-    return (uint64_t)((double)n * (double)(i + 1) / (double)parts) -
-           (uint64_t)((double)n * (double)i / (double)parts);
-}
-
-/* Waits for the other workers of the node. Where one has failed nobody goes on, so that nobody is waited for in vain. */
-static int meet(tr_worker *me, int status, bool *idle)
-{
-    int failed = status != TR_OK;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, me->tr->active->members, &request);
-    TR_TRY(tr_wait_request(me->tr, &request, "the other workers of the node"));
-    *idle = failed;
-    return status;
-}
-
-/* Slopes of the node's rows at the snapshot, where the full stage has not left them: a run goes on from a checkpoint. */
-static void find_slopes(const tr_worker *me, struct tr_linear *m)
-{
-    struct tr_linear_variance *v = m->variance;
-    size_t n = m->problem.rows.n, first = n * (size_t)me->worker / (size_t)me->workers,
-           end = n * ((size_t)me->worker + 1) / (size_t)me->workers;
-    tr_variance_gradient(&m->problem, first, end - first, v->carried[TR_SNAPSHOT], NULL, v->slope,
-                         v->gradient);
-}
-
-/* The beginning of a run, or of a part of it. What the node holds is looked at before anybody changes it. */
+/* The beginning of a run, or of a part of it. A run that goes on from a checkpoint in the middle of an epoch has the
+ * iterate in the replica, and snapshot and gradient in the tables. What the node has is looked at before anybody changes
+ * it. */
 static int begin_inner(tr_worker *me, struct tr_linear *m)
 {
-    struct inner *in = me->kept;
     struct tr_linear_variance *v = m->variance;
-    struct tr_variance_position at = tr_variance_position_of(me);
-    bool is_here = tr_variance_same_position(v->held->model, at), begins = at.turn == 0 && at.done == 0,
-         fetches = !begins && !is_here, has_snapshot = v->held->snapshot == at.epoch + 1,
-         has_slopes = v->held->slope == at.epoch + 1;
-    int status = open_steps(m, in, at.epoch);
-    if (status == TR_OK && begins) status = take(me, m, at.epoch, is_here);
-    else if (status == TR_OK && fetches) status = fetch(me, m, (int)me->command.word[TR_VARIANCE_FROM_GROUP]);
-    else if (status == TR_OK && !has_snapshot) status = take_snapshot(m, in);
-    TR_TRY(meet(me, status, &in->idle));
-    if (in->idle) return TR_OK;
-    if (fetches) count_as_seen(v, in);
-    if (!has_slopes) find_slopes(me, m);
-    if (me->worker == 0) v->held->snapshot = v->held->slope = at.epoch + 1;
-    return fetches || !has_slopes ? meet(me, TR_OK, &in->idle) : TR_OK;
+    v->at = position_of(me);
+    v->is_last_turn = v->at.turn == me->command.word[TURNS] - 1;
+    v->began = steps_before(me, m, v->at);
+    bool begins = v->at.turn == 0 && v->at.done == 0, is_here = is_same(v->shared->replica, v->at);
+    unsigned again = v->restored && is_here ? 1u << SNAPSHOT | 1u << MU : 0;
+    v->restored = false;
+    TR_TRY(open_steps(m, v->at.epoch));
+    atomic_store(v->model.step, v->began);
+    if (begins || v->on_demand) return tr_replica_take(v->replica, me);
+    int group = is_here ? -1 : (int)me->command.word[FROM_GROUP];
+    return tr_replica_take_from(v->replica, me, group, again);
 }
 
 static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
 {
     struct tr_linear_variance *v = m->variance;
-    const struct inner *in = me->kept;
-    int64_t epoch = me->command.word[TR_VARIANCE_EPOCH], turn = me->command.word[TR_VARIANCE_TURN],
-            turns = me->command.word[TR_VARIANCE_TURNS];
-    uint64_t here = share_of(steps_of_epoch(m, epoch), turn, turns);
+    int64_t turn = v->at.turn, turns = me->command.word[TURNS];
+    uint64_t here = share_of(steps_of_epoch(m, v->at.epoch), turn, turns);
     uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
+    tr_updates updates;
     tr_rng_seed(&rng, m->job->seed, (uint64_t)(me->worker + me->group * me->group_size),
-                (uint64_t)((epoch * turns + turn) * me->whole + at));
-    if (m->problem.rows.n > 0)
-        tr_variance_steps(in->steps, 0, m->problem.rows.n, v->slope, steps, &rng, &v->model,
-                          me->workers > 1 ? &v->race : NULL);
+                (uint64_t)((v->at.epoch * turns + turn) * me->whole + at));
+    tr_replica_updates(v->replica, &updates);
+    bool alone = me->workers == 1 && !updates.replica;
+    bool has_slopes = v->shared->slopes == v->at.epoch + 1;
+    tr_variance_steps(v->steps, 0, m->problem.rows.n, has_slopes ? v->shared->slope : NULL, steps, &rng,
+                      &v->model, alone ? NULL : &updates);
 }
 
 /* After clock `at` of the run. */
 static void note_position(const tr_worker *me, struct tr_linear *m, int64_t at)
 {
-    struct tr_variance_position now = tr_variance_position_of(me);
+    struct position now = position_of(me);
     now.done = at + 1;
     if (now.done == me->whole) now.turn++, now.done = 0;
-    if (now.turn == me->command.word[TR_VARIANCE_TURNS]) now.epoch++, now.turn = 0;
-    m->variance->held->model = now;
+    if (now.turn == me->command.word[TURNS]) now.epoch++, now.turn = 0;
+    m->variance->shared->replica = now;
 }
 
 static int compute_inner(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    struct inner *in = me->kept;
+    struct tr_linear_variance *v = m->variance;
     int64_t at = me->before + me->clock;
     if (me->clock == 0) TR_TRY(begin_inner(me, m));
-    if (in->idle) return TR_OK;
+    if (!tr_replica_ready(v->replica)) return TR_OK; /* another worker has failed */
     take_steps(me, m, at);
+    TR_TRY(tr_replica_status(v->replica));
     if (me->worker == 0) note_position(me, m, at);
     if (at < me->whole - 1) return TR_OK;
-    TR_TRY(meet(me, TR_OK, &in->idle));
-    tr_variance_settle(in->steps, &m->variance->model, in->from, in->to);
-    bool is_last = me->command.word[TR_VARIANCE_TURN] == me->command.word[TR_VARIANCE_TURNS] - 1;
-    return is_last ? give(me, m) : TR_OK;
+    if (v->is_last_turn || v->on_demand) return tr_replica_give(v->replica, me);
+    return tr_replica_leave(v->replica, me);
+}
+
+/* ---- checkpoints: the replica of the node that has the newest, between any two clocks of a turn ---- */
+
+/* Coordinates from .. to - 1 are this rank's to copy, or to fill: all ranks of the node, whatever they do otherwise, take
+ * their part. */
+static int keep_array(struct tr_linear *m, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
+                      void *array)
+{
+    size_t n = m->variance->model.n, rank = (size_t)tr_set_rank(m->tr, TR_SET_NODE),
+           ranks = (size_t)tr_set_size(m->tr, TR_SET_NODE), from = n * rank / ranks,
+           size = dtype == TR_F64 ? sizeof(double) : sizeof(float);
+    if (!array) return TR_OK;
+    return tr_snapshot_rows(snapshot, name, dtype, n, 1, NULL, from, n * (rank + 1) / ranks - from,
+                            (char *)array + from * size);
+}
+
+static int keep_replica(struct tr_linear *m, tr_snapshot *snapshot)
+{
+    struct tr_linear_variance *v = m->variance;
+    enum tr_dtype dtype = v->element == 4 ? TR_F32 : TR_F64;
+    TR_TRY(keep_array(m, snapshot, "iterate", dtype, v->model.w));
+    TR_TRY(keep_array(m, snapshot, "second", dtype, v->model.z));
+    TR_TRY(keep_array(m, snapshot, "sum", TR_F64, v->model.sum));
+    return keep_array(m, snapshot, "steps_seen", TR_I32, v->model.last);
+}
+
+static int keep_progress(struct tr_linear *m, tr_snapshot *snapshot)
+{
+    struct tr_linear_variance *v = m->variance;
+    int64_t at[] = {v->epoch, v->turn, v->turns};
+    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &v->passes));
+    TR_TRY(tr_snapshot_common(snapshot, "epoch", TR_I64, sizeof at / sizeof *at, at));
+    v->epoch = at[0];
+    v->turn = (int)at[1];
+    v->turns = (int)at[2];
+    return TR_OK;
+}
+
+/* When an epoch begins, and on demand between any two stages, all is in the tables. */
+static int keep(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    struct tr_linear *m = state;
+    struct tr_linear_variance *v = m->variance;
+    struct position at = position_of(me);
+    bool restores = tr_snapshot_restores(snapshot);
+    TR_TRY(keep_progress(m, snapshot));
+    if ((at.turn == 0 && at.done == 0) || v->on_demand) return TR_OK;
+    if (!restores && !is_same(v->shared->replica, at)) return TR_OK;
+    TR_TRY(keep_replica(m, snapshot));
+    v->restored = restores;
+    if (restores && tr_set_rank(m->tr, TR_SET_NODE) == 0) v->shared->replica = at;
+    return TR_OK;
 }
 
 /* ---- the task ---- */
 
 static int workers_of(const struct tr_linear *m, int stage)
 {
-    return tr_linear_stage_workers(m, tr_variance_stages[stage], stage == TR_FULL ? TR_ALL_WORKERS : 1);
+    return tr_linear_stage_workers(m, stage_names[stage], stage == FULL ? TR_ALL_WORKERS : 1);
 }
 
 static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
@@ -356,8 +519,8 @@ static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
 
 static int64_t clocks_of(const struct tr_linear *m, int stage)
 {
-    const struct tr_job_stage *s = tr_job_stage_of(m->job, tr_variance_stages[stage]);
-    if (stage == TR_FULL) return 1;
+    const struct tr_job_stage *s = tr_job_stage_of(m->job, stage_names[stage]);
+    if (stage == FULL) return 1;
     if (s && s->clocks > 0) return (int64_t)s->clocks;
     if (workers_of(m, stage) == TR_AUTO_WORKERS) return SEARCHED_CLOCKS;
     double nonzeros = passes_of_epoch(m, m->variance->epoch) * (double)m->train->total_nonzeros;
@@ -370,23 +533,23 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 {
     struct tr_linear *m = state;
     struct tr_linear_variance *v = m->variance;
-    if (ran->stage == TR_FULL) v->passes++, v->turns = m->tr->layout.groups;
-    if (ran->stage == TR_INNER && ++v->turn < v->turns) {
-        next->command.word[TR_VARIANCE_FROM_GROUP] = ran->first_group;
-    } else if (ran->stage == TR_INNER) {
+    if (ran->stage == FULL) v->passes++, v->turns = tr_groups(m->tr);
+    if (ran->stage == INNER && ++v->turn < v->turns) {
+        next->command.word[FROM_GROUP] = ran->first_group;
+    } else if (ran->stage == INNER) {
         v->passes += passes_of_epoch(m, v->epoch++);
         v->turn = 0;
     }
-    bool inner = ran->stage == TR_FULL || v->turn > 0;
-    bool over = ran->stage == TR_FULL && (ran->evaluation.stop || v->epoch == v->epochs);
-    next->stage = over ? -1 : inner ? TR_INNER : TR_FULL;
+    bool inner = ran->stage == FULL || v->turn > 0;
+    bool over = ran->stage == FULL && (ran->evaluation.stop || v->epoch == v->epochs);
+    next->stage = over ? -1 : inner ? INNER : FULL;
     if (over) return TR_OK;
     next->clocks = clocks_of(m, next->stage);
     next->workers = workers_of(m, next->stage);
-    next->servers = tr_linear_stage_servers(m, tr_variance_stages[next->stage]);
-    next->command.word[TR_VARIANCE_EPOCH] = v->epoch;
-    next->command.word[TR_VARIANCE_TURN] = v->turn;
-    next->command.word[TR_VARIANCE_TURNS] = v->turns;
+    next->servers = tr_linear_stage_servers(m, stage_names[next->stage]);
+    next->command.word[EPOCH] = v->epoch;
+    next->command.word[TURN] = v->turn;
+    next->command.word[TURNS] = v->turns;
     return TR_OK;
 }
 
@@ -399,39 +562,47 @@ static int64_t count_epochs(const struct tr_linear *m)
     return epochs;
 }
 
+/* A stage that has something to begin runs in one piece: on demand, checkpoints wait until all is in the tables. */
+static int begin_whole(tr_context *tr, void *state)
+{
+    (void)tr;
+    (void)state;
+    return TR_OK;
+}
+
 int tr_linear_variance_train(struct tr_linear *m)
 {
-    for (int stage = 0; stage < TR_VARIANCE_STAGES; stage++)
-        TR_TRY(tr_linear_check_stage(m, tr_variance_stages[stage], stage == TR_INNER));
+    struct tr_linear_variance *v = m->variance;
+    for (int stage = 0; stage < STAGES; stage++)
+        TR_TRY(tr_linear_check_stage(m, stage_names[stage], stage == INNER));
     m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
-    m->variance->epochs = count_epochs(m);
-    const tr_stage stages[TR_VARIANCE_STAGES] = {{.name = tr_variance_stages[TR_FULL],
-                                                  .state = m,
-                                                  .metric_name = tr_linear_metric(m),
-                                                  .prepare = prepare_full,
-                                                  .begin = clear_gradient,
-                                                  .compute = compute_full,
-                                                  .evaluate = evaluate_full,
-                                                  .summarize = judge_full,
-                                                  .release = release_full},
-                                                 {.name = tr_variance_stages[TR_INNER],
-                                                  .state = m,
-                                                  .one_group = true,
-                                                  .prepare = prepare_inner,
-                                                  .compute = compute_inner,
-                                                  .release = release_inner}};
-    tr_table *tables[TR_CARRIED + 1] = {m->variance->mu};
-    size_t n = 1;
-    for (int i = 0; i < TR_CARRIED; i++)
-        if (m->variance->table[i]) tables[n++] = m->variance->table[i];
+    v->epochs = count_epochs(m);
+    const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
+                                      .state = m,
+                                      .metric_name = tr_linear_metric(m),
+                                      .prepare = prepare_full,
+                                      .begin = clear_gradient,
+                                      .compute = compute_full,
+                                      .evaluate = evaluate_full,
+                                      .summarize = summarize_full,
+                                      .release = release_full},
+                                     {.name = stage_names[INNER],
+                                      .state = m,
+                                      .one_group = true,
+                                      .begin = v->on_demand ? begin_whole : NULL,
+                                      .compute = compute_inner}};
+    tr_table *tables[ARRAYS];
+    size_t n = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        if (v->table[i]) tables[n++] = v->table[i];
     const tr_task task = {.name = "train",
                           .table = tables,
                           .tables = n,
                           .stage = stages,
-                          .n = TR_VARIANCE_STAGES,
-                          .evaluations = m->variance->epochs + 1,
+                          .n = STAGES,
+                          .evaluations = v->epochs + 1,
                           .state = m,
                           .next = next_stage,
-                          .snapshot = tr_linear_variance_keep};
+                          .snapshot = keep};
     return tr_run_task(m->tr, &task);
 }

@@ -1,4 +1,4 @@
-/* The stages of variance reduction for one element type: included by variance.c with REAL, SWAP and NAME(x) defined. No
+/* The stages of variance reduction for one element type: included by steps.c with REAL, SWAP and NAME(x) defined. No
  * include guard. Elements are REAL in memory; all arithmetic is in doubles, as differences of near gradients need it. */
 
 struct NAME(model) {
@@ -7,11 +7,11 @@ struct NAME(model) {
     double *sum;
     const REAL *snapshot, *mu;
     uint32_t *last;
-    const struct tr_race *race;
+    const tr_updates *updates;
 };
 
 ALWAYS struct NAME(model)
-    NAME(model_of)(const struct tr_variance *v, const struct tr_variance_model *m, const struct tr_race *race)
+    NAME(model_of)(const struct tr_variance *v, const struct tr_variance_model *m, const tr_updates *updates)
 {
     return (struct NAME(model)){.v = v,
                                 .w = m->w,
@@ -20,10 +20,10 @@ ALWAYS struct NAME(model)
                                 .snapshot = m->snapshot,
                                 .mu = v->method == TR_SOLVE_GROWING ? NULL : m->mu,
                                 .last = m->last,
-                                .race = race};
+                                .updates = updates};
 }
 
-/* ---- one coordinate ---- */
+/* ---- one coordinate, at place j of every array ---- */
 
 /* What moves it in every step. */
 ALWAYS double NAME(force)(const struct NAME(model) * m, int shape, int side, size_t j)
@@ -41,9 +41,10 @@ ALWAYS struct point NAME(point)(const struct NAME(model) * m, int shape, size_t 
     return (struct point){.z = (double)m->z[j] - at, .y = (double)m->w[j] - at, .s = m->sum[j]};
 }
 
-/* x_j of step t, without changing anything. */
+/* x_j of step t, or of the snapshot, without changing anything. */
 ALWAYS double NAME(read)(const struct NAME(model) * m, int shape, int side, size_t j, uint32_t t)
 {
+    if (shape == SNAPSHOT) return (double)m->snapshot[j];
     const struct side *of = &m->v->side[side];
     uint32_t missed = missed_at(t, m->last[j]);
     if (shape != KATYUSHA) {
@@ -99,27 +100,32 @@ ALWAYS void NAME(change_atomic)(const struct NAME(model) * m, int shape, int sid
     do {
         at = was;
         after(shape, of, missed, f, &at);
-    } while (!tr_race_swap_f64(&m->sum[j], &was.s, at.s + dy));
+    } while (!swap_f64(&m->sum[j], &was.s, at.s + dy));
 }
 
 /* ---- one row ---- */
 
-/* Rows are walked chunk by chunk; without locks, a row is one chunk. */
-ALWAYS uint64_t NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
+/* Rows are walked chunk by chunk where chunks are locked or held; otherwise a row is one chunk. */
+ALWAYS struct visit NAME(enter)(const struct NAME(model) * m, int kind, size_t j)
 {
-    if (kind != TR_RACE_CHUNK) return 0;
-    tr_race_lock(m->race, j >> m->race->shift);
-    return j >> m->race->shift;
+    const tr_updates *u = m->updates;
+    if (kind != TR_UPDATE_LOCKED && kind != HELD) return (struct visit){0, 0};
+    size_t chunk = j >> u->shift;
+    if (kind == HELD) return (struct visit){chunk, tr_replica_hold(u->replica, chunk) - (chunk << u->shift)};
+    lock(&u->lock[chunk * TR_LOCK_STRIDE]);
+    return (struct visit){chunk, 0};
 }
 
-ALWAYS bool NAME(stays)(const struct NAME(model) * m, int kind, uint64_t chunk, size_t j)
+ALWAYS bool NAME(stays)(const struct NAME(model) * m, int kind, struct visit at, size_t j)
 {
-    return kind != TR_RACE_CHUNK || j >> m->race->shift == chunk;
+    return (kind != TR_UPDATE_LOCKED && kind != HELD) || j >> m->updates->shift == at.chunk;
 }
 
-ALWAYS void NAME(leave)(const struct NAME(model) * m, int kind, uint64_t chunk)
+ALWAYS void NAME(leave)(const struct NAME(model) * m, int kind, struct visit at, bool changed)
 {
-    if (kind == TR_RACE_CHUNK) tr_race_unlock(m->race, chunk);
+    if (kind == TR_UPDATE_LOCKED)
+        __atomic_store_n(&m->updates->lock[at.chunk * TR_LOCK_STRIDE], 0, __ATOMIC_RELEASE);
+    if (kind == HELD) tr_replica_release(m->updates->replica, at.chunk, changed);
 }
 
 /* x_i · x at step t. */
@@ -131,27 +137,28 @@ ALWAYS double NAME(margin)(const struct NAME(model) * m, int shape, int kind, si
     uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
     double a = 0, b = 0, c = 0; /* in turn: each step waits for the one before, and this for the additions */
     while (k < end) {
-        uint64_t chunk = NAME(enter)(m, kind, column[k]);
+        struct visit at = NAME(enter)(m, kind, column[k]);
         do {
-            double x = NAME(read)(m, shape, WEIGHT, column[k], t),
+            double x = NAME(read)(m, shape, WEIGHT, column[k] + at.offset, t),
                    sum = value ? a + (double)value[k] * x : a + x;
             a = b;
             b = c;
             c = sum;
-        } while (++k < end && NAME(stays)(m, kind, chunk, column[k]));
-        NAME(leave)(m, kind, chunk);
+        } while (++k < end && NAME(stays)(m, kind, at, column[k]));
+        NAME(leave)(m, kind, at, false);
     }
     if (!p->bias) return a + b + c;
-    uint64_t chunk = NAME(enter)(m, kind, p->keys);
-    a += NAME(read)(m, shape, BIAS, p->keys, t);
-    NAME(leave)(m, kind, chunk);
+    struct visit at = NAME(enter)(m, kind, p->keys);
+    a += NAME(read)(m, shape, BIAS, p->keys + at.offset, t);
+    NAME(leave)(m, kind, at, false);
     return a + b + c;
 }
 
 ALWAYS void NAME(move)(const struct NAME(model) * m, int shape, int kind, int side, size_t j, uint32_t t,
                        double dz, double dy)
 {
-    if (kind == TR_RACE_ATOMIC) NAME(change_atomic)(m, shape, side, j, t, dz, dy);
+    bool atomic = kind == TR_UPDATE_ATOMIC || (kind == HELD && m->updates->mode == TR_UPDATE_ATOMIC);
+    if (atomic) NAME(change_atomic)(m, shape, side, j, t, dz, dy);
     else NAME(change)(m, shape, side, j, t, dz, dy);
 }
 
@@ -165,18 +172,18 @@ ALWAYS void NAME(move_row)(const struct NAME(model) * m, int shape, int kind, si
     const struct side *side = &m->v->side[WEIGHT];
     double dz = -by * side->rate_z, dy = -by * side->rate_y;
     while (k < end) {
-        uint64_t chunk = NAME(enter)(m, kind, column[k]);
+        struct visit at = NAME(enter)(m, kind, column[k]);
         do {
             double x = value ? (double)value[k] : 1;
-            NAME(move)(m, shape, kind, WEIGHT, column[k], t, dz * x, dy * x);
-        } while (++k < end && NAME(stays)(m, kind, chunk, column[k]));
-        NAME(leave)(m, kind, chunk);
+            NAME(move)(m, shape, kind, WEIGHT, column[k] + at.offset, t, dz * x, dy * x);
+        } while (++k < end && NAME(stays)(m, kind, at, column[k]));
+        NAME(leave)(m, kind, at, true);
     }
     if (!p->bias) return;
-    uint64_t chunk = NAME(enter)(m, kind, p->keys);
+    struct visit at = NAME(enter)(m, kind, p->keys);
     side = &m->v->side[BIAS];
-    NAME(move)(m, shape, kind, BIAS, p->keys, t, -by * side->rate_z, -by * side->rate_y);
-    NAME(leave)(m, kind, chunk);
+    NAME(move)(m, shape, kind, BIAS, p->keys + at.offset, t, -by * side->rate_z, -by * side->rate_y);
+    NAME(leave)(m, kind, at, true);
 }
 
 /* x_i · w of a vector that nobody changes; the same bits as above. */
@@ -250,7 +257,8 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
     double at = tr_loss_slope(p->model, NAME(margin)(m, shape, kind, i, t), y);
     if (slope) return at - (double)slope[i];
     if (m->v->method == TR_SOLVE_GROWING) return at;
-    return at - tr_loss_slope(p->model, NAME(dot)(p, i, m->snapshot), y);
+    /* rounded, as those are that the full stage has stored */
+    return at - (double)(REAL)tr_loss_slope(p->model, NAME(margin)(m, SNAPSHOT, kind, i, t), y);
 }
 
 ALWAYS void NAME(steps)(struct tr_variance *v, const struct NAME(model) * m, int shape, int kind,
@@ -267,7 +275,7 @@ ALWAYS void NAME(steps)(struct tr_variance *v, const struct NAME(model) * m, int
             if (drawn < rows) NAME(draw)(v, from, slope, drawn++);
             if (used + r + LEAD / 2 < drawn)
                 NAME(fetch_row)(v->problem, v->row[(used + r + LEAD / 2) & v->mask]);
-            if (v->is_large && used + r + LEAD / 4 < drawn)
+            if (v->is_large && kind != HELD && used + r + LEAD / 4 < drawn)
                 NAME(fetch_model)(m, shape, v->row[(used + r + LEAD / 4) & v->mask]);
             v->slope[r] = NAME(slope)(m, shape, kind, v->row[(used + r) & v->mask], slope, (uint32_t)t);
         }
@@ -282,13 +290,14 @@ ALWAYS void NAME(steps)(struct tr_variance *v, const struct NAME(model) * m, int
 #define STEPS_OF(shape)                                                                                      \
     static __attribute__((noinline)) void NAME(shape##_steps)(                                               \
         struct tr_variance * v, const struct tr_draw *from, const void *slope, uint64_t steps,               \
-        const struct tr_variance_model *model, const struct tr_race *race)                                   \
+        const struct tr_variance_model *model, const tr_updates *updates)                                    \
     {                                                                                                        \
-        struct NAME(model) m = NAME(model_of)(v, model, race);                                               \
-        switch (race ? race->kind : TR_RACE_NONE) {                                                          \
-        case TR_RACE_CHUNK: STEPS(shape, TR_RACE_CHUNK); break;                                              \
-        case TR_RACE_ATOMIC: STEPS(shape, TR_RACE_ATOMIC); break;                                            \
-        default: STEPS(shape, TR_RACE_NONE);                                                                 \
+        struct NAME(model) m = NAME(model_of)(v, model, updates);                                            \
+        switch (!updates ? TR_UPDATE_HOGWILD : updates->replica ? HELD : (int)updates->mode) {               \
+        case HELD: STEPS(shape, HELD); break;                                                                \
+        case TR_UPDATE_LOCKED: STEPS(shape, TR_UPDATE_LOCKED); break;                                        \
+        case TR_UPDATE_ATOMIC: STEPS(shape, TR_UPDATE_ATOMIC); break;                                        \
+        default: STEPS(shape, TR_UPDATE_HOGWILD);                                                            \
         }                                                                                                    \
     }
 STEPS_OF(PLAIN)
@@ -300,16 +309,17 @@ STEPS_OF(KATYUSHA)
 /* ---- all coordinates ---- */
 
 static void NAME(settle)(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
-                         size_t to)
+                         size_t to, size_t place)
 {
     struct NAME(model) m = NAME(model_of)(v, model, NULL);
     uint32_t t = (uint32_t)atomic_load(model->step);
     for (size_t j = from; j < to; j++) {
         int side = v->problem->bias && j == v->problem->keys ? BIAS : WEIGHT;
+        size_t at = place + (j - from);
         switch (v->shape) {
-        case PLAIN: NAME(change)(&m, PLAIN, side, j, t, 0, 0); break;
-        case MEAN: NAME(change)(&m, MEAN, side, j, t, 0, 0); break;
-        default: NAME(change)(&m, KATYUSHA, side, j, t, 0, 0);
+        case PLAIN: NAME(change)(&m, PLAIN, side, at, t, 0, 0); break;
+        case MEAN: NAME(change)(&m, MEAN, side, at, t, 0, 0); break;
+        default: NAME(change)(&m, KATYUSHA, side, at, t, 0, 0);
         }
     }
 }

@@ -32,9 +32,11 @@
 #ifndef TR_SOLVE_VARIANCE_H
 #define TR_SOLVE_VARIANCE_H
 
-#include "base/base.h"
-#include "solve/pass.h"
-#include "table/race.h"
+#include <stdatomic.h>
+
+#include "model/linear/pass.h"
+#include "trireme/base.h"
+#include "trireme/replica.h"
 
 /* The model of one epoch: arrays of n elements of problem.dtype unless said otherwise, the last being the bias where there
  * is one. All may be shared by processes; owned by the caller. Those that a method does not know may be NULL. */
@@ -107,18 +109,18 @@ void tr_variance_start(const struct tr_variance *variance, const struct tr_varia
 
 /* Takes so many steps; rows are drawn by rng from first .. first + n - 1, uniformly and independently (n > 0). slope as
  * tr_variance_gradient() has left it at the snapshot, for these rows at least; or NULL: then each row's is computed from
- * the snapshot, for one more dot product. Other processes may do the same to the model at the same time, in the same way:
- * race. NULL: there are none. */
+ * the snapshot, for one more dot product, to the same bits. updates: how others change the model at the same time, or which
+ * replica it is a part of; NULL: nobody does, and all coordinates lie at their own places. */
 void tr_variance_steps(struct tr_variance *variance, size_t first, size_t n, const void *slope,
                        uint64_t steps, struct tr_rng *rng, const struct tr_variance_model *model,
-                       const struct tr_race *race);
+                       const tr_updates *updates);
 
-/* Brings coordinates from .. to - 1 up to step *model->step. While no one takes steps. */
+/* Brings coordinates from .. to - 1, which lie from `place` on, up to step *model->step. While no one takes steps. */
 void tr_variance_settle(const struct tr_variance *variance, const struct tr_variance_model *model,
-                        size_t from, size_t to);
+                        size_t from, size_t to, size_t place);
 
-/* Writes elements from .. to - 1 of the next snapshot, once these coordinates are settled; into model->snapshot's memory,
- * if the caller wants to. */
+/* Writes elements from .. to - 1 (places) of the next snapshot, once these coordinates are settled; into model->snapshot's
+ * memory, if the caller wants to. */
 void tr_variance_snapshot(const struct tr_variance *variance, const struct tr_variance_model *model,
                           size_t from, size_t to, void *snapshot);
 

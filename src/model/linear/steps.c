@@ -1,12 +1,17 @@
-#include "solve/variance.h"
+#include "model/linear/steps.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 
 /* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
-enum shape { PLAIN, MEAN, KATYUSHA };
+enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* only read: the snapshot */ };
+
+/* How coordinates are got at: as enum tr_update_mode, or chunks of a replica are held, which come and go. */
+enum { HELD = TR_UPDATE_HOGWILD + 1 };
 
 /* λ may count for weights and not for the bias. */
 enum { WEIGHT, BIAS };
@@ -70,6 +75,33 @@ struct tr_draw {
     struct tr_rng *rng;
     size_t first, n;
 };
+
+/* A chunk whose coordinates can be used: number j lies at place j + offset of every array. */
+struct visit {
+    size_t chunk, offset;
+};
+
+/* ---- others who change the model ---- */
+
+/* Who holds a lock does so for some hundred cycles, unless its core was taken away: then it needs one to go on. */
+static inline void lock(uint32_t *word)
+{
+    enum { PATIENCE = 100 };
+    for (int turn = 0; __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE);)
+        while (__atomic_load_n(word, __ATOMIC_RELAXED))
+            if (++turn >= PATIENCE) sched_yield();
+}
+
+/* Puts `to` where `from` is still found; otherwise *from becomes what is there. Returns whether it was put. */
+ALWAYS bool swap_f32(float *at, float *from, float to)
+{
+    return __atomic_compare_exchange(at, from, &to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+ALWAYS bool swap_f64(double *at, double *from, double to)
+{
+    return __atomic_compare_exchange(at, from, &to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
 
 /* ---- missed steps ---- */
 
@@ -347,14 +379,14 @@ static double slopes(int model, size_t n, const float *target, double *margin, c
 }
 
 #define REAL    float
-#define SWAP    tr_race_swap_f32
+#define SWAP    swap_f32
 #define NAME(x) x##_f32
-#include "solve/variance_real.h"
+#include "model/linear/steps_real.h"
 
 #define REAL    double
-#define SWAP    tr_race_swap_f64
+#define SWAP    swap_f64
 #define NAME(x) x##_f64
-#include "solve/variance_real.h"
+#include "model/linear/steps_real.h"
 
 void tr_variance_gradient(const struct tr_problem *p, size_t first, size_t n, const void *w, double *loss,
                           void *slope, double *gradient)
@@ -372,23 +404,23 @@ void tr_variance_start(const struct tr_variance *v, const struct tr_variance_mod
 }
 
 void tr_variance_steps(struct tr_variance *v, size_t first, size_t n, const void *slope, uint64_t steps,
-                       struct tr_rng *rng, const struct tr_variance_model *model, const struct tr_race *race)
+                       struct tr_rng *rng, const struct tr_variance_model *model, const tr_updates *updates)
 {
     struct tr_draw from = {rng, first, n};
     bool f32 = v->problem->dtype == TR_F32;
     if (v->method == TR_SOLVE_GROWING) slope = NULL;
     switch (v->shape) {
-    case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, race); break;
-    case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, race); break;
-    default: (f32 ? KATYUSHA_steps_f32 : KATYUSHA_steps_f64)(v, &from, slope, steps, model, race);
+    case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, updates); break;
+    case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, updates); break;
+    default: (f32 ? KATYUSHA_steps_f32 : KATYUSHA_steps_f64)(v, &from, slope, steps, model, updates);
     }
 }
 
 void tr_variance_settle(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,
-                        size_t to)
+                        size_t to, size_t place)
 {
-    if (v->problem->dtype == TR_F32) settle_f32(v, model, from, to);
-    else settle_f64(v, model, from, to);
+    if (v->problem->dtype == TR_F32) settle_f32(v, model, from, to, place);
+    else settle_f64(v, model, from, to, place);
 }
 
 void tr_variance_snapshot(const struct tr_variance *v, const struct tr_variance_model *model, size_t from,

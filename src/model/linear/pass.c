@@ -1,14 +1,14 @@
-#include "solve/pass.h"
+#include "model/linear/pass.h"
 
-#include "solve/loss.h"
+#include "model/linear/loss.h"
 
 #define REAL    float
 #define NAME(x) x##_f32
-#include "solve/pass_real.h"
+#include "model/linear/pass_real.h"
 
 #define REAL    double
 #define NAME(x) x##_f64
-#include "solve/pass_real.h"
+#include "model/linear/pass_real.h"
 
 void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *w, double *margin)
 {
