@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "store/folder.h"
-#include "store/when.h"
+#include "store/policy.h"
 #include "cli/average.h"
 #include "monitor/status.h"
 #include "monitor/tasks.h"

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/lasting.h"
+#include "shm/persistent.h"
 #include "data/store.h"
 
 /* ---- of a context ---- */
@@ -342,11 +342,11 @@ static uint64_t memory_free(void)
 int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
 {
     tr_context *tr = data->state->tr;
-    struct tr_lasting_bases bases;
+    struct tr_persistent_bases bases;
     *enough = false;
     if (!data->state->cached) return TR_OK;
-    tr_lasting_bases(&bases);
-    uint64_t memory = memory_free(), room = tr_lasting_room(bases.base[0]);
+    tr_persistent_bases(&bases);
+    uint64_t memory = memory_free(), room = tr_persistent_free(bases.base[0]);
     TR_TRY(reduce(tr, tr->node, &bytes, 1, MPI_SUM));
     *enough = bytes <= (memory < room ? memory : room) / 2;
     TR_TRY(all_well(tr, tr->world, enough));

@@ -15,7 +15,7 @@
 #include <xxhash.h>
 
 #include "base/base.h"
-#include "base/lasting.h"
+#include "shm/persistent.h"
 
 #define KIND "trireme-data"
 enum { SILENCE = 3600 }; /* seconds after which a run that says nothing is over */
@@ -33,11 +33,11 @@ static int whole_path(const char *output, char **path)
 
 int tr_cache_folder_path(const char *output, char **path)
 {
-    struct tr_lasting_bases bases;
-    char *whole, *name = NULL, host[TR_LASTING_HOST];
+    struct tr_persistent_bases bases;
+    char *whole, *name = NULL, host[TR_HOST_BYTES];
     TR_TRY(whole_path(output, &whole));
-    tr_lasting_bases(&bases);
-    tr_lasting_host(host);
+    tr_persistent_bases(&bases);
+    tr_host_name(host);
     int status = tr_format(&name, "%s\n%s", whole, host);
     if (status == TR_OK)
         status = tr_format(path, "%s/" KIND "-%u-%016llx", bases.base[0], (unsigned)geteuid(),
@@ -50,7 +50,7 @@ int tr_cache_folder_path(const char *output, char **path)
 /* ---- owners ---- */
 
 struct owner {
-    char output[PATH_MAX + 512], host[TR_LASTING_HOST];
+    char output[PATH_MAX + 512], host[TR_HOST_BYTES];
 };
 
 static bool read_owner(int fd, struct owner *owner)
@@ -68,9 +68,9 @@ static bool read_owner(int fd, struct owner *owner)
 
 static void sign(int fd, const char *output)
 {
-    char *whole, *text, host[TR_LASTING_HOST];
+    char *whole, *text, host[TR_HOST_BYTES];
     if (whole_path(output, &whole) != TR_OK) return;
-    tr_lasting_host(host);
+    tr_host_name(host);
     if (tr_format(&text, "%s\nhost %s\n", whole, host) == TR_OK) {
         /* without it the folder cannot be told from one whose run is not known, which goes as well */
         if (ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) < 0) (void)ftruncate(fd, 0);
@@ -107,7 +107,7 @@ static int take(struct tr_cache_folder *folder)
     enum { TURNS = 20 };
     for (int turn = 0; turn < TURNS && folder->lock < 0; turn++) {
         if (turn > 0) tr_sleep(0.005);
-        TR_TRY(tr_lasting_make(folder->path));
+        TR_TRY(tr_persistent_make(folder->path));
         folder->lock = lock_folder(folder->path, true);
     }
     return folder->lock >= 0 ? TR_OK
@@ -118,7 +118,7 @@ static int make_files(const char *folder)
 {
     char *path;
     TR_TRY(tr_format(&path, "%s/" TR_CACHE_FILES, folder));
-    int status = tr_lasting_make(path);
+    int status = tr_persistent_make(path);
     free(path);
     return status;
 }
@@ -138,20 +138,10 @@ int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder)
 
 /* ---- removing ---- */
 
-/* The owner goes last: without it nobody could tell later whose the rest is. */
-static void remove_all(const char *folder)
-{
-    char *files;
-    if (tr_format(&files, "%s/" TR_CACHE_FILES, folder) != TR_OK) return;
-    tr_lasting_remove(files);
-    tr_lasting_remove(folder);
-    free(files);
-}
-
 void tr_cache_folder_remove(struct tr_cache_folder *folder)
 {
     if (folder->path && folder->lock >= 0) {
-        if (tr_lasting_is_own(folder->path)) remove_all(folder->path);
+        if (tr_persistent_is_own(folder->path)) tr_persistent_remove(folder->path);
         close(folder->lock);
     }
     free(folder->path);
@@ -187,7 +177,7 @@ static bool is_below(const char *path, const char *folder)
 }
 
 struct cleaning {
-    char *ended, host[TR_LASTING_HOST];
+    char *ended, host[TR_HOST_BYTES];
 };
 
 static int clean_one(void *what, const char *path, const char *rest)
@@ -203,7 +193,7 @@ static int clean_one(void *what, const char *path, const char *rest)
     bool known = read_owner(lock, &owner);
     bool here = known && strcmp(owner.host, c->host) == 0;
     bool over = here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
-    if (over || !known) remove_all(path);
+    if (over || !known) tr_persistent_remove(path);
     close(lock);
     return TR_OK;
 }
@@ -211,7 +201,7 @@ static int clean_one(void *what, const char *path, const char *rest)
 void tr_cache_clean(const char *ended)
 {
     struct cleaning c = {.ended = NULL};
-    tr_lasting_host(c.host);
-    if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_lasting_each(KIND, clean_one, &c);
+    tr_host_name(c.host);
+    if (!ended || whole_path(ended, &c.ended) == TR_OK) (void)tr_persistent_each(KIND, clean_one, &c);
     free(c.ended);
 }

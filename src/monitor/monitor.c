@@ -272,7 +272,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
             (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
         m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
-        tr_on_keep(tr, keep_account, m);
+        tr_on_snapshot(tr, keep_account, m);
         tr->before_run = begin_training;
     }
     int outcome = tr_agree(tr, status);

@@ -1,14 +1,86 @@
+#define _GNU_SOURCE
 #include "store/checkpoint.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "store/folder.h"
 #include "store/state.h"
-#include "store/taking.h"
 
-/* ---- what is being written ---- */
+/* ---- the thread that writes ---- */
+
+static void *write_in_thread(void *what)
+{
+    struct tr_checkpoints *c = what;
+    struct tr_writer *w = &c->writer;
+    double begin = tr_now();
+    w->status = w->write(c);
+    snprintf(w->error, sizeof w->error, "%s", w->status == TR_OK ? "" : tr_error_text());
+    w->seconds = tr_now() - begin;
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+/* Signals are for the thread that knows what to do with them. The supervisor is to know that there is work. */
+static int start_writing(struct tr_checkpoints *c, int (*write)(struct tr_checkpoints *c))
+{
+    struct tr_writer *w = &c->writer;
+    sigset_t all, before;
+    w->write = write;
+    atomic_store(&w->done, false);
+    tr_lifeline_work(c->tr->lifeline, true);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->thread, NULL, write_in_thread, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->busy = error == 0;
+    if (w->busy) return TR_OK;
+    tr_lifeline_work(c->tr->lifeline, false);
+    return tr_fail(TR_ERR_SYSTEM, "no thread for a checkpoint: %s", strerror(error));
+}
+
+static void join_writer(struct tr_checkpoints *c)
+{
+    if (!c->writer.busy) return;
+    pthread_join(c->writer.thread, NULL);
+    tr_lifeline_work(c->tr->lifeline, false);
+    c->writer.busy = false;
+    tr_snapshot_close(&c->now.snapshot);
+}
+
+/* What is older in memory goes before the new one comes. */
+static int write_shard(struct tr_checkpoints *c)
+{
+    struct tr_being_written *now = &c->now;
+    uint32_t shard = (uint32_t)c->tr->rank;
+    struct tr_shard_head head = tr_manifest_head(&now->manifest, shard);
+    char *path;
+    if (now->in_memory) tr_memory_tidy(c->memory);
+    TR_TRY(tr_shard_path(now->in_memory ? c->memory->folder : c->to, now->number, shard, &path));
+    (void)TR_FAULT("checkpoint.shard");
+    int status =
+        tr_shard_write(path, &head, now->snapshot->part, now->snapshot->parts, !now->in_memory, &now->seal);
+    free(path);
+    return status;
+}
+
+/* Old checkpoints go only once the new one is whole; that they cannot be removed is no loss, but is said. */
+static int write_manifest(struct tr_checkpoints *c)
+{
+    size_t keep = c->tr->job->checkpoint.keep;
+    char *path;
+    TR_TRY(tr_checkpoint_path(c->to, c->now.number, &path));
+    int status = tr_manifest_write(path, &c->now.manifest, true);
+    free(path);
+    if (status == TR_OK && keep > 0 && tr_checkpoints_prune(c->to, keep) != TR_OK)
+        snprintf(c->now.error, sizeof c->now.error, "%s", tr_error_text());
+    return status;
+}
+
+/* ---- rank 0: how it went ---- */
 
 /* In memory they are taken so often that it is said once. */
 static void warn(struct tr_checkpoints *c, const char *why)
@@ -26,157 +98,126 @@ static void warn(struct tr_checkpoints *c, const char *why)
     tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is not written: %s", c->now.number, why);
 }
 
-static void drop(struct tr_checkpoints *c)
-{
-    tr_manifest_free(&c->now.manifest);
-    c->now.any = c->now.commits = c->now.in_memory;
-    /* those who wait for a manifest hear that there will be none; what there is in memory goes with the next one */
-    if (c->now.in_memory) tr_memory_send_manifest(c->memory, TR_ERR_IO);
-    else (void)tr_checkpoint_remove(c->to, c->now.number);
-}
-
-/* Those who copy it to slower memory than was meant say why; it is said once. */
-static void say_note(struct tr_checkpoints *c, const char *note)
-{
-    if (!*note || c->memory->strange) return;
-    tr_warn(c->tr, "warning:       checkpoints in memory: %s", note);
-    c->memory->strange = true;
-}
-
-static int start_manifest(struct tr_checkpoints *c)
-{
-    struct tr_manifest manifest = c->now.manifest;
-    bool in_memory = c->now.in_memory;
-    c->now.manifest = (struct tr_manifest){.shards = 0};
-    manifest.plain = in_memory;
-    c->writer.durable = !in_memory;
-    c->writer.before = NULL;
-    return tr_writer_manifest(&c->writer, in_memory ? c->memory->folder : c->to, &manifest,
-                              in_memory ? 0 : c->tr->job->checkpoint.keep);
-}
-
-/* Rank 0 hears of a shard, its own or another's. */
-static int hear(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
+/* It is whole, or not, and over; what there is in memory goes with the next one. */
+static void end_checkpoint(struct tr_checkpoints *c, int status, const char *why)
 {
     struct tr_being_written *now = &c->now;
-    if (!now->any || (uint64_t)r->number != now->number) return TR_OK;
+    bool in_memory = now->in_memory;
+    struct tr_pace *pace = in_memory ? &c->policy.memory : &c->policy.disk;
+    now->any = false;
+    tr_manifest_free(&now->manifest);
+    if (status != TR_OK) {
+        warn(c, why);
+        if (!in_memory) (void)tr_checkpoint_remove(c->to, now->number);
+        return;
+    }
+    if (*now->error) tr_warn(c->tr, "warning:       %s", now->error);
+    pace->cost = tr_now() - now->begin;
+    tr_lifeline_kept(c->tr->lifeline, pace->last_clock);
+    if (in_memory) {
+        c->counts.in_memory++;
+        c->counts.last_in_memory = c->memory->committed = now->number;
+        return;
+    }
+    c->failure = TR_OK;
+    c->counts.written++;
+    c->counts.last = now->number;
+    c->counts.clock = pace->last_clock;
+}
+
+/* Rank 0 hears of a shard, its own or another's. Those who copy it to slower memory than was meant say why. */
+static void hear(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
+{
+    struct tr_being_written *now = &c->now;
+    if (!now->any || (uint64_t)r->number != now->number) return;
     now->manifest.seal[from] = r->seal;
     c->counts.writing += r->seconds;
-    if (r->status == TR_OK) say_note(c, r->error);
+    if (r->status == TR_OK && *r->error && !c->memory->strange) {
+        tr_warn(c->tr, "warning:       checkpoints in memory: %s", r->error);
+        c->memory->strange = true;
+    }
     if (r->status != TR_OK && now->status == TR_OK) {
         now->status = (int)r->status;
         snprintf(now->error, sizeof now->error, "%s", r->error);
     }
-    if (++now->arrived < now->manifest.shards) return TR_OK;
-    int status = now->status;
-    if (status == TR_OK) {
-        status = start_manifest(c);
-        if (status == TR_OK) return TR_OK;
+    if (++now->arrived < now->manifest.shards) return;
+    if (now->status == TR_OK && !now->in_memory) {
+        now->status = start_writing(c, write_manifest);
+        if (now->status == TR_OK) return;
         snprintf(now->error, sizeof now->error, "%s", tr_error_text());
     }
-    warn(c, now->error);
-    drop(c);
-    return TR_OK;
-}
-
-/* The manifest has been written, or not; that old checkpoints could not be removed is no loss. */
-static void end_manifest(struct tr_checkpoints *c)
-{
-    struct tr_writer *w = &c->writer;
-    if (w->status == TR_OK && c->now.in_memory) {
-        c->counts.in_memory++;
-        c->counts.last_in_memory = c->memory->committed = c->now.number;
-        tr_lifeline_kept(c->tr->lifeline, c->when.last_memory_clock);
-        c->when.memory_cost = tr_now() - c->now.begin;
-        tr_memory_send_manifest(c->memory, TR_OK);
-        c->now.commits = true;
-        return;
-    }
-    if (w->status == TR_OK) {
-        c->failure = TR_OK;
-        c->counts.written++;
-        c->counts.last = c->now.number;
-        c->counts.clock = c->when.last_clock;
-        tr_lifeline_kept(c->tr->lifeline, c->counts.clock);
-        c->when.cost = tr_now() - c->now.begin;
-        c->now.any = false;
-        return;
-    }
-    warn(c, w->error);
-    drop(c);
+    end_checkpoint(c, now->status, now->error);
 }
 
 /* Tells rank 0 how it went. */
-static int report(struct tr_checkpoints *c, int status, const char *text)
+static void report(struct tr_checkpoints *c, int status, const char *text)
 {
-    const struct tr_writer *w = &c->writer;
-    c->report = (struct tr_shard_report){
-        .number = (int64_t)c->now.number, .status = status, .seal = w->seal, .seconds = w->seconds};
+    c->report = (struct tr_shard_report){.number = (int64_t)c->now.number,
+                                         .status = status,
+                                         .seal = c->now.seal,
+                                         .seconds = c->writer.seconds};
     snprintf(c->report.error, sizeof c->report.error, "%s", text);
-    if (c->tr->rank == 0) return hear(c, 0, &c->report);
+    if (c->tr->rank == 0) {
+        hear(c, 0, &c->report);
+        return;
+    }
     MPI_Isend(&c->report, sizeof c->report, MPI_BYTE, 0, TR_TAG_SHARD, c->tr->wire, &c->sending);
-    if (!c->now.in_memory) c->now.any = false;
-    return TR_OK;
+    c->now.any = false;
 }
 
-static int end_shard(struct tr_checkpoints *c)
+static void end_shard(struct tr_checkpoints *c)
 {
-    const struct tr_writer *w = &c->writer;
-    const char *error = w->status == TR_OK ? "" : w->error;
-    if (!c->now.in_memory) return report(c, w->status, error);
-    tr_memory_send(c->memory, w->status, error);
-    return TR_OK;
+    if (c->now.in_memory) tr_memory_send(c->memory, c->writer.status, c->writer.error);
+    else report(c, c->writer.status, c->writer.error);
 }
 
-/* Copies on their way, and then the manifest to those who keep it. */
-static int move_memory(struct tr_checkpoints *c, int *did)
+/* Copies on their way. */
+static void move_memory(struct tr_checkpoints *c, int *did)
 {
     struct tr_memory *m = c->memory;
     int status;
     bool over;
-    const char *error = "";
-    if (!c->now.told) {
-        if (tr_memory_turn(m, &over, &status, &error)) ++*did;
-        if (!over || (c->writer.busy && c->writer.snapshot)) return TR_OK;
-        if (c->writer.status != TR_OK) {
-            status = c->writer.status;
-            error = c->writer.error;
-        }
-        c->now.told = true;
-        ++*did;
-        if (c->tr->rank != 0 && m->manifests) TR_TRY(tr_memory_receive_manifest(m));
-        c->now.commits = c->tr->rank != 0;
-        TR_TRY(report(c, status, status == TR_OK ? m->note : error));
-    }
-    if (!c->now.commits) return TR_OK;
-    if (tr_memory_turn_manifest(m, &over)) ++*did;
-    if (!over) return TR_OK;
+    const char *error = m->note;
+    if (c->now.told) return;
+    if (tr_memory_turn(m, &over, &status, &error)) ++*did;
+    if (!over || c->writer.busy) return;
+    ++*did;
+    c->now.told = true;
+    if (c->writer.status != TR_OK) report(c, c->writer.status, c->writer.error);
+    else report(c, status, error);
     tr_memory_end(m);
-    c->now.any = false;
-    return TR_OK;
 }
 
 /* ---- signals that other ranks get ---- */
 
 static void pass_signals(struct tr_checkpoints *c)
 {
-    int64_t now[2] = {tr_signals_stop(), tr_when_asked(&c->when)};
+    int64_t now[2] = {tr_signals_stop(), tr_policy_asked(&c->policy)};
     if (!memcmp(now, c->passed, sizeof now) || !tr_request_done(&c->passing)) return;
     memcpy(c->passed, now, sizeof now);
     MPI_Isend(c->passed, 2, MPI_INT64_T, 0, TR_TAG_SIGNAL, c->tr->wire, &c->passing);
 }
 
+/* A message that is here is received; false: there is none. */
+static bool receive(tr_context *tr, enum tr_tag tag, void *data, size_t bytes, int *from)
+{
+    int here = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag, tr->wire, &here, &status);
+    if (!here) return false;
+    *from = status.MPI_SOURCE;
+    MPI_Recv(data, (int)bytes, MPI_BYTE, *from, tag, tr->wire, MPI_STATUS_IGNORE);
+    return true;
+}
+
 /* Usually mpirun tells all ranks; so what each has got is taken for the same signal. */
 static void take_signals(struct tr_checkpoints *c)
 {
-    int here = 0;
-    MPI_Status from;
-    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_SIGNAL, c->tr->wire, &here, &from);
-    if (!here) return;
     int64_t got[2];
-    MPI_Recv(got, 2, MPI_INT64_T, from.MPI_SOURCE, TR_TAG_SIGNAL, c->tr->wire, MPI_STATUS_IGNORE);
+    int from;
+    if (!receive(c->tr, TR_TAG_SIGNAL, got, sizeof got, &from)) return;
     if (got[0] && !tr_signals_stop()) tr_signals_pass(true);
-    while (got[1] > tr_when_asked(&c->when)) tr_signals_pass(false);
+    while (got[1] > tr_policy_asked(&c->policy)) tr_signals_pass(false);
 }
 
 /* ---- looking after all that ---- */
@@ -184,31 +225,26 @@ static void take_signals(struct tr_checkpoints *c)
 static int poll(void *what, int *did)
 {
     struct tr_checkpoints *c = what;
+    struct tr_shard_report r;
     double now = tr_now();
+    int from;
     if (now > c->probed + 0.005) { /* a probe costs more than the rest, and no signal is that urgent */
         c->probed = now;
         c->tr->rank == 0 ? take_signals(c) : pass_signals(c);
     }
-    if (c->writer.busy) {
-        bool shard = c->writer.snapshot != NULL;
-        if (tr_writer_ended(&c->writer)) {
-            ++*did;
-            if (shard) TR_TRY(end_shard(c));
-            else end_manifest(c);
-        }
+    if (c->writer.busy && atomic_load(&c->writer.done)) {
+        join_writer(c);
+        ++*did;
+        if (c->writer.write == write_shard) end_shard(c);
+        else end_checkpoint(c, c->writer.status, c->writer.error);
     }
-    if (c->now.any && c->now.in_memory) TR_TRY(move_memory(c, did));
+    if (c->now.any && c->now.in_memory) move_memory(c, did);
     tr_memory_serve(c->memory, did);
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
-    if (c->tr->rank != 0 || !c->now.any) return TR_OK;
-    int here = 0;
-    MPI_Status from;
-    MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_SHARD, c->tr->wire, &here, &from);
-    if (!here) return TR_OK;
-    struct tr_shard_report r;
-    MPI_Recv(&r, sizeof r, MPI_BYTE, from.MPI_SOURCE, TR_TAG_SHARD, c->tr->wire, MPI_STATUS_IGNORE);
+    if (c->tr->rank != 0 || !c->now.any || !receive(c->tr, TR_TAG_SHARD, &r, sizeof r, &from)) return TR_OK;
     ++*did;
-    return hear(c, from.MPI_SOURCE, &r);
+    hear(c, from, &r);
+    return TR_OK;
 }
 
 int tr_checkpoint_settle(tr_context *tr)
@@ -230,9 +266,8 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     tr_signals_hear();
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
-    c->writer.lifeline = tr->lifeline;
     c->began = c->taken = tr_now();
-    tr_when_open(&c->when, tr->job, tr->began);
+    tr_policy_open(&c->policy, tr->job, tr->began);
     TR_TRY(tr_checkpoints_place(tr->job->checkpoint.to, tr->job->output, &c->to));
     TR_TRY(tr_memory_open(tr, c->to, &c->memory));
     return tr_poll_add(tr, poll, c);
@@ -242,7 +277,7 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
 {
     if (!c) return;
     tr_poll_remove(c->tr, poll, c);
-    tr_writer_wait(&c->writer);
+    join_writer(c);
     tr_memory_close(&c->memory, c->run, forgets);
     if (c->passing != MPI_REQUEST_NULL) MPI_Cancel(&c->passing), MPI_Request_free(&c->passing);
     tr_manifest_free(&c->found);
@@ -306,10 +341,10 @@ bool tr_context_continues(const tr_context *tr)
     return tr->checkpoints && tr->checkpoints->continues && !tr->checkpoints->restored;
 }
 
-void tr_on_keep(tr_context *tr, tr_lister_fn *list, void *who)
+void tr_on_snapshot(tr_context *tr, tr_lister_fn *list, void *who)
 {
     struct tr_checkpoints *c = tr->checkpoints;
-    if (!c || TR_GROW(&c->lister, &c->lister_room, c->listers + 1) != TR_OK) return;
+    if (!c || TR_GROW(&c->lister, &c->lister_capacity, c->listers + 1) != TR_OK) return;
     c->lister[c->listers++] = (struct tr_lister){list, who};
 }
 
@@ -330,9 +365,9 @@ bool tr_checkpoints_are_on(const tr_context *tr)
 enum tr_due tr_checkpoint_due(tr_context *tr, int64_t clock)
 {
     struct tr_checkpoints *c = tr->checkpoints;
-    enum tr_due due = tr_when_due(&c->when, clock);
+    enum tr_due due = tr_policy_due(&c->policy, clock);
     if (c->now.any) return due == TR_DUE_AND_STOP ? due : TR_NOT_DUE;
-    c->wants_memory = due == TR_NOT_DUE && tr_when_memory_due(&c->when, clock);
+    c->wants_memory = due == TR_NOT_DUE && tr_policy_memory_due(&c->policy, clock);
     return c->wants_memory ? TR_DUE : due;
 }
 
@@ -342,24 +377,24 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
     return c->counts.written > 0 || c->continues;
 }
 
-/* Everything that is kept, in the same order in both directions. */
+/* All that a checkpoint has, in the same order in both directions. */
 static int list_all(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
-    snapshot->room = NULL;
+    snapshot->prefix = NULL;
     TR_TRY(tr_snapshot_tables(c->tr, snapshot));
-    snapshot->room = "stage";
+    snapshot->prefix = "stage/";
     if (list) TR_TRY(list(who, snapshot));
-    snapshot->room = "run";
+    snapshot->prefix = "run/";
     for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, snapshot));
     return TR_OK;
 }
 
-static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts, struct tr_manifest *m)
+static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
 {
     const struct tr_context *tr = c->tr;
     const struct tr_layout *l = &tr->layout;
-    *m = (struct tr_manifest){
-        .run = c->run, .number = c->now.number, .facts = *facts, .shards = (uint32_t)tr->size};
+    struct tr_manifest *m = &c->now.manifest;
+    m->facts = *facts;
     m->facts.stage_number = c->entered - 1;
     m->facts.ranks = tr->size;
     m->facts.servers = l->servers;
@@ -375,18 +410,22 @@ static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts,
 static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory, uint64_t *kept)
 {
     struct tr_being_written *now = &c->now;
+    c->number++;
     *now = (struct tr_being_written){
-        .any = true, .in_memory = in_memory, .number = ++c->number, .begin = tr_now()};
+        .any = true,
+        .in_memory = in_memory,
+        .number = c->number,
+        .begin = tr_now(),
+        .manifest = {
+            .run = c->run, .number = c->number, .attempt = c->attempt, .shards = (uint32_t)c->tr->size}};
     int64_t well = 1;
     if (c->tr->rank == 0) {
-        int status = make_manifest(c, facts, &now->manifest);
+        int status = make_manifest(c, facts);
         if (status == TR_OK)
             status = in_memory ? tr_memory_name(c->to, c->run) : tr_checkpoint_make(c->to, now->number);
         well = status == TR_OK;
         if (!well) {
-            now->status = status;
-            snprintf(now->error, sizeof now->error, "%s", tr_error_text());
-            warn(c, now->error);
+            warn(c, tr_error_text());
             tr_manifest_free(&now->manifest);
         }
     }
@@ -400,46 +439,53 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
     return TR_OK;
 }
 
-/* About what a shard of these parts takes. */
-static uint64_t bytes_of(const tr_snapshot *snapshot)
+/* In memory, shard 0 says what the manifest says on the disk. */
+static int list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 {
+    struct tr_part part = {.name = TR_MANIFEST_PART, .kind = TR_PART_OWN, .type = TR_PART_U8};
+    size_t bytes;
+    TR_TRY(tr_manifest_pack(&c->now.manifest, &part.data, &bytes));
+    part.total_rows = part.rows = bytes;
+    part.total_columns = part.columns = part.runs = 1;
+    int status = TR_NEW(&part.run, 1);
+    if (status != TR_OK) {
+        tr_part_free(&part);
+        return status;
+    }
+    part.run->n = bytes;
+    return tr_snapshot_give(snapshot, &part);
+}
+
+/* Readies the node's folder for about as much as the parts of all ranks take: also those that could not copy. */
+static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, uint64_t kept, int status)
+{
+    char error[512];
     uint64_t bytes = 1 << 16;
     for (size_t i = 0; snapshot && i < snapshot->parts; i++)
         bytes += tr_part_elements(&snapshot->part[i]) * tr_part_type_size(snapshot->part[i].type) +
                  snapshot->part[i].runs * sizeof *snapshot->part[i].run;
-    return bytes;
-}
-
-/* Readies the node's folder: all of its ranks together, also those that could not copy. */
-static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, uint64_t kept, int status)
-{
-    char error[512];
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes_of(snapshot));
+    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes);
     return status == TR_OK ? outcome : tr_fail(status, "%s", error);
 }
 
 /* What cannot be copied, the others learn as what cannot be written. */
 static int copy_and_write(struct tr_checkpoints *c, uint64_t kept, tr_lister_fn *list, void *who)
 {
-    tr_context *tr = c->tr;
-    tr_snapshot *snapshot = NULL;
-    struct tr_shard_head head = {c->run, c->now.number, (uint32_t)tr->rank, (uint32_t)tr->size};
-    int status = tr_snapshot_open(tr, NULL, NULL, &snapshot);
-    if (status == TR_OK) status = list_all(c, snapshot, list, who);
     bool in_memory = c->now.in_memory;
-    if (in_memory) status = begin_memory(c, snapshot, kept, status);
-    c->writer.durable = !in_memory;
-    c->writer.before = in_memory ? tr_memory_tidy : NULL;
-    c->writer.who = c->memory;
-    if (status == TR_OK)
-        status = tr_writer_shard(&c->writer, in_memory ? c->memory->folder : c->to, &head, snapshot);
-    else tr_snapshot_close(&snapshot);
+    tr_snapshot **snapshot = &c->now.snapshot;
+    int status = tr_snapshot_open(c->tr, NULL, NULL, snapshot);
+    if (status == TR_OK) status = list_all(c, *snapshot, list, who);
+    if (status == TR_OK && in_memory && c->tr->rank == 0) status = list_manifest(c, *snapshot);
+    if (in_memory) status = begin_memory(c, *snapshot, kept, status);
+    if (status == TR_OK) status = start_writing(c, write_shard);
     if (status == TR_OK) return TR_OK;
+    tr_snapshot_close(snapshot);
     c->writer.status = status;
     c->writer.seconds = 0;
     snprintf(c->writer.error, sizeof c->writer.error, "%s", tr_error_text());
-    return end_shard(c);
+    end_shard(c);
+    return TR_OK;
 }
 
 int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops, tr_lister_fn *list,
@@ -453,7 +499,7 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
     if (c->now.any) TR_TRY(copy_and_write(c, kept, list, who));
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
-    (c->now.in_memory ? tr_when_memory_taken : tr_when_taken)(&c->when, facts->clock);
+    tr_policy_taken(&c->policy, facts->clock, c->now.in_memory);
     c->wants_memory = false;
     TR_TRY(tr_barrier(tr, tr->world, "all ranks to copy what they keep"));
     if (stops) TR_TRY(tr_checkpoint_settle(tr));
@@ -469,7 +515,7 @@ int tr_checkpoint_enter(tr_context *tr, const char *name, bool *restores)
     *restores = false;
     if (!c) return TR_OK;
     int64_t number = c->entered++;
-    tr_when_enter(&c->when);
+    tr_policy_enter(&c->policy);
     if (!c->continues || c->restored || number != c->found.facts.stage_number) return TR_OK;
     *restores = true;
     if (!strcmp(name, c->found.facts.stage)) return TR_OK;
@@ -488,7 +534,7 @@ int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *list, void *who, struct 
     tr_snapshot_close(&snapshot);
     *facts = c->found.facts;
     c->restored = true;
-    tr_when_taken(&c->when, facts->clock);
+    tr_policy_taken(&c->policy, facts->clock, false);
     tr_lifeline_kept(tr->lifeline, facts->clock);
     c->taken = tr_now();
     status = tr_agree(tr, status);

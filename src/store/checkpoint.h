@@ -1,18 +1,16 @@
-/* store/ — what a run needs to go on where it was: taken while it runs, found when it starts again.
+/* store/ — HDF5 files that are whole or refused: model files, and checkpoints, what a run needs to go on where it was.
  *
- *   part        an array of a checkpoint, or what one rank has of it
- *   sealed      files that are whole or refused: read (sealed), written (image), what stands in front (front)
- *   shard       parts of one rank in such a file; stored: how they lie there
- *   manifest    what makes shards a checkpoint: written last; whole: in which they appear as whole arrays
- *   folder      checkpoints by number: new, whole, old
- *   keep        what stages list, copied into parts and filled from them; taking: for those who begin and end that
- *   tables…     … tables, on any number of servers, and what is left of updates at workers
- *   writer      shards written while training goes on
- *   memory…     checkpoints in the memory of this node and others …
- *   stream      … and the way there
- *   when        by time, by clocks, by signal, before a time limit
- *   find        the newest whole one of a run that has not ended
- *   checkpoint  taking one, and going on from one
+ *   checked      checked files: header, writer, reader
+ *   h5           model files on that layer
+ *   part, shard  arrays of a checkpoint, or what one rank has of them; these in a checked file
+ *   manifest     what makes shards a checkpoint: written last; in it they appear as whole arrays (virtual datasets)
+ *   folder       checkpoints by number: new, whole, old
+ *   snapshot     what stages list, copied into parts and filled from them
+ *   tables…      … tables, on any number of servers: shard order, residuals of filters
+ *   policy       when one is due: by time, by clocks, by signal, before a time limit
+ *   memory…      checkpoints in the memory of this node and others; stream: the way there
+ *   find         the newest whole one of a run that has not ended
+ *   checkpoint   taking one, and going on from one
  *
  * A checkpoint is a folder <to>/<number>, of shards shard-NNNN.h5 and manifest.h5. A folder without a manifest is none.
  * It is taken between two clocks, when every update has arrived: all ranks copy what they have, which is all that training
@@ -21,9 +19,9 @@
 #ifndef TR_CHECKPOINT_H
 #define TR_CHECKPOINT_H
 
-#include "store/manifest.h"
-#include "store/when.h"
 #include "ranks/ranks.h"
+#include "store/manifest.h"
+#include "store/policy.h"
 #include "trireme/snapshot.h"
 
 /* Finds out whether the job goes on from a checkpoint: the newest that is whole, of a run that has not ended; `fresh`:
@@ -44,7 +42,7 @@ bool tr_checkpoint_found_in_memory(const tr_context *tr);
 /* Somebody besides stages who has something to keep: called on all ranks, as a stage's snapshot function is. May come before
  * or after what it belongs to is restored, which is when the stage begins that the checkpoint was taken of. */
 typedef int tr_lister_fn(void *who, tr_snapshot *snapshot);
-void tr_on_keep(tr_context *tr, tr_lister_fn *lister, void *who);
+void tr_on_snapshot(tr_context *tr, tr_lister_fn *lister, void *who);
 
 /* What has been done so far, on rank 0. */
 struct tr_checkpoint_counts {
@@ -53,7 +51,6 @@ struct tr_checkpoint_counts {
     uint64_t last_in_memory;          /* number of the last of these */
     uint64_t last;                    /* number of the last that is whole; 0: none */
     int64_t clock;                    /* … and where it stands */
-    uint64_t bytes;                   /* … of its files */
     double copying, writing;          /* seconds, all together: that training waited; that threads took */
     double epoch;                     /* … when the last one was taken */
     double age;                       /* seconds since then */

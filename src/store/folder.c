@@ -33,33 +33,6 @@ int tr_shard_path(const char *to, uint64_t number, uint32_t shard, char **path)
     return tr_format(path, "%s/%08" PRIu64 "/%s", to, number, name);
 }
 
-/* ---- names ---- */
-
-/* The number that a name is made of, if it is written as we write it. */
-static bool parse_number(const char *name, size_t length, int digits, uint64_t *number)
-{
-    char text[32];
-    uint64_t n = 0;
-    if (length < (size_t)digits || length > 20) return false;
-    for (size_t i = 0; i < length; i++) {
-        if (name[i] < '0' || name[i] > '9') return false;
-        n = n * 10 + (uint64_t)(name[i] - '0');
-    }
-    snprintf(text, sizeof text, "%0*" PRIu64, digits, n);
-    *number = n;
-    return strlen(text) == length && memcmp(text, name, length) == 0;
-}
-
-static bool is_shard(const char *name)
-{
-    const char *begin = "shard-", *end = ".h5";
-    size_t length = strlen(name), around = strlen(begin) + strlen(end);
-    uint64_t number;
-    return length > around && strncmp(name, begin, strlen(begin)) == 0 &&
-           strcmp(name + length - strlen(end), end) == 0 &&
-           parse_number(name + strlen(begin), length - around, 4, &number);
-}
-
 static int failed(int status, const char *path, const char *what)
 {
     return tr_fail(status, "%s: cannot be %s: %s", path, what, strerror(errno));
@@ -73,43 +46,41 @@ static int descending(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-static bool is_folder(DIR *in, const char *name)
+/* Whether it is a folder with a number for a name, written as we write it. */
+static bool is_checkpoint(DIR *in, const char *name, uint64_t *number)
 {
+    char text[32];
     struct stat status;
-    return fstatat(dirfd(in), name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+    *number = strtoull(name, NULL, 10);
+    snprintf(text, sizeof text, "%08" PRIu64, *number);
+    return !strcmp(text, name) && fstatat(dirfd(in), name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(status.st_mode);
 }
 
 int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n)
 {
-    uint64_t *found = NULL, number;
-    size_t count = 0, capacity = 0;
+    uint64_t number;
+    size_t capacity = 0;
+    struct dirent *entry;
+    *numbers = NULL;
+    *n = 0;
     DIR *folder = opendir(to);
-    bool nothing = !folder && access(to, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR);
-    int status = folder || nothing ? TR_OK : failed(TR_ERR_NO_INPUT, to, "read");
-    for (struct dirent *entry; folder && status == TR_OK;) {
-        errno = 0;
-        if (!(entry = readdir(folder))) {
-            if (errno) status = failed(TR_ERR_NO_INPUT, to, "read");
-            break;
-        }
-        if (!parse_number(entry->d_name, strlen(entry->d_name), 8, &number) ||
-            !is_folder(folder, entry->d_name))
-            continue;
-        status = TR_GROW(&found, &capacity, count + 1);
-        if (status == TR_OK) found[count++] = number;
+    if (!folder && access(to, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR)) return TR_OK;
+    int status = folder ? TR_OK : failed(TR_ERR_NO_INPUT, to, "read");
+    while (status == TR_OK && (errno = 0, entry = readdir(folder))) {
+        if (!is_checkpoint(folder, entry->d_name, &number)) continue;
+        status = TR_GROW(numbers, &capacity, *n + 1);
+        if (status == TR_OK) (*numbers)[(*n)++] = number;
     }
+    if (status == TR_OK && errno) status = failed(TR_ERR_NO_INPUT, to, "read");
     if (folder) closedir(folder);
-    if (status != TR_OK) {
-        free(found);
-        return status;
-    }
-    if (count > 0) qsort(found, count, sizeof *found, descending);
-    *numbers = found;
-    *n = count;
-    return TR_OK;
+    if (*n > 0) qsort(*numbers, *n, sizeof **numbers, descending);
+    if (status == TR_OK) return TR_OK;
+    free(*numbers);
+    *numbers = NULL;
+    *n = 0;
+    return status;
 }
-
-/* ---- making ---- */
 
 int tr_checkpoint_make(const char *to, uint64_t number)
 {
@@ -134,31 +105,24 @@ static int remove_file(int folder, const char *path, const char *name, size_t *r
     return tr_fail(TR_ERR_IO, "%s/%s: cannot be removed: %s", path, name, strerror(errno));
 }
 
-/* Goes on where something cannot be removed: the rest is gone, and the first failure told. */
-static int remove_shards(DIR *folder, const char *path, size_t *removed)
+/* Without its manifest it is no checkpoint any more, whatever comes; and that first, on the disk too. What cannot be removed
+ * does not keep the others from it; the first failure is told. */
+static int remove_files(DIR *folder, const char *path, size_t *removed)
 {
-    int first = TR_OK;
+    char name[TR_SHARD_NAME_BYTES];
+    uint32_t shard;
+    TR_TRY(remove_file(dirfd(folder), path, "manifest.h5", removed));
+    if (*removed > 0 && fsync(dirfd(folder)) < 0 && errno != EINVAL)
+        return failed(TR_ERR_IO, path, "brought to the disk");
+    int first = remove_file(dirfd(folder), path, "manifest.h5.part", removed);
     for (struct dirent *entry; (entry = readdir(folder));) {
-        if (!is_shard(entry->d_name)) continue;
-        int status = first == TR_OK ? remove_file(dirfd(folder), path, entry->d_name, removed) : TR_OK;
-        if (first != TR_OK && unlinkat(dirfd(folder), entry->d_name, 0) == 0) ++*removed;
-        if (first == TR_OK) first = status;
+        if (sscanf(entry->d_name, "shard-%10" SCNu32 ".h5", &shard) != 1) continue;
+        tr_shard_name(shard, name);
+        if (strcmp(name, entry->d_name) != 0) continue;
+        if (first == TR_OK) first = remove_file(dirfd(folder), path, name, removed);
+        else *removed += unlinkat(dirfd(folder), name, 0) == 0;
     }
     return first;
-}
-
-static int remove_files(const char *path, size_t *removed)
-{
-    DIR *folder = opendir(path);
-    if (!folder) return errno == ENOENT ? TR_OK : failed(TR_ERR_IO, path, "removed");
-    /* without its manifest it is no checkpoint any more, whatever comes; and that first, on the disk too */
-    int status = remove_file(dirfd(folder), path, "manifest.h5", removed);
-    if (status == TR_OK && *removed > 0 && fsync(dirfd(folder)) < 0 && errno != EINVAL)
-        status = failed(TR_ERR_IO, path, "brought to the disk");
-    if (status == TR_OK) status = remove_file(dirfd(folder), path, "manifest.h5.part", removed);
-    if (status == TR_OK) status = remove_shards(folder, path, removed);
-    closedir(folder);
-    return status;
 }
 
 /* What nothing was removed from, and what is not empty, was none of ours. */
@@ -166,8 +130,15 @@ static int remove_checkpoint(const char *to, uint64_t number, bool tell)
 {
     char *path;
     size_t removed = 0;
+    int status = TR_OK;
     TR_TRY(tr_checkpoint_path(to, number, &path));
-    int status = remove_files(path, &removed);
+    DIR *folder = opendir(path);
+    if (folder) {
+        status = remove_files(folder, path, &removed);
+        closedir(folder);
+    } else if (errno != ENOENT) {
+        status = failed(TR_ERR_IO, path, "removed");
+    }
     if (status == TR_OK && rmdir(path) < 0 && errno != ENOENT) {
         bool foreign = errno == ENOTEMPTY || errno == EEXIST;
         if (!foreign) status = failed(TR_ERR_IO, path, "removed");
@@ -194,24 +165,58 @@ static bool has_manifest(const char *to, uint64_t number)
     return has;
 }
 
-int tr_checkpoints_prune(const char *to, size_t snapshot)
+int tr_checkpoints_prune(const char *to, size_t keep)
 {
     uint64_t *number;
     size_t n, whole = 0;
     int first = TR_OK;
+    char why[1024] = "";
     TR_TRY(tr_checkpoints_list(to, &number, &n));
     for (size_t i = 0; i < n; i++) {
         bool is_whole = has_manifest(to, number[i]);
         whole += is_whole;
         /* without a manifest, above all that have one, it may be in the making */
-        if (is_whole ? whole <= snapshot : whole == 0) continue;
-        if (first == TR_OK) first = remove_checkpoint(to, number[i], false);
-        else {
-            char text[1024];
-            snprintf(text, sizeof text, "%s", tr_error_text());
-            if (remove_checkpoint(to, number[i], false) != TR_OK) tr_fail(first, "%s", text);
-        }
+        if (is_whole ? whole <= keep : whole == 0) continue;
+        int status = remove_checkpoint(to, number[i], false);
+        if (first == TR_OK && status != TR_OK) snprintf(why, sizeof why, "%s", tr_error_text());
+        if (first == TR_OK) first = status;
     }
     free(number);
-    return first;
+    return first == TR_OK ? TR_OK : tr_fail(first, "%s", why);
+}
+
+/* ---- files of one line ---- */
+
+int tr_write_line(const char *path, const char *text)
+{
+    char *part;
+    TR_TRY(tr_format(&part, "%s.part", path));
+    FILE *file = fopen(part, "we");
+    bool written = file && fprintf(file, "%s\n", text) > 0;
+    if (file && fclose(file) != 0) written = false;
+    int status = written && rename(part, path) == 0 ? TR_OK : failed(TR_ERR_IO, path, "written");
+    free(part);
+    return status;
+}
+
+uint64_t tr_read_run(const char *to, const char *name)
+{
+    char *path;
+    uint64_t run = 0;
+    if (tr_format(&path, "%s/%s", to, name) != TR_OK) return 0;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%16" SCNx64, &run) != 1) run = 0;
+    if (file) fclose(file);
+    free(path);
+    return run;
+}
+
+int tr_write_run(const char *to, const char *name, uint64_t run)
+{
+    char *path, text[20];
+    snprintf(text, sizeof text, "%016" PRIx64, run);
+    TR_TRY(tr_format(&path, "%s/%s", to, name));
+    int status = tr_write_line(path, text);
+    free(path);
+    return status;
 }

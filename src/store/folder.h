@@ -1,6 +1,6 @@
 /* Checkpoints in a folder, each in a folder of its own that is called by its number. No MPI here. */
-#ifndef TR_CHECKPOINT_FOLDER_H
-#define TR_CHECKPOINT_FOLDER_H
+#ifndef TR_STORE_FOLDER_H
+#define TR_STORE_FOLDER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +24,13 @@ int tr_checkpoint_remove(const char *to, uint64_t number);
 
 /* Removes all but the `keep` highest that have a manifest, and those without one that are older than the newest that has
  * one. */
-int tr_checkpoints_prune(const char *to, size_t snapshot);
+int tr_checkpoints_prune(const char *to, size_t keep);
+
+/* The file <to>/<name> that names a run; 0: there is none. */
+uint64_t tr_read_run(const char *to, const char *name);
+int tr_write_run(const char *to, const char *name, uint64_t run);
+
+/* A file of one line, there as a whole or not at all. TR_ERR_IO. */
+int tr_write_line(const char *path, const char *text);
 
 #endif

@@ -12,11 +12,54 @@
 
 /* The directory: all that reading a manifest needs. The job's text follows the seals, without a zero. */
 struct directory {
-    uint64_t run, number;
+    uint64_t run, number, attempt;
     struct tr_facts facts;
     uint64_t job_bytes, shards;
     struct tr_shard_seal seal[];
 };
+
+struct tr_shard_head tr_manifest_head(const struct tr_manifest *m, uint32_t shard)
+{
+    return (struct tr_shard_head){m->run, m->number, shard, m->shards, m->attempt};
+}
+
+int tr_manifest_pack(const struct tr_manifest *m, void *packed_pointer, size_t *bytes)
+{
+    size_t job = m->job ? strlen(m->job) : 0, seals = m->shards * sizeof *m->seal;
+    char *memory;
+    *bytes = sizeof(struct directory) + seals + job;
+    TR_TRY(TR_NEW(&memory, *bytes));
+    struct directory *d = (struct directory *)(void *)memory;
+    *d = (struct directory){m->run, m->number, m->attempt, m->facts, job, m->shards};
+    if (seals > 0) memcpy(d->seal, m->seal, seals);
+    if (job > 0) memcpy((char *)d->seal + seals, m->job, job);
+    *(void **)packed_pointer = memory;
+    return TR_OK;
+}
+
+int tr_manifest_unpack(const void *packed, uint64_t bytes, const char *path, struct tr_manifest *m)
+{
+    const struct directory *d = packed;
+    uint64_t rest = bytes - sizeof *d;
+    if (bytes < sizeof *d || d->shards > UINT32_MAX || d->shards * sizeof *d->seal > rest ||
+        d->job_bytes != rest - d->shards * sizeof *d->seal ||
+        !memchr(d->facts.stage, 0, sizeof d->facts.stage))
+        return tr_fail(TR_ERR_DATA, "%s: damaged: odd directory", path);
+    *m = (struct tr_manifest){.run = d->run,
+                              .number = d->number,
+                              .attempt = d->attempt,
+                              .facts = d->facts,
+                              .shards = (uint32_t)d->shards};
+    int status = TR_NEW(&m->job, d->job_bytes + 1);
+    if (status == TR_OK) status = TR_NEW(&m->seal, d->shards);
+    if (status != TR_OK) {
+        tr_manifest_free(m);
+        return status;
+    }
+    memcpy(m->seal, d->seal, d->shards * sizeof *d->seal);
+    memcpy(m->job, d->seal + d->shards, d->job_bytes);
+    return TR_OK;
+}
 
 /* ---- parts of all shards as whole tables: virtual datasets ---- */
 
@@ -36,7 +79,7 @@ static int list_parts(struct all *all, const char *folder, const struct tr_manif
 {
     char *path, name[TR_SHARD_NAME_BYTES];
     struct tr_shard *shard;
-    struct tr_shard_head head = {m->run, m->number, number, m->shards};
+    struct tr_shard_head head = tr_manifest_head(m, number);
     tr_shard_name(number, name);
     TR_TRY(tr_format(&path, "%s/%s", folder, name));
     int status = tr_shard_open(path, &head, &m->seal[number], &shard);
@@ -203,70 +246,43 @@ static int put_job(struct tr_checked_writer *w, const char *job)
 }
 
 static int write_file(struct tr_checked_writer *w, const char *path, const char *folder,
-                      const struct tr_manifest *m, const struct directory *d, size_t bytes, bool durable)
+                      const struct tr_manifest *m, const void *packed, size_t bytes, bool durable)
 {
     TR_TRY(tr_checked_create(w, path, FORMAT, TR_MANIFEST_VERSION, tr_checked_header_bytes(1, 1, bytes),
                              durable, "checkpoint.write", "checkpoint.manifest"));
     TR_TRY(put_attributes(w->file, m));
     TR_TRY(put_job(w, m->job ? m->job : ""));
-    if (!m->plain) TR_TRY(show_whole_tables(w->file, folder, m));
-    return tr_checked_seal(w, d, bytes);
+    TR_TRY(show_whole_tables(w->file, folder, m));
+    return tr_checked_seal(w, packed, bytes);
 }
 
 int tr_manifest_write(const char *folder, const struct tr_manifest *m, bool durable)
 {
     struct tr_checked_writer w;
-    size_t job = m->job ? strlen(m->job) : 0, seals = m->shards * sizeof *m->seal;
-    size_t bytes = sizeof(struct directory) + seals + job;
-    char *memory, *path;
+    size_t bytes;
+    char *packed, *path;
     TR_TRY(tr_format(&path, "%s/manifest.h5", folder));
-    int status = TR_NEW(&memory, bytes);
+    int status = tr_manifest_pack(m, &packed, &bytes);
     if (status == TR_OK) {
-        struct directory *d = (struct directory *)(void *)memory;
-        *d = (struct directory){m->run, m->number, m->facts, job, m->shards};
-        if (seals > 0) memcpy(d->seal, m->seal, seals);
-        if (job > 0) memcpy((char *)d->seal + seals, m->job, job);
-        status = write_file(&w, path, folder, m, d, bytes, durable);
+        status = write_file(&w, path, folder, m, packed, bytes, durable);
         if (status == TR_OK) status = tr_checked_finish(&w);
         else tr_checked_abandon(&w);
-        free(memory);
+        free(packed);
     }
     free(path);
     return status;
-}
-
-/* ---- reading ---- */
-
-static int take_directory(const struct tr_checked *f, struct tr_manifest *m)
-{
-    const struct directory *d = f->directory;
-    uint64_t rest = f->header->directory - sizeof *d;
-    if (f->header->directory < sizeof *d || d->shards > UINT32_MAX || d->shards * sizeof *d->seal > rest ||
-        d->job_bytes != rest - d->shards * sizeof *d->seal ||
-        !memchr(d->facts.stage, 0, sizeof d->facts.stage))
-        return tr_fail(TR_ERR_DATA, "%s: damaged: odd directory", f->path);
-    *m = (struct tr_manifest){
-        .run = d->run, .number = d->number, .facts = d->facts, .shards = (uint32_t)d->shards};
-    TR_TRY(TR_NEW(&m->job, d->job_bytes + 1));
-    TR_TRY(TR_NEW(&m->seal, d->shards));
-    memcpy(m->seal, d->seal, d->shards * sizeof *d->seal);
-    memcpy(m->job, d->seal + d->shards, d->job_bytes);
-    return TR_OK;
 }
 
 int tr_manifest_read(const char *folder, struct tr_manifest *manifest)
 {
     char *path;
     struct tr_checked file;
-    struct tr_manifest m = {.seal = NULL};
     TR_TRY(tr_format(&path, "%s/manifest.h5", folder));
     int status = tr_checked_open(&file, path, FORMAT, TR_MANIFEST_VERSION);
     if (status == TR_OK) status = tr_checked_verify(&file);
-    if (status == TR_OK) status = take_directory(&file, &m);
+    if (status == TR_OK) status = tr_manifest_unpack(file.directory, file.header->directory, path, manifest);
     tr_checked_close(&file);
     free(path);
-    if (status == TR_OK) *manifest = m;
-    else tr_manifest_free(&m);
     return status;
 }
 

@@ -31,13 +31,18 @@ struct tr_facts {
 };
 
 struct tr_manifest {
-    uint64_t run, number;
+    uint64_t run, number, attempt; /* as in struct tr_shard_head */
     struct tr_facts facts;
     char *job; /* resolved, as YAML */
     uint32_t shards;
-    struct tr_shard_seal *seal; /* by shard */
-    bool plain;                 /* written without the parts: the shards lie elsewhere */
+    struct tr_shard_seal *seal; /* by shard; in memory all zeros: shards are known by their heads */
 };
+
+struct tr_shard_head tr_manifest_head(const struct tr_manifest *manifest, uint32_t shard);
+
+/* All of it in fresh memory, to be freed, and back; path: where it comes from. TR_ERR_DATA: it cannot be. */
+int tr_manifest_pack(const struct tr_manifest *manifest, void *packed_pointer, size_t *bytes);
+int tr_manifest_unpack(const void *packed, uint64_t bytes, const char *path, struct tr_manifest *manifest);
 
 /* Writes folder/manifest.h5 (under another name until it is on the disk), looking into the shards for what they have.
  * TR_ERR_NO_OUTPUT, TR_ERR_IO; and as tr_shard_open() where a shard is not what its seal says. */

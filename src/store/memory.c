@@ -1,13 +1,11 @@
 #define _GNU_SOURCE
 #include "store/memory.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/lasting.h"
+#include "shm/persistent.h"
 #include "store/folder.h"
 
 /* ---- who copies to whom ---- */
@@ -23,44 +21,25 @@ static int rank_on(const tr_context *tr, int node, int number)
     return -1;
 }
 
-/* Numbers of the ranks on their nodes, to be freed, and of nodes. */
-static int number_ranks(const tr_context *tr, int **number, int *nodes)
-{
-    int *count;
-    *nodes = 0;
-    for (int r = 0; r < tr->size; r++) *nodes = tr_max_int(*nodes, tr->node_of[r] + 1);
-    TR_TRY(TR_NEW(number, (size_t)tr->size));
-    int status = TR_NEW(&count, (size_t)*nodes);
-    if (status != TR_OK) {
-        free(*number);
-        return status;
-    }
-    for (int r = 0; r < tr->size; r++) (*number)[r] = count[tr->node_of[r]]++;
-    free(count);
-    return TR_OK;
-}
-
+/* A rank's shard goes to the ranks with its number on the next nodes. Where a node has more ranks than the one before, some
+ * get nothing. */
 static int find_peers(struct tr_memory *m)
 {
     const tr_context *tr = m->tr;
-    int *number, nodes, own = tr->node_of[tr->rank];
-    size_t room = 0;
-    TR_TRY(number_ranks(tr, &number, &nodes));
+    int nodes = 0, own = tr->node_of[tr->rank], *seen;
+    for (int r = 0; r < tr->size; r++) nodes = tr_max_int(nodes, tr->node_of[r] + 1);
     m->copies = tr_min_int((int)tr->job->checkpoint.copies, nodes - 1);
-    int status = TR_NEW(&m->peer, (size_t)m->copies);
-    for (int k = 0; k < m->copies && status == TR_OK; k++) {
-        m->peer[k] = rank_on(tr, (own + k + 1) % nodes, number[tr->rank]);
-        int from = (own - k - 1 + nodes) % nodes;
-        for (int r = 0; r < tr->size && status == TR_OK; r++) {
-            if (tr->node_of[r] != from || number[r] % tr->node_size != tr->node_rank) continue;
-            status = TR_GROW(&m->source, &room, m->sources + 1);
-            if (status != TR_OK) break;
+    TR_TRY(TR_NEW(&m->peer, (size_t)m->copies));
+    TR_TRY(TR_NEW(&m->source, (size_t)tr->size * (size_t)m->copies));
+    for (int k = 0; k < m->copies; k++) m->peer[k] = rank_on(tr, (own + k + 1) % nodes, tr->node_rank);
+    TR_TRY(TR_NEW(&seen, (size_t)nodes)); /* ranks so far, by node */
+    for (int r = 0; r < tr->size; r++) {
+        int number = seen[tr->node_of[r]]++, after = (own - tr->node_of[r] + nodes) % nodes;
+        if (after >= 1 && after <= m->copies && number % tr->node_size == tr->node_rank)
             m->source[m->sources++] = r;
-            m->manifests = m->manifests || r == 0;
-        }
     }
-    free(number);
-    return status;
+    free(seen);
+    return TR_OK;
 }
 
 /* ---- opening and closing ---- */
@@ -84,14 +63,11 @@ int tr_memory_open(tr_context *tr, const char *to, struct tr_memory **out)
 
 void tr_memory_end(struct tr_memory *m)
 {
-    for (size_t i = 0; i < m->outs; i++) tr_stream_close(&m->out[i]);
-    for (size_t i = 0; i < m->ins; i++) tr_stream_close(&m->in[i]);
-    for (int i = 0; m->manifest && i < tr_max_int(1, m->copies); i++) tr_stream_close(&m->manifest[i]);
+    for (int i = 0; m->out && i < m->copies; i++) tr_stream_close(&m->out[i]);
+    for (size_t i = 0; m->in && i < m->sources; i++) tr_stream_close(&m->in[i]);
     free(m->out);
     free(m->in);
-    free(m->manifest);
-    m->out = m->in = m->manifest = NULL;
-    m->outs = m->ins = 0;
+    m->out = m->in = NULL;
 }
 
 void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
@@ -110,58 +86,41 @@ void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
     if (removes && m->host_rank == 0) tr_memory_remove(run, 0, 0);
     MPI_Comm_free(&m->host);
     tr_memory_files_free(m->file, m->files);
-    free(m->here);
-    free(m->holder);
-    free(m->fetched);
-    free(m->folder);
-    free(m->source);
-    free(m->peer);
-    free(m);
+    void *memory[] = {m->here, m->holder, m->fetched, m->folder, m->source, m->peer, m};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
     *out = NULL;
 }
 
 /* ---- taking ---- */
 
-static int add_all(struct tr_memory *m, uint64_t *bytes)
-{
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, bytes, 1, MPI_UINT64_T, MPI_SUM, m->tr->node, &request);
-    return tr_wait_request(m->tr, &request, "the ranks of a node to say how much they copy");
-}
-
 /* The folder for so many bytes more on this node: in the first base that has room for them. */
-static int make_folder(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
+static int make_folder(struct tr_memory *m, uint64_t bytes)
 {
-    struct tr_lasting_bases bases;
-    tr_lasting_bases(&bases);
-    int status = TR_OK;
+    struct tr_persistent_bases bases;
+    tr_persistent_bases(&bases);
+    int status = tr_fail(TR_ERR_NO_OUTPUT, "neither %s nor what else there is has room for %" PRIu64 " MB",
+                         bases.n > 0 ? bases.base[0] : "memory", (bytes >> 20) + 1);
     for (size_t i = 0; i < bases.n; i++) {
-        const char *base = bases.base[i];
-        uint64_t room = tr_lasting_room(base) + (i == 0 ? m->before[1] : 0); /* which is removed now */
-        if (room < bytes) continue;
-        status = tr_memory_make(base, run, m->node, m->to, number, &m->folder);
+        uint64_t all = tr_persistent_free(bases.base[i]) + (i == 0 ? m->before[1] : 0); /* removed now */
+        if (all < bytes) continue;
+        status = tr_memory_make(bases.base[i], m->run, m->node, m->to, m->number, &m->folder);
         if (status != TR_OK) continue;
         if (i > 0)
             snprintf(m->note, sizeof m->note,
                      "%.60s has no room for %" PRIu64 " MB; they are in %.60s instead", bases.base[0],
-                     (bytes >> 20) + 1, base);
+                     (bytes >> 20) + 1, bases.base[i]);
         return TR_OK;
     }
-    if (status != TR_OK) return status;
-    return tr_fail(TR_ERR_NO_OUTPUT, "neither %s nor what else there is has room for %" PRIu64 " MB",
-                   bases.n > 0 ? bases.base[0] : "memory", (bytes >> 20) + 1);
+    return status;
 }
 
 static int begin_receiving(struct tr_memory *m)
 {
-    m->ins = 0;
     TR_TRY(TR_NEW(&m->in, m->sources));
     for (size_t i = 0; i < m->sources; i++) {
         char *path = NULL;
-        int status = m->folder ? tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path)
-                               : tr_copy_string("", &path); /* which cannot be opened */
-        TR_TRY(status);
-        tr_stream_receive(&m->in[m->ins++], m->tr, m->source[i], m->number, path);
+        if (m->folder) TR_TRY(tr_shard_path(m->folder, m->number, (uint32_t)m->source[i], &path));
+        tr_stream_receive(&m->in[i], m->tr, m->source[i], m->number, path ? path : ""); /* "" fails */
         free(path);
     }
     return TR_OK;
@@ -169,6 +128,8 @@ static int begin_receiving(struct tr_memory *m)
 
 int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes)
 {
+    MPI_Request request;
+    char error[512];
     tr_memory_end(m);
     free(m->folder);
     m->folder = NULL;
@@ -176,40 +137,38 @@ int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t
     m->run = run;
     m->number = number;
     m->kept = kept;
-    TR_TRY(add_all(m, &bytes));
+    MPI_Iallreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, m->tr->node, &request);
+    TR_TRY(tr_wait_request(m->tr, &request, "the ranks of a node to say how much they copy"));
     bytes *= 1 + (uint64_t)m->copies; /* what the nodes before send is about as much */
-    int status = make_folder(m, run, number, bytes);
+    int status = make_folder(m, bytes);
     m->before[1] = m->before[0];
     m->before[0] = bytes;
-    char error[512];
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    int receiving = begin_receiving(m);
-    return status == TR_OK ? receiving : tr_fail(status, "%s", error);
+    TR_TRY(begin_receiving(m));
+    return status == TR_OK ? TR_OK : tr_fail(status, "%s", error);
 }
 
-void tr_memory_tidy(void *memory)
+void tr_memory_tidy(struct tr_memory *m)
 {
-    struct tr_memory *m = memory;
     if (m->host_rank == 0) tr_memory_remove(m->run, m->number, m->kept);
 }
 
 void tr_memory_send(struct tr_memory *m, int status, const char *error)
 {
-    char *path = NULL;
-    char text[200];
+    char *path = NULL, text[200];
     snprintf(text, sizeof text, "%s", error);
     if (status == TR_OK && tr_shard_path(m->folder, m->number, (uint32_t)m->tr->rank, &path) != TR_OK)
         status = TR_ERR_SYSTEM;
     if (TR_NEW(&m->out, (size_t)m->copies) != TR_OK) return;
-    for (; m->outs < (size_t)m->copies; m->outs++)
-        tr_stream_send(&m->out[m->outs], m->tr, m->peer[m->outs], m->number, path ? path : "", status, text);
+    for (int i = 0; i < m->copies; i++)
+        tr_stream_send(&m->out[i], m->tr, m->peer[i], m->number, path ? path : "", status, text);
     free(path);
 }
 
 static bool turn(struct tr_stream *s, size_t n, bool *over, int *status, const char **error)
 {
     bool did = false;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; s && i < n; i++) {
         did |= tr_stream_turn(&s[i]);
         *over = *over && s[i].over;
         if (*status != TR_OK || s[i].status == TR_OK) continue;
@@ -223,50 +182,6 @@ bool tr_memory_turn(struct tr_memory *m, bool *arrived, int *status, const char 
 {
     *arrived = m->out != NULL;
     *status = TR_OK;
-    bool did = turn(m->in, m->ins, arrived, status, error);
-    return turn(m->out, m->outs, arrived, status, error) || did;
-}
-
-/* ---- the manifest ---- */
-
-static int manifest_path(const struct tr_memory *m, const char *end, char **path)
-{
-    return tr_format(path, "%s/%08" PRIu64 "/manifest.h5%s", m->folder ? m->folder : "", m->number, end);
-}
-
-void tr_memory_send_manifest(struct tr_memory *m, int status)
-{
-    char *path = NULL;
-    if (m->copies == 0 || TR_NEW(&m->manifest, (size_t)m->copies) != TR_OK) return;
-    if (status == TR_OK) status = manifest_path(m, "", &path);
-    for (int i = 0; i < m->copies; i++)
-        tr_stream_send(&m->manifest[i], m->tr, m->peer[i], m->number, path ? path : "", status,
-                       "there is no manifest");
-    free(path);
-}
-
-int tr_memory_receive_manifest(struct tr_memory *m)
-{
-    char *path;
-    TR_TRY(TR_NEW(&m->manifest, (size_t)tr_max_int(1, m->copies)));
-    TR_TRY(manifest_path(m, ".part", &path));
-    tr_stream_receive(&m->manifest[0], m->tr, 0, m->number, path);
-    free(path);
-    return TR_OK;
-}
-
-bool tr_memory_turn_manifest(struct tr_memory *m, bool *over)
-{
-    *over = true;
-    if (!m->manifest) return false;
-    const char *error;
-    bool sends = m->manifest[0].sends;
-    int status = TR_OK;
-    bool did = turn(m->manifest, sends ? (size_t)m->copies : 1, over, &status, &error);
-    if (!*over || sends || status != TR_OK) return did;
-    char *path = NULL;
-    if (manifest_path(m, "", &path) == TR_OK && rename(m->manifest[0].path, path) < 0)
-        (void)unlink(m->manifest[0].path); /* one fewer */
-    free(path);
-    return did;
+    bool did = turn(m->in, m->sources, arrived, status, error);
+    return turn(m->out, (size_t)m->copies, arrived, status, error) || did;
 }

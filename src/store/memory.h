@@ -2,20 +2,22 @@
  * with all its neighbours.
  *
  * Each rank's shard goes into a file in its node's memory (memory_folder.h), which outlives the process, and from there to
- * as many next nodes as checkpoint.copies says, to the rank with the same number there. When all ranks have told rank 0
- * that theirs has arrived everywhere, rank 0 writes the manifest beside its shard, and sends it where that went. Two are
- * kept, and one of these only until the next is begun. They have their numbers in common with those on the disk: a higher
+ * as many next nodes as checkpoint.copies says, to the rank with the same number there. Shard 0 has what the manifest says
+ * on the disk; a checkpoint is whole if all shards are. When all ranks have told rank 0 that theirs has arrived everywhere,
+ * it is the one that stays while the next is taken. They have their numbers in common with those on the disk: a higher
  * number is a later state.
  *
  * A run that goes on takes the newest one of which every shard is whole somewhere. What a rank wants to read and its host
  * lacks it asks from one that has it.
  */
-#ifndef TR_CHECKPOINT_MEMORY_H
-#define TR_CHECKPOINT_MEMORY_H
+#ifndef TR_STORE_MEMORY_H
+#define TR_STORE_MEMORY_H
 
 #include "store/manifest.h"
 #include "store/memory_folder.h"
 #include "store/stream.h"
+
+#define TR_MANIFEST_PART "manifest" /* in shard 0: tr_manifest_pack() */
 
 enum { TR_MEMORY_SERVED = 8 }; /* ranks that one gives shards to at the same time */
 
@@ -30,29 +32,29 @@ struct tr_memory {
     int *peer;   /* to whom each goes */
     int *source; /* whose come here */
     size_t sources;
-    bool manifests;     /* rank 0's among them */
     uint64_t committed; /* rank 0: the last one that is whole; 0: none */
     bool warned;        /* rank 0 has said that it does not work … */
     bool strange;       /* … that it is not where it was meant to be, as `note` of some rank has it */
     /* the one that is taken */
     uint64_t run, number, kept;
-    char *folder;                          /* the node's */
-    uint64_t before[2];                    /* bytes of this node's last one, and the one before */
-    struct tr_stream *out, *in, *manifest; /* copies and sources of them; of the manifest, copies or 1 */
-    size_t outs, ins;
+    char *folder;          /* the node's; NULL: none */
+    uint64_t before[2];    /* bytes of this node's last one, and the one before */
+    struct tr_stream *out; /* copies of them; NULL: the shard is not written yet */
+    struct tr_stream *in;  /* sources of them */
     char note[200];
     /* the one that is gone on with */
     uint64_t found;
     struct tr_memory_file *file; /* on this host, of the run */
     size_t files;
     uint32_t shards;
+    uint64_t largest;  /* bytes of its largest shard */
     const char **here; /* by shard: the path of a whole one on this host; NULL */
     int *holder;       /* … and the rank to ask for it */
     bool serves;
     char *fetched; /* the node's folder for what was asked for */
     struct tr_stream asked, served[TR_MEMORY_SERVED];
     MPI_Request asking;
-    uint64_t wish[2];
+    uint64_t wanted[2];
 };
 
 /* All ranks. */
@@ -69,7 +71,7 @@ void tr_memory_close(struct tr_memory **memory, uint64_t run, bool removes);
 int tr_memory_begin(struct tr_memory *memory, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes);
 
 /* Removes what is older; in the thread that writes. */
-void tr_memory_tidy(void *memory);
+void tr_memory_tidy(struct tr_memory *memory);
 
 /* The shard is written, or not: it goes to its peers. */
 void tr_memory_send(struct tr_memory *memory, int status, const char *error);
@@ -77,37 +79,28 @@ void tr_memory_send(struct tr_memory *memory, int status, const char *error);
 /* Moves on; *arrived: the rank's shard has arrived everywhere, and all that it gets, or has failed to (*status, *error). */
 bool tr_memory_turn(struct tr_memory *memory, bool *arrived, int *status, const char **error);
 
-/* The manifest: rank 0, when it is written, sends it, or the word that there is none; who gets it receives it. Turn until
- * that is over. */
-void tr_memory_send_manifest(struct tr_memory *memory, int status);
-int tr_memory_receive_manifest(struct tr_memory *memory);
-bool tr_memory_turn_manifest(struct tr_memory *memory, bool *over);
-
 /* Frees what was only for the one taken. */
 void tr_memory_end(struct tr_memory *memory);
 
 /* ---- going on: memory_find.c ---- */
 
-struct tr_memory_set {
-    uint64_t number;
-    int rank; /* that can read its manifest */
-};
+/* Lists what this host has of the run; *most: the highest number of anything on all hosts; 0: nothing. All ranks, agreed
+ * on. */
+int tr_memory_look(struct tr_memory *memory, uint64_t run, uint64_t *most);
 
-/* What hosts have of the run: on rank 0 the sets that have a manifest, newest first, to be freed; *most, on all: the
- * highest number of anything. All ranks, agreed on. */
-int tr_memory_look(struct tr_memory *memory, uint64_t run, struct tr_memory_set **sets, size_t *n,
-                   uint64_t *most);
+/* The newest one below a number of which some host has shard 0: *number (0: none), and the lowest rank there. All ranks. */
+int tr_memory_next(struct tr_memory *memory, uint64_t below, uint64_t *number, int *rank);
 
-/* Reads the manifest of one; a rank that can. */
+/* Reads what shard 0 says; a rank that has it. */
 int tr_memory_manifest(const struct tr_memory *memory, uint64_t number, struct tr_manifest *manifest);
 
 /* Verifies that every shard is whole somewhere, and notes where. All ranks; TR_OK on all, or not, with `why`. */
-int tr_memory_verify(struct tr_memory *memory, const struct tr_manifest *manifest, char *why, size_t room);
+int tr_memory_verify(struct tr_memory *memory, const struct tr_manifest *manifest, char *why, size_t size);
 
 /* Whether a shard can be read without asking for it; and a path where it can be read: to be freed. Asking waits for
  * ranks that poll. */
 bool tr_memory_has(const struct tr_memory *memory, uint32_t shard);
-int tr_memory_shard(struct tr_memory *memory, uint64_t bytes, uint32_t shard, char **path);
+int tr_memory_shard(struct tr_memory *memory, uint32_t shard, char **path);
 
 /* Gives others what they ask for. */
 void tr_memory_serve(struct tr_memory *memory, int *did);

@@ -1,8 +1,9 @@
 #define _GNU_SOURCE
 #include "store/memory_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -14,66 +15,56 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/lasting.h"
+#include "shm/persistent.h"
+#include "store/checked.h"
 #include "store/folder.h"
 #include "store/shard.h"
 
-#define KIND  "trireme"
-#define NAME  "memory" /* in the folder of the checkpoints on the disk */
-#define OWNER "owner"
+#define KIND "trireme"
+#define NAME "memory" /* in the folder of the checkpoints on the disk */
 
-/* ---- names ---- */
+/* ---- all folders ---- */
 
-/* Whether it is the name of a folder on this host, and of which run; rest: behind the user. */
-static bool parse_name(const char *rest, const char *host, uint64_t *run)
-{
-    size_t length = strlen(host);
-    if (strspn(rest, "0123456789abcdef") != 16 || rest[16] != '-') return false;
-    *run = strtoull(rest, NULL, 16);
-    rest += 17;
-    if (strncmp(rest, host, length) != 0 || rest[length] != '.') return false;
-    rest += length + 1;
-    return *rest && strspn(rest, "0123456789") == strlen(rest);
-}
-
-typedef int folder_fn(void *who, const char *path, uint64_t run);
-
+/* What is done with the folders of this user on this host. */
 struct visit {
-    folder_fn *look;
-    void *who;
-    char host[TR_LASTING_HOST];
+    int (*look)(struct visit *v, const char *folder, uint64_t run);
+    char host[TR_HOST_BYTES];
+    uint64_t run;                /* that it is about */
+    uint64_t number, other;      /* removing: which stay */
+    struct tr_memory_file *file; /* listing */
+    size_t n, capacity;
 };
 
-static int visit(void *what, const char *path, const char *rest)
+/* name: <run, 16 digits>-<host>.<node> */
+static int visit(void *what, const char *path, const char *name)
 {
-    const struct visit *v = what;
-    uint64_t run;
-    return parse_name(rest, v->host, &run) ? v->look(v->who, path, run) : TR_OK;
+    struct visit *v = what;
+    size_t length = strlen(v->host);
+    const char *host = name + 17, *node = host + length + 1;
+    if (strspn(name, "0123456789abcdef") != 16 || name[16] != '-') return TR_OK;
+    if (strncmp(host, v->host, length) != 0 || host[length] != '.') return TR_OK;
+    if (!*node || strspn(node, "0123456789") != strlen(node)) return TR_OK;
+    return v->look(v, path, strtoull(name, NULL, 16));
 }
 
-/* All folders of this user on this host. */
-static int for_each_folder(folder_fn *look, void *who)
+static int for_each_folder(struct visit *v)
 {
-    struct visit v = {.look = look, .who = who};
-    tr_lasting_host(v.host);
-    return tr_lasting_each(KIND, visit, &v);
+    tr_host_name(v->host);
+    return tr_persistent_each(KIND, visit, v);
 }
 
 /* ---- making ---- */
 
-static int no_output(const char *path)
-{
-    return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-}
-
+/* Ranks of a node may do it at the same time. */
 static int make_owner(const char *folder, const char *to)
 {
     char *path, *real = realpath(to, NULL);
-    int status = tr_format(&path, "%s/" OWNER, folder);
+    int status = tr_format(&path, "%s/owner", folder);
     if (status == TR_OK) {
-        FILE *file = access(path, F_OK) == 0 ? NULL : fopen(path, "w");
-        if (file && fputs(real ? real : to, file) < 0) status = no_output(path);
-        if (file && fclose(file) != 0 && status == TR_OK) status = no_output(path);
+        int fd = access(path, F_OK) == 0 ? -2 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd == -1 || (fd >= 0 && dprintf(fd, "%s\n", real ? real : to) < 0))
+            status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
         free(path);
     }
     free(real);
@@ -82,14 +73,14 @@ static int make_owner(const char *folder, const char *to)
 
 int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path)
 {
-    char host[TR_LASTING_HOST], *folder, *own = NULL;
-    tr_lasting_host(host);
-    TR_TRY(tr_format(&folder, "%s/" KIND "-%u-%016" PRIx64 "-%s.%d", base, (unsigned)geteuid(), run, host,
-                     node));
-    int status = tr_lasting_make(folder);
+    char host[TR_HOST_BYTES], name[TR_HOST_BYTES + 40], *folder, *own = NULL;
+    tr_host_name(host);
+    snprintf(name, sizeof name, "%016" PRIx64 "-%s.%d", run, host, node);
+    TR_TRY(tr_persistent_path(base, KIND, name, &folder));
+    int status = tr_persistent_make(folder);
     if (status == TR_OK) status = make_owner(folder, to);
     if (status == TR_OK) status = tr_checkpoint_path(folder, number, &own);
-    if (status == TR_OK) status = tr_lasting_make(own);
+    if (status == TR_OK) status = tr_persistent_make(own);
     free(own);
     if (status == TR_OK) *path = folder;
     else free(folder);
@@ -98,53 +89,37 @@ int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uin
 
 /* ---- listing ---- */
 
-struct listing {
-    uint64_t run;
-    struct tr_memory_file *file;
-    size_t n, room;
-};
-
-static bool parse_file(const char *name, int64_t *shard)
+static int list_file(struct visit *v, const char *folder, const char *path)
 {
-    char text[TR_SHARD_NAME_BYTES];
-    uint32_t number;
-    *shard = TR_MEMORY_MANIFEST;
-    if (!strcmp(name, "manifest.h5")) return true;
-    if (sscanf(name, "shard-%10" SCNu32 ".h5", &number) != 1) return false;
-    *shard = number;
-    tr_shard_name(number, text);
-    return !strcmp(name, text);
-}
-
-static int list_number(struct listing *l, const char *folder, uint64_t number)
-{
-    char *path;
-    TR_TRY(tr_checkpoint_path(folder, number, &path));
-    DIR *dir = opendir(path);
-    int status = TR_OK;
-    int64_t shard;
-    for (struct dirent *entry; dir && status == TR_OK && (entry = readdir(dir));) {
-        if (!parse_file(entry->d_name, &shard)) continue;
-        status = TR_GROW(&l->file, &l->room, l->n + 1);
-        if (status != TR_OK) break;
-        l->file[l->n] = (struct tr_memory_file){.number = number, .shard = shard};
-        status = tr_format(&l->file[l->n].path, "%s/%s", path, entry->d_name);
-        if (status == TR_OK) l->n++;
-    }
-    if (dir) closedir(dir);
-    free(path);
+    struct tr_memory_file f = {.number = 0};
+    char is[64], name[TR_SHARD_NAME_BYTES];
+    uint32_t shard;
+    const char *rest = path + strlen(folder);
+    if (sscanf(rest, "/%20" SCNu64 "/shard-%10" SCNu32 ".h5", &f.number, &shard) != 2) return TR_OK;
+    tr_shard_name(shard, name);
+    snprintf(is, sizeof is, "/%08" PRIu64 "/%s", f.number, name);
+    if (strcmp(rest, is) != 0) return TR_OK;
+    f.shard = shard;
+    TR_TRY(tr_copy_string(path, &f.path));
+    int status = TR_GROW(&v->file, &v->capacity, v->n + 1);
+    if (status == TR_OK) v->file[v->n++] = f;
+    else free(f.path);
     return status;
 }
 
-static int list_folder(void *who, const char *folder, uint64_t run)
+static int list_folder(struct visit *v, const char *folder, uint64_t run)
 {
-    struct listing *l = who;
-    uint64_t *number;
-    size_t n;
-    if (run != l->run || tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
+    char *pattern;
+    glob_t found;
+    if (run != v->run) return TR_OK;
+    TR_TRY(tr_format(&pattern, "%s/*/shard-*.h5", folder));
     int status = TR_OK;
-    for (size_t i = 0; i < n && status == TR_OK; i++) status = list_number(l, folder, number[i]);
-    free(number);
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && status == TR_OK; i++)
+            status = list_file(v, folder, found.gl_pathv[i]);
+        globfree(&found);
+    }
+    free(pattern);
     return status;
 }
 
@@ -158,16 +133,16 @@ static int newest_first(const void *a, const void *b)
 
 int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n)
 {
-    struct listing l = {.run = run};
-    int status = for_each_folder(list_folder, &l);
-    if (status != TR_OK) {
-        tr_memory_files_free(l.file, l.n);
-        return status;
-    }
-    if (l.n > 0) qsort(l.file, l.n, sizeof *l.file, newest_first);
-    *files = l.file;
-    *n = l.n;
-    return TR_OK;
+    struct visit v = {.look = list_folder, .run = run};
+    int status = for_each_folder(&v);
+    if (v.n > 0) qsort(v.file, v.n, sizeof *v.file, newest_first);
+    *files = v.file;
+    *n = v.n;
+    if (status == TR_OK) return TR_OK;
+    tr_memory_files_free(v.file, v.n);
+    *files = NULL;
+    *n = 0;
+    return status;
 }
 
 void tr_memory_files_free(struct tr_memory_file *files, size_t n)
@@ -180,34 +155,14 @@ void tr_memory_files_free(struct tr_memory_file *files, size_t n)
 
 uint64_t tr_memory_run(const char *to)
 {
-    char *path;
-    uint64_t run = 0;
-    if (tr_format(&path, "%s/" NAME, to) != TR_OK) return 0;
-    FILE *file = fopen(path, "r");
-    free(path);
-    if (!file) return 0;
-    if (fscanf(file, "%16" SCNx64, &run) != 1) run = 0;
-    fclose(file);
-    return run;
+    return tr_read_run(to, NAME);
 }
 
 int tr_memory_name(const char *to, uint64_t run)
 {
-    char *path, *part;
     if (tr_memory_run(to) == run) return TR_OK;
     TR_TRY(tr_make_folder(to));
-    TR_TRY(tr_format(&path, "%s/" NAME, to));
-    int status = tr_format(&part, "%s.part", path);
-    if (status == TR_OK) {
-        FILE *file = fopen(part, "w");
-        bool written = file && fprintf(file, "%016" PRIx64 "\n", run) > 0;
-        if (file && fclose(file) != 0) written = false;
-        if (!written || rename(part, path) < 0)
-            status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-        free(part);
-    }
-    free(path);
-    return status;
+    return tr_write_run(to, NAME, run);
 }
 
 void tr_memory_unname(const char *to)
@@ -220,70 +175,64 @@ void tr_memory_unname(const char *to)
 
 /* ---- removing ---- */
 
-struct removal {
-    uint64_t run, number, other;
-};
-
-/* The owner goes last: a folder without one that is not quite young is left over as well. */
-static int remove_from(void *who, const char *folder, uint64_t run)
+static int remove_from(struct visit *v, const char *folder, uint64_t run)
 {
-    const struct removal *r = who;
     uint64_t *number;
     size_t n;
     char *path;
-    if (run != r->run || tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
+    if (run != v->run) return TR_OK;
+    if (v->number == 0 && v->other == 0) {
+        tr_persistent_remove(folder);
+        return TR_OK;
+    }
+    if (tr_checkpoints_list(folder, &number, &n) != TR_OK) return TR_OK;
     for (size_t i = 0; i < n; i++) {
-        if (number[i] == r->number || number[i] == r->other) continue;
+        if (number[i] == v->number || number[i] == v->other) continue;
         if (tr_checkpoint_path(folder, number[i], &path) != TR_OK) break;
-        tr_lasting_remove(path);
+        tr_persistent_remove(path);
         free(path);
     }
     free(number);
-    if (!r->number && !r->other) tr_lasting_remove(folder);
     return TR_OK;
 }
 
 void tr_memory_remove(uint64_t run, uint64_t number, uint64_t other)
 {
-    struct removal r = {run, number, other};
-    (void)for_each_folder(remove_from, &r);
+    struct visit v = {.look = remove_from, .run = run, .number = number, .other = other};
+    (void)for_each_folder(&v);
 }
 
 /* Whether the folder is not named where its owner says. That it cannot be looked up is no reason. */
 static bool is_left_over(const char *folder, uint64_t run)
 {
+    enum { YOUNG = 600 };
     char *path, to[PATH_MAX] = "";
     struct stat about;
-    if (tr_format(&path, "%s/" OWNER, folder) != TR_OK) return false;
+    if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
     FILE *file = fopen(path, "r");
     bool hidden = !file && errno != ENOENT;
     free(path);
     if (hidden) return false;
-    size_t length = file ? fread(to, 1, sizeof to - 1, file) : 0;
+    if (file && fgets(to, sizeof to, file)) to[strcspn(to, "\n")] = '\0';
     if (file) fclose(file);
-    to[length] = '\0';
-    if (length == 0) { /* nobody has written it, or not yet */
-        enum { YOUNG = 600 };
+    if (!*to) /* nobody has written it, or not yet */
         return stat(folder, &about) == 0 && time(NULL) > about.st_mtime + YOUNG;
-    }
     if (tr_format(&path, "%s/" NAME, to) != TR_OK) return false;
-    bool none = access(path, F_OK) < 0;
-    bool known = !none || errno == ENOENT || errno == ENOTDIR;
+    bool none = access(path, F_OK) < 0, known = !none || errno == ENOENT || errno == ENOTDIR;
     free(path);
     return known && (none || tr_memory_run(to) != run);
 }
 
-static int clean(void *who, const char *folder, uint64_t run)
+static int clean(struct visit *v, const char *folder, uint64_t run)
 {
-    const uint64_t *own = who;
-    if (run == *own || !is_left_over(folder, run)) return TR_OK;
-    struct removal r = {run, 0, 0};
-    return remove_from(&r, folder, run);
+    if (run != v->run && is_left_over(folder, run)) tr_persistent_remove(folder);
+    return TR_OK;
 }
 
 void tr_memory_clean(uint64_t run)
 {
-    (void)for_each_folder(clean, &run);
+    struct visit v = {.look = clean, .run = run};
+    (void)for_each_folder(&v);
 }
 
 void tr_memory_give_up(const char *to, const char *output)

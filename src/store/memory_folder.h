@@ -1,12 +1,12 @@
-/* Where checkpoints in memory lie: files in folders of this host, which outlive the process. No MPI here.
+/* Where checkpoints in memory lie: files in persistent folders of this host (shm/persistent.h). No MPI here.
  *
- * A node has the folder <base>/trireme-<user>-<run>-<host>.<node> (base/lasting.h), with checkpoints by number in it as on
- * the disk, and the file owner, which says where the checkpoints on the disk are. There the file memory names the run: a
- * folder that is not named there is left over from a run that is over, and goes when any run begins. The host is part of
- * the name for hosts that are one machine; the node, 0, for nodes that are one host, as ranks.node_size has them.
+ * A node has the folder trireme-<user>-<run>-<host>.<node>, with checkpoints by number in it as on the disk, but shards
+ * alone, and the file owner, which says where the checkpoints on the disk are. There the file memory names the run: a folder
+ * that is not named there is left over from a run that is over, and goes when any run begins. The host is part of the name
+ * for hosts that are one machine; the node, 0, for nodes that are one host, as ranks.node_size has them.
  */
-#ifndef TR_CHECKPOINT_MEMORY_FOLDER_H
-#define TR_CHECKPOINT_MEMORY_FOLDER_H
+#ifndef TR_STORE_MEMORY_FOLDER_H
+#define TR_STORE_MEMORY_FOLDER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,16 +14,14 @@
 /* Makes the folder of a checkpoint, and what it lies in: *path is the node's folder, to be freed. TR_ERR_NO_OUTPUT. */
 int tr_memory_make(const char *base, uint64_t run, int node, const char *to, uint64_t number, char **path);
 
-enum { TR_MEMORY_MANIFEST = -1 };
-
-/* A file of a run on this host. */
+/* A shard of a run on this host. */
 struct tr_memory_file {
     uint64_t number;
-    int64_t shard; /* or TR_MEMORY_MANIFEST */
+    int64_t shard;
     char *path;
 };
 
-/* All of the run, the highest numbers first; to be freed with tr_memory_files_free(). */
+/* All of the run, the highest numbers first, then by shard; to be freed with tr_memory_files_free(). */
 int tr_memory_list(uint64_t run, struct tr_memory_file **files, size_t *n);
 void tr_memory_files_free(struct tr_memory_file *files, size_t n);
 

@@ -252,6 +252,8 @@ static int check_head(const struct tr_shard *s, const struct tr_shard_head *is,
     if (is->shard != expected->shard || is->shards != expected->shards)
         return tr_fail(TR_ERR_DATA, "%s: shard %u of %u, expected shard %u of %u", path, is->shard,
                        is->shards, expected->shard, expected->shards);
+    if (is->attempt != expected->attempt)
+        return tr_fail(TR_ERR_DATA, "%s: another start of the run wrote it", path);
     return TR_OK;
 }
 

@@ -30,6 +30,8 @@ void tr_shard_name(uint32_t shard, char name[TR_SHARD_NAME_BYTES]);
 struct tr_shard_head {
     uint64_t run, number;
     uint32_t shard, shards;
+    uint64_t
+        attempt; /* random, of the start of the run that wrote it: two may have come to the same number */
 };
 
 /* What the manifest says of a shard; the digest covers its parts, and by their sums its values. */

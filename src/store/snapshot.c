@@ -1,47 +1,23 @@
-/* What is listed, copied into parts or filled from shards. */
 #include "store/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/folder.h"
 #include "store/memory.h"
-#include "store/taking.h"
-
-/* ---- names ---- */
-
-/* The name of a part: what lists it now, and its own name. */
-static int set_name(const tr_snapshot *snapshot, const char *name, struct tr_part *part)
-{
-    size_t room = sizeof part->name;
-    int length = snapshot->room ? snprintf(part->name, room, "%s/%s", snapshot->room, name)
-                                : snprintf(part->name, room, "%s", name);
-    if (length > 0 && (size_t)length < room) return TR_OK;
-    return tr_fail(TR_ERR_INTERNAL, "the name of what is kept is too long: %s", name);
-}
 
 bool tr_snapshot_restores(const tr_snapshot *snapshot)
 {
     return snapshot->shards != NULL;
 }
 
-bool tr_snapshot_same_layout(const tr_snapshot *snapshot)
-{
-    return snapshot->same_layout;
-}
-
 /* ---- taking ---- */
-
-static int add(tr_snapshot *snapshot, const struct tr_part *part)
-{
-    TR_TRY(TR_GROW(&snapshot->part, &snapshot->room_of_parts, snapshot->parts + 1));
-    snapshot->part[snapshot->parts++] = *part;
-    return TR_OK;
-}
 
 int tr_snapshot_give(tr_snapshot *snapshot, struct tr_part *part)
 {
-    int status = add(snapshot, part);
-    if (status != TR_OK) tr_part_free(part);
+    int status = TR_GROW(&snapshot->part, &snapshot->capacity, snapshot->parts + 1);
+    if (status == TR_OK) snapshot->part[snapshot->parts++] = *part;
+    else tr_part_free(part);
     return status;
 }
 
@@ -72,6 +48,39 @@ static int take(tr_snapshot *snapshot, const struct tr_part *part)
     return status;
 }
 
+/* ---- shards ---- */
+
+/* A shard to read from: stays open until the next one is asked for, at least. */
+static int open_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
+{
+    enum { OPEN = 32 };
+    const struct tr_manifest *m = snapshot->manifest;
+    struct tr_memory *memory = snapshot->memory;
+    *shard = snapshot->shards[number];
+    if (*shard) return TR_OK;
+    if (snapshot->open == OPEN) {
+        for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&snapshot->shards[i]);
+        snapshot->open = 0;
+    }
+    char *path;
+    struct tr_shard_head head = tr_manifest_head(m, number);
+    TR_TRY(memory ? tr_memory_shard(memory, number, &path)
+                  : tr_shard_path(snapshot->folder, m->number, number, &path));
+    int status = tr_shard_open(path, &head, memory ? NULL : &m->seal[number], shard);
+    free(path);
+    if (status != TR_OK) return status;
+    snapshot->shards[number] = *shard;
+    snapshot->open++;
+    return TR_OK;
+}
+
+/* Where the values of a stored part are. */
+struct source {
+    struct tr_shard *shard;
+    size_t number;
+    const struct tr_part *part;
+};
+
 /* ---- filling ---- */
 
 /* Rows that are both stored and wanted, and follow each other in both: numbers within the parts. */
@@ -99,23 +108,6 @@ static bool next_stretch(struct overlap *o, struct stretch *s)
         if (found) return true;
     }
     return false;
-}
-
-/* Where the values of a stored part are. */
-struct source {
-    struct tr_shard *shard;
-    size_t number;
-    const struct tr_part *part;
-};
-
-static int wrong_shape(const struct tr_part *stored, const struct tr_part *wanted)
-{
-    return tr_fail(
-        TR_ERR_DATA,
-        "checkpoint: %s has rows of %llu elements of type %d, expected %llu of type %d (of %llu rows %llu)",
-        wanted->name, (unsigned long long)stored->columns, (int)stored->type,
-        (unsigned long long)wanted->columns, (int)wanted->type, (unsigned long long)wanted->total_rows,
-        (unsigned long long)stored->total_rows);
 }
 
 static int fill_stretch(const struct source *from, const struct tr_part *wanted, const struct stretch *s)
@@ -190,7 +182,12 @@ static int fill_from(const struct source *from, const struct tr_part *wanted, st
     const struct tr_part *stored = from->part;
     if (stored->type != wanted->type || stored->columns != wanted->columns ||
         stored->total_rows != wanted->total_rows || !stored->begin != !wanted->begin)
-        return wrong_shape(stored, wanted);
+        return tr_fail(TR_ERR_DATA,
+                       "checkpoint: %s has rows of %llu elements of type %d, expected %llu of type %d (of "
+                       "%llu rows %llu)",
+                       wanted->name, (unsigned long long)stored->columns, (int)stored->type,
+                       (unsigned long long)wanted->columns, (int)wanted->type,
+                       (unsigned long long)wanted->total_rows, (unsigned long long)stored->total_rows);
     struct overlap o = {.stored = stored, .wanted = wanted};
     struct stretch s;
     while (next_stretch(&o, &s)) TR_TRY(fill_missing(from, wanted, &s, filled));
@@ -203,7 +200,7 @@ static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, st
     uint32_t shards = snapshot->manifest->shards;
     for (uint32_t i = 0; i < shards && filled->rows < wanted->rows; i++) {
         struct tr_shard *shard;
-        TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
+        TR_TRY(open_shard(snapshot, snapshot->order[i], &shard));
         ptrdiff_t at = tr_shard_find(shard, wanted->name, wanted->first_column);
         if (at < 0) continue;
         TR_TRY(fill_from(&(struct source){shard, (size_t)at, &shard->part[at]}, wanted, filled));
@@ -214,18 +211,14 @@ static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, st
                    (unsigned long long)(wanted->rows - filled->rows), wanted->name);
 }
 
-static int fill(tr_snapshot *snapshot, const struct tr_part *wanted)
-{
-    struct filled filled = {.rows = 0};
-    TR_TRY(TR_NEW(&filled.bit, wanted->rows / 64 + 1));
-    int status = fill_from_all(snapshot, wanted, &filled);
-    free(filled.bit);
-    return status;
-}
-
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
-    return tr_snapshot_restores(snapshot) ? fill(snapshot, part) : take(snapshot, part);
+    struct filled filled = {.rows = 0};
+    if (!tr_snapshot_restores(snapshot)) return take(snapshot, part);
+    TR_TRY(TR_NEW(&filled.bit, part->rows / 64 + 1));
+    int status = fill_from_all(snapshot, part, &filled);
+    free(filled.bit);
+    return status;
 }
 
 int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
@@ -233,7 +226,7 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
     *has = false;
     for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
-        TR_TRY(tr_snapshot_shard(snapshot, snapshot->order[i], &shard));
+        TR_TRY(open_shard(snapshot, snapshot->order[i], &shard));
         *has = tr_shard_find(shard, name, 0) >= 0;
     }
     return TR_OK;
@@ -241,7 +234,7 @@ int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
 
 /* ---- everything of a name ---- */
 
-/* A run, whose rows follow `before` others. */
+/* A run, whose rows follow `before` others, in pieces. */
 static int hand_over(const struct source *from, struct tr_row_run run, uint64_t before, tr_piece_fn *piece,
                      void *who)
 {
@@ -279,17 +272,25 @@ int tr_snapshot_each(tr_snapshot *snapshot, const char *name, tr_wanted_fn *want
 {
     for (uint32_t i = 0; i < snapshot->manifest->shards; i++) {
         struct tr_shard *shard;
-        TR_TRY(tr_snapshot_shard(snapshot, i, &shard));
-        const struct tr_part *stored = shard->part;
+        TR_TRY(open_shard(snapshot, i, &shard));
         for (size_t k = 0; k < shard->parts; k++) {
-            if (stored[k].kind != TR_PART_ROWS || strcmp(stored[k].name, name) != 0) continue;
-            TR_TRY(hand_over_wanted(&(struct source){shard, k, &stored[k]}, wanted, piece, who));
+            const struct tr_part *stored = &shard->part[k];
+            if (stored->kind != TR_PART_ROWS || strcmp(stored->name, name) != 0) continue;
+            TR_TRY(hand_over_wanted(&(struct source){shard, k, stored}, wanted, piece, who));
         }
     }
     return TR_OK;
 }
 
 /* ---- what stages list ---- */
+
+static int set_name(const tr_snapshot *snapshot, const char *name, struct tr_part *part)
+{
+    int length =
+        snprintf(part->name, sizeof part->name, "%s%s", snapshot->prefix ? snapshot->prefix : "", name);
+    if (length > 0 && (size_t)length < sizeof part->name) return TR_OK;
+    return tr_fail(TR_ERR_INTERNAL, "the name of what is kept is too long: %s", name);
+}
 
 /* Ascending numbers as runs; first, first + 1, … without. To be freed. */
 static int make_runs(const uint64_t *row, uint64_t first, size_t n, struct tr_row_run **run, size_t *runs)
@@ -306,7 +307,7 @@ static int make_runs(const uint64_t *row, uint64_t first, size_t n, struct tr_ro
     return TR_OK;
 }
 
-static int keep_numbered(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
+static int list_numbered(tr_snapshot *snapshot, const char *name, struct tr_part *part, const uint64_t *row,
                          uint64_t first, size_t n)
 {
     TR_TRY(set_name(snapshot, name, part));
@@ -317,87 +318,60 @@ static int keep_numbered(tr_snapshot *snapshot, const char *name, struct tr_part
     return status;
 }
 
+static struct tr_part make_part(enum tr_part_kind kind, enum tr_part_type type, uint64_t rows,
+                                uint64_t columns, void *values)
+{
+    return (struct tr_part){.kind = kind,
+                            .type = type,
+                            .total_rows = rows,
+                            .total_columns = columns,
+                            .columns = columns,
+                            .data = values};
+}
+
 int tr_snapshot_rows(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                      size_t columns, const uint64_t *row, uint64_t first, size_t n, void *values)
 {
-    struct tr_part part = {.kind = TR_PART_ROWS,
-                           .type = (enum tr_part_type)dtype,
-                           .total_rows = total_rows,
-                           .total_columns = columns,
-                           .columns = columns,
-                           .data = values};
-    return keep_numbered(snapshot, name, &part, row, first, n);
+    struct tr_part part = make_part(TR_PART_ROWS, (enum tr_part_type)dtype, total_rows, columns, values);
+    return list_numbered(snapshot, name, &part, row, first, n);
 }
 
 int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, uint64_t total_rows,
                       const uint64_t *row, uint64_t first, size_t n, const uint64_t *begin, void *values)
 {
-    struct tr_part part = {
-        .kind = TR_PART_LISTS, .type = (enum tr_part_type)dtype, .total_rows = total_rows, .data = values};
+    struct tr_part part = make_part(TR_PART_LISTS, (enum tr_part_type)dtype, total_rows, 0, values);
     TR_TRY(TR_NEW(&part.begin, n + 1));
     for (size_t i = 0; n > 0 && i <= n; i++) part.begin[i] = begin[i] - begin[0];
-    int status = keep_numbered(snapshot, name, &part, row, first, n);
+    int status = list_numbered(snapshot, name, &part, row, first, n);
     free(part.begin);
     return status;
 }
 
 int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values)
 {
-    struct tr_part part = {.kind = TR_PART_COMMON,
-                           .type = (enum tr_part_type)dtype,
-                           .total_rows = n,
-                           .total_columns = 1,
-                           .columns = 1,
-                           .data = values};
+    struct tr_part part = make_part(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1, values);
     if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0) return TR_OK;
-    return keep_numbered(snapshot, name, &part, NULL, 0, n);
+    return list_numbered(snapshot, name, &part, NULL, 0, n);
 }
 
 /* In the rank's own shard, as a row of bytes. */
 int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t bytes, bool *found)
 {
-    struct tr_part part = {.kind = TR_PART_OWN,
-                           .type = TR_PART_U8,
-                           .total_rows = bytes,
-                           .total_columns = 1,
-                           .columns = 1,
-                           .data = data};
-    if (found) *found = false;
-    if (!tr_snapshot_restores(snapshot)) return keep_numbered(snapshot, name, &part, NULL, 0, bytes);
-    if (!snapshot->same_layout) return TR_OK;
+    struct tr_part part = make_part(TR_PART_OWN, TR_PART_U8, bytes, 1, data);
     struct tr_shard *shard;
+    if (found) *found = false;
+    if (!tr_snapshot_restores(snapshot)) return list_numbered(snapshot, name, &part, NULL, 0, bytes);
+    if (!snapshot->same_layout) return TR_OK;
     TR_TRY(set_name(snapshot, name, &part));
-    TR_TRY(tr_snapshot_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
+    TR_TRY(open_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
     ptrdiff_t at = tr_shard_find(shard, part.name, 0);
-    const struct tr_part *stored = shard->part;
-    if (at < 0 ? bytes > 0 : stored[at].kind != TR_PART_OWN || stored[at].rows != bytes) return TR_OK;
+    const struct tr_part *stored = at < 0 ? NULL : &shard->part[at];
+    if (stored ? stored->kind != TR_PART_OWN || stored->rows != bytes : bytes > 0) return TR_OK;
     if (found) *found = true;
-    return at < 0 ? TR_OK : tr_shard_read(shard, (size_t)at, 0, bytes, data);
+    return stored ? tr_shard_read(shard, (size_t)at, 0, bytes, data) : TR_OK;
 }
 
 /* ---- from the beginning to the end ---- */
-
-int tr_snapshot_shard(tr_snapshot *snapshot, uint32_t number, struct tr_shard **shard)
-{
-    enum { OPEN = 32 };
-    const struct tr_manifest *m = snapshot->manifest;
-    if (!snapshot->shards[number]) {
-        if (snapshot->open == OPEN) {
-            for (uint32_t i = 0; i < m->shards; i++) tr_shard_close(&snapshot->shards[i]);
-            snapshot->open = 0;
-        }
-        char *path;
-        struct tr_shard_head head = {m->run, m->number, number, m->shards};
-        TR_TRY(snapshot->memory ? tr_memory_shard(snapshot->memory, m->seal[number].bytes, number, &path)
-                                : tr_shard_path(snapshot->folder, m->number, number, &path));
-        int status = tr_shard_open(path, &head, &m->seal[number], &snapshot->shards[number]);
-        free(path);
-        TR_TRY(status);
-        snapshot->open++;
-    }
-    *shard = snapshot->shards[number];
-    return TR_OK;
-}
 
 /* A rank's own shard, that of rank 0, which has what is common, and then all from its own on: first those that are on
  * this host, if that makes a difference. */

@@ -1,10 +1,13 @@
 /* What a context knows of its checkpoints. */
-#ifndef TR_CHECKPOINT_STATE_H
-#define TR_CHECKPOINT_STATE_H
+#ifndef TR_STORE_STATE_H
+#define TR_STORE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "store/checkpoint.h"
 #include "store/memory.h"
-#include "store/writer.h"
+#include "store/snapshot.h"
 
 /* What a rank tells rank 0 of its shard. */
 struct tr_shard_report {
@@ -14,20 +17,29 @@ struct tr_shard_report {
     char error[512];
 };
 
-struct tr_lister {
-    tr_lister_fn *list;
-    void *who;
+/* Files are written while training goes on: by a thread of this rank that alone uses HDF5 meanwhile, and never MPI. A disk
+ * may take seconds to say that it has something, and a rank that waited for it would keep all others waiting. */
+struct tr_writer {
+    pthread_t thread;
+    bool busy;        /* the thread has not been joined */
+    atomic_bool done; /* … but has done its work */
+    int (*write)(struct tr_checkpoints *c);
+    /* outcome */
+    int status;
+    double seconds;
+    char error[512];
 };
 
-/* One on its way: rank 0 waits for shards, then for the manifest; others for their shard. */
+/* One on its way: rank 0 waits for all shards, then for the manifest; others for their shard. */
 struct tr_being_written {
     bool any, in_memory;
-    bool told, commits; /* in memory: rank 0 knows of this rank's shard; the manifest is on its way */
+    bool told; /* in memory: rank 0 knows of this rank's shard */
     uint64_t number;
     double begin;
-    /* rank 0 */
-    struct tr_manifest manifest; /* taken over by the writer */
-    uint32_t arrived;
+    tr_snapshot *snapshot;       /* the parts of the shard … */
+    struct tr_shard_seal seal;   /* … when it is written */
+    struct tr_manifest manifest; /* rank 0's; of others only what tr_manifest_head() needs */
+    uint32_t arrived;            /* rank 0: shards that are written, or have failed */
     int status;
     char error[512];
 };
@@ -35,7 +47,7 @@ struct tr_being_written {
 struct tr_checkpoints {
     tr_context *tr;
     char *to;
-    uint64_t run, number; /* of the last one begun */
+    uint64_t run, attempt, number; /* number: of the last one begun */
     bool continues, restored;
     struct tr_memory *memory;
     bool wants_memory;        /* rank 0: the one that is due is due there */
@@ -43,9 +55,12 @@ struct tr_checkpoints {
     bool found_in_memory;     /* … which is not on the disk */
     int64_t entered;          /* stages and tasks so far */
     double began, before;     /* of this process; seconds of the run before it */
-    struct tr_when when;
-    struct tr_lister *lister;
-    size_t listers, lister_room;
+    struct tr_policy policy;
+    struct tr_lister {
+        tr_lister_fn *list;
+        void *who;
+    } * lister;
+    size_t listers, lister_capacity;
     struct tr_writer writer;
     struct tr_being_written now;
     struct tr_shard_report report; /* on its way to rank 0 */
@@ -58,12 +73,11 @@ struct tr_checkpoints {
     double taken; /* when the last one was */
 };
 
-/* Fills run, number, continues and found: all ranks; agreed on. */
+/* Fills run, attempt, number, continues and found: all ranks; agreed on. */
 int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh);
 
-/* The outcome of the lowest rank that found something wrong, with its text on rank 0: nothing that ends the job. All
- * ranks. */
-int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t room);
+/* The outcome of the lowest rank that found something wrong, with its text on all: nothing that ends the job. All ranks. */
+int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t size);
 
 /* Lets nobody go on with this run. Rank 0. */
 int tr_checkpoints_end(const struct tr_checkpoints *c);

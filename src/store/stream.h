@@ -1,25 +1,28 @@
 /* A file on its way to another rank, in pieces that are sent and received whenever somebody polls. */
-#ifndef TR_CHECKPOINT_STREAM_H
-#define TR_CHECKPOINT_STREAM_H
+#ifndef TR_STORE_STREAM_H
+#define TR_STORE_STREAM_H
 
 #include "ranks/ranks.h"
 
-enum { TR_STREAM_SLOTS = 4 };
+enum { TR_STREAM_PIECES = 4 }; /* on their way at the same time */
 
-struct tr_stream_slot {
-    char *data;
-    MPI_Request request;
+/* What comes first. */
+struct tr_stream_head {
+    uint64_t number, bytes;
+    int64_t status;
+    char error[200];
 };
 
 struct tr_stream {
-    tr_context *tr;
+    tr_context *tr; /* NULL: nothing is on its way */
     bool sends, over;
-    int peer, fd, status;
-    char *path;                    /* where it goes to */
-    uint64_t number;               /* whatever tells files from each other: the same on both sides */
-    uint64_t bytes;                /* of the file; receiving: known from the first piece on */
-    uint64_t pieces, begun, ended; /* that are sent or received; 1 until more are known */
-    struct tr_stream_slot slot[TR_STREAM_SLOTS];
+    int peer, status;
+    uint64_t number; /* whatever tells files from each other: the same on both sides */
+    char *path;      /* where it comes from, or goes to */
+    char *memory;    /* the file's; NULL: none, or receiving what nobody wants any more */
+    struct tr_stream_head head;
+    uint64_t pieces, begun, ended; /* messages, the head among them; 1 until more are known */
+    MPI_Request request[TR_STREAM_PIECES];
     char error[200];
 };
 

@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include "store/tables_parts.h"
-#include "store/taking.h"
 #include "table/rows.h"
 
 enum { FUNCTION_NAME = 48 };
@@ -187,7 +186,7 @@ static int keep_description(struct tr_kept *k)
     if (!tr_snapshot_restores(k->snapshot)) return TR_OK;
     TR_TRY(check_shape(k, now));
     TR_TRY(check_function(k, then, function));
-    k->same = tr_snapshot_same_layout(k->snapshot);
+    k->same = k->snapshot->same_layout;
     static const enum tr_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
                                           TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++)

@@ -8,7 +8,8 @@
 
 #include "../elements.h"
 #include "consistency/sync.h"
-#include "store/taking.h"
+#include "store/folder.h"
+#include "store/snapshot.h"
 #include "trireme/optimizer.h"
 #include "trireme/rows.h"
 
@@ -169,7 +170,7 @@ static int write_shard(struct run *r, tr_snapshot *snapshot)
 {
     struct checkpoint *c = r->takes;
     struct tr_shard_head head = {c->manifest.run, c->manifest.number, (uint32_t)r->tr->rank,
-                                 (uint32_t)r->tr->size};
+                                 (uint32_t)r->tr->size, 0};
     char *path;
     TR_TRY(tr_shard_path(c->folder, c->manifest.number, head.shard, &path));
     int status = tr_shard_write(path, &head, snapshot->part, snapshot->parts, false, &r->seal);

@@ -20,7 +20,7 @@
 #include "base/base.h"
 #include "store/folder.h"
 #include "store/manifest.h"
-#include "store/when.h"
+#include "store/policy.h"
 
 enum { RUN = 77, NUMBER = 12, SHARDS = 3, PARTS = 6, ROWS = 40, COLUMNS = 5, CUT = 3 };
 
@@ -130,7 +130,7 @@ static void fill_parts(struct parts *p, uint32_t s)
 
 static struct tr_shard_head head_of(uint32_t shard)
 {
-    return (struct tr_shard_head){RUN, NUMBER, shard, SHARDS};
+    return (struct tr_shard_head){RUN, NUMBER, shard, SHARDS, 0};
 }
 
 static void write_shard(uint32_t shard, struct tr_shard_seal *seal)
@@ -223,7 +223,7 @@ START_TEST(pieces_are_read_as_they_are_wanted)
     struct tr_row_run run = {5, N};
     struct tr_part part = {"long", TR_PART_ROWS, TR_PART_I32, N + 9, 1, 0, 1, 1, &run, N, NULL, NULL},
                    twice[2];
-    struct tr_shard_head head = {RUN, NUMBER, 0, 1};
+    struct tr_shard_head head = {RUN, NUMBER, 0, 1, 0};
     struct tr_shard_seal seal, again;
     struct tr_shard *shard;
     struct tr_rng rng;
@@ -337,7 +337,7 @@ static void write_scattered(size_t runs)
 {
     struct tr_row_run *run;
     int32_t *values;
-    struct tr_shard_head head = {RUN, NUMBER, 0, 1};
+    struct tr_shard_head head = {RUN, NUMBER, 0, 1, 0};
     struct tr_shard_seal seal;
     ck_ok(TR_NEW(&run, runs));
     ck_ok(TR_NEW(&values, runs * 3));
@@ -467,7 +467,7 @@ START_TEST(damaged_values_are_named)
     enum { N = 2 * TR_SHARD_PIECE };
     struct tr_row_run run = {0, N};
     struct tr_part part = {"tables/w", TR_PART_ROWS, TR_PART_U8, N, 1, 0, 1, 1, &run, N, NULL, NULL};
-    struct tr_shard_head head = {RUN, NUMBER, 0, 1};
+    struct tr_shard_head head = {RUN, NUMBER, 0, 1, 0};
     struct tr_shard_seal seal;
     struct tr_shard *shard;
     char *bytes, *values;

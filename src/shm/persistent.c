@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "base/lasting.h"
+#include "shm/persistent.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,18 +13,18 @@
 
 /* ---- bases ---- */
 
-static void add_base(struct tr_lasting_bases *b, const char *base, size_t length)
+static void add_base(struct tr_persistent_bases *b, const char *base, size_t length)
 {
     while (length > 1 && base[length - 1] == '/') length--;
-    if (b->n == TR_LASTING_BASES || length == 0 || length >= sizeof b->base[0]) return;
+    if (b->n == TR_PERSISTENT_BASES || length == 0 || length >= sizeof b->base[0]) return;
     memcpy(b->base[b->n], base, length);
     b->base[b->n++][length] = '\0';
 }
 
-void tr_lasting_bases(struct tr_lasting_bases *b)
+void tr_persistent_bases(struct tr_persistent_bases *b)
 {
-    const char *given = getenv(TR_LASTING_VARIABLE), *other = getenv("TMPDIR");
-    *b = (struct tr_lasting_bases){.n = 0};
+    const char *given = getenv(TR_PERSISTENT_VARIABLE), *other = getenv("TMPDIR");
+    *b = (struct tr_persistent_bases){.n = 0};
     for (const char *at = given; at && *at;) {
         size_t length = strcspn(at, ":");
         add_base(b, at, length);
@@ -36,7 +36,7 @@ void tr_lasting_bases(struct tr_lasting_bases *b)
     add_base(b, other, strlen(other));
 }
 
-uint64_t tr_lasting_room(const char *base)
+uint64_t tr_persistent_free(const char *base)
 {
     struct statvfs fs;
     if (statvfs(base, &fs) < 0) return 0;
@@ -46,35 +46,40 @@ uint64_t tr_lasting_room(const char *base)
 
 /* ---- folders ---- */
 
-void tr_lasting_host(char host[TR_LASTING_HOST])
+void tr_host_name(char host[TR_HOST_BYTES])
 {
-    host[TR_LASTING_HOST - 1] = '\0';
-    if (gethostname(host, TR_LASTING_HOST - 1) < 0 || !*host) strcpy(host, "unknown");
+    host[TR_HOST_BYTES - 1] = '\0';
+    if (gethostname(host, TR_HOST_BYTES - 1) < 0 || !*host) strcpy(host, "unknown");
     for (char *c = host; *c; c++)
         if (*c == '/') *c = '_';
 }
 
-int tr_lasting_make(const char *path)
+int tr_persistent_path(const char *base, const char *kind, const char *name, char **path)
+{
+    return tr_format(path, "%s/%s-%u-%s", base, kind, (unsigned)geteuid(), name);
+}
+
+int tr_persistent_make(const char *path)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-    if (tr_lasting_is_own(path)) return TR_OK;
+    if (tr_persistent_is_own(path)) return TR_OK;
     return tr_fail(TR_ERR_NO_OUTPUT, "%s: is not a folder of this user alone", path);
 }
 
-bool tr_lasting_is_own(const char *path)
+bool tr_persistent_is_own(const char *path)
 {
     struct stat status;
     return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
            (status.st_mode & 077) == 0;
 }
 
-int tr_lasting_each(const char *kind, tr_lasting_fn *look, void *who)
+int tr_persistent_each(const char *kind, tr_persistent_fn *look, void *who)
 {
     char begin[64];
-    struct tr_lasting_bases bases;
+    struct tr_persistent_bases bases;
     int status = TR_OK, length = snprintf(begin, sizeof begin, "%s-%u-", kind, (unsigned)geteuid());
-    tr_lasting_bases(&bases);
+    tr_persistent_bases(&bases);
     for (size_t i = 0; i < bases.n && status == TR_OK; i++) {
         DIR *base = opendir(bases.base[i]);
         for (struct dirent *entry; base && status == TR_OK && (entry = readdir(base));) {
@@ -82,7 +87,7 @@ int tr_lasting_each(const char *kind, tr_lasting_fn *look, void *who)
             if (strncmp(entry->d_name, begin, (size_t)length) != 0) continue;
             status = tr_format(&path, "%s/%s", bases.base[i], entry->d_name);
             if (status != TR_OK) break;
-            if (tr_lasting_is_own(path)) status = look(who, path, entry->d_name + length);
+            if (tr_persistent_is_own(path)) status = look(who, path, entry->d_name + length);
             free(path);
         }
         if (base) closedir(base);
@@ -90,11 +95,21 @@ int tr_lasting_each(const char *kind, tr_lasting_fn *look, void *who)
     return status;
 }
 
-void tr_lasting_remove(const char *path)
+void tr_persistent_remove(const char *path)
 {
     DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.') (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir) closedir(dir);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char *inside;
+        if (entry->d_name[0] == '.' || !strcmp(entry->d_name, "owner")) continue;
+        if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno != EISDIR ||
+            tr_format(&inside, "%s/%s", path, entry->d_name) != TR_OK)
+            continue;
+        tr_persistent_remove(inside);
+        free(inside);
+    }
+    if (dir) {
+        (void)unlinkat(dirfd(dir), "owner", 0);
+        closedir(dir);
+    }
     (void)rmdir(path);
 }

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "store/when.h"
+#include "store/policy.h"
 
 #include <math.h>
 #include <signal.h>
@@ -9,60 +9,62 @@
 
 /* ---- time ---- */
 
-void tr_when_open(struct tr_when *w, const struct tr_job *job, double begin)
+void tr_policy_open(struct tr_policy *p, const struct tr_job *job, double begin)
 {
-    *w = (struct tr_when){.every = job->checkpoint.every.seconds,
-                          .every_clocks = (int64_t)job->checkpoint.every.clocks,
-                          .memory = job->checkpoint.memory.seconds,
-                          .memory_clocks = (int64_t)job->checkpoint.memory.clocks,
-                          .most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY,
-                          .last = tr_now()};
-    w->last_memory = w->last;
-    w->end = begin + w->most;
-    w->opened = w->heard = tr_signals_asked();
+    const struct tr_job_pace *disk = &job->checkpoint.every, *memory = &job->checkpoint.memory;
+    double now = tr_now(), most = job->checkpoint.max_time > 0 ? job->checkpoint.max_time : INFINITY;
+    *p = (struct tr_policy){.disk = {disk->seconds, (int64_t)disk->clocks, .last = now},
+                            .memory = {memory->seconds, (int64_t)memory->clocks, .last = now},
+                            .most = most,
+                            .end = begin + most};
+    p->opened = p->heard = tr_signals_asked();
 }
 
-void tr_when_enter(struct tr_when *w)
+void tr_policy_enter(struct tr_policy *p)
 {
-    if (!w->entered) w->last = w->last_memory = tr_now();
-    w->entered = true;
-    w->last_clock = w->last_memory_clock = 0;
+    if (!p->entered) p->disk.last = p->memory.last = tr_now();
+    p->entered = true;
+    p->disk.last_clock = p->memory.last_clock = 0;
+}
+
+static bool is_due(const struct tr_pace *p, double now, int64_t clock)
+{
+    return (p->seconds > 0 && now >= p->last + p->seconds) ||
+           (p->clocks > 0 && clock >= p->last_clock + p->clocks);
 }
 
 /* To stop takes a checkpoint, perhaps the end of one in memory first, and some time for the rest. */
-static bool is_nearly_over(const struct tr_when *w, double now)
+static bool is_nearly_over(const struct tr_policy *p, double now)
 {
-    return now >= w->end - fmax(w->most / 100, fmin(w->most / 5, w->cost + w->memory_cost + 1));
+    return isfinite(p->end) &&
+           now >= p->end - fmax(p->most / 100, fmin(p->most / 5, p->disk.cost + p->memory.cost + 1));
 }
 
-enum tr_due tr_when_due(const struct tr_when *w, int64_t clock)
+enum tr_due tr_policy_due(const struct tr_policy *p, int64_t clock)
 {
     double now = tr_now();
-    if (tr_signals_stop() || (isfinite(w->end) && is_nearly_over(w, now))) return TR_DUE_AND_STOP;
-    if (tr_signals_asked() > w->heard) return TR_DUE;
-    if (w->every > 0 && now >= w->last + w->every) return TR_DUE;
-    if (w->every_clocks > 0 && clock >= w->last_clock + w->every_clocks) return TR_DUE;
-    return TR_NOT_DUE;
+    if (tr_signals_stop() || is_nearly_over(p, now)) return TR_DUE_AND_STOP;
+    return tr_signals_asked() > p->heard || is_due(&p->disk, now, clock) ? TR_DUE : TR_NOT_DUE;
 }
 
-bool tr_when_memory_due(const struct tr_when *w, int64_t clock)
+bool tr_policy_memory_due(const struct tr_policy *p, int64_t clock)
 {
-    if (w->memory > 0 && tr_now() >= w->last_memory + w->memory) return true;
-    return w->memory_clocks > 0 && clock >= w->last_memory_clock + w->memory_clocks;
+    return is_due(&p->memory, tr_now(), clock);
 }
 
-void tr_when_memory_taken(struct tr_when *w, int64_t clock)
+void tr_policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
 {
-    w->last_memory = tr_now();
-    w->last_memory_clock = clock;
+    p->memory.last = tr_now();
+    p->memory.last_clock = clock;
+    if (in_memory) return;
+    p->disk.last = p->memory.last;
+    p->disk.last_clock = clock;
+    p->heard = tr_signals_asked();
 }
 
-void tr_when_taken(struct tr_when *w, int64_t clock)
+int tr_policy_asked(const struct tr_policy *p)
 {
-    tr_when_memory_taken(w, clock);
-    w->last = w->last_memory;
-    w->last_clock = clock;
-    w->heard = tr_signals_asked();
+    return tr_signals_asked() - p->opened;
 }
 
 /* ---- signals ---- */
@@ -132,11 +134,6 @@ bool tr_signals_stop(void)
 int tr_signals_asked(void)
 {
     return atomic_load(&asked);
-}
-
-int tr_when_asked(const struct tr_when *w)
-{
-    return tr_signals_asked() - w->opened;
 }
 
 void tr_signals_pass(bool stop)
