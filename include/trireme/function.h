@@ -104,7 +104,8 @@ typedef struct tr_function {
     int (*load)(tr_share *share, bool same, int server, int servers, const void *data, size_t bytes);
 } tr_function;
 
-/* Makes a function known by its name: all ranks, before tr_table_use(). The struct is copied, its name too. */
+/* Makes a function known by its name: all ranks, before tr_table_use(). The struct is copied; its name
+ * must stay where it is. */
 int tr_function_register(tr_context *tr, const tr_function *function);
 
 /* Lets the servers of a table use a function from the next stage on: all ranks, outside tr_run(), before

@@ -279,7 +279,7 @@ static int read_stable(const tr_share *share, int64_t version, size_t n, const u
 {
     const struct versions *own = share->own;
     size_t width = share->width;
-    tr_copy_share_to_packed(unit, n, unit_bytes(share), share->value, packed);
+    tr_gather(unit, n, unit_bytes(share), share->value, packed);
     for (const struct version *v = own->version; v < own->version + own->n && v->number < version; v++)
         TR_FOR_REAL(share->dtype, {
             const T *sum = v->sum, weight = (T)v->weight;

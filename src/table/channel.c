@@ -220,7 +220,7 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
         TR_TRY(tr_decode_packed(&message, tables->packed));
         packed = tables->packed;
     }
-    tr_copy_packed_to_view(c->segment, slot->first, slot->n, t->unit_bytes, packed, c->into);
+    tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
     return TR_OK;
 }
 
@@ -256,12 +256,12 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
     bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
     char *packed = tables->packed, *value = packed + length, *kept = NULL;
-    tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, view->delta, packed);
+    tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->delta, packed);
     if (filters || rounds) {
         if (!c->kept) TR_TRY(TR_NEW(&c->kept, c->segment->n * t->unit_bytes));
         kept = c->kept + m->first * t->unit_bytes;
         if (tr_filter_reads_value(&t->filter))
-            tr_copy_view_to_packed(c->segment, m->first, m->n, t->unit_bytes, view->value, value);
+            tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->value, value);
         tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, kept,
                         &tables->traffic.filtered);
     }
@@ -315,7 +315,7 @@ int tr_channel_push(struct tr_channel *c, const tr_view *view, int64_t clock)
         return TR_OK;
     }
     if (!c->packed) TR_TRY(TR_NEW(&c->packed, bytes));
-    tr_copy_view_to_packed(s, 0, s->n, t->unit_bytes, view->delta, c->packed);
+    tr_gather(s->local, s->n, t->unit_bytes, view->delta, c->packed);
     MPI_Raccumulate(c->packed, (int)(s->n * t->unit_width), tr_dtype_mpi(t->dtype), c->rank, 0, 1, c->there,
                     MPI_SUM, t->window, &c->accumulate);
     return TR_OK;

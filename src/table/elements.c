@@ -4,28 +4,6 @@
 
 /* ---- copies: only the size of a unit matters ---- */
 
-/* Compiles the block for units of any SIZE, and for the common 4 and 8 bytes, which are moved by one instruction. */
-#define FOR_SIZE(bytes, ...)                                                                                 \
-    if ((bytes) == 4) {                                                                                      \
-        const size_t SIZE = 4;                                                                               \
-        __VA_ARGS__                                                                                          \
-    } else if ((bytes) == 8) {                                                                               \
-        const size_t SIZE = 8;                                                                               \
-        __VA_ARGS__                                                                                          \
-    } else {                                                                                                 \
-        const size_t SIZE = (bytes);                                                                         \
-        __VA_ARGS__                                                                                          \
-    }
-
-/* to[at[i]] = from[i] or, where `gather`, to[i] = from[at[i]]. */
-static inline __attribute__((always_inline)) void copy_indexed(const uint32_t *restrict at, size_t n,
-                                                               size_t size, bool gather,
-                                                               const char *restrict from, char *restrict to)
-{
-    for (size_t i = 0; i < n; i++)
-        memcpy(to + (gather ? i : at[i]) * size, from + (gather ? at[i] : i) * size, size);
-}
-
 void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void *share, void *view)
 {
     const uint32_t *local = s->local, *position = s->position;
@@ -34,24 +12,34 @@ void tr_copy_share_to_view(const struct tr_segment *s, size_t bytes, const void 
     for (uint32_t r = 0; r < s->runs; r++)
         memcpy(to + s->run[r].local * bytes, from + s->run[r].position * bytes, s->run[r].length * bytes);
     if (s->runs) return;
-    FOR_SIZE(bytes, {
+    TR_FOR_SIZE(bytes, {
         for (size_t i = 0, n = s->n; i < n; i++)
             memcpy(to + local[i] * SIZE, from + position[i] * SIZE, SIZE);
     })
 }
 
-void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t bytes, const void *share,
-                             void *packed)
+void tr_gather(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
 {
-    if (!position) memcpy(packed, share, n * bytes);
-    else FOR_SIZE(bytes, { copy_indexed(position, n, SIZE, true, share, packed); })
+    if (!at) memcpy(to, from, n * bytes);
+    else
+        TR_FOR_SIZE(bytes, {
+            for (size_t i = 0; i < n; i++)
+                memcpy((char *)to + i * SIZE, (const char *)from + at[i] * SIZE, SIZE);
+        })
+}
+
+void tr_scatter(const uint32_t *at, size_t n, size_t bytes, const void *from, void *to)
+{
+    TR_FOR_SIZE(bytes, {
+        for (size_t i = 0; i < n; i++) memcpy((char *)to + at[i] * SIZE, (const char *)from + i * SIZE, SIZE);
+    })
 }
 
 void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t bytes, const void *slots, void *packed)
 {
     const char *from = slots;
     char *to = packed;
-    FOR_SIZE(bytes, {
+    TR_FOR_SIZE(bytes, {
         for (size_t i = 0; i < n; i++) {
             if (slot[i] == TR_NO_SLOT) memset(to + i * SIZE, 0, SIZE);
             else memcpy(to + i * SIZE, from + slot[i] * SIZE, SIZE);
@@ -63,7 +51,7 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t bytes, uint32_t *unit, const void
 {
     uint32_t left = 0;
     const char *from = values;
-    FOR_SIZE(bytes, {
+    TR_FOR_SIZE(bytes, {
         for (uint32_t i = 0; i < n; i++) { /* written in any case: a branch would be mispredicted */
             bool any = !tr_is_zero(from + i * SIZE, SIZE);
             unit[left] = unit[i];
@@ -92,18 +80,6 @@ void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n)
         to = last;
     }
     if (now != entry) memcpy(entry, now, n * sizeof *entry);
-}
-
-void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes,
-                            const void *packed, void *view)
-{
-    FOR_SIZE(bytes, { copy_indexed(s->local + first, n, SIZE, false, packed, view); })
-}
-
-void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t bytes,
-                            const void *view, void *packed)
-{
-    FOR_SIZE(bytes, { copy_indexed(s->local + first, n, SIZE, true, view, packed); })
 }
 
 /* ---- sums: the type matters ---- */

@@ -33,6 +33,23 @@
         __VA_ARGS__                                                                                          \
     } break;
 
+/* TR_FOR_SIZE(bytes, { … }): compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which are moved
+ * by one instruction. */
+#define TR_FOR_SIZE(bytes, ...)                                                                              \
+    switch (bytes) {                                                                                         \
+        TR_CASE_SIZE(case 1, 1, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 2, 2, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 4, 4, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(case 8, 8, __VA_ARGS__)                                                                 \
+        TR_CASE_SIZE(default, bytes, __VA_ARGS__)                                                            \
+    }
+
+#define TR_CASE_SIZE(CASE, BYTES, ...)                                                                       \
+    CASE : {                                                                                                 \
+        const size_t SIZE = (BYTES);                                                                         \
+        __VA_ARGS__                                                                                          \
+    } break;
+
 static inline size_t tr_dtype_size(enum tr_dtype dtype)
 {
     return dtype == TR_F32 || dtype == TR_I32 ? 4 : 8;
@@ -54,9 +71,9 @@ static inline bool tr_is_zero(const char *unit, size_t bytes)
 /* view[local] = share[position]: a pull from memory that can be read directly. */
 void tr_copy_share_to_view(const struct tr_segment *s, size_t unit_bytes, const void *share, void *view);
 
-/* packed[i] = share[position[i]]: what a server answers. position NULL: the identity. */
-void tr_copy_share_to_packed(const uint32_t *position, size_t n, size_t unit_bytes, const void *share,
-                             void *packed);
+/* to[i] = from[at[i]], and to[at[i]] = from[i], for n units. tr_gather() with at NULL: to[i] = from[i]. */
+void tr_gather(const uint32_t *at, size_t n, size_t unit_bytes, const void *from, void *to);
+void tr_scatter(const uint32_t *at, size_t n, size_t unit_bytes, const void *from, void *to);
 
 /* packed[i] = slots[slot[i]] of hash storage, zeros for TR_NO_SLOT. */
 void tr_copy_slots_to_packed(const uint32_t *slot, size_t n, size_t unit_bytes, const void *slots,
@@ -68,12 +85,6 @@ uint32_t tr_leave_zeros_out(uint32_t n, size_t unit_bytes, uint32_t *unit, const
 
 /* Sorts n entries by their upper halves; equal ones keep their order. spare has as much room. */
 void tr_sort_by_upper_half(uint64_t *entry, uint64_t *spare, size_t n);
-
-/* view[local] = packed and packed = view[local] for the slice. */
-void tr_copy_packed_to_view(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
-                            const void *packed, void *view);
-void tr_copy_view_to_packed(const struct tr_segment *s, uint32_t first, uint32_t n, size_t unit_bytes,
-                            const void *view, void *packed);
 
 /* share[position[i]] += packed[i]: an update arrives. position NULL: the identity. */
 void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,

@@ -26,63 +26,74 @@ typedef double __attribute__((may_alias)) real64;
 
 /* ---- rounding and widening ---- */
 
-/* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by NARROW. */
-#define NARROWED(NAME, TYPE, FORMAT, BITS, NARROW)                                                           \
-    CLONES static void round_##NAME(size_t n, const TYPE *restrict x, bits##BITS *restrict half)             \
+/* How reals of one type are rounded to one format. */
+struct narrowing {
+    void (*round)(size_t n, const void *x, void *narrow);
+    void (*widen)(size_t n, const void *narrow, void *x);
+    void (*keep_rest)(size_t n, const void *x, const void *narrow, void *rest); /* rest += x - narrow */
+};
+
+/* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by TO_FLOAT. Where x is not finite the rest is a
+ * NaN, and nothing is kept. */
+#define NARROWING(NAME, TYPE, FORMAT, BITS, TO_FLOAT)                                                        \
+    CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                                   \
     {                                                                                                        \
-        for (size_t i = 0; i < n; i++) half[i] = tr_##FORMAT##_round(NARROW(x[i]));                          \
+        const TYPE *from = x;                                                                                \
+        bits##BITS *to = narrow;                                                                             \
+        for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_round(TO_FLOAT(from[i]));                       \
     }                                                                                                        \
-    CLONES static void widen_##NAME(size_t n, const bits##BITS *restrict half, TYPE *restrict x)             \
+    CLONES static void widen_##NAME(size_t n, const void *narrow, void *x)                                   \
     {                                                                                                        \
-        for (size_t i = 0; i < n; i++) x[i] = tr_##FORMAT##_widen(half[i]);                                  \
+        const bits##BITS *from = narrow;                                                                     \
+        TYPE *to = x;                                                                                        \
+        for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_widen(from[i]);                                 \
     }                                                                                                        \
-    /* rest += x - half; where x is not finite the difference is a NaN, and nothing is kept */               \
-    CLONES static void rest_##NAME(size_t n, const TYPE *restrict x, const bits##BITS *restrict half,        \
-                                   TYPE *restrict rest)                                                      \
+    CLONES static void keep_rest_##NAME(size_t n, const void *x, const void *narrow, void *rest)             \
     {                                                                                                        \
+        const TYPE *from = x;                                                                                \
+        const bits##BITS *rounded = narrow;                                                                  \
+        TYPE *to = rest;                                                                                     \
         for (size_t i = 0; i < n; i++) {                                                                     \
-            TYPE taken = x[i] - (TYPE)tr_##FORMAT##_widen(half[i]);                                          \
-            rest[i] += taken == taken ? taken : 0;                                                           \
+            TYPE taken = from[i] - (TYPE)tr_##FORMAT##_widen(rounded[i]);                                    \
+            to[i] += taken == taken ? taken : 0;                                                             \
         }                                                                                                    \
-    }
+    }                                                                                                        \
+    static const struct narrowing NAME = {round_##NAME, widen_##NAME, keep_rest_##NAME};
 
 #define AS_IT_IS
-NARROWED(f32_f16, real32, f16, 16, AS_IT_IS)
-NARROWED(f32_bf16, real32, bf16, 16, AS_IT_IS)
-NARROWED(f32_f8, real32, f8, 8, AS_IT_IS)
-NARROWED(f64_f16, real64, f16, 16, tr_odd_float)
-NARROWED(f64_bf16, real64, bf16, 16, tr_odd_float)
-NARROWED(f64_f8, real64, f8, 8, tr_odd_float)
+NARROWING(f32_f16, real32, f16, 16, AS_IT_IS)
+NARROWING(f32_bf16, real32, bf16, 16, AS_IT_IS)
+NARROWING(f32_f8, real32, f8, 8, AS_IT_IS)
+NARROWING(f64_f16, real64, f16, 16, tr_odd_float)
+NARROWING(f64_bf16, real64, bf16, 16, tr_odd_float)
+NARROWING(f64_f8, real64, f8, 8, tr_odd_float)
 
-static void round_elements(enum tr_dtype dtype, int precision, size_t n, const void *x, void *half)
-{
-    bool single = dtype == TR_F32;
-    switch (precision) {
-    case TR_PRECISION_F16: single ? round_f32_f16(n, x, half) : round_f64_f16(n, x, half); break;
-    case TR_PRECISION_BF16: single ? round_f32_bf16(n, x, half) : round_f64_bf16(n, x, half); break;
-    case TR_PRECISION_F8: single ? round_f32_f8(n, x, half) : round_f64_f8(n, x, half); break;
-    }
-}
+/* How elements look in a message. */
+struct form {
+    int precision;
+    const struct narrowing *narrowing; /* NULL: in full */
+    size_t element, unit;              /* bytes of one */
+    uint64_t mask; /* the bits of an element that make it no zero: all but the sign of a real */
+};
 
-static void widen_elements(enum tr_dtype dtype, int precision, size_t n, const void *half, void *x)
+static struct form form_of(const struct tr_slice *s, int precision)
 {
-    bool single = dtype == TR_F32;
-    switch (precision) {
-    case TR_PRECISION_F16: single ? widen_f32_f16(n, half, x) : widen_f64_f16(n, half, x); break;
-    case TR_PRECISION_BF16: single ? widen_f32_bf16(n, half, x) : widen_f64_bf16(n, half, x); break;
-    case TR_PRECISION_F8: single ? widen_f32_f8(n, half, x) : widen_f64_f8(n, half, x); break;
+    static const struct {
+        const struct narrowing *f32, *f64;
+        size_t bytes;
+    } known[] = {[TR_PRECISION_F16] = {&f32_f16, &f64_f16, 2},
+                 [TR_PRECISION_BF16] = {&f32_bf16, &f64_bf16, 2},
+                 [TR_PRECISION_F8] = {&f32_f8, &f64_f8, 1}};
+    bool real = s->dtype == TR_F32 || s->dtype == TR_F64;
+    struct form form = {.precision = real ? precision : TR_PRECISION_FULL,
+                        .element = tr_dtype_size(s->dtype)};
+    if (form.precision != TR_PRECISION_FULL) {
+        form.narrowing = s->dtype == TR_F32 ? known[precision].f32 : known[precision].f64;
+        form.element = known[precision].bytes;
     }
-}
-
-static void keep_rest(enum tr_dtype dtype, int precision, size_t n, const void *x, const void *half,
-                      void *rest)
-{
-    bool single = dtype == TR_F32;
-    switch (precision) {
-    case TR_PRECISION_F16: single ? rest_f32_f16(n, x, half, rest) : rest_f64_f16(n, x, half, rest); break;
-    case TR_PRECISION_BF16: single ? rest_f32_bf16(n, x, half, rest) : rest_f64_bf16(n, x, half, rest); break;
-    case TR_PRECISION_F8: single ? rest_f32_f8(n, x, half, rest) : rest_f64_f8(n, x, half, rest); break;
-    }
+    form.unit = s->width * form.element;
+    form.mask = UINT64_MAX >> (64 - 8 * form.element) >> real;
+    return form;
 }
 
 /* ---- which units are not zero: a bit for each, in words ---- */
@@ -103,74 +114,47 @@ INLINE uint64_t gather_bits(const uint8_t flag[8])
     return (eight * 0x0102040810204080u) >> 56;
 }
 
-/* `mask` leaves out the sign of a real. */
-#define MARK(BITS)                                                                                           \
-    INLINE uint64_t word_##BITS(const bits##BITS *v, size_t n, size_t width, bits##BITS mask)                \
-    {                                                                                                        \
-        uint8_t flag[64] = {0};                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                                     \
-            bits##BITS any = 0;                                                                              \
-            for (size_t j = 0; j < width; j++) any |= v[i * width + j] & mask;                               \
-            flag[i] = any != 0;                                                                              \
-        }                                                                                                    \
-        uint64_t word = 0;                                                                                   \
-        for (unsigned k = 0; k < 64; k += 8) word |= gather_bits(flag + k) << k;                             \
-        return word;                                                                                         \
-    }                                                                                                        \
-    CLONES static void mark_##BITS(size_t n, size_t width, bits##BITS mask, const void *value,               \
-                                   uint64_t *bits)                                                           \
-    {                                                                                                        \
-        const bits##BITS *v = value;                                                                         \
-        size_t i = 0;                                                                                        \
-        for (; i + 64 <= n && width == 1; i += 64) bits[i / 64] = word_##BITS(v + i, 64, 1, mask);           \
-        for (; i < n; i += 64)                                                                               \
-            bits[i / 64] = word_##BITS(v + i * width, n - i < 64 ? n - i : 64, width, mask);                 \
+/* Elements of so many bytes as their bits: B is their type. */
+#define FOR_BITS(bytes, ...)                                                                                 \
+    switch (bytes) {                                                                                         \
+        CASE_BITS(1, bits8, __VA_ARGS__)                                                                     \
+        CASE_BITS(2, bits16, __VA_ARGS__)                                                                    \
+        CASE_BITS(4, bits32, __VA_ARGS__)                                                                    \
+        CASE_BITS(8, bits64, __VA_ARGS__)                                                                    \
     }
+#define CASE_BITS(BYTES, TYPE, ...)                                                                          \
+    case BYTES: {                                                                                            \
+        typedef TYPE B;                                                                                      \
+        __VA_ARGS__                                                                                          \
+    } break;
 
-MARK(8)
-MARK(16)
-MARK(32)
-MARK(64)
-
-/* How elements look in a message. */
-struct form {
-    int precision;
-    size_t element, unit; /* bytes of one */
-    uint64_t mask;        /* the bits of an element that make it no zero: all but the sign of a real */
-};
-
-static struct form form_of(const struct tr_slice *s, int precision)
+CLONES static void mark_units(const struct form *form, size_t n, size_t width, const void *value,
+                              uint64_t *bits)
 {
-    bool real = s->dtype == TR_F32 || s->dtype == TR_F64;
-    struct form form = {.precision = real ? precision : TR_PRECISION_FULL};
-    form.element = form.precision == TR_PRECISION_FULL ? tr_dtype_size(s->dtype)
-                   : form.precision == TR_PRECISION_F8 ? 1
-                                                       : 2;
-    form.unit = s->width * form.element;
-    form.mask = UINT64_MAX >> (64 - 8 * form.element) >> real;
-    return form;
-}
-
-static void mark_units(const struct form *form, size_t n, size_t width, const void *value, uint64_t *bits)
-{
-    switch (form->element) {
-    case 1: mark_8(n, width, (bits8)form->mask, value, bits); break;
-    case 2: mark_16(n, width, (bits16)form->mask, value, bits); break;
-    case 4: mark_32(n, width, (bits32)form->mask, value, bits); break;
-    case 8: mark_64(n, width, form->mask, value, bits); break;
-    }
+    FOR_BITS(form->element, {
+        const B *v = value, mask = (B)form->mask;
+        for (size_t i = 0; i < n; i += 64) {
+            uint8_t flag[64] = {0};
+            for (size_t k = 0; k < 64 && width == 1 && i + 64 <= n; k++) flag[k] = (v[i + k] & mask) != 0;
+            for (size_t k = 0; k < n - i && k < 64 && (width > 1 || i + 64 > n); k++) {
+                B any = 0;
+                for (size_t j = 0; j < width; j++) any |= v[(i + k) * width + j] & mask;
+                flag[k] = any != 0;
+            }
+            bits[i / 64] = 0;
+            for (unsigned k = 0; k < 64; k += 8) bits[i / 64] |= gather_bits(flag + k) << k;
+        }
+    })
 }
 
 /* The same for a single unit. */
 static bool is_zero(const struct form *form, const char *unit)
 {
     uint64_t any = 0;
-    for (const char *at = unit; at < unit + form->unit; at += form->element) switch (form->element) {
-        case 1: any |= *(const bits8 *)at & form->mask; break;
-        case 2: any |= *(const bits16 *)at & form->mask; break;
-        case 4: any |= *(const bits32 *)at & form->mask; break;
-        case 8: any |= *(const bits64 *)at & form->mask; break;
-        }
+    FOR_BITS(form->element, {
+        for (const B *at = (const B *)unit; (const char *)at < unit + form->unit; at++)
+            any |= *at & form->mask;
+    })
     return !any;
 }
 
@@ -190,47 +174,16 @@ CLONES static size_t count_bits(size_t n, const uint64_t *word)
 /* ---- moving units ---- */
 
 /* Puts the marked units of `from` together; `to` may be `from` itself. */
-#define COMPACT(BITS)                                                                                        \
-    static void compact_##BITS(size_t n_words, const uint64_t *word, const void *from, void *to)             \
-    {                                                                                                        \
-        const bits##BITS *v = from;                                                                          \
-        bits##BITS *out = to;                                                                                \
-        FOR_EACH_BIT(i, n_words, word)                                                                       \
-        *out++ = v[i];                                                                                       \
-    }
-
-COMPACT(8)
-COMPACT(16)
-COMPACT(32)
-COMPACT(64)
-
 static void compact(size_t n_words, const uint64_t *word, size_t unit_bytes, const void *from, void *to)
 {
     char *out = to;
-    switch (unit_bytes) {
-    case 1: compact_8(n_words, word, from, to); return;
-    case 2: compact_16(n_words, word, from, to); return;
-    case 4: compact_32(n_words, word, from, to); return;
-    case 8: compact_64(n_words, word, from, to); return;
-    default:
+    TR_FOR_SIZE(unit_bytes, {
         FOR_EACH_BIT(i, n_words, word)
         {
-            memmove(out, (const char *)from + i * unit_bytes, unit_bytes);
-            out += unit_bytes;
-        }
-    }
+            memmove(out, (const char *)from + i * SIZE, SIZE);
+            out += SIZE;
 }
-
-/* to[unit[i]] = from[i]. */
-static void scatter(size_t n, const uint32_t *unit, size_t unit_bytes, const void *from, void *to)
-{
-    if (unit_bytes == 4)
-        for (size_t i = 0; i < n; i++) ((bits32 *)to)[unit[i]] = ((const bits32 *)from)[i];
-    else if (unit_bytes == 8)
-        for (size_t i = 0; i < n; i++) ((bits64 *)to)[unit[i]] = ((const bits64 *)from)[i];
-    else
-        for (size_t i = 0; i < n; i++)
-            memcpy((char *)to + unit[i] * unit_bytes, (const char *)from + i * unit_bytes, unit_bytes);
+})
 }
 
 /* ---- gaps ---- */
@@ -253,9 +206,7 @@ static unsigned char *write_gaps(size_t n_words, const uint64_t *word, unsigned 
     size_t next = 0;
     FOR_EACH_BIT(i, n_words, word)
     {
-        size_t gap = i - next;
-        for (; gap >= 128; gap >>= 7) *out++ = (unsigned char)(gap | 128);
-        *out++ = (unsigned char)gap;
+        out = tr_put_gap(i - next, out);
         next = i + 1;
     }
     return out;
@@ -296,10 +247,9 @@ static size_t write_touched(const struct tr_slice *s, const struct form *form, c
     {
         const char *unit = value + i * bytes;
         char *to = out + count * form->unit;
-        if (form->precision == TR_PRECISION_FULL) memcpy(to, unit, bytes);
-        else round_elements(s->dtype, form->precision, s->width, unit, to);
-        if (form->precision != TR_PRECISION_FULL && residual)
-            keep_rest(s->dtype, form->precision, s->width, unit, to, residual + i * bytes);
+        if (!form->narrowing) memcpy(to, unit, bytes);
+        else form->narrowing->round(s->width, unit, to);
+        if (form->narrowing && residual) form->narrowing->keep_rest(s->width, unit, to, residual + i * bytes);
         if (!is_zero(form, to)) count++;
         else bits[i / 64] &= ~(UINT64_C(1) << i % 64);
     }
@@ -348,9 +298,9 @@ size_t tr_encode(const struct tr_slice *s, struct tr_wire wire, const void *valu
     }
     const void *from = value;
     size_t count = s->n;
-    if (form.precision != TR_PRECISION_FULL) {
-        round_elements(s->dtype, form.precision, s->n * s->width, value, values);
-        if (residual) keep_rest(s->dtype, form.precision, s->n * s->width, value, values, residual);
+    if (form.narrowing) {
+        form.narrowing->round(s->n * s->width, value, values);
+        if (residual) form.narrowing->keep_rest(s->n * s->width, value, values, residual);
         from = values;
     }
     if (encoding != TR_ENCODING_DENSE) {
@@ -421,33 +371,25 @@ int tr_encoded_open(const void *bytes, size_t size, const struct tr_slice *s, st
     return TR_OK;
 }
 
-/* Reading places block by block. */
+/* Reading places block by block; begins with e and place = e->place. */
 struct reader {
     const struct tr_encoded *e;
+    const unsigned char *place; /* sparse: the next gap */
     uint32_t done;              /* units so far */
     uint64_t next;              /* sparse: the first unit that may follow */
-    const unsigned char *place; /* sparse: the next gap */
     size_t word;                /* bitmap: the next word, and what is left of the one before */
     uint64_t left;
 };
 
-static struct reader reader_of(const struct tr_encoded *e)
-{
-    return (struct reader){.e = e, .place = e->place};
-}
-
 static int read_gap(struct reader *r)
 {
-    uint64_t gap = 0;
-    for (unsigned shift = 0; shift < 35; shift += 7) {
-        if (r->place == r->e->end) return malformed(&r->e->slice, "its places end too early");
-        unsigned char byte = *r->place++;
-        gap |= (uint64_t)(byte & 127) << shift;
-        if (byte & 128) continue;
-        r->next += gap;
-        return r->next < r->e->slice.n ? TR_OK : malformed(&r->e->slice, "a place behind the last unit");
-    }
-    return malformed(&r->e->slice, "a gap of too many bytes");
+    const struct tr_slice *s = &r->e->slice;
+    const unsigned char *from = r->place;
+    uint64_t gap;
+    if (!tr_take_gap(&r->place, r->e->end, &gap)) return malformed(s, "its places end too early");
+    if (r->place - from > 5) return malformed(s, "a gap of too many bytes");
+    r->next += gap;
+    return r->next < s->n ? TR_OK : malformed(s, "a place behind the last unit");
 }
 
 /* Eight gaps of one byte each, if they are and surely end before the last unit. */
@@ -507,8 +449,8 @@ static void copy_values(const struct tr_encoded *e, size_t first, size_t n, void
     struct form form = form_of(&e->slice, e->precision);
     const char *from = (const char *)e->value + first * form.unit;
     if (n == 0) return; /* `to` may be no memory at all */
-    if (form.precision == TR_PRECISION_FULL) memcpy(to, from, n * form.unit);
-    else widen_elements(e->slice.dtype, form.precision, n * e->slice.width, from, to);
+    if (!form.narrowing) memcpy(to, from, n * form.unit);
+    else form.narrowing->widen(n * e->slice.width, from, to);
 }
 
 /* Values of a block of units to their places. Narrow halves are widened together first. */
@@ -518,11 +460,10 @@ static void place_values(const struct tr_encoded *e, size_t first, size_t n, con
     struct form form = form_of(&e->slice, e->precision);
     size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
     double room[BLOCK];
-    if (form.precision == TR_PRECISION_FULL)
-        scatter(n, unit, bytes, (const char *)e->value + first * bytes, packed);
+    if (!form.narrowing) tr_scatter(unit, n, bytes, (const char *)e->value + first * bytes, packed);
     else if (n * bytes <= sizeof room) {
         copy_values(e, first, n, room);
-        scatter(n, unit, bytes, room, packed);
+        tr_scatter(unit, n, bytes, room, packed);
     } else
         for (size_t i = 0; i < n; i++) copy_values(e, first + i, 1, (char *)packed + unit[i] * bytes);
 }
@@ -535,7 +476,7 @@ int tr_decode_packed(const struct tr_encoded *e, void *packed)
         return TR_OK;
     }
     memset(packed, 0, s->n * s->width * tr_dtype_size(s->dtype));
-    struct reader r = reader_of(e);
+    struct reader r = {e, .place = e->place};
     uint32_t unit[BLOCK];
     while (r.done < e->count) {
         uint32_t first = r.done, n = e->count - first < BLOCK ? e->count - first : BLOCK;
@@ -560,7 +501,7 @@ static uint32_t list_dense(const struct tr_encoded *e, uint32_t *unit, char *val
         for (uint64_t left = live; left; left &= left - 1) unit[n++] = i + (uint32_t)__builtin_ctzll(left);
         char *to = value + first * bytes;
         if (n - first == some) copy_values(e, i, some, to);
-        else if (form.precision == TR_PRECISION_FULL) compact(1, &live, bytes, from, to);
+        else if (!form.narrowing) compact(1, &live, bytes, from, to);
         else if (e->slice.width == 1) {
             copy_values(e, i, some, room);
             compact(1, &live, bytes, room, to);
@@ -576,29 +517,9 @@ int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uin
         *n = list_dense(e, unit, value);
         return TR_OK;
     }
-    struct reader r = reader_of(e);
+    struct reader r = {e, .place = e->place};
     TR_TRY(read_places(&r, e->count, unit));
     copy_values(e, 0, e->count, value);
     *n = e->count;
     return TR_OK;
-}
-
-/* ---- lists of keys ---- */
-
-unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
-{
-    for (; gap >= 0x80; gap >>= 7) *out++ = (unsigned char)(gap | 0x80);
-    *out++ = (unsigned char)gap;
-    return out;
-}
-
-bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap)
-{
-    *gap = 0;
-    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
-        unsigned char byte = *(*at)++;
-        *gap |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) return true;
-    }
-    return false;
 }

@@ -78,16 +78,28 @@ int tr_decode_packed(const struct tr_encoded *message, void *packed);
  * many. TR_ERR_PEER as above. */
 int tr_decode_units(const struct tr_encoded *message, uint32_t *unit, void *value, uint32_t *n);
 
-/* ---- lists of keys ----
- *
- * Ascending numbers, as the gaps between them: 1 to 10 bytes each, 7 bits a byte. */
+/* ---- gaps: ascending numbers, as the distances between them, of 1 to 10 bytes each: 7 bits a byte, lowest first ---- */
 
 enum { TR_GAP_BYTES = 10 };
 
-/* Writes a number's distance from the one before (0 before the first, else at least 1); the end of what is written. */
-unsigned char *tr_put_gap(uint64_t gap, unsigned char *out);
+/* Writes a number's distance from the one before; the end of what is written. */
+static inline unsigned char *tr_put_gap(uint64_t gap, unsigned char *out)
+{
+    for (; gap >= 128; gap >>= 7) *out++ = (unsigned char)(gap | 128);
+    *out++ = (unsigned char)gap;
+    return out;
+}
 
 /* Reads the next; false where the bytes end or are none. */
-bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap);
+static inline bool tr_take_gap(const unsigned char **at, const unsigned char *end, uint64_t *gap)
+{
+    *gap = 0;
+    for (unsigned shift = 0; shift < 64 && *at < end; shift += 7) {
+        unsigned char byte = *(*at)++;
+        *gap |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return true;
+    }
+    return false;
+}
 
 #endif

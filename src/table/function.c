@@ -7,9 +7,9 @@
 
 struct tr_functions {
     tr_function *function;
-    size_t functions, function_room;
+    size_t functions, function_capacity;
     tr_answer *answer;
-    size_t answers, answer_room;
+    size_t answers, answer_capacity;
 };
 
 /* ---- names ---- */
@@ -38,11 +38,8 @@ int tr_function_add(struct tr_tables *tables, const tr_function *function)
                        function->name, function->state_arrays, TR_STATE_ARRAYS);
     if (find_function(f, function->name))
         return tr_fail(TR_ERR_INTERNAL, "a server function %s is known already", function->name);
-    char *name;
-    TR_TRY(TR_GROW(&f->function, &f->function_room, f->functions + 1));
-    TR_TRY(tr_copy_string(function->name, &name));
-    f->function[f->functions] = *function;
-    f->function[f->functions++].name = name;
+    TR_TRY(TR_GROW(&f->function, &f->function_capacity, f->functions + 1));
+    f->function[f->functions++] = *function;
     return TR_OK;
 }
 
@@ -53,11 +50,8 @@ int tr_answer_add(struct tr_tables *tables, const tr_answer *answer)
         return tr_fail(TR_ERR_INTERNAL, "an answer needs a name, get() and combine()");
     if (find_answer(f, answer->name) >= 0)
         return tr_fail(TR_ERR_INTERNAL, "an answer %s is known already", answer->name);
-    char *name;
-    TR_TRY(TR_GROW(&f->answer, &f->answer_room, f->answers + 1));
-    TR_TRY(tr_copy_string(answer->name, &name));
-    f->answer[f->answers] = *answer;
-    f->answer[f->answers++].name = name;
+    TR_TRY(TR_GROW(&f->answer, &f->answer_capacity, f->answers + 1));
+    f->answer[f->answers++] = *answer;
     return TR_OK;
 }
 
@@ -80,8 +74,6 @@ void tr_functions_close(struct tr_tables *tables)
 {
     struct tr_functions *f = tables->functions;
     if (!f) return;
-    for (size_t i = 0; i < f->functions; i++) free((char *)f->function[i].name);
-    for (size_t i = 0; i < f->answers; i++) free((char *)f->answer[i].name);
     free(f->function);
     free(f->answer);
     free(f);
@@ -103,10 +95,22 @@ static void list_functions(const struct tr_functions *f, char *text, size_t size
 
 /* ---- using one ---- */
 
-/* Units of this rank's share, so far. */
-static size_t own_units(const struct tr_table *t)
+/* A share as functions see it; value is where this rank finds it, or NULL. */
+static tr_share share_of(const struct tr_table *t, int server)
 {
-    return t->map ? t->map->count : t->share_units;
+    bool here = server >= 0, map = t->map && server == t->server;
+    return (tr_share){.table = t->name,
+                      .dtype = t->dtype,
+                      .width = t->unit_width,
+                      .units = map    ? t->map->count
+                               : here ? tr_partition_share(&t->partition, (uint32_t)server)
+                                      : 0,
+                      .growing = t->hash,
+                      .value = map    ? t->map->array[0].at
+                               : here ? t->share[server]
+                                      : NULL,
+                      .server = server,
+                      .place = t};
 }
 
 /* Where hash storage keeps what belongs to a function: behind the values. */
@@ -131,7 +135,6 @@ static int make_arrays(struct tr_table *t)
         tr_use_follow(t);
         return TR_OK;
     }
-    use->share.value = t->share[t->server];
     for (size_t i = 0; i < arrays; i++) TR_TRY(TR_NEW((char **)&use->share.state[i], bytes));
     return use->sums ? TR_NEW(&use->sum, bytes) : TR_OK;
 }
@@ -139,13 +142,7 @@ static int make_arrays(struct tr_table *t)
 static int make_share(struct tr_table *t, const void *argument)
 {
     struct tr_use *use = t->use;
-    use->share = (tr_share){.table = t->name,
-                            .dtype = t->dtype,
-                            .width = t->unit_width,
-                            .units = own_units(t),
-                            .growing = t->hash,
-                            .server = t->server,
-                            .place = t};
+    use->share = share_of(t, t->server);
     if (argument && use->function.argument > 0) {
         char *copy;
         TR_TRY(TR_NEW(&copy, use->function.argument));
@@ -273,20 +270,13 @@ static int apply(struct tr_table *t, tr_update *u)
     return expire(t, unneeded);
 }
 
-static int make_room_to_touch(struct tr_table *t)
-{
-    struct tr_use *use = t->use;
-    size_t words = own_units(t) / 64 + 1, before = use->touched_words;
-    TR_TRY(TR_GROW(&use->touched, &use->touched_words, words));
-    memset(use->touched + before, 0, (use->touched_words - before) * sizeof *use->touched);
-    return TR_OK;
-}
-
 /* Kept until the clock is complete. */
 static int add_to_sum(struct tr_table *t, const tr_update *u)
 {
     struct tr_use *use = t->use;
-    TR_TRY(make_room_to_touch(t));
+    size_t words = use->touched_words;
+    TR_TRY(TR_GROW(&use->touched, &use->touched_words, use->share.units / 64 + 1));
+    memset(use->touched + words, 0, (use->touched_words - words) * sizeof *use->touched);
     tr_add_packed_to_share(t->dtype, u->unit, u->n, t->unit_width, u->value, use->sum);
     for (size_t i = 0; i < u->n; i++) {
         size_t unit = u->unit ? u->unit[i] : i;
@@ -299,16 +289,10 @@ static int add_to_sum(struct tr_table *t, const tr_update *u)
 static int leave_zeros_out(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
-    size_t bytes = t->unit_bytes, n = 0;
     TR_TRY(TR_GROW(&use->unit, &use->unit_room, u->n));
-    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * bytes));
-    for (size_t i = 0; i < u->n; i++) {
-        const char *from = (const char *)u->value + i * bytes;
-        if (tr_is_zero(from, bytes)) continue;
-        use->unit[n] = u->unit ? u->unit[i] : (uint32_t)i;
-        memcpy(use->value + n++ * bytes, from, bytes);
-    }
-    u->n = n;
+    TR_TRY(TR_GROW(&use->value, &use->value_room, u->n * t->unit_bytes));
+    for (size_t i = 0; i < u->n; i++) use->unit[i] = u->unit ? u->unit[i] : (uint32_t)i;
+    u->n = tr_leave_zeros_out((uint32_t)u->n, t->unit_bytes, use->unit, u->value, use->value);
     u->unit = use->unit;
     u->value = use->value;
     return TR_OK;
@@ -327,7 +311,7 @@ static int sort_units(struct tr_table *t, tr_update *u)
     for (size_t i = 0; i < u->n; i++) use->sorted[i] = (uint64_t)u->unit[i] << 32 | i;
     tr_sort_by_upper_half(use->sorted, use->sorted + u->n, u->n);
     for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)use->sorted[i];
-    tr_copy_share_to_packed(use->unit, u->n, bytes, u->value, use->value);
+    tr_gather(use->unit, u->n, bytes, u->value, use->value);
     for (size_t i = 0; i < u->n; i++) use->unit[i] = (uint32_t)(use->sorted[i] >> 32);
     u->unit = use->unit;
     u->value = use->value;
@@ -359,30 +343,25 @@ void tr_use_update(struct tr_table *t, int pusher, const struct tr_message *m, s
     if (status != TR_OK) fail_use(t, "update", status);
 }
 
-/* The touched units and their values, packed. */
-static int pack_sum(const struct tr_table *t, uint32_t **unit, char **value, size_t *n)
-{
-    const struct tr_use *use = t->use;
-    size_t words = use->touched_words, count = 0;
-    for (size_t w = 0; w < words; w++) count += (size_t)__builtin_popcountll(use->touched[w]);
-    TR_TRY(TR_NEW(unit, count));
-    *n = 0;
-    for (size_t w = 0; w < words; w++)
-        for (uint64_t bits = use->touched[w]; bits; bits &= bits - 1)
-            (*unit)[(*n)++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
-    TR_TRY(TR_NEW(value, count * t->unit_bytes));
-    tr_copy_share_to_packed(*unit, count, t->unit_bytes, use->sum, *value);
-    return TR_OK;
-}
-
-/* For the next clock; in a map only what has been touched, as that may be little of what there is. */
-static void clear_sum(struct tr_table *t, const uint32_t *unit, size_t n)
+/* The sum of a clock, in memory of the use; that of the next clock begins with zeros. */
+static int take_sum(struct tr_table *t, tr_update *u)
 {
     struct tr_use *use = t->use;
-    size_t bytes = t->unit_bytes;
+    size_t bytes = t->unit_bytes, count = 0;
+    for (size_t w = 0; w < use->touched_words; w++) count += (size_t)__builtin_popcountll(use->touched[w]);
+    TR_TRY(TR_GROW(&use->unit, &use->unit_room, count));
+    TR_TRY(TR_GROW(&use->value, &use->value_room, count * bytes));
+    for (size_t w = 0; w < use->touched_words; w++)
+        for (uint64_t bits = use->touched[w]; bits; bits &= bits - 1)
+            use->unit[u->n++] = (uint32_t)(64 * w + (size_t)__builtin_ctzll(bits));
+    tr_gather(use->unit, count, bytes, use->sum, use->value);
     if (!t->map) memset(use->sum, 0, t->share_units * bytes);
-    for (size_t i = 0; t->map && i < n; i++) memset(use->sum + unit[i] * bytes, 0, bytes);
+    for (size_t i = 0; t->map && i < count; i++) /* what is touched may be little of what there is */
+        memset(use->sum + use->unit[i] * bytes, 0, bytes);
     memset(use->touched, 0, use->touched_words * sizeof *use->touched);
+    u->unit = use->unit;
+    u->value = use->value;
+    return TR_OK;
 }
 
 void tr_use_clock(struct tr_table *t, int64_t clock)
@@ -391,16 +370,9 @@ void tr_use_clock(struct tr_table *t, int64_t clock)
     if (!use || !use->sums || t->tr->tables->status != TR_OK) return;
     clock += t->tr->tables->before;
     tr_update u = {.pusher = -1, .clock = clock, .seen = clock, .version = clock};
-    uint32_t *unit = NULL;
-    char *value = NULL;
-    int status = pack_sum(t, &unit, &value, &u.n);
-    u.unit = unit;
-    u.value = value;
+    int status = take_sum(t, &u);
     if (status == TR_OK) status = apply(t, &u);
     if (status != TR_OK) fail_use(t, "update", status);
-    clear_sum(t, unit, u.n);
-    free(unit);
-    free(value);
 }
 
 int tr_use_read(struct tr_table *t, int64_t version, size_t n, const uint32_t *unit, void *packed)
@@ -452,20 +424,6 @@ bool tr_share_has_place(const tr_share *share, tr_key key, uint32_t piece)
 
 /* ---- answers ---- */
 
-/* What a caller on the same node can see of a share, or with hash storage its server. */
-static tr_share near_share(struct tr_table *t, uint32_t server)
-{
-    bool map = t->map && (int)server == t->server;
-    return (tr_share){.table = t->name,
-                      .dtype = t->dtype,
-                      .width = t->unit_width,
-                      .units = map ? t->map->count : tr_partition_share(&t->partition, server),
-                      .growing = t->hash,
-                      .value = map ? t->map->array[0].at : t->share[server],
-                      .server = (int)server,
-                      .place = t};
-}
-
 /* Of an answer, or of the text that says why there is none. */
 static size_t answer_room(size_t result_room)
 {
@@ -479,7 +437,7 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
     size_t bytes = (size_t)m->clock;
     char *result;
     TR_TRY(TR_NEW(&result, bytes));
-    tr_share own = near_share(t, (uint32_t)t->server);
+    tr_share own = share_of(t, t->server);
     const tr_share *share = t->use ? &t->use->share : &own;
     struct tr_reply_head head = {.version = 0};
     const void *data = result;
@@ -549,9 +507,9 @@ int tr_table_ask(tr_table *t, const char *name, const void *question, size_t que
         if (!t->hash && tr_partition_share(&t->partition, server) == 0) continue;
         void *into = first ? result : part;
         size_t got = room;
-        tr_share near = near_share(t, server);
+        tr_share share = share_of(t, (int)server);
         if (t->share[server] && answer->values_only)
-            status = answer->get(&near, question, question_bytes, into, &got);
+            status = answer->get(&share, question, question_bytes, into, &got);
         else status = ask_server(t, server, number, question, question_bytes, into, room, &got);
         if (status == TR_OK && first) total = got;
         else if (status == TR_OK) status = answer->combine(result, &total, room, part, got);

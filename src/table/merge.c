@@ -123,7 +123,7 @@ static int post_sparse(struct tr_merge *m, struct step *step)
         if (!m->view) continue;
         struct tr_segment *s = own_segment(m, m->server[p]);
         struct slice slice = slice_of_segment(m, s, step->index);
-        tr_copy_view_to_packed(s, slice.first, slice.n, unit, m->view->delta, to);
+        tr_gather(s->local + slice.first, slice.n, unit, m->view->delta, to);
     }
     m->table->tr->tables->traffic.bytes_pushed += sent * unit;
     MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,

@@ -219,7 +219,7 @@ static int read_units(struct tr_table *t, struct tr_client *c, const struct tr_m
         free(list);
         return status;
     }
-    if (position) tr_copy_share_to_packed(position, m->n, t->unit_bytes, share, packed);
+    if (position) tr_gather(position, m->n, t->unit_bytes, share, packed);
     else memcpy(packed, share + m->first * t->unit_bytes, m->n * t->unit_bytes);
     return TR_OK;
 }
@@ -437,7 +437,7 @@ static int read_listed(struct tr_table *t, uint32_t n, const void *list, char *p
         if (tables->unit[i] >= t->share_units)
             return tr_fail(TR_ERR_PEER, "row %u of table %s is asked for, but the share has %llu",
                            tables->unit[i], t->name, (unsigned long long)t->share_units);
-    tr_copy_share_to_packed(tables->unit, n, t->unit_bytes, t->share[t->server], packed);
+    tr_gather(tables->unit, n, t->unit_bytes, t->share[t->server], packed);
     return TR_OK;
 }
 

@@ -153,22 +153,8 @@ int tr_sparse_set(struct tr_sparse *s, uint64_t number, uint32_t n, const uint32
 
 /* ---- rows in messages ---- */
 
-static inline unsigned char *put(uint32_t number, unsigned char *out)
-{
-    while (number >= 128) {
-        *out++ = (unsigned char)(number | 128);
-        number >>= 7;
-    }
-    *out++ = (unsigned char)number;
-    return out;
-}
-
 static inline bool take(const unsigned char **at, const unsigned char *end, uint32_t *number)
 {
-    if (*at < end && **at < 128) {
-        *number = *(*at)++;
-        return true;
-    }
     uint64_t more;
     if (!tr_take_gap(at, end, &more) || more > UINT32_MAX) return false;
     *number = (uint32_t)more;
@@ -192,13 +178,13 @@ uint32_t tr_sparse_write(bool real, uint32_t n, const uint32_t *column, const vo
     unsigned char *at = out + TR_SPARSE_HEAD, *last = out + room - TR_SPARSE_ENTRY_MOST;
     uint32_t i = 0, before = 0;
     for (; i < n && at <= last; i++) {
-        at = put(column[i] - before, at);
+        at = tr_put_gap(column[i] - before, at);
         before = column[i];
         if (real) {
             memcpy(at, &values[i], sizeof *values);
             at += sizeof *values;
         } else {
-            at = put(folded(values[i]), at);
+            at = tr_put_gap(folded(values[i]), at);
         }
     }
     memcpy(out, &i, sizeof i);
