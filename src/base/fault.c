@@ -11,20 +11,15 @@
 
 /* ---- rules ---- */
 
-struct action_name {
+/* By enum tr_fault; number: by default, or -1: takes none. */
+static const struct {
     const char *name;
-    enum tr_fault_action action;
-    long number; /* -1: takes none */
-    enum tr_fault pretend;
-};
-
-static const struct action_name actions[] = {
-    {"kill", TR_FAULT_KILL, -1, TR_FAULT_NONE},    {"segv", TR_FAULT_SEGV, -1, TR_FAULT_NONE},
-    {"exit", TR_FAULT_EXIT, 70, TR_FAULT_NONE},    {"stop", TR_FAULT_STOP, -1, TR_FAULT_NONE},
-    {"delay", TR_FAULT_DELAY, 10, TR_FAULT_NONE},  {"enospc", TR_FAULT_PRETEND, -1, TR_FAULT_ENOSPC},
-    {"eio", TR_FAULT_PRETEND, -1, TR_FAULT_EIO},   {"short", TR_FAULT_PRETEND, -1, TR_FAULT_SHORT},
-    {"hang", TR_FAULT_PRETEND, -1, TR_FAULT_HANG},
-};
+    long number;
+} actions[] = {
+    [TR_FAULT_NONE] = {"", -1},       [TR_FAULT_ENOSPC] = {"enospc", -1}, [TR_FAULT_EIO] = {"eio", -1},
+    [TR_FAULT_SHORT] = {"short", -1}, [TR_FAULT_HANG] = {"hang", -1},     [TR_FAULT_KILL] = {"kill", -1},
+    [TR_FAULT_SEGV] = {"segv", -1},   [TR_FAULT_EXIT] = {"exit", 70},     [TR_FAULT_STOP] = {"stop", -1},
+    [TR_FAULT_DELAY] = {"delay", 10}};
 
 static int wrong(const char *rule, const char *expected)
 {
@@ -39,67 +34,45 @@ static bool read_number(const char *text, long *number)
     return end != text && *end == '\0' && *number >= 0;
 }
 
-static int read_action(const char *rule, char *text, struct tr_fault_rule *r)
+static bool read_action(char *text, struct tr_fault_rule *r)
 {
-    char *number = strchr(text, '=');
-    if (number) *number++ = '\0';
-    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
-        const struct action_name *a = &actions[i];
-        if (strcmp(a->name, text) != 0) continue;
-        r->action = a->action;
-        r->pretend = a->pretend;
-        r->number = a->number;
-        if (number && (a->number < 0 || !read_number(number, &r->number))) break;
-        return TR_OK;
+    const char *name = strsep(&text, "=");
+    for (int i = TR_FAULT_ENOSPC; i <= TR_FAULT_DELAY; i++) {
+        if (strcmp(actions[i].name, name) != 0) continue;
+        r->action = (enum tr_fault)i;
+        r->number = actions[i].number;
+        return !text || (r->number >= 0 && read_number(text, &r->number));
     }
-    return wrong(rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
+    return false;
 }
 
-static int read_chance(const char *rule, const char *text, struct tr_fault_rule *r)
+/* POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]], which it takes apart. */
+static int read_rule(char *text, struct tr_fault_rule *r)
 {
-    char *end;
-    long visit;
-    if (*text == '#') {
-        if (!read_number(text + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
-        r->at = (uint64_t)visit;
-        return TR_OK;
-    }
-    r->chance = strtod(text, &end);
-    bool fits = end != text && *end == '\0' && r->chance >= 0 && r->chance <= 1;
-    return fits ? TR_OK : wrong(rule, "a chance from 0 to 1, or #N");
-}
-
-/* POINT[=ACTION][@RANK], which it takes apart. */
-static int read_place(const char *rule, char *text, struct tr_fault_rule *r)
-{
-    char *rank = strchr(text, '@'), *action;
-    if (rank) *rank++ = '\0';
+    char rule[256], *end = NULL;
+    long seed = 0, visit = 0;
+    snprintf(rule, sizeof rule, "%s", text);
+    char *rank = strsep(&text, ":"), *chance = strsep(&text, ":"), *seed_text = strsep(&text, ":");
+    char *attempt = strsep(&text, ":"), *action = strsep(&rank, "@"), *point = strsep(&action, "=");
+    *r = (struct tr_fault_rule){.action = TR_FAULT_KILL, .rank = -1, .attempt = -1};
     if (rank && !read_number(rank, &r->rank)) return wrong(rule, "a rank behind @");
-    action = strchr(text, '=');
-    if (action) *action++ = '\0';
-    if (*text == '\0' || strlen(text) >= sizeof r->point) return wrong(rule, "a point in front");
-    strcpy(r->point, text);
-    return action ? read_action(rule, action, r) : TR_OK;
-}
-
-static int read_rule(const char *rule, char *text, struct tr_fault_rule *r)
-{
-    char *chance, *seed, *attempt, *rest = text;
-    long number = 0;
-    r->action = TR_FAULT_KILL;
-    r->pretend = TR_FAULT_NONE;
-    r->rank = r->attempt = -1;
-    char *place = strsep(&rest, ":");
-    chance = strsep(&rest, ":");
-    seed = strsep(&rest, ":");
-    attempt = strsep(&rest, ":");
-    TR_TRY(read_place(rule, place, r));
+    if (*point == '\0' || strlen(point) >= sizeof r->point) return wrong(rule, "a point in front");
+    strcpy(r->point, point);
+    if (action && !read_action(action, r))
+        return wrong(rule, "kill, segv, exit[=code], stop, delay[=milliseconds], enospc, eio, short or hang");
     if (!chance) return wrong(rule, "POINT[=ACTION][@RANK]:CHANCE[:SEED[:ATTEMPT]]");
-    TR_TRY(read_chance(rule, chance, r));
-    if (seed && !read_number(seed, &number)) return wrong(rule, "a number as seed");
-    r->seed = (uint64_t)number;
+    if (*chance == '#') {
+        if (!read_number(chance + 1, &visit) || visit == 0) return wrong(rule, "#N, a visit from 1 on");
+    } else {
+        r->chance = strtod(chance, &end);
+        if (end == chance || *end != '\0' || !(r->chance >= 0 && r->chance <= 1))
+            return wrong(rule, "a chance from 0 to 1, or #N");
+    }
+    if (seed_text && !read_number(seed_text, &seed)) return wrong(rule, "a number as seed");
     if (attempt && !read_number(attempt, &r->attempt)) return wrong(rule, "a number of an attempt");
-    return rest ? wrong(rule, "nothing behind the attempt") : TR_OK;
+    r->at = (uint64_t)visit;
+    r->seed = (uint64_t)seed;
+    return text ? wrong(rule, "nothing behind the attempt") : TR_OK;
 }
 
 int tr_faults_parse(const char *text, struct tr_faults *faults)
@@ -110,11 +83,9 @@ int tr_faults_parse(const char *text, struct tr_faults *faults)
     rest = copy;
     int status = TR_OK;
     while (status == TR_OK && (rule = strsep(&rest, ",")) != NULL) {
-        char whole[256];
         if (*rule == '\0') continue;
-        snprintf(whole, sizeof whole, "%s", rule);
-        status = faults->n == TR_FAULT_RULES ? wrong(whole, "at most 16 rules")
-                                             : read_rule(whole, rule, &faults->rule[faults->n]);
+        status = faults->n == TR_FAULT_RULES ? wrong(rule, "at most 16 rules")
+                                             : read_rule(rule, &faults->rule[faults->n]);
         faults->n += status == TR_OK;
     }
     free(copy);
@@ -167,9 +138,12 @@ static void read_environment(void)
     tr_faults_settle(&planned, rank, tr_number_in("TRIREME_ATTEMPT", 0));
 }
 
-static enum tr_fault strike(const struct tr_fault_rule *r)
+enum tr_fault tr_fault_at(const char *point)
 {
-    switch (r->action) {
+    pthread_once(&once, read_environment);
+    if (planned.n == 0) return TR_FAULT_NONE;
+    const struct tr_fault_rule *r = tr_faults_visit(&planned, point);
+    switch (r ? r->action : TR_FAULT_NONE) {
     case TR_FAULT_KILL: raise(SIGKILL); break;
     case TR_FAULT_SEGV:
         signal(SIGSEGV, SIG_DFL);
@@ -178,15 +152,7 @@ static enum tr_fault strike(const struct tr_fault_rule *r)
     case TR_FAULT_EXIT: _exit((int)r->number);
     case TR_FAULT_STOP: raise(SIGSTOP); break;
     case TR_FAULT_DELAY: tr_sleep((double)r->number * 1e-3); break;
-    case TR_FAULT_PRETEND: break;
+    default: return r ? r->action : TR_FAULT_NONE;
     }
-    return r->pretend;
-}
-
-enum tr_fault tr_fault_at(const char *point)
-{
-    pthread_once(&once, read_environment);
-    if (planned.n == 0) return TR_FAULT_NONE;
-    const struct tr_fault_rule *r = tr_faults_visit(&planned, point);
-    return r ? strike(r) : TR_FAULT_NONE;
+    return TR_FAULT_NONE;
 }

@@ -23,8 +23,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the caller of a point is to do. */
-enum tr_fault { TR_FAULT_NONE, TR_FAULT_ENOSPC, TR_FAULT_EIO, TR_FAULT_SHORT, TR_FAULT_HANG };
+/* What a fault does; after the first five the caller of the point is to behave so, the others happen in tr_fault_at(). */
+enum tr_fault {
+    TR_FAULT_NONE,
+    TR_FAULT_ENOSPC,
+    TR_FAULT_EIO,
+    TR_FAULT_SHORT,
+    TR_FAULT_HANG,
+    TR_FAULT_KILL,
+    TR_FAULT_SEGV,
+    TR_FAULT_EXIT,
+    TR_FAULT_STOP,
+    TR_FAULT_DELAY
+};
 
 /* A point: enum tr_fault. Where nothing can be pretended: (void)TR_FAULT("pull"). */
 #ifdef TR_FAULTS
@@ -33,26 +44,16 @@ enum tr_fault { TR_FAULT_NONE, TR_FAULT_ENOSPC, TR_FAULT_EIO, TR_FAULT_SHORT, TR
 #define TR_FAULT(point) TR_FAULT_NONE
 #endif
 
-/* Does what the environment wants at this point; any thread. */
+/* Does what the environment wants at this point, and says how the caller is to behave; any thread. */
 enum tr_fault tr_fault_at(const char *point);
 
 /* ---- what it is made of ---- */
 
-enum tr_fault_action {
-    TR_FAULT_KILL,
-    TR_FAULT_SEGV,
-    TR_FAULT_EXIT,
-    TR_FAULT_STOP,
-    TR_FAULT_DELAY,
-    TR_FAULT_PRETEND
-};
-
 struct tr_fault_rule {
     char point[32];
-    enum tr_fault_action action;
-    long number;           /* exit: the code; delay: milliseconds */
-    enum tr_fault pretend; /* … what */
-    long rank;             /* -1: all */
+    enum tr_fault action;
+    long number; /* exit: the code; delay: milliseconds */
+    long rank;   /* -1: all */
     double chance;
     uint64_t at;   /* this visit alone; 0: by chance */
     uint64_t seed; /* with rank and attempt mixed in by tr_faults_settle() */

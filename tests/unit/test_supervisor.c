@@ -28,7 +28,7 @@ START_TEST(rules_of_faults_are_read)
     ck_assert_double_eq(f.rule[0].chance, 0.5);
     ck_assert_uint_eq(f.rule[0].seed, 7);
     ck_assert_int_eq(f.rule[0].rank, -1);
-    ck_assert_int_eq(f.rule[1].pretend, TR_FAULT_ENOSPC);
+    ck_assert_int_eq(f.rule[1].action, TR_FAULT_ENOSPC);
     ck_assert_int_eq(f.rule[1].rank, 2);
     ck_assert_uint_eq(f.rule[1].at, 3);
     ck_assert_int_eq(f.rule[2].action, TR_FAULT_DELAY);
