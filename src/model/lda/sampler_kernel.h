@@ -82,8 +82,8 @@ INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *c
                                struct draw *d)
 {
     const float *q = s->q, *alpha = s->alpha;
-    float *sums = d->sums;
 #ifdef __AVX512F__
+    float *sums = d->sums;
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
         __m512 n = _mm512_cvtepi32_ps(
@@ -104,8 +104,8 @@ INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *c
 /* n_dk q_k of the pairs in a list of this many vectors; the first place is the header, whose count is 0. */
 static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors, struct draw *d)
 {
-    float *sums = d->sums;
 #ifdef __AVX512F__
+    float *sums = d->sums;
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
         __m512i x = _mm512_load_si512(list + v * LANES);
@@ -130,8 +130,8 @@ static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *co
 /* α_k q_k of neighbours. */
 static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors, struct draw *d)
 {
-    float *sums = d->sums;
 #ifdef __AVX512F__
+    float *sums = d->sums;
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
         sum = _mm512_fmadd_ps(_mm512_load_ps(alpha + v * LANES), _mm512_load_ps(q + v * LANES), sum);
@@ -147,8 +147,8 @@ static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t
 /* Sums of whole parts. */
 static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct draw *d)
 {
-    float *sums = d->sums;
 #ifdef __AVX512F__
+    float *sums = d->sums;
     __m512 sum = _mm512_setzero_ps();
     for (size_t v = 0; v < vectors; v++) {
         __m256 low = _mm512_cvtpd_ps(_mm512_load_pd(part + v * LANES));
