@@ -132,7 +132,7 @@ static int run_instance(struct task *k, struct instance *s, const tr_stage *stag
     shown.name = k->task->name; /* as checkpoints call it, with which counting goes on */
     shown.clocks = k->task->evaluations;
     run->shown = &shown;
-    run->judged = at->evaluations;
+    run->evaluated = at->evaluations;
     run->ended = at->ended;
     run->begin = k->began;
     run->compute_seconds = k->compute_seconds;
