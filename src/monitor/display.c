@@ -54,10 +54,10 @@ bool tr_terminal_shows(FILE *out)
            writes_to_terminal(parent, fd);
 }
 
-enum tr_display_style tr_display_choose(int wish, FILE *out)
+enum tr_display_style tr_display_choose(int setting, FILE *out)
 {
-    if (wish == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
-    return wish == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
+    if (setting == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
+    return setting == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
 }
 
 /* ---- numbers as people read them ---- */

@@ -28,7 +28,7 @@ bool tr_terminal_shows(FILE *out);
 
 /* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
  * a terminal shows the stream, also at the other end of mpirun's pipe. */
-enum tr_display_style tr_display_choose(int wish, FILE *out);
+enum tr_display_style tr_display_choose(int setting, FILE *out);
 
 /* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with
  * the run from a second to a minute. */

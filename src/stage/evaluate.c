@@ -26,7 +26,7 @@ int tr_stage_set_limit(struct tr_stage_run *run, bool stop)
     } else if (run->stopping) {
         run->limit = 0;
     }
-    if (lockstep && tr_stage_is_kept(run)) {
+    if (lockstep && tr_stage_is_checkpointed(run)) {
         int64_t horizon = tr_stage_horizon(run);
         if (horizon < run->limit) run->limit = horizon;
     }
@@ -164,7 +164,7 @@ int tr_stage_poll_reports(void *what, int *did)
     if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
         TR_TRY(tr_stage_set_limit(run, true));
-    if (tr_stage_is_kept(run)) TR_TRY(tr_stage_pace(run));
+    if (tr_stage_is_checkpointed(run)) TR_TRY(tr_stage_pace(run));
     int here = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);

@@ -97,7 +97,7 @@ static int stop(tr_context *tr)
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool kept = tr_stage_is_kept(run);
+    bool kept = tr_stage_is_checkpointed(run);
     if (kept) tr_signals_listen();
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);

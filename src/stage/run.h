@@ -39,7 +39,7 @@ struct tr_stage_run {
     int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted;    /* a slave of this leader failed: no more rounds */
     int64_t base;   /* clocks that this worker had ended when the clocks of consistency/ began at 0 */
-    int64_t called; /* number of the last meeting */
+    int64_t called; /* number of the last pause */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
     int64_t reported; /* evaluations */
@@ -50,8 +50,8 @@ struct tr_stage_run {
     struct tr_collection *collections;
     int64_t evaluations, limit;
     bool stopping;            /* the clock limit rises no more */
-    enum tr_due calling;      /* a meeting is called, for a checkpoint */
-    bool kept_end;            /* the stage is over, and a checkpoint says so */
+    enum tr_due calling;      /* a pause is called, for a checkpoint */
+    bool end_saved;           /* the stage is over, and a checkpoint says so */
     int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
     int64_t horizon;          /* as far as the clock limit may rise */
     double paced;             /* when the slowest worker was last seen … */
@@ -101,18 +101,18 @@ void tr_stage_drop_collections(struct tr_stage_run *run);
 /* ---- pause.c: checkpoints ---- */
 
 /* Checkpoints are taken of this run. */
-bool tr_stage_is_kept(const struct tr_stage_run *run);
+bool tr_stage_is_checkpointed(const struct tr_stage_run *run);
 
-/* Rank 0 under BSP: how far the clock limit may rise, so that a meeting that is called soon is soon. */
+/* Rank 0 under BSP: how far the clock limit may rise, so that a pause that is called soon is soon. */
 int64_t tr_stage_horizon(struct tr_stage_run *run);
 
-/* Rank 0, again and again while clocks run: calls a meeting where a checkpoint is due. */
+/* Rank 0, again and again while clocks run: calls a pause where a checkpoint is due. */
 int tr_stage_pace(struct tr_stage_run *run);
 
-/* Whether this worker, between two clocks, is to come to a meeting. */
+/* Whether this worker, between two clocks, is to come to a pause. */
 bool tr_stage_is_called(const struct tr_stage_run *run);
 
-/* Where the participants have met: *again, because a meeting was called for a checkpoint, which is taken; otherwise the
+/* Where the participants stand still: *again, because a pause was called for a checkpoint, which is taken; otherwise the
  * stage is over. TR_ERR_STOPPED: it is, and the run is to stop. */
 int tr_stage_pause(struct tr_stage_run *run, bool *again);
 
@@ -122,7 +122,7 @@ int tr_stage_restore(struct tr_stage_run *run);
 
 /* ---- work.c: a worker ---- */
 
-/* All clocks, until there are no more, or the scheduler says stop or calls a meeting. */
+/* All clocks, until there are no more, or the scheduler says stop or calls a pause. */
 int tr_stage_work(struct tr_stage_run *run);
 
 /* Evaluates, and reports that as evaluation first .. last: who is slow may have been asked for several at once. */

@@ -67,7 +67,8 @@ static int compute(struct tr_stage_run *run)
     return run->status == TR_OK ? TR_OK : stand_in(run);
 }
 
-/* What travels between leader and slave. */
+/* What the leader sends to each slave before a round, which answers with a status. Messages of their own, since nonblocking
+ * collectives take four times as long: 15 against 4 microseconds for two ranks of a node. */
 struct order {
     int64_t again; /* a round is to be computed; else the clock ends */
     int64_t status;
@@ -185,7 +186,7 @@ static int64_t clock_limit(const struct tr_stage_run *run)
 
 enum next { GO, LEAVE };
 
-/* Whether another clock begins. Without BSP the members of a group might hear of a stop, or of a meeting, at different
+/* Whether another clock begins. Without BSP the members of a group might hear of a stop, or of a pause, at different
  * clocks and wait for each other for ever: there the leader decides. */
 static int decide(struct tr_stage_run *run, enum next *next)
 {
