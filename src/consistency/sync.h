@@ -20,6 +20,7 @@
 #include "table/function.h"
 #include "table/merge.h"
 #include "table/server.h"
+#include "table/tables.h"
 #include "table/view.h"
 
 struct tr_sync {

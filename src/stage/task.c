@@ -17,8 +17,8 @@ struct instance {
     struct instance *next;
     int stage;
     struct tr_worker_set workers;
-    bool prepared, parks; /* parks: what it has opened can be put aside and used again */
-    struct tr_parked parked;
+    bool prepared, can_suspend; /* what it has opened can be suspended and resumed */
+    struct tr_suspended suspended;
     void *kept; /* as tr_worker has it */
 };
 
@@ -62,7 +62,7 @@ struct task {
     tr_context *tr;
     const tr_task *task;
     struct instance *instances;
-    struct tr_parked outer; /* what was open before the task */
+    struct tr_suspended outer; /* what was open before the task */
     struct position at;     /* rank 0; others: as rank 0 said it last */
     struct record *record;  /* rank 0: by stage */
     int64_t
@@ -100,7 +100,7 @@ static int prepare(struct task *k, struct instance *s, const tr_stage *stage)
     with_all.participants = tr->world;
     with_all.participates = NULL;
     tr->active = &with_all;
-    tr_tables_part(tr, &s->parked); /* of a run before, if it could not be kept */
+    tr_tables_end(tr, &s->suspended); /* of a run before, if it could not be kept */
     struct tr_stage_run run;
     tr_stage_open(tr, stage, &run);
     TR_TRY(tr_sync_begin(tr->sync));
@@ -108,7 +108,7 @@ static int prepare(struct task *k, struct instance *s, const tr_stage *stage)
     s->kept = run.me.kept;
     TR_TRY(prepared);
     bool needed = false;
-    int status = tr_tables_needs(tr, &needed, &s->parks);
+    int status = tr_tables_needs(tr, &needed, &s->can_suspend);
     if (status == TR_OK && !s->workers.participates) status = tr_worker_set_restrict(tr, &s->workers, needed);
     tr_clock_leave(tr->sync->clock);
     TR_TRY(tr_agree(tr, status));
@@ -166,19 +166,19 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
     tr_stage stage = k->task->stage[a->stage];
     stage.clocks = a->number;
     tr->active = &s->workers;
-    int status = ready ? tr_tables_take_up(tr, &s->parked) : prepare(k, s, &stage);
+    int status = ready ? tr_tables_resume(tr, &s->suspended) : prepare(k, s, &stage);
     if (status == TR_OK) status = run_instance(k, s, &stage, run);
-    if (!s->parks) release(k, s);
-    int parked = tr_tables_park(tr, s->parks, &s->parked);
-    if (!s->parks) s->prepared = false;
+    if (!s->can_suspend) release(k, s);
+    int suspending = tr_tables_suspend(tr, s->can_suspend, &s->suspended);
+    if (!s->can_suspend) s->prepared = false;
     tr->active = &tr->all;
-    return status == TR_OK ? parked : status;
+    return status == TR_OK ? suspending : status;
 }
 
 /* Closes the views of an instance, which has to be made ready anew. All ranks. */
 static void part(struct task *k, struct instance *s)
 {
-    tr_tables_part(k->tr, &s->parked);
+    tr_tables_end(k->tr, &s->suspended);
     release(k, s);
     s->prepared = false;
 }
@@ -536,7 +536,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     int agreed = TR_OK;
     bool kept = is_checkpointed(&k);
     if (tr->before_run) TR_TRY(tr->before_run(tr));
-    TR_TRY(tr_agree(tr, tr_tables_park(tr, true, &k.outer)));
+    TR_TRY(tr_agree(tr, tr_tables_suspend(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     tr->tables->traffic = (struct tr_traffic){0};
     tr_lifeline_stage(tr->lifeline);
@@ -549,7 +549,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     close_instances(&k);
     free(k.record);
     free(k.last);
-    if (status == TR_OK) status = tr_tables_take_up(tr, &k.outer);
+    if (status == TR_OK) status = tr_tables_resume(tr, &k.outer);
     status = tr_agree(tr, status);
     if (agreed != TR_OK && tr->status == TR_OK) tr->status = agreed;
     return agreed != TR_OK ? agreed : status;

@@ -4,7 +4,7 @@
  *
  *   sparse  each worker sends each server just the values of its registered keys (all-to-all); the server adds
  *           them worker by worker. Bytes: the sum of the views.
- *   near    on one node: nothing travels, see near.c
+ *   shared  on one node: nothing travels, see merge_shared.c
  *   dense   each chunk of a share is reduced onto its server in a tree. Bytes into a server: log2(P) shares,
  *           however many workers there are.
  *
@@ -25,20 +25,26 @@ enum { IN_FLIGHT = 2, CHUNK_BYTES = 1 << 20 };
 struct step {
     MPI_Request request;
     uint32_t index;
-    int *send_count, *send_at, *receive_count, *receive_at; /* by participant, in units */
+    int *send_count, *send_at, *receive_count,
+        *receive_at; /* by participant, in units: one block of memory */
     char *send, *receive;
     size_t send_room, receive_room;
 };
 
+struct participant {
+    int server; /* which one it is, or -1 */
+    bool works;
+    const struct tr_client *client; /* its keys at this server, or NULL */
+};
+
 struct tr_merge {
     struct tr_table *table;
-    struct tr_near *near; /* merges in shared memory instead: nothing below but busy and done is used */
+    struct tr_shared_merge
+        *shared; /* merges in shared memory instead: nothing below but busy and done is used */
     MPI_Comm comm;
     MPI_Datatype unit;
     int me, size;
-    int *server;                     /* by participant: which server it is, or -1 */
-    bool *works;                     /* by participant */
-    const struct tr_client **client; /* by participant: its keys at this server, or NULL */
+    struct participant *rank;
     bool dense, busy;
     uint32_t chunk, chunks; /* units of a share in one step; steps of the longest share */
     uint32_t steps;
@@ -54,22 +60,27 @@ struct slice {
     uint32_t first, n;
 };
 
+/* Of n ascending positions, or (NULL) of 0..n-1. */
+static struct slice slice_of(const struct tr_merge *m, uint32_t *position, uint32_t n, uint32_t chunk)
+{
+    struct tr_segment keys = {.n = n, .position = position};
+    uint64_t from = (uint64_t)chunk * m->chunk, to = from + m->chunk;
+    uint32_t first = (uint32_t)tr_min_size(from, n), end = (uint32_t)tr_min_size(to, n);
+    if (position) {
+        first = from > UINT32_MAX ? n : tr_segment_find(&keys, (uint32_t)from);
+        end = to > UINT32_MAX ? n : tr_segment_find(&keys, (uint32_t)to);
+    }
+    return (struct slice){first, end - first};
+}
+
 static struct slice slice_of_segment(const struct tr_merge *m, const struct tr_segment *s, uint32_t chunk)
 {
-    uint32_t from = chunk * m->chunk, first = tr_segment_find(s, from);
-    uint32_t to = from > UINT32_MAX - m->chunk ? s->n : tr_segment_find(s, from + m->chunk);
-    return (struct slice){first, to - first};
+    return slice_of(m, s->position, s->n, chunk);
 }
 
 static struct slice slice_of_client(const struct tr_merge *m, const struct tr_client *c, uint32_t chunk)
 {
-    if (c->position) {
-        struct tr_segment keys = {.n = c->n, .position = c->position};
-        return slice_of_segment(m, &keys, chunk);
-    }
-    uint32_t from = chunk * m->chunk;
-    if (from >= c->n) return (struct slice){c->n, 0};
-    return (struct slice){from, c->n - from < m->chunk ? c->n - from : m->chunk};
+    return slice_of(m, c->position, c->n, chunk);
 }
 
 static struct tr_segment *own_segment(const struct tr_merge *m, int server)
@@ -82,16 +93,16 @@ static struct tr_segment *own_segment(const struct tr_merge *m, int server)
 /* Counts what goes to and comes from everybody in this step. */
 static int count_units(struct tr_merge *m, struct step *step, size_t *sent, size_t *received)
 {
-    bool serves = m->server[m->me] >= 0;
+    bool serves = m->rank[m->me].server >= 0;
     size_t out = 0, in = 0;
     for (int p = 0; p < m->size; p++) {
         uint32_t to = 0, from = 0;
-        if (p != m->me && m->server[p] >= 0 && m->works[m->me]) {
-            if (m->view) to = slice_of_segment(m, own_segment(m, m->server[p]), step->index).n;
+        if (p != m->me && m->rank[p].server >= 0 && m->rank[m->me].works) {
+            if (m->view) to = slice_of_segment(m, own_segment(m, m->rank[p].server), step->index).n;
             to += step->index == 0; /* the marker */
         }
-        if (p != m->me && serves && m->works[p]) {
-            if (m->client[p]) from = slice_of_client(m, m->client[p], step->index).n;
+        if (p != m->me && serves && m->rank[p].works) {
+            if (m->rank[p].client) from = slice_of_client(m, m->rank[p].client, step->index).n;
             from += step->index == 0;
         }
         step->send_at[p] = (int)out;
@@ -121,7 +132,7 @@ static int post_sparse(struct tr_merge *m, struct step *step)
             to += unit;
         }
         if (!m->view) continue;
-        struct tr_segment *s = own_segment(m, m->server[p]);
+        struct tr_segment *s = own_segment(m, m->rank[p].server);
         struct slice slice = slice_of_segment(m, s, step->index);
         tr_gather(s->local + slice.first, slice.n, unit, m->view->delta, to);
     }
@@ -135,7 +146,7 @@ static int post_sparse(struct tr_merge *m, struct step *step)
 static void finish_sparse(struct tr_merge *m, struct step *step)
 {
     struct tr_table *t = m->table;
-    int server = m->server[m->me];
+    int server = m->rank[m->me].server;
     if (server < 0) return;
     char *share = t->share[server];
     for (int p = 0; p < m->size; p++) {
@@ -144,7 +155,7 @@ static void finish_sparse(struct tr_merge *m, struct step *step)
             struct slice slice = slice_of_segment(m, s, step->index);
             tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
         }
-        const struct tr_client *c = m->client[p];
+        const struct tr_client *c = m->rank[p].client;
         if (p == m->me || !c) continue;
         struct slice slice = slice_of_client(m, c, step->index);
         const char *from = step->receive + ((size_t)step->receive_at[p] + (step->index == 0)) * t->unit_bytes;
@@ -168,7 +179,7 @@ static struct slice dense_range(const struct tr_merge *m, uint32_t step, int *se
 static int participant_of_server(const struct tr_merge *m, int server)
 {
     for (int p = 0; p < m->size; p++)
-        if (m->server[p] == server) return p;
+        if (m->rank[p].server == server) return p;
     return 0;
 }
 
@@ -200,7 +211,7 @@ static void finish_dense(struct tr_merge *m, struct step *step)
     struct tr_table *t = m->table;
     int server;
     struct slice range = dense_range(m, step->index, &server);
-    if (m->server[m->me] != server) return;
+    if (m->rank[m->me].server != server) return;
     tr_add_elements(t->dtype, range.n * t->unit_width, step->send,
                     (char *)t->share[server] + range.first * t->unit_bytes);
 }
@@ -211,8 +222,8 @@ int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
-    if (m->near) {
-        if (!tr_near_poll(m->near, m->done, did)) return TR_OK;
+    if (m->shared) {
+        if (!tr_shared_merge_poll(m->shared, m->done, did)) return TR_OK;
         ++*did;
         m->busy = false;
         m->done++;
@@ -246,7 +257,7 @@ int tr_merge_start(struct tr_table *t, tr_view *view)
     m->view = view;
     m->busy = true;
     m->posted = m->finished = 0;
-    if (m->near) tr_near_start(m->near, m->done);
+    if (m->shared) tr_shared_merge_start(m->shared, m->done);
     return TR_OK;
 }
 
@@ -254,7 +265,7 @@ void tr_merge_begin(struct tr_table *t)
 {
     if (!t->merge) return;
     t->merge->done = 0;
-    if (t->merge->near) tr_near_begin(t->merge->near);
+    if (t->merge->shared) tr_shared_merge_begin(t->merge->shared);
 }
 
 bool tr_merge_busy(const struct tr_table *t)
@@ -286,26 +297,44 @@ struct tr_view_state *tr_merged_view(const struct tr_table *t)
     return NULL;
 }
 
-static int describe_participants(struct tr_merge *m)
+/* Which servers and workers take part, and with which keys. */
+static int find_participants(struct tr_merge *m)
 {
     tr_context *tr = m->table->tr;
-    int *ranks;
-    TR_TRY(TR_NEW(&ranks, (size_t)m->size));
-    TR_TRY(TR_NEW(&m->server, (size_t)m->size));
-    TR_TRY(TR_NEW(&m->works, (size_t)m->size));
-    TR_TRY(TR_NEW(&m->client, (size_t)m->size));
     const struct tr_view_state *view = tr_merged_view(m->table);
-    uint32_t tag = view ? view->tag : 0, *tags;
-    TR_TRY(TR_NEW(&tags, (size_t)m->size));
-    MPI_Allgather(&tr->rank, 1, MPI_INT, ranks, 1, MPI_INT, m->comm);
-    MPI_Allgather(&tag, 1, MPI_UINT32_T, tags, 1, MPI_UINT32_T, m->comm);
+    struct {
+        int rank;
+        uint32_t tag;
+    } mine = {tr->rank, view ? view->tag : 0}, *all;
+    TR_TRY(TR_NEW(&all, (size_t)m->size));
+    TR_TRY(TR_NEW(&m->rank, (size_t)m->size));
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, m->comm);
     for (int p = 0; p < m->size; p++) {
-        m->server[p] = tr_table_server_of(m->table, ranks[p]);
-        m->works[p] = tr_worker_set_has(tr, tr->active, ranks[p]);
-        m->client[p] = tags[p] ? tr_server_client(m->table, ranks[p], tags[p]) : NULL;
+        int rank = all[p].rank;
+        m->rank[p] =
+            (struct participant){tr_table_server_of(m->table, rank), tr_worker_set_has(tr, tr->active, rank),
+                                 all[p].tag ? tr_server_client(m->table, rank, all[p].tag) : NULL};
     }
-    free(ranks);
-    free(tags);
+    free(all);
+    return TR_OK;
+}
+
+/* A step's buffers hold one chunk of every share (sparse) or of one share (dense). */
+static int cut_into_steps(struct tr_merge *m)
+{
+    const struct tr_partition *partition = &m->table->partition;
+    uint64_t at_once = m->dense ? 1 : partition->servers;
+    m->chunk = (uint32_t)tr_max_size(CHUNK_BYTES / m->table->unit_bytes / at_once, 1024);
+    m->chunks = (uint32_t)((tr_partition_longest(partition) + m->chunk - 1) / m->chunk);
+    m->steps = m->dense ? m->chunks * partition->servers : m->chunks;
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        struct step *step = &m->step[i];
+        step->request = MPI_REQUEST_NULL;
+        TR_TRY(TR_NEW(&step->send_count, 4 * (size_t)m->size));
+        step->send_at = step->send_count + m->size;
+        step->receive_count = step->send_at + m->size;
+        step->receive_at = step->receive_count + m->size;
+    }
     return TR_OK;
 }
 
@@ -313,52 +342,28 @@ int tr_merge_open(struct tr_table *t)
 {
     tr_context *tr = t->tr;
     tr_merge_close(t);
-    double units = 0, total = 0;
-    for (size_t i = 0; i < tr->tables->view_count; i++) {
-        const struct tr_view_state *v = tr->tables->views[i];
-        if (v->view.table == t && v->merged && v->channel) units += (double)v->keys.units;
-    }
-    int updates = t->updating_views > 0, any = 0;
-    MPI_Allreduce(&updates, &any, 1, MPI_INT, MPI_MAX, tr->world);
-    MPI_Allreduce(&units, &total, 1, MPI_DOUBLE, MPI_SUM, tr->world);
-    if (!any) return TR_OK;
-    if (t->near) {
-        TR_TRY(TR_NEW(&t->merge, 1));
-        t->merge->table = t;
-        return tr_near_open(t, &t->merge->near);
-    }
-    MPI_Comm comm;
-    MPI_Comm_split(tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
-    if (comm == MPI_COMM_NULL) return TR_OK;
-
+    const struct tr_view_state *view = tr_merged_view(t);
+    double mine[2] = {view ? (double)view->keys.units : 0, t->updating_views > 0}, sum[2];
+    MPI_Allreduce(mine, sum, 2, MPI_DOUBLE, MPI_SUM, tr->world);
+    if (sum[1] == 0) return TR_OK; /* nobody updates it */
+    MPI_Comm comm = MPI_COMM_NULL;
+    if (!t->merges_shared)
+        MPI_Comm_split(tr->world, t->server >= 0 || tr_works(tr) ? 0 : MPI_UNDEFINED, tr->rank, &comm);
+    if (!t->merges_shared && comm == MPI_COMM_NULL) return TR_OK;
     struct tr_merge *m;
     TR_TRY(TR_NEW(&m, 1));
     t->merge = m;
     m->table = t;
     m->comm = comm;
+    if (t->merges_shared) return tr_shared_merge_open(t, &m->shared);
     MPI_Comm_rank(comm, &m->me);
     MPI_Comm_size(comm, &m->size);
     MPI_Type_contiguous((int)t->unit_bytes, MPI_BYTE, &m->unit);
     MPI_Type_commit(&m->unit);
-    TR_TRY(describe_participants(m));
+    TR_TRY(find_participants(m));
     int wish = tr->job ? tr->job->table.merge : TR_MERGE_AUTO;
-    m->dense = wish == TR_MERGE_AUTO ? dense_is_cheaper(t, total, m->size) : wish == TR_MERGE_DENSE;
-
-    /* a step's buffers hold one chunk of every share (sparse) or of one share (dense) */
-    uint64_t longest = tr_partition_longest(&t->partition);
-    uint64_t at_once = m->dense ? 1 : t->partition.servers;
-    m->chunk = (uint32_t)tr_max_size(CHUNK_BYTES / t->unit_bytes / at_once, 1024);
-    m->chunks = (uint32_t)((longest + m->chunk - 1) / m->chunk);
-    m->steps = m->dense ? m->chunks * t->partition.servers : m->chunks;
-    for (int i = 0; i < IN_FLIGHT; i++) {
-        struct step *step = &m->step[i];
-        step->request = MPI_REQUEST_NULL;
-        TR_TRY(TR_NEW(&step->send_count, (size_t)m->size));
-        TR_TRY(TR_NEW(&step->send_at, (size_t)m->size));
-        TR_TRY(TR_NEW(&step->receive_count, (size_t)m->size));
-        TR_TRY(TR_NEW(&step->receive_at, (size_t)m->size));
-    }
-    return TR_OK;
+    m->dense = wish == TR_MERGE_AUTO ? dense_is_cheaper(t, sum[0], m->size) : wish == TR_MERGE_DENSE;
+    return cut_into_steps(m);
 }
 
 void tr_merge_close(struct tr_table *t)
@@ -366,24 +371,17 @@ void tr_merge_close(struct tr_table *t)
     struct tr_merge *m = t->merge;
     if (!m) return;
     t->merge = NULL;
-    if (m->near) {
-        tr_near_close(&m->near);
-        free(m);
-        return;
-    }
+    if (m->shared) tr_shared_merge_close(m->shared);
     for (int i = 0; i < IN_FLIGHT; i++) {
         free(m->step[i].send_count);
-        free(m->step[i].send_at);
-        free(m->step[i].receive_count);
-        free(m->step[i].receive_at);
         free(m->step[i].send);
         free(m->step[i].receive);
     }
-    MPI_Type_free(&m->unit);
-    MPI_Comm_free(&m->comm);
-    free(m->server);
-    free(m->works);
-    free(m->client);
+    if (m->comm != MPI_COMM_NULL) {
+        MPI_Type_free(&m->unit);
+        MPI_Comm_free(&m->comm);
+    }
+    free(m->rank);
     free(m);
 }
 
@@ -391,7 +389,7 @@ void tr_merge_describe(const struct tr_table *t, char *text, size_t size)
 {
     const struct tr_merge *m = t->merge;
     if (!m) snprintf(text, size, "not merged");
-    else if (m->near) snprintf(text, size, "merged near, in memory that the node shares");
+    else if (m->shared) snprintf(text, size, "merged near, in memory that the node shares");
     else if (m->dense)
         snprintf(text, size, "merged dense, by %u reductions a clock of at most %u keys each", m->steps,
                  m->chunk);

@@ -1,4 +1,5 @@
-/* Merging: under BSP all updates of a clock are added as one, see merge.c. On one node they need not travel: see near.c. */
+/* Merging: under BSP all updates of a clock are added as one, see merge.c. On one node they need not travel: see
+ * merge_shared.c. */
 #ifndef TR_TABLE_MERGE_H
 #define TR_TABLE_MERGE_H
 
@@ -24,13 +25,13 @@ void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
 /* The view whose delta this rank gives to the table's merges, or NULL. */
 struct tr_view_state *tr_merged_view(const struct tr_table *table);
 
-/* Merging in memory that the node shares. tr_near_open() and tr_near_close() are for all ranks; tr_near_poll() says when a
- * merge is complete for this rank. */
-struct tr_near;
-int tr_near_open(struct tr_table *table, struct tr_near **near);
-void tr_near_close(struct tr_near **near);
-void tr_near_begin(struct tr_near *near); /* this rank's next clock is 0 again */
-void tr_near_start(struct tr_near *near, int64_t clock);
-bool tr_near_poll(struct tr_near *near, int64_t clock, int *did);
+/* Merging in memory that the node shares. Opening and closing are for all ranks; polling says when the merge of a clock is
+ * complete for this rank. */
+struct tr_shared_merge;
+int tr_shared_merge_open(struct tr_table *table, struct tr_shared_merge **merge);
+void tr_shared_merge_close(struct tr_shared_merge *merge);
+void tr_shared_merge_begin(struct tr_shared_merge *merge); /* this rank's next clock is 0 again */
+void tr_shared_merge_start(struct tr_shared_merge *merge, int64_t clock);
+bool tr_shared_merge_poll(struct tr_shared_merge *merge, int64_t clock, int *did);
 
 #endif

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/rows.h"
-#include "table/table.h"
-#include "table/node_pull.h"
+#include "table/tables.h"
 
 static int check(const struct tr_table *t, uint32_t servers)
 {
@@ -75,10 +73,7 @@ int tr_table_resize(tr_table *t, uint32_t servers, uint64_t *moved)
     uint64_t bytes = 0;
     *moved = 0;
     if (t->partition.servers == servers) return TR_OK;
-    tr_node_pull_forget(t);
-    TR_WAIT_UNTIL(tr, !tr->tables->sending, "the servers to forget closed views");
-    TR_TRY(tr_barrier(tr, tr->world, "all ranks to move a table"));
-    tr_node_pull_free(t);
+    TR_TRY(tr_tables_forget_views(tr));
     TR_TRY(tr_agree(tr, check(t, servers)));
     tr_table_options options = {.servers = servers, .block = t->partition.block};
     if (t->partition.kind == TR_PARTITION_RANGE || t->partition.kind == TR_PARTITION_HASH) options.block = 0;

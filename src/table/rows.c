@@ -116,8 +116,7 @@ static bool is_waited_for(const struct tr_pull *p)
 {
     const tr_context *tr = p->table->tr;
     const struct tr_tables *tables = tr->tables;
-    bool waited_for =
-        (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || tr_rows_cache_of(p);
+    bool waited_for = (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || p->cache;
     for (size_t i = 0; i < tables->count && !waited_for; i++)
         waited_for = tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX;
     for (size_t i = 0; i < tables->view_count && !waited_for; i++)
@@ -185,19 +184,24 @@ static int hand_over_unit(struct tr_pull *p, uint32_t want, const void *value)
 
 /* ---- from memory of this rank or its node ---- */
 
+int tr_rows_grow(struct tr_pull_part *part, size_t n)
+{
+    TR_TRY(TR_GROW(&part->column, &part->column_room, part->n + n));
+    return TR_GROW(&part->value, &part->value_room, part->n + n);
+}
+
 static int hand_over_own_list(struct tr_pull *p, uint32_t want)
 {
-    struct tr_table *t = p->table;
-    struct tr_rows *rows = t->rows;
-    const struct tr_sparse_row *row = &t->sparse_share->row[p->want[want].position];
+    struct tr_pull_part *copy = &p->table->rows->part;
+    const struct tr_sparse_row *row = &p->table->sparse_share->row[p->want[want].position];
     size_t place = tr_rows_place_of(p, want);
-    if (row->n == 0) return tr_rows_hand_over(p, place, 0, rows->column, rows->value);
-    if (p->terms->still) return tr_rows_hand_over(p, place, row->n, row->column, tr_sparse_values(row));
-    TR_TRY(TR_GROW(&rows->column, &rows->column_room, row->n));
-    TR_TRY(TR_GROW(&rows->value, &rows->value_room, row->n));
-    memcpy(rows->column, row->column, row->n * sizeof *row->column);
-    memcpy(rows->value, tr_sparse_values(row), row->n * sizeof *row->column);
-    return tr_rows_hand_over(p, place, row->n, rows->column, rows->value);
+    if (p->terms->still && row->n > 0)
+        return tr_rows_hand_over(p, place, row->n, row->column, tr_sparse_values(row));
+    copy->n = 0;
+    TR_TRY(tr_rows_grow(copy, row->n));
+    if (row->n > 0) memcpy(copy->column, row->column, row->n * sizeof *row->column);
+    if (row->n > 0) memcpy(copy->value, tr_sparse_values(row), row->n * sizeof *row->column);
+    return tr_rows_hand_over(p, place, row->n, copy->column, copy->value);
 }
 
 static int hand_over_near(struct tr_pull *p, uint32_t server, uint32_t want)
@@ -243,6 +247,13 @@ static int hand_over_units(struct tr_pull *p, const struct tr_pull_request *r)
     return TR_OK;
 }
 
+/* A request that is done with is kept for the next one. */
+static void put_back(struct tr_rows *rows, struct tr_pull_request *r)
+{
+    r->next = rows->spare;
+    rows->spare = r;
+}
+
 static int hand_over_answer(struct tr_pull *p)
 {
     struct tr_pull_request *r = p->here;
@@ -250,31 +261,27 @@ static int hand_over_answer(struct tr_pull *p)
     if (!p->here) p->here_end = &p->here;
     int status = p->table->sparse ? tr_rows_hand_over_lists(p, r) : hand_over_units(p, r);
     p->source[r->server].requests--;
-    tr_rows_put_back(p->table->rows, r);
+    put_back(p->table->rows, r);
     return status;
 }
 
 static int take_from_cache(struct tr_pull *p, uint32_t want, bool *did)
 {
-    struct tr_table *t = p->table;
-    struct tr_node_cache *cache = &t->rows->cache;
     uint32_t server = 0;
     uint64_t unit = tr_rows_unit_of(p, want);
-    switch (tr_cache_take(cache, unit, &p->cache, NULL)) {
-    case TR_CACHE_HERE: {
-        int status = hand_over_unit(p, want, tr_cache_value(cache, unit));
-        tr_cache_give_back(cache, unit);
-        *did = true;
+    enum tr_cache_state state = tr_cache_take(p->cache, unit, &p->cache_terms, NULL);
+    *did = *did || state != TR_CACHE_COMING;
+    if (state == TR_CACHE_HERE) {
+        int status = hand_over_unit(p, want, tr_cache_value(p->cache, unit));
+        tr_cache_give_back(p->cache, unit);
         return status;
     }
-    case TR_CACHE_COMING:
+    if (state == TR_CACHE_COMING) {
         p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = want;
         return TR_OK;
-    default:
-        while (want >= p->source[server].end) server++; /* wants are in the order of servers */
-        *did = true;
-        return tr_rows_ask_again(&p->source[server], (struct tr_pull_ask){.want = want});
     }
+    while (want >= p->source[server].end) server++; /* wants are in the order of servers */
+    return tr_rows_ask_again(&p->source[server], (struct tr_pull_ask){.want = want});
 }
 
 /* Goes round once, unless an answer comes. */
@@ -289,24 +296,19 @@ static int hand_over_elsewhere(struct tr_pull *p, bool *did)
     return TR_OK;
 }
 
-static int hand_over_some(struct tr_pull *p, bool *did)
-{
-    if (p->here) {
-        *did = true;
-        return hand_over_answer(p);
-    }
-    TR_TRY(hand_over_elsewhere(p, did));
-    return hand_over_near_rows(p, did);
-}
-
 static int carry_on(struct tr_pull *p, bool *did)
 {
+    int status = TR_OK;
     TR_TRY(tr_rows_take_answers(p, did));
     TR_TRY(tr_rows_ask_more(p));
-    bool something = p->here || p->elsewhere_n > 0 || tr_rows_next_near(p) < p->table->partition.servers;
-    if (!something) return TR_OK;
     begin_computing(p);
-    int status = hand_over_some(p, did);
+    if (p->here) {
+        *did = true;
+        status = hand_over_answer(p);
+    } else {
+        status = hand_over_elsewhere(p, did);
+        if (status == TR_OK) status = hand_over_near_rows(p, did);
+    }
     stop_computing(p);
     return status;
 }
@@ -329,10 +331,12 @@ static int hand_over_all(struct tr_pull *p)
 /* ---- pulling ---- */
 
 /* After a failure: answers still come, and others of the node may wait for them. */
-static int wait_for_answers(struct tr_pull *p)
+static int wait_for_answers(struct tr_pull *p, int status)
 {
+    char text[1024];
+    snprintf(text, sizeof text, "%s", tr_error_text());
     TR_WAIT_UNTIL(p->table->tr, p->flying_n == 0, "the servers of table %s to send rows", p->table->name);
-    return TR_OK;
+    return tr_fail(status, "%s", text);
 }
 
 static void close_pull(struct tr_pull *p)
@@ -341,7 +345,7 @@ static void close_pull(struct tr_pull *p)
     while (p->here) {
         struct tr_pull_request *r = p->here;
         p->here = r->next;
-        tr_rows_put_back(rows, r);
+        put_back(rows, r);
     }
     while (p->parts) tr_rows_free_part(&p->parts);
     for (uint32_t s = 0; p->source && s < p->table->partition.servers; s++) free(p->source[s].again);
@@ -371,10 +375,15 @@ static int open_pull(struct tr_pull *p)
     p->look_after = look_soon;
     TR_TRY(split(p));
     TR_TRY(open_window(p));
-    if (!tr_rows_cache_of(p)) return TR_OK;
-    p->cache = (struct tr_cache_terms){t->lockstep, p->terms->least, rows->after};
-    if (!t->lockstep && rows->pulled > p->cache.after) p->cache.after = rows->pulled;
-    rows->pulled = tr_cache_number(&rows->cache);
+    size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;
+    TR_TRY(TR_NEW(&p->flying, requests));
+    TR_TRY(TR_NEW(&p->received, requests));
+    TR_TRY(TR_NEW(&p->arrived, requests));
+    if (!p->terms->shared || !rows->cache.head) return TR_OK;
+    p->cache = &rows->cache;
+    p->cache_terms = (struct tr_cache_terms){t->lockstep, p->terms->least, rows->after};
+    if (!t->lockstep) p->cache_terms.after = tr_max_size(rows->after, rows->pulled);
+    rows->pulled = tr_cache_number(p->cache);
     return TR_NEW(&p->elsewhere, p->wants);
 }
 
@@ -393,12 +402,7 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     rows->pull = &p;
     int status = open_pull(&p);
     if (status == TR_OK) status = hand_over_all(&p);
-    if (status != TR_OK && p.flying_n > 0) {
-        char text[1024];
-        snprintf(text, sizeof text, "%s", tr_error_text());
-        (void)wait_for_answers(&p);
-        status = tr_fail(status, "%s", text);
-    }
+    if (status != TR_OK && p.flying_n > 0) status = wait_for_answers(&p, status);
     *computed = p.computed;
     close_pull(&p);
     return status;
@@ -436,21 +440,6 @@ void tr_rows_pushed(struct tr_table *t)
     t->rows->after = tr_cache_number(&t->rows->cache);
 }
 
-static int workers_here(const tr_context *tr)
-{
-    int n = 0;
-    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
-        n += tr_same_node(tr, tr_worker_rank(tr, tr->active, w));
-    return n;
-}
-
-static int servers_elsewhere(const struct tr_table *t)
-{
-    int n = 0;
-    for (uint32_t s = 0; s < t->partition.servers; s++) n += !tr_same_node(t->tr, tr_table_server_rank(t, s));
-    return n;
-}
-
 /* Four times what all workers of the node have in flight at most, so that none of them is soon left behind: entries of
  * rows that lie on this node stay empty. */
 static void open_cache(struct tr_table *t)
@@ -459,7 +448,11 @@ static void open_cache(struct tr_table *t)
     const tr_context *tr = t->tr;
     const tr_job *job = tr->job;
     struct tr_rows *rows = t->rows;
-    int workers = workers_here(tr), servers = servers_elsewhere(t);
+    int workers = 0, servers = 0; /* workers of this node, servers on others */
+    for (int w = 0; w < tr_worker_set_size(tr->active); w++)
+        workers += tr_same_node(tr, tr_worker_rank(tr, tr->active, w));
+    for (uint32_t s = 0; s < t->partition.servers; s++)
+        servers += !tr_same_node(tr, tr_table_server_rank(t, s));
     uint64_t ahead = job ? job->table.ahead : AHEAD, row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     bool pays = !t->sparse && t->unit_bytes >= LEAST_UNIT && t->width > 1;
     if (rows->looked_for_cache) return;
@@ -501,8 +494,8 @@ void tr_rows_free(struct tr_table *t)
     tr_shm_close(&rows->cache_memory);
     free(rows->decoded);
     free(rows->cached);
-    free(rows->column);
-    free(rows->value);
+    free(rows->part.column);
+    free(rows->part.value);
     free(rows);
     t->rows = NULL;
 }

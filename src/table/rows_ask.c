@@ -6,24 +6,6 @@
 
 /* ---- asking ---- */
 
-static int new_request(struct tr_pull *p, uint32_t server, struct tr_pull_request **request)
-{
-    struct tr_rows *rows = p->table->rows;
-    struct tr_pull_request *r = rows->spare;
-    if (r) rows->spare = r->next;
-    else TR_TRY(TR_NEW(&r, 1));
-    r->server = server;
-    r->n = 0;
-    *request = r;
-    return TR_OK;
-}
-
-void tr_rows_put_back(struct tr_rows *rows, struct tr_pull_request *r)
-{
-    r->next = rows->spare;
-    rows->spare = r;
-}
-
 int tr_rows_ask_again(struct tr_pull_source *s, struct tr_pull_ask ask)
 {
     TR_TRY(TR_GROW(&s->again, &s->room, s->agains + 1));
@@ -34,16 +16,14 @@ int tr_rows_ask_again(struct tr_pull_source *s, struct tr_pull_ask ask)
 /* The next unit to be asked for; false: there is none. What others of the node fetch is put aside. */
 static bool choose(struct tr_pull *p, struct tr_pull_source *s, struct tr_pull_ask *ask)
 {
-    struct tr_node_cache *cache = tr_rows_cache_of(p);
     while (s->agains > 0 || tr_rows_may_begin(p, s)) {
         *ask = s->agains > 0 ? s->again[--s->agains] : (struct tr_pull_ask){.want = s->next++};
-        if (!cache) return true;
-        switch (tr_cache_claim(cache, tr_rows_unit_of(p, ask->want), &p->cache, p->terms->holds)) {
-        case TR_CACHE_CLAIMED: ask->claimed = true; return true;
-        case TR_CACHE_NONE: ask->claimed = false; return true;
-        case TR_CACHE_HERE:
-        case TR_CACHE_COMING: p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
-        }
+        if (!p->cache) return true;
+        enum tr_cache_state state =
+            tr_cache_claim(p->cache, tr_rows_unit_of(p, ask->want), &p->cache_terms, p->terms->holds);
+        ask->claimed = state == TR_CACHE_CLAIMED;
+        if (ask->claimed || state == TR_CACHE_NONE) return true;
+        p->elsewhere[(p->elsewhere_first + p->elsewhere_n++) % p->wants] = ask->want;
     }
     return false;
 }
@@ -94,9 +74,6 @@ static int send_request(struct tr_pull *p, struct tr_pull_request *r)
     int rank = tr_table_server_rank(t, r->server);
     size_t room = answer_room(p, r);
     TR_TRY(TR_GROW(&r->answer, &r->answer_room, room));
-    TR_TRY(TR_GROW(&p->flying, &p->flying_room, p->flying_n + 1));
-    TR_TRY(TR_GROW(&p->received, &p->received_room, p->flying_n + 1));
-    TR_TRY(TR_GROW(&p->arrived, &p->arrived_room, p->flying_n + 1));
     TR_TRY(tr_message_new(tables, r->n * sizeof(tr_key), &m));
     m->header = (struct tr_message){.kind = TR_MESSAGE_ROWS,
                                     .table = t->index,
@@ -119,22 +96,25 @@ static int send_request(struct tr_pull *p, struct tr_pull_request *r)
 /* Sends one request to a server; *sent false: there is nothing to ask for. */
 static int ask(struct tr_pull *p, uint32_t server, bool *sent)
 {
+    struct tr_rows *rows = p->table->rows;
     struct tr_pull_source *s = &p->source[server];
-    struct tr_pull_request *r;
     *sent = false;
     if (s->agains == 0 && !tr_rows_may_begin(p, s)) return TR_OK;
-    TR_TRY(new_request(p, server, &r));
+    if (!rows->spare) TR_TRY(TR_NEW(&rows->spare, 1));
+    struct tr_pull_request *r = rows->spare;
     size_t most = most_of_request(p, s);
     TR_TRY(TR_GROW(&r->ask, &r->ask_room, most));
+    r->server = server;
+    r->n = 0;
     while (r->n < most && choose(p, s, &r->ask[r->n])) r->n++;
+    if (r->n == 0) return TR_OK;
     s->asked += r->n;
-    *sent = r->n > 0;
-    if (*sent) return send_request(p, r);
-    tr_rows_put_back(p->table->rows, r);
-    return TR_OK;
+    *sent = true;
+    rows->spare = r->next;
+    return send_request(p, r);
 }
 
-/* Without any ahead, nothing is under way while there is something to compute. */
+/* table.ahead = 0: one request to all servers together, when nothing else is left to do. */
 static int ask_one(struct tr_pull *p)
 {
     bool sent = p->flying_n > 0 || p->here || tr_rows_next_near(p) < p->table->partition.servers;
@@ -263,49 +243,30 @@ void tr_rows_free_part(struct tr_pull_part **link)
     free(part);
 }
 
-/* Reads the next row of an answer behind what has come of it before. */
-static int read_part(struct tr_pull *p, uint32_t want, uint32_t n, const unsigned char **at,
-                     const unsigned char *end, struct tr_pull_part **part)
-{
-    const struct tr_table *t = p->table;
-    struct tr_pull_part **link = find_part(p, want), *q = *link;
-    if (!q) {
-        TR_TRY(TR_NEW(&q, 1));
-        q->want = want;
-        *link = q;
-    }
-    TR_TRY(TR_GROW(&q->column, &q->column_room, (size_t)q->n + n));
-    TR_TRY(TR_GROW(&q->value, &q->value_room, (size_t)q->n + n));
-    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, q->column + q->n, q->value + q->n))
-        return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-    q->n += n;
-    *part = q;
-    return TR_OK;
-}
-
 static int hand_over_list(struct tr_pull *p, const struct tr_pull_request *r, uint32_t i,
                           const unsigned char **at)
 {
     const struct tr_table *t = p->table;
-    struct tr_rows *rows = t->rows;
     const unsigned char *end = (const unsigned char *)r->answer + sizeof r->head + r->head.bytes;
     uint32_t want = r->ask[i].want, n;
-    bool cut = i >= r->head.rows;
+    bool cut = i >= r->head.rows, partly = cut || r->ask[i].from > 0;
+    struct tr_pull_part **link = find_part(p, want), *part = partly ? *link : &t->rows->part;
+    if (!part) {
+        TR_TRY(TR_NEW(link, 1));
+        part = *link;
+    }
+    part->want = want;
+    if (!partly) part->n = 0;
     if (!tr_sparse_next(*at, end, &n))
         return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-    if (cut || r->ask[i].from > 0) {
-        struct tr_pull_part *part = NULL;
-        TR_TRY(read_part(p, want, n, at, end, &part));
-        int status =
-            cut ? TR_OK : tr_rows_hand_over(p, tr_rows_place_of(p, want), part->n, part->column, part->value);
-        if (!cut) tr_rows_free_part(find_part(p, want));
-        return status;
-    }
-    TR_TRY(TR_GROW(&rows->column, &rows->column_room, (size_t)n + 1));
-    TR_TRY(TR_GROW(&rows->value, &rows->value_room, (size_t)n + 1));
-    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, rows->column, rows->value))
+    TR_TRY(tr_rows_grow(part, (size_t)n + 1));
+    if (!tr_sparse_read(t->dtype == TR_F32, t->width, at, end, part->column + part->n, part->value + part->n))
         return tr_fail(TR_ERR_PEER, "table %s: rows that came are malformed", t->name);
-    return tr_rows_hand_over(p, tr_rows_place_of(p, want), n, rows->column, rows->value);
+    part->n += n;
+    if (cut) return TR_OK;
+    int status = tr_rows_hand_over(p, tr_rows_place_of(p, want), part->n, part->column, part->value);
+    if (partly) tr_rows_free_part(find_part(p, want));
+    return status;
 }
 
 int tr_rows_hand_over_lists(struct tr_pull *p, const struct tr_pull_request *r)

@@ -1,11 +1,18 @@
-/* Inside rows in any order: a pull under way, as its two files see it. rows.c splits the list, hands rows over and
- * decides what comes next; rows_ask.c asks servers and takes answers.
+/* Inside rows in any order: a pull under way. rows.c splits the list, hands rows over and decides what comes next;
+ * rows_ask.c asks servers and takes answers.
  */
 #ifndef TR_TABLE_ROWS_PARTS_H
 #define TR_TABLE_ROWS_PARTS_H
 
-#include "table/rows.h"
+#include "table/message.h"
 #include "table/node_cache.h"
+#include "table/rows.h"
+
+/* A unit of the list, by server in the order of the list. */
+struct tr_pull_want {
+    uint32_t position; /* at its server */
+    uint32_t unit;     /* number of its row in the list × pieces + piece */
+};
 
 /* One unit that is asked for. */
 struct tr_pull_ask {
@@ -17,18 +24,11 @@ struct tr_pull_ask {
 /* A request, and its answer. */
 struct tr_pull_request {
     struct tr_pull_request *next;
-    uint32_t server;
-    uint32_t n;
+    uint32_t server, n;
     struct tr_pull_ask *ask;
     char *answer;
     size_t ask_room, answer_room;
     struct tr_sparse_head head;
-};
-
-/* A unit of the list, by server in the order of the list. */
-struct tr_pull_want {
-    uint32_t position; /* at its server */
-    uint32_t unit;     /* number of its row in the list × pieces + piece */
 };
 
 /* What is wanted from one server. */
@@ -41,7 +41,7 @@ struct tr_pull_source {
     uint64_t under_way, requests; /* of all requests, those without an answer */
 };
 
-/* The first part of a sparse row. */
+/* A sparse row, or the first part of one. */
 struct tr_pull_part {
     struct tr_pull_part *next;
     uint32_t want, n;
@@ -49,11 +49,11 @@ struct tr_pull_part {
     size_t column_room, value_room;
 };
 
-/* A pull under way. */
 struct tr_pull {
     struct tr_table *table;
     const struct tr_rows_terms *terms;
-    struct tr_cache_terms cache;
+    struct tr_node_cache *cache; /* NULL: this pull shares nothing */
+    struct tr_cache_terms cache_terms;
     const tr_key *keys;
     tr_row_fn *row;
     void *state;
@@ -66,17 +66,16 @@ struct tr_pull {
     struct tr_pull_request **flying;          /* not answered … */
     MPI_Request *received;                    /* … and what would tell */
     int *arrived;                             /* numbers among them */
-    size_t flying_n, flying_room, received_room, arrived_room;
+    size_t flying_n;
     uint64_t ahead, row_bytes;
-    struct tr_pull_part *parts;
-    double computed;         /* seconds, before … */
-    double computing_since;  /* … row() was called in turn, as it is now */
-    double looked;           /* when messages were looked after last … */
-    double look_after;       /* … and after how long again */
-    size_t left_at_look;     /* rows that were left then … */
-    double computed_at_look; /* … and seconds that those before had taken */
-    double clock_read;
-    size_t group, until_clock; /* rows between two looks at the clock, and before the next */
+    struct tr_pull_part *parts; /* of sparse rows that were cut */
+
+    /* when messages are looked after, in seconds */
+    double computed, computing_since;    /* by row() before it was called in turn, as it is now */
+    double looked, look_after;           /* the last time, and after how long again */
+    size_t left_at_look;                 /* rows that were left then … */
+    double computed_at_look, clock_read; /* … and what those before had taken */
+    size_t group, until_clock;           /* rows between two looks at the clock, and before the next */
 
     /* rows of several pieces */
     size_t base, window; /* rows below base are complete; those from base + window on are not begun */
@@ -90,9 +89,8 @@ struct tr_rows {
     struct tr_pull *pull; /* NULL: none */
     struct tr_pull_request *spare;
     double row_bytes;         /* sparse: in messages, lately */
-    uint32_t *column, *value; /* sparse: one row */
-    size_t column_room, value_room;
-    char *decoded, *cached; /* dense: one answer that is handed over, and one that goes to the cache */
+    struct tr_pull_part part; /* sparse: one row */
+    char *decoded, *cached;   /* dense: one answer that is handed over, and one that goes to the cache */
     size_t decoded_room, cached_room;
 
     struct tr_node_cache cache; /* an item a unit; none: nothing is shared */
@@ -101,13 +99,11 @@ struct tr_rows {
     uint64_t after, pulled; /* fetches before lack own updates; the latest when the last pull began */
 };
 
-/* The row of a want: its number in the list. */
+/* The row of a want: its number in the list; and its unit, as the table numbers them. */
 static inline size_t tr_rows_place_of(const struct tr_pull *p, uint32_t want)
 {
     return p->want[want].unit / p->table->pieces;
 }
-
-/* The unit of a want, as the table numbers them. */
 static inline uint64_t tr_rows_unit_of(const struct tr_pull *p, uint32_t want)
 {
     const struct tr_table *t = p->table;
@@ -120,12 +116,6 @@ static inline bool tr_rows_may_begin(const struct tr_pull *p, const struct tr_pu
     return s->next < s->end && (p->table->pieces == 1 || tr_rows_place_of(p, s->next) < p->base + p->window);
 }
 
-/* NULL: this pull shares nothing. */
-static inline struct tr_node_cache *tr_rows_cache_of(const struct tr_pull *p)
-{
-    return p->terms->shared && p->table->rows->cache.head ? &p->table->rows->cache : NULL;
-}
-
 /* ---- rows.c ---- */
 
 /* Calls row() for a row of the list, and looks after messages if it is time. */
@@ -134,6 +124,9 @@ int tr_rows_hand_over(struct tr_pull *p, size_t place, size_t n, const uint32_t 
 /* A server that this rank reads directly and that has wants left which may begin; the number of servers: none. */
 uint32_t tr_rows_next_near(const struct tr_pull *p);
 
+/* Makes room in a part for n more entries. */
+int tr_rows_grow(struct tr_pull_part *part, size_t n);
+
 /* ---- rows_ask.c ---- */
 
 /* Sends as many requests as may be under way, to the servers in turn; this rank's neighbours begin with others. */
@@ -141,9 +134,6 @@ int tr_rows_ask_more(struct tr_pull *p);
 
 /* Puts a unit before those of the server that have not been asked for. */
 int tr_rows_ask_again(struct tr_pull_source *s, struct tr_pull_ask ask);
-
-/* A request that is done with is kept for the next one. */
-void tr_rows_put_back(struct tr_rows *rows, struct tr_pull_request *r);
 
 /* Puts what has arrived behind p->here. *did is set if there was something. */
 int tr_rows_take_answers(struct tr_pull *p, bool *did);

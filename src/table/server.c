@@ -469,10 +469,8 @@ static int handle(struct tr_tables *tables, int rank, const struct tr_message *m
     return tr_fail(TR_ERR_INTERNAL, "rank %d sent a message of unknown kind %u", rank, m->kind);
 }
 
-int tr_server_poll(void *what, int *did)
+int tr_server_poll(struct tr_tables *tables, int *did)
 {
-    struct tr_tables *tables = what;
-    tr_messages_poll(tables, did);
     if (tables->tr->me.server < 0) return TR_OK;
     double begin = 0;
     enum { AT_ONCE = 64 }; /* others must be polled too, however busy this server is */

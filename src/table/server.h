@@ -22,7 +22,9 @@ struct tr_client {
     } arriving;
 };
 
-int tr_server_poll(void *tables, int *did);
+/* Handles what has come. */
+int tr_server_poll(struct tr_tables *tables, int *did);
+
 void tr_server_forget_all(struct tr_table *table);
 void tr_server_forget_slots(struct tr_table *table); /* the map was emptied: keys are to be looked up again */
 const struct tr_client *tr_server_client(const struct tr_table *table, int rank, uint32_t tag); /* or NULL */

@@ -3,13 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/function.h"
-#include "table/merge.h"
 #include "table/rows.h"
-#include "table/server.h"
 #include "table/share.h"
-#include "table/node_pull.h"
-#include "table/view.h"
 
 MPI_Datatype tr_dtype_mpi(enum tr_dtype dtype)
 {
@@ -77,7 +72,7 @@ static int partition_table(struct tr_table *t, const tr_table_options *options, 
 }
 
 /* What others reach without asking moves when a map grows. */
-static int check_hash(const tr_context *tr)
+int tr_table_check_hash(const tr_context *tr)
 {
     const tr_job *job = tr->job;
     if (!job) return TR_OK;
@@ -97,7 +92,7 @@ static int check_hash(const tr_context *tr)
 static int make_map(struct tr_table *t)
 {
     if (!t->hash) return TR_OK;
-    TR_TRY(check_hash(t->tr));
+    TR_TRY(tr_table_check_hash(t->tr));
     if (t->server < 0) return TR_OK;
     TR_TRY(TR_NEW(&t->map, 1));
     return tr_hashmap_open(&t->unit_bytes, 1, t->map);
@@ -128,9 +123,9 @@ static int agree_on_places(const struct tr_table *t)
                                    t->name));
 }
 
-/* All but what belongs to MPI, to views and to functions. */
-static void free_own_memory(struct tr_table *t)
+void tr_table_free(struct tr_table *t)
 {
+    tr_share_close(t);
     tr_partition_free(&t->partition);
     tr_sparse_close(&t->sparse_share);
     if (t->map) tr_hashmap_close(t->map);
@@ -186,14 +181,14 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     if (tr->job) {
         t->route = tr->job->table.route;
         t->push = tr->job->table.push;
-        t->near = tr->job->table.merge == TR_MERGE_AUTO;
+        t->merges_shared = tr->job->table.merge == TR_MERGE_AUTO;
         t->wire = (struct tr_wire){tr->job->table.encoding, tr->job->table.precision};
         t->filter = (struct tr_filter){.kind = tr->job->table.filter,
                                        .limit = tr->job->table.filter_limit,
                                        .skip = tr->job->table.filter_skip,
                                        .seed = tr_mix(tr->job->seed + (uint64_t)tr->rank)};
     }
-    t->near = t->near && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
+    t->merges_shared = t->merges_shared && t->lockstep && tr->layout.nodes == 1 && !t->hash && !t->sparse;
     if (status == TR_OK) status = partition_table(t, options, like);
     if (status == TR_OK) status = make_map(t);
     if (status == TR_OK) status = make_sparse_share(t);
@@ -205,41 +200,13 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     status = tr_agree(tr, status);
     if (status == TR_OK) status = agree_on_places(t);
     if (status != TR_OK) {
-        free_own_memory(t);
+        tr_table_free(t);
         return status;
     }
     TR_TRY(tr_share_open(t, options));
     t->index = (uint32_t)tables->count;
     tables->table[tables->count++] = t;
     *table = t;
-    return TR_OK;
-}
-
-static void table_free(struct tr_table *t)
-{
-    tr_node_pull_free(t);
-    tr_merge_close(t);
-    tr_server_forget_all(t);
-    tr_use_free(t);
-    tr_share_close(t);
-    free_own_memory(t);
-}
-
-int tr_table_drop(tr_table **table)
-{
-    struct tr_tables *tables = (*table)->tr->tables;
-    tr_node_pull_forget(*table);
-    /* what its views have sent must be handled while the numbers of the tables still hold */
-    TR_WAIT_UNTIL(tables->tr, !tables->sending, "messages about table %s to arrive", (*table)->name);
-    TR_TRY(tr_barrier(tables->tr, tables->tr->world, "all ranks to drop a table"));
-    uint32_t index = (*table)->index;
-    table_free(*table);
-    tables->count--;
-    for (size_t i = index; i < tables->count; i++) {
-        tables->table[i] = tables->table[i + 1];
-        tables->table[i]->index = (uint32_t)i;
-    }
-    *table = NULL;
     return TR_OK;
 }
 
@@ -258,97 +225,9 @@ size_t tr_table_width(const tr_table *table)
     return table->width;
 }
 
-/* Said before anything is read, while it costs nothing. */
-static int check_servers(const tr_context *tr)
-{
-    if (!tr->job || tr->job->table.servers <= (uint64_t)tr->layout.servers) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: table.servers is %llu, but there are %d servers: see ranks.servers",
-                   tr_job_where(tr->job, "table.servers"), (unsigned long long)tr->job->table.servers,
-                   tr->layout.servers);
-}
-
-int tr_tables_open(tr_context *tr)
-{
-    TR_TRY(check_servers(tr));
-    if (tr->job && tr->job->table.storage == TR_STORAGE_HASH) TR_TRY(check_hash(tr));
-    TR_TRY(TR_NEW(&tr->tables, 1));
-    tr->tables->tr = tr;
-    TR_TRY(tr_functions_open(tr->tables));
-    TR_TRY(tr_poll_add(tr, tr_server_poll, tr->tables));
-    return tr_poll_add(tr, tr_views_poll, tr->tables);
-}
-
-/* Waits until no message of a closed view is under way any more: all ranks. */
-static int settle_forgotten(tr_context *tr)
-{
-    TR_WAIT_UNTIL(tr, !tr->tables->sending, "the servers to forget closed views");
-    return tr_barrier(tr, tr->world, "all ranks to close views");
-}
-
-void tr_tables_close(tr_context *tr)
-{
-    struct tr_tables *tables = tr->tables;
-    if (!tables) return;
-    for (size_t i = 0; i < tables->count; i++) tr_node_pull_forget(tables->table[i]);
-    (void)settle_forgotten(tr);
-    tr_poll_remove(tr, tr_server_poll, tables);
-    tr_poll_remove(tr, tr_views_poll, tables);
-    while (tables->count > 0) table_free(tables->table[--tables->count]);
-    tr_functions_close(tables);
-    free(tables->table);
-    free(tables->views);
-    tr_messages_free(tables);
-    free(tables->inbox);
-    free(tables->packed);
-    free(tables->unit);
-    free(tables);
-    tr->tables = NULL;
-}
-
 void tr_table_clear(struct tr_table *t)
 {
     if (t->server >= 0 && t->share[t->server]) memset(t->share[t->server], 0, t->share_units * t->unit_bytes);
     for (uint64_t i = 0; t->sparse_share && i < t->sparse_share->rows; i++)
         (void)tr_sparse_set(t->sparse_share, i, 0, NULL, NULL);
-}
-
-int tr_tables_ready(tr_context *tr)
-{
-    for (size_t i = 0; i < tr->tables->count; i++) tr_node_pull_forget(tr->tables->table[i]);
-    TR_TRY(settle_forgotten(tr));
-    for (size_t i = 0; i < tr->tables->count; i++) tr_node_pull_free(tr->tables->table[i]);
-    TR_TRY(tr_views_ready(tr));
-    tr->tables->before = 0;
-    for (size_t i = 0; i < tr->tables->count; i++) {
-        tr->tables->table[i]->served = 0;
-        TR_TRY(tr_use_begin(tr->tables->table[i]));
-        TR_TRY(tr_rows_begin(tr->tables->table[i]));
-    }
-    TR_TRY(tr_node_pull_open(tr)); /* registers, and merges keep places of what is registered */
-    for (size_t i = 0; i < tr->tables->count; i++) TR_TRY(tr_merge_open(tr->tables->table[i]));
-    return TR_OK;
-}
-
-void tr_tables_count_from(tr_context *tr, int64_t clocks)
-{
-    struct tr_tables *tables = tr->tables;
-    tables->before = clocks;
-    for (size_t i = 0; i < tables->count; i++)
-        if (tables->table[i]->use) tables->table[i]->use->share.stable = clocks;
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        v->view.clock = -1;
-        v->ahead_wanted = v->ahead_started = false;
-    }
-}
-
-int tr_tables_settle(tr_context *tr)
-{
-    bool used = false;
-    for (size_t i = 0; i < tr->tables->count; i++) {
-        used = used || tr->tables->table[i]->use;
-        tr_use_end(tr->tables->table[i]);
-    }
-    return used ? tr_barrier(tr, tr->active->participants, "the servers to settle what they keep apart")
-                : TR_OK;
 }

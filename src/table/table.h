@@ -11,13 +11,12 @@
  *   channel    what a view has with one server: pulls by load, get or request; pushes by adding, accumulate or message
  *   node_cache what one worker of a node has fetched, for the others; node_pull: views of a node pulled as one with it
  *   merge      pushes of all workers of a clock at once, by nonblocking collectives (BSP)
- *   near       … by plain adding, in memory that a node shares
+ *   merge_shared … by plain adding, in memory that a node shares
  *   view       a worker's copies of some keys: pulls and pushes of all its channels
  *   rows       rows in any order, and what is added to sparse ones
  *   rows_ask   … asked of servers, and their answers
  *   replica    a node's own copy of a table; transfer: handed from node to node
- *   resize     more or fewer servers
- *   park       what a stage has opened, put aside while another one runs
+ *   tables     all tables from stage to stage; resize: more or fewer servers
  *
  * This room moves values when it is told to; when that is allowed is decided by consistency/.
  *
@@ -102,7 +101,7 @@ struct tr_table {
 
     uint32_t next_tag;
     uint32_t updating_views; /* of this worker */
-    bool near;               /* merges in node-shared memory */
+    bool merges_shared;      /* in memory that the node shares */
     struct tr_merge *merge;
     struct tr_node_pull *node_pulls; /* what this rank's node pulls as one: a list */
     struct tr_rows *rows;            /* what this rank pulls row by row */
@@ -180,8 +179,11 @@ static inline bool tr_table_by_message(const struct tr_table *t)
 int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_t rows, uint64_t columns,
                   const tr_table_options *options, const struct tr_table *like, struct tr_table **table);
 
-int tr_tables_open(tr_context *tr);
-void tr_tables_close(tr_context *tr); /* all ranks */
+/* Frees a table, once nothing but its own memory is left of it. All ranks. */
+void tr_table_free(struct tr_table *table);
+
+/* TR_ERR_CONFIG where the job wishes for what hash storage cannot do. */
+int tr_table_check_hash(const tr_context *tr);
 
 /* What table.filter kkt has to know of the table: the factor of |w|₁ beside what one pusher pushes, and how many times
  * the gradient that is. */
@@ -190,39 +192,5 @@ static inline void tr_table_filter_l1(struct tr_table *t, double alpha, double s
     t->filter.alpha = alpha;
     t->filter.scale = scale;
 }
-
-/* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
-int tr_tables_ready(tr_context *tr);
-
-/* What a stage has opened, put aside while others run. */
-struct tr_parked {
-    struct tr_view_state **views;
-    size_t view_count, view_capacity;
-    struct tr_parked_table {
-        struct tr_merge *merge;
-        uint32_t updating_views;
-    } * table; /* of the first `tables` tables of the context */
-    size_t tables;
-};
-
-/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over. Called
- * on all ranks before its first clock. What views hold is to be read again. */
-void tr_tables_count_from(tr_context *tr, int64_t clocks);
-
-/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the same
- * on all ranks) whether the stage can be put aside and taken up again: not with server functions, hash storage, sparse
- * rows or updates as messages, whose servers count who pushes. All ranks. */
-int tr_tables_needs(tr_context *tr, bool *needed, bool *parks);
-
-/* Puts aside what is open, and takes it up again as it was before the first clock. Each participant for itself. What is
- * not to be kept is put aside only until it can be ended. */
-int tr_tables_park(tr_context *tr, bool snapshot, struct tr_parked *parked);
-int tr_tables_take_up(tr_context *tr, struct tr_parked *parked);
-
-/* Ends what was put aside: its views can only be closed. All ranks. */
-void tr_tables_part(tr_context *tr, struct tr_parked *parked);
-
-/* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
-int tr_tables_settle(tr_context *tr);
 
 #endif

@@ -37,7 +37,7 @@ static bool needs_registration(const struct tr_view_state *v, const struct tr_ch
     const struct tr_table *t = v->view.table;
     if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
-    if (v->merged) return !t->near && c->rank != t->tr->rank && c->segment->n > 0;
+    if (v->merged) return !t->merges_shared && c->rank != t->tr->rank && c->segment->n > 0;
     return c->way == TR_WAY_MESSAGE &&
            (c->segment->n > 0 || t->lockstep || t->use); /* see tr_channel_push() */
 }
@@ -140,11 +140,11 @@ static bool take_out(struct tr_tables *tables, const struct tr_view_state *v)
     return false;
 }
 
-void tr_view_part(struct tr_view_state *v)
+void tr_view_end(struct tr_view_state *v)
 {
     struct tr_table *t = v->view.table;
-    if (v->parted) return;
-    v->parted = true;
+    if (v->ended) return;
+    v->ended = true;
     bool open = take_out(t->tr->tables, v);
     if (v->node_pull) tr_node_pull_leave(v->node_pull);
     if (open && v->channel && v->merged) t->updating_views--;
@@ -158,7 +158,7 @@ void tr_view_close(tr_view **view)
 {
     if (!*view) return;
     struct tr_view_state *v = (*view)->state;
-    tr_view_part(v);
+    tr_view_end(v);
     tr_keyset_free(&v->keys);
     if (v->group) {
         if (v->group->pulls != MPI_COMM_NULL) MPI_Comm_free(&v->group->pulls);
@@ -384,19 +384,10 @@ bool tr_push_busy(const tr_view *view)
     return view->state->push != PUSH_IDLE;
 }
 
-int tr_views_poll(void *what, int *did)
+int tr_view_poll(struct tr_view_state *v, int *did)
 {
-    struct tr_tables *tables = what;
-    for (size_t i = 0; i < tables->count; i++) {
-        TR_TRY(tr_merge_poll(tables->table[i], did));
-        TR_TRY(tr_rows_poll(tables->table[i], did));
-    }
-    for (size_t i = 0; i < tables->view_count; i++) {
-        struct tr_view_state *v = tables->views[i];
-        if (v->pull != PULL_IDLE) TR_TRY(carry_on_pull(v, did));
-        if (v->push != PUSH_IDLE) TR_TRY(carry_on_push(v, did));
-    }
-    return TR_OK;
+    if (v->pull != PULL_IDLE) TR_TRY(carry_on_pull(v, did));
+    return v->push != PUSH_IDLE ? carry_on_push(v, did) : TR_OK;
 }
 
 /* ---- for people ---- */

@@ -22,7 +22,7 @@ struct tr_view_state {
     int64_t holds;                  /* all updates of clocks < holds are in value */
     bool joins;                     /* what is being read may be what the node reads as one … */
     struct tr_node_pull *node_pull; /* … from some of the servers; NULL: from none */
-    bool parted;                    /* of a stage that will not run again: it can only be closed */
+    bool ended;                     /* of a stage that will not run again: it can only be closed */
     bool lent;                      /* delta lies in memory of the merge */
     void *into;
     void *ahead; /* second buffer of tr_view_prefetch() */
@@ -31,14 +31,14 @@ struct tr_view_state {
     struct tr_group_share *group; /* TR_VIEW_GROUP with more than one member */
 };
 
-/* Carries on all views, merges and rows of a context's tables. */
-int tr_views_poll(void *tables, int *did);
+/* Carries on what the view pulls and pushes. */
+int tr_view_poll(struct tr_view_state *view, int *did);
 
 /* The members of a group join hands over the views they have opened: all ranks, after all of them have opened all. */
 int tr_views_ready(tr_context *tr);
 
 /* Ends what a view has with servers and others of its node: it can only be closed then. */
-void tr_view_part(struct tr_view_state *view);
+void tr_view_end(struct tr_view_state *view);
 
 /* All its values are read directly from memory of this node. */
 bool tr_view_is_near(const tr_view *view);
