@@ -186,7 +186,7 @@ static int restore_names(tr_context *tr, const struct tr_cache_file *file, int a
 {
     uint64_t bytes;
     const char *from = tr_cache_file_at(file, (size_t)array, &bytes);
-    return bytes > 0 ? tr_names_unpack(tr, from, bytes, names) : TR_OK;
+    return bytes > 0 ? tr_names_unpack(tr, from, names) : TR_OK;
 }
 
 static int restore_head(tr_data *data, const struct tr_cache_file *file, const struct head *h)

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "data/dataset.h"
 
 #include <math.h>
@@ -532,7 +533,17 @@ static int fill_triples(tr_data *data, const tr_data *like, struct part *part)
 
 int tr_data_find(const tr_job *job, const char *path, char **found)
 {
-    return tr_files_find(path, job->data.folders.item, job->data.folders.n, found);
+    TR_TRY(tr_files_find(path, job->data.folders.item, job->data.folders.n, found));
+    const char *more = getenv("TRIREME_DATA");
+    if (*found || !more || strcmp(tr_job_where(job, "data.folders"), "default") != 0)
+        return *found ? TR_OK : tr_copy_string(path, found);
+    char *list, *rest, *folder;
+    TR_TRY(tr_copy_string(more, &list));
+    int status = TR_OK;
+    for (rest = list; status == TR_OK && !*found && (folder = strsep(&rest, ":"));)
+        if (*folder) status = tr_files_find(path, &folder, 1, found);
+    free(list);
+    return status == TR_OK && !*found ? tr_copy_string(path, found) : status;
 }
 
 int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)

@@ -111,7 +111,9 @@ static bool matches_something(const char *pattern)
 
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found)
 {
-    for (size_t i = 0; i < n && pattern[0] != '/'; i++) {
+    *found = NULL;
+    if (pattern[0] == '/') return tr_copy_string(pattern, found);
+    for (size_t i = 0; i < n; i++) {
         char *path;
         if (strcmp(folders[i], ".") == 0) TR_TRY(tr_copy_string(pattern, &path));
         else TR_TRY(tr_format(&path, "%s/%s", folders[i], pattern));
@@ -121,7 +123,7 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
         }
         free(path);
     }
-    return tr_copy_string(pattern, found);
+    return TR_OK;
 }
 
 /* ---- division ---- */

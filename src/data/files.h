@@ -34,8 +34,8 @@ struct tr_files {
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files);
 void tr_files_close(struct tr_files *files);
 
-/* Puts before a relative pattern the first of the folders in which it matches something; an absolute one, and
- * one that matches nowhere, is copied as it is. *found is to be freed. */
+/* Puts before a relative pattern the first of the folders in which it matches something; an absolute one is copied as it is.
+ * *found is to be freed; NULL: it matches nowhere. */
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);
 
 /* What one reader has to do with one file: ranges of its text, which is the file itself unless that is gzip. Range i

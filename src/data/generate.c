@@ -1,12 +1,247 @@
 #define _GNU_SOURCE
 #include "data/generate.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "data/generate_parts.h"
+
+/* What a random stream is for. */
+enum stream { ROWS = 1, PILOT, RATINGS, TOKENS, DENSE };
+
+/* ================ what all made-up data are made of ================ */
+
+/* An option, and what it may be. */
+struct range {
+    const char *key;
+    double value, least, most;
+};
+
+static int check_ranges(const struct range *range, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct range *r = &range[i];
+        if (r->value >= r->least && r->value <= r->most) continue;
+        if (isinf(r->most))
+            return tr_fail(TR_ERR_CONFIG, "%s: %.10g, expected at least %g", r->key, r->value, r->least);
+        return tr_fail(TR_ERR_CONFIG, "%s: %.10g, expected %g to %.10g", r->key, r->value, r->least, r->most);
+    }
+    return TR_OK;
+}
+
+#define CHECK(...)                                                                                           \
+    check_ranges((const struct range[]){__VA_ARGS__},                                                        \
+                 sizeof((const struct range[]){__VA_ARGS__}) / sizeof(struct range))
+
+/* ---- popularity: n things, the k-th most popular one drawn in proportion to k^-power ---- */
+
+struct popular {
+    uint32_t n;
+    double exponent, span; /* of the inverse of the power law's distribution */
+    unsigned bits;         /* 2^bits >= n */
+};
+
+/* n > 0 */
+static void init_popular(struct popular *p, uint32_t n, double power)
+{
+    double end = (double)n + 1;
+    *p = (struct popular){.n = n, .bits = 1};
+    p->exponent = fabs(1 - power) < 1e-9 ? 0 : 1 - power;
+    p->span = p->exponent == 0 ? log(end) : pow(end, p->exponent) - 1;
+    while (((uint64_t)1 << p->bits) < n) p->bits++;
+}
+
+/* The rank, 0 .. n - 1, that belongs to u in [0, 1): the inverse of the distribution of the continuous power law on
+ * [1, n + 1). */
+static uint32_t rank_of(const struct popular *p, double u)
+{
+    double x = p->exponent == 0 ? exp(u * p->span) : pow(1 + u * p->span, 1 / p->exponent);
+    uint32_t last = p->n - 1;
+    return x - 1 < last ? (uint32_t)(x - 1) : last;
+}
+
+/* Spreads ranks over 0 .. n - 1, one to one, so that what is popular does not lie together: a fixed permutation of
+ * 0 .. 2^bits - 1, walked until it lands inside. */
+static uint32_t spread_rank(const struct popular *p, uint32_t rank)
+{
+    uint64_t x = rank, mask = ((uint64_t)1 << p->bits) - 1;
+    unsigned half = p->bits / 2 + 1;
+    do {
+        x = (x * 0x9e3779b97f4a7c15u + 0x7f4a7c15u) & mask;
+        x ^= x >> half;
+        x = (x * 0xbf58476d1ce4e5b9u) & mask;
+        x ^= x >> half;
+        x = (x * 0x94d049bb133111ebu) & mask;
+        x ^= x >> half;
+    } while (x >= p->n);
+    return (uint32_t)x;
+}
+
+/* ---- ranks that differ within a row ---- */
+
+/* An open hash table that never has to be cleared: entries know the row that they were taken for, counted from 1. */
+struct distinct {
+    struct taken {
+        uint64_t row;
+        uint32_t rank;
+    } * taken;
+    size_t slots;
+    uint64_t row; /* in work */
+};
+
+/* Begins a row of at most so many. */
+static int begin_row(struct distinct *d, size_t most)
+{
+    size_t slots = d->slots ? d->slots : 16;
+    d->row++;
+    while (slots < 2 * most) slots *= 2;
+    if (slots == d->slots) return TR_OK;
+    free(d->taken);
+    d->taken = NULL;
+    d->slots = slots;
+    return TR_NEW(&d->taken, slots);
+}
+
+/* Marks the rank as taken by this row; false if it already was. */
+static bool take(struct distinct *d, uint32_t rank)
+{
+    size_t i = (size_t)tr_mix(rank) & (d->slots - 1);
+    for (; d->taken[i].row == d->row; i = (i + 1) & (d->slots - 1))
+        if (d->taken[i].rank == rank) return false;
+    d->taken[i] = (struct taken){d->row, rank};
+    return true;
+}
+
+/* Draws a popular rank that this row does not have yet: tried a few times, then the next free one. */
+static uint32_t draw_rank(struct distinct *d, const struct popular *p, struct tr_rng *rng)
+{
+    uint32_t rank = 0;
+    for (int i = 0; i < 8; i++)
+        if (take(d, rank = rank_of(p, tr_rng_uniform(rng)))) return rank;
+    do rank = rank + 1 < p->n ? rank + 1 : 0;
+    while (!take(d, rank));
+    return rank;
+}
+
+/* ---- uneven shares: n owners, who get 0.4 to 4 times the mean ---- */
+
+enum { SHARE_MOST = 4 };
+
+struct split {
+    uint64_t n, whole, seed, next;
+    double sum, total; /* of the weights of those before next, and of all */
+};
+
+/* Between 1 and 10, and 2.56 in the mean. */
+static double weight(const struct split *s, uint64_t owner)
+{
+    return 10 / (1 + 9 * ((double)(tr_mix(s->seed ^ owner) >> 11) * 0x1p-53));
+}
+
+/* Ready to tell the share of owner begin and of those behind it. Sums are taken in the same order whatever begin is, so all slices see the same numbers. */
+static void begin_split(struct split *s, uint64_t n, uint64_t whole, uint64_t seed, uint64_t begin)
+{
+    *s = (struct split){.n = n, .whole = whole, .seed = tr_mix(seed), .next = begin};
+    for (uint64_t i = 0; i < n; i++) {
+        if (i == begin) s->sum = s->total;
+        s->total += weight(s, i);
+    }
+}
+
+static uint64_t before(const struct split *s)
+{
+    return (uint64_t)(s->sum / s->total * (double)s->whole);
+}
+
+/* All n shares together are the whole. */
+static uint64_t next_share(struct split *s)
+{
+    uint64_t low = before(s);
+    s->sum += weight(s, s->next++);
+    return before(s) - low;
+}
+
+/* ---- hidden numbers: known from what they belong to, never stored ---- */
+
+/* A uniform number with mean 0 and variance 1 from 16 bits of the hash. */
+static inline double hidden_piece(uint64_t hash, unsigned piece)
+{
+    return ((double)(hash >> (16 * piece) & 0xffff) - 32767.5) * (3.4641016151377544 / 65536);
+}
+
+/* ---- text: lines gathered into large pieces ---- */
+
+/* The next line is written at `at`, where there is room for it. */
+struct lines {
+    FILE *out;
+    char *text, *at;
+    size_t room, longest;
+};
+
+static int write_failed(void)
+{
+    return tr_fail(TR_ERR_IO, "writing generated rows: %s", strerror(errno));
+}
+
+static int open_lines(struct lines *l, size_t longest, FILE *out)
+{
+    *l = (struct lines){.out = out, .longest = longest, .room = tr_max_size((size_t)64 << 10, longest)};
+    TR_TRY(TR_NEW(&l->text, l->room));
+    l->at = l->text;
+    return TR_OK;
+}
+
+static int flush_lines(struct lines *l)
+{
+    size_t n = (size_t)(l->at - l->text);
+    l->at = l->text;
+    return fwrite(l->text, 1, n, l->out) == n ? TR_OK : write_failed();
+}
+
+/* The line at `at` ends before end. */
+static int add_line(struct lines *l, char *end)
+{
+    l->at = end;
+    return (size_t)(end - l->text) + l->longest <= l->room ? TR_OK : flush_lines(l);
+}
+
+/* Writes the rest unless status is an error; frees. */
+static int close_lines(struct lines *l, int status)
+{
+    if (status == TR_OK && l->text) status = flush_lines(l);
+    if (status == TR_OK && l->text && (fflush(l->out) != 0 || ferror(l->out))) status = write_failed();
+    free(l->text);
+    l->text = NULL;
+    return status;
+}
+
+static char *print_whole(char *p, uint64_t number)
+{
+    char digits[20];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (n > 0) *p++ = digits[--n];
+    return p;
+}
+
+/* A number in units of 10^-decimals, without the zeros behind the last other digit. */
+static char *print_decimal(char *p, int64_t number, int decimals)
+{
+    uint64_t unit = 1, size = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    for (int i = 0; i < decimals; i++) unit *= 10;
+    if (number < 0) *p++ = '-';
+    p = print_whole(p, size / unit);
+    uint64_t rest = size % unit;
+    if (rest == 0) return p;
+    *p++ = '.';
+    for (; rest > 0; rest = rest * 10 % unit) *p++ = (char)('0' + rest * 10 / unit);
+    return p;
+}
+
+/* ================ clicks ================ */
 
 #define PILOT_ROWS 2000 /* rows from which the bias is found */
 #define POSITIVES  0.3
@@ -14,19 +249,16 @@
 #define VALUE_UNIT 10000 /* real values are whole multiples of 1/VALUE_UNIT */
 #define PAIR_BYTES 19    /* " 4294967294:0.1234" and one to spare */
 
-/* What a random stream is for. */
-enum stream { ROWS = 1, PILOT = 2 };
-
 struct entry {
     uint32_t feature; /* 1 .. features */
     uint32_t value;   /* in units of 1/VALUE_UNIT */
 };
 
-struct generator {
+struct ctr {
     struct tr_generate_options options;
-    struct tr_popular popular;
-    struct tr_distinct distinct;
-    struct tr_lines lines;
+    struct popular popular;
+    struct distinct distinct;
+    struct lines lines;
     uint64_t weight_seed;
     double bias;
     struct entry *entries; /* of the row in work */
@@ -35,7 +267,7 @@ struct generator {
 /* ---- features ---- */
 
 /* Small values are the common ones, as in term frequencies. */
-static uint32_t draw_value(const struct generator *g, struct tr_rng *rng)
+static uint32_t draw_value(const struct ctr *g, struct tr_rng *rng)
 {
     if (g->options.values == TR_VALUES_BINARY) return VALUE_UNIT;
     if (g->options.values == TR_VALUES_UNIT) return (uint32_t)lround(VALUE_UNIT / sqrt(g->options.nonzeros));
@@ -63,27 +295,28 @@ static void sort_entries(struct entry *entries, size_t n)
     }
 }
 
-static void draw_entries(struct generator *g, struct tr_rng *rng)
+static int draw_entries(struct ctr *g, struct tr_rng *rng)
 {
-    g->distinct.row++;
+    TR_TRY(begin_row(&g->distinct, g->options.nonzeros));
     for (uint32_t i = 0; i < g->options.nonzeros; i++) {
-        uint32_t rank = tr_distinct_draw(&g->distinct, &g->popular, rng);
-        uint32_t feature = 1 + tr_popular_spread(&g->popular, rank);
+        uint32_t rank = draw_rank(&g->distinct, &g->popular, rng);
+        uint32_t feature = 1 + spread_rank(&g->popular, rank);
         g->entries[i] = (struct entry){feature, draw_value(g, rng)};
     }
     sort_entries(g->entries, g->options.nonzeros);
+    return TR_OK;
 }
 
 /* ---- labels ---- */
 
 /* Hidden weights come from a hash: uniform, with mean 0 and variance 1. */
-static double hidden_weight(const struct generator *g, uint32_t feature)
+static double hidden_weight(const struct ctr *g, uint32_t feature)
 {
     double u = (double)(tr_mix(g->weight_seed ^ feature) >> 11) * 0x1p-53;
     return (2 * u - 1) * 1.7320508075688772;
 }
 
-static double margin(const struct generator *g)
+static double margin_of(const struct ctr *g)
 {
     double sum = 0;
     uint32_t n = g->options.nonzeros;
@@ -112,24 +345,24 @@ static double find_bias(const double *margins, size_t n)
     return low;
 }
 
-static int calibrate(struct generator *g)
+static int calibrate(struct ctr *g)
 {
     double *margins;
     TR_TRY(TR_NEW(&margins, PILOT_ROWS));
     for (size_t i = 0; i < PILOT_ROWS; i++) {
         struct tr_rng rng;
         tr_rng_seed(&rng, g->options.seed, i, PILOT);
-        draw_entries(g, &rng);
-        margins[i] = margin(g);
+        TR_TRY(draw_entries(g, &rng));
+        margins[i] = margin_of(g);
     }
     g->bias = find_bias(margins, PILOT_ROWS);
     free(margins);
     return TR_OK;
 }
 
-static bool draw_label(const struct generator *g, struct tr_rng *rng)
+static bool draw_label(const struct ctr *g, struct tr_rng *rng)
 {
-    bool positive = tr_rng_uniform(rng) < logistic(margin(g) + g->bias);
+    bool positive = tr_rng_uniform(rng) < logistic(margin_of(g) + g->bias);
     bool flipped = tr_rng_uniform(rng) < g->options.noise;
     return positive != flipped;
 }
@@ -148,13 +381,13 @@ static char *print_value(char *p, uint32_t value)
     return p + 6;
 }
 
-static char *print_row(const struct generator *g, bool positive, char *p)
+static char *print_row(const struct ctr *g, bool positive, char *p)
 {
     memcpy(p, positive ? "+1" : "-1", 2);
     p += 2;
     for (uint32_t i = 0; i < g->options.nonzeros; i++) {
         *p++ = ' ';
-        p = tr_print_whole(p, g->entries[i].feature);
+        p = print_whole(p, g->entries[i].feature);
         *p++ = ':';
         p = print_value(p, g->entries[i].value);
     }
@@ -162,52 +395,355 @@ static char *print_row(const struct generator *g, bool positive, char *p)
     return p;
 }
 
-static int write_rows(struct generator *g)
+static int write_rows(struct ctr *g)
 {
     for (uint64_t i = 0; i < g->options.rows; i++) {
         struct tr_rng rng;
         tr_rng_seed(&rng, g->options.seed, g->options.first_row + i, ROWS);
-        draw_entries(g, &rng);
-        TR_TRY(tr_lines_add(&g->lines, print_row(g, draw_label(g, &rng), g->lines.at)));
+        TR_TRY(draw_entries(g, &rng));
+        TR_TRY(add_line(&g->lines, print_row(g, draw_label(g, &rng), g->lines.at)));
     }
     return TR_OK;
 }
 
-/* ---- all of it ---- */
-
-static int check_options(const struct tr_generate_options *o)
+static int check_ctr(const struct tr_generate_options *o)
 {
-    if (o->features == 0 || o->features > UINT32_MAX - 1)
-        return tr_fail(TR_ERR_CONFIG, "features: %u, expected 1 to 4294967294", (unsigned)o->features);
-    if (o->nonzeros == 0 || o->nonzeros > o->features)
-        return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
-                       (unsigned)o->nonzeros, (unsigned)o->features);
-    if (!(o->power >= 0 && o->power <= 10))
-        return tr_fail(TR_ERR_CONFIG, "power: %g, expected 0 to 10", o->power);
-    if (!(o->noise >= 0 && o->noise <= 1))
-        return tr_fail(TR_ERR_CONFIG, "noise: %g, expected 0 to 1", o->noise);
-    return TR_OK;
+    TR_TRY(CHECK({"features", o->features, 1, UINT32_MAX - 1}, {"power", o->power, 0, 10},
+                 {"noise", o->noise, 0, 1}));
+    if (o->nonzeros > 0 && o->nonzeros <= o->features) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "nonzeros: %u, expected 1 to %u, the number of features",
+                   (unsigned)o->nonzeros, (unsigned)o->features);
 }
 
-static int prepare(struct generator *g, FILE *out)
+static int prepare_ctr(struct ctr *g, FILE *out)
 {
     const struct tr_generate_options *o = &g->options;
     g->weight_seed = tr_mix(o->seed);
-    tr_popular_init(&g->popular, o->features, o->power);
-    TR_TRY(tr_distinct_reserve(&g->distinct, o->nonzeros));
+    init_popular(&g->popular, o->features, o->power);
     TR_TRY(TR_NEW(&g->entries, o->nonzeros));
-    TR_TRY(tr_lines_open(&g->lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out));
+    TR_TRY(open_lines(&g->lines, 4 + (size_t)o->nonzeros * PAIR_BYTES, out));
     return calibrate(g);
 }
 
 int tr_generate_ctr(const struct tr_generate_options *options, FILE *out)
 {
-    struct generator g = {.options = *options};
-    TR_TRY(check_options(options));
-    int status = prepare(&g, out);
+    struct ctr g = {.options = *options};
+    TR_TRY(check_ctr(options));
+    int status = prepare_ctr(&g, out);
     if (status == TR_OK) status = write_rows(&g);
-    status = tr_lines_close(&g.lines, status);
-    tr_distinct_free(&g.distinct);
+    status = close_lines(&g.lines, status);
+    free(g.distinct.taken);
     free(g.entries);
     return status;
+}
+
+/* ================ ratings ================ */
+
+/* The parts of a rating, as standard deviations in stars. */
+#define MEAN      3.6
+#define USER_BIAS 0.4
+#define ITEM_BIAS 0.5
+#define PRODUCT   0.6
+
+#define RATING_BYTES 32 /* "4294967294\t4294967294\t3.25\n" and some to spare */
+#define RANK_MOST    4096
+
+struct raters {
+    struct tr_generate_ratings options;
+    struct popular popular;
+    struct distinct distinct;
+    struct lines lines;
+    double *factors; /* of the user in work: rank of them, then the bias */
+    uint64_t item_seed, user_seed;
+};
+
+/* Hidden number j of a user or an item. Four come from one hash. */
+static uint64_t hidden_hash(uint64_t seed, uint32_t who, uint32_t j)
+{
+    return tr_mix(tr_mix(seed ^ who) + j / 4);
+}
+
+static void begin_user(struct raters *g, uint32_t user)
+{
+    for (uint32_t j = 0; j <= g->options.rank; j++)
+        g->factors[j] = hidden_piece(hidden_hash(g->user_seed, user, j), j % 4);
+}
+
+/* What the user would think of the item without noise. */
+static double opinion(const struct raters *g, uint32_t item)
+{
+    uint32_t rank = g->options.rank;
+    double sum = 0;
+    uint64_t hash = 0;
+    for (uint32_t j = 0; j < rank; j++) {
+        if (j % 4 == 0) hash = hidden_hash(g->item_seed, item, j);
+        sum += g->factors[j] * hidden_piece(hash, j % 4);
+    }
+    double bias = hidden_piece(hidden_hash(g->item_seed, item, rank), rank % 4);
+    return MEAN + USER_BIAS * g->factors[rank] + ITEM_BIAS * bias + PRODUCT * sum / sqrt(rank);
+}
+
+static int write_rating(struct raters *g, uint32_t user, uint32_t item, double rating)
+{
+    bool whole = g->options.values == TR_RATING_WHOLE;
+    double cut = fmin(fmax(rating, 1), 5);
+    char *p = print_whole(g->lines.at, (uint64_t)user + 1);
+    *p++ = '\t';
+    p = print_whole(p, (uint64_t)item + 1);
+    *p++ = '\t';
+    p = whole ? print_whole(p, (uint64_t)lround(cut)) : print_decimal(p, lround(cut * 100), 2);
+    *p++ = '\n';
+    return add_line(&g->lines, p);
+}
+
+static int write_user(struct raters *g, uint32_t user, uint64_t n)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, g->options.seed, user, RATINGS);
+    TR_TRY(begin_row(&g->distinct, (size_t)n));
+    begin_user(g, user);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t item = spread_rank(&g->popular, draw_rank(&g->distinct, &g->popular, &rng));
+        double noise = g->options.noise * tr_rng_normal(&rng);
+        enum tr_rating_part part = tr_rng_uniform(&rng) < g->options.test ? TR_RATING_TEST : TR_RATING_TRAIN;
+        if (g->options.part != TR_RATING_ALL && g->options.part != part) continue;
+        TR_TRY(write_rating(g, user, item, opinion(g, item) + noise));
+    }
+    return TR_OK;
+}
+
+static int check_ratings(const struct tr_generate_ratings *o)
+{
+    double most = floor((double)o->users * ((double)o->items / SHARE_MOST));
+    TR_TRY(CHECK({"users", o->users, 1, INFINITY}, {"items", o->items, 1, INFINITY},
+                 {"ratings", (double)o->ratings, 1, INFINITY}, {"rank", o->rank, 1, RANK_MOST},
+                 {"power", o->power, 0, 10}, {"noise", o->noise, 0, 100}, {"test", o->test, 0, 0.999999}));
+    if ((double)o->ratings <= most) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "ratings: %llu, expected at most %.0f, a quarter of users times items",
+                   (unsigned long long)o->ratings, most);
+}
+
+static int write_users(struct raters *g, uint64_t begin, uint64_t end)
+{
+    struct split share;
+    begin_split(&share, g->options.users, g->options.ratings, g->options.seed, begin);
+    for (uint64_t user = begin; user < end; user++)
+        TR_TRY(write_user(g, (uint32_t)user, tr_min_size(next_share(&share), g->options.items)));
+    return TR_OK;
+}
+
+int tr_generate_ratings(const struct tr_generate_ratings *options, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct raters g = {.options = *options};
+    TR_TRY(check_ratings(options));
+    g.item_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62));
+    g.user_seed = tr_mix(options->seed ^ ((uint64_t)1 << 63));
+    init_popular(&g.popular, options->items, options->power);
+    int status = TR_NEW(&g.factors, (size_t)options->rank + 1);
+    if (status == TR_OK) status = open_lines(&g.lines, RATING_BYTES, out);
+    if (status == TR_OK) status = write_users(&g, begin, end);
+    status = close_lines(&g.lines, status);
+    free(g.distinct.taken);
+    free(g.factors);
+    return status;
+}
+
+/* ================ documents ================ */
+
+#define COUNT_BYTES 48 /* "4294967294 4294967294 18446744073709551615\n" and some to spare */
+
+struct documents {
+    struct tr_generate_docword options;
+    struct popular popular;
+    struct lines lines;
+    uint64_t topic_seed;
+    double slot_scale;      /* 1 / log(c / (1 + c)) where a topic has c slots in the mean */
+    uint32_t *topic, *word; /* of the tokens of the document in work */
+    size_t topic_room, word_room;
+};
+
+/* A topic's words are distributed as a Dirichlet process about Zipf's law: slots, each with a word drawn by
+ * that law once for all, and used in proportion to c/(1+c) to the power of the slot, which is the mean of the
+ * process's broken sticks. With many words that is what Dirichlet's distribution with parameters of sum c is,
+ * and nothing has to be stored. */
+static uint32_t draw_word(const struct documents *g, uint32_t topic, struct tr_rng *rng)
+{
+    double slot = floor(log(1 - tr_rng_uniform(rng)) * g->slot_scale);
+    uint64_t hash = tr_mix(tr_mix(g->topic_seed ^ topic) + (uint64_t)slot);
+    return spread_rank(&g->popular, rank_of(&g->popular, (double)(hash >> 11) * 0x1p-53));
+}
+
+/* The topic of token i, by Pólya's urn: a new one in proportion to alpha × topics, or that of a token before. */
+static uint32_t draw_topic(const struct documents *g, size_t i, struct tr_rng *rng)
+{
+    double fresh = g->options.alpha * g->options.topics;
+    if (i == 0 || tr_rng_uniform(rng) * (fresh + (double)i) < fresh)
+        return (uint32_t)tr_rng_below(rng, g->options.topics);
+    return g->topic[tr_rng_below(rng, i)];
+}
+
+/* ---- documents ---- */
+
+static int compare_words(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int write_counts(struct documents *g, uint64_t document, size_t n)
+{
+    qsort(g->word, n, sizeof *g->word, compare_words);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && g->word[j] == g->word[i]; j++)
+            ;
+        char *p = print_whole(g->lines.at, document + 1);
+        *p++ = ' ';
+        p = print_whole(p, (uint64_t)g->word[i] + 1);
+        *p++ = ' ';
+        p = print_whole(p, j - i);
+        *p++ = '\n';
+        TR_TRY(add_line(&g->lines, p));
+    }
+    return TR_OK;
+}
+
+static int write_document(struct documents *g, uint64_t document, size_t n)
+{
+    struct tr_rng rng;
+    tr_rng_seed(&rng, g->options.seed, document, TOKENS);
+    TR_TRY(TR_GROW(&g->topic, &g->topic_room, n));
+    TR_TRY(TR_GROW(&g->word, &g->word_room, n));
+    for (size_t i = 0; i < n; i++) {
+        g->topic[i] = draw_topic(g, i, &rng);
+        g->word[i] = draw_word(g, g->topic[i], &rng);
+    }
+    return n > 0 ? write_counts(g, document, n) : TR_OK;
+}
+
+static int write_documents(struct documents *g, uint64_t begin, uint64_t end)
+{
+    struct split share;
+    begin_split(&share, g->options.documents, g->options.tokens, g->options.seed, begin);
+    for (uint64_t d = begin; d < end; d++) TR_TRY(write_document(g, d, (size_t)next_share(&share)));
+    return TR_OK;
+}
+
+static int check_docword(const struct tr_generate_docword *o)
+{
+    return CHECK({"documents", o->documents, 1, INFINITY}, {"words", o->words, 1, INFINITY},
+                 {"tokens", (double)o->tokens, 1, INFINITY}, {"topics", o->topics, 1, INFINITY},
+                 {"alpha", o->alpha, 0, 1e6}, {"beta", o->beta, 1e-9, 1e6}, {"power", o->power, 0, 10});
+}
+
+int tr_generate_docword(const struct tr_generate_docword *options, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct documents g = {.options = *options, .topic_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
+    TR_TRY(check_docword(options));
+    double slots = options->beta * options->words;
+    g.slot_scale = -1 / log1p(1 / slots);
+    init_popular(&g.popular, options->words, options->power);
+    int status = open_lines(&g.lines, COUNT_BYTES, out);
+    if (status == TR_OK) status = write_documents(&g, begin, end);
+    status = close_lines(&g.lines, status);
+    free(g.topic);
+    free(g.word);
+    return status;
+}
+
+/* ---- vocabulary ---- */
+
+/* The number in syllables, two at least: different numbers are different words. */
+static char *print_word(char *p, uint32_t number)
+{
+    static const char consonants[] = "bdfghjklmnprstvwyzcx", vowels[] = "aeiou";
+    uint32_t syllables[8];
+    int n = 0;
+    do {
+        syllables[n++] = number % 100;
+        number /= 100;
+    } while (number > 0 || n < 2);
+    while (n-- > 0) {
+        *p++ = consonants[syllables[n] / 5];
+        *p++ = vowels[syllables[n] % 5];
+    }
+    *p++ = '\n';
+    return p;
+}
+
+int tr_generate_vocabulary(uint32_t begin, uint32_t end, FILE *out)
+{
+    struct lines lines;
+    TR_TRY(open_lines(&lines, COUNT_BYTES, out));
+    int status = TR_OK;
+    for (uint32_t w = begin; w < end && status == TR_OK; w++)
+        status = add_line(&lines, print_word(lines.at, w));
+    return close_lines(&lines, status);
+}
+
+/* ================ dense rows ================ */
+
+#define FIELD_BYTES 40 /* a column's number, a colon, a value up to 1e15, and some to spare */
+
+struct clusters {
+    struct tr_generate_dense options;
+    struct lines lines;
+    uint64_t centre_seed;
+};
+
+static char *print_cluster(char *p, uint64_t cluster, char separator)
+{
+    p = print_whole(p, cluster);
+    *p++ = separator;
+    return p;
+}
+
+static char *print_values(const struct clusters *g, char *p, uint64_t cluster, struct tr_rng *rng)
+{
+    const struct tr_generate_dense *o = &g->options;
+    uint64_t base = tr_mix(g->centre_seed ^ cluster), hash = 0;
+    for (uint32_t j = 0; j < o->columns; j++) {
+        if (j % 4 == 0) hash = tr_mix(base + j / 4);
+        double value = o->spread * hidden_piece(hash, j % 4) + o->noise * tr_rng_normal(rng);
+        if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, (uint64_t)j + 1, ':');
+        p = print_decimal(p, llround(value * 1e4), 4);
+        *p++ = o->format == TR_DENSE_LIBSVM ? ' ' : ',';
+    }
+    return p;
+}
+
+static int write_row(struct clusters *g, uint64_t row)
+{
+    const struct tr_generate_dense *o = &g->options;
+    struct tr_rng rng;
+    char *p = g->lines.at;
+    tr_rng_seed(&rng, o->seed, row, DENSE);
+    uint64_t cluster = tr_rng_below(&rng, o->clusters);
+    if (o->format == TR_DENSE_LIBSVM) p = print_cluster(p, cluster, ' ');
+    else if (o->label == TR_DENSE_FIRST) p = print_cluster(p, cluster, ',');
+    p = print_values(g, p, cluster, &rng);
+    if (o->format == TR_DENSE_CSV && o->label == TR_DENSE_LAST) p = print_cluster(p, cluster, ',');
+    p[-1] = '\n';
+    return add_line(&g->lines, p);
+}
+
+static int check_dense(const struct tr_generate_dense *o)
+{
+    TR_TRY(CHECK({"rows", (double)o->rows, 1, INFINITY}, {"columns", o->columns, 1, INFINITY},
+                 {"clusters", o->clusters, 1, INFINITY}, {"spread", o->spread, 0, 1e12},
+                 {"noise", o->noise, 0, 1e12}));
+    if (o->format == TR_DENSE_LIBSVM && o->label != TR_DENSE_NONE)
+        return tr_fail(TR_ERR_CONFIG,
+                       "label: LIBSVM text always begins with it, expected with format=csv only");
+    return TR_OK;
+}
+
+int tr_generate_dense(const struct tr_generate_dense *options, FILE *out)
+{
+    struct clusters g = {.options = *options, .centre_seed = tr_mix(options->seed ^ ((uint64_t)1 << 62))};
+    TR_TRY(check_dense(options));
+    TR_TRY(open_lines(&g.lines, ((size_t)options->columns + 2) * FIELD_BYTES, out));
+    int status = TR_OK;
+    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
+        status = write_row(&g, options->first_row + i);
+    return close_lines(&g.lines, status);
 }

@@ -115,7 +115,7 @@ static int enlarge_direct(struct tr_ids *ids, uint64_t number)
     return ids->hashed > 0 ? rehash(ids, ids->slots) : TR_OK;
 }
 
-static int append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
+int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {
     TR_TRY(check_room(ids));
     TR_TRY(TR_GROW(&ids->number, &ids->number_capacity, ids->n + 1));
@@ -129,7 +129,7 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
     if (number >= ids->direct_size && number < worth_direct(ids)) TR_TRY(enlarge_direct(ids, number));
     if (number < ids->direct_size) {
         if (!ids->direct[number]) {
-            TR_TRY(append_number(ids, number, place));
+            TR_TRY(tr_ids_append_number(ids, number, place));
             ids->direct[number] = *place + 1;
         }
         *place = ids->direct[number] - 1;
@@ -141,7 +141,7 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
         *place = ids->slot[i] - 1;
         if (ids->number[*place] == number) return TR_OK;
     }
-    TR_TRY(append_number(ids, number, place));
+    TR_TRY(tr_ids_append_number(ids, number, place));
     ids->slot[i] = *place + 1;
     ids->hashed++;
     return TR_OK;
@@ -149,7 +149,7 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 
 /* ---- text ---- */
 
-static int append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
+int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
     TR_TRY(check_room(ids));
     TR_TRY(TR_GROW(&ids->begin, &ids->begin_capacity, ids->n + 2));
@@ -170,7 +170,7 @@ int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *pl
         *place = ids->slot[i] - 1;
         if (length_of(ids, *place) == n && memcmp(ids->text + ids->begin[*place], text, n) == 0) return TR_OK;
     }
-    TR_TRY(append_text(ids, text, n, place));
+    TR_TRY(tr_ids_append_text(ids, text, n, place));
     ids->slot[i] = *place + 1;
     ids->hashed++;
     return TR_OK;

@@ -28,6 +28,10 @@ void tr_ids_free(struct tr_ids *ids);
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
+/* Adds it as the last, for lists that are not searched by what they hold. */
+int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
+int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
+
 /* The same for a number, fast if it is small and known. */
 static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
 {

@@ -19,6 +19,6 @@ void tr_names_free(tr_names **names); /* *names may be NULL */
 
 /* What this rank has of names, as *bytes (to be freed), and back, in the same layout. */
 int tr_names_pack(const tr_names *names, char **bytes, size_t *n);
-int tr_names_unpack(tr_context *tr, const char *bytes, size_t n, tr_names **names);
+int tr_names_unpack(tr_context *tr, const char *bytes, tr_names **names);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/ids.h"
 
 /* ---- dense: one bit for every index between the lowest and the highest ---- */
 
@@ -71,70 +72,54 @@ static int renumber_dense(struct tr_matrix *m, uint32_t lowest, uint32_t highest
     return result;
 }
 
-/* ---- sparse: a hash table of the keys that occur ---- */
+/* ---- sparse: a hash table of the columns that occur ---- */
 
-#define FREE UINT32_MAX /* no index: the largest is 2^32 - 2 */
-
-struct slot {
-    uint32_t key, rank;
-};
-
-/* Open addressing, linear probing, at most half full. */
-struct keyset {
-    struct slot *slots;
-    unsigned shift; /* 64 - log2 of the number of slots */
-    size_t n;       /* keys */
-};
-
-static size_t slots_of(const struct keyset *set)
+static size_t bytes_of(const struct tr_ids *ids)
 {
-    return (size_t)1 << (64 - set->shift);
+    return 3 * ids->slots * sizeof *ids->slot + (size_t)ids->direct_size * sizeof *ids->direct + 24 * ids->n;
 }
 
-static int keyset_new(struct keyset *set, unsigned shift)
+/* Ascending keys, and each column's place among them. */
+static int apply_order(struct tr_matrix *m, struct tr_ids *ids, const uint32_t *order, uint32_t *keys)
 {
-    *set = (struct keyset){.shift = shift};
-    TR_TRY(TR_NEW(&set->slots, slots_of(set)));
-    memset(set->slots, 0xff, slots_of(set) * sizeof *set->slots); /* FREE everywhere */
-    return TR_OK;
-}
-
-/* The slot of the key, or the free one where it belongs. Neighbouring keys spread out (Fibonacci hashing). */
-static inline struct slot *find(const struct keyset *set, uint32_t key)
-{
-    size_t i = (size_t)((key * (uint64_t)0x9e3779b97f4a7c15u) >> set->shift), last = slots_of(set) - 1;
-    while (set->slots[i].key != key && set->slots[i].key != FREE) i = (i + 1) & last;
-    return &set->slots[i];
-}
-
-static int enlarge(struct keyset *set)
-{
-    struct keyset larger;
-    TR_TRY(keyset_new(&larger, set->shift - 1));
-    for (size_t i = 0; i < slots_of(set); i++)
-        if (set->slots[i].key != FREE) find(&larger, set->slots[i].key)->key = set->slots[i].key;
-    larger.n = set->n;
-    free(set->slots);
-    *set = larger;
-    return TR_OK;
-}
-
-/* *fits is false if the table would take more than this many bytes while it is enlarged. */
-static int insert_columns(struct keyset *set, const struct tr_matrix *m, size_t most_bytes, bool *fits)
-{
-    size_t nonzeros = tr_matrix_nonzeros(m);
-    *fits = true;
-    for (size_t i = 0; i < nonzeros; i++) {
-        struct slot *slot = find(set, m->column[i]);
-        if (slot->key != FREE) continue;
-        slot->key = m->column[i];
-        if (2 * ++set->n <= slots_of(set)) continue;
-        *fits = 3 * slots_of(set) * sizeof *set->slots <= most_bytes;
-        if (!*fits) return TR_OK;
-        TR_TRY(enlarge(set));
+    uint32_t *rank, place;
+    TR_TRY(TR_NEW(&rank, ids->n));
+    for (size_t i = 0; i < ids->n; i++) {
+        keys[i] = (uint32_t)ids->number[order[i]];
+        rank[order[i]] = (uint32_t)i;
     }
-    return TR_OK;
+    int status = TR_OK;
+    for (size_t k = 0; k < tr_matrix_nonzeros(m) && status == TR_OK; k++) {
+        status = tr_ids_number(ids, m->column[k], &place);
+        m->column[k] = rank[place];
+    }
+    free(rank);
+    return status;
 }
+
+/* Changes nothing, *fits being false, if it would take too much memory. */
+static int renumber_sparse(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
+{
+    struct tr_ids ids = {.are_text = false};
+    uint32_t *order = NULL, place;
+    int status = TR_OK;
+    *fits = true;
+    for (size_t k = 0; k < tr_matrix_nonzeros(m) && status == TR_OK && *fits; k++) {
+        status = tr_ids_number(&ids, m->column[k], &place);
+        *fits = bytes_of(&ids) <= most_bytes;
+    }
+    if (status == TR_OK && *fits) {
+        status = tr_ids_sort(&ids, &order);
+        if (status == TR_OK) status = TR_NEW(keys, ids.n);
+        if (status == TR_OK) status = apply_order(m, &ids, order, *keys);
+        *n = ids.n;
+    }
+    free(order);
+    tr_ids_free(&ids);
+    return status;
+}
+
+/* ---- sorting ---- */
 
 /* Radix sort, 11 bits a pass; three passes bring the result from `keys` into `scratch`. */
 static void sort_keys(uint32_t *keys, uint32_t *scratch, size_t n)
@@ -163,46 +148,12 @@ int tr_keys_sort(uint32_t *keys, size_t *n)
     return TR_OK;
 }
 
-/* The keys of the set, ascending, and their places in it as their ranks. */
-static int sorted_keys(struct keyset *set, uint32_t **keys)
-{
-    uint32_t *unsorted, *sorted;
-    TR_TRY(TR_NEW(&unsorted, set->n));
-    int result = TR_NEW(&sorted, set->n);
-    if (result == TR_OK) {
-        size_t n = 0;
-        for (size_t i = 0; i < slots_of(set); i++)
-            if (set->slots[i].key != FREE) unsorted[n++] = set->slots[i].key;
-        sort_keys(unsorted, sorted, n);
-        for (size_t i = 0; i < n; i++) find(set, sorted[i])->rank = (uint32_t)i;
-        *keys = sorted;
-    }
-    free(unsorted);
-    return result;
-}
-
-/* Changes nothing, *fits being false, if it would take too much memory. */
-static int renumber_sparse(struct tr_matrix *m, size_t most_bytes, bool *fits, uint32_t **keys, size_t *n)
-{
-    struct keyset set;
-    size_t nonzeros = tr_matrix_nonzeros(m);
-    TR_TRY(keyset_new(&set, 64 - 12));
-    int result = insert_columns(&set, m, most_bytes, fits);
-    if (result == TR_OK && *fits) result = sorted_keys(&set, keys);
-    if (result == TR_OK && *fits) {
-        for (size_t i = 0; i < nonzeros; i++) m->column[i] = find(&set, m->column[i])->rank;
-        *n = set.n;
-    }
-    free(set.slots);
-    return result;
-}
-
 /* ---- the choice ---- */
 
 static int check_range(const struct tr_matrix *m, uint32_t lowest, uint32_t highest)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
-    bool outside = nonzeros > 0 && (lowest > highest || highest == FREE);
+    bool outside = nonzeros > 0 && (lowest > highest || highest == UINT32_MAX);
     for (size_t i = 0; i < nonzeros; i++) outside |= m->column[i] < lowest || m->column[i] > highest;
     if (!outside) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "columns outside of %u..%u", (unsigned)lowest, (unsigned)highest);
@@ -224,10 +175,4 @@ int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t
     if (bits_bytes > nonzeros * sizeof *m->column + ((size_t)4 << 20))
         TR_TRY(renumber_sparse(m, bits_bytes, &fits, keys, n));
     return fits ? TR_OK : renumber_dense(m, lowest, highest, keys, n);
-}
-
-void tr_columns_apply(struct tr_matrix *m, const uint32_t *old_to_new)
-{
-    size_t nonzeros = tr_matrix_nonzeros(m);
-    for (size_t i = 0; i < nonzeros; i++) m->column[i] = old_to_new[m->column[i]];
 }

@@ -59,8 +59,9 @@ static const tr_option job_keys[] = {
      .help = "files to evaluate the model on, globs allowed"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
      .help = "lda: file of the words, one a line, to be kept with the model"},
-    {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets,../shared/data", .may_change = true,
-     .help = "where relative paths of data are looked for, in this order"},
+    {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
+     .help = "where relative paths of data are looked for, in this order; where the job does not say it, also in the folders "
+             "that the environment variable TRIREME_DATA names (a list with :)"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
      .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword"),
      .help = "of these files: sparse rows, dense rows, «user item rating» lines, or bags of words as UCI has them; auto "

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "monitor/display.h"
 #include "monitor/output.h"
 
 static const char header[] =
@@ -77,12 +76,15 @@ void tr_metrics_close(struct tr_metrics *m)
     *m = (struct tr_metrics){.fd = -1};
 }
 
-/* Empty where there is no number. */
-static struct tr_number_text number(double value)
+struct field {
+    char text[32];
+};
+
+static struct field number(double value)
 {
-    struct tr_number_text n = {""};
-    if (isfinite(value)) snprintf(n.text, sizeof n.text, "%.15g", value);
-    return n;
+    struct field f = {""};
+    if (isfinite(value)) snprintf(f.text, sizeof f.text, "%.15g", value);
+    return f;
 }
 
 int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)

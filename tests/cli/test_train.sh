@@ -219,7 +219,8 @@ if part files; then
     run glob 3 dense.yaml data.train='cut/part-*' solve.epochs=2
     run listed 2 dense.yaml data.train=cut/part-aa,cut/part-ab.gz,'cut/part-a[c-e]*' solve.epochs=2
     run folders 1 dense.yaml data.train='part-*' data.folders=nowhere,cut solve.epochs=2
-    for folder in glob listed folders; do
+    (export TRIREME_DATA=nowhere:$PWD/cut && run variable 1 dense.yaml data.train='part-*' solve.epochs=2) || bad=1
+    for folder in glob listed folders variable; do
         for key in rows features nonzeros; do
             [ "$(of $folder $key)" = "$(of whole $key)" ] || fail "$folder: $(of $folder $key) $key, all have $(of whole $key)"
         done

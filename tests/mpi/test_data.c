@@ -758,6 +758,71 @@ MPI_CASE(dense_rows_are_read_once)
 }
 
 /* Of sparse rows: all of the group at each member, and the first ones at all ranks. */
+/* What row i holds, dense or sparse. */
+static double sum_row(const tr_data *data, const tr_batch *b, size_t i)
+{
+    double sum = b->label ? 1000 * (double)b->label[i] : 0;
+    for (size_t c = 0; b->dense && c < data->columns; c++)
+        sum += (double)b->dense[i * data->columns + c] * (double)(c + 1);
+    for (uint64_t k = b->begin ? b->begin[i] : 0; b->begin && k < b->begin[i + 1]; k++)
+        sum += (b->value ? (double)b->value[k] : 1) * (double)(data->keys[b->column[k]] + 1);
+    return sum;
+}
+
+/* One pass over this worker's rows: what they hold together, and in which order. */
+static double pass_over(tr_data *data, const tr_worker *me, size_t size, uint64_t pass, uint64_t *order)
+{
+    tr_batch b;
+    size_t rows = 0;
+    double sum = 0;
+    *order = 0;
+    mpi_ok(tr_data_shuffle(data, me, size, pass));
+    while (tr_data_next(data, &b)) {
+        mpi_check(b.n > 0 && b.n <= size, "a batch of %zu rows", b.n);
+        for (size_t i = 0; i < b.n; i++) {
+            sum += sum_row(data, &b, i);
+            *order = tr_mix(*order ^ (uint64_t)(sum_row(data, &b, i) * 64));
+        }
+        rows += b.n;
+    }
+    mpi_check(rows == tr_data_part_end(data, me) - tr_data_part_begin(data, me), "%zu rows in a pass", rows);
+    return sum;
+}
+
+MPI_CASE(rows_come_in_shuffled_mini_batches)
+{
+    char path[64], all[MPI_NOTE];
+    double total[2] = {0};
+    write_table(path, false);
+    for (int sparse = 0; sparse < 2; sparse++) {
+        snprintf(all, sizeof all, "model.type=kmeans data.label=first data.train=%s", path);
+        tr_context *tr = mpi_context(all);
+        tr_data *data = open_data(tr, sparse ? TR_DATA_TRAIN | TR_DATA_SPARSE : TR_DATA_TRAIN, NULL);
+        if (!data) return;
+        mpi_check(data->labels == 3 && data->label[2] == 2, "%zu labels", data->labels);
+        mpi_check((data->rows.dense == NULL) == (sparse == 1) || data->rows.n == 0, "rows are of the other kind");
+        if (tr_is(tr, TR_SLAVE)) {
+            tr_worker me = {.worker = tr->me.group * tr->layout.group_size + tr->me.member,
+                            .group = tr->me.group,
+                            .member = tr->me.member,
+                            .group_size = tr->layout.group_size};
+            uint64_t order[3];
+            double sum = 0;
+            for (size_t i = 0; i < data->rows.n; i++) sum += sum_row(data, &data->rows, i);
+            for (uint64_t pass = 0; pass < 3; pass++)
+                mpi_check(fabs(pass_over(data, &me, 7, pass / 2, &order[pass]) - sum) < 1e-3, "other rows");
+            mpi_check(order[0] == order[1], "the same pass has another order");
+            mpi_check(order[0] != order[2] || data->rows.n < 10, "another pass has the same order");
+            total[sparse] = sum;
+        }
+        MPI_Allreduce(MPI_IN_PLACE, &total[sparse], 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        tr_data_close(&data);
+        mpi_ok(tr_close(tr));
+    }
+    mpi_check(fabs(total[0] - total[1]) < 1e-3, "sparse rows hold %g, dense ones %g", total[1], total[0]);
+    if (mpi_test.rank == 0) unlink(path);
+}
+
 MPI_CASE(sparse_rows_are_replicated)
 {
     char all[MPI_NOTE];
@@ -1477,6 +1542,7 @@ MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_col
          &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
          &users_and_items_that_training_has_not_seen_are_numbered_behind,
          &documents_of_several_files_are_joined, &rows_in_the_order_of_the_files_are_neighbours,
-         &errors_are_agreed_on, &dense_rows_are_read_once, &sparse_rows_are_replicated,
-         &rows_of_a_group_lie_in_memory_once, &members_bring_different_things, &the_same_data_are_loaded_once,
-         &data_are_kept, &the_next_start_finds_data, &what_is_not_as_it_was_is_read_again)
+         &errors_are_agreed_on, &dense_rows_are_read_once, &rows_come_in_shuffled_mini_batches,
+         &sparse_rows_are_replicated, &rows_of_a_group_lie_in_memory_once, &members_bring_different_things,
+         &the_same_data_are_loaded_once, &data_are_kept, &the_next_start_finds_data,
+         &what_is_not_as_it_was_is_read_again)

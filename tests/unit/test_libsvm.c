@@ -141,7 +141,7 @@ START_TEST(a_real_file_is_read_whole)
     struct tr_files files;
     struct tr_matrix csr;
     struct tr_read_report report;
-    ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
+    ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "datasets"));
     if (access(path, R_OK) != 0) {
         fprintf(stderr, "skipped: no %s\n", path);
         free(path);

@@ -148,17 +148,7 @@ START_TEST(columns_outside_of_the_range_are_an_error)
 }
 END_TEST
 
-START_TEST(a_map_is_applied)
-{
-    uint32_t column[] = {0, 2, 1}, map[] = {7, 8, 9};
-    uint64_t begin[] = {0, 3};
-    struct tr_matrix csr = {.rows = 1, .begin = begin, .column = column};
-    tr_columns_apply(&csr, map);
-    ck_assert_mem_eq(column, ((uint32_t[]){7, 9, 8}), 12);
-}
-END_TEST
-
 UNIT_MAIN("renumber", dense_columns_are_ranked, many_columns_of_a_wide_space_are_ranked,
           few_columns_of_a_huge_space_take_little_memory, the_largest_index_has_a_place,
-          no_columns_are_no_keys, columns_outside_of_the_range_are_an_error, a_map_is_applied,
+          no_columns_are_no_keys, columns_outside_of_the_range_are_an_error,
           keys_are_sorted_and_each_is_left_once)

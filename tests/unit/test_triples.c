@@ -306,7 +306,7 @@ static void read_public(const char *name, int format, uint64_t records, size_t u
 {
     const char *data = getenv("TRIREME_DATA");
     char *path;
-    ck_ok(tr_format(&path, "%s/%s", data ? data : "../shared/data", name));
+    ck_ok(tr_format(&path, "%s/%s", data ? data : "datasets", name));
     if (access(path, R_OK) != 0) {
         fprintf(stderr, "skipped: no %s\n", path);
         free(path);

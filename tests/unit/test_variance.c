@@ -640,7 +640,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
     struct tr_matrix csr;
     struct tr_read_report report;
     struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM, .lowest_index = 1};
-    ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "../shared/data"));
+    ck_ok(tr_format(&path, "%s/a9a/a9a.gz", data ? data : "datasets"));
     if (access(path, R_OK) != 0) {
         fprintf(stderr, "skipped: no %s\n", path);
         free(path);
