@@ -362,7 +362,7 @@ int tr_cache_share(tr_data *data, const uint64_t *bytes)
     if (first)
         well = tr_cache_file_create(c->rows_path, c->generation, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
     TR_TRY(all_well(tr, tr->group, &well));
-    if (well && !first) well = tr_cache_file_join(c->rows_path, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
+    if (well && !first) well = tr_cache_file_join(c->rows_path, &c->rows) == TR_OK;
     if (well)
         well = tr_cache_file_reserve(c->rows, (size_t)tr->me.member, (size_t)tr->layout.group_size) == TR_OK;
     TR_TRY(all_well(tr, tr->group, &well));

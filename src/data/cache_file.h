@@ -25,7 +25,7 @@ int tr_cache_file_create(const char *path, struct tr_cache_key key, const uint64
                          struct tr_cache_file **file);
 
 /* Opens one that somebody is writing, to help him. */
-int tr_cache_file_join(const char *path, const uint64_t *bytes, size_t n, struct tr_cache_file **file);
+int tr_cache_file_join(const char *path, struct tr_cache_file **file);
 
 /* Takes the memory of one of several equal shares of each array, near this process; all of them, before anything is
  * written. TR_ERR_IO: there is not enough. */

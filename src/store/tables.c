@@ -1,15 +1,16 @@
 /* Tables in checkpoints: every server copies its share in the order of the keys, so that any other set of servers can fill
- * its shares from that. See tables_parts.h for what is kept under which name.
+ * its shares from that. See tables.h for what is kept under which name.
  *
  * It is done while no update is under way and nobody reads, by each server for its share alone. What is kept differs from
  * the share only where a function keeps something apart from its values: then it is what settling would make of it. */
 #define _GNU_SOURCE
+#include "store/tables.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "store/tables_parts.h"
 #include "table/rows.h"
 
 enum { FUNCTION_NAME = 48 };
@@ -32,35 +33,46 @@ static bool is_plain(const struct tr_tables *tables, size_t index)
     return n > 0 && n <= 48;
 }
 
-static void set_name(struct tr_kept *k)
+static void set_name(struct tr_saved *s)
 {
-    const struct tr_table *t = k->table;
-    int n = snprintf(k->name, sizeof k->name, "tables/%.48s", t->name);
+    const struct tr_table *t = s->table;
+    int n = snprintf(s->name, sizeof s->name, "tables/%.48s", t->name);
     if (is_plain(t->tr->tables, t->index)) return;
-    for (char *c = k->name + strlen("tables/"); *c; c++)
+    for (char *c = s->name + strlen("tables/"); *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '_';
-    snprintf(k->name + n, sizeof k->name - (size_t)n, "__%u", t->index);
+    snprintf(s->name + n, sizeof s->name - (size_t)n, "__%u", t->index);
 }
 
-struct tr_part tr_kept_part(const struct tr_kept *k, const char *suffix, enum tr_part_kind kind,
-                            enum tr_part_type type)
+/* A part of the table with nothing in it yet; columns 0: lists. */
+static struct tr_part make_part(const struct tr_saved *s, const char *suffix, enum tr_part_kind kind,
+                                enum tr_part_type type, uint64_t total, uint64_t columns)
 {
-    struct tr_part part = {.kind = kind, .type = type, .total_rows = k->table->keys};
-    snprintf(part.name, sizeof part.name, "%s%s", k->name, suffix);
-    if (kind != TR_PART_LISTS) part.total_columns = part.columns = k->table->width;
+    struct tr_part part = {
+        .kind = kind, .type = type, .total_rows = total, .total_columns = columns, .columns = columns};
+    snprintf(part.name, sizeof part.name, "%s%s", s->name, suffix);
     return part;
 }
 
-void tr_kept_rows(struct tr_part *part, struct tr_row_run *run, uint64_t first, uint64_t n)
+int tr_saved_part(const struct tr_saved *s, const char *suffix, enum tr_part_kind kind,
+                  enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
+                  void *values)
 {
-    *run = (struct tr_row_run){first, n};
-    part->run = run;
-    part->runs = n > 0;
-    part->rows = n;
+    struct tr_part part = make_part(s, suffix, kind, type, total, columns);
+    bool list = kind == TR_PART_LISTS;
+    uint64_t begin[2] = {0, n};
+    struct tr_row_run run = {first, list ? 1 : n};
+    part.run = &run;
+    part.runs = run.n > 0;
+    part.rows = run.n;
+    part.begin = list ? begin : NULL;
+    part.data = values;
+    if (kind == TR_PART_COMMON && !s->restores && s->table->tr->rank != 0) return TR_OK;
+    return tr_snapshot_part(s->snapshot, &part);
 }
 
-/* Fresh memory costs more than the copy that is written to it, unless its pages are large. */
-int tr_kept_room(uint64_t n, void **memory)
+/* Memory for n bytes, to be freed, that is written soon. Fresh memory costs more than the copy that is written to it, unless
+ * its pages are large. */
+static int allocate(uint64_t n, void **memory)
 {
     enum { HUGE_PAGE = 2 << 20 };
     if (n < 2 * HUGE_PAGE) {
@@ -72,45 +84,6 @@ int tr_kept_room(uint64_t n, void **memory)
     }
     if (*memory) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM, "out of memory: %llu bytes for a checkpoint", (unsigned long long)n);
-}
-
-int tr_kept_numbers(struct tr_kept *k, const char *suffix, enum tr_about owners, uint64_t first, uint64_t n,
-                    size_t columns, void *values)
-{
-    struct tr_part part = tr_kept_part(k, suffix, TR_PART_ROWS, TR_PART_I64);
-    struct tr_row_run run;
-    tr_kept_rows(&part, &run, first, n);
-    part.total_rows = (uint64_t)k->about[owners];
-    part.total_columns = part.columns = columns;
-    part.data = values;
-    return tr_snapshot_part(k->snapshot, &part);
-}
-
-int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, enum tr_about owners,
-                 uint64_t owner, uint64_t n, void *values)
-{
-    struct tr_part part = tr_kept_part(k, suffix, TR_PART_LISTS, type);
-    struct tr_row_run run;
-    uint64_t begin[2] = {0, n};
-    tr_kept_rows(&part, &run, owner, 1);
-    part.total_rows = (uint64_t)k->about[owners];
-    part.begin = begin;
-    part.data = values;
-    return tr_snapshot_part(k->snapshot, &part);
-}
-
-/* Some numbers for all, from rank 0. */
-static int keep_common(struct tr_kept *k, const char *suffix, enum tr_part_type type, uint64_t n,
-                       void *values)
-{
-    struct tr_part part = tr_kept_part(k, suffix, TR_PART_COMMON, type);
-    struct tr_row_run run;
-    tr_kept_rows(&part, &run, 0, n);
-    part.total_rows = n;
-    part.total_columns = part.columns = 1;
-    part.data = values;
-    if (!tr_snapshot_restores(k->snapshot) && k->table->tr->rank != 0) return TR_OK;
-    return tr_snapshot_part(k->snapshot, &part);
 }
 
 /* ---- what a table is ---- */
@@ -132,69 +105,64 @@ static void describe(const struct tr_table *t, int64_t about[TR_ABOUT_NUMBERS], 
     about[TR_ABOUT_PARTITION] = (int64_t)tr_partition_print(&t->partition);
     about[TR_ABOUT_STATES] = (int64_t)state_arrays(t);
     about[TR_ABOUT_RANKS] = t->tr->size;
-    about[TR_ABOUT_LEFT] = tr_kept_has_left(t);
+    about[TR_ABOUT_LEFT] = tr_has_residuals(t);
     memset(function, 0, FUNCTION_NAME);
     if (t->use) snprintf(function, FUNCTION_NAME, "%s", t->use->function.name);
 }
 
-static int check_shape(const struct tr_kept *k, const int64_t *now)
+static int check_shape(const struct tr_saved *s, const int64_t *now)
 {
-    const int64_t *then = k->about;
+    const int64_t *then = s->about;
     bool lists = then[TR_ABOUT_FORM] == TR_FORM_SPARSE;
     if (then[TR_ABOUT_TYPE] == now[TR_ABOUT_TYPE] && then[TR_ABOUT_KEYS] == now[TR_ABOUT_KEYS] &&
-        then[TR_ABOUT_WIDTH] == now[TR_ABOUT_WIDTH] && lists == k->table->sparse)
+        then[TR_ABOUT_WIDTH] == now[TR_ABOUT_WIDTH] && lists == s->table->sparse)
         return TR_OK;
     static const char *const type[] = {"f32", "f64", "i32", "i64"};
     return tr_fail(TR_ERR_DATA,
                    "checkpoint: table %s had %llu keys of %lld %s elements%s, expected %llu of %lld %s%s",
-                   k->table->name, (unsigned long long)then[TR_ABOUT_KEYS], (long long)then[TR_ABOUT_WIDTH],
+                   s->table->name, (unsigned long long)then[TR_ABOUT_KEYS], (long long)then[TR_ABOUT_WIDTH],
                    type[then[TR_ABOUT_TYPE] & 3], lists ? " in sparse rows" : "",
                    (unsigned long long)now[TR_ABOUT_KEYS], (long long)now[TR_ABOUT_WIDTH],
-                   type[now[TR_ABOUT_TYPE] & 3], k->table->sparse ? " in sparse rows" : "");
+                   type[now[TR_ABOUT_TYPE] & 3], s->table->sparse ? " in sparse rows" : "");
 }
 
 /* Another function may go on with the values, but not with what belongs to the first one. */
-static int check_function(const struct tr_kept *k, const char *then, const char *now)
+static int check_function(const struct tr_saved *s, const char *then, const char *now)
 {
-    bool keeps = k->about[TR_ABOUT_STATES] > 0 || state_arrays(k->table) > 0 ||
-                 (k->table->use && k->table->use->function.load);
+    bool keeps = s->about[TR_ABOUT_STATES] > 0 || state_arrays(s->table) > 0 ||
+                 (s->table->use && s->table->use->function.load);
     if (!keeps || !strncmp(then, now, FUNCTION_NAME)) return TR_OK;
     return tr_fail(TR_ERR_DATA, "checkpoint: table %s was updated by server function %.47s, now by %s",
-                   k->table->name, *then ? then : "add", *now ? now : "add");
+                   s->table->name, *then ? then : "add", *now ? now : "add");
 }
 
-static int find_table(const struct tr_kept *k)
-{
-    char name[sizeof((struct tr_part *)0)->name];
-    bool has = true;
-    snprintf(name, sizeof name, "%s_about", k->name);
-    if (tr_snapshot_restores(k->snapshot)) TR_TRY(tr_snapshot_has(k->snapshot, name, &has));
-    return has ? TR_OK : tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", k->table->name);
-}
-
-/* Rank 0 says it for all. */
-static int keep_description(struct tr_kept *k)
+static int list_description(struct tr_saved *s)
 {
     int64_t now[TR_ABOUT_NUMBERS];
     char function[FUNCTION_NAME], then[FUNCTION_NAME];
-    describe(k->table, now, function);
-    memcpy(k->about, now, sizeof now);
+    struct tr_part about = make_part(s, "_about", TR_PART_COMMON, TR_PART_I64, 0, 1);
+    bool has = true;
+    describe(s->table, now, function);
+    memcpy(s->about, now, sizeof now);
     memcpy(then, function, sizeof then);
-    TR_TRY(find_table(k));
-    TR_TRY(keep_common(k, "_about", TR_PART_I64, TR_ABOUT_NUMBERS, k->about));
-    TR_TRY(keep_common(k, "_function", TR_PART_U8, FUNCTION_NAME, then));
-    if (!tr_snapshot_restores(k->snapshot)) return TR_OK;
-    TR_TRY(check_shape(k, now));
-    TR_TRY(check_function(k, then, function));
-    k->same = k->snapshot->same_layout;
+    if (s->restores) TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
+    if (!has) return tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", s->table->name);
+    TR_TRY(tr_saved_part(s, "_about", TR_PART_COMMON, TR_PART_I64, TR_ABOUT_NUMBERS, 1, 0, TR_ABOUT_NUMBERS,
+                         s->about));
+    TR_TRY(
+        tr_saved_part(s, "_function", TR_PART_COMMON, TR_PART_U8, FUNCTION_NAME, 1, 0, FUNCTION_NAME, then));
+    if (!s->restores) return TR_OK;
+    TR_TRY(check_shape(s, now));
+    TR_TRY(check_function(s, then, function));
+    s->same = s->snapshot->same_layout;
     static const enum tr_about place[] = {TR_ABOUT_FORM,         TR_ABOUT_PIECES,    TR_ABOUT_SERVERS,
                                           TR_ABOUT_FIRST_SERVER, TR_ABOUT_PARTITION, TR_ABOUT_RANKS};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++)
-        k->same = k->same && k->about[place[i]] == now[place[i]];
+        s->same = s->same && s->about[place[i]] == now[place[i]];
     return TR_OK;
 }
 
-/* ---- values and state ---- */
+/* ---- values and state, where the rows that this server has are known ---- */
 
 /* Array 0: the values; the others: state. With hash storage they move. */
 static char *array_of(const struct tr_table *t, size_t number)
@@ -210,82 +178,72 @@ static const char *array_name(size_t number)
     return name[number];
 }
 
-/* One piece of all keys that this server has it of. */
-static int take_piece(struct tr_kept *k, const struct tr_lay *l, struct tr_part *part, uint64_t first,
-                      uint64_t end, uint64_t before, const char *array)
+/* One piece of all keys that this server has it of; what lies in order is filled where it lies. */
+static int list_piece(struct tr_saved *s, const struct tr_order *o, struct tr_part *part, uint64_t first,
+                      uint64_t before, char *array)
 {
-    size_t unit = k->table->unit_bytes;
-    int status = tr_kept_room(part->rows * unit, &part->data);
-    if (status != TR_OK) {
-        free(part->run);
-        return status;
+    uint64_t unit = s->table->unit_bytes, end = first + s->table->keys;
+    char *place = array + before * unit;
+    bool packs = !s->restores || !o->straight;
+    int status = packs ? allocate(part->rows * unit, &part->data) : TR_OK;
+    if (status == TR_OK && !s->restores) {
+        if (o->straight) memcpy(part->data, place, part->rows * unit);
+        else tr_order_copy(o, first, end, unit, true, part->data, array);
+        return tr_snapshot_give(s->snapshot, part);
     }
-    if (l->straight) memcpy(part->data, array + before * unit, part->rows * unit);
-    else tr_lay_gather(l, first, end, unit, array, part->data);
-    return tr_snapshot_give(k->snapshot, part);
-}
-
-static int fill_piece(struct tr_kept *k, const struct tr_lay *l, struct tr_part *part, uint64_t first,
-                      uint64_t end, uint64_t before, char *array)
-{
-    size_t unit = k->table->unit_bytes;
-    int status = TR_OK;
-    if (l->straight) part->data = array + before * unit;
-    else status = tr_kept_room(part->rows * unit, &part->data);
-    if (status == TR_OK) status = tr_snapshot_part(k->snapshot, part);
-    if (status == TR_OK && !l->straight) tr_lay_scatter(l, first, end, unit, part->data, array);
-    if (!l->straight) free(part->data);
+    if (!packs) part->data = place;
+    if (status == TR_OK) status = tr_snapshot_part(s->snapshot, part);
+    if (status == TR_OK && packs) tr_order_copy(o, first, end, unit, false, part->data, array);
+    if (packs) free(part->data);
     free(part->run);
     return status;
 }
 
-static int keep_array(struct tr_kept *k, const struct tr_lay *l, const char *suffix, char *array)
+static int list_array(struct tr_saved *s, const struct tr_order *o, const char *suffix, char *array)
 {
-    const struct tr_table *t = k->table;
+    const struct tr_table *t = s->table;
     for (uint32_t piece = 0; piece < t->pieces; piece++) {
-        struct tr_part part = tr_kept_part(k, suffix, TR_PART_ROWS, (enum tr_part_type)t->dtype);
-        uint64_t first = piece * t->keys, end = first + t->keys, before;
+        struct tr_part part =
+            make_part(s, suffix, TR_PART_ROWS, (enum tr_part_type)t->dtype, t->keys, t->width);
+        uint64_t first = piece * t->keys, before;
         part.columns = t->unit_width;
         part.first_column = piece * t->unit_width;
-        TR_TRY(tr_lay_runs(l, first, end, &part, &before));
+        TR_TRY(tr_order_runs(o, first, first + t->keys, &part, &before));
         if (part.rows == 0) free(part.run);
-        else if (tr_snapshot_restores(k->snapshot))
-            TR_TRY(fill_piece(k, l, &part, first, end, before, array));
-        else TR_TRY(take_piece(k, l, &part, first, end, before, array));
+        else TR_TRY(list_piece(s, o, &part, first, before, array));
     }
     return TR_OK;
 }
 
 /* The values as they are read when everything that a function keeps apart counts. */
-static int take_settled(struct tr_kept *k, const struct tr_lay *l)
+static int take_settled(struct tr_saved *s, const struct tr_order *o)
 {
-    const struct tr_use *use = k->table->use;
+    const struct tr_use *use = s->table->use;
     char *settled;
-    TR_TRY(tr_kept_room(use->share.units * k->table->unit_bytes, (void **)&settled));
+    TR_TRY(allocate(use->share.units * s->table->unit_bytes, (void **)&settled));
     int status = use->function.read(&use->share, INT64_MAX, use->share.units, NULL, settled);
-    if (status == TR_OK) status = keep_array(k, l, "", settled);
+    if (status == TR_OK) status = list_array(s, o, "", settled);
     free(settled);
     return status;
 }
 
-/* Where the rows that this server has are known. */
-static int keep_arrays(struct tr_kept *k)
+static int list_arrays(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
-    struct tr_lay lay;
-    TR_TRY(tr_lay_make(t, &lay));
-    bool apart = !tr_snapshot_restores(k->snapshot) && t->use && t->use->function.read;
-    int status = apart ? take_settled(k, &lay) : TR_OK;
+    struct tr_table *t = s->table;
+    struct tr_order order;
+    TR_TRY(tr_order_make(t, &order));
+    bool apart = !s->restores && t->use && t->use->function.read;
+    int status = apart ? take_settled(s, &order) : TR_OK;
     for (size_t i = apart; status == TR_OK && i <= state_arrays(t); i++)
-        status = keep_array(k, &lay, array_name(i), array_of(t, i));
-    tr_lay_free(&lay);
+        status = list_array(s, &order, array_name(i), array_of(t, i));
+    tr_order_free(&order);
     return status;
 }
 
-/* ---- from any form of storage ---- */
+/* ---- … and from any form of storage ---- */
 
 struct filling {
-    struct tr_kept *k;
+    struct tr_saved *s;
     size_t array;
     struct tr_walker walker;
 };
@@ -293,7 +251,7 @@ struct filling {
 static bool is_of_interest(void *who, const struct tr_row_run *run)
 {
     struct filling *f = who;
-    const struct tr_table *t = f->k->table;
+    const struct tr_table *t = f->s->table;
     if (t->pieces > 1) return true;
     for (uint64_t unit = run->first; unit < run->first + run->n; unit = f->walker.end)
         if (tr_walk_to(&f->walker, unit).server == (uint32_t)t->server) return true;
@@ -305,12 +263,12 @@ static bool is_of_interest(void *who, const struct tr_row_run *run)
 static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t column, size_t elements,
                      const char *values)
 {
-    struct tr_table *t = f->k->table;
+    struct tr_table *t = f->s->table;
     size_t size = tr_dtype_size(t->dtype);
     struct tr_location at = tr_walk_to(&f->walker, piece * t->keys + key);
     if (at.server != (uint32_t)t->server) return TR_OK;
     if (t->map) {
-        if (f->k->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size)) return TR_OK;
+        if (f->s->about[TR_ABOUT_FORM] != TR_FORM_HASH && tr_is_zero(values, elements * size)) return TR_OK;
         TR_TRY(tr_hashmap_add_all(t->map, &key, 1, &at.position));
     }
     memcpy(array_of(t, f->array) + at.position * t->unit_bytes + (column - piece * t->unit_width) * size,
@@ -320,7 +278,7 @@ static int fill_unit(struct filling *f, tr_key key, uint64_t piece, uint64_t col
 
 static int fill_row(struct filling *f, tr_key key, const struct tr_part *p, const char *values)
 {
-    const struct tr_table *t = f->k->table;
+    const struct tr_table *t = f->s->table;
     uint64_t column = p->first_column, end = column + p->columns;
     while (column < end) {
         uint64_t piece = column / t->unit_width, border = (piece + 1) * t->unit_width;
@@ -335,7 +293,7 @@ static int fill_row(struct filling *f, tr_key key, const struct tr_part *p, cons
 static int fill_rows(void *who, const struct tr_part *p)
 {
     struct filling *f = who;
-    size_t row_bytes = p->columns * tr_dtype_size(f->k->table->dtype);
+    size_t row_bytes = p->columns * tr_dtype_size(f->s->table->dtype);
     const char *values = p->data;
     for (size_t r = 0; r < p->runs; r++)
         for (uint64_t i = 0; i < p->run[r].n; i++, values += row_bytes)
@@ -357,16 +315,15 @@ static int clear(struct tr_table *t)
     return TR_OK;
 }
 
-/* Where they are not, or lay there in another form: everything is gone through. */
-static int fill_from_all(struct tr_kept *k)
+/* Everything is gone through. */
+static int fill_from_all(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
+    struct tr_table *t = s->table;
     TR_TRY(clear(t));
     for (size_t i = 0; i <= state_arrays(t); i++) {
-        struct filling f = {.k = k, .array = i, .walker = {.partition = &t->partition}};
-        char name[sizeof((struct tr_part *)0)->name];
-        snprintf(name, sizeof name, "%s%s", k->name, array_name(i));
-        TR_TRY(tr_snapshot_each(k->snapshot, name, is_of_interest, fill_rows, &f));
+        struct filling f = {.s = s, .array = i, .walker = {.partition = &t->partition}};
+        struct tr_part part = make_part(s, array_name(i), TR_PART_ROWS, TR_PART_U8, 0, 0);
+        TR_TRY(tr_snapshot_each(s->snapshot, part.name, is_of_interest, fill_rows, &f));
     }
     tr_use_follow(t);
     return TR_OK;
@@ -381,82 +338,80 @@ struct by_server {
 enum { BY_SERVER = sizeof(struct by_server) / sizeof(int64_t) };
 
 /* What there is of n servers from the first one on. */
-static int keep_by_server(struct tr_kept *k, uint64_t first, uint64_t n, struct by_server *values)
+static int list_by_server(struct tr_saved *s, uint64_t first, uint64_t n, struct by_server *values)
 {
-    return tr_kept_numbers(k, "_servers", TR_ABOUT_SERVERS, first, n, BY_SERVER, values);
+    return tr_saved_part(s, "_servers", TR_PART_ROWS, TR_PART_I64, (uint64_t)s->about[TR_ABOUT_SERVERS],
+                         BY_SERVER, first, n, values);
 }
 
 /* A list of n elements of one server. */
-static int keep_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, uint64_t server,
-                     uint64_t n, void *values)
+static int list_of_server(struct tr_saved *s, const char *suffix, enum tr_part_type type, int server,
+                          int64_t n, void *values)
 {
-    return tr_kept_list(k, suffix, type, TR_ABOUT_SERVERS, server, n, values);
+    return tr_saved_part(s, suffix, TR_PART_LISTS, type, (uint64_t)s->about[TR_ABOUT_SERVERS], 0,
+                         (uint64_t)server, (uint64_t)n, values);
 }
 
-static int take_by_server(struct tr_kept *k)
+static int take_by_server(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
+    struct tr_table *t = s->table;
     const struct tr_use *use = t->use;
     struct by_server mine = {.keys = t->map ? t->map->count : 0};
-    uint64_t server = (uint64_t)t->server;
     void *saved = NULL;
     size_t bytes = 0;
     if (use && use->function.save) TR_TRY(use->function.save(&use->share, &saved, &bytes));
     mine.saved = (int64_t)(saved ? bytes : 0);
-    int status = keep_by_server(k, server, 1, &mine);
+    int status = list_by_server(s, (uint64_t)t->server, 1, &mine);
     if (status == TR_OK && mine.saved > 0)
-        status = keep_list(k, "_own", TR_PART_U8, server, (uint64_t)mine.saved, saved);
+        status = list_of_server(s, "_own", TR_PART_U8, t->server, mine.saved, saved);
     if (status == TR_OK && mine.keys > 0)
-        status = keep_list(k, "_order", TR_PART_I64, server, (uint64_t)mine.keys, t->map->key.at);
+        status = list_of_server(s, "_order", TR_PART_I64, t->server, mine.keys, t->map->key.at);
     free(saved);
     return status;
 }
 
-static int fill_own_of(struct tr_kept *k, int server, const struct by_server *there)
+static int fill_own_of(struct tr_saved *s, int server, int64_t bytes)
 {
-    struct tr_use *use = k->table->use;
+    struct tr_use *use = s->table->use;
     char *saved;
-    TR_TRY(TR_NEW(&saved, (size_t)there->saved));
-    int status = TR_OK;
-    if (there->saved > 0)
-        status = keep_list(k, "_own", TR_PART_U8, (uint64_t)server, (uint64_t)there->saved, saved);
+    TR_TRY(TR_NEW(&saved, (size_t)bytes));
+    int status = bytes > 0 ? list_of_server(s, "_own", TR_PART_U8, server, bytes, saved) : TR_OK;
     if (status == TR_OK)
-        status = use->function.load(&use->share, k->same, server, (int)k->about[TR_ABOUT_SERVERS],
-                                    there->saved > 0 ? saved : NULL, (size_t)there->saved);
+        status = use->function.load(&use->share, s->same, server, (int)s->about[TR_ABOUT_SERVERS],
+                                    bytes > 0 ? saved : NULL, (size_t)bytes);
     free(saved);
     return status;
 }
 
-static int fill_own(struct tr_kept *k)
+static int fill_own(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
-    size_t servers = (size_t)k->about[TR_ABOUT_SERVERS];
+    struct tr_table *t = s->table;
+    int servers = (int)s->about[TR_ABOUT_SERVERS];
     struct by_server *there;
     if (!t->use || !t->use->function.load) return TR_OK;
-    TR_TRY(TR_NEW(&there, servers));
-    int first = k->same ? t->server : 0, n = k->same ? 1 : (int)servers;
-    int status = keep_by_server(k, (uint64_t)first, (uint64_t)n, there);
-    for (int i = 0; status == TR_OK && i < n; i++) status = fill_own_of(k, first + i, &there[i]);
+    TR_TRY(TR_NEW(&there, (size_t)servers));
+    int first = s->same ? t->server : 0, n = s->same ? 1 : servers;
+    int status = list_by_server(s, (uint64_t)first, (uint64_t)n, there);
+    for (int i = 0; status == TR_OK && i < n; i++) status = fill_own_of(s, first + i, there[i].saved);
     free(there);
     return status;
 }
 
 /* Hash storage on the server that had it: its keys come in their order, as what goes through a share one by one might
  * round otherwise. */
-static int fill_order(struct tr_kept *k)
+static int fill_order(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
+    struct tr_table *t = s->table;
     struct by_server there;
     tr_key *key;
     uint32_t *slot;
     TR_TRY(clear(t));
-    TR_TRY(keep_by_server(k, (uint64_t)t->server, 1, &there));
-    size_t n = (size_t)there.keys;
-    if (n == 0) return TR_OK;
-    TR_TRY(TR_NEW(&key, n));
-    int status = TR_NEW(&slot, n);
-    if (status == TR_OK) status = keep_list(k, "_order", TR_PART_I64, (uint64_t)t->server, n, key);
-    if (status == TR_OK) status = tr_hashmap_add_all(t->map, key, n, slot);
+    TR_TRY(list_by_server(s, (uint64_t)t->server, 1, &there));
+    if (there.keys == 0) return TR_OK;
+    TR_TRY(TR_NEW(&key, (size_t)there.keys));
+    int status = TR_NEW(&slot, (size_t)there.keys);
+    if (status == TR_OK) status = list_of_server(s, "_order", TR_PART_I64, t->server, there.keys, key);
+    if (status == TR_OK) status = tr_hashmap_add_all(t->map, key, (size_t)there.keys, slot);
     tr_use_follow(t);
     free(key);
     free(slot);
@@ -467,7 +422,7 @@ static int fill_order(struct tr_kept *k)
 
 /* Of a share: its rows in the order of their numbers, and what they hold, side by side. */
 struct lists {
-    struct tr_lay lay;
+    struct tr_order order;
     uint64_t rows;
     uint32_t *place;
     int64_t *length;
@@ -477,12 +432,9 @@ struct lists {
 
 static void free_lists(struct lists *l)
 {
-    tr_lay_free(&l->lay);
-    free(l->place);
-    free(l->length);
-    free(l->begin);
-    free(l->column);
-    free(l->value);
+    void *memory[] = {l->place, l->length, l->begin, l->column, l->value};
+    tr_order_free(&l->order);
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
 /* Columns of 31 bits are whole numbers of 32. */
@@ -491,133 +443,129 @@ static enum tr_part_type column_type(const struct tr_table *t)
     return t->width <= UINT64_C(1) << 31 ? TR_PART_I32 : TR_PART_I64;
 }
 
-/* Of these rows, an array: lengths, or with begin the entries. Memory of the array is handed over if it is taken. */
-static int keep_lists_part(struct tr_kept *k, struct lists *l, const char *suffix, enum tr_part_kind kind,
-                           enum tr_part_type type, void **data)
+/* Of these rows, an array: lengths, or the entries of lists, whose memory is handed over if they are taken. */
+static int list_rows(struct tr_saved *s, struct lists *l, const char *suffix, enum tr_part_kind kind,
+                     enum tr_part_type type, void **data)
 {
-    struct tr_part part = tr_kept_part(k, suffix, kind, type);
-    uint64_t before;
     bool lists = kind == TR_PART_LISTS;
-    if (!lists) part.total_columns = part.columns = 1;
-    TR_TRY(tr_lay_runs(&l->lay, 0, k->table->keys, &part, &before));
+    struct tr_part part = make_part(s, suffix, kind, type, s->table->keys, lists ? 0 : 1);
+    uint64_t before;
+    TR_TRY(tr_order_runs(&l->order, 0, s->table->keys, &part, &before));
     part.data = *data;
-    if (tr_snapshot_restores(k->snapshot)) {
-        part.begin = lists ? l->begin : NULL;
-        int status = tr_snapshot_part(k->snapshot, &part);
+    part.begin = lists ? l->begin : NULL;
+    if (s->restores || !lists) {
+        int status = tr_snapshot_part(s->snapshot, &part);
         free(part.run);
         return status;
     }
     *data = NULL;
-    int status = lists ? TR_NEW(&part.begin, l->rows + 1) : TR_OK;
+    int status = TR_NEW(&part.begin, l->rows + 1);
     if (status != TR_OK) {
         tr_part_free(&part);
         return status;
     }
-    if (lists) memcpy(part.begin, l->begin, (l->rows + 1) * sizeof *l->begin);
-    return tr_snapshot_give(k->snapshot, &part);
+    memcpy(part.begin, l->begin, (l->rows + 1) * sizeof *l->begin);
+    return tr_snapshot_give(s->snapshot, &part);
 }
 
-static int open_lists(struct tr_kept *k, struct lists *l)
+static int open_lists(struct tr_saved *s, struct lists *l)
 {
-    TR_TRY(tr_lay_make(k->table, &l->lay));
-    l->rows = l->lay.blocks * l->lay.block;
-    if (l->lay.blocks > 0 && l->lay.number[l->lay.blocks - 1] * l->lay.block + l->lay.block > l->lay.end)
-        l->rows -= l->lay.number[l->lay.blocks - 1] * l->lay.block + l->lay.block - l->lay.end;
+    TR_TRY(tr_order_make(s->table, &l->order));
+    const struct tr_order *o = &l->order;
+    l->rows = o->blocks * o->block;
+    if (o->blocks > 0 && (o->number[o->blocks - 1] + 1) * o->block > o->end)
+        l->rows -= (o->number[o->blocks - 1] + 1) * o->block - o->end;
     TR_TRY(TR_NEW(&l->place, l->rows));
     TR_TRY(TR_NEW(&l->length, l->rows));
     TR_TRY(TR_NEW(&l->begin, l->rows + 1));
-    tr_lay_places(&l->lay, l->place);
+    tr_order_places(o, l->place);
     return TR_OK;
 }
 
-/* When lengths are known. */
-static int make_room(struct tr_kept *k, struct lists *l)
+/* Lengths, and memory for what is so long. */
+static int list_lengths(struct tr_saved *s, struct lists *l)
 {
+    void *length = l->length;
+    TR_TRY(list_rows(s, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
     for (uint64_t i = 0; i < l->rows; i++) l->begin[i + 1] = l->begin[i] + (uint64_t)l->length[i];
     uint64_t entries = l->begin[l->rows];
-    TR_TRY(tr_kept_room(entries * tr_part_type_size(column_type(k->table)), &l->column));
-    return tr_kept_room(entries * sizeof(uint32_t), &l->value);
+    TR_TRY(allocate(entries * tr_part_type_size(column_type(s->table)), &l->column));
+    return allocate(entries * sizeof(uint32_t), &l->value);
 }
 
-static int keep_entries(struct tr_kept *k, struct lists *l)
+static int list_entries(struct tr_saved *s, struct lists *l)
 {
-    TR_TRY(keep_lists_part(k, l, "_columns", TR_PART_LISTS, column_type(k->table), &l->column));
-    return keep_lists_part(k, l, "", TR_PART_LISTS, (enum tr_part_type)k->table->dtype, &l->value);
+    TR_TRY(list_rows(s, l, "_columns", TR_PART_LISTS, column_type(s->table), &l->column));
+    return list_rows(s, l, "", TR_PART_LISTS, (enum tr_part_type)s->table->dtype, &l->value);
 }
 
-static int take_lists(struct tr_kept *k, struct lists *l)
+static int take_lists(struct tr_saved *s, struct lists *l)
 {
-    const struct tr_sparse *s = k->table->sparse_share;
-    for (uint64_t i = 0; i < l->rows; i++) l->length[i] = s->row[l->place[i]].n;
-    TR_TRY(make_room(k, l));
+    const struct tr_sparse *share = s->table->sparse_share;
+    bool narrow = column_type(s->table) == TR_PART_I32;
+    for (uint64_t i = 0; i < l->rows; i++) l->length[i] = share->row[l->place[i]].n;
+    TR_TRY(list_lengths(s, l));
     for (uint64_t i = 0; i < l->rows; i++) {
-        const struct tr_sparse_row *row = &s->row[l->place[i]];
+        const struct tr_sparse_row *row = &share->row[l->place[i]];
         if (row->n == 0) continue;
         memcpy((uint32_t *)l->value + l->begin[i], tr_sparse_values(row), row->n * sizeof(uint32_t));
-        if (column_type(k->table) == TR_PART_I32)
-            memcpy((uint32_t *)l->column + l->begin[i], row->column, row->n * sizeof(uint32_t));
-        else
-            for (uint32_t e = 0; e < row->n; e++) ((int64_t *)l->column)[l->begin[i] + e] = row->column[e];
+        if (narrow) memcpy((uint32_t *)l->column + l->begin[i], row->column, row->n * sizeof(uint32_t));
+        for (uint32_t e = 0; !narrow && e < row->n; e++)
+            ((int64_t *)l->column)[l->begin[i] + e] = row->column[e];
     }
-    void *length = l->length;
-    int status = keep_lists_part(k, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length);
-    l->length = length;
-    return status == TR_OK ? keep_entries(k, l) : status;
+    return list_entries(s, l);
 }
 
-static int fill_lists(struct tr_kept *k, struct lists *l)
+static int fill_lists(struct tr_saved *s, struct lists *l)
 {
-    struct tr_sparse *s = k->table->sparse_share;
-    void *length = l->length;
-    TR_TRY(keep_lists_part(k, l, "_lengths", TR_PART_ROWS, TR_PART_I64, &length));
-    TR_TRY(make_room(k, l));
-    TR_TRY(keep_entries(k, l));
+    TR_TRY(list_lengths(s, l));
+    TR_TRY(list_entries(s, l));
+    bool narrow = column_type(s->table) == TR_PART_I32;
     uint32_t *column = l->column; /* longer ones are made shorter in their own memory */
-    for (uint64_t i = 0; column_type(k->table) == TR_PART_I64 && i < l->begin[l->rows]; i++) {
+    for (uint64_t i = 0; !narrow && i < l->begin[l->rows]; i++) {
         int64_t wide;
         memcpy(&wide, (char *)l->column + i * sizeof wide, sizeof wide);
-        uint32_t narrow = (uint32_t)wide;
-        memcpy((char *)l->column + i * sizeof narrow, &narrow, sizeof narrow);
+        uint32_t short_one = (uint32_t)wide;
+        memcpy((char *)l->column + i * sizeof short_one, &short_one, sizeof short_one);
     }
     for (uint64_t i = 0; i < l->rows; i++)
-        TR_TRY(tr_sparse_set(s, l->place[i], (uint32_t)l->length[i], column + l->begin[i],
-                             (uint32_t *)l->value + l->begin[i]));
+        TR_TRY(tr_sparse_set(s->table->sparse_share, l->place[i], (uint32_t)l->length[i],
+                             column + l->begin[i], (uint32_t *)l->value + l->begin[i]));
     return TR_OK;
 }
 
-static int keep_sparse(struct tr_kept *k)
+static int list_sparse(struct tr_saved *s)
 {
     struct lists l = {.rows = 0};
-    int status = open_lists(k, &l);
-    if (status == TR_OK && l.rows > 0)
-        status = tr_snapshot_restores(k->snapshot) ? fill_lists(k, &l) : take_lists(k, &l);
+    int status = open_lists(s, &l);
+    if (status == TR_OK && l.rows > 0) status = s->restores ? fill_lists(s, &l) : take_lists(s, &l);
     free_lists(&l);
     return status;
 }
 
 /* ---- tables ---- */
 
-static int take_share(struct tr_kept *k)
+static int take_share(struct tr_saved *s)
 {
-    struct tr_table *t = k->table;
-    TR_TRY(keep_arrays(k));
-    return t->hash || (t->use && t->use->function.save) ? take_by_server(k) : TR_OK;
+    struct tr_table *t = s->table;
+    TR_TRY(list_arrays(s));
+    return t->hash || (t->use && t->use->function.save) ? take_by_server(s) : TR_OK;
 }
 
-static int fill_share(struct tr_kept *k)
+static int fill_share(struct tr_saved *s)
 {
-    const struct tr_table *t = k->table;
-    int64_t form = k->about[TR_ABOUT_FORM];
-    bool known = t->hash ? k->same : form == TR_FORM_DENSE && k->about[TR_ABOUT_PIECES] == t->pieces;
-    if (known && t->hash) TR_TRY(fill_order(k));
-    TR_TRY(known ? keep_arrays(k) : fill_from_all(k));
-    return fill_own(k);
+    const struct tr_table *t = s->table;
+    int64_t form = s->about[TR_ABOUT_FORM];
+    bool known = t->hash ? s->same : form == TR_FORM_DENSE && s->about[TR_ABOUT_PIECES] == t->pieces;
+    if (known && t->hash) TR_TRY(fill_order(s));
+    TR_TRY(known ? list_arrays(s) : fill_from_all(s));
+    return fill_own(s);
 }
 
-static int keep_share(struct tr_kept *k)
+static int list_share(struct tr_saved *s)
 {
-    if (k->table->sparse) return keep_sparse(k);
-    return tr_snapshot_restores(k->snapshot) ? fill_share(k) : take_share(k);
+    if (s->table->sparse) return list_sparse(s);
+    return s->restores ? fill_share(s) : take_share(s);
 }
 
 /* What others have put there directly, and what they are to find there. */
@@ -627,23 +575,23 @@ static void sync_windows(const struct tr_table *t)
     if (t->memory.window != MPI_WIN_NULL) MPI_Win_sync(t->memory.window);
 }
 
-static int keep_table(tr_snapshot *snapshot, struct tr_table *t)
+static int list_table(tr_snapshot *snapshot, struct tr_table *t)
 {
-    struct tr_kept k = {.snapshot = snapshot, .table = t};
-    set_name(&k);
-    TR_TRY(keep_description(&k));
+    struct tr_saved s = {.snapshot = snapshot, .table = t, .restores = tr_snapshot_restores(snapshot)};
+    set_name(&s);
+    TR_TRY(list_description(&s));
     sync_windows(t);
-    if (t->server >= 0) TR_TRY(keep_share(&k));
-    TR_TRY(tr_kept_left(&k));
+    if (t->server >= 0) TR_TRY(list_share(&s));
+    TR_TRY(tr_saved_residuals(&s));
     sync_windows(t);
-    if (tr_snapshot_restores(snapshot)) tr_rows_pushed(t); /* rows that the node has fetched before are old */
+    if (s.restores) tr_rows_pushed(t); /* rows that the node has fetched before are old */
     return TR_OK;
 }
 
 int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
 {
     for (size_t i = 0; i < tr->tables->count; i++)
-        if (!tr->tables->table[i]->left_out) TR_TRY(keep_table(snapshot, tr->tables->table[i]));
+        if (!tr->tables->table[i]->left_out) TR_TRY(list_table(snapshot, tr->tables->table[i]));
     if (tr_snapshot_restores(snapshot)) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
     return TR_OK;
 }

@@ -1,8 +1,8 @@
-/* How a share's units lie in ascending order: see tables_parts.h. */
+/* How a share's units lie in ascending order: see tables.h. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/tables_parts.h"
+#include "store/tables.h"
 
 /* ---- sorting ---- */
 
@@ -28,7 +28,7 @@ static bool sort_by_digit(uint64_t n, unsigned shift, const uint64_t *key, const
     return true;
 }
 
-static int sort(struct tr_lay *l, uint64_t highest)
+static int sort(struct tr_order *l, uint64_t highest)
 {
     uint64_t *key = NULL;
     uint32_t *at = NULL;
@@ -48,7 +48,7 @@ static int sort(struct tr_lay *l, uint64_t highest)
     return status;
 }
 
-/* ---- laying out ---- */
+/* ---- the order ---- */
 
 static uint64_t number_of(const struct tr_table *t, uint64_t block, uint64_t i)
 {
@@ -56,9 +56,9 @@ static uint64_t number_of(const struct tr_table *t, uint64_t block, uint64_t i)
     return tr_partition_unit(&t->partition, (uint32_t)t->server, (uint32_t)(i * block)) / block;
 }
 
-int tr_lay_make(const struct tr_table *t, struct tr_lay *lay)
+int tr_order_make(const struct tr_table *t, struct tr_order *order)
 {
-    struct tr_lay l = {
+    struct tr_order l = {
         .block = t->map ? 1 : t->partition.block, .end = t->keys * t->pieces, .straight = true};
     l.blocks = t->map ? t->map->count : tr_partition_share(&t->partition, (uint32_t)t->server) / l.block;
     int status = TR_NEW(&l.number, l.blocks);
@@ -71,22 +71,22 @@ int tr_lay_make(const struct tr_table *t, struct tr_lay *lay)
         else highest = l.number[i];
     }
     if (status == TR_OK && !l.straight) status = sort(&l, highest);
-    if (status == TR_OK) *lay = l;
-    else tr_lay_free(&l);
+    if (status == TR_OK) *order = l;
+    else tr_order_free(&l);
     return status;
 }
 
-void tr_lay_free(struct tr_lay *l)
+void tr_order_free(struct tr_order *l)
 {
     free(l->number);
     free(l->at);
-    *l = (struct tr_lay){0};
+    *l = (struct tr_order){0};
 }
 
 /* ---- runs ---- */
 
 /* The first block that ends behind a unit. */
-static uint64_t find_block(const struct tr_lay *l, uint64_t unit)
+static uint64_t find_block(const struct tr_order *l, uint64_t unit)
 {
     uint64_t low = 0, high = l->blocks;
     while (low < high) {
@@ -98,7 +98,7 @@ static uint64_t find_block(const struct tr_lay *l, uint64_t unit)
 }
 
 /* The units of a block within first .. end - 1; behind the last one, none. */
-static inline struct tr_row_run block_run(const struct tr_lay *l, uint64_t i, uint64_t first, uint64_t end)
+static inline struct tr_row_run block_run(const struct tr_order *l, uint64_t i, uint64_t first, uint64_t end)
 {
     uint64_t from = l->number[i] * l->block, to = from + l->block;
     if (to > l->end) to = l->end;
@@ -107,31 +107,25 @@ static inline struct tr_row_run block_run(const struct tr_lay *l, uint64_t i, ui
     return (struct tr_row_run){from, from < to ? to - from : 0};
 }
 
-static inline bool follows(const struct tr_row_run *before, const struct tr_row_run *run)
+int tr_order_runs(const struct tr_order *l, uint64_t first, uint64_t end, struct tr_part *part,
+                  uint64_t *before)
 {
-    return before->first + before->n == run->first;
-}
-
-int tr_lay_runs(const struct tr_lay *l, uint64_t first, uint64_t end, struct tr_part *part, uint64_t *before)
-{
-    uint64_t from = find_block(l, first);
-    struct tr_row_run last = {.n = 0}, run;
-    part->runs = 0;
-    part->rows = 0;
+    uint64_t from = find_block(l, first), next;
+    struct tr_row_run run;
     *before = from < l->blocks && l->number[from] * l->block < first ? first % l->block : 0;
-    *before += from * l->block; /* none but the last block is shorter */
-    for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
-        part->runs += last.n == 0 || !follows(&last, &run);
-        part->rows += run.n;
-        last = run;
-    }
-    TR_TRY(TR_NEW(&part->run, part->runs));
-    struct tr_row_run *r = part->run - 1;
-    last.n = 0;
-    for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
-        if (last.n == 0 || !follows(&last, &run)) *++r = (struct tr_row_run){run.first - first, 0};
-        r->n += run.n;
-        last = run;
+    *before += from * l->block;            /* none but the last block is shorter */
+    for (int fill = 0; fill < 2; fill++) { /* counted, then written */
+        if (fill) TR_TRY(TR_NEW(&part->run, part->runs));
+        part->runs = 0;
+        part->rows = 0;
+        next = UINT64_MAX;
+        for (uint64_t i = from; i < l->blocks && (run = block_run(l, i, first, end)).n > 0; i++) {
+            if (run.first != next) part->runs++;
+            if (fill && run.first != next) part->run[part->runs - 1].first = run.first - first;
+            if (fill) part->run[part->runs - 1].n += run.n;
+            part->rows += run.n;
+            next = run.first + run.n;
+        }
     }
     return TR_OK;
 }
@@ -158,9 +152,10 @@ static bool copy_numbers(const uint32_t *at, uint64_t n, size_t unit_bytes, bool
     return true;
 }
 
-static void copy(const struct tr_lay *l, uint64_t first, uint64_t end, size_t unit_bytes, bool gather,
-                 char *packed, char *array)
+void tr_order_copy(const struct tr_order *l, uint64_t first, uint64_t end, size_t unit_bytes, bool gather,
+                   void *packed_, void *array_)
 {
+    char *packed = packed_, *array = array_;
     uint64_t from = find_block(l, first), to = from;
     if (l->block == 1) {
         to = find_block(l, end);
@@ -174,19 +169,7 @@ static void copy(const struct tr_lay *l, uint64_t first, uint64_t end, size_t un
     }
 }
 
-void tr_lay_gather(const struct tr_lay *l, uint64_t first, uint64_t end, size_t unit_bytes, const void *array,
-                   void *packed)
-{
-    copy(l, first, end, unit_bytes, true, packed, (char *)array);
-}
-
-void tr_lay_scatter(const struct tr_lay *l, uint64_t first, uint64_t end, size_t unit_bytes,
-                    const void *packed, void *array)
-{
-    copy(l, first, end, unit_bytes, false, (char *)packed, array);
-}
-
-void tr_lay_places(const struct tr_lay *l, uint32_t *place)
+void tr_order_places(const struct tr_order *l, uint32_t *place)
 {
     struct tr_row_run run;
     for (uint64_t i = 0; i < l->blocks && (run = block_run(l, i, 0, l->end)).n > 0; i++)

@@ -1,4 +1,4 @@
-/* Inside tables in checkpoints: how a share's units become rows in ascending order, and back.
+/* Tables in checkpoints: how they are kept, and how a share's units become rows in ascending order, and back.
  *
  * A table NAME is kept as
  *   tables/NAME_about     common: what table it is, and how it lay on its servers (enum tr_about)
@@ -10,15 +10,15 @@
  *   tables/NAME_servers   rows by server: keys present (hash storage), bytes of _own
  *   tables/NAME_order     lists by server: hash storage: its keys in the order in which they came
  *   tables/NAME_own       lists by server: bytes that the function saves
- *   tables/NAME_left      lists by rank: what filters and rounding hold back of updates; with _left_units, of which
- *                         units of which server, and _left_n, rows of one number
+ *   tables/NAME_left      lists by rank: residuals, what filters and rounding hold back of updates; with _left_units, of
+ *                         which units of which server, and _left_n, rows of one number
  *
  * Rows that are cut into pieces are parts of one name with different first columns, as each unit lies. Other characters
  * than letters, digits and _ become _ in NAME, and where that could be mistaken for another, __ and the number of the
  * table in its context follow.
  */
-#ifndef TR_CHECKPOINT_TABLES_PARTS_H
-#define TR_CHECKPOINT_TABLES_PARTS_H
+#ifndef TR_STORE_TABLES_H
+#define TR_STORE_TABLES_H
 
 #include "store/snapshot.h"
 #include "table/function.h"
@@ -38,41 +38,31 @@ enum tr_about {
     TR_ABOUT_PARTITION, /* its print */
     TR_ABOUT_STATES,
     TR_ABOUT_RANKS,
-    TR_ABOUT_LEFT, /* 1: there may be something in _left */
+    TR_ABOUT_LEFT, /* 1: there may be residuals */
     TR_ABOUT_NUMBERS
 };
 enum { TR_FORM_DENSE, TR_FORM_HASH, TR_FORM_SPARSE };
 
 /* A table on its way into a checkpoint or out of it. */
-struct tr_kept {
+struct tr_saved {
     tr_snapshot *snapshot;
     struct tr_table *table;
+    bool restores;
     char name[72];                   /* "tables/NAME" */
     int64_t about[TR_ABOUT_NUMBERS]; /* of the table that was kept */
     bool same;                       /* restoring: ranks, servers and places are as they were */
 };
 
-/* The part of the table with this suffix ("" or "_state0"), nothing in it. */
-struct tr_part tr_kept_part(const struct tr_kept *k, const char *suffix, enum tr_part_kind kind,
-                            enum tr_part_type type);
+/* Takes or fills the part with this suffix: n rows of `columns` elements, of `total`, from `first` on; of lists, row `first`
+ * alone, with n elements. What is common is rank 0's. */
+int tr_saved_part(const struct tr_saved *s, const char *suffix, enum tr_part_kind kind,
+                  enum tr_part_type type, uint64_t total, uint64_t columns, uint64_t first, uint64_t n,
+                  void *values);
 
-/* Rows of a part: one run. run: memory for it, as long as the part is used. */
-void tr_kept_rows(struct tr_part *part, struct tr_row_run *run, uint64_t first, uint64_t n);
-
-/* What owners (servers, ranks) have each, of which there were as many as k->about[owners] says: whole numbers, so many
- * `columns` of n owners from the first one on; or n elements of one. Taken, or filled. */
-int tr_kept_numbers(struct tr_kept *k, const char *suffix, enum tr_about owners, uint64_t first, uint64_t n,
-                    size_t columns, void *values);
-int tr_kept_list(struct tr_kept *k, const char *suffix, enum tr_part_type type, enum tr_about owners,
-                 uint64_t owner, uint64_t n, void *values);
-
-/* Memory for n bytes, to be freed, that is written soon. */
-int tr_kept_room(uint64_t n, void **memory);
-
-/* ---- how a share lies ---- */
+/* ---- tables_order.c: how a share lies ---- */
 
 /* The blocks of a share in ascending order; with hash storage its keys. */
-struct tr_lay {
+struct tr_order {
     uint64_t block, end; /* units of one; the last one ends there */
     uint64_t blocks;
     uint64_t *number; /* of the block in the table … */
@@ -80,28 +70,26 @@ struct tr_lay {
     bool straight;    /* both ascend: packed units lie as they do in the share */
 };
 
-int tr_lay_make(const struct tr_table *table, struct tr_lay *lay);
-void tr_lay_free(struct tr_lay *lay);
+int tr_order_make(const struct tr_table *table, struct tr_order *order);
+void tr_order_free(struct tr_order *order);
 
 /* Units first .. end - 1 of the table, as far as they are in the share: as runs counted from `first` on, and how many
  * there are in front of them in the share. part->run is to be freed. */
-int tr_lay_runs(const struct tr_lay *lay, uint64_t first, uint64_t end, struct tr_part *part,
-                uint64_t *before);
+int tr_order_runs(const struct tr_order *order, uint64_t first, uint64_t end, struct tr_part *part,
+                  uint64_t *before);
 
-/* Copies these units of an array of the share into packed memory, and back. */
-void tr_lay_gather(const struct tr_lay *lay, uint64_t first, uint64_t end, size_t unit_bytes,
-                   const void *array, void *packed);
-void tr_lay_scatter(const struct tr_lay *lay, uint64_t first, uint64_t end, size_t unit_bytes,
-                    const void *packed, void *array);
+/* Copies these units of an array of the share into packed memory (gather), or back. */
+void tr_order_copy(const struct tr_order *order, uint64_t first, uint64_t end, size_t unit_bytes, bool gather,
+                   void *packed, void *array);
 
 /* Their places in the share, one by one. */
-void tr_lay_places(const struct tr_lay *lay, uint32_t *place);
+void tr_order_places(const struct tr_order *order, uint32_t *place);
 
-/* ---- what filters hold back ---- */
+/* ---- tables_residuals.c: what filters hold back ---- */
 
 /* Of the views of this rank. Restoring: it is back where it was if the run goes on with the same layout; otherwise it is
  * added to the values of tables without a server function, as an update that arrives late, and lost in others. */
-bool tr_kept_has_left(const struct tr_table *table);
-int tr_kept_left(struct tr_kept *k);
+bool tr_has_residuals(const struct tr_table *table);
+int tr_saved_residuals(struct tr_saved *s);
 
 #endif

@@ -1,19 +1,19 @@
-/* What filters hold back and rounding takes of this rank's updates: see tables_parts.h. It lies with the channels of open
+/* Residuals: what filters hold back and rounding takes of this rank's updates. See tables.h. It lies with the channels of open
  * views, packed. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/tables_parts.h"
+#include "store/tables.h"
 #include "table/channel.h"
 
 /* The channels of a rank through which a table's updates leave, in the order in which their views were opened. */
 struct left {
     struct tr_channel **channel;
-    size_t channels, room;
+    size_t channels, capacity;
     uint64_t units; /* of all */
 };
 
-bool tr_kept_has_left(const struct tr_table *t)
+bool tr_has_residuals(const struct tr_table *t)
 {
     bool real = t->dtype == TR_F32 || t->dtype == TR_F64;
     if (t->sparse) return false;
@@ -39,7 +39,7 @@ static int find_channels(const struct tr_table *t, struct left *left)
         for (uint32_t s = 0; s < v->keys.servers; s++) {
             struct tr_channel *c = &v->channel[s];
             if (c->way != TR_WAY_MESSAGE || c->segment->n == 0) continue;
-            TR_TRY(TR_GROW(&left->channel, &left->room, left->channels + 1));
+            TR_TRY(TR_GROW(&left->channel, &left->capacity, left->channels + 1));
             left->channel[left->channels++] = c;
             left->units += c->segment->n;
         }
@@ -72,73 +72,77 @@ static int copy_left(const struct tr_table *t, const struct left *left, bool bac
 
 /* ---- parts: by rank ---- */
 
-static int keep_counts(struct tr_kept *k, uint64_t first, uint64_t n, int64_t *counts)
+static int list_counts(struct tr_saved *s, uint64_t first, uint64_t n, int64_t *counts)
 {
-    return tr_kept_numbers(k, "_left_n", TR_ABOUT_RANKS, first, n, 1, counts);
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    return tr_saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, first, n, counts);
 }
 
-/* What a rank held back, as two lists. */
-static int keep_lists(struct tr_kept *k, uint64_t rank, uint64_t n, uint64_t *unit, char *value)
+/* Units that a rank has residuals of, and these. */
+struct residuals {
+    uint64_t n, *unit;
+    char *value;
+};
+
+static int open_residuals(const struct tr_table *t, uint64_t n, struct residuals *r)
 {
-    const struct tr_table *t = k->table;
-    TR_TRY(tr_kept_list(k, "_left_units", TR_PART_I64, TR_ABOUT_RANKS, rank, n, unit));
-    return tr_kept_list(k, "_left", (enum tr_part_type)t->dtype, TR_ABOUT_RANKS, rank, n * t->unit_width,
-                        value);
+    *r = (struct residuals){.n = n};
+    TR_TRY(TR_NEW(&r->unit, n));
+    return TR_NEW(&r->value, n * t->unit_bytes);
 }
 
-static int open_lists(const struct tr_table *t, uint64_t n, uint64_t **unit, char **value)
+static void close_residuals(struct residuals *r)
 {
-    *unit = NULL;
-    *value = NULL;
-    TR_TRY(TR_NEW(unit, n));
-    int status = TR_NEW(value, n * t->unit_bytes);
-    if (status == TR_OK) return TR_OK;
-    free(*unit);
-    *unit = NULL;
-    return status;
+    free(r->unit);
+    free(r->value);
+}
+
+static int list_residuals(struct tr_saved *s, uint64_t rank, struct residuals *r)
+{
+    const struct tr_table *t = s->table;
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
+    TR_TRY(tr_saved_part(s, "_left_units", TR_PART_LISTS, TR_PART_I64, ranks, 0, rank, r->n, r->unit));
+    return tr_saved_part(s, "_left", TR_PART_LISTS, (enum tr_part_type)t->dtype, ranks, 0, rank,
+                         r->n * t->unit_width, r->value);
 }
 
 /* ---- taking and giving back ---- */
 
-static int take(struct tr_kept *k, const struct left *left, uint64_t *unit, char *value)
+static int take(struct tr_saved *s, const struct left *left, struct residuals *r)
 {
-    uint64_t rank = (uint64_t)k->table->tr->rank;
+    uint64_t rank = (uint64_t)s->table->tr->rank;
     int64_t n = (int64_t)left->units;
-    TR_TRY(keep_counts(k, rank, 1, &n));
+    TR_TRY(list_counts(s, rank, 1, &n));
     if (n == 0) return TR_OK;
-    list_units(k->table, left, unit);
-    TR_TRY(copy_left(k->table, left, false, value));
-    return keep_lists(k, rank, left->units, unit, value);
+    list_units(s->table, left, r->unit);
+    TR_TRY(copy_left(s->table, left, false, r->value));
+    return list_residuals(s, rank, r);
 }
 
 /* Views with other keys than those of then begin without. */
-static int give_back(struct tr_kept *k, const struct left *left, uint64_t *unit, char *value)
+static int give_back(struct tr_saved *s, const struct left *left, struct residuals *r)
 {
-    uint64_t rank = (uint64_t)k->table->tr->rank, *now;
+    uint64_t rank = (uint64_t)s->table->tr->rank, *now;
     int64_t n = 0;
-    TR_TRY(keep_counts(k, rank, 1, &n));
+    TR_TRY(list_counts(s, rank, 1, &n));
     if (n == 0 || (uint64_t)n != left->units) return TR_OK;
-    TR_TRY(keep_lists(k, rank, left->units, unit, value));
+    TR_TRY(list_residuals(s, rank, r));
     TR_TRY(TR_NEW(&now, left->units));
-    list_units(k->table, left, now);
-    bool equal = !memcmp(now, unit, left->units * sizeof *now);
+    list_units(s->table, left, now);
+    bool equal = !memcmp(now, r->unit, left->units * sizeof *now);
     free(now);
-    return equal ? copy_left(k->table, left, true, value) : TR_OK;
+    return equal ? copy_left(s->table, left, true, r->value) : TR_OK;
 }
 
-static int keep_here(struct tr_kept *k)
+static int list_here(struct tr_saved *s)
 {
     struct left left = {.channels = 0};
-    uint64_t *unit = NULL;
-    char *value = NULL;
-    int status = find_channels(k->table, &left);
-    if (status == TR_OK) status = open_lists(k->table, left.units, &unit, &value);
-    if (status == TR_OK)
-        status = tr_snapshot_restores(k->snapshot) ? give_back(k, &left, unit, value)
-                                                   : take(k, &left, unit, value);
+    struct residuals r = {.n = 0};
+    int status = find_channels(s->table, &left);
+    if (status == TR_OK) status = open_residuals(s->table, left.units, &r);
+    if (status == TR_OK) status = s->restores ? give_back(s, &left, &r) : take(s, &left, &r);
     free(left.channel);
-    free(unit);
-    free(value);
+    close_residuals(&r);
     return status;
 }
 
@@ -158,38 +162,31 @@ static int add_units(struct tr_table *t, uint64_t n, const uint64_t *unit, const
     return TR_OK;
 }
 
-static int add_of_rank(struct tr_kept *k, uint64_t rank, uint64_t n)
-{
-    uint64_t *unit;
-    char *value;
-    if (n == 0) return TR_OK;
-    TR_TRY(open_lists(k->table, n, &unit, &value));
-    int status = keep_lists(k, rank, n, unit, value);
-    if (status == TR_OK) status = add_units(k->table, n, unit, value);
-    free(unit);
-    free(value);
-    return status;
-}
-
 /* Of all ranks, one after the other. */
-static int add_all(struct tr_kept *k)
+static int add_all(struct tr_saved *s)
 {
-    uint64_t ranks = (uint64_t)k->about[TR_ABOUT_RANKS];
+    uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
     int64_t *n;
     TR_TRY(TR_NEW(&n, ranks));
-    int status = keep_counts(k, 0, ranks, n);
-    for (uint64_t rank = 0; status == TR_OK && rank < ranks; rank++)
-        status = add_of_rank(k, rank, (uint64_t)n[rank]);
+    int status = list_counts(s, 0, ranks, n);
+    for (uint64_t rank = 0; status == TR_OK && rank < ranks; rank++) {
+        struct residuals r = {.n = 0};
+        if (n[rank] == 0) continue;
+        status = open_residuals(s->table, (uint64_t)n[rank], &r);
+        if (status == TR_OK) status = list_residuals(s, rank, &r);
+        if (status == TR_OK) status = add_units(s->table, r.n, r.unit, r.value);
+        close_residuals(&r);
+    }
     free(n);
     return status;
 }
 
-int tr_kept_left(struct tr_kept *k)
+int tr_saved_residuals(struct tr_saved *s)
 {
-    const struct tr_table *t = k->table;
-    if (!tr_snapshot_restores(k->snapshot)) return tr_kept_has_left(t) ? keep_here(k) : TR_OK;
-    if (!k->about[TR_ABOUT_LEFT]) return TR_OK;
-    if (k->same && tr_kept_has_left(t)) return keep_here(k);
-    bool adds = t->server >= 0 && !t->use && !t->sparse && k->about[TR_ABOUT_PIECES] == t->pieces;
-    return adds ? add_all(k) : TR_OK;
+    const struct tr_table *t = s->table;
+    if (!s->restores) return tr_has_residuals(t) ? list_here(s) : TR_OK;
+    if (!s->about[TR_ABOUT_LEFT]) return TR_OK;
+    if (s->same && tr_has_residuals(t)) return list_here(s);
+    bool adds = t->server >= 0 && !t->use && !t->sparse && s->about[TR_ABOUT_PIECES] == t->pieces;
+    return adds ? add_all(s) : TR_OK;
 }
