@@ -9,10 +9,17 @@
 #include "model/linear/file.h"
 #include "monitor/json.h"
 #include "model/linear/loss.h"
+#include "trireme/collective.h"
 
 /* NaN where it is not defined. */
 struct figures {
     double accuracy, auc, log_loss, rmse;
+};
+
+/* What orders rows for the area; travels as a number of 8 bytes. */
+struct score {
+    float score;
+    int32_t positive;
 };
 
 struct member {
@@ -34,11 +41,7 @@ struct tr_average {
     double *weight;  /* by key */
     double *margin;  /* by row */
     double *mean[2]; /* … of margins, or of the probabilities of the positive and of the other label */
-    float *score;    /* what orders rows for the area */
-    signed char *positive;
-    int *count, *at; /* rank 0: rows of each rank, and where they begin in the next */
-    float *all_score;
-    signed char *all_positive;
+    struct score *score;
 };
 
 /* ---- before anything runs ---- */
@@ -126,28 +129,22 @@ static size_t counted(const struct tr_average *a)
     return is_vertical(a) && a->tr->me.member != 0 ? 0 : a->rows;
 }
 
-static int make_room(struct tr_average *a)
+static int allocate(struct tr_average *a)
 {
     if (tr_works(a->tr)) {
         tr_worker me = myself(a);
         a->first = tr_data_part_begin(a->data, &me);
         a->rows = tr_data_part_end(a->data, &me) - a->first;
     }
-    TR_TRY(TR_NEW(&a->weight, a->data->n_keys));
-    TR_TRY(TR_NEW(&a->margin, a->rows));
-    TR_TRY(TR_NEW(&a->mean[0], a->rows));
-    TR_TRY(TR_NEW(&a->mean[1], a->rows));
-    TR_TRY(TR_NEW(&a->score, a->rows));
-    TR_TRY(TR_NEW(&a->positive, a->rows));
-    if (a->tr->rank != 0) return TR_OK;
     if (a->data->total_rows > INT_MAX)
         return tr_fail(TR_ERR_CONFIG, "%s: data.test has %llu rows, an average takes %d at most",
                        tr_job_where(a->tr->job, "data.test"), (unsigned long long)a->data->total_rows,
                        INT_MAX);
-    TR_TRY(TR_NEW(&a->count, (size_t)a->tr->size));
-    TR_TRY(TR_NEW(&a->at, (size_t)a->tr->size));
-    TR_TRY(TR_NEW(&a->all_score, (size_t)a->data->total_rows));
-    return TR_NEW(&a->all_positive, (size_t)a->data->total_rows);
+    TR_TRY(TR_NEW(&a->weight, a->data->n_keys));
+    TR_TRY(TR_NEW(&a->margin, a->rows));
+    TR_TRY(TR_NEW(&a->mean[0], a->rows));
+    TR_TRY(TR_NEW(&a->mean[1], a->rows));
+    return TR_NEW(&a->score, a->rows);
 }
 
 static int open_average(tr_context *tr, struct tr_result *result, void **model)
@@ -155,7 +152,7 @@ static int open_average(tr_context *tr, struct tr_result *result, void **model)
     struct tr_average *a = *model;
     a->tr = tr;
     TR_TRY(read_data(a));
-    TR_TRY(tr_agree(tr, make_room(a)));
+    TR_TRY(tr_agree(tr, allocate(a)));
     result->rows = a->data->total_rows;
     result->columns = a->data->columns;
     result->nonzeros = a->data->total_nonzeros;
@@ -234,81 +231,65 @@ static void add_to_mean(struct tr_average *a)
 
 /* ---- how good it is ---- */
 
-static bool is_positive(const struct tr_average *a, size_t row)
-{
-    return a->data->rows.label[a->first + row] == a->label[0];
-}
-
 /* The area needs all scores in one place: rank 0 gets them. */
 static int find_area(struct tr_average *a, double *auc)
 {
     tr_context *tr = a->tr;
-    MPI_Request request[2];
-    int n = (int)counted(a), total = 0;
-    for (int i = 0; i < n; i++) a->positive[i] = is_positive(a, (size_t)i);
-    MPI_Igather(&n, 1, MPI_INT, a->count, 1, MPI_INT, 0, tr->world, request);
-    TR_TRY(tr_wait_request(tr, request, "all ranks to count their rows"));
-    for (int rank = 0; tr->rank == 0 && rank < tr->size; total += a->count[rank++]) a->at[rank] = total;
-    MPI_Igatherv(a->score, n, MPI_FLOAT, a->all_score, a->count, a->at, MPI_FLOAT, 0, tr->world, &request[0]);
-    MPI_Igatherv(a->positive, n, MPI_SIGNED_CHAR, a->all_positive, a->count, a->at, MPI_SIGNED_CHAR, 0,
-                 tr->world, &request[1]);
-    for (int i = 0; i < 2; i++) TR_TRY(tr_wait_request(tr, &request[i], "all ranks to send their scores"));
-    if (tr->rank == 0) *auc = tr_auc(a->all_score, a->all_positive, (size_t)total);
-    return TR_OK;
+    int mine = (int)counted(a), *rows, *at;
+    struct score *all = NULL;
+    float *score = NULL;
+    signed char *positive = NULL;
+    size_t n = 0;
+    TR_TRY(TR_NEW(&rows, 2 * (size_t)tr->size));
+    at = rows + tr->size;
+    int status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, rows);
+    for (int rank = 0; rank < tr->size; n += (size_t)rows[rank++]) at[rank] = (int)n;
+    if (tr->rank != 0) n = 0;
+    bool enough = TR_NEW(&all, n) == TR_OK && TR_NEW(&score, n) == TR_OK && TR_NEW(&positive, n) == TR_OK;
+    if (status == TR_OK) status = tr_agree(tr, enough ? TR_OK : TR_ERR_SYSTEM);
+    if (status == TR_OK) {
+        MPI_Request request;
+        MPI_Igatherv(a->score, mine, MPI_INT64_T, all, rows, at, MPI_INT64_T, 0, tr->world, &request);
+        status = tr_wait_request(tr, &request, "all ranks to send their scores");
+    }
+    for (size_t i = 0; status == TR_OK && i < n; i++) {
+        score[i] = all[i].score;
+        positive[i] = (signed char)all[i].positive;
+    }
+    if (status == TR_OK && tr->rank == 0) *auc = tr_auc(score, positive, n);
+    free(all);
+    free(score);
+    free(positive);
+    free(rows);
+    return status;
 }
 
-/* sum: rows, right ones, log loss, squares of errors. Without a probability the second one is NaN. */
-enum { ROWS, RIGHT, LOSS, SQUARES, SUMS };
-
-static int sum_up(struct tr_average *a, double sum[SUMS], struct figures *f)
+/* Of predictions that are above the border where they are positive. negative: the probabilities of the other label where
+ * predictions are probabilities; margins: they are those of a logistic model; without either there is no log loss. */
+static int measure(struct tr_average *a, const double *prediction, double border, const double *negative,
+                   bool logistic, struct figures *f)
 {
-    tr_context *tr = a->tr;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, sum, SUMS, MPI_DOUBLE, MPI_SUM, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to evaluate their rows"));
-    double rows = sum[ROWS];
-    *f = (struct figures){.accuracy = a->classifies ? sum[RIGHT] / rows : (double)NAN,
-                          .auc = NAN,
-                          .log_loss = a->classifies ? sum[LOSS] / rows : (double)NAN,
-                          .rmse = a->classifies ? (double)NAN : sqrt(sum[SQUARES] / rows)};
-    return a->classifies ? find_area(a, &f->auc) : TR_OK;
-}
-
-static double square(double x)
-{
-    return x * x;
-}
-
-static int judge_model(struct tr_average *a, struct member *m)
-{
+    enum { ROWS, RIGHT, LOSS, SQUARES, SUMS };
     double sum[SUMS] = {0};
-    if (m->type != TR_MODEL_LOGISTIC) sum[LOSS] = NAN;
+    if (!negative && !logistic) sum[LOSS] = NAN;
     for (size_t i = 0; i < counted(a); i++) {
-        double margin = a->margin[i];
-        bool positive = is_positive(a, i);
+        float label = a->data->rows.label[a->first + i];
+        bool positive = label == a->label[0];
+        double error = prediction[i] - (double)label;
         sum[ROWS]++;
-        sum[RIGHT] += (margin > 0) == positive;
-        sum[LOSS] += tr_loss(TR_MODEL_LOGISTIC, margin, positive ? 1 : -1);
-        sum[SQUARES] += square(margin - (double)a->data->rows.label[a->first + i]);
-        a->score[i] = (float)margin;
+        sum[RIGHT] += (prediction[i] > border) == positive;
+        if (negative) sum[LOSS] -= log(positive ? prediction[i] : negative[i]);
+        else if (logistic) sum[LOSS] += tr_loss(TR_MODEL_LOGISTIC, prediction[i], positive ? 1 : -1);
+        sum[SQUARES] += error * error;
+        a->score[i] = (struct score){(float)prediction[i], positive};
     }
-    return sum_up(a, sum, &m->figures);
-}
-
-static int judge_mean(struct tr_average *a)
-{
-    double sum[SUMS] = {0}, border = a->by_probability ? 0.5 : 0;
-    if (!a->by_probability) sum[LOSS] = NAN;
-    for (size_t i = 0; i < counted(a); i++) {
-        double mean = a->mean[0][i];
-        bool positive = is_positive(a, i);
-        sum[ROWS]++;
-        sum[RIGHT] += (mean > border) == positive;
-        if (a->by_probability) sum[LOSS] -= log(a->mean[positive ? 0 : 1][i]);
-        sum[SQUARES] += square(mean - (double)a->data->rows.label[a->first + i]);
-        a->score[i] = (float)mean;
-    }
-    return sum_up(a, sum, &a->figures);
+    TR_TRY(tr_all_reduce(a->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, SUMS));
+    const double none = NAN;
+    *f = (struct figures){.accuracy = a->classifies ? sum[RIGHT] / sum[ROWS] : none,
+                          .auc = none,
+                          .log_loss = a->classifies ? sum[LOSS] / sum[ROWS] : none,
+                          .rmse = a->classifies ? none : sqrt(sum[SQUARES] / sum[ROWS])};
+    return a->classifies ? find_area(a, &f->auc) : TR_OK;
 }
 
 /* ---- all of it ---- */
@@ -339,10 +320,11 @@ static int run(void *model)
         struct member *m = &a->member[i];
         TR_TRY(tr_agree(a->tr, use_model(a, m)));
         add_to_mean(a);
-        TR_TRY(judge_model(a, m));
+        TR_TRY(measure(a, a->margin, 0, NULL, m->type == TR_MODEL_LOGISTIC, &m->figures));
         say(a, m->task, &m->figures);
     }
-    TR_TRY(judge_mean(a));
+    TR_TRY(measure(a, a->mean[0], a->by_probability ? 0.5 : 0, a->by_probability ? a->mean[1] : NULL, false,
+                   &a->figures));
     say(a, "the mean", &a->figures);
     return TR_OK;
 }
@@ -355,12 +337,6 @@ static int save(void *model, const char *folder, struct tr_result *result)
     return TR_OK;
 }
 
-static void put_real(FILE *file, const char *name, double number)
-{
-    fprintf(file, ", \"%s\": ", name);
-    tr_json_real(file, number);
-}
-
 static void put_members(FILE *file, void *who)
 {
     const struct tr_average *a = who;
@@ -371,10 +347,10 @@ static void put_members(FILE *file, void *who)
         fprintf(file, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", m->task);
         tr_json_text(file, m->folder);
         fprintf(file, ", \"type\": \"%s\"", tr_linear_model_name(m->type));
-        put_real(file, "accuracy", m->figures.accuracy);
-        put_real(file, "auc", m->figures.auc);
-        put_real(file, "log_loss", m->figures.log_loss);
-        put_real(file, "rmse", m->figures.rmse);
+        tr_json_real_behind(file, "accuracy", m->figures.accuracy);
+        tr_json_real_behind(file, "auc", m->figures.auc);
+        tr_json_real_behind(file, "log_loss", m->figures.log_loss);
+        tr_json_real_behind(file, "rmse", m->figures.rmse);
         fputc('}', file);
     }
     fputs("\n  ],\n", file);
@@ -393,8 +369,7 @@ static void close_average(void **model)
     struct tr_average *a = *model;
     if (!a) return;
     tr_data_close(&a->data);
-    void *arrays[] = {a->member,   a->weight, a->margin, a->mean[0],   a->mean[1],     a->score,
-                      a->positive, a->count,  a->at,     a->all_score, a->all_positive};
+    void *arrays[] = {a->member, a->weight, a->margin, a->mean[0], a->mean[1], a->score};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(a);
     *model = NULL;

@@ -2,41 +2,42 @@
 #ifndef TR_MONITOR_ACCOUNT_H
 #define TR_MONITOR_ACCOUNT_H
 
-#include "store/checkpoint.h"
 #include "monitor/monitor.h"
+#include "store/checkpoint.h"
 
 enum { TR_MONITOR_STATES = TR_STOPPED + 1 };
 enum tr_test_metric { TR_NO_METRIC, TR_ACCURACY, TR_RMSE };
 
-/* Rank 0's. */
+/* Rank 0's. Saved as it lies here. */
 struct tr_account {
     double spent[TR_MONITOR_STATES]; /* seconds in each state */
     double total;                    /* … of the parts of the run before this one, as summary.json counts */
     int64_t metrics_bytes;           /* of metrics.csv */
     struct tr_progress_row last;     /* evaluation */
-    enum tr_test_metric metric;      /* of it */
-    bool reached_target;
-    struct tr_progress_row target; /* the first evaluation that reached it */
+    int64_t metric;                  /* of it: enum tr_test_metric */
+    int64_t reached_target;          /* 0 or 1 */
+    struct tr_progress_row target;   /* the first evaluation that reached it */
     uint64_t restarts, checkpoints, failed;
     double copying; /* seconds for which training waited while checkpoints were copied */
 };
 
 /* Lists it: all ranks. */
-int tr_account_keep(struct tr_account *account, tr_snapshot *snapshot);
+int tr_account_snapshot(struct tr_account *account, tr_snapshot *snapshot);
 
 /* What the workers have counted in the stage that was checkpointed, before this part of the run; zeros in a run that began
  * now. Their own counters began at 0. On rank 0. */
 struct tr_counted {
     char stage[64];
-    struct tr_traffic traffic;
-    uint64_t updates;
-    double compute_seconds, evaluate_seconds;
+    struct tr_counts {
+        struct tr_traffic traffic;
+        uint64_t updates;
+    } counts;
+    double compute_seconds, evaluate_seconds; /* as of the last evaluation */
 };
 
-/* Lists what has been counted until now, by ranks: all ranks. Filling: what all have, on rank 0; seconds of computing and
- * evaluating are those of the last evaluation. */
-int tr_counted_keep(struct tr_counted *counted, tr_context *tr, const struct tr_progress_row *last,
-                    tr_snapshot *snapshot);
+/* Lists what has been counted until now, by ranks: all ranks. Filling: what all have, on rank 0. */
+int tr_counted_snapshot(struct tr_counted *counted, tr_context *tr, const struct tr_progress_row *last,
+                        tr_snapshot *snapshot);
 
 /* A row as it would be without a restart; forgets all when another stage has begun. */
 void tr_counted_add(struct tr_counted *counted, const tr_stage *stage, struct tr_progress_row *row);

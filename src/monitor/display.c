@@ -2,19 +2,69 @@
 #include "monitor/display.h"
 
 #include <math.h>
-#include "monitor/terminal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum tr_display_style tr_display_choose(int wish, FILE *out)
+/* ---- who watches ---- */
+
+/* The program that a process runs is one that starts ranks and passes on what they write. */
+static bool is_launcher(pid_t process)
 {
-    if (wish == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
-    return wish == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
+    static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "prun"};
+    char path[64], name[64] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", (long)process);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    bool read = fgets(name, sizeof name, file) != NULL;
+    fclose(file);
+    name[strcspn(name, ".\n")] = '\0'; /* mpirun.openmpi is one, too */
+    for (size_t i = 0; read && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static bool writes_to_terminal(pid_t process, int fd)
+{
+    char path[64], target[64];
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)process, fd);
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0) return false;
+    target[n] = '\0';
+    return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
+/* What a supervisor says of its own output, into which it copies what we write to a pipe. */
+static bool is_supervised(int fd)
+{
+    const char *terminals = getenv("TRIREME_TERMINAL");
+    struct stat status;
+    return terminals && fd >= 0 && fd < 10 && strchr(terminals, '0' + fd) && fstat(fd, &status) == 0 &&
+           !S_ISREG(status.st_mode);
+}
+
+bool tr_terminal_shows(FILE *out)
+{
+    int fd = fileno(out);
+    if (fd < 0 || isatty(fd)) return fd >= 0;
+    if (is_supervised(fd)) return true;
+    pid_t parent = getppid();
+    return (fd == STDOUT_FILENO || fd == STDERR_FILENO) && is_launcher(parent) &&
+           writes_to_terminal(parent, fd);
+}
+
+enum tr_display_style tr_display_choose(int setting, FILE *out)
+{
+    if (setting == TR_PROGRESS_NO) return TR_DISPLAY_SILENT;
+    return setting == TR_PROGRESS_YES || tr_terminal_shows(out) ? TR_DISPLAY_TABLE : TR_DISPLAY_LINES;
 }
 
 /* ---- numbers as people read them ---- */
 
-struct tr_duration tr_duration(double seconds)
+struct tr_number_text tr_duration(double seconds)
 {
-    struct tr_duration d = {"-"};
+    struct tr_number_text d = {"-"};
     if (!isfinite(seconds)) return d;
     long s = lround(seconds);
     if (seconds < 59.5) snprintf(d.text, sizeof d.text, "%.2f s", seconds);
@@ -23,82 +73,45 @@ struct tr_duration tr_duration(double seconds)
     return d;
 }
 
-/* A number below 1000 and the letter that makes it whole. */
-struct scaled {
-    double number;
-    const char *letter;
-};
-
-static struct scaled scale(double number)
+/* "10k", and with a space and a unit behind it "10 kB". */
+static struct tr_number_text scale(double number, const char *space, const char *unit)
 {
     static const char *const letters[] = {"", "k", "M", "G", "T"};
+    struct tr_number_text t = {"-"};
     size_t i = 0;
+    if (!isfinite(number)) return t;
     for (; number >= 999.5 && i + 1 < sizeof letters / sizeof *letters; i++) number /= 1000;
-    return (struct scaled){number, letters[i]};
-}
-
-struct tr_size_text tr_bytes(double bytes)
-{
-    struct tr_size_text t = {"-"};
-    struct scaled s = scale(bytes);
-    if (isfinite(bytes)) snprintf(t.text, sizeof t.text, "%.3g %sB", s.number, s.letter);
+    snprintf(t.text, sizeof t.text, "%.3g%s%s%s", number, space, letters[i], unit);
     return t;
 }
 
-struct rate {
-    char text[32];
-};
-
-static struct rate rate(double number)
+struct tr_number_text tr_bytes(double bytes)
 {
-    struct rate r = {"-"};
-    struct scaled s = scale(number);
-    if (isfinite(number)) snprintf(r.text, sizeof r.text, "%.3g%s", s.number, s.letter);
-    return r;
+    return scale(bytes, " ", "B");
 }
 
-/* "1.20e-02", or "~1.20e-02" for an estimate: under SSP and ASP workers see different parameters. */
-struct gap {
-    char text[32];
-};
-
-static struct gap gap(const struct tr_progress_row *row)
-{
-    struct gap g = {"-"};
-    if (isfinite(row->evaluation.gap))
-        snprintf(g.text, sizeof g.text, "%s%.2e", row->exact ? "" : "~", row->evaluation.gap);
-    return g;
-}
-
-/* The objective, or "-" where it is no number any more. */
-struct objective {
-    char text[32];
-};
-
-static struct objective objective(const struct tr_progress_row *row)
-{
-    struct objective o = {"-"};
-    if (isfinite(row->evaluation.objective))
-        snprintf(o.text, sizeof o.text, "%.8g", row->evaluation.objective);
-    return o;
-}
-
-/* ---- a row ---- */
-
-/* What is derived from a row and the one shown before it. */
+/* What is shown of a row, some of which comes from the one shown before it. A gap that is an estimate, as under SSP and ASP,
+ * has a ~ in front. */
 struct shown {
-    struct rate rate;
-    struct tr_duration time, left;
+    struct tr_number_text objective, gap, rate, time, left;
 };
 
 static struct shown derive(const struct tr_display *d, const struct tr_progress_row *row)
 {
+    struct shown s = {.objective = {"-"}, .gap = {"-"}};
+    const tr_evaluation *e = &row->evaluation;
     double epochs = (row->epoch - d->shown_epoch) / (row->seconds - d->shown_seconds);
     double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
-    bool over = row->evaluation.stop || row->clock >= d->clocks;
-    return (struct shown){rate(d->rows ? epochs * (double)d->rows : epochs), tr_duration(row->seconds),
-                          tr_duration(over ? 0 : left)};
+    bool over = e->stop || row->clock >= d->clocks;
+    if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
+    if (isfinite(e->gap)) snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact ? "" : "~", e->gap);
+    s.rate = scale(d->rows ? epochs * (double)d->rows : epochs, "", "");
+    s.time = tr_duration(row->seconds);
+    s.left = tr_duration(over ? 0 : left);
+    return s;
 }
+
+/* ---- a row ---- */
 
 static const char *rate_unit(const struct tr_display *d)
 {
@@ -116,8 +129,8 @@ static void show_header(const struct tr_display *d)
 static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "%8.2f  %11s  %12s", row->epoch, s.time.text, objective(row).text);
-    if (d->with_gap) fprintf(d->out, "  %9s", gap(row).text);
+    fprintf(d->out, "%8.2f  %11s  %12s", row->epoch, s.time.text, s.objective.text);
+    if (d->with_gap) fprintf(d->out, "  %9s", s.gap.text);
     if (d->metric_name) fprintf(d->out, "  %10.5f", row->evaluation.metric);
     fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
 }
@@ -127,8 +140,8 @@ static void show_as_line(const struct tr_display *d, const struct tr_progress_ro
     struct shown s = derive(d, row);
     if (d->task) fprintf(d->out, "%s: ", d->task);
     fprintf(d->out, "epoch %.2f  time %s  %s %s", row->epoch, s.time.text, d->objective_name,
-            objective(row).text);
-    if (d->with_gap) fprintf(d->out, "  gap %s", gap(row).text);
+            s.objective.text);
+    if (d->with_gap) fprintf(d->out, "  gap %s", s.gap.text);
     if (d->metric_name) fprintf(d->out, "  %s %.5f", d->metric_name, row->evaluation.metric);
     fprintf(d->out, "  %s %s  left %s\n", rate_unit(d), s.rate.text, s.left.text);
 }
@@ -189,4 +202,35 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
 void tr_display_end(struct tr_display *d)
 {
     if (d->holds) show(d, &d->held);
+}
+
+/* ---- stages ---- */
+
+/* A line begins with the name of the job's task that all this is one of, if it has several. */
+static void begin_line(FILE *out, const char *of)
+{
+    if (of) fprintf(out, "%s: ", of);
+}
+
+void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums)
+{
+    int width = (int)strlen("stage");
+    for (size_t i = 0; i < task->n; i++) width = tr_max_int(width, (int)strlen(task->stage[i].name));
+    begin_line(out, of);
+    fprintf(out, "%-*s  %6s  %9s  %8s  %9s  %14s  %10s\n", width, "stage", "runs", "workers", "clocks",
+            "seconds", "worker seconds", "going over");
+    for (size_t i = 0; i < task->n; i++) {
+        const struct tr_stage_sum *s = &sums[i];
+        char workers[32], transition[32] = "-";
+        if (s->runs == 0) continue;
+        if (s->fewest == s->most) snprintf(workers, sizeof workers, "%d", s->most);
+        else snprintf(workers, sizeof workers, "%d to %d", s->fewest, s->most);
+        if (isfinite(s->transition)) snprintf(transition, sizeof transition, "%7.3f ms", 1e3 * s->transition);
+        begin_line(out, of);
+        fprintf(out, "%-*s  %6d  %9s  %8lld  %9.3f  %14.3f  %10s\n", width, s->name, s->runs, workers,
+                (long long)s->clocks, s->seconds, s->worker_seconds, transition);
+        if (!*s->degree) continue;
+        begin_line(out, of);
+        fprintf(out, "%-*s  %s\n", width, "", s->degree);
+    }
 }

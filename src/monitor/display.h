@@ -22,9 +22,13 @@ struct tr_display {
     double loading_shown; /* seconds since loading began, at the last line about it */
 };
 
+/* Whether a person watches: true if the stream is a terminal; or a pipe to an mpirun on this host that writes to one, which is
+ * where it copies what its ranks write. */
+bool tr_terminal_shows(FILE *out);
+
 /* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
  * a terminal shows the stream, also at the other end of mpirun's pipe. */
-enum tr_display_style tr_display_choose(int wish, FILE *out);
+enum tr_display_style tr_display_choose(int setting, FILE *out);
 
 /* Shows a row, or keeps it back. Shown are the 1st, 2nd, 4th, 8th …, and one after a pause that grows with
  * the run from a second to a minute. */
@@ -37,16 +41,19 @@ void tr_display_end(struct tr_display *display);
  * times while the time doubles. Never by carriage returns, which a pipe to mpirun would garble. */
 void tr_display_loading(struct tr_display *display, const struct tr_loading *loading);
 
-/* "0.82 s", "12:07 min", "3:05:00 h" */
-struct tr_duration {
+/* What the stages of a task have taken, as a table at its end. of: the name of the job's task, in front of each line; NULL in
+ * a job that has none. */
+void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums);
+
+/* A number as people read it. */
+struct tr_number_text {
     char text[32];
 };
-struct tr_duration tr_duration(double seconds);
+
+/* "0.82 s", "12:07 min", "3:05:00 h" */
+struct tr_number_text tr_duration(double seconds);
 
 /* "640 B", "45.1 MB", "1.21 GB" */
-struct tr_size_text {
-    char text[32];
-};
-struct tr_size_text tr_bytes(double bytes);
+struct tr_number_text tr_bytes(double bytes);
 
 #endif

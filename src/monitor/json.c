@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "monitor/json.h"
 
 #include <inttypes.h>
@@ -5,6 +6,8 @@
 #include <stdlib.h>
 
 #include "job/text.h"
+#include "monitor/output.h"
+#include "trireme/base.h"
 
 void tr_json_text(FILE *file, const char *text)
 {
@@ -56,4 +59,41 @@ void tr_json_real_member(FILE *file, const char *name, double number)
 void tr_json_count_member(FILE *file, const char *name, uint64_t number)
 {
     fprintf(file, "  \"%s\": %" PRIu64 ",\n", name, number);
+}
+
+void tr_json_text_behind(FILE *file, const char *name, const char *text)
+{
+    fprintf(file, ", \"%s\": ", name);
+    tr_json_text(file, text);
+}
+
+void tr_json_real_behind(FILE *file, const char *name, double number)
+{
+    fprintf(file, ", \"%s\": ", name);
+    tr_json_real(file, number);
+}
+
+double tr_milliseconds(double seconds)
+{
+    return round(seconds * 1000) / 1000;
+}
+
+int tr_json_render(tr_json_writer *write, const void *what, char **text, size_t *length)
+{
+    *text = NULL;
+    FILE *file = open_memstream(text, length);
+    int status = file ? write(file, what) : TR_OK;
+    if (!file || fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: a JSON file");
+    return status;
+}
+
+int tr_json_replace(const char *folder, const char *name, bool durable, tr_json_writer *write,
+                    const void *what)
+{
+    char *text;
+    size_t length;
+    int status = tr_json_render(write, what, &text, &length);
+    if (status == TR_OK) status = tr_output_replace(folder, name, text, length, durable);
+    free(text);
+    return status;
 }

@@ -1,7 +1,8 @@
-/* Members of a JSON object that any reader takes, whatever the text or number. */
+/* JSON that any reader takes, whatever the text or number. */
 #ifndef TR_MONITOR_JSON_H
 #define TR_MONITOR_JSON_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -15,5 +16,20 @@ void tr_json_real(FILE *file, double number);
 void tr_json_text_member(FILE *file, const char *name, const char *text);
 void tr_json_real_member(FILE *file, const char *name, double number);
 void tr_json_count_member(FILE *file, const char *name, uint64_t number);
+
+/* «, "name": value» behind others in a line. */
+void tr_json_text_behind(FILE *file, const char *name, const char *text);
+void tr_json_real_behind(FILE *file, const char *name, double number);
+
+/* To three digits behind the point: of seconds, more say nothing. */
+double tr_milliseconds(double seconds);
+
+/* What `write` writes, in memory; to be freed. */
+typedef int tr_json_writer(FILE *file, const void *what);
+int tr_json_render(tr_json_writer *write, const void *what, char **text, size_t *length);
+
+/* The same as the file folder/name, as tr_output_replace() does it. */
+int tr_json_replace(const char *folder, const char *name, bool durable, tr_json_writer *write,
+                    const void *what);
 
 #endif

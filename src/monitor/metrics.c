@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "monitor/display.h"
 #include "monitor/output.h"
 
 static const char header[] =
@@ -76,15 +77,12 @@ void tr_metrics_close(struct tr_metrics *m)
     *m = (struct tr_metrics){.fd = -1};
 }
 
-struct field {
-    char text[32];
-};
-
-static struct field number(double value)
+/* Empty where there is no number. */
+static struct tr_number_text number(double value)
 {
-    struct field f = {""};
-    if (isfinite(value)) snprintf(f.text, sizeof f.text, "%.15g", value);
-    return f;
+    struct tr_number_text n = {""};
+    if (isfinite(value)) snprintf(n.text, sizeof n.text, "%.15g", value);
+    return n;
 }
 
 int tr_metrics_add(struct tr_metrics *m, const struct tr_progress_row *row)

@@ -13,9 +13,9 @@
 #include "monitor/display.h"
 #include "monitor/metrics.h"
 #include "monitor/output.h"
-#include "monitor/stages.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
+#include "trireme/collective.h"
 
 struct tr_monitor {
     tr_context *tr;
@@ -44,17 +44,12 @@ static int poll(void *what, int *did)
     return TR_OK;
 }
 
-static bool has_target(const struct tr_monitor *m)
-{
-    return m->tr->job->solve.target != TR_JOB_AUTO;
-}
-
 /* What is to rise, and begins high, has to be rising. */
 static void look_for_target(struct tr_monitor *m, bool ascends, double before)
 {
     struct tr_account *a = &m->account;
     double objective = a->last.evaluation.objective;
-    if (!has_target(m) || a->reached_target || (ascends && !(objective >= before))) return;
+    if (!tr_has_target(m->tr->job) || a->reached_target || (ascends && !(objective >= before))) return;
     if (!((ascends ? -objective : objective) <= m->tr->job->solve.target)) return;
     a->reached_target = true;
     a->target = a->last;
@@ -98,7 +93,7 @@ static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *su
 {
     struct tr_monitor *m = who;
     tr_display_end(&m->display);
-    if (m->display.style != TR_DISPLAY_SILENT) tr_show_stages(m->display.out, m->tr->team, task, sums);
+    if (m->display.style != TR_DISPLAY_SILENT) tr_display_stages(m->display.out, m->tr->team, task, sums);
     free(m->stages);
     TR_TRY(TR_NEW(&m->stages, task->n));
     memcpy(m->stages, sums, task->n * sizeof *sums);
@@ -137,7 +132,7 @@ static struct tr_account account_until_now(const struct tr_monitor *m)
 }
 
 /* metrics.csv as it was then; the seconds of training count on. */
-static int take_up(struct tr_monitor *m, uint64_t restarts)
+static int resume(struct tr_monitor *m, uint64_t restarts)
 {
     struct tr_account *a = &m->account;
     bool lacking;
@@ -155,7 +150,7 @@ static int take_up(struct tr_monitor *m, uint64_t restarts)
     return TR_OK;
 }
 
-static int keep_account(void *who, tr_snapshot *snapshot)
+static int snapshot_account(void *who, tr_snapshot *snapshot)
 {
     struct tr_monitor *m = who;
     bool fills = tr_snapshot_restores(snapshot);
@@ -165,11 +160,11 @@ static int keep_account(void *who, tr_snapshot *snapshot)
         now = account_until_now(m);
         now.metrics_bytes = tr_metrics_length(&m->metrics);
     }
-    TR_TRY(tr_account_keep(&now, snapshot));
-    TR_TRY(tr_counted_keep(&m->counted, m->tr, &now.last, snapshot));
+    TR_TRY(tr_account_snapshot(&now, snapshot));
+    TR_TRY(tr_counted_snapshot(&m->counted, m->tr, &now.last, snapshot));
     if (!fills || !m->writes) return TR_OK;
     m->account = now;
-    return take_up(m, restarts);
+    return resume(m, restarts);
 }
 
 /* ---- beginning ---- */
@@ -272,7 +267,7 @@ int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor)
             (tr_evaluation){.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
         m->account.target.seconds = NAN;
         if (tr->rank == 0) status = begin(m);
-        tr_on_snapshot(tr, keep_account, m);
+        tr_on_snapshot(tr, snapshot_account, m);
         tr->before_run = begin_training;
     }
     int outcome = tr_agree(tr, status);
@@ -308,25 +303,14 @@ double tr_monitor_objective(const struct tr_monitor *m)
 
 /* ---- the end ---- */
 
-static int largest_rss(tr_context *tr, uint64_t *peak)
-{
-    uint64_t mine = tr_peak_rss();
-    MPI_Request request;
-    MPI_Ireduce(&mine, peak, 1, MPI_UINT64_T, MPI_MAX, 0, tr->world, &request);
-    return tr_wait_request(tr, &request, "all ranks to say how much memory they used");
-}
-
-/* What all servers together have done and hold, on rank 0. */
+/* What all servers together have done and hold. */
 static int sum_service(tr_context *tr, struct tr_service *sum)
 {
-    struct tr_service mine = tr->tables->service;
-    for (size_t i = 0; i < tr->tables->count; i++)
-        mine.share_bytes += (double)tr_table_bytes(tr->tables->table[i]);
-    double parts[3] = {mine.seconds, mine.share_bytes, mine.version_bytes}, sums[3] = {0};
-    MPI_Request request;
-    MPI_Ireduce(parts, sums, 3, MPI_DOUBLE, MPI_SUM, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all servers to say what they hold"));
-    *sum = (struct tr_service){.seconds = sums[0], .share_bytes = sums[1], .version_bytes = sums[2]};
+    double parts[] = {tr->tables->service.seconds, tr->tables->service.share_bytes,
+                      tr->tables->service.version_bytes};
+    for (size_t i = 0; i < tr->tables->count; i++) parts[1] += (double)tr_table_bytes(tr->tables->table[i]);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, parts, sizeof parts / sizeof *parts));
+    *sum = (struct tr_service){.seconds = parts[0], .share_bytes = parts[1], .version_bytes = parts[2]};
     return TR_OK;
 }
 
@@ -335,7 +319,7 @@ static void say_target(const struct tr_monitor *m)
 {
     const struct tr_account *a = &m->account;
     const struct tr_progress_row *t = &a->target;
-    if (!has_target(m)) return;
+    if (!tr_has_target(m->tr->job)) return;
     if (a->reached_target)
         tr_say(m->tr,
                "target:        %g reached after %s (%s without evaluating), %" PRIu64 " updates, epoch %.2f",
@@ -348,67 +332,23 @@ static void say_target(const struct tr_monitor *m)
             m->tr->job->solve.target, a->last.evaluation.objective);
 }
 
-static int write_summary(const struct tr_monitor *m, const struct tr_summary *s, uint64_t peak,
-                         const struct tr_service *service)
+int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
 {
-    struct tr_account a = account_until_now(m);
-    const struct tr_progress_row *last = &a.last, *target = &a.target;
-    int slowed = last->heterogeneity.slowed;
     char layout[256];
-    tr_layout_describe(&m->tr->layout, layout, sizeof layout);
-    struct tr_outcome outcome = {.objective = last->evaluation.objective,
-                                 .gap = last->evaluation.gap,
-                                 .epochs = last->epoch,
-                                 .test_accuracy =
-                                     a.metric == TR_ACCURACY ? last->evaluation.metric : s->test_accuracy,
-                                 .test_auc = s->test_auc,
-                                 .test_perplexity = s->test_perplexity,
-                                 .test_rmse = a.metric == TR_RMSE ? last->evaluation.metric : s->test_rmse,
-                                 .load_seconds = a.spent[TR_LOADING],
-                                 .train_seconds = a.spent[TR_TRAINING],
-                                 .total_seconds = a.total,
-                                 .bytes_pulled = last->traffic.bytes_pulled,
-                                 .bytes_pushed = last->traffic.bytes_pushed,
-                                 .updates = last->updates,
-                                 .filter_seen = last->traffic.filtered.seen,
-                                 .filter_held = last->traffic.filtered.held,
-                                 .filter_dropped = last->traffic.filtered.dropped,
-                                 .serve_seconds = service->seconds,
-                                 .table_bytes = (uint64_t)service->share_bytes,
-                                 .version_bytes = (uint64_t)service->version_bytes,
-                                 .has_target = has_target(m),
-                                 .reached_target = a.reached_target,
-                                 .target_time = target->seconds,
-                                 .target_training_time = target->seconds - target->evaluate_seconds,
-                                 .target_updates = a.reached_target ? (double)target->updates : (double)NAN,
-                                 .slowed_workers = slowed ? slowed : (double)NAN,
-                                 .level_reached = slowed ? last->heterogeneity.reached : (double)NAN,
-                                 .peak_rss_bytes = peak,
-                                 .restarts = a.restarts,
-                                 .checkpoints = a.checkpoints,
-                                 .checkpoints_failed = a.failed,
-                                 .checkpoint_seconds = a.copying,
-                                 .rows = s->rows,
-                                 .features = s->features,
-                                 .nonzeros = s->nonzeros,
+    struct tr_account account = account_until_now(m);
+    struct tr_outcome outcome = {.account = &account,
+                                 .model = summary,
+                                 .peak_rss = (double)tr_peak_rss(),
                                  .stages = m->stages,
                                  .stage_count = m->stage_count,
                                  .layout = layout,
                                  .host = m->status.host,
-                                 .ranks = m->tr->size,
-                                 .more = s->more,
-                                 .who = s->who};
-    return tr_outcome_write(&outcome, m->tr->job, m->tr->job->output);
-}
-
-int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
-{
-    uint64_t peak = 0;
-    TR_TRY(largest_rss(m->tr, &peak));
-    struct tr_service service;
-    TR_TRY(sum_service(m->tr, &service));
+                                 .ranks = m->tr->size};
+    tr_layout_describe(&m->tr->layout, layout, sizeof layout);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
+    TR_TRY(sum_service(m->tr, &outcome.service));
     if (m->writes) say_target(m);
-    return tr_agree(m->tr, m->writes ? write_summary(m, summary, peak, &service) : TR_OK);
+    return tr_agree(m->tr, m->writes ? tr_outcome_write(&outcome, m->tr->job, m->tr->job->output) : TR_OK);
 }
 
 void tr_monitor_say_stopped(struct tr_monitor *m)
@@ -443,10 +383,10 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_poll_remove(m->tr, poll, m);
         tr_observe(m->tr, NULL, NULL);
         tr_on_loading(m->tr, NULL, NULL);
-        m->tr->before_run = NULL;
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
     }
+    m->tr->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m->stages);

@@ -3,11 +3,9 @@
  *   output    the folder, and files that are whole or not there
  *   json      text and numbers that any reader of JSON takes
  *   status    status.json: what the job is doing now, and how it ended
- *   terminal  whether a person watches
- *   display   a table on a terminal, lines elsewhere
+ *   display   a table on a terminal, lines elsewhere; at the end what the stages of a task have taken
  *   metrics   metrics.csv: every evaluation
  *   account   what a run has taken so far, also where it goes on from a checkpoint
- *   stages    what the stages of a task have taken
  *   summary   summary.json: the outcome
  *   tasks     the folder of a job of several tasks, each of which has its own in it
  *

@@ -67,36 +67,42 @@ static int look_into(const char *folder, enum contents *contents)
     return TR_OK;
 }
 
-/* Never onto something: a number that is taken is passed over. */
+/* Renames it to the first of <folder>.1, .2, … that is free, without the lock, which stays this process's to remove. */
 static int move_away(const char *folder, char **moved)
 {
     for (int number = 1;; number++) {
-        char *name;
+        char *name, *lock;
         struct stat status;
         TR_TRY(tr_format(&name, "%s.%d", folder, number));
-        if (lstat(name, &status) < 0 && errno == ENOENT) {
-            if (rename(folder, name) == 0) {
-                *moved = name;
-                return TR_OK;
-            }
-            int outcome =
-                tr_fail(TR_ERR_NO_OUTPUT, "output %s: the earlier run in it cannot be renamed to %s: %s",
-                        folder, name, strerror(errno));
-            free(name);
-            return outcome;
+        bool is_free = lstat(name, &status) < 0 && errno == ENOENT;
+        if (is_free && rename(folder, name) == 0) {
+            *moved = name;
+            TR_TRY(tr_format(&lock, "%s/" LOCK_NAME, name));
+            unlink(lock);
+            free(lock);
+            return TR_OK;
         }
+        int outcome = !is_free ? TR_OK
+                               : tr_fail(TR_ERR_NO_OUTPUT,
+                                         "output %s: the earlier run in it cannot be renamed to %s: %s",
+                                         folder, name, strerror(errno));
         free(name);
+        TR_TRY(outcome);
     }
 }
 
 /* ---- the lock ---- */
 
-/* A lock of the kernel, so that it ends with its process however that ends. File systems that have no locks
- * let everybody in. */
-static int busy(const char *folder, int fd)
+/* A lock of the kernel, so that it ends with its process however that ends. File systems that have no locks let everybody
+ * in. One that another run has names that run. */
+static int take_lock(const char *folder, const char *path, int *fd)
 {
     char who[400] = "";
-    ssize_t n = pread(fd, who, sizeof who - 1, 0);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0) return no_folder(folder, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
+    ssize_t n = pread(*fd, who, sizeof who - 1, 0);
+    close(*fd);
     who[n > 0 ? n : 0] = '\0';
     who[strcspn(who, "\n")] = '\0';
     return tr_fail(TR_ERR_NO_OUTPUT,
@@ -104,18 +110,7 @@ static int busy(const char *folder, int fd)
                    *who ? who : "its process is not known");
 }
 
-static int take_lock(const char *folder, const char *path, int *fd)
-{
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0) return no_folder(folder, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return TR_OK;
-    int status = busy(folder, *fd);
-    close(*fd);
-    return status;
-}
-
-/* Somebody may have moved the folder away, or ended and removed the lock, between our opening and locking it.
- */
+/* Somebody may have moved the folder away, or ended and removed the lock, between our opening and locking it. */
 static bool is_still_at(int fd, const char *path)
 {
     struct stat locked, there;
@@ -133,25 +128,8 @@ static void sign(int fd)
 
 /* ---- taking a folder ---- */
 
-/* With the lock of a folder in hand: *taken if it is ours; else the earlier run in it has been moved away. moved NULL: what
- * is in it is ours as well. */
-static int clear(const char *folder, char **moved, bool *taken)
-{
-    enum contents contents;
-    char *lock;
-    TR_TRY(look_into(folder, &contents));
-    *taken = !moved || contents != EARLIER_RUN;
-    if (*taken) return TR_OK;
-    free(*moved);
-    *moved = NULL;
-    TR_TRY(move_away(folder, moved));
-    TR_TRY(tr_format(&lock, "%s/" LOCK_NAME, *moved));
-    unlink(lock);
-    free(lock);
-    return TR_OK;
-}
-
-/* One turn: look, lock, look again, since another run may have done the same meanwhile. */
+/* One turn: look, lock, look again, since another run may have done the same meanwhile. *lock stays -1 if it has, or if an
+ * earlier run in the folder has been moved away. */
 static int try_to_take(const char *folder, const char *path, char **moved, int *lock)
 {
     enum contents contents;
@@ -161,9 +139,15 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
     if (contents == OTHER)
         return no_folder(folder, "holds files, but none of an earlier run: choose another output");
     TR_TRY(take_lock(folder, path, &fd));
-    bool taken = false;
-    int status = is_still_at(fd, path) ? clear(folder, moved, &taken) : TR_OK;
-    if (status == TR_OK && taken) {
+    bool ours = is_still_at(fd, path);
+    int status = ours ? look_into(folder, &contents) : TR_OK;
+    if (status == TR_OK && ours && moved && contents == EARLIER_RUN) {
+        free(*moved);
+        *moved = NULL;
+        status = move_away(folder, moved);
+        ours = false;
+    }
+    if (status == TR_OK && ours) {
         sign(fd);
         *lock = fd;
     } else {
@@ -174,12 +158,13 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
 
 static int take_folder(const char *folder, char **moved, int *lock)
 {
-    char *name, *path = NULL;
+    char *path;
+    int length = (int)strlen(folder);
     *lock = -1;
-    TR_TRY(tr_copy_string(folder, &name));
-    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
-        name[n - 1] = '\0'; /* "runs/a/" is "runs/a" */
-    int status = tr_format(&path, "%s/" LOCK_NAME, name);
+    while (length > 1 && folder[length - 1] == '/') length--; /* "runs/a/" is "runs/a" */
+    TR_TRY(tr_format(&path, "%.*s/" LOCK_NAME, length, folder));
+    char *name = strndup(folder, (size_t)length);
+    int status = name ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory: %s", path);
     while (status == TR_OK && *lock < 0) status = try_to_take(name, path, moved, lock);
     free(path);
     free(name);
@@ -190,10 +175,9 @@ int tr_output_prepare(const char *folder, char **moved, int *lock)
 {
     *moved = NULL;
     int status = take_folder(folder, moved, lock);
-    if (status != TR_OK) {
-        free(*moved);
-        *moved = NULL;
-    }
+    if (status == TR_OK) return TR_OK;
+    free(*moved);
+    *moved = NULL;
     return status;
 }
 

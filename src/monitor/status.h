@@ -8,6 +8,15 @@
 
 #include "monitor/monitor.h"
 
+/* What a signal that ends the process leaves as the file: a text for each of two signals. */
+enum { TR_LAST_WORDS = 2 };
+struct tr_last_words {
+    const char *path, *temporary;
+    char *text[TR_LAST_WORDS];
+    size_t length[TR_LAST_WORDS];
+};
+
+/* It stays where it is between tr_status_guard() and tr_status_close(). */
 struct tr_status_file {
     char *folder, *path, *temporary;
     char *name; /* of the job */
@@ -17,6 +26,7 @@ struct tr_status_file {
     double written; /* when it was tried last */
     bool stale;     /* … in vain */
     int guard;      /* which of a process's last words are its own, from 1 on; 0: none */
+    struct tr_last_words words[2];
 
     enum tr_monitor_state state;
     double epoch, objective, gap; /* NaN: none yet */

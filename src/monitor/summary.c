@@ -2,14 +2,10 @@
 #include "monitor/summary.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "monitor/json.h"
-#include "monitor/output.h"
-#include "monitor/stages.h"
 
 double tr_process_seconds(void)
 {
@@ -20,72 +16,115 @@ double tr_process_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - started;
 }
 
-/* More digits say nothing. */
-static double milliseconds(double seconds)
+struct file {
+    const struct tr_outcome *outcome;
+    const struct tr_job *job;
+};
+
+static void write_seconds(FILE *file, const char *name, double seconds)
 {
-    return round(seconds * 1000) / 1000;
+    tr_json_real_member(file, name, tr_milliseconds(seconds));
 }
 
-static int write_members(FILE *file, const struct tr_outcome *o, const struct tr_job *job)
+static void write_quality(FILE *file, const struct tr_outcome *o)
 {
+    const struct tr_evaluation *last = &o->account->last.evaluation;
+    enum tr_test_metric metric = o->account->metric;
+    tr_json_real_member(file, "objective", last->objective);
+    tr_json_real_member(file, "gap", last->gap);
+    tr_json_real_member(file, "test_accuracy",
+                        metric == TR_ACCURACY ? last->metric : o->model->test_accuracy);
+    tr_json_real_member(file, "test_auc", o->model->test_auc);
+    tr_json_real_member(file, "test_rmse", metric == TR_RMSE ? last->metric : o->model->test_rmse);
+    tr_json_real_member(file, "test_perplexity", o->model->test_perplexity);
+}
+
+static void write_cost(FILE *file, const struct tr_outcome *o)
+{
+    const struct tr_account *a = o->account;
+    const struct tr_traffic *t = &a->last.traffic;
+    write_seconds(file, "load_seconds", a->spent[TR_LOADING]);
+    write_seconds(file, "train_seconds", a->spent[TR_TRAINING]);
+    write_seconds(file, "total_seconds", a->total);
+    tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
+    tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
+    tr_json_count_member(file, "updates", a->last.updates);
+    tr_json_count_member(file, "filter_seen", t->filtered.seen);
+    tr_json_count_member(file, "filter_held", t->filtered.held);
+    tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
+    write_seconds(file, "serve_seconds", o->service.seconds);
+    tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
+    tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
+}
+
+static void write_target(FILE *file, const struct tr_outcome *o, const struct tr_job *job)
+{
+    const struct tr_account *a = o->account;
+    const struct tr_progress_row *target = &a->target;
+    const char *reached = !tr_has_target(job) ? "null" : a->reached_target ? "true" : "false";
+    fprintf(file, "  \"reached_target\": %s,\n", reached);
+    write_seconds(file, "target_time", target->seconds);
+    write_seconds(file, "target_training_time", target->seconds - target->evaluate_seconds);
+    tr_json_real_member(file, "target_updates", a->reached_target ? (double)target->updates : (double)NAN);
+}
+
+static void write_sizes(FILE *file, const struct tr_outcome *o)
+{
+    const struct tr_account *a = o->account;
+    const struct tr_heterogeneity *h = &a->last.heterogeneity;
+    tr_json_real_member(file, "slowed_workers", h->slowed ? h->slowed : (double)NAN);
+    tr_json_real_member(file, "level_reached", h->slowed ? tr_milliseconds(h->reached) : (double)NAN);
+    tr_json_count_member(file, "peak_rss_bytes", (uint64_t)o->peak_rss);
+    tr_json_real_member(file, "epochs", a->last.epoch);
+    tr_json_count_member(file, "rows", o->model->rows);
+    tr_json_count_member(file, "features", o->model->features);
+    tr_json_count_member(file, "nonzeros", o->model->nonzeros);
+    tr_json_count_member(file, "restarts", a->restarts);
+    tr_json_count_member(file, "checkpoints", a->checkpoints);
+    tr_json_count_member(file, "checkpoints_failed", a->failed);
+    write_seconds(file, "checkpoint_seconds", a->copying);
+}
+
+static void write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
+{
+    fputs("  \"stages\": [", file);
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_stage_sum *s = &sums[i];
+        fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", file);
+        tr_json_text(file, s->name);
+        fprintf(file, ", \"runs\": %d, \"fewest_workers\": %d, \"most_workers\": %d, \"clocks\": %lld",
+                s->runs, s->fewest, s->most, (long long)s->clocks);
+        tr_json_real_behind(file, "seconds", s->seconds);
+        tr_json_real_behind(file, "worker_seconds", s->worker_seconds);
+        tr_json_real_behind(file, "transition_seconds", s->transition);
+        tr_json_text_behind(file, "search", s->degree);
+        fputc('}', file);
+    }
+    fputs("\n  ],\n", file);
+}
+
+static int write_file(FILE *file, const void *what)
+{
+    const struct file *f = what;
+    const struct tr_outcome *o = f->outcome;
     fputs("{\n", file);
-    tr_json_real_member(file, "objective", o->objective);
-    tr_json_real_member(file, "gap", o->gap);
-    tr_json_real_member(file, "test_accuracy", o->test_accuracy);
-    tr_json_real_member(file, "test_auc", o->test_auc);
-    tr_json_real_member(file, "test_rmse", o->test_rmse);
-    tr_json_real_member(file, "test_perplexity", o->test_perplexity);
-    tr_json_real_member(file, "load_seconds", milliseconds(o->load_seconds));
-    tr_json_real_member(file, "train_seconds", milliseconds(o->train_seconds));
-    tr_json_real_member(file, "total_seconds", milliseconds(o->total_seconds));
-    tr_json_count_member(file, "bytes_pulled", o->bytes_pulled);
-    tr_json_count_member(file, "bytes_pushed", o->bytes_pushed);
-    tr_json_count_member(file, "updates", o->updates);
-    tr_json_count_member(file, "filter_seen", o->filter_seen);
-    tr_json_count_member(file, "filter_held", o->filter_held);
-    tr_json_count_member(file, "filter_dropped", o->filter_dropped);
-    tr_json_real_member(file, "serve_seconds", milliseconds(o->serve_seconds));
-    tr_json_count_member(file, "table_bytes", o->table_bytes);
-    tr_json_count_member(file, "version_bytes", o->version_bytes);
-    fprintf(file, "  \"reached_target\": %s,\n",
-            !o->has_target      ? "null"
-            : o->reached_target ? "true"
-                                : "false");
-    tr_json_real_member(file, "target_time", milliseconds(o->target_time));
-    tr_json_real_member(file, "target_training_time", milliseconds(o->target_training_time));
-    tr_json_real_member(file, "target_updates", o->target_updates);
-    tr_json_real_member(file, "slowed_workers", o->slowed_workers);
-    tr_json_real_member(file, "level_reached", milliseconds(o->level_reached));
-    tr_json_count_member(file, "peak_rss_bytes", o->peak_rss_bytes);
-    tr_json_real_member(file, "epochs", o->epochs);
-    tr_json_count_member(file, "rows", o->rows);
-    tr_json_count_member(file, "features", o->features);
-    tr_json_count_member(file, "nonzeros", o->nonzeros);
-    tr_json_count_member(file, "restarts", o->restarts);
-    tr_json_count_member(file, "checkpoints", o->checkpoints);
-    tr_json_count_member(file, "checkpoints_failed", o->checkpoints_failed);
-    tr_json_real_member(file, "checkpoint_seconds", milliseconds(o->checkpoint_seconds));
-    if (o->more) o->more(file, o->who);
-    if (o->stages) tr_write_stages(file, o->stages, o->stage_count);
+    write_quality(file, o);
+    write_cost(file, o);
+    write_target(file, o, f->job);
+    write_sizes(file, o);
+    if (o->model->more) o->model->more(file, o->model->who);
+    if (o->stages) write_stages(file, o->stages, o->stage_count);
     tr_json_text_member(file, "layout", o->layout);
     tr_json_count_member(file, "ranks", (uint64_t)o->ranks);
     tr_json_text_member(file, "version", TR_VERSION);
     tr_json_text_member(file, "host", o->host);
     fputs("  \"job\": ", file);
-    int status = tr_job_write_json(job, file, 2);
+    int status = tr_job_write_json(f->job, file, 2);
     fputs("\n}\n", file);
     return status;
 }
 
 int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder)
 {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *file = open_memstream(&text, &length);
-    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
-    int status = write_members(file, outcome, job);
-    if (fclose(file) != 0) status = tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
-    if (status == TR_OK) status = tr_output_replace(folder, "summary.json", text, length, true);
-    free(text);
-    return status;
+    return tr_json_replace(folder, "summary.json", true, write_file, &(struct file){outcome, job});
 }

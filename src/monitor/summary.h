@@ -2,35 +2,31 @@
 #ifndef TR_MONITOR_SUMMARY_H
 #define TR_MONITOR_SUMMARY_H
 
+#include "monitor/account.h"
 #include "monitor/monitor.h"
 
-/* All that stands in it besides the job. Numbers that are NaN become null. */
+/* All that stands in it besides the job. */
 struct tr_outcome {
-    double objective, gap, epochs;
-    double test_accuracy, test_auc, test_rmse, test_perplexity;
-    double load_seconds, train_seconds, total_seconds;
-    uint64_t bytes_pulled, bytes_pushed, updates, peak_rss_bytes;
-    uint64_t filter_seen, filter_held, filter_dropped; /* entries of updates that were not 0 */
-    double serve_seconds;                              /* of all servers, as the next */
-    uint64_t table_bytes, version_bytes;               /* the latter at most */
-    bool has_target, reached_target;                   /* what follows is NaN where it is not reached */
-    double target_time, target_training_time, target_updates;
-    double slowed_workers, level_reached;
-    uint64_t rows, features, nonzeros;
-    uint64_t restarts, checkpoints, checkpoints_failed;
-    double checkpoint_seconds;
+    const struct tr_account *account; /* as of now */
+    const struct tr_summary *model;
+    struct tr_service service; /* of all servers */
+    double peak_rss;
     const struct tr_stage_sum *stages; /* so many, or NULL */
     size_t stage_count;
     const char *layout, *host;
     int ranks;
-    void (*more)(FILE *file, void *who); /* as in struct tr_summary */
-    void *who;
 };
 
-/* Writes folder/summary.json. */
+/* Writes folder/summary.json. Numbers that are NaN become null. */
 int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder);
 
 /* Seconds since this process was started, which is before main(); NaN if the system does not tell. */
 double tr_process_seconds(void);
+
+/* Whether the job names an objective to be reached. */
+static inline bool tr_has_target(const struct tr_job *job)
+{
+    return job->solve.target != TR_JOB_AUTO;
+}
 
 #endif

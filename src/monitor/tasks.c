@@ -27,23 +27,6 @@ static const char *const state_name[] = {[TR_TASK_WAITING] = "waiting",
 
 /* ---- as JSON ---- */
 
-static void put_text(FILE *file, const char *name, const char *text)
-{
-    fprintf(file, ", \"%s\": ", name);
-    tr_json_text(file, text);
-}
-
-static void put_real(FILE *file, const char *name, double number)
-{
-    fprintf(file, ", \"%s\": ", name);
-    tr_json_real(file, number);
-}
-
-static double milliseconds(double seconds)
-{
-    return round(seconds * 1000) / 1000;
-}
-
 static bool is_stopped(const struct tr_task_row *row)
 {
     return row->scheduled->state == TR_TASK_FAILED && row->status == TR_ERR_STOPPED;
@@ -56,14 +39,14 @@ static void put_task(FILE *file, const struct tr_task_row *row)
     double end = t->state == TR_TASK_RUNNING ? tr_now() : t->end;
     fputs("{\"name\": ", file);
     tr_json_text(file, row->name);
-    put_text(file, "state", is_stopped(row) ? "stopped" : state_name[t->state]);
-    put_real(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
-    put_real(file, "waited", milliseconds(t->begin - t->since));
-    put_real(file, "seconds", milliseconds(end - t->begin));
-    put_real(file, "objective", row->objective);
-    put_real(file, "status", ended ? row->status : (double)NAN);
-    put_text(file, "error", *row->error ? row->error : NULL);
-    put_text(file, "output", row->output);
+    tr_json_text_behind(file, "state", is_stopped(row) ? "stopped" : state_name[t->state]);
+    tr_json_real_behind(file, "ranks", t->ranks > 0 ? t->ranks : (double)NAN);
+    tr_json_real_behind(file, "waited", tr_milliseconds(t->begin - t->since));
+    tr_json_real_behind(file, "seconds", tr_milliseconds(end - t->begin));
+    tr_json_real_behind(file, "objective", row->objective);
+    tr_json_real_behind(file, "status", ended ? row->status : (double)NAN);
+    tr_json_text_behind(file, "error", *row->error ? row->error : NULL);
+    tr_json_text_behind(file, "output", row->output);
     fputc('}', file);
 }
 
@@ -78,32 +61,19 @@ static void put_tasks(FILE *file, void *who)
     fputs("\n  ],\n", file);
 }
 
-static int put_summary(struct tr_tasks_folder *f, FILE *file, int status)
+static int write_summary(FILE *file, const void *what)
 {
+    const struct tr_tasks_folder *f = what;
     fputs("{\n", file);
-    put_tasks(file, f);
-    tr_json_real_member(file, "total_seconds", milliseconds(tr_process_seconds()));
-    tr_json_count_member(file, "status", (uint64_t)status);
+    put_tasks(file, (void *)(uintptr_t)f);
+    tr_json_real_member(file, "total_seconds", tr_milliseconds(tr_process_seconds()));
+    tr_json_count_member(file, "status", (uint64_t)f->status.code);
     tr_json_count_member(file, "ranks", (uint64_t)f->world->size);
     tr_json_text_member(file, "version", TR_VERSION);
     tr_json_text_member(file, "host", f->status.host);
     fputs("  \"job\": ", file);
     int outcome = tr_job_write_json(f->world->job, file, 2);
     fputs("\n}\n", file);
-    return outcome;
-}
-
-static int write_summary(struct tr_tasks_folder *f, int status)
-{
-    char *text = NULL;
-    size_t length = 0;
-    FILE *file = open_memstream(&text, &length);
-    if (!file) return tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
-    int outcome = put_summary(f, file, status);
-    if (fclose(file) != 0) outcome = tr_fail(TR_ERR_SYSTEM, "out of memory: summary.json");
-    if (outcome == TR_OK)
-        outcome = tr_output_replace(f->world->job->output, "summary.json", text, length, true);
-    free(text);
     return outcome;
 }
 
@@ -211,7 +181,8 @@ int tr_tasks_folder_close(struct tr_tasks_folder **folder, int status)
     f->status.state = status == TR_OK ? TR_DONE : stopped ? TR_STOPPED : TR_FAILED;
     f->status.code = status;
     f->status.error = status == TR_OK || stopped ? NULL : error;
-    int outcome = write_summary(f, status), last = tr_status_write(&f->status);
+    int outcome = tr_json_replace(f->world->job->output, "summary.json", true, write_summary, f);
+    int last = tr_status_write(&f->status);
     if (outcome == TR_OK) outcome = last;
     say_table(f);
     if (stopped)

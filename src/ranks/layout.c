@@ -9,22 +9,22 @@
 static const char *kind_name[] = {"auto", "dedicated", "colocated", "alone"};
 
 /* One server beside the scheduler, all others work: scheduling leaves a rank much time. */
-static bool first_rank_serves(const struct tr_layout_wish *wish, int ranks, const struct tr_layout *l)
+static bool first_rank_serves(const struct tr_layout_options *options, int ranks, const struct tr_layout *l)
 {
-    return l->kind == TR_ROLES_DEDICATED && l->servers == 1 && wish->groups > 0 &&
+    return l->kind == TR_ROLES_DEDICATED && l->servers == 1 && options->groups > 0 &&
            1 + (int64_t)l->groups * l->group_size == ranks;
 }
 
 /* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
-static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct tr_layout *l)
+static int choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
-    int size = wish->group_size > 0 ? wish->group_size : 1;
-    int64_t workers = (int64_t)wish->groups * size; /* 0 when the groups are left open */
-    l->kind = wish->kind;
+    int size = options->group_size > 0 ? options->group_size : 1;
+    int64_t workers = (int64_t)options->groups * size; /* 0 when the groups are left open */
+    l->kind = options->kind;
     if (l->kind == TR_ROLES_AUTO) {
-        bool room_for_both = 1 + (int64_t)wish->servers + (workers > 0 ? workers : size) <= ranks;
+        bool room_for_both = 1 + (int64_t)options->servers + (workers > 0 ? workers : size) <= ranks;
         if (ranks == 1) l->kind = TR_ROLES_ALONE;
-        else if (wish->servers > 0 && room_for_both) l->kind = TR_ROLES_DEDICATED;
+        else if (options->servers > 0 && room_for_both) l->kind = TR_ROLES_DEDICATED;
         else l->kind = TR_ROLES_COLOCATED;
     }
     if (l->kind == TR_ROLES_ALONE && ranks > 1)
@@ -35,22 +35,22 @@ static int choose_numbers(const struct tr_layout_wish *wish, int ranks, struct t
     l->group_size = size;
     if (l->kind == TR_ROLES_DEDICATED) {
         int left = ranks - 1;
-        l->servers = wish->servers > 0               ? wish->servers
+        l->servers = options->servers > 0            ? options->servers
                      : workers > 0 && left > workers ? left - (int)workers
                      : workers > 0                   ? 1
                                                      : (left + 3) / 4;
-        l->groups = wish->groups > 0 ? wish->groups : (left - l->servers) / size;
+        l->groups = options->groups > 0 ? options->groups : (left - l->servers) / size;
     } else {
-        l->servers = wish->servers > 0 ? wish->servers : ranks;
-        l->groups = wish->groups > 0 ? wish->groups : ranks / size;
+        l->servers = options->servers > 0 ? options->servers : ranks;
+        l->groups = options->groups > 0 ? options->groups : ranks / size;
     }
 
     bool dedicated = l->kind == TR_ROLES_DEDICATED;
     int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
-    int64_t needed = first_rank_serves(wish, ranks, l) ? ranks
-                     : dedicated                       ? 1 + serving + working
-                     : serving > working               ? serving
-                                                       : working;
+    int64_t needed = first_rank_serves(options, ranks, l) ? ranks
+                     : dedicated                          ? 1 + serving + working
+                     : serving > working                  ? serving
+                                                          : working;
     if (needed > ranks) {
         return tr_fail(
             TR_ERR_CONFIG,
@@ -111,11 +111,11 @@ static int place_groups(struct tr_layout *l, const int *node_of, bool take_serve
     return TR_OK;
 }
 
-int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of,
+int tr_layout_choose(const struct tr_layout_options *options, int ranks, const int *node_of,
                      struct tr_layout *layout)
 {
     struct tr_layout l = {.ranks = ranks};
-    TR_TRY(choose_numbers(wish, ranks, &l));
+    TR_TRY(choose_numbers(options, ranks, &l));
     for (int rank = 0; rank < ranks; rank++) l.nodes = tr_max_int(l.nodes, node_of[rank] + 1);
     int status = TR_NEW(&l.place, (size_t)ranks);
     if (status == TR_OK) status = TR_NEW(&l.server_rank, (size_t)l.servers);
@@ -124,7 +124,7 @@ int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *no
         for (int rank = 0; rank < ranks; rank++) l.place[rank] = (struct tr_place){0, -1, -1, -1};
         bool dedicated = l.kind == TR_ROLES_DEDICATED;
         l.place[0].roles = TR_SCHEDULER;
-        if (first_rank_serves(wish, ranks, &l)) serve(&l, 0, 0);
+        if (first_rank_serves(options, ranks, &l)) serve(&l, 0, 0);
         else place_servers(&l, node_of, dedicated ? 1 : 0);
         status = place_groups(&l, node_of, !dedicated, dedicated ? 1 : 0);
     }

@@ -1,4 +1,4 @@
-/* Who does what: a pure function from the wish of the job file and the nodes of the ranks to roles. */
+/* Who does what: a pure function from what the job file asks for and the nodes of the ranks to roles. */
 #ifndef TR_RANKS_LAYOUT_H
 #define TR_RANKS_LAYOUT_H
 
@@ -7,7 +7,7 @@
 enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
 
 /* What the job file asks for; 0 leaves a number to be chosen. */
-struct tr_layout_wish {
+struct tr_layout_options {
     enum tr_layout_kind kind;
     int servers, groups, group_size;
 };
@@ -32,12 +32,12 @@ struct tr_layout {
  *   alone      one rank is everything
  *   colocated  all ranks are servers and work: groups × group_size of them, default groups of one
  *   dedicated  rank 0 schedules, `servers` ranks serve (default a quarter), the rest works; if one server and so many
- *              workers are wished for that there is a rank too few, rank 0 serves as well
- * Without a wish, a job is colocated: on the machines measured it wins as long as servers have little to
+ *              workers are asked for that there is a rank too few, rank 0 serves as well
+ * Without options a job is colocated: on the machines measured it wins as long as servers have little to
  * compute; a number of servers that leaves room for the groups makes it dedicated. Servers are spread over
- * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where the wish needs more
+ * the nodes, a group lies within one node where it fits. Fails with TR_ERR_CONFIG where that takes more
  * ranks than there are. Free with tr_layout_free(). */
-int tr_layout_choose(const struct tr_layout_wish *wish, int ranks, const int *node_of,
+int tr_layout_choose(const struct tr_layout_options *options, int ranks, const int *node_of,
                      struct tr_layout *layout);
 void tr_layout_free(struct tr_layout *layout);
 

@@ -255,24 +255,25 @@ static bool is_spread(const tr_context *tr)
 /* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
  * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
  * where clocks differ they would wait for each other. */
-static void group_by_node(const tr_context *tr, struct tr_layout_wish *wish)
+static void group_by_node(const tr_context *tr, struct tr_layout_options *options)
 {
-    bool open = wish->groups == 0 && wish->group_size == 0 && wish->servers == 0 &&
-                (wish->kind == TR_ROLES_AUTO || wish->kind == TR_ROLES_COLOCATED);
+    bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
+                (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
-    if (open && (merges || tr->job->class->methods[tr_job_method(tr->job)].in_groups)) wish->group_size = even_node_size(tr);
+    if (open && (merges || tr->job->class->methods[tr_job_method(tr->job)].in_groups))
+        options->group_size = even_node_size(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)
 {
-    struct tr_layout_wish wish = {.kind = TR_ROLES_AUTO};
+    struct tr_layout_options options = {.kind = TR_ROLES_AUTO};
     if (tr->job)
-        wish =
-            (struct tr_layout_wish){(enum tr_layout_kind)tr->job->ranks.layout, (int)tr->job->ranks.servers,
-                                    (int)tr->job->ranks.groups, (int)tr->job->ranks.group_size};
+        options = (struct tr_layout_options){(enum tr_layout_kind)tr->job->ranks.layout,
+                                             (int)tr->job->ranks.servers, (int)tr->job->ranks.groups,
+                                             (int)tr->job->ranks.group_size};
     if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
-    if (tr->job) group_by_node(tr, &wish);
-    TR_TRY(tr_layout_choose(&wish, tr->size, tr->node_of, &tr->layout));
+    if (tr->job) group_by_node(tr, &options);
+    TR_TRY(tr_layout_choose(&options, tr->size, tr->node_of, &tr->layout));
     tr->me = tr->layout.place[tr->rank];
     bool works = tr_is(tr, TR_SLAVE);
     int order = tr->me.group * tr->layout.group_size + tr->me.member;

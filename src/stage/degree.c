@@ -248,13 +248,13 @@ static void set_clocks(struct tr_degree *d, int64_t clocks)
 
 /* ---- what others call ---- */
 
-void tr_degree_begin(struct tr_degree *d, const struct tr_degree_wish *wish)
+void tr_degree_begin(struct tr_degree *d, const struct tr_degree_options *options)
 {
-    *d = (struct tr_degree){.unit = tr_max_int(1, wish->unit)};
-    int64_t units = (tr_max_int(1, wish->least) + (int64_t)d->unit - 1) / d->unit;
-    d->most = tr_max_int(1, wish->most / d->unit) * d->unit;
+    *d = (struct tr_degree){.unit = tr_max_int(1, options->unit)};
+    int64_t units = (tr_max_int(1, options->least) + (int64_t)d->unit - 1) / d->unit;
+    d->most = tr_max_int(1, options->most / d->unit) * d->unit;
     d->least = clamp(units * d->unit, d->unit, d->most);
-    if (wish->clocks > 0) set_clocks(d, wish->clocks);
+    if (options->clocks > 0) set_clocks(d, options->clocks);
 }
 
 struct tr_substage tr_degree_next(struct tr_degree *d, int64_t clocks_left)

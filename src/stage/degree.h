@@ -5,7 +5,7 @@
  * work. Nothing here runs anything or reads a clock: whoever runs the stage asks for the next sub-stage, and says how
  * long each of its clocks took:
  *
- *     tr_degree_begin(&degree, &wish);                       once
+ *     tr_degree_begin(&degree, &options);                       once
  *     while (left > 0) {                                     in every run of the stage
  *         struct tr_substage sub = tr_degree_next(&degree, left);
  *         … sub.clocks clocks with sub.parallelism workers …
@@ -44,7 +44,7 @@ enum {
     TR_DEGREE_POINTS = 72  /* degrees tried in one search: doublings there and back, and gaps */
 };
 
-struct tr_degree_wish {
+struct tr_degree_options {
     int least, most; /* workers; below one unit: one unit */
     int unit;        /* degrees are multiples of it (workers on each of so many nodes, say); 0: 1 */
     int64_t clocks;  /* of all runs of this stage together, as far as known; 0: those of the first run */
@@ -83,7 +83,7 @@ struct tr_substage {
     bool searching; /* false: all that is left, at the degree that was found */
 };
 
-void tr_degree_begin(struct tr_degree *degree, const struct tr_degree_wish *wish);
+void tr_degree_begin(struct tr_degree *degree, const struct tr_degree_options *options);
 
 /* The next sub-stage of a run that has so many clocks left (at least 1). Asking again without a report gives the same. */
 struct tr_substage tr_degree_next(struct tr_degree *degree, int64_t clocks_left);

@@ -11,26 +11,26 @@ struct tr_collection {
     struct tr_stage_report report[]; /* by worker: summed in this order, so that sums repeat */
 };
 
-/* Under BSP nobody starts an epoch before the last one is judged; others go on until told to stop. */
-int tr_stage_grant(struct tr_stage_run *run, bool stop)
+/* Under BSP nobody starts an epoch before the last evaluation is complete; others go on until told to stop. */
+int tr_stage_set_limit(struct tr_stage_run *run, bool stop)
 {
     const tr_stage *stage = run->stage;
     struct tr_sync *sync = run->tr->sync;
     bool lockstep = tr_sync_lockstep(sync);
     run->stopping = run->stopping || stop;
-    run->granted = stage->clocks;
-    if (lockstep && tr_stage_is_judged(run) && stage->evaluate_every > 0) {
+    run->limit = stage->clocks;
+    if (lockstep && tr_stage_is_evaluated(run) && stage->evaluate_every > 0) {
         int64_t next = (run->evaluations + 1) * stage->evaluate_every;
         if (run->stopping) next = run->evaluations * stage->evaluate_every;
-        if (next < run->granted) run->granted = next;
+        if (next < run->limit) run->limit = next;
     } else if (run->stopping) {
-        run->granted = 0;
+        run->limit = 0;
     }
-    if (lockstep && tr_stage_is_kept(run)) {
+    if (lockstep && tr_stage_is_checkpointed(run)) {
         int64_t horizon = tr_stage_horizon(run);
-        if (horizon < run->granted) run->granted = horizon;
+        if (horizon < run->limit) run->limit = horizon;
     }
-    tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->granted - run->base : run->granted);
+    tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->limit - run->base : run->limit);
     tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
     return TR_OK;
 }
@@ -55,7 +55,7 @@ static void drop_collection(struct tr_stage_run *run, struct tr_collection *drop
     free(dropped);
 }
 
-static void add_traffic(struct tr_traffic *sum, const struct tr_traffic *one)
+void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
 {
     sum->bytes_pulled += one->bytes_pulled;
     sum->bytes_pushed += one->bytes_pushed;
@@ -81,7 +81,7 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
         const struct tr_stage_report *r = &c->report[w];
         if (r->sums.clock > sums->clock) sums->clock = r->sums.clock;
         for (int i = 0; i < TR_SUMS; i++) sums->sum[i] += r->sums.sum[i];
-        add_traffic(&row->traffic, &r->traffic);
+        tr_traffic_add(&row->traffic, &r->traffic);
         if (w % run->tr->active->of.group_size == 0) row->updates += r->traffic.pushes;
         clocks += r->sums.clock;
         row->compute_seconds += r->compute_seconds;
@@ -93,17 +93,23 @@ static bool sum_up(const struct tr_stage_run *run, const struct tr_collection *c
     return well;
 }
 
-static int measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
+/* How much slower the clocks of slowed workers were than those of the others, so far. */
+static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_collection *c)
 {
-    int workers = tr_worker_set_size(run->tr->active);
+    int workers = tr_worker_set_size(run->tr->active), count[2] = {0};
     const tr_job *job = run->tr->job;
-    struct tr_worker_time *time;
-    if (!job || tr_slowed_workers(job, workers) == 0) return TR_OK;
-    TR_TRY(TR_NEW(&time, (size_t)workers));
-    for (int w = 0; w < workers; w++) time[w] = c->report[w].time;
-    tr_heterogeneity_measure(job, time, workers, &run->heterogeneity);
-    free(time);
-    return TR_OK;
+    double seconds[2] = {0};
+    if (!job || tr_slowed_workers(job, workers) == 0) return;
+    for (int w = 0; w < workers; w++) {
+        const struct tr_stage_report *r = &c->report[w];
+        seconds[r->slowed] += r->busy_seconds / (double)r->sums.clock;
+        count[r->slowed]++;
+    }
+    double level = (seconds[true] / count[true]) / (seconds[false] / count[false]);
+    run->heterogeneity = (struct tr_heterogeneity){.slowed = count[true],
+                                                   .workers = workers,
+                                                   .asked = job->experiment.level,
+                                                   .reached = isfinite(level) ? level : (double)NAN};
 }
 
 /* The lowest worker that has reported what is no number, in the first sum in which there is one; or -1. */
@@ -130,16 +136,16 @@ static int summarize(struct tr_stage_run *run, struct tr_collection *c)
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
                                   .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
-    /* once something has failed, nothing is judged any more: the first words about it are to stay */
+    /* once something has failed, nothing is evaluated any more: the first words about it are to stay */
     bool failed = !sum_up(run, c, &sums, &row) || run->status != TR_OK ||
                   tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
-    TR_TRY(measure_heterogeneity(run, c));
+    measure_heterogeneity(run, c);
     row.heterogeneity = run->heterogeneity;
     int status =
         failed ? TR_OK : name_lost(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
     run->evaluation = row.evaluation;
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
-    row.clock = run->judged < 0 ? sums.clock : run->judged + run->evaluations + 1;
+    row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
     if (!failed && run->tr->observer) {
         int shown = run->tr->observer(run->tr->observer_state, run->shown, &row);
@@ -148,7 +154,7 @@ static int summarize(struct tr_stage_run *run, struct tr_collection *c)
     if (run->status == TR_OK) run->status = status;
     run->evaluations++;
     run->final = c->evaluation == TR_AT_END;
-    return tr_stage_grant(run, row.evaluation.stop || failed || status != TR_OK);
+    return tr_stage_set_limit(run, row.evaluation.stop || failed || status != TR_OK);
 }
 
 int tr_stage_poll_reports(void *what, int *did)
@@ -157,8 +163,8 @@ int tr_stage_poll_reports(void *what, int *did)
     tr_context *tr = run->tr;
     if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
-        TR_TRY(tr_stage_grant(run, true));
-    if (tr_stage_is_kept(run)) TR_TRY(tr_stage_pace(run));
+        TR_TRY(tr_stage_set_limit(run, true));
+    if (tr_stage_is_checkpointed(run)) TR_TRY(tr_stage_pace(run));
     int here = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);

@@ -1,18 +1,18 @@
-/* Checkpoints of a stage: when all meet for one, and going on from it.
+/* Checkpoints of a stage: pauses in which all stand still for one, and going on from one.
  *
- * Under BSP the scheduler grants clocks only some way ahead of the slowest worker, and calls the meeting at the clock that
- * is granted last: all come to it, and none gets past it. Otherwise every worker comes when its clock ends. There they
+ * Under BSP the scheduler keeps the clock limit only some way ahead of the slowest worker, and calls the pause at the clock
+ * of that limit: all come to it, and none gets past it. Otherwise every worker comes when its clock ends. There they
  * have nothing under way, so what all ranks copy fits together. */
 #include "stage/run.h"
 
-bool tr_stage_is_kept(const struct tr_stage_run *run)
+bool tr_stage_is_checkpointed(const struct tr_stage_run *run)
 {
-    return run->judged < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
+    return run->evaluated < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
 }
 
 /* ---- calling ---- */
 
-/* Clocks that take about so long together are granted at once: less would keep fast workers waiting for the scheduler's
+/* The limit is ahead by clocks of about so long: less would keep fast workers waiting for the scheduler's
  * word, more lets a stop wait. Two at least: while one is computed, the next must not have to be asked for. */
 static const double ahead_seconds = 0.02;
 enum { LEAST_AHEAD = 2, MOST_AHEAD = 4096 };
@@ -43,10 +43,10 @@ int64_t tr_stage_horizon(struct tr_stage_run *run)
     return run->horizon;
 }
 
-/* The number of the meeting that could be called now. */
-static int64_t next_meeting(const struct tr_stage_run *run)
+/* The number of the pause that could be called now. */
+static int64_t next_pause(const struct tr_stage_run *run)
 {
-    return tr_sync_lockstep(run->tr->sync) ? run->granted - run->base + 1 : run->called + 1;
+    return tr_sync_lockstep(run->tr->sync) ? run->limit - run->base + 1 : run->called + 1;
 }
 
 /* Whether to look what time it is: not in every turn of a wait, as clocks can be shorter than looking. */
@@ -64,14 +64,14 @@ int tr_stage_pace(struct tr_stage_run *run)
     int64_t clock;
     if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest(run, &clock)) return TR_OK;
     if (!is_worth_looking(run, clock)) return TR_OK;
-    bool is_short = run->granted - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
-    if (tr_sync_lockstep(tr->sync) && is_short && run->granted < run->stage->clocks)
-        TR_TRY(tr_stage_grant(run, false));
-    if (next_meeting(run) <= run->called || run->stopping) return TR_OK;
+    bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
+    if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks)
+        TR_TRY(tr_stage_set_limit(run, false));
+    if (next_pause(run) <= run->called || run->stopping) return TR_OK;
     run->calling = tr_checkpoint_due(tr, clock);
     if (run->calling == TR_NOT_DUE) return TR_OK;
-    run->horizon = run->granted;
-    tr_clock_raise(tr->sync->clock, TR_CLOCK_CALLED, next_meeting(run));
+    run->horizon = run->limit;
+    tr_clock_raise(tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
     return TR_OK;
 }
 
@@ -82,7 +82,7 @@ bool tr_stage_is_called(const struct tr_stage_run *run)
     return called > run->called && (!tr_sync_lockstep(sync) || called == sync->now + 1);
 }
 
-/* ---- meeting ---- */
+/* ---- pausing ---- */
 
 /* Where a run goes on: with other ranks, clocks may be of another length. */
 static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *facts)
@@ -102,17 +102,17 @@ static int list(void *what, tr_snapshot *snapshot)
     return run->stage->snapshot(&run->me, run->stage->state, snapshot);
 }
 
-/* All that have met: whether somebody has failed, what rank 0 wants, and the clock of the slowest worker. */
+/* All participants: whether somebody has failed, what rank 0 wants, and the clock of the slowest worker. */
 struct vote {
-    int64_t well, wish, clock; /* the least of all; wish is negative */
+    int64_t well, due, clock; /* the least of all; due is negative */
 };
 
 static int count_votes(struct tr_stage_run *run, struct vote *vote)
 {
     tr_context *tr = run->tr;
-    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->kept_end && tr_checkpoint_due_at_end(tr)) {
+    if (tr->rank == 0 && run->calling == TR_NOT_DUE && !run->end_saved && tr_checkpoint_due_at_end(tr)) {
         run->calling = TR_DUE;
-        run->kept_end = true;
+        run->end_saved = true;
     }
     bool well = run->status == TR_OK && tr->tables->status == TR_OK &&
                 !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED);
@@ -123,13 +123,13 @@ static int count_votes(struct tr_stage_run *run, struct vote *vote)
     return tr_wait_request(tr, &request, "all ranks to say whether a checkpoint can be taken");
 }
 
-/* What workers have reported so far is judged before it is kept; that of the last clock is reported later. */
+/* What workers have reported so far is evaluated before it is saved; that of the last clock is reported later. */
 static int settle_reports(struct tr_stage_run *run, int64_t clock)
 {
     tr_context *tr = run->tr;
     const tr_stage *stage = run->stage;
     if (tr_works(tr)) TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take a report"));
-    if (tr->rank != 0 || !tr_stage_is_judged(run) || stage->evaluate_every <= 0) return TR_OK;
+    if (tr->rank != 0 || !tr_stage_is_evaluated(run) || stage->evaluate_every <= 0) return TR_OK;
     int64_t due = (clock < stage->clocks ? clock : stage->clocks - 1) / stage->evaluate_every;
     if (tr_sync_lockstep(tr->sync))
         TR_WAIT_UNTIL(tr, run->evaluations >= due, "the last reports of the workers");
@@ -161,13 +161,13 @@ static int take(struct tr_stage_run *run, int64_t clock, bool stops)
 int tr_stage_pause(struct tr_stage_run *run, bool *again)
 {
     *again = false;
-    if (!tr_stage_is_kept(run)) return TR_OK;
+    if (!tr_stage_is_checkpointed(run)) return TR_OK;
     struct vote vote;
     TR_TRY(count_votes(run, &vote));
-    if (!vote.well || vote.wish == TR_NOT_DUE) return TR_OK;
+    if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
     TR_TRY(settle_reports(run, vote.clock));
     *again = true;
-    return take(run, vote.clock, vote.wish == -TR_DUE_AND_STOP);
+    return take(run, vote.clock, vote.due == -TR_DUE_AND_STOP);
 }
 
 /* ---- going on ---- */

@@ -10,7 +10,7 @@
 static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool again = tr_stage_is_judged(run) &&
+    bool again = tr_stage_is_evaluated(run) &&
                  !(tr_sync_lockstep(tr->sync) && tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED));
     if (again && tr_works(tr)) {
         tr->sync->now++; /* what views hold may be of before the end */
@@ -20,16 +20,8 @@ static int evaluate_end(struct tr_stage_run *run)
     }
     if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
     /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
-    return tr_stage_is_judged(run) ? tr_barrier(tr, tr->active->participants, "the last evaluation") : TR_OK;
-}
-
-/* For stages that are judged: from the others the scheduler hears nothing. */
-static void say_heterogeneity(const struct tr_stage_run *run)
-{
-    char text[256];
-    if (run->heterogeneity.slowed == 0) return;
-    tr_heterogeneity_describe(&run->heterogeneity, text, sizeof text);
-    tr_say(run->tr, "%s", text);
+    return tr_stage_is_evaluated(run) ? tr_barrier(tr, tr->active->participants, "the last evaluation")
+                                      : TR_OK;
 }
 
 static void describe_worker(struct tr_stage_run *run)
@@ -51,7 +43,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
     *run = (struct tr_stage_run){.tr = tr,
                                  .stage = stage,
                                  .shown = stage,
-                                 .judged = -1,
+                                 .evaluated = -1,
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
@@ -83,7 +75,7 @@ static int run_clocks(struct tr_stage_run *run)
     bool again = true;
     tr_sync_count(tr->sync);
     while (again) {
-        if (tr->rank == 0) TR_TRY(tr_stage_grant(run, false));
+        if (tr->rank == 0) TR_TRY(tr_stage_set_limit(run, false));
         if (tr_works(tr)) TR_TRY(tr_stage_work(run));
         if (tr_works(tr)) run->last = tr_now();
         TR_TRY(tr_sync_barrier(tr->sync));
@@ -105,7 +97,7 @@ static int stop(tr_context *tr)
 int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool kept = tr_stage_is_kept(run);
+    bool kept = tr_stage_is_checkpointed(run);
     if (kept) tr_signals_listen();
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
@@ -135,7 +127,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
     if (run.me.kept && stage->release) stage->release(run.me.kept);
-    if (status == TR_OK) say_heterogeneity(&run);
+    if (status == TR_OK) tr_heterogeneity_say(tr, &run.heterogeneity);
     return status;
 }
 

@@ -11,8 +11,9 @@ struct tr_stage_report {
     int64_t worker;
     int64_t status;
     double compute_seconds, evaluate_seconds, peak_rss;
+    double busy_seconds; /* of its clocks, without waiting and evaluating; where the job slows workers */
+    bool slowed;         /* it is one of those */
     struct tr_traffic traffic;
-    struct tr_worker_time time;
     tr_report sums;
 };
 enum { TR_AT_END = -1 };
@@ -31,14 +32,14 @@ struct tr_stage_run {
     double first, last; /* when the first clock began, and the last one was over, as this rank saw it */
     /* To those who show progress: of a task it has the name, and its clocks are evaluations … */
     const tr_stage *shown;
-    int64_t judged; /* … of which there were so many before this run; -1: no task */
-    int64_t ended;  /* clocks of the task's stages before this run; otherwise 0 */
+    int64_t evaluated; /* … of which there were so many before this run; -1: no task */
+    int64_t ended;     /* clocks of the task's stages before this run; otherwise 0 */
     /* worker */
     tr_worker me;
     int status;     /* what this worker's functions returned first; the protocol goes on, the work does not */
     bool halted;    /* a slave of this leader failed: no more rounds */
     int64_t base;   /* clocks that this worker had ended when the clocks of consistency/ began at 0 */
-    int64_t called; /* number of the last meeting */
+    int64_t called; /* number of the last pause */
     double compute_seconds, evaluate_seconds;
     struct tr_straggler straggler;
     int64_t reported; /* evaluations */
@@ -47,24 +48,24 @@ struct tr_stage_run {
     MPI_Request sending;
     /* scheduler */
     struct tr_collection *collections;
-    int64_t evaluations, granted;
-    bool stopping;            /* no clock is granted any more */
-    enum tr_due calling;      /* a meeting is called, for a checkpoint */
-    bool kept_end;            /* the stage is over, and a checkpoint says so */
+    int64_t evaluations, limit;
+    bool stopping;            /* the clock limit rises no more */
+    enum tr_due calling;      /* a pause is called, for a checkpoint */
+    bool end_saved;           /* the stage is over, and a checkpoint says so */
     int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
-    int64_t horizon;          /* clocks that may be granted */
+    int64_t horizon;          /* as far as the clock limit may rise */
     double paced;             /* when the slowest worker was last seen … */
     int64_t paced_clock;      /* … at this clock; so that … */
     int64_t looked;           /* clock of the slowest worker when it was looked what is due */
     unsigned turns;           /* … since then */
-    int64_t ahead;            /* … so many are granted before they are needed */
-    bool final;               /* the last evaluation has been judged */
+    int64_t ahead;            /* … so many clocks the limit is ahead of the slowest worker */
+    bool final;               /* the last evaluation is complete */
     tr_evaluation evaluation; /* of the last one */
     struct tr_heterogeneity heterogeneity; /* as of then */
 };
 
-/* Whether the scheduler judges evaluations. */
-static inline bool tr_stage_is_judged(const struct tr_stage_run *run)
+/* Whether workers evaluate and the scheduler sums up. */
+static inline bool tr_stage_is_evaluated(const struct tr_stage_run *run)
 {
     return run->stage->evaluate && run->stage->summarize;
 }
@@ -88,30 +89,30 @@ int tr_stage_prepare(struct tr_stage_run *run);
 /* Runs its clocks. The participants; the outcome is agreed on among them. */
 int tr_stage_run(struct tr_stage_run *run);
 
-/* ---- judge.c: the scheduler ---- */
+/* ---- evaluate.c: the scheduler ---- */
 
 /* Lets the workers go on up to the next evaluation, or stops them. */
-int tr_stage_grant(struct tr_stage_run *run, bool stop);
+int tr_stage_set_limit(struct tr_stage_run *run, bool stop);
 
-/* Takes reports, and judges where all workers have reported. */
+/* Receives reports, and sums them up where all workers have reported. */
 int tr_stage_poll_reports(void *run, int *did);
 void tr_stage_drop_collections(struct tr_stage_run *run);
 
 /* ---- pause.c: checkpoints ---- */
 
 /* Checkpoints are taken of this run. */
-bool tr_stage_is_kept(const struct tr_stage_run *run);
+bool tr_stage_is_checkpointed(const struct tr_stage_run *run);
 
-/* Rank 0 under BSP: how far clocks may be granted, so that a meeting that is called soon is soon. */
+/* Rank 0 under BSP: how far the clock limit may rise, so that a pause that is called soon is soon. */
 int64_t tr_stage_horizon(struct tr_stage_run *run);
 
-/* Rank 0, again and again while clocks run: calls a meeting where a checkpoint is due. */
+/* Rank 0, again and again while clocks run: calls a pause where a checkpoint is due. */
 int tr_stage_pace(struct tr_stage_run *run);
 
-/* Whether this worker, between two clocks, is to come to a meeting. */
+/* Whether this worker, between two clocks, is to come to a pause. */
 bool tr_stage_is_called(const struct tr_stage_run *run);
 
-/* Where the participants have met: *again, because a meeting was called for a checkpoint, which is taken; otherwise the
+/* Where the participants stand still: *again, because a pause was called for a checkpoint, which is taken; otherwise the
  * stage is over. TR_ERR_STOPPED: it is, and the run is to stop. */
 int tr_stage_pause(struct tr_stage_run *run, bool *again);
 
@@ -121,7 +122,7 @@ int tr_stage_restore(struct tr_stage_run *run);
 
 /* ---- work.c: a worker ---- */
 
-/* All clocks, until there are no more, or the scheduler says stop or calls a meeting. */
+/* All clocks, until there are no more, or the scheduler says stop or calls a pause. */
 int tr_stage_work(struct tr_stage_run *run);
 
 /* Evaluates, and reports that as evaluation first .. last: who is slow may have been asked for several at once. */

@@ -1,7 +1,7 @@
 /* stage/ — who runs what when: opening a context with all its roles, and running a stage's clocks on them.
  *
  *   open       a context
- *   run        one run of a stage: judge is the scheduler's part, work the workers'
+ *   run        one run of a stage: evaluate is the scheduler's part, work the workers'
  *   task       stages one after the other, each on workers of its own
  *   degree     how many workers are best, found while a stage runs
  *   schedule   which task's stages get which workers, as a pure function of what has happened
@@ -30,6 +30,8 @@ struct tr_progress_row {
     struct tr_heterogeneity heterogeneity; /* where the job slows workers; otherwise zeros */
     double peak_rss;                       /* bytes, of the largest worker */
 };
+
+void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one);
 
 /* What a stage of a task has taken so far. Seconds of the wall. */
 struct tr_stage_sum {

@@ -152,28 +152,13 @@ int tr_straggler_end(struct tr_straggler *s)
 
 /* ---- the level reached ---- */
 
-void tr_heterogeneity_measure(const struct tr_job *job, const struct tr_worker_time *time, int workers,
-                              struct tr_heterogeneity *h)
-{
-    double sum[2] = {0};
-    int count[2] = {0};
-    for (int w = 0; w < workers; w++) {
-        sum[time[w].slowed] += time[w].seconds / (double)time[w].clocks;
-        count[time[w].slowed]++;
-    }
-    double fast = sum[false] / count[false], slow = sum[true] / count[true];
-    *h = (struct tr_heterogeneity){.slowed = count[true],
-                                   .workers = workers,
-                                   .asked = job->experiment.level,
-                                   .reached = isfinite(slow / fast) ? slow / fast : (double)NAN};
-}
-
-void tr_heterogeneity_describe(const struct tr_heterogeneity *h, char *text, size_t size)
+void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *h)
 {
     char reached[48] = "";
+    if (h->slowed == 0) return;
     if (isfinite(h->reached)) snprintf(reached, sizeof reached, ", reached %.2f", h->reached);
     bool far = fabs(h->reached - h->asked) > 0.15 * h->asked;
-    snprintf(text, size, "heterogeneity: asked %g%s: %d of %d workers slowed%s", h->asked, reached, h->slowed,
-             h->workers,
-             far ? "; experiment.clock, longer than a clock takes otherwise, brings it closer" : "");
+    tr_say(tr, "heterogeneity: asked %g%s: %d of %d workers slowed%s", h->asked, reached, h->slowed,
+           h->workers,
+           far ? "; experiment.clock, longer than a clock takes otherwise, brings it closer" : "");
 }

@@ -51,23 +51,14 @@ void tr_straggler_close(struct tr_straggler *straggler);
 void tr_straggler_begin(struct tr_straggler *straggler);
 int tr_straggler_end(struct tr_straggler *straggler);
 
-/* What the scheduler has heard of a worker: its clocks so far. */
-struct tr_worker_time {
-    bool slowed;
-    int64_t clocks;
-    double seconds;
-};
-
 /* The level asked for and the level reached: the mean time of a clock of the slowed workers over that of the others;
  * NaN while there are none of one kind, or some have ended no clock. */
 struct tr_heterogeneity {
     int slowed, workers;
     double asked, reached;
 };
-void tr_heterogeneity_measure(const struct tr_job *job, const struct tr_worker_time *time, int workers,
-                              struct tr_heterogeneity *heterogeneity);
 
 /* "heterogeneity: asked 2, reached 1.98: 2 of 8 workers slowed", and what helps where they are far apart. */
-void tr_heterogeneity_describe(const struct tr_heterogeneity *heterogeneity, char *text, size_t size);
+void tr_heterogeneity_say(const tr_context *tr, const struct tr_heterogeneity *heterogeneity);
 
 #endif

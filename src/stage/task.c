@@ -73,7 +73,7 @@ struct task {
 };
 
 /* Checkpoints are taken of it. */
-static bool is_kept(const struct task *k)
+static bool is_checkpointed(const struct task *k)
 {
     return k->task->snapshot && tr_checkpoints_are_on(k->tr);
 }
@@ -132,7 +132,7 @@ static int run_instance(struct task *k, struct instance *s, const tr_stage *stag
     shown.name = k->task->name; /* as checkpoints call it, with which counting goes on */
     shown.clocks = k->task->evaluations;
     run->shown = &shown;
-    run->judged = at->evaluations;
+    run->evaluated = at->evaluations;
     run->ended = at->ended;
     run->begin = k->began;
     run->compute_seconds = k->compute_seconds;
@@ -223,11 +223,11 @@ static struct tr_worker_choice choose_workers(const struct task *k, int workers)
 static struct tr_substage search(const struct task *k, struct record *r)
 {
     int stage = k->at.next.stage;
-    struct tr_degree_wish wish = {.least = 1,
-                                  .most = most_workers(k, stage),
-                                  .unit = k->task->stage[stage].one_group ? 1 : k->tr->layout.groups,
-                                  .clocks = clocks_left(k) * k->task->evaluations};
-    if (!r->searches) tr_degree_begin(&r->degree, &wish);
+    struct tr_degree_options options = {.least = 1,
+                                        .most = most_workers(k, stage),
+                                        .unit = k->task->stage[stage].one_group ? 1 : k->tr->layout.groups,
+                                        .clocks = clocks_left(k) * k->task->evaluations};
+    if (!r->searches) tr_degree_begin(&r->degree, &options);
     r->searches = true;
     return tr_degree_next(&r->degree, clocks_left(k));
 }
@@ -239,7 +239,7 @@ static const double part_seconds = 0.1;
 static int64_t length_of_part(const struct task *k, const struct record *r, int64_t clocks)
 {
     const tr_stage *stage = &k->task->stage[k->at.next.stage];
-    if (!is_kept(k) || stage->evaluate || stage->begin) return clocks;
+    if (!is_checkpointed(k) || stage->evaluate || stage->begin) return clocks;
     double fit = part_seconds * (double)r->sum.clocks / r->sum.seconds;
     if (r->sum.clocks == 0 || fit < 1) return 1;
     return fit < (double)clocks ? (int64_t)fit : clocks;
@@ -438,7 +438,7 @@ static int take_checkpoint(struct task *k, bool stops, int *agreed)
 /* Rank 0: if one is due before what runs next. */
 static int checkpoint_if_due(struct task *k, int *agreed)
 {
-    enum tr_due due = is_kept(k) ? tr_checkpoint_due(k->tr, k->at.ended) : TR_NOT_DUE;
+    enum tr_due due = is_checkpointed(k) ? tr_checkpoint_due(k->tr, k->at.ended) : TR_NOT_DUE;
     bool stops = due == TR_DUE_AND_STOP;
     if (due == TR_NOT_DUE) return TR_OK;
     TR_TRY(tell(k, &(struct assignment){.stage = TAKE, .number = stops, .at = k->at}));
@@ -534,7 +534,7 @@ int tr_run_task(tr_context *tr, const tr_task *task)
 {
     struct task k = {.tr = tr, .task = task, .began = tr_now(), .at = {.next = {.stage = -1}}};
     int agreed = TR_OK;
-    bool kept = is_kept(&k);
+    bool kept = is_checkpointed(&k);
     if (tr->before_run) TR_TRY(tr->before_run(tr));
     TR_TRY(tr_agree(tr, tr_tables_suspend(tr, true, &k.outer)));
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));

@@ -67,7 +67,7 @@ static struct outcome run_once(const struct curve *curve, int least, int most, i
     struct tr_degree d;
     struct tr_rng rng;
     tr_rng_seed(&rng, 1, 2, 3);
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = least, .most = most, .unit = unit});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = least, .most = most, .unit = unit});
     return run(&d, curve, clocks, &rng);
 }
 
@@ -85,7 +85,7 @@ START_TEST(the_search_is_as_in_the_paper_but_for_its_length)
 {
     struct curve curve = {.a = 1, .b = -0.3, .c = 1.0 / 16}; /* best: 4 */
     struct tr_degree d;
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 16});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 16});
     static const struct {
         int parallelism, clocks;
     } expected[] = {{1, 3}, {2, 3}, {4, 3}, {8, 3}, {8, 7}, {2, 7}, {4, 7}, {6, 3}, {6, 7}};
@@ -146,7 +146,7 @@ START_TEST(one_outlier_does_not_end_the_search)
 {
     struct curve curve = {.a = 1};
     struct tr_degree d;
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 8});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 8});
     for (int64_t left = 1000; left > 0;) {
         struct tr_substage sub = tr_degree_next(&d, left);
         double seconds[1000];
@@ -166,7 +166,7 @@ START_TEST(the_search_goes_on_over_runs)
     struct tr_degree d;
     struct tr_rng rng;
     tr_rng_seed(&rng, 1, 2, 3);
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 16, .clocks = 400});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 16, .clocks = 400});
     int64_t searching = 0;
     for (int r = 0; r < 400; r++) searching += run(&d, &curve, 1, &rng).searching;
     ck_assert_int_eq(d.parallelism, 4);
@@ -196,7 +196,7 @@ START_TEST(a_drift_begins_the_search_again)
     struct tr_degree d;
     struct tr_rng rng;
     tr_rng_seed(&rng, 1, 2, 3);
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 64});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 64});
     ck_assert_int_eq(run(&d, &small, 1000, &rng).degree, 4);
     struct curve little = {.a = 1.2, .b = -0.36, .c = 1.2 / 16};
     ck_assert_int_eq(run(&d, &little, 1000, &rng).searching, 0);
@@ -214,7 +214,7 @@ END_TEST
 START_TEST(reports_may_be_short_or_empty_or_strange)
 {
     struct tr_degree d;
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 4});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 4});
     struct tr_substage sub = tr_degree_next(&d, 1000);
     tr_degree_report(&d, NULL, 0);
     ck_assert_int_eq(tr_degree_next(&d, 1000).parallelism, sub.parallelism);
@@ -234,7 +234,7 @@ START_TEST(the_history_is_told)
 {
     char text[200], little[12];
     struct tr_degree d;
-    tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = 4, .clocks = 10});
+    tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = 4, .clocks = 10});
     tr_degree_describe(&d, text, sizeof text);
     ck_assert_str_eq(text, "auto: -> …");
     static const double times[] = {0, 3.1e-3, 1.8e-3, 1.85e-3, 2.2};
@@ -286,7 +286,7 @@ static void lose(int most, int64_t clocks, double noise, struct loss *time, stru
         struct curve curve = {.a = 1, .c = 1 / (at * at), .noise = noise};
         curve.b = fmax(0, 0.6 * tr_rng_uniform(&rng) - 0.3);
         struct tr_degree d;
-        tr_degree_begin(&d, &(struct tr_degree_wish){.least = 1, .most = most});
+        tr_degree_begin(&d, &(struct tr_degree_options){.least = 1, .most = most});
         struct outcome o = run(&d, &curve, clocks, &rng);
         int best = best_degree(&curve, most);
         double all = (double)clocks * clock_time(&curve, best);

@@ -9,7 +9,7 @@
 static const int one_node[16] = {0};
 
 /* Chooses, and checks what holds for every layout: places and lists say the same. */
-static struct tr_layout choose(struct tr_layout_wish wish, int ranks, const int *node_of)
+static struct tr_layout choose(struct tr_layout_options wish, int ranks, const int *node_of)
 {
     struct tr_layout l;
     ck_ok(tr_layout_choose(&wish, ranks, node_of, &l));
@@ -32,8 +32,8 @@ static struct tr_layout choose(struct tr_layout_wish wish, int ranks, const int 
     return l;
 }
 
-static void expect(struct tr_layout_wish wish, int ranks, enum tr_layout_kind kind, int servers, int groups,
-                   int size)
+static void expect(struct tr_layout_options wish, int ranks, enum tr_layout_kind kind, int servers,
+                   int groups, int size)
 {
     struct tr_layout l = choose(wish, ranks, one_node);
     ck_assert_int_eq(l.kind, kind);
@@ -45,35 +45,35 @@ static void expect(struct tr_layout_wish wish, int ranks, enum tr_layout_kind ki
 
 START_TEST(what_is_left_open_is_chosen)
 {
-    expect((struct tr_layout_wish){.kind = TR_ROLES_AUTO}, 1, TR_ROLES_ALONE, 1, 1, 1);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_AUTO}, 4, TR_ROLES_COLOCATED, 4, 4, 1);
-    expect((struct tr_layout_wish){.servers = 2}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
-    expect((struct tr_layout_wish){.servers = 2}, 3, TR_ROLES_COLOCATED, 2, 3, 1);
-    expect((struct tr_layout_wish){.servers = 1, .groups = 3}, 5, TR_ROLES_DEDICATED, 1, 3, 1);
-    expect((struct tr_layout_wish){.servers = 1, .groups = 3}, 4, TR_ROLES_COLOCATED, 1, 3, 1);
-    expect((struct tr_layout_wish){.servers = 2, .group_size = 2}, 4, TR_ROLES_COLOCATED, 2, 2, 2);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED}, 3, TR_ROLES_DEDICATED, 1, 1, 1);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED, .group_size = 2}, 7, TR_ROLES_DEDICATED, 2, 2,
-           2);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_DEDICATED, .groups = 2, .group_size = 2}, 7,
+    expect((struct tr_layout_options){.kind = TR_ROLES_AUTO}, 1, TR_ROLES_ALONE, 1, 1, 1);
+    expect((struct tr_layout_options){.kind = TR_ROLES_AUTO}, 4, TR_ROLES_COLOCATED, 4, 4, 1);
+    expect((struct tr_layout_options){.servers = 2}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
+    expect((struct tr_layout_options){.servers = 2}, 3, TR_ROLES_COLOCATED, 2, 3, 1);
+    expect((struct tr_layout_options){.servers = 1, .groups = 3}, 5, TR_ROLES_DEDICATED, 1, 3, 1);
+    expect((struct tr_layout_options){.servers = 1, .groups = 3}, 4, TR_ROLES_COLOCATED, 1, 3, 1);
+    expect((struct tr_layout_options){.servers = 2, .group_size = 2}, 4, TR_ROLES_COLOCATED, 2, 2, 2);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED}, 7, TR_ROLES_DEDICATED, 2, 4, 1);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED}, 3, TR_ROLES_DEDICATED, 1, 1, 1);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED, .group_size = 2}, 7, TR_ROLES_DEDICATED, 2,
+           2, 2);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED, .groups = 2, .group_size = 2}, 7,
            TR_ROLES_DEDICATED, 2, 2, 2);
-    expect((struct tr_layout_wish){.kind = TR_ROLES_COLOCATED, .group_size = 2}, 7, TR_ROLES_COLOCATED, 7, 3,
-           2);
+    expect((struct tr_layout_options){.kind = TR_ROLES_COLOCATED, .group_size = 2}, 7, TR_ROLES_COLOCATED, 7,
+           3, 2);
 }
 END_TEST
 
 START_TEST(rank_0_serves_where_only_the_workers_leave_it_alone)
 {
     static const int turns[9] = {0, 1, 0, 1, 0, 1, 0, 1, 0};
-    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 1, 8, 1}, 9, turns);
+    struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 1, 8, 1}, 9, turns);
     ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER | TR_SERVER);
     ck_assert_int_eq(tr_layout_workers(&l), 8);
     tr_layout_free(&l);
-    l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 0, 2, 2}, 5, one_node);
+    l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 0, 2, 2}, 5, one_node);
     ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER | TR_SERVER);
     tr_layout_free(&l);
-    l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 1, 7, 1}, 9, one_node); /* enough for all */
+    l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 1, 7, 1}, 9, one_node); /* enough for all */
     ck_assert_uint_eq(l.place[0].roles, TR_SCHEDULER);
     tr_layout_free(&l);
 }
@@ -82,7 +82,7 @@ END_TEST
 START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
 {
     static const int nodes[8] = {0, 0, 0, 0, 1, 1, 1, 1};
-    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 2, 2, 2}, 8, nodes);
+    struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 2, 2, 2}, 8, nodes);
     ck_assert_int_eq(l.nodes, 2);
     ck_assert_int_ne(nodes[l.server_rank[0]], nodes[l.server_rank[1]]);
     for (int g = 0; g < 2; g++)
@@ -90,7 +90,7 @@ START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
     tr_layout_free(&l);
 
     static const int turns[8] = {0, 1, 0, 1, 0, 1, 0, 1};
-    l = choose((struct tr_layout_wish){TR_ROLES_COLOCATED, 4, 4, 2}, 8, turns);
+    l = choose((struct tr_layout_options){TR_ROLES_COLOCATED, 4, 4, 2}, 8, turns);
     int on_first = 0;
     for (int s = 0; s < 4; s++) on_first += turns[l.server_rank[s]] == 0;
     ck_assert_int_eq(on_first, 2);
@@ -99,7 +99,7 @@ START_TEST(servers_are_spread_and_groups_stay_inside_a_node)
     tr_layout_free(&l);
 
     static const int small[4] = {0, 0, 1, 1}; /* no node has room for three */
-    l = choose((struct tr_layout_wish){TR_ROLES_COLOCATED, 0, 1, 3}, 4, small);
+    l = choose((struct tr_layout_options){TR_ROLES_COLOCATED, 0, 1, 3}, 4, small);
     ck_assert_int_eq(tr_layout_workers(&l), 3);
     tr_layout_free(&l);
 }
@@ -108,7 +108,7 @@ END_TEST
 START_TEST(impossible_wishes_are_refused)
 {
     static const struct {
-        struct tr_layout_wish wish;
+        struct tr_layout_options wish;
         int ranks;
         const char *text;
     } all[] = {{{.kind = TR_ROLES_ALONE}, 2, "start one process"},
@@ -131,7 +131,7 @@ END_TEST
 START_TEST(the_layout_is_described)
 {
     char text[200];
-    struct tr_layout l = choose((struct tr_layout_wish){TR_ROLES_DEDICATED, 2, 1, 3}, 8, one_node);
+    struct tr_layout l = choose((struct tr_layout_options){TR_ROLES_DEDICATED, 2, 1, 3}, 8, one_node);
     tr_layout_describe(&l, text, sizeof text);
     ck_assert_str_eq(text, "dedicated: 8 ranks on 1 node: 2 servers, 1 group of 3, 2 not used");
     tr_layout_free(&l);

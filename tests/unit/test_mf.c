@@ -173,7 +173,8 @@ static void compare_pass(size_t rank, const uint32_t per[USERS], enum tr_cpu lev
     for (size_t u = 0, first = 0; u < USERS; first += per[u++])
         for (size_t j = 0; j < per[u]; j += 16)
             squares += plain_batch(f, u, first + j, per[u] - j < 16 ? per[u] - j : 16);
-    double got = tr_mf_tile_pass(&f->pass, &f->tile, rows_of(f, &f->user), rows_of(f, &f->item));
+    struct tr_mf_rows users = rows_of(f, &f->user), items = rows_of(f, &f->item);
+    double got = tr_mf_tile_pass(&f->pass, &f->tile, &users, &items);
     ck_assert_double_eq_tol(got, squares, 1e-4 * squares);
     compare_side(f, &f->user, USERS, "user");
     compare_side(f, &f->item, ITEMS, "item");
@@ -232,7 +233,8 @@ START_TEST(steps_follow_the_gradient)
             f->bias = variant & 1;
             f->plain = variant & 2;
             float *users = f->user.row32, *items = f->item.row32;
-            tr_mf_tile_pass(&f->pass, &f->tile, rows_of(f, &f->user), rows_of(f, &f->item));
+            struct tr_mf_rows user = rows_of(f, &f->user), item = rows_of(f, &f->item);
+            tr_mf_tile_pass(&f->pass, &f->tile, &user, &item);
             for (size_t k = 0; k < 20; k++) {
                 size_t i = f->at[k % 13];
                 check_slope(f, 13, &f->user.row[0][k], (float)f->user.row[0][k], users[k], f->pass.rate);

@@ -17,7 +17,6 @@
 #include "monitor/output.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
-#include "monitor/terminal.h"
 
 /* Every case works in a folder of its own. */
 static char folder[64];
@@ -325,46 +324,45 @@ static void ck_json(const char *text)
     ck_assert(!quoted && depth == 0);
 }
 
+/* Writes the summary of a run, and reads it. */
+static const char *summary_of(const char *job_text, const struct tr_account *account)
+{
+    struct tr_job *job;
+    const struct tr_summary model = {.test_auc = NAN, .rows = 7};
+    const struct tr_outcome outcome = {.account = account, .model = &model, .layout = "alone", .host = "h"};
+    ck_ok(tr_job_parse(job_text, strlen(job_text), "x.yaml", 0, NULL, &job));
+    ck_ok(tr_outcome_write(&outcome, job, "."));
+    tr_job_free(job);
+    ck_json(contents("summary.json"));
+    return contents("summary.json");
+}
+
 START_TEST(a_summary_holds_the_job)
 {
-    static const char job_text[] = "name: \"a \\\"quoted\\\" name\"\noutput: .\n";
-    struct tr_job *job;
-    struct tr_outcome outcome = {
-        .objective = 0.25, .gap = NAN, .test_auc = NAN, .rows = 7, .layout = "alone", .host = "h"};
+    const struct tr_account account = {.last.evaluation = {.objective = 0.25, .gap = NAN}};
     go_to_new_folder();
-    ck_ok(tr_job_parse(job_text, sizeof job_text - 1, "x.yaml", 0, NULL, &job));
-    ck_ok(tr_outcome_write(&outcome, job, "."));
-    const char *text = contents("summary.json");
-    ck_json(text);
+    const char *text = summary_of("name: \"a \\\"quoted\\\" name\"\noutput: .\n", &account);
     ck_assert_ptr_nonnull(strstr(text, "\"objective\": 0.25,\n  \"gap\": null,"));
     ck_assert_ptr_nonnull(strstr(text, "\"rows\": 7,"));
     ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": null,"));
     ck_assert_ptr_nonnull(strstr(text, "\"name\": \"a \\\"quoted\\\" name\""));
-    tr_job_free(job);
 }
 END_TEST
 
 START_TEST(a_summary_tells_of_the_target)
 {
-    struct tr_job *job;
-    struct tr_outcome outcome = {
-        .has_target = true, .target_time = NAN, .slowed_workers = 2, .level_reached = 1.98};
+    static const char job[] = "output: .\nsolve: {target: 0.5}";
+    struct tr_account account = {.target.seconds = NAN, .last.heterogeneity = {.slowed = 2, .reached = 1.98}};
     go_to_new_folder();
-    ck_ok(tr_job_parse("output: .", 9, "x.yaml", 0, NULL, &job));
-    ck_ok(tr_outcome_write(&outcome, job, "."));
-    ck_assert_ptr_nonnull(
-        strstr(contents("summary.json"), "\"reached_target\": false,\n  \"target_time\": null,"));
-    ck_assert_ptr_nonnull(
-        strstr(contents("summary.json"), "\"slowed_workers\": 2,\n  \"level_reached\": 1.98,"));
-    outcome.reached_target = true;
-    outcome.target_time = 1.5;
-    outcome.target_updates = 136;
-    ck_ok(tr_outcome_write(&outcome, job, "."));
-    ck_json(contents("summary.json"));
-    ck_assert_ptr_nonnull(
-        strstr(contents("summary.json"), "\"reached_target\": true,\n  \"target_time\": 1.5,"));
-    ck_assert_ptr_nonnull(strstr(contents("summary.json"), "\"target_updates\": 136,"));
-    tr_job_free(job);
+    const char *text = summary_of(job, &account);
+    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": false,\n  \"target_time\": null,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"slowed_workers\": 2,\n  \"level_reached\": 1.98,"));
+    account.reached_target = true;
+    account.target.seconds = 1.5;
+    account.target.updates = 136;
+    text = summary_of(job, &account);
+    ck_assert_ptr_nonnull(strstr(text, "\"reached_target\": true,\n  \"target_time\": 1.5,"));
+    ck_assert_ptr_nonnull(strstr(text, "\"target_updates\": 136,"));
 }
 END_TEST
 

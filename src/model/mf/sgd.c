@@ -427,12 +427,8 @@ static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, s
     const struct tr_mf_tile *tile = tr_mf_tiles_of(&s->tiling, part, block, &tiles);
     struct tr_mf_pass pass = pass_at(s, me);
     for (size_t t = 0; t < tiles; t++) {
-        size_t first = t * s->tiling.tile_items;
-        struct tr_mf_rows items = {.row = rows->row + first * s->pad,
-                                   .bias = rows->bias ? rows->bias + first : NULL,
-                                   .sum = rows->sum ? rows->sum + first : NULL,
-                                   .share = rows->share ? rows->share + first : NULL};
-        s->squares += tr_mf_tile_pass(&pass, &tile[t], s->user, items);
+        struct tr_mf_rows items = tr_mf_rows_from(rows, t * s->tiling.tile_items, s->pad);
+        s->squares += tr_mf_tile_pass(&pass, &tile[t], &s->user, &items);
         s->ratings += (double)tile[t].ratings;
     }
 }

@@ -1,28 +1,31 @@
-/* Steps on the ratings of one tile, for one level of vector instructions; see base/cpu.h for how it is included.
+/* Steps on the ratings of one tile, for one level of vector instructions; trireme/cpu.h says how it is included.
  *
  * A visit's ratings are taken up to 16 at a time: all their errors come from the same row of the user, which stays in
- * registers, so that their sums can be folded together and nothing waits for the rating before. BATCH and WIDTH
+ * registers, so that their sums can be folded together and nothing waits for the rating before. `batch` and `width`
  * (vectors in a row, or in a piece of a long row) are constants wherever these functions are used.
  */
 #ifdef __AVX512F__
 #define LANES 16
+#define LANE  0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #elif defined __AVX__
 #define LANES 8
+#define LANE  0, 1, 2, 3, 4, 5, 6, 7
 #else
 #define LANES 4
+#define LANE  0, 1, 2, 3
 #endif
+#define WIDEST 8 /* vectors of a row, or a piece of one, that fit in registers */
+#define ALWAYS static inline __attribute__((always_inline))
 
 typedef float NAME(vec) __attribute__((vector_size(4 * LANES), may_alias));
 typedef int NAME(pick) __attribute__((vector_size(4 * LANES)));
-typedef float NAME(batch)
-    __attribute__((vector_size(64), aligned(4), may_alias)); /* a number for each rating */
+/* a number for each rating */
+typedef float NAME(batch) __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int NAME(ints) __attribute__((vector_size(64)));
 typedef uint16_t NAME(shorts) __attribute__((vector_size(32), aligned(2), may_alias));
-#define WIDEST 8 /* vectors of a row, or a piece of one, that fit in registers */
-#define VEC    NAME(vec)
-#define BATCH  NAME(batch)
-#define INTS   NAME(ints)
-#define ALWAYS static inline __attribute__((always_inline))
+#define VEC   NAME(vec)
+#define BATCH NAME(batch)
+#define INTS  NAME(ints)
 
 ALWAYS VEC NAME(all)(float x)
 {
@@ -37,51 +40,39 @@ ALWAYS VEC NAME(clip)(VEC x)
 
 /* Lane i is of a where bit d of i is 0 and of b where it is 1, plus its neighbour across that bit: half of what it
  * takes to turn sums of vectors into a vector of sums. */
-#if LANES == 16
-#define LOWER(d, i)  (((i) & (d)) ? 16 + (i) : (i))
-#define HIGHER(d, i) (((i) & (d)) ? 16 + (i) - (d) : (i) + (d))
-#define PICK(f, d)                                                                                           \
-    (NAME(pick))                                                                                             \
-    {                                                                                                        \
-        f(d, 0), f(d, 1), f(d, 2), f(d, 3), f(d, 4), f(d, 5), f(d, 6), f(d, 7), f(d, 8), f(d, 9), f(d, 10),  \
-            f(d, 11), f(d, 12), f(d, 13), f(d, 14), f(d, 15)                                                 \
-    }
-#elif LANES == 8
-#define LOWER(d, i)  (((i) & (d)) ? 8 + (i) : (i))
-#define HIGHER(d, i) (((i) & (d)) ? 8 + (i) - (d) : (i) + (d))
-#define PICK(f, d)                                                                                           \
-    (NAME(pick))                                                                                             \
-    {                                                                                                        \
-        f(d, 0), f(d, 1), f(d, 2), f(d, 3), f(d, 4), f(d, 5), f(d, 6), f(d, 7)                               \
-    }
-#else
-#define LOWER(d, i)  (((i) & (d)) ? 4 + (i) : (i))
-#define HIGHER(d, i) (((i) & (d)) ? 4 + (i) - (d) : (i) + (d))
-#define PICK(f, d)                                                                                           \
-    (NAME(pick))                                                                                             \
-    {                                                                                                        \
-        f(d, 0), f(d, 1), f(d, 2), f(d, 3)                                                                   \
-    }
-#endif
-#define FOLD(a, b, d) (__builtin_shuffle(a, b, PICK(LOWER, d)) + __builtin_shuffle(a, b, PICK(HIGHER, d)))
+ALWAYS VEC NAME(fold_two)(VEC a, VEC b, const int d)
+{
+    const NAME(pick) lane = {LANE}, set = (lane & d) != 0; /* -1 where it is */
+    return __builtin_shuffle(a, b, lane - LANES * set) +
+           __builtin_shuffle(a, b, lane + d + (2 * d - LANES) * set);
+}
 
 /* Lane j becomes the sum of all lanes of part[j], for n (a power of 2, at most LANES) vectors; for n < LANES, lane
  * j + n too. */
 ALWAYS VEC NAME(fold)(const int n, VEC *part)
 {
-    const int pairs = n > 1 ? n / 2 : 1, fours = n > 2 ? n / 4 : 1;
+#pragma GCC unroll 4
+    for (int d = 1, left = n; d < LANES; d *= 2, left = (left + 1) / 2)
 #pragma GCC unroll 8
-    for (int j = 0; j < pairs; j++) part[j] = FOLD(part[n > 1 ? 2 * j : j], part[n > 1 ? 2 * j + 1 : j], 1);
-#pragma GCC unroll 8
-    for (int j = 0; j < fours; j++) part[j] = FOLD(part[n > 2 ? 2 * j : j], part[n > 2 ? 2 * j + 1 : j], 2);
-#if LANES > 4
-    const int eights = n > 4 ? n / 8 : 1;
-#pragma GCC unroll 8
-    for (int j = 0; j < eights; j++) part[j] = FOLD(part[n > 4 ? 2 * j : j], part[n > 4 ? 2 * j + 1 : j], 4);
-#endif
-#if LANES > 8
-    part[0] = FOLD(part[0], part[n > 8 ? 1 : 0], 8);
-#endif
+        for (int j = 0; j < (left + 1) / 2; j++)
+            part[j] = NAME(fold_two)(part[left > 1 ? 2 * j : j], part[left > 1 ? 2 * j + 1 : j], d);
+    return part[0];
+}
+
+/* |v|² */
+ALWAYS float NAME(square)(size_t width, const VEC *v)
+{
+    VEC square = v[0] * v[0];
+    for (size_t w = 1; w < width; w++) square += v[w] * v[w];
+    return NAME(fold)(1, &square)[0];
+}
+
+/* A vector with the same sum. */
+ALWAYS VEC NAME(narrow)(BATCH x)
+{
+    VEC part[TR_MF_BATCH / LANES];
+    memcpy(part, &x, sizeof part);
+    for (int i = 1; i < TR_MF_BATCH / LANES; i++) part[0] += part[i];
     return part[0];
 }
 
@@ -91,8 +82,18 @@ struct NAME(turn) {
     INTS valid;              /* -1 for the ratings that are there */
     INTS index;              /* of their items */
     int offset[TR_MF_BATCH]; /* of the items' rows, in floats */
-    float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], snapshot[TR_MF_BATCH];
+    float dot[TR_MF_BATCH], error[TR_MF_BATCH], step[TR_MF_BATCH], rest[TR_MF_BATCH];
 };
+
+ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const uint16_t *item)
+{
+    const INTS lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    turn->valid = lane < (int)n;
+    INTS index = __builtin_convertvector(*(const NAME(shorts) *)item, INTS);
+    turn->index = (index & turn->valid) | (item[0] & ~turn->valid);
+    *(INTS *)turn->offset = turn->index * (int)width;
+    *(BATCH *)turn->dot = (BATCH){0};
+}
 
 /* dot[j] = u · (row of rating j), over `width` vectors; with more, it is added to what is there. */
 ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const VEC *u, const float *rows,
@@ -114,16 +115,15 @@ ALWAYS void NAME(dots)(const int batch, const int width, const bool more, const 
     }
 }
 
-/* One item's row: v ← keep v + step u; sum ← sum + error v as it was. */
+/* One item's row: v ← rest v + step u; sum ← sum + error v as it was. */
 ALWAYS void NAME(step)(const int width, const bool clip, const VEC *u, float *rows,
                        const struct NAME(turn) * turn, size_t j, VEC *sum)
 {
     VEC *v = (VEC *)(rows + turn->offset[j]);
-    VEC snapshot = NAME(all)(turn->snapshot[j]), step = NAME(all)(turn->step[j]),
-        error = NAME(all)(turn->error[j]);
+    VEC rest = NAME(all)(turn->rest[j]), step = NAME(all)(turn->step[j]), error = NAME(all)(turn->error[j]);
 #pragma GCC unroll 8
     for (int w = 0; w < width; w++) {
-        VEC old = v[w], new = snapshot *old + step *u[w];
+        VEC old = v[w], new = rest *old + step *u[w];
         sum[w] += error * old;
         v[w] = clip ? NAME(clip)(new) : new;
     }
@@ -144,13 +144,13 @@ ALWAYS void NAME(steps)(size_t n, const int width, const bool clip, const VEC *u
     for (int w = 0; w < width; w++) sum[w] = even[w] + odd[w];
 }
 
-/* Numbers that belong to the items of a batch. */
+/* Numbers that belong to the items of a batch; and a rate divided by the root of such a sum, to 14 bits at least. */
 ALWAYS BATCH NAME(gather)(const float *from, const struct NAME(turn) * turn)
 {
 #if LANES == 16
     return (BATCH)_mm512_i32gather_ps((__m512i)turn->index, from, 4);
 #else
-    BATCH to;
+    BATCH to = {0};
     for (int j = 0; j < TR_MF_BATCH; j++) to[j] = from[turn->index[j]];
     return to;
 #endif
@@ -165,7 +165,6 @@ ALWAYS void NAME(scatter)(size_t n, BATCH from, const struct NAME(turn) * turn, 
 #endif
 }
 
-/* rate / √sum, to 14 bits at least. */
 ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 {
 #if LANES == 16
@@ -176,182 +175,137 @@ ALWAYS BATCH NAME(divide_by_root)(float rate, BATCH sum)
 #endif
 }
 
-/* A vector with the same sum. */
-ALWAYS VEC NAME(narrow)(BATCH x)
+/* The errors of a batch's ratings, and how each item's row steps. Returns the errors. strength: the mean square of the
+ * user's factors, which a step of an item has as a gradient for each unit of error. */
+ALWAYS BATCH NAME(errors)(const struct tr_mf_pass *pass, const struct tr_mf_rows *items, size_t n,
+                          const float *value, float base, float strength, struct NAME(turn) * turn)
 {
-    VEC part[TR_MF_BATCH / LANES];
-    memcpy(part, &x, sizeof part);
-    for (int i = 1; i < TR_MF_BATCH / LANES; i++) part[0] += part[i];
-    return part[0];
-}
-
-/* |v|² */
-ALWAYS float NAME(square)(size_t width, const VEC *v)
-{
-    VEC square = v[0] * v[0];
-    for (size_t w = 1; w < width; w++) square += v[w] * v[w];
-    return NAME(fold)(1, &square)[0];
-}
-
-/* The errors of a batch's ratings, and how each item's row steps. Returns the errors. */
-ALWAYS BATCH NAME(errors)(const struct tr_mf_work *k, size_t n, const float *value, float strength,
-                          struct NAME(turn) * turn)
-{
-    const struct tr_mf_pass *pass = k->pass;
-    BATCH error = *(const BATCH *)value - k->base - *(const BATCH *)turn->dot, bias = {0},
-          share = 1 - (BATCH){0};
-    BATCH rate = pass->rate - (BATCH){0};
-    if (k->item.bias) error -= bias = NAME(gather)(k->item.bias, turn);
+    BATCH error = *(const BATCH *)value - base - *(const BATCH *)turn->dot, bias = {0},
+          share = 1 - (BATCH){0}, rate = pass->rate - (BATCH){0};
+    if (items->bias) error -= bias = NAME(gather)(items->bias, turn);
     error = (BATCH)((INTS)error & turn->valid);
-    if (k->item.share) share = NAME(gather)(k->item.share, turn);
-    if (k->item.sum) {
-        BATCH sum = NAME(gather)(k->item.sum, turn) + error * error * strength;
-        NAME(scatter)(n, sum, turn, k->item.sum);
+    if (items->share) share = NAME(gather)(items->share, turn);
+    if (items->sum) {
+        BATCH sum = NAME(gather)(items->sum, turn) + error * error * strength;
+        NAME(scatter)(n, sum, turn, items->sum);
         rate = NAME(divide_by_root)(pass->rate, sum);
     }
     rate = (BATCH)((INTS)rate & turn->valid);
-    if (k->item.bias) {
-        BATCH by = rate * k->bias_part;
-        NAME(scatter)(n, bias + by * (error - pass->bias_l2 * share * bias), turn, k->item.bias);
+    if (items->bias) {
+        BATCH by = rate * pass->bias_part;
+        NAME(scatter)(n, bias + by * (error - pass->bias_l2 * share * bias), turn, items->bias);
     }
     *(BATCH *)turn->error = error;
     *(BATCH *)turn->step = rate * error;
-    *(BATCH *)turn->snapshot = 1 - rate * pass->l2 * share;
+    *(BATCH *)turn->rest = 1 - rate * pass->l2 * share;
     return error;
 }
 
-ALWAYS void NAME(begin)(struct NAME(turn) * turn, size_t n, size_t width, const uint16_t *item)
-{
-    const INTS lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    turn->valid = lane < (int)n;
-    INTS index = __builtin_convertvector(*(const NAME(shorts) *)item, INTS);
-    turn->index = (index & turn->valid) | (item[0] & ~turn->valid);
-    *(INTS *)turn->offset = turn->index * (int)width;
-    *(BATCH *)turn->dot = (BATCH){0};
-}
-
-/* Longer rows are worked on in pieces. */
-#define EACH_PIECE(width, DO)                                                                                \
-    do {                                                                                                     \
-        size_t at_ = 0;                                                                                      \
-        for (; at_ + 4 <= (width); at_ += 4) DO(4, at_);                                                     \
-        if ((width)&2) {                                                                                     \
-            DO(2, at_);                                                                                      \
-            at_ += 2;                                                                                        \
-        }                                                                                                    \
-        if ((width)&1) DO(1, at_);                                                                           \
-    } while (0)
-
 /* The user's row and what belongs to it, after a batch of n ratings: sum is Σ error v, errors Σ error. Its rate is that
  * with this batch's squares: the large first ones would throw rows far off otherwise, and slow them down for good. */
-ALWAYS void NAME(step_user)(struct tr_mf_work *k, size_t width, const bool clip, size_t n, float errors,
-                            const VEC *sum, VEC *u)
+ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user, size_t width,
+                            const bool clip, size_t n, float errors, const VEC *sum, VEC *u)
 {
-    const struct tr_mf_pass *pass = k->pass;
-    float rate = pass->rate, share = k->user_share * (float)n;
-    if (k->user_sum) {
-        *k->user_sum += NAME(square)(width, sum) * k->per_rank;
-        rate /= sqrtf(*k->user_sum);
+    float rate = pass->rate, share = (user->share ? *user->share : 1) * (float)n;
+    if (user->sum) {
+        *user->sum += NAME(square)(width, sum) * (1 / (float)pass->rank);
+        rate /= sqrtf(*user->sum);
     }
-    VEC snapshot = NAME(all)(1 - rate * pass->l2 * share), step = NAME(all)(rate);
+    VEC rest = NAME(all)(1 - rate * pass->l2 * share), step = NAME(all)(rate);
 #pragma GCC unroll 8
     for (size_t w = 0; w < width; w++) {
-        u[w] = snapshot * u[w] + step * sum[w];
+        u[w] = rest * u[w] + step * sum[w];
         if (clip) u[w] = NAME(clip)(u[w]);
     }
-    if (!k->user_bias) return;
-    rate *= k->bias_part;
-    *k->user_bias += rate * (errors - pass->bias_l2 * share * *k->user_bias);
-    k->base = pass->mean + *k->user_bias;
+    if (user->bias) *user->bias += rate * pass->bias_part * (errors - pass->bias_l2 * share * *user->bias);
 }
 
-/* Steps on n ratings, at most 16. width 0: a long row; otherwise u is in registers. */
-ALWAYS void NAME(turn)(struct tr_mf_work *k, const int width, const bool clip, size_t n, const uint16_t *item,
-                       const float *value, VEC *u)
-{
-    _Alignas(64) struct NAME(turn) turn;
-    VEC few[WIDEST], *sum = width ? few : (VEC *)k->spare;
-    size_t vectors = width ? (size_t)width : k->pass->width / LANES;
-    float *rows = k->item.row;
-    NAME(begin)(&turn, n, k->pass->width, item);
+/* DO(vectors, at) for a whole row of `width` vectors; with width 0 for each piece of a longer one. */
+#define EACH_PIECE(DO)                                                                                       \
+    do {                                                                                                     \
+        size_t at_ = 0;                                                                                      \
+        if (width) DO(width, 0);                                                                             \
+        for (; !width && at_ + 4 <= vectors; at_ += 4) DO(4, at_);                                           \
+        for (; !width && at_ + 2 <= vectors; at_ += 2) DO(2, at_);                                           \
+        if (!width && at_ < vectors) DO(1, at_);                                                             \
+    } while (0)
 #define DOTS16(w, at) NAME(dots)(16, w, at > 0, u + at, rows + at * LANES, &turn)
 #define DOTS8(w, at)  NAME(dots)(8, w, at > 0, u + at, rows + at * LANES, &turn)
 #define DOTS4(w, at)  NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
 #define STEPS(w, at)  NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
-#define ALL(DO)                                                                                              \
-    do {                                                                                                     \
-        if (width) DO(width, 0);                                                                             \
-        else EACH_PIECE(vectors, DO);                                                                        \
-    } while (0)
-    if (n > 8) ALL(DOTS16);
-    else if (n > 4) ALL(DOTS8);
-    else ALL(DOTS4);
-    float strength = k->item.sum ? NAME(square)(vectors, u) * k->per_rank * k->pass->crowd : 0;
-    BATCH error = NAME(errors)(k, n, value, strength, &turn);
+
+/* Steps on n ratings, at most 16; returns Σ of their squared errors. width 0: a long row; otherwise u is in registers. */
+ALWAYS float NAME(turn)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user,
+                        const struct tr_mf_rows *items, const int width, const bool clip, size_t n,
+                        const uint16_t *item, const float *value, VEC *u)
+{
+    _Alignas(64) struct NAME(turn) turn;
+    VEC few[WIDEST], *sum = width ? few : (VEC *)pass->spare;
+    size_t vectors = width ? (size_t)width : pass->width / LANES;
+    float *rows = items->row, base = pass->mean + (user->bias ? *user->bias : 0);
+    NAME(begin)(&turn, n, pass->width, item);
+    if (n > 8) EACH_PIECE(DOTS16);
+    else if (n > 4) EACH_PIECE(DOTS8);
+    else EACH_PIECE(DOTS4);
+    float strength = items->sum ? NAME(square)(vectors, u) * (1 / (float)pass->rank) * pass->crowd : 0;
+    BATCH error = NAME(errors)(pass, items, n, value, base, strength, &turn);
     VEC totals[2] = {NAME(narrow)(error), NAME(narrow)(error * error)};
     VEC total = NAME(fold)(2, totals);
-    k->squares += (double)total[1];
-    ALL(STEPS);
+    EACH_PIECE(STEPS);
+    NAME(step_user)(pass, user, vectors, clip, n, total[0], sum, u);
+    return total[1];
+}
+#undef EACH_PIECE
 #undef DOTS16
 #undef DOTS8
 #undef DOTS4
 #undef STEPS
-#undef ALL
-    NAME(step_user)(k, vectors, clip, n, total[0], sum, u);
-}
 
-ALWAYS void NAME(visit)(struct tr_mf_work *k, const int width, const bool clip, size_t n,
-                        const uint16_t *item, const float *value, float *user)
-{
-    VEC few[WIDEST], *row = (VEC *)user, *u = width ? few : row;
-    for (int w = 0; w < width; w++) u[w] = row[w];
-    for (size_t some; n > 0; n -= some, item += some, value += some) {
-        some = n < TR_MF_BATCH ? n : TR_MF_BATCH;
-        NAME(turn)(k, width, clip, some, item, value, u);
-    }
-    for (int w = 0; w < width; w++) row[w] = u[w];
-}
-
-ALWAYS void NAME(visits)(struct tr_mf_work *k, const int width, const bool clip,
-                         const struct tr_mf_tile *tile)
+ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
+                           const struct tr_mf_rows *users, const struct tr_mf_rows *items, const int width,
+                           const bool clip)
 {
     const uint16_t *item = tile->item;
     const float *value = tile->value;
+    double squares = 0;
+    /* copies that no store into a row can change */
+    const struct tr_mf_pass own = *pass;
+    const struct tr_mf_rows all = *items;
     for (size_t v = 0; v < tile->visits; v++) {
-        size_t n = tile->visit[v].n, u = tile->visit[v].user;
-        begin_visit(k, u);
-        NAME(visit)(k, width, clip, n, item, value, k->user.row + u * k->pass->width);
-        item += n;
-        value += n;
+        struct tr_mf_rows user = tr_mf_rows_from(users, tile->visit[v].user, own.width);
+        VEC few[WIDEST], *row = (VEC *)user.row, *u = width ? few : row;
+        for (int w = 0; w < width; w++) u[w] = row[w];
+        for (size_t left = tile->visit[v].n, n; left > 0; left -= n, item += n, value += n) {
+            n = left < TR_MF_BATCH ? left : TR_MF_BATCH;
+            squares += (double)NAME(turn)(&own, &user, &all, width, clip, n, item, value, u);
+        }
+        for (int w = 0; w < width; w++) row[w] = u[w];
     }
+    return squares;
 }
 
 /* With AVX-512, the usual widths have code of their own. */
-static void NAME(tile)(struct tr_mf_work *k, const struct tr_mf_tile *tile)
+static double NAME(tile)(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
+                         const struct tr_mf_rows *users, const struct tr_mf_rows *items)
 {
-    size_t width = k->pass->nonnegative ? 0 : k->pass->width / LANES;
+    if (pass->nonnegative) return NAME(visits)(pass, tile, users, items, 0, true);
 #if LANES == 16
-    if (width == 1) NAME(visits)(k, 1, false, tile);
-    else if (width == 2) NAME(visits)(k, 2, false, tile);
-    else if (width == 3) NAME(visits)(k, 3, false, tile);
-    else if (width == 4) NAME(visits)(k, 4, false, tile);
-    else if (width == 8) NAME(visits)(k, 8, false, tile);
-    else
+    switch (pass->width / LANES) {
+    case 1: return NAME(visits)(pass, tile, users, items, 1, false);
+    case 2: return NAME(visits)(pass, tile, users, items, 2, false);
+    case 3: return NAME(visits)(pass, tile, users, items, 3, false);
+    case 4: return NAME(visits)(pass, tile, users, items, 4, false);
+    case 8: return NAME(visits)(pass, tile, users, items, 8, false);
+    default: break;
+    }
 #endif
-        if (k->pass->nonnegative)
-        NAME(visits)(k, 0, true, tile);
-    else NAME(visits)(k, 0, false, tile);
-    (void)width;
+    return NAME(visits)(pass, tile, users, items, 0, false);
 }
 
 #undef VEC
 #undef BATCH
 #undef INTS
 #undef LANES
+#undef LANE
 #undef ALWAYS
-#undef LOWER
-#undef HIGHER
-#undef PICK
-#undef FOLD
-#undef EACH_PIECE
 #undef WIDEST

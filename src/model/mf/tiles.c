@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#ifdef TR_CPU_LEVELS
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -22,26 +22,6 @@ int tr_mf_memory(void **memory, size_t n, size_t size)
 }
 
 enum { TR_MF_BATCH = 16 }; /* ratings that step together at most */
-
-/* A pass at work. */
-struct tr_mf_work {
-    const struct tr_mf_pass *pass;
-    struct tr_mf_rows user, item;
-    float *spare;    /* a row, of any use */
-    float per_rank;  /* 1/rank */
-    float bias_part; /* rate of biases, in rates of factors */
-    double squares;
-    float *user_bias, *user_sum; /* of the visit's user, or NULL … */
-    float user_share, base;      /* … and μ + b_u */
-};
-
-static inline void begin_visit(struct tr_mf_work *k, size_t u)
-{
-    k->user_bias = k->user.bias ? k->user.bias + u : NULL;
-    k->user_sum = k->user.sum ? k->user.sum + u : NULL;
-    k->user_share = k->user.share ? k->user.share[u] : 1;
-    k->base = k->pass->mean + (k->user_bias ? *k->user_bias : 0);
-}
 
 /* Vectors wider than the level's are handed between functions that are inlined: there is no ABI to keep. */
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -63,21 +43,12 @@ static inline void begin_visit(struct tr_mf_work *k, size_t u)
 #pragma GCC pop_options
 #endif
 
-double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile, struct tr_mf_rows user,
-                       struct tr_mf_rows item)
+double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
+                       const struct tr_mf_rows *users, const struct tr_mf_rows *items)
 {
-    struct tr_mf_work work = {.pass = pass,
-                              .user = user,
-                              .item = item,
-                              .spare = pass->spare,
-                              .per_rank = 1 / (float)pass->rank,
-                              .bias_part = pass->bias_part};
-    switch (pass->level) {
 #ifdef TR_CPU_LEVELS
-    case TR_CPU_AVX512: tile_avx512(&work, tile); break;
-    case TR_CPU_AVX2: tile_avx2(&work, tile); break;
+    if (pass->level == TR_CPU_AVX512) return tile_avx512(pass, tile, users, items);
+    if (pass->level == TR_CPU_AVX2) return tile_avx2(pass, tile, users, items);
 #endif
-    default: tile_plain(&work, tile); break;
-    }
-    return work.squares;
+    return tile_plain(pass, tile, users, items);
 }

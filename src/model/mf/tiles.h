@@ -37,6 +37,13 @@ struct tr_mf_rows {
     float *share; /* plain λ: the part of it that counts for each rating, 1/n; NULL: λ for each */
 };
 
+/* The same from row i on. */
+static inline struct tr_mf_rows tr_mf_rows_from(const struct tr_mf_rows *rows, size_t i, size_t width)
+{
+    return (struct tr_mf_rows){rows->row + i * width, rows->bias ? rows->bias + i : NULL,
+                               rows->sum ? rows->sum + i : NULL, rows->share ? rows->share + i : NULL};
+}
+
 /* How a pass steps. */
 struct tr_mf_pass {
     enum tr_cpu level;
@@ -55,9 +62,9 @@ struct tr_mf_pass {
  * Free with free(). */
 int tr_mf_memory(void **memory, size_t n, size_t size);
 
-/* One step on every rating of the tile; returns Σ of squared errors as they were met. `item` begins at the tile's
+/* One step on every rating of the tile; returns Σ of squared errors as they were met. `items` begins at the tile's
  * first. Errors of up to 16 ratings of a user are all computed before its row steps by their sum. */
-double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile, struct tr_mf_rows user,
-                       struct tr_mf_rows item);
+double tr_mf_tile_pass(const struct tr_mf_pass *pass, const struct tr_mf_tile *tile,
+                       const struct tr_mf_rows *users, const struct tr_mf_rows *items);
 
 #endif
