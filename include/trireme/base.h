@@ -34,6 +34,15 @@ int tr_copy_string(const char *from, char **copy);
 /* printf into fresh memory (to be freed). */
 int tr_format(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- numbers as text, with as few digits as it takes to read them back exactly: 9 and 17 at most ---- */
+
+enum { TR_NUMBER_ROOM = 32 };
+
+/* Writes the number at `at` and returns the end; no zero byte follows. f64 goes through the C library and so
+ * writes what the user's language has for a point. */
+char *tr_put_f32(char *at, float x);
+char *tr_put_f64(char *at, double x);
+
 /* ---- time ---- */
 
 double tr_now(void);           /* seconds on a monotonic clock */

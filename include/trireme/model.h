@@ -89,6 +89,14 @@ int tr_field_parts(tr_fields *fields, const char *name, enum tr_field_type type,
 int tr_field_table(tr_fields *fields, const char *name, enum tr_field_type type, tr_table *table,
                    uint64_t first, uint64_t rows, uint64_t columns, const char *meaning, void *values);
 
+/* A list of texts, each in `length` bytes of the file, which fill() pads with zeros; read it is one piece, to be freed, where
+ * text i begins at i × *width. */
+int tr_field_texts(tr_fields *fields, const char *name, uint64_t n, size_t length, tr_fill_fn *fill,
+                   char **texts, size_t *width);
+
+/* To be written: names of users or items, as numbers (u64) if all are whole numbers, as texts otherwise. */
+int tr_field_names(tr_fields *fields, const char *name, const tr_names *names, const char *meaning);
+
 /* For fill functions: values of keys first .. first + n - 1 of a table, as they are after the stages; called by one rank,
  * outside tr_run(). */
 int tr_table_read(tr_table *table, tr_key first, size_t n, void *values);
@@ -96,14 +104,20 @@ int tr_table_read(tr_table *table, tr_key first, size_t n, void *values);
 /* Tells all ranks numbers that the scheduler knows, its last evaluation say. All ranks, outside tr_run(). */
 int tr_model_tell(tr_context *tr, size_t n, double *values);
 
-/* A number of the outcome for summary.json. The scheduler's counts. */
+/* For snapshot functions: the scheduler's latest evaluation; and n numbers of each worker that only their sums over all
+ * workers matter of. */
+int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *evaluation);
+int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums);
+
+/* A number of the outcome for summary.json, 16 at most; the scheduler's count. The name is kept, not copied: "test_auc" and
+ * the others that are always there, or one more. */
 int tr_report_figure(tr_context *tr, const char *name, double value);
 
 /* ---- what is asked of a model that has been read ---- */
 
 typedef struct tr_query tr_query;
 
-enum tr_command_kind { TR_PREDICT = 1, TR_EVALUATE = 2, TR_INSPECT = 4 };
+enum tr_asked { TR_PREDICT = 1, TR_EVALUATE = 2, TR_INSPECT = 4 };
 
 /* A word of the command line that means something to the class. */
 typedef struct tr_flag {
@@ -115,7 +129,7 @@ typedef struct tr_flag {
     const char *help;
 } tr_flag;
 
-enum tr_command_kind tr_query_command(const tr_query *query);
+enum tr_asked tr_query_command(const tr_query *query);
 bool tr_query_given(const tr_query *query, const char *flag);
 const char *tr_query_text(const tr_query *query, const char *flag);            /* NULL: not given */
 long tr_query_number(const tr_query *query, const char *flag, long otherwise); /* … otherwise */
@@ -178,7 +192,8 @@ typedef struct tr_model_class {
     const tr_flag *flags;     /* ends with a name of NULL; NULL: none */
     size_t model_size;        /* of the struct of a model, which is zeros at first */
 
-    /* Training. All ranks call open, train and fields, and agree on the outcomes. */
+    /* Training. All ranks call open, train and fields. An outcome of open that is not agreed on (tr_agree()) becomes so
+     * behind it. */
 
     /* Whether the settings suit each other; before data are read. NULL: they do. */
     int (*check)(const tr_job *job, const void *options);

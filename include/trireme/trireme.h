@@ -15,6 +15,7 @@
  *   stage.h      clocks, groups, running
  *   task.h       stages one after the other
  *   snapshot.h   what a stage keeps in checkpoints
+ *   model.h      a class of models: one description
  *   replica.h    a node's own copy of a table
  *   rotation.h   blocks that go round a group
  */
@@ -28,6 +29,7 @@
 #include "trireme/data.h"
 #include "trireme/function.h"
 #include "trireme/job.h"
+#include "trireme/model.h"
 #include "trireme/records.h"
 #include "trireme/snapshot.h"
 #include "trireme/replica.h"

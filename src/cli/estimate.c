@@ -8,18 +8,10 @@
 #include <zlib.h>
 
 #include "data/dataset.h"
+#include "trireme/model.h"
 #include "monitor/display.h"
 
 /* ---- what is known of the data before they are read ---- */
-
-/* Of all files together. */
-struct size {
-    double text;     /* bytes, compressed files as they will be */
-    double features; /* libsvm: the highest index of a sample: rare features stand early, too; csv: columns */
-    double records;  /* csv: rows; ratings, docword: lines */
-    double users, items;  /* ratings: about as many */
-    double words, tokens; /* docword */
-};
 
 /* The beginning of a file, or its end. */
 struct sample {
@@ -89,7 +81,7 @@ static const char *next_line(const char *line)
 
 /* Ratings: what a sample tells of ids. Where users ascend there are as many more as there is more text; otherwise the
  * largest of a few thousand ids is not far from the largest of all. Ids as text are few beside the ratings. */
-static void guess_ids(const struct sample *sample, double text, struct size *size)
+static void guess_ids(const struct sample *sample, double text, tr_data_size *size)
 {
     double lines = count_lines(sample->text), user = 0, item = 0, before = 0, three[3];
     bool ascends = true;
@@ -107,7 +99,7 @@ static void guess_ids(const struct sample *sample, double text, struct size *siz
 }
 
 /* Docword: the header says it; how often words occur is seen in a sample. */
-static void read_bag(const struct sample *sample, struct size *size)
+static void read_bag(const struct sample *sample, tr_data_size *size)
 {
     double header[3] = {0}, sum = 0, n = 0, three[3];
     const char *line = sample->text;
@@ -122,7 +114,7 @@ static void read_bag(const struct sample *sample, struct size *size)
     size->tokens += header[2] * (n > 0 ? sum / n : 1);
 }
 
-static int add_file(const struct tr_file *file, int format, struct size *size)
+static int add_file(const struct tr_file *file, int format, tr_data_size *size)
 {
     struct sample sample;
     TR_TRY(take_sample(file, &sample));
@@ -138,7 +130,7 @@ static int add_file(const struct tr_file *file, int format, struct size *size)
     return TR_OK;
 }
 
-static int add_files(const struct tr_job *job, const struct tr_files *files, int *format, struct size *size)
+static int add_files(const struct tr_job *job, const struct tr_files *files, int *format, tr_data_size *size)
 {
     struct tr_head *heads;
     enum tr_format found = TR_FORMAT_AUTO;
@@ -154,7 +146,7 @@ static int add_files(const struct tr_job *job, const struct tr_files *files, int
 
 /* The test data have the format of the training data. */
 static int add_size(const struct tr_job *job, const struct tr_job_list *patterns, int *format,
-                    struct size *size)
+                    tr_data_size *size)
 {
     struct tr_files files = {0};
     if (patterns->n == 0) return TR_OK;
@@ -167,8 +159,8 @@ static int add_size(const struct tr_job *job, const struct tr_job_list *patterns
 /* ---- the arithmetic ---- */
 
 struct memory {
-    double worker, server; /* bytes of one rank in each role */
-    double rank, node;     /* of the fullest */
+    tr_memory role;    /* bytes of one rank in each */
+    double rank, node; /* of the fullest */
 };
 
 /* What the ranks of one node take together; m->rank grows to the fullest of them. */
@@ -180,87 +172,20 @@ static double add_up_node(const tr_context *tr, int node, struct memory *m)
         if (tr->node_of[r] != node) continue;
         unsigned roles = tr->layout.place[r].roles;
         double rank = program;
-        if (roles & TR_SLAVE) rank += m->worker;
-        if (roles & TR_SERVER) rank += m->server;
+        if (roles & TR_SLAVE) rank += m->role.worker;
+        if (roles & TR_SERVER) rank += m->role.server;
         m->rank = fmax(m->rank, rank);
         sum += rank;
     }
     return sum;
 }
 
-/* Linear models: with W workers and S servers, good to a factor of about one and a half, enough to see that a job cannot
- * fit:
- *
- * A worker has its rows, 0.6 × text / W: a non-zero takes 9 bytes or more as text and 8 in memory, 4 if all
- * values are 1, which is usual for wide data; what is kept for each row is in it. And its view, 3 × element
- * for each key (values, deltas, messages on their way): no more keys than features, nor than non-zeros in its
- * text.
- *
- * A server has its share, element × features / S; half as much again where SGD counts rows. S is table.servers
- * where that is fewer.
- *
- * With hash storage it has only keys that are used, no more than there are in all the text, but about 20 bytes more for
- * each; and of each worker's view a list, 12 bytes a key. */
-static double server_bytes(const tr_context *tr, const struct size *size, double element, double view_keys)
-{
-    const tr_job *job = tr->job;
-    double servers = job->table.servers > 0 ? (double)job->table.servers : tr->layout.servers;
-    double tables = job->solve.method == TR_SOLVE_SGD ? 1.5 : 1;
-    if (job->table.storage == TR_STORAGE_DENSE) return tables * element * size->features / servers;
-    double used = fmin(size->features, size->text / 9),
-           lists = 12 * view_keys * tr_layout_workers(&tr->layout);
-    return (tables * (element + 20) * used + lists) / servers;
-}
-
-static void estimate_linear(const tr_context *tr, const struct size *size, struct memory *m)
-{
-    double element = tr->job->model.dtype == TR_DTYPE_F32 ? 4 : 8;
-    double text = size->text / tr_layout_workers(&tr->layout), keys = fmin(size->features, text / 9);
-    m->worker = 0.6 * text + 3 * element * keys;
-    m->server = server_bytes(tr, size, element, keys);
-}
-
-/* Rows, dense or sparse, and some copies of the centres. */
-static void estimate_kmeans(const tr_context *tr, const struct size *size, int format, struct memory *m)
-{
-    double workers = tr_layout_workers(&tr->layout),
-           centres = 4 * (double)tr->job->model.clusters * size->features;
-    m->worker = (format == TR_FORMAT_CSV ? 4 * size->records * size->features : 0.6 * size->text) / workers +
-                3 * centres;
-    m->server = centres / tr->layout.servers;
-}
-
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each; als has some more. And
- * factors: of this worker's users and of all items, with what changes them. */
-static void estimate_mf(const tr_context *tr, const struct size *size, struct memory *m)
-{
-    double workers = tr_layout_workers(&tr->layout), row = 4 * (double)tr->job->model.rank;
-    double each = tr->job->solve.method == TR_SOLVE_ALS ? 28 : 20;
-    m->worker = each * size->records / workers + 2.5 * row * (size->users / workers + size->items);
-    m->server = row * (size->users + size->items) / tr->layout.servers;
-}
-
-/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
- * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
-static void estimate_lda(const tr_context *tr, const struct size *size, struct memory *m)
-{
-    double workers = tr_layout_workers(&tr->layout);
-    double table = fmin(4 * size->words * (double)tr->job->model.topics, 8 * size->tokens);
-    m->worker = fmax(12 * size->records, 7 * size->tokens) / workers + table;
-    m->server = 0.5 * table / tr->layout.servers;
-}
-
-static struct memory estimate(const tr_context *tr, const struct size *size, int format)
+static struct memory estimate(const tr_context *tr, const tr_data_size *size)
 {
     const struct tr_layout *l = &tr->layout;
     struct memory m = {0};
-    switch (tr->job->model.type) {
-    case TR_MODEL_KMEANS: estimate_kmeans(tr, size, format, &m); break;
-    case TR_MODEL_MF: estimate_mf(tr, size, &m); break;
-    case TR_MODEL_LDA: estimate_lda(tr, size, &m); break;
-    default: estimate_linear(tr, size, &m); break;
-    }
-    if (tr->job->data.partition == TR_DATA_REPLICATED) m.worker *= l->group_size;
+    if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
+    if (tr->job->data.partition == TR_DATA_REPLICATED) m.role.worker *= l->group_size;
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, add_up_node(tr, node, &m));
     return m;
 }
@@ -272,12 +197,14 @@ int tr_say_estimate(tr_context *tr)
     if (job->data.train.n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from",
                        tr_job_where(job, "data.train"));
-    struct size size = {0};
+    tr_data_size size = {.workers = tr_layout_workers(&tr->layout), .servers = tr->layout.servers};
     int format = TR_FORMAT_AUTO;
     TR_TRY(add_size(job, &job->data.train, &format, &size));
     TR_TRY(add_size(job, &job->data.test, &format, &size));
     if (job->data.features > 0) size.features = (double)job->data.features;
-    struct memory m = estimate(tr, &size, format);
+    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
+    size.format = words[format];
+    struct memory m = estimate(tr, &size);
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     tr_say(tr, "memory:        about %s a rank, %s a node of %s", tr_bytes(m.rank).text,
            tr_bytes(m.node).text, tr_bytes(present).text);

@@ -21,14 +21,17 @@ static const char help[] =
     "  factorization   root mean squared and mean absolute error of the ratings\n"
     "  topics          log-likelihood of a word, and perplexity\n\n"
     "  --json          write one object\n"
-    "  --format F      of DATA: libsvm, csv, ratings, docword, if it is another than in training\n";
+    "  --format F      of DATA: libsvm, csv, ratings, docword, if it is another than in training\n"
+    "  --plugin FILE   the shared object of a model of one's own, if it is elsewhere than in training\n";
 
 static int evaluate(const struct tr_options *o)
 {
     const struct tr_command_kind *kind;
-    TR_TRY(tr_command_kind_of(o->word[0], &kind));
-    TR_TRY(tr_options_check(o, kind->evaluates_with | TR_OPTION_JSON, kind->what));
-    TR_TRY(kind->evaluate(o));
+    struct tr_model model;
+    TR_TRY(tr_command_kind_of(o->word[0], o, &model, &kind));
+    if (kind)
+        TR_TRY(tr_options_check(o, kind->evaluates_with | TR_OPTION_JSON | TR_OPTION_PLUGIN, kind->what));
+    TR_TRY(kind ? kind->evaluate(o) : tr_ask_model(&model, o, TR_EVALUATE));
     return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK
                                                   : tr_fail(TR_ERR_IO, "standard output: cannot be written");
 }
@@ -37,7 +40,8 @@ int tr_evaluate_command(int argc, char **argv)
 {
     if (tr_wants_help(argc, argv)) return fputs(help, stdout), TR_OK;
     struct tr_options o;
-    int status = tr_options_parse(argc, argv, "evaluate", USAGE, TR_OPTION_JSON | TR_OPTION_FORMAT, 2, &o);
+    int status = tr_options_parse(argc, argv, "evaluate", USAGE,
+                                  TR_OPTION_JSON | TR_OPTION_FORMAT | TR_OPTION_PLUGIN, 2, &o);
     if (status == TR_OK) status = evaluate(&o);
     tr_options_free(&o);
     return tr_complain(status);

@@ -36,14 +36,16 @@ static const char help[] =
 enum {
     KINDS = 32,
     KNOWN = TR_OPTION_TOP | TR_OPTION_USER | TR_OPTION_VOCABULARY | TR_OPTION_SERVERS | TR_OPTION_PARTITION |
-            TR_OPTION_SETTING
+            TR_OPTION_SETTING | TR_OPTION_PLUGIN
 };
 
 static int show_model(const char *path, const struct tr_options *o)
 {
     const struct tr_command_kind *kind;
-    TR_TRY(tr_command_kind_of(path, &kind));
-    TR_TRY(tr_options_check(o, kind->inspects_with, kind->what));
+    struct tr_model model;
+    TR_TRY(tr_command_kind_of(path, o, &model, &kind));
+    if (!kind) return tr_ask_model(&model, o, TR_INSPECT);
+    TR_TRY(tr_options_check(o, kind->inspects_with | TR_OPTION_PLUGIN, kind->what));
     return kind->inspect(path, o);
 }
 

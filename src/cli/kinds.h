@@ -14,10 +14,15 @@ struct tr_command_kind {
     int (*inspect)(const char *path, const struct tr_options *options);
 };
 
-extern const struct tr_command_kind tr_linear_commands, tr_kmeans_commands, tr_mf_commands, tr_lda_commands;
+extern const struct tr_command_kind tr_linear_commands, tr_mf_commands, tr_lda_commands;
 
-/* Which kind of model a file is, or the one in a folder. TR_ERR_NO_INPUT, TR_ERR_DATA. */
-int tr_command_kind_of(const char *path, const struct tr_command_kind **kind);
+/* Which kind of model a file is, or the one in a folder: *kind is NULL where it is of a class with functions of its own, and
+ * then the model is open, to be asked. TR_ERR_NO_INPUT, TR_ERR_DATA. */
+int tr_command_kind_of(const char *path, const struct tr_options *options, struct tr_model *model,
+                       const struct tr_command_kind **kind);
+
+/* Does what the options ask, and closes the model. */
+int tr_ask_model(struct tr_model *model, const struct tr_options *options, enum tr_asked command);
 
 /* One line of inspect: a name, padded, and what is printed. */
 void tr_show(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));

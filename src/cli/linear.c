@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "cli/printout.h"
-#include "model/digits.h"
+#include "trireme/base.h"
 #include "model/linear/auc.h"
 #include "model/linear/file.h"
 #include "trireme/records.h"

@@ -9,7 +9,6 @@
 #include "base/base.h"
 #include "cli/printout.h"
 #include "trireme/records.h"
-#include "model/digits.h"
 #include "model/mf/file.h"
 
 enum { TOP = 10 };

@@ -37,6 +37,11 @@ static const struct option known_options[] = {
      .kind = TEXT,
      .at = AT(format),
      .expected = "a format of data"},
+    {.name = "--plugin",
+     .bit = TR_OPTION_PLUGIN,
+     .kind = TEXT,
+     .at = AT(plugin),
+     .expected = "a shared object"},
     {.name = "--servers",
      .bit = TR_OPTION_SERVERS,
      .kind = NUMBER,
@@ -49,6 +54,7 @@ static const struct option known_options[] = {
      .at = AT(partition),
      .expected = "one partition"},
 };
+enum { GENERAL = TR_OPTION_OUTPUT | TR_OPTION_JSON | TR_OPTION_FORMAT | TR_OPTION_PLUGIN };
 enum { OPTIONS = sizeof known_options / sizeof *known_options };
 
 static const struct option *find(const char *word, unsigned known)
@@ -93,6 +99,8 @@ static int take_words(int argc, char **argv, unsigned known, struct tr_options *
         char *word = argv[i];
         const struct option *option = options ? find(word, known) : NULL;
         if (option && option->kind != FLAG) TR_TRY(take_value(option, ++i < argc ? argv[i] : NULL, o));
+        if (option && !(option->bit & GENERAL))
+            o->flag[o->flags++] = (struct tr_given){option->name, option->kind == FLAG ? NULL : argv[i]};
         if (option) {
             o->given |= option->bit;
         } else if (options && strcmp(word, "--") == 0) {
@@ -116,6 +124,7 @@ int tr_options_parse(int argc, char **argv, const char *command, const char *usa
     *o = (struct tr_options){.command = command, .usage = usage};
     TR_TRY(TR_NEW(&o->word, (size_t)argc + 1));
     TR_TRY(TR_NEW(&o->setting, (size_t)argc + 1));
+    TR_TRY(TR_NEW(&o->flag, (size_t)argc + 1));
     TR_TRY(take_words(argc, argv, known, o));
     return o->words >= least ? TR_OK : tr_fail(TR_ERR_USAGE, "%s: expected %s", command, usage);
 }
@@ -124,6 +133,7 @@ void tr_options_free(struct tr_options *options)
 {
     free(options->word);
     free(options->setting);
+    free(options->flag);
     *options = (struct tr_options){0};
 }
 

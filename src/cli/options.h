@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "class/class.h"
+
 enum {
     TR_OPTION_OUTPUT = 1,
     TR_OPTION_PROBABILITY = 2,
@@ -18,7 +20,8 @@ enum {
     TR_OPTION_FORMAT = 256,
     TR_OPTION_SERVERS = 512,
     TR_OPTION_PARTITION = 1024,
-    TR_OPTION_SETTING = 2048 /* section.key=value */
+    TR_OPTION_SETTING = 2048, /* section.key=value */
+    TR_OPTION_PLUGIN = 4096
 };
 
 struct tr_options {
@@ -26,7 +29,9 @@ struct tr_options {
     unsigned given; /* a set of the above */
     char **word;    /* what is no option: files */
     size_t words;
-    const char *output, *user, *vocabulary, *format, *partition;
+    const char *output, *user, *vocabulary, *format, *partition, *plugin;
+    struct tr_given *flag; /* those that a class of models may know */
+    size_t flags;
     long top, servers;
     char **setting;
     int settings;

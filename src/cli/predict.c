@@ -26,20 +26,23 @@ static const char help[] =
     "the N "
     "largest\n"
     "  --user ID       factorization, with --top: of this user; without DATA\n"
-    "  --format F      of DATA: libsvm, csv, ratings, docword, if it is another than in training\n";
+    "  --format F      of DATA: libsvm, csv, ratings, docword, if it is another than in training\n"
+    "  --plugin FILE   the shared object of a model of one's own, if it is elsewhere than in training\n";
 
 enum {
     KNOWN = TR_OPTION_OUTPUT | TR_OPTION_PROBABILITY | TR_OPTION_MARGIN | TR_OPTION_DISTANCE | TR_OPTION_TOP |
-            TR_OPTION_USER | TR_OPTION_FORMAT
+            TR_OPTION_USER | TR_OPTION_FORMAT | TR_OPTION_PLUGIN
 };
 
 static int predict(const struct tr_options *o)
 {
     const struct tr_command_kind *kind;
+    struct tr_model model;
     if (o->words < 2 && !tr_given(o, TR_OPTION_USER))
         return tr_fail(TR_ERR_USAGE, "predict: expected %s", o->usage);
-    TR_TRY(tr_command_kind_of(o->word[0], &kind));
-    TR_TRY(tr_options_check(o, kind->predicts_with | TR_OPTION_OUTPUT, kind->what));
+    TR_TRY(tr_command_kind_of(o->word[0], o, &model, &kind));
+    if (!kind) return tr_ask_model(&model, o, TR_PREDICT);
+    TR_TRY(tr_options_check(o, kind->predicts_with | TR_OPTION_OUTPUT | TR_OPTION_PLUGIN, kind->what));
     return kind->predict(o);
 }
 

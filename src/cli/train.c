@@ -10,6 +10,7 @@
 #include "cli/explain.h"
 #include "cli/tasks.h"
 #include "cli/train.h"
+#include "monitor/json.h"
 #include "program/program.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
@@ -20,6 +21,33 @@ static int explain(tr_context *tr)
 {
     tr_on_ready(tr, tr_explain_stage, tr);
     return tr_explain_layout(tr);
+}
+
+/* Those that every summary has, and others. */
+static void put_figures(FILE *file, void *who)
+{
+    const tr_context *tr = who;
+    for (size_t i = 0; i < tr->figures; i++)
+        if (tr->figure[i].name) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
+}
+
+static void take_figures(tr_context *tr, struct tr_summary *summary)
+{
+    struct {
+        const char *name;
+        double *value;
+    } known[] = {{"test_auc", &summary->test_auc},
+                 {"test_perplexity", &summary->test_perplexity},
+                 {"test_accuracy", &summary->test_accuracy},
+                 {"test_rmse", &summary->test_rmse}};
+    for (size_t i = 0; i < tr->figures; i++)
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+            if (!tr->figure[i].name || strcmp(tr->figure[i].name, known[k].name) != 0) continue;
+            *known[k].value = tr->figure[i].value;
+            tr->figure[i].name = NULL;
+        }
+    summary->more = put_figures;
+    summary->who = tr;
 }
 
 static int train(tr_context *tr, const struct tr_model_kind *kind, void **model)
@@ -41,6 +69,7 @@ static int train(tr_context *tr, const struct tr_model_kind *kind, void **model)
                                  .test_accuracy = NAN,
                                  .test_rmse = NAN};
     if (averages) tr_average_summary(*model, &summary);
+    else take_figures(tr, &summary);
     return tr_monitor_summary(tr->monitor, &summary);
 }
 
@@ -72,7 +101,8 @@ static int run(int argc, char **argv, const struct tr_run_options *options)
     tr_context *tr;
     tr_signals_hear(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
     TR_TRY(tr_context_read(&argc, &argv, &tr));
-    int status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);
+    int status = tr_agree(tr, tr_job_check_use(tr->job));
+    if (status == TR_OK) status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);
     int outcome = tr_context_close(tr);
     return status != TR_OK ? status : outcome;
 }

@@ -41,16 +41,12 @@ enum {
     TR_SOLVE_DUAL,
     TR_SOLVE_SGD,
     TR_SOLVE_ALS,
-    TR_SOLVE_LLOYD,
-    TR_SOLVE_MINIBATCH,
     TR_SOLVE_GIBBS,
     TR_SOLVE_SVRG,
     TR_SOLVE_SVRGPP,
     TR_SOLVE_KATYUSHA,
     TR_SOLVE_GROWING
 };
-enum { TR_START_PLUSPLUS, TR_START_PARALLEL, TR_START_RANDOM, TR_START_FIRST };
-enum { TR_BOUNDS_AUTO, TR_BOUNDS_NO, TR_BOUNDS_YES };
 enum {
     TR_OPTIMIZER_SGD,
     TR_OPTIMIZER_MOMENTUM,
@@ -162,8 +158,7 @@ struct tr_job {
         bool bias;
         bool bias_l2;
         int dtype;
-        uint64_t clusters;
-        uint64_t rank; /* these three fit an int */
+        uint64_t rank; /* these two fit an int */
         uint64_t topics;
         double alpha; /* or TR_JOB_AUTO */
         double beta;
@@ -188,9 +183,6 @@ struct tr_job {
         double momentum;
         double memory;  /* or TR_JOB_AUTO */
         double epsilon; /* or TR_JOB_AUTO */
-        int start;
-        int bounds;
-        double tolerance;
         uint64_t optimize_every;
         double inner;
         double growth;

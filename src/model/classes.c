@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "job/job.h"
-#include "model/model.h"
+#include "model/kmeans/kmeans.h"
 
 #define AT(field) offsetof(struct tr_job, field)
 #define ANY_INT   2147483647.0
@@ -81,40 +81,6 @@ static const tr_rule linear_rules[] = {
     {.key = NULL},
 };
 
-static const tr_option kmeans_options[] = {
-    {"model.clusters", TR_KIND_INTEGER, AT(model.clusters), "8", .least = 1, .most = ANY_INT,
-     .help = "how many centres"},
-    {"solve.batch", TR_KIND_INTEGER, AT(solve.batch), "0",
-     .methods = "minibatch",
-     .help = "rows over all groups of one mini-batch; 0 = chosen from the data"},
-    {"solve.start", TR_KIND_CHOICE, AT(solve.start), "kmeans++",
-     .words = TR_WORDS("kmeans++", "kmeans||", "random", "first"),
-     .help = "first centres: drawn far from each other one by one or some at a time, random rows, or the first distinct rows"},
-    {"solve.bounds", TR_KIND_CHOICE, AT(solve.bounds), "auto", .words = TR_WORDS("auto", "no", "yes"),
-     .methods = "lloyd",
-     .help = "whether distances that the triangle inequality makes needless are left out"},
-    {"solve.tolerance", TR_KIND_REAL, AT(solve.tolerance), "1e-4", .may_change = true,
-     .methods = "lloyd",
-     .help = "stop when the inertia falls by less than this part of it; 0 = when no row moves"},
-    {.name = NULL},
-};
-
-static const tr_method kmeans_methods[] = {
-    {"lloyd", "all rows in every clock", NULL, false, TR_SOLVE_LLOYD},
-    {"minibatch", "some rows in every clock", NULL, false, TR_SOLVE_MINIBATCH},
-    {.name = NULL},
-};
-
-static const tr_rule kmeans_rules[] = {
-    {"sync.weight", NULL, NULL, true},
-    {"sync.stable", NULL, NULL, true},
-    {"sync.race", NULL, NULL, true},
-    {"local.*", NULL, NULL, true},
-    {"data.vocabulary", NULL, NULL, true},
-    {"data.duplicates", NULL, NULL, true},
-    {.key = NULL},
-};
-
 static const tr_option mf_options[] = {
     {"model.rank", TR_KIND_INTEGER, AT(model.rank), "32", .least = 1, .most = 4096,
      .help = "numbers that stand for a user or an item"},
@@ -186,6 +152,61 @@ static const tr_rule lda_rules[] = {
 };
 /* clang-format on */
 
+/* ---- memory ---- */
+
+/* Linear models: with W workers and S servers, good to a factor of about one and a half, enough to see that a job cannot
+ * fit:
+ *
+ * A worker has its rows, 0.6 × text / W: a non-zero takes 9 bytes or more as text and 8 in memory, 4 if all
+ * values are 1, which is usual for wide data; what is kept for each row is in it. And its view, 3 × element
+ * for each key (values, deltas, messages on their way): no more keys than features, nor than non-zeros in its
+ * text.
+ *
+ * A server has its share, element × features / S; half as much again where SGD counts rows. S is table.servers
+ * where that is fewer.
+ *
+ * With hash storage it has only keys that are used, no more than there are in all the text, but about 20 bytes more for
+ * each; and of each worker's view a list, 12 bytes a key. */
+static double server_bytes(const tr_job *job, const tr_data_size *size, double element, double view_keys)
+{
+    double servers = job->table.servers > 0 ? (double)job->table.servers : size->servers;
+    double tables = job->solve.method == TR_SOLVE_SGD ? 1.5 : 1;
+    if (job->table.storage == TR_STORAGE_DENSE) return tables * element * size->features / servers;
+    double used = fmin(size->features, size->text / 9), lists = 12 * view_keys * size->workers;
+    return (tables * (element + 20) * used + lists) / servers;
+}
+
+static void estimate_linear(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
+{
+    (void)options;
+    double element = job->model.dtype == TR_DTYPE_F32 ? 4 : 8;
+    double text = size->text / size->workers, keys = fmin(size->features, text / 9);
+    m->worker = 0.6 * text + 3 * element * keys;
+    m->server = server_bytes(job, size, element, keys);
+}
+
+/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each; als has some more. And
+ * factors: of this worker's users and of all items, with what changes them. */
+static void estimate_mf(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
+{
+    (void)options;
+    double workers = size->workers, row = 4 * (double)job->model.rank;
+    double each = job->solve.method == TR_SOLVE_ALS ? 28 : 20;
+    m->worker = each * size->records / workers + 2.5 * row * (size->users / workers + size->items);
+    m->server = row * (size->users + size->items) / size->servers;
+}
+
+/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
+ * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
+static void estimate_lda(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
+{
+    (void)options;
+    double workers = size->workers;
+    double table = fmin(4 * size->words * (double)job->model.topics, 8 * size->tokens);
+    m->worker = fmax(12 * size->records, 7 * size->tokens) / workers + table;
+    m->server = 0.5 * table / size->servers;
+}
+
 /* abi 0: not yet made of functions of its own; see model.h for those. */
 static const tr_model_class linear = {
     .name = "linear",
@@ -198,17 +219,7 @@ static const tr_model_class linear = {
     .options = linear_options,
     .methods = linear_methods,
     .rules = linear_rules,
-};
-static const tr_model_class kmeans = {
-    .name = "kmeans",
-    .types = TR_WORDS("kmeans"),
-    .help = "clusters of rows, each around a centre",
-    .noun = "clusters",
-    .format = "trireme-kmeans",
-    .data_formats = TR_WORDS("csv", "libsvm"),
-    .options = kmeans_options,
-    .methods = kmeans_methods,
-    .rules = kmeans_rules,
+    .memory = estimate_linear,
 };
 static const tr_model_class mf = {
     .name = "mf",
@@ -220,6 +231,7 @@ static const tr_model_class mf = {
     .options = mf_options,
     .methods = mf_methods,
     .rules = mf_rules,
+    .memory = estimate_mf,
 };
 static const tr_model_class lda = {
     .name = "lda",
@@ -231,7 +243,8 @@ static const tr_model_class lda = {
     .options = lda_options,
     .methods = lda_methods,
     .rules = lda_rules,
+    .memory = estimate_lda,
 };
 
-const tr_model_class *const tr_model_classes[] = {&linear, &kmeans, &mf, &lda};
+const tr_model_class *const tr_model_classes[] = {&linear, &tr_kmeans_class, &mf, &lda};
 const size_t tr_model_class_count = sizeof tr_model_classes / sizeof *tr_model_classes;

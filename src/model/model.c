@@ -1,15 +1,73 @@
 #include "model/model.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "class/class.h"
 #include "ranks/ranks.h"
+
+/* ---- models of a class, as kinds ---- */
+
+struct instance {
+    tr_context *tr;
+    const tr_model_class *class;
+    void *model;
+};
+
+static int check(const tr_job *job)
+{
+    const tr_model_class *class = job->class;
+    return class->check ? class->check(job, job->options) : TR_OK;
+}
+
+static int open_instance(tr_context *tr, struct tr_result *result, void **model)
+{
+    struct instance *i;
+    TR_TRY(TR_NEW(&i, 1));
+    *model = i;
+    i->tr = tr;
+    i->class = tr->job->class;
+    TR_TRY(tr_agree(tr, tr_new(&i->model, 1, i->class->model_size, "model")));
+    int status = i->class->open(tr, tr->job->options, i->model);
+    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* what was agreed on has been printed */
+    *result = (struct tr_result){.rows = tr->trained_on.rows,
+                                 .columns = tr->trained_on.columns,
+                                 .nonzeros = tr->trained_on.nonzeros,
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN};
+    return TR_OK;
+}
+
+static int train(void *model)
+{
+    struct instance *i = model;
+    return i->class->train(i->model);
+}
+
+static int save(void *model, const char *folder, struct tr_result *result)
+{
+    struct instance *i = model;
+    (void)result;
+    return tr_model_write(i->tr, i->class, i->model, folder);
+}
+
+static void close_instance(void **model)
+{
+    struct instance *i = *model;
+    if (!i) return;
+    if (i->model) i->class->close(i->model);
+    free(i->model);
+    free(i);
+    *model = NULL;
+}
 
 const struct tr_model_kind *tr_model_kind_of(const tr_job *job)
 {
-    switch (job->model.type) {
-    case TR_MODEL_KMEANS: return &tr_kmeans_kind;
+    static const struct tr_model_kind of_class = {check, open_instance, train, save, close_instance};
+    switch (job->class->abi ? -1 : job->model.type) {
+    case -1: return &of_class;
     case TR_MODEL_MF: return &tr_mf_kind;
     case TR_MODEL_LDA: return &tr_lda_kind;
     default: return &tr_linear_kind;
@@ -21,40 +79,4 @@ int tr_model_tell_objective(tr_context *tr, double *objective)
     MPI_Request request;
     MPI_Ibcast(objective, 1, MPI_DOUBLE, 0, tr->world, &request);
     return tr_wait_request(tr, &request, "the scheduler to tell the objective");
-}
-
-int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
-{
-    double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop};
-    TR_TRY(tr_snapshot_common(snapshot, "verdict", TR_F64, sizeof number / sizeof *number, number));
-    *v = (tr_evaluation){number[0], number[1], number[2], number[3], number[4] != 0};
-    return TR_OK;
-}
-
-/* Of those that there were, each worker has every so many-th. */
-static int add_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, uint64_t workers, size_t n,
-                    double *sums)
-{
-    double *one;
-    TR_TRY(TR_NEW(&one, n));
-    memset(sums, 0, n * sizeof *sums);
-    int status = TR_OK;
-    for (uint64_t w = (uint64_t)me->worker; w < workers && status == TR_OK; w += (uint64_t)me->workers) {
-        status = tr_snapshot_rows(snapshot, name, TR_F64, workers, n, NULL, w, 1, one);
-        for (size_t i = 0; i < n && status == TR_OK; i++) sums[i] += one[i];
-    }
-    free(one);
-    return status;
-}
-
-int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
-{
-    char count[64];
-    int64_t workers = me->workers;
-    snprintf(count, sizeof count, "%s_workers", name);
-    TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
-    if (me->worker < 0) return TR_OK;
-    if (tr_snapshot_restores(snapshot)) return add_sums(me, snapshot, name, (uint64_t)workers, n, sums);
-    return tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1,
-                            sums);
 }

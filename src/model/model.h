@@ -7,12 +7,12 @@
  *
  *   model     the kinds, for who trains whatever the job says, and what they share
  *   h5        model.h5 files
- *   digits    numbers as text
  */
 #ifndef TR_MODEL_H
 #define TR_MODEL_H
 
 #include "job/job.h"
+#include "trireme/model.h"
 #include "trireme/trireme.h"
 
 /* What is known of a run besides its progress. */
@@ -34,20 +34,12 @@ struct tr_model_kind {
     void (*close)(void **model); /* NULL inside is fine */
 };
 
-extern const struct tr_model_kind tr_linear_kind, tr_kmeans_kind, tr_mf_kind, tr_lda_kind;
+extern const struct tr_model_kind tr_linear_kind, tr_mf_kind, tr_lda_kind;
 
 const struct tr_model_kind *tr_model_kind_of(const tr_job *job);
 
 /* Tells all ranks the objective that the scheduler, which alone judges, knows: for who writes it down. All ranks, after
  * the stages. */
 int tr_model_tell_objective(tr_context *tr, double *objective);
-
-/* ---- for snapshot functions ---- */
-
-/* The scheduler's latest evaluation. */
-int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *evaluation);
-
-/* n numbers of each worker that only their sums over all workers matter of. */
-int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums);
 
 #endif

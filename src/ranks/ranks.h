@@ -29,6 +29,7 @@ enum tr_tag {
     TR_TAG_ASSIGN,     /* rank 0 -> others: which stage is next */
     TR_TAG_TIMES,      /* worker 0 of a stage -> rank 0: how long its clocks took */
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
+    TR_TAG_FIELD,      /* rank -> rank 0: its part of an array for model.h5 */
     TR_TAG_TEAM,       /* rank 0 -> others: which task of the job is theirs, and who runs it */
     TR_TAG_OUTCOME,    /* first rank of a team -> rank 0: how its task ended */
     TR_TAG_SHARD,      /* others -> rank 0: how the writing of a shard ended */
@@ -86,6 +87,11 @@ struct tr_context {
     MPI_Comm group;   /* this rank's group, by member; MPI_COMM_NULL elsewhere */
     MPI_Comm leaders; /* first members of groups, by group; MPI_COMM_NULL elsewhere */
     MPI_Comm servers; /* all servers, by rank; MPI_COMM_NULL elsewhere */
+    struct {
+        const char *name;
+        double value;
+    } figure[16]; /* of the outcome, for summary.json: see tr_report_figure() */
+    size_t figures;
     int rank, size;
     int node_rank, node_size; /* this rank's number on its node */
     int *node_of;             /* node of every rank */

@@ -69,7 +69,8 @@ echo "1 5:1 9000:2" >new.svm
 grep -q '^trireme: note: 1 values belong to columns' note || fail "no note of an unknown column: $(cat note)"
 
 # ---- mini-batches ----
-run batches 3 job.yaml solve.method=minibatch solve.batch=200 solve.epochs=5 report.every=1
+sed "s/, tolerance: 0//" job.yaml >batches.yaml
+run batches 3 batches.yaml solve.method=minibatch solve.batch=200 solve.epochs=5 report.every=1
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "objective") at = i } NR == 2 { first = $at } { last = $at } END { exit !(last < first) }' \
     batches/metrics.csv || fail "mini-batches do not lower the inertia: $(cat batches/metrics.csv)"
 

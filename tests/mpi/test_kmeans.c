@@ -160,7 +160,6 @@ static void drop_reference(struct reference *r)
 
 struct trial {
     tr_context *tr;
-    void *model;
     struct tr_kmeans *m;
     double objective[ROUNDS]; /* rank 0's */
     int rounds;
@@ -184,18 +183,19 @@ static void begin_trial(struct trial *t, const struct problem *p, const char *se
     char *mark = strstr(text, " sparse");
     if (mark) memset(mark, ' ', strlen(" sparse"));
     *t = (struct trial){.tr = mpi_context(text)};
-    struct tr_result result;
     if (t->tr->rank == 0) tr_observe(t->tr, observe, t);
-    mpi_ok(tr_kmeans_kind.check(tr_context_job(t->tr)));
-    mpi_ok(tr_kmeans_kind.open(t->tr, &result, &t->model));
-    mpi_ok(tr_kmeans_kind.train(t->model));
-    t->m = t->model;
-    mpi_check(result.rows == p->n * (t->m->replicated ? 1 : 1), "%llu rows", (unsigned long long)result.rows);
+    const tr_job *job = tr_context_job(t->tr);
+    mpi_ok(TR_NEW(&t->m, 1));
+    mpi_ok(tr_kmeans_class.check(job, job->options));
+    mpi_ok(tr_kmeans_class.open(t->tr, job->options, t->m));
+    mpi_ok(tr_kmeans_class.train(t->m));
+    mpi_check(t->m->total_rows == p->n, "%llu rows", (unsigned long long)t->m->total_rows);
 }
 
 static void end_trial(struct trial *t)
 {
-    tr_kmeans_kind.close(&t->model);
+    tr_kmeans_class.close(t->m);
+    free(t->m);
     mpi_ok(tr_close(t->tr));
 }
 

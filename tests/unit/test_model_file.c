@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 #include "model/linear/auc.h"
-#include "model/digits.h"
+#include "trireme/base.h"
 #include "model/linear/file.h"
 #include "model/linear/save.h"
 

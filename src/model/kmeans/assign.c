@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "trireme/base.h"
 
 #ifdef TR_CPU_LEVELS
 #include <immintrin.h>

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "data/dataset.h"
-#include "model/model.h"
-#include "stage/stage.h"
-
 /* What workers sum up for an evaluation. */
 enum { INERTIA, MOVED, TEST_INERTIA };
 
@@ -20,20 +15,14 @@ enum { SEEDS = 64 };
 
 /* ---- settings ---- */
 
-static int check(const tr_job *job)
+static int check(const tr_job *job, const void *options)
 {
-    TR_TRY(tr_job_check_stages(job, NULL, 0));
-    if (job->solve.method != TR_SOLVE_LLOYD && job->solve.method != TR_SOLVE_MINIBATCH)
-        return tr_fail(TR_ERR_CONFIG, "%s: expected solve.method lloyd or minibatch for model.type kmeans",
-                       tr_job_where(job, "solve.method"));
-    if (job->data.partition == TR_DATA_VERTICAL)
+    (void)options;
+    if (tr_job_is(job, "data.partition", "vertical"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.partition vertical is not for kmeans: expected horizontal or replicated",
                        tr_job_where(job, "data.partition"));
-    if (job->sync.weight != TR_WEIGHT_SUM)
-        return tr_fail(TR_ERR_CONFIG, "%s: kmeans needs whole updates: expected sync.weight sum",
-                       tr_job_where(job, "sync.weight"));
-    if (job->table.filter != TR_FILTER_NONE)
+    if (!tr_job_is(job, "table.filter", "none"))
         return tr_fail(TR_ERR_CONFIG, "%s: kmeans needs whole updates: expected table.filter none",
                        tr_job_where(job, "table.filter"));
     return TR_OK;
@@ -70,7 +59,7 @@ static int take_rows(struct tr_kmeans *m, struct tr_kmeans_side *side)
         return TR_OK;
     }
     side->n_keys = (size_t)m->columns;
-    return side->rows.dense || !tr_is(m->tr, TR_SLAVE) ? TR_OK : make_dense(m, side);
+    return side->rows.dense || m->member < 0 ? TR_OK : make_dense(m, side);
 }
 
 static int check_rows(const struct tr_kmeans *m)
@@ -93,48 +82,47 @@ static double enough_rows(const struct tr_kmeans *m)
 
 static void plan_epoch(struct tr_kmeans *m)
 {
-    double rows = (double)m->train.data->total_rows, batch = (double)m->job->solve.batch;
+    double rows = (double)m->train.data->total_rows, batch = (double)m->o->batch;
     if (batch == 0) batch = enough_rows(m);
     m->clocks_per_epoch = m->batches ? (int64_t)fmax(1, round(rows / batch)) : 1;
 }
 
 static int open_rows(struct tr_kmeans *m)
 {
+    const char *const *tests;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train.data));
-    if (m->job->data.test.n > 0) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
+    if (tr_job_files(m->job, "data.test", &tests) > 0)
+        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
     m->columns = m->train.data->columns;
-    m->counted_from = m->train.data->format == TR_FORMAT_CSV ? 1 : m->train.data->first_index;
+    m->total_rows = m->train.data->total_rows;
+    m->first_index = m->train.data->format == TR_FORMAT_CSV ? 1 : m->train.data->first_index;
     TR_TRY(tr_agree(m->tr, check_rows(m)));
     double dense = is_dense(m->train.data); /* where a worker has no rows, it is not seen from the batch */
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &dense, 1, MPI_DOUBLE, MPI_MAX, m->tr->world, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "all workers to look over their rows"));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &dense, 1));
     m->sparse = dense == 0;
     int status = take_rows(m, &m->train);
     if (status == TR_OK && m->test.data) status = take_rows(m, &m->test);
     return tr_agree(m->tr, status);
 }
 
-static int open_model(tr_context *tr, struct tr_result *result, void **model)
+static int open_model(tr_context *tr, const void *options, void *model)
 {
-    struct tr_kmeans *m;
-    TR_TRY(TR_NEW(&m, 1));
-    *model = m;
+    struct tr_kmeans *m = model;
     m->tr = tr;
     m->job = tr_context_job(tr);
-    m->k = (size_t)m->job->model.clusters;
+    m->o = options;
+    m->clusters = m->k = (size_t)m->o->clusters;
     m->before = NAN;
-    m->batches = m->job->solve.method == TR_SOLVE_MINIBATCH;
-    m->replicated = m->job->data.partition == TR_DATA_REPLICATED && tr->layout.group_size > 1;
+    m->batches = tr_job_method(m->job) == TR_MINIBATCH;
+    m->group_size = tr_group_size(tr);
+    m->member = tr_roles(tr) & TR_SLAVE ? tr_set_rank(tr, TR_SET_GROUP) : -1;
+    m->replicated = tr_job_is(m->job, "data.partition", "replicated") && m->group_size > 1;
+    TR_TRY(tr_job_integer(m->job, "seed", &m->seed));
+    m->epochs = tr_job_number(m->job, "solve.epochs");
+    m->target = tr_job_number(m->job, "solve.target");
     TR_TRY(open_rows(m));
     plan_epoch(m);
-    const tr_data *data = m->train.data;
-    *result = (struct tr_result){.rows = data->total_rows,
-                                 .columns = data->columns,
-                                 .nonzeros = data->total_nonzeros,
-                                 .test_auc = NAN,
-                                 .test_perplexity = NAN};
-    TR_TRY(tr_data_describe(data, "training data"));
+    TR_TRY(tr_data_describe(m->train.data, "training data"));
     if (m->test.data) TR_TRY(tr_data_describe(m->test.data, "test data"));
     TR_TRY(tr_kmeans_make_steps(m));
     return tr_kmeans_make_table(m);
@@ -150,10 +138,10 @@ static void close_side(struct tr_kmeans_side *side)
     free(side->made_dense);
 }
 
-static void close_model(void **model)
+static void close_model(void *model)
 {
-    struct tr_kmeans *m = *model;
-    if (!m) return;
+    struct tr_kmeans *m = model;
+    tr_kmeans_saved_close(m);
     close_side(&m->train);
     close_side(&m->test);
     tr_data_close(&m->test.data);
@@ -162,8 +150,6 @@ static void close_model(void **model)
     void *arrays[] = {m->round, m->shift,      m->total,  m->total_count,
                       m->sent,  m->sent_count, m->pushed, m->order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(m);
-    *model = NULL;
 }
 
 /* ---- before the first clock ---- */
@@ -201,7 +187,7 @@ void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)
 
 static int prepare_side(struct tr_kmeans *m, struct tr_kmeans_side *side, bool training)
 {
-    bool bounds = training && !m->batches && !m->replicated && m->job->solve.bounds != TR_BOUNDS_NO;
+    bool bounds = training && !m->batches && !m->replicated && m->o->bounds != TR_BOUNDS_NO;
     TR_TRY(tr_kmeans_open_view(m, side, training));
     TR_TRY(tr_centres_open(m->mine, side->n_keys, m->sparse, &side->centres));
     TR_TRY(tr_assigned_open(&side->centres, &side->rows, bounds, &side->assigned));
@@ -363,16 +349,12 @@ static void plant(struct tr_kmeans *m, const tr_worker *me, const struct seed *s
 /* All workers have pulled the same counts, and so see the same centres empty. */
 static int seed_empty(struct tr_kmeans *m, tr_worker *me, const uint32_t *empty, size_t n)
 {
-    tr_context *tr = m->tr;
     struct seed *mine, *all;
     size_t total = n * (size_t)me->workers;
     TR_TRY(TR_NEW(&mine, n));
     TR_TRY(TR_NEW(&all, total));
     TR_TRY(propose(m, me, mine, n));
-    MPI_Request request;
-    int bytes = (int)(n * sizeof *mine);
-    MPI_Iallgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, tr->workers, &request);
-    TR_TRY(tr_wait_request(tr, &request, "the farthest rows of all workers"));
+    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * sizeof *mine, all));
     qsort(all, total, sizeof *all, by_distance);
     for (size_t i = 0, used = 0; i < total && used < n && all[i].distance > 0; i++)
         if (i == 0 || all[i].hash != all[i - 1].hash) plant(m, me, &all[i], empty[used++]);
@@ -423,7 +405,7 @@ static void shuffle(struct tr_kmeans *m, const tr_worker *me, int64_t epoch)
     struct tr_rng rng;
     if (m->ordered == epoch + 1) return;
     m->ordered = epoch + 1;
-    tr_rng_seed(&rng, m->job->seed, (uint64_t)me->group, (uint64_t)epoch);
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
     for (int64_t i = 0; i < m->clocks_per_epoch; i++) {
         int64_t j = (int64_t)tr_rng_below(&rng, (uint64_t)i + 1);
         m->order[i] = m->order[j];
@@ -474,7 +456,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 
 static bool has_settled(const struct tr_kmeans *m, const tr_report *report)
 {
-    double tolerance = m->job->solve.tolerance, now = report->sum[INERTIA], fall = m->before - now;
+    double tolerance = m->o->tolerance, now = report->sum[INERTIA], fall = m->before - now;
     if (m->batches) return false;
     if (!tr_in_lockstep(m->tr)) fall = fabs(fall);
     return tolerance > 0 ? fall <= tolerance * now : report->sum[MOVED] == 0 && tr_in_lockstep(m->tr);
@@ -488,11 +470,92 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
     if (m->test.data) evaluation->metric = report->sum[TEST_INERTIA];
     if (!isfinite(inertia))
         return tr_fail(TR_ERR_DIVERGED, "the inertia is not finite: the data's numbers are too large");
-    evaluation->stop = has_settled(m, report) || inertia <= m->job->solve.target;
+    evaluation->stop = has_settled(m, report) || inertia <= m->target;
     m->before = inertia;
     m->last = *evaluation;
     return TR_OK;
 }
+
+/* ---- checkpoints ---- */
+
+/* What they hold beside the table: where the centres started, since those that never get a row are
+ * saved as that; where they are, since one that loses its rows stays there; and to which centre each row was counted,
+ * since there it is taken from. Sums, bounds and the order of mini-batches follow from these. */
+
+/* Dense centres are the same in all groups, so those of one are enough. */
+static int snapshot_dense(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
+{
+    bool lists = me->worker >= 0 && (tr_snapshot_restores(s) || me->group == 0);
+    return tr_snapshot_rows(s, "centres", TR_F32, m->k, (size_t)m->columns, NULL, m->first,
+                            lists ? m->mine : 0, m->train.centres.value);
+}
+
+/* Of sparse ones each worker has the columns that its rows have. Where members of a group have a part of the centres
+ * each, and now other parts than then, those without rows go on from where they started. */
+static int snapshot_sparse(const tr_worker *me, struct tr_kmeans *m, struct tr_kmeans_side *side,
+                           const char *name, tr_snapshot *s)
+{
+    char part[64];
+    if (me->worker < 0 || !side->data) return TR_OK;
+    snprintf(part, sizeof part, "%s_from_%zu", name, m->first);
+    return tr_snapshot_rows(s, part, TR_F32, m->columns, side->centres.width, side->keys, 0, side->n_keys,
+                            side->centres.value);
+}
+
+static int snapshot_centres(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
+{
+    int64_t shares = m->replicated ? me->group_size : 1, now = shares;
+    bool lists = me->worker >= 0 && (tr_snapshot_restores(s) || me->group == 0);
+    if (!m->sparse) return snapshot_dense(me, m, s);
+    TR_TRY(tr_snapshot_common(s, "shares", TR_I64, 1, &shares));
+    if (shares != now) return TR_OK;
+    TR_TRY(tr_snapshot_rows(s, "norms", TR_F64, m->k, 1, NULL, m->first, lists ? m->mine : 0,
+                            m->train.centres.norm));
+    TR_TRY(snapshot_sparse(me, m, &m->train, "centres", s));
+    TR_TRY(snapshot_sparse(me, m, &m->test, "test_centres", s));
+    if (tr_snapshot_restores(s) && me->worker >= 0 && m->test.data)
+        memcpy(m->test.centres.norm, m->train.centres.norm, m->mine * sizeof *m->test.centres.norm);
+    return TR_OK;
+}
+
+/* Nobody has looked at the rows yet whose labels these are. */
+static void put_labels(struct tr_kmeans *m)
+{
+    struct tr_kmeans_side *side = &m->train;
+    for (size_t i = 0; i < side->rows.n; i++) {
+        side->label[i] = m->pushed[i];
+        if (!m->replicated) tr_assigned_set(&side->assigned, i, m->pushed[i]);
+    }
+    if (!m->sparse) tr_kmeans_recount(m);
+}
+
+/* Mini-batches add rows for good, whatever label they had before. */
+static int snapshot_labels(const tr_worker *me, struct tr_kmeans *m, tr_snapshot *s)
+{
+    struct tr_kmeans_side *side = &m->train;
+    bool works = me->worker >= 0;
+    if (m->batches) return TR_OK;
+    if (works && !m->sparse && !m->fresh) memcpy(m->pushed, side->label, side->rows.n * sizeof *m->pushed);
+    TR_TRY(tr_data_keep(side->data, s, "labels", TR_I32, m->pushed));
+    if (works && tr_snapshot_restores(s)) put_labels(m);
+    return TR_OK;
+}
+
+static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
+{
+    struct tr_kmeans *m = state;
+    TR_TRY(tr_model_keep_evaluation(s, &m->last));
+    TR_TRY(tr_snapshot_common(s, "inertia_before", TR_F64, 1, &m->before));
+    TR_TRY(tr_start_keep(&m->start, s, m->k, m->columns, m->sparse));
+    if (tr_snapshot_restores(s) && me->worker >= 0) {
+        tr_kmeans_start_at(m, &m->train);
+        if (m->test.data) tr_kmeans_start_at(m, &m->test);
+    }
+    TR_TRY(snapshot_centres(me, m, s));
+    return snapshot_labels(me, m, s);
+}
+
+/* ---- training ---- */
 
 static int train_model(void *model)
 {
@@ -500,8 +563,8 @@ static int train_model(void *model)
     if (!tr_context_continues(m->tr)) TR_TRY(tr_kmeans_choose(m));
     tr_stage stage = {.name = "train",
                       .state = m,
-                      .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
-                      .evaluate_every = (int64_t)m->job->report.every * m->clocks_per_epoch,
+                      .clocks = (int64_t)m->epochs * m->clocks_per_epoch,
+                      .evaluate_every = (int64_t)tr_job_number(m->job, "report.every") * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .objective_name = "inertia",
                       .metric_name = m->test.data ? "test inertia" : NULL,
@@ -509,14 +572,91 @@ static int train_model(void *model)
                       .compute = m->batches ? minibatch : lloyd,
                       .evaluate = evaluate,
                       .summarize = summarize,
-                      .snapshot = tr_kmeans_keep};
+                      .snapshot = snapshot};
     return tr_run(m->tr, &stage);
 }
 
-static int save_model(void *model, const char *folder, struct tr_result *result)
+/* Rows, dense or sparse, and some copies of the centres. */
+static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
-    (void)result;
-    return tr_kmeans_save(model, folder);
+    const struct tr_kmeans_options *o = options;
+    double centres = 4 * (double)o->clusters * size->features;
+    bool csv = strcmp(size->format, "csv") == 0;
+    (void)job;
+    memory->worker =
+        (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers + 3 * centres;
+    memory->server = centres / size->servers;
 }
 
-const struct tr_model_kind tr_kmeans_kind = {check, open_model, train_model, save_model, close_model};
+/* ---- the class ---- */
+
+#define AT(field) offsetof(struct tr_kmeans_options, field)
+
+static const tr_option options[] = {
+    {"model.clusters", TR_KIND_INTEGER, AT(clusters), "8", .least = 1, .most = INT32_MAX,
+     .help = "how many centres"},
+    {"solve.batch", TR_KIND_INTEGER, AT(batch), "0", .methods = "minibatch",
+     .help = "rows over all groups of one mini-batch; 0 = chosen from the data"},
+    {"solve.start", TR_KIND_CHOICE, AT(start), "kmeans++",
+     .words = TR_WORDS("kmeans++", "kmeans||", "random", "first"),
+     .help =
+         "first centres: drawn far from each other one by one or some at a time, random rows, or the first "
+         "distinct rows"},
+    {"solve.bounds", TR_KIND_CHOICE, AT(bounds), "auto", .words = TR_WORDS("auto", "no", "yes"),
+     .methods = "lloyd",
+     .help = "whether distances that the triangle inequality makes needless are left out"},
+    {"solve.tolerance", TR_KIND_REAL, AT(tolerance), "1e-4", .may_change = true, .methods = "lloyd",
+     .help = "stop when the inertia falls by less than this part of it; 0 = when no row moves"},
+    {.name = NULL},
+};
+
+static const tr_method methods[] = {
+    [TR_LLOYD] = {"lloyd", "every clock looks at all rows"},
+    [TR_MINIBATCH] = {"minibatch",
+                      "every clock looks at some rows, each centre being the mean of all that it ever got"},
+    {.name = NULL},
+};
+
+static const tr_rule rules[] = {
+    {"sync.weight", .unused = true},
+    {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},
+    {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},
+    {"data.duplicates", .unused = true},
+    {.key = NULL},
+};
+
+static const tr_flag flags[] = {
+    {"--distance", NULL, TR_PREDICT, .help = "the distance to the centre behind its number"},
+    {"--top", "N", TR_INSPECT, 0, 1000, "the N largest columns of each centre"},
+    {.name = NULL},
+};
+
+const tr_model_class tr_kmeans_class = {
+    .abi = TR_MODEL_ABI,
+    .name = "kmeans",
+    .types = TR_WORDS("kmeans"),
+    .help = "clusters of rows, each around a centre, the mean of its rows",
+    .noun = "clusters",
+    .format = "trireme-kmeans",
+    .format_version = 1,
+    .data_formats = TR_WORDS("csv", "libsvm"),
+    .options_size = sizeof(struct tr_kmeans_options),
+    .options = options,
+    .methods = methods,
+    .rules = rules,
+    .flags = flags,
+    .model_size = sizeof(struct tr_kmeans),
+    .check = check,
+    .open = open_model,
+    .train = train_model,
+    .fields = tr_kmeans_fields,
+    .close = close_model,
+    .memory = estimate,
+    .ready = tr_kmeans_ready,
+    .predict = tr_kmeans_predict,
+    .evaluate = tr_kmeans_evaluate,
+    .figures = tr_kmeans_figures,
+    .inspect = tr_kmeans_inspect,
+};

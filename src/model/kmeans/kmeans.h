@@ -16,7 +16,6 @@
 #ifndef TR_KMEANS_H
 #define TR_KMEANS_H
 
-#include "job/job.h"
 #include "model/kmeans/assign.h"
 #include "model/kmeans/start.h"
 #include "trireme/trireme.h"
@@ -35,14 +34,43 @@ struct tr_kmeans_side {
     struct tr_least *least; /* replicated: distance from the nearest centre */
 };
 
+/* Settings of the job. */
+struct tr_kmeans_options {
+    uint64_t clusters;
+    uint64_t batch;
+    int start;
+    int bounds;
+    double tolerance;
+};
+enum { TR_LLOYD, TR_MINIBATCH }; /* methods */
+enum { TR_START_PLUSPLUS, TR_START_PARALLEL, TR_START_RANDOM, TR_START_FIRST };
+enum { TR_BOUNDS_AUTO, TR_BOUNDS_NO, TR_BOUNDS_YES };
+
+struct tr_kmeans_evaluation;
+
 struct tr_kmeans {
+    /* what model.h5 has */
+    uint64_t clusters, columns;
+    uint64_t first_index; /* number of the first column: in the files, or 1 for those of CSV */
+    uint64_t total_rows;  /* it was trained on */
+    double objective;     /* inertia of these */
+    float *centre;        /* clusters × columns; NULL while it is trained */
+    uint64_t *size;       /* rows of each */
+
+    /* asked for rows */
+    struct tr_centres asked;
+    struct tr_kmeans_evaluation *evaluation;
+
+    /* in training */
     tr_context *tr;
     const tr_job *job;
+    const struct tr_kmeans_options *o;
     tr_table *sums;
-    size_t k;
-    uint64_t columns;
+    size_t k; /* clusters */
     bool sparse, batches, replicated;
-    uint32_t counted_from; /* number of the first column: in the files, or 1 for those of CSV */
+    uint64_t seed;
+    double epochs, target;
+    int group_size, member; /* member: -1 on ranks that do not work */
     int64_t clocks_per_epoch;
     struct tr_start start; /* first centres */
 
@@ -63,7 +91,6 @@ struct tr_kmeans {
     double *sent; /* … as it has been pushed */
     double *sent_count;
     uint32_t *pushed; /* the labels by which rows have been pushed; dense: while others may be fresh */
-    double *count;    /* rows of each of its centres, as pulled last */
     bool fresh;       /* labels are of the centres pulled for this clock */
     double inertia;   /* … and this is their worker's part of it */
     uint64_t moved;   /* rows whose label the last pass changed */
@@ -73,6 +100,8 @@ struct tr_kmeans {
     /* the scheduler's */
     tr_evaluation last;
     double before; /* inertia of the evaluation before; NaN: none */
+
+    double *saved_count; /* rows of each centre: of the rank that writes the model */
 };
 
 /* Centres where they start. */
@@ -94,10 +123,15 @@ int tr_kmeans_push(struct tr_kmeans *m);
 double tr_kmeans_inertia(const struct tr_kmeans *m); /* of dense rows, from sums */
 void tr_kmeans_recount(struct tr_kmeans *m); /* of dense rows: sums of what has been pushed, from `pushed` */
 
-/* keep.c */
-int tr_kmeans_keep(tr_worker *me, void *kmeans, tr_snapshot *snapshot);
+/* saved.c */
+int tr_kmeans_fields(void *kmeans, tr_fields *fields);
+int tr_kmeans_ready(void *kmeans, tr_query *query);
+int tr_kmeans_predict(void *kmeans, tr_query *query, const tr_records *records, double *out);
+int tr_kmeans_evaluate(void *kmeans, tr_query *query, const tr_records *records, const double *out);
+int tr_kmeans_figures(void *kmeans, tr_query *query, uint64_t rows);
+int tr_kmeans_inspect(void *kmeans, tr_query *query);
+void tr_kmeans_saved_close(struct tr_kmeans *m);
 
-/* file.c */
-int tr_kmeans_save(struct tr_kmeans *m, const char *folder);
+extern const tr_model_class tr_kmeans_class;
 
 #endif

@@ -4,10 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "data/dataset.h"
 #include "model/kmeans/kmeans.h"
-#include "stage/stage.h"
 
 /* Rounds of kmeans||, in each of which as many rows are drawn as there are to be centres, in the mean. */
 enum { ROUNDS = 5 };
@@ -114,31 +111,25 @@ static int append(struct tr_start *s, const tr_batch *rows, const tr_key *keys, 
     return TR_OK;
 }
 
-static int broadcast(tr_context *tr, void *what, size_t bytes, int root)
-{
-    MPI_Request request;
-    MPI_Ibcast(what, (int)bytes, MPI_BYTE, root, tr->world, &request);
-    return tr_wait_request(tr, &request, "a worker to tell its rows");
-}
-
-/* Appends a row of one worker on all ranks. */
-static int share_row(struct tr_kmeans *m, struct tr_start *s, int worker, size_t row)
+/* Appends a row of one rank on all. */
+static int share_row(struct tr_kmeans *m, struct tr_start *s, int root, size_t row)
 {
     tr_context *tr = m->tr;
     const struct tr_kmeans_side *side = &m->train;
-    int root = tr->layout.worker_rank[worker];
     uint64_t n = 0;
-    if (tr->rank == root) {
+    if (tr_rank(tr) == root) {
         TR_TRY(append(s, &side->rows, side->keys, m->columns, row));
         s->n--;
         if (m->sparse) n = s->begin[s->n + 1] - s->begin[s->n];
     }
-    if (m->sparse) TR_TRY(broadcast(tr, &n, sizeof n, root));
+    if (m->sparse) TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &n, sizeof n));
     TR_TRY(grow(s, m->columns, m->sparse, (size_t)n));
     if (m->sparse) {
-        TR_TRY(broadcast(tr, s->column + s->begin[s->n], (size_t)n * sizeof *s->column, root));
-        TR_TRY(broadcast(tr, s->value + s->begin[s->n], (size_t)n * sizeof *s->value, root));
-    } else TR_TRY(broadcast(tr, s->dense + s->n * m->columns, (size_t)m->columns * sizeof *s->dense, root));
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, s->column + s->begin[s->n], (size_t)n * sizeof *s->column));
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, s->value + s->begin[s->n], (size_t)n * sizeof *s->value));
+    } else
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, s->dense + s->n * m->columns,
+                            (size_t)m->columns * sizeof *s->dense));
     s->n++;
     point(s, m->sparse);
     return TR_OK;
@@ -149,7 +140,7 @@ static int share_row(struct tr_kmeans *m, struct tr_start *s, int worker, size_t
 struct drawn {
     uint64_t rank; /* the least come first: of chance … */
     uint64_t hash; /* … and this of what is in the row */
-    int32_t worker;
+    int32_t at;    /* the rank that has it */
     uint32_t row;
 };
 
@@ -158,33 +149,24 @@ static int by_rank(const void *a, const void *b)
     const struct drawn *x = a, *y = b;
     if (x->rank != y->rank) return x->rank > y->rank ? 1 : -1;
     if (x->hash != y->hash) return x->hash > y->hash ? 1 : -1;
-    return (x->worker > y->worker) - (x->worker < y->worker);
+    return (x->at > y->at) - (x->at < y->at);
 }
 
 /* Puts the lists of all ranks together, sorted, each row once; to be freed. */
 static int gather(tr_context *tr, const struct drawn *mine, size_t n, struct drawn **all, size_t *total)
 {
-    int bytes = (int)(n * sizeof *mine), *counts, *at;
-    TR_TRY(TR_NEW(&counts, (size_t)tr->size));
-    TR_TRY(TR_NEW(&at, (size_t)tr->size));
-    MPI_Request request;
-    MPI_Iallgather(&bytes, 1, MPI_INT, counts, 1, MPI_INT, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to draw rows"));
-    int sum = 0;
-    for (int r = 0; r < tr->size; r++) {
-        at[r] = sum;
-        sum += counts[r];
-    }
-    size_t many = (size_t)sum / sizeof **all;
+    size_t *counts, bytes = n * sizeof *mine, sum = 0;
+    TR_TRY(TR_NEW(&counts, (size_t)tr_size(tr)));
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, &bytes, sizeof bytes, counts));
+    for (int r = 0; r < tr_size(tr); r++) sum += counts[r];
+    size_t many = sum / sizeof **all;
     TR_TRY(TR_NEW(all, many));
-    MPI_Iallgatherv(mine, bytes, MPI_BYTE, *all, counts, at, MPI_BYTE, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to draw rows"));
+    TR_TRY(tr_all_gather_lists(tr, TR_SET_ALL, mine, counts, *all));
     qsort(*all, many, sizeof **all, by_rank);
     *total = 0;
     for (size_t i = 0; i < many; i++)
         if (*total == 0 || (*all)[i].hash != (*all)[*total - 1].hash) (*all)[(*total)++] = (*all)[i];
     free(counts);
-    free(at);
     return TR_OK;
 }
 
@@ -354,7 +336,7 @@ static double race(const struct pool *p, uint64_t draw, size_t *winner)
 
 static uint64_t draw_number(const struct tr_kmeans *m, uint64_t which)
 {
-    return tr_mix(m->job->seed + tr_mix(which));
+    return tr_mix(m->seed + tr_mix(which));
 }
 
 /* kmeans++ over all workers' rows: appends to the start until there are n. */
@@ -364,17 +346,12 @@ static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
     for (size_t c = s->n; c < n; c++) {
         size_t row = 0;
         if (c > 0) lower(p, &s->rows, c - 1);
-        struct {
-            double at;
-            int worker;
-        } best = {race(p, draw_number(p->m, c), &row), -1};
-        if (tr_is(tr, TR_SLAVE)) best.worker = tr->me.group * tr->layout.group_size + tr->me.member;
-        else best.worker = tr_layout_workers(&tr->layout);
-        MPI_Request request;
-        MPI_Iallreduce(MPI_IN_PLACE, &best, 1, MPI_DOUBLE_INT, MPI_MINLOC, tr->world, &request);
-        TR_TRY(tr_wait_request(tr, &request, "all workers to draw a row"));
-        if (isinf(best.at)) return too_few(p->m, c);
-        TR_TRY(share_row(p->m, s, best.worker, row));
+        double mine = race(p, draw_number(p->m, c), &row), best = mine;
+        TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_F64, &best, 1));
+        if (isinf(best)) return too_few(p->m, c);
+        int32_t winner = mine == best ? tr_rank(tr) : INT32_MAX;
+        TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I32, &winner, 1));
+        TR_TRY(share_row(p->m, s, winner, row));
     }
     return TR_OK;
 }
@@ -397,10 +374,9 @@ static int start_random(struct tr_kmeans *m)
     size_t n = m->train.rows.n, total = 0;
     struct drawn *mine, *all = NULL;
     TR_TRY(TR_NEW(&mine, n));
-    int worker = m->tr->me.group * m->tr->layout.group_size + m->tr->me.member;
     for (size_t i = 0; i < n; i++) {
         uint64_t hash = tr_kmeans_hash(&m->train, m->columns, i);
-        mine[i] = (struct drawn){tr_mix(hash ^ draw_number(m, 0)), hash, worker, (uint32_t)i};
+        mine[i] = (struct drawn){tr_mix(hash ^ draw_number(m, 0)), hash, tr_rank(m->tr), (uint32_t)i};
     }
     qsort(mine, n, sizeof *mine, by_rank);
     size_t distinct = 0;
@@ -409,7 +385,7 @@ static int start_random(struct tr_kmeans *m)
     int status = gather(m->tr, mine, distinct, &all, &total);
     if (status == TR_OK && total < m->k) status = too_few(m, total);
     for (size_t j = 0; j < m->k && status == TR_OK; j++)
-        status = share_row(m, &m->start, all[j].worker, all[j].row);
+        status = share_row(m, &m->start, all[j].at, all[j].row);
     free(mine);
     free(all);
     return status;
@@ -422,20 +398,17 @@ static int draw_round(struct pool *p, struct tr_start *s, uint64_t round)
     tr_context *tr = m->tr;
     double cost = 0;
     for (size_t i = 0; i < p->rows->n; i++) cost += p->least[i];
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &cost, 1, MPI_DOUBLE, MPI_SUM, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all workers to draw rows"));
-    if (m->replicated) cost /= tr->layout.group_size;
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, &cost, 1));
+    if (m->replicated) cost /= m->group_size;
     struct drawn *mine = NULL, *all = NULL;
     size_t n = 0, room = 0, total = 0;
-    int worker = tr->me.group * tr->layout.group_size + tr->me.member;
     for (size_t i = 0; i < p->rows->n; i++) {
         if (!(chance(p->hash[i], draw_number(m, round)) * cost < (double)m->k * p->least[i])) continue;
         TR_TRY(TR_GROW(&mine, &room, n + 1));
-        mine[n++] = (struct drawn){p->hash[i], p->hash[i], worker, (uint32_t)i};
+        mine[n++] = (struct drawn){p->hash[i], p->hash[i], tr_rank(tr), (uint32_t)i};
     }
     int status = gather(tr, mine, n, &all, &total);
-    for (size_t i = 0; i < total && status == TR_OK; i++) status = share_row(m, s, all[i].worker, all[i].row);
+    for (size_t i = 0; i < total && status == TR_OK; i++) status = share_row(m, s, all[i].at, all[i].row);
     free(mine);
     free(all);
     return status;
@@ -461,9 +434,7 @@ static int weigh(const struct pool *p, size_t n, double **weight)
     tr_context *tr = p->m->tr;
     TR_TRY(TR_NEW(weight, n));
     for (size_t i = 0; i < p->rows->n; i++) (*weight)[p->which[i]] += 1;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, *weight, (int)n, MPI_DOUBLE, MPI_SUM, tr->world, &request);
-    return tr_wait_request(tr, &request, "all workers to count rows");
+    return tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, *weight, n);
 }
 
 /* Where the candidates are too few, all rows are. */
@@ -522,7 +493,7 @@ static int start_first(struct tr_kmeans *m)
 int tr_kmeans_choose(struct tr_kmeans *m)
 {
     int status;
-    switch (m->job->solve.start) {
+    switch (m->o->start) {
     case TR_START_FIRST: status = start_first(m); break;
     case TR_START_RANDOM: status = start_random(m); break;
     case TR_START_PARALLEL: status = start_parallel(m); break;

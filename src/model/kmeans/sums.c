@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "model/kmeans/kmeans.h"
-#include "stage/stage.h"
 
 /* Centres that a key is wide at most: rows of tables that are not wider lie in one piece. */
 enum { WIDEST = 2048 };
@@ -62,11 +61,11 @@ static const tr_answer norms = {"kmeans-norms", true, get_norms, tr_answer_add_d
 int tr_kmeans_make_table(struct tr_kmeans *m)
 {
     tr_context *tr = m->tr;
-    size_t shares = m->replicated ? (size_t)tr->layout.group_size : 1;
+    size_t shares = m->replicated ? (size_t)m->group_size : 1;
     m->parts = shares * divide_up(divide_up(m->k, shares), WIDEST);
     m->width = divide_up(m->k, m->parts);
     m->my_parts = m->parts / shares;
-    m->first_part = m->replicated && tr_is(tr, TR_SLAVE) ? (size_t)tr->me.member * m->my_parts : 0;
+    m->first_part = m->replicated && m->member >= 0 ? (size_t)m->member * m->my_parts : 0;
     m->span = m->my_parts * m->width;
     m->first = tr_min_size(m->first_part * m->width, m->k);
     m->mine = tr_min_size(m->span, m->k - m->first);
@@ -90,13 +89,6 @@ int tr_kmeans_open_view(struct tr_kmeans *m, struct tr_kmeans_side *side, bool p
 }
 
 /* ---- steps ---- */
-
-static int reduce(tr_context *tr, double *numbers, size_t n, MPI_Op op)
-{
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, (int)n, MPI_DOUBLE, op, tr->world, &request);
-    return tr_wait_request(tr, &request, "all workers to look over their rows");
-}
 
 static double value_at(const tr_batch *rows, size_t i)
 {
@@ -138,7 +130,7 @@ static int find_spread(struct tr_kmeans *m)
         for (size_t p = 0; p < columns; p++)
             m->shift[p] += tr_kmeans_round((double)rows->dense[i * columns + p], m->round[p]);
     m->shift[columns] = (double)rows->n;
-    TR_TRY(reduce(m->tr, m->shift, columns + 1, MPI_SUM));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, m->shift, columns + 1));
     for (size_t p = 0; p < columns; p++) m->shift[p] /= m->shift[columns];
     for (size_t i = 0; i < rows->n; i++) {
         double sum = 0;
@@ -155,10 +147,10 @@ int tr_kmeans_make_steps(struct tr_kmeans *m)
 {
     size_t n = m->sparse ? 1 : (size_t)m->columns;
     double numbers = (double)m->train.data->total_rows;
-    if (m->batches) numbers *= (double)m->job->solve.epochs + 1;
+    if (m->batches) numbers *= m->epochs + 1;
     TR_TRY(TR_NEW(&m->round, n));
     find_largest(m, m->round);
-    TR_TRY(reduce(m->tr, m->round, n, MPI_MAX));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->round, n));
     double most = m->sparse ? m->round[0] : 0;
     for (size_t p = 0; p < n; p++) m->round[p] = rounder(m->round[p], numbers);
     if (!m->sparse) return find_spread(m);

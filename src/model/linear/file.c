@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "model/digits.h"
+#include "trireme/base.h"
 #include "store/h5.h"
 
 static const char *const names[] = {[TR_MODEL_LOGISTIC] = "logistic",

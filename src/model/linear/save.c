@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/digits.h"
+#include "trireme/base.h"
 #include "store/h5.h"
 #include "model/model.h"
 #include "table/view.h"

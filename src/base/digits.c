@@ -1,4 +1,4 @@
-#include "model/digits.h"
+#include "trireme/base.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,0 +1,61 @@
+/* class/ — what every class of models gets for its description (trireme/model.h).
+ *
+ *   fields    model.h5, written and read
+ *   query     predict, evaluate and inspect
+ */
+#ifndef TR_CLASS_H
+#define TR_CLASS_H
+
+#include <stdio.h>
+
+#include "job/job.h"
+#include "trireme/model.h"
+
+/* ---- a model in a file (fields.c) ---- */
+
+/* Writes <folder>/model.h5: all ranks, after the stages; agreed on. */
+int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder);
+
+/* A model of any class, as one process holds it. */
+struct tr_model {
+    const tr_model_class *class;
+    char *path;  /* of the file */
+    tr_job *job; /* it was trained by; NULL: it says none, or none that can be read any more */
+    char *text;  /* … as the file has it; NULL */
+    void *model;
+};
+
+/* Which class a file is of, or that in a folder; plugin: where that of a plugin is, NULL: where the file says. */
+int tr_model_open(const char *path, const char *plugin, struct tr_model *model);
+
+/* Reads the fields. */
+int tr_model_read(struct tr_model *model);
+
+/* Prints what the file of a class consists of, a line for each field: attributes with their values, arrays with their
+ * shapes. */
+int tr_model_list_fields(const struct tr_model *model, tr_query *query);
+void tr_model_close(struct tr_model *model);
+
+/* ---- asking it (query.c) ---- */
+
+/* A word of the command line, and what stands behind it. */
+struct tr_given {
+    const char *name, *value;
+};
+
+struct tr_ask {
+    enum tr_asked command;
+    char *const *file;
+    size_t files;
+    const struct tr_given *given;
+    size_t n_given;
+    const char *format; /* of the files; NULL: as the job has it, or as they look */
+    FILE *out;
+    const char *output; /* its name */
+    bool json;
+};
+
+/* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. */
+int tr_model_ask(struct tr_model *model, const struct tr_ask *ask);
+
+#endif

@@ -1,0 +1,420 @@
+/* Fields of a model, from the ranks into model.h5 and from there into one process. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "class/class.h"
+#include "ranks/ranks.h"
+#include "store/h5.h"
+#include "table/table.h"
+#include "table/view.h"
+#include "trireme/base.h"
+#include "trireme/collective.h"
+
+/* What is put together at once of an array. */
+enum { PIECE_BYTES = 1 << 26 };
+
+struct tr_fields {
+    void *model;
+    struct tr_h5_reader *reader; /* NULL: they are written */
+    struct tr_h5_writer *writer; /* by this rank */
+    tr_context *tr;
+    bool settled;   /* all ranks know that it has failed */
+    tr_query *list; /* what is read is told there */
+};
+
+static const size_t size_of[] = {
+    [TR_FIELD_F32] = 4, [TR_FIELD_F64] = 8, [TR_FIELD_I32] = 4, [TR_FIELD_I64] = 8,
+    [TR_FIELD_U8] = 1,  [TR_FIELD_U16] = 2, [TR_FIELD_U32] = 4, [TR_FIELD_U64] = 8};
+
+bool tr_fields_read(const tr_fields *f)
+{
+    return f->reader != NULL;
+}
+
+bool tr_fields_have(const tr_fields *f, const char *name)
+{
+    return !f->reader || tr_h5_has(f->reader, name);
+}
+
+/* ---- attributes ---- */
+
+int tr_field_count(tr_fields *f, const char *name, uint64_t *value)
+{
+    if (f->reader) {
+        TR_TRY(tr_h5_get_count(f->reader, name, value));
+        if (f->list) tr_line(f->list, name, "%llu", (unsigned long long)*value);
+        return TR_OK;
+    }
+    return f->writer ? tr_h5_put_count(f->writer, name, *value) : TR_OK;
+}
+
+int tr_field_real(tr_fields *f, const char *name, double *value)
+{
+    if (f->reader) {
+        TR_TRY(tr_h5_get_real(f->reader, name, value));
+        if (f->list) tr_line(f->list, name, "%.9g", *value);
+        return TR_OK;
+    }
+    return f->writer ? tr_h5_put_real(f->writer, name, *value) : TR_OK;
+}
+
+int tr_field_text(tr_fields *f, const char *name, char **value)
+{
+    if (f->reader) {
+        TR_TRY(tr_h5_get_text(f->reader, name, value));
+        if (f->list) tr_line(f->list, name, "%s", *value);
+        return TR_OK;
+    }
+    return f->writer ? tr_h5_put_text(f->writer, name, *value) : TR_OK;
+}
+
+/* ---- arrays ---- */
+
+static size_t row_bytes(enum tr_field_type type, uint64_t columns)
+{
+    return size_of[type] * (columns ? (size_t)columns : 1);
+}
+
+static int read_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows,
+                      uint64_t columns, const char *meaning, void *values)
+{
+    static const char *const types[] = {"f32", "f64", "i32", "i64", "u8", "u16", "u32", "u64"};
+    TR_TRY(tr_h5_get(f->reader, name, (enum tr_h5_type)type, rows, columns, values));
+    if (!f->list) return TR_OK;
+    char shape[64];
+    snprintf(shape, sizeof shape, columns ? "%llu × %llu" : "%llu", (unsigned long long)rows,
+             (unsigned long long)columns);
+    tr_line(f->list, name, "%s %s%s%s", shape, types[type], meaning ? ": " : "", meaning ? meaning : "");
+    return TR_OK;
+}
+
+static int end_array(tr_fields *f, const char *meaning)
+{
+    return meaning ? tr_h5_describe(f->writer, "meaning", meaning) : TR_OK;
+}
+
+int tr_field_filled(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
+                    const char *meaning, tr_fill_fn *fill, void *values)
+{
+    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    if (!f->writer) return TR_OK;
+    size_t bytes = row_bytes(type, columns), piece = tr_max_size(1, PIECE_BYTES / bytes);
+    char *buffer;
+    TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, rows), bytes, name));
+    int status = tr_h5_begin(f->writer, name, (enum tr_h5_type)type, rows, columns);
+    for (uint64_t first = 0; first < rows && status == TR_OK; first += piece) {
+        size_t n = tr_min_size(piece, rows - first);
+        status = fill(f->model, first, n, buffer);
+        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
+    }
+    free(buffer);
+    return status == TR_OK ? end_array(f, meaning) : status;
+}
+
+int tr_field_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
+                   const char *meaning, void *values)
+{
+    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    if (!f->writer) return TR_OK;
+    TR_TRY(tr_h5_put(f->writer, name, (enum tr_h5_type)type, rows, columns, *(void **)values));
+    return end_array(f, meaning);
+}
+
+/* A rank's rows reach the writer in pieces that all agree on. */
+static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64_t *count, const char *values)
+{
+    tr_context *tr = f->tr;
+    size_t piece = tr_max_size(1, PIECE_BYTES / bytes);
+    char *buffer = NULL;
+    int status = f->writer ? tr_new((void **)&buffer, piece, bytes, name) : TR_OK;
+    for (int rank = 0; rank < tr->size && status == TR_OK; rank++)
+        for (uint64_t at = 0; at < count[rank] && status == TR_OK; at += piece) {
+            size_t n = tr_min_size(piece, count[rank] - at);
+            const char *from = values + at * bytes;
+            MPI_Request request;
+            if (rank == tr->rank && f->writer) {
+                status = tr_h5_append(f->writer, from, n);
+            } else if (rank == tr->rank) {
+                MPI_Isend(from, (int)(n * bytes), MPI_BYTE, 0, TR_TAG_FIELD, tr->wire, &request);
+                status = tr_wait_request(tr, &request, "the model to be written");
+            } else if (f->writer) {
+                MPI_Irecv(buffer, (int)(n * bytes), MPI_BYTE, rank, TR_TAG_FIELD, tr->wire, &request);
+                status = tr_wait_request(tr, &request, "a part of the model");
+                if (status == TR_OK) status = tr_h5_append(f->writer, buffer, n);
+            }
+        }
+    free(buffer);
+    return status;
+}
+
+int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
+                   uint64_t first, uint64_t n, const char *meaning, void *values)
+{
+    (void)first;
+    if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
+    uint64_t *count;
+    int status = tr_new((void **)&count, (size_t)f->tr->size, sizeof *count, name);
+    if (status == TR_OK && f->writer)
+        status = tr_h5_begin(f->writer, name, (enum tr_h5_type)type, rows, columns);
+    status = tr_agree(f->tr, status);
+    if (status == TR_OK) status = tr_all_gather(f->tr, TR_SET_ALL, &n, sizeof n, count);
+    if (status == TR_OK)
+        status = tr_agree(f->tr, move_parts(f, name, row_bytes(type, columns), count, *(char **)values));
+    f->settled = status != TR_OK;
+    free(count);
+    return status == TR_OK && f->writer ? end_array(f, meaning) : status;
+}
+
+/* ---- names ---- */
+
+struct names_writer {
+    struct tr_h5_writer *h5;
+    size_t longest, capacity;
+    char *text; /* some, padded */
+};
+
+static int measure_names(void *state, const tr_names_piece *piece)
+{
+    struct names_writer *w = state;
+    for (size_t i = 0; piece->begin && i < piece->n; i++)
+        w->longest = tr_max_size(w->longest, (size_t)(piece->begin[i + 1] - piece->begin[i]));
+    return TR_OK;
+}
+
+static int write_names(void *state, const tr_names_piece *piece)
+{
+    struct names_writer *w = state;
+    if (piece->number) return tr_h5_append(w->h5, piece->number, piece->n);
+    TR_TRY(TR_GROW(&w->text, &w->capacity, piece->n * w->longest + 1));
+    memset(w->text, 0, piece->n * w->longest);
+    for (size_t i = 0; i < piece->n; i++)
+        memcpy(w->text + i * w->longest, piece->text + piece->begin[i],
+               (size_t)(piece->begin[i + 1] - piece->begin[i]));
+    return tr_h5_append(w->h5, w->text, piece->n);
+}
+
+int tr_field_names(tr_fields *f, const char *name, const tr_names *names, const char *meaning)
+{
+    struct names_writer w = {.h5 = f->writer, .longest = 1};
+    bool numbers = tr_names_are_numbers(names);
+    int status = numbers ? TR_OK : tr_names_each(names, measure_names, &w);
+    if (status == TR_OK && w.h5 && numbers)
+        status = tr_h5_begin(w.h5, name, TR_H5_U64, tr_names_count(names), 0);
+    else if (status == TR_OK && w.h5)
+        status = tr_h5_begin_texts(w.h5, name, tr_names_count(names), w.longest);
+    status = tr_agree(f->tr, status);
+    if (status == TR_OK) status = tr_names_each(names, write_names, &w); /* agreed on */
+    f->settled = status != TR_OK;
+    free(w.text);
+    return status == TR_OK && f->writer ? tr_h5_describe(f->writer, "rows", meaning) : status;
+}
+
+int tr_field_texts(tr_fields *f, const char *name, uint64_t n, size_t length, tr_fill_fn *fill, char **texts,
+                   size_t *width)
+{
+    if (f->reader) return tr_h5_get_texts(f->reader, name, n, texts, width);
+    if (!f->writer) return TR_OK;
+    size_t piece = tr_max_size(1, PIECE_BYTES / length);
+    char *buffer;
+    TR_TRY(tr_new((void **)&buffer, tr_min_size(piece, n), length, name));
+    int status = tr_h5_begin_texts(f->writer, name, n, length);
+    for (uint64_t first = 0; first < n && status == TR_OK; first += piece) {
+        size_t some = tr_min_size(piece, n - first);
+        memset(buffer, 0, some * length);
+        status = fill(f->model, first, some, buffer);
+        if (status == TR_OK) status = tr_h5_append(f->writer, buffer, some);
+    }
+    free(buffer);
+    return status;
+}
+
+/* ---- tables ---- */
+
+static int wait_for_pull(const tr_view *view)
+{
+    TR_WAIT_UNTIL(view->table->tr, !tr_pull_busy(view), "the servers to hand out the model");
+    return TR_OK;
+}
+
+int tr_table_read(tr_table *table, tr_key first, size_t n, void *values)
+{
+    tr_key *keys;
+    tr_view *view = NULL;
+    TR_TRY(TR_NEW(&keys, n));
+    for (size_t i = 0; i < n; i++) keys[i] = first + i;
+    int status = tr_view_open(table, keys, n, TR_VIEW_READ, &view);
+    free(keys);
+    if (status == TR_OK) status = tr_pull_start(view, view->value, -1);
+    if (status == TR_OK) status = wait_for_pull(view);
+    if (status == TR_OK) memcpy(values, view->value, n * view->width * tr_dtype_size(table->dtype));
+    tr_view_close(&view);
+    return status;
+}
+
+struct table_rows {
+    tr_table *table;
+    tr_key first;
+};
+
+static int fill_from_table(void *who, uint64_t first, size_t n, void *values)
+{
+    const struct table_rows *rows = who;
+    return tr_table_read(rows->table, rows->first + first, n, values);
+}
+
+int tr_field_table(tr_fields *f, const char *name, enum tr_field_type type, tr_table *table, uint64_t first,
+                   uint64_t rows, uint64_t columns, const char *meaning, void *values)
+{
+    struct table_rows from = {table, first};
+    void *model = f->model;
+    f->model = &from;
+    int status = tr_field_filled(f, name, type, rows, columns, meaning, fill_from_table, values);
+    f->model = model;
+    return status;
+}
+
+/* ---- for snapshot functions ---- */
+
+int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *v)
+{
+    double number[] = {v->objective, v->gap, v->metric, v->epoch, v->stop};
+    TR_TRY(tr_snapshot_common(snapshot, "verdict", TR_F64, sizeof number / sizeof *number, number));
+    *v = (tr_evaluation){number[0], number[1], number[2], number[3], number[4] != 0};
+    return TR_OK;
+}
+
+/* Of those that there were, each worker has every so many-th. */
+static int add_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, uint64_t workers, size_t n,
+                    double *sums)
+{
+    double *one;
+    TR_TRY(TR_NEW(&one, n));
+    memset(sums, 0, n * sizeof *sums);
+    int status = TR_OK;
+    for (uint64_t w = (uint64_t)me->worker; w < workers && status == TR_OK; w += (uint64_t)me->workers) {
+        status = tr_snapshot_rows(snapshot, name, TR_F64, workers, n, NULL, w, 1, one);
+        for (size_t i = 0; i < n && status == TR_OK; i++) sums[i] += one[i];
+    }
+    free(one);
+    return status;
+}
+
+int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums)
+{
+    char count[64];
+    int64_t workers = me->workers;
+    snprintf(count, sizeof count, "%s_workers", name);
+    TR_TRY(tr_snapshot_common(snapshot, count, TR_I64, 1, &workers));
+    if (me->worker < 0) return TR_OK;
+    if (tr_snapshot_restores(snapshot)) return add_sums(me, snapshot, name, (uint64_t)workers, n, sums);
+    return tr_snapshot_rows(snapshot, name, TR_F64, (uint64_t)workers, n, NULL, (uint64_t)me->worker, 1,
+                            sums);
+}
+
+/* ---- the file ---- */
+
+/* Numbers of the scheduler, at all ranks. */
+int tr_model_tell(tr_context *tr, size_t n, double *values)
+{
+    return tr_broadcast(tr, TR_SET_ALL, 0, values, n * sizeof *values);
+}
+
+int tr_report_figure(tr_context *tr, const char *name, double value)
+{
+    size_t i = 0;
+    while (i < tr->figures && strcmp(tr->figure[i].name, name) != 0) i++;
+    if (i == sizeof tr->figure / sizeof *tr->figure)
+        return tr_fail(TR_ERR_INTERNAL, "too many figures: %s", name);
+    tr->figure[i].name = name;
+    tr->figure[i].value = value;
+    tr->figures += i == tr->figures;
+    return TR_OK;
+}
+
+int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder)
+{
+    struct tr_fields f = {.model = model, .tr = tr};
+    bool writes = tr->rank == 0;
+    char *job = NULL;
+    int status = writes ? tr_job_as_text(tr->job, &job) : TR_OK;
+    if (writes && status == TR_OK)
+        status = tr_h5_create(folder, class->format, class->format_version, job, NULL, &f.writer);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) {
+        status = class->fields(model, &f);
+        if (status == TR_OK && f.writer) status = tr_h5_finish(&f.writer);
+        if (!f.settled) status = tr_agree(tr, status);
+    }
+    tr_h5_abandon(&f.writer);
+    free(job);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* The class of a format that is none of Trireme's own is that of the plugin which the job names. */
+static int find_class(struct tr_model *m, const char *format, const char *plugin)
+{
+    char *setting = NULL;
+    if (plugin) TR_TRY(tr_format(&setting, "model.plugin=%s", plugin));
+    const tr_model_class *own = tr_model_class_of_format(format);
+    int status = m->text ? tr_job_parse_written(m->text, m->path, setting != NULL, &setting, &m->job) : TR_OK;
+    free(setting);
+    m->class = own ? own : m->job ? m->job->class : NULL;
+    if (own) return TR_OK;
+    TR_TRY(status);
+    if (m->class && strcmp(m->class->format, format) == 0) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: the model has the format %.40s, which %s", m->path, format,
+                   m->class && m->class->abi && plugin ? "the plugin does not know"
+                                                       : "this version of Trireme does not know");
+}
+
+int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
+{
+    struct tr_h5_reader *r = NULL;
+    *m = (struct tr_model){0};
+    TR_TRY(tr_h5_open(path, NULL, 0, &r));
+    int status = tr_copy_string(tr_h5_path(r), &m->path);
+    if (status == TR_OK) status = tr_h5_get_job(r, &m->text);
+    if (status == TR_OK) status = find_class(m, tr_h5_format(r), plugin);
+    tr_h5_close(&r);
+    if (status != TR_OK) tr_model_close(m);
+    return status;
+}
+
+static int read_fields(const struct tr_model *m, void *model, tr_query *list)
+{
+    struct tr_fields f = {.model = model, .list = list};
+    TR_TRY(tr_h5_open(m->path, m->class->format, m->class->format_version, &f.reader));
+    int status = m->class->fields(model, &f);
+    tr_h5_close(&f.reader);
+    return status;
+}
+
+int tr_model_read(struct tr_model *m)
+{
+    TR_TRY(tr_new(&m->model, 1, m->class->model_size, "model"));
+    return read_fields(m, m->model, NULL);
+}
+
+/* By reading them once more. */
+int tr_model_list_fields(const struct tr_model *m, tr_query *query)
+{
+    void *model;
+    TR_TRY(tr_new(&model, 1, m->class->model_size, "model"));
+    int status = read_fields(m, model, query);
+    m->class->close(model);
+    free(model);
+    return status;
+}
+
+void tr_model_close(struct tr_model *m)
+{
+    if (m->model) m->class->close(m->model);
+    free(m->model);
+    tr_job_free(m->job);
+    free(m->text);
+    free(m->path);
+    *m = (struct tr_model){0};
+}

@@ -1,0 +1,301 @@
+/* What predict, evaluate and inspect do with a model of any class. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "class/class.h"
+
+struct output {
+    char *name;
+    int digits;
+};
+
+struct figure {
+    char *name;
+    double value;
+    char *text; /* NULL: for --json only */
+};
+
+struct tr_query {
+    const struct tr_ask *ask;
+    const struct tr_model *model;
+    tr_read_options rows;
+    struct output *output;
+    struct figure *figure;
+    size_t outputs, output_capacity, figures, figure_capacity;
+    double *out; /* of some rows */
+    size_t out_capacity;
+    uint64_t n, unknown; /* rows so far, and non-zeros of columns that the model does not have */
+};
+
+/* ---- what models ask of a query ---- */
+
+enum tr_asked tr_query_command(const tr_query *q)
+{
+    return q->ask->command;
+}
+
+const char *tr_query_text(const tr_query *q, const char *flag)
+{
+    for (size_t i = 0; i < q->ask->n_given; i++)
+        if (!strcmp(q->ask->given[i].name, flag)) return q->ask->given[i].value ? q->ask->given[i].value : "";
+    return NULL;
+}
+
+bool tr_query_given(const tr_query *q, const char *flag)
+{
+    return tr_query_text(q, flag) != NULL;
+}
+
+long tr_query_number(const tr_query *q, const char *flag, long otherwise)
+{
+    const char *text = tr_query_text(q, flag);
+    return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+char *const *tr_query_files(const tr_query *q, size_t *n)
+{
+    *n = q->ask->files;
+    return q->ask->file;
+}
+
+void tr_query_rows(tr_query *q, enum tr_row_form form, uint64_t columns, uint64_t first_index)
+{
+    q->rows.form = form;
+    q->rows.columns = columns;
+    q->rows.first_index = (uint32_t)first_index;
+}
+
+int tr_query_output(tr_query *q, const char *name, int digits)
+{
+    TR_TRY(TR_GROW(&q->output, &q->output_capacity, q->outputs + 1));
+    q->output[q->outputs] = (struct output){.digits = digits};
+    TR_TRY(tr_copy_string(name, &q->output[q->outputs].name));
+    q->outputs++;
+    return TR_OK;
+}
+
+static int cannot_write(const tr_query *q)
+{
+    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", q->ask->output, strerror(errno));
+}
+
+int tr_print(tr_query *q, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vfprintf(q->ask->out, format, arguments);
+    va_end(arguments);
+    return n < 0 ? cannot_write(q) : TR_OK;
+}
+
+int tr_figure(tr_query *q, const char *name, double value, const char *format, ...)
+{
+    TR_TRY(TR_GROW(&q->figure, &q->figure_capacity, q->figures + 1));
+    struct figure *f = &q->figure[q->figures];
+    *f = (struct figure){.value = value};
+    TR_TRY(tr_copy_string(name, &f->name));
+    q->figures++;
+    if (!format) return TR_OK;
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vasprintf(&f->text, format, arguments);
+    va_end(arguments);
+    return n < 0 ? tr_fail(TR_ERR_SYSTEM, "out of memory") : TR_OK;
+}
+
+void tr_line(tr_query *q, const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(q->ask->out, "%-13s ", name);
+    vfprintf(q->ask->out, format, arguments);
+    putc('\n', q->ask->out);
+    va_end(arguments);
+}
+
+/* ---- rows ---- */
+
+static bool knows_format(const tr_model_class *class, const char *format)
+{
+    for (size_t i = 0; class->data_formats[i]; i++)
+        if (!strcmp(class->data_formats[i], format)) return true;
+    return false;
+}
+
+/* As the command line says, or the job of the model. */
+static int find_format(tr_query *q)
+{
+    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
+    const tr_model_class *class = q->model->class;
+    const tr_job *job = q->model->job;
+    const char *format = q->ask->format, *by_job = "auto",
+               *only = class->data_formats[1] ? NULL : class->data_formats[0];
+    if (format && !knows_format(class, format))
+        return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s%s%s", format, class->noun,
+                       class->data_formats[0], only ? "" : " or ", only ? "" : class->data_formats[1]);
+    if (job) {
+        q->rows.label = job->data.label;
+        q->rows.header = job->data.header;
+        TR_TRY(tr_job_string(job, "data.format", &by_job));
+    }
+    if (!format)
+        format = strcmp(by_job, "auto") != 0 && knows_format(class, by_job) ? by_job : only ? only : "auto";
+    for (int i = 0; i < 5; i++)
+        if (!strcmp(words[i], format)) q->rows.format = (enum tr_format)i;
+    return TR_OK;
+}
+
+static int print_number(FILE *file, double value, int digits)
+{
+    char text[TR_NUMBER_ROOM + 1];
+    if (digits != TR_SHORTEST) return fprintf(file, "%.*g", digits > 0 ? digits : 17, value);
+    *tr_put_f32(text, (float)value) = '\0';
+    return fputs(text, file);
+}
+
+static int print_rows(tr_query *q, size_t n)
+{
+    FILE *file = q->ask->out;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < q->outputs; k++) {
+            if (print_number(file, q->out[i * q->outputs + k], q->output[k].digits) < 0)
+                return cannot_write(q);
+            if (putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0) return cannot_write(q);
+        }
+    return TR_OK;
+}
+
+static int take_rows(void *state, const tr_records *records)
+{
+    tr_query *q = state;
+    const tr_model_class *class = q->model->class;
+    size_t n = records->rows.n;
+    q->n += n;
+    q->unknown += records->unknown;
+    TR_TRY(TR_GROW(&q->out, &q->out_capacity, n * q->outputs));
+    TR_TRY(class->predict(q->model->model, q, records, q->out));
+    if (q->ask->command == TR_PREDICT) return print_rows(q, n);
+    return class->evaluate(q->model->model, q, records, q->out);
+}
+
+static void note_unknown(const tr_query *q)
+{
+    if (q->unknown > 0)
+        fprintf(stderr,
+                "trireme: note: %" PRIu64
+                " values belong to columns that the model does not know and were ignored\n",
+                q->unknown);
+}
+
+static int ask_by_rows(tr_query *q)
+{
+    const tr_model_class *class = q->model->class;
+    bool evaluates = q->ask->command == TR_EVALUATE;
+    if (!class->predict || (evaluates && (!class->evaluate || !class->figures)))
+        return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
+                       evaluates ? "evaluating" : "predicting");
+    if (class->ready) TR_TRY(class->ready(q->model->model, q));
+    TR_TRY(find_format(q));
+    TR_TRY(tr_read_rows(q->ask->file, q->ask->files, &q->rows, take_rows, q));
+    if (!evaluates) {
+        note_unknown(q);
+        return TR_OK;
+    }
+    if (q->n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", q->ask->file[0]);
+    return class->figures(q->model->model, q, q->n);
+}
+
+/* ---- results ---- */
+
+static void show_figures(const tr_query *q)
+{
+    int width = 8;
+    for (size_t i = 0; i < q->figures; i++)
+        if (q->figure[i].text) width = tr_max_int(width, (int)strlen(q->figure[i].name));
+    for (size_t i = 0; i < q->figures; i++) {
+        const struct figure *f = &q->figure[i];
+        if (f->text)
+            fprintf(q->ask->out, "%-*s  %s\n", width, f->name, isnan(f->value) ? "not defined" : f->text);
+    }
+    note_unknown(q);
+}
+
+static void show_json(const tr_query *q)
+{
+    FILE *file = q->ask->out;
+    const tr_job *job = q->model->job;
+    const char *type = q->model->class->name;
+    if (job) tr_job_string(job, "model.type", &type);
+    fprintf(file, "{\"model\": \"%s\"", type);
+    for (size_t i = 0; i < q->figures; i++) {
+        const struct figure *f = &q->figure[i];
+        if (isfinite(f->value)) fprintf(file, ", \"%s\": %.17g", f->name, f->value);
+        else fprintf(file, ", \"%s\": null", f->name);
+    }
+    if (!q->model->class->answer) fprintf(file, ", \"unknown_values\": %" PRIu64, q->unknown);
+    fputs("}\n", file);
+}
+
+static int inspect(tr_query *q)
+{
+    const struct tr_model *m = q->model;
+    const char *type = m->class->name;
+    if (m->job) tr_job_string(m->job, "model.type", &type);
+    tr_line(q, "model", "%s", type);
+    if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
+    else TR_TRY(tr_model_list_fields(m, q));
+    if (m->text) fprintf(q->ask->out, "\njob\n%s", m->text);
+    return TR_OK;
+}
+
+/* ---- asking ---- */
+
+static int check_flag(const struct tr_model *m, const struct tr_ask *ask, const struct tr_given *given)
+{
+    static const char *const commands[] = {
+        [TR_PREDICT] = "predict", [TR_EVALUATE] = "evaluate", [TR_INSPECT] = "inspect"};
+    for (const tr_flag *flag = m->class->flags; flag && flag->name; flag++) {
+        if (strcmp(flag->name, given->name) != 0 || !(flag->commands & ask->command)) continue;
+        char *end = NULL;
+        long n = flag->most > 0 && given->value ? strtol(given->value, &end, 10) : 0;
+        if (flag->most > 0 && (!end || end == given->value || *end || n < flag->least || n > flag->most))
+            return tr_fail(TR_ERR_USAGE, "%s: expected a number from %ld to %ld behind %s",
+                           commands[ask->command], flag->least, flag->most, flag->name);
+        return TR_OK;
+    }
+    return tr_fail(TR_ERR_USAGE, "%s: %s is not for %s", commands[ask->command], given->name, m->class->noun);
+}
+
+static int ask_model(tr_query *q)
+{
+    const tr_model_class *class = q->model->class;
+    if (q->ask->command == TR_INSPECT) return inspect(q);
+    TR_TRY(class->answer ? class->answer(q->model->model, q) : ask_by_rows(q));
+    if (q->ask->command == TR_PREDICT) return TR_OK;
+    if (q->ask->json) show_json(q);
+    else show_figures(q);
+    return TR_OK;
+}
+
+int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
+{
+    tr_query q = {.ask = ask, .model = model};
+    for (size_t i = 0; i < ask->n_given; i++) TR_TRY(check_flag(model, ask, &ask->given[i]));
+    int status = tr_model_read(model);
+    if (status == TR_OK) status = ask_model(&q);
+    for (size_t i = 0; i < q.outputs; i++) free(q.output[i].name);
+    for (size_t i = 0; i < q.figures; i++) {
+        free(q.figure[i].name);
+        free(q.figure[i].text);
+    }
+    free(q.output);
+    free(q.figure);
+    free(q.out);
+    return status;
+}
