@@ -198,20 +198,6 @@ static int revise(const tr_share *share, struct version *v, const tr_update *u, 
     return TR_OK;
 }
 
-static int update_dyn(tr_share *share, const tr_update *u)
-{
-    struct version *v;
-    TR_TRY(find_version(share->own, u->version, &v));
-    return revise(share, v, u, 1 / ++v->count, share->value);
-}
-
-static int update_stable(tr_share *share, const tr_update *u)
-{
-    struct version *v;
-    TR_TRY(find_version(share->own, u->version, &v));
-    return revise(share, v, u, 1 / ++v->count, NULL);
-}
-
 /* ---- reading a version ---- */
 
 /* Where the version has a unit: its place in the sum, or SIZE_MAX. Units are asked for in ascending order; *next: where
@@ -243,12 +229,27 @@ static double agreement(struct version *v, const tr_share *share, const tr_updat
     return t < least ? least : t > most ? most : t;
 }
 
-static int update_agree(tr_share *share, const tr_update *u)
+static int add_update(const tr_share *share, const tr_update *u, bool agree, void *value)
 {
     struct version *v;
     TR_TRY(find_version(share->own, u->version, &v));
     v->count++;
-    return revise(share, v, u, agreement(v, share, u), share->value);
+    return revise(share, v, u, agree ? agreement(v, share, u) : 1 / v->count, value);
+}
+
+static int update_dyn(tr_share *share, const tr_update *u)
+{
+    return add_update(share, u, false, share->value);
+}
+
+static int update_stable(tr_share *share, const tr_update *u)
+{
+    return add_update(share, u, false, NULL);
+}
+
+static int update_agree(tr_share *share, const tr_update *u)
+{
+    return add_update(share, u, true, share->value);
 }
 
 static int expire_dyn(tr_share *share, int64_t version)
@@ -292,30 +293,12 @@ static int read_stable(const tr_share *share, int64_t version, size_t n, const u
     return TR_OK;
 }
 
-const tr_function tr_dyn_function = {.name = "dyn",
-                                     .sparse = true,
-                                     .open = open_versions,
-                                     .close = close_versions,
-                                     .map = map_version,
-                                     .update = update_dyn,
-                                     .expire = expire_dyn,
-                                     .memory = versions_memory};
+#define VERSIONS(NAME, UPDATE, EXPIRE, READ)                                                                 \
+    {                                                                                                        \
+        .name = NAME, .sparse = true, .open = open_versions, .close = close_versions, .map = map_version,    \
+        .update = UPDATE, .expire = EXPIRE, .read = READ, .memory = versions_memory                          \
+    }
 
-const tr_function tr_agree_function = {.name = "agree",
-                                       .sparse = true,
-                                       .open = open_versions,
-                                       .close = close_versions,
-                                       .map = map_version,
-                                       .update = update_agree,
-                                       .expire = expire_dyn,
-                                       .memory = versions_memory};
-
-const tr_function tr_dyn_stable_function = {.name = "dyn-stable",
-                                            .sparse = true,
-                                            .open = open_versions,
-                                            .close = close_versions,
-                                            .map = map_version,
-                                            .update = update_stable,
-                                            .expire = expire_stable,
-                                            .read = read_stable,
-                                            .memory = versions_memory};
+const tr_function tr_dyn_function = VERSIONS("dyn", update_dyn, expire_dyn, NULL);
+const tr_function tr_agree_function = VERSIONS("agree", update_agree, expire_dyn, NULL);
+const tr_function tr_dyn_stable_function = VERSIONS("dyn-stable", update_stable, expire_stable, read_stable);

@@ -141,8 +141,9 @@ CLONES static void mark_units(const struct form *form, size_t n, size_t width, c
                 for (size_t j = 0; j < width; j++) any |= v[(i + k) * width + j] & mask;
                 flag[k] = any != 0;
             }
-            bits[i / 64] = 0;
-            for (unsigned k = 0; k < 64; k += 8) bits[i / 64] |= gather_bits(flag + k) << k;
+            uint64_t word = 0;
+            for (unsigned k = 0; k < 64; k += 8) word |= gather_bits(flag + k) << k;
+            bits[i / 64] = word;
         }
     })
 }

@@ -36,23 +36,16 @@ struct fill {
 
 /* ---- areas ---- */
 
-/* Address space for an area that begins where a huge page may begin. */
-static void *reserve_aligned(size_t bytes)
-{
-    char *at = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) return MAP_FAILED;
-    size_t before = (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
-    if (before > 0) munmap(at, before);
-    munmap(at + before + bytes, HUGE_PAGE - before);
-    return at + before;
-}
-
 /* Moves an area to where huge pages fit: they spare random access much of the translation of addresses, and
  * moving means a few entries in the page tables. */
 static void *move_aligned(const struct tr_hash_area *area, size_t bytes)
 {
-    void *at = reserve_aligned(bytes);
-    if (at == MAP_FAILED) return MAP_FAILED;
+    char *all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return MAP_FAILED;
+    size_t before = (HUGE_PAGE - (uintptr_t)all % HUGE_PAGE) % HUGE_PAGE;
+    char *at = all + before;
+    if (before > 0) munmap(all, before);
+    munmap(at + bytes, HUGE_PAGE - before);
     if (mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) {
         munmap(at, bytes);
         return MAP_FAILED;
@@ -61,28 +54,27 @@ static void *move_aligned(const struct tr_hash_area *area, size_t bytes)
     return at;
 }
 
-static int area_resize(struct tr_hash_area *area, size_t bytes, const char *what)
+static bool area_resize(struct tr_hash_area *area, size_t bytes)
 {
     void *at = MAP_FAILED;
     bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
     if (!area->at) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     else if (bytes >= LARGE_AREA) at = move_aligned(area, bytes);
     if (area->at && at == MAP_FAILED) at = mremap(area->at, area->bytes, bytes, MREMAP_MAYMOVE);
-    if (at == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu bytes for %s", bytes, what);
-    *area = (struct tr_hash_area){at, bytes};
-    return TR_OK;
+    if (at != MAP_FAILED) *area = (struct tr_hash_area){at, bytes};
+    return at != MAP_FAILED;
 }
 
 /* Grows by half, so that growing costs little; by no more than it must where memory is short. */
 static int area_grow(struct tr_hash_area *area, size_t n, size_t size, const char *what)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 2)
-        return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu times %zu bytes for %s", n, size, what);
-    if (bytes <= area->bytes) return TR_OK;
-    size_t wanted = tr_max_size(bytes, area->bytes + area->bytes / 2);
-    if (area_resize(area, wanted, what) == TR_OK) return TR_OK;
-    return area_resize(area, bytes, what);
+    bool fits = !__builtin_mul_overflow(n, size, &bytes) && bytes <= SIZE_MAX / 2;
+    if (fits &&
+        (bytes <= area->bytes || area_resize(area, tr_max_size(bytes, area->bytes + area->bytes / 2)) ||
+         area_resize(area, bytes)))
+        return TR_OK;
+    return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu times %zu bytes for %s", n, size, what);
 }
 
 static void area_free(struct tr_hash_area *area)

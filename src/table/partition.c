@@ -10,35 +10,21 @@ const char *tr_partition_name(enum tr_partition_kind kind)
 
 /* ---- dealt: range, hash, range-hash ---- */
 
-/* A pseudo-random bijection of 0..blocks-1: a four-round Feistel network over the next even number of bits,
- * walked until it falls into the range again (fewer than four steps on average). */
-static uint64_t permute(const struct tr_partition *p, uint64_t block)
+/* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even number
+ * of bits, walked until it falls into the range again (fewer than four steps on average). Backwards the halves change
+ * places and the rounds come in reverse order; what the walk passes lies outside the range. */
+static inline uint64_t permute(const struct tr_partition *p, uint64_t block, bool back)
 {
     uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
     do {
-        uint64_t left = block >> p->half_bits, right = block & mask;
-        for (uint64_t round = 0; round < 4; round++) {
-            uint64_t next = left ^ (tr_mix(right + (round << 60)) & mask);
-            left = right;
-            right = next;
+        uint64_t high = block >> p->half_bits, low = block & mask, a = back ? low : high,
+                 b = back ? high : low;
+        for (uint64_t i = 0; i < 4; i++) {
+            uint64_t next = a ^ (tr_mix(b + ((back ? 3 - i : i) << 60)) & mask);
+            a = b;
+            b = next;
         }
-        block = left << p->half_bits | right;
-    } while (block >= p->blocks);
-    return block;
-}
-
-/* The rounds and the walk backwards: what the walk passes on its way lies outside the range. */
-static uint64_t permute_back(const struct tr_partition *p, uint64_t block)
-{
-    uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
-    do {
-        uint64_t left = block >> p->half_bits, right = block & mask;
-        for (uint64_t round = 4; round-- > 0;) {
-            uint64_t before = right ^ (tr_mix(left + (round << 60)) & mask);
-            right = left;
-            left = before;
-        }
-        block = left << p->half_bits | right;
+        block = back ? b << p->half_bits | a : a << p->half_bits | b;
     } while (block >= p->blocks);
     return block;
 }
@@ -106,20 +92,7 @@ static int place_by_user(const struct tr_partition_wish *wish, struct tr_partiti
     return TR_OK;
 }
 
-/* Numbers the blocks of each server, in ascending order. */
-static void number_blocks(struct tr_partition *p)
-{
-    for (uint64_t block = 0; block < p->blocks; block++) {
-        struct tr_location *at = &p->placed[block];
-        at->position = p->first[at->server + 1]++;
-    }
-    for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
-    for (uint64_t block = 0; block < p->blocks; block++) {
-        struct tr_location at = p->placed[block];
-        p->block_at[p->first[at.server] + at.position] = (uint32_t)block;
-    }
-}
-
+/* Gives every block a server, and numbers the blocks of each in ascending order. */
 static int place_blocks(const struct tr_partition_wish *wish, struct tr_partition *p)
 {
     if (p->blocks > TR_MOST_PLACED_BLOCKS)
@@ -132,7 +105,11 @@ static int place_blocks(const struct tr_partition_wish *wish, struct tr_partitio
     TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
     TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
     TR_TRY(p->kind == TR_PARTITION_RING ? place_on_ring(p) : place_by_user(wish, p));
-    number_blocks(p);
+    for (uint64_t block = 0; block < p->blocks; block++)
+        p->placed[block].position = p->first[p->placed[block].server + 1]++;
+    for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
+    for (uint64_t block = 0; block < p->blocks; block++)
+        p->block_at[p->first[p->placed[block].server] + p->placed[block].position] = (uint32_t)block;
     return TR_OK;
 }
 
@@ -162,24 +139,15 @@ static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
 
 /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
  * gain nothing more for runs. Unbounded ones have no runs; 64 keys save looking each of neighbours up. */
-static uint64_t choose_block(enum tr_partition_kind kind, uint64_t even, const struct tr_partition_wish *wish,
-                             uint64_t units)
+static uint64_t choose_block(const struct tr_partition_wish *wish, uint64_t even, uint64_t units)
 {
     enum { PLACED_BLOCKS = 65536 };
-    uint64_t block = wish->block, longest = wish->unbounded ? 64 : 65536;
-    switch (kind) {
-    case TR_PARTITION_RANGE: return even;
-    case TR_PARTITION_HASH: return 1;
-    case TR_PARTITION_RANGE_HASH:
-        if (block == 0) block = even / 64 < longest ? even / 64 : longest;
-        break;
-    case TR_PARTITION_RING:
-    case TR_PARTITION_OWN:
-        if (block == 0) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
-        if (wish->block == 0 && block > longest) block = longest;
-        break;
-    }
-    return block;
+    uint64_t longest = wish->unbounded ? 64 : 65536, block = even / 64;
+    if (wish->kind == TR_PARTITION_RANGE) return even;
+    if (wish->kind == TR_PARTITION_HASH) return 1;
+    if (wish->block > 0) return wish->block;
+    if (wish->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
+    return block < longest ? block : longest;
 }
 
 static uint64_t blocks_of(const struct tr_partition *p, uint32_t server)
@@ -219,7 +187,7 @@ int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint
                              .servers = servers,
                              .points = wish->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
-    p.block = choose_block(p.kind, even, wish, units);
+    p.block = choose_block(wish, even, units);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
     int status = lay_out(wish, &p, even);
@@ -256,7 +224,7 @@ static struct tr_location locate_block(const struct tr_partition *p, uint64_t bl
 {
     if (is_placed(p)) return p->placed[block];
     if (p->unbounded) return (struct tr_location){.server = unbounded_server(p, block)};
-    if (p->kind != TR_PARTITION_RANGE) block = permute(p, block);
+    if (p->kind != TR_PARTITION_RANGE) block = permute(p, block, false);
     return (struct tr_location){(uint32_t)(block % p->servers), (uint32_t)(block / p->servers)};
 }
 
@@ -280,7 +248,7 @@ uint64_t tr_partition_unit(const struct tr_partition *p, uint32_t server, uint32
     uint64_t at = position / p->block, block;
     if (is_placed(p)) block = p->block_at[p->first[server] + at];
     else block = at * p->servers + server;
-    if (p->kind == TR_PARTITION_HASH || p->kind == TR_PARTITION_RANGE_HASH) block = permute_back(p, block);
+    if (p->kind == TR_PARTITION_HASH || p->kind == TR_PARTITION_RANGE_HASH) block = permute(p, block, true);
     uint64_t unit = block * p->block + position % p->block;
     return unit < p->units ? unit : UINT64_MAX;
 }
