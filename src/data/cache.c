@@ -10,6 +10,7 @@
 
 #include "shm/persistent.h"
 #include "data/store.h"
+#include "trireme/collective.h"
 
 /* ---- of a context ---- */
 
@@ -39,18 +40,11 @@ static void say_not_kept(tr_context *tr, const char *why)
     c->said = true;
 }
 
-static int reduce(tr_context *tr, MPI_Comm comm, uint64_t *numbers, int n, MPI_Op op)
+/* Whether all is well on all ranks of a set, without words. */
+static int all_well(tr_context *tr, enum tr_set set, bool *well)
 {
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, numbers, n, MPI_UINT64_T, op, comm, &request);
-    return tr_wait_request(tr, &request, "all ranks to look for data that they have kept");
-}
-
-/* Whether all is well on all ranks, without words. */
-static int all_well(tr_context *tr, MPI_Comm comm, bool *well)
-{
-    uint64_t n = *well;
-    TR_TRY(reduce(tr, comm, &n, 1, MPI_MIN));
+    int32_t n = *well;
+    TR_TRY(tr_all_reduce(tr, set, TR_MIN, TR_I32, &n, 1));
     *well = n;
     return TR_OK;
 }
@@ -88,13 +82,13 @@ static int enter(tr_context *tr)
     c->folder.lock = -1;
     c->leads = is_lowest_of_host(tr);
     c->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
-    TR_TRY(all_well(tr, tr->world, &c->wanted));
+    TR_TRY(all_well(tr, TR_SET_ALL, &c->wanted));
     bool asked = c->wanted;
     c->wanted = asked && take_folder(tr, c);
     const char *why = c->wanted ? "" : tr_error_text();
     if (c->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* never one that is taken */
     if (!asked) return TR_OK;
-    TR_TRY(all_well(tr, tr->world, &c->wanted));
+    TR_TRY(all_well(tr, TR_SET_ALL, &c->wanted));
     if (!c->wanted) say_not_kept(tr, why);
     return TR_OK;
 }
@@ -271,7 +265,7 @@ static int agree_on_found(tr_data *data, const char *what, int status, bool *fou
     const uint64_t *g = s->cached->generation.part;
     /* greatest of each: not found; there, but not as it should be; and bounds of what must be equal */
     uint64_t most[6] = {status != TR_OK, status == TR_ERR_DATA, g[0], ~g[0], g[1], ~g[1]};
-    TR_TRY(reduce(s->tr, s->tr->world, most, 6, MPI_MAX));
+    TR_TRY(tr_all_reduce(s->tr, TR_SET_ALL, TR_MAX, TR_I64, most, 6));
     *found = !most[0] && most[2] == ~most[3] && most[4] == ~most[5];
     if (!*found && (most[1] || !most[0]))
         tr_say(s->tr, "note:          what was kept of the %s is not of these files and ranks, or damaged",
@@ -303,9 +297,7 @@ static int begin_anew(tr_data *data, const char *what)
     uint64_t facts[3] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid()};
     s->cached->generation = tr_cache_key_of(facts, sizeof facts);
     TR_TRY(tr_barrier(s->tr, s->tr->world, "all ranks to begin to read data"));
-    MPI_Request request;
-    MPI_Ibcast(&s->cached->generation, sizeof s->cached->generation, MPI_BYTE, 0, s->tr->world, &request);
-    return tr_wait_request(s->tr, &request, "rank 0 to begin to read data");
+    return tr_broadcast(s->tr, TR_SET_ALL, 0, &s->cached->generation, sizeof s->cached->generation);
 }
 
 int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found)
@@ -347,9 +339,9 @@ int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
     if (!data->state->cached) return TR_OK;
     tr_persistent_bases(&bases);
     uint64_t memory = memory_free(), room = tr_persistent_free(bases.base[0]);
-    TR_TRY(reduce(tr, tr->node, &bytes, 1, MPI_SUM));
+    TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     *enough = bytes <= (memory < room ? memory : room) / 2;
-    TR_TRY(all_well(tr, tr->world, enough));
+    TR_TRY(all_well(tr, TR_SET_ALL, enough));
     if (!*enough) say_not_kept(tr, "memory has not twice the room for them");
     return TR_OK;
 }
@@ -361,11 +353,11 @@ int tr_cache_share(tr_data *data, const uint64_t *bytes)
     bool first = tr->me.member == 0, well = true;
     if (first)
         well = tr_cache_file_create(c->rows_path, c->generation, bytes, TR_CACHE_ARRAYS, &c->rows) == TR_OK;
-    TR_TRY(all_well(tr, tr->group, &well));
+    TR_TRY(all_well(tr, TR_SET_GROUP, &well));
     if (well && !first) well = tr_cache_file_join(c->rows_path, &c->rows) == TR_OK;
     if (well)
         well = tr_cache_file_reserve(c->rows, (size_t)tr->me.member, (size_t)tr->layout.group_size) == TR_OK;
-    TR_TRY(all_well(tr, tr->group, &well));
+    TR_TRY(all_well(tr, TR_SET_GROUP, &well));
     if (well) return TR_OK;
     tr_cache_file_close(&c->rows);
     if (first) unlink(c->rows_path);
@@ -499,7 +491,7 @@ int tr_cache_keep(tr_data *data)
     well = well && write_head(data) == TR_OK;
     const char *why = well ? "" : tr_error_text();
     bool all = well;
-    TR_TRY(all_well(s->tr, s->tr->world, &all));
+    TR_TRY(all_well(s->tr, TR_SET_ALL, &all));
     if (all) return TR_OK;
     unlink(s->cached->head); /* rows that were moved stay where they are as long as they are used */
     if (!shares || s->tr->me.member == 0) unlink(s->cached->rows_path);

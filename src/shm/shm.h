@@ -1,8 +1,9 @@
 /* shm/ — memory that the ranks of a node share.
  *
  *   shm         memory of one set of ranks, each with a part of its own: tables, rows, clocks, blocks that rotate
+ *   persistent  folders of files in this host's memory, which outlive processes
  *
- * MPI allocates it (MPI_Win_allocate_shared), so that it goes when the processes do.
+ * MPI allocates the first (MPI_Win_allocate_shared), so that it goes when the processes do.
  */
 #ifndef TR_SHM_H
 #define TR_SHM_H

@@ -8,6 +8,7 @@
 
 #include "store/folder.h"
 #include "store/state.h"
+#include "trireme/collective.h"
 
 #define ENDED "ended"
 
@@ -36,13 +37,6 @@ static int retire(const struct tr_checkpoints *c, const uint64_t *number, size_t
 
 /* ---- all ranks know the same ---- */
 
-static int send_from(tr_context *tr, int root, void *data, size_t bytes)
-{
-    MPI_Request request;
-    MPI_Ibcast(data, (int)bytes, MPI_BYTE, root, tr->world, &request);
-    return tr_wait_request(tr, &request, "a rank to tell of a checkpoint");
-}
-
 /* One rank has it; the others get it. */
 static int share_manifest(tr_context *tr, int root, struct tr_manifest *m)
 {
@@ -50,10 +44,10 @@ static int share_manifest(tr_context *tr, int root, struct tr_manifest *m)
     size_t bytes = 0;
     bool has = tr->rank == root;
     int status = has ? tr_manifest_pack(m, &packed, &bytes) : TR_OK;
-    TR_TRY(send_from(tr, root, &bytes, sizeof bytes));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root, &bytes, sizeof bytes));
     if (!has) status = TR_NEW(&packed, bytes);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = send_from(tr, root, packed, bytes);
+    if (status == TR_OK) status = tr_broadcast(tr, TR_SET_ALL, root, packed, bytes);
     if (status == TR_OK && !has) status = tr_manifest_unpack(packed, bytes, "manifest", m);
     free(packed);
     return tr_agree(tr, status);
@@ -62,12 +56,10 @@ static int share_manifest(tr_context *tr, int root, struct tr_manifest *m)
 int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t size)
 {
     int lowest = status == TR_OK ? tr->size : tr->rank;
-    MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to verify a checkpoint"));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I32, &lowest, 1));
     if (lowest == tr->size) return TR_OK;
     snprintf(why, size, "%s", lowest == tr->rank ? tr_error_text() : "");
-    TR_TRY(send_from(tr, lowest, why, size));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, lowest, why, size));
     return TR_ERR_DATA;
 }
 
@@ -156,7 +148,7 @@ static int look(struct tr_checkpoints *c, struct candidates *all)
         int rank = 0;
         if (all->below > 0) TR_TRY(tr_memory_next(c->memory, all->below, &number, &rank));
         if (tr->rank == 0 && next_on_disk(c, all, number, &c->found)) on_disk = c->found.number;
-        TR_TRY(send_from(tr, 0, &on_disk, sizeof on_disk));
+        TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &on_disk, sizeof on_disk));
         if (on_disk == 0 && number == 0) return TR_OK;
         c->found_in_memory = on_disk == 0;
         if (c->found_in_memory) all->below = number;
@@ -179,7 +171,7 @@ static int look_into_memory(struct tr_checkpoints *c, bool fresh, struct candida
             run = 0;
         }
     }
-    TR_TRY(send_from(c->tr, 0, &run, sizeof run));
+    TR_TRY(tr_broadcast(c->tr, TR_SET_ALL, 0, &run, sizeof run));
     if (c->memory->host_rank == 0) tr_memory_clean(run);
     if (run == 0) return TR_OK;
     TR_TRY(tr_memory_look(c->memory, run, &most));
@@ -204,12 +196,12 @@ int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh)
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) < 0)
         for (int i = 0; i < 2; i++) random[i] = tr_mix((uint64_t)(tr_now() * 1e9) + (uint64_t)i);
-    TR_TRY(send_from(tr, 0, random, sizeof random));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, random, sizeof random));
     c->run = random[0];
     c->attempt = random[1];
     TR_TRY(tr_agree(tr, tr->rank == 0 ? tr_checkpoints_list(c->to, &all.number, &all.numbers) : TR_OK));
     c->number = all.numbers > 0 ? all.number[0] : 0;
-    int status = send_from(tr, 0, &c->number, sizeof c->number);
+    int status = tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number);
     if (status == TR_OK) status = look_into_memory(c, fresh, &all);
     if (status == TR_OK && !fresh) status = look(c, &all);
     if (status == TR_OK && fresh && *tr->job->checkpoint.to)

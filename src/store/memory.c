@@ -7,6 +7,7 @@
 
 #include "shm/persistent.h"
 #include "store/folder.h"
+#include "trireme/collective.h"
 
 /* ---- who copies to whom ---- */
 
@@ -78,9 +79,7 @@ void tr_memory_close(struct tr_memory **out, uint64_t run, bool removes)
     tr_memory_found_end(m);
     /* rank 0's word, who knows whether the disk has everything; then nobody writes there any more */
     int word = removes;
-    MPI_Request request;
-    MPI_Ibcast(&word, 1, MPI_INT, 0, m->tr->world, &request);
-    removes = tr_wait_request(m->tr, &request, "rank 0 to close its checkpoints") == TR_OK && word &&
+    removes = tr_broadcast(m->tr, TR_SET_ALL, 0, &word, sizeof word) == TR_OK && word &&
               tr_barrier(m->tr, m->host, "all ranks of a host to close their checkpoints") == TR_OK;
     if (removes && m->tr->rank == 0) tr_memory_unname(m->to);
     if (removes && m->host_rank == 0) tr_memory_remove(run, 0, 0);
@@ -128,7 +127,6 @@ static int begin_receiving(struct tr_memory *m)
 
 int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes)
 {
-    MPI_Request request;
     char error[512];
     tr_memory_end(m);
     free(m->folder);
@@ -137,8 +135,7 @@ int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t
     m->run = run;
     m->number = number;
     m->kept = kept;
-    MPI_Iallreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, m->tr->node, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "the ranks of a node to say how much they copy"));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     bytes *= 1 + (uint64_t)m->copies; /* what the nodes before send is about as much */
     int status = make_folder(m, bytes);
     m->before[1] = m->before[0];

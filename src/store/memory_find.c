@@ -14,6 +14,7 @@
 #include "store/folder.h"
 #include "store/memory.h"
 #include "store/state.h"
+#include "trireme/collective.h"
 
 /* ---- what there is ---- */
 
@@ -34,13 +35,11 @@ static int check_same(struct tr_memory *m)
 
 int tr_memory_look(struct tr_memory *m, uint64_t run, uint64_t *most)
 {
-    MPI_Request request;
     m->run = run;
     TR_TRY(tr_agree(m->tr, tr_memory_list(run, &m->file, &m->files)));
     TR_TRY(tr_agree(m->tr, check_same(m)));
     *most = m->files > 0 ? m->file[0].number : 0;
-    MPI_Iallreduce(MPI_IN_PLACE, most, 1, MPI_UINT64_T, MPI_MAX, m->tr->world, &request);
-    return tr_wait_request(m->tr, &request, "all hosts to list their memory");
+    return tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, most, 1);
 }
 
 int tr_memory_next(struct tr_memory *m, uint64_t below, uint64_t *number, int *rank)
@@ -115,7 +114,6 @@ static int verify_here(struct tr_memory *m, const struct tr_manifest *manifest, 
 /* Where each shard is whole: on this host, and a rank of another that has it; all hosts, one rank of each after the other. */
 static int find_holders(struct tr_memory *m, const unsigned char *good, const struct tr_manifest *manifest)
 {
-    MPI_Request request;
     struct stat about;
     m->largest = 0;
     for (uint32_t s = 0; s < m->shards; s++) m->holder[s] = INT_MAX;
@@ -126,10 +124,8 @@ static int find_holders(struct tr_memory *m, const unsigned char *good, const st
         if (f->shard % m->host_size == m->host_rank) m->holder[f->shard] = m->tr->rank;
         if (stat(f->path, &about) == 0) m->largest = tr_max_size(m->largest, (uint64_t)about.st_size);
     }
-    MPI_Iallreduce(MPI_IN_PLACE, &m->largest, 1, MPI_UINT64_T, MPI_MAX, m->tr->world, &request);
-    TR_TRY(tr_wait_request(m->tr, &request, "all hosts to verify a checkpoint"));
-    MPI_Iallreduce(MPI_IN_PLACE, m->holder, (int)m->shards, MPI_INT, MPI_MIN, m->tr->world, &request);
-    return tr_wait_request(m->tr, &request, "all hosts to verify a checkpoint");
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_I64, &m->largest, 1));
+    return tr_all_reduce(m->tr, TR_SET_ALL, TR_MIN, TR_I32, m->holder, m->shards);
 }
 
 int tr_memory_verify(struct tr_memory *m, const struct tr_manifest *manifest, char *why, size_t size)
