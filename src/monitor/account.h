@@ -24,8 +24,8 @@ struct tr_account {
 /* Lists it: all ranks. */
 int tr_account_snapshot(struct tr_account *account, tr_snapshot *snapshot);
 
-/* What the workers have counted in the stage that was checkpointed, before this part of the run; zeros in a run that began
- * now. Their own counters began at 0. On rank 0. */
+/* What the workers have counted in the stage that was checkpointed, before this part of the run; zeros in a run that
+ * began now. Their own counters began at 0. On rank 0. */
 struct tr_counted {
     char stage[64];
     struct tr_counts {

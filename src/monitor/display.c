@@ -90,8 +90,8 @@ struct tr_number_text tr_bytes(double bytes)
     return scale(bytes, " ", "B");
 }
 
-/* What is shown of a row, some of which comes from the one shown before it. A gap that is an estimate, as under SSP and ASP,
- * has a ~ in front. */
+/* What is shown of a row, some of which comes from the one shown before it. A gap that is an estimate, as under SSP
+ * and ASP, has a ~ in front. */
 struct shown {
     struct tr_number_text objective, gap, rate, time, left;
 };

@@ -22,8 +22,8 @@ struct tr_display {
     double loading_shown; /* seconds since loading began, at the last line about it */
 };
 
-/* Whether a person watches: true if the stream is a terminal; or a pipe to an mpirun on this host that writes to one, which is
- * where it copies what its ranks write. */
+/* Whether a person watches: true if the stream is a terminal; or a pipe to an mpirun on this host that writes to one,
+ * which is where it copies what its ranks write. */
 bool tr_terminal_shows(FILE *out);
 
 /* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
@@ -41,8 +41,8 @@ void tr_display_end(struct tr_display *display);
  * times while the time doubles. Never by carriage returns, which a pipe to mpirun would garble. */
 void tr_display_loading(struct tr_display *display, const struct tr_loading *loading);
 
-/* What the stages of a task have taken, as a table at its end. of: the name of the job's task, in front of each line; NULL in
- * a job that has none. */
+/* What the stages of a task have taken, as a table at its end. of: the name of the job's task, in front of each line;
+ * NULL in a job that has none. */
 void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums);
 
 /* A number as people read it. */

@@ -128,8 +128,8 @@ static void sign(int fd)
 
 /* ---- taking a folder ---- */
 
-/* One turn: look, lock, look again, since another run may have done the same meanwhile. *lock stays -1 if it has, or if an
- * earlier run in the folder has been moved away. */
+/* One turn: look, lock, look again, since another run may have done the same meanwhile. *lock stays -1 if it has, or
+ * if an earlier run in the folder has been moved away. */
 static int try_to_take(const char *folder, const char *path, char **moved, int *lock)
 {
     enum contents contents;

@@ -15,7 +15,8 @@ int tr_output_make(const char *folder);
  * as it may be dear to somebody. */
 int tr_output_prepare(const char *folder, char **moved, int *lock);
 
-/* Takes the folder of a run that goes on: locked in the same way, and with all that is in it; made again where it is gone. */
+/* Takes the folder of a run that goes on: locked in the same way, and with all that is in it; made again where it is
+ * gone. */
 int tr_output_resume(const char *folder, int *lock);
 
 void tr_output_release(const char *folder, int lock); /* -1 is fine */

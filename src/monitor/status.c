@@ -56,7 +56,8 @@ static int write_file(FILE *file, const void *what)
 /* ---- last words ---- */
 
 /* A signal handler may do little: not even print a number. So what it would have to write is kept ready, in one of two
- * copies, while the other is being renewed. Signals are the process's, not a context's; hence a variable of the process. */
+ * copies, while the other is being renewed. Signals are the process's, not a context's; hence a variable of the
+ * process. */
 static const int signals[] = {SIGTERM, SIGINT};
 enum { GUARDS = 2 };
 

@@ -62,7 +62,8 @@ static double patience(const tr_context *tr)
     return tr->job ? tr->job->ranks.patience : 60.0;
 }
 
-/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. That all wait is. */
+/* Says what is waited for, each time after twice as long: a rank that loads data for hours is no news. That all wait
+ * is. */
 static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, const char *what,
                           va_list arguments)
 {

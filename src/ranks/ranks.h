@@ -54,9 +54,9 @@ struct tr_worker_choice {
     int first_group, groups, group_size;
 };
 
-/* The workers that compute in a stage (FlexPS, section 4.1: a stage runs on workers of its own), numbered by group and member.
- * Its participants are all ranks that act while the stage runs: the workers, the servers that are needed, and rank 0, which
- * schedules. All others may do something else meanwhile. */
+/* The workers that compute in a stage (FlexPS, section 4.1: a stage runs on workers of its own), numbered by group and
+ * member. Its participants are all ranks that act while the stage runs: the workers, the servers that are needed, and
+ * rank 0, which schedules. All others may do something else meanwhile. */
 struct tr_worker_set {
     struct tr_worker_choice of;
     int worker, group, member; /* this rank's numbers in it, or -1 */
@@ -229,8 +229,8 @@ int tr_waiting_turn(tr_context *tr, struct tr_waiting *waiting, const char *what
 /* True once the request is complete (it is MPI_REQUEST_NULL then). */
 bool tr_request_done(MPI_Request *request);
 
-/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. what: for whom it waits; NULL: it
- * never says a word. */
+/* Waits for an MPI request (a nonblocking collective, say), looking after all roles meanwhile. what: for whom it
+ * waits; NULL: it never says a word. */
 int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 
 /* Waits until all ranks of the communicator are here. */

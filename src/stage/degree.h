@@ -60,7 +60,8 @@ struct tr_degree_point {
 
 enum tr_degree_phase { TR_DEGREE_UP, TR_DEGREE_AROUND, TR_DEGREE_FOUND };
 
-/* The whole state, with no pointers in it: to save a copy of it is enough. To be read by others: phase, parallelism, searches, points, point. */
+/* The whole state, with no pointers in it: to save a copy of it is enough. To be read by others: phase, parallelism,
+ * searches, points, point. */
 struct tr_degree {
     enum tr_degree_phase phase;
     int parallelism; /* of the sub-stage that runs or comes next; once found, the best */

@@ -12,7 +12,7 @@ struct tr_collection {
 };
 
 /* Under BSP nobody starts an epoch before the last evaluation is complete; others go on until told to stop. */
-int tr_stage_set_limit(struct tr_stage_run *run, bool stop)
+void tr_stage_set_limit(struct tr_stage_run *run, bool stop)
 {
     const tr_stage *stage = run->stage;
     struct tr_sync *sync = run->tr->sync;
@@ -32,7 +32,6 @@ int tr_stage_set_limit(struct tr_stage_run *run, bool stop)
     }
     tr_clock_raise(sync->clock, TR_CLOCK_LIMIT, lockstep ? run->limit - run->base : run->limit);
     tr_clock_raise(sync->clock, TR_CLOCK_STOPPED, run->stopping);
-    return TR_OK;
 }
 
 static struct tr_collection *collection_of(struct tr_stage_run *run, int64_t evaluation)
@@ -112,26 +111,21 @@ static void measure_heterogeneity(struct tr_stage_run *run, const struct tr_coll
                                                    .reached = isfinite(level) ? level : (double)NAN};
 }
 
-/* The lowest worker that has reported what is no number, in the first sum in which there is one; or -1. */
-static int first_lost(const struct tr_stage_run *run, const struct tr_collection *c)
+/* The model says that and why it diverged, but has only seen the sums: adds the lowest worker that has reported what
+ * is no number, in the first sum in which there is one. */
+static int name_worker(const struct tr_stage_run *run, const struct tr_collection *c, int status)
 {
+    char text[1024];
+    if (status != TR_ERR_DIVERGED) return status;
+    snprintf(text, sizeof text, "%s", tr_error_text());
     for (int i = 0; i < TR_SUMS; i++)
         for (int w = 0; w < tr_worker_set_size(run->tr->active); w++)
-            if (!isfinite(c->report[w].sums.sum[i])) return w;
-    return -1;
+            if (!isfinite(c->report[w].sums.sum[i]))
+                return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, w);
+    return status;
 }
 
-/* The model says that and why it diverged, but has only seen the sums. */
-static int name_lost(const struct tr_stage_run *run, const struct tr_collection *c, int status)
-{
-    int lost = status == TR_ERR_DIVERGED ? first_lost(run, c) : -1;
-    if (lost < 0) return status;
-    char text[1024];
-    snprintf(text, sizeof text, "%s", tr_error_text());
-    return tr_fail(status, "%s (worker %d is the first whose part is not finite)", text, lost);
-}
-
-static int summarize(struct tr_stage_run *run, struct tr_collection *c)
+static void summarize(struct tr_stage_run *run, struct tr_collection *c)
 {
     tr_report sums = {.clock = 0};
     struct tr_progress_row row = {.seconds = tr_now() - run->begin,
@@ -141,8 +135,9 @@ static int summarize(struct tr_stage_run *run, struct tr_collection *c)
                   tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED);
     measure_heterogeneity(run, c);
     row.heterogeneity = run->heterogeneity;
-    int status =
-        failed ? TR_OK : name_lost(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
+    int status = failed
+                     ? TR_OK
+                     : name_worker(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
     run->evaluation = row.evaluation;
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
@@ -154,7 +149,7 @@ static int summarize(struct tr_stage_run *run, struct tr_collection *c)
     if (run->status == TR_OK) run->status = status;
     run->evaluations++;
     run->final = c->evaluation == TR_AT_END;
-    return tr_stage_set_limit(run, row.evaluation.stop || failed || status != TR_OK);
+    tr_stage_set_limit(run, row.evaluation.stop || failed || status != TR_OK);
 }
 
 int tr_stage_poll_reports(void *what, int *did)
@@ -163,8 +158,8 @@ int tr_stage_poll_reports(void *what, int *did)
     tr_context *tr = run->tr;
     if (tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED) && !tr_sync_lockstep(tr->sync) &&
         !tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED))
-        TR_TRY(tr_stage_set_limit(run, true));
-    if (tr_stage_is_checkpointed(run)) TR_TRY(tr_stage_pace(run));
+        tr_stage_set_limit(run, true);
+    if (tr_stage_is_checkpointed(run)) tr_stage_pace(run);
     int here = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_REPORT, tr->wire, &here, &status);
@@ -176,7 +171,7 @@ int tr_stage_poll_reports(void *what, int *did)
     c->report[r.worker] = r;
     ++*did;
     if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
-    TR_TRY(summarize(run, c));
+    summarize(run, c);
     drop_collection(run, c);
     return TR_OK;
 }

@@ -1,8 +1,8 @@
 /* Checkpoints of a stage: pauses in which all stand still for one, and going on from one.
  *
- * Under BSP the scheduler keeps the clock limit only some way ahead of the slowest worker, and calls the pause at the clock
- * of that limit: all come to it, and none gets past it. Otherwise every worker comes when its clock ends. There they
- * have nothing under way, so what all ranks copy fits together. */
+ * Under BSP the scheduler keeps the clock limit only some way ahead of the slowest worker, and calls the pause at the
+ * clock of that limit: all come to it, and none gets past it. Otherwise every worker comes when its clock ends. There
+ * they have nothing under way, so what all ranks copy fits together. */
 #include "stage/run.h"
 
 bool tr_stage_is_checkpointed(const struct tr_stage_run *run)
@@ -58,21 +58,20 @@ static bool is_worth_looking(struct tr_stage_run *run, int64_t clock)
     return true;
 }
 
-int tr_stage_pace(struct tr_stage_run *run)
+void tr_stage_pace(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     int64_t clock;
-    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest(run, &clock)) return TR_OK;
-    if (!is_worth_looking(run, clock)) return TR_OK;
+    if (run->calling != TR_NOT_DUE || !tr->sync->counting || !slowest(run, &clock)) return;
+    if (!is_worth_looking(run, clock)) return;
     bool is_short = run->limit - clock <= tr_max_int((int)run->ahead, LEAST_AHEAD) / 2;
     if (tr_sync_lockstep(tr->sync) && is_short && run->limit < run->stage->clocks)
-        TR_TRY(tr_stage_set_limit(run, false));
-    if (next_pause(run) <= run->called || run->stopping) return TR_OK;
+        tr_stage_set_limit(run, false);
+    if (next_pause(run) <= run->called || run->stopping) return;
     run->calling = tr_checkpoint_due(tr, clock);
-    if (run->calling == TR_NOT_DUE) return TR_OK;
+    if (run->calling == TR_NOT_DUE) return;
     run->horizon = run->limit;
     tr_clock_raise(tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
-    return TR_OK;
 }
 
 bool tr_stage_is_called(const struct tr_stage_run *run)

@@ -40,8 +40,8 @@ static int rank_of(const tr_rotation *r, int member)
     return tr_worker_rank(r->tr, set, set->group * r->members + member);
 }
 
-/* Whether all members lie on one node, and it has room for the blocks. Those of its other groups may ask for as much at the
- * same time. */
+/* Whether all members lie on one node, and it has room for the blocks. Those of its other groups may ask for as much
+ * at the same time. */
 static bool can_share(const tr_rotation *r, const tr_worker *me)
 {
     double needed = 0;

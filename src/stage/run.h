@@ -80,7 +80,7 @@ static inline void tr_stage_note(struct tr_stage_run *run, int status)
 
 void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *run);
 
-/* Sets the clocks back. The participants, which has nothing to do with other stages any more. */
+/* Sets the clocks back. The participants, who have nothing to do with other stages any more. */
 int tr_stage_begin(struct tr_stage_run *run);
 
 /* Opens what the stage needs; clocks are set back. All ranks; the outcome is agreed on. */
@@ -92,7 +92,7 @@ int tr_stage_run(struct tr_stage_run *run);
 /* ---- evaluate.c: the scheduler ---- */
 
 /* Lets the workers go on up to the next evaluation, or stops them. */
-int tr_stage_set_limit(struct tr_stage_run *run, bool stop);
+void tr_stage_set_limit(struct tr_stage_run *run, bool stop);
 
 /* Receives reports, and sums them up where all workers have reported. */
 int tr_stage_poll_reports(void *run, int *did);
@@ -107,7 +107,7 @@ bool tr_stage_is_checkpointed(const struct tr_stage_run *run);
 int64_t tr_stage_horizon(struct tr_stage_run *run);
 
 /* Rank 0, again and again while clocks run: calls a pause where a checkpoint is due. */
-int tr_stage_pace(struct tr_stage_run *run);
+void tr_stage_pace(struct tr_stage_run *run);
 
 /* Whether this worker, between two clocks, is to come to a pause. */
 bool tr_stage_is_called(const struct tr_stage_run *run);

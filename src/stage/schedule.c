@@ -124,8 +124,8 @@ static bool goes_before(const struct tr_scheduled *a, const struct tr_scheduled 
     return a->priority + now - a->since > b->priority + now - b->since;
 }
 
-/* Looks at all tasks that wait: the first that has been dropped; or -1, and then the first in the order and the first that
- * fits, or -1. */
+/* Looks at all tasks that wait: the first that has been dropped; or -1, and then the first in the order and the first
+ * that fits, or -1. */
 static int look(struct tr_schedule *s, double now, int *first, int *fitting)
 {
     int all = free_ranks(s);

@@ -1,5 +1,5 @@
-/* The scheduler: which task of a job runs next, and on which ranks (FlexPS, sections 5.1 and 5.2); and of the places where a
- * stage of a task could run, which it takes.
+/* The scheduler: which task of a job runs next, and on which ranks (FlexPS, sections 5.1 and 5.2); and of the places
+ * where a stage of a task could run, which it takes.
  *
  * It holds no clock and sends no messages: whoever runs tasks says what happened and when, and asks what to do.
  *
@@ -11,14 +11,14 @@
  *         tr_schedule_ended(s, task, failed, tr_now());
  *     }
  *
- * Order: a task that could begin has its priority plus one for each second that it has waited. The highest goes first, and
- * one that does not fit is passed over by those that do. One that has come to TR_STARVED is passed over no more: until it
- * fits, ranks that get free are kept for it (FlexPS's starvation list). As all priorities grow alike, every task is at
- * some time the first.
+ * Order: a task that could begin has its priority plus one for each second that it has waited. The highest goes first,
+ * and one that does not fit is passed over by those that do. One that has come to TR_STARVED is passed over no more:
+ * until it fits, ranks that get free are kept for it (FlexPS's starvation list). As all priorities grow alike, every
+ * task is at some time the first.
  *
- * Place: on a node that has room for all its ranks, of those on the one where a task with the same data ran last, since
- * its files may still lie in memory there; otherwise on as few nodes as can be. Ranks with high numbers are taken first: rank
- * 0, which directs the tasks, acts at once while it runs none. */
+ * Place: on a node that has room for all its ranks, of those on the one where a task with the same data ran last,
+ * since its files may still lie in memory there; otherwise on as few nodes as can be. Ranks with high numbers are
+ * taken first: rank 0, which directs the tasks, acts at once while it runs none. */
 #ifndef TR_STAGE_SCHEDULE_H
 #define TR_STAGE_SCHEDULE_H
 
@@ -67,8 +67,8 @@ struct tr_schedule {
 int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_schedule **schedule);
 void tr_schedule_close(struct tr_schedule *schedule);
 
-/* The next task with news at this time (seconds that never go back): it is running now, on the ranks whose owner it is, or
- * it was dropped. False: nothing until a task has ended. */
+/* The next task with news at this time (seconds that never go back): it is running now, on the ranks whose owner it
+ * is, or it was dropped. False: nothing until a task has ended. */
 bool tr_schedule_next(struct tr_schedule *schedule, double now, int *task);
 
 /* A running task has ended: its ranks are free. If it failed, tasks that come after it are dropped; all others go on. */

@@ -60,19 +60,21 @@ void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
  * over. */
 int tr_context_assign(tr_context *tr, tr_job *job);
 
-/* MPI, and the job, as tr->job: what tr_open() begins with. Then follow tr_context_assign() with it, tr_context_describe()
- * and tr_services_open(); of a job of several tasks, a team for each (trireme train: src/cli/tasks.h). */
+/* MPI, and the job, as tr->job: what tr_open() begins with. Then follow tr_context_assign() with it,
+ * tr_context_describe() and tr_services_open(); of a job of several tasks, a team for each (trireme train:
+ * src/cli/tasks.h). */
 int tr_context_read(int *argc, char ***argv, tr_context **tr);
 
-/* Gives back what the three of them have made; a context of ranks alone is fine. All ranks; returns as tr_close() does. */
+/* Gives back what the three of them have made; a context of ranks alone is fine. All ranks; returns as tr_close()
+ * does. */
 int tr_context_close(tr_context *tr);
 
 /* Says the layout. */
 void tr_context_describe(const tr_context *tr);
 
-/* A context for one task of a job on some of its ranks: see tr_ranks_start_team(), of which rank, n and number are. Name
- * and job stay the caller's, and outlive the team, which is closed by tr_context_close(). The ranks of the team, together; on
- * failure its first has printed why. */
+/* A context for one task of a job on some of its ranks: see tr_ranks_start_team(), of which rank, n and number are.
+ * Name and job stay the caller's, and outlive the team, which is closed by tr_context_close(). The ranks of the team,
+ * together; on failure its first has printed why. */
 int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
                  tr_context **team);
 

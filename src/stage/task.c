@@ -1,8 +1,7 @@
 /* Tasks: rank 0 says what is next, and tells those who take part; all others wait to be told.
  *
- * A stage and the workers that it runs on are an instance of the stage. The first time all ranks get it ready together; its
- * views, windows and communicators are then put aside, and next time only its participants act.
- */
+ * A stage and the workers that it runs on are an instance of the stage. The first time all ranks get it ready
+ * together; its views, windows and communicators are then put aside, and next time only its participants act. / */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>

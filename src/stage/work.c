@@ -52,7 +52,8 @@ static int stand_in(struct tr_stage_run *run)
 }
 
 /* Computes, and keeps the time without that of pulling and pushing. That somebody elsewhere has failed is seen by each
- * rank in its own time: in a round, where members may wait for each other, it is the leader who looks, before all begin. */
+ * rank in its own time: in a round, where members may wait for each other, it is the leader who looks, before all
+ * begin. */
 static int compute(struct tr_stage_run *run)
 {
     bool in_round = run->stage->schedule != NULL;
@@ -67,8 +68,8 @@ static int compute(struct tr_stage_run *run)
     return run->status == TR_OK ? TR_OK : stand_in(run);
 }
 
-/* What the leader sends to each slave before a round, which answers with a status. Messages of their own, since nonblocking
- * collectives take four times as long: 15 against 4 microseconds for two ranks of a node. */
+/* What the leader sends to each slave before a round, which answers with a status. Messages of their own, since
+ * nonblocking collectives take four times as long: 15 against 4 microseconds for two ranks of a node. */
 struct order {
     int64_t again; /* a round is to be computed; else the clock ends */
     int64_t status;

@@ -7,7 +7,8 @@
 
 /* ---- short words for the cases ---- */
 
-/* So many nodes of so many ranks each; tasks that want `wanted[i]` ranks, or all if that is NULL, on data of their own. */
+/* So many nodes of so many ranks each; tasks that want `wanted[i]` ranks, or all if that is NULL, on data of their
+ * own. */
 static struct tr_schedule *open_nodes(int nodes, int ranks_each, int tasks, const int *wanted)
 {
     int node_of[256];
@@ -261,8 +262,8 @@ END_TEST
 
 /* ---- all at once ---- */
 
-/* Many tasks of all sizes that last for a time that is drawn, of which some fail, and each of the second half comes after one
- * of the first: every rank has one owner at most, every task gets what it wants, nobody waits for ever. */
+/* Many tasks of all sizes that last for a time that is drawn, of which some fail, and each of the second half comes
+ * after one of the first: every rank has one owner at most, every task gets what it wants, nobody waits for ever. */
 static void simulate(int nodes, int each, int tasks, int fail_every, uint64_t seed)
 {
     struct tr_rng rng;
