@@ -91,11 +91,10 @@ static void run_part(struct part *part)
 
 static int start_part(struct part *part)
 {
-    pid_t parent = getpid();
-    part->pid = fork();
-    if (part->pid < 0)
-        return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
-    if (part->pid > 0) return TR_OK;
+    pid_t parent = getpid(), child = fork();
+    if (child < 0) return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
+    if (child > 0) part->pid = child; /* the child sees it, too: it must not write there */
+    if (child > 0) return TR_OK;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would miss the rows of an orphan */
     if (getppid() == parent) run_part(part);
     _exit(0);
