@@ -34,6 +34,14 @@ int tr_job_string(const tr_job *job, const char *key, const char **value);
 double tr_job_number(const tr_job *job, const char *key);
 bool tr_job_is(const tr_job *job, const char *key, const char *word);
 
+/* How often something happens, of keys like sync.push: chosen, once in n mini-batches, or n times an epoch. */
+enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
+struct tr_job_often {
+    int unit;
+    uint64_t n; /* 0 for auto */
+};
+int tr_job_often(const tr_job *job, const char *key, struct tr_job_often *often);
+
 /* The files that a key of kind list names, so many; they belong to the job. */
 size_t tr_job_files(const tr_job *job, const char *key, const char *const **files);
 

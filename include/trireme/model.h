@@ -94,8 +94,11 @@ int tr_field_table(tr_fields *fields, const char *name, enum tr_field_type type,
 int tr_field_texts(tr_fields *fields, const char *name, uint64_t n, size_t length, tr_fill_fn *fill,
                    char **texts, size_t *width);
 
-/* To be written: names of users or items, as numbers (u64) if all are whole numbers, as texts otherwise. */
-int tr_field_names(tr_fields *fields, const char *name, const tr_names *names, const char *meaning);
+/* n names of users or items, as numbers (u64) if all are whole numbers, as texts otherwise: `names` when they are written;
+ * read they become *list, to be freed with tr_name_list_free(). */
+int tr_field_names(tr_fields *fields, const char *name, const tr_names *names, uint64_t n,
+                   const char *meaning, struct tr_name_list *list);
+void tr_name_list_free(struct tr_name_list *list);
 
 /* For fill functions: values of keys first .. first + n - 1 of a table, as they are after the stages; called by one rank,
  * outside tr_run(). */

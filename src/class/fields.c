@@ -194,11 +194,12 @@ static int write_names(void *state, const tr_names_piece *piece)
     return tr_h5_append(w->h5, w->text, piece->n);
 }
 
-int tr_field_names(tr_fields *f, const char *name, const tr_names *names, const char *meaning)
+static int put_names(tr_fields *f, const char *name, const tr_names *names, const char *meaning)
 {
     struct names_writer w = {.h5 = f->writer, .longest = 1};
     bool numbers = tr_names_are_numbers(names);
-    int status = numbers ? TR_OK : tr_names_each(names, measure_names, &w);
+    int status = tr_agree(f->tr, TR_OK); /* that nobody has failed before */
+    if (status == TR_OK && !numbers) status = tr_names_each(names, measure_names, &w);
     if (status == TR_OK && w.h5 && numbers)
         status = tr_h5_begin(w.h5, name, TR_H5_U64, tr_names_count(names), 0);
     else if (status == TR_OK && w.h5)
@@ -208,6 +209,45 @@ int tr_field_names(tr_fields *f, const char *name, const tr_names *names, const 
     f->settled = status != TR_OK;
     free(w.text);
     return status == TR_OK && f->writer ? tr_h5_describe(f->writer, "rows", meaning) : status;
+}
+
+/* Texts of one length each in the file, one behind the other here. */
+static int get_text_names(tr_fields *f, const char *name, struct tr_name_list *list)
+{
+    char *text;
+    size_t length, at = 0;
+    uint64_t *begin;
+    TR_TRY(tr_h5_get_texts(f->reader, name, list->n, &text, &length));
+    list->text = text;
+    TR_TRY(TR_NEW(&begin, list->n + 1));
+    list->begin = begin;
+    for (size_t i = 0; i < list->n; i++) {
+        size_t n = strlen(text + i * length);
+        memmove(text + at, text + i * length, n);
+        at += n;
+        begin[i + 1] = at;
+    }
+    return TR_OK;
+}
+
+int tr_field_names(tr_fields *f, const char *name, const tr_names *names, uint64_t n, const char *meaning,
+                   struct tr_name_list *list)
+{
+    uint64_t *number;
+    if (!f->reader) return put_names(f, name, names, meaning);
+    *list = (struct tr_name_list){.n = (size_t)n};
+    if (tr_h5_get(f->reader, name, TR_H5_U64, n, 0, &number) == TR_OK) list->number = number;
+    else TR_TRY(get_text_names(f, name, list));
+    if (f->list) tr_line(f->list, name, "%llu: %s", (unsigned long long)n, meaning);
+    return TR_OK;
+}
+
+void tr_name_list_free(struct tr_name_list *list)
+{
+    free((void *)list->number);
+    free((void *)list->begin);
+    free((void *)list->text);
+    *list = (struct tr_name_list){0};
 }
 
 int tr_field_texts(tr_fields *f, const char *name, uint64_t n, size_t length, tr_fill_fn *fill, char **texts,

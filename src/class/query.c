@@ -201,7 +201,6 @@ static int ask_by_rows(tr_query *q)
         return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
-    TR_TRY(find_format(q));
     TR_TRY(tr_read_rows(q->ask->file, q->ask->files, &q->rows, take_rows, q));
     if (!evaluates) {
         note_unknown(q);
@@ -250,7 +249,7 @@ static int inspect(tr_query *q)
     tr_line(q, "model", "%s", type);
     if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
     else TR_TRY(tr_model_list_fields(m, q));
-    if (m->text) fprintf(q->ask->out, "\njob\n%s", m->text);
+    if (m->text && q->ask->n_given == 0) fprintf(q->ask->out, "\njob\n%s", m->text);
     return TR_OK;
 }
 
@@ -276,6 +275,7 @@ static int ask_model(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
     if (q->ask->command == TR_INSPECT) return inspect(q);
+    TR_TRY(find_format(q));
     TR_TRY(class->answer ? class->answer(q->model->model, q) : ask_by_rows(q));
     if (q->ask->command == TR_PREDICT) return TR_OK;
     if (q->ask->json) show_json(q);

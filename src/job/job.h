@@ -40,7 +40,6 @@ enum {
     TR_SOLVE_AUTO, /* not in a resolved job */
     TR_SOLVE_DUAL,
     TR_SOLVE_SGD,
-    TR_SOLVE_ALS,
     TR_SOLVE_GIBBS,
     TR_SOLVE_SVRG,
     TR_SOLVE_SVRGPP,
@@ -82,13 +81,6 @@ enum { TR_LOCAL_INTEGRAL, TR_LOCAL_DEMAND };
 enum { TR_REPLACE_LRU, TR_REPLACE_FIFO, TR_REPLACE_RANDOM };
 enum { TR_SLOW_COMPUTE, TR_SLOW_NETWORK };
 enum { TR_PROGRESS_AUTO, TR_PROGRESS_YES, TR_PROGRESS_NO };
-
-/* How often something happens: chosen, once in n mini-batches, or n times an epoch. */
-enum { TR_OFTEN_AUTO, TR_OFTEN_EVERY, TR_OFTEN_PER_EPOCH };
-struct tr_job_often {
-    int unit;
-    uint64_t n; /* 0 for auto */
-};
 
 /* How often: after so many seconds or so many clocks; both 0: never. */
 struct tr_job_pace {
@@ -158,15 +150,10 @@ struct tr_job {
         bool bias;
         bool bias_l2;
         int dtype;
-        uint64_t rank; /* these two fit an int */
         uint64_t topics;
         double alpha; /* or TR_JOB_AUTO */
         double beta;
         bool optimize;
-        bool l2_weighted;
-        bool nonnegative;
-        bool implicit;
-        double confidence;
     } model;
     struct {
         int method; /* tr_method.value */

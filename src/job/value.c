@@ -571,6 +571,14 @@ int tr_job_string(const struct tr_job *job, const char *name, const char **value
     return TR_OK;
 }
 
+int tr_job_often(const struct tr_job *job, const char *name, struct tr_job_often *often)
+{
+    struct tr_job_slot slot;
+    TR_TRY(find_typed(job, name, 1u << TR_KIND_OFTEN, "how often", &slot));
+    *often = *(const struct tr_job_often *)slot.field;
+    return TR_OK;
+}
+
 double tr_job_number(const struct tr_job *job, const char *name)
 {
     struct tr_job_slot slot;

@@ -5,6 +5,7 @@
 
 #include "job/job.h"
 #include "model/kmeans/kmeans.h"
+#include "model/mf/mf.h"
 
 #define AT(field) offsetof(struct tr_job, field)
 #define ANY_INT   2147483647.0
@@ -81,49 +82,6 @@ static const tr_rule linear_rules[] = {
     {.key = NULL},
 };
 
-static const tr_option mf_options[] = {
-    {"model.rank", TR_KIND_INTEGER, AT(model.rank), "32", .least = 1, .most = 4096,
-     .help = "numbers that stand for a user or an item"},
-    {"model.l2", TR_KIND_REAL, AT(model.l2), "auto", .words = TR_WORDS("auto", "1/n"),
-     .help = "lambda of the factors; auto = 0.05, or 0.1 by als"},
-    {"model.l2_weighted", TR_KIND_BOOL, AT(model.l2_weighted), "yes",
-     .help = "whether lambda counts once for every rating of a user or an item, or once for each of these"},
-    {"model.bias", TR_KIND_BOOL, AT(model.bias), "no",
-     .help = "whether the mean is learnt apart, and a constant for each user and item"},
-    {"model.nonnegative", TR_KIND_BOOL, AT(model.nonnegative), "no",
-     .help = "whether factors stay at 0 or above"},
-    {"model.implicit", TR_KIND_BOOL, AT(model.implicit), "no",
-     .help = "als: ratings count how often something was chosen; all other pairs are zeros of little weight"},
-    {"model.confidence", TR_KIND_REAL, AT(model.confidence), "40", .above = true,
-     .help = "implicit: a rating r weighs 1 + confidence r"},
-    {"solve.rate", TR_KIND_REAL, AT(solve.rate), "auto", .above = true, .words = TR_WORDS("auto"), .may_change = true,
-     .methods = "sgd",
-     .help = "size of the first step; auto = as suits the optimizer"},
-    {"solve.decay", TR_KIND_REAL, AT(solve.decay), "0", .may_change = true,
-     .methods = "sgd",
-     .help = "the rate of clock c is rate/sqrt(decay*c+1); with 0 it falls to 0 at the last epoch"},
-    {"solve.optimizer", TR_KIND_CHOICE, AT(solve.optimizer), "adagrad",
-     .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
-     .methods = "sgd",
-     .help = "what becomes of a gradient: adagrad or sgd"},
-    {.name = NULL},
-};
-
-static const tr_method mf_methods[] = {
-    {"sgd", "stochastic gradient descent, items going round", NULL, true, TR_SOLVE_SGD},
-    {"als", "alternating least squares", NULL, false, TR_SOLVE_ALS},
-    {.name = NULL},
-};
-
-static const tr_rule mf_rules[] = {
-    {"sync.weight", "als", NULL, true},
-    {"sync.stable", NULL, NULL, true},
-    {"sync.race", NULL, NULL, true},
-    {"local.*", NULL, NULL, true},
-    {"data.vocabulary", NULL, NULL, true},
-    {.key = NULL},
-};
-
 static const tr_option lda_options[] = {
     {"model.topics", TR_KIND_INTEGER, AT(model.topics), "100", .least = 1, .most = 65535,
      .help = "how many topics"},
@@ -185,17 +143,6 @@ static void estimate_linear(const tr_job *job, const void *options, const tr_dat
     m->server = server_bytes(job, size, element, keys);
 }
 
-/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each; als has some more. And
- * factors: of this worker's users and of all items, with what changes them. */
-static void estimate_mf(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
-{
-    (void)options;
-    double workers = size->workers, row = 4 * (double)job->model.rank;
-    double each = job->solve.method == TR_SOLVE_ALS ? 28 : 20;
-    m->worker = each * size->records / workers + 2.5 * row * (size->users / workers + size->items);
-    m->server = row * (size->users + size->items) / size->servers;
-}
-
 /* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
  * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
 static void estimate_lda(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
@@ -221,18 +168,6 @@ static const tr_model_class linear = {
     .rules = linear_rules,
     .memory = estimate_linear,
 };
-static const tr_model_class mf = {
-    .name = "mf",
-    .types = TR_WORDS("mf"),
-    .help = "matrix factorization: factors of users and items from ratings",
-    .noun = "a factorization",
-    .format = "trireme-mf",
-    .data_formats = TR_WORDS("ratings"),
-    .options = mf_options,
-    .methods = mf_methods,
-    .rules = mf_rules,
-    .memory = estimate_mf,
-};
 static const tr_model_class lda = {
     .name = "lda",
     .types = TR_WORDS("lda"),
@@ -246,5 +181,5 @@ static const tr_model_class lda = {
     .memory = estimate_lda,
 };
 
-const tr_model_class *const tr_model_classes[] = {&linear, &tr_kmeans_class, &mf, &lda};
+const tr_model_class *const tr_model_classes[] = {&linear, &tr_kmeans_class, &tr_mf_class, &lda};
 const size_t tr_model_class_count = sizeof tr_model_classes / sizeof *tr_model_classes;

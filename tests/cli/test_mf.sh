@@ -69,7 +69,7 @@ set -- "$trireme" train job.yaml output=bad
 fails 78 'model.rank' "$@" model.rank=0
 fails 78 'needs solve.method als' "$@" model.implicit=yes
 fails 78 'expected auto, sgd or als' "$@" solve.method=dual
-fails 78 'of mf is sgd or adagrad' "$@" solve.optimizer=adam
+fails 78 'expected sgd or adagrad' "$@" solve.optimizer=adam
 fails 78 'of mf is sum or con' "$@" sync.weight=dyn
 fails 78 'of mf is horizontal' "$@" data.partition=vertical
 fails 76 'lower solve.rate' "$@" solve.optimizer=sgd solve.rate=1e6

@@ -49,7 +49,7 @@ static double rated(const struct reference *r, int side, uint64_t own, uint64_t 
 /* One row by Gauss and Jordan on its normal equations, or, non-negative, by many rounds over its coordinates. */
 static void solve_row(struct reference *r, int side, uint64_t own)
 {
-    const struct tr_mf_options *job = &r->m->o;
+    const struct tr_mf_options *job = r->m->o;
     double a[WIDTH][WIDTH + 1] = {{0}}, *x = r->row[side][own];
     size_t n = r->m->width, others = side == TR_MF_USER ? r->m->items : r->m->users, ratings = 0;
     for (uint64_t o = 0; o < others; o++) {
@@ -67,7 +67,7 @@ static void solve_row(struct reference *r, int side, uint64_t own)
             for (size_t j = 0; j < n; j++) a[i][j] += weight * v[i] * v[j];
         }
     }
-    double ridge = job->l2_weighted ? job->l2 * (double)ratings : job->l2;
+    double ridge = job->l2_weighted ? r->m->l2 * (double)ratings : r->m->l2;
     for (size_t i = 0; i < n; i++) a[i][i] += ridge;
     if (job->nonnegative) {
         for (int round = 0; round < 5000; round++)
@@ -90,7 +90,7 @@ static void solve_row(struct reference *r, int side, uint64_t own)
 /* The loss over all ratings (implicit: over all pairs). */
 static double loss_of(const struct reference *r)
 {
-    const struct tr_mf_options *job = &r->m->o;
+    const struct tr_mf_options *job = r->m->o;
     double loss = 0;
     for (uint64_t u = 0; u < r->m->users; u++)
         for (uint64_t i = 0; i < r->m->items; i++) {
@@ -158,8 +158,7 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
     enum { SWEEPS = 2 };
     char path[64], all[MPI_NOTE];
     static struct watch w;
-    struct tr_result result;
-    void *model = NULL;
+    struct tr_mf *m = NULL;
     snprintf(path, sizeof path, "/tmp/trireme-test-als-%d", (int)getppid());
     write_ratings(path, kind);
     snprintf(all, sizeof all,
@@ -167,10 +166,11 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
              "model.rank=%d solve.epochs=%d",
              settings, path, path, RANK, SWEEPS);
     tr_context *tr = mpi_context(all);
-    mpi_ok(tr_mf_kind.check(tr_context_job(tr)));
-    mpi_ok(tr_mf_kind.open(tr, &result, &model));
+    const tr_job *job = tr_context_job(tr);
+    mpi_ok(TR_NEW(&m, 1));
+    mpi_ok(tr_mf_class.check(job, job->options));
+    mpi_ok(tr_mf_class.open(tr, job->options, m));
     if (mpi_test.failed) return;
-    struct tr_mf *m = model;
     first_rows(&w.reference, m, kind);
     w.tolerance = tolerance;
     w.last = INFINITY;
@@ -183,11 +183,12 @@ static void try(const char *settings, const struct tr_als_limits *limits, enum k
         double ratings = (double)m->train->total_nonzeros, rmse = sqrt(loss_of(&w.reference) / ratings);
         mpi_check(fabs(m->train_rmse - rmse) < 10 * tolerance * rmse, "training error %g, not %g",
                   m->train_rmse, rmse);
-        if (!m->o.implicit)
+        if (!m->implicit)
             mpi_check(fabs(m->test_rmse - rmse) < 10 * tolerance * rmse, "test error %g, not %g",
                       m->test_rmse, rmse);
     }
-    tr_mf_kind.close(&model);
+    tr_mf_class.close(m);
+    free(m);
     mpi_ok(tr_close(tr));
     if (mpi_test.rank == 0) unlink(path);
 }
@@ -226,21 +227,21 @@ MPI_CASE(movielens)
 {
     const char *folder = getenv("TRIREME_DATA");
     char settings[MPI_NOTE];
-    struct tr_result result;
-    void *model = NULL;
+    struct tr_mf *m = NULL;
     snprintf(settings, sizeof settings,
              "data.folders=%s data.train=ml-100k/u1.base.gz data.test=ml-100k/u1.test.gz model.type=mf "
              "solve.method=als model.rank=16 model.bias=yes model.l2=0.12 solve.epochs=8 report.progress=no",
              folder ? folder : "");
     if (!folder) return;
     tr_context *tr = mpi_context(settings);
-    mpi_ok(tr_mf_kind.open(tr, &result, &model));
+    mpi_ok(TR_NEW(&m, 1));
+    mpi_ok(tr_mf_class.open(tr, tr_context_job(tr)->options, m));
     if (mpi_test.failed) return;
-    const struct tr_mf *m = model;
-    mpi_ok(tr_mf_kind.train(model));
+    mpi_ok(tr_mf_class.train(m));
     mpi_check(mpi_test.rank > 0 || m->test_rmse < 0.945, "held-out RMSE %.4f", m->test_rmse);
     mpi_check(mpi_test.rank > 0 || m->train_rmse < m->test_rmse, "train RMSE %.4f", m->train_rmse);
-    tr_mf_kind.close(&model);
+    tr_mf_class.close(m);
+    free(m);
     mpi_ok(tr_close(tr));
 }
 

@@ -114,14 +114,16 @@ START_TEST(the_rate_of_variance_reduction_may_stay_auto)
                  {"solve: {method: katyusha}", TR_SOLVE_KATYUSHA, TR_JOB_AUTO},
                  {"solve: {method: growing}", TR_SOLVE_GROWING, TR_JOB_AUTO},
                  {"solve: {method: growing, rate: 2}", TR_SOLVE_GROWING, 2},
-                 {"solve: {method: sgd}", TR_SOLVE_SGD, 0.1},
-                 {"model: {type: mf}", TR_SOLVE_SGD, TR_JOB_AUTO}};
+                 {"solve: {method: sgd}", TR_SOLVE_SGD, 0.1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tr_job *job = parsed(cases[i].text);
         ck_assert_int_eq(job->solve.method, cases[i].method);
         ck_assert_double_eq(job->solve.rate, cases[i].rate);
         tr_job_free(job);
     }
+    struct tr_job *job = parsed("model: {type: mf}");
+    ck_assert(tr_job_is(job, "solve.method", "sgd") && tr_job_number(job, "solve.rate") == TR_JOB_AUTO);
+    tr_job_free(job);
     ck_refused("solve: {inner: 0}", "expected a number > 0");
     ck_refused("solve: {growth: 0.5}", "expected a number >= 1");
     ck_refused("solve: {phases: 0}", "expected an integer >= 1");
@@ -755,11 +757,11 @@ START_TEST(a_task_has_the_settings_of_the_job_and_its_own)
 
     ck_assert(one->after.n == 1 && one->ranks == 0 && one->priority == 0);
     ck_assert_str_eq(one->after.item[0], "zero");
-    ck_assert(one->job->solve.epochs == 5 && one->job->solve.decay == 1);
-    ck_assert_int_eq(one->job->model.type, TR_MODEL_MF);
-    ck_assert_int_eq(one->job->solve.method, TR_SOLVE_SGD); /* what is usual follows its own model */
-    ck_assert_int_eq(one->job->solve.optimizer, TR_OPTIMIZER_ADAGRAD);
-    ck_assert(one->job->solve.rate == TR_JOB_AUTO && zero->job->solve.rate == 0.1);
+    ck_assert(one->job->solve.epochs == 5 && tr_job_number(one->job, "solve.decay") == 1);
+    ck_assert_str_eq(one->job->class->name, "mf");
+    ck_assert(tr_job_is(one->job, "solve.method", "sgd")); /* what is usual follows its own model */
+    ck_assert(tr_job_is(one->job, "solve.optimizer", "adagrad"));
+    ck_assert(tr_job_number(one->job, "solve.rate") == TR_JOB_AUTO && zero->job->solve.rate == 0.1);
     ck_assert_int_eq(one->job->ranks.layout, TR_LAYOUT_ALONE);
     ck_assert_uint_eq(one->job->stages, 2);
     ck_assert(one->job->stage[0].parallelism == 2 && one->job->stage[0].clocks == 6);

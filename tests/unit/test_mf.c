@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/mf/file.h"
 #include "model/mf/mf.h"
 #include "model/mf/ratings.h"
 
@@ -136,7 +135,8 @@ static double plain_batch(struct fixture *f, size_t u, size_t first, size_t n)
         clip(f, f->item.row[i]);
         f->item.bias[i] += bias_by * (error[j] - bias_l2 * share * f->item.bias[i]);
     }
-    double share = (double)n * (f->plain ? f->user.share[u] : 1), by = rate, bias_by = (double)(p->rate * p->bias_part);
+    double share = (double)n * (f->plain ? f->user.share[u] : 1), by = rate,
+           bias_by = (double)(p->rate * p->bias_part);
     if (f->adagrad) {
         f->user.sum[u] += square(sum, p->rank) / (double)p->rank;
         by = rate / sqrt(f->user.sum[u]);
@@ -334,12 +334,12 @@ END_TEST
 START_TEST(cold_ones_count_with_what_is_known)
 {
     const float user[] = {1, 2, 0.5f}, item[] = {3, -1, 0.25f};
-    struct tr_mf m = {.rank = 2, .width = 3, .bias = true, .mean = 4, .average = 4};
+    struct tr_mf m = {.rank = 2, .width = 3, .bias = 1, .mean = 4, .average = 4};
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, item), 5.75, 1e-12);
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, NULL), 4.5, 1e-12);
     ck_assert_double_eq_tol(tr_mf_predict(&m, NULL, item), 4.25, 1e-12);
     ck_assert_double_eq_tol(tr_mf_predict(&m, NULL, NULL), 4, 1e-12);
-    m.bias = false;
+    m.bias = 0;
     m.mean = 0;
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, item), 1, 1e-12);
     ck_assert_double_eq_tol(tr_mf_predict(&m, user, NULL), 4, 1e-12);
@@ -349,17 +349,22 @@ END_TEST
 START_TEST(best_items_come_first)
 {
     float users[] = {1, 0, -1, 0}, items[] = {1, 9, 3, 9, 2, 9, 3, 9};
-    struct tr_mf_saved m = {.rank = 2, .user = {.n = 2, .row = users}, .item = {.n = 4, .row = items}};
-    uint64_t item[4];
-    double rating[4];
+    struct tr_mf m = {
+        .rank = 2, .width = 2, .users = 2, .items = 4, .saved = {{.row = users}, {.row = items}}};
+    uint64_t *item;
+    double *rating;
     size_t n = 3;
-    ck_ok(tr_mf_saved_best(&m, 0, &n, item, rating));
+    ck_ok(tr_mf_best(&m, 0, &n, &item, &rating));
     ck_assert_uint_eq(n, 3);
     ck_assert(item[0] == 1 && item[1] == 3 && item[2] == 2 && rating[0] == 3 && rating[2] == 2);
+    free(item);
+    free(rating);
     n = 9;
-    ck_ok(tr_mf_saved_best(&m, 1, &n, item, rating));
+    ck_ok(tr_mf_best(&m, 1, &n, &item, &rating));
     ck_assert_uint_eq(n, 4);
     ck_assert(item[0] == 0 && item[3] == 3 && rating[0] == -1);
+    free(item);
+    free(rating);
 }
 END_TEST
 

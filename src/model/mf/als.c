@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trireme/collective.h"
-
 static const struct tr_als_limits usual_limits = {
     .arena_bytes = (size_t)256 << 20, .sums_bytes = (size_t)256 << 20, .worth = 32};
 
@@ -159,11 +157,11 @@ static int open_worker(struct tr_mf_als *als)
     struct tr_mf *m = als->m;
     const struct tr_solve_problem problem = {.rank = m->rank,
                                              .bias = m->bias,
-                                             .nonnegative = m->o.nonnegative,
-                                             .implicit = m->o.implicit,
-                                             .weighted = m->o.l2_weighted,
-                                             .l2 = m->o.l2,
-                                             .confidence = m->o.confidence};
+                                             .nonnegative = m->o->nonnegative,
+                                             .implicit = m->implicit,
+                                             .weighted = m->o->l2_weighted,
+                                             .l2 = m->l2,
+                                             .confidence = m->o->confidence};
     TR_TRY(tr_solver_new(&problem, tr_cpu(), &als->solver));
     als->stride = (m->rank + TR_MF_ALIGN - 1) / TR_MF_ALIGN * TR_MF_ALIGN;
     TR_TRY(open_sides(als));
@@ -176,8 +174,10 @@ static int open_worker(struct tr_mf_als *als)
     TR_TRY(TR_NEW(&als->other, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->target, TR_ALS_CHUNK));
     TR_TRY(TR_NEW(&als->x, m->width));
-    als->look_every = tr_max_size(m->o.row_bytes / (m->width * sizeof(float)), 1);
-    return m->o.implicit ? TR_NEW(&als->gram, tr_solver_gram(als->solver)) : TR_OK;
+    als->ahead = tr_job_number(tr_context_job(m->tr), "table.ahead") > 0;
+    als->look_every = tr_max_size(
+        (size_t)tr_job_number(tr_context_job(m->tr), "table.row_bytes") / (m->width * sizeof(float)), 1);
+    return m->implicit ? TR_NEW(&als->gram, tr_solver_gram(als->solver)) : TR_OK;
 }
 
 void tr_mf_als_free(struct tr_mf_als **als)
@@ -269,7 +269,7 @@ static int prepare(tr_worker *me, void *state)
     for (int s = 0; s < 2; s++) {
         struct tr_als_side *side = &m->als->side[s];
         TR_TRY(tr_view_open(side->own, side->number, side->n, TR_VIEW_UPDATE, &side->view));
-        if (m->o.implicit) TR_TRY(open_gram(m->als, side));
+        if (m->implicit) TR_TRY(open_gram(m->als, side));
     }
     return tr_mf_open_tests(m);
 }
@@ -280,9 +280,9 @@ static int compute(tr_worker *me, void *state)
     struct tr_mf *m = state;
     struct tr_als_side *side = &m->als->side[me->clock % 2], *other = &m->als->side[!(me->clock % 2)];
     m->als->now = side;
-    if (m->o.implicit) TR_TRY(set_gram(m->als, other, me->clock == 0));
+    if (m->implicit) TR_TRY(set_gram(m->als, other, me->clock == 0));
     TR_TRY(tr_als_solve_side(m->als, me->clock == 0));
-    if (m->o.implicit) TR_TRY(push_gram(m->als, side));
+    if (m->implicit) TR_TRY(push_gram(m->als, side));
     return tr_view_push(side->view);
 }
 
@@ -310,7 +310,7 @@ static int keep_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_s
     TR_TRY(tr_model_keep_sums(me, snapshot, users ? "user_losses" : "item_losses", 1, &side->loss));
     TR_TRY(tr_snapshot_rows(snapshot, users ? "users" : "items", TR_F32, users ? m->users : m->items,
                             m->width, side->number, 0, side->n, works ? side->view->value : NULL));
-    if (works && m->o.implicit && tr_snapshot_restores(snapshot)) add_rows(m->als, side, side->gram_mine);
+    if (works && m->implicit && tr_snapshot_restores(snapshot)) add_rows(m->als, side, side->gram_mine);
     return TR_OK;
 }
 
@@ -329,20 +329,20 @@ static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
     m->als->limits = limits ? *limits : usual_limits;
     if (tr_set_rank(m->tr, TR_SET_WORKERS) < 0) return TR_OK;
     TR_TRY(open_worker(m->als));
-    return m->o.implicit ? sum_first_gram(m->als) : TR_OK;
+    return m->implicit ? sum_first_gram(m->als) : TR_OK;
 }
 
 int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
 {
     static const char *const gram_name[] = {"users squared", "items squared"};
     TR_TRY(tr_agree(m->tr, open_here(m, limits)));
-    for (int s = 0; m->o.implicit && s < 2; s++)
+    for (int s = 0; m->implicit && s < 2; s++)
         TR_TRY(
             tr_table_create(m->tr, gram_name[s], TR_F64, 1, m->rank * m->rank, &m->als->side[s].gram_table));
     tr_stage train = {.name = "train",
                       .state = m,
-                      .clocks = 2 * (int64_t)m->o.epochs,
-                      .evaluate_every = 2 * (int64_t)m->o.every,
+                      .clocks = 2 * (int64_t)m->epochs,
+                      .evaluate_every = 2 * (int64_t)m->report_every,
                       .epochs_per_clock = 0.5,
                       .metric_name = m->test ? "test rmse" : NULL,
                       .prepare = prepare,

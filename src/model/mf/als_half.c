@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trireme/rows.h"
-
 /* Sums are begun in so many visits: each for at least this part of the rows. */
 enum { VISITS = 4 };
 
@@ -33,7 +31,7 @@ static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, u
         if (arena->order[slot] < from || arena->order[slot] == NOT_HERE) continue;
         float value = side->value ? side->value[k] : 1;
         als->other[n] = arena->row + slot * als->stride;
-        als->target[n++] = m->o.implicit ? value : value - (float)m->mean - arena->bias[slot];
+        als->target[n++] = m->implicit ? value : value - (float)m->mean - arena->bias[slot];
     }
     return n;
 }
@@ -141,7 +139,7 @@ static bool begin_some(struct tr_mf_als *als)
 static int look(struct tr_mf_als *als)
 {
     double begin = tr_now(), now = begin, *quantum = &als->now->quantum;
-    if (als->m->o.ahead == 0) *quantum = 0; /* nothing is under way */
+    if (!als->ahead) *quantum = 0; /* nothing is under way */
     else if (als->waited > NOTICED) *quantum = fmin(*quantum + als->waited, LONGEST);
     else *quantum *= 0.8;
     *quantum = fmax(*quantum, als->limits.quantum);

@@ -3,9 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/mf/file.h"
-#include "trireme/collective.h"
-
 /* ---- settings ---- */
 
 static int refuse(const tr_job *job, const char *key, const char *why)
@@ -13,53 +10,16 @@ static int refuse(const tr_job *job, const char *key, const char *why)
     return tr_fail(TR_ERR_CONFIG, "%s: %s %s", tr_job_where(job, key), key, why);
 }
 
-static int check_sgd(const tr_job *job)
+static int check(const tr_job *job, const void *options)
 {
-    if (job->model.implicit) return refuse(job, "model.implicit", "needs solve.method als");
-    if (job->solve.optimizer != TR_OPTIMIZER_SGD && job->solve.optimizer != TR_OPTIMIZER_ADAGRAD)
-        return refuse(job, "solve.optimizer", "of mf is sgd or adagrad");
-    if (job->sync.weight != TR_WEIGHT_SUM && job->sync.weight != TR_WEIGHT_CON)
+    const struct tr_mf_options *o = options;
+    if (!tr_job_is(job, "data.partition", "horizontal"))
+        return refuse(job, "data.partition", "of mf is horizontal: users are one worker's");
+    if (tr_job_method(job) == TR_MF_ALS) return TR_OK;
+    if (o->implicit) return refuse(job, "model.implicit", "needs solve.method als");
+    if (!tr_job_is(job, "sync.weight", "sum") && !tr_job_is(job, "sync.weight", "con"))
         return refuse(job, "sync.weight", "of mf is sum or con");
     return TR_OK;
-}
-
-static int check(const tr_job *job)
-{
-    TR_TRY(tr_job_check_stages(job, NULL, 0));
-    if (job->solve.method != TR_SOLVE_SGD && job->solve.method != TR_SOLVE_ALS)
-        return refuse(job, "solve.method", "of mf is sgd or als");
-    if (job->data.partition != TR_DATA_HORIZONTAL)
-        return refuse(job, "data.partition", "of mf is horizontal: users are one worker's");
-    if (job->model.l1 > 0) return refuse(job, "model.l1", "is for linear models");
-    if (job->model.dtype != TR_DTYPE_F32) return refuse(job, "model.dtype", "of mf is f32");
-    return job->solve.method == TR_SOLVE_SGD ? check_sgd(job) : TR_OK;
-}
-
-static struct tr_mf_options options_of(const tr_job *job)
-{
-    bool als = job->solve.method == TR_SOLVE_ALS;
-    double default_l2 = als ? 0.1 : 0.05; /* both found on MovieLens */
-    return (struct tr_mf_options){.rank = (size_t)job->model.rank,
-                                  .bias = job->model.bias &&
-                                          !job->model.implicit, /* what is not rated is 0, not the mean */
-                                  .l2_weighted = job->model.l2_weighted,
-                                  .nonnegative = job->model.nonnegative,
-                                  .implicit = job->model.implicit,
-                                  .l2 = job->model.l2 < 0 ? default_l2 : job->model.l2,
-                                  .confidence = job->model.confidence,
-                                  .als = als,
-                                  .adagrad = job->solve.optimizer == TR_OPTIMIZER_ADAGRAD,
-                                  .average = job->sync.weight == TR_WEIGHT_CON,
-                                  .parts = job->sync.push.unit == TR_OFTEN_PER_EPOCH ? job->sync.push.n : 0,
-                                  .rate = job->solve.rate,
-                                  .decay = job->solve.decay,
-                                  .global_rate = job->sync.global_rate,
-                                  .epochs = job->solve.epochs,
-                                  .every = job->report.every,
-                                  .seed = job->seed,
-                                  .target = job->solve.target,
-                                  .ahead = job->table.ahead,
-                                  .row_bytes = job->table.row_bytes};
 }
 
 /* ---- what the methods share ---- */
@@ -67,12 +27,12 @@ static struct tr_mf_options options_of(const tr_job *job)
 void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t number, float *row)
 {
     struct tr_rng rng;
-    tr_rng_seed(&rng, m->o.seed, number, (uint64_t)side + 1);
+    tr_rng_seed(&rng, m->seed, number, (uint64_t)side + 1);
     double rank = (double)m->rank;
     /* around 0, so small that they do not matter; where no mean is subtracted, products are the mean at first */
     double low = -0.15 * sqrt(m->spread / rank), high = -low;
     if (!m->centred && m->average > 0) low = 0, high = 2 * sqrt(m->average / rank);
-    else if (m->o.nonnegative) low = 0;
+    else if (m->o->nonnegative) low = 0;
     uint64_t bits = 0;
     for (size_t k = 0; k < m->rank; k++, bits >>= 16) {
         if (k % 4 == 0) bits = tr_rng_next(&rng);
@@ -83,7 +43,7 @@ void tr_mf_first_row(const struct tr_mf *m, enum tr_mf_side side, uint64_t numbe
 
 void tr_mf_clip(const struct tr_mf *m, float *row)
 {
-    for (size_t k = 0; k < m->rank && m->o.nonnegative; k++)
+    for (size_t k = 0; k < m->rank && m->o->nonnegative; k++)
         if (row[k] < 0) row[k] = 0;
 }
 
@@ -94,7 +54,7 @@ double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item
         for (size_t k = 0; k < m->rank; k++) sum += (double)user[k] * (double)item[k];
     if (m->bias && user) sum += (double)user[m->rank];
     if (m->bias && item) sum += (double)item[m->rank];
-    if (!m->bias && (!user || !item)) return m->o.implicit ? 0 : m->average;
+    if (!m->bias && (!user || !item)) return m->implicit ? 0 : m->average;
     return sum;
 }
 
@@ -119,10 +79,9 @@ int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m,
             i + 1 < t->n ? user(m, i) : NULL; /* the last is of users that training has not seen */
         for (uint64_t k = t->begin[i]; k < t->begin[i + 1]; k++) {
             const float *item = t->other[k] < t->keys ? items + t->other[k] * m->width : NULL;
-            double wanted = m->o.implicit ? t->value[k] > 0 : (double)t->value[k];
+            double wanted = m->implicit ? t->value[k] > 0 : (double)t->value[k];
             double error = wanted - tr_mf_predict(m, row, item);
             report->sum[TR_MF_TEST_SQUARES] += error * error;
-            report->sum[TR_MF_TEST_ABSOLUTES] += fabs(error);
         }
     }
     report->sum[TR_MF_TEST_RATINGS] += (double)t->begin[t->n];
@@ -133,14 +92,13 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
 {
     struct tr_mf *m = mf;
     const double *sum = report->sum;
-    m->ratings = sum[TR_MF_RATINGS];
-    m->train_rmse = sqrt(sum[TR_MF_SQUARES] / m->ratings);
+    m->trained = sum[TR_MF_RATINGS];
+    m->train_rmse = sqrt(sum[TR_MF_SQUARES] / m->trained);
     bool tested = sum[TR_MF_TEST_RATINGS] > 0;
     m->test_rmse = tested ? sqrt(sum[TR_MF_TEST_SQUARES] / sum[TR_MF_TEST_RATINGS]) : NAN;
-    m->test_mae = tested ? sum[TR_MF_TEST_ABSOLUTES] / sum[TR_MF_TEST_RATINGS] : NAN;
     evaluation->objective = m->train_rmse;
     evaluation->metric = m->test_rmse;
-    evaluation->stop = m->o.target != TR_JOB_AUTO && evaluation->objective <= m->o.target;
+    evaluation->stop = m->target != TR_JOB_AUTO && evaluation->objective <= m->target;
     m->last = *evaluation;
     if (isfinite(m->train_rmse)) return TR_OK;
     return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
@@ -148,20 +106,18 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
 
 int tr_mf_keep_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
 {
-    double errors[] = {m->train_rmse, m->test_rmse, m->test_mae};
     TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
-    TR_TRY(tr_snapshot_common(snapshot, "errors_judged", TR_F64, 3, errors));
-    m->train_rmse = errors[0];
-    m->test_rmse = errors[1];
-    m->test_mae = errors[2];
+    m->train_rmse = m->last.objective;
+    m->test_rmse = m->last.metric;
     return TR_OK;
 }
 
-/* ---- as a kind of model ---- */
+/* ---- as a class ---- */
 
 static int open_data(struct tr_mf *m)
 {
-    bool tests = tr_context_job(m->tr)->data.test.n > 0;
+    const char *const *files;
+    bool tests = tr_job_files(tr_context_job(m->tr), "data.test", &files) > 0;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train));
     if (tests) TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
     TR_TRY(tr_data_describe(m->train, "training data"));
@@ -169,6 +125,7 @@ static int open_data(struct tr_mf *m)
     const tr_data *all = tests ? m->test : m->train; /* counts those of training, too */
     m->users = m->train->row_numbers;
     m->items = m->train->columns;
+    m->ratings = m->train->total_nonzeros;
     if (all->row_numbers >= UINT32_MAX || all->columns >= UINT32_MAX)
         return tr_fail(TR_ERR_DATA, "%llu users and %llu items: a factorization takes less than 2^32 of each",
                        (unsigned long long)all->row_numbers, (unsigned long long)all->columns);
@@ -179,7 +136,7 @@ static int open_data(struct tr_mf *m)
 static int describe_ratings(struct tr_mf *m)
 {
     const tr_batch *rows = &m->train->rows;
-    double n = (double)m->train->total_nonzeros, squares = 0;
+    double n = (double)m->ratings, squares = 0;
     m->average = m->train->total_values / n;
     for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
         double r = (rows->value ? (double)rows->value[k] : 1) - m->average;
@@ -191,26 +148,34 @@ static int describe_ratings(struct tr_mf *m)
     return TR_OK;
 }
 
-static int open_model(tr_context *tr, struct tr_result *result, void **model)
+static int read_settings(struct tr_mf *m, const tr_job *job, const struct tr_mf_options *o)
 {
-    struct tr_mf *m;
-    TR_TRY(TR_NEW(&m, 1));
-    *model = m;
-    m->tr = tr;
-    m->o = options_of(tr_context_job(tr));
-    m->rank = m->o.rank;
-    m->bias = m->o.bias;
+    m->o = o;
+    m->by_als = tr_job_method(job) == TR_MF_ALS;
+    double default_l2 = m->by_als ? 0.1 : 0.05; /* both found on MovieLens */
+    m->rank = o->rank;
+    m->implicit = o->implicit;
+    m->bias = o->bias && !o->implicit; /* what is not rated is 0, not the mean */
     m->width = m->rank + m->bias;
     /* steps from around the mean are far quicker than steps to it; least squares get there at once, and without biases
      * do better if factors have it to themselves */
-    m->centred = !m->o.implicit && (m->bias || (!m->o.als && !m->o.nonnegative));
-    m->train_rmse = m->test_rmse = m->test_mae = NAN;
+    m->centred = !o->implicit && (m->bias || (!m->by_als && !o->nonnegative));
+    m->l2 = o->l2 == TR_JOB_AUTO ? default_l2 : o->l2;
+    m->averages = tr_job_is(job, "sync.weight", "con");
+    m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
+    m->report_every = (int64_t)tr_job_number(job, "report.every");
+    m->target = tr_job_number(job, "solve.target");
+    m->train_rmse = m->test_rmse = NAN;
+    TR_TRY(tr_job_integer(job, "seed", &m->seed));
+    return tr_copy_string(m->by_als ? "als" : "sgd", &m->method);
+}
+
+static int open_model(tr_context *tr, const void *options, void *model)
+{
+    struct tr_mf *m = model;
+    m->tr = tr;
+    TR_TRY(tr_agree(tr, read_settings(m, tr_context_job(tr), options)));
     TR_TRY(open_data(m));
-    *result = (struct tr_result){.rows = m->train->total_rows,
-                                 .columns = m->train->columns,
-                                 .nonzeros = m->train->total_nonzeros,
-                                 .test_auc = NAN,
-                                 .test_perplexity = NAN};
     TR_TRY(describe_ratings(m));
     /* a table of one row would have a key for each column */
     TR_TRY(tr_table_create(tr, "users", TR_F32, m->users + (m->users == 1), m->width, &m->user_table));
@@ -224,27 +189,102 @@ static int open_model(tr_context *tr, struct tr_result *result, void **model)
 static int train_model(void *model)
 {
     struct tr_mf *m = model;
-    return m->o.als ? tr_mf_als_train(m) : tr_mf_sgd_train(m);
+    TR_TRY(m->by_als ? tr_mf_als_train(m) : tr_mf_sgd_train(m));
+    double errors[] = {m->train_rmse, m->test_rmse};
+    TR_TRY(tr_model_tell(m->tr, 2, errors));
+    m->train_rmse = errors[0];
+    m->test_rmse = errors[1];
+    return TR_OK;
 }
 
-static int save_model(void *model, const char *folder, struct tr_result *result)
+static void close_model(void *model)
 {
-    (void)result;
-    return tr_mf_save(model, folder);
-}
-
-static void close_model(void **model)
-{
-    struct tr_mf *m = *model;
-    if (!m) return;
+    struct tr_mf *m = model;
     tr_mf_sgd_free(&m->sgd);
     tr_mf_als_free(&m->als);
     tr_view_close(&m->test_items);
     tr_mf_lists_free(&m->tests);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
-    free(m);
-    *model = NULL;
+    tr_mf_saved_close(m);
+    free(m->method);
 }
 
-const struct tr_model_kind tr_mf_kind = {check, open_model, train_model, save_model, close_model};
+/* Ratings once by user and once by item, which is about as much as reading takes, 20 bytes each; als has some more. And
+ * factors: of this worker's users and of all items, with what changes them. */
+static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
+{
+    double workers = size->workers, row = 4 * (double)((const struct tr_mf_options *)options)->rank;
+    double each = tr_job_method(job) == TR_MF_ALS ? 32 : 20;
+    memory->worker = each * size->records / workers + 2.5 * row * (size->users / workers + size->items);
+    memory->server = row * (size->users + size->items) / size->servers;
+}
+
+#define AT(field) offsetof(struct tr_mf_options, field)
+
+static const tr_option options[] = {
+    {"model.rank", TR_KIND_INTEGER, AT(rank), "32", .least = 1, .most = 4096,
+     .help = "numbers that stand for a user or an item"},
+    {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto"),
+     .help = "lambda of the factors; auto = 0.05, or 0.1 by als"},
+    {"model.l2_weighted", TR_KIND_BOOL, AT(l2_weighted), "yes",
+     .help = "whether lambda counts once for every rating of a user or an item, or once for each of these"},
+    {"model.bias", TR_KIND_BOOL, AT(bias), "no",
+     .help = "whether the mean is learnt apart, and a constant for each user and item"},
+    {"model.nonnegative", TR_KIND_BOOL, AT(nonnegative), "no", .help = "whether factors stay at 0 or above"},
+    {"model.implicit", TR_KIND_BOOL, AT(implicit), "no",
+     .help = "als: ratings count how often something was chosen; all other pairs are zeros of little weight"},
+    {"model.confidence", TR_KIND_REAL, AT(confidence), "40", .above = true,
+     .help = "implicit: a rating r weighs 1 + confidence r"},
+    {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .words = TR_WORDS("auto"),
+     .may_change = true, .methods = "sgd", .help = "size of the first step; auto = as suits the optimizer"},
+    {"solve.decay", TR_KIND_REAL, AT(decay), "0", .may_change = true, .methods = "sgd",
+     .help = "the rate of clock c is rate/sqrt(decay*c+1); with 0 it falls to 0 at the last epoch"},
+    {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "adagrad", .words = TR_WORDS("sgd", "adagrad"),
+     .methods = "sgd",
+     .help = "whether the rate of each row falls with its gradients (adagrad) or not (sgd)"},
+    {.name = NULL},
+};
+
+static const tr_method methods[] = {
+    [TR_MF_SGD] = {"sgd", "stochastic gradient descent, items going round", .in_groups = true},
+    [TR_MF_ALS] = {"als", "alternating least squares"},
+    {.name = NULL},
+};
+
+static const tr_rule rules[] = {
+    {"sync.weight", "als", .unused = true}, {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},          {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},    {.key = NULL},
+};
+
+static const tr_flag flags[] = {
+    {"--top", "N", TR_PREDICT | TR_INSPECT, 1, 1000000, "the N items that a user would rate best"},
+    {"--user", "ID", TR_PREDICT | TR_INSPECT, .help = "of this user alone; without DATA"},
+    {.name = NULL},
+};
+
+const tr_model_class tr_mf_class = {
+    .abi = TR_MODEL_ABI,
+    .name = "mf",
+    .types = TR_WORDS("mf"),
+    .help = "matrix factorization: factors of users and items from ratings",
+    .noun = "a factorization",
+    .format = "trireme-mf",
+    .format_version = 1,
+    .data_formats = TR_WORDS("ratings"),
+    .options_size = sizeof(struct tr_mf_options),
+    .options = options,
+    .methods = methods,
+    .rules = rules,
+    .flags = flags,
+    .model_size = sizeof(struct tr_mf),
+    .check = check,
+    .open = open_model,
+    .train = train_model,
+    .fields = tr_mf_fields,
+    .close = close_model,
+    .memory = estimate,
+    .answer = tr_mf_answer,
+    .inspect = tr_mf_inspect,
+};

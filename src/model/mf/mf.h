@@ -7,7 +7,7 @@
  *   als      alternating least squares: rows of the other side are pulled in pipelined batches (also non-negative and
  *            implicit feedback); als_half is one half of a sweep
  *   solve    its arithmetic, a row at a time
- *   file     model.h5: written from the tables, read by the commands
+ *   saved    model.h5, and what is asked of a model that has been read
  *
  * Two tables of f32, "users" and "items", a row for each: columns 0 .. rank-1 are the factors, column rank is the bias
  * where the model has one (width = rank + bias). Workers hold whole rows of the data (users), so ratings and factors of
@@ -19,57 +19,71 @@
 #ifndef TR_MODEL_MF_H
 #define TR_MODEL_MF_H
 
-#include "job/job.h"
 #include "model/mf/ratings.h"
-#include "model/model.h"
 #include "trireme/trireme.h"
 
 struct tr_mf_sgd;
 struct tr_mf_als;
 
-/* What the job says. */
+enum tr_mf_side { TR_MF_USER, TR_MF_ITEM };
+enum { TR_MF_SGD, TR_MF_ALS }; /* methods */
+enum { TR_MF_PLAIN, TR_MF_ADAGRAD };
+
+/* Settings of the class. */
 struct tr_mf_options {
-    size_t rank;
+    uint64_t rank;
     bool bias, l2_weighted, nonnegative, implicit;
     double l2, confidence;
-    bool als;       /* by alternating least squares; otherwise by gradient descent, and then: */
-    bool adagrad;   /* rates of each row fall with its gradients */
-    bool average;   /* sync.weight con: what groups push is averaged, not added */
-    uint64_t parts; /* clocks of an epoch; 0: chosen */
-    double rate, decay, global_rate;
-    uint64_t epochs, every; /* in all, and between evaluations */
-    uint64_t seed;
-    double target;
-    uint64_t ahead, row_bytes; /* of pulling: requests that are under way, and bytes of one */
+    double rate, decay;
+    int optimizer;
+};
+
+/* One side of a model that has been read. */
+struct tr_mf_saved {
+    float *row, *bias; /* n × width, in which biases are then; n, NULL without them */
+    struct tr_name_list names;
 };
 
 struct tr_mf {
-    tr_context *tr;
-    struct tr_mf_options o;
-    tr_data *train, *test; /* test: NULL without data.test */
+    /* what model.h5 has */
     uint64_t users,
-        items;          /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
-    size_t rank, width; /* factors; elements of a row of a table: rank + bias */
-    bool bias;          /* column `rank` of each row */
-    bool
-        centred; /* the mean is subtracted from ratings: with biases, and by sgd where factors may be negative */
-    double mean; /* μ: of all training ratings; 0 if not centred. All ranks know it, and the next two */
-    double average, spread; /* mean and standard deviation of all training ratings, centred or not */
-    tr_table *user_table, *item_table;
+        items; /* of training: rows of the tables. Test data may have numbers beyond (cold ones) */
+    uint64_t rank, ratings;
+    uint64_t bias; /* 1: column `rank` of each row of the tables */
+    uint64_t
+        centred; /* 1: the mean is subtracted from ratings: with biases, and by sgd where factors may be negative */
+    uint64_t implicit; /* 1: ratings count how often something was chosen */
+    double average;    /* of all training ratings */
+    double l2;
+    double train_rmse,
+        test_rmse; /* of the latest evaluation, known to the scheduler; NaN without test data */
+    char *method;
+    struct tr_mf_saved saved[2]; /* by enum tr_mf_side; nothing while it is trained */
 
-    /* a worker's */
-    struct tr_mf_lists tests; /* the test ratings of its users … */
+    /* what follows from it */
+    size_t width; /* elements of a row of a table: rank + bias */
+    double mean;  /* μ, which is subtracted: the average, or 0 if not centred */
+
+    /* training */
+    tr_context *tr;
+    const struct tr_mf_options *o;
+    bool by_als, averages; /* by alternating least squares; sync.weight con: what groups push is averaged */
+    int64_t epochs, report_every; /* in all, and between evaluations */
+    uint64_t seed;
+    double target, spread; /* spread: standard deviation of all training ratings; known to all ranks */
+    tr_data *train, *test; /* test: NULL without data.test */
+    tr_table *user_table, *item_table;
+    struct tr_mf_lists tests; /* a worker's: the test ratings of its users … */
     tr_view *test_items;      /* … and the items that they are of */
     struct tr_mf_sgd *sgd;
     struct tr_mf_als *als;
-
-    /* the scheduler's */
-    tr_evaluation last;                     /* the latest evaluation */
-    double train_rmse, test_rmse, test_mae; /* of it; NaN without test data */
-    double ratings;                         /* trained on in the epoch before it, by all workers */
+    tr_evaluation last; /* the scheduler's: the latest … */
+    double trained;     /* … and the ratings trained on in the epoch before it, by all workers */
+    bool writes_bias;   /* while rows are written: of a side the biases, or the factors */
+    tr_table *written;
 };
 
-enum tr_mf_side { TR_MF_USER, TR_MF_ITEM };
+extern const tr_model_class tr_mf_class;
 
 /* The first values of a row of `width` elements: small random factors, by (seed, side, number) alone and so the same
  * for every layout; the bias is 0. */
@@ -85,7 +99,7 @@ double tr_mf_predict(const struct tr_mf *m, const float *user, const float *item
 
 /* What workers sum up for an evaluation: objective = RMSE on the training ratings (implicit: the mean weighted loss),
  * metric = RMSE on test ratings. */
-enum tr_mf_sum { TR_MF_SQUARES, TR_MF_RATINGS, TR_MF_TEST_SQUARES, TR_MF_TEST_ABSOLUTES, TR_MF_TEST_RATINGS };
+enum tr_mf_sum { TR_MF_SQUARES, TR_MF_RATINGS, TR_MF_TEST_SQUARES, TR_MF_TEST_RATINGS };
 int tr_mf_summarize(void *mf, const tr_report *sums, tr_evaluation *evaluation);
 
 /* A worker's test ratings: their view of items is opened in a stage's prepare function, and their errors are added to
@@ -104,5 +118,18 @@ int tr_mf_als_train(struct tr_mf *m);
 /* Frees what a method keeps (NULL inside is fine). */
 void tr_mf_sgd_free(struct tr_mf_sgd **sgd);
 void tr_mf_als_free(struct tr_mf_als **als);
+
+/* model.h5, and what is asked of it: functions of the class (trireme/model.h). */
+int tr_mf_fields(void *mf, tr_fields *fields);
+int tr_mf_answer(void *mf, tr_query *query);
+int tr_mf_inspect(void *mf, tr_query *query);
+void tr_mf_saved_close(struct tr_mf *m);
+
+/* The best items of a user of a model that has been read, best first: at most *n of them, whose numbers and ratings are to
+ * be freed; equal ones by their number. A user not below m->users is cold. */
+int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item, double **rating);
+
+/* What is predicted by it; cold ones have numbers that are not below m->users, m->items. */
+double tr_mf_predict_saved(const struct tr_mf *m, uint64_t user, uint64_t item);
 
 #endif

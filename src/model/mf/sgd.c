@@ -18,18 +18,15 @@
 #include <string.h>
 
 #include "model/mf/mf.h"
-#include "trireme/function.h"
-#include "trireme/rotation.h"
-#include "trireme/rows.h"
 
 struct tr_mf_sgd {
     struct tr_mf *m;
-    bool plain_l2;        /* model.l2_weighted no */
-    size_t blocks, parts; /* clocks of an epoch: parts … */
-    size_t turns;         /* … and rotations of a clock */
-    size_t pad;           /* floats of a row */
-    float factor, bias;   /* what a factor and a bias are in the tables, if they are 1 here */
-    uint64_t *first_item; /* of each block, and behind the last */
+    bool adagrad, plain_l2; /* plain_l2: model.l2_weighted no */
+    size_t blocks, parts;   /* clocks of an epoch: parts … */
+    size_t turns;           /* … and rotations of a clock */
+    size_t pad;             /* floats of a row */
+    float factor, bias;     /* what a factor and a bias are in the tables, if they are 1 here */
+    uint64_t *first_item;   /* of each block, and behind the last */
     float *user_start,
         *item_start; /* first biases of the users, and of the items of the first block; or NULL */
     tr_rotation *rotation;
@@ -71,7 +68,7 @@ static size_t padded(size_t n)
  * too. */
 static size_t floats_of(const struct tr_mf_sgd *s, size_t n, bool before)
 {
-    size_t numbers = padded(n) * ((size_t)s->m->bias + s->m->o.adagrad + s->plain_l2);
+    size_t numbers = padded(n) * ((size_t)s->m->bias + s->adagrad + s->plain_l2);
     return n * s->pad + numbers + (before ? n * s->m->width : 0);
 }
 
@@ -80,7 +77,7 @@ static struct tr_mf_rows rows_in(const struct tr_mf_sgd *s, float *memory, size_
     struct tr_mf_rows rows = {.row = memory};
     float *at = memory + n * s->pad;
     if (s->m->bias) rows.bias = at, at += padded(n);
-    if (s->m->o.adagrad) rows.sum = at, at += padded(n);
+    if (s->adagrad) rows.sum = at, at += padded(n);
     if (s->plain_l2) rows.share = at, at += padded(n);
     if (before) *before = at;
     return rows;
@@ -353,7 +350,7 @@ static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const st
 {
     size_t n = items_of(s, block), width = s->m->width;
     bool alone = me->groups == 1, begins = me->clock == 0 || s->groups_before == 1;
-    bool all = me->clock == s->first_clock && begins && (me->group == 0 || s->m->o.average);
+    bool all = me->clock == s->first_clock && begins && (me->group == 0 || s->m->averages);
     if (alone && s->groups_before > 1) TR_TRY(tr_view_pull(s->items));
     if (alone) s->groups_before = 1;
     float *delta = s->items->delta, *known = s->items->value;
@@ -384,7 +381,7 @@ static void count_items(struct tr_mf_sgd *s, size_t block, const struct tr_mf_ro
 static void share_out(const struct tr_mf_sgd *s, const tr_worker *me, size_t block,
                       const struct tr_mf_rows *rows)
 {
-    float groups = s->m->o.average ? 1 : (float)me->groups;
+    float groups = s->m->averages ? 1 : (float)me->groups;
     for (size_t i = 0; i < items_of(s, block); i++)
         rows->share[i] = rows->share[i] > 0 ? 1 / (rows->share[i] * groups) : 0;
 }
@@ -393,9 +390,9 @@ static void share_out(const struct tr_mf_sgd *s, const tr_worker *me, size_t blo
 
 static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
 {
-    const struct tr_mf_options *o = &s->m->o;
-    double epochs = (double)o->epochs, rate = o->rate, all = epochs * (double)s->parts;
-    if (rate == TR_JOB_AUTO) rate = o->adagrad ? fmax(0.02, fmin(0.16, 0.7 / epochs)) : 0.02;
+    const struct tr_mf_options *o = s->m->o;
+    double epochs = (double)s->m->epochs, rate = o->rate, all = epochs * (double)s->parts;
+    if (rate == TR_JOB_AUTO) rate = s->adagrad ? fmax(0.02, fmin(0.16, 0.7 / epochs)) : 0.02;
     if (o->decay > 0) return rate / sqrt(o->decay * (double)clock + 1);
     return rate * pow(1 - (double)clock / all, 0.7);
 }
@@ -403,7 +400,7 @@ static double rate_at(const struct tr_mf_sgd *s, int64_t clock)
 static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, const tr_worker *me)
 {
     const struct tr_mf *m = s->m;
-    float l2 = (float)(m->o.l2 / m->spread);
+    float l2 = (float)(m->l2 / m->spread);
     return (struct tr_mf_pass){
         .level = tr_cpu(),
         .width = s->pad,
@@ -415,8 +412,8 @@ static struct tr_mf_pass pass_at(const struct tr_mf_sgd *s, const tr_worker *me)
         .bias_part = 0.1f,
         .l2 = l2,
         .bias_l2 = l2,
-        .crowd = m->o.average ? 1 : (float)me->groups,
-        .nonnegative = m->o.nonnegative,
+        .crowd = m->averages ? 1 : (float)me->groups,
+        .nonnegative = m->o->nonnegative,
         .spare = s->spare};
 }
 
@@ -453,7 +450,7 @@ static int schedule(tr_worker *me, void *state, tr_command *commands, bool *agai
 /* One group's table is read in evaluations, and after the last clock. */
 static bool table_is_due(const struct tr_mf_sgd *s, const tr_worker *me)
 {
-    int64_t every = (int64_t)s->m->o.every * (int64_t)s->parts, now = me->clock + 1;
+    int64_t every = (int64_t)s->m->report_every * (int64_t)s->parts, now = me->clock + 1;
     return me->groups > 1 || every == 0 || now % every == 0 || now == me->clocks;
 }
 
@@ -508,7 +505,7 @@ static int keep_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_rows(snapshot, "users", TR_F32, users, s->pad, row, 0, n, s->user.row));
     if (s->m->bias)
         TR_TRY(tr_snapshot_rows(snapshot, "user_biases", TR_F32, users, 1, row, 0, n, s->user.bias));
-    if (!s->m->o.adagrad) return TR_OK;
+    if (!s->adagrad) return TR_OK;
     return tr_snapshot_rows(snapshot, "user_squares", TR_F32, users, 1, row, 0, n, s->user.sum);
 }
 
@@ -528,7 +525,7 @@ static int keep_block(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_sna
         TR_TRY(tr_snapshot_rows(snapshot, "items_told", TR_F32, items, s->m->width, NULL, s->first_item[last],
                                 items_of(s, last), s->items->value));
     }
-    if (!s->m->o.adagrad) return TR_OK;
+    if (!s->adagrad) return TR_OK;
     return tr_snapshot_rows(snapshot, "item_squares", TR_F32, (uint64_t)groups * items, 1, NULL,
                             group * items + first, n, rows.sum);
 }
@@ -579,16 +576,20 @@ static int open_sgd(struct tr_mf *m)
     TR_TRY(TR_NEW(&s, 1));
     m->sgd = s;
     s->m = m;
-    s->plain_l2 = !m->o.l2_weighted;
+    s->adagrad = m->o->optimizer == TR_MF_ADAGRAD;
+    s->plain_l2 = !m->o->l2_weighted;
     /* Groups that share items should meet often in an epoch: what they do to a row is added. (MovieLens 100K, four
      * groups, 12 epochs, held-out RMSE with 1, 4, 8 and 16 clocks an epoch: 1.14, 0.960, 0.932, 0.920, and one group
      * 0.920; with sync.weight con 0.937 and 0.939 for 1 and 8.) */
-    s->parts = m->o.parts > 0 ? (size_t)m->o.parts : tr_groups(m->tr) > 1 ? 16 : 1;
+    struct tr_job_often push;
+    TR_TRY(tr_job_often(tr_context_job(m->tr), "sync.push", &push));
+    s->parts = push.unit == TR_OFTEN_PER_EPOCH ? (size_t)push.n : tr_groups(m->tr) > 1 ? 16 : 1;
     s->pad = padded(m->rank);
     s->factor = (float)sqrt(m->spread);
     s->bias = (float)m->spread;
-    double rate = m->o.global_rate == TR_JOB_AUTO ? 1.0 / tr_groups(m->tr) : m->o.global_rate;
-    return m->o.average ? tr_table_use(m->item_table, "scale", &rate) : TR_OK;
+    double rate = tr_job_number(tr_context_job(m->tr), "sync.global_rate");
+    if (rate == TR_JOB_AUTO) rate = 1.0 / tr_groups(m->tr);
+    return m->averages ? tr_table_use(m->item_table, "scale", &rate) : TR_OK;
 }
 
 int tr_mf_sgd_train(struct tr_mf *m)
@@ -597,8 +598,8 @@ int tr_mf_sgd_train(struct tr_mf *m)
     int64_t parts = (int64_t)m->sgd->parts;
     tr_stage train = {.name = "train",
                       .state = m,
-                      .clocks = (int64_t)m->o.epochs * parts,
-                      .evaluate_every = (int64_t)m->o.every * parts,
+                      .clocks = (int64_t)m->epochs * parts,
+                      .evaluate_every = (int64_t)m->report_every * parts,
                       .epochs_per_clock = 1 / (double)parts,
                       .objective_name = "train rmse",
                       .metric_name = m->test ? "test rmse" : NULL,
