@@ -21,14 +21,14 @@
 
 struct tr_mf_sgd {
     struct tr_mf *m;
-    bool adagrad, plain_l2; /* plain_l2: model.l2_weighted no */
-    size_t blocks, parts;   /* clocks of an epoch: parts … */
-    size_t turns;           /* … and rotations of a clock */
-    size_t pad;             /* floats of a row */
-    float factor, bias;     /* what a factor and a bias are in the tables, if they are 1 here */
-    uint64_t *first_item;   /* of each block, and behind the last */
-    float *user_start,
-        *item_start; /* first biases of the users, and of the items of the first block; or NULL */
+    bool adagrad, plain_l2;         /* plain_l2: model.l2_weighted no */
+    size_t blocks, parts;           /* clocks of an epoch: parts … */
+    size_t turns;                   /* … and rotations of a clock */
+    size_t pad;                     /* floats of a row */
+    float factor, bias;             /* what a factor and a bias are in the tables, if they are 1 here */
+    uint64_t *first_item;           /* of each block, and behind the last */
+    float *user_start, *item_start; /* first biases of users, and of items of the first block */
+    float *item_share;              /* plain λ: of these items, as in struct tr_mf_rows */
     tr_rotation *rotation;
     struct tr_mf_tiling tiling;
     float *memory, *spare; /* of the users; a row */
@@ -52,7 +52,8 @@ void tr_mf_sgd_free(struct tr_mf_sgd **sgd)
     tr_view_close(&s->items);
     tr_view_close(&s->users);
     tr_mf_tiling_free(&s->tiling);
-    void *arrays[] = {s->first_item, s->user_start, s->item_start, s->memory, s->spare, s->keys, s};
+    void *arrays[] = {s->first_item, s->user_start, s->item_start, s->item_share,
+                      s->memory,     s->spare,      s->keys,       s};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     *sgd = NULL;
 }
@@ -218,6 +219,21 @@ static int start_biases(struct tr_mf_sgd *s, size_t block, const double *count, 
     return status;
 }
 
+/* Plain λ: a row's counts once an epoch, so each of its ratings has a part of it. Each group counts its own ratings, and
+ * the groups' steps are added. */
+static int share_items(struct tr_mf_sgd *s, const tr_worker *me, const double *count)
+{
+    const tr_data *train = s->m->train;
+    size_t block = first_block(me);
+    double groups = s->m->averages ? 1 : me->groups;
+    TR_TRY(TR_NEW(&s->item_share, items_of(s, block)));
+    for (size_t j = 0; j < train->n_keys; j++)
+        if (train->keys[j] >= s->first_item[block] && train->keys[j] < s->first_item[block + 1] &&
+            count[j] > 0)
+            s->item_share[train->keys[j] - s->first_item[block]] = (float)(1 / (count[j] * groups));
+    return TR_OK;
+}
+
 static int plan(struct tr_mf_sgd *s, tr_worker *me)
 {
     size_t keys = s->m->train->n_keys;
@@ -228,6 +244,7 @@ static int plan(struct tr_mf_sgd *s, tr_worker *me)
     if (status == TR_OK) status = sum_ratings(s, me, count, sum);
     if (status == TR_OK) status = plan_blocks(s, count);
     if (status == TR_OK && s->m->bias) status = start_biases(s, first_block(me), count, sum);
+    if (status == TR_OK && s->plain_l2) status = share_items(s, me, count);
     free(count);
     free(sum);
     return status;
@@ -338,6 +355,8 @@ static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const st
         first_row(s, TR_MF_ITEM, s->first_item[block] + i, rows, i);
         if (s->item_start) rows->bias[i] = s->item_start[i];
     }
+    if (s->plain_l2 && me->clock == s->first_clock)
+        memcpy(rows->share, s->item_share, n * sizeof *rows->share);
     if (pulls) TR_TRY(tr_rows_pull(s->m->item_table, s->keys, n, take_row, &arriving));
     for (size_t i = 0; i < n && me->groups > 1; i++) row_out(s, rows, i, before + i * s->m->width);
     return TR_OK;
@@ -363,27 +382,6 @@ static int push_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const st
         }
     }
     return tr_view_push(s->items);
-}
-
-/* Plain λ: a row's counts once an epoch, so each of its ratings has a part of it. Each group counts its own ratings,
- * and the groups' steps are added. */
-static void count_items(struct tr_mf_sgd *s, size_t block, const struct tr_mf_rows *rows)
-{
-    for (size_t part = 0; part < s->parts * s->turns; part++) {
-        size_t tiles;
-        const struct tr_mf_tile *tile = tr_mf_tiles_of(&s->tiling, part, block, &tiles);
-        for (size_t t = 0; t < tiles; t++)
-            for (size_t j = 0; j < tile[t].ratings; j++)
-                rows->share[t * s->tiling.tile_items + tile[t].item[j]]++;
-    }
-}
-
-static void share_out(const struct tr_mf_sgd *s, const tr_worker *me, size_t block,
-                      const struct tr_mf_rows *rows)
-{
-    float groups = s->m->averages ? 1 : (float)me->groups;
-    for (size_t i = 0; i < items_of(s, block); i++)
-        rows->share[i] = rows->share[i] > 0 ? 1 / (rows->share[i] * groups) : 0;
 }
 
 /* ---- a clock ---- */
@@ -430,20 +428,9 @@ static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, s
     }
 }
 
-/* With plain λ the first clock of a run has a rotation in which ratings are only counted. */
-static bool counts_first(const struct tr_mf_sgd *s, const tr_worker *me)
-{
-    return s->plain_l2 && me->clock == s->first_clock;
-}
-
-static int64_t rotations(const struct tr_mf_sgd *s, const tr_worker *me)
-{
-    return (int64_t)s->turns + counts_first(s, me);
-}
-
 static int schedule(tr_worker *me, void *state, tr_command *commands, bool *again)
 {
-    *again = tr_rotation_schedule(me, rotations(((struct tr_mf *)state)->sgd, me), commands);
+    *again = tr_rotation_schedule(me, (int64_t)((struct tr_mf *)state)->sgd->turns, commands);
     return TR_OK;
 }
 
@@ -459,15 +446,10 @@ static int work_on(struct tr_mf_sgd *s, tr_worker *me, const tr_block *block)
     size_t number = (size_t)block->number;
     float *before;
     struct tr_mf_rows rows = rows_in(s, block->memory, items_of(s, number), &before);
-    int64_t turn = me->command.word[1] - counts_first(s, me);
+    size_t turn = (size_t)me->command.word[1];
     if (me->round == 0) TR_TRY(fill_block(s, me, number, &rows, before));
-    if (turn < 0) {
-        count_items(s, number, &rows);
-        return TR_OK;
-    }
-    if (counts_first(s, me) && me->round == me->group_size) share_out(s, me, number, &rows);
-    train_block(s, me, (size_t)turn, number, &rows);
-    bool last = me->round == rotations(s, me) * me->group_size - 1;
+    train_block(s, me, turn, number, &rows);
+    bool last = me->round == (int)s->turns * me->group_size - 1;
     return last && table_is_due(s, me) ? push_block(s, me, number, &rows, before) : TR_OK;
 }
 
