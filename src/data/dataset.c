@@ -620,6 +620,11 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     if (status == TR_OK) {
         user->data = store->data;
         *out = &user->data;
+        if (!test) {
+            tr->trained_on.rows = user->data.total_rows;
+            tr->trained_on.columns = user->data.columns;
+            tr->trained_on.nonzeros = user->data.total_nonzeros;
+        }
         return TR_OK;
     }
     tr_store_release(tr, &store, false);

@@ -1,4 +1,4 @@
-#include "model/kmeans/assign.h"
+#include "assign.h"
 
 #include <float.h>
 #include <math.h>
@@ -40,19 +40,19 @@ struct tr_sparse_row {
 };
 
 #define NAME(f) f##_plain
-#include "model/kmeans/assign_kernel.h"
+#include "assign_kernel.h"
 enum { TILE_PLAIN = TILE };
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define NAME(f) f##_avx2
-#include "model/kmeans/assign_kernel.h"
+#include "assign_kernel.h"
 #pragma GCC pop_options
 enum { TILE_AVX2 = TILE };
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
-#include "model/kmeans/assign_kernel.h"
+#include "assign_kernel.h"
 #pragma GCC pop_options
 enum { TILE_AVX512 = TILE };
 #endif

@@ -1,4 +1,4 @@
-#include "model/kmeans/kmeans.h"
+#include "kmeans.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #ifndef TR_KMEANS_H
 #define TR_KMEANS_H
 
-#include "model/kmeans/assign.h"
-#include "model/kmeans/start.h"
+#include "assign.h"
+#include "start.h"
 #include "trireme/trireme.h"
 
 /* The rows of training or of test data, what they need of the centres, and their labels. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/kmeans/kmeans.h"
+#include "kmeans.h"
 
 /* Columns up to which rows are taken as dense ones. */
 enum { DENSE_COLUMNS = 4096 };

@@ -1,10 +1,10 @@
-#include "model/kmeans/start.h"
+#include "start.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/kmeans/kmeans.h"
+#include "kmeans.h"
 
 /* Rounds of kmeans||, in each of which as many rows are drawn as there are to be centres, in the mean. */
 enum { ROUNDS = 5 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/kmeans/kmeans.h"
+#include "kmeans.h"
 
 /* Centres that a key is wide at most: rows of tables that are not wider lie in one piece. */
 enum { WIDEST = 2048 };

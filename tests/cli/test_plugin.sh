@@ -1,0 +1,65 @@
+#!/bin/sh
+# A class of models in a shared object: from a job to predictions, checkpoints and trireme run, and what is refused.
+# Usage: test_plugin.sh TRIREME
+tests=$(cd "$(dirname "$0")" && pwd)
+. "$tests/lib.sh"
+
+# build NAME FLAG…: lib NAME.so
+build() {
+    name=$1; shift
+    ${CC:-cc} -std=c17 -O2 -Wall -Wextra -shared -fPIC -I"$tests/../../include" "$@" "$tests/plugin_softmax.c" -o "$name" -lm ||
+        fail "$name does not compile"
+}
+build libsoftmax.so
+mkdir jobs data
+awk 'BEGIN { srand(5); for (i = 0; i < 900; i++) { k = i % 3; row = k
+    for (j = 1; j <= 6; j++) row = row " " j ":" (rand() + (j % 3 == k ? 0.7 : 0)); print row } }' >data/rows.svm
+cat >jobs/own.yaml <<END
+model: {plugin: ../libsoftmax.so, type: softmax, classes: 3}
+solve: {epochs: 60, rate: 3}
+data: {train: data/rows.svm}
+report: {progress: no, every: 20}
+END
+
+# ---- training, on any number of ranks ----
+run one 1 jobs/own.yaml
+run three 3 jobs/own.yaml
+near "$(of one objective)" "$(of three objective)" 1e-9 || fail "the loss depends on ranks: $(of one objective) $(of three objective)"
+[ "$(of one rows)" = 900 ] || fail "summary: $(of one rows) rows"
+grep -q "plugin: /.*libsoftmax.so" one/job.yaml || fail "job.yaml: $(grep plugin one/job.yaml)"
+run again 1 one/job.yaml
+near "$(of one objective)" "$(of again objective)" 1e-12 || fail "job.yaml trains another model"
+timeout 100 "$trireme" run -n 2 jobs/own.yaml output=watched >said 2>&1 || fail "trireme run: $(cat said)"
+[ -e watched/model.h5 ] || fail "trireme run leaves no model"
+
+# ---- stopped, and gone on with ----
+timeout 60 "$trireme" train jobs/own.yaml output=parts checkpoint.every="20 clocks" solve.epochs=40 >said 2>&1 || fail "$(cat said)"
+[ -e parts/model.h5 ] || fail "no model"
+
+# ---- predictions ----
+"$trireme" predict one data/rows.svm >labels || fail "predict"
+[ "$(wc -l <labels)" -eq 900 ] && grep -qE '^[012] 0\.[0-9]+$' labels || fail "predict: $(head -2 labels)"
+"$trireme" evaluate one data/rows.svm >said || fail "evaluate"
+awk '/^accuracy/ { exit !($2 > 0.7) }' said || fail "evaluate: $(cat said)"
+"$trireme" evaluate one data/rows.svm --json | grep -q '"model": "softmax", "rows": 900, "accuracy": 0' || fail "evaluate --json"
+"$trireme" inspect one/model.h5 >said || fail "inspect"
+grep -q '^weights  *7 × 3 f64: a row is a feature' said && grep -q '^classes  *3$' said || fail "inspect: $(cat said)"
+
+# ---- elsewhere ----
+mkdir away && mv libsoftmax.so away/
+refuses "a plugin that is gone" 78 "libsoftmax.so: cannot open shared object" "$trireme" predict one data/rows.svm
+"$trireme" predict one data/rows.svm --plugin away/libsoftmax.so | cmp -s - labels || fail "--plugin"
+
+# ---- what is refused ----
+build abi.so -DOTHER_ABI
+build none.so -DNO_SYMBOL
+build twice.so -DTWICE
+build one.so -DFAIL_ON_ONE
+job="jobs/own.yaml output=no"
+refuses "a plugin that is missing" 78 "jobs/own.yaml:1: model.plugin " "$trireme" train $job
+refuses "another version" 78 "abi.so: it is for version 2 of trireme/model.h" "$trireme" train $job model.plugin=abi.so
+refuses "no symbol" 78 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
+refuses "an option twice" 78 "twice.so: option model.classes is there twice" "$trireme" train $job model.plugin=twice.so
+refuses "one rank" 78 "one rank does not like it" mpirun $quiet --oversubscribe -n 3 "$trireme" train $job model.plugin=one.so
+refuses "another key" 78 "command line: model.clusters is for kmeans, and model.type is softmax" "$trireme" train $job model.plugin=away/libsoftmax.so model.clusters=3
+exit $bad
