@@ -137,6 +137,16 @@ static size_t top_bytes(uint32_t n)
     return sizeof(struct tr_top) + n * sizeof(struct tr_top_pair);
 }
 
+/* Sorts n pairs and writes the best k, for which there is room. */
+static void give_top(struct tr_top_pair *pair, size_t n, uint32_t k, void *result, size_t *bytes)
+{
+    struct tr_top top = {.k = k, .n = (uint32_t)tr_min_size(n, k)};
+    qsort(pair, n, sizeof *pair, compare_pairs);
+    memcpy(result, &top, sizeof top);
+    memcpy((char *)result + sizeof top, pair, top.n * sizeof *pair);
+    *bytes = top_bytes(top.n);
+}
+
 static int get_top(const tr_share *share, const void *question, size_t question_bytes, void *result,
                    size_t *bytes)
 {
@@ -148,49 +158,38 @@ static int get_top(const tr_share *share, const void *question, size_t question_
     if (*bytes < top_bytes(k))
         return tr_fail(TR_ERR_INTERNAL, "answer top: room for %zu bytes: expected %zu, for %u pairs", *bytes,
                        top_bytes(k), k);
-    uint32_t most = (uint32_t)tr_min_size(k, share->units);
-    char *memory;
-    TR_TRY(TR_NEW(&memory, sizeof(struct tr_top) + 2 * (size_t)most * sizeof(struct tr_top_pair)));
-    struct tr_top *top = (struct tr_top *)(void *)memory;
-    size_t n = 0;
+    size_t most = tr_min_size(k, share->units), n = 0;
+    struct tr_top_pair *pair;
+    TR_TRY(TR_NEW(&pair, 2 * most));
     double least = 0; /* of the best so far, once there are enough: others do not matter */
     for (size_t unit = 0; unit < share->units && most > 0; unit++) {
         double value = element(share, unit);
         if (value == 0 || fabs(value) < least) continue;
-        top->pair[n++] = (struct tr_top_pair){tr_share_key(share, unit), value};
-        if (n < 2 * (size_t)most) continue;
-        qsort(top->pair, n, sizeof *top->pair, compare_pairs);
+        pair[n++] = (struct tr_top_pair){tr_share_key(share, unit), value};
+        if (n < 2 * most) continue;
+        qsort(pair, n, sizeof *pair, compare_pairs);
         n = most;
-        least = isnan(top->pair[n - 1].value) ? INFINITY : fabs(top->pair[n - 1].value);
+        least = isnan(pair[n - 1].value) ? INFINITY : fabs(pair[n - 1].value);
     }
-    qsort(top->pair, n, sizeof *top->pair, compare_pairs);
-    top->n = (uint32_t)tr_min_size(n, most);
-    top->k = k;
-    int status = give_result("top", top, top_bytes(top->n), result, bytes);
-    free(memory);
-    return status;
+    give_top(pair, n, k, result, bytes);
+    free(pair);
+    return TR_OK;
 }
 
-/* Merges two sorted lists from the best down. */
 static int combine_tops(void *result, size_t *bytes, size_t room, const void *part, size_t part_bytes)
 {
-    struct tr_top a, b, *top;
+    struct tr_top a, b;
+    struct tr_top_pair *pair;
     memcpy(&a, result, sizeof a);
     memcpy(&b, part, sizeof b);
-    if (top_bytes(a.n) != *bytes || top_bytes(b.n) != part_bytes || a.k != b.k)
+    if (top_bytes(a.n) != *bytes || top_bytes(b.n) != part_bytes || a.k != b.k || room < top_bytes(a.k))
         return tr_fail(TR_ERR_INTERNAL, "parts of an answer do not belong together");
-    char *memory;
-    TR_TRY(TR_NEW(&memory, top_bytes(a.n) + top_bytes(b.n)));
-    top = (struct tr_top *)(void *)memory;
-    memcpy(top->pair, (char *)result + sizeof a, a.n * sizeof *top->pair);
-    memcpy(top->pair + a.n, (const char *)part + sizeof b, b.n * sizeof *top->pair);
-    qsort(top->pair, (size_t)a.n + b.n, sizeof *top->pair, compare_pairs);
-    top->k = a.k;
-    top->n = (uint32_t)tr_min_size(a.k, (size_t)a.n + b.n);
-    *bytes = room;
-    int status = give_result("top", top, top_bytes(top->n), result, bytes);
-    free(memory);
-    return status;
+    TR_TRY(TR_NEW(&pair, (size_t)a.n + b.n));
+    memcpy(pair, (char *)result + sizeof a, a.n * sizeof *pair);
+    memcpy(pair + a.n, (const char *)part + sizeof b, b.n * sizeof *pair);
+    give_top(pair, (size_t)a.n + b.n, a.k, result, bytes);
+    free(pair);
+    return TR_OK;
 }
 
 /* ---- soft ---- */

@@ -492,22 +492,15 @@ static uint32_t list_dense(const struct tr_encoded *e, uint32_t *unit, char *val
 {
     struct form form = form_of(&e->slice, e->precision);
     size_t bytes = e->slice.width * tr_dtype_size(e->slice.dtype);
-    double room[64];
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->slice.n; i += 64) {
-        uint32_t some = e->slice.n - i < 64 ? e->slice.n - i : 64, first = n;
-        const char *from = (const char *)e->value + i * form.unit;
+        uint32_t some = e->slice.n - i < 64 ? e->slice.n - i : 64;
+        char *to = value + n * bytes;
         uint64_t live;
-        mark_units(&form, some, e->slice.width, from, &live);
+        mark_units(&form, some, e->slice.width, (const char *)e->value + i * form.unit, &live);
+        copy_values(e, i, some, to);
+        if (count_bits(1, &live) < some) compact(1, &live, bytes, to, to);
         for (uint64_t left = live; left; left &= left - 1) unit[n++] = i + (uint32_t)__builtin_ctzll(left);
-        char *to = value + first * bytes;
-        if (n - first == some) copy_values(e, i, some, to);
-        else if (!form.narrowing) compact(1, &live, bytes, from, to);
-        else if (e->slice.width == 1) {
-            copy_values(e, i, some, room);
-            compact(1, &live, bytes, room, to);
-        } else
-            for (uint32_t k = first; k < n; k++) copy_values(e, unit[k], 1, value + k * bytes);
     }
     return n;
 }

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "table/elements.h"
+
 /* A memcpy call pays from about this many units on; below, indexed loops win. */
 enum { MEAN_RUN_WORTH_IT = 16 };
 
@@ -20,64 +22,27 @@ int tr_segment_find_runs(struct tr_segment *s)
     return TR_OK;
 }
 
-/* Blocks are permuted, so positions ascend only inside each block: a counting sort by block mends that. */
-static int sort_segment(struct tr_segment *s, uint64_t block)
+/* Blocks are permuted, so that positions ascend only inside each block. */
+static int sort_segment(struct tr_segment *s)
 {
-    bool sorted = true;
-    uint32_t highest = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        sorted = sorted && (i == 0 || s->position[i - 1] < s->position[i]);
-        if (s->position[i] > highest) highest = s->position[i];
-    }
-    if (sorted) return tr_segment_find_runs(s);
-
-    size_t buckets = (size_t)(highest / block) + 1;
-    uint32_t *start = NULL, *local = NULL, *position = NULL;
-    int status = TR_NEW(&start, buckets + 1);
-    if (status == TR_OK) status = TR_NEW(&local, s->n);
-    if (status == TR_OK) status = TR_NEW(&position, s->n);
-    if (status == TR_OK) {
-        for (uint32_t i = 0; i < s->n; i++) start[s->position[i] / block + 1]++;
-        for (size_t i = 1; i <= buckets; i++) start[i] += start[i - 1];
+    uint64_t *entry;
+    uint32_t ascending = 1;
+    while (ascending < s->n && s->position[ascending - 1] < s->position[ascending]) ascending++;
+    if (ascending < s->n) {
+        TR_TRY(TR_NEW(&entry, 2 * (size_t)s->n));
+        for (uint32_t i = 0; i < s->n; i++) entry[i] = (uint64_t)s->position[i] << 32 | s->local[i];
+        tr_sort_by_upper_half(entry, entry + s->n, s->n);
         for (uint32_t i = 0; i < s->n; i++) {
-            uint32_t to = start[s->position[i] / block]++;
-            local[to] = s->local[i];
-            position[to] = s->position[i];
+            s->position[i] = (uint32_t)(entry[i] >> 32);
+            s->local[i] = (uint32_t)entry[i];
         }
-        uint32_t *old_local = s->local, *old_position = s->position;
-        s->local = local;
-        s->position = position;
-        local = old_local;
-        position = old_position;
-        status = tr_segment_find_runs(s);
+        free(entry);
     }
-    free(start);
-    free(local);
-    free(position);
-    return status;
+    return tr_segment_find_runs(s);
 }
 
-/* Distributes keys of an unbounded partition: they stay in order. */
-static int split_keys(const struct tr_partition *partition, const tr_key *keys, size_t n,
-                      struct tr_keyset *set)
-{
-    struct tr_walker walker = {.partition = partition};
-    for (size_t i = 0; i < n; i++) set->segment[tr_walk_to(&walker, keys[i]).server].n++;
-    for (uint32_t server = 0; server < set->servers; server++) {
-        struct tr_segment *s = &set->segment[server];
-        TR_TRY(TR_NEW(&s->local, s->n));
-        TR_TRY(TR_NEW(&s->key, s->n));
-        s->n = 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct tr_segment *s = &set->segment[tr_walk_to(&walker, keys[i]).server];
-        s->local[s->n] = (uint32_t)i;
-        s->key[s->n++] = keys[i];
-    }
-    return TR_OK;
-}
-
-/* Distributes the units over the segments, in two passes: count, then fill. */
+/* Distributes the units over the segments, in two passes: count, then fill. Keys of an unbounded partition stay in
+ * order. */
 static int split(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
                  const tr_key *keys, size_t n, struct tr_keyset *set)
 {
@@ -88,7 +53,7 @@ static int split(const struct tr_partition *partition, uint64_t table_keys, uint
     for (uint32_t server = 0; server < set->servers; server++) {
         struct tr_segment *s = &set->segment[server];
         TR_TRY(TR_NEW(&s->local, s->n));
-        TR_TRY(TR_NEW(&s->position, s->n));
+        TR_TRY(partition->unbounded ? TR_NEW(&s->key, s->n) : TR_NEW(&s->position, s->n));
         s->n = 0;
     }
     for (uint32_t piece = 0; piece < pieces; piece++)
@@ -96,10 +61,11 @@ static int split(const struct tr_partition *partition, uint64_t table_keys, uint
             struct tr_location at = tr_walk_to(&walker, piece * table_keys + keys[i]);
             struct tr_segment *s = &set->segment[at.server];
             s->local[s->n] = (uint32_t)(i * pieces + piece);
-            s->position[s->n++] = at.position;
+            if (partition->unbounded) s->key[s->n++] = keys[i];
+            else s->position[s->n++] = at.position;
         }
-    for (uint32_t server = 0; server < set->servers; server++)
-        TR_TRY(sort_segment(&set->segment[server], partition->block));
+    for (uint32_t server = 0; server < set->servers && !partition->unbounded; server++)
+        TR_TRY(sort_segment(&set->segment[server]));
     return TR_OK;
 }
 
@@ -115,8 +81,7 @@ int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, ui
     }
     struct tr_keyset set = {.servers = partition->servers, .units = n * pieces};
     TR_TRY(TR_NEW(&set.segment, set.servers));
-    int status = partition->unbounded ? split_keys(partition, keys, n, &set)
-                                      : split(partition, table_keys, pieces, keys, n, &set);
+    int status = split(partition, table_keys, pieces, keys, n, &set);
     if (status != TR_OK) {
         tr_keyset_free(&set);
         return status;
