@@ -125,8 +125,8 @@ static void end_checkpoint(struct tr_checkpoints *c, int status, const char *why
     c->counts.clock = pace->last_clock;
 }
 
-/* Rank 0 hears of a shard, its own or another's. Those who copy it to slower memory than was meant say why. */
-static void hear(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
+/* Rank 0 learns of a shard, its own or another's. Those who copy it to slower memory than was meant say why. */
+static void take_report(struct tr_checkpoints *c, int from, const struct tr_shard_report *r)
 {
     struct tr_being_written *now = &c->now;
     if (!now->any || (uint64_t)r->number != now->number) return;
@@ -158,7 +158,7 @@ static void report(struct tr_checkpoints *c, int status, const char *text)
                                          .seconds = c->writer.seconds};
     snprintf(c->report.error, sizeof c->report.error, "%s", text);
     if (c->tr->rank == 0) {
-        hear(c, 0, &c->report);
+        take_report(c, 0, &c->report);
         return;
     }
     MPI_Isend(&c->report, sizeof c->report, MPI_BYTE, 0, TR_TAG_SHARD, c->tr->wire, &c->sending);
@@ -243,7 +243,7 @@ static int poll(void *what, int *did)
     if (c->sending != MPI_REQUEST_NULL) (void)tr_request_done(&c->sending);
     if (c->tr->rank != 0 || !c->now.any || !receive(c->tr, TR_TAG_SHARD, &r, sizeof r, &from)) return TR_OK;
     ++*did;
-    hear(c, from, &r);
+    take_report(c, from, &r);
     return TR_OK;
 }
 
@@ -405,9 +405,9 @@ static int make_manifest(struct tr_checkpoints *c, const struct tr_facts *facts)
     return tr_job_as_text(tr->job, &m->job);
 }
 
-/* Rank 0 makes the folder and what it writes last, before anybody copies for it. *kept: the last one in memory, which
- * stays there. */
-static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory, uint64_t *kept)
+/* Rank 0 makes the folder and what it writes last, before anybody copies for it. All learn which is the last one in memory
+ * that is whole: it stays there. */
+static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in_memory)
 {
     struct tr_being_written *now = &c->now;
     c->number++;
@@ -435,7 +435,7 @@ static int begin(struct tr_checkpoints *c, const struct tr_facts *facts, bool in
     TR_TRY(tr_wait_request(c->tr, &request, "rank 0 to begin a checkpoint"));
     now->any = word[0];
     now->in_memory = word[1];
-    *kept = (uint64_t)word[2];
+    c->memory->committed = (uint64_t)word[2];
     return TR_OK;
 }
 
@@ -457,7 +457,7 @@ static int list_manifest(struct tr_checkpoints *c, tr_snapshot *snapshot)
 }
 
 /* Readies the node's folder for about as much as the parts of all ranks take: also those that could not copy. */
-static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, uint64_t kept, int status)
+static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, int status)
 {
     char error[512];
     uint64_t bytes = 1 << 16;
@@ -465,19 +465,19 @@ static int begin_memory(struct tr_checkpoints *c, const tr_snapshot *snapshot, u
         bytes += tr_part_elements(&snapshot->part[i]) * tr_part_type_size(snapshot->part[i].type) +
                  snapshot->part[i].runs * sizeof *snapshot->part[i].run;
     snprintf(error, sizeof error, "%s", status == TR_OK ? "" : tr_error_text());
-    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, kept, bytes);
+    int outcome = tr_memory_begin(c->memory, c->run, c->now.number, bytes);
     return status == TR_OK ? outcome : tr_fail(status, "%s", error);
 }
 
 /* What cannot be copied, the others learn as what cannot be written. */
-static int copy_and_write(struct tr_checkpoints *c, uint64_t kept, tr_lister_fn *list, void *who)
+static int copy_and_write(struct tr_checkpoints *c, tr_lister_fn *list, void *who)
 {
     bool in_memory = c->now.in_memory;
     tr_snapshot **snapshot = &c->now.snapshot;
     int status = tr_snapshot_open(c->tr, NULL, NULL, snapshot);
     if (status == TR_OK) status = list_all(c, *snapshot, list, who);
     if (status == TR_OK && in_memory && c->tr->rank == 0) status = list_manifest(c, *snapshot);
-    if (in_memory) status = begin_memory(c, *snapshot, kept, status);
+    if (in_memory) status = begin_memory(c, *snapshot, status);
     if (status == TR_OK) status = start_writing(c, write_shard);
     if (status == TR_OK) return TR_OK;
     tr_snapshot_close(snapshot);
@@ -493,10 +493,9 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
 {
     struct tr_checkpoints *c = tr->checkpoints;
     double start = tr_now();
-    uint64_t kept;
     TR_TRY(tr_checkpoint_settle(tr)); /* the one before */
-    TR_TRY(begin(c, facts, c->wants_memory && !stops, &kept));
-    if (c->now.any) TR_TRY(copy_and_write(c, kept, list, who));
+    TR_TRY(begin(c, facts, c->wants_memory && !stops));
+    if (c->now.any) TR_TRY(copy_and_write(c, list, who));
     c->taken = tr_now();
     c->counts.epoch = facts->epoch;
     tr_policy_taken(&c->policy, facts->clock, c->now.in_memory);

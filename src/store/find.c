@@ -53,7 +53,7 @@ static int share_manifest(tr_context *tr, int root, struct tr_manifest *m)
     return tr_agree(tr, status);
 }
 
-int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t size)
+int tr_checkpoints_agree(tr_context *tr, int status, char *why, size_t size)
 {
     int lowest = status == TR_OK ? tr->size : tr->rank;
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_I32, &lowest, 1));
@@ -117,10 +117,10 @@ static bool is_whole(struct tr_checkpoints *c, uint64_t number, int rank)
     bool memory = c->found_in_memory;
     char why[512] = "";
     int status = memory && tr->rank == rank ? tr_memory_manifest(c->memory, number, &c->found) : TR_OK;
-    status = tr_checkpoints_hear(tr, status, why, sizeof why);
+    status = tr_checkpoints_agree(tr, status, why, sizeof why);
     if (status == TR_OK) status = share_manifest(tr, rank, &c->found);
     if (status == TR_OK && memory) status = tr_memory_verify(c->memory, &c->found, why, sizeof why);
-    else if (status == TR_OK) status = tr_checkpoints_hear(tr, verify_shards(c, &c->found), why, sizeof why);
+    else if (status == TR_OK) status = tr_checkpoints_agree(tr, verify_shards(c, &c->found), why, sizeof why);
     if (status == TR_OK) return true;
     tr_manifest_free(&c->found);
     tr_warn(tr, "warning:       checkpoint %" PRIu64 "%s is left out: %s", number, memory ? " in memory" : "",

@@ -125,7 +125,7 @@ static int begin_receiving(struct tr_memory *m)
     return TR_OK;
 }
 
-int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes)
+int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t bytes)
 {
     char error[512];
     tr_memory_end(m);
@@ -134,7 +134,6 @@ int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t
     *m->note = '\0';
     m->run = run;
     m->number = number;
-    m->kept = kept;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     bytes *= 1 + (uint64_t)m->copies; /* what the nodes before send is about as much */
     int status = make_folder(m, bytes);
@@ -147,7 +146,7 @@ int tr_memory_begin(struct tr_memory *m, uint64_t run, uint64_t number, uint64_t
 
 void tr_memory_tidy(struct tr_memory *m)
 {
-    if (m->host_rank == 0) tr_memory_remove(m->run, m->number, m->kept);
+    if (m->host_rank == 0) tr_memory_remove(m->run, m->number, m->committed);
 }
 
 void tr_memory_send(struct tr_memory *m, int status, const char *error)

@@ -32,11 +32,11 @@ struct tr_memory {
     int *peer;   /* to whom each goes */
     int *source; /* whose come here */
     size_t sources;
-    uint64_t committed; /* rank 0: the last one that is whole; 0: none */
+    uint64_t committed; /* the last one that is whole; 0: none; rank 0 knows first */
     bool warned;        /* rank 0 has said that it does not work … */
     bool strange;       /* … that it is not where it was meant to be, as `note` of some rank has it */
     /* the one that is taken */
-    uint64_t run, number, kept;
+    uint64_t run, number;
     char *folder;          /* the node's; NULL: none */
     uint64_t before[2];    /* bytes of this node's last one, and the one before */
     struct tr_stream *out; /* copies of them; NULL: the shard is not written yet */
@@ -66,11 +66,11 @@ void tr_memory_close(struct tr_memory **memory, uint64_t run, bool removes);
 
 /* ---- taking ---- */
 
-/* Makes ready for checkpoint `number`, of whose parts this rank has so many bytes; kept: the one that stays besides. All
+/* Makes ready for checkpoint `number`, of whose parts this rank has so many bytes. All
  * ranks of a node together. TR_ERR_NO_OUTPUT: there is no room for it. */
-int tr_memory_begin(struct tr_memory *memory, uint64_t run, uint64_t number, uint64_t kept, uint64_t bytes);
+int tr_memory_begin(struct tr_memory *memory, uint64_t run, uint64_t number, uint64_t bytes);
 
-/* Removes what is older; in the thread that writes. */
+/* Removes all but this one and the one that was committed; in the thread that writes. */
 void tr_memory_tidy(struct tr_memory *memory);
 
 /* The shard is written, or not: it goes to its peers. */

@@ -154,7 +154,7 @@ int tr_memory_verify(struct tr_memory *m, const struct tr_manifest *manifest, ch
     int mine = *why ? tr_fail(TR_ERR_DATA, "%s", why) : TR_OK;
     snprintf(why, size, "no node has shard %" PRIu32, lacking);
     char text[512] = "";
-    (void)tr_checkpoints_hear(m->tr, mine, text, sizeof text);
+    (void)tr_checkpoints_agree(m->tr, mine, text, sizeof text);
     if (*text) snprintf(why, size, "%s", text);
     return TR_ERR_DATA;
 }

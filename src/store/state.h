@@ -77,7 +77,7 @@ struct tr_checkpoints {
 int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh);
 
 /* The outcome of the lowest rank that found something wrong, with its text on all: nothing that ends the job. All ranks. */
-int tr_checkpoints_hear(tr_context *tr, int status, char *why, size_t size);
+int tr_checkpoints_agree(tr_context *tr, int status, char *why, size_t size);
 
 /* Lets nobody go on with this run. Rank 0. */
 int tr_checkpoints_end(const struct tr_checkpoints *c);
