@@ -15,130 +15,107 @@ struct comparison {
     char first[640]; /* of these, in words */
 };
 
-/* ---- one key ---- */
-
-/* Short and printable, for a message. */
-static struct tr_shown value_of(const struct tr_job_slot *slot)
+/* The value of a key, short and printable; its default where the job does not have it. */
+static struct tr_shown value_of(const struct tr_job *job, const char *name, const tr_option *key)
 {
+    struct tr_job_slot slot;
     char *text = NULL;
-    struct tr_shown shown = tr_shown(tr_job_value_text(slot, &text) ? text : "?");
+    if (!tr_job_find(job, name, &slot)) return tr_shown(key->by_default);
+    struct tr_shown shown = tr_shown(tr_job_value_text(&slot, &text) ? text : "?");
     free(text);
     return shown;
 }
 
-/* Changed from part to part, and of no account to what is learnt. */
-static bool is_tacit(const tr_option *key)
+/* Whether both jobs have the key and the same value, or only one of them, and the default. */
+static bool same(const struct tr_job *now, const struct tr_job *old, const char *name, const tr_option *key)
 {
-    return !strncmp(key->name, "checkpoint.", strlen("checkpoint."));
+    struct tr_job_slot a, b;
+    if (tr_job_find(now, name, &a) && tr_job_find(old, name, &b)) return tr_job_same(&a, &b);
+    return strcmp(value_of(now, name, key).text, value_of(old, name, key).text) == 0;
 }
 
-static void note(struct comparison *c, const char *name, const struct tr_job_slot *now,
-                 const struct tr_job_slot *old)
+static void refuse(struct comparison *c, const char *what, const char *was, const char *is, const char *where)
 {
-    if (is_tacit(now->key)) return;
-    struct tr_shown was = value_of(old), is = value_of(now);
-    if (now->key->may_change) {
+    if (c->refused++ == 0)
+        snprintf(c->first, sizeof c->first, "%s%s%s is %s (%s)", what, was, *was ? "," : "", is, where);
+}
+
+/* Compares a key of both jobs. checkpoint.* changes from part to part, and is of no account to what is learnt. */
+static void compare_key(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
+                        const char *name, const tr_option *key)
+{
+    if (same(now, old, name, key) || !strncmp(key->name, "checkpoint.", strlen("checkpoint."))) return;
+    struct tr_shown was = value_of(old, name, key), is = value_of(now, name, key);
+    struct tr_job_slot slot;
+    const char *where = tr_job_find(now, name, &slot) && *slot.where ? *slot.where : "default";
+    if (key->may_change) {
         fprintf(c->changes, "%s%s %s -> %s", c->allowed++ ? ", " : "", name, was.text, is.text);
         return;
     }
-    const char *where = *now->where ? *now->where : "default";
-    if (c->refused++ == 0)
-        snprintf(c->first, sizeof c->first, "%s was %s, is %s (%s)", name, was.text, is.text, where);
+    struct tr_job_name before;
+    snprintf(before.text, sizeof before.text, " was %.100s", was.text);
+    refuse(c, name, before.text, is.text, where);
 }
 
-/* The values of one table. Those in which the whole jobs differ as well (NULL: none) are told of these. Where the classes
- * of models differ, so does model.type, which comes before their options. */
-static void compare_values(struct comparison *c, const char *prefix, struct tr_job_values now,
-                           struct tr_job_values old, const struct tr_job *whole,
-                           const struct tr_job *old_whole)
+/* What both, or one of them, say of stages; the prefix is that of a task. */
+static void compare_stages(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
+                           const char *prefix, const struct tr_job *mine, const struct tr_job *theirs)
 {
-    for (size_t i = 0; i < now.n && i < old.n; i++) {
-        struct tr_job_slot a = tr_job_slot(&now, i), b = tr_job_slot(&old, i), x, y;
-        const char *key = a.key->name;
-        if (strcmp(key, b.key->name) != 0 || tr_job_same(&a, &b)) continue;
-        if (whole && tr_job_find(whole, key, &x) && tr_job_find(old_whole, key, &y) && !tr_job_same(&x, &y))
+    for (size_t i = 0; i < mine->stages + theirs->stages; i++) {
+        bool second = i >= mine->stages;
+        const char *stage = second ? theirs->stage[i - mine->stages].name : mine->stage[i].name;
+        if (second && tr_job_stage_of(mine, stage)) continue;
+        for (size_t k = 0; k < tr_job_tables[TR_TABLE_STAGE].n; k++) {
+            const tr_option *key = &tr_job_tables[TR_TABLE_STAGE].key[k];
+            struct tr_job_name name;
+            snprintf(name.text, sizeof name.text, "%sstages.%s.%s", prefix, stage,
+                     tr_job_own_name(key->name));
+            compare_key(c, now, old, name.text, key);
+        }
+    }
+}
+
+/* The keys of the job, or of a task: those in which the whole jobs differ as well are told of these. Where classes of
+ * models differ, so does model.type, which comes before their options. */
+static void compare_values(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
+                           const char *prefix, const struct tr_job *mine)
+{
+    struct tr_job_values values = tr_job_values(mine);
+    for (size_t i = 0; i < values.n; i++) {
+        const tr_option *key = tr_job_slot(&values, i).key;
+        struct tr_job_slot slot;
+        if (*prefix && tr_job_find(now, key->name, &slot) && tr_job_find(old, key->name, &slot) &&
+            !same(now, old, key->name, key))
             continue;
-        const char *own = now.table == TR_TABLE_JOB ? key : tr_job_own_name(key);
-        note(c, tr_job_join(prefix, own).text, &a, &b);
+        if (!tr_job_find(old, tr_job_join(prefix, key->name).text, &slot)) continue;
+        compare_key(c, now, old, tr_job_join(prefix, key->name).text, key);
     }
 }
 
-/* ---- stages ---- */
-
-static int compare_with_defaults(struct comparison *c, const char *prefix, const struct tr_job_stage *stage,
-                                 bool is_now)
-{
-    struct tr_job *plain;
-    TR_TRY(tr_job_new("", &plain));
-    int status = tr_job_add_stage(plain, stage->name, 0);
-    if (status == TR_OK) {
-        struct tr_job_values given = tr_job_stage_values(stage),
-                             usual = tr_job_stage_values(&plain->stage[0]);
-        compare_values(c, prefix, is_now ? given : usual, is_now ? usual : given, NULL, NULL);
-    }
-    tr_job_free(plain);
-    return status;
-}
-
-static struct tr_job_name stage_prefix(const char *prefix, const char *stage)
-{
-    return tr_job_join(tr_job_join(tr_job_join(prefix, "stages.").text, stage).text, ".");
-}
-
-/* What is said of a stage of both, or of one of them. */
-static int compare_stages(struct comparison *c, const char *prefix, const struct tr_job *now,
-                          const struct tr_job *old)
-{
-    for (size_t i = 0; i < now->stages; i++) {
-        const struct tr_job_stage *a = &now->stage[i], *b = tr_job_stage_of(old, a->name);
-        struct tr_job_name name = stage_prefix(prefix, a->name);
-        if (b) compare_values(c, name.text, tr_job_stage_values(a), tr_job_stage_values(b), NULL, NULL);
-        else TR_TRY(compare_with_defaults(c, name.text, a, true));
-    }
-    for (size_t i = 0; i < old->stages; i++) {
-        const struct tr_job_stage *b = &old->stage[i];
-        if (tr_job_stage_of(now, b->name)) continue;
-        TR_TRY(compare_with_defaults(c, stage_prefix(prefix, b->name).text, b, false));
-    }
-    return TR_OK;
-}
-
-/* ---- tasks ---- */
-
-static void note_task(struct comparison *c, const char *name, const char *what, const char *where)
-{
-    if (c->refused++ == 0)
-        snprintf(c->first, sizeof c->first, "task %s is %s (%s)", tr_shown(name).text, what, where);
-}
-
-static int compare_task(struct comparison *c, const struct tr_job *now, const struct tr_job *old,
-                        const struct tr_job_task *a, const struct tr_job_task *b)
-{
-    struct tr_job_name prefix = tr_job_join(tr_job_join("tasks.", a->name).text, ".");
-    compare_values(c, prefix.text, tr_job_task_values(a), tr_job_task_values(b), NULL, NULL);
-    compare_values(c, prefix.text, tr_job_values(a->job), tr_job_values(b->job), now, old);
-    return compare_stages(c, prefix.text, a->job, b->job);
-}
-
-static int compare_tasks(struct comparison *c, const struct tr_job *now, const struct tr_job *old)
+static void compare_tasks(struct comparison *c, const struct tr_job *now, const struct tr_job *old)
 {
     for (size_t i = 0; i < now->tasks; i++) {
         const struct tr_job_task *a = &now->task[i], *b = tr_job_task_of(old, a->name);
-        if (b) TR_TRY(compare_task(c, now, old, a, b));
-        else note_task(c, a->name, "new", a->first);
+        struct tr_job_name prefix, what = tr_job_join("task ", a->name);
+        snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", a->name);
+        if (!b) refuse(c, what.text, "", "new", a->first);
+        for (size_t k = 0; b && k < tr_job_tables[TR_TABLE_TASK].n; k++) {
+            const tr_option *key = &tr_job_tables[TR_TABLE_TASK].key[k];
+            compare_key(c, now, old, tr_job_join(prefix.text, tr_job_own_name(key->name)).text, key);
+        }
+        if (b) compare_values(c, now, old, prefix.text, a->job);
+        if (b) compare_stages(c, now, old, prefix.text, a->job, b->job);
     }
     for (size_t i = 0; i < old->tasks; i++)
-        if (!tr_job_task_of(now, old->task[i].name)) note_task(c, old->task[i].name, "gone", now->path);
-    return TR_OK;
+        if (!tr_job_task_of(now, old->task[i].name))
+            refuse(c, tr_job_join("task ", old->task[i].name).text, "", "gone", now->path);
 }
-
-/* ---- the job ---- */
 
 static int compare(struct comparison *c, const struct tr_job *now, const struct tr_job *old)
 {
-    compare_values(c, "", tr_job_values(now), tr_job_values(old), NULL, NULL);
-    TR_TRY(compare_stages(c, "", now, old));
-    TR_TRY(compare_tasks(c, now, old));
+    compare_values(c, now, old, "", now);
+    compare_stages(c, now, old, "", now, old);
+    compare_tasks(c, now, old);
     if (c->refused == 0) return TR_OK;
     char more[48] = "";
     if (c->refused > 1)
@@ -148,8 +125,7 @@ static int compare(struct comparison *c, const struct tr_job *now, const struct 
 
 static int read_old(const char *yaml, struct tr_job **old)
 {
-    int status = tr_job_parse_written(yaml, "job.yaml", 0, NULL, old);
-    if (status == TR_OK) return TR_OK;
+    if (tr_job_parse_written(yaml, "job.yaml", 0, NULL, old) == TR_OK) return TR_OK;
     char why[640];
     snprintf(why, sizeof why, "%s", tr_error_text());
     return tr_fail(TR_ERR_CONFIG, "the job of the earlier run cannot be read (%s); --fresh starts anew", why);
@@ -163,15 +139,12 @@ int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change
     size_t length = 0;
     TR_TRY(read_old(old_yaml, &old));
     c.changes = open_memstream(&text, &length);
-    int status =
-        c.changes ? compare(&c, now, old) : tr_fail(TR_ERR_SYSTEM, "out of memory for comparing jobs");
-    if (c.changes && fclose(c.changes) != 0 && status == TR_OK)
+    int status = c.changes ? compare(&c, now, old) : TR_OK;
+    if ((!c.changes || fclose(c.changes) != 0) && status == TR_OK)
         status = tr_fail(TR_ERR_SYSTEM, "out of memory for comparing jobs");
     tr_job_free(old);
-    if (status != TR_OK || !change || c.allowed == 0) {
-        free(text);
-        text = NULL;
-    }
-    if (status == TR_OK && change) *change = text;
+    bool wanted = status == TR_OK && change && c.allowed > 0;
+    if (status == TR_OK && change) *change = wanted ? text : NULL;
+    if (!wanted) free(text);
     return status;
 }

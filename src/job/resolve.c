@@ -716,10 +716,25 @@ static int check_use(const struct tr_job *job, const struct tr_job *whole)
     return TR_OK;
 }
 
+/* Merges are of whole updates: what filters or rounding leave of them travels as messages. */
+static int check_merge(const struct tr_job *job)
+{
+    bool filters = job->table.filter != TR_FILTER_NONE;
+    if (job->table.push != TR_PUSH_MERGE || !(filters || job->table.precision != TR_PRECISION_FULL))
+        return TR_OK;
+    return tr_job_fail(tr_job_where(job, "table.push"),
+                       "table.push merge is of no use: with %s updates are messages",
+                       filters ? "table.filter" : "table.precision");
+}
+
 int tr_job_check_use(const struct tr_job *job)
 {
     TR_TRY(check_use(job, job));
-    for (size_t i = 0; i < job->tasks; i++) TR_TRY(check_use(job->task[i].job, job));
+    TR_TRY(check_merge(job));
+    for (size_t i = 0; i < job->tasks; i++) {
+        TR_TRY(check_use(job->task[i].job, job));
+        TR_TRY(check_merge(job->task[i].job));
+    }
     return TR_OK;
 }
 
