@@ -16,9 +16,7 @@ static const char *const type_name[TR_PART_TYPES] = {"f32", "f64", "i32", "i64",
 
 /* The directory: all that opening a shard needs. */
 struct entry {
-    char name[sizeof((struct tr_part *)NULL)->name];
-    uint32_t kind, type;
-    uint64_t total_rows, total_columns, first_column, columns, runs, rows;
+    struct tr_part part;                   /* without what it points to */
     uint64_t runs_at, begin_at, values_at; /* bytes in the file */
 };
 
@@ -123,15 +121,10 @@ static int put_part(struct tr_checked_writer *w, const struct tr_part *p, struct
     tr_part_path(p, path, sizeof path);
     hid_t group = create_group(w->file, path);
     if (group < 0) return tr_layout_failed(path);
-    *e = (struct entry){.kind = p->kind,
-                        .type = p->type,
-                        .total_rows = p->total_rows,
-                        .total_columns = p->total_columns,
-                        .first_column = p->first_column,
-                        .columns = p->columns,
-                        .runs = p->runs,
-                        .rows = p->rows};
-    memcpy(e->name, p->name, sizeof e->name);
+    e->part = *p;
+    e->part.run = NULL;
+    e->part.begin = NULL;
+    e->part.data = NULL;
     int status = describe_part(group, p);
     if (status == TR_OK) status = put_arrays(w, group, p, e);
     H5Gclose(group);
@@ -175,43 +168,44 @@ int tr_shard_write(const char *path, const struct tr_shard_head *head, const str
 
 /* ---- opening ---- */
 
-static int odd(const struct tr_shard *s, const struct entry *e, const char *what)
+static int odd(const struct tr_shard *s, const struct tr_part *p, const char *what)
 {
-    return tr_fail(TR_ERR_DATA, "%s: damaged: odd %s of %s", s->file.path, what, e->name);
+    return tr_fail(TR_ERR_DATA, "%s: damaged: odd %s of %s", s->file.path, what, p->name);
 }
 
 static int read_runs(struct tr_shard *s, const struct entry *e, struct tr_part *p)
 {
     uint64_t end = 0;
-    const struct tr_checked_array runs = {e->name, e->runs_at, e->runs, sizeof *p->run};
+    const struct tr_checked_array runs = {p->name, e->runs_at, p->runs, sizeof *p->run};
     TR_TRY(tr_checked_get(&s->file, &runs, &p->run));
-    p->runs = (size_t)e->runs;
+    p->rows = 0;
     for (size_t i = 0; i < p->runs; i++) {
         struct tr_row_run run = p->run[i];
         if (run.first < end || run.first > p->total_rows || run.n > p->total_rows - run.first)
-            return odd(s, e, "rows");
+            return odd(s, p, "rows");
         end = run.first + run.n;
         p->rows += run.n;
     }
-    return p->rows == e->rows ? TR_OK : odd(s, e, "rows");
+    return p->rows == e->part.rows ? TR_OK : odd(s, p, "rows");
 }
 
 static int read_begin(struct tr_shard *s, const struct entry *e, struct tr_part *p)
 {
-    const struct tr_checked_array begins = {e->name, e->begin_at, p->rows + 1, sizeof *p->begin};
+    const struct tr_checked_array begins = {p->name, e->begin_at, p->rows + 1, sizeof *p->begin};
     if (p->kind != TR_PART_LISTS) return TR_OK;
-    if (p->rows == UINT64_MAX) return odd(s, e, "rows");
+    if (p->rows == UINT64_MAX) return odd(s, p, "rows");
     TR_TRY(tr_checked_get(&s->file, &begins, &p->begin));
-    if (p->begin[0] != 0) return odd(s, e, "lists");
+    if (p->begin[0] != 0) return odd(s, p, "lists");
     for (uint64_t i = 0; i < p->rows; i++)
-        if (p->begin[i] > p->begin[i + 1]) return odd(s, e, "lists");
+        if (p->begin[i] > p->begin[i + 1]) return odd(s, p, "lists");
     return TR_OK;
 }
 
 static struct tr_checked_array values_of(const struct tr_shard *s, size_t part)
 {
     const struct tr_part *p = &s->part[part];
-    return (struct tr_checked_array){p->name, s->values_at[part], tr_part_elements(p),
+    const struct directory *d = s->file.directory;
+    return (struct tr_checked_array){p->name, d->part[part].values_at, tr_part_elements(p),
                                      tr_part_type_size(p->type)};
 }
 
@@ -219,21 +213,18 @@ static int read_part(struct tr_shard *s, const struct entry *e, size_t i)
 {
     struct tr_part *p = &s->part[i];
     uint64_t elements, bytes;
-    if (!is_name(e->name, sizeof e->name)) return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
-    if (e->kind >= TR_PART_KINDS || e->type >= TR_PART_TYPES) return odd(s, e, "kind");
-    *p = (struct tr_part){.kind = (enum tr_part_kind)e->kind,
-                          .type = (enum tr_part_type)e->type,
-                          .total_rows = e->total_rows,
-                          .total_columns = e->total_columns,
-                          .first_column = e->first_column,
-                          .columns = e->columns};
-    memcpy(p->name, e->name, sizeof p->name);
+    if (!is_name(e->part.name, sizeof e->part.name))
+        return tr_fail(TR_ERR_DATA, "%s: damaged: odd name", s->file.path);
+    *p = e->part;
+    p->run = NULL; /* what the file has there means nothing */
+    p->begin = NULL;
+    p->data = NULL;
+    if ((unsigned)p->kind >= TR_PART_KINDS || (unsigned)p->type >= TR_PART_TYPES) return odd(s, p, "kind");
     TR_TRY(read_runs(s, e, p));
     TR_TRY(read_begin(s, e, p));
-    if (__builtin_mul_overflow(p->rows, p->columns, &elements)) return odd(s, e, "size");
+    if (__builtin_mul_overflow(p->rows, p->columns, &elements)) return odd(s, p, "size");
     if (__builtin_mul_overflow(tr_part_elements(p), tr_part_type_size(p->type), &bytes))
-        return odd(s, e, "size");
-    s->values_at[i] = e->values_at;
+        return odd(s, p, "size");
     const struct tr_checked_array values = values_of(s, i);
     return tr_checked_read(&s->file, &values, 0, 0, NULL); /* whether they are there */
 }
@@ -278,7 +269,6 @@ static int open_shard(struct tr_shard *s, const char *path, const struct tr_shar
     TR_TRY(check_head(s, &d->head, head));
     TR_TRY(check_seal(s, seal));
     TR_TRY(TR_NEW(&s->part, d->parts));
-    TR_TRY(TR_NEW(&s->values_at, d->parts));
     s->parts = d->parts;
     for (size_t i = 0; i < s->parts; i++) TR_TRY(read_part(s, &d->part[i], i));
     return TR_OK;
@@ -300,7 +290,6 @@ void tr_shard_close(struct tr_shard **shard)
     tr_checked_close(&s->file);
     for (size_t i = 0; i < s->parts; i++) tr_part_free(&s->part[i]);
     free(s->part);
-    free(s->values_at);
     free(s);
     *shard = NULL;
 }

@@ -48,7 +48,6 @@ struct tr_shard {
     struct tr_checked file;
     size_t parts;
     struct tr_part *part; /* in the order in which they were written, without data */
-    uint64_t *values_at;  /* where their values are in the file */
 };
 
 /* Opens a file and lists its parts, without values; checks that it is what head and seal say (NULL: not known).

@@ -6,11 +6,10 @@
 #include "store/tables.h"
 #include "table/channel.h"
 
-/* The channels of a rank through which a table's updates leave, in the order in which their views were opened. */
-struct left {
-    struct tr_channel **channel;
-    size_t channels, capacity;
-    uint64_t units; /* of all */
+/* Units that a rank has residuals of, and these, side by side. */
+struct residuals {
+    uint64_t n, *unit;
+    char *value;
 };
 
 bool tr_has_residuals(const struct tr_table *t)
@@ -33,41 +32,45 @@ static struct tr_view_state *next_view(const struct tr_table *t, uint32_t above)
     return next;
 }
 
-static int find_channels(const struct tr_table *t, struct left *left)
+static void list_units(const struct tr_table *t, const struct tr_channel *c, uint64_t *unit)
 {
+    const struct tr_segment *s = c->segment;
+    for (uint32_t k = 0; k < s->n; k++)
+        unit[k] = s->key ? s->key[k] : tr_partition_unit(&t->partition, c->server, s->position[k]);
+}
+
+enum pass { COUNT, UNITS, TAKE, GIVE_BACK };
+
+/* Goes through the channels of this rank through which the table's updates leave, in the order in which their views were
+ * opened: counts their units, lists them, or copies the residuals. */
+static int go_through(const struct tr_table *t, enum pass pass, struct residuals *r)
+{
+    r->n = 0;
     for (struct tr_view_state *v = next_view(t, 0); v; v = next_view(t, v->tag))
         for (uint32_t s = 0; s < v->keys.servers; s++) {
             struct tr_channel *c = &v->channel[s];
             if (c->way != TR_WAY_MESSAGE || c->segment->n == 0) continue;
-            TR_TRY(TR_GROW(&left->channel, &left->capacity, left->channels + 1));
-            left->channel[left->channels++] = c;
-            left->units += c->segment->n;
+            size_t bytes = c->segment->n * t->unit_bytes;
+            char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
+            if (value && !c->kept) TR_TRY(TR_NEW(&c->kept, bytes)); /* nothing so far */
+            if (pass == UNITS) list_units(t, c, r->unit + r->n);
+            if (pass == TAKE) memcpy(value, c->kept, bytes);
+            if (pass == GIVE_BACK) memcpy(c->kept, value, bytes);
+            r->n += c->segment->n;
         }
     return TR_OK;
 }
 
-/* The units of the table that the channels have, side by side. */
-static void list_units(const struct tr_table *t, const struct left *left, uint64_t *unit)
+static int open_residuals(const struct tr_table *t, struct residuals *r)
 {
-    for (size_t i = 0; i < left->channels; i++) {
-        const struct tr_channel *c = left->channel[i];
-        const struct tr_segment *s = c->segment;
-        for (uint32_t k = 0; k < s->n; k++)
-            *unit++ = s->key ? s->key[k] : tr_partition_unit(&t->partition, c->server, s->position[k]);
-    }
+    TR_TRY(TR_NEW(&r->unit, r->n));
+    return TR_NEW(&r->value, r->n * t->unit_bytes);
 }
 
-/* Side by side what is held back, or the other way round. */
-static int copy_left(const struct tr_table *t, const struct left *left, bool back, char *packed)
+static void close_residuals(struct residuals *r)
 {
-    for (size_t i = 0; i < left->channels; i++) {
-        struct tr_channel *c = left->channel[i];
-        size_t bytes = c->segment->n * t->unit_bytes;
-        if (!c->kept) TR_TRY(TR_NEW(&c->kept, bytes)); /* nothing so far */
-        memcpy(back ? c->kept : packed, back ? packed : c->kept, bytes);
-        packed += bytes;
-    }
-    return TR_OK;
+    free(r->unit);
+    free(r->value);
 }
 
 /* ---- parts: by rank ---- */
@@ -76,25 +79,6 @@ static int list_counts(struct tr_saved *s, uint64_t first, uint64_t n, int64_t *
 {
     uint64_t ranks = (uint64_t)s->about[TR_ABOUT_RANKS];
     return tr_saved_part(s, "_left_n", TR_PART_ROWS, TR_PART_I64, ranks, 1, first, n, counts);
-}
-
-/* Units that a rank has residuals of, and these. */
-struct residuals {
-    uint64_t n, *unit;
-    char *value;
-};
-
-static int open_residuals(const struct tr_table *t, uint64_t n, struct residuals *r)
-{
-    *r = (struct residuals){.n = n};
-    TR_TRY(TR_NEW(&r->unit, n));
-    return TR_NEW(&r->value, n * t->unit_bytes);
-}
-
-static void close_residuals(struct residuals *r)
-{
-    free(r->unit);
-    free(r->value);
 }
 
 static int list_residuals(struct tr_saved *s, uint64_t rank, struct residuals *r)
@@ -108,40 +92,39 @@ static int list_residuals(struct tr_saved *s, uint64_t rank, struct residuals *r
 
 /* ---- taking and giving back ---- */
 
-static int take(struct tr_saved *s, const struct left *left, struct residuals *r)
+static int take(struct tr_saved *s, struct residuals *r)
 {
     uint64_t rank = (uint64_t)s->table->tr->rank;
-    int64_t n = (int64_t)left->units;
+    int64_t n = (int64_t)r->n;
     TR_TRY(list_counts(s, rank, 1, &n));
     if (n == 0) return TR_OK;
-    list_units(s->table, left, r->unit);
-    TR_TRY(copy_left(s->table, left, false, r->value));
+    TR_TRY(go_through(s->table, UNITS, r));
+    TR_TRY(go_through(s->table, TAKE, r));
     return list_residuals(s, rank, r);
 }
 
 /* Views with other keys than those of then begin without. */
-static int give_back(struct tr_saved *s, const struct left *left, struct residuals *r)
+static int give_back(struct tr_saved *s, struct residuals *r)
 {
-    uint64_t rank = (uint64_t)s->table->tr->rank, *now;
+    uint64_t rank = (uint64_t)s->table->tr->rank;
+    struct residuals now = {.n = r->n};
     int64_t n = 0;
     TR_TRY(list_counts(s, rank, 1, &n));
-    if (n == 0 || (uint64_t)n != left->units) return TR_OK;
+    if (n == 0 || (uint64_t)n != r->n) return TR_OK;
     TR_TRY(list_residuals(s, rank, r));
-    TR_TRY(TR_NEW(&now, left->units));
-    list_units(s->table, left, now);
-    bool equal = !memcmp(now, r->unit, left->units * sizeof *now);
-    free(now);
-    return equal ? copy_left(s->table, left, true, r->value) : TR_OK;
+    TR_TRY(TR_NEW(&now.unit, now.n));
+    int status = go_through(s->table, UNITS, &now);
+    bool equal = !memcmp(now.unit, r->unit, r->n * sizeof *r->unit);
+    free(now.unit);
+    return status == TR_OK && equal ? go_through(s->table, GIVE_BACK, r) : status;
 }
 
 static int list_here(struct tr_saved *s)
 {
-    struct left left = {.channels = 0};
     struct residuals r = {.n = 0};
-    int status = find_channels(s->table, &left);
-    if (status == TR_OK) status = open_residuals(s->table, left.units, &r);
-    if (status == TR_OK) status = s->restores ? give_back(s, &left, &r) : take(s, &left, &r);
-    free(left.channel);
+    int status = go_through(s->table, COUNT, &r);
+    if (status == TR_OK) status = open_residuals(s->table, &r);
+    if (status == TR_OK) status = s->restores ? give_back(s, &r) : take(s, &r);
     close_residuals(&r);
     return status;
 }
@@ -170,9 +153,9 @@ static int add_all(struct tr_saved *s)
     TR_TRY(TR_NEW(&n, ranks));
     int status = list_counts(s, 0, ranks, n);
     for (uint64_t rank = 0; status == TR_OK && rank < ranks; rank++) {
-        struct residuals r = {.n = 0};
-        if (n[rank] == 0) continue;
-        status = open_residuals(s->table, (uint64_t)n[rank], &r);
+        struct residuals r = {.n = (uint64_t)n[rank]};
+        if (r.n == 0) continue;
+        status = open_residuals(s->table, &r);
         if (status == TR_OK) status = list_residuals(s, rank, &r);
         if (status == TR_OK) status = add_units(s->table, r.n, r.unit, r.value);
         close_residuals(&r);
