@@ -114,9 +114,7 @@ typedef struct tr_view {
 enum tr_view_use {
     TR_VIEW_READ,   /* pulled only */
     TR_VIEW_UPDATE, /* pulled and pushed by this worker for itself */
-    TR_VIEW_GIVE, /* pulled, and pushed only when the worker says so, by adding directly: for a stage in which nobody
-                         else reads these keys meanwhile */
-    TR_VIEW_GROUP /* the same keys for all members of the group: the leader pulls and spreads them, what
+    TR_VIEW_GROUP   /* the same keys for all members of the group: the leader pulls and spreads them, what
                          the members push is summed inside the group and leaves it once */
 };
 

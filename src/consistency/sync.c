@@ -123,7 +123,7 @@ static int start_pull(struct tr_sync *s, struct tr_view_state *v, void *into, in
     int64_t version = -1;
     s->tr->tables->written = written_by_all(s);
     if (v->node_pull && s->running && s->counting)
-        return tr_pull_start_together(&v->view, into, clock - s->staleness);
+        return tr_pull_start_shared(&v->view, into, clock - s->staleness);
     if (keeps_versions(v->view.table)) {
         version = tr_clock_get(s->clock, TR_CLOCK_VERSION);
         if (version < written_by_all(s)) version = written_by_all(s);
@@ -348,8 +348,7 @@ int tr_sync_tick(struct tr_sync *s)
     struct tr_tables *tables = tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_view_state *v = tables->views[i];
-        bool pushes = v->view.delta && v->use != TR_VIEW_GIVE;
-        if (tr_sync_lockstep(s) && pushes && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
+        if (tr_sync_lockstep(s) && v->view.delta && v->push_clock < s->now) TR_TRY(tr_view_push(&v->view));
     }
     for (size_t i = 0; i < tables->count; i++) TR_TRY(tr_rows_end_clock(tables->table[i], s->now));
     for (size_t i = 0; i < tables->count; i++) { /* merges that this rank has nothing to give to */

@@ -171,11 +171,8 @@ static int ask_chunk(struct tr_channel *c, struct tr_slot *slot)
                                     .first = slot->first,
                                     .n = slot->n,
                                     .flags = c->exact ? TR_FLAG_EXACT : 0,
-                                    .clock = c->version,
-                                    .reply = tr_request_number(tables)};
-    MPI_Irecv(slot->answer, (int)answer_bytes(c), MPI_BYTE, c->rank, TR_TAG_REPLY + (int)m->header.reply,
-              t->tr->wire, &slot->received);
-    tr_message_send(tables, m, 0, c->rank, NULL);
+                                    .clock = c->version};
+    tr_message_ask(tables, m, 0, c->rank, slot->answer, answer_bytes(c), &slot->received);
     tables->traffic.bytes_pulled += sizeof m->header;
     return TR_OK;
 }

@@ -456,35 +456,29 @@ int tr_use_answer(struct tr_table *t, int rank, const struct tr_message *m, cons
 static int ask_server(struct tr_table *t, uint32_t server, int number, const void *question,
                       size_t question_bytes, void *part, size_t room, size_t *bytes)
 {
-    tr_context *tr = t->tr;
-    int rank = tr_table_server_rank(t, server);
-    struct tr_message m = {.kind = TR_MESSAGE_ASK,
-                           .table = t->index,
-                           .reply = tr_request_number(tr->tables),
-                           .first = (uint32_t)number,
-                           .n = (uint32_t)question_bytes,
-                           .clock = (int64_t)room};
-    char *out, *in;
-    TR_TRY(TR_NEW(&out, sizeof m + question_bytes));
-    TR_TRY(TR_NEW(&in, sizeof(struct tr_reply_head) + answer_room(room)));
-    memcpy(out, &m, sizeof m);
-    if (question_bytes) memcpy(out + sizeof m, question, question_bytes);
-    MPI_Request request[2];
-    MPI_Irecv(in, (int)(sizeof(struct tr_reply_head) + answer_room(room)), MPI_BYTE, rank,
-              TR_TAG_REPLY + (int)m.reply, tr->wire, &request[0]);
-    MPI_Isend(out, (int)(sizeof m + question_bytes), MPI_BYTE, rank, TR_TAG_SERVER, tr->wire, &request[1]);
-    TR_WAIT_UNTIL(tr, tr_request_done(&request[0]), "an answer about table %s from server rank %d", t->name,
-                  rank);
-    TR_TRY(tr_wait_request(tr, &request[1], "a question to leave"));
+    struct tr_tables *tables = t->tr->tables;
+    int rank = tr_table_server_rank(t, server), status = TR_OK;
+    struct tr_sending *m;
     struct tr_reply_head head;
+    MPI_Request received;
+    char *in;
+    TR_TRY(TR_NEW(&in, sizeof head + answer_room(room)));
+    TR_TRY(tr_message_new(tables, question_bytes, &m));
+    m->header = (struct tr_message){.kind = TR_MESSAGE_ASK,
+                                    .table = t->index,
+                                    .first = (uint32_t)number,
+                                    .n = (uint32_t)question_bytes,
+                                    .clock = (int64_t)room};
+    if (question_bytes) memcpy(m->body, question, question_bytes);
+    tr_message_ask(tables, m, question_bytes, rank, in, sizeof head + answer_room(room), &received);
+    TR_WAIT_UNTIL(t->tr, tr_request_done(&received), "an answer about table %s from server rank %d", t->name,
+                  rank);
     memcpy(&head, in, sizeof head);
-    int status = TR_OK;
     if (head.failed)
-        status = tr_fail(TR_ERR_PEER, "answer %s of table %s on server rank %d: %.*s",
-                         tr->tables->functions->answer[number].name, t->name, rank, (int)head.bytes,
-                         in + sizeof head);
+        status =
+            tr_fail(TR_ERR_PEER, "answer %s of table %s on server rank %d: %.*s",
+                    tables->functions->answer[number].name, t->name, rank, (int)head.bytes, in + sizeof head);
     else memcpy(part, in + sizeof head, *bytes = head.bytes);
-    free(out);
     free(in);
     return status;
 }

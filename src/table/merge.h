@@ -25,8 +25,8 @@ void tr_merge_describe(const struct tr_table *table, char *text, size_t size);
 /* The view whose delta this rank gives to the table's merges, or NULL. */
 struct tr_view_state *tr_merged_view(const struct tr_table *table);
 
-/* Merging in memory that the node shares. Opening and closing are for all ranks; polling says when the merge of a clock is
- * complete for this rank. */
+/* Merging in memory that the node shares. Opening and closing are for all ranks; polling says when the merge of a
+ * clock is complete for this rank. */
 struct tr_shared_merge;
 int tr_shared_merge_open(struct tr_table *table, struct tr_shared_merge **merge);
 void tr_shared_merge_close(struct tr_shared_merge *merge);

@@ -1,10 +1,10 @@
-/* Shared-memory merge, on one node: no update travels at all. The deltas of the workers lie in memory that the node shares;
- * once every worker is done with its clock, each server adds to its share what is for it, worker by worker in the order of
- * their ranks, straight from there. One pass over the deltas is all it takes: a collective copies them twice before the
- * server sees them.
+/* Shared-memory merge, on one node: no update travels at all. The deltas of the workers lie in memory that the node
+ * shares; once every worker is done with its clock, each server adds to its share what is for it, worker by worker in
+ * the order of their ranks, straight from there. One pass over the deltas is all it takes: a collective copies them
+ * twice before the server sees them.
  *
- * A rank's part of the memory: a line with its progress; of a worker then, for each server, where the lists of its keys are;
- * these lists; its delta. */
+ * A rank's part of the memory: a line with its progress; of a worker then, for each server, where the lists of its
+ * keys are; these lists; its delta. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -59,6 +59,15 @@ void tr_message_send(struct tr_tables *tables, struct tr_sending *m, size_t byte
     list(tables, m);
 }
 
+void tr_message_ask(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, void *answer,
+                    size_t room, MPI_Request *received)
+{
+    m->header.reply = tr_request_number(tables);
+    MPI_Irecv(answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, tables->tr->wire,
+              received);
+    tr_message_send(tables, m, bytes, rank, NULL);
+}
+
 void tr_message_reply(struct tr_tables *tables, struct tr_sending *m, size_t bytes, int rank, uint32_t number)
 {
     MPI_Isend(m->body, (int)bytes, MPI_BYTE, rank, TR_TAG_REPLY + (int)number, tables->tr->wire, &m->sent);

@@ -1,9 +1,9 @@
 /* Messages between workers and the servers of tables.
  *
- * What a worker cannot do in memory itself it asks a server for: a message with TR_TAG_SERVER, struct tr_message in front.
- * The server answers with TR_TAG_REPLY + the number that the message brought, where it brought one: with values behind a
- * struct tr_reply_head, or with nothing, as an acknowledgement. Messages leave without waiting, and their memory is kept
- * here until they have.
+ * What a worker cannot do in memory itself it asks a server for: a message with TR_TAG_SERVER, struct tr_message in
+ * front. The server answers with TR_TAG_REPLY + the number that the message brought, where it brought one: with
+ * values behind a struct tr_reply_head, or with nothing, as an acknowledgement. Messages leave without waiting, and
+ * their memory is kept here until they have.
  */
 #ifndef TR_TABLE_MESSAGE_H
 #define TR_TABLE_MESSAGE_H
@@ -59,10 +59,13 @@ struct tr_sending {
 int tr_message_new(struct tr_tables *tables, size_t room, struct tr_sending **message);
 
 /* Sends header and body, of so many bytes, to a server. *pending (NULL: none) is one more from now on until the message
- * has left and, where a registration or push wants that, has been acknowledged; it must live that long. Answers to all
- * other kinds are up to the caller, who has to expect them before. */
+ * has left and, where a registration or push wants that, has been acknowledged; it must live that long. */
 void tr_message_send(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
                      uint32_t *pending);
+
+/* Sends a message that wants an answer of up to `room` bytes: *received is complete when it is there. */
+void tr_message_ask(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,
+                    void *answer, size_t room, MPI_Request *received);
 
 /* Sends the body as an answer. */
 void tr_message_reply(struct tr_tables *tables, struct tr_sending *message, size_t bytes, int rank,

@@ -1,13 +1,14 @@
 /* A node cache: values that one worker of a node has fetched from a server of another node, for the others to take.
  *
- * It lies in memory that the node shares and has a fixed number of entries of one size; item i can only be in entry i modulo
- * their number, so nothing has to be ordered or searched. Whoever needs an item that is not there claims its entry and
- * fetches it; who finds it claimed does something else meanwhile and comes back. That divides the fetching among workers
- * that are in step, without a word between them. Where an entry is in use for another item, or is being read, the claim
- * fails: nobody ever waits for an entry, only for items whose fetching has begun, and who fetches always ends it.
+ * It lies in memory that the node shares and has a fixed number of entries of one size; item i can only be in entry i
+ * modulo their number, so nothing has to be ordered or searched. Whoever needs an item that is not there claims its
+ * entry and fetches it; who finds it claimed does something else meanwhile and comes back. That divides the fetching
+ * among workers that are in step, without a word between them. Where an entry is in use for another item, or is being
+ * read, the claim fails: nobody ever waits for an entry, only for items whose fetching has begun, and who fetches
+ * always ends it.
  *
- * Fetches are numbered, and say `holds`: all updates of clocks < holds are in them, because all of them were in the tables
- * before they were asked for. Whether a worker at clock c may use one:
+ * Fetches are numbered, and say `holds`: all updates of clocks < holds are in them, because all of them were in the
+ * tables before they were asked for. Whether a worker at clock c may use one:
  *   BSP        if holds = c. Nothing newer can be in it, as no update of clock c shows before all have read for c
  *   SSP, ASP   if holds ≥ c - s, and if its number is above those that the worker rules out: it sees its own updates, so
  *              the fetch must have begun after the last of them had arrived; and who only reads is to see news
@@ -49,8 +50,8 @@ struct tr_cache_fetch {
     int64_t version; /* of the share */
 };
 
-/* Bytes of memory for a cache, and a cache in such memory: of all ranks of the node in the same, which begins on a cache
- * line. One of them empties it before the others use it. */
+/* Bytes of memory for a cache, and a cache in such memory: of all ranks of the node in the same, which begins on a
+ * cache line. One of them empties it before the others use it. */
 size_t tr_cache_bytes(uint64_t entries, size_t value_bytes);
 struct tr_node_cache tr_cache_at(void *memory, uint64_t entries, size_t value_bytes);
 void tr_cache_clear(struct tr_node_cache *cache);

@@ -65,8 +65,8 @@ static void copy_own(struct tr_node_pull *p, uint32_t server, const struct tr_ca
     s->state = NOTHING;
 }
 
-/* Takes the latest fetch if it will do, or becomes the one who fetches. Where several workers want to at the same time, they
- * divide the servers: each at first claims only those that it prefers. */
+/* Takes the latest fetch if it will do, or becomes the one who fetches. Where several workers want to at the same
+ * time, they divide the servers: each at first claims only those that it prefers. */
 static int take_or_claim(struct tr_node_pull *p, uint32_t server)
 {
     struct source *s = &p->source[server];
@@ -186,8 +186,8 @@ static bool unite_lists(struct tr_node_pull *p, const uint32_t *units, uint32_t 
 
 /* ---- what is in shared memory ---- */
 
-/* What the keeper of a server tells the others: units of the union, where the list of their positions begins in its memory,
- * with the cache behind it, and the tag. Nothing for what every worker reads for itself. */
+/* What the keeper of a server tells the others: units of the union, where the list of their positions begins in its
+ * memory, with the cache behind it, and the tag. Nothing for what every worker reads for itself. */
 struct kept {
     uint64_t n, at, tag;
 };

@@ -2,19 +2,20 @@
  *
  * The i-th view that each worker of a node has opened of a table for the same use (reading, updating, as a group)
  * belong together; so workers that open their views alike share what each of them is for, and rounded values are
- * never mixed with exact ones. For each server that several of them reach by messages or RMA, and where that saves
- * at least a fifth, the union of their keys is registered once, by one rank of the node, and a node cache (node_cache.h)
- * has an entry for its values. Any of the workers may fetch them; then each copies its own keys. A worker that has several
- * servers to read starts with other ones than its neighbours, so that workers in step divide the fetching.
+ * never mixed with exact ones. For each server that several of them reach by messages or RMA, and where that saves at
+ * least a fifth, the union of their keys is registered once, by one rank of the node, and a node cache (node_cache.h)
+ * has an entry for its values. Any of the workers may fetch them; then each copies its own keys. A worker that has
+ * several servers to read starts with other ones than its neighbours, so that workers in step divide the fetching.
  *
- * That a worker takes no fetch which began before its own last update had arrived would let sharing die under SSP: of two
- * workers in step, the second one's update arrives while the first one's fetch is on its way, and each would fetch for
- * itself. So where updates are simply added (the same condition as for tr_view_prefetch()), a worker that is about to push
- * looks at the latest fetch first: if that began after the update before had arrived, it has everything but the delta about
- * to leave, and is taken over with the delta added, as what was read ahead. So of the workers of a node only the one that
- * finds no fetch newer than its last clock makes one: about one a clock of the faster workers, whether they are in step or
- * spread over the clock. The price is freshness: what is read may be a clock of the worker old, as what is read ahead is;
- * the staleness bound holds all the same. Such views are not read ahead, which would be a fetch more.
+ * That a worker takes no fetch which began before its own last update had arrived would let sharing die under SSP: of
+ * two workers in step, the second one's update arrives while the first one's fetch is on its way, and each would
+ * fetch for itself. So where updates are simply added (the same condition as for tr_view_prefetch()), a worker that
+ * is about to push looks at the latest fetch first: if that began after the update before had arrived, it has
+ * everything but the delta about to leave, and is taken over with the delta added, as what was read ahead. So of the
+ * workers of a node only the one that finds no fetch newer than its last clock makes one: about one a clock of the
+ * faster workers, whether they are in step or spread over the clock. The price is freshness: what is read may be a
+ * clock of the worker old, as what is read ahead is; the staleness bound holds all the same. Such views are not read
+ * ahead, which would be a fetch more.
  */
 #ifndef TR_TABLE_NODE_PULL_H
 #define TR_TABLE_NODE_PULL_H

@@ -2,13 +2,14 @@
  * has not yet sent. trireme/rows.h says what it is for; when it is allowed is decided by consistency/.
  *
  * Pulling. The list is split by server. Rows that this rank reaches directly wait until nothing else is there to do;
- * for the others there are requests: up to table.ahead are under way to each server, each for as many rows as fit into
- * table.row_bytes, while the rows of one that has arrived are handed over. Between any two rows, if some time has gone
- * by, messages are looked after: answers are taken, further requests leave, and this rank's own server answers others;
- * the more is here and the fewer ranks wait for this one, the less often, since looks are time taken from computing.
- * So a request leaves as soon as there is room, not when the caller has got round to it. What other workers of the node
- * are fetching or have fetched is taken from a node cache (node_cache.h). A sparse row tells its length only in the answer: the
- * server fills table.row_bytes, and rows that it did not get to, or the rest of one, are asked for again at once.
+ * for the others there are requests: up to table.ahead are under way to each server, each for as many rows as fit
+ * into table.row_bytes, while the rows of one that has arrived are handed over. Between any two rows, if some time
+ * has gone by, messages are looked after: answers are taken, further requests leave, and this rank's own server
+ * answers others; the more is here and the fewer ranks wait for this one, the less often, since looks are time taken
+ * from computing. So a request leaves as soon as there is room, not when the caller has got round to it. What other
+ * workers of the node are fetching or have fetched is taken from a node cache (node_cache.h). A sparse row tells its
+ * length only in the answer: the server fills table.row_bytes, and rows that it did not get to, or the rest of one,
+ * are asked for again at once.
  *
  * Pushing. What is added to sparse rows is written into a message for each server, which leaves when it is full, before
  * this worker pulls from the table, and at the end of the clock. Under BSP servers hold such messages like those of

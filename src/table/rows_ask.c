@@ -79,14 +79,12 @@ static int send_request(struct tr_pull *p, struct tr_pull_request *r)
                                     .table = t->index,
                                     .n = r->n,
                                     .flags = p->terms->exact ? TR_FLAG_EXACT : 0,
-                                    .clock = (int64_t)sparse_room(p),
-                                    .reply = tr_request_number(tables)};
+                                    .clock = (int64_t)sparse_room(p)};
     unsigned char *end = m->body;
     for (uint32_t i = 0; i < r->n; i++) end = write_ask(p, &r->ask[i], end);
-    MPI_Irecv(r->answer, (int)room, MPI_BYTE, rank, TR_TAG_REPLY + (int)m->header.reply, t->tr->wire,
-              &p->received[p->flying_n]);
-    tables->traffic.bytes_pulled += sizeof m->header + (size_t)(end - m->body);
-    tr_message_send(tables, m, (size_t)(end - m->body), rank, NULL);
+    size_t bytes = (size_t)(end - m->body);
+    tables->traffic.bytes_pulled += sizeof m->header + bytes;
+    tr_message_ask(tables, m, bytes, rank, r->answer, room, &p->received[p->flying_n]);
     p->flying[p->flying_n++] = r;
     p->source[r->server].under_way++;
     p->source[r->server].requests++;

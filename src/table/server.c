@@ -17,22 +17,24 @@ struct tr_held {
 
 /* ---- registered key sets, sorted by rank and tag ---- */
 
-static size_t client_place(const struct tr_table *t, int rank, uint32_t tag)
+static int by_rank_tag(const void *a, const void *b)
 {
-    size_t low = 0, high = t->clients;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct tr_client *c = t->client[middle];
-        if (c->rank < rank || (c->rank == rank && c->tag < tag)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    const struct tr_client *x = *(const struct tr_client *const *)a, *y = *(const struct tr_client *const *)b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->tag > y->tag) - (x->tag < y->tag);
+}
+
+/* Where a client is in the table's list, or NULL. */
+static struct tr_client **find_place(const struct tr_table *t, int rank, uint32_t tag)
+{
+    struct tr_client key = {.rank = rank, .tag = tag}, *wanted = &key;
+    return t->clients > 0 ? bsearch(&wanted, t->client, t->clients, sizeof wanted, by_rank_tag) : NULL;
 }
 
 static struct tr_client *find_client(const struct tr_table *t, int rank, uint32_t tag)
 {
-    size_t i = client_place(t, rank, tag);
-    return i < t->clients && t->client[i]->rank == rank && t->client[i]->tag == tag ? t->client[i] : NULL;
+    struct tr_client **place = find_place(t, rank, tag);
+    return place ? *place : NULL;
 }
 
 const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uint32_t tag)
@@ -43,12 +45,13 @@ const struct tr_client *tr_server_client(const struct tr_table *t, int rank, uin
 static int add_client(struct tr_table *t, int rank, uint32_t tag)
 {
     struct tr_client *c;
+    size_t i;
     TR_TRY(TR_GROW(&t->client, &t->client_capacity, t->clients + 1));
     TR_TRY(TR_NEW(&c, 1));
-    size_t i = client_place(t, rank, tag);
-    memmove(&t->client[i + 1], &t->client[i], (t->clients++ - i) * sizeof *t->client);
     c->rank = rank;
     c->tag = tag;
+    for (i = t->clients++; i > 0 && by_rank_tag(&t->client[i - 1], &c) > 0; i--)
+        t->client[i] = t->client[i - 1];
     t->client[i] = c;
     return TR_OK;
 }
@@ -64,12 +67,12 @@ static void free_client(struct tr_client *c)
 
 static void forget_client(struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_client *c = find_client(t, rank, tag);
-    if (!c) return;
-    size_t i = client_place(t, rank, tag);
-    t->pushing_clients -= c->pushes;
-    free_client(c);
-    memmove(&t->client[i], &t->client[i + 1], (--t->clients - i) * sizeof *t->client);
+    struct tr_client **place = find_place(t, rank, tag);
+    if (!place) return;
+    t->pushing_clients -= (*place)->pushes;
+    free_client(*place);
+    size_t behind = (size_t)(t->client + --t->clients - place);
+    memmove(place, place + 1, behind * sizeof *place);
 }
 
 void tr_server_forget_all(struct tr_table *t)
@@ -171,25 +174,23 @@ static int handle_register(struct tr_table *t, int rank, const struct tr_message
 /* What a function makes of those of n slots that there are; the others read as zeros. */
 static int read_present(struct tr_table *t, int64_t version, uint32_t n, const uint32_t *slot, char *packed)
 {
-    uint64_t *present = NULL;
-    uint32_t *unit = NULL;
-    char *read = NULL;
+    uint64_t *present;
     uint32_t some = 0;
-    int status = TR_NEW(&present, 2 * (size_t)n);
-    if (status == TR_OK) status = TR_NEW(&unit, n);
-    if (status == TR_OK) status = TR_NEW(&read, n * t->unit_bytes);
-    if (status == TR_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
-        tr_sort_by_upper_half(present, present + n, some); /* functions are promised units that ascend */
-        for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
-        status = tr_use_read(t, version, some, unit, read);
-    }
-    if (status == TR_OK) memset(packed, 0, n * t->unit_bytes);
+    TR_TRY(
+        TR_NEW(&present,
+               2 * (size_t)n)); /* slots and their places; behind them room to sort, then the slots alone */
+    uint32_t *unit = (uint32_t *)(present + n);
+    char *read = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (slot[i] != TR_NO_SLOT) present[some++] = (uint64_t)slot[i] << 32 | i;
+    tr_sort_by_upper_half(present, present + n, some); /* functions are promised units that ascend */
+    for (uint32_t i = 0; i < some; i++) unit[i] = (uint32_t)(present[i] >> 32);
+    int status = TR_NEW(&read, n * t->unit_bytes);
+    if (status == TR_OK) status = tr_use_read(t, version, some, unit, read);
+    memset(packed, 0, n * t->unit_bytes);
     for (uint32_t i = 0; status == TR_OK && i < some; i++)
         memcpy(packed + (uint32_t)present[i] * t->unit_bytes, read + i * t->unit_bytes, t->unit_bytes);
     free(present);
-    free(unit);
     free(read);
     return status;
 }
@@ -253,17 +254,12 @@ static int open_update(struct tr_table *t, const struct tr_client *c, const stru
         if (whole) TR_TRY(tr_decode_packed(&message, tables->packed));
         else TR_TRY(tr_decode_units(&message, tables->unit, tables->packed, n));
     }
-    if (whole && c->position) {
-        *unit = c->position + m->first;
-        *n = m->n;
-        return TR_OK;
-    }
     if (whole) *n = m->n;
-    for (uint32_t i = 0; i < *n; i++) {
+    *unit = whole && c->position ? c->position + m->first : tables->unit;
+    for (uint32_t i = 0; *unit == tables->unit && i < *n; i++) {
         uint32_t at = m->first + (whole ? i : tables->unit[i]);
         tables->unit[i] = c->position ? c->position[at] : at;
     }
-    *unit = tables->unit;
     return TR_OK;
 }
 

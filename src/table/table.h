@@ -1,4 +1,5 @@
-/* table/ — parameters: shares in memory of their servers, views of workers, and the routes between them. From the bottom up:
+/* table/ — parameters: shares in memory of their servers, views of workers, and the routes between them. From the
+ * bottom up:
  *
  *   partition  which server holds which unit
  *   keyset     the keys of a view, split by server

@@ -1,6 +1,7 @@
-/* All tables of a context from stage to stage: they are made ready for the views that a stage has opened, settled when it
- * ends, and suspended while another one runs: a stage that runs again and again, in turns with others, finds its views and
- * merges as it left them, instead of opening them anew, which takes all ranks and far longer than a short stage. */
+/* All tables of a context from stage to stage: they are made ready for the views that a stage has opened, settled
+ * when it ends, and suspended while another one runs: a stage that runs again and again, in turns with others, finds
+ * its views and merges as it left them, instead of opening them anew, which takes all ranks and far longer than a
+ * short stage. */
 #ifndef TR_TABLE_TABLES_H
 #define TR_TABLE_TABLES_H
 
@@ -16,8 +17,8 @@ int tr_tables_forget_views(tr_context *tr);
 /* Makes ready to receive by all ways what views push: all ranks, after all views of a stage are open. */
 int tr_tables_ready(tr_context *tr);
 
-/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over. Called
- * on all ranks before its first clock. What views hold is to be read again. */
+/* The stage that has just been made ready goes on where an earlier part of the run stood: so many clocks are over.
+ * Called on all ranks before its first clock. What views hold is to be read again. */
 void tr_tables_count_from(tr_context *tr, int64_t clocks);
 
 /* The stage's last update has arrived everywhere: what functions keep apart becomes part of the values. All ranks. */
@@ -34,13 +35,13 @@ struct tr_suspended {
     size_t tables;
 };
 
-/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the same
- * on all ranks) whether the stage can be suspended: not with server functions, hash storage, sparse rows or updates as
- * messages, whose servers count who pushes. All ranks. */
+/* What this rank has to do with the stage that has just been made ready: whether others need it as a server, and (the
+ * same on all ranks) whether the stage can be suspended: not with server functions, hash storage, sparse rows or
+ * updates as messages, whose servers count who pushes. All ranks. */
 int tr_tables_needs(tr_context *tr, bool *needed, bool *can_suspend);
 
-/* Suspends what is open, and resumes it as it was before the first clock. Each participant for itself. With resumes false
- * it waits only to be ended. */
+/* Suspends what is open, and resumes it as it was before the first clock. Each participant for itself. With resumes
+ * false it waits only to be ended. */
 int tr_tables_suspend(tr_context *tr, bool resumes, struct tr_suspended *suspended);
 int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 

@@ -13,8 +13,10 @@
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
 struct tr_group_share {
-    MPI_Comm pulls, pushes;
-    MPI_Request *pull, *push;
+    struct group_way {
+        MPI_Comm comm;
+        MPI_Request *request; /* by chunk */
+    } pull, push;
     int chunks;
 };
 
@@ -22,10 +24,9 @@ struct tr_group_share {
 
 /* Direct adding is 4 times faster than an RMA accumulate (measured), but the two must not meet in one share:
  * the one is locked, the other atomic inside MPI. So over several nodes `accumulate` means RMA for all. */
-static enum tr_way choose_way(const struct tr_table *t, uint32_t server, enum tr_view_use use)
+static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
 {
     if (tr_table_by_message(t)) return TR_WAY_MESSAGE;
-    if (use == TR_VIEW_GIVE && t->lockstep) return t->share[server] ? TR_WAY_ADD : TR_WAY_ACCUMULATE;
     if (t->push == TR_PUSH_ACCUMULATE) return t->tr->layout.nodes > 1 ? TR_WAY_ACCUMULATE : TR_WAY_ADD;
     return t->share[server] ? TR_WAY_ADD : TR_WAY_MESSAGE;
 }
@@ -55,10 +56,17 @@ static int open_group_share(struct tr_view_state *v)
     struct tr_group_share *g;
     TR_TRY(TR_NEW(&g, 1));
     v->group = g;
-    g->pulls = g->pushes = MPI_COMM_NULL;
+    g->pull.comm = g->push.comm = MPI_COMM_NULL;
     g->chunks = (int)((v->view.n * v->view.width + CHUNK - 1) / CHUNK);
-    TR_TRY(TR_NEW(&g->pull, (size_t)g->chunks));
-    return TR_NEW(&g->push, (size_t)g->chunks);
+    TR_TRY(TR_NEW(&g->pull.request, (size_t)g->chunks));
+    return TR_NEW(&g->push.request, (size_t)g->chunks);
+}
+
+static int join_group(tr_context *tr, struct group_way *way)
+{
+    MPI_Request request;
+    MPI_Comm_idup(tr->active->members, &way->comm, &request);
+    return tr_wait_request(tr, &request, "the other members of the group to open a view");
 }
 
 int tr_views_ready(tr_context *tr)
@@ -66,14 +74,20 @@ int tr_views_ready(tr_context *tr)
     struct tr_tables *tables = tr->tables;
     for (size_t i = 0; i < tables->view_count; i++) {
         struct tr_group_share *g = tables->views[i]->group;
-        if (!g || g->pushes != MPI_COMM_NULL) continue;
-        MPI_Request request;
-        MPI_Comm_idup(tr->active->members, &g->pulls, &request);
-        TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
-        MPI_Comm_idup(tr->active->members, &g->pushes, &request);
-        TR_TRY(tr_wait_request(tr, &request, "the other members of the group to open a view"));
+        if (!g || g->push.comm != MPI_COMM_NULL) continue;
+        TR_TRY(join_group(tr, &g->pull));
+        TR_TRY(join_group(tr, &g->push));
     }
     return TR_OK;
+}
+
+static void close_group_share(struct tr_group_share *g)
+{
+    if (g->pull.comm != MPI_COMM_NULL) MPI_Comm_free(&g->pull.comm);
+    if (g->push.comm != MPI_COMM_NULL) MPI_Comm_free(&g->push.comm);
+    free(g->pull.request);
+    free(g->push.request);
+    free(g);
 }
 
 /* What this rank has with the servers, if it reads and pushes for itself or for its group. */
@@ -88,7 +102,7 @@ static int open_channels(struct tr_view_state *v, const tr_key *keys, size_t n)
     t->updating_views += v->merged;
     for (uint32_t server = 0; server < servers; server++) {
         v->channel[server] = tr_channel_of(t, server, &v->keys.segment[server], v->tag);
-        v->channel[server].way = choose_way(t, server, v->use);
+        v->channel[server].way = choose_way(t, server);
         v->channel[server].exact = v->use == TR_VIEW_READ;
     }
     for (uint32_t server = 0; server < servers; server++) TR_TRY(open_channel(v, &v->channel[server]));
@@ -120,7 +134,7 @@ int tr_view_open(tr_table *t, const tr_key *keys, size_t n, enum tr_view_use use
     v->use = use;
     v->push_clock = -1;
     v->tag = t->next_tag++;
-    v->merged = use != TR_VIEW_READ && use != TR_VIEW_GIVE && t->lockstep && !tr_table_by_message(t) &&
+    v->merged = use != TR_VIEW_READ && t->lockstep && !tr_table_by_message(t) &&
                 (t->push == TR_PUSH_AUTO || t->push == TR_PUSH_MERGE);
     tr_view *opened = &v->view;
     int status = fill_view(v, keys, n);
@@ -160,13 +174,7 @@ void tr_view_close(tr_view **view)
     struct tr_view_state *v = (*view)->state;
     tr_view_end(v);
     tr_keyset_free(&v->keys);
-    if (v->group) {
-        if (v->group->pulls != MPI_COMM_NULL) MPI_Comm_free(&v->group->pulls);
-        if (v->group->pushes != MPI_COMM_NULL) MPI_Comm_free(&v->group->pushes);
-        free(v->group->pull);
-        free(v->group->push);
-        free(v->group);
-    }
+    if (v->group) close_group_share(v->group);
     free(v->view.value);
     if (!v->lent) free(v->view.delta);
     free(v->ahead);
@@ -186,7 +194,7 @@ bool tr_view_is_near(const tr_view *view)
 }
 
 /* What the node reads from a server once for several of its workers; NULL: the view reads there for itself. */
-static struct tr_node_pull *together_at(const struct tr_view_state *v, uint32_t server)
+static struct tr_node_pull *node_pull_at(const struct tr_view_state *v, uint32_t server)
 {
     return v->joins && tr_node_pull_shares(v->node_pull, server) ? v->node_pull : NULL;
 }
@@ -195,7 +203,7 @@ static int start_reading(struct tr_view_state *v)
 {
     (void)TR_FAULT("pull");
     for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_node_pull *shared = together_at(v, server);
+        struct tr_node_pull *shared = node_pull_at(v, server);
         if (shared) tr_node_pull_read(shared, server);
         else TR_TRY(tr_channel_read(&v->channel[server], v->into, v->version));
     }
@@ -207,7 +215,7 @@ static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
 {
     *all = true;
     for (uint32_t server = 0; server < v->keys.servers; server++) {
-        struct tr_node_pull *shared = together_at(v, server);
+        struct tr_node_pull *shared = node_pull_at(v, server);
         bool done;
         if (shared) TR_TRY(tr_node_pull_poll(shared, server, &done, did));
         else TR_TRY(tr_channel_poll(&v->channel[server], &done, did));
@@ -216,31 +224,35 @@ static int carry_on_reading(struct tr_view_state *v, bool *all, int *did)
     return TR_OK;
 }
 
-/* One of the group's chunks of a view's array: where it begins, and its elements. */
-static char *group_chunk(const struct tr_view_state *v, void *array, int i, int *n)
+/* Starts to move an array of the view within the group, chunk by chunk (M5): what the leader has read to all members, or
+ * the sum of what they have computed to the leader. */
+static void start_in_group(struct tr_view_state *v, void *array, struct group_way *way, bool sums)
 {
     size_t elements = v->view.n * v->view.width, chunks = (size_t)v->group->chunks;
-    size_t chunk = (elements + chunks - 1) / chunks, first = (size_t)i * chunk;
-    *n = (int)tr_min_size(chunk, elements - first);
-    return (char *)array + first * tr_dtype_size(v->view.table->dtype);
-}
-
-/* The member's end of spreading what the leader read. */
-static void start_spreading(struct tr_view_state *v)
-{
-    struct tr_group_share *g = v->group;
-    for (int i = 0, n; i < g->chunks; i++) {
-        char *into = group_chunk(v, v->into, i, &n);
-        MPI_Ibcast(into, n, tr_dtype_mpi(v->view.table->dtype), 0, g->pulls, &g->pull[i]);
+    size_t chunk = chunks ? (elements + chunks - 1) / chunks : 0;
+    MPI_Datatype type = tr_dtype_mpi(v->view.table->dtype);
+    bool leader = v->channel != NULL;
+    for (size_t i = 0; i < chunks; i++) {
+        char *part = (char *)array + i * chunk * tr_dtype_size(v->view.table->dtype);
+        int n = (int)tr_min_size(chunk, elements - i * chunk);
+        if (sums)
+            MPI_Ireduce(leader ? MPI_IN_PLACE : part, leader ? part : NULL, n, type, MPI_SUM, 0, way->comm,
+                        &way->request[i]);
+        else MPI_Ibcast(part, n, type, 0, way->comm, &way->request[i]);
     }
-    v->pull = PULL_SPREADING;
 }
 
-static bool all_done(int n, MPI_Request *requests)
+static bool done_in_group(const struct tr_view_state *v, const struct group_way *way)
 {
     int done = 0;
-    MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
+    MPI_Testall(v->group->chunks, way->request, &done, MPI_STATUSES_IGNORE);
     return done;
+}
+
+static void start_spreading(struct tr_view_state *v)
+{
+    start_in_group(v, v->into, &v->group->pull, false);
+    v->pull = PULL_SPREADING;
 }
 
 static int carry_on_pull(struct tr_view_state *v, int *did)
@@ -253,7 +265,7 @@ static int carry_on_pull(struct tr_view_state *v, int *did)
         if (v->group) start_spreading(v);
         else v->pull = PULL_IDLE;
     }
-    if (v->pull == PULL_SPREADING && all_done(v->group->chunks, v->group->pull)) {
+    if (v->pull == PULL_SPREADING && done_in_group(v, &v->group->pull)) {
         v->pull = PULL_IDLE;
         ++*did;
     }
@@ -263,7 +275,7 @@ static int carry_on_pull(struct tr_view_state *v, int *did)
 /* A view of a group is complete when all members have opened it. */
 static int check_complete(const struct tr_view_state *v)
 {
-    if (!v->group || v->group->pushes != MPI_COMM_NULL) return TR_OK;
+    if (!v->group || v->group->push.comm != MPI_COMM_NULL) return TR_OK;
     return tr_fail(TR_ERR_INTERNAL, "table %s: a view of a group can be used from the first clock on",
                    v->view.table->name);
 }
@@ -287,7 +299,7 @@ int tr_pull_start(tr_view *view, void *into, int64_t version)
     return start_pull(v, into);
 }
 
-int tr_pull_start_together(tr_view *view, void *into, int64_t least)
+int tr_pull_start_shared(tr_view *view, void *into, int64_t least)
 {
     struct tr_view_state *v = view->state;
     v->joins = v->node_pull != NULL;
@@ -327,25 +339,10 @@ static void flush_accumulates(struct tr_view_state *v)
             MPI_Win_flush(v->channel[server].rank, v->view.table->window);
 }
 
-/* What the group has computed is summed onto its leader, chunk by chunk (M5). */
-static void start_gathering(struct tr_view_state *v)
-{
-    struct tr_table *t = v->view.table;
-    struct tr_group_share *g = v->group;
-    bool leader = v->channel != NULL;
-    for (int i = 0, n; i < g->chunks; i++) {
-        char *delta = group_chunk(v, v->view.delta, i, &n);
-        MPI_Ireduce(leader ? MPI_IN_PLACE : delta, leader ? delta : NULL, n, tr_dtype_mpi(t->dtype), MPI_SUM,
-                    0, g->pushes, &g->push[i]);
-    }
-    t->tr->tables->traffic.bytes_pushed += v->channel ? 0 : tr_view_bytes(&v->view);
-    v->push = PUSH_GATHERING;
-}
-
 static int carry_on_push(struct tr_view_state *v, int *did)
 {
     if (v->push == PUSH_GATHERING) {
-        if (!all_done(v->group->chunks, v->group->push)) return TR_OK;
+        if (!done_in_group(v, &v->group->push)) return TR_OK;
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
         if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
@@ -373,8 +370,9 @@ int tr_push_start(tr_view *view, int64_t clock)
     TR_TRY(check_complete(v));
     view->table->tr->tables->traffic.pushes++;
     v->push_clock = clock;
-    if (v->group) start_gathering(v);
-    else v->push = PUSH_WAITING;
+    v->push = v->group ? PUSH_GATHERING : PUSH_WAITING;
+    if (v->group) start_in_group(v, view->delta, &v->group->push, true);
+    if (v->group && !v->channel) view->table->tr->tables->traffic.bytes_pushed += tr_view_bytes(view);
     int did = 0;
     return carry_on_push(v, &did);
 }
@@ -416,7 +414,7 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     enum { WORDS = 96, NOTHING = TR_ROUTE_REQUEST + 1 };
     static const char *const route_name[] = {"auto", "load", "get", "request", "without keys"};
     static const char *const way_name[] = {"add", "accumulate", "message"};
-    static const char *const use_name[] = {"read", "update", "give", "group"};
+    static const char *const use_name[] = {"read", "update", "group"};
     const struct tr_view_state *v = view->state;
     if (!v->channel) {
         snprintf(text, size, "table %s, %s: by the leader of the group", view->table->name, use_name[v->use]);

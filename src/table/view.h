@@ -1,6 +1,7 @@
-/* Views: a worker's copies of some keys of a table, and how their pulls and pushes go on. A view has a channel to each
- * server; under BSP what it pushes is merged with the updates of all others instead (merge.h), and what several workers of
- * a node pull from another node may travel once (node_pull.h). When a pull or push is allowed, consistency/ decides. */
+/* Views: a worker's copies of some keys of a table, and how their pulls and pushes go on. A view has a channel to
+ * each server; under BSP what it pushes is merged with the updates of all others instead (merge.h), and what several
+ * workers of a node pull from another node may travel once (node_pull.h). When a pull or push is allowed,
+ * consistency/ decides. */
 #ifndef TR_TABLE_VIEW_H
 #define TR_TABLE_VIEW_H
 
@@ -49,7 +50,7 @@ int tr_pull_start(tr_view *view, void *into, int64_t version);
 
 /* The same, but what the node pulls as one may be what it has pulled already, if all updates of clocks < least are
  * in it and it is not too old for this view. Tables that keep versions are not read so. */
-int tr_pull_start_together(tr_view *view, void *into, int64_t least);
+int tr_pull_start_shared(tr_view *view, void *into, int64_t least);
 bool tr_pull_busy(const tr_view *view);
 
 /* Starts to add delta to the table as part of this clock, and leaves a delta of zeros to be written. In a group,
