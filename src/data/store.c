@@ -149,7 +149,7 @@ static int plan(struct move *m)
 /* All ranks of the node, each group's rows counted once. */
 static int check_room(tr_context *tr, uint64_t bytes)
 {
-    uint64_t room = tr_shared_memory_free();
+    uint64_t room = tr_shm_free();
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     if (bytes <= room) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,

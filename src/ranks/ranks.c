@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* ---- starting MPI ---- */
@@ -365,12 +364,6 @@ void tr_warn(const tr_context *tr, const char *format, ...)
     va_start(arguments, format);
     write_line(tr, format, arguments);
     va_end(arguments);
-}
-
-uint64_t tr_shared_memory_free(void)
-{
-    struct statvfs fs;
-    return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
 int tr_rank(const tr_context *tr)

@@ -159,10 +159,6 @@ static inline bool tr_same_node(const tr_context *tr, int rank)
     return tr->node_of[rank] == tr->node_of[tr->rank];
 }
 
-/* Bytes that shared memory has room for on this node; UINT64_MAX where that cannot be known. It is a file in memory: when
- * that file system is full, the first touch of what was allocated kills the process. */
-uint64_t tr_shared_memory_free(void);
-
 static inline bool tr_is(const tr_context *tr, unsigned role)
 {
     return (tr->me.roles & role) != 0;

@@ -9,15 +9,19 @@
 
 enum { LINE = 64 };
 
-/* /dev/shm, whose files MPI takes shared memory from, must have room for the parts of all members; one alone needs none. */
-static int check_room(MPI_Comm comm, int members, size_t bytes)
+/* MPI takes shared memory from files there. */
+uint64_t tr_shm_free(void)
 {
     struct statvfs fs;
-    double all = (double)bytes;
+    return statvfs("/dev/shm", &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+}
+
+/* There must be room for the parts of all members; one alone needs none. */
+static int check_room(MPI_Comm comm, int members, size_t bytes)
+{
+    double all = (double)bytes, left = (double)tr_shm_free();
     MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_DOUBLE, MPI_SUM, comm);
-    if (members == 1 || statvfs("/dev/shm", &fs) != 0) return TR_OK;
-    double left = (double)fs.f_bavail * (double)fs.f_frsize;
-    if (all <= left) return TR_OK;
+    if (members == 1 || all <= left) return TR_OK;
     return tr_fail(TR_ERR_SYSTEM,
                    "this needs %.1f MB of shared memory on this node, but /dev/shm has %.1f MB free",
                    all / 1e6, left / 1e6);

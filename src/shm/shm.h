@@ -11,6 +11,7 @@
 #include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* One member's part of it, where this rank sees it. */
 struct tr_shm_part {
@@ -32,5 +33,9 @@ struct tr_shm {
  * room for it: touching it would kill the process. Free with tr_shm_close(), collective as well. */
 int tr_shm_open(MPI_Comm comm, size_t bytes, bool zeroed, struct tr_shm *shm);
 void tr_shm_close(struct tr_shm *shm); /* a closed one is fine */
+
+/* Bytes of such memory that this node has room for; UINT64_MAX where that cannot be known. It is a file in memory:
+ * when that file system is full, the first touch of what was allocated kills the process. */
+uint64_t tr_shm_free(void);
 
 #endif

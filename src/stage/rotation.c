@@ -49,7 +49,7 @@ static bool can_share(const tr_rotation *r, const tr_worker *me)
         if (!tr_same_node(r->tr, rank_of(r, m))) return false;
         needed += (double)r->bytes[m];
     }
-    return (double)tr_shared_memory_free() > 1.05 * needed * me->groups;
+    return (double)tr_shm_free() > 1.05 * needed * me->groups;
 }
 
 static int open_buffer(size_t bytes, char **buffer)
