@@ -34,29 +34,11 @@ struct option {
 /* Data are made of units (users, documents, rows), any range of which can be written alone. */
 struct kind {
     const char *name, *lines; /* what a line is */
-    const struct option *options;
-    void (*size)(const struct request *request, struct tr_generate_job *job); /* sets units and lines */
     int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out);
+    struct option options[10]; /* ended by one without a key */
 };
 
 #define AT(member) offsetof(struct request, member)
-
-static const struct option ctr_options[] = {
-    {"rows", COUNT, AT(ctr.rows), {NULL}},
-    {"features", COUNT32, AT(ctr.features), {NULL}},
-    {"nonzeros", COUNT32, AT(ctr.nonzeros), {NULL}},
-    {"power", REAL, AT(ctr.power), {NULL}},
-    {"noise", REAL, AT(ctr.noise), {NULL}},
-    {"seed", COUNT, AT(ctr.seed), {NULL}},
-    {"first_row", COUNT, AT(ctr.first_row), {NULL}},
-    {"values", WORD, AT(ctr.values), {"unit", "binary", "real", NULL}},
-    {0},
-};
-
-static void ctr_size(const struct request *request, struct tr_generate_job *job)
-{
-    job->units = job->lines = request->ctr.rows;
-}
 
 static int write_ctr(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
@@ -66,71 +48,14 @@ static int write_ctr(const void *state, uint64_t begin, uint64_t end, FILE *out)
     return tr_generate_ctr(&options, out);
 }
 
-static const struct option ratings_options[] = {
-    {"users", COUNT32, AT(ratings.users), {NULL}},
-    {"items", COUNT32, AT(ratings.items), {NULL}},
-    {"ratings", COUNT, AT(ratings.ratings), {NULL}},
-    {"rank", COUNT32, AT(ratings.rank), {NULL}},
-    {"power", REAL, AT(ratings.power), {NULL}},
-    {"noise", REAL, AT(ratings.noise), {NULL}},
-    {"test", REAL, AT(ratings.test), {NULL}},
-    {"seed", COUNT, AT(ratings.seed), {NULL}},
-    {"values", WORD, AT(ratings.values), {"whole", "real", NULL}},
-    {0},
-};
-
-static void ratings_size(const struct request *request, struct tr_generate_job *job)
-{
-    bool test = request->ratings.part == TR_RATING_TEST;
-    job->units = request->ratings.users;
-    job->lines = (uint64_t)((double)request->ratings.ratings *
-                            (test ? request->ratings.test : 1 - request->ratings.test));
-}
-
 static int write_ratings(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
     return tr_generate_ratings(&((const struct request *)state)->ratings, begin, end, out);
 }
 
-static const struct option docword_options[] = {
-    {"documents", COUNT32, AT(docword.documents), {NULL}},
-    {"words", COUNT32, AT(docword.words), {NULL}},
-    {"tokens", COUNT, AT(docword.tokens), {NULL}},
-    {"topics", COUNT32, AT(docword.topics), {NULL}},
-    {"alpha", REAL, AT(docword.alpha), {NULL}},
-    {"beta", REAL, AT(docword.beta), {NULL}},
-    {"power", REAL, AT(docword.power), {NULL}},
-    {"seed", COUNT, AT(docword.seed), {NULL}},
-    {0},
-};
-
-static void docword_size(const struct request *request, struct tr_generate_job *job)
-{
-    job->units = request->docword.documents;
-    job->lines = request->docword.tokens;
-}
-
 static int write_docword(const void *state, uint64_t begin, uint64_t end, FILE *out)
 {
     return tr_generate_docword(&((const struct request *)state)->docword, begin, end, out);
-}
-
-static const struct option dense_options[] = {
-    {"rows", COUNT, AT(dense.rows), {NULL}},
-    {"columns", COUNT32, AT(dense.columns), {NULL}},
-    {"clusters", COUNT32, AT(dense.clusters), {NULL}},
-    {"spread", REAL, AT(dense.spread), {NULL}},
-    {"noise", REAL, AT(dense.noise), {NULL}},
-    {"seed", COUNT, AT(dense.seed), {NULL}},
-    {"first_row", COUNT, AT(dense.first_row), {NULL}},
-    {"format", WORD, AT(dense.format), {"csv", "libsvm", NULL}},
-    {"label", WORD, AT(dense.label), {"none", "first", "last", NULL}},
-    {0},
-};
-
-static void dense_size(const struct request *request, struct tr_generate_job *job)
-{
-    job->units = job->lines = request->dense.rows;
 }
 
 static int write_dense(const void *state, uint64_t begin, uint64_t end, FILE *out)
@@ -141,12 +66,53 @@ static int write_dense(const void *state, uint64_t begin, uint64_t end, FILE *ou
     return tr_generate_dense(&options, out);
 }
 
-static const struct kind ctr_kind = {"ctr", "rows", ctr_options, ctr_size, write_ctr},
-                         ratings_kind = {"ratings", "ratings", ratings_options, ratings_size, write_ratings},
-                         docword_kind = {"docword", "counts", docword_options, docword_size, write_docword},
-                         dense_kind = {"dense", "rows", dense_options, dense_size, write_dense};
-static const struct kind *const kinds[] = {&ctr_kind, &ratings_kind, &docword_kind, &dense_kind};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+static const struct kind kinds[] = {{"ctr",
+                                     "rows",
+                                     write_ctr,
+                                     {{"rows", COUNT, AT(ctr.rows), {NULL}},
+                                      {"features", COUNT32, AT(ctr.features), {NULL}},
+                                      {"nonzeros", COUNT32, AT(ctr.nonzeros), {NULL}},
+                                      {"power", REAL, AT(ctr.power), {NULL}},
+                                      {"noise", REAL, AT(ctr.noise), {NULL}},
+                                      {"seed", COUNT, AT(ctr.seed), {NULL}},
+                                      {"first_row", COUNT, AT(ctr.first_row), {NULL}},
+                                      {"values", WORD, AT(ctr.values), {"unit", "binary", "real", NULL}}}},
+                                    {"ratings",
+                                     "ratings",
+                                     write_ratings,
+                                     {{"users", COUNT32, AT(ratings.users), {NULL}},
+                                      {"items", COUNT32, AT(ratings.items), {NULL}},
+                                      {"ratings", COUNT, AT(ratings.ratings), {NULL}},
+                                      {"rank", COUNT32, AT(ratings.rank), {NULL}},
+                                      {"power", REAL, AT(ratings.power), {NULL}},
+                                      {"noise", REAL, AT(ratings.noise), {NULL}},
+                                      {"test", REAL, AT(ratings.test), {NULL}},
+                                      {"seed", COUNT, AT(ratings.seed), {NULL}},
+                                      {"values", WORD, AT(ratings.values), {"whole", "real", NULL}}}},
+                                    {"docword",
+                                     "counts",
+                                     write_docword,
+                                     {{"documents", COUNT32, AT(docword.documents), {NULL}},
+                                      {"words", COUNT32, AT(docword.words), {NULL}},
+                                      {"tokens", COUNT, AT(docword.tokens), {NULL}},
+                                      {"topics", COUNT32, AT(docword.topics), {NULL}},
+                                      {"alpha", REAL, AT(docword.alpha), {NULL}},
+                                      {"beta", REAL, AT(docword.beta), {NULL}},
+                                      {"power", REAL, AT(docword.power), {NULL}},
+                                      {"seed", COUNT, AT(docword.seed), {NULL}}}},
+                                    {"dense",
+                                     "rows",
+                                     write_dense,
+                                     {{"rows", COUNT, AT(dense.rows), {NULL}},
+                                      {"columns", COUNT32, AT(dense.columns), {NULL}},
+                                      {"clusters", COUNT32, AT(dense.clusters), {NULL}},
+                                      {"spread", REAL, AT(dense.spread), {NULL}},
+                                      {"noise", REAL, AT(dense.noise), {NULL}},
+                                      {"seed", COUNT, AT(dense.seed), {NULL}},
+                                      {"first_row", COUNT, AT(dense.first_row), {NULL}},
+                                      {"format", WORD, AT(dense.format), {"csv", "libsvm", NULL}},
+                                      {"label", WORD, AT(dense.label), {"none", "first", "last", NULL}}}}};
+enum { CTR, RATINGS, DOCWORD, DENSE, KINDS };
 
 /* ---- options ---- */
 
@@ -167,23 +133,6 @@ static int read_count(const char *key, const char *text, double most, uint64_t *
     if (unit > 1) end++;
     if (*end || number < 0 || number > most || number != floor(number)) return bad_value(key, text, expected);
     *count = (uint64_t)number;
-    return TR_OK;
-}
-
-static int read_count32(const char *key, const char *text, uint32_t *count)
-{
-    uint64_t wide;
-    TR_TRY(read_count(key, text, 4294967294.0, &wide));
-    *count = (uint32_t)wide;
-    return TR_OK;
-}
-
-static int read_real(const char *key, const char *text, double *number)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end) return bad_value(key, text, "a number");
-    *number = value;
     return TR_OK;
 }
 
@@ -212,44 +161,49 @@ static int unknown(const char *what, const char *word, const char *const words[]
                    meant ? "?" : "");
 }
 
-static int unknown_option(const struct kind *kind, const char *key)
-{
-    const char *keys[16] = {NULL};
-    for (int i = 0; kind->options[i].key; i++) keys[i] = kind->options[i].key;
-    return unknown("option", key, keys);
-}
-
 static int set_value(struct request *request, const struct option *option, const char *value)
 {
     void *place = (char *)request + option->offset;
+    uint64_t wide;
     switch (option->type) {
     case COUNT: return read_count(option->key, value, 0x1p53, place);
-    case COUNT32: return read_count32(option->key, value, place);
-    case REAL: return read_real(option->key, value, place);
-    case WORD: return read_word(option, value, place);
+    case COUNT32:
+        TR_TRY(read_count(option->key, value, 4294967294.0, &wide));
+        *(uint32_t *)place = (uint32_t)wide;
+        return TR_OK;
+    case REAL: {
+        char *end;
+        double number = strtod(value, &end);
+        if (end == value || *end) return bad_value(option->key, value, "a number");
+        *(double *)place = number;
+        return TR_OK;
     }
-    return TR_OK;
+    default: return read_word(option, value, place);
+    }
 }
 
 static int set_option(struct request *request, const char *word)
 {
     char key[32];
+    const char *keys[10] = {NULL};
     size_t length = strcspn(word, "=");
+    bool sets = word[length] == '=' && *word != '-';
     snprintf(key, sizeof key, "%.*s", (int)tr_min_size(length, sizeof key - 1), word);
-    if (word[length] != '=' || *word == '-') return unknown_option(request->kind, key);
-    for (const struct option *option = request->kind->options; option->key; option++)
-        if (strcmp(key, option->key) == 0) return set_value(request, option, word + length + 1);
-    return unknown_option(request->kind, key);
+    const struct option *option = request->kind->options;
+    for (int i = 0; option[i].key; i++) {
+        keys[i] = option[i].key;
+        if (sets && strcmp(key, keys[i]) == 0) return set_value(request, &option[i], word + length + 1);
+    }
+    return unknown("option", key, keys);
 }
 
 static int find_kind(const char *name, const struct kind **kind)
 {
     const char *names[KINDS + 1] = {NULL};
     for (int i = 0; i < KINDS; i++) {
-        names[i] = kinds[i]->name;
-        if (strcmp(name, names[i]) != 0) continue;
-        *kind = kinds[i];
-        return TR_OK;
+        names[i] = kinds[i].name;
+        *kind = &kinds[i];
+        if (strcmp(name, names[i]) == 0) return TR_OK;
     }
     return unknown("kind of data", name, names);
 }
@@ -258,8 +212,8 @@ static int find_kind(const char *name, const struct kind **kind)
 static const char **file_option(struct request *request, const char *word)
 {
     if (strcmp(word, "-o") == 0) return &request->file;
-    if (strcmp(word, "-t") == 0 && request->kind == &ratings_kind) return &request->test;
-    if (strcmp(word, "-v") == 0 && request->kind == &docword_kind) return &request->vocabulary;
+    if (strcmp(word, "-t") == 0 && request->kind == &kinds[RATINGS]) return &request->test;
+    if (strcmp(word, "-v") == 0 && request->kind == &kinds[DOCWORD]) return &request->vocabulary;
     return NULL;
 }
 
@@ -267,7 +221,7 @@ static int check_request(struct request *request)
 {
     if (!request->file)
         return tr_fail(TR_ERR_USAGE, "no file to write to: add -o FILE, or -o - for standard output");
-    if (request->kind == &ctr_kind && request->ctr.rows == 0)
+    if (request->kind == &kinds[CTR] && request->ctr.rows == 0)
         return tr_fail(TR_ERR_USAGE, "rows: 0, expected at least 1");
     if (request->ratings.test != 0 && !request->test)
         return tr_fail(TR_ERR_USAGE, "test: no file for these ratings: add -t FILE");
@@ -324,12 +278,22 @@ static int generate_docword(struct request *request, struct tr_generate_job *job
                                                       .write = write_vocabulary});
 }
 
-static int generate_test(struct request *request, struct tr_generate_job *job)
+/* How many units there are, and lines, about. */
+static void size_up(const struct request *request, struct tr_generate_job *job)
 {
-    job->file = request->test;
-    request->ratings.part = TR_RATING_TEST;
-    request->kind->size(request, job);
-    return tr_generate_file(job);
+    const struct tr_generate_ratings *r = &request->ratings;
+    switch ((int)(request->kind - kinds)) {
+    case CTR: job->units = job->lines = request->ctr.rows; break;
+    case RATINGS:
+        job->units = r->users;
+        job->lines = (uint64_t)((double)r->ratings * (r->part == TR_RATING_TEST ? r->test : 1 - r->test));
+        break;
+    case DOCWORD:
+        job->units = request->docword.documents;
+        job->lines = request->docword.tokens;
+        break;
+    default: job->units = job->lines = request->dense.rows;
+    }
 }
 
 static int generate(struct request *request)
@@ -337,10 +301,14 @@ static int generate(struct request *request)
     struct tr_generate_job job = {
         .file = request->file, .what = request->kind->lines, .write = request->kind->write, .state = request};
     if (request->test) request->ratings.part = TR_RATING_TRAIN;
-    request->kind->size(request, &job);
-    if (request->kind == &docword_kind) return generate_docword(request, &job);
+    size_up(request, &job);
+    if (request->kind == &kinds[DOCWORD]) return generate_docword(request, &job);
     TR_TRY(tr_generate_file(&job));
-    return request->test ? generate_test(request, &job) : TR_OK;
+    if (!request->test) return TR_OK;
+    job.file = request->test;
+    request->ratings.part = TR_RATING_TEST;
+    size_up(request, &job);
+    return tr_generate_file(&job);
 }
 
 int tr_generate_command(int argc, char **argv)

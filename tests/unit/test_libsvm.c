@@ -134,6 +134,29 @@ START_TEST(the_first_three_labels_have_places)
 }
 END_TEST
 
+START_TEST(as_many_labels_are_told_apart_as_make_classes)
+{
+    enum { ROWS = TR_LABELS_MOST + 1000 };
+    struct tr_matrix csr;
+    struct tr_read_report report;
+    char *text = malloc((size_t)ROWS * 16);
+    size_t n = 0;
+    for (int i = 0; i < ROWS; i++) n += (size_t)sprintf(text + n, "%d 1:1\n", i / 2 % 1000 - 500);
+    ck_ok(read_text(text, n, from_one, &csr, &report));
+    ck_assert_uint_eq(report.labels.bits.n, 1000);
+    tr_ids_free(&report.labels.bits);
+    tr_matrix_free(&csr);
+    n = 0;
+    for (int i = 0; i < ROWS; i++) n += (size_t)sprintf(text + n, "%d 1:1\n", i);
+    ck_ok(read_text(text, n, from_one, &csr, &report));
+    ck_assert_uint_eq(report.labels.bits.n, TR_LABELS_MOST);
+    ck_assert_float_eq(tr_labels_value(&report.labels, 7), 7);
+    tr_ids_free(&report.labels.bits);
+    tr_matrix_free(&csr);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_real_file_is_read_whole)
 {
     const char *data = getenv("TRIREME_DATA");
@@ -906,9 +929,10 @@ START_TEST(random_numbers_are_read_as_by_the_library)
 END_TEST
 
 UNIT_MAIN("libsvm", rows_are_read_as_they_stand, values_are_kept_only_if_one_is_not_1,
-          the_first_three_labels_have_places, a_real_file_is_read_whole, a_bad_record_is_named_with_its_line,
-          nul_bytes_are_refused, bad_records_can_be_skipped, endless_lines_are_refused,
-          input_that_is_not_there_is_named, globs_are_sorted, damaged_gzip_is_named, plain_files_are_divided,
+          the_first_three_labels_have_places, as_many_labels_are_told_apart_as_make_classes,
+          a_real_file_is_read_whole, a_bad_record_is_named_with_its_line, nul_bytes_are_refused,
+          bad_records_can_be_skipped, endless_lines_are_refused, input_that_is_not_there_is_named,
+          globs_are_sorted, damaged_gzip_is_named, plain_files_are_divided,
           few_lines_are_divided_at_every_byte, few_lines_are_dealt_at_every_byte,
           any_lines_are_dealt_in_chunks_of_any_size, chunks_suit_the_data_and_the_readers,
           of_sorted_files_every_reader_has_a_sample, readers_of_a_sorted_file_are_in_different_places,
