@@ -340,7 +340,7 @@ static int make_partition(const char *path, const struct tr_linear_model *m, con
 {
     tr_job *job;
     TR_TRY(parse_settings(path, m, o, &job));
-    struct tr_partition_wish wish = {.kind = (enum tr_partition_kind)job->table.partition,
+    struct tr_partition_options wish = {.kind = (enum tr_partition_kind)job->table.partition,
                                      .block = job->table.block,
                                      .points = (uint32_t)job->table.virtual_nodes,
                                      .unbounded = job->table.storage == TR_STORAGE_HASH,

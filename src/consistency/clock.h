@@ -33,12 +33,12 @@ struct tr_clock;
 int tr_clock_open(tr_context *tr, struct tr_clock **clock);
 void tr_clock_close(struct tr_clock **clock);
 
-/* Begins again at 0 with new participants, of which `counts` says which of this rank's words count: the participants of the
- * stage, before a barrier of theirs. All who took part in the stage before have agreed on its outcome. */
+/* Begins again at 0 with new participants, of which `counts` says which of this rank's words count: the participants of
+ * the stage, before a barrier of theirs. All who took part in the stage before have agreed on its outcome. */
 int tr_clock_reset(struct tr_clock *clock, const bool counts[TR_CLOCK_MINIMA]);
 
-/* This rank's words count no more, as the next stage may be one without it: the participants, once all of it are done with the
- * clocks of this stage, and before they part. */
+/* This rank's words count no more, as the next stage may be one without it: the participants, once all of them are done
+ * with the clocks of this stage, and before they part. */
 void tr_clock_leave(struct tr_clock *clock);
 
 /* Raises this rank's word, unless it is that high already. */

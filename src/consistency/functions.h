@@ -11,9 +11,9 @@
 /* All that are built in, by name; their meaning is in trireme/function.h.
  *
  * add and scale are linear, so under BSP they get the sum of a clock's updates, as optimizers do; assign and max
- * get the updates one by one, and of assignments the last in the order of workers wins. Details that matter to few: i32 and i64
- * are scaled in double and rounded to whole numbers; max leaves a value alone that is compared with NaN, and tables
- * begin with zeros, which no negative number exceeds. Optimizers want TR_F32 or TR_F64 and their tr_optimizer. */
+ * get the updates one by one, and of assignments the last in the order of workers wins. Details that matter to few: i32
+ * and i64 are scaled in double and rounded to whole numbers; max leaves a value alone that is compared with NaN, and
+ * tables begin with zeros, which no negative number exceeds. Optimizers want TR_F32 or TR_F64 and their tr_optimizer. */
 extern const tr_function *const tr_builtin_functions[];
 extern const size_t tr_builtin_function_count;
 extern const tr_function tr_dyn_function, tr_dyn_stable_function, tr_agree_function;

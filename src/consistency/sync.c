@@ -74,8 +74,8 @@ static void tell_version(struct tr_sync *s)
     tr_clock_raise(s->clock, TR_CLOCK_VERSION, version);
 }
 
-/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages show when everybody
- * has read for their clock. */
+/* A rank that only serves takes part in every merge that is sure to come. Updates that came as messages show when
+ * everybody has read for their clock. */
 static int serve(struct tr_sync *s, int *did)
 {
     for (size_t i = 0; i < s->tr->tables->count; i++) {

@@ -58,8 +58,8 @@ int tr_sync_next(struct tr_sync *sync);
  * of that has arrived. */
 int tr_sync_tick(struct tr_sync *sync);
 
-/* Waits until all that this rank owes has arrived and nothing is being read, then until all participants are here. None of
- * them changes anything in tables after that, until they end the stage or continue. */
+/* Waits until all that this rank owes has arrived and nothing is being read, then until all participants are here. None
+ * of them changes anything in tables after that, until they end the stage or continue. */
 int tr_sync_barrier(struct tr_sync *sync);
 
 /* Ends the stage after the barrier: all participants. */

@@ -33,8 +33,8 @@
         __VA_ARGS__                                                                                          \
     } break;
 
-/* TR_FOR_SIZE(bytes, { … }): compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which are moved
- * by one instruction. */
+/* TR_FOR_SIZE(bytes, { … }): compiles the block for units of any SIZE, and for those of 1, 2, 4 and 8 bytes, which are
+ * moved by one instruction. */
 #define TR_FOR_SIZE(bytes, ...)                                                                              \
     switch (bytes) {                                                                                         \
         TR_CASE_SIZE(case 1, 1, __VA_ARGS__)                                                                 \

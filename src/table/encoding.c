@@ -215,7 +215,7 @@ static unsigned char *write_gaps(size_t n_words, const uint64_t *word, unsigned 
 
 /* ---- encoding ---- */
 
-/* Places of a bitmap, and more than the gaps of any sparse message that is not longer than one. If sparse is wished,
+/* Places of a bitmap, and more than the gaps of any sparse message that is not longer than one. If sparse is asked for,
  * the longest has all units, with a byte each: a longer gap leaves out more than it costs. */
 static size_t most_place_bytes(const struct tr_slice *s, int encoding)
 {

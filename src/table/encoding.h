@@ -40,7 +40,7 @@ struct tr_slice {
     size_t width; /* elements of one, at least 1 */
 };
 
-/* What its sender wishes. Integers travel in full whatever the precision. */
+/* How its sender wants it written. Integers travel in full whatever the precision. */
 struct tr_wire {
     int encoding, precision;
 };

@@ -95,7 +95,7 @@ static struct fill *fills_of(const struct tr_hashmap *m)
 
 /* ---- where a hash leads ---- */
 
-/* The lowest and the highest bits are left alone: what deals keys to servers may have used them up. */
+/* The lowest and the highest bits are left alone: what spreads keys over servers may have used them up. */
 static inline uint32_t directory_bits(uint64_t hash)
 {
     return (uint32_t)(hash >> 12);
@@ -205,8 +205,8 @@ static int add_page(struct tr_hashmap *m, unsigned depth)
     return TR_OK;
 }
 
-/* Deals the keys of a copied page out to two, by the bit of the hash that now tells these apart. */
-static void deal_out(struct tr_hashmap *m, const struct page *page, const uint32_t to[2], uint32_t bit)
+/* Moves the keys of a copied page to two, by the bit of the hash that now tells these apart. */
+static void split_keys(struct tr_hashmap *m, const struct page *page, const uint32_t to[2], uint32_t bit)
 {
     const tr_key *key = m->key.at;
     for (int b = 0; b < TR_HASH_BUCKETS; b++)
@@ -234,7 +234,7 @@ static int split(struct tr_hashmap *m, uint64_t hash)
     struct page old = pages_of(m)[number];
     memset(&pages_of(m)[number], 0, sizeof old);
     fills_of(m)[number] = (struct fill){.depth = (uint16_t)(depth + 1)};
-    deal_out(m, &old, (const uint32_t[]){number, fresh}, bit);
+    split_keys(m, &old, (const uint32_t[]){number, fresh}, bit);
     return TR_OK;
 }
 

@@ -29,7 +29,8 @@ struct tr_keyset {
     struct tr_segment *segment; /* by server */
 };
 
-/* Splits n ascending keys of `pieces` units each (one, where the partition is unbounded). TR_ERR_INTERNAL where they do not ascend or lie outside. */
+/* Splits n ascending keys of `pieces` units each (one, where the partition is unbounded). TR_ERR_INTERNAL where they do
+ * not ascend or lie outside. */
 int tr_keyset_make(const struct tr_partition *partition, uint64_t table_keys, uint32_t pieces,
                    const tr_key *keys, size_t n, struct tr_keyset *keyset);
 void tr_keyset_free(struct tr_keyset *keyset);

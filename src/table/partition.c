@@ -8,11 +8,11 @@ const char *tr_partition_name(enum tr_partition_kind kind)
     return name[kind];
 }
 
-/* ---- dealt: range, hash, range-hash ---- */
+/* ---- by arithmetic: range, hash, range-hash ---- */
 
-/* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even number
- * of bits, walked until it falls into the range again (fewer than four steps on average). Backwards the halves change
- * places and the rounds come in reverse order; what the walk passes lies outside the range. */
+/* A pseudo-random bijection of 0..blocks-1 or, `back`, its inverse: a four-round Feistel network over the next even
+ * number of bits, walked until it falls into the range again (fewer than four steps on average). Backwards the halves
+ * change places and the rounds come in reverse order; what the walk passes lies outside the range. */
 static inline uint64_t permute(const struct tr_partition *p, uint64_t block, bool back)
 {
     uint64_t mask = (UINT64_C(1) << p->half_bits) - 1;
@@ -78,33 +78,34 @@ static int place_on_ring(struct tr_partition *p)
     return TR_OK;
 }
 
-static int place_by_user(const struct tr_partition_wish *wish, struct tr_partition *p)
+static int place_by_user(const struct tr_partition_options *options, struct tr_partition *p)
 {
     for (uint64_t block = 0; block < p->blocks; block++) {
-        uint32_t server = wish->place(wish->who, block, p->blocks, p->servers);
+        uint32_t server = options->place(options->who, block, p->blocks, p->servers);
         if (server >= p->servers)
             return tr_fail(
                 TR_ERR_CONFIG,
                 "table %s: its place function puts block %llu of %llu on server %u, but there are %u",
-                wish->table, (unsigned long long)block, (unsigned long long)p->blocks, server, p->servers);
+                options->table, (unsigned long long)block, (unsigned long long)p->blocks, server, p->servers);
         p->placed[block].server = server;
     }
     return TR_OK;
 }
 
 /* Gives every block a server, and numbers the blocks of each in ascending order. */
-static int place_blocks(const struct tr_partition_wish *wish, struct tr_partition *p)
+static int place_blocks(const struct tr_partition_options *options, struct tr_partition *p)
 {
     if (p->blocks > TR_MOST_PLACED_BLOCKS)
         return tr_fail(
             TR_ERR_CONFIG,
             "table %s: %llu blocks of %llu are more than the %d that every rank can list: make the blocks "
             "larger (table.block)",
-            wish->table, (unsigned long long)p->blocks, (unsigned long long)p->block, TR_MOST_PLACED_BLOCKS);
+            options->table, (unsigned long long)p->blocks, (unsigned long long)p->block,
+            TR_MOST_PLACED_BLOCKS);
     TR_TRY(TR_NEW(&p->placed, (size_t)p->blocks));
     TR_TRY(TR_NEW(&p->block_at, (size_t)p->blocks));
     TR_TRY(TR_NEW(&p->first, (size_t)p->servers + 1));
-    TR_TRY(p->kind == TR_PARTITION_RING ? place_on_ring(p) : place_by_user(wish, p));
+    TR_TRY(p->kind == TR_PARTITION_RING ? place_on_ring(p) : place_by_user(options, p));
     for (uint64_t block = 0; block < p->blocks; block++)
         p->placed[block].position = p->first[p->placed[block].server + 1]++;
     for (uint32_t server = 0; server < p->servers; server++) p->first[server + 1] += p->first[server];
@@ -115,15 +116,15 @@ static int place_blocks(const struct tr_partition_wish *wish, struct tr_partitio
 
 /* ---- unbounded ---- */
 
-static int open_unbounded(const struct tr_partition_wish *wish, struct tr_partition *p)
+static int open_unbounded(const struct tr_partition_options *options, struct tr_partition *p)
 {
     if (p->units > UINT64_C(1) << 63)
-        return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", wish->table,
+        return tr_fail(TR_ERR_CONFIG, "table %s: %llu keys are more than 2^63", options->table,
                        (unsigned long long)p->units);
     if (p->kind == TR_PARTITION_OWN)
         return tr_fail(TR_ERR_CONFIG,
                        "table %s: with hash storage its keys cannot be placed by a function of one's own",
-                       wish->table);
+                       options->table);
     return p->kind == TR_PARTITION_RING ? make_points(p, &p->ring) : TR_OK;
 }
 
@@ -139,14 +140,14 @@ static uint32_t unbounded_server(const struct tr_partition *p, uint64_t block)
 
 /* 64 blocks a server keep the shares of range-hash within some per cent of each other; blocks above 65536 units
  * gain nothing more for runs. Unbounded ones have no runs; 64 keys save looking each of neighbours up. */
-static uint64_t choose_block(const struct tr_partition_wish *wish, uint64_t even, uint64_t units)
+static uint64_t choose_block(const struct tr_partition_options *options, uint64_t even, uint64_t units)
 {
     enum { PLACED_BLOCKS = 65536 };
-    uint64_t longest = wish->unbounded ? 64 : 65536, block = even / 64;
-    if (wish->kind == TR_PARTITION_RANGE) return even;
-    if (wish->kind == TR_PARTITION_HASH) return 1;
-    if (wish->block > 0) return wish->block;
-    if (wish->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
+    uint64_t longest = options->unbounded ? 64 : 65536, block = even / 64;
+    if (options->kind == TR_PARTITION_RANGE) return even;
+    if (options->kind == TR_PARTITION_HASH) return 1;
+    if (options->block > 0) return options->block;
+    if (options->kind != TR_PARTITION_RANGE_HASH) block = (units + PLACED_BLOCKS - 1) / PLACED_BLOCKS;
     return block < longest ? block : longest;
 }
 
@@ -157,40 +158,41 @@ static uint64_t blocks_of(const struct tr_partition *p, uint32_t server)
     return p->blocks / p->servers + (server < p->blocks % p->servers);
 }
 
-static int check_share(const struct tr_partition_wish *wish, const struct tr_partition *p, uint64_t units)
+static int check_share(const struct tr_partition_options *options, const struct tr_partition *p,
+                       uint64_t units)
 {
     if (units <= UINT32_MAX) return TR_OK;
     return tr_fail(TR_ERR_CONFIG,
                    "table %s: its %llu elements need more than %u servers: one holds at most 2^32 (or, with "
                    "table.storage=hash, so many keys that are used)",
-                   wish->table, (unsigned long long)p->units, p->servers);
+                   options->table, (unsigned long long)p->units, p->servers);
 }
 
-static int lay_out(const struct tr_partition_wish *wish, struct tr_partition *p, uint64_t even)
+static int lay_out(const struct tr_partition_options *options, struct tr_partition *p, uint64_t even)
 {
-    if (p->unbounded) return open_unbounded(wish, p);
+    if (p->unbounded) return open_unbounded(options, p);
     if (is_placed(p)) {
-        TR_TRY(place_blocks(wish, p));
-        return check_share(wish, p, tr_partition_longest(p));
+        TR_TRY(place_blocks(options, p));
+        return check_share(options, p, tr_partition_longest(p));
     }
-    TR_TRY(check_share(wish, p, even + p->block));
+    TR_TRY(check_share(options, p, even + p->block));
     while ((UINT64_C(1) << (2 * p->half_bits)) < p->blocks) p->half_bits++;
     return TR_OK;
 }
 
-int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
+int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition)
 {
-    struct tr_partition p = {.kind = wish->kind,
-                             .unbounded = wish->unbounded,
+    struct tr_partition p = {.kind = options->kind,
+                             .unbounded = options->unbounded,
                              .units = units,
                              .servers = servers,
-                             .points = wish->points};
+                             .points = options->points};
     uint64_t even = (units + servers - 1) / servers; /* an even share, rounded up */
-    p.block = choose_block(wish, even, units);
+    p.block = choose_block(options, even, units);
     if (p.block < 1) p.block = 1;
     p.blocks = (units + p.block - 1) / p.block;
-    int status = lay_out(wish, &p, even);
+    int status = lay_out(options, &p, even);
     if (status == TR_OK) *partition = p;
     else tr_partition_free(&p);
     return status;

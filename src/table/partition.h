@@ -1,7 +1,7 @@
 /* Which server holds what: the same on every rank, found without asking anybody.
  *
  * The units of a table are numbered 0..units-1 and lie in blocks of equal size. Three kinds are pure
- * arithmetic: a bijection of the block numbers deals the blocks to the servers in turn.
+ * arithmetic: a bijection of the block numbers spreads the blocks over the servers in turn.
  *   range       as many blocks as servers, in order: neighbours stay together, hot ranges too
  *   hash        blocks of one unit, permuted: even load, no neighbours
  *   range-hash  blocks of some units, permuted: even load, and runs of neighbours (DynSGD, section 5)
@@ -37,7 +37,7 @@ enum tr_partition_kind {
 enum { TR_MOST_PLACED_BLOCKS = 1 << 24 };
 
 /* What is asked for. */
-struct tr_partition_wish {
+struct tr_partition_options {
     enum tr_partition_kind kind;
     uint64_t block;     /* units of a block for range-hash, ring and own; 0 to choose */
     uint32_t points;    /* ring: of each server, at least 1 */
@@ -73,12 +73,12 @@ struct tr_partition {
     struct tr_ring_point *ring; /* unbounded ring: servers × points, in their order */
 };
 
-/* All ranks get the same from the same wish. Blocks of ring and own that are chosen do not depend on the number
+/* All ranks get the same from the same options. Blocks of ring and own that are chosen do not depend on the number
  * of servers, so that they stay what they are when servers come or go. TR_ERR_CONFIG if a share would exceed
  * 2^32 units, if there are too many blocks to list, and if place() names a server that does not exist; unbounded,
  * for more than 2^63 keys and for own. Making a ring takes 16 bytes a point meanwhile, which unbounded ones keep.
  * Free with tr_partition_free(). */
-int tr_partition_make(const struct tr_partition_wish *wish, uint64_t units, uint32_t servers,
+int tr_partition_make(const struct tr_partition_options *options, uint64_t units, uint32_t servers,
                       struct tr_partition *partition);
 void tr_partition_free(struct tr_partition *partition);
 

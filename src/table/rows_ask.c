@@ -36,7 +36,7 @@ static size_t most_of_request(const struct tr_pull *p, const struct tr_pull_sour
     const struct tr_table *t = p->table;
     double rows = (double)p->row_bytes / t->rows->row_bytes;
     size_t most = t->sparse ? (size_t)rows : p->row_bytes / t->unit_bytes;
-    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_wish));
+    most = tr_min_size(most, p->row_bytes / sizeof(struct tr_sparse_request));
     if (p->ahead > 0) most = tr_min_size(most, tr_max_size(most / FIRST, s->asked));
     return tr_max_size(1, most);
 }
@@ -58,7 +58,7 @@ static size_t answer_room(const struct tr_pull *p, const struct tr_pull_request 
 static unsigned char *write_ask(const struct tr_pull *p, const struct tr_pull_ask *ask, unsigned char *out)
 {
     const struct tr_table *t = p->table;
-    struct tr_sparse_wish wish = {p->want[ask->want].position, ask->from};
+    struct tr_sparse_request wish = {p->want[ask->want].position, ask->from};
     tr_key key = p->keys[tr_rows_place_of(p, ask->want)];
     const void *from = t->hash ? (void *)&key : (void *)&wish; /* which begins with the position */
     size_t bytes = t->hash ? sizeof key : t->sparse ? sizeof wish : sizeof wish.position;

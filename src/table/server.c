@@ -395,7 +395,7 @@ int tr_server_push_here(struct tr_table *t, const struct tr_message *m, const vo
 
 static int check_rows(const struct tr_table *t, int rank, const struct tr_message *m, size_t bytes)
 {
-    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_wish) : sizeof(uint32_t);
+    size_t each = t->hash ? sizeof(tr_key) : t->sparse ? sizeof(struct tr_sparse_request) : sizeof(uint32_t);
     if (bytes == m->n * each) return TR_OK;
     return tr_fail(TR_ERR_PEER, "rank %d asks for %u rows of table %s in %zu bytes", rank, m->n, t->name,
                    bytes);

@@ -237,18 +237,18 @@ static uint32_t first_from(const struct tr_sparse_row *row, uint32_t column)
     return low;
 }
 
-int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *wishes, unsigned char *out,
+int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *requests, unsigned char *out,
                      size_t room, struct tr_sparse_head *head)
 {
     *head = (struct tr_sparse_head){.rows = 0};
     for (; head->rows < n && room - head->bytes >= TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST; head->rows++) {
-        struct tr_sparse_wish wish;
-        memcpy(&wish, (const char *)wishes + head->rows * sizeof wish, sizeof wish);
-        if (wish.position >= s->rows)
-            return tr_fail(TR_ERR_PEER, "row %u is asked for, but the share has %llu", wish.position,
+        struct tr_sparse_request request;
+        memcpy(&request, (const char *)requests + head->rows * sizeof request, sizeof request);
+        if (request.position >= s->rows)
+            return tr_fail(TR_ERR_PEER, "row %u is asked for, but the share has %llu", request.position,
                            (unsigned long long)s->rows);
-        const struct tr_sparse_row *row = &s->row[wish.position];
-        uint32_t first = wish.from > 0 ? first_from(row, wish.from) : 0;
+        const struct tr_sparse_row *row = &s->row[request.position];
+        uint32_t first = request.from > 0 ? first_from(row, request.from) : 0;
         const uint32_t *values = row->n > 0 ? tr_sparse_values(row) : NULL;
         size_t bytes = 0;
         uint32_t written = tr_sparse_write(s->real, row->n - first, row->n > 0 ? row->column + first : NULL,

@@ -68,11 +68,11 @@ bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const u
 /* ---- requests ---- */
 
 /* One row that is asked for. */
-struct tr_sparse_wish {
+struct tr_sparse_request {
     uint32_t position, from; /* only columns from there on */
 };
 
-/* In front of the rows of an answer, in the order of the wishes. Only a row that is longer than an answer is cut. */
+/* In front of the rows of an answer, in the order of the requests. Only a row that is longer than an answer is cut. */
 struct tr_sparse_head {
     uint32_t bytes; /* that follow */
     uint32_t rows;  /* that are complete */
@@ -80,8 +80,9 @@ struct tr_sparse_head {
     uint32_t from;  /* … from this column on */
 };
 
-/* Answers n wishes (4 bytes each for position and column, unaligned) into `room` bytes behind the head. TR_ERR_PEER: a row that is not there. */
-int tr_sparse_answer(const struct tr_sparse *sparse, uint32_t n, const void *wishes, unsigned char *out,
+/* Answers n requests (4 bytes each for position and column, unaligned) into `room` bytes behind the head. TR_ERR_PEER: a
+ * row that is not there. */
+int tr_sparse_answer(const struct tr_sparse *sparse, uint32_t n, const void *requests, unsigned char *out,
                      size_t room, struct tr_sparse_head *head);
 
 /* Adds an update, rows with their positions (uint32) in front. TR_ERR_PEER: it is none. */

@@ -51,7 +51,8 @@ static int choose_servers(struct tr_table *t, const tr_table_options *options, c
 static int partition_table(struct tr_table *t, const tr_table_options *options, const struct tr_table *like)
 {
     const tr_job *job = t->tr->job;
-    struct tr_partition_wish wish = {.kind = TR_PARTITION_RANGE_HASH, .table = t->name, .unbounded = t->hash};
+    struct tr_partition_options wish = {
+        .kind = TR_PARTITION_RANGE_HASH, .table = t->name, .unbounded = t->hash};
     if (job) {
         wish.kind = (enum tr_partition_kind)job->table.partition;
         wish.block = job->table.block;

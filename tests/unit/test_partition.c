@@ -28,7 +28,7 @@ static uint64_t held_by(const struct tr_partition *p, uint32_t server)
 static int make(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
                 struct tr_partition *p)
 {
-    struct tr_partition_wish wish = {
+    struct tr_partition_options wish = {
         .kind = kind, .block = block, .points = POINTS, .place = few, .who = &asked, .table = "w"};
     return tr_partition_make(&wish, units, servers, p);
 }
@@ -142,7 +142,7 @@ START_TEST(a_ring_is_balanced)
     double spread[3];
     for (int i = 0; i < 3; i++) {
         struct tr_partition p;
-        struct tr_partition_wish wish = {.kind = TR_PARTITION_RING, .points = points[i], .table = "w"};
+        struct tr_partition_options wish = {.kind = TR_PARTITION_RING, .points = points[i], .table = "w"};
         ck_ok(tr_partition_make(&wish, UNITS, SERVERS, &p));
         double most = 0, least = UNITS, bound = 4 / sqrt(points[i]);
         for (uint32_t server = 0; server < SERVERS; server++) {
@@ -195,7 +195,8 @@ static uint32_t by_halves(void *who, uint64_t block, uint64_t blocks, uint32_t s
 
 START_TEST(a_user_places_blocks)
 {
-    struct tr_partition_wish wish = {.kind = TR_PARTITION_OWN, .block = 10, .place = by_halves, .table = "w"};
+    struct tr_partition_options wish = {
+        .kind = TR_PARTITION_OWN, .block = 10, .place = by_halves, .table = "w"};
     struct tr_partition p;
     ck_ok(tr_partition_make(&wish, 95, 3, &p)); /* ten blocks, the last of five */
     ck_assert_uint_eq(tr_partition_share(&p, 0), 50);
@@ -233,7 +234,7 @@ static uint32_t all_on_one(void *who, uint64_t block, uint64_t blocks, uint32_t 
 START_TEST(what_cannot_be_placed_is_refused)
 {
     struct tr_partition p;
-    struct tr_partition_wish wish = {
+    struct tr_partition_options wish = {
         .kind = TR_PARTITION_OWN, .block = 1, .place = beyond, .table = "factors"};
     ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "factors");
     ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "block 8 of 10 on server 3");
@@ -260,7 +261,7 @@ START_TEST(prints_tell_partitions_apart)
         ck_assert_uint_eq(tr_partition_print(&p), print[n - 1]);
         tr_partition_free(&p);
     }
-    struct tr_partition_wish wish = {.kind = TR_PARTITION_RING, .block = 10, .points = 3, .table = "w"};
+    struct tr_partition_options wish = {.kind = TR_PARTITION_RING, .block = 10, .points = 3, .table = "w"};
     ck_ok(tr_partition_make(&wish, 1000, 4, &p));
     print[n++] = tr_partition_print(&p);
     p.placed[99].server ^= 1;
@@ -278,7 +279,7 @@ END_TEST
 static void make_unbounded(enum tr_partition_kind kind, uint64_t units, uint64_t block, uint32_t servers,
                            struct tr_partition *p)
 {
-    struct tr_partition_wish wish = {
+    struct tr_partition_options wish = {
         .kind = kind, .block = block, .points = POINTS, .table = "w", .unbounded = true};
     ck_ok(tr_partition_make(&wish, units, servers, p));
 }
@@ -332,11 +333,11 @@ START_TEST(unbounded_partitions_count_and_refuse)
         tr_partition_free(&p);
         tr_partition_free(&q);
     }
-    struct tr_partition_wish wish = {.kind = TR_PARTITION_HASH, .table = "w", .unbounded = true};
+    struct tr_partition_options wish = {.kind = TR_PARTITION_HASH, .table = "w", .unbounded = true};
     ck_fails(tr_partition_make(&wish, (UINT64_C(1) << 63) + 1, 3, &p), TR_ERR_CONFIG, "more than 2^63");
     wish.kind = TR_PARTITION_OWN;
     ck_fails(tr_partition_make(&wish, 10, 3, &p), TR_ERR_CONFIG, "function of one's own");
-    wish = (struct tr_partition_wish){.kind = TR_PARTITION_HASH, .table = "w"};
+    wish = (struct tr_partition_options){.kind = TR_PARTITION_HASH, .table = "w"};
     ck_fails(tr_partition_make(&wish, UINT64_C(1) << 63, 3, &p), TR_ERR_CONFIG, "table.storage=hash");
 }
 END_TEST

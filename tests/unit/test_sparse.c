@@ -153,10 +153,10 @@ START_TEST(answers_are_filled_and_continued)
         ck_ok(tr_sparse_add(s, r, n, column, value));
     }
     for (size_t room = TR_SPARSE_HEAD + TR_SPARSE_ENTRY_MOST; room < 3000; room += 1 + room / 2) {
-        struct tr_sparse_wish wish[ROWS];
+        struct tr_sparse_request wish[ROWS];
         int32_t seen[ROWS][WIDTH] = {{0}};
         unsigned char *out = malloc(room);
-        for (uint32_t r = 0; r < ROWS; r++) wish[r] = (struct tr_sparse_wish){r, 0};
+        for (uint32_t r = 0; r < ROWS; r++) wish[r] = (struct tr_sparse_request){r, 0};
         for (uint32_t first = 0; first < ROWS;) {
             struct tr_sparse_head head;
             ck_ok(tr_sparse_answer(s, ROWS - first, &wish[first], out, room, &head));
@@ -176,7 +176,7 @@ START_TEST(answers_are_filled_and_continued)
         ck_assert_mem_eq(seen, plain, sizeof plain);
         free(out);
     }
-    struct tr_sparse_wish nowhere = {ROWS, 0};
+    struct tr_sparse_request nowhere = {ROWS, 0};
     struct tr_sparse_head head;
     unsigned char out[64];
     ck_fails(tr_sparse_answer(s, 1, &nowhere, out, sizeof out, &head), TR_ERR_PEER, "row 7 is asked for");
