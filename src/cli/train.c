@@ -99,7 +99,7 @@ static int train_plain(tr_context *tr, const struct tr_run_options *options)
 static int run(int argc, char **argv, const struct tr_run_options *options)
 {
     tr_context *tr;
-    tr_signals_hear(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
+    tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
     TR_TRY(tr_context_read(&argc, &argv, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
     if (status == TR_OK) status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);

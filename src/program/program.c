@@ -84,7 +84,7 @@ int tr_open(int *argc, char ***argv, tr_context **out)
 {
     struct tr_run_options options = {.fresh = false};
     tr_context *tr = NULL;
-    tr_signals_hear(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
+    tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
     int status = tr_run_options_take(argc, *argv, &options);
     if (status == TR_OK) status = tr_context_read(argc, argv, &tr);
     free(options.time_setting);

@@ -98,7 +98,7 @@ int tr_stage_run(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
     bool kept = tr_stage_is_checkpointed(run);
-    if (kept) tr_signals_listen();
+    if (kept) tr_signals_catch();
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
@@ -106,7 +106,7 @@ int tr_stage_run(struct tr_stage_run *run)
     tr_straggler_close(&run->straggler);
     if (tr->rank == 0) tr_poll_remove(tr, tr_stage_poll_reports, run);
     tr_stage_drop_collections(run);
-    if (kept) tr_signals_deafen();
+    if (kept) tr_signals_release();
     if (status == TR_ERR_STOPPED) return stop(tr);
     tr_stage_note(run, status);
     if (tr->tables->status != TR_OK) tr_stage_note(run, tr_fail(tr->tables->status, "%s", tr->tables->why));

@@ -539,11 +539,11 @@ int tr_run_task(tr_context *tr, const tr_task *task)
     TR_TRY(tr_agree(tr, tr->rank == 0 ? open_records(&k) : TR_OK));
     tr->tables->traffic = (struct tr_traffic){0};
     tr_lifeline_stage(tr->lifeline);
-    if (kept) tr_signals_listen();
+    if (kept) tr_signals_catch();
     agreed = restore(&k);
     int status = TR_OK;
     if (agreed == TR_OK) status = tr->rank == 0 ? direct(&k, &agreed) : follow(&k, &agreed);
-    if (kept) tr_signals_deafen();
+    if (kept) tr_signals_release();
     if (status == TR_OK && agreed == TR_OK && tr->rank == 0) status = show_records(&k);
     close_instances(&k);
     free(k.record);

@@ -263,7 +263,7 @@ static int make(tr_context *tr, struct tr_checkpoints **out)
     struct tr_checkpoints *c;
     TR_TRY(TR_NEW(&c, 1));
     *out = c;
-    tr_signals_hear();
+    tr_signals_open();
     c->tr = tr;
     c->sending = c->passing = MPI_REQUEST_NULL;
     c->began = c->taken = tr_now();
@@ -285,7 +285,7 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
     free(c->lister);
     free(c->to);
     free(c);
-    tr_signals_unhear();
+    tr_signals_close();
 }
 
 int tr_checkpoints_open(tr_context *tr, bool fresh)

@@ -17,7 +17,7 @@ void tr_policy_open(struct tr_policy *p, const struct tr_job *job, double begin)
                             .memory = {memory->seconds, (int64_t)memory->clocks, .last = now},
                             .most = most,
                             .end = begin + most};
-    p->opened = p->heard = tr_signals_asked();
+    p->opened = p->obeyed = tr_signals_asked();
 }
 
 void tr_policy_enter(struct tr_policy *p)
@@ -44,7 +44,7 @@ enum tr_due tr_policy_due(const struct tr_policy *p, int64_t clock)
 {
     double now = tr_now();
     if (tr_signals_stop() || is_nearly_over(p, now)) return TR_DUE_AND_STOP;
-    return tr_signals_asked() > p->heard || is_due(&p->disk, now, clock) ? TR_DUE : TR_NOT_DUE;
+    return tr_signals_asked() > p->obeyed || is_due(&p->disk, now, clock) ? TR_DUE : TR_NOT_DUE;
 }
 
 bool tr_policy_memory_due(const struct tr_policy *p, int64_t clock)
@@ -59,7 +59,7 @@ void tr_policy_taken(struct tr_policy *p, int64_t clock, bool in_memory)
     if (in_memory) return;
     p->disk.last = p->memory.last;
     p->disk.last_clock = clock;
-    p->heard = tr_signals_asked();
+    p->obeyed = tr_signals_asked();
 }
 
 int tr_policy_asked(const struct tr_policy *p)
@@ -70,7 +70,7 @@ int tr_policy_asked(const struct tr_policy *p)
 /* ---- signals ---- */
 
 /* They are the process's, not a context's; hence variables of the process. */
-static _Atomic int asked, stops, ends, hearing, listening;
+static _Atomic int asked, stops, ends, openers, catchers;
 static _Atomic double first_end; /* as tr_now() */
 static struct sigaction before_usr1, before_usr2, before_term, before_int;
 
@@ -93,10 +93,10 @@ static void on_end(int number)
     raise(number);
 }
 
-void tr_signals_hear(void)
+void tr_signals_open(void)
 {
     struct sigaction ask = {.sa_handler = on_ask, .sa_flags = SA_RESTART};
-    if (atomic_fetch_add(&hearing, 1) > 0) return;
+    if (atomic_fetch_add(&openers, 1) > 0) return;
     atomic_store(&asked, 0);
     atomic_store(&stops, 0);
     atomic_store(&ends, 0);
@@ -104,24 +104,24 @@ void tr_signals_hear(void)
     sigaction(SIGUSR2, &ask, &before_usr2);
 }
 
-void tr_signals_unhear(void)
+void tr_signals_close(void)
 {
-    if (atomic_fetch_sub(&hearing, 1) > 1) return;
+    if (atomic_fetch_sub(&openers, 1) > 1) return;
     sigaction(SIGUSR1, &before_usr1, NULL);
     sigaction(SIGUSR2, &before_usr2, NULL);
 }
 
-void tr_signals_listen(void)
+void tr_signals_catch(void)
 {
     struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART};
-    if (atomic_fetch_add(&listening, 1) > 0) return;
+    if (atomic_fetch_add(&catchers, 1) > 0) return;
     sigaction(SIGTERM, &end, &before_term);
     sigaction(SIGINT, &end, &before_int);
 }
 
-void tr_signals_deafen(void)
+void tr_signals_release(void)
 {
-    if (atomic_fetch_sub(&listening, 1) > 1) return;
+    if (atomic_fetch_sub(&catchers, 1) > 1) return;
     sigaction(SIGTERM, &before_term, NULL);
     sigaction(SIGINT, &before_int, NULL);
 }

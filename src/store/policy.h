@@ -21,10 +21,10 @@ struct tr_pace {
 
 struct tr_policy {
     struct tr_pace disk, memory;
-    double end;        /* as tr_now(): the time is over; infinity */
-    double most;       /* seconds of the whole run; infinity */
-    bool entered;      /* training has begun */
-    int opened, heard; /* signals that ask for one: before this was opened; which were heeded */
+    double end;         /* as tr_now(): the time is over; infinity */
+    double most;        /* seconds of the whole run; infinity */
+    bool entered;       /* training has begun */
+    int opened, obeyed; /* signals that ask for one: before this was opened; when the last one was taken */
 };
 
 /* begin: when the process started, as tr_now(). */
@@ -45,13 +45,13 @@ int tr_policy_asked(const struct tr_policy *policy);
 /* One was taken at that clock, in memory or on the disk (which serves for both), or the run goes on there. */
 void tr_policy_taken(struct tr_policy *policy, int64_t clock, bool in_memory);
 
-/* Signals of the process. USR1 and USR2 ask for a checkpoint, USR1 for a stop, too, from the first hear to the last unhear;
- * TERM and INT ask for a stop instead of ending the process from the first listen to the last deafen: the second one ends
- * it, unless it comes within a second. What was asked for is forgotten when somebody hears again. */
-void tr_signals_hear(void);
-void tr_signals_unhear(void);
-void tr_signals_listen(void);
-void tr_signals_deafen(void);
+/* Signals of the process. USR1 and USR2 ask for a checkpoint, USR1 for a stop, too, from the first open to the last close;
+ * TERM and INT ask for a stop instead of ending the process from the first catch to the last release: the second one ends
+ * it, unless it comes within a second. What was asked for is forgotten when they are opened again. */
+void tr_signals_open(void);
+void tr_signals_close(void);
+void tr_signals_catch(void);
+void tr_signals_release(void);
 
 /* Whether a stop was asked for; how often a checkpoint was. */
 bool tr_signals_stop(void);

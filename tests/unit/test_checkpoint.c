@@ -796,8 +796,8 @@ START_TEST(only_a_second_wish_to_end_ends)
     pid_t child = fork();
     if (child == 0) {
         signal(SIGTERM, SIG_DFL);
-        tr_signals_hear();
-        tr_signals_listen();
+        tr_signals_open();
+        tr_signals_catch();
         raise(SIGTERM);
         raise(SIGTERM);
         if (!tr_signals_stop()) _exit(1);
