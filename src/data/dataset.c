@@ -604,12 +604,24 @@ static int load(struct tr_store *store, struct tr_files *files, bool test, bool 
     return status;
 }
 
+/* Ranks on other hosts do not get the variables of the one where the job was started. */
+static int tell_folders(tr_context *tr)
+{
+    char text[4096] = "";
+    const char *mine = getenv("TRIREME_DATA");
+    if (tr->rank == 0 && mine) snprintf(text, sizeof text, "%s", mine);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, text, sizeof text));
+    if (*text) setenv("TRIREME_DATA", text, 0);
+    return TR_OK;
+}
+
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
     bool test = part & TR_DATA_TEST, sparse = part & TR_DATA_SPARSE, found = false;
     struct tr_files files = {.n = 0};
     struct tr_store *store = NULL;
     struct tr_data_user *user = NULL;
+    TR_TRY(tell_folders(tr));
     int status = TR_NEW(&user, 1);
     if (status == TR_OK)
         status = tr_data_files(tr->job, test ? &tr->job->data.test : &tr->job->data.train, &files);
@@ -700,13 +712,6 @@ static struct words words_of(enum tr_format format)
     }
 }
 
-/* Smallest, median and largest of what all workers hold. */
-static void say_spread(const uint64_t *sorted, int workers, char text[96])
-{
-    snprintf(text, 96, "%llu / %llu / %llu", (unsigned long long)sorted[0],
-             (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
-}
-
 static uint64_t nonzeros_here(const tr_data *data)
 {
     if (data->rows.n == 0) return 0;
@@ -719,7 +724,7 @@ static bool is_found(const struct tr_data_state *s)
     return s->cached && s->cached->found;
 }
 
-/* Rank 0 says it; text: of rows and of non-zeros of each worker. */
+/* text: of rows and of non-zeros of each worker. */
 static void say_data(const tr_data *data, const char *what, char text[2][96])
 {
     tr_context *tr = data->state->tr;
@@ -742,27 +747,29 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
         tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
 }
 
+/* Smallest, median and largest of number k of 0 and 1 that all workers have told. */
+static int say_spread(const tr_context *tr, const uint64_t *all, int k, char text[96])
+{
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    uint64_t *sorted;
+    TR_TRY(TR_NEW(&sorted, workers));
+    for (size_t w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
+    qsort(sorted, workers, sizeof *sorted, by_number);
+    snprintf(text, 96, "%llu / %llu / %llu", (unsigned long long)sorted[0],
+             (unsigned long long)sorted[workers / 2], (unsigned long long)sorted[workers - 1]);
+    free(sorted);
+    return TR_OK;
+}
+
 int tr_data_describe(const tr_data *data, const char *what)
 {
     tr_context *tr = data->state->tr;
-    uint64_t mine[2] = {data->rows.n, nonzeros_here(data)}, *all = NULL, *sorted = NULL;
-    if (tr->rank == 0) {
-        TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
-        TR_TRY(TR_NEW(&sorted, (size_t)tr->size));
-    }
-    MPI_Request request;
-    MPI_Igather(mine, 2, MPI_UINT64_T, all, 2, MPI_UINT64_T, 0, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to count their rows"));
-    if (tr->rank != 0) return TR_OK;
+    uint64_t mine[2] = {data->rows.n, nonzeros_here(data)}, *all;
     char text[2][96];
-    int workers = tr_layout_workers(&tr->layout);
-    for (int k = 0; k < 2; k++) {
-        for (int w = 0; w < workers; w++) sorted[w] = all[2 * tr->layout.worker_rank[w] + k];
-        qsort(sorted, (size_t)workers, sizeof *sorted, by_number);
-        say_spread(sorted, workers, text[k]);
-    }
-    say_data(data, what, text);
+    TR_TRY(TR_NEW(&all, 2 * (size_t)tr->size));
+    int status = tr_all_gather(tr, TR_SET_ALL, mine, sizeof mine, all);
+    for (int k = 0; k < 2 && status == TR_OK; k++) status = say_spread(tr, all, k, text[k]);
+    if (status == TR_OK) say_data(data, what, text);
     free(all);
-    free(sorted);
-    return TR_OK;
+    return status;
 }
