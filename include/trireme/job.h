@@ -64,6 +64,7 @@ int tr_job_as_text(const tr_job *job, char **text);
 /* ---- keys of a class of models ---- */
 
 enum tr_option_kind {
+    TR_KIND_NONE,    /* forgotten: refused */
     TR_KIND_TEXT,    /* char *, valid UTF-8; empty only if that is the default */
     TR_KIND_LIST,    /* struct tr_job_list of paths; empty by default */
     TR_KIND_NAMES,   /* the same of names */

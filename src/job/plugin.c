@@ -24,7 +24,7 @@ static const char *find_fault(const tr_model_class *c, size_t i)
     if (tr_job_known_key(o->name, 0, &other) && !other) return "is a key of all models";
     for (size_t k = 0; k < i; k++)
         if (!strcmp(c->options[k].name, o->name)) return "is there twice";
-    if (o->kind > TR_KIND_CHOICE) return "is of no kind that there is";
+    if (o->kind == TR_KIND_NONE || o->kind > TR_KIND_CHOICE) return "has no kind that there is";
     if (o->kind == TR_KIND_CHOICE && !o->words) return "is a choice without words";
     if (!o->by_default || !o->help) return "has no default, or no help";
     return o->offset >= c->options_size ? "lies outside of the struct of options" : NULL;

@@ -51,6 +51,15 @@ struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i)
     return (struct tr_job_slot){key, base + key->offset, &values->where[i]};
 }
 
+static int set_defaults(struct tr_job_values values)
+{
+    for (size_t i = 0; i < values.n; i++) {
+        struct tr_job_slot slot = tr_job_slot(&values, i);
+        TR_TRY(tr_job_set_default(&slot, slot.key->by_default));
+    }
+    return TR_OK;
+}
+
 static void free_values(struct tr_job_values values)
 {
     for (size_t i = 0; values.where && i < values.n; i++) {
@@ -147,12 +156,7 @@ int tr_job_add_stage(struct tr_job *job, const char *name, size_t line)
     TR_TRY(TR_NEW(&stage->where, tr_job_tables[TR_TABLE_STAGE].n));
     TR_TRY(tr_copy_string(name, &stage->name));
     TR_TRY(place(job, line, &stage->first));
-    struct tr_job_values values = tr_job_stage_values(stage);
-    for (size_t i = 0; i < values.n; i++) {
-        struct tr_job_slot slot = tr_job_slot(&values, i);
-        TR_TRY(tr_job_set_default(&slot, slot.key->by_default));
-    }
-    return TR_OK;
+    return set_defaults(tr_job_stage_values(stage));
 }
 
 int tr_job_add_task(struct tr_job *job, const char *name, size_t line)
@@ -167,11 +171,7 @@ int tr_job_add_task(struct tr_job *job, const char *name, size_t line)
     TR_TRY(TR_NEW(&task->where, tr_job_tables[TR_TABLE_TASK].n));
     TR_TRY(tr_copy_string(name, &task->name));
     TR_TRY(place(job, line, &task->first));
-    struct tr_job_values values = tr_job_task_values(task);
-    for (size_t i = 0; i < values.n; i++) {
-        struct tr_job_slot slot = tr_job_slot(&values, i);
-        TR_TRY(tr_job_set_default(&slot, slot.key->by_default));
-    }
+    TR_TRY(set_defaults(tr_job_task_values(task)));
     return tr_job_new(job->path, &task->job);
 }
 
@@ -463,31 +463,31 @@ static int choose(struct sources *from, tr_option *key, const char *name, const 
     return s ? tr_job_set(&slot, s, name) : tr_job_set_default(&slot, otherwise);
 }
 
+/* Those that Trireme brings, and behind them that of the plugin (NULL: none). */
+static const tr_model_class *class_at(size_t i, const tr_model_class *extra)
+{
+    return i < tr_model_class_count ? tr_model_classes[i] : i == tr_model_class_count ? extra : NULL;
+}
+
 static int choose_class(struct sources *from)
 {
     struct tr_job *job = from->job;
     struct tr_job_setting *plugin = last_of(from, "model.plugin");
-    const struct tr_model_class *extra = NULL;
-    const char **words;
-    size_t n = 0;
+    const tr_model_class *extra = NULL, *class;
+    const char **words = NULL;
+    size_t n = 0, capacity = 0;
     if (plugin && !plugin->list && *plugin->item[0]) TR_TRY(load_plugin(job, plugin, &extra));
-    for (size_t c = 0; c <= tr_model_class_count; c++) {
-        const struct tr_model_class *class = c < tr_model_class_count ? tr_model_classes[c] : extra;
-        for (size_t i = 0; class && class->types[i]; i++) n++;
-    }
-    TR_TRY(TR_NEW(&words, n + 1));
-    n = 0;
-    for (size_t c = 0; c <= tr_model_class_count; c++) {
-        const struct tr_model_class *class = c < tr_model_class_count ? tr_model_classes[c] : extra;
-        for (size_t i = 0; class && class->types[i]; i++) words[n++] = class->types[i];
-    }
+    for (size_t c = 0; (class = class_at(c, extra)); c++)
+        for (size_t i = 0; class->types[i]; i++) {
+            TR_TRY(TR_GROW(&words, &capacity, n + 2));
+            words[n++] = class->types[i];
+        }
+    words[n] = NULL;
     TR_TRY(choose(from, &job->type_key, "model.type", words, extra ? extra->types[0] : words[0]));
-    const char *type = words[job->model.type];
-    for (size_t c = 0; c <= tr_model_class_count; c++) {
-        const struct tr_model_class *class = c < tr_model_class_count ? tr_model_classes[c] : extra;
-        for (size_t i = 0; class && class->types[i]; i++)
-            if (!strcmp(class->types[i], type)) job->class = class;
-    }
+    n = (size_t)job->model.type;
+    for (size_t c = 0; (class = class_at(c, extra)) && !job->class; c++)
+        for (size_t i = 0; class->types[i]; i++)
+            if (n-- == 0) job->class = class;
     return TR_OK;
 }
 

@@ -342,7 +342,8 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     case TR_KIND_OFTEN: put_often(text, field); break;
     case TR_KIND_PACE: put_pace(text, field); break;
     case TR_KIND_TIME: put_time(text, *(const double *)field); break;
-    case TR_KIND_CHOICE: break; /* has a word */
+    case TR_KIND_CHOICE: /* has a word */
+    case TR_KIND_NONE: break;
     }
     fprintf(file, quoted ? "\"%s\"" : "%s", text);
 }

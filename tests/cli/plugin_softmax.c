@@ -215,6 +215,9 @@ static int figures(void *model, tr_query *q, uint64_t rows)
 static const tr_option options[] = {
     {"model.classes", TR_KIND_INTEGER, offsetof(struct options, classes), "2", .least = 2, .most = 1000,
      .help = "how many labels there are, from 0 on"},
+#ifdef NO_KIND
+    {.name = "model.more", .by_default = "", .help = "of no kind"},
+#endif
 #ifdef TWICE
     {"model.classes", TR_KIND_INTEGER, offsetof(struct options, classes), "2", .help = "once more"},
 #endif

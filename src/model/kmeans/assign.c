@@ -364,7 +364,7 @@ static void take(const struct pass *pass, const struct tr_leaders *at, size_t r,
     }
     if (label == old) return;
     to->label[row] = label;
-    pass->changed(pass->who, row, old, label);
+    if (pass->changed) pass->changed(pass->who, row, old, label);
 }
 
 static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n, size_t first)

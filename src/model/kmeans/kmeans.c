@@ -225,20 +225,11 @@ static void count_change(void *state, size_t row, uint32_t from, uint32_t to)
     tr_kmeans_change(m, row, from, to);
 }
 
-static void ignore_change(void *state, size_t row, uint32_t from, uint32_t to)
-{
-    (void)state;
-    (void)row;
-    (void)from;
-    (void)to;
-}
-
 /* Where members of a group have the same rows but each other centres: the nearest of each, then of all. */
 static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first,
                            size_t last, tr_changed_fn *changed)
 {
-    if (m->mine > 0)
-        tr_assign(&side->centres, &side->rows, first, last, &side->assigned, ignore_change, NULL);
+    if (m->mine > 0) tr_assign(&side->centres, &side->rows, first, last, &side->assigned, NULL, NULL);
     for (size_t i = first; i < last; i++) {
         uint32_t label = side->assigned.label[i];
         side->least[i] = (tr_least){INFINITY, (int)m->k};
@@ -250,7 +241,7 @@ static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_
     for (size_t i = first; i < last; i++) {
         uint32_t from = side->label[i], to = (uint32_t)side->least[i].place;
         side->label[i] = to;
-        if (from != to) changed(m, i, from, to);
+        if (from != to && changed) changed(m, i, from, to);
     }
     return TR_OK;
 }
@@ -279,7 +270,7 @@ static int refresh(struct tr_kmeans *m, tr_worker *me)
     m->moved = 0;
     if (!m->sparse && !m->batches) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
     TR_TRY(tr_kmeans_pull(m, &m->train));
-    TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? ignore_change : count_change));
+    TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? NULL : count_change));
     bool from_sums = !m->sparse && !m->batches && !m->replicated;
     m->inertia = from_sums ? tr_kmeans_inertia(m) : inertia_of(m, me, &m->train);
     if (m->batches && m->sparse) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
@@ -449,7 +440,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     if (!m->test.data) return TR_OK;
     if (!m->sparse) stay(m);
     TR_TRY(tr_kmeans_pull(m, &m->test));
-    TR_TRY(assign(m, me, &m->test, 0, m->test.rows.n, ignore_change));
+    TR_TRY(assign(m, me, &m->test, 0, m->test.rows.n, NULL));
     report->sum[TEST_INERTIA] += inertia_of(m, me, &m->test);
     return TR_OK;
 }

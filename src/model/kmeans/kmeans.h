@@ -17,8 +17,17 @@
 #define TR_KMEANS_H
 
 #include "assign.h"
-#include "start.h"
 #include "trireme/trireme.h"
+
+/* Rows over all columns, the same on all ranks; dense or sparse as the data. */
+struct tr_start {
+    size_t n;
+    tr_batch rows;
+    float *dense, *value;
+    uint64_t *begin;
+    uint32_t *column;
+    size_t dense_room, value_room, begin_room, column_room;
+};
 
 /* The rows of training or of test data, what they need of the centres, and their labels. */
 struct tr_kmeans_side {
@@ -103,6 +112,14 @@ struct tr_kmeans {
 
     double *saved_count; /* rows of each centre: of the rank that writes the model */
 };
+
+/* start.c: chooses m->k rows of m->train into m->start: all ranks, outside tr_run(). TR_ERR_CONFIG where the data have fewer
+ * distinct rows. For snapshot functions: these rows. */
+int tr_kmeans_choose(struct tr_kmeans *m);
+void tr_start_free(struct tr_start *start);
+int tr_start_keep(struct tr_start *start, tr_snapshot *snapshot, size_t k, uint64_t columns, bool sparse);
+uint64_t tr_kmeans_hash(const struct tr_kmeans_side *side, uint64_t columns,
+                        size_t row); /* of a row's numbers */
 
 /* Centres where they start. */
 void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side);

@@ -136,14 +136,6 @@ static int open_centres(struct tr_kmeans *m)
     return tr_centres_ready(c);
 }
 
-static void ignore_change(void *who, size_t row, uint32_t from, uint32_t to)
-{
-    (void)who;
-    (void)row;
-    (void)from;
-    (void)to;
-}
-
 static bool wants_distance(const tr_query *q)
 {
     return tr_query_command(q) == TR_EVALUATE || tr_query_given(q, "--distance");
@@ -167,7 +159,7 @@ int tr_kmeans_predict(void *model, tr_query *q, const tr_records *records, doubl
     struct tr_assigned to;
     bool distance = wants_distance(q);
     int status = tr_assigned_open(&m->asked, rows, false, &to);
-    if (status == TR_OK) tr_assign(&m->asked, rows, 0, rows->n, &to, ignore_change, NULL);
+    if (status == TR_OK) tr_assign(&m->asked, rows, 0, rows->n, &to, NULL, NULL);
     for (size_t i = 0; i < rows->n && status == TR_OK; i++) {
         *out++ = to.label[i];
         if (distance) *out++ = sqrt(tr_distance(&m->asked, rows, i, to.label[i]));

@@ -1,10 +1,21 @@
-#include "start.h"
+/* The first centres: rows, chosen by all ranks together.
+ *
+ * Chance is a hash of a row's numbers and the job's seed, so what is drawn does not depend on who holds which rows; rows
+ * that are equal count as one. A row is drawn with a probability in proportion to its weight by a race: the least of
+ * -log(u) / weight wins.
+ *
+ *   first      the first distinct rows of the files
+ *   random     any rows
+ *   kmeans++   one after the other, each by its squared distance from the nearest so far (Arthur and Vassilvitskii,
+ *              SODA 2007)
+ *   kmeans||   about k in each of some rounds, in the same way; of these, weighted by the rows nearest to them, kmeans++
+ *              takes k (Bahmani et al., VLDB 2012)
+ */
+#include "kmeans.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "kmeans.h"
 
 /* Rounds of kmeans||, in each of which as many rows are drawn as there are to be centres, in the mean. */
 enum { ROUNDS = 5 };
@@ -286,14 +297,6 @@ static void copy_centres(struct pool *p, const tr_batch *from, size_t first, str
     }
 }
 
-static void ignore_change(void *who, size_t row, uint32_t from, uint32_t to)
-{
-    (void)who;
-    (void)row;
-    (void)from;
-    (void)to;
-}
-
 /* Centres first .. last-1, all at once. */
 static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, size_t last)
 {
@@ -305,7 +308,7 @@ static int lower_by_many(struct pool *p, const tr_batch *from, size_t first, siz
         copy_centres(p, from, first, &c);
         status = tr_centres_ready(&c);
     }
-    if (status == TR_OK && first < last) tr_assign(&c, p->rows, 0, p->rows->n, &a, ignore_change, NULL);
+    if (status == TR_OK && first < last) tr_assign(&c, p->rows, 0, p->rows->n, &a, NULL, NULL);
     for (size_t i = 0; i < p->rows->n && status == TR_OK && first < last; i++) {
         double d = tr_distance(&c, p->rows, i, a.label[i]);
         if (p->m->sparse && d < 0x1p-40 * p->square[i]) d = 0;
