@@ -50,32 +50,25 @@ int tr_cache_folder_path(const char *output, char **path)
 /* ---- owners ---- */
 
 struct owner {
-    char output[PATH_MAX + 512], host[TR_HOST_BYTES];
+    char output[PATH_MAX], host[TR_HOST_BYTES];
 };
 
 static bool read_owner(int fd, struct owner *owner)
 {
-    char text[PATH_MAX + 512];
+    char text[PATH_MAX + TR_HOST_BYTES + 16], format[40];
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0) return false;
-    text[n] = '\0';
-    char *end = strchr(text, '\n');
-    if (!end) return false;
-    *end = '\0';
-    snprintf(owner->output, sizeof owner->output, "%s", text);
-    return sscanf(end + 1, "host %255s", owner->host) == 1;
+    text[n > 0 ? n : 0] = '\0';
+    snprintf(format, sizeof format, "%%%d[^\n]\nhost %%%ds", PATH_MAX - 1, TR_HOST_BYTES - 1);
+    return sscanf(text, format, owner->output, owner->host) == 2;
 }
 
 static void sign(int fd, const char *output)
 {
-    char *whole, *text, host[TR_HOST_BYTES];
+    char *whole, host[TR_HOST_BYTES];
     if (whole_path(output, &whole) != TR_OK) return;
     tr_host_name(host);
-    if (tr_format(&text, "%s\nhost %s\n", whole, host) == TR_OK) {
-        /* without it the folder cannot be told from one whose run is not known, which goes as well */
-        if (ftruncate(fd, 0) == 0 && pwrite(fd, text, strlen(text), 0) < 0) (void)ftruncate(fd, 0);
-        free(text);
-    }
+    /* without it the folder cannot be told from one whose run is not known, which goes as well */
+    if (ftruncate(fd, 0) == 0 && dprintf(fd, "%s\nhost %s\n", whole, host) < 0) (void)ftruncate(fd, 0);
     free(whole);
 }
 
@@ -114,24 +107,16 @@ static int take(struct tr_cache_folder *folder)
                              : tr_fail(TR_ERR_NO_OUTPUT, "%s: another process is using it", folder->path);
 }
 
-static int make_files(const char *folder)
-{
-    char *path;
-    TR_TRY(tr_format(&path, "%s/" TR_CACHE_FILES, folder));
-    int status = tr_persistent_make(path);
-    free(path);
-    return status;
-}
-
 int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder)
 {
+    char *files = NULL;
     folder->lock = -1;
     TR_TRY(tr_cache_folder_path(output, &folder->path));
     int status = take(folder);
-    if (status == TR_OK) {
-        sign(folder->lock, output);
-        status = make_files(folder->path);
-    }
+    if (status == TR_OK) sign(folder->lock, output);
+    if (status == TR_OK) status = tr_format(&files, "%s/" TR_CACHE_FILES, folder->path);
+    if (status == TR_OK) status = tr_persistent_make(files);
+    free(files);
     if (status != TR_OK) tr_cache_folder_remove(folder);
     return status;
 }
