@@ -10,7 +10,7 @@
 #include "cli/printout.h"
 #include "model/linear/file.h"
 
-static const struct tr_command_kind *const kinds[] = {&tr_linear_commands, &tr_lda_commands};
+static const struct tr_command_kind *const kinds[] = {&tr_linear_commands};
 
 static int kind_of_h5(const char *path, const struct tr_options *o, struct tr_model *model,
                       const struct tr_command_kind **kind)

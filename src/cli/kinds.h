@@ -14,7 +14,7 @@ struct tr_command_kind {
     int (*inspect)(const char *path, const struct tr_options *options);
 };
 
-extern const struct tr_command_kind tr_linear_commands, tr_lda_commands;
+extern const struct tr_command_kind tr_linear_commands;
 
 /* Which kind of model a file is, or the one in a folder: *kind is NULL where it is of a class with functions of its own, and
  * then the model is open, to be asked. TR_ERR_NO_INPUT, TR_ERR_DATA. */

@@ -5,6 +5,7 @@
 
 #include "job/job.h"
 #include "model/kmeans/kmeans.h"
+#include "model/lda/lda.h"
 #include "model/mf/mf.h"
 
 #define AT(field) offsetof(struct tr_job, field)
@@ -81,33 +82,6 @@ static const tr_rule linear_rules[] = {
     {"data.duplicates", NULL, NULL, true},
     {.key = NULL},
 };
-
-static const tr_option lda_options[] = {
-    {"model.topics", TR_KIND_INTEGER, AT(model.topics), "100", .least = 1, .most = 65535,
-     .help = "how many topics"},
-    {"model.alpha", TR_KIND_REAL, AT(model.alpha), "auto", .above = true, .words = TR_WORDS("auto"),
-     .help = "prior of each topic in a document; auto = 0.1"},
-    {"model.beta", TR_KIND_REAL, AT(model.beta), "0.01", .above = true,
-     .help = "prior of each word in a topic"},
-    {"model.optimize", TR_KIND_BOOL, AT(model.optimize), "yes",
-     .help = "whether the priors are fitted to the data, alpha to each topic alone"},
-    {"solve.optimize_every", TR_KIND_INTEGER, AT(solve.optimize_every), "10", .least = 1,
-     .help = "passes between two fits of the priors"},
-    {.name = NULL},
-};
-
-static const tr_method lda_methods[] = {
-    {"gibbs", "collapsed Gibbs sampling, words going round", NULL, true, TR_SOLVE_GIBBS},
-    {.name = NULL},
-};
-
-static const tr_rule lda_rules[] = {
-    {"sync.stable", NULL, NULL, true},
-    {"sync.race", NULL, NULL, true},
-    {"local.*", NULL, NULL, true},
-    {"data.duplicates", NULL, NULL, true},
-    {.key = NULL},
-};
 /* clang-format on */
 
 /* ---- memory ---- */
@@ -143,17 +117,6 @@ static void estimate_linear(const tr_job *job, const void *options, const tr_dat
     m->server = server_bytes(job, size, element, keys);
 }
 
-/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
- * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
-static void estimate_lda(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
-{
-    (void)options;
-    double workers = size->workers;
-    double table = fmin(4 * size->words * (double)job->model.topics, 8 * size->tokens);
-    m->worker = fmax(12 * size->records, 7 * size->tokens) / workers + table;
-    m->server = 0.5 * table / size->servers;
-}
-
 /* abi 0: not yet made of functions of its own; see model.h for those. */
 static const tr_model_class linear = {
     .name = "linear",
@@ -168,18 +131,5 @@ static const tr_model_class linear = {
     .rules = linear_rules,
     .memory = estimate_linear,
 };
-static const tr_model_class lda = {
-    .name = "lda",
-    .types = TR_WORDS("lda"),
-    .help = "topics of documents (latent Dirichlet allocation)",
-    .noun = "a model of topics",
-    .format = "trireme-lda",
-    .data_formats = TR_WORDS("docword"),
-    .options = lda_options,
-    .methods = lda_methods,
-    .rules = lda_rules,
-    .memory = estimate_lda,
-};
-
-const tr_model_class *const tr_model_classes[] = {&linear, &tr_kmeans_class, &tr_mf_class, &lda};
+const tr_model_class *const tr_model_classes[] = {&linear, &tr_kmeans_class, &tr_mf_class, &tr_lda_class};
 const size_t tr_model_class_count = sizeof tr_model_classes / sizeof *tr_model_classes;

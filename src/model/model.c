@@ -68,7 +68,6 @@ const struct tr_model_kind *tr_model_kind_of(const tr_job *job)
     static const struct tr_model_kind of_class = {check, open_instance, train, save, close_instance};
     switch (job->class->abi ? -1 : job->model.type) {
     case -1: return &of_class;
-    case TR_MODEL_LDA: return &tr_lda_kind;
     default: return &tr_linear_kind;
     }
 }

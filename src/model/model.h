@@ -34,7 +34,7 @@ struct tr_model_kind {
     void (*close)(void **model); /* NULL inside is fine */
 };
 
-extern const struct tr_model_kind tr_linear_kind, tr_lda_kind;
+extern const struct tr_model_kind tr_linear_kind;
 
 const struct tr_model_kind *tr_model_kind_of(const tr_job *job);
 

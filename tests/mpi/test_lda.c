@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "store/h5.h"
+#include "class/class.h"
 #include "model/lda/exchange.h"
 #include "model/lda/infer.h"
 
@@ -94,14 +94,15 @@ static tr_context *begin(const struct corpus *c, const char *settings, char path
     write_corpus(c, path);
     snprintf(all, sizeof all, "model.type=lda report.progress=no data.train=%.40s %.400s", path, settings);
     tr_context *tr = mpi_context(all);
-    *m = NULL;
-    mpi_ok(tr_lda_begin(tr, m));
+    mpi_ok(TR_NEW(m, 1));
+    mpi_ok(tr_lda_class.open(tr, tr_context_job(tr)->options, *m));
     return tr;
 }
 
 static void end(tr_context *tr, struct tr_lda **m, const char *path)
 {
-    tr_lda_end(m);
+    tr_lda_class.close(*m);
+    free(*m);
     mpi_ok(tr_close(tr));
     remove_corpus(path);
 }
@@ -157,7 +158,7 @@ static void read_tables(struct tr_lda *m, struct counted *c)
     int status = TR_OK;
     if (mpi_test.rank == 0) status = tr_rows_pull(m->table, key, (size_t)m->words, take_row, c);
     if (mpi_test.rank == 0 && status == TR_OK)
-        status = tr_rows_pull(m->totals, key, (size_t)m->job->model.topics, take_total, c);
+        status = tr_rows_pull(m->totals, key, (size_t)m->topics, take_total, c);
     mpi_ok(tr_agree(m->tr, status));
 }
 
@@ -216,7 +217,7 @@ static void check_layout(const struct corpus *corpus, const char *layout, const 
              "%.200s sync.mode=%s solve.epochs=%d model.topics=5 solve.optimize_every=2", layout, sync,
              sweeps);
     tr_context *tr = begin(corpus, settings, path, &m);
-    mpi_ok(tr_lda_train(m));
+    mpi_ok(tr_lda_class.train(m));
     check_counts(m, corpus);
     end(tr, &m, path);
 }
@@ -262,7 +263,7 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
         &small,
         "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4",
         path, &m);
-    mpi_ok(tr_lda_train(m));
+    mpi_ok(tr_lda_class.train(m));
     for (size_t k = 0; k < m->told.rows; k++)
         for (uint64_t i = m->told.begin[k]; i < m->told.begin[k + 1]; i++)
             told[k][m->told.bin[i].count] += m->told.bin[i].times;
@@ -293,7 +294,7 @@ static double learn(const char *layout, int sweeps, struct counted *c, double *p
     snprintf(settings, sizeof settings,
              "%.200s solve.epochs=%d report.every=60 model.topics=8 model.beta=0.1", layout, sweeps);
     tr_context *tr = begin(&clear, settings, path, &m);
-    mpi_ok(tr_lda_train(m));
+    mpi_ok(tr_lda_class.train(m));
     read_tables(m, c);
     double log_p = m->last.objective;
     for (int k = 0; k < MOST_TOPICS; k++) prior[k] = m->alpha ? m->alpha[k] : 0;
@@ -387,19 +388,26 @@ static bool is_recognised(const struct tr_lda *m, const struct tr_lda_phi *phi, 
     return best == main_topic(m, document);
 }
 
+static const struct tr_lda *read_model(const char *folder, struct tr_model *file)
+{
+    mpi_ok(tr_model_open(folder, NULL, file));
+    if (!mpi_test.failed) mpi_ok(tr_model_read(file));
+    return file->model;
+}
+
 static void fold_in(const struct tr_lda *m, const char *folder)
 {
-    struct tr_lda_model model;
+    struct tr_model file = {0};
     struct tr_lda_phi phi;
     size_t right = 0, n = m->train->rows.n;
-    mpi_ok(tr_lda_model_read(folder, &model));
+    const struct tr_lda *model = read_model(folder, &file);
     if (mpi_test.failed) return;
-    mpi_ok(tr_lda_phi_open(model.topics, model.words, model.total, model.alpha, model.beta, model.begin,
-                           model.topic, model.count, &phi));
+    mpi_ok(tr_lda_phi_open((uint32_t)model->topics, model->words, model->saved.total, model->alpha,
+                           model->beta, model->saved.begin, model->saved.topic, model->saved.count, &phi));
     for (size_t d = 0; d < n; d++) right += is_recognised(m, &phi, d);
     mpi_check(20 * right >= 17 * n, "%zu of %zu documents have the topic that they have", right, n);
     tr_lda_phi_close(&phi);
-    tr_lda_model_close(&model);
+    tr_model_close(&file);
 }
 
 MPI_CASE(a_document_of_training_is_recognised)
@@ -409,11 +417,15 @@ MPI_CASE(a_document_of_training_is_recognised)
     write_corpus(&clear, path);
     snprintf(settings, sizeof settings, "model.topics=4 model.beta=0.1 solve.epochs=60 data.test=%s", path);
     tr_context *tr = begin(&clear, settings, path, &m); /* with test data, those of training stay */
-    mpi_ok(tr_lda_train(m));
+    mpi_ok(tr_lda_class.train(m));
     snprintf(folder, sizeof folder, "%s.model", path);
-    mpi_ok(tr_lda_save(m, folder));
-    double perplexity;
-    mpi_ok(tr_lda_test(m, &perplexity));
+    mpi_ok(tr_model_write(tr, &tr_lda_class, m, folder));
+    struct tr_lda_completion mine = {0};
+    int status = m->sampler ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
+    mpi_ok(tr_agree(tr, status));
+    double sums[] = {mine.log_p, (double)mine.tokens};
+    mpi_ok(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
+    double perplexity = exp(-sums[0] / sums[1]);
     mpi_check(perplexity > 12 && perplexity < 25, "perplexity %g", perplexity); /* a topic has ten words */
     if (m->sampler) fold_in(m, folder);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -425,17 +437,18 @@ MPI_CASE(a_document_of_training_is_recognised)
 
 static void check_file(const char *folder, const struct counted *c, uint64_t words)
 {
-    struct tr_lda_model m;
-    mpi_ok(tr_lda_model_read(folder, &m));
+    struct tr_model file = {0};
+    const struct tr_lda *m = read_model(folder, &file);
     if (mpi_test.failed) return;
-    mpi_check(m.topics == 3 && m.words == words && m.documents == (uint64_t)small.documents, "sizes");
-    for (uint64_t w = 0; w < m.words; w++) {
+    const struct tr_lda_saved *s = &m->saved;
+    mpi_check(m->topics == 3 && m->words == words && m->documents == (uint64_t)small.documents, "sizes");
+    for (uint64_t w = 0; w < m->words; w++) {
         int64_t row[MOST_TOPICS] = {0};
-        for (uint64_t i = m.begin[w]; i < m.begin[w + 1]; i++) row[m.topic[i]] = m.count[i];
+        for (uint64_t i = s->begin[w]; i < s->begin[w + 1]; i++) row[s->topic[i]] = s->count[i];
         mpi_check(memcmp(row, c->words[w], sizeof row) == 0, "word %llu differs", (unsigned long long)w);
     }
-    for (int k = 0; k < 3; k++) mpi_check(m.total[k] == c->total[k], "topic %d", k);
-    tr_lda_model_close(&m);
+    for (int k = 0; k < 3; k++) mpi_check(s->total[k] == c->total[k], "topic %d", k);
+    tr_model_close(&file);
 }
 
 MPI_CASE(the_file_has_what_the_tables_have)
@@ -448,8 +461,8 @@ MPI_CASE(the_file_has_what_the_tables_have)
         snprintf(settings, sizeof settings, "%.200s solve.epochs=3 model.topics=3", layout);
         tr_context *tr = begin(&small, settings, path, &m);
         snprintf(folder, sizeof folder, "%s.model", path);
-        mpi_ok(tr_lda_train(m));
-        mpi_ok(tr_lda_save(m, folder));
+        mpi_ok(tr_lda_class.train(m));
+        mpi_ok(tr_model_write(tr, &tr_lda_class, m, folder));
         read_tables(m, &c);
         if (mpi_test.rank == 0) check_file(folder, &c, (uint64_t)small.words);
         end(tr, &m, path);

@@ -1,4 +1,4 @@
-#include "model/lda/counts.h"
+#include "counts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "model/lda/exchange.h"
+#include "exchange.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -366,8 +366,9 @@ static int complete_rows(struct tr_lda *m, const tr_data *data, const struct gat
     int status = TR_NEW(&half, 2 * data->n_keys); /* a document has each word once at most */
     for (size_t d = 0; d < b->n && status == TR_OK; d++) {
         uint64_t first = b->begin[d];
-        tr_lda_complete(&phi, m->job->seed, data->row[d], b->begin[d + 1] - first, b->column + first,
-                        b->value ? b->value + first : NULL, half, half + data->n_keys, sum);
+        tr_lda_complete(&phi, (uint64_t)tr_job_number(m->job, "seed"), data->row[d], b->begin[d + 1] - first,
+                        b->column + first, b->value ? b->value + first : NULL, half, half + data->n_keys,
+                        sum);
     }
     free(half);
     tr_lda_phi_close(&phi);

@@ -4,8 +4,8 @@
 #ifndef TR_MODEL_LDA_EXCHANGE_H
 #define TR_MODEL_LDA_EXCHANGE_H
 
-#include "model/lda/infer.h"
-#include "model/lda/lda.h"
+#include "infer.h"
+#include "lda.h"
 #include "trireme/rows.h"
 
 /* Lists the words that occur of a block, that of a clock's first round, as m->first_words. */

@@ -1,4 +1,4 @@
-#include "model/lda/infer.h"
+#include "infer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,13 +1,10 @@
-#include "model/lda/lda.h"
+#include "lda.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/h5.h"
-#include "model/lda/exchange.h"
-#include "model/lda/infer.h"
-#include "model/model.h"
+#include "exchange.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
@@ -22,36 +19,19 @@ static const double usual_alpha = 0.1;
 
 /* ---- before the first clock ---- */
 
-/* Counts must arrive whole, and once. */
-static int check_counts(const tr_job *job)
+static int check(const tr_job *job, const void *settings)
 {
-    TR_TRY(tr_job_check_stages(job, NULL, 0));
-    if (job->table.precision != TR_PRECISION_FULL)
-        return tr_fail(TR_ERR_CONFIG, "%s: table.precision must be full: topics are counted",
-                       tr_job_where(job, "table.precision"));
-    if (job->table.filter != TR_FILTER_NONE)
-        return tr_fail(TR_ERR_CONFIG, "%s: table.filter must be none: topics are counted",
-                       tr_job_where(job, "table.filter"));
-    if (job->sync.weight != TR_WEIGHT_SUM)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight must be sum: topics are counted",
-                       tr_job_where(job, "sync.weight"));
-    return TR_OK;
-}
-
-static int check_job(const tr_job *job)
-{
-    if (job->solve.method != TR_SOLVE_GIBBS)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.type lda needs solve.method gibbs",
-                       tr_job_where(job, "solve.method"));
-    if (job->data.partition != TR_DATA_HORIZONTAL)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: model.type lda needs data.partition horizontal: each worker has its "
-                       "own documents",
-                       tr_job_where(job, "data.partition"));
-    if (job->data.vocabulary.n > 1)
+    const char *const *files;
+    (void)settings;
+    if (!tr_job_is(job, "data.partition", "horizontal"))
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: model.type lda needs data.partition horizontal: each worker has its own documents",
+            tr_job_where(job, "data.partition"));
+    if (tr_job_files(job, "data.vocabulary", &files) > 1)
         return tr_fail(TR_ERR_CONFIG, "%s: data.vocabulary is one file, found %zu",
-                       tr_job_where(job, "data.vocabulary"), job->data.vocabulary.n);
-    return check_counts(job);
+                       tr_job_where(job, "data.vocabulary"), tr_job_files(job, "data.vocabulary", &files));
+    return TR_OK;
 }
 
 static bool works(const struct tr_lda *m)
@@ -59,18 +39,13 @@ static bool works(const struct tr_lda *m)
     return tr_roles(m->tr) & TR_SLAVE;
 }
 
-/* The model is written by the first worker: it knows the priors. */
-static bool is_writer(const tr_context *tr)
-{
-    return tr_set_rank(tr, TR_SET_WORKERS) == 0;
-}
-
+/* All ranks: whichever writes the model has it. */
 static int read_vocabulary(struct tr_lda *m)
 {
-    const tr_job *job = m->job;
+    const char *const *files;
     char *path;
-    if (job->data.vocabulary.n == 0 || !is_writer(m->tr)) return TR_OK;
-    TR_TRY(tr_data_find(job, job->data.vocabulary.item[0], &path));
+    if (tr_job_files(m->job, "data.vocabulary", &files) == 0) return TR_OK;
+    TR_TRY(tr_data_find(m->job, files[0], &path));
     int status = tr_lda_vocabulary_read(path, m->words, &m->vocabulary);
     free(path);
     return status;
@@ -91,8 +66,7 @@ static int count_words(struct tr_lda *m, uint64_t *tokens)
 
 static int lay_words(struct tr_lda *m, const uint64_t *tokens)
 {
-    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->job->model.topics, tr_group_size(m->tr),
-                              &m->layout));
+    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->o->topics, tr_group_size(m->tr), &m->layout));
     TR_TRY(TR_NEW(&m->tokens_of, m->words));
     for (uint64_t w = 0; w < m->words; w++) m->tokens_of[w] = (uint32_t)tokens[w];
     return TR_OK;
@@ -101,10 +75,10 @@ static int lay_words(struct tr_lda *m, const uint64_t *tokens)
 static int open_priors(struct tr_lda *m)
 {
     size_t topics = m->layout.topics;
-    double alpha = m->job->model.alpha == TR_JOB_AUTO ? usual_alpha : m->job->model.alpha;
+    double alpha = m->o->alpha == TR_JOB_AUTO ? usual_alpha : m->o->alpha;
     TR_TRY(TR_NEW(&m->alpha, topics));
     for (size_t k = 0; k < topics; k++) m->alpha[k] = alpha;
-    m->beta = m->job->model.beta;
+    m->beta = m->o->beta;
     tr_lda_priors(m->sampler, m->alpha, m->beta);
     return TR_OK;
 }
@@ -113,8 +87,9 @@ static int open_sampler(struct tr_lda *m)
 {
     const tr_data *train = m->train;
     size_t topics = m->layout.topics;
-    struct tr_lda_options options = {
-        .seed = m->job->seed, .stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS), .cpu = tr_cpu()};
+    struct tr_lda_options options = {.seed = (uint64_t)tr_job_number(m->job, "seed"),
+                                     .stream = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
+                                     .cpu = tr_cpu()};
     TR_TRY(tr_lda_open(&options, &m->layout, &train->rows, train->keys, train->row, &m->sampler));
     TR_TRY(TR_NEW(&m->total, topics));
     TR_TRY(TR_NEW(&m->numbers, 2 * topics + 3));
@@ -145,10 +120,10 @@ static int open_worker(struct tr_lda *m)
 static int make_tables(struct tr_lda *m)
 {
     tr_table_options sparse = {.sparse = true};
-    uint64_t topics = m->job->model.topics;
+    uint64_t topics = m->o->topics;
     TR_TRY(tr_table_create_with(m->tr, "words", TR_I32, m->words, topics, &sparse, &m->table));
     TR_TRY(tr_table_create(m->tr, "totals", TR_I64, 1, topics, &m->totals));
-    if (!m->job->model.optimize) return TR_OK; /* one group has no use for it, but may go on as several */
+    if (!m->o->optimize) return TR_OK; /* one group has no use for it, but may go on as several */
     return tr_table_create_with(m->tr, "histograms", TR_I32, topics + 1, (uint64_t)UINT32_MAX + 1, &sparse,
                                 &m->histograms);
 }
@@ -159,24 +134,24 @@ static int open_data(struct tr_lda *m)
     m->documents = m->train->total_rows;
     m->words = m->train->columns;
     m->tokens = (uint64_t)m->train->total_values;
-    m->pairs = m->train->total_nonzeros;
     m->numbers_of_documents = m->train->row_numbers;
     TR_TRY(tr_data_describe(m->train, "training data"));
+    const char *const *files;
+    tr_job_files(m->job, "data.train", &files);
     if (m->tokens == 0 || m->words == 0)
-        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: there is no word in any document",
-                                       m->job->data.train.item[0]));
-    if (m->job->data.test.n == 0) return TR_OK;
+        return tr_agree(m->tr, tr_fail(TR_ERR_NO_INPUT, "%s: there is no word in any document", files[0]));
+    if (tr_job_files(m->job, "data.test", &files) == 0) return TR_OK;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train, &m->test));
     return tr_data_describe(m->test, "test data");
 }
 
-int tr_lda_begin(tr_context *tr, struct tr_lda **out)
+static int open_model(tr_context *tr, const void *settings, void *model)
 {
-    struct tr_lda *m;
-    TR_TRY(TR_NEW(&m, 1));
+    struct tr_lda *m = model;
     m->tr = tr;
     m->job = tr_context_job(tr);
-    *out = m;
+    m->o = settings;
+    m->topics = m->o->topics;
     TR_TRY(open_data(m));
     TR_TRY(tr_agree(tr, read_vocabulary(m)));
     TR_TRY(open_worker(m));
@@ -184,23 +159,21 @@ int tr_lda_begin(tr_context *tr, struct tr_lda **out)
     return make_tables(m);
 }
 
-void tr_lda_end(struct tr_lda **lda)
+static void close_model(void *model)
 {
-    struct tr_lda *m = *lda;
-    if (!m) return;
+    struct tr_lda *m = model;
     tr_view_close(&m->totals_view);
     tr_rotation_close(&m->rotation);
     tr_lda_close(&m->sampler);
     tr_lda_layout_close(&m->layout);
     tr_lda_histogram_close(&m->told);
     tr_lda_vocabulary_close(&m->vocabulary);
+    tr_lda_saved_close(&m->saved);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
     void *arrays[] = {m->tokens_of, m->alpha,  m->total, m->numbers,    m->counts[0],
                       m->counts[1], m->column, m->value, m->first_words};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(m);
-    *lda = NULL;
 }
 
 /* ---- what the members of a group do together ---- */
@@ -318,8 +291,8 @@ static int count_round(tr_worker *me, void *state)
 /* Before the sweep of this clock. At first topics are too much alike to say anything. */
 bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
 {
-    int64_t every = (int64_t)m->job->solve.optimize_every;
-    return m->job->model.optimize && clock % every == 0 && clock / every >= 2;
+    int64_t every = (int64_t)m->o->optimize_every;
+    return m->o->optimize && clock % every == 0 && clock / every >= 2;
 }
 
 static int tally_words(struct tr_lda *m, const tr_block *block, struct tr_lda_histogram *words)
@@ -406,8 +379,8 @@ static int begin_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
 static bool is_evaluated(const struct tr_lda *m, int64_t clock)
 {
     int64_t ended = clock + 1;
-    return !tr_in_lockstep(m->tr) || ended % (int64_t)m->job->report.every == 0 ||
-           ended == (int64_t)m->job->solve.epochs;
+    return !tr_in_lockstep(m->tr) || ended % (int64_t)tr_job_number(m->job, "report.every") == 0 ||
+           ended == (int64_t)tr_job_number(m->job, "solve.epochs");
 }
 
 /* After the last round: what of this block others are to know. */
@@ -468,7 +441,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 {
     struct tr_lda *m = state;
     const double *sum = report->sum;
-    double target = m->job->solve.target;
+    double target = tr_job_number(m->job, "solve.target");
     evaluation->objective = (sum[LOG_DOCUMENTS] + sum[LOG_WORDS] + sum[LOG_TOTALS]) / (double)m->tokens;
     /* each document begins with one topic, which is likelier than what follows: only a likelihood that rises counts */
     bool rises = m->last.objective != 0 && evaluation->objective >= m->last.objective;
@@ -504,8 +477,23 @@ static int store_round(tr_worker *me, void *state)
     return end_round(m, me->round == 0 ? tell_block(m, &block) : TR_OK, true);
 }
 
-int tr_lda_train(struct tr_lda *m)
+/* How well half of each document of data.test is told by the other half. */
+static int complete(struct tr_lda *m)
 {
+    struct tr_lda_completion mine = {0};
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_agree(m->tr, works(m) ? tr_lda_complete_data(m, m->test, &mine) : TR_OK));
+    double sums[2] = {mine.log_p, (double)mine.tokens};
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
+    double perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
+    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
+           perplexity);
+    return tr_report_figure(m->tr, "test_perplexity", perplexity);
+}
+
+static int train_model(void *model)
+{
+    struct tr_lda *m = model;
     tr_stage count = {.name = "count",
                       .state = m,
                       .clocks = 1,
@@ -514,8 +502,8 @@ int tr_lda_train(struct tr_lda *m)
                       .schedule = schedule};
     tr_stage train = {.name = "train",
                       .state = m,
-                      .clocks = (int64_t)m->job->solve.epochs,
-                      .evaluate_every = (int64_t)m->job->report.every,
+                      .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
+                      .evaluate_every = (int64_t)tr_job_number(m->job, "report.every"),
                       .epochs_per_clock = 1,
                       .objective_name = "log p/token",
                       .ascends = true,
@@ -523,7 +511,7 @@ int tr_lda_train(struct tr_lda *m)
                       .schedule = schedule,
                       .evaluate = evaluate,
                       .summarize = summarize,
-                      .snapshot = tr_lda_keep};
+                      .snapshot = tr_lda_snapshot};
     tr_stage store = {.name = "store",
                       .state = m,
                       .clocks = 1,
@@ -533,82 +521,79 @@ int tr_lda_train(struct tr_lda *m)
                       .schedule = schedule};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_run(m->tr, &train));
-    return tr_groups(m->tr) == 1 ? tr_run(m->tr, &store) : TR_OK;
+    if (tr_groups(m->tr) == 1) TR_TRY(tr_run(m->tr, &store));
+    return complete(m);
 }
 
-/* ---- what comes out ---- */
-
-static int write_model(struct tr_lda *m, const char *folder, double log_likelihood)
+/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
+ * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
+static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
-    char *job;
-    TR_TRY(tr_job_as_text(m->job, &job));
-    struct tr_lda_model head = {.topics = m->layout.topics,
-                                .words = m->words,
-                                .documents = m->documents,
-                                .tokens = m->tokens,
-                                .alpha = m->alpha,
-                                .beta = m->beta,
-                                .log_likelihood = log_likelihood,
-                                .job = job,
-                                .vocabulary = m->vocabulary};
-    int status = tr_lda_model_write(folder, &head, m->table);
-    free(job);
-    return status;
+    const struct tr_lda_settings *o = settings;
+    (void)job;
+    double table = fmin(4 * size->words * (double)o->topics, 8 * size->tokens);
+    memory->worker = fmax(12 * size->records, 7 * size->tokens) / size->workers + table;
+    memory->server = 0.5 * table / size->servers;
 }
 
-int tr_lda_save(struct tr_lda *m, const char *folder)
-{
-    double log_likelihood = m->last.objective;
-    TR_TRY(tr_model_tell_objective(m->tr, &log_likelihood));
-    return tr_agree(m->tr, is_writer(m->tr) ? write_model(m, folder, log_likelihood) : TR_OK);
-}
+/* ---- the class ---- */
 
-int tr_lda_test(struct tr_lda *m, double *perplexity)
-{
-    struct tr_lda_completion mine = {0};
-    int status = works(m) && m->test ? tr_lda_complete_data(m, m->test, &mine) : TR_OK;
-    TR_TRY(tr_agree(m->tr, status));
-    double sums[2] = {mine.log_p, (double)mine.tokens};
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
-    *perplexity = tr_lda_perplexity(&(struct tr_lda_completion){sums[0], (uint64_t)sums[1]});
-    return TR_OK;
-}
+#define AT(field) offsetof(struct tr_lda_settings, field)
 
-/* ---- as a kind of model ---- */
+static const tr_option options[] = {
+    {"model.topics", TR_KIND_INTEGER, AT(topics), "100", .least = 1, .most = 65535,
+     .help = "how many topics"},
+    {"model.alpha", TR_KIND_REAL, AT(alpha), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "prior of each topic in a document; auto = 0.1"},
+    {"model.beta", TR_KIND_REAL, AT(beta), "0.01", .above = true, .help = "prior of each word in a topic"},
+    {"model.optimize", TR_KIND_BOOL, AT(optimize), "yes",
+     .help = "whether the priors are fitted to the data, alpha to each topic alone"},
+    {"solve.optimize_every", TR_KIND_INTEGER, AT(optimize_every), "10", .least = 1,
+     .help = "passes between two fits of the priors"},
+    {.name = NULL},
+};
 
-static int open_model(tr_context *tr, struct tr_result *result, void **model)
-{
-    struct tr_lda *m = NULL;
-    int status = tr_lda_begin(tr, &m);
-    *model = m;
-    TR_TRY(status);
-    *result = (struct tr_result){.rows = m->documents,
-                                 .columns = m->words,
-                                 .nonzeros = m->pairs,
-                                 .test_auc = NAN,
-                                 .test_perplexity = NAN};
-    return TR_OK;
-}
+static const tr_method methods[] = {
+    {"gibbs", "collapsed Gibbs sampling, words going round", .in_groups = true},
+    {.name = NULL},
+};
 
-static int train_model(void *model)
-{
-    return tr_lda_train(model);
-}
+/* Topics are counted: updates must arrive whole, and once. */
+static const tr_rule rules[] = {
+    {"table.precision", .unused = true}, {"table.filter", .unused = true},
+    {"sync.weight", .unused = true},     {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},       {"local.*", .unused = true},
+    {"data.duplicates", .unused = true}, {.key = NULL},
+};
 
-static int save_model(void *model, const char *folder, struct tr_result *result)
-{
-    struct tr_lda *m = model;
-    TR_TRY(tr_lda_save(m, folder));
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_lda_test(m, &result->test_perplexity));
-    tr_say(m->tr, "test data:     perplexity %.2f of half of each document, given the other half",
-           result->test_perplexity);
-    return TR_OK;
-}
+static const tr_flag flags[] = {
+    {"--top", "N", TR_PREDICT | TR_INSPECT, 0, 1000,
+     "the N largest topics of a document, or N words of each topic"},
+    {"--vocabulary", "FILE", TR_INSPECT, .help = "names of the words, one a line"},
+    {.name = NULL},
+};
 
-static void close_model(void **model)
-{
-    tr_lda_end((struct tr_lda **)model);
-}
-
-const struct tr_model_kind tr_lda_kind = {check_job, open_model, train_model, save_model, close_model};
+const tr_model_class tr_lda_class = {
+    .abi = TR_MODEL_ABI,
+    .name = "lda",
+    .types = TR_WORDS("lda"),
+    .help = "topics of documents (latent Dirichlet allocation)",
+    .noun = "a model of topics",
+    .format = "trireme-lda",
+    .format_version = 1,
+    .data_formats = TR_WORDS("docword"),
+    .options_size = sizeof(struct tr_lda_settings),
+    .options = options,
+    .methods = methods,
+    .rules = rules,
+    .flags = flags,
+    .model_size = sizeof(struct tr_lda),
+    .check = check,
+    .open = open_model,
+    .train = train_model,
+    .fields = tr_lda_fields,
+    .close = close_model,
+    .memory = estimate,
+    .answer = tr_lda_answer,
+    .inspect = tr_lda_inspect,
+};

@@ -18,21 +18,42 @@
 #ifndef TR_MODEL_LDA_H
 #define TR_MODEL_LDA_H
 
-#include "job/job.h"
-#include "model/lda/counts.h"
-#include "model/lda/file.h"
-#include "model/lda/priors.h"
-#include "model/lda/sampler.h"
+#include "counts.h"
+#include "infer.h"
+#include "priors.h"
+#include "sampler.h"
 #include "trireme/trireme.h"
+#include "vocabulary.h"
+
+struct tr_lda_settings {
+    uint64_t topics;
+    double alpha; /* or TR_JOB_AUTO */
+    double beta;
+    bool optimize;
+    uint64_t optimize_every;
+};
+
+/* A model in a file: counts of words, as saved.c says. */
+struct tr_lda_saved {
+    uint64_t *begin;
+    uint16_t *topic;
+    uint32_t *count;
+    int64_t *total;
+    struct tr_lda_phi phi;
+};
 
 struct tr_lda {
     tr_context *tr;
     const tr_job *job;
-    uint64_t documents, words, tokens, pairs; /* of all training data; pairs: different words of documents */
-    tr_data *test;                            /* NULL: none */
-    struct tr_lda_vocabulary vocabulary;      /* where the model is written */
-    tr_table *table;                          /* n_wk: words × topics, sparse */
-    tr_table *totals;                         /* n_k */
+    const struct tr_lda_settings *o;
+    uint64_t topics, documents, words, tokens; /* the latter of all training data */
+    double *alpha, beta;                       /* of a worker, or of the file */
+    double log_likelihood; /* log p(w, z | α, β) per token, of the file; NaN: not known */
+    struct tr_lda_saved saved;
+    tr_data *test;                       /* NULL: none */
+    struct tr_lda_vocabulary vocabulary; /* where the model is written */
+    tr_table *table;                     /* n_wk: words × topics, sparse */
+    tr_table *totals;                    /* n_k */
     tr_table
         *histograms;    /* several groups: row k: how many documents have n_dk = column; one more: lengths */
     tr_evaluation last; /* at the scheduler */
@@ -44,7 +65,6 @@ struct tr_lda {
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
     tr_view *totals_view;
-    double *alpha, beta;
     int64_t *total;                 /* n_k as this group knows them */
     double *numbers;                /* 2 topics + 3, for sums */
     struct tr_lda_count *counts[2]; /* topics each, for rows */
@@ -60,15 +80,14 @@ struct tr_lda {
     int64_t first_clock, groups_before;
 };
 
-/* All ranks: reads the data, makes tables and samplers. *lda is set even where it fails. */
-int tr_lda_begin(tr_context *tr, struct tr_lda **lda);
-int tr_lda_train(struct tr_lda *lda);                    /* all ranks; afterwards the tables are complete */
-int tr_lda_save(struct tr_lda *lda, const char *folder); /* all ranks */
-int tr_lda_test(struct tr_lda *lda, double *perplexity); /* all ranks; of data.test, NaN without */
-void tr_lda_end(struct tr_lda **lda);                    /* NULL inside is fine */
+/* saved.c */
+int tr_lda_fields(void *lda, tr_fields *fields);
+int tr_lda_answer(void *lda, tr_query *query);
+int tr_lda_inspect(void *lda, tr_query *query);
+void tr_lda_saved_close(struct tr_lda_saved *saved);
 
-/* keep.c: what checkpoints keep of it. */
-int tr_lda_keep(tr_worker *me, void *lda, tr_snapshot *snapshot);
+/* snapshot.c: what checkpoints keep of it. */
+int tr_lda_snapshot(tr_worker *me, void *lda, tr_snapshot *snapshot);
 
 /* Whether the priors are fitted before the sweep of this clock. */
 bool tr_lda_fits_before(const struct tr_lda *lda, int64_t clock);
@@ -78,5 +97,7 @@ static inline bool tr_lda_exchanges(const tr_worker *me)
 {
     return me->groups > 1;
 }
+
+extern const tr_model_class tr_lda_class;
 
 #endif

@@ -1,4 +1,4 @@
-#include "model/lda/priors.h"
+#include "priors.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "model/lda/sampler.h"
+#include "sampler.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -226,17 +226,17 @@ static void end_list(struct tr_lda_sampler *s, uint32_t *row)
 }
 
 #define NAME(f) f##_plain
-#include "model/lda/sampler_kernel.h"
+#include "sampler_kernel.h"
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define NAME(f) f##_avx2
-#include "model/lda/sampler_kernel.h"
+#include "sampler_kernel.h"
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
-#include "model/lda/sampler_kernel.h"
+#include "sampler_kernel.h"
 #pragma GCC pop_options
 #endif
 

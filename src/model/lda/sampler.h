@@ -16,7 +16,7 @@
 #define TR_MODEL_LDA_SAMPLER_H
 
 #include "trireme/cpu.h"
-#include "model/lda/counts.h"
+#include "counts.h"
 #include "trireme/data.h"
 
 struct tr_lda_sampler;

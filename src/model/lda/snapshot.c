@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/lda/exchange.h"
-#include "model/lda/lda.h"
-#include "model/model.h"
+#include "exchange.h"
+#include "lda.h"
 
 /* ---- topics of a row, packed into numbers of 32 bits ---- */
 
@@ -276,7 +275,7 @@ static int keep_of_worker(tr_worker *me, struct tr_lda *m, int64_t groups, tr_sn
     return keep_totals(me, m, snapshot);
 }
 
-int tr_lda_keep(tr_worker *me, void *state, tr_snapshot *snapshot)
+int tr_lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     struct tr_lda *m = state;
     int64_t groups = me->groups;

@@ -1,0 +1,499 @@
+/* model.h5 of topics, and what is asked of one that has been read.
+ *
+ * The counts n_wk are written sparse, as scipy's csr_matrix has them: entries row_begin[w] .. row_begin[w + 1] - 1 of
+ * `topic` and `count` belong to word w. With alpha, topic_tokens and the attribute beta, that is the whole model: a word's
+ * probability in a topic is (n_wk + beta) / (topic_tokens[k] + words × beta). Topics and words are numbered from 0.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lda.h"
+
+/* ================ the file ================ */
+
+/* Words whose rows are asked for at once. */
+enum { PIECE_WORDS = 1 << 14 };
+
+/* ---- written from the table, by one rank ---- */
+
+static int count_entries(void *state, const tr_row *row)
+{
+    struct tr_lda_saved *s = state;
+    const int32_t *value = row->value;
+    s->begin[row->key + 1] = row->n;
+    for (size_t i = 0; i < row->n; i++) {
+        if (value[i] < 0)
+            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has a count below 0", row->key + 1);
+        s->total[row->column[i]] += value[i];
+    }
+    return TR_OK;
+}
+
+/* Where the entries of each word begin, and the tokens of each topic. */
+static int find_rows(struct tr_lda *m)
+{
+    struct tr_lda_saved *s = &m->saved;
+    tr_key *keys;
+    TR_TRY(TR_NEW(&s->begin, m->words + 1));
+    TR_TRY(TR_NEW(&s->total, m->topics));
+    TR_TRY(TR_NEW(&keys, PIECE_WORDS));
+    int status = TR_OK;
+    for (uint64_t first = 0; first < m->words && status == TR_OK; first += PIECE_WORDS) {
+        size_t n = tr_min_size(PIECE_WORDS, m->words - first);
+        for (size_t i = 0; i < n; i++) keys[i] = first + i;
+        status = tr_rows_pull(m->table, keys, n, count_entries, s);
+    }
+    free(keys);
+    for (uint64_t w = 0; w < m->words; w++) s->begin[w + 1] += s->begin[w];
+    return status;
+}
+
+/* Some entries, of neighbouring words. */
+struct piece {
+    const struct tr_lda_saved *saved;
+    uint64_t first, end;
+    uint16_t *topic; /* one of these two */
+    uint32_t *count;
+};
+
+static int copy_entries(void *state, const tr_row *row)
+{
+    struct piece *p = state;
+    const int32_t *value = row->value;
+    uint64_t begin = p->saved->begin[row->key];
+    if (row->n != p->saved->begin[row->key + 1] - begin)
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has changed while the model is written",
+                       row->key + 1);
+    for (size_t i = 0; i < row->n; i++) {
+        if (begin + i < p->first || begin + i >= p->end) continue;
+        if (p->topic) p->topic[begin + i - p->first] = (uint16_t)row->column[i];
+        else p->count[begin + i - p->first] = (uint32_t)value[i];
+    }
+    return TR_OK;
+}
+
+static int fill_entries(struct tr_lda *m, struct piece *p)
+{
+    const uint64_t *begin = m->saved.begin;
+    tr_key *keys;
+    uint64_t w = 0;
+    int status = TR_OK;
+    TR_TRY(TR_NEW(&keys, PIECE_WORDS));
+    for (uint64_t step = m->words; step > 0;
+         step /= 2) /* the first word with an entry behind the first one */
+        while (w + step <= m->words && begin[w + step] <= p->first) w += step;
+    while (w < m->words && begin[w] < p->end && status == TR_OK) {
+        size_t n = 0;
+        for (; n < PIECE_WORDS && w < m->words && begin[w] < p->end; w++)
+            if (begin[w + 1] > begin[w]) keys[n++] = w;
+        status = tr_rows_pull(m->table, keys, n, copy_entries, p);
+    }
+    free(keys);
+    return status;
+}
+
+static int fill_topics(void *lda, uint64_t first, size_t n, void *values)
+{
+    struct tr_lda *m = lda;
+    return fill_entries(
+        m, &(struct piece){.saved = &m->saved, .first = first, .end = first + n, .topic = values});
+}
+
+static int fill_counts(void *lda, uint64_t first, size_t n, void *values)
+{
+    struct tr_lda *m = lda;
+    return fill_entries(
+        m, &(struct piece){.saved = &m->saved, .first = first, .end = first + n, .count = values});
+}
+
+/* In the file a text is as long as the longest word, without the zero byte. */
+static int fill_words(void *lda, uint64_t first, size_t n, void *values)
+{
+    const struct tr_lda_vocabulary *v = &((struct tr_lda *)lda)->vocabulary;
+    size_t length = tr_max_size(v->stride - 1, 1);
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)values + i * length, v->text + (first + i) * v->stride,
+               tr_min_size(length, v->stride));
+    return TR_OK;
+}
+
+/* ---- read ---- */
+
+static int damaged(const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "model.h5 is damaged: %s", what);
+}
+
+static int check_sizes(const struct tr_lda *m)
+{
+    if (m->topics < 1 || m->topics > UINT16_MAX) return damaged("the number of topics is impossible");
+    return m->words >= 1 && m->words <= SIZE_MAX / 16 ? TR_OK : damaged("the number of words is impossible");
+}
+
+static int check_priors(const struct tr_lda *m)
+{
+    bool good = m->beta > 0 && isfinite(m->beta);
+    for (uint64_t k = 0; k < m->topics; k++)
+        good = good && m->alpha[k] > 0 && isfinite(m->alpha[k]) && m->saved.total[k] >= 0;
+    return good ? TR_OK : damaged("priors and totals of topics are not all above 0");
+}
+
+static int check_rows(const struct tr_lda *m)
+{
+    const uint64_t *begin = m->saved.begin;
+    if (begin[0] != 0) return damaged("row_begin does not begin with 0");
+    for (uint64_t w = 0; w < m->words; w++)
+        if (begin[w + 1] < begin[w]) return damaged("row_begin does not ascend");
+    return begin[m->words] <= m->words * m->topics ? TR_OK : damaged("there are too many entries");
+}
+
+static int check_entries(const struct tr_lda *m)
+{
+    const struct tr_lda_saved *s = &m->saved;
+    int64_t *total;
+    TR_TRY(TR_NEW(&total, m->topics));
+    bool known = true, same = true;
+    for (uint64_t i = 0; known && i < s->begin[m->words]; i++) {
+        known = s->topic[i] < m->topics;
+        if (known) total[s->topic[i]] += s->count[i];
+    }
+    for (uint64_t k = 0; k < m->topics; k++) same = same && total[k] == s->total[k];
+    free(total);
+    if (!known) return damaged("a topic is too high");
+    return same ? TR_OK : damaged("topic_tokens is not the sum of the counts");
+}
+
+/* ---- in both directions ---- */
+
+/* What workers know, or the scheduler, all do then; the one who writes looks through the table. */
+static int tell_all(struct tr_lda *m)
+{
+    m->log_likelihood = m->last.objective;
+    TR_TRY(tr_model_tell(m->tr, 1, &m->log_likelihood));
+    if (!m->alpha) TR_TRY(TR_NEW(&m->alpha, m->topics));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->alpha, m->topics));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &m->beta, 1));
+    return tr_rank(m->tr) == 0 ? find_rows(m) : TR_OK;
+}
+
+static int list_vocabulary(struct tr_lda *m, tr_fields *f)
+{
+    struct tr_lda_vocabulary *v = &m->vocabulary;
+    if (tr_fields_read(f) ? !tr_fields_have(f, "vocabulary") : v->words == 0) return TR_OK;
+    TR_TRY(tr_field_texts(f, "vocabulary", m->words, tr_max_size(v->stride, 2) - 1, fill_words, &v->text,
+                          &v->stride));
+    v->words = m->words;
+    return TR_OK;
+}
+
+int tr_lda_fields(void *lda, tr_fields *f)
+{
+    struct tr_lda *m = lda;
+    struct tr_lda_saved *s = &m->saved;
+    bool reads = tr_fields_read(f);
+    if (!reads) TR_TRY(tell_all(m));
+    TR_TRY(tr_field_count(f, "topics", &m->topics));
+    TR_TRY(tr_field_count(f, "words", &m->words));
+    TR_TRY(tr_field_count(f, "documents", &m->documents));
+    TR_TRY(tr_field_count(f, "tokens", &m->tokens));
+    TR_TRY(tr_field_real(f, "beta", &m->beta));
+    TR_TRY(tr_field_real(f, "log_likelihood_per_token", &m->log_likelihood));
+    TR_TRY(check_sizes(m));
+    TR_TRY(tr_field_array(f, "alpha", TR_FIELD_F64, m->topics, 0, "prior of each topic in a document",
+                          &m->alpha));
+    TR_TRY(tr_field_array(f, "topic_tokens", TR_FIELD_I64, m->topics, 0, "tokens of each topic", &s->total));
+    if (reads) TR_TRY(check_priors(m));
+    TR_TRY(tr_field_array(f, "row_begin", TR_FIELD_U64, m->words + 1, 0,
+                          "where each word's entries begin in topic and count", &s->begin));
+    if (reads) TR_TRY(check_rows(m));
+    uint64_t entries = s->begin ? s->begin[m->words] : 0;
+    TR_TRY(tr_field_filled(f, "topic", TR_FIELD_U16, entries, 0, "topics of words, ascending in each",
+                           fill_topics, &s->topic));
+    TR_TRY(tr_field_filled(f, "count", TR_FIELD_U32, entries, 0, "tokens of the word that have this topic",
+                           fill_counts, &s->count));
+    if (reads) TR_TRY(check_entries(m));
+    return list_vocabulary(m, f);
+}
+
+void tr_lda_saved_close(struct tr_lda_saved *s)
+{
+    tr_lda_phi_close(&s->phi);
+    free(s->begin);
+    free(s->topic);
+    free(s->count);
+    free(s->total);
+}
+
+/* ================ documents ================ */
+
+/* Documents of files, one after the other, as the model sees them. */
+struct reading {
+    struct tr_lda *m;
+    tr_query *query;
+    uint32_t *word; /* of this document, those that the model knows */
+    float *count, *halves;
+    size_t n, word_capacity, count_capacity, halves_capacity;
+    uint64_t unknown;             /* tokens of others */
+    double *theta;                /* predict */
+    struct share *share;          /* … largest first */
+    struct tr_lda_completion sum; /* evaluate */
+    uint64_t documents;
+    int (*document)(struct reading *r, uint64_t number);
+};
+
+static int read_documents(void *state, const tr_records *records)
+{
+    struct reading *r = state;
+    const tr_batch *rows = &records->rows;
+    for (size_t d = 0; d < rows->n; d++) {
+        uint64_t first = rows->begin[d], n = rows->begin[d + 1] - first;
+        TR_TRY(TR_GROW(&r->word, &r->word_capacity, n + 1));
+        TR_TRY(TR_GROW(&r->count, &r->count_capacity, n + 1));
+        r->n = 0;
+        for (uint64_t i = first; i < first + n; i++) {
+            float count = rows->value ? rows->value[i] : 1;
+            if (rows->column[i] >= r->m->words) {
+                r->unknown += (uint64_t)count;
+                continue;
+            }
+            r->word[r->n] = rows->column[i];
+            r->count[r->n++] = count;
+        }
+        TR_TRY(r->document(r, records->first + d));
+    }
+    return TR_OK;
+}
+
+static int read_all(struct reading *r)
+{
+    size_t n;
+    char *const *files = tr_query_files(r->query, &n);
+    struct tr_lda_saved *s = &r->m->saved;
+    tr_read_options options = {.format = TR_FORMAT_DOCWORD};
+    TR_TRY(tr_lda_phi_open((uint32_t)r->m->topics, r->m->words, s->total, r->m->alpha, r->m->beta, s->begin,
+                           s->topic, s->count, &s->phi));
+    TR_TRY(tr_read_rows(files, n, &options, read_documents, r));
+    return TR_OK;
+}
+
+static void note_unknown(const struct reading *r)
+{
+    if (r->unknown > 0)
+        fprintf(stderr,
+                "trireme: note: %" PRIu64 " words are beyond the model's vocabulary and were ignored\n",
+                r->unknown);
+}
+
+/* ---- predict ---- */
+
+/* Without --top: the least share of a topic in a document that is worth a word. */
+static const double least_share = 0.01;
+
+struct share {
+    uint32_t topic;
+    double part;
+};
+
+static int largest_first(const void *x, const void *y)
+{
+    const struct share *a = x, *b = y;
+    if (a->part != b->part) return a->part > b->part ? -1 : 1;
+    return a->topic < b->topic ? -1 : a->topic > b->topic;
+}
+
+/* The largest share is always shown. */
+static size_t shown(const struct reading *r)
+{
+    size_t n = 1, topics = (size_t)r->m->topics;
+    if (tr_query_given(r->query, "--top"))
+        return tr_min_size((size_t)tr_query_number(r->query, "--top", 0), topics);
+    while (n < topics && r->share[n].part >= least_share) n++;
+    return n;
+}
+
+static int predict_document(struct reading *r, uint64_t number)
+{
+    size_t topics = (size_t)r->m->topics;
+    (void)number;
+    tr_lda_infer(&r->m->saved.phi, r->n, r->word, r->count, r->theta);
+    for (uint32_t k = 0; k < topics; k++) r->share[k] = (struct share){k, r->theta[k]};
+    qsort(r->share, topics, sizeof *r->share, largest_first);
+    size_t n = shown(r);
+    for (size_t i = 0; i < n; i++)
+        TR_TRY(tr_print(r->query, "%s%" PRIu32 ":%.4f", i ? " " : "", r->share[i].topic, r->share[i].part));
+    return tr_print(r->query, "\n");
+}
+
+static int predict(struct reading *r)
+{
+    r->document = predict_document;
+    TR_TRY(TR_NEW(&r->theta, r->m->topics));
+    TR_TRY(TR_NEW(&r->share, r->m->topics));
+    TR_TRY(read_all(r));
+    note_unknown(r);
+    return TR_OK;
+}
+
+/* ---- evaluate ---- */
+
+static int evaluate_document(struct reading *r, uint64_t number)
+{
+    TR_TRY(TR_GROW(&r->halves, &r->halves_capacity, 2 * r->n + 1));
+    tr_lda_complete(&r->m->saved.phi, 1, number, r->n, r->word, r->count, r->halves, r->halves + r->n,
+                    &r->sum);
+    r->documents += r->n > 0;
+    return TR_OK;
+}
+
+static int evaluate(struct reading *r)
+{
+    size_t files;
+    r->document = evaluate_document;
+    TR_TRY(read_all(r));
+    if (r->sum.tokens == 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: there is no document with two words that the model knows",
+                       tr_query_files(r->query, &files)[0]);
+    double likelihood = r->sum.log_p / (double)r->sum.tokens, perplexity = tr_lda_perplexity(&r->sum);
+    TR_TRY(tr_figure(r->query, "documents", (double)r->documents, "%" PRIu64, r->documents));
+    TR_TRY(tr_figure(r->query, "words", (double)r->sum.tokens,
+                     "%" PRIu64 "  (a random half of each document, given the other half)", r->sum.tokens));
+    TR_TRY(tr_figure(r->query, "log_likelihood", likelihood, "%.6f  (of a word)", likelihood));
+    TR_TRY(tr_figure(r->query, "perplexity", perplexity, "%.6f", perplexity));
+    TR_TRY(tr_figure(r->query, "unknown_words", (double)r->unknown, NULL));
+    note_unknown(r);
+    return TR_OK;
+}
+
+int tr_lda_answer(void *lda, tr_query *query)
+{
+    struct reading r = {.m = lda, .query = query};
+    int status = tr_query_command(query) == TR_PREDICT ? predict(&r) : evaluate(&r);
+    void *arrays[] = {r.word, r.count, r.halves, r.theta, r.share};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    return status;
+}
+
+/* ================ inspect ================ */
+
+/* The most relevant words of each topic, `most` places a topic: λ log p(w|k) + (1 - λ) log (p(w|k) / p(w)), so that words
+ * which are everywhere do not crowd out those that tell a topic. Sievert and Shirley, LDAvis, 2014, whose λ is 0.6. */
+struct top {
+    size_t most;
+    struct top_word {
+        uint64_t word;
+        double relevance; /* -INFINITY: none */
+    } * word;
+};
+static const double lambda = 0.6;
+
+static void offer(struct top *top, uint32_t topic, uint64_t word, double relevance)
+{
+    struct top_word *list = top->word + topic * top->most;
+    size_t at = top->most;
+    while (at > 0 && list[at - 1].relevance < relevance) at--;
+    if (at == top->most) return;
+    memmove(list + at + 1, list + at, (top->most - 1 - at) * sizeof *list);
+    list[at] = (struct top_word){word, relevance};
+}
+
+static void offer_word(const struct tr_lda *m, uint64_t w, struct top *top)
+{
+    double all = 0, tokens = (double)m->tokens;
+    for (uint64_t i = m->saved.begin[w]; i < m->saved.begin[w + 1]; i++) all += m->saved.count[i];
+    for (uint64_t i = m->saved.begin[w]; i < m->saved.begin[w + 1]; i++) {
+        double in_topic = m->saved.count[i] / (double)m->saved.total[m->saved.topic[i]];
+        offer(top, m->saved.topic[i], w, log(in_topic) - (1 - lambda) * log(all / tokens));
+    }
+}
+
+static int find_top(const struct tr_lda *m, size_t most, struct top *top)
+{
+    top->most = most;
+    TR_TRY(TR_NEW(&top->word, m->topics * most));
+    for (size_t i = 0; i < m->topics * most; i++) top->word[i].relevance = -INFINITY;
+    for (uint64_t w = 0; w < m->words; w++) offer_word(m, w, top);
+    return TR_OK;
+}
+
+struct heavy {
+    int64_t tokens;
+    uint32_t topic;
+};
+
+static int heaviest_first(const void *x, const void *y)
+{
+    const struct heavy *a = x, *b = y;
+    if (a->tokens != b->tokens) return a->tokens > b->tokens ? -1 : 1;
+    return a->topic < b->topic ? -1 : 1;
+}
+
+static int show_topic(const struct tr_lda *m, tr_query *query, const struct tr_lda_vocabulary *v,
+                      const struct top *top, uint32_t k)
+{
+    char number[24];
+    double share = m->tokens > 0 ? 100 * (double)m->saved.total[k] / (double)m->tokens : 0;
+    TR_TRY(tr_print(query, "%6" PRIu32 "  %5.2f %%  %8.4f ", k, share, m->alpha[k]));
+    const struct top_word *list = top->word + k * top->most;
+    for (size_t i = 0; i < top->most && isfinite(list[i].relevance); i++)
+        TR_TRY(tr_print(query, " %s", tr_lda_word(v, list[i].word + (v->words == 0), number)));
+    return tr_print(query, "\n");
+}
+
+static int show_topics(const struct tr_lda *m, tr_query *query, const struct tr_lda_vocabulary *v,
+                       size_t most)
+{
+    struct top top = {0};
+    struct heavy *order;
+    TR_TRY(TR_NEW(&order, m->topics));
+    for (uint64_t k = 0; k < m->topics; k++) order[k] = (struct heavy){m->saved.total[k], (uint32_t)k};
+    qsort(order, m->topics, sizeof *order, heaviest_first);
+    int status = find_top(m, most, &top);
+    if (status == TR_OK)
+        status = tr_print(query, "\n%6s  %7s  %8s  most relevant words\n", "topic", "share", "alpha");
+    for (uint64_t i = 0; i < m->topics && status == TR_OK; i++)
+        status = show_topic(m, query, v, &top, order[i].topic);
+    free(top.word);
+    free(order);
+    return status;
+}
+
+static void show_priors(const struct tr_lda *m, tr_query *query)
+{
+    double least = INFINITY, most = 0, sum = 0;
+    for (uint64_t k = 0; k < m->topics; k++) {
+        least = fmin(least, m->alpha[k]);
+        most = fmax(most, m->alpha[k]);
+        sum += m->alpha[k];
+    }
+    tr_line(query, "alpha", "%.4g to %.4g, sum %.4g", least, most, sum);
+    tr_line(query, "beta", "%.4g", m->beta);
+}
+
+static void show_head(const struct tr_lda *m, tr_query *query)
+{
+    uint64_t occurring = 0;
+    for (uint64_t w = 0; w < m->words; w++) occurring += m->saved.begin[w + 1] > m->saved.begin[w];
+    tr_line(query, "topics", "%" PRIu64, m->topics);
+    tr_line(query, "words", "%" PRIu64 ", of which %" PRIu64 " occur, in %.1f topics in the mean", m->words,
+            occurring, occurring > 0 ? (double)m->saved.begin[m->words] / (double)occurring : 0);
+    show_priors(m, query);
+    tr_line(query, "trained on", "%" PRIu64 " documents, %" PRIu64 " tokens", m->documents, m->tokens);
+    if (isfinite(m->log_likelihood)) tr_line(query, "log p(w, z)", "%.6g a token", m->log_likelihood);
+}
+
+int tr_lda_inspect(void *lda, tr_query *query)
+{
+    enum { TOP = 10 }; /* words of a topic, without --top */
+    struct tr_lda *m = lda;
+    struct tr_lda_vocabulary given = {0};
+    const char *path = tr_query_text(query, "--vocabulary");
+    if (path) TR_TRY(tr_lda_vocabulary_read(path, m->words, &given));
+    show_head(m, query);
+    int status =
+        show_topics(m, query, path ? &given : &m->vocabulary, (size_t)tr_query_number(query, "--top", TOP));
+    tr_lda_vocabulary_close(&given);
+    return status;
+}
