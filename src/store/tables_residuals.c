@@ -52,10 +52,10 @@ static int go_through(const struct tr_table *t, enum pass pass, struct residuals
             if (c->way != TR_WAY_MESSAGE || c->segment->n == 0) continue;
             size_t bytes = c->segment->n * t->unit_bytes;
             char *value = pass > UNITS ? r->value + r->n * t->unit_bytes : NULL;
-            if (value && !c->kept) TR_TRY(TR_NEW(&c->kept, bytes)); /* nothing so far */
+            if (value && !c->residual) TR_TRY(TR_NEW(&c->residual, bytes)); /* nothing so far */
             if (pass == UNITS) list_units(t, c, r->unit + r->n);
-            if (pass == TAKE) memcpy(value, c->kept, bytes);
-            if (pass == GIVE_BACK) memcpy(c->kept, value, bytes);
+            if (pass == TAKE) memcpy(value, c->residual, bytes);
+            if (pass == GIVE_BACK) memcpy(c->residual, value, bytes);
             r->n += c->segment->n;
         }
     return TR_OK;

@@ -150,7 +150,7 @@ void tr_channel_close(struct tr_channel *c)
     for (int i = 0; c->slot && i < SLOTS; i++) free(c->slot[i].answer);
     free(c->slot);
     free(c->packed);
-    free(c->kept);
+    free(c->residual);
 }
 
 /* ---- reading ---- */
@@ -252,17 +252,17 @@ static int write_update(struct tr_channel *c, const tr_view *view, const struct 
     size_t length = m->n * t->unit_bytes;
     bool filters = t->filter.kind != TR_FILTER_NONE, rounds = wire.precision != TR_PRECISION_FULL;
     TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, 2 * length));
-    char *packed = tables->packed, *value = packed + length, *kept = NULL;
+    char *packed = tables->packed, *value = packed + length, *residual = NULL;
     tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->delta, packed);
     if (filters || rounds) {
-        if (!c->kept) TR_TRY(TR_NEW(&c->kept, c->segment->n * t->unit_bytes));
-        kept = c->kept + m->first * t->unit_bytes;
+        if (!c->residual) TR_TRY(TR_NEW(&c->residual, c->segment->n * t->unit_bytes));
+        residual = c->residual + m->first * t->unit_bytes;
         if (tr_filter_reads_value(&t->filter))
             tr_gather(c->segment->local + m->first, m->n, t->unit_bytes, view->value, value);
-        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, kept,
+        tr_filter_apply(&t->filter, &slice, m->first, m->clock + tables->before, value, packed, residual,
                         &tables->traffic.filtered);
     }
-    *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? kept : NULL, out);
+    *bytes = tr_encode(&slice, wire, packed, NULL, 0, rounds ? residual : NULL, out);
     return TR_OK;
 }
 

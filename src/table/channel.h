@@ -31,7 +31,7 @@ struct tr_channel {
 
     uint32_t sending; /* messages that have not arrived */
     char *packed;     /* what is being accumulated */
-    char *kept;       /* packed: what filters hold back and rounding takes */
+    char *residual;   /* packed: what filters hold back and rounding takes */
 };
 
 /* A channel to a table's server, with nothing opened yet. */

@@ -116,12 +116,12 @@ static bool is_waited_for(const struct tr_pull *p)
 {
     const tr_context *tr = p->table->tr;
     const struct tr_tables *tables = tr->tables;
-    bool waited_for = (tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || p->cache;
-    for (size_t i = 0; i < tables->count && !waited_for; i++)
-        waited_for = tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX;
-    for (size_t i = 0; i < tables->view_count && !waited_for; i++)
-        waited_for = tr_push_busy(&tables->views[i]->view);
-    return waited_for;
+    if ((tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || p->cache) return true;
+    for (size_t i = 0; i < tables->count; i++)
+        if (tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX) return true;
+    for (size_t i = 0; i < tables->view_count; i++)
+        if (tr_push_busy(&tables->views[i]->view)) return true;
+    return false;
 }
 
 /* The more is here, the later: each look is time that is taken from computing. */
@@ -194,13 +194,13 @@ static int hand_over_own_list(struct tr_pull *p, uint32_t want)
 {
     struct tr_pull_part *copy = &p->table->rows->part;
     const struct tr_sparse_row *row = &p->table->sparse_share->row[p->want[want].position];
-    size_t place = tr_rows_place_of(p, want);
-    if (p->terms->still && row->n > 0)
-        return tr_rows_hand_over(p, place, row->n, row->column, tr_sparse_values(row));
+    size_t place = tr_rows_place_of(p, want), bytes = row->n * sizeof *row->column;
     copy->n = 0;
-    TR_TRY(tr_rows_grow(copy, row->n));
-    if (row->n > 0) memcpy(copy->column, row->column, row->n * sizeof *row->column);
-    if (row->n > 0) memcpy(copy->value, tr_sparse_values(row), row->n * sizeof *row->column);
+    TR_TRY(tr_rows_grow(copy, tr_max_size(row->n, 1)));
+    if (row->n == 0) return tr_rows_hand_over(p, place, 0, copy->column, copy->value);
+    if (p->terms->still) return tr_rows_hand_over(p, place, row->n, row->column, tr_sparse_values(row));
+    memcpy(copy->column, row->column, bytes);
+    memcpy(copy->value, tr_sparse_values(row), bytes);
     return tr_rows_hand_over(p, place, row->n, copy->column, copy->value);
 }
 
