@@ -34,7 +34,7 @@ struct step {
 struct participant {
     int server; /* which one it is, or -1 */
     bool works;
-    const struct tr_client *client; /* its keys at this server, or NULL */
+    struct tr_segment keys; /* that it has registered at this server: positions alone, NULL: 0..n-1 */
 };
 
 struct tr_merge {
@@ -60,27 +60,15 @@ struct slice {
     uint32_t first, n;
 };
 
-/* Of n ascending positions, or (NULL) of 0..n-1. */
-static struct slice slice_of(const struct tr_merge *m, uint32_t *position, uint32_t n, uint32_t chunk)
+static struct slice slice_of(const struct tr_merge *m, const struct tr_segment *keys, uint32_t chunk)
 {
-    struct tr_segment keys = {.n = n, .position = position};
     uint64_t from = (uint64_t)chunk * m->chunk, to = from + m->chunk;
-    uint32_t first = (uint32_t)tr_min_size(from, n), end = (uint32_t)tr_min_size(to, n);
-    if (position) {
-        first = from > UINT32_MAX ? n : tr_segment_find(&keys, (uint32_t)from);
-        end = to > UINT32_MAX ? n : tr_segment_find(&keys, (uint32_t)to);
+    uint32_t n = keys->n, first = (uint32_t)tr_min_size(from, n), end = (uint32_t)tr_min_size(to, n);
+    if (keys->position) {
+        first = from > UINT32_MAX ? n : tr_segment_find(keys, (uint32_t)from);
+        end = to > UINT32_MAX ? n : tr_segment_find(keys, (uint32_t)to);
     }
     return (struct slice){first, end - first};
-}
-
-static struct slice slice_of_segment(const struct tr_merge *m, const struct tr_segment *s, uint32_t chunk)
-{
-    return slice_of(m, s->position, s->n, chunk);
-}
-
-static struct slice slice_of_client(const struct tr_merge *m, const struct tr_client *c, uint32_t chunk)
-{
-    return slice_of(m, c->position, c->n, chunk);
 }
 
 static struct tr_segment *own_segment(const struct tr_merge *m, int server)
@@ -90,21 +78,18 @@ static struct tr_segment *own_segment(const struct tr_merge *m, int server)
 
 /* ---- sparse: all-to-all ---- */
 
-/* Counts what goes to and comes from everybody in this step. */
-static int count_units(struct tr_merge *m, struct step *step, size_t *sent, size_t *received)
+static int post_sparse(struct tr_merge *m, struct step *step)
 {
-    bool serves = m->rank[m->me].server >= 0;
-    size_t out = 0, in = 0;
+    const struct participant *me = &m->rank[m->me];
+    size_t unit = m->table->unit_bytes, out = 0, in = 0;
+    bool marks = step->index == 0;
     for (int p = 0; p < m->size; p++) {
+        const struct participant *other = &m->rank[p];
         uint32_t to = 0, from = 0;
-        if (p != m->me && m->rank[p].server >= 0 && m->rank[m->me].works) {
-            if (m->view) to = slice_of_segment(m, own_segment(m, m->rank[p].server), step->index).n;
-            to += step->index == 0; /* the marker */
-        }
-        if (p != m->me && serves && m->rank[p].works) {
-            if (m->rank[p].client) from = slice_of_client(m, m->rank[p].client, step->index).n;
-            from += step->index == 0;
-        }
+        if (p != m->me && other->server >= 0 && me->works)
+            to = marks + (m->view ? slice_of(m, own_segment(m, other->server), step->index).n : 0);
+        if (p != m->me && me->server >= 0 && other->works)
+            from = marks + slice_of(m, &other->keys, step->index).n;
         step->send_at[p] = (int)out;
         step->receive_at[p] = (int)in;
         step->send_count[p] = (int)to;
@@ -112,31 +97,18 @@ static int count_units(struct tr_merge *m, struct step *step, size_t *sent, size
         out += to;
         in += from;
     }
-    size_t unit = m->table->unit_bytes;
     TR_TRY(TR_GROW(&step->send, &step->send_room, out * unit));
     TR_TRY(TR_GROW(&step->receive, &step->receive_room, in * unit));
-    *sent = out;
-    *received = in;
-    return TR_OK;
-}
-
-static int post_sparse(struct tr_merge *m, struct step *step)
-{
-    size_t unit = m->table->unit_bytes, sent, received;
-    TR_TRY(count_units(m, step, &sent, &received));
     for (int p = 0; p < m->size; p++) {
         if (step->send_count[p] == 0) continue;
         char *to = step->send + (size_t)step->send_at[p] * unit;
-        if (step->index == 0) {
-            memset(to, 0, unit);
-            to += unit;
-        }
+        if (marks) memset(to, 0, unit);
         if (!m->view) continue;
         struct tr_segment *s = own_segment(m, m->rank[p].server);
-        struct slice slice = slice_of_segment(m, s, step->index);
-        tr_gather(s->local + slice.first, slice.n, unit, m->view->delta, to);
+        struct slice slice = slice_of(m, s, step->index);
+        tr_gather(s->local + slice.first, slice.n, unit, m->view->delta, to + (marks ? unit : 0));
     }
-    m->table->tr->tables->traffic.bytes_pushed += sent * unit;
+    m->table->tr->tables->traffic.bytes_pushed += out * unit;
     MPI_Ialltoallv(step->send, step->send_count, step->send_at, m->unit, step->receive, step->receive_count,
                    step->receive_at, m->unit, m->comm, &step->request);
     return TR_OK;
@@ -150,18 +122,17 @@ static void finish_sparse(struct tr_merge *m, struct step *step)
     if (server < 0) return;
     char *share = t->share[server];
     for (int p = 0; p < m->size; p++) {
-        if (p == m->me && m->view) {
-            struct tr_segment *s = own_segment(m, server);
-            struct slice slice = slice_of_segment(m, s, step->index);
-            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
-        }
-        const struct tr_client *c = m->rank[p].client;
-        if (p == m->me || !c) continue;
-        struct slice slice = slice_of_client(m, c, step->index);
+        const struct tr_segment *s = p == m->me ? own_segment(m, server) : &m->rank[p].keys;
+        if (!s || s->n == 0) continue;
+        struct slice slice = slice_of(m, s, step->index);
         const char *from = step->receive + ((size_t)step->receive_at[p] + (step->index == 0)) * t->unit_bytes;
-        tr_add_packed_to_share(t->dtype, c->position ? c->position + slice.first : NULL, slice.n,
-                               t->unit_width, from,
-                               c->position ? share : share + slice.first * t->unit_bytes);
+        if (p == m->me)
+            tr_add_view_to_share(t->dtype, s, slice.first, slice.n, t->unit_width, m->view->delta, share);
+        else if (s->position)
+            tr_add_packed_to_share(t->dtype, s->position + slice.first, slice.n, t->unit_width, from, share);
+        else
+            tr_add_packed_to_share(t->dtype, NULL, slice.n, t->unit_width, from,
+                                   share + slice.first * t->unit_bytes);
     }
 }
 
@@ -193,7 +164,7 @@ static int post_dense(struct tr_merge *m, struct step *step)
     if (bytes > 0) memset(step->send, 0, bytes);
     if (m->view) {
         const struct tr_segment *s = own_segment(m, server);
-        struct slice slice = slice_of_segment(m, s, step->index % m->chunks);
+        struct slice slice = slice_of(m, s, step->index % m->chunks);
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++)
             memcpy(step->send + (s->position[i] - range.first) * t->unit_bytes,
                    (char *)m->view->delta + s->local[i] * t->unit_bytes, t->unit_bytes);
@@ -222,13 +193,7 @@ int tr_merge_poll(struct tr_table *t, int *did)
 {
     struct tr_merge *m = t->merge;
     if (!m || !m->busy) return TR_OK;
-    if (m->shared) {
-        if (!tr_shared_merge_poll(m->shared, m->done, did)) return TR_OK;
-        ++*did;
-        m->busy = false;
-        m->done++;
-        return TR_OK;
-    }
+    if (m->shared && !tr_shared_merge_poll(m->shared, m->done, did)) return TR_OK;
     while (m->finished < m->steps) {
         while (m->posted < m->steps && m->posted < m->finished + IN_FLIGHT) {
             struct step *step = &m->step[m->posted % IN_FLIGHT];
@@ -245,6 +210,7 @@ int tr_merge_poll(struct tr_table *t, int *did)
     }
     if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
     atomic_thread_fence(memory_order_release); /* what was added shows before the clock that says so */
+    ++*did;
     m->busy = false;
     m->done++;
     return TR_OK;
@@ -311,9 +277,10 @@ static int find_participants(struct tr_merge *m)
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, m->comm);
     for (int p = 0; p < m->size; p++) {
         int rank = all[p].rank;
-        m->rank[p] =
-            (struct participant){tr_table_server_of(m->table, rank), tr_worker_set_has(tr, tr->active, rank),
-                                 all[p].tag ? tr_server_client(m->table, rank, all[p].tag) : NULL};
+        const struct tr_client *c = all[p].tag ? tr_server_client(m->table, rank, all[p].tag) : NULL;
+        m->rank[p].server = tr_table_server_of(m->table, rank);
+        m->rank[p].works = tr_worker_set_has(tr, tr->active, rank);
+        if (c) m->rank[p].keys = (struct tr_segment){.n = c->n, .position = c->position};
     }
     free(all);
     return TR_OK;

@@ -176,8 +176,5 @@ bool tr_shared_merge_poll(struct tr_shared_merge *m, int64_t clock, int *did)
         if (++m->next < m->workers) return false; /* the other roles of this rank come in between */
         atomic_store_explicit(&m->mine->added, clock + 1, memory_order_release);
     }
-    if (!tr_works(t->tr)) return true;
-    if (!all_added(m, clock)) return false;
-    if (m->view) memset(m->view->delta, 0, tr_view_bytes(m->view));
-    return true;
+    return !tr_works(t->tr) || all_added(m, clock);
 }
