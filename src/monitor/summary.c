@@ -103,6 +103,17 @@ static void write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
     fputs("\n  ],\n", file);
 }
 
+int tr_summary_end(FILE *file, int ranks, const char *host, const struct tr_job *job)
+{
+    tr_json_count_member(file, "ranks", (uint64_t)ranks);
+    tr_json_text_member(file, "version", TR_VERSION);
+    tr_json_text_member(file, "host", host);
+    fputs("  \"job\": ", file);
+    int status = tr_job_write_json(job, file, 2);
+    fputs("\n}\n", file);
+    return status;
+}
+
 static int write_file(FILE *file, const void *what)
 {
     const struct file *f = what;
@@ -115,13 +126,7 @@ static int write_file(FILE *file, const void *what)
     if (o->model->more) o->model->more(file, o->model->who);
     if (o->stages) write_stages(file, o->stages, o->stage_count);
     tr_json_text_member(file, "layout", o->layout);
-    tr_json_count_member(file, "ranks", (uint64_t)o->ranks);
-    tr_json_text_member(file, "version", TR_VERSION);
-    tr_json_text_member(file, "host", o->host);
-    fputs("  \"job\": ", file);
-    int status = tr_job_write_json(f->job, file, 2);
-    fputs("\n}\n", file);
-    return status;
+    return tr_summary_end(file, o->ranks, o->host, f->job);
 }
 
 int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder)

@@ -20,6 +20,9 @@ struct tr_outcome {
 /* Writes folder/summary.json. Numbers that are NaN become null. */
 int tr_outcome_write(const struct tr_outcome *outcome, const struct tr_job *job, const char *folder);
 
+/* Ends a summary: ranks, version, host, and the whole resolved job. */
+int tr_summary_end(FILE *file, int ranks, const char *host, const struct tr_job *job);
+
 /* Seconds since this process was started, which is before main(); NaN if the system does not tell. */
 double tr_process_seconds(void);
 

@@ -68,13 +68,7 @@ static int write_summary(FILE *file, const void *what)
     put_tasks(file, (void *)(uintptr_t)f);
     tr_json_real_member(file, "total_seconds", tr_milliseconds(tr_process_seconds()));
     tr_json_count_member(file, "status", (uint64_t)f->status.code);
-    tr_json_count_member(file, "ranks", (uint64_t)f->world->size);
-    tr_json_text_member(file, "version", TR_VERSION);
-    tr_json_text_member(file, "host", f->status.host);
-    fputs("  \"job\": ", file);
-    int outcome = tr_job_write_json(f->world->job, file, 2);
-    fputs("\n}\n", file);
-    return outcome;
+    return tr_summary_end(file, f->world->size, f->status.host, f->world->job);
 }
 
 /* ---- as a table ---- */
