@@ -800,7 +800,8 @@ MPI_CASE(rows_come_in_shuffled_mini_batches)
         tr_data *data = open_data(tr, sparse ? TR_DATA_TRAIN | TR_DATA_SPARSE : TR_DATA_TRAIN, NULL);
         if (!data) return;
         mpi_check(data->labels == 3 && data->label[2] == 2, "%zu labels", data->labels);
-        mpi_check((data->rows.dense == NULL) == (sparse == 1) || data->rows.n == 0, "rows are of the other kind");
+        mpi_check((data->rows.dense == NULL) == (sparse == 1) || data->rows.n == 0,
+                  "rows are of the other kind");
         if (tr_is(tr, TR_SLAVE)) {
             tr_worker me = {.worker = tr->me.group * tr->layout.group_size + tr->me.member,
                             .group = tr->me.group,
@@ -1494,10 +1495,12 @@ static void do_damage(enum damage damage, const char *head, const char *rows, co
 
 static void damage_and_read(enum damage damage, const struct text_file *f)
 {
-    char settings[MPI_NOTE], other[MPI_NOTE], group[64], head[256], rows[256], old[64];
+    char settings[MPI_NOTE], other[MPI_NOTE], group[64], head[256], rows[256], old[64], output[64];
     bool last = mpi_test.rank == mpi_test.size - 1;
-    snprintf(settings, sizeof settings, "data.train=%s data.test=%s data.cache=memory report.progress=no",
-             f->path, f->path);
+    make_output(output, true);
+    snprintf(settings, sizeof settings,
+             "data.train=%s data.test=%s data.cache=memory report.progress=no output=%s", f->path, f->path,
+             output);
     snprintf(group, sizeof group, " ranks.layout=colocated ranks.group_size=%d", mpi_test.size);
     snprintf(other, sizeof other, "%.400s%s%s", settings, damage == ORDER_CHANGED ? " data.order=file" : "",
              damage == LAYOUT_CHANGED ? group : "");
@@ -1528,6 +1531,7 @@ static void damage_and_read(enum damage damage, const struct text_file *f)
     mpi_check(b.found && b.hash == hash, "damage %d: data are not found later", damage);
     end_well(&b);
     if (last) unlink(old);
+    make_output(output, false);
 }
 
 MPI_CASE(what_is_not_as_it_was_is_read_again)
