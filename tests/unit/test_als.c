@@ -241,7 +241,7 @@ START_TEST(gram_sums_all_rows)
         make(problem, RATINGS);
         double gram[33 * 33] = {0};
         ck_assert_uint_eq(tr_solver_gram(solver), 33 * 33);
-        tr_gram_add(solver, r.n, r.other, gram);
+        tr_gram_add(solver, r.n, r.memory[0], RANK, gram);
         for (size_t a = 0; a < 33; a++)
             for (size_t b = a; b < 33; b++) {
                 double sum = 0;

@@ -207,13 +207,8 @@ void tr_mf_als_free(struct tr_mf_als **als)
 /* Over this worker's rows of a side. */
 static void add_rows(struct tr_mf_als *als, const struct tr_als_side *side, double *gram)
 {
-    const float *value = side->view->value;
     memset(gram, 0, tr_solver_gram(als->solver) * sizeof *gram);
-    for (size_t i = 0, now; i < side->n; i += now) {
-        now = tr_min_size(side->n - i, TR_ALS_CHUNK);
-        for (size_t k = 0; k < now; k++) als->other[k] = value + (i + k) * als->m->width;
-        tr_gram_add(als->solver, now, als->other, gram);
-    }
+    tr_gram_add(als->solver, side->n, side->view->value, als->m->width, gram);
 }
 
 /* … and the change since it was pushed last. */
@@ -233,10 +228,9 @@ static int push_gram(struct tr_mf_als *als, struct tr_als_side *side)
 static int sum_first_gram(struct tr_mf_als *als)
 {
     const struct tr_als_side *items = &als->side[TR_MF_ITEM];
-    const float *row = als->x;
     for (size_t i = 0; i < items->n; i++) {
         tr_mf_first_row(als->m, TR_MF_ITEM, items->number[i], als->x);
-        tr_gram_add(als->solver, 1, &row, als->gram);
+        tr_gram_add(als->solver, 1, als->x, als->m->width, als->gram);
     }
     return tr_all_reduce(als->m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, als->gram, tr_solver_gram(als->solver));
 }
@@ -303,7 +297,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 }
 
 /* The table has what was told of a row, in steps: that is not what the row is, to the last bit. */
-static int keep_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_snapshot *snapshot)
+static int snapshot_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_snapshot *snapshot)
 {
     struct tr_als_side *side = &m->als->side[which];
     bool users = which == TR_MF_USER, works = me->worker >= 0;
@@ -314,12 +308,12 @@ static int keep_side(tr_worker *me, struct tr_mf *m, enum tr_mf_side which, tr_s
     return TR_OK;
 }
 
-static int keep(tr_worker *me, void *state, tr_snapshot *snapshot)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;
-    TR_TRY(tr_mf_keep_evaluation(m, snapshot));
-    TR_TRY(keep_side(me, m, TR_MF_USER, snapshot));
-    return keep_side(me, m, TR_MF_ITEM, snapshot);
+    TR_TRY(tr_mf_snapshot_evaluation(m, list));
+    TR_TRY(snapshot_side(me, m, TR_MF_USER, list));
+    return snapshot_side(me, m, TR_MF_ITEM, list);
 }
 
 static int open_here(struct tr_mf *m, const struct tr_als_limits *limits)
@@ -349,7 +343,7 @@ int tr_als_train(struct tr_mf *m, const struct tr_als_limits *limits)
                       .compute = compute,
                       .evaluate = evaluate,
                       .summarize = tr_mf_summarize,
-                      .snapshot = keep};
+                      .snapshot = snapshot};
     return tr_run(m->tr, &train);
 }
 

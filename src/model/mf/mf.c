@@ -104,7 +104,7 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
     return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
 }
 
-int tr_mf_keep_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
+int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
 {
     TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
     m->train_rmse = m->last.objective;

@@ -109,7 +109,7 @@ int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m,
                     tr_report *report);
 
 /* What checkpoints keep of the latest evaluation: in snapshot functions. */
-int tr_mf_keep_evaluation(struct tr_mf *m, tr_snapshot *snapshot);
+int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot);
 
 /* The methods: all ranks. Each runs its stage and leaves both tables filled. */
 int tr_mf_sgd_train(struct tr_mf *m);

@@ -131,19 +131,13 @@ static double value_of(const tr_batch *rows, uint64_t k)
 /* Of each key the ratings in the group, and their sum: all members number the same keys. */
 static int sum_ratings(const struct tr_mf_sgd *s, tr_worker *me, double *count, double *sum)
 {
-    enum { PIECE = 1 << 28 };
-    const tr_data *train = s->m->train;
-    const tr_batch *rows = &train->rows;
+    const tr_batch *rows = &s->m->train->rows;
     for (uint64_t k = 0; rows->n > 0 && k < rows->begin[rows->n]; k++) {
         count[rows->column[k]]++;
         sum[rows->column[k]] += value_of(rows, k);
     }
-    for (size_t at = 0; at < train->n_keys; at += PIECE) {
-        size_t n = tr_min_size(train->n_keys - at, PIECE);
-        TR_TRY(tr_group_sum(me, count + at, n));
-        TR_TRY(tr_group_sum(me, sum + at, n));
-    }
-    return TR_OK;
+    TR_TRY(tr_group_sum(me, count, s->m->train->n_keys));
+    return tr_group_sum(me, sum, s->m->train->n_keys);
 }
 
 /* Rotations of a clock, each on some of the users. In the first, members learn factors of their own that have to be
@@ -480,7 +474,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 
 /* ---- what checkpoints keep: users, and what blocks of items are ahead of the table in which they are put together ---- */
 
-static int keep_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
+static int snapshot_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
 {
     const uint64_t *row = s->m->train->row, users = s->m->users;
     size_t n = s->m->train->rows.n;
@@ -493,7 +487,7 @@ static int keep_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
 
 /* The block at hand, and what the table has been told of the one that was there in the last round. With several groups
  * the table has the items; every group has squares of its own then, and a group that there was not those of another. */
-static int keep_block(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
+static int snapshot_block(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_snapshot *snapshot)
 {
     tr_block block;
     TR_TRY(tr_rotation_look(s->rotation, &block));
@@ -512,23 +506,23 @@ static int keep_block(tr_worker *me, struct tr_mf_sgd *s, int64_t groups, tr_sna
                             group * items + first, n, rows.sum);
 }
 
-static int keep(tr_worker *me, void *state, tr_snapshot *snapshot)
+static int snapshot(tr_worker *me, void *state, tr_snapshot *list)
 {
     struct tr_mf *m = state;
     struct tr_mf_sgd *s = m->sgd;
     int64_t groups = me->groups;
     double sums[] = {s->squares, s->ratings};
-    TR_TRY(tr_mf_keep_evaluation(m, snapshot));
-    TR_TRY(tr_snapshot_common(snapshot, "groups", TR_I64, 1, &groups));
-    TR_TRY(tr_model_keep_sums(me, snapshot, "errors", 2, sums));
+    TR_TRY(tr_mf_snapshot_evaluation(m, list));
+    TR_TRY(tr_snapshot_common(list, "groups", TR_I64, 1, &groups));
+    TR_TRY(tr_model_keep_sums(me, list, "errors", 2, sums));
     s->squares = sums[0];
     s->ratings = sums[1];
-    if (tr_snapshot_restores(snapshot)) {
+    if (tr_snapshot_restores(list)) {
         s->first_clock = me->clock;
         s->groups_before = groups;
     }
-    TR_TRY(keep_users(s, snapshot));
-    return me->worker < 0 ? TR_OK : keep_block(me, s, groups, snapshot);
+    TR_TRY(snapshot_users(s, list));
+    return me->worker < 0 ? TR_OK : snapshot_block(me, s, groups, list);
 }
 
 /* ---- users, once they are trained ---- */
@@ -590,7 +584,7 @@ int tr_mf_sgd_train(struct tr_mf *m)
                       .schedule = schedule,
                       .evaluate = evaluate,
                       .summarize = tr_mf_summarize,
-                      .snapshot = keep};
+                      .snapshot = snapshot};
     tr_table_leave_out(m->user_table); /* zeros until users are pushed */
     TR_TRY(tr_run(m->tr, &train));
     tr_stage users = {

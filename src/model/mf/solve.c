@@ -1,5 +1,7 @@
+#define _GNU_SOURCE
 #include "model/mf/solve.h"
 
+#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,18 +219,17 @@ size_t tr_solver_gram(const struct tr_solver *s)
     return s->problem.rank * s->problem.rank;
 }
 
-void tr_gram_add(struct tr_solver *s, size_t n, const float *const *row, double *gram)
+void tr_gram_add(struct tr_solver *s, size_t n, const float *rows, size_t stride, double *gram)
 {
-    const struct kernel *k = s->kernel;
+    enum { BATCH = 4096 };
     size_t rank = s->problem.rank;
-    float *matrix = s->sums;
+    float *sum = s->sums;
     for (size_t done = 0, now; done < n; done += now) {
-        now = tr_min_size(n - done, DEPTH);
-        memset(matrix, 0, s->n * s->ld * sizeof *matrix);
-        k->pack(row + done, NULL, now, rank, s->panel, s->ld, s->n);
-        k->gram(s->panel, s->ld, now, matrix, s->ld, s->n);
+        now = tr_min_size(n - done, BATCH);
+        cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, (int)rank, (int)now, 1, rows + done * stride,
+                    (int)stride, 0, sum, (int)rank);
         for (size_t i = 0; i < rank; i++)
-            for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)matrix[i * s->ld + j];
+            for (size_t j = i; j < rank; j++) gram[i * rank + j] += (double)sum[i * rank + j];
     }
     s->count.flops += (double)n * square(rank);
 }
