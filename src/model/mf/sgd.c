@@ -322,8 +322,7 @@ static int prepare(tr_worker *me, void *state)
 
 /* ---- a block ---- */
 
-/* One group's blocks begin with the first values, or with those that were kept; with several, at later clocks, with what
- * all have made of them. */
+/* Rows of a block that are pulled. */
 struct arriving {
     const struct tr_mf_sgd *s;
     const struct tr_mf_rows *rows;
@@ -338,6 +337,8 @@ static int take_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
+/* What a block begins the clock with. One group's blocks have the first values at clock 0, or those of a checkpoint, and stay
+ * as they are from then on; those of several groups are pulled at later clocks, since all groups have changed them. */
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
