@@ -256,7 +256,7 @@ static void look_at_table(const struct first_lines *first, enum tr_format format
     if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
     head->begin = (uint64_t)(begin - first->begin);
     const char *p = next_text(begin, first->end);
-    if (!p) return;
+    if (!p || format == TR_FORMAT_LIBSVM) return; /* which has no header */
     bool rates = format == TR_FORMAT_RATINGS;
     head->separator = find_separator(p, rates);
     struct fields f = look_at_fields(p, head->separator);
