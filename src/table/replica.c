@@ -195,6 +195,18 @@ static int open_batch(struct tr_replica *l)
     return TR_NEW(&l->spare, l->batch * given);
 }
 
+static void describe(const struct tr_replica *l)
+{
+    static const char *const replaced[] = {"lru", "fifo", "random"};
+    static const char *const updates[] = {"under locks", "atomic", "plain"};
+    char memory[64] = "all at once";
+    if (l->limited)
+        snprintf(memory, sizeof memory, "%zu in memory, %s makes room", l->frames, replaced[l->replace]);
+    tr_say(l->tr, "local model:   %s, %zu chunks of %llu keys and %zu bytes, %s; updates %s",
+           l->model == TR_LOCAL_DEMAND ? "on demand" : "integral", l->chunks, 1ull << l->shift, l->frame_bytes,
+           memory, updates[l->mode]);
+}
+
 static int open_replica(struct tr_replica *l, const tr_replica_options *options)
 {
     tr_context *tr = l->tr;
@@ -210,7 +222,9 @@ static int open_replica(struct tr_replica *l, const tr_replica_options *options)
         if (tr->node_rank == 0) tr_rng_seed(&l->head->random, tr->job->seed, (uint64_t)tr->rank, 0);
         TR_TRY(share_file(l));
     }
-    return tr_agree(tr, open_batch(l));
+    TR_TRY(tr_agree(tr, open_batch(l)));
+    describe(l);
+    return TR_OK;
 }
 
 int tr_replica_make(tr_context *tr, const tr_replica_options *options, struct tr_replica **replica)
