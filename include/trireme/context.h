@@ -42,6 +42,9 @@ int tr_workers(const tr_context *tr);
 int tr_groups(const tr_context *tr);
 int tr_group_size(const tr_context *tr);
 
+/* Ranks that hold shares of tables. */
+int tr_servers(const tr_context *tr);
+
 /* Nodes that the ranks lie on: sets of ranks that share memory. */
 int tr_nodes(const tr_context *tr);
 

@@ -69,6 +69,9 @@ int tr_field_text(tr_fields *fields, const char *name, char **value);
 /* What is read may be missing in older files. */
 bool tr_fields_have(const tr_fields *fields, const char *name);
 
+/* The type of an array of reals that is read: TR_F32, or else TR_F64. TR_ERR_DATA where it is none. */
+int tr_fields_dtype(const tr_fields *fields, const char *name, enum tr_dtype *dtype);
+
 /* An array of rows × columns numbers (columns 0: of rows numbers), with what its rows and columns are. fill() gives rows
  * first .. first + n - 1: it is called by the rank that writes, piece by piece in ascending order, and by no other. Read
  * it becomes *values, to be freed by close(); values is not looked at when it is written. */
@@ -186,6 +189,7 @@ typedef struct tr_model_class {
     const char *noun;         /* "clusters": a model of this class, in messages */
     const char *format;       /* of model.h5: "trireme-kmeans" */
     int format_version;
+    const char *text_begins; /* how files of text begin that read_text() reads; NULL: there are none */
     const char *const
         *data_formats;   /* values of data.format that it reads, ended by NULL; the first is the default */
     size_t options_size; /* of the struct of options */
@@ -206,6 +210,8 @@ typedef struct tr_model_class {
     int (*train)(void *model);
     /* Lists what model.h5 has of the model, to be written or read. */
     int (*fields)(void *model, tr_fields *fields);
+    /* The same from a file of text; *type becomes one of the types. May be NULL. */
+    int (*read_text)(void *model, const char *path, const char **type);
     /* Gives back what open, train and reading fields have made; a model of zeros is fine. */
     void (*close)(void *model);
     /* What training takes; NULL: nothing is said of it. */
@@ -223,6 +229,8 @@ typedef struct tr_model_class {
     /* In place of these four, for models that are not asked by rows: reads the files itself, and prints by tr_print() or
      * tells by tr_figure(). NULL: by rows. */
     int (*answer)(void *model, tr_query *query);
+    /* The keys of its table, and their type, for inspect --servers; NULL: there is no such. with: "the bias", or NULL. */
+    uint64_t (*keys)(const void *model, enum tr_dtype *dtype, const char **with);
     /* Tells by tr_line(), and prints, what is worth knowing; NULL: what the fields are. */
     int (*inspect)(void *model, tr_query *query);
 } tr_model_class;

@@ -23,7 +23,12 @@ struct tr_model {
     tr_job *job; /* it was trained by; NULL: it says none, or none that can be read any more */
     char *text;  /* … as the file has it; NULL */
     void *model;
+    const char *type; /* of model.type; once it is read */
 };
+
+/* What kind of file it is, by its first bytes. TR_ERR_NO_INPUT. */
+enum tr_file_kind { TR_FILE_OTHER, TR_FILE_MODEL_H5, TR_FILE_MODEL_TEXT, TR_FILE_FOLDER };
+int tr_file_kind(const char *path, enum tr_file_kind *kind);
 
 /* Which class a file is of, or that in a folder; plugin: where that of a plugin is, NULL: where the file says. */
 int tr_model_open(const char *path, const char *plugin, struct tr_model *model);

@@ -1,7 +1,11 @@
 /* Fields of a model, from the ranks into model.h5 and from there into one process. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "class/class.h"
 #include "ranks/ranks.h"
@@ -35,6 +39,14 @@ bool tr_fields_read(const tr_fields *f)
 bool tr_fields_have(const tr_fields *f, const char *name)
 {
     return !f->reader || tr_h5_has(f->reader, name);
+}
+
+int tr_fields_dtype(const tr_fields *f, const char *name, enum tr_dtype *dtype)
+{
+    bool single;
+    TR_TRY(tr_h5_is_f32(f->reader, name, &single));
+    *dtype = single ? TR_F32 : TR_F64;
+    return TR_OK;
 }
 
 /* ---- attributes ---- */
@@ -410,15 +422,78 @@ static int find_class(struct tr_model *m, const char *format, const char *plugin
                                                        : "this version of Trireme does not know");
 }
 
-int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
+/* The class whose files of text begin like this; NULL: none. */
+static const tr_model_class *class_of_text(const char *first)
+{
+    for (size_t i = 0; i < tr_model_class_count; i++) {
+        const char *begins = tr_model_classes[i]->text_begins;
+        if (begins && strncmp(first, begins, strlen(begins)) == 0) return tr_model_classes[i];
+    }
+    return NULL;
+}
+
+static int look_at(const char *path, enum tr_file_kind *kind, const tr_model_class **text)
+{
+    char first[64] = "";
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
+    if (fd < 0 || fstat(fd, &status) < 0) {
+        int why = errno;
+        if (fd >= 0) close(fd);
+        return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(why));
+    }
+    ssize_t n = S_ISREG(status.st_mode) ? pread(fd, first, sizeof first - 1, 0) : 0;
+    close(fd);
+    if (S_ISREG(status.st_mode) && status.st_size == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: empty", path);
+    *text = class_of_text(first);
+    *kind = S_ISDIR(status.st_mode)                   ? TR_FILE_FOLDER
+            : n > 0 && tr_h5_begins(first, (size_t)n) ? TR_FILE_MODEL_H5
+            : *text                                   ? TR_FILE_MODEL_TEXT
+                                                      : TR_FILE_OTHER;
+    return TR_OK;
+}
+
+int tr_file_kind(const char *path, enum tr_file_kind *kind)
+{
+    const tr_model_class *text;
+    return look_at(path, kind, &text);
+}
+
+static int open_h5(const char *path, const char *plugin, struct tr_model *m)
 {
     struct tr_h5_reader *r = NULL;
-    *m = (struct tr_model){0};
     TR_TRY(tr_h5_open(path, NULL, 0, &r));
-    int status = tr_copy_string(tr_h5_path(r), &m->path);
-    if (status == TR_OK) status = tr_h5_get_job(r, &m->text);
+    int status = tr_h5_get_job(r, &m->text);
     if (status == TR_OK) status = find_class(m, tr_h5_format(r), plugin);
     tr_h5_close(&r);
+    return status;
+}
+
+/* Of a folder, its model.h5, or else model.txt. */
+static int open_file(const char *path, const char *plugin, struct tr_model *m)
+{
+    enum tr_file_kind kind;
+    TR_TRY(look_at(path, &kind, &m->class));
+    if (kind == TR_FILE_FOLDER) {
+        TR_TRY(tr_format(&m->path, "%s/model.txt", path));
+        bool is_text = access(m->path, F_OK) == 0;
+        memcpy(m->path + strlen(path), "/model.h5", sizeof "/model.h5");
+        if (access(m->path, F_OK) == 0) return open_h5(m->path, plugin, m);
+        if (!is_text) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no model.h5 in this folder", path);
+        memcpy(m->path + strlen(path), "/model.txt", sizeof "/model.txt");
+        TR_TRY(look_at(m->path, &kind, &m->class));
+        path = m->path;
+    } else {
+        TR_TRY(tr_copy_string(path, &m->path));
+    }
+    if (kind == TR_FILE_MODEL_H5) return open_h5(path, plugin, m);
+    return m->class ? TR_OK : tr_fail(TR_ERR_DATA, "%s: not a model: expected a model.h5 or model.txt", path);
+}
+
+int tr_model_open(const char *path, const char *plugin, struct tr_model *m)
+{
+    *m = (struct tr_model){0};
+    int status = open_file(path, plugin, m);
     if (status != TR_OK) tr_model_close(m);
     return status;
 }
@@ -434,7 +509,12 @@ static int read_fields(const struct tr_model *m, void *model, tr_query *list)
 
 int tr_model_read(struct tr_model *m)
 {
+    enum tr_file_kind kind;
+    TR_TRY(tr_file_kind(m->path, &kind));
     TR_TRY(tr_new(&m->model, 1, m->class->model_size, "model"));
+    if (kind == TR_FILE_MODEL_TEXT) return m->class->read_text(m->model, m->path, &m->type);
+    m->type = m->class->name;
+    if (m->job) TR_TRY(tr_job_string(m->job, "model.type", &m->type));
     return read_fields(m, m->model, NULL);
 }
 

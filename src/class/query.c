@@ -134,7 +134,7 @@ static int find_format(tr_query *q)
     static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
     const tr_model_class *class = q->model->class;
     const tr_job *job = q->model->job;
-    const char *format = q->ask->format, *by_job = "auto",
+    const char *format = q->ask->format, *by_job = job ? "auto" : class->data_formats[0],
                *only = class->data_formats[1] ? NULL : class->data_formats[0];
     if (format && !knows_format(class, format))
         return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s%s%s", format, class->noun,
@@ -186,11 +186,12 @@ static int take_rows(void *state, const tr_records *records)
 
 static void note_unknown(const tr_query *q)
 {
+    bool features = strcmp(q->model->class->data_formats[0], "libsvm") == 0;
     if (q->unknown > 0)
         fprintf(stderr,
                 "trireme: note: %" PRIu64
-                " values belong to columns that the model does not know and were ignored\n",
-                q->unknown);
+                " values belong to %s that the model does not know and were ignored\n",
+                q->unknown, features ? "features" : "columns");
 }
 
 static int ask_by_rows(tr_query *q)
@@ -228,10 +229,7 @@ static void show_figures(const tr_query *q)
 static void show_json(const tr_query *q)
 {
     FILE *file = q->ask->out;
-    const tr_job *job = q->model->job;
-    const char *type = q->model->class->name;
-    if (job) tr_job_string(job, "model.type", &type);
-    fprintf(file, "{\"model\": \"%s\"", type);
+    fprintf(file, "{\"model\": \"%s\"", q->model->type);
     for (size_t i = 0; i < q->figures; i++) {
         const struct figure *f = &q->figure[i];
         if (isfinite(f->value)) fprintf(file, ", \"%s\": %.17g", f->name, f->value);
@@ -244,9 +242,7 @@ static void show_json(const tr_query *q)
 static int inspect(tr_query *q)
 {
     const struct tr_model *m = q->model;
-    const char *type = m->class->name;
-    if (m->job) tr_job_string(m->job, "model.type", &type);
-    tr_line(q, "model", "%s", type);
+    tr_line(q, "model", "%s", m->type);
     if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
     else TR_TRY(tr_model_list_fields(m, q));
     if (m->text && q->ask->n_given == 0) fprintf(q->ask->out, "\njob\n%s", m->text);

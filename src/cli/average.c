@@ -5,10 +5,9 @@
 #include <stdlib.h>
 
 #include "data/dataset.h"
-#include "model/linear/auc.h"
-#include "model/linear/file.h"
+#include "class/class.h"
 #include "monitor/json.h"
-#include "model/linear/loss.h"
+#include "model/linear/linear.h"
 #include "trireme/collective.h"
 
 /* NaN where it is not defined. */
@@ -55,10 +54,10 @@ static int check_members(const tr_job *job, const struct tr_job_task *task)
         if (other->run == TR_RUN_AVERAGE)
             return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s", where,
                            other->name, task->name);
-        if (other->job->model.type > TR_MODEL_L2SVM)
+        if (other->job->model.type > TR_LOSS_L2SVM)
             return tr_fail(TR_ERR_CONFIG, "%s: task %s averages linear models, and that of task %s is none",
                            where, task->name, other->name);
-        if (other->job->model.type == TR_MODEL_LINEAR) regression = true;
+        if (other->job->model.type == TR_LOSS_LINEAR) regression = true;
         else classes = true;
     }
     if (!regression || !classes) return TR_OK;
@@ -84,8 +83,8 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
         const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
         int type = other->job->model.type;
         a->member[i] = (struct member){.task = other->name, .folder = other->job->output, .type = type};
-        a->classifies = type != TR_MODEL_LINEAR;
-        a->by_probability = a->by_probability && type == TR_MODEL_LOGISTIC;
+        a->classifies = type != TR_LOSS_LINEAR;
+        a->by_probability = a->by_probability && type == TR_LOSS_LOGISTIC;
     }
     return TR_OK;
 }
@@ -211,12 +210,17 @@ static int find_margins(struct tr_average *a, double bias)
 
 static int use_model(struct tr_average *a, const struct member *m)
 {
-    struct tr_linear_model model;
-    TR_TRY(tr_linear_model_read(m->folder, &model));
-    int status = check_model(a, m, &model);
-    if (status == TR_OK) take_weights(a, &model);
-    double bias = model.bias;
-    tr_linear_model_free(&model);
+    struct tr_model file;
+    double bias = 0;
+    TR_TRY(tr_model_open(m->folder, NULL, &file));
+    int status = tr_model_read(&file);
+    if (status == TR_OK) {
+        const struct tr_linear_model *model = &((struct tr_linear *)file.model)->saved;
+        status = check_model(a, m, model);
+        if (status == TR_OK) take_weights(a, model);
+        bias = model->bias;
+    }
+    tr_model_close(&file);
     return status == TR_OK ? find_margins(a, bias) : status;
 }
 
@@ -279,7 +283,7 @@ static int measure(struct tr_average *a, const double *prediction, double border
         sum[ROWS]++;
         sum[RIGHT] += (prediction[i] > border) == positive;
         if (negative) sum[LOSS] -= log(positive ? prediction[i] : negative[i]);
-        else if (logistic) sum[LOSS] += tr_loss(TR_MODEL_LOGISTIC, prediction[i], positive ? 1 : -1);
+        else if (logistic) sum[LOSS] += tr_loss(TR_LOSS_LOGISTIC, prediction[i], positive ? 1 : -1);
         sum[SQUARES] += error * error;
         a->score[i] = (struct score){(float)prediction[i], positive};
     }
@@ -320,7 +324,7 @@ static int run(void *model)
         struct member *m = &a->member[i];
         TR_TRY(tr_agree(a->tr, use_model(a, m)));
         add_to_mean(a);
-        TR_TRY(measure(a, a->margin, 0, NULL, m->type == TR_MODEL_LOGISTIC, &m->figures));
+        TR_TRY(measure(a, a->margin, 0, NULL, m->type == TR_LOSS_LOGISTIC, &m->figures));
         say(a, m->task, &m->figures);
     }
     TR_TRY(measure(a, a->mean[0], a->by_probability ? 0.5 : 0, a->by_probability ? a->mean[1] : NULL, false,

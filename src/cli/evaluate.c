@@ -26,12 +26,7 @@ static const char help[] =
 
 static int evaluate(const struct tr_options *o)
 {
-    const struct tr_command_kind *kind;
-    struct tr_model model;
-    TR_TRY(tr_command_kind_of(o->word[0], o, &model, &kind));
-    if (kind)
-        TR_TRY(tr_options_check(o, kind->evaluates_with | TR_OPTION_JSON | TR_OPTION_PLUGIN, kind->what));
-    TR_TRY(kind ? kind->evaluate(o) : tr_ask_model(&model, o, TR_EVALUATE));
+    TR_TRY(tr_ask_model(o->word[0], o, TR_EVALUATE));
     return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK
                                                   : tr_fail(TR_ERR_IO, "standard output: cannot be written");
 }

@@ -11,7 +11,8 @@
 
 #include "base/base.h"
 #include "cli/kinds.h"
-#include "model/linear/file.h"
+#include "monitor/display.h"
+#include "table/partition.h"
 #include "data/files.h"
 #include "trireme/records.h"
 
@@ -39,14 +40,134 @@ enum {
             TR_OPTION_SETTING | TR_OPTION_PLUGIN
 };
 
-static int show_model(const char *path, const struct tr_options *o)
+/* ---- a model on servers ---- */
+
+/* As the model's own job says, unless the command line says otherwise. */
+static int parse_settings(const struct tr_model *m, const struct tr_options *o, tr_job **job)
 {
-    const struct tr_command_kind *kind;
+    static const char none[] = "{}";
+    const char *text = m->text ? m->text : none;
+    char **setting, *partition = NULL;
+    TR_TRY(TR_NEW(&setting, (size_t)o->settings + 1));
+    if (o->settings > 0) memcpy(setting, o->setting, (size_t)o->settings * sizeof *setting);
+    int n = o->settings;
+    int status = o->partition ? tr_format(&partition, "table.partition=%s", o->partition) : TR_OK;
+    if (partition) setting[n++] = partition;
+    if (status == TR_OK) status = tr_job_parse_written(text, m->path, n, setting, job);
+    free(partition);
+    free(setting);
+    return status;
+}
+
+static int make_partition(const struct tr_model *m, const struct tr_options *o, uint64_t keys, long servers,
+                          struct tr_partition *partition)
+{
+    tr_job *job;
+    TR_TRY(parse_settings(m, o, &job));
+    struct tr_partition_options options = {.kind = (enum tr_partition_kind)job->table.partition,
+                                           .block = job->table.block,
+                                           .points = (uint32_t)job->table.virtual_nodes,
+                                           .unbounded = job->table.storage == TR_STORAGE_HASH,
+                                           .table = m->path};
+    tr_job_free(job);
+    return tr_partition_make(&options, keys, (uint32_t)servers, partition);
+}
+
+static uint64_t end_of_block(const struct tr_partition *p, uint64_t unit)
+{
+    uint64_t end = (unit / p->block + 1) * p->block;
+    return end < p->units ? end : p->units;
+}
+
+/* Units that lie on another server under one than under the other. */
+static uint64_t count_moved(const struct tr_partition *a, const struct tr_partition *b)
+{
+    uint64_t moved = 0;
+    for (uint64_t unit = 0, next; unit < a->units; unit = next) {
+        uint64_t end[2] = {end_of_block(a, unit), end_of_block(b, unit)};
+        next = end[0] < end[1] ? end[0] : end[1];
+        if (tr_partition_locate(a, unit).server != tr_partition_locate(b, unit).server) moved += next - unit;
+    }
+    return moved;
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int show_loads(const struct tr_partition *p, double key_bytes)
+{
+    uint64_t *keys;
+    TR_TRY(TR_NEW(&keys, p->servers));
+    tr_partition_count(p, keys);
+    qsort(keys, p->servers, sizeof *keys, by_count);
+    uint64_t least = keys[0], median = keys[p->servers / 2], most = keys[p->servers - 1];
+    tr_show("each server", "keys %llu / %llu / %llu, %s / %s / %s (min / median / max)",
+            (unsigned long long)least, (unsigned long long)median, (unsigned long long)most,
+            tr_bytes((double)least * key_bytes).text, tr_bytes((double)median * key_bytes).text,
+            tr_bytes((double)most * key_bytes).text);
+    tr_show("max / mean", "%.3f", (double)most * p->servers / (double)p->units);
+    free(keys);
+    return TR_OK;
+}
+
+static int show_servers(const struct tr_partition *p, double key_bytes)
+{
+    uint64_t *keys;
+    TR_TRY(TR_NEW(&keys, p->servers));
+    tr_partition_count(p, keys);
+    printf("\n%12s  %12s  bytes\n", "server", "keys");
+    for (uint32_t s = 0; s < p->servers; s++)
+        printf("%12u  %12llu  %.0f\n", s, (unsigned long long)keys[s], (double)keys[s] * key_bytes);
+    free(keys);
+    return TR_OK;
+}
+
+static void show_partition(const struct tr_partition *p)
+{
+    char points[48] = "";
+    if (p->kind == TR_PARTITION_RING) snprintf(points, sizeof points, ", %u points a server", p->points);
+    tr_show("partition", "%s, %llu blocks of %llu%s", tr_partition_name(p->kind),
+            (unsigned long long)p->blocks, (unsigned long long)p->block, points);
+}
+
+static int show_keys(const struct tr_model *m, const struct tr_options *o)
+{
+    struct tr_partition now = {0}, then = {0};
+    enum tr_dtype dtype;
+    const char *with = NULL;
+    if (!m->class->keys) return tr_fail(TR_ERR_USAGE, "inspect: --servers is not for %s", m->class->noun);
+    uint64_t keys = m->class->keys(m->model, &dtype, &with);
+    double key_bytes = dtype == TR_F32 ? 4 : 8;
+    int status = make_partition(m, o, keys, o->servers, &now);
+    if (status == TR_OK) status = make_partition(m, o, keys, o->servers + 1, &then);
+    if (status == TR_OK) {
+        tr_show("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
+                with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
+        show_partition(&now);
+        status = show_loads(&now, key_bytes);
+    }
+    if (status == TR_OK) {
+        tr_show("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
+                100 * (double)count_moved(&now, &then) / (double)now.units, o->servers + 1,
+                100 / (double)(o->servers + 1));
+        status = show_servers(&now, key_bytes);
+    }
+    tr_partition_free(&now);
+    tr_partition_free(&then);
+    return status;
+}
+
+static int show_on_servers(const char *path, const struct tr_options *o)
+{
     struct tr_model model;
-    TR_TRY(tr_command_kind_of(path, o, &model, &kind));
-    if (!kind) return tr_ask_model(&model, o, TR_INSPECT);
-    TR_TRY(tr_options_check(o, kind->inspects_with | TR_OPTION_PLUGIN, kind->what));
-    return kind->inspect(path, o);
+    TR_TRY(tr_model_open(path, o->plugin, &model));
+    int status = model.class->abi ? tr_model_read(&model) : TR_OK;
+    if (status == TR_OK) status = show_keys(&model, o);
+    tr_model_close(&model);
+    return status;
 }
 
 /* ---- data ---- */
@@ -205,7 +326,7 @@ static int show_folder(const char *folder, const struct tr_options *o)
     TR_TRY(show_file(folder, "summary.json"));
     if (!model) return TR_OK;
     putchar('\n');
-    return show_model(folder, o);
+    return tr_ask_model(folder, o, TR_INSPECT);
 }
 
 /* ---- the command line ---- */
@@ -223,7 +344,8 @@ static int inspect(const struct tr_options *o)
         return tr_fail(TR_ERR_USAGE, "inspect: %s means something with --servers only",
                        o->partition ? "--partition" : o->setting[0]);
     if (kind == TR_FILE_FOLDER && !on_servers) return show_folder(path, o);
-    return model || on_servers ? show_model(path, o) : show_data(path);
+    if (on_servers) return show_on_servers(path, o);
+    return model ? tr_ask_model(path, o, TR_INSPECT) : show_data(path);
 }
 
 int tr_inspect_command(int argc, char **argv)

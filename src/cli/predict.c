@@ -36,14 +36,9 @@ enum {
 
 static int predict(const struct tr_options *o)
 {
-    const struct tr_command_kind *kind;
-    struct tr_model model;
     if (o->words < 2 && !tr_given(o, TR_OPTION_USER))
         return tr_fail(TR_ERR_USAGE, "predict: expected %s", o->usage);
-    TR_TRY(tr_command_kind_of(o->word[0], o, &model, &kind));
-    if (!kind) return tr_ask_model(&model, o, TR_PREDICT);
-    TR_TRY(tr_options_check(o, kind->predicts_with | TR_OPTION_OUTPUT | TR_OPTION_PLUGIN, kind->what));
-    return kind->predict(o);
+    return tr_ask_model(o->word[0], o, TR_PREDICT);
 }
 
 int tr_predict_command(int argc, char **argv)

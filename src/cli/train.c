@@ -91,7 +91,7 @@ static int train_plain(tr_context *tr, const struct tr_run_options *options)
     double objective;
     TR_TRY(tr_context_assign(tr, tr->job));
     tr_context_describe(tr);
-    return tr_train_here(tr, tr_model_kind_of(tr->job), NULL, options, &objective);
+    return tr_train_here(tr, &tr_class_kind, NULL, options, &objective);
 }
 
 /* ---- the command ---- */

@@ -285,9 +285,6 @@ int tr_job_parse_written(const char *text, const char *path, int n, char *const 
 const struct tr_job_stage *tr_job_stage_of(const struct tr_job *job, const char *name);
 const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *name);
 
-/* Fails with TR_ERR_CONFIG when the job speaks of a stage that is not one of the n of its method. */
-int tr_job_check_stages(const struct tr_job *job, const char *const *names, size_t n);
-
 /* Fails with TR_ERR_CONFIG when the job, or a task of it, says something that its model, or the method of this, has no use
  * for; and when it speaks of stages that the method does not have. */
 int tr_job_check_use(const struct tr_job *job);

@@ -63,18 +63,4 @@ static void close_instance(void **model)
     *model = NULL;
 }
 
-const struct tr_model_kind *tr_model_kind_of(const tr_job *job)
-{
-    static const struct tr_model_kind of_class = {check, open_instance, train, save, close_instance};
-    switch (job->class->abi ? -1 : job->model.type) {
-    case -1: return &of_class;
-    default: return &tr_linear_kind;
-    }
-}
-
-int tr_model_tell_objective(tr_context *tr, double *objective)
-{
-    MPI_Request request;
-    MPI_Ibcast(objective, 1, MPI_DOUBLE, 0, tr->world, &request);
-    return tr_wait_request(tr, &request, "the scheduler to tell the objective");
-}
+const struct tr_model_kind tr_class_kind = {check, open_instance, train, save, close_instance};

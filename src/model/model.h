@@ -1,12 +1,12 @@
-/* model/ — what is learnt. Built on the public headers and on the passes of solve/ alone; a folder each:
+/* model/ — what is learnt. Built on the public headers alone; a folder each:
  *
  *   linear/   logistic and linear regression, support vectors
  *   kmeans/   clusters
  *   mf/       matrix factorization
  *   lda/      topics
  *
- *   model     the kinds, for who trains whatever the job says, and what they share
- *   h5        model.h5 files
+ *   classes   the list of these
+ *   model     for who trains whatever the job says
  */
 #ifndef TR_MODEL_H
 #define TR_MODEL_H
@@ -34,12 +34,7 @@ struct tr_model_kind {
     void (*close)(void **model); /* NULL inside is fine */
 };
 
-extern const struct tr_model_kind tr_linear_kind;
-
-const struct tr_model_kind *tr_model_kind_of(const tr_job *job);
-
-/* Tells all ranks the objective that the scheduler, which alone judges, knows: for who writes it down. All ranks, after
- * the stages. */
-int tr_model_tell_objective(tr_context *tr, double *objective);
+/* That of the job's class. */
+extern const struct tr_model_kind tr_class_kind;
 
 #endif

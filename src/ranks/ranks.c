@@ -381,6 +381,11 @@ int tr_workers(const tr_context *tr)
     return tr_layout_workers(&tr->layout);
 }
 
+int tr_servers(const tr_context *tr)
+{
+    return tr->layout.servers;
+}
+
 int tr_groups(const tr_context *tr)
 {
     return tr->layout.groups;

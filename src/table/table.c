@@ -232,3 +232,9 @@ void tr_table_clear(struct tr_table *t)
     for (uint64_t i = 0; t->sparse_share && i < t->sparse_share->rows; i++)
         (void)tr_sparse_set(t->sparse_share, i, 0, NULL, NULL);
 }
+
+void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
+{
+    t->filter.alpha = alpha;
+    t->filter.scale = scale;
+}

@@ -186,12 +186,4 @@ void tr_table_free(struct tr_table *table);
 /* TR_ERR_CONFIG where the job wishes for what hash storage cannot do. */
 int tr_table_check_hash(const tr_context *tr);
 
-/* What table.filter kkt has to know of the table: the factor of |w|₁ beside what one pusher pushes, and how many times
- * the gradient that is. */
-static inline void tr_table_filter_l1(struct tr_table *t, double alpha, double scale)
-{
-    t->filter.alpha = alpha;
-    t->filter.scale = scale;
-}
-
 #endif

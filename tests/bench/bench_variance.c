@@ -46,7 +46,7 @@ static int read_problem(const char *path, int model, struct tr_problem *p)
         .keys = (size_t)most + 1,
         .n = (double)csr.rows};
     p->l2 = 1 / p->n;
-    for (size_t i = 0; model != TR_MODEL_LINEAR && i < csr.rows; i++)
+    for (size_t i = 0; model != TR_LOSS_LINEAR && i < csr.rows; i++)
         csr.label[i] = csr.label[i] > 0 ? 1 : -1;
     return TR_OK;
 }
@@ -141,7 +141,7 @@ static int inner_stage(struct run *r, struct tr_variance_options *o, double inne
 /* ---- curves ---- */
 
 enum { METHODS = 4 };
-static const int methods[METHODS] = {TR_SOLVE_GROWING, TR_SOLVE_SVRG, TR_SOLVE_SVRGPP, TR_SOLVE_KATYUSHA};
+static const int methods[METHODS] = {TR_METHOD_GROWING, TR_METHOD_SVRG, TR_METHOD_SVRGPP, TR_METHOD_KATYUSHA};
 
 /* F after every epoch: at most `most` points of passes and F. */
 static int follow(const struct tr_problem *p, int method, double L, double factor, double inner,
@@ -149,15 +149,15 @@ static int follow(const struct tr_problem *p, int method, double L, double facto
 {
     struct run r;
     TR_TRY(open_run(p, &r));
-    double rate = tr_variance_rate(method == TR_SOLVE_GROWING ? TR_SOLVE_SVRG : method, p->model, L) * factor;
+    double rate = tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->model, L) * factor;
     struct tr_variance_options o = {.method = method, .rate = rate, .batch = 1};
     for (*n = 0; *n < most && r.passes < passes;) {
         double f = full_stage(&r);
         point[2 * *n] = r.passes;
         point[2 * (*n)++ + 1] = f;
         if (!isfinite(f) || f > 1e9) break;
-        if (method != TR_SOLVE_GROWING) r.passes += 1;
-        TR_TRY(inner_stage(&r, &o, method == TR_SOLVE_GROWING ? 1 : inner));
+        if (method != TR_METHOD_GROWING) r.passes += 1;
+        TR_TRY(inner_stage(&r, &o, method == TR_METHOD_GROWING ? 1 : inner));
     }
     close_run(&r);
     return TR_OK;
@@ -171,7 +171,7 @@ static int curves(const struct tr_problem *p, double passes, double inner, doubl
     double best = INFINITY, L = tr_variance_smoothness(p, tr_variance_largest_norm(p, 0, p->rows.n));
     for (int k = 0; k < METHODS; k++)
         TR_TRY(follow(p, methods[k], L, factor, inner, passes, point[k], MOST, &n[k]));
-    TR_TRY(follow(p, TR_SOLVE_SVRG, L, 1, 2, 10 * passes, point[METHODS], MOST, &n[METHODS]));
+    TR_TRY(follow(p, TR_METHOD_SVRG, L, 1, 2, 10 * passes, point[METHODS], MOST, &n[METHODS]));
     for (int k = 0; k <= METHODS; k++)
         for (size_t i = 0; i < n[k]; i++) best = fmin(best, point[k][2 * i + 1]);
     printf("%zu rows, %zu keys, L %g, l2 %g, F* %.15g\n%7s%9s%9s%9s%9s\n", p->rows.n, p->keys, L, p->l2, best,
@@ -291,7 +291,7 @@ static int race(const struct tr_problem *p, int workers, int epochs, unsigned sh
         r.model.last = share(r.model.n * sizeof *r.model.last);
         r.model.step = share(sizeof *r.model.step);
         control.lock = share(lock_words(r.model.n, shift) * sizeof(uint32_t));
-        struct tr_variance_options o = {.method = TR_SOLVE_SVRG, .smoothness = L, .batch = 1};
+        struct tr_variance_options o = {.method = TR_METHOD_SVRG, .smoothness = L, .batch = 1};
         o.steps = tr_variance_epoch_steps(o.method, p->n, 2, 1, 0);
         int mine = kind < 0 ? 1 : workers;
         for (int e = 0; e < (kind < 0 ? 3 * epochs : epochs); e++) {
@@ -335,9 +335,9 @@ int main(int argc, char **argv)
         return status;
     }
 #define NUMBER(i, other) (argc > (i) ? atof(argv[i]) : (other))
-    int model = !strcmp(argv[3], "linear")  ? TR_MODEL_LINEAR
-                : !strcmp(argv[3], "l2svm") ? TR_MODEL_L2SVM
-                                            : TR_MODEL_LOGISTIC;
+    int model = !strcmp(argv[3], "linear")  ? TR_LOSS_LINEAR
+                : !strcmp(argv[3], "l2svm") ? TR_LOSS_L2SVM
+                                            : TR_LOSS_LOGISTIC;
     status = read_problem(argv[2], model, &p);
     if (status == TR_OK && NUMBER(6, 0) > 0 && !strcmp(argv[1], "curves")) p.l2 = NUMBER(6, 0);
     if (status != TR_OK) fprintf(stderr, "%s\n", tr_error_text());

@@ -6,12 +6,12 @@
 #include "model/linear/loss.h"
 #include "model/linear/pass.h"
 
-static const int models[] = {TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_SVM, TR_MODEL_L2SVM};
+static const int models[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_SVM, TR_LOSS_L2SVM};
 enum { MODELS = 4 };
 
 static bool classifies(int model)
 {
-    return model != TR_MODEL_LINEAR;
+    return model != TR_LOSS_LINEAR;
 }
 
 /* Margins and labels to try, away from the kinks of the hinge. */
@@ -124,7 +124,7 @@ START_TEST(margins_are_dot_products)
 {
     for (int form = 0; form < 8; form++) {
         struct fixture f;
-        make(&f, TR_MODEL_LOGISTIC, form & 1 ? TR_F64 : TR_F32, form & 2, form & 4);
+        make(&f, TR_LOSS_LOGISTIC, form & 1 ? TR_F64 : TR_F32, form & 2, form & 4);
         double w64[KEYS + 1], margin[ROWS];
         float w32[KEYS + 1];
         for (int j = 0; j <= KEYS; j++) w64[j] = (double)(w32[j] = (float)sin(j));

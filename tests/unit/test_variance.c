@@ -33,7 +33,7 @@ static void make(int model, enum tr_dtype dtype, bool binary, double l2)
             column[n] = k;
             value[n++] = binary ? 1.0f : (float)tr_rng_normal(&rng);
         }
-        label[i] = model == TR_MODEL_LINEAR ? (float)tr_rng_normal(&rng)
+        label[i] = model == TR_LOSS_LINEAR ? (float)tr_rng_normal(&rng)
                    : tr_rng_next(&rng) & 1  ? 1.0f
                                             : -1.0f;
     }
@@ -163,7 +163,7 @@ static void dense_step(struct dense *d, const struct tr_variance_options *o, con
     double tau1 = fmin(sqrt((double)o->steps * problem.l2 * o->rate), 0.5), a;
     if (problem.l2 == 0) tau1 = 2 / ((double)o->epoch + 4);
     a = o->rate / tau1;
-    bool katyusha = o->method == TR_SOLVE_KATYUSHA, plain = o->method == TR_SOLVE_GROWING;
+    bool katyusha = o->method == TR_METHOD_KATYUSHA, plain = o->method == TR_METHOD_GROWING;
     for (size_t j = 0; j < ALL; j++)
         x[j] = katyusha ? tau1 * d->z[j] + 0.5 * d->snapshot[j] + (0.5 - tau1) * d->w[j] : d->w[j];
     for (size_t r = 0; r < o->batch; r++)
@@ -193,11 +193,11 @@ static void dense_inner(struct dense *d, const struct tr_variance_options *o)
         dense_step(d, o, row);
     }
     double tau1 = problem.l2 > 0 ? fmin(sqrt((double)o->steps * problem.l2 * o->rate), 0.5) : 1, total = 0;
-    double growth = o->method == TR_SOLVE_KATYUSHA ? 1 + o->rate / tau1 * problem.l2 : 1;
+    double growth = o->method == TR_METHOD_KATYUSHA ? 1 + o->rate / tau1 * problem.l2 : 1;
     for (uint64_t s = 0; s < o->steps; s++) total += pow(growth, (double)s);
     for (size_t j = 0; j < ALL; j++)
         d->snapshot[j] =
-            o->method == TR_SOLVE_KATYUSHA || o->method == TR_SOLVE_SVRGPP ? d->sum[j] / total : d->w[j];
+            o->method == TR_METHOD_KATYUSHA || o->method == TR_METHOD_SVRGPP ? d->sum[j] / total : d->w[j];
 }
 
 static void compare(const struct tr_variance_options *o, double tolerance)
@@ -219,15 +219,15 @@ static void compare(const struct tr_variance_options *o, double tolerance)
             ck_assert_double_eq_tol(get(m.w, j), d.w[j], tolerance * fmax(1, fabs(d.w[j])));
             ck_assert_double_eq_tol(get(m.snapshot, j), d.snapshot[j],
                                     tolerance * fmax(1, fabs(d.snapshot[j])));
-            if (o->method == TR_SOLVE_KATYUSHA)
+            if (o->method == TR_METHOD_KATYUSHA)
                 ck_assert_double_eq_tol(get(m.z, j), d.z[j], tolerance * fmax(1, fabs(d.z[j])));
         }
     }
 }
 
-static const int methods[] = {TR_SOLVE_SVRG, TR_SOLVE_SVRGPP, TR_SOLVE_KATYUSHA, TR_SOLVE_GROWING};
+static const int methods[] = {TR_METHOD_SVRG, TR_METHOD_SVRGPP, TR_METHOD_KATYUSHA, TR_METHOD_GROWING};
 enum { METHODS = 4 };
-static const int smooth[] = {TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_L2SVM};
+static const int smooth[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_L2SVM};
 
 static struct tr_variance_options usual(int method, uint64_t steps, size_t batch)
 {
@@ -243,8 +243,8 @@ START_TEST(lazy_steps_are_dense_steps)
         make(model, TR_F64, form & 1, form / METHODS / 6 ? 0.05 : 0);
         compare(&o, 1e-12);
     }
-    make(TR_MODEL_SVM, TR_F64, false, 0.05);
-    struct tr_variance_options o = usual(TR_SOLVE_GROWING, 400, 8);
+    make(TR_LOSS_SVM, TR_F64, false, 0.05);
+    struct tr_variance_options o = usual(TR_METHOD_GROWING, 400, 8);
     compare(&o, 1e-12);
 }
 END_TEST
@@ -255,7 +255,7 @@ START_TEST(long_gaps_are_closed_exactly)
     for (int k = 0; k < METHODS; k++)
         for (int l2 = 0; l2 < 2; l2++) {
             struct tr_variance_options o = usual(methods[k], 40001, 1);
-            make(TR_MODEL_LOGISTIC, TR_F64, false, l2 ? 1e-3 : 0);
+            make(TR_LOSS_LOGISTIC, TR_F64, false, l2 ? 1e-3 : 0);
             compare(&o, 1e-11);
         }
 }
@@ -265,7 +265,7 @@ START_TEST(floats_follow_doubles)
 {
     for (int k = 0; k < METHODS; k++) {
         struct tr_variance_options o = usual(methods[k], 400, 1);
-        make(TR_MODEL_LOGISTIC, TR_F32, k & 1, 0.05);
+        make(TR_LOSS_LOGISTIC, TR_F32, k & 1, 0.05);
         compare(&o, 2e-5);
     }
 }
@@ -275,7 +275,7 @@ END_TEST
 
 START_TEST(gradients_agree_with_finite_differences)
 {
-    static const int all[] = {TR_MODEL_LOGISTIC, TR_MODEL_LINEAR, TR_MODEL_L2SVM, TR_MODEL_SVM};
+    static const int all[] = {TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_L2SVM, TR_LOSS_SVM};
     for (int k = 0; k < 4; k++)
         for (int binary = 0; binary < 2; binary++) {
             make(all[k], TR_F64, binary, 0.05);
@@ -304,7 +304,7 @@ START_TEST(slopes_kept_and_gradient_agree)
 {
     static struct memory m;
     for (int dtype = TR_F32; dtype <= TR_F64; dtype++) {
-        make(TR_MODEL_LOGISTIC, (enum tr_dtype)dtype, false, 0);
+        make(TR_LOSS_LOGISTIC, (enum tr_dtype)dtype, false, 0);
         prepare(&m);
         double gradient[ALL] = {0}, expected[ALL] = {0};
         tr_variance_gradient(&problem, 0, ROWS, m.snapshot, NULL, m.slope, gradient);
@@ -316,7 +316,7 @@ END_TEST
 
 START_TEST(smoothness_bounds_the_curvature)
 {
-    make(TR_MODEL_LOGISTIC, TR_F64, false, 0.05);
+    make(TR_LOSS_LOGISTIC, TR_F64, false, 0.05);
     double largest = 0, w[ALL] = {0}, other[ALL];
     for (size_t i = 0; i < ROWS; i++) {
         double x[ALL] = {0}, norm = 0;
@@ -345,11 +345,11 @@ END_TEST
 START_TEST(what_cannot_be_is_refused)
 {
     struct tr_variance *v;
-    struct tr_variance_options o = usual(TR_SOLVE_SVRG, 10, 1);
-    make(TR_MODEL_SVM, TR_F64, false, 0.05);
+    struct tr_variance_options o = usual(TR_METHOD_SVRG, 10, 1);
+    make(TR_LOSS_SVM, TR_F64, false, 0.05);
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "smooth");
     ck_assert_ptr_null(v);
-    problem.model = TR_MODEL_LOGISTIC;
+    problem.model = TR_LOSS_LOGISTIC;
     o.rate = -1;
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "positive");
     o.rate = NAN;
@@ -359,7 +359,7 @@ START_TEST(what_cannot_be_is_refused)
     o.rate = 1;
     o.steps = TR_VARIANCE_STEPS + 1ull;
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "2^31");
-    o = usual(TR_SOLVE_GROWING, 10, 1);
+    o = usual(TR_METHOD_GROWING, 10, 1);
     o.rate = 0;
     ck_fails(tr_variance_open(&problem, &o, &v), TR_ERR_CONFIG, "positive");
 }
@@ -367,11 +367,11 @@ END_TEST
 
 START_TEST(epochs_are_as_long_as_the_method_says)
 {
-    ck_assert_uint_eq(tr_variance_epoch_steps(TR_SOLVE_SVRG, 1000, 2, 1, 7), 2000);
-    ck_assert_uint_eq(tr_variance_epoch_steps(TR_SOLVE_SVRG, 1001, 0.5, 10, 0), 51);
-    ck_assert_uint_eq(tr_variance_epoch_steps(TR_SOLVE_SVRGPP, 1000, 2, 1, 3), 16000);
-    ck_assert_uint_eq(tr_variance_epoch_steps(TR_SOLVE_SVRGPP, 1000, 2, 1, 3000), TR_VARIANCE_STEPS);
-    ck_assert_uint_eq(tr_variance_epoch_steps(TR_SOLVE_KATYUSHA, 3, 0.1, 10, 0), 1);
+    ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRG, 1000, 2, 1, 7), 2000);
+    ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRG, 1001, 0.5, 10, 0), 51);
+    ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRGPP, 1000, 2, 1, 3), 16000);
+    ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_SVRGPP, 1000, 2, 1, 3000), TR_VARIANCE_STEPS);
+    ck_assert_uint_eq(tr_variance_epoch_steps(TR_METHOD_KATYUSHA, 3, 0.1, 10, 0), 1);
 }
 END_TEST
 
@@ -382,7 +382,7 @@ START_TEST(one_worker_computes_the_same_bits_under_any_control)
     static struct memory alone, raced;
     for (int form = 0; form < METHODS * 2 * 2; form++) {
         struct tr_variance_options o = usual(methods[form % METHODS], 500, form / METHODS % 2 ? 3 : 1);
-        make(TR_MODEL_LOGISTIC, form / METHODS / 2 ? TR_F32 : TR_F64, form & 1, 0.01);
+        make(TR_LOSS_LOGISTIC, form / METHODS / 2 ? TR_F32 : TR_F64, form & 1, 0.01);
         prepare(&alone);
         inner(&alone, &o, true, NULL);
         for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++)
@@ -435,9 +435,9 @@ static void together(struct memory *m, struct tr_variance *v, bool slopes, uint6
 START_TEST(no_change_of_a_row_is_lost)
 {
     enum { STEPS = 20000 };
-    make(TR_MODEL_SVM, TR_F64, false, 0);
+    make(TR_LOSS_SVM, TR_F64, false, 0);
     struct tr_variance_options o = {
-        .method = TR_SOLVE_GROWING, .rate = 1e-7, .steps = WORKERS * STEPS, .batch = 1};
+        .method = TR_METHOD_GROWING, .rate = 1e-7, .steps = WORKERS * STEPS, .batch = 1};
     for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_ATOMIC; kind++) {
         struct memory *m = share();
         tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 3};
@@ -465,11 +465,11 @@ END_TEST
 START_TEST(no_missed_step_is_lost_or_taken_twice)
 {
     enum { STEPS = 20000 };
-    make(TR_MODEL_LOGISTIC, TR_F64, false, 0);
+    make(TR_LOSS_LOGISTIC, TR_F64, false, 0);
     memset(value, 0, sizeof value);
     problem.bias = false;
     struct tr_variance_options o = {
-        .method = TR_SOLVE_SVRG, .rate = 1e-3, .steps = WORKERS * STEPS, .batch = 1};
+        .method = TR_METHOD_SVRG, .rate = 1e-3, .steps = WORKERS * STEPS, .batch = 1};
     for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_ATOMIC; kind++) {
         struct memory *m = share();
         tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 3};
@@ -503,7 +503,7 @@ START_TEST(workers_together_reach_the_optimum)
 {
     for (int k = 0; k < 3; k++)
         for (int kind = TR_UPDATE_LOCKED; kind <= TR_UPDATE_HOGWILD; kind++) {
-            make(TR_MODEL_LOGISTIC, TR_F64, false, 0.05);
+            make(TR_LOSS_LOGISTIC, TR_F64, false, 0.05);
             struct memory *m = share();
             tr_updates race = {.mode = (enum tr_update_mode)kind, .lock = m->lock, .shift = 2};
             struct tr_variance *v;
@@ -585,7 +585,7 @@ static void epoch(struct run *r, int method, uint64_t number)
     struct tr_variance *v;
     double L = tr_variance_smoothness(p, tr_variance_largest_norm(p, 0, p->rows.n));
     struct tr_variance_options o = {.method = method, .smoothness = L, .epoch = number, .batch = 1};
-    if (method == TR_SOLVE_GROWING) o.rate = tr_variance_rate(TR_SOLVE_SVRG, p->model, L);
+    if (method == TR_METHOD_GROWING) o.rate = tr_variance_rate(TR_METHOD_SVRG, p->model, L);
     o.steps = tr_variance_epoch_steps(method, p->n, 2, 1, number);
     ck_ok(tr_variance_open(p, &o, &v));
     tr_variance_start(v, &r->model, 0, r->model.n);
@@ -594,7 +594,7 @@ static void epoch(struct run *r, int method, uint64_t number)
     tr_variance_settle(v, &r->model, 0, r->model.n, 0);
     tr_variance_snapshot(v, &r->model, 0, r->model.n, r->snapshot);
     tr_variance_close(&v);
-    r->passes += (double)o.steps / p->n + (method != TR_SOLVE_GROWING);
+    r->passes += (double)o.steps / p->n + (method != TR_METHOD_GROWING);
 }
 
 /* The lowest F at a snapshot of so many passes; those of steps and of full gradients count. */
@@ -617,9 +617,9 @@ static double lowest(const struct tr_problem *p, int method, double passes)
 /* passes: enough for each of SVRG, SVRG++ and Katyusha to come within 1e-8 of the optimum. */
 static void converge(const struct tr_problem *p, const double *passes)
 {
-    double best = lowest(p, TR_SOLVE_KATYUSHA, 2.5 * passes[2]);
+    double best = lowest(p, TR_METHOD_KATYUSHA, 2.5 * passes[2]);
     for (int k = 0; k < 3; k++) ck_assert_double_le(lowest(p, methods[k], passes[k]), best + 1e-8);
-    ck_assert_double_ge(lowest(p, TR_SOLVE_GROWING, passes[0]), best + 1e-5);
+    ck_assert_double_ge(lowest(p, TR_METHOD_GROWING, passes[0]), best + 1e-5);
 }
 
 START_TEST(variance_reduction_converges_where_plain_steps_do_not)
@@ -648,7 +648,7 @@ START_TEST(a9a_is_solved_to_eight_digits)
     }
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
     ck_ok(tr_read_matrix(&files, 0, 1, &options, &csr, &report));
-    struct tr_problem p = {.model = TR_MODEL_LOGISTIC,
+    struct tr_problem p = {.model = TR_LOSS_LOGISTIC,
                            .dtype = TR_F64,
                            .rows = {csr.rows, csr.begin, csr.column, csr.value, csr.label},
                            .target = csr.label,

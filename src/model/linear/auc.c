@@ -1,12 +1,10 @@
 /* Scores are sorted as runs: one score with the numbers of its positive and negative rows. Equal scores of a
  * rank make one run, so even when all scores are equal no rank gets more than a run from each. */
-#include "model/linear/auc.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "table/view.h"
+#include "linear.h"
 
 struct run {
     uint32_t key; /* orders as the score does */
@@ -19,7 +17,6 @@ struct counts {
 };
 
 enum { SAMPLES = 64 }; /* of each rank: shares differ by about an eighth */
-enum { ROWS = 4096 };  /* whose margins are computed at once */
 
 /* ---- runs ---- */
 
@@ -106,49 +103,41 @@ double tr_auc(const float *score, const signed char *positive, size_t n)
 
 /* ---- on all ranks ---- */
 
-struct sorter {
-    tr_context *tr;
-    struct run *runs, *other; /* this rank's sorted runs; then those it is sent */
-    size_t n, capacity;
-    uint32_t *samples, *splitters;
-    int *send, *send_at, *receive, *receive_at; /* runs to and from each rank, and where */
+struct tr_area {
+    struct run *runs, *other; /* this rank's sorted runs, and as much room; then those that it is sent */
+    size_t n;
     struct counts counts;
 };
 
-/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
-static int score_rows(struct tr_linear *m, struct sorter *s, double *margin)
+static int open_test(tr_worker *me, void *state)
 {
-    const struct tr_problem *p = &m->test_problem;
-    tr_worker me = {.tr = m->tr, .member = m->tr->me.member, .group_size = m->tr->layout.group_size};
-    bool vertical = me.group_size > 1 && m->job->data.partition == TR_DATA_VERTICAL;
-    size_t end = tr_data_part_end(m->test, &me);
-    for (size_t first = tr_data_part_begin(m->test, &me); first < end; first += ROWS) {
-        size_t n = tr_min_size(ROWS, end - first);
-        tr_margins(p, first, n, m->test_view->value, margin);
-        if (vertical) TR_TRY(tr_group_sum(&me, margin, n));
-        for (size_t i = 0; i < n && (!vertical || me.member == 0); i++) {
-            s->runs[s->n++] = run_of((float)margin[i], p->target[first + i] > 0);
-            s->counts.odd += isnan(margin[i]) != 0;
-        }
-    }
-    return TR_OK;
+    struct tr_linear *m = state;
+    tr_view_close(&m->test_view);
+    TR_TRY(TR_NEW(&m->area->runs, m->test_problem.rows.n));
+    TR_TRY(TR_NEW(&m->area->other, m->test_problem.rows.n));
+    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
 }
 
-static int make_runs(struct tr_linear *m, struct sorter *s)
+/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
+static int score_rows(tr_worker *me, void *state)
 {
-    if (!m->test_view) return TR_OK; /* does not compute */
-    TR_TRY(tr_pull_start(m->test_view, m->test_view->value, -1));
-    TR_WAIT_UNTIL(m->tr, !tr_pull_busy(m->test_view), "the servers to hand out the model");
-    double *margin;
-    s->capacity = m->test_problem.rows.n;
-    TR_TRY(TR_NEW(&s->runs, s->capacity));
-    TR_TRY(TR_NEW(&s->other, s->capacity));
-    TR_TRY(TR_NEW(&margin, ROWS));
-    int status = score_rows(m, s, margin);
-    free(margin);
-    sort_runs(s->runs, s->other, s->n);
-    s->n = join_equal(s->runs, s->n);
-    return status;
+    struct tr_linear *m = state;
+    struct tr_area *a = m->area;
+    const struct tr_problem *p = &m->test_problem;
+    size_t end = tr_data_part_end(m->test, me);
+    TR_TRY(tr_view_pull(m->test_view));
+    for (size_t first = tr_data_part_begin(m->test, me), n; first < end; first += n) {
+        n = tr_min_size(TR_LINEAR_MARGINS, end - first);
+        tr_margins(p, first, n, m->test_view->value, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
+        for (size_t i = 0; i < n && (!m->vertical || me->member == 0); i++) {
+            a->runs[a->n++] = run_of((float)m->margin[i], p->target[first + i] > 0);
+            a->counts.odd += isnan(m->margin[i]) != 0;
+        }
+    }
+    sort_runs(a->runs, a->other, a->n);
+    a->n = join_equal(a->runs, a->n);
+    return TR_OK;
 }
 
 static int by_key(const void *a, const void *b)
@@ -157,141 +146,93 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Evenly spaced runs of all ranks, every one of which stands for as many rows of its rank: so ranks with more
- * rows give more samples. Rank r gets the keys from splitter r - 1 to below splitter r. */
-static int choose_splitters(struct sorter *s)
+/* Evenly spaced runs of all ranks, every one of which stands for as many rows of its rank: so ranks with more rows give more
+ * samples. Rank r gets the keys from splitter r - 1 to below splitter r. */
+static int choose_splitters(tr_context *tr, const struct tr_area *a, uint32_t *samples, uint32_t *splitters)
 {
-    tr_context *tr = s->tr;
-    size_t ranks = (size_t)tr->size;
-    uint64_t mine = s->n, most;
-    MPI_Request request;
-    MPI_Iallreduce(&mine, &most, 1, MPI_UINT64_T, MPI_MAX, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to score their rows"));
+    size_t ranks = (size_t)tr_size(tr), total = 0;
+    uint64_t most = a->n;
+    uint32_t sample[SAMPLES + 2] = {0}; /* how many follow */
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &most, 1));
     uint64_t step = most / SAMPLES + 1;
-    int n = 0;
-    uint32_t sample[SAMPLES + 1];
-    for (uint64_t i = step / 2; i < s->n; i += step) sample[n++] = s->runs[i].key;
-    MPI_Iallgather(&n, 1, MPI_INT, s->receive, 1, MPI_INT, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to sample their scores"));
-    size_t total = 0;
+    for (uint64_t i = step / 2; i < a->n; i += step) sample[++sample[0]] = a->runs[i].key;
+    TR_TRY(tr_all_gather(tr, TR_SET_ALL, sample, sizeof sample, samples));
     for (size_t r = 0; r < ranks; r++) {
-        s->receive_at[r] = (int)total;
-        total += (size_t)s->receive[r];
+        const uint32_t *from = samples + r * (SAMPLES + 2);
+        uint32_t n = *from;
+        memmove(samples + total, from + 1, n * sizeof *samples);
+        total += n;
     }
-    MPI_Iallgatherv(sample, n, MPI_UINT32_T, s->samples, s->receive, s->receive_at, MPI_UINT32_T, tr->world,
-                    &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to sample their scores"));
-    qsort(s->samples, total, sizeof *s->samples, by_key);
-    for (size_t r = 1; r < ranks; r++) s->splitters[r - 1] = total > 0 ? s->samples[r * total / ranks] : 0;
+    qsort(samples, total, sizeof *samples, by_key);
+    for (size_t r = 1; r < ranks; r++) splitters[r - 1] = total > 0 ? samples[r * total / ranks] : 0;
     return TR_OK;
 }
 
-static void divide_runs(struct sorter *s)
+/* Every rank gets all runs of its range of keys. send and receive: bytes to and from each rank. */
+static int exchange_runs(tr_context *tr, struct tr_area *a, const uint32_t *splitters, size_t *send,
+                         size_t *receive)
 {
-    size_t i = 0, ranks = (size_t)s->tr->size;
-    for (size_t r = 0; r < ranks; r++) {
-        s->send_at[r] = (int)i;
-        while (i < s->n && (r + 1 == ranks || s->runs[i].key < s->splitters[r])) i++;
-        s->send[r] = (int)i - s->send_at[r];
-    }
-}
-
-/* How much comes from where, and room for it. */
-static int expect_runs(struct sorter *s, struct run **incoming, size_t *total)
-{
-    tr_context *tr = s->tr;
-    MPI_Request request;
-    MPI_Ialltoall(s->send, 1, MPI_INT, s->receive, 1, MPI_INT, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to divide their scores"));
-    *total = 0;
-    for (int r = 0; r < tr->size; r++) {
-        s->receive_at[r] = (int)*total;
-        *total += (size_t)s->receive[r];
-    }
-    return tr_agree(tr, TR_NEW(incoming, *total));
-}
-
-static int exchange_runs(struct sorter *s)
-{
-    tr_context *tr = s->tr;
+    size_t ranks = (size_t)tr_size(tr), i = 0, bytes = 0;
     struct run *incoming = NULL;
-    size_t total;
-    int status = expect_runs(s, &incoming, &total);
-    if (status != TR_OK) {
-        free(incoming);
-        return status;
+    for (size_t r = 0; r < ranks; r++) {
+        size_t first = i;
+        while (i < a->n && (r + 1 == ranks || a->runs[i].key < splitters[r])) i++;
+        send[r] = (i - first) * sizeof *a->runs;
     }
-    MPI_Datatype type;
-    MPI_Type_contiguous(3, MPI_UINT32_T, &type);
-    MPI_Type_commit(&type);
-    MPI_Request request;
-    MPI_Ialltoallv(s->runs, s->send, s->send_at, type, incoming, s->receive, s->receive_at, type, tr->world,
-                   &request);
-    status = tr_wait_request(tr, &request, "all ranks to exchange their scores");
-    MPI_Type_free(&type);
-    free(s->runs);
-    s->runs = incoming;
-    s->n = total;
-    free(s->other);
-    s->other = NULL;
+    TR_TRY(tr_exchange_counts(tr, TR_SET_ALL, send, receive));
+    for (size_t r = 0; r < ranks; r++) bytes += receive[r];
+    free(a->other);
+    a->other = NULL;
+    a->n = bytes / sizeof *incoming;
+    int status = TR_NEW(&incoming, a->n);
+    if (status == TR_OK) status = TR_NEW(&a->other, a->n);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr_exchange(tr, TR_SET_ALL, a->runs, send, incoming, receive);
+    free(a->runs);
+    a->runs = incoming;
+    return status;
+}
+
+static int divide_runs(tr_context *tr, struct tr_area *a)
+{
+    size_t ranks = (size_t)tr_size(tr), *bytes = NULL;
+    uint32_t *samples;
+    int status = TR_NEW(&samples, ranks * (SAMPLES + 3));
+    if (status == TR_OK) status = TR_NEW(&bytes, 2 * ranks);
+    status = tr_agree(tr, status);
+    uint32_t *splitters = samples + ranks * (SAMPLES + 2);
+    if (status == TR_OK) status = choose_splitters(tr, a, samples, splitters);
+    if (status == TR_OK) status = exchange_runs(tr, a, splitters, bytes, bytes + ranks);
+    free(samples);
+    free(bytes);
     return status;
 }
 
 /* Adds up what each rank counts of its range of keys. */
-static int count_all(struct sorter *s)
-{
-    tr_context *tr = s->tr;
-    uint64_t mine = 0, before = 0;
-    MPI_Request request;
-    for (size_t i = 0; i < s->n; i++) mine += s->runs[i].negative;
-    MPI_Iexscan(&mine, &before, 1, MPI_UINT64_T, MPI_SUM, tr->world, &request);
-    TR_TRY(tr_wait_request(tr, &request, "all ranks to count their scores"));
-    count_runs(s->runs, s->n, tr->rank == 0 ? 0 : before, &s->counts);
-    MPI_Iallreduce(MPI_IN_PLACE, &s->counts, 4, MPI_UINT64_T, MPI_SUM, tr->world, &request);
-    return tr_wait_request(tr, &request, "all ranks to add up the area");
-}
-
-static int open_sorter(struct sorter *s)
-{
-    size_t ranks = (size_t)s->tr->size;
-    TR_TRY(TR_NEW(&s->samples, ranks * (SAMPLES + 1)));
-    TR_TRY(TR_NEW(&s->splitters, ranks));
-    TR_TRY(TR_NEW(&s->send, ranks));
-    TR_TRY(TR_NEW(&s->send_at, ranks));
-    TR_TRY(TR_NEW(&s->receive, ranks));
-    return TR_NEW(&s->receive_at, ranks);
-}
-
-static void close_sorter(struct sorter *s)
-{
-    void *arrays[] = {s->runs, s->other,   s->samples, s->splitters,
-                      s->send, s->send_at, s->receive, s->receive_at};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-}
-
-static int find_area(struct tr_linear *m, struct sorter *s)
+static int find_area(struct tr_linear *m, double *auc)
 {
     tr_context *tr = m->tr;
-    TR_TRY(tr_agree(tr, open_sorter(s)));
-    TR_TRY(tr_agree(tr, make_runs(m, s)));
-    TR_TRY(choose_splitters(s));
-    divide_runs(s);
-    TR_TRY(exchange_runs(s));
-    TR_TRY(tr_agree(tr, TR_NEW(&s->other, s->n)));
-    sort_runs(s->runs, s->other, s->n);
-    return count_all(s);
+    struct tr_area *a = m->area;
+    tr_stage stage = {.name = "test", .state = m, .clocks = 1, .prepare = open_test, .compute = score_rows};
+    uint64_t mine = 0, before;
+    TR_TRY(tr_run(tr, &stage));
+    TR_TRY(divide_runs(tr, a));
+    sort_runs(a->runs, a->other, a->n);
+    for (size_t i = 0; i < a->n; i++) mine += a->runs[i].negative;
+    TR_TRY(tr_sum_before(tr, TR_SET_ALL, mine, &before));
+    count_runs(a->runs, a->n, before, &a->counts);
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &a->counts, sizeof a->counts / sizeof(uint64_t)));
+    *auc = area(&a->counts);
+    return TR_OK;
 }
 
 int tr_linear_auc(struct tr_linear *m, double *auc)
 {
-    double value = NAN;
-    int status = TR_OK;
-    if (m->test && m->job->model.type != TR_MODEL_LINEAR) {
-        struct sorter s = {.tr = m->tr};
-        status = find_area(m, &s);
-        if (status == TR_OK) value = area(&s.counts);
-        close_sorter(&s);
-    }
-    if (status == TR_OK) *auc = value;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->area, 1)));
+    int status = find_area(m, auc);
+    free(m->area->runs);
+    free(m->area->other);
+    free(m->area);
+    m->area = NULL;
     return status;
 }

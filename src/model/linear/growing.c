@@ -5,10 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/linear/linear.h"
-#include "model/linear/parts.h"
-#include "model/linear/steps.h"
-#include "stage/stage.h"
+#include "linear.h"
+#include "steps.h"
 
 static const char evaluate_name[] = "evaluate";
 
@@ -33,7 +31,7 @@ struct tr_linear_growing {
 };
 
 /* What a worker keeps of a stage. */
-struct seat {
+struct phase_views {
     tr_view *view, *test;
 };
 
@@ -45,70 +43,55 @@ static void name_phase(struct phase *p, int number)
     snprintf(p->name, sizeof p->name, "phase-%d", number + 1);
 }
 
-static int phases_of(const tr_job *job)
-{
-    return (int)tr_min_size((size_t)job->solve.phases, TR_GROWING_PHASES);
-}
-
 /* The stages that a job may speak of: those of the phases, and evaluating. */
-static int check_stages(const tr_job *job)
+static int check_stages(const tr_job *job, int phases)
 {
-    int n = phases_of(job);
-    struct phase *phase;
-    const char **names;
-    TR_TRY(TR_NEW(&phase, (size_t)n));
-    int status = TR_NEW(&names, (size_t)n + 1);
-    for (int i = 0; status == TR_OK && i < n; i++) {
+    struct phase phase[TR_GROWING_PHASES];
+    const char *names[TR_GROWING_PHASES + 1];
+    for (int i = 0; i < phases; i++) {
         name_phase(&phase[i], i);
         names[i] = phase[i].name;
     }
-    if (status == TR_OK) {
-        names[n] = evaluate_name;
-        status = tr_job_check_stages(job, names, (size_t)n + 1);
-    }
-    free(names);
-    free(phase);
-    return status;
+    names[phases] = evaluate_name;
+    return tr_job_check_stages(job, names, (size_t)phases + 1);
 }
 
-int tr_linear_growing_check(const tr_job *job)
+int tr_linear_growing_check(const tr_job *job, const struct tr_linear_options *o)
 {
-    const char *method = tr_job_where(job, "solve.method");
-    if (job->solve.phases > TR_GROWING_PHASES)
+    if (o->phases > TR_GROWING_PHASES)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.phases is %llu, at most %d are possible",
-                       tr_job_where(job, "solve.phases"), (unsigned long long)job->solve.phases,
-                       TR_GROWING_PHASES);
-    TR_TRY(check_stages(job));
-    if (job->sync.mode != TR_SYNC_BSP)
+                       tr_job_where(job, "solve.phases"), (unsigned long long)o->phases, TR_GROWING_PHASES);
+    TR_TRY(check_stages(job, (int)o->phases));
+    if (!tr_job_is(job, "sync.mode", "bsp"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: with growing batches all work on one at a time: expected sync.mode bsp",
                        tr_job_where(job, "sync.mode"));
-    if (job->data.partition != TR_DATA_REPLICATED)
+    if (!tr_job_is(job, "data.partition", "replicated"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: with growing batches a phase's workers divide the rows of their group: expected "
                        "data.partition replicated",
                        tr_job_where(job, "data.partition"));
-    if (job->sync.weight != TR_WEIGHT_SUM || job->solve.optimizer != TR_OPTIMIZER_SGD)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd", method);
+    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
+        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd",
+                       tr_job_where(job, "solve.method"));
     return TR_OK;
 }
 
 static double rows_of_batch(const struct tr_linear *m, int phase)
 {
-    const tr_job *job = m->job;
     double rows = (double)m->train->total_rows;
-    double first = job->solve.batch ? (double)job->solve.batch : fmax(rows / 1000, 1);
-    return fmin(first * pow(job->solve.growth, phase), rows);
+    double first = m->o->batch ? (double)m->o->batch : fmax(rows / 1000, 1);
+    return fmin(first * pow(m->o->growth, phase), rows);
 }
 
 /* Mini-batches of a pass are of equal size, as far as rows can be divided. */
 static void plan_phase(struct tr_linear *m, struct phase *p)
 {
-    const struct tr_job_stage *wished = tr_job_stage_of(m->job, p->name);
+    int64_t clocks = tr_linear_stage_clocks(m, p->name);
     p->m = m;
     p->iterations = (int64_t)fmax(1, round((double)m->train->total_rows / rows_of_batch(m, p->number)));
-    p->clocks = p->iterations * (int64_t)m->job->solve.epochs;
-    if (wished && wished->clocks > 0) p->clocks = (int64_t)wished->clocks;
+    p->clocks = p->iterations * m->epochs;
+    if (clocks > 0) p->clocks = clocks;
 }
 
 /* Margins of the largest batch's rows at one worker. */
@@ -116,11 +99,11 @@ static int open_worker(struct tr_linear *m)
 {
     const struct tr_linear_growing *g = m->growing;
     size_t largest = m->train->rows.n / (size_t)g->phase[g->phases - 1].iterations + 1;
-    if (!tr_is(m->tr, TR_SLAVE)) return TR_OK;
+    if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, largest)));
     TR_TRY(TR_NEW(&m->batch, (size_t)g->phase[0].iterations));
     if (!m->test) return TR_OK;
-    return tr_linear_set_problem(m, m->job->model.bias, m->test, &m->test_problem, &m->test_target);
+    return tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target);
 }
 
 int tr_linear_growing_open(struct tr_linear *m)
@@ -128,7 +111,7 @@ int tr_linear_growing_open(struct tr_linear *m)
     struct tr_linear_growing *g;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
-    g->phases = phases_of(m->job);
+    g->phases = (int)m->o->phases;
     TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases)));
     for (int i = 0; i < g->phases; i++) {
         name_phase(&g->phase[i], i);
@@ -177,17 +160,17 @@ static int measure_rows(const struct tr_linear *m, struct norms *norms)
  * it was better than sgd at its default everywhere and never diverged; very sparse rows would bear longer steps.) */
 static double good_rate(const struct tr_linear *m, double batch, struct norms norms)
 {
-    struct tr_problem flat = {.model = m->job->model.type};
-    double curvature = flat.model == TR_MODEL_SVM ? 0.25 : tr_variance_smoothness(&flat, 1);
+    struct tr_problem flat = {.model = m->type};
+    double curvature = flat.model == TR_LOSS_SVM ? 0.25 : tr_variance_smoothness(&flat, 1);
     double smoothness = curvature * (norms.mean + norms.largest / batch) + m->l2;
-    double times = flat.model == TR_MODEL_LOGISTIC ? 2 : 1;
+    double times = flat.model == TR_LOSS_LOGISTIC ? 2 : 1;
     return smoothness > 0 ? times / smoothness : 1;
 }
 
 static int choose_rates(struct tr_linear *m)
 {
     struct tr_linear_growing *g = m->growing;
-    double wished = m->job->solve.rate;
+    double wished = m->rate;
     struct norms norms = {0};
     if (wished == TR_JOB_AUTO) TR_TRY(measure_rows(m, &norms));
     for (int i = 0; i < g->phases; i++)
@@ -197,37 +180,37 @@ static int choose_rates(struct tr_linear *m)
 
 static double rate_at(const struct phase *p, int64_t clock)
 {
-    return p->rate / sqrt(p->m->job->solve.decay * (double)(p->before + clock) + 1);
+    return p->rate / sqrt(p->m->o->decay * (double)(p->before + clock) + 1);
 }
 
 /* ---- a worker's part of a stage ---- */
 
 static void release(void *kept)
 {
-    struct seat *seat = kept;
-    tr_view_close(&seat->view);
-    tr_view_close(&seat->test);
-    free(seat);
+    struct phase_views *views = kept;
+    tr_view_close(&views->view);
+    tr_view_close(&views->test);
+    free(views);
 }
 
-static int open_seat(tr_worker *me, struct tr_linear *m, enum tr_view_use use, bool test)
+static int open_views(tr_worker *me, struct tr_linear *m, enum tr_view_use use, bool test)
 {
-    struct seat *seat;
-    TR_TRY(TR_NEW(&seat, 1));
-    me->kept = seat;
-    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, use, &seat->view));
-    return test ? tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &seat->test) : TR_OK;
+    struct phase_views *views;
+    TR_TRY(TR_NEW(&views, 1));
+    me->kept = views;
+    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, use, &views->view));
+    return test ? tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &views->test) : TR_OK;
 }
 
 static int prepare_phase(tr_worker *me, void *state)
 {
-    return open_seat(me, ((struct phase *)state)->m, TR_VIEW_UPDATE, false);
+    return open_views(me, ((struct phase *)state)->m, TR_VIEW_UPDATE, false);
 }
 
 static int prepare_evaluate(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    return open_seat(me, m, TR_VIEW_READ, m->test != NULL);
+    return open_views(me, m, TR_VIEW_READ, m->test != NULL);
 }
 
 /* One mini-batch. Who takes part in the middle of a pass may not have seen its beginning. */
@@ -236,7 +219,7 @@ static int compute_phase(tr_worker *me, void *state)
     const struct phase *p = state;
     struct tr_linear *m = p->m;
     int64_t clock = me->command.word[0] + me->before + me->clock, turn = clock % p->iterations;
-    m->view = ((struct seat *)me->kept)->view;
+    m->view = ((struct phase_views *)me->kept)->view;
     m->iterations = p->iterations;
     tr_linear_take_part(me, m);
     if (turn == 0 || me->clock == 0)
@@ -244,7 +227,7 @@ static int compute_phase(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(m->view));
     TR_TRY(tr_linear_plain_step(me, m, turn, rate_at(p, clock)));
     m->view = NULL;
-    return tr_view_push(((struct seat *)me->kept)->view);
+    return tr_view_push(((struct phase_views *)me->kept)->view);
 }
 
 static int compute_nothing(tr_worker *me, void *state)
@@ -257,9 +240,9 @@ static int compute_nothing(tr_worker *me, void *state)
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
-    struct seat *seat = me->kept;
-    m->view = seat->view;
-    m->test_view = seat->test;
+    struct phase_views *views = me->kept;
+    m->view = views->view;
+    m->test_view = views->test;
     int status = tr_linear_evaluate(me, m, report);
     m->view = m->test_view = NULL;
     return status;
@@ -277,7 +260,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 static void run_phase(struct tr_linear *m, const struct phase *p, tr_next *next)
 {
     struct tr_linear_growing *g = m->growing;
-    int64_t every = (int64_t)m->job->report.every, left = p->clocks - g->done;
+    int64_t every = m->report_every, left = p->clocks - g->done;
     g->leg = every < left / p->iterations ? every * p->iterations : left;
     *next = (tr_next){.stage = p->number,
                       .clocks = g->leg,
@@ -313,7 +296,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     struct tr_linear *m = state;
     struct tr_linear_growing *g = m->growing;
     int64_t at[] = {g->at, g->done, g->leg};
-    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &g->passes));
     TR_TRY(tr_snapshot_common(snapshot, "phase", TR_I64, sizeof at / sizeof *at, at));
     if (at[0] < 0 || at[0] >= g->phases)
@@ -327,7 +310,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 
 static int64_t count_evaluations(const struct tr_linear *m)
 {
-    int64_t n = 0, every = (int64_t)m->job->report.every;
+    int64_t n = 0, every = m->report_every;
     for (int i = 0; i < m->growing->phases; i++) {
         const struct phase *p = &m->growing->phase[i];
         int64_t passes = p->clocks / p->iterations;

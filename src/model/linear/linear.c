@@ -1,137 +1,112 @@
-#include "model/linear/linear.h"
+#include "linear.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "data/dataset.h"
-#include "model/linear/auc.h"
-#include "model/linear/parts.h"
-#include "model/linear/save.h"
-#include "model/model.h"
-#include "model/linear/loss.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
-static bool classifies(const struct tr_linear *m)
+bool tr_linear_reduces_variance(int method)
 {
-    return m->job->model.type != TR_MODEL_LINEAR;
-}
-
-bool tr_linear_reduces_variance(const tr_job *job)
-{
-    int method = job->solve.method;
-    return method == TR_SOLVE_SVRG || method == TR_SOLVE_SVRGPP || method == TR_SOLVE_KATYUSHA;
-}
-
-bool tr_linear_grows(const tr_job *job)
-{
-    return job->solve.method == TR_SOLVE_GROWING;
+    return method >= TR_METHOD_SVRG && method <= TR_METHOD_KATYUSHA;
 }
 
 static bool is_dual(const struct tr_linear *m)
 {
-    return m->job->solve.method == TR_SOLVE_DUAL;
+    return m->method == TR_METHOD_DUAL;
 }
 
-bool tr_linear_is_vertical(const tr_worker *me, const struct tr_linear *m)
-{
-    return me->group_size > 1 && m->job->data.partition == TR_DATA_VERTICAL;
-}
-
-/* ---- before the first clock ---- */
+/* ---- checking ---- */
 
 /* A label that training has not seen would count as the smaller kind. */
 static int check_test_labels(const struct tr_linear *m)
 {
     const tr_data *train = m->train;
-    if (!m->test || !classifies(m) || train->labels < 2) return TR_OK;
+    const char *const *files;
+    if (!m->test || !tr_linear_classifies(m) || train->labels < 2) return TR_OK;
+    (void)tr_job_files(m->job, "data.test", &files);
     for (size_t i = 0; i < m->test->labels; i++)
         if (m->test->label[i] != train->label[0] && m->test->label[i] != train->label[1])
             return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g or %.9g as in the training data",
-                           m->job->data.test.item[0], (double)m->test->label[i], (double)train->label[0],
+                           files[0], (double)m->test->label[i], (double)train->label[0],
                            (double)train->label[1]);
     return TR_OK;
 }
 
 static int check_labels(const struct tr_linear *m)
 {
-    const tr_job *job = m->job;
-    if (classifies(m) && m->train->labels > 2)
+    if (m->train->labels == 0 && m->train->format == TR_FORMAT_CSV)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.label is none, but linear models learn a label: expected first or last",
+                       tr_job_where(m->job, "data.label"));
+    if (tr_linear_classifies(m) && m->train->labels > 2)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for model.type %s", tr_data_third_label(m->train),
-                       job->model.type == TR_MODEL_LOGISTIC ? "logistic" : "svm");
+                       m->type == TR_LOSS_LOGISTIC ? "logistic" : "svm");
     return check_test_labels(m);
 }
 
-/* What is wished for beside a method, an optimizer or a weighting that has no use for it. */
-static int check_ways(const tr_job *job)
+static int refuse(const tr_job *job, const char *key, const char *why)
 {
-    bool dual = job->solve.method == TR_SOLVE_DUAL, weighted = job->sync.weight != TR_WEIGHT_SUM;
-    bool at_server =
-        job->solve.optimizer != TR_OPTIMIZER_SGD && job->solve.optimizer_at == TR_OPTIMIZE_SERVER;
-    if (dual && weighted)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight is for solve.method sgd: the dual needs whole updates",
-                       tr_job_where(job, "sync.weight"));
-    if (dual && job->solve.optimizer != TR_OPTIMIZER_SGD)
-        return tr_fail(TR_ERR_CONFIG, "%s: solve.optimizer is for solve.method sgd",
-                       tr_job_where(job, "solve.optimizer"));
-    if (job->solve.method == TR_SOLVE_SGD && job->solve.optimizer != TR_OPTIMIZER_SGD)
-        TR_TRY(tr_linear_check_optimizer(job));
-    if (weighted && at_server)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "%s: sync.weight weighs steps, but the servers get gradients: set solve.optimizer_at to "
-            "worker, or leave sync.weight sum",
-            tr_job_where(job, "sync.weight"));
-    if (job->model.l1 > 0 && (dual || job->solve.optimizer != TR_OPTIMIZER_FTRL))
-        return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
-                       tr_job_where(job, "model.l1"));
-    if (job->table.filter == TR_FILTER_KKT && job->model.l1 == 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: table.filter kkt is for model.l1 > 0",
-                       tr_job_where(job, "table.filter"));
-    if (job->sync.stable && job->sync.weight != TR_WEIGHT_DYN)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.stable needs sync.weight dyn: others keep no versions",
-                       tr_job_where(job, "sync.stable"));
+    return tr_fail(TR_ERR_CONFIG, "%s: %s", tr_job_where(job, key), why);
+}
+
+/* What is wished for beside an optimizer or a weighting that has no use for it. */
+static int check_sgd(const tr_job *job, const struct tr_linear_options *o)
+{
+    bool weighted = !tr_job_is(job, "sync.weight", "sum"), plain = o->optimizer == TR_PLAIN_SGD;
+    if (!plain) TR_TRY(tr_linear_check_optimizer(job, o));
+    if (weighted && !plain && tr_job_is(job, "solve.optimizer_at", "server"))
+        return refuse(
+            job, "sync.weight",
+            "sync.weight weighs steps, but the servers get gradients: set solve.optimizer_at to worker, or "
+            "leave sync.weight sum");
+    if (o->l1 > 0 && !tr_job_is(job, "solve.optimizer", "ftrl"))
+        return refuse(job, "model.l1", "model.l1 needs solve.method sgd and solve.optimizer ftrl");
     return TR_OK;
 }
 
-static bool is_for_linear(int method)
+static int check_dual(const tr_job *job, const struct tr_linear_options *o)
 {
-    return method == TR_SOLVE_DUAL || method == TR_SOLVE_SGD || method >= TR_SOLVE_SVRG;
-}
-
-static int check_job(const tr_job *job)
-{
-    if (!is_for_linear(job->solve.method))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: linear models learn by dual, sgd, svrg, svrg++, katyusha or growing, not by this "
-                       "solve.method",
-                       tr_job_where(job, "solve.method"));
-    TR_TRY(check_ways(job));
-    if (tr_linear_reduces_variance(job)) return tr_linear_variance_check(job);
-    if (tr_linear_grows(job)) return tr_linear_growing_check(job);
-    TR_TRY(tr_job_check_stages(job, NULL, 0));
-    if (job->solve.method != TR_SOLVE_DUAL) return TR_OK;
-    if (job->model.bias && !job->model.bias_l2)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "%s: solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd",
-            tr_job_where(job, "model.bias"));
-    if (job->model.l2 == 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: solve.method dual needs model.l2 > 0, or use solve.method sgd",
-                       tr_job_where(job, "model.l2"));
-    if (job->data.partition == TR_DATA_VERTICAL)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.partition vertical needs solve.method sgd: a dual step needs whole rows",
-                       tr_job_where(job, "data.partition"));
-    if (job->data.partition == TR_DATA_REPLICATED)
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "%s: data.partition replicated is not for solve.method dual: a row has one dual variable, at "
-            "one worker",
-            tr_job_where(job, "data.partition"));
+    if (!tr_job_is(job, "sync.weight", "sum"))
+        return refuse(job, "sync.weight",
+                      "sync.weight is for solve.method sgd: the dual needs whole updates");
+    if (o->optimizer != TR_PLAIN_SGD)
+        return refuse(job, "solve.optimizer", "solve.optimizer is for solve.method sgd");
+    if (o->l1 > 0) return refuse(job, "model.l1", "model.l1 needs solve.method sgd and solve.optimizer ftrl");
+    if (o->bias && !o->bias_l2)
+        return refuse(
+            job, "model.bias",
+            "solve.method dual needs a regularised bias: set model.bias_l2, or use solve.method sgd");
+    if (o->l2 == 0)
+        return refuse(job, "model.l2", "solve.method dual needs model.l2 > 0, or use solve.method sgd");
+    if (tr_job_is(job, "data.partition", "vertical"))
+        return refuse(job, "data.partition",
+                      "data.partition vertical needs solve.method sgd: a dual step needs whole rows");
+    if (tr_job_is(job, "data.partition", "replicated"))
+        return refuse(
+            job, "data.partition",
+            "data.partition replicated is not for solve.method dual: a row has one dual variable, at one "
+            "worker");
     return TR_OK;
 }
+
+static int check(const tr_job *job, const void *options)
+{
+    const struct tr_linear_options *o = options;
+    int method = tr_job_method(job);
+    bool has_stages = tr_linear_reduces_variance(method) || method == TR_METHOD_GROWING;
+    if (!has_stages) TR_TRY(tr_job_check_stages(job, NULL, 0));
+    if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
+        return refuse(job, "sync.stable", "sync.stable needs sync.weight dyn: others keep no versions");
+    if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
+        return refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
+    if (tr_linear_reduces_variance(method)) return tr_linear_variance_check(job, o);
+    if (method == TR_METHOD_GROWING) return tr_linear_growing_check(job, o);
+    return method == TR_METHOD_DUAL ? check_dual(job, o) : check_sgd(job, o);
+}
+
+/* ---- opening ---- */
 
 /* Workers that merge often disturb each other less (a9a on two ranks: 44 epochs to a gap of 1e-4 with 22 clocks in
  * each, with 4 not in 100), but a clock costs a pull and a push of the whole view: it should compute on several
@@ -157,9 +132,10 @@ static int64_t enough_batches(const struct tr_linear *m)
 
 static int64_t batches_of_clock(const struct tr_linear *m)
 {
-    const struct tr_job_often *push = &m->job->sync.push;
-    int64_t n = (int64_t)push->n;
-    switch (push->unit) {
+    struct tr_job_often push = {.unit = TR_OFTEN_AUTO};
+    (void)tr_job_often(m->job, "sync.push", &push);
+    int64_t n = (int64_t)push.n;
+    switch (push.unit) {
     case TR_OFTEN_EVERY: return n < m->iterations ? n : m->iterations;
     case TR_OFTEN_PER_EPOCH: return (m->iterations + n - 1) / n;
     default: return is_dual(m) ? 1 : enough_batches(m);
@@ -169,41 +145,49 @@ static int64_t batches_of_clock(const struct tr_linear *m)
 /* Mini-batches and clocks of an epoch; all ranks come to the same. */
 static void plan_epoch(struct tr_linear *m)
 {
-    double n = (double)m->train->total_rows, batch = (double)m->job->solve.batch;
+    double n = (double)m->train->total_rows, batch = (double)m->o->batch;
     if (batch > 0) m->iterations = (int64_t)fmax(1, round(n / batch));
     else m->iterations = is_dual(m) ? dual_clocks(m) : (int64_t)fmax(1, round(n / fmax(32, n / 200)));
     m->every = batches_of_clock(m);
     m->clocks_per_epoch = (m->iterations + m->every - 1) / m->every;
 }
 
-/* Reads the data and makes the tables. *out is set even where it fails. */
-static int open_linear(tr_context *tr, void **out)
+static int open_linear(tr_context *tr, const void *options, void *model)
 {
-    struct tr_linear *m;
-    TR_TRY(TR_NEW(&m, 1));
+    struct tr_linear *m = model;
+    const tr_job *job = m->job = tr_context_job(tr);
     m->tr = tr;
-    m->job = tr_context_job(tr);
-    *out = m;
-    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN, NULL, &m->train));
-    if (m->job->data.test.n > 0) TR_TRY(tr_data_open(tr, TR_DATA_TEST, m->train, &m->test));
-    m->l2 = m->job->model.l2 < 0 ? 1 / (double)m->train->total_rows : m->job->model.l2;
+    m->o = options;
+    m->type = tr_job_type(job);
+    m->method = tr_job_method(job);
+    m->rate = m->o->rate;
+    m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
+    m->report_every = (int64_t)tr_job_number(job, "report.every");
+    m->sums = tr_job_is(job, "sync.weight", "sum");
+    m->vertical = tr_group_size(tr) > 1 && tr_job_is(job, "data.partition", "vertical");
+    TR_TRY(tr_job_integer(job, "seed", &m->seed));
+    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN | TR_DATA_SPARSE, NULL, &m->train));
+    if (tr_job_number(job, "data.test") > 0)
+        TR_TRY(tr_data_open(tr, TR_DATA_TEST | TR_DATA_SPARSE, m->train, &m->test));
+    m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
     TR_TRY(tr_agree(tr, check_labels(m)));
     plan_epoch(m);
-    enum tr_dtype dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64;
-    uint64_t columns = m->train->columns + m->job->model.bias;
-    tr_table_options options = {.servers = tr_linear_servers(m)};
-    TR_TRY(tr_table_create_with(tr, "w", dtype, 1, columns, &options, &m->w));
+    uint64_t columns = m->train->columns + m->o->bias;
+    tr_table_options place = {.servers = tr_linear_servers(m)};
+    TR_TRY(tr_table_create_with(tr, "w", (enum tr_dtype)m->o->dtype, 1, columns, &place, &m->w));
     TR_TRY(tr_linear_use_function(m));
-    if (tr_linear_reduces_variance(m->job)) return tr_linear_variance_open(m);
-    if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
-    return tr_linear_grows(m->job) ? tr_linear_growing_open(m) : TR_OK;
+    if (tr_linear_reduces_variance(m->method)) TR_TRY(tr_linear_variance_open(m));
+    else if (!is_dual(m) && m->l2 > 0) TR_TRY(tr_table_create(tr, "count", TR_F32, 1, columns, &m->count));
+    if (m->method == TR_METHOD_GROWING) TR_TRY(tr_linear_growing_open(m));
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
 }
 
 /* ---- what a worker needs of the data ---- */
 
 static bool has_bias(const struct tr_linear *m, const tr_worker *me)
 {
-    return m->job->model.bias && (!tr_linear_is_vertical(me, m) || me->member == 0);
+    return m->o->bias && (!m->vertical || me->member == 0);
 }
 
 /* The keys of the data, and the bias behind them on one member of the group or on all of a horizontal one. */
@@ -215,7 +199,7 @@ int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data,
     TR_TRY(TR_NEW(&keys, data->n_keys + 1));
     memcpy(keys, data->keys, data->n_keys * sizeof *keys);
     keys[data->n_keys] = data->columns;
-    if (use == TR_VIEW_UPDATE && !tr_linear_is_vertical(me, m)) use = TR_VIEW_GROUP;
+    if (use == TR_VIEW_UPDATE && !m->vertical) use = TR_VIEW_GROUP;
     int status = tr_view_open(table, keys, data->n_keys + bias, use, view);
     free(keys);
     return status;
@@ -239,8 +223,8 @@ tr_worker tr_linear_self(tr_context *tr)
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
-    *p = (struct tr_problem){.model = m->job->model.type,
-                             .dtype = m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
+    *p = (struct tr_problem){.model = m->type,
+                             .dtype = (enum tr_dtype)m->o->dtype,
                              .rows = data->rows,
                              .bias = bias,
                              .keys = data->n_keys,
@@ -250,7 +234,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
-        (*target)[i] = !classifies(m) ? label : label == positive ? 1.0f : -1.0f;
+        (*target)[i] = !tr_linear_classifies(m) ? label : label == positive ? 1.0f : -1.0f;
     }
     p->target = *target;
     return TR_OK;
@@ -290,7 +274,7 @@ static int spread_regularisation(struct tr_linear *m)
     TR_TRY(TR_NEW(&m->reg, n));
     for (size_t j = 0; j < n; j++)
         m->reg[j] = count[j] > 0 ? (float)(m->l2 * m->problem.n / (double)count[j]) : 0;
-    if (m->problem.bias && !m->job->model.bias_l2) m->reg[m->problem.keys] = 0;
+    if (m->problem.bias && !m->o->bias_l2) m->reg[m->problem.keys] = 0;
     tr_view_close(&m->count_view);
     return TR_OK;
 }
@@ -301,7 +285,8 @@ static int prepare_train(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
-    if (m->job->sync.pull == TR_PULL_STALE && !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
+    if (tr_job_is(m->job, "sync.pull", "stale") &&
+        !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
         TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
     if (m->test) {
         TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
@@ -332,33 +317,6 @@ size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i)
     return m->first_row + (size_t)((double)(m->end_row - m->first_row) * (double)i / (double)m->iterations);
 }
 
-/* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
-void tr_linear_batches(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
-{
-    int64_t of_epoch = clock % m->clocks_per_epoch;
-    *first = of_epoch * m->every;
-    *last = *first + m->every < m->iterations ? *first + m->every : m->iterations;
-}
-
-/* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */
-void tr_copy_to_delta(tr_view *view, enum tr_dtype dtype)
-{
-    memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
-}
-
-void tr_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
-{
-    if (dtype == TR_F32) {
-        float *delta = view->delta, scale = (float)(1 / divisor);
-        const float *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
-    } else {
-        double *delta = view->delta, scale = 1 / divisor;
-        const double *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
-    }
-}
-
 /* ---- evaluation ---- */
 
 /* Adds up something over rows from .. to - 1 of a problem from their margins. */
@@ -370,8 +328,8 @@ static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_probl
     for (size_t first = from; first < to; first += TR_LINEAR_MARGINS) {
         size_t n = tr_min_size(TR_LINEAR_MARGINS, to - first);
         tr_margins(p, first, n, w, m->margin);
-        if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
-        if (tr_linear_is_vertical(me, m) && me->member > 0) continue; /* the same rows as member 0's */
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
+        if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
         for (size_t i = 0; i < n; i++) add(p, m->margin[i], (double)p->target[first + i], sum);
     }
     return TR_OK;
@@ -394,7 +352,7 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 {
     if (me->worker != 0) return TR_OK;
     TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
-    if (m->job->model.l1 > 0) {
+    if (m->o->l1 > 0) {
         size_t bytes = sizeof report->sum[ABSOLUTES];
         TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
     }
@@ -433,7 +391,7 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
 static int check_divergence(struct tr_linear *m, double epoch, double objective)
 {
-    if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->job->model.type, 0, 1));
+    if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->type, 0, 1));
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
     char what[64] = "not finite any more";
     if (isfinite(objective))
@@ -447,27 +405,27 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
 {
     struct tr_linear *m = state;
     const double *sum = report->sum;
-    double n = (double)m->train->total_rows;
-    double squares = sum[SQUARES] - (m->job->model.bias_l2 ? 0 : sum[BIAS_SQUARE]);
-    double primal = sum[LOSS] / n + 0.5 * m->l2 * squares + m->job->model.l1 * sum[ABSOLUTES];
+    double n = (double)m->train->total_rows, target = tr_job_number(m->job, "solve.target");
+    double squares = sum[SQUARES] - (m->o->bias_l2 ? 0 : sum[BIAS_SQUARE]);
+    double primal = sum[LOSS] / n + 0.5 * m->l2 * squares + m->o->l1 * sum[ABSOLUTES];
     evaluation->objective = primal;
     if (is_dual(m)) {
         double dual = -0.5 * m->l2 * squares - sum[CONJUGATE] / n;
         evaluation->gap = (primal - dual) / fmax(fabs(dual), 1e-300);
         /* under SSP and ASP the workers' parts are of different parameters: an estimate, which may even be negative */
-        double goal = m->job->solve.target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
+        double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
         evaluation->stop = goal > 0 && fabs(evaluation->gap) <= safe;
     }
     if (m->test)
-        evaluation->metric =
-            classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS] : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
-    if (m->job->solve.target != TR_JOB_AUTO && primal <= m->job->solve.target) evaluation->stop = true;
+        evaluation->metric = tr_linear_classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
+                                                     : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
     m->last = *evaluation;
     double epoch = (double)report->clock / (double)m->clocks_per_epoch;
     return check_divergence(m, isfinite(evaluation->epoch) ? evaluation->epoch : epoch, primal);
 }
 
-int tr_linear_keep_judged(struct tr_linear *m, tr_snapshot *snapshot)
+int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
 {
     TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
     return tr_snapshot_common(snapshot, "usual_objective", TR_F64, 1, &m->usual);
@@ -478,7 +436,7 @@ static int keep_train(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
     struct tr_linear *m = state;
-    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
     return is_dual(m) ? tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual)
                       : tr_linear_sgd_keep(m, snapshot);
 }
@@ -486,45 +444,72 @@ static int keep_train(tr_worker *me, void *state, tr_snapshot *snapshot)
 const char *tr_linear_metric(const struct tr_linear *m)
 {
     if (!m->test) return NULL;
-    return classifies(m) ? "accuracy" : "rmse";
+    return tr_linear_classifies(m) ? "accuracy" : "rmse";
 }
 
-/* ---- tasks: what they have opened is closed when they end ---- */
+/* ---- what the job says of stages ---- */
 
-static int prepare_test(tr_worker *me, void *state)
+/* UINT64_MAX where it says nothing. */
+static uint64_t stage_number(const struct tr_linear *m, const char *stage, const char *key)
 {
-    struct tr_linear *m = state;
-    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
+    char name[96];
+    uint64_t n;
+    snprintf(name, sizeof name, "stages.%s.%s", stage, key);
+    return tr_job_given(m->job, name) && tr_job_integer(m->job, name, &n) == TR_OK ? n : UINT64_MAX - 1;
 }
 
-static int compute_nothing(tr_worker *me, void *state)
+int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual)
 {
-    (void)me;
-    (void)state;
+    uint64_t n = stage_number(m, stage, "parallelism");
+    return n == UINT64_MAX - 1 ? usual : n == UINT64_MAX ? TR_AUTO_WORKERS : n == 0 ? TR_ALL_WORKERS : (int)n;
+}
+
+int tr_linear_stage_servers(const struct tr_linear *m, const char *stage)
+{
+    uint64_t n = stage_number(m, stage, "servers");
+    return n >= UINT64_MAX - 1 ? 0 : (int)n;
+}
+
+int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage)
+{
+    uint64_t n = stage_number(m, stage, "clocks");
+    return n >= UINT64_MAX - 1 ? 0 : (int64_t)n;
+}
+
+int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group)
+{
+    int workers = one_group ? tr_group_size(m->tr) : tr_workers(m->tr), servers = tr_servers(m->tr);
+    int wished = tr_linear_stage_workers(m, stage, TR_ALL_WORKERS),
+        wished_servers = tr_linear_stage_servers(m, stage);
+    char key[96];
+    snprintf(key, sizeof key, "stages.%s.servers", stage);
+    if (wished_servers > servers)
+        return tr_agree(m->tr,
+                        tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there are %d servers: see ranks.servers",
+                                tr_job_where(m->job, key), key, wished_servers, servers));
+    snprintf(key, sizeof key, "stages.%s.parallelism", stage);
+    if (wished > workers)
+        tr_say(m->tr, "note:          %s: %s is %d, but there %s %d worker%s%s: %d it is",
+               tr_job_where(m->job, key), key, wished, workers == 1 ? "is" : "are", workers,
+               workers == 1 ? "" : "s", one_group ? " on a node" : "", workers);
     return TR_OK;
 }
 
-/* For the area under the curve. */
-static int open_test(struct tr_linear *m, int status)
-{
-    tr_stage stage = {
-        .name = "test", .state = m, .clocks = 1, .prepare = prepare_test, .compute = compute_nothing};
-    return status == TR_OK && m->test && classifies(m) ? tr_run(m->tr, &stage) : status;
-}
+/* ---- training ---- */
 
 static int run_stages(struct tr_linear *m)
 {
-    if (tr_linear_reduces_variance(m->job)) return open_test(m, tr_linear_variance_train(m));
+    if (tr_linear_reduces_variance(m->method)) return tr_linear_variance_train(m);
     tr_stage count = {
         .name = "count", .state = m, .clocks = 1, .prepare = prepare_count, .compute = count_rows};
     TR_TRY(tr_run(m->tr, &count));
     TR_TRY(tr_agree(m->tr, spread_regularisation(m)));
     if (m->count) TR_TRY(tr_table_drop(&m->count));
-    if (tr_linear_grows(m->job)) return open_test(m, tr_linear_growing_train(m));
+    if (m->method == TR_METHOD_GROWING) return tr_linear_growing_train(m);
     tr_stage train = {.name = "train",
                       .state = m,
-                      .clocks = (int64_t)m->job->solve.epochs * m->clocks_per_epoch,
-                      .evaluate_every = (int64_t)m->job->report.every * m->clocks_per_epoch,
+                      .clocks = m->epochs * m->clocks_per_epoch,
+                      .evaluate_every = m->report_every * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .metric_name = tr_linear_metric(m),
                       .prepare = prepare_train,
@@ -535,62 +520,169 @@ static int run_stages(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
-/* ---- as a kind of model ---- */
-
-static int open_model(tr_context *tr, struct tr_result *result, void **model)
-{
-    TR_TRY(open_linear(tr, model));
-    const struct tr_linear *m = *model;
-    *result = (struct tr_result){.rows = m->train->total_rows,
-                                 .columns = m->train->columns,
-                                 .nonzeros = m->train->total_nonzeros,
-                                 .test_auc = NAN,
-                                 .test_perplexity = NAN};
-    TR_TRY(tr_data_describe(m->train, "training data"));
-    return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
-}
-
 /* Only the last evaluation is exact under every consistency, and epochs may run out. */
-static void say_missed_goal(const struct tr_linear *m)
-{
-    double goal = m->job->solve.target_gap, gap = m->last.gap;
-    if (is_dual(m) && goal > 0 && gap > goal)
-        tr_say(m->tr,
-               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
-               goal, gap);
-}
-
-static int train_model(void *model)
-{
-    TR_TRY(run_stages(model));
-    say_missed_goal(model);
-    return TR_OK;
-}
-
-static int save_model(void *model, const char *folder, struct tr_result *result)
+static int train(void *model)
 {
     struct tr_linear *m = model;
-    TR_TRY(tr_linear_save(m, folder));
-    return m->test && classifies(m) ? tr_linear_auc(m, &result->test_auc) : TR_OK;
+    double goal = is_dual(m) ? m->o->target_gap : 0, area;
+    TR_TRY(run_stages(m));
+    if (goal > 0 && m->last.gap > goal)
+        tr_say(m->tr,
+               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
+               goal, m->last.gap);
+    if (!m->test || !tr_linear_classifies(m)) return TR_OK;
+    TR_TRY(tr_linear_auc(m, &area));
+    return tr_report_figure(m->tr, "test_auc", area);
 }
 
-static void close_model(void **model)
+static void close_linear(void *model)
 {
-    struct tr_linear *m = *model;
-    if (!m) return;
+    struct tr_linear *m = model;
     tr_linear_variance_close(m);
     tr_linear_growing_close(m);
-    tr_view_close(&m->view);
-    tr_view_close(&m->test_view);
-    tr_view_close(&m->count_view);
-    tr_view_close(&m->fresh_view);
+    tr_view *views[] = {m->view, m->test_view, m->count_view, m->fresh_view};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) tr_view_close(&views[i]);
     tr_data_close(&m->train);
     tr_data_close(&m->test);
     void *arrays[] = {m->target,   m->test_target, m->order, m->dual,    m->norm,       m->reg,  m->margin,
                       m->gradient, m->packed,      m->state, m->touched, m->is_touched, m->batch};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(m);
-    *model = NULL;
+    tr_linear_saved_close(m);
 }
 
-const struct tr_model_kind tr_linear_kind = {check_job, open_model, train_model, save_model, close_model};
+/* ---- memory ---- */
+
+/* Text of the rows becomes numbers of about the same size at workers, with views of their keys. */
+static double server_bytes(const tr_job *job, const tr_data_size *size, double element, double view_keys)
+{
+    double some = tr_job_number(job, "table.servers"), servers = some > 0 ? some : size->servers;
+    double tables = tr_job_method(job) == TR_METHOD_SGD ? 1.5 : 1;
+    if (tr_job_is(job, "table.storage", "dense")) return tables * element * size->features / servers;
+    double used = fmin(size->features, size->text / 9), lists = 12 * view_keys * size->workers;
+    return (tables * (element + 20) * used + lists) / servers;
+}
+
+static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *m)
+{
+    double element = ((const struct tr_linear_options *)options)->dtype == TR_F32 ? 4 : 8;
+    double text = size->text / size->workers, keys = fmin(size->features, text / 9);
+    m->worker = 0.6 * text + 3 * element * keys;
+    m->server = server_bytes(job, size, element, keys);
+}
+
+/* ---- the class ---- */
+
+#define AT(field) offsetof(struct tr_linear_options, field)
+
+/* clang-format off */
+static const tr_option options[] = {
+    {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto", "1/n"),
+     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n and LIBLINEAR's C is 1/(lambda n)"},
+    {"model.l1", TR_KIND_REAL, AT(l1), "0",
+     .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1; needs solve.optimizer ftrl"},
+    {"model.bias", TR_KIND_BOOL, AT(bias), "no",
+     .help = "whether a constant is learnt besides the weights"},
+    {"model.bias_l2", TR_KIND_BOOL, AT(bias_l2), "no",
+     .help = "whether the bias is regularised (as LIBLINEAR does)"},
+    {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),
+     .help = "single or double precision"},
+    {"solve.target_gap", TR_KIND_REAL, AT(target_gap), "0", .may_change = true,
+     .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
+    {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .words = TR_WORDS("auto"), .may_change = true,
+     .methods = "sgd svrg svrg++ katyusha growing",
+     .help = "size of the first step; auto = 0.1 for sgd, for variance reduction and growing batches as the data's smoothness allows"},
+    {"solve.decay", TR_KIND_REAL, AT(decay), "0", .may_change = true,
+     .methods = "sgd growing",
+     .help = "the rate of clock c is rate/sqrt(decay*c+1)"},
+    {"solve.batch", TR_KIND_INTEGER, AT(batch), "0",
+     .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
+             "from the data"},
+    {"solve.sigma", TR_KIND_REAL, AT(sigma), "auto", .least = 1, .words = TR_WORDS("auto"),
+     .methods = "dual",
+     .help = "how much each worker damps its steps for the others; auto = their number, which is safe"},
+    {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "sgd",
+     .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
+     .help = "what becomes of a mini-batch's gradient"},
+    {"solve.optimizer_at", TR_KIND_CHOICE, AT(optimizer_at), "server", .words = TR_WORDS("server", "worker"),
+     .help = "who keeps the optimizer's state: the servers, who get gradients, or each worker for itself"},
+    {"solve.momentum", TR_KIND_REAL, AT(momentum), "0.9", .most = 1,
+     .help = "momentum, nesterov, adam: how much of the last step's direction is kept"},
+    {"solve.memory", TR_KIND_REAL, AT(memory), "auto", .most = 1, .words = TR_WORDS("auto"),
+     .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.95, 0.9, 0.999"},
+    {"solve.epsilon", TR_KIND_REAL, AT(epsilon), "auto", .above = true, .words = TR_WORDS("auto"),
+     .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
+    {"solve.inner", TR_KIND_REAL, AT(inner), "2", .above = true,
+     .methods = "svrg svrg++ katyusha",
+     .help = "passes of stochastic steps between two full gradients; svrg++: the first time"},
+    {"solve.growth", TR_KIND_REAL, AT(growth), "10", .least = 1,
+     .methods = "growing",
+     .help = "how many times larger the batches of each phase are than those of the phase before"},
+    {"solve.phases", TR_KIND_INTEGER, AT(phases), "3", .least = 1,
+     .methods = "growing",
+     .help = "how many phases there are"},
+    {.name = NULL},
+};
+
+static const tr_method methods[] = {
+    {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false, TR_METHOD_DUAL},
+    {"sgd", "mini-batch gradient descent", NULL, false, TR_METHOD_SGD},
+    {"svrg", "variance reduction, for smooth losses", NULL, true, TR_METHOD_SVRG},
+    {"svrg++", "the same with ever longer epochs", NULL, true, TR_METHOD_SVRGPP},
+    {"katyusha", "variance reduction with momentum", NULL, true, TR_METHOD_KATYUSHA},
+    {"growing", "mini-batches that grow from phase to phase", NULL, true, TR_METHOD_GROWING},
+    {.name = NULL},
+};
+
+static const tr_rule rules[] = {
+    {"data.format", NULL, "libsvm", false},
+    {"solve.rate", "sgd", "0.1", false},
+    {"solve.rate", "dual", "0.1", true},
+    {"solve.epochs", "growing", "1", false},
+    {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
+    {"table.prune", "svrg svrg++ katyusha", "no", true},
+    {"local.*", "dual sgd", NULL, true},
+    {"sync.race", "dual sgd", NULL, true},
+    {"data.vocabulary", NULL, NULL, true},
+    {"data.duplicates", NULL, NULL, true},
+    {.key = NULL},
+};
+
+static const tr_flag flags[] = {
+    {"--probability", NULL, TR_PREDICT, 0, 0, "logistic: the probability of the positive label in place of the label"},
+    {"--margin", NULL, TR_PREDICT, 0, 0, "w x + bias in place of the label"},
+    {"--top", "N", TR_INSPECT, 1, 1000000, "how many of the largest weights are shown, 10 without it"},
+    {.name = NULL},
+};
+/* clang-format on */
+
+const tr_model_class tr_linear_class = {
+    .abi = TR_MODEL_ABI,
+    .name = "linear",
+    .types = TR_WORDS("logistic", "linear", "svm", "l2svm"),
+    .help = "logistic regression, least squares, and support vectors with hinge (svm) or squared hinge loss "
+            "(l2svm)",
+    .noun = "a linear model",
+    .format = "trireme-linear",
+    .format_version = 1,
+    .text_begins = "solver_type",
+    .data_formats = TR_WORDS("libsvm", "csv"),
+    .options_size = sizeof(struct tr_linear_options),
+    .options = options,
+    .methods = methods,
+    .rules = rules,
+    .flags = flags,
+    .model_size = sizeof(struct tr_linear),
+    .check = check,
+    .open = open_linear,
+    .train = train,
+    .fields = tr_linear_fields,
+    .read_text = tr_linear_read_text,
+    .close = close_linear,
+    .memory = estimate,
+    .ready = tr_linear_ready,
+    .predict = tr_linear_predict,
+    .evaluate = tr_linear_evaluate_rows,
+    .figures = tr_linear_figures,
+    .keys = tr_linear_keys,
+    .inspect = tr_linear_inspect,
+};

@@ -1,18 +1,63 @@
 /* Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
+ *
+ *   linear     the class: options, data, stages, evaluation
+ *   sgd        dual coordinate descent; mini-batch gradient descent
+ *   growing    … with batches that grow
+ *   variance   variance reduction: stages, a replica
+ *   steps      … its steps
+ *   pass       passes over rows; losses: loss.h
+ *   auc        the area under the ROC curve
+ *   saved      models in files, and what they are asked there
  */
 #ifndef TR_LINEAR_H
 #define TR_LINEAR_H
 
-#include "job/job.h"
-#include "model/linear/pass.h"
+#include "loss.h"
+#include "pass.h"
+#include "trireme/model.h"
 #include "trireme/trireme.h"
+
+struct tr_linear_options {
+    double l2; /* below 0: 1/n */
+    double l1;
+    bool bias, bias_l2;
+    int dtype; /* TR_F32, TR_F64 */
+    double target_gap, rate, decay, sigma;
+    uint64_t batch, phases;
+    int optimizer, optimizer_at;
+    double momentum, memory, epsilon, inner, growth;
+};
+
+/* solve.optimizer sgd: plain steps. */
+enum { TR_PLAIN_SGD };
+
+/* A trained model as one process holds it: read back from model.h5 or model.txt. */
+struct tr_linear_model {
+    int type;             /* TR_LOSS_… */
+    enum tr_dtype dtype;  /* of the weights: TR_F32 or TR_F64 */
+    uint64_t features;    /* weight i belongs to index first_index + i of the data */
+    uint64_t first_index; /* 0 or 1; model.txt does not know it: 1 */
+    bool biased;
+    double bias;    /* added to every margin; 0 without one */
+    float label[2]; /* classifiers: positive first */
+    double l2;      /* this and the rest: NaN or 0 where the file does not say */
+    double objective;
+    uint64_t rows; /* of the training data */
+    void *weight;
+};
 
 struct tr_linear {
     tr_context *tr;
     const tr_job *job;
+    const struct tr_linear_options *o;
+    int type, method;
+    uint64_t seed;
+    bool sums;             /* sync.weight is sum: updates are added as they are */
+    bool vertical;         /* members of a group hold features of the same rows */
     tr_data *train, *test; /* test: NULL without data.test */
     tr_table *w, *count;   /* count: rows that have a feature, for SGD's regularisation */
-    double l2;
+    double l2, rate;
+    int64_t epochs, report_every;
     int64_t iterations, clocks_per_epoch; /* mini-batches and clocks of one epoch */
     int64_t every;                        /* mini-batches of one clock */
 
@@ -22,6 +67,7 @@ struct tr_linear {
     tr_view *view, *test_view, *count_view;
     struct tr_linear_variance *variance; /* svrg, svrg++, katyusha */
     struct tr_linear_growing *growing;
+    struct tr_area *area;          /* of the test data */
     tr_view *fresh_view;           /* sync.pull stale: what is evaluated */
     uint32_t *order;               /* rows in this epoch's order */
     float *dual, *norm;            /* dual: a of each row, and |x|² */
@@ -38,6 +84,166 @@ struct tr_linear {
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
     double usual;       /* objective of the first, or of weights of zero if that is higher; 0 before */
+
+    /* written, or read back */
+    struct tr_linear_model saved;
+    struct tr_linear_text *text;
+    struct tr_linear_evaluation *evaluation;
+    enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY } output;
 };
+
+extern const tr_model_class tr_linear_class;
+
+/* ---- data and views ---- */
+
+/* Whether the model learns two kinds, and not numbers. */
+static inline bool tr_linear_classifies(const struct tr_linear *m)
+{
+    return m->type != TR_LOSS_LINEAR;
+}
+
+/* Opens a view of w, or of a table like it, by the keys of these data; or of a range of keys. */
+int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data, tr_table *table,
+                        enum tr_view_use use, tr_view **view);
+int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view);
+
+/* A worker as a stage of all workers would see it, for work outside of stages: the set of its group. */
+tr_worker tr_linear_self(tr_context *tr);
+
+/* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
+int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
+                          struct tr_problem *problem, float **target);
+
+/* ---- mini-batches ---- */
+
+/* Which rows its mini-batches are of: before the next two. */
+void tr_linear_take_part(const tr_worker *me, struct tr_linear *m);
+
+/* The rows of this worker that belong to mini-batch i of an epoch: from here to where i + 1 begins. */
+size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i);
+
+/* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into m->batch. Files are often
+ * sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same for all
+ * members of a group. A step: rate times the mean gradient of the turn's mini-batch is subtracted from the view's delta. */
+int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch);
+int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate);
+
+/* ---- evaluation ---- */
+
+/* Rows whose margins are computed at once: room of m->margin. */
+enum { TR_LINEAR_MARGINS = 4096 };
+
+/* What summarize() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w: its
+ * view of them), and how its part of the test data comes off. */
+void tr_linear_report_loss(tr_report *report, double loss);
+int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
+int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
+int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
+int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
+
+/* For snapshot functions: what summarizing remembers. */
+int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
+
+/* What the test data show, or NULL. */
+const char *tr_linear_metric(const struct tr_linear *m);
+
+/* ---- what the job says of stages ---- */
+
+int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual); /* as in tr_next */
+int tr_linear_stage_servers(const struct tr_linear *m, const char *stage);
+int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage); /* 0: it does not say */
+
+/* All ranks: a note where more workers are wished for than there are (one_group: in a group); more servers than there
+ * are cannot be. */
+int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group);
+
+/* ---- methods ---- */
+
+bool tr_linear_reduces_variance(int method);
+int tr_linear_variance_check(const tr_job *job, const struct tr_linear_options *o);
+int tr_linear_variance_open(struct tr_linear *m); /* all ranks, after the table w is made */
+int tr_linear_variance_train(struct tr_linear *m);
+void tr_linear_variance_close(struct tr_linear *m); /* all ranks */
+
+/* So many phases at most: batches of the tenth are as large as data get. */
+enum { TR_GROWING_PHASES = 64 };
+int tr_linear_growing_check(const tr_job *job, const struct tr_linear_options *o);
+int tr_linear_growing_open(struct tr_linear *m); /* all ranks */
+int tr_linear_growing_train(struct tr_linear *m);
+void tr_linear_growing_close(struct tr_linear *m);
+
+/* One clock of a worker, by method. */
+int tr_linear_dual_clock(tr_worker *me, void *linear);
+int tr_linear_sgd_clock(tr_worker *me, void *linear);
+
+/* Whether the numbers of solve.optimizer are possible ones. */
+int tr_linear_check_optimizer(const tr_job *job, const struct tr_linear_options *o);
+
+/* sgd: memory of the optimizer where the worker keeps it. */
+int tr_linear_sgd_prepare(struct tr_linear *m);
+int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot);
+
+/* Servers for w; 0 for as many as the job says. */
+uint32_t tr_linear_servers(const struct tr_linear *m);
+
+/* What the servers do with updates of w, as the job says: all ranks. */
+int tr_linear_use_function(struct tr_linear *m);
+
+/* ---- the area under the ROC curve ----
+ *
+ * How probable it is that a positive row scores higher than a negative one, a tie counting half. Exact for scores rounded
+ * to float; NaN where a score is NaN or one of the kinds is missing. */
+
+/* Of the test data under the model as it is in the table now: all ranks, outside tr_run(); all get the result. NaN without
+ * test data and for regression. No rank gets more than about its share of the scores. */
+int tr_linear_auc(struct tr_linear *m, double *auc);
+
+/* Of n scores; positive[i] > 0 says which are. NaN also where there is no memory for it. */
+double tr_auc(const float *score, const signed char *positive, size_t n);
+
+/* ---- models in files ---- */
+
+static inline bool tr_linear_model_classifies(const struct tr_linear_model *model)
+{
+    return model->type != TR_LOSS_LINEAR;
+}
+
+static inline double tr_linear_model_weight(const struct tr_linear_model *model, uint64_t i)
+{
+    return model->dtype == TR_F32 ? (double)((const float *)model->weight)[i]
+                                  : ((const double *)model->weight)[i];
+}
+
+/* "logistic", as model.type has it. */
+const char *tr_linear_model_name(int type);
+
+/* Reads the text of a model.txt, LIBLINEAR's format (two classes or regression), which a zero byte follows. The path serves
+ * messages. The weights are finite. TR_ERR_DATA. */
+int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
+                               struct tr_linear_model *model);
+void tr_linear_model_free(struct tr_linear_model *model); /* what it holds, not the struct */
+
+/* Writes a model.txt, which can be used with liblinear-predict: its features are numbered from 1, so its line i (from 1)
+ * behind «w» is weight i - 1, of index i - 1 + first_index of the data. For data that begin at index 1, as nearly all do,
+ * these are the same; for data that begin at 0, add 1 to each index before using LIBLINEAR. LIBLINEAR's labels are whole
+ * numbers: others are written as they are, which it does not read (Trireme does). One process: create, append all weights
+ * and then the bias, finish; close in any case. */
+struct tr_linear_text;
+int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
+                          struct tr_linear_text **text);
+int tr_linear_text_append(struct tr_linear_text *text, enum tr_dtype dtype, const void *weights, size_t n);
+int tr_linear_text_finish(struct tr_linear_text *text);
+void tr_linear_text_close(struct tr_linear_text **text); /* NULL inside is fine */
+
+/* Of the class. */
+int tr_linear_fields(void *model, tr_fields *fields);
+int tr_linear_read_text(void *model, const char *path, const char **type);
+int tr_linear_ready(void *model, tr_query *query);
+int tr_linear_predict(void *model, tr_query *query, const tr_records *records, double *out);
+int tr_linear_evaluate_rows(void *model, tr_query *query, const tr_records *records, const double *out);
+int tr_linear_figures(void *model, tr_query *query, uint64_t rows);
+int tr_linear_inspect(void *model, tr_query *query);
+uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with);
+void tr_linear_saved_close(struct tr_linear *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* solve/ — how parameters are found: losses, and the passes that lower them.
+/* Losses of linear models.
  *
  * A linear model minimises F(w) = (1/n) Σ φ(y_i, m_i) + (λ/2) |w|², with the margin m_i = w · x_i. Labels are
  * ±1 for the classifiers and real for regression:
@@ -15,15 +15,16 @@
 
 #include <math.h>
 
-#include "job/job.h" /* TR_MODEL_… name the losses */
+/* In the order of model.type. */
+enum { TR_LOSS_LOGISTIC, TR_LOSS_LINEAR, TR_LOSS_SVM, TR_LOSS_L2SVM, TR_LOSSES };
 
 static inline double tr_loss(int model, double m, double y)
 {
     double z = y * m;
     switch (model) {
-    case TR_MODEL_LOGISTIC: return z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
-    case TR_MODEL_SVM: return z < 1 ? 1 - z : 0;
-    case TR_MODEL_L2SVM: return z < 1 ? (1 - z) * (1 - z) : 0;
+    case TR_LOSS_LOGISTIC: return z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
+    case TR_LOSS_SVM: return z < 1 ? 1 - z : 0;
+    case TR_LOSS_L2SVM: return z < 1 ? (1 - z) * (1 - z) : 0;
     default: return 0.5 * (m - y) * (m - y);
     }
 }
@@ -33,9 +34,9 @@ static inline double tr_loss_slope(int model, double m, double y)
 {
     double z = y * m;
     switch (model) {
-    case TR_MODEL_LOGISTIC: return -y / (1 + exp(z));
-    case TR_MODEL_SVM: return z < 1 ? -y : 0;
-    case TR_MODEL_L2SVM: return z < 1 ? -2 * y * (1 - z) : 0;
+    case TR_LOSS_LOGISTIC: return -y / (1 + exp(z));
+    case TR_LOSS_SVM: return z < 1 ? -y : 0;
+    case TR_LOSS_L2SVM: return z < 1 ? -2 * y * (1 - z) : 0;
     default: return m - y;
     }
 }
@@ -44,9 +45,9 @@ static inline double tr_loss_slope(int model, double m, double y)
 static inline double tr_loss_conjugate(int model, double a, double y)
 {
     switch (model) {
-    case TR_MODEL_LOGISTIC: return (a > 0 ? a * log(a) : 0) + (a < 1 ? (1 - a) * log1p(-a) : 0);
-    case TR_MODEL_SVM: return -a;
-    case TR_MODEL_L2SVM: return a * (a / 4 - 1);
+    case TR_LOSS_LOGISTIC: return (a > 0 ? a * log(a) : 0) + (a < 1 ? (1 - a) * log1p(-a) : 0);
+    case TR_LOSS_SVM: return -a;
+    case TR_LOSS_L2SVM: return a * (a / 4 - 1);
     default: return a * (a / 2 - y);
     }
 }
@@ -71,13 +72,13 @@ static inline double tr_logistic_step(double a, double b, double q)
 static inline double tr_dual_step(int model, double a, double m, double y, double q)
 {
     switch (model) {
-    case TR_MODEL_LOGISTIC: return tr_logistic_step(a, y * m, q);
-    case TR_MODEL_SVM: {
+    case TR_LOSS_LOGISTIC: return tr_logistic_step(a, y * m, q);
+    case TR_LOSS_SVM: {
         if (q <= 0) return y * m < 1 ? 1 : 0;
         double z = a + (1 - y * m) / q;
         return z < 0 ? 0 : z > 1 ? 1 : z;
     }
-    case TR_MODEL_L2SVM: {
+    case TR_LOSS_L2SVM: {
         double z = (1 - y * m + q * a) / (q + 0.5);
         return z < 0 ? 0 : z;
     }

@@ -1,14 +1,14 @@
-#include "model/linear/pass.h"
+#include "pass.h"
 
-#include "model/linear/loss.h"
+#include "loss.h"
 
 #define REAL    float
 #define NAME(x) x##_f32
-#include "model/linear/pass_real.h"
+#include "pass_real.h"
 
 #define REAL    double
 #define NAME(x) x##_f64
-#include "model/linear/pass_real.h"
+#include "pass_real.h"
 
 void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *w, double *margin)
 {

@@ -1,15 +1,25 @@
 /* Passes over rows, the inner loops of training. A vector w over the keys of the rows is f32 or f64, as the
  * model's table is; the last key is the bias where there is one.
  */
-#ifndef TR_SOLVE_PASS_H
-#define TR_SOLVE_PASS_H
+#ifndef TR_METHOD_PASS_H
+#define TR_METHOD_PASS_H
 
-#include "base/base.h"
+#include "trireme/base.h"
 #include "trireme/data.h"
+
+/* Methods, in the order of solve.method. */
+enum {
+    TR_METHOD_DUAL,
+    TR_METHOD_SGD,
+    TR_METHOD_SVRG,
+    TR_METHOD_SVRGPP,
+    TR_METHOD_KATYUSHA,
+    TR_METHOD_GROWING
+};
 
 /* What every pass needs to know of the problem. */
 struct tr_problem {
-    int model; /* TR_MODEL_… */
+    int model; /* TR_LOSS_… */
     enum tr_dtype dtype;
     tr_batch rows;
     const float *target; /* labels as the loss wants them: ±1, or real */

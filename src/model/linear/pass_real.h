@@ -73,7 +73,7 @@ static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, s
 {
     enum { AHEAD = 4 };
     double step = 1 / (p->l2 * p->n);
-    bool signs = p->model != TR_MODEL_LINEAR;
+    bool signs = p->model != TR_LOSS_LINEAR;
     for (size_t s = 0; s < n; s++) {
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
         size_t i = order[s];

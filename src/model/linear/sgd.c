@@ -1,22 +1,91 @@
-/* One clock of mini-batch gradient descent, and what becomes of its updates: they are added, weighted (ConSGD, DynSGD),
- * or are gradients for an optimizer at the servers; or each worker has an optimizer of its own. */
+/* One clock of dual coordinate descent; and one of mini-batch gradient descent, and what becomes of its updates: they are
+ * added, weighted (ConSGD, DynSGD), or are gradients for an optimizer at the servers; or each worker has an optimizer of its
+ * own. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/linear/linear.h"
-#include "model/linear/parts.h"
-#include "model/linear/loss.h"
-#include "table/view.h"
-#include "trireme/function.h"
+#include "linear.h"
+
+/* ---- clocks and updates ---- */
+
+/* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
+static void batches_of(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
+{
+    int64_t of_epoch = clock % m->clocks_per_epoch;
+    *first = of_epoch * m->every;
+    *last = *first + m->every < m->iterations ? *first + m->every : m->iterations;
+}
+
+/* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */
+static void copy_to_delta(tr_view *view, enum tr_dtype dtype)
+{
+    memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
+}
+
+static void keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
+{
+    if (dtype == TR_F32) {
+        float *delta = view->delta, scale = (float)(1 / divisor);
+        const float *value = view->value;
+        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+    } else {
+        double *delta = view->delta, scale = 1 / divisor;
+        const double *value = view->value;
+        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+    }
+}
+
+/* ---- dual coordinate descent ---- */
+
+/* A new order every epoch, from a stream of its own: a run can be taken up at any clock. */
+static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
+{
+    struct tr_rng rng;
+    if (m->ordered == epoch + 1) return;
+    m->ordered = epoch + 1;
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->worker, (uint64_t)epoch);
+    tr_rng_permutation(&rng, m->order, m->problem.rows.n);
+}
+
+/* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each
+ * counts its own sigma times, sigma being the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring
+ * what the last merge would have allowed, as sigma for the next, was tried: it saves nothing at 2 to 8 workers
+ * and swings when the estimate falls behind. */
+int tr_linear_dual_clock(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    shuffle(m, me, me->clock / m->clocks_per_epoch);
+    TR_TRY(tr_view_pull(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
+    int64_t first, last;
+    batches_of(m, me->clock, &first, &last);
+    size_t begin = tr_linear_batch_begin(m, first), end = tr_linear_batch_begin(m, last);
+    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
+    copy_to_delta(m->view, m->problem.dtype);
+    tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
+    keep_difference(m->view, m->problem.dtype, sigma);
+    return tr_view_push(m->view);
+}
+
+/* ---- mini-batch gradient descent ---- */
+
+static size_t view_bytes(const struct tr_linear *m)
+{
+    return m->view ? m->view->n * (m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double)) : 0;
+}
 
 static bool has_optimizer(const struct tr_linear *m)
 {
-    return m->job->solve.optimizer != TR_OPTIMIZER_SGD;
+    return m->o->optimizer != TR_PLAIN_SGD;
 }
+
+/* solve.optimizer_at */
+enum { AT_SERVER, AT_WORKER };
 
 static bool optimizes_at_worker(const struct tr_linear *m)
 {
-    return has_optimizer(m) && m->job->solve.optimizer_at == TR_OPTIMIZE_WORKER;
+    return has_optimizer(m) && m->o->optimizer_at == AT_WORKER;
 }
 
 /* ---- what the servers do ---- */
@@ -24,23 +93,23 @@ static bool optimizes_at_worker(const struct tr_linear *m)
 /* model.l1 counts once in the mean of the gradients, ftrl's against their sum: so many there will be. */
 static double planned_gradients(const struct tr_linear *m)
 {
-    double clocks = (double)m->job->solve.epochs * (double)m->clocks_per_epoch;
+    double clocks = (double)m->epochs * (double)m->clocks_per_epoch;
     return optimizes_at_worker(m) ? clocks * (double)m->every : clocks;
 }
 
-static tr_optimizer wished_optimizer(const tr_job *job)
+static tr_optimizer wished_optimizer(const struct tr_linear_options *o, double rate)
 {
-    return (tr_optimizer){.kind = (enum tr_optimizer_kind)job->solve.optimizer,
-                          .rate = job->solve.rate,
-                          .decay = job->solve.decay,
-                          .momentum = job->solve.momentum,
-                          .memory = job->solve.memory,
-                          .epsilon = job->solve.epsilon};
+    return (tr_optimizer){.kind = (enum tr_optimizer_kind)o->optimizer,
+                          .rate = rate,
+                          .decay = o->decay,
+                          .momentum = o->momentum,
+                          .memory = o->memory,
+                          .epsilon = o->epsilon};
 }
 
-int tr_linear_check_optimizer(const tr_job *job)
+int tr_linear_check_optimizer(const tr_job *job, const struct tr_linear_options *o)
 {
-    tr_optimizer wished = wished_optimizer(job), resolved;
+    tr_optimizer wished = wished_optimizer(o, o->rate), resolved;
     int status = tr_optimizer_resolve(&wished, &resolved);
     if (status == TR_OK) return TR_OK;
     char why[256];
@@ -54,43 +123,41 @@ int tr_linear_check_optimizer(const tr_job *job)
 uint32_t tr_linear_servers(const struct tr_linear *m)
 {
     enum { LEAST_KEYS = 4096 };
-    const struct tr_job *job = m->job;
-    uint64_t all = job->table.servers ? job->table.servers : (uint64_t)m->tr->layout.servers;
+    uint64_t servers = (uint64_t)tr_job_number(m->job, "table.servers"),
+             all = servers ? servers : (uint64_t)tr_servers(m->tr);
     uint64_t most = m->train->columns / LEAST_KEYS + 1;
-    bool few = job->sync.weight == TR_WEIGHT_AUTO || tr_linear_reduces_variance(job);
+    bool few = tr_job_is(m->job, "sync.weight", "auto") || tr_linear_reduces_variance(m->method);
     return few && most < all ? (uint32_t)most : 0;
 }
 
 /* Versions count updates of groups, and take each as a whole. */
 static int check_groups(const struct tr_linear *m)
 {
-    const struct tr_job *job = m->job;
-    bool versions = job->sync.weight == TR_WEIGHT_DYN || job->sync.weight == TR_WEIGHT_AUTO;
-    if (!versions || job->data.partition != TR_DATA_VERTICAL || m->tr->layout.group_size == 1) return TR_OK;
+    bool dyn = tr_job_is(m->job, "sync.weight", "dyn");
+    if ((!dyn && !tr_job_is(m->job, "sync.weight", "auto")) || !m->vertical) return TR_OK;
     return tr_fail(
         TR_ERR_CONFIG,
         "%s: sync.weight %s takes a group's update as a whole, but with data.partition vertical each "
         "member pushes a part: expected sum or con",
-        tr_job_where(job, "sync.weight"), job->sync.weight == TR_WEIGHT_DYN ? "dyn" : "auto");
+        tr_job_where(m->job, "sync.weight"), dyn ? "dyn" : "auto");
 }
 
 int tr_linear_use_function(struct tr_linear *m)
 {
-    const struct tr_job *job = m->job;
+    const tr_job *job = m->job;
     TR_TRY(tr_agree(m->tr, check_groups(m)));
-    m->optimizer = wished_optimizer(job);
-    m->optimizer.l1 = job->model.l1 * planned_gradients(m);
+    m->optimizer = wished_optimizer(m->o, m->rate);
+    m->optimizer.l1 = m->o->l1 * planned_gradients(m);
     /* the gradient that a worker sees of a key is that of its part of the rows */
-    tr_table_filter_l1(m->w, job->model.l1 / m->tr->layout.groups, 1);
+    tr_table_filter_l1(m->w, m->o->l1 / tr_groups(m->tr), 1);
     if (has_optimizer(m) && !optimizes_at_worker(m))
         return tr_table_use(m->w, tr_optimizer_name(m->optimizer.kind), &m->optimizer);
-    double rate = job->sync.global_rate == TR_JOB_AUTO ? 1.0 / m->tr->layout.groups : job->sync.global_rate;
-    switch (job->sync.weight) {
-    case TR_WEIGHT_CON: return tr_table_use(m->w, "scale", &rate);
-    case TR_WEIGHT_DYN: return tr_table_use(m->w, job->sync.stable ? "dyn-stable" : "dyn", NULL);
-    case TR_WEIGHT_AUTO: return tr_table_use(m->w, "agree", NULL);
-    default: return TR_OK;
-    }
+    double rate = tr_job_number(job, "sync.global_rate");
+    if (rate == TR_JOB_AUTO) rate = 1.0 / tr_groups(m->tr);
+    if (tr_job_is(job, "sync.weight", "con")) return tr_table_use(m->w, "scale", &rate);
+    if (tr_job_is(job, "sync.weight", "auto")) return tr_table_use(m->w, "agree", NULL);
+    if (!tr_job_is(job, "sync.weight", "dyn")) return TR_OK;
+    return tr_table_use(m->w, tr_job_number(job, "sync.stable") > 0 ? "dyn-stable" : "dyn", NULL);
 }
 
 /* ---- mini-batches ---- */
@@ -100,8 +167,8 @@ int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t 
     size_t n = (size_t)m->iterations;
     if (!m->batch) TR_TRY(TR_NEW(&m->batch, n));
     struct tr_rng rng;
-    tr_rng_seed(&rng, m->job->seed, (uint64_t)me->group, (uint64_t)epoch);
-    if (m->job->data.order == TR_ORDER_DEALT) tr_rng_permutation(&rng, m->batch, n);
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
+    if (tr_job_is(m->job, "data.order", "dealt")) tr_rng_permutation(&rng, m->batch, n);
     else
         for (size_t i = 0; i < n; i++) m->batch[i] = (uint32_t)i;
     return TR_OK;
@@ -111,7 +178,7 @@ int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t 
 static double batch_rows(const struct tr_worker *me, const struct tr_linear *m)
 {
     double all = m->problem.n / (double)m->iterations;
-    return m->job->sync.weight == TR_WEIGHT_SUM ? all : all / me->groups;
+    return m->sums ? all : all / me->groups;
 }
 
 /* Subtracts rate times the mean gradient of the turn's mini-batch, at w, from `into`. */
@@ -120,7 +187,7 @@ static int add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double ra
     int64_t i = m->batch[turn];
     size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
     tr_margins(&m->problem, begin, n, w, m->margin);
-    if (tr_linear_is_vertical(me, m)) TR_TRY(tr_group_sum(me, m->margin, n));
+    if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
     for (size_t r = 0; r < n; r++)
         m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
     tr_add_rows(&m->problem, begin, n, m->margin, rate / batch_rows(me, m), m->reg, w, into);
@@ -136,11 +203,11 @@ int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, doubl
  * rounded away beside large weights. Several need a copy of the weights that moves with them. */
 static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
-    double rate = m->job->solve.rate / sqrt(m->job->solve.decay * (double)me->clock + 1);
+    double rate = m->rate / sqrt(m->o->decay * (double)me->clock + 1);
     if (last - first == 1) return tr_linear_plain_step(me, m, first, rate);
-    tr_copy_to_delta(m->view, m->problem.dtype);
+    copy_to_delta(m->view, m->problem.dtype);
     for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, rate, m->view->delta, m->view->delta));
-    tr_keep_difference(m->view, m->problem.dtype, 1);
+    keep_difference(m->view, m->problem.dtype, 1);
     return TR_OK;
 }
 
@@ -170,7 +237,7 @@ int tr_linear_sgd_prepare(struct tr_linear *m)
 int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
 {
     if (!optimizes_at_worker(m)) return TR_OK;
-    size_t n = m->view ? m->view->n : 0, bytes = m->view ? tr_view_bytes(m->view) : 0;
+    size_t n = m->view ? m->view->n : 0, bytes = view_bytes(m);
     uint64_t *key;
     int status = TR_NEW(&key, n);
     for (size_t i = 0; i < n && status == TR_OK; i++)
@@ -178,9 +245,8 @@ int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
     for (size_t a = 0; a < tr_optimizer_arrays(m->optimizer.kind) && status == TR_OK; a++) {
         char name[] = "optimizer_0";
         name[sizeof name - 2] = (char)('0' + a);
-        status = tr_snapshot_rows(snapshot, name, m->job->model.dtype == TR_DTYPE_F32 ? TR_F32 : TR_F64,
-                                  m->train->columns + 1, 1, key, 0, n,
-                                  n > 0 ? (char *)m->state + a * bytes : NULL);
+        status = tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1, 1, key,
+                                  0, n, n > 0 ? (char *)m->state + a * bytes : NULL);
     }
     free(key);
     return status;
@@ -218,9 +284,9 @@ static void take_gradient(struct tr_linear *m, size_t n)
 static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     tr_view *view = m->view;
-    size_t bytes = tr_view_bytes(view);
+    size_t bytes = view_bytes(m);
     void *state[] = {m->state, (char *)m->state + bytes};
-    tr_copy_to_delta(view, m->problem.dtype);
+    copy_to_delta(view, m->problem.dtype);
     for (int64_t i = first; i < last; i++) {
         TR_TRY(add_batch(me, m, i, -1, view->delta, m->gradient));
         size_t n = list_touched(m, i);
@@ -228,7 +294,7 @@ static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t 
         tr_optimizer_step(&m->optimizer, m->problem.dtype, me->clock * m->every + (i - first), n, 1,
                           m->touched, m->packed, view->delta, state);
     }
-    tr_keep_difference(view, m->problem.dtype, 1);
+    keep_difference(view, m->problem.dtype, 1);
     return TR_OK;
 }
 
@@ -238,7 +304,7 @@ int tr_linear_sgd_clock(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(m->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last, epoch = me->clock / m->clocks_per_epoch;
-    tr_linear_batches(m, me->clock, &first, &last);
+    batches_of(m, me->clock, &first, &last);
     if (m->ordered != epoch + 1) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
     m->ordered = epoch + 1;
     if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));

@@ -1,11 +1,11 @@
-#include "model/linear/steps.h"
+#include "steps.h"
 
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/linear/loss.h"
+#include "loss.h"
 
 /* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
 enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* only read: the snapshot */ };
@@ -248,13 +248,13 @@ static double total_weight(const struct tr_variance *v, uint64_t steps)
 
 static int check(const struct tr_problem *p, const struct tr_variance_options *o, double rate)
 {
-    if (p->model == TR_MODEL_SVM && o->method != TR_SOLVE_GROWING)
+    if (p->model == TR_LOSS_SVM && o->method != TR_METHOD_GROWING)
         return tr_fail(TR_ERR_CONFIG,
                        "variance reduction needs a smooth loss, and that of svm is not: expected "
                        "logistic, linear or l2svm");
     if (!(rate > 0 && isfinite(rate)))
         return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g: expected a positive number", rate);
-    if (o->method != TR_SOLVE_KATYUSHA && rate * p->l2 >= 1)
+    if (o->method != TR_METHOD_KATYUSHA && rate * p->l2 >= 1)
         return tr_fail(TR_ERR_CONFIG, "solve.rate: a rate of %g with model.l2 %g: expected less than %g",
                        rate, p->l2, 1 / p->l2);
     if (o->steps > TR_VARIANCE_STEPS || !o->batch)
@@ -299,9 +299,9 @@ int tr_variance_open(const struct tr_problem *problem, const struct tr_variance_
     TR_TRY(TR_NEW(&v, 1));
     *v = (struct tr_variance){.problem = problem,
                               .method = o->method,
-                              .shape = o->method == TR_SOLVE_KATYUSHA ? KATYUSHA
-                                       : o->method == TR_SOLVE_SVRGPP ? MEAN
-                                                                      : PLAIN,
+                              .shape = o->method == TR_METHOD_KATYUSHA ? KATYUSHA
+                                       : o->method == TR_METHOD_SVRGPP ? MEAN
+                                                                       : PLAIN,
                               .is_large = problem->keys * 12 > NEAR,
                               .rate = rate,
                               .fading = 1,
@@ -342,20 +342,20 @@ double tr_variance_largest_norm(const struct tr_problem *p, size_t first, size_t
 double tr_variance_smoothness(const struct tr_problem *p, double largest_norm)
 {
     switch (p->model) {
-    case TR_MODEL_LOGISTIC: return largest_norm / 4 + p->l2;
-    case TR_MODEL_LINEAR: return largest_norm + p->l2;
-    case TR_MODEL_L2SVM: return 2 * largest_norm + p->l2;
+    case TR_LOSS_LOGISTIC: return largest_norm / 4 + p->l2;
+    case TR_LOSS_LINEAR: return largest_norm + p->l2;
+    case TR_LOSS_L2SVM: return 2 * largest_norm + p->l2;
     default: return 0;
     }
 }
 
 double tr_variance_rate(int method, int model, double smoothness)
 {
-    bool is_soft = model == TR_MODEL_LOGISTIC;
+    bool is_soft = model == TR_LOSS_LOGISTIC;
     switch (method) {
-    case TR_SOLVE_SVRG: return (is_soft ? 0.75 : 0.5) / smoothness;
-    case TR_SOLVE_SVRGPP: return 1 / smoothness;
-    case TR_SOLVE_KATYUSHA: return (is_soft ? 4.0 / 3 : 1) / smoothness;
+    case TR_METHOD_SVRG: return (is_soft ? 0.75 : 0.5) / smoothness;
+    case TR_METHOD_SVRGPP: return 1 / smoothness;
+    case TR_METHOD_KATYUSHA: return (is_soft ? 4.0 / 3 : 1) / smoothness;
     default: return 0;
     }
 }
@@ -363,7 +363,7 @@ double tr_variance_rate(int method, int model, double smoothness)
 uint64_t tr_variance_epoch_steps(int method, double n, double inner, size_t batch, uint64_t epoch)
 {
     double steps = ceil(inner * n / (double)batch);
-    if (method == TR_SOLVE_SVRGPP) steps = ldexp(steps, (int)(epoch < 64 ? epoch : 64));
+    if (method == TR_METHOD_SVRGPP) steps = ldexp(steps, (int)(epoch < 64 ? epoch : 64));
     return steps < 1 ? 1 : steps < TR_VARIANCE_STEPS ? (uint64_t)steps : TR_VARIANCE_STEPS;
 }
 
@@ -381,12 +381,12 @@ static double slopes(int model, size_t n, const float *target, double *margin, c
 #define REAL    float
 #define SWAP    swap_f32
 #define NAME(x) x##_f32
-#include "model/linear/steps_real.h"
+#include "steps_real.h"
 
 #define REAL    double
 #define SWAP    swap_f64
 #define NAME(x) x##_f64
-#include "model/linear/steps_real.h"
+#include "steps_real.h"
 
 void tr_variance_gradient(const struct tr_problem *p, size_t first, size_t n, const void *w, double *loss,
                           void *slope, double *gradient)
@@ -408,7 +408,7 @@ void tr_variance_steps(struct tr_variance *v, size_t first, size_t n, const void
 {
     struct tr_draw from = {rng, first, n};
     bool f32 = v->problem->dtype == TR_F32;
-    if (v->method == TR_SOLVE_GROWING) slope = NULL;
+    if (v->method == TR_METHOD_GROWING) slope = NULL;
     switch (v->shape) {
     case PLAIN: (f32 ? PLAIN_steps_f32 : PLAIN_steps_f64)(v, &from, slope, steps, model, updates); break;
     case MEAN: (f32 ? MEAN_steps_f32 : MEAN_steps_f64)(v, &from, slope, steps, model, updates); break;

@@ -7,13 +7,13 @@
  *
  * whose mean is the gradient of F at w, and whose variance vanishes as w and x̃ come to the optimum.
  *
- *   TR_SOLVE_SVRG      w -= η g; the next snapshot is the last w (Johnson and Zhang 2013; FlexPS, Algorithm 1)
- *   TR_SOLVE_SVRGPP    the same, but the snapshot becomes the mean of the epoch's w, the next epoch starts from the last,
+ *   TR_METHOD_SVRG      w -= η g; the next snapshot is the last w (Johnson and Zhang 2013; FlexPS, Algorithm 1)
+ *   TR_METHOD_SVRGPP    the same, but the snapshot becomes the mean of the epoch's w, the next epoch starts from the last,
  *                      and has twice as many steps (Allen-Zhu and Yuan 2016)
- *   TR_SOLVE_KATYUSHA  x = τ₁z + τ₂x̃ + (1-τ₁-τ₂)y, g at x; z and y take proximal steps of a and 1/(3L); the snapshot
+ *   TR_METHOD_KATYUSHA  x = τ₁z + τ₂x̃ + (1-τ₁-τ₂)y, g at x; z and y take proximal steps of a and 1/(3L); the snapshot
  *                      becomes a weighted mean of the epoch's y (Allen-Zhu 2017, Algorithm 1, option I). Without λ, τ₁
  *                      falls from epoch to epoch (the same, Algorithm 2)
- *   TR_SOLVE_GROWING   plain mini-batches: w -= η ((1/b) Σ φ'(x_i·w) x_i + λ w); no snapshot, no μ
+ *   TR_METHOD_GROWING   plain mini-batches: w -= η ((1/b) Σ φ'(x_i·w) x_i + λ w); no snapshot, no μ
  *
  * What a step does to a coordinate that none of its rows has depends on that coordinate alone, and is the same linear map
  * every time. It is put off until the coordinate is touched: k missed steps are the k-th power of the map, put together
@@ -29,12 +29,12 @@
  * Workers draw from all the rows that they can reach, not each from a part: where a worker is alone for a while, as some
  * are when there are more processes than cores, the mean of a part's steps is not the gradient, and the epoch drifts away.
  */
-#ifndef TR_SOLVE_VARIANCE_H
-#define TR_SOLVE_VARIANCE_H
+#ifndef TR_METHOD_VARIANCE_H
+#define TR_METHOD_VARIANCE_H
 
 #include <stdatomic.h>
 
-#include "model/linear/pass.h"
+#include "pass.h"
 #include "trireme/base.h"
 #include "trireme/replica.h"
 
@@ -54,7 +54,7 @@ struct tr_variance_model {
 enum { TR_VARIANCE_STEPS = (1u << 31) - 1 };
 
 struct tr_variance_options {
-    int method;        /* TR_SOLVE_SVRG, _SVRGPP, _KATYUSHA, _GROWING */
+    int method;        /* TR_METHOD_SVRG, _SVRGPP, _KATYUSHA, _GROWING */
     double smoothness; /* L, of tr_variance_smoothness(); not used where rate is given */
     double rate;       /* η; katyusha: of y, 1/(3L), and its L is what that says. 0: tr_variance_rate() */
     bool bias_l2;      /* λ counts for the bias, too */

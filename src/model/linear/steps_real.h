@@ -18,7 +18,7 @@ ALWAYS struct NAME(model)
                                 .z = m->z,
                                 .sum = m->sum,
                                 .snapshot = m->snapshot,
-                                .mu = v->method == TR_SOLVE_GROWING ? NULL : m->mu,
+                                .mu = v->method == TR_METHOD_GROWING ? NULL : m->mu,
                                 .last = m->last,
                                 .updates = updates};
 }
@@ -256,7 +256,7 @@ ALWAYS double NAME(slope)(const struct NAME(model) * m, int shape, int kind, siz
     double y = (double)p->target[i];
     double at = tr_loss_slope(p->model, NAME(margin)(m, shape, kind, i, t), y);
     if (slope) return at - (double)slope[i];
-    if (m->v->method == TR_SOLVE_GROWING) return at;
+    if (m->v->method == TR_METHOD_GROWING) return at;
     /* rounded, as those are that the full stage has stored */
     return at - (double)(REAL)tr_loss_slope(p->model, NAME(margin)(m, SNAPSHOT, kind, i, t), y);
 }

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/linear/parts.h"
-#include "model/linear/steps.h"
+#include "linear.h"
+#include "steps.h"
 
 enum { FULL, INNER, STAGES };
 static const char *const stage_names[STAGES] = {"full", "inner"};
@@ -70,30 +70,30 @@ struct tr_linear_variance {
 
 /* ---- checking ---- */
 
-int tr_linear_variance_check(const tr_job *job)
+int tr_linear_variance_check(const tr_job *job, const struct tr_linear_options *o)
 {
     TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
     const char *method = tr_job_where(job, "solve.method");
-    if (job->model.type == TR_MODEL_SVM)
+    if (tr_job_type(job) == TR_LOSS_SVM)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: variance reduction needs a smooth loss: model.type svm has none, l2svm does",
                        method);
-    if (job->sync.mode != TR_SYNC_BSP)
+    if (!tr_job_is(job, "sync.mode", "bsp"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: with variance reduction stages wait for each other: expected sync.mode bsp",
                        tr_job_where(job, "sync.mode"));
-    if (job->data.partition != TR_DATA_REPLICATED)
+    if (!tr_job_is(job, "data.partition", "replicated"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: variance reduction works on the rows of a node: expected data.partition "
                        "replicated",
                        tr_job_where(job, "data.partition"));
-    if (job->sync.weight != TR_WEIGHT_SUM || job->solve.optimizer != TR_OPTIMIZER_SGD)
+    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
         return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd", method);
-    if (job->table.storage == TR_STORAGE_HASH || job->table.precision != TR_PRECISION_FULL ||
-        job->table.filter != TR_FILTER_NONE || job->table.push == TR_PUSH_MESSAGE)
+    if (tr_job_is(job, "table.storage", "hash") || !tr_job_is(job, "table.precision", "full") ||
+        !tr_job_is(job, "table.filter", "none") || tr_job_is(job, "table.push", "message"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: variance reduction needs dense tables, full precision and no filter", method);
-    if (job->model.l1 > 0)
+    if (o->l1 > 0)
         return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
                        tr_job_where(job, "model.l1"));
     return TR_OK;
@@ -125,9 +125,8 @@ static int check_groups(const struct tr_linear *m)
 
 static uint64_t steps_of_epoch(const struct tr_linear *m, int64_t epoch)
 {
-    const tr_job *job = m->job;
-    size_t batch = job->solve.batch ? job->solve.batch : 1;
-    return tr_variance_epoch_steps(job->solve.method, m->problem.n, job->solve.inner, batch, (uint64_t)epoch);
+    return tr_variance_epoch_steps(m->method, m->problem.n, m->o->inner, m->o->batch ? m->o->batch : 1,
+                                   (uint64_t)epoch);
 }
 
 /* The first `parts` of `whole` equal parts of n. */
@@ -174,8 +173,7 @@ static void begin_coordinates(void *state, tr_key first, size_t n, size_t place)
         for (size_t j = place; j < place + n; j++) v->model.last[j] = (uint32_t)v->began;
         return;
     }
-    if (is_first || m->job->solve.method == TR_SOLVE_SVRG)
-        memcpy((char *)v->model.w + offset, snapshot, bytes);
+    if (is_first || m->method == TR_METHOD_SVRG) memcpy((char *)v->model.w + offset, snapshot, bytes);
     if (is_first && v->model.z) memcpy((char *)v->model.z + offset, snapshot, bytes);
     if (v->model.sum) memset(v->model.sum + place, 0, n * sizeof *v->model.sum);
     memset(v->model.last + place, 0, n * sizeof *v->model.last);
@@ -196,14 +194,14 @@ static int open_tables(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     enum tr_dtype dtype = v->element == 4 ? TR_F32 : TR_F64;
-    bool means = m->job->solve.method != TR_SOLVE_SVRG, carries = v->on_demand && tr_groups(m->tr) > 1;
+    bool means = m->method != TR_METHOD_SVRG, carries = v->on_demand && tr_groups(m->tr) > 1;
     const struct {
         const char *name;
         bool wanted;
         enum tr_dtype dtype;
     } tables[ARRAYS] = {[MU] = {"mu", true, dtype},
                         [ITERATE] = {"iterate", means || carries, dtype},
-                        [SECOND] = {"second", m->job->solve.method == TR_SOLVE_KATYUSHA, dtype},
+                        [SECOND] = {"second", m->method == TR_METHOD_KATYUSHA, dtype},
                         [SUM] = {"sum", means && carries, TR_F64}};
     tr_table_options options = {.servers = tr_linear_servers(m)};
     v->table[SNAPSHOT] = m->w;
@@ -218,10 +216,10 @@ static int open_replica(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     struct tr_variance_model *model = &v->model;
-    int method = m->job->solve.method;
+    int method = m->method;
     size_t bytes[ARRAYS] = {[ITERATE] = v->element,
-                            [SECOND] = method == TR_SOLVE_KATYUSHA ? v->element : 0,
-                            [SUM] = method != TR_SOLVE_SVRG ? sizeof *model->sum : 0,
+                            [SECOND] = method == TR_METHOD_KATYUSHA ? v->element : 0,
+                            [SUM] = method != TR_METHOD_SVRG ? sizeof *model->sum : 0,
                             [SEEN] = sizeof *model->last};
     void **place[ARRAYS] = {(void **)&model->snapshot, (void **)&model->mu,  &model->w, &model->z,
                             (void **)&model->sum,      (void **)&model->last};
@@ -233,15 +231,16 @@ static int open_replica(struct tr_linear *m)
             (tr_replica_array){.table = v->table[i], .bytes = bytes[i], .given = v->table[i] && i != MU};
         number[n++] = i;
     }
-    tr_replica_options options = {
-        .array = array,
-        .arrays = (size_t)n,
-        .chunk = tr_max_size(1, tr_min_size(m->job->local.chunk, model->n / LEAST_CHUNKS)),
-        .shared = sizeof *v->shared + m->train->rows.n * v->element,
-        .moves = v->on_demand ? 0 : (size_t)n - 1,
-        .state = m,
-        .fetched = begin_coordinates,
-        .finish = end_coordinates};
+    tr_replica_options options = {.array = array,
+                                  .arrays = (size_t)n,
+                                  .chunk =
+                                      tr_max_size(1, tr_min_size((size_t)tr_job_number(m->job, "local.chunk"),
+                                                                 model->n / LEAST_CHUNKS)),
+                                  .shared = sizeof *v->shared + m->train->rows.n * v->element,
+                                  .moves = v->on_demand ? 0 : (size_t)n - 1,
+                                  .state = m,
+                                  .fetched = begin_coordinates,
+                                  .finish = end_coordinates};
     TR_TRY(tr_replica_open_with(m->tr, &options, &v->replica));
     for (int i = 0; i < n; i++) *place[number[i]] = tr_replica_array_of(v->replica, (size_t)i);
     v->shared = tr_replica_shared(v->replica);
@@ -254,9 +253,8 @@ static int open_worker(struct tr_linear *m)
     if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
     TR_TRY(TR_NEW(&m->variance->gradient, m->variance->model.n));
-    if (m->test)
-        TR_TRY(tr_linear_set_problem(m, m->job->model.bias, m->test, &m->test_problem, &m->test_target));
-    return tr_linear_set_problem(m, m->job->model.bias, m->train, &m->problem, &m->target);
+    if (m->test) TR_TRY(tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target));
+    return tr_linear_set_problem(m, m->o->bias, m->train, &m->problem, &m->target);
 }
 
 /* Each worker looks at its part of its group's rows. */
@@ -270,7 +268,7 @@ static int find_smoothness(struct tr_linear *m)
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &largest, 1));
     struct tr_problem p = m->problem; /* of rank 0 too, which may not work */
-    p.model = m->job->model.type;
+    p.model = m->type;
     p.l2 = m->l2;
     m->variance->smoothness = tr_variance_smoothness(&p, largest);
     return TR_OK;
@@ -281,9 +279,9 @@ int tr_linear_variance_open(struct tr_linear *m)
     TR_TRY(tr_agree(m->tr, check_groups(m)));
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
     struct tr_linear_variance *v = m->variance;
-    v->model.n = (size_t)m->train->columns + m->job->model.bias;
-    v->element = m->job->model.dtype == TR_DTYPE_F32 ? sizeof(float) : sizeof(double);
-    v->on_demand = m->job->local.model == TR_LOCAL_DEMAND;
+    v->model.n = (size_t)m->train->columns + m->o->bias;
+    v->element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    v->on_demand = tr_job_is(m->job, "local.model", "demand");
     TR_TRY(open_tables(m));
     TR_TRY(open_replica(m));
     TR_TRY(tr_agree(m->tr, open_worker(m)));
@@ -377,15 +375,14 @@ static int summarize_full(void *state, const tr_report *report, tr_evaluation *e
 /* A worker may not have been there in earlier parts of the epoch. */
 static int open_steps(struct tr_linear *m, int64_t epoch)
 {
-    const tr_job *job = m->job;
     tr_variance_close(&m->variance->steps);
-    struct tr_variance_options options = {.method = job->solve.method,
+    struct tr_variance_options options = {.method = m->method,
                                           .smoothness = m->variance->smoothness,
-                                          .rate = job->solve.rate == TR_JOB_AUTO ? 0 : job->solve.rate,
-                                          .bias_l2 = job->model.bias_l2,
+                                          .rate = m->rate == TR_JOB_AUTO ? 0 : m->rate,
+                                          .bias_l2 = m->o->bias_l2,
                                           .steps = steps_of_epoch(m, epoch),
                                           .epoch = (uint64_t)epoch,
-                                          .batch = job->solve.batch ? job->solve.batch : 1};
+                                          .batch = m->o->batch ? m->o->batch : 1};
     return tr_variance_open(&m->problem, &options, &m->variance->steps);
 }
 
@@ -416,7 +413,7 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, int64_t at)
     uint64_t steps = share_of(share_of(here, at, me->whole), me->worker, me->workers);
     struct tr_rng rng;
     tr_updates updates;
-    tr_rng_seed(&rng, m->job->seed, (uint64_t)(me->worker + me->group * me->group_size),
+    tr_rng_seed(&rng, m->seed, (uint64_t)(me->worker + me->group * me->group_size),
                 (uint64_t)((v->at.epoch * turns + turn) * me->whole + at));
     tr_replica_updates(v->replica, &updates);
     bool alone = me->workers == 1 && !updates.replica;
@@ -479,7 +476,7 @@ static int keep_progress(struct tr_linear *m, tr_snapshot *snapshot)
 {
     struct tr_linear_variance *v = m->variance;
     int64_t at[] = {v->epoch, v->turn, v->turns};
-    TR_TRY(tr_linear_keep_judged(m, snapshot));
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_snapshot_common(snapshot, "passes", TR_F64, 1, &v->passes));
     TR_TRY(tr_snapshot_common(snapshot, "epoch", TR_I64, sizeof at / sizeof *at, at));
     v->epoch = at[0];
@@ -513,15 +510,15 @@ static int workers_of(const struct tr_linear *m, int stage)
 
 static double passes_of_epoch(const struct tr_linear *m, int64_t epoch)
 {
-    double batch = m->job->solve.batch ? (double)m->job->solve.batch : 1;
+    double batch = m->o->batch ? (double)m->o->batch : 1;
     return (double)steps_of_epoch(m, epoch) * batch / m->problem.n;
 }
 
 static int64_t clocks_of(const struct tr_linear *m, int stage)
 {
-    const struct tr_job_stage *s = tr_job_stage_of(m->job, stage_names[stage]);
+    int64_t wished = tr_linear_stage_clocks(m, stage_names[stage]);
     if (stage == FULL) return 1;
-    if (s && s->clocks > 0) return (int64_t)s->clocks;
+    if (wished > 0) return wished;
     if (workers_of(m, stage) == TR_AUTO_WORKERS) return SEARCHED_CLOCKS;
     double nonzeros = passes_of_epoch(m, m->variance->epoch) * (double)m->train->total_nonzeros;
     return (int64_t)(nonzeros / m->variance->turns / clock_nonzeros) + 1;
@@ -556,7 +553,7 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
 /* As many epochs as make up solve.epochs of equal length: those of svrg++ double. */
 static int64_t count_epochs(const struct tr_linear *m)
 {
-    double budget = (double)m->job->solve.epochs * (1 + m->job->solve.inner), passes = 0;
+    double budget = (double)m->epochs * (1 + m->o->inner), passes = 0;
     int64_t epochs = 0;
     for (; passes < budget * (1 - 1e-9); epochs++) passes += 1 + passes_of_epoch(m, epochs);
     return epochs;

@@ -1,0 +1,663 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "linear.h"
+
+static const char *const names[] = {[TR_LOSS_LOGISTIC] = "logistic",
+                                    [TR_LOSS_LINEAR] = "linear",
+                                    [TR_LOSS_SVM] = "svm",
+                                    [TR_LOSS_L2SVM] = "l2svm"};
+
+const char *tr_linear_model_name(int type)
+{
+    return names[type];
+}
+
+void tr_linear_model_free(struct tr_linear_model *model)
+{
+    free(model->weight);
+    model->weight = NULL;
+}
+
+static int check_weights(const struct tr_linear_model *m, const char *path)
+{
+    for (uint64_t i = 0; i < m->features; i++)
+        if (!isfinite(tr_linear_model_weight(m, i)))
+            return tr_fail(TR_ERR_DATA, "%s: weight %llu is not a finite number", path,
+                           (unsigned long long)i);
+    if (!isfinite(m->bias)) return tr_fail(TR_ERR_DATA, "%s: the bias is not a finite number", path);
+    return TR_OK;
+}
+
+/* ================ model.txt, read ================ */
+
+struct scanner {
+    const char *at, *end, *path;
+    uint64_t line;
+    locale_t locale; /* a point for a point, whatever the user's language */
+};
+
+static int bad_text(const struct scanner *s, const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "%s:%llu: %s", s->path, (unsigned long long)s->line, what);
+}
+
+static void skip_blanks(struct scanner *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r')) s->at++;
+}
+
+/* The next word of this line; empty at its end. */
+static void next_word(struct scanner *s, char word[64])
+{
+    size_t n = 0;
+    skip_blanks(s);
+    for (; s->at < s->end && !strchr(" \t\r\n", *s->at); s->at++)
+        if (n < 63) word[n++] = *s->at;
+    word[n] = '\0';
+}
+
+static int end_line(struct scanner *s)
+{
+    skip_blanks(s);
+    if (s->at == s->end) return bad_text(s, "the model is cut off here");
+    if (*s->at != '\n') return bad_text(s, "found more than one expects in this line");
+    s->at++;
+    s->line++;
+    return TR_OK;
+}
+
+static int next_number(struct scanner *s, double *number)
+{
+    skip_blanks(s);
+    if (s->at == s->end) return bad_text(s, "the model is cut off here");
+    if (*s->at == '\n') return bad_text(s, "expected a number, found the end of the line");
+    char *behind;
+    *number = strtod_l(s->at, &behind, s->locale);
+    if (behind == s->at || !strchr(" \t\r\n", *behind)) return bad_text(s, "expected a number");
+    s->at = behind;
+    return TR_OK;
+}
+
+static int solver_type(const struct scanner *s, const char *word, int *type)
+{
+    static const struct {
+        const char *name;
+        int type;
+    } solvers[] = {{"L2R_LR", TR_LOSS_LOGISTIC},
+                   {"L2R_LR_DUAL", TR_LOSS_LOGISTIC},
+                   {"L1R_LR", TR_LOSS_LOGISTIC},
+                   {"L2R_L1LOSS_SVC_DUAL", TR_LOSS_SVM},
+                   {"L2R_L2LOSS_SVC", TR_LOSS_L2SVM},
+                   {"L2R_L2LOSS_SVC_DUAL", TR_LOSS_L2SVM},
+                   {"L1R_L2LOSS_SVC", TR_LOSS_L2SVM},
+                   {"L2R_L2LOSS_SVR", TR_LOSS_LINEAR},
+                   {"L2R_L2LOSS_SVR_DUAL", TR_LOSS_LINEAR},
+                   {"L2R_L1LOSS_SVR_DUAL", TR_LOSS_LINEAR}};
+    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++)
+        if (strcmp(solvers[i].name, word) == 0) {
+            *type = solvers[i].type;
+            return TR_OK;
+        }
+    return bad_text(s, "this solver_type is none of a linear model of two classes or of regression");
+}
+
+struct head {
+    bool solver, labels, features;
+    double bias; /* its feature's value; not above 0: none */
+};
+
+static int read_labels(struct scanner *s, struct tr_linear_model *m, struct head *head)
+{
+    for (int i = 0; i < 2; i++) {
+        double label;
+        TR_TRY(next_number(s, &label));
+        m->label[i] = (float)label;
+        if (!isfinite(m->label[i])) return bad_text(s, "the label is not finite");
+    }
+    if (m->label[0] == m->label[1]) return bad_text(s, "expected two labels that differ");
+    head->labels = true;
+    return TR_OK;
+}
+
+static int read_count(struct scanner *s, double least, double most, uint64_t *count)
+{
+    double number;
+    TR_TRY(next_number(s, &number));
+    if (!(number >= least && number <= most) || number != floor(number))
+        return bad_text(s, "this count is impossible");
+    *count = (uint64_t)number;
+    return TR_OK;
+}
+
+static int read_classes(struct scanner *s)
+{
+    uint64_t classes = 0;
+    TR_TRY(read_count(s, 1, 1e9, &classes));
+    return classes == 2 ? TR_OK : bad_text(s, "expected a model of two classes");
+}
+
+/* One line of the head; *more is false behind «w». */
+static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct head *head, bool *more)
+{
+    char word[64];
+    next_word(s, word);
+    if (strcmp(word, "w") == 0) {
+        *more = false;
+    } else if (strcmp(word, "solver_type") == 0) {
+        next_word(s, word);
+        TR_TRY(solver_type(s, word, &m->type));
+        head->solver = true;
+    } else if (strcmp(word, "nr_class") == 0) {
+        TR_TRY(read_classes(s));
+    } else if (strcmp(word, "label") == 0) {
+        TR_TRY(read_labels(s, m, head));
+    } else if (strcmp(word, "nr_feature") == 0) {
+        TR_TRY(read_count(s, 1, 9e15, &m->features));
+        head->features = true;
+    } else if (strcmp(word, "bias") == 0) {
+        TR_TRY(next_number(s, &head->bias));
+        if (!isfinite(head->bias)) return bad_text(s, "the bias is not finite");
+    } else {
+        return bad_text(s, s->line == 1      ? "not a model"
+                           : s->at == s->end ? "the model is cut off here"
+                                             : "unknown word");
+    }
+    return end_line(s);
+}
+
+static int read_head(struct scanner *s, struct tr_linear_model *m, struct head *head)
+{
+    for (bool more = true; more;) TR_TRY(read_head_line(s, m, head, &more));
+    m->biased = head->bias > 0;
+    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !head->labels))
+        return bad_text(s, "expected solver_type, label and nr_feature before the weights");
+    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a newline each */
+    if (m->features + m->biased <= most) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: the model is cut off: there cannot be %llu weights in it", s->path,
+                   (unsigned long long)m->features + m->biased);
+}
+
+/* Whether the number was a float when it was written, so that reading it as one gives the same bits. */
+static bool is_float(double x, const char *text, const char *end)
+{
+    char again[TR_NUMBER_ROOM];
+    return fabs(x) < 3.4e38 && tr_put_f32(again, (float)x) - again == end - text &&
+           memcmp(again, text, (size_t)(end - text)) == 0;
+}
+
+static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
+{
+    double *weight;
+    TR_TRY(TR_NEW(&weight, m->features + m->biased));
+    m->weight = weight;
+    m->dtype = TR_F32;
+    for (uint64_t i = 0; i < m->features + m->biased; i++) {
+        skip_blanks(s);
+        const char *begin = s->at;
+        if (begin + 1 < s->end && begin[0] == '0' && begin[1] == '\n') {
+            s->at++;
+        } else {
+            TR_TRY(next_number(s, &weight[i]));
+            if (m->dtype == TR_F32 && !is_float(weight[i], begin, s->at)) m->dtype = TR_F64;
+        }
+        TR_TRY(end_line(s));
+    }
+    if (m->biased) m->bias = weight[m->features] * head->bias;
+    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
+    return s->at == s->end ? TR_OK : bad_text(s, "expected the end, found more weights than nr_feature says");
+}
+
+static void weights_to_float(struct tr_linear_model *m)
+{
+    double *from = m->weight;
+    float *to = m->weight; /* in place: a float ends before the double it comes from */
+    for (uint64_t i = 0; i < m->features; i++) {
+        float x = (float)from[i];
+        memcpy(&to[i], &x, sizeof x);
+    }
+    m->bias = (double)(float)m->bias;
+}
+
+static int parse_text(struct scanner *s, struct tr_linear_model *m)
+{
+    struct head head = {.bias = -1};
+    TR_TRY(read_head(s, m, &head));
+    TR_TRY(read_weights(s, m, &head));
+    if (m->dtype == TR_F32) weights_to_float(m);
+    return check_weights(m, s->path);
+}
+
+int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
+                               struct tr_linear_model *model)
+{
+    struct tr_linear_model m = {.first_index = 1, .l2 = NAN, .objective = NAN};
+    struct scanner s = {.at = text, .end = text + length, .path = path, .line = 1};
+    s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    int status = parse_text(&s, &m);
+    freelocale(s.locale);
+    if (status == TR_OK) *model = m;
+    else tr_linear_model_free(&m);
+    return status;
+}
+
+int tr_linear_read_text(void *model, const char *path, const char **type)
+{
+    struct tr_linear_model *saved = &((struct tr_linear *)model)->saved;
+    char *text = NULL;
+    size_t room = 0, length = 0, n;
+    int status = TR_OK;
+    FILE *file = fopen(path, "re");
+    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
+    do {
+        status = TR_GROW(&text, &room, length + (1 << 16) + 1);
+        n = status == TR_OK ? fread(text + length, 1, room - length - 1, file) : 0;
+        length += n;
+    } while (n > 0);
+    if (status == TR_OK && ferror(file)) status = tr_fail(TR_ERR_IO, "%s: cannot be read", path);
+    fclose(file);
+    if (status == TR_OK) {
+        text[length] = '\0';
+        status = tr_linear_model_parse_text(text, length, path, saved);
+    }
+    free(text);
+    if (status == TR_OK) *type = names[saved->type];
+    return status;
+}
+
+/* ================ model.txt, written ================ */
+
+struct tr_linear_text {
+    char *path, *part; /* its name, and the one it has until it is complete */
+    FILE *file;
+    locale_t c; /* numbers with a point for a point, whatever the user's language */
+};
+
+static int failed(int status, const char *path)
+{
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* LIBLINEAR's solver that minimises the same, in whose hands the model then is. */
+static const char *solver_name(int type)
+{
+    switch (type) {
+    case TR_LOSS_LOGISTIC: return "L2R_LR";
+    case TR_LOSS_SVM: return "L2R_L1LOSS_SVC_DUAL";
+    case TR_LOSS_L2SVM: return "L2R_L2LOSS_SVC";
+    default: return "L2R_L2LOSS_SVR";
+    }
+}
+
+int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
+                          struct tr_linear_text **text)
+{
+    struct tr_linear_text *t;
+    TR_TRY(TR_NEW(&t, 1));
+    *text = t;
+    TR_TRY(tr_format(&t->path, "%s/model.txt", folder));
+    TR_TRY(tr_format(&t->part, "%s/model.txt.part", folder));
+    t->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    t->file = fopen(t->part, "we");
+    if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
+    fprintf(t->file, "solver_type %s\nnr_class 2\n", solver_name(head->type));
+    locale_t old = uselocale(t->c);
+    if (tr_linear_model_classifies(head))
+        fprintf(t->file, "label %.9g %.9g\n", (double)head->label[0], (double)head->label[1]);
+    uselocale(old);
+    fprintf(t->file, "nr_feature %llu\nbias %d\nw\n", (unsigned long long)head->features,
+            head->biased ? 1 : -1);
+    return TR_OK;
+}
+
+int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const void *weights, size_t n)
+{
+    char number[TR_NUMBER_ROOM + 1];
+    locale_t old = uselocale(t->c);
+    for (size_t i = 0; i < n; i++) {
+        char *end = dtype == TR_F32 ? tr_put_f32(number, ((const float *)weights)[i])
+                                    : tr_put_f64(number, ((const double *)weights)[i]);
+        *end++ = '\n';
+        fwrite_unlocked(number, 1, (size_t)(end - number), t->file);
+    }
+    uselocale(old);
+    return ferror(t->file) ? failed(TR_ERR_IO, t->path) : TR_OK;
+}
+
+/* It has its final name only when it is complete and on the disk. */
+int tr_linear_text_finish(struct tr_linear_text *t)
+{
+    if (fflush(t->file) != 0 || fsync(fileno(t->file)) < 0) return failed(TR_ERR_IO, t->path);
+    int closed = fclose(t->file);
+    t->file = NULL;
+    return closed != 0 || rename(t->part, t->path) < 0 ? failed(TR_ERR_IO, t->path) : TR_OK;
+}
+
+void tr_linear_text_close(struct tr_linear_text **text)
+{
+    struct tr_linear_text *t = *text;
+    if (!t) return;
+    if (t->file) {
+        fclose(t->file);
+        unlink(t->part);
+    }
+    if (t->c) freelocale(t->c);
+    free(t->path);
+    free(t->part);
+    free(t);
+    *text = NULL;
+}
+
+/* ================ model.h5 ================ */
+
+/* The positive kind is the larger one, as in training. Where the data had only one, the other needs a name. */
+static void name_labels(const tr_data *train, float label[2])
+{
+    label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
+    label[1] = train->labels > 1 ? train->label[0] : label[0] > 0 ? -label[0] : label[0] - 1;
+}
+
+static int describe(struct tr_linear *m)
+{
+    m->saved = (struct tr_linear_model){.type = m->type,
+                                        .dtype = m->o->dtype,
+                                        .features = m->train->columns,
+                                        .first_index = m->train->first_index,
+                                        .biased = m->o->bias,
+                                        .l2 = m->l2,
+                                        .objective = m->last.objective,
+                                        .rows = m->train->total_rows};
+    name_labels(m->train, m->saved.label);
+    return tr_model_tell(m->tr, 1, &m->saved.objective);
+}
+
+static int end_text(struct tr_linear *m)
+{
+    float f32 = (float)m->saved.bias;
+    const void *bias = m->saved.dtype == TR_F32 ? (const void *)&f32 : &m->saved.bias;
+    if (m->saved.biased) TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, bias, 1));
+    TR_TRY(tr_linear_text_finish(m->text));
+    tr_linear_text_close(&m->text);
+    return TR_OK;
+}
+
+/* Weights for model.h5 go into model.txt on their way. */
+static int fill_weights(void *model, uint64_t first, size_t n, void *values)
+{
+    struct tr_linear *m = model;
+    const char *folder;
+    TR_TRY(tr_table_read(m->w, first, n, values));
+    TR_TRY(tr_job_string(m->job, "output", &folder));
+    if (first == 0) TR_TRY(tr_linear_text_create(folder, &m->saved, &m->text));
+    TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, values, n));
+    return first + n == m->saved.features ? end_text(m) : TR_OK;
+}
+
+static int read_type(struct tr_linear_model *s, char *name)
+{
+    for (s->type = TR_LOSSES - 1; s->type >= 0; s->type--)
+        if (strcmp(names[s->type], name) == 0) break;
+    int status =
+        s->type >= 0 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: the model is of the unknown kind %.40s", name);
+    free(name);
+    return status;
+}
+
+static int head_fields(struct tr_linear_model *s, tr_fields *f)
+{
+    char *name = (char *)(uintptr_t)names[s->type];
+    TR_TRY(tr_field_text(f, "model", &name));
+    if (tr_fields_read(f)) TR_TRY(read_type(s, name));
+    TR_TRY(tr_field_count(f, "features", &s->features));
+    TR_TRY(tr_field_count(f, "first_index", &s->first_index));
+    TR_TRY(tr_field_real(f, "l2", &s->l2));
+    TR_TRY(tr_field_real(f, "objective", &s->objective));
+    TR_TRY(tr_field_count(f, "rows", &s->rows));
+    return s->first_index <= 1 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: first_index is not 0 or 1");
+}
+
+static int label_fields(struct tr_linear_model *s, tr_fields *f)
+{
+    float *label = s->label;
+    if (!tr_linear_model_classifies(s)) return TR_OK;
+    TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, 2, 0, "the positive one first", &label));
+    if (!tr_fields_read(f)) return TR_OK;
+    memcpy(s->label, label, sizeof s->label);
+    free(label);
+    if (isfinite(s->label[0]) && isfinite(s->label[1]) && s->label[0] != s->label[1]) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not two numbers");
+}
+
+/* Written, the bias is that of the table, at rank 0. */
+static int bias_fields(struct tr_linear *m, tr_fields *f)
+{
+    struct tr_linear_model *s = &m->saved;
+    float f32 = 0;
+    void *bias = s->dtype == TR_F32 ? (void *)&f32 : &s->bias;
+    if (tr_fields_read(f)) {
+        double *read = NULL;
+        s->biased = tr_fields_have(f, "bias");
+        if (!s->biased) return TR_OK;
+        TR_TRY(tr_field_array(f, "bias", TR_FIELD_F64, 0, 0, NULL, &read));
+        s->bias = *read;
+        free(read);
+        return TR_OK;
+    }
+    if (!s->biased) return TR_OK;
+    if (tr_rank(m->tr) == 0) TR_TRY(tr_table_read(m->w, s->features, 1, bias));
+    if (s->dtype == TR_F32) s->bias = (double)f32;
+    return tr_field_array(f, "bias", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, 0, 0, NULL, &bias);
+}
+
+int tr_linear_fields(void *model, tr_fields *f)
+{
+    struct tr_linear *m = model;
+    struct tr_linear_model *s = &m->saved;
+    if (!tr_fields_read(f)) TR_TRY(describe(m));
+    TR_TRY(head_fields(s, f));
+    TR_TRY(label_fields(s, f));
+    TR_TRY(bias_fields(m, f));
+    if (tr_fields_read(f)) TR_TRY(tr_fields_dtype(f, "weights", &s->dtype));
+    int status =
+        tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features, 0,
+                        "weight i is of index first_index + i of the data", fill_weights, &s->weight);
+    tr_linear_text_close(&m->text);
+    if (status == TR_OK && tr_fields_read(f)) status = check_weights(s, "model.h5");
+    return status;
+}
+
+/* ================ rows that are asked for ================ */
+
+struct tr_linear_evaluation {
+    uint64_t rows, right;
+    double loss;         /* classifiers: log-loss; regression: squares of the errors */
+    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² (Welford) */
+    float *score;        /* classifiers: for the area, which needs all of them */
+    signed char *positive;
+    size_t score_capacity, positive_capacity;
+};
+
+int tr_linear_ready(void *model, tr_query *q)
+{
+    struct tr_linear *m = model;
+    const struct tr_linear_model *s = &m->saved;
+    bool probability = tr_query_given(q, "--probability"), margin = tr_query_given(q, "--margin");
+    if (probability && margin)
+        return tr_fail(TR_ERR_USAGE, "predict: unexpected --margin beside --probability");
+    if (probability && s->type != TR_LOSS_LOGISTIC)
+        return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and this one is of type %s",
+                       names[s->type]);
+    bool margins = tr_query_command(q) == TR_EVALUATE || margin || !tr_linear_model_classifies(s);
+    m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
+    return tr_query_output(q, probability ? "probability" : margins ? "margin" : "label", TR_SHORTEST);
+}
+
+int tr_linear_predict(void *model, tr_query *q, const tr_records *records, double *out)
+{
+    const struct tr_linear *m = model;
+    const struct tr_linear_model *s = &m->saved;
+    const tr_batch *rows = &records->rows;
+    (void)q;
+    for (size_t i = 0; i < rows->n; i++) {
+        double margin = s->bias;
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+            margin += (rows->value ? (double)rows->value[k] : 1) * tr_linear_model_weight(s, rows->column[k]);
+        out[i] = m->output == TR_OUT_PROBABILITY ? 1 / (1 + exp(-margin))
+                 : m->output == TR_OUT_MARGIN    ? margin
+                                                 : (double)s->label[margin > 0 ? 0 : 1];
+    }
+    return TR_OK;
+}
+
+static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
+                          const tr_records *records, size_t i, double margin)
+{
+    float label = records->rows.label[i];
+    bool positive = label == s->label[0];
+    char text[160];
+    snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
+             (double)s->label[1], (double)s->label[0]);
+    if (!positive && label != s->label[1]) return tr_records_fail(records, i, text);
+    TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
+    TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
+    e->score[e->rows] = (float)margin;
+    e->positive[e->rows] = positive;
+    e->right += (margin > 0) == positive;
+    e->loss += tr_loss(TR_LOSS_LOGISTIC, margin, positive ? 1 : -1);
+    e->rows++;
+    return TR_OK;
+}
+
+static void add_regressed(struct tr_linear_evaluation *e, double y, double margin)
+{
+    double from_old = y - e->mean;
+    e->loss += (margin - y) * (margin - y);
+    e->mean += from_old / (double)++e->rows;
+    e->spread += from_old * (y - e->mean);
+}
+
+int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
+{
+    struct tr_linear *m = model;
+    const float *label = records->rows.label;
+    (void)q;
+    for (size_t i = 0; i < records->rows.n; i++) {
+        if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
+        if (tr_linear_model_classifies(&m->saved))
+            TR_TRY(add_classified(m->evaluation, &m->saved, records, i, out[i]));
+        else add_regressed(m->evaluation, (double)label[i], out[i]);
+    }
+    return TR_OK;
+}
+
+int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
+{
+    const struct tr_linear *m = model;
+    const struct tr_linear_evaluation *e = m->evaluation;
+    double n = (double)rows, right = (double)e->right / n, auc,
+           r2 = e->spread > 0 ? 1 - e->loss / e->spread : (double)NAN;
+    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
+    if (!tr_linear_model_classifies(&m->saved)) {
+        TR_TRY(tr_figure(q, "rmse", sqrt(e->loss / n), "%.6f", sqrt(e->loss / n)));
+        return tr_figure(q, "r2", r2, "%.6f", r2);
+    }
+    auc = tr_auc(e->score, e->positive, e->rows);
+    TR_TRY(tr_figure(q, "right", (double)e->right, NULL));
+    TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
+                     (unsigned long long)e->right, (unsigned long long)(e->rows - e->right)));
+    TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
+    if (m->saved.type != TR_LOSS_LOGISTIC) return TR_OK;
+    return tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n);
+}
+
+/* ================ inspect ================ */
+
+/* The n best features by sign · weight, best first. */
+struct top {
+    uint64_t *feature;
+    size_t n, most;
+};
+
+static void offer(struct top *top, const struct tr_linear_model *m, uint64_t i, double sign)
+{
+    double w = sign * tr_linear_model_weight(m, i);
+    size_t at = top->n;
+    if (w <= 0 ||
+        (at == top->most && (at == 0 || w <= sign * tr_linear_model_weight(m, top->feature[at - 1]))))
+        return;
+    if (top->n < top->most) top->n++;
+    else at--;
+    for (; at > 0 && sign * tr_linear_model_weight(m, top->feature[at - 1]) < w; at--)
+        top->feature[at] = top->feature[at - 1];
+    top->feature[at] = i;
+}
+
+static int show_top(const struct tr_linear_model *m, tr_query *q, double sign)
+{
+    struct top top = {.most = (size_t)tr_query_number(q, "--top", 10)};
+    TR_TRY(TR_NEW(&top.feature, top.most));
+    for (uint64_t i = 0; i < m->features; i++) offer(&top, m, i, sign);
+    int status = top.n == 0 ? TR_OK
+                            : tr_print(q, "\nlargest %s weights\n%12s  weight\n",
+                                       sign > 0 ? "positive" : "negative", "feature");
+    for (size_t i = 0; i < top.n && status == TR_OK; i++)
+        status = tr_print(q, "%12llu  %+.6g\n", (unsigned long long)(top.feature[i] + m->first_index),
+                          tr_linear_model_weight(m, top.feature[i]));
+    free(top.feature);
+    return status;
+}
+
+int tr_linear_inspect(void *model, tr_query *q)
+{
+    const struct tr_linear_model *m = &((struct tr_linear *)model)->saved;
+    uint64_t nonzero = 0;
+    double squares = 0, least = INFINITY, most = -INFINITY;
+    for (uint64_t i = 0; i < m->features; i++) {
+        double w = tr_linear_model_weight(m, i);
+        nonzero += w != 0;
+        squares += w * w;
+        least = fmin(least, w);
+        most = fmax(most, w);
+    }
+    if (tr_linear_model_classifies(m))
+        tr_line(q, "labels", "%.9g (positive), %.9g", (double)m->label[0], (double)m->label[1]);
+    tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->features,
+            (unsigned long long)m->first_index);
+    tr_line(q, "weights", "%llu not zero (%.3g %%), %s", (unsigned long long)nonzero,
+            100 * (double)nonzero / (double)m->features, m->dtype == TR_F32 ? "f32" : "f64");
+    tr_line(q, "range", "%.6g to %.6g", least, most);
+    tr_line(q, "norm", "%.6g", sqrt(squares));
+    if (m->biased) tr_line(q, "bias", "%.6g", m->bias);
+    else tr_line(q, "bias", "none");
+    if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
+    if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
+    if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);
+    TR_TRY(show_top(m, q, 1));
+    return show_top(m, q, -1);
+}
+
+uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with)
+{
+    const struct tr_linear_model *s = &((const struct tr_linear *)model)->saved;
+    *dtype = s->dtype;
+    *with = s->biased ? "the bias" : NULL;
+    return s->features + s->biased;
+}
+
+void tr_linear_saved_close(struct tr_linear *m)
+{
+    tr_linear_model_free(&m->saved);
+    tr_linear_text_close(&m->text);
+    if (m->evaluation) {
+        free(m->evaluation->score);
+        free(m->evaluation->positive);
+    }
+    free(m->evaluation);
+}
