@@ -245,7 +245,8 @@ static int inspect(tr_query *q)
     tr_line(q, "model", "%s", m->type);
     if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
     else TR_TRY(tr_model_list_fields(m, q));
-    if (m->text && q->ask->n_given == 0) fprintf(q->ask->out, "\njob\n%s", m->text);
+    bool whole = !tr_query_given(q, "--user"); /* not only what is asked of one */
+    if (m->text && whole) fprintf(q->ask->out, "\njob\n%s", m->text);
     return TR_OK;
 }
 
