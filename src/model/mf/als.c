@@ -1,6 +1,6 @@
 /* What a worker holds for alternating least squares, and the stage: an even clock solves for users, an odd one for items
- * (als_half.c), and pushes what has changed. With implicit ratings Σ v vᵀ over all rows of a side goes through a table of
- * its own beside them. An evaluation takes the loss from the rows as they were solved.
+ * (als_half.c), and pushes what has changed. With implicit ratings Σ v vᵀ over all rows of a side goes through a table
+ * of its own beside them. An evaluation takes the loss from the rows as they were solved.
  */
 #include "model/mf/als.h"
 

@@ -18,8 +18,8 @@ static const double NOTICED = 1e-4, LONGEST = 0.05, ANSWER_EVERY = 1e-4;
 
 /* ---- gathering and solving ---- */
 
-/* Looks up, among a row's ratings k .. end - 1 (at most TR_ALS_CHUNK), those whose rows came from the `from`-th on. Returns how
- * many these are. */
+/* Looks up, among a row's ratings k .. end - 1 (at most TR_ALS_CHUNK), those whose rows came from the `from`-th on.
+ * Returns how many these are. */
 static size_t look_up(struct tr_mf_als *als, const struct tr_als_arena *arena, uint64_t k, uint64_t end,
                       uint32_t from)
 {
@@ -120,7 +120,7 @@ static bool is_worth(const struct tr_mf_als *als, size_t at)
     return part * VISITS >= 1 && ratings >= als->limits.worth;
 }
 
-/* Adds what has come to the sums of the next row for which that is worth it; after the last one the first comes again. */
+/* Adds what has come to the sums of the next row for which that is worth it; after the last one the first again. */
 static bool begin_some(struct tr_mf_als *als)
 {
     struct tr_als_arena *arena = als->filling;

@@ -1,9 +1,9 @@
 /* The arithmetic of solve.c for one level of vector instructions; trireme/cpu.h says how it is included.
  *
- * The equations of one row are too small for BLIS. In a trial with ssyrk, sgemv and strsv in place of these functions, and a
- * blocked Cholesky on ssyrk, bench_als took 0.54 s instead of 0.13 s at rank 10 and 1.72 s instead of 0.61 s at rank 64 for
- * a sweep over 3 million ratings of 50000 users and 10000 items, and 1.98 s instead of 0.92 s at rank 200 over 1 million of
- * 20000 and 5000 (AVX-512, one core). Sums over many rows at once are BLIS's: tr_gram_add().
+ * The equations of one row are too small for BLIS. In a trial with ssyrk, sgemv and strsv in place of these functions,
+ * and a blocked Cholesky on ssyrk, bench_als took 0.54 s instead of 0.13 s at rank 10 and 1.72 s instead of 0.61 s at
+ * rank 64 for a sweep over 3 million ratings of 50000 users and 10000 items, and 1.98 s instead of 0.92 s at rank 200
+ * over 1 million of 20000 and 5000 (AVX-512, one core). Sums over many rows at once are BLIS's: tr_gram_add().
  *
  * Matrices are f32, row after row, `ld` floats apart, of a size n that is a multiple of 16; of symmetric and triangular
  * ones there is the upper half. A vector has V lanes; blocks of the factorization are V rows high. */

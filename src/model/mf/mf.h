@@ -125,8 +125,8 @@ int tr_mf_answer(void *mf, tr_query *query);
 int tr_mf_inspect(void *mf, tr_query *query);
 void tr_mf_saved_close(struct tr_mf *m);
 
-/* The best items of a user of a model that has been read, best first: at most *n of them, whose numbers and ratings are to
- * be freed; equal ones by their number. A user not below m->users is cold. */
+/* The best items of a user of a model that was read, best first: at most *n of them, whose numbers and ratings are
+ * to be freed; equal ones by their number. A user not below m->users is cold. */
 int tr_mf_best(const struct tr_mf *m, uint64_t user, size_t *n, uint64_t **item, double **rating);
 
 /* What is predicted by it; cold ones have numbers that are not below m->users, m->items. */

@@ -311,8 +311,8 @@ static void put_visit(const tr_batch *rows, const struct columns *c, uint32_t us
     for (uint64_t i = k; i < end; i++) *next->value++ = ((rows->value ? rows->value[i] : 1) - mean) * scale;
 }
 
-/* Counts what each tile has, or, once it is known where they begin, puts it there. Parts of users have about equally many
- * ratings. */
+/* Counts what each tile has, or, once it is known where they begin, puts it there. Parts of users have about equally
+ * many ratings. */
 static void walk(struct tr_mf_tiling *t, const tr_batch *rows, const struct columns *c, float mean,
                  float scale, struct next *next)
 {

@@ -1,7 +1,8 @@
 /* Ratings brought where they are needed, and put into the order in which they are worked on.
  *
  * The data have whole users at each worker. Alternating least squares needs whole items as well; test ratings are needed
- * where their users are trained, since the users' factors are there; and gradient descent works on tiles of users × items.
+ * where their users are trained, since the users' factors are there; and gradient descent works on tiles of users ×
+ * items.
  */
 #ifndef TR_MODEL_MF_RATINGS_H
 #define TR_MODEL_MF_RATINGS_H
@@ -31,8 +32,8 @@ int tr_mf_by_item(tr_context *tr, const tr_data *train, double item_work, uint64
 void tr_mf_lists_free(struct tr_mf_lists *lists);
 
 /* Test ratings by user, at the workers that have these users in training. lists has a row for each of train->row, and a
- * last one for users that training has not seen; those of items that training has not seen have other = keys. All workers
- * together. */
+ * last one for users that training has not seen; those of items that training has not seen have other = keys. All
+ * workers together. */
 int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists);
 
 /* ---- tiles ---- */

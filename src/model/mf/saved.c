@@ -1,8 +1,8 @@
 /* model.h5 of factorizations, and what is asked of one that has been read.
  *
  * Datasets: /users and /items (rows of `rank` factors), /user_bias and /item_bias (where the model has them), /user_ids
- * and /item_ids (what the rows are called in the data: whole numbers, or texts padded with zeros). A rating is row · row,
- * plus the mean where centred, plus user_bias and item_bias where there are biases.
+ * and /item_ids (what the rows are called in the data: whole numbers, or texts padded with zeros). A rating is row ·
+ * row, plus the mean where centred, plus user_bias and item_bias where there are biases.
  */
 #include "model/mf/mf.h"
 

@@ -8,10 +8,10 @@
  * users and items learn from each other gets round sooner, at the price of shorter rounds.
  *
  * Ratings are trained on as (r - average) / spread: the same rates suit all scales. Biases begin at shrunk means, which
- * leaves little but the factors to be learnt. Rates fall to 0 at the end, as (1 - part of the clocks done)^0.7: that takes
- * fewer epochs to the same error than any constant rate, by half and more. With adagrad a row's rate is also divided by
- * the root of the mean squares of its gradients so far (Chin et al., A learning-rate schedule for stochastic gradient
- * methods to matrix factorization, 2015: here a sum a row).
+ * leaves little but the factors to be learnt. Rates fall to 0 at the end, as (1 - part of the clocks done)^0.7: that
+ * takes fewer epochs to the same error than any constant rate, by half and more. With adagrad a row's rate is also
+ * divided by the root of the mean squares of its gradients so far (Chin et al., A learning-rate schedule for stochastic
+ * gradient methods to matrix factorization, 2015: here a sum a row).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -337,8 +337,9 @@ static int take_row(void *state, const tr_row *row)
     return TR_OK;
 }
 
-/* What a block begins the clock with. One group's blocks have the first values at clock 0, or those of a checkpoint, and stay
- * as they are from then on; those of several groups are pulled at later clocks, since all groups have changed them. */
+/* What a block begins the clock with. One group's blocks have the first values at clock 0, or those of a checkpoint, and
+ * stay as they are from then on; those of several groups are pulled at later clocks, since all groups have changed them.
+ * */
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
@@ -473,7 +474,8 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_mf_add_tests(m, user_row, report);
 }
 
-/* ---- what checkpoints keep: users, and what blocks of items are ahead of the table in which they are put together ---- */
+/* ---- what checkpoints keep: users, and what blocks of items are ahead of the table in which they are put together ----
+ * */
 
 static int snapshot_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
 {

@@ -56,8 +56,8 @@ struct tr_solve_fit {
 };
 struct tr_solve_fit tr_solver_fit(const struct tr_solver *solver);
 
-/* implicit: Σ v vᵀ over n rows, `stride` floats apart, is added to the matrix, of tr_solver_gram() doubles, which is then to
- * be summed over all who have rows; and what it is while solving. */
+/* implicit: Σ v vᵀ over n rows, `stride` floats apart, is added to the matrix, of tr_solver_gram() doubles, which is
+ * then to be summed over all who have rows; and what it is while solving. */
 size_t tr_solver_gram(const struct tr_solver *solver);
 void tr_gram_add(struct tr_solver *solver, size_t n, const float *rows, size_t stride, double *gram);
 void tr_gram_set(struct tr_solver *solver, const double *gram);
