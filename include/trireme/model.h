@@ -196,6 +196,7 @@ typedef struct tr_model_class {
     const tr_option *options; /* ends with a name of NULL; NULL: none */
     const tr_method *methods; /* ends with a name of NULL; the first is the default */
     const tr_rule *rules;     /* ends with a key of NULL; NULL: none */
+    const char *predicts, *evaluates; /* what a line of predict says, and what evaluate measures, for help */
     const tr_flag *flags;     /* ends with a name of NULL; NULL: none */
     size_t model_size;        /* of the struct of a model, which is zeros at first */
 

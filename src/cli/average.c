@@ -91,12 +91,6 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
 
 /* ---- test data ---- */
 
-static int check(const tr_job *job)
-{
-    (void)job; /* by tr_average_check() */
-    return TR_OK;
-}
-
 /* As many features as there are: what data.features says is for training. */
 static int read_data(struct tr_average *a)
 {
@@ -146,15 +140,16 @@ static int allocate(struct tr_average *a)
     return TR_NEW(&a->score, a->rows);
 }
 
-static int open_average(tr_context *tr, struct tr_result *result, void **model)
+static int open_average(tr_context *tr, const void *options, void *model)
 {
-    struct tr_average *a = *model;
+    struct tr_average *a = model;
+    (void)options;
     a->tr = tr;
     TR_TRY(read_data(a));
     TR_TRY(tr_agree(tr, allocate(a)));
-    result->rows = a->data->total_rows;
-    result->columns = a->data->columns;
-    result->nonzeros = a->data->total_nonzeros;
+    tr->trained_on.rows = a->data->total_rows;
+    tr->trained_on.columns = a->data->columns;
+    tr->trained_on.nonzeros = a->data->total_nonzeros;
     return tr_data_describe(a->data, "test data");
 }
 
@@ -333,14 +328,6 @@ static int run(void *model)
     return TR_OK;
 }
 
-static int save(void *model, const char *folder, struct tr_result *result)
-{
-    const struct tr_average *a = model;
-    (void)folder;
-    result->test_auc = a->figures.auc;
-    return TR_OK;
-}
-
 static void put_members(FILE *file, void *who)
 {
     const struct tr_average *a = who;
@@ -362,22 +349,20 @@ static void put_members(FILE *file, void *who)
 
 void tr_average_summary(struct tr_average *a, struct tr_summary *summary)
 {
+    summary->test_auc = a->figures.auc;
     summary->test_accuracy = a->figures.accuracy;
     summary->test_rmse = a->figures.rmse;
     summary->more = put_members;
     summary->who = a;
 }
 
-static void close_average(void **model)
+static void close_average(void *model)
 {
-    struct tr_average *a = *model;
-    if (!a) return;
+    struct tr_average *a = model;
     tr_data_close(&a->data);
     void *arrays[] = {a->member, a->weight, a->margin, a->mean[0], a->mean[1], a->score};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    free(a);
-    *model = NULL;
 }
 
-const struct tr_model_kind tr_average_kind = {
-    .check = check, .open = open_average, .train = run, .save = save, .close = close_average};
+/* Only what training calls: it is in no registry. */
+const tr_model_class tr_average_class = {.open = open_average, .train = run, .close = close_average};

@@ -7,17 +7,17 @@
 #ifndef TR_CLI_AVERAGE_H
 #define TR_CLI_AVERAGE_H
 
-#include "model/model.h"
 #include "monitor/monitor.h"
+#include "trireme/model.h"
 
 struct tr_average;
 
 /* Whether there can be such a mean, before anything has run; TR_ERR_CONFIG. */
 int tr_average_check(const tr_job *job, const struct tr_job_task *task);
 
-/* For tr_train_here(), which closes it. All ranks of the team. */
+/* For tr_train_here(), which closes and frees it. All ranks of the team. */
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average);
-extern const struct tr_model_kind tr_average_kind;
+extern const tr_model_class tr_average_class;
 
 /* What summary.json has more: test_log_loss, and models, an object for each with task, model, type and figures. On rank 0,
  * once it is trained. */

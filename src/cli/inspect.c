@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/kinds.h"
+#include "cli/words.h"
 #include "monitor/display.h"
 #include "table/partition.h"
 #include "data/files.h"
@@ -20,38 +20,30 @@
 
 static const char help[] =
     "usage: " USAGE "\n\n"
-    "Shows what is in a model (model.h5 or model.txt), a LIBSVM data file, or the folder of a run.\n\n"
-    "  --top N            the N largest (0 to 1000, usually 10): weights of a linear model, columns of a "
-    "centre, items of "
-    "a\n"
-    "                     user, words of a topic\n"
-    "  --user ID          factorization: this user's best items\n"
-    "  --vocabulary FILE  topics: the words, one a line, if the model has none\n"
-    "  --servers N        linear: how the model's keys lie on N servers, and how many would move with one "
-    "server more; as "
-    "the\n"
-    "                     model's own job says, unless one of these says otherwise:\n"
+    "Shows what is in a model (model.h5 or model.txt), a LIBSVM data file, or the folder of a run.\n\n";
+
+static const char help_of_servers[] =
+    "  --plugin FILE     the shared object of a model of one's own, if it is elsewhere than in training\n"
+    "  --servers N       how the model's keys lie on N servers, and how many would move with one server "
+    "more; as the\n"
+    "                    model's own job says, unless one of these says otherwise:\n"
     "  --partition range|hash|range-hash|ring\n"
     "  table.block=KEYS, table.virtual_nodes=POINTS (see trireme help job table)\n";
 
-enum {
-    KINDS = 32,
-    KNOWN = TR_OPTION_TOP | TR_OPTION_USER | TR_OPTION_VOCABULARY | TR_OPTION_SERVERS | TR_OPTION_PARTITION |
-            TR_OPTION_SETTING | TR_OPTION_PLUGIN
-};
+enum { KINDS = 32 };
 
 /* ---- a model on servers ---- */
 
 /* As the model's own job says, unless the command line says otherwise. */
-static int parse_settings(const struct tr_model *m, const struct tr_options *o, tr_job **job)
+static int parse_settings(const struct tr_model *m, const struct tr_words *w, tr_job **job)
 {
     static const char none[] = "{}";
     const char *text = m->text ? m->text : none;
     char **setting, *partition = NULL;
-    TR_TRY(TR_NEW(&setting, (size_t)o->settings + 1));
-    if (o->settings > 0) memcpy(setting, o->setting, (size_t)o->settings * sizeof *setting);
-    int n = o->settings;
-    int status = o->partition ? tr_format(&partition, "table.partition=%s", o->partition) : TR_OK;
+    TR_TRY(TR_NEW(&setting, (size_t)w->settings + 1));
+    if (w->settings > 0) memcpy(setting, w->setting, (size_t)w->settings * sizeof *setting);
+    int n = w->settings;
+    int status = w->partition ? tr_format(&partition, "table.partition=%s", w->partition) : TR_OK;
     if (partition) setting[n++] = partition;
     if (status == TR_OK) status = tr_job_parse_written(text, m->path, n, setting, job);
     free(partition);
@@ -59,11 +51,11 @@ static int parse_settings(const struct tr_model *m, const struct tr_options *o, 
     return status;
 }
 
-static int make_partition(const struct tr_model *m, const struct tr_options *o, uint64_t keys, long servers,
+static int make_partition(const struct tr_model *m, const struct tr_words *w, uint64_t keys, long servers,
                           struct tr_partition *partition)
 {
     tr_job *job;
-    TR_TRY(parse_settings(m, o, &job));
+    TR_TRY(parse_settings(m, w, &job));
     struct tr_partition_options options = {.kind = (enum tr_partition_kind)job->table.partition,
                                            .block = job->table.block,
                                            .points = (uint32_t)job->table.virtual_nodes,
@@ -133,7 +125,7 @@ static void show_partition(const struct tr_partition *p)
             (unsigned long long)p->blocks, (unsigned long long)p->block, points);
 }
 
-static int show_keys(const struct tr_model *m, const struct tr_options *o)
+static int show_keys(const struct tr_model *m, const struct tr_words *w)
 {
     struct tr_partition now = {0}, then = {0};
     enum tr_dtype dtype;
@@ -141,8 +133,8 @@ static int show_keys(const struct tr_model *m, const struct tr_options *o)
     if (!m->class->keys) return tr_fail(TR_ERR_USAGE, "inspect: --servers is not for %s", m->class->noun);
     uint64_t keys = m->class->keys(m->model, &dtype, &with);
     double key_bytes = dtype == TR_F32 ? 4 : 8;
-    int status = make_partition(m, o, keys, o->servers, &now);
-    if (status == TR_OK) status = make_partition(m, o, keys, o->servers + 1, &then);
+    int status = make_partition(m, w, keys, w->servers, &now);
+    if (status == TR_OK) status = make_partition(m, w, keys, w->servers + 1, &then);
     if (status == TR_OK) {
         tr_show("keys", "%llu of %s%s%s, %s", (unsigned long long)keys, dtype == TR_F32 ? "f32" : "f64",
                 with ? " with " : "", with ? with : "", tr_bytes((double)keys * key_bytes).text);
@@ -151,8 +143,8 @@ static int show_keys(const struct tr_model *m, const struct tr_options *o)
     }
     if (status == TR_OK) {
         tr_show("one more", "%.2f %% of the keys would move with %ld servers (an even share is %.2f %%)",
-                100 * (double)count_moved(&now, &then) / (double)now.units, o->servers + 1,
-                100 / (double)(o->servers + 1));
+                100 * (double)count_moved(&now, &then) / (double)now.units, w->servers + 1,
+                100 / (double)(w->servers + 1));
         status = show_servers(&now, key_bytes);
     }
     tr_partition_free(&now);
@@ -160,12 +152,12 @@ static int show_keys(const struct tr_model *m, const struct tr_options *o)
     return status;
 }
 
-static int show_on_servers(const char *path, const struct tr_options *o)
+static int show_on_servers(const char *path, const struct tr_words *w)
 {
     struct tr_model model;
-    TR_TRY(tr_model_open(path, o->plugin, &model));
-    int status = model.class->abi ? tr_model_read(&model) : TR_OK;
-    if (status == TR_OK) status = show_keys(&model, o);
+    TR_TRY(tr_model_open(path, w->plugin, &model));
+    int status = tr_model_read(&model);
+    if (status == TR_OK) status = show_keys(&model, w);
     tr_model_close(&model);
     return status;
 }
@@ -302,7 +294,7 @@ static int not_hidden(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static int show_folder(const char *folder, const struct tr_options *o)
+static int show_folder(const char *folder, const struct tr_words *w)
 {
     struct dirent **entries;
     int n = scandir(folder, &entries, not_hidden, alphasort);
@@ -326,38 +318,42 @@ static int show_folder(const char *folder, const struct tr_options *o)
     TR_TRY(show_file(folder, "summary.json"));
     if (!model) return TR_OK;
     putchar('\n');
-    return tr_ask_model(folder, o, TR_INSPECT);
+    return tr_ask_model(folder, w);
 }
 
 /* ---- the command line ---- */
 
-static int inspect(const struct tr_options *o)
+static int inspect(const struct tr_words *w)
 {
-    char *path = o->word[0];
+    char *path = w->word[0];
     enum tr_file_kind kind = TR_FILE_OTHER;
     bool there = access(path, F_OK) == 0; /* else perhaps a glob, of data */
     if (there) TR_TRY(tr_file_kind(path, &kind));
-    bool on_servers = tr_given(o, TR_OPTION_SERVERS), model = kind != TR_FILE_OTHER;
+    bool on_servers = w->servers > 0, model = kind != TR_FILE_OTHER;
     if (on_servers && there && !model)
         return tr_fail(TR_ERR_USAGE, "inspect: --servers is for models, but %s is none", path);
-    if (!on_servers && tr_given(o, TR_OPTION_SETTING | TR_OPTION_PARTITION))
+    if (!on_servers && (w->partition || w->settings > 0))
         return tr_fail(TR_ERR_USAGE, "inspect: %s means something with --servers only",
-                       o->partition ? "--partition" : o->setting[0]);
-    if (kind == TR_FILE_FOLDER && !on_servers) return show_folder(path, o);
-    if (on_servers) return show_on_servers(path, o);
-    return model ? tr_ask_model(path, o, TR_INSPECT) : show_data(path);
+                       w->partition ? "--partition" : w->setting[0]);
+    if (kind == TR_FILE_FOLDER && !on_servers) return show_folder(path, w);
+    if (on_servers) return show_on_servers(path, w);
+    return model ? tr_ask_model(path, w) : show_data(path);
 }
 
 int tr_inspect_command(int argc, char **argv)
 {
-    if (tr_wants_help(argc, argv)) return fputs(help, stdout), TR_OK;
-    struct tr_options o;
-    int status = tr_options_parse(argc, argv, "inspect", USAGE, KNOWN, 1, &o);
-    if (status == TR_OK && o.words > 1)
-        status = tr_fail(TR_ERR_USAGE, "inspect: unexpected %s, expected " USAGE, o.word[1]);
-    if (status == TR_OK) status = inspect(&o);
+    struct tr_words words;
+    int status = tr_words_read(argc, argv, TR_INSPECT, USAGE, 1, &words);
+    if (words.helps) {
+        fputs(help, stdout);
+        tr_words_help(TR_INSPECT);
+        return fputs(help_of_servers, stdout), TR_OK;
+    }
+    if (status == TR_OK && words.words > 1)
+        status = tr_fail(TR_ERR_USAGE, "inspect: unexpected %s, expected " USAGE, words.word[1]);
+    if (status == TR_OK) status = inspect(&words);
     if (status == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = tr_fail(TR_ERR_IO, "standard output: cannot be written");
-    tr_options_free(&o);
+    tr_words_free(&words);
     return tr_complain(status);
 }

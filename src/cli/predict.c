@@ -1,52 +1,62 @@
+/* trireme predict and trireme evaluate. */
 #include "cli/cli.h"
 
 #include <stdio.h>
 
-#include "cli/kinds.h"
+#include "cli/words.h"
 
-#define USAGE "trireme predict MODEL DATA… [-o FILE] [OPTION…]"
+#define PREDICT  "trireme predict MODEL DATA… [-o FILE] [OPTION…]"
+#define EVALUATE "trireme evaluate MODEL DATA… [--json] [--format F]"
 
-static const char help[] =
-    "usage: " USAGE "\n\n"
+static const char predict_help[] =
+    "usage: " PREDICT "\n\n"
     "Writes a line for each record of the files DATA (globs and .gz are fine), as the model predicts it. "
-    "MODEL is a "
-    "model.h5,\n"
-    "a model.txt, or a folder with one; DATA is of the format that it was trained on. Labels and ratings in "
-    "DATA mean\n"
-    "nothing and may be missing.\n\n"
-    "  linear models   the label, or the value for regression\n"
-    "  clusters        the number of the nearest centre, from 0\n"
-    "  factorization   the rating of each «user item» line\n"
-    "  topics          the topics of each document, topic:share, largest first\n\n"
-    "  -o FILE         write there instead of standard output; FILE appears when it is complete\n"
-    "  --probability   linear, logistic: the probability of the positive label instead\n"
-    "  --margin        linear: w · x + bias instead\n"
-    "  --distance      clusters: the distance to the centre behind its number\n"
-    "  --top N         factorization: the N best items of a user instead, «user item rating» lines; topics: "
-    "the N "
-    "largest\n"
-    "  --user ID       factorization, with --top: of this user; without DATA\n"
-    "  --format F      of DATA: libsvm, csv, ratings, docword, if it is another than in training\n"
-    "  --plugin FILE   the shared object of a model of one's own, if it is elsewhere than in training\n";
+    "MODEL is a\n"
+    "model.h5, a model.txt, or a folder with one; DATA is of the format that it was trained on. Labels and "
+    "ratings in\n"
+    "DATA mean nothing and may be missing. What a line says depends on the class of the model:\n\n";
 
-enum {
-    KNOWN = TR_OPTION_OUTPUT | TR_OPTION_PROBABILITY | TR_OPTION_MARGIN | TR_OPTION_DISTANCE | TR_OPTION_TOP |
-            TR_OPTION_USER | TR_OPTION_FORMAT | TR_OPTION_PLUGIN
-};
+static const char evaluate_help[] = "usage: " EVALUATE "\n\n"
+                                    "Says how good a model is on the files DATA (globs and .gz are fine). "
+                                    "MODEL is a model.h5, a model.txt, or a folder\n"
+                                    "with one; DATA is of the format that it was trained on. What is "
+                                    "measured depends on the class of the model:\n\n";
 
-static int predict(const struct tr_options *o)
+static int show_help(enum tr_asked command)
 {
-    if (o->words < 2 && !tr_given(o, TR_OPTION_USER))
-        return tr_fail(TR_ERR_USAGE, "predict: expected %s", o->usage);
-    return tr_ask_model(o->word[0], o, TR_PREDICT);
+    bool predicts = command == TR_PREDICT;
+    fputs(predicts ? predict_help : evaluate_help, stdout);
+    for (size_t i = 0; i < tr_model_class_count; i++) {
+        const char *text = predicts ? tr_model_classes[i]->predicts : tr_model_classes[i]->evaluates;
+        if (text) printf("  %-8s  %s\n", tr_model_classes[i]->name, text);
+    }
+    putchar('\n');
+    if (predicts)
+        puts("  -o FILE           write there instead of standard output; FILE appears when it is complete");
+    else puts("  --json            write one object");
+    tr_words_help(command);
+    puts(
+        "  --format F        of DATA: libsvm, csv, ratings, docword, if it is another than in training\n"
+        "  --plugin FILE     the shared object of a model of one's own, if it is elsewhere than in training");
+    return TR_OK;
+}
+
+static int ask(int argc, char **argv, enum tr_asked command, const char *usage)
+{
+    struct tr_words words;
+    int status = tr_words_read(argc, argv, command, usage, 2, &words);
+    if (words.helps) return show_help(command);
+    if (status == TR_OK) status = tr_ask_model(words.word[0], &words);
+    tr_words_free(&words);
+    return tr_complain(status);
 }
 
 int tr_predict_command(int argc, char **argv)
 {
-    if (tr_wants_help(argc, argv)) return fputs(help, stdout), TR_OK;
-    struct tr_options o;
-    int status = tr_options_parse(argc, argv, "predict", USAGE, KNOWN, 1, &o);
-    if (status == TR_OK) status = predict(&o);
-    tr_options_free(&o);
-    return tr_complain(status);
+    return ask(argc, argv, TR_PREDICT, PREDICT);
+}
+
+int tr_evaluate_command(int argc, char **argv)
+{
+    return ask(argc, argv, TR_EVALUATE, EVALUATE);
 }

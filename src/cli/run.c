@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "store/memory_folder.h"
-#include "cli/options.h"
+#include "cli/words.h"
 #include "data/cache.h"
 #include "job/job.h"
 #include "job/schema.h"

@@ -52,12 +52,12 @@ static size_t call_bytes(int n)
 static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task,
                        const struct tr_run_options *options, double *objective)
 {
-    if (task->run == TR_RUN_TRAIN) return tr_train_here(team, &tr_class_kind, NULL, options, objective);
+    if (task->run == TR_RUN_TRAIN) return tr_train_here(team, team->job->class, NULL, options, objective);
     struct tr_average *average = NULL;
     int status = tr_agree(team, tr_average_new(job, task, &average));
-    if (status == TR_OK) return tr_train_here(team, &tr_average_kind, average, options, objective);
-    void *model = average;
-    tr_average_kind.close(&model);
+    if (status == TR_OK) return tr_train_here(team, &tr_average_class, average, options, objective);
+    if (average) tr_average_class.close(average);
+    free(average);
     return status;
 }
 
@@ -352,7 +352,8 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
             TR_ERR_CONFIG, "%s: ranks.node_size of task %s: it is the same for the whole job, %llu",
             tr_job_where(task->job, "ranks.node_size"), task->name, (unsigned long long)job->ranks.node_size);
     if (task->run == TR_RUN_AVERAGE) return tr_average_check(job, task);
-    return tr_class_kind.check(task->job);
+    const tr_model_class *class = task->job->class;
+    return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }
 
 static int check(const tr_job *job)

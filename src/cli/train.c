@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "class/class.h"
 #include "cli/average.h"
 #include "cli/estimate.h"
 #include "cli/explain.h"
@@ -50,39 +52,42 @@ static void take_figures(tr_context *tr, struct tr_summary *summary)
     summary->who = tr;
 }
 
-static int train(tr_context *tr, const struct tr_model_kind *kind, void **model)
+static int train(tr_context *tr, const tr_model_class *class, void *model)
 {
-    struct tr_result result = {.test_auc = NAN, .test_perplexity = NAN};
-    bool averages = kind == &tr_average_kind;
-    if (!averages) TR_TRY(tr_agree(tr, tr_say_estimate(tr)));
-    TR_TRY(kind->open(tr, &result, model));
+    const tr_job *job = tr_context_job(tr);
+    if (class->memory) TR_TRY(tr_agree(tr, tr_say_estimate(tr)));
+    int status = class->open(tr, job->options, model);
+    TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* what was agreed on has been printed */
     TR_TRY(tr_monitor_enter(tr->monitor, TR_TRAINING));
-    TR_TRY(kind->train(*model));
+    TR_TRY(class->train(model));
     TR_TRY(tr_monitor_enter(tr->monitor, TR_WRITING));
     TR_TRY(tr_checkpoint_settle(tr));
-    TR_TRY(kind->save(*model, tr_context_job(tr)->output, &result));
-    struct tr_summary summary = {.rows = result.rows,
-                                 .features = result.columns,
-                                 .nonzeros = result.nonzeros,
-                                 .test_auc = result.test_auc,
-                                 .test_perplexity = result.test_perplexity,
+    if (class->fields) TR_TRY(tr_model_write(tr, class, model, job->output));
+    struct tr_summary summary = {.rows = tr->trained_on.rows,
+                                 .features = tr->trained_on.columns,
+                                 .nonzeros = tr->trained_on.nonzeros,
+                                 .test_auc = NAN,
+                                 .test_perplexity = NAN,
                                  .test_accuracy = NAN,
                                  .test_rmse = NAN};
-    if (averages) tr_average_summary(*model, &summary);
+    if (class == &tr_average_class) tr_average_summary(model, &summary);
     else take_figures(tr, &summary);
     return tr_monitor_summary(tr->monitor, &summary);
 }
 
-int tr_train_here(tr_context *tr, const struct tr_model_kind *kind, void *model,
+int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
                   const struct tr_run_options *options, double *objective)
 {
+    const tr_job *job = tr_context_job(tr);
     *objective = NAN;
-    int status = tr_agree(tr, kind->check(tr_context_job(tr)));
+    int status = tr_agree(tr, class->check ? class->check(job, job->options) : TR_OK);
+    if (status == TR_OK && !model) status = tr_agree(tr, tr_new(&model, 1, class->model_size, "model"));
     if (status == TR_OK) status = tr_services_open(tr, options->fresh);
     if (status == TR_OK && options->explain) status = explain(tr);
-    if (status == TR_OK) status = train(tr, kind, &model);
+    if (status == TR_OK) status = train(tr, class, model);
     if (tr->monitor) *objective = tr_monitor_objective(tr->monitor);
-    kind->close(&model);
+    if (model) class->close(model);
+    free(model);
     return tr_services_close(tr, status);
 }
 
@@ -91,7 +96,7 @@ static int train_plain(tr_context *tr, const struct tr_run_options *options)
     double objective;
     TR_TRY(tr_context_assign(tr, tr->job));
     tr_context_describe(tr);
-    return tr_train_here(tr, &tr_class_kind, NULL, options, &objective);
+    return tr_train_here(tr, tr->job->class, NULL, options, &objective);
 }
 
 /* ---- the command ---- */

@@ -2,14 +2,15 @@
 #ifndef TR_CLI_TRAIN_H
 #define TR_CLI_TRAIN_H
 
-#include "model/model.h"
 #include "program/program.h"
+#include "trireme/model.h"
 
 /* Runs the job of the context: reads, trains, writes and leaves all in its folder; where a run of it has stopped there and
  * has left a checkpoint, goes on with that. All ranks; the outcome is agreed on, and rank 0 has said it if it is an error,
- * or TR_ERR_STOPPED: then nothing but a checkpoint has been written. The kind is that of the job's model, or another that is trained as one; model
- * is NULL, or what the kind's open() takes as given; it is closed. *objective, on rank 0: the last one, or NaN. */
-int tr_train_here(tr_context *tr, const struct tr_model_kind *kind, void *model,
+ * or TR_ERR_STOPPED: then nothing but a checkpoint has been written. The class is that of the job's model, or another that is
+ * trained as one; model is NULL, or what the class's open() takes as given; it is closed and freed. *objective, on rank 0:
+ * the last one, or NaN. */
+int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
                   const struct tr_run_options *options, double *objective);
 
 #endif

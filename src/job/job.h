@@ -26,37 +26,6 @@
 #include "trireme/job.h"
 
 /* Choices, in the order of their words in schema.c. */
-enum {
-    TR_MODEL_LOGISTIC,
-    TR_MODEL_LINEAR,
-    TR_MODEL_SVM,
-    TR_MODEL_L2SVM,
-    TR_MODEL_KMEANS,
-    TR_MODEL_MF,
-    TR_MODEL_LDA
-};
-enum { TR_DTYPE_F32, TR_DTYPE_F64 };
-enum {
-    TR_SOLVE_AUTO, /* not in a resolved job */
-    TR_SOLVE_DUAL,
-    TR_SOLVE_SGD,
-    TR_SOLVE_GIBBS,
-    TR_SOLVE_SVRG,
-    TR_SOLVE_SVRGPP,
-    TR_SOLVE_KATYUSHA,
-    TR_SOLVE_GROWING
-};
-enum {
-    TR_OPTIMIZER_SGD,
-    TR_OPTIMIZER_MOMENTUM,
-    TR_OPTIMIZER_NESTEROV,
-    TR_OPTIMIZER_ADAGRAD,
-    TR_OPTIMIZER_ADADELTA,
-    TR_OPTIMIZER_RMSPROP,
-    TR_OPTIMIZER_ADAM,
-    TR_OPTIMIZER_FTRL
-};
-enum { TR_OPTIMIZE_SERVER, TR_OPTIMIZE_WORKER };
 enum { TR_DUPLICATES_LAST, TR_DUPLICATES_MEAN, TR_DUPLICATES_SUM };
 enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
@@ -145,35 +114,11 @@ struct tr_job {
     struct {
         int type; /* among those of all classes */
         char *plugin;
-        double l2; /* negative: auto, or 1/n */
-        double l1;
-        bool bias;
-        bool bias_l2;
-        int dtype;
-        uint64_t topics;
-        double alpha; /* or TR_JOB_AUTO */
-        double beta;
-        bool optimize;
     } model;
     struct {
-        int method; /* tr_method.value */
-        int word;   /* … its place behind "auto", from 1 on */
+        int word; /* the method's place behind "auto", from 1 on */
         uint64_t epochs;
         double target; /* or TR_JOB_AUTO: none */
-        double target_gap;
-        double rate; /* mf, variance reduction and growing batches: or TR_JOB_AUTO */
-        double decay;
-        uint64_t batch;
-        double sigma; /* or TR_JOB_AUTO */
-        int optimizer;
-        int optimizer_at;
-        double momentum;
-        double memory;  /* or TR_JOB_AUTO */
-        double epsilon; /* or TR_JOB_AUTO */
-        uint64_t optimize_every;
-        double inner;
-        double growth;
-        uint64_t phases;
     } solve;
     struct {
         struct tr_job_list train;

@@ -35,7 +35,7 @@ struct tr_job_values tr_job_task_values(const struct tr_job_task *task)
     return (struct tr_job_values){TR_TABLE_TASK, tr_job_tables[TR_TABLE_TASK].n, base, task->where};
 }
 
-/* Options of a class lie in its own struct; abi 0: of one that has none, in the job. */
+/* Options of a class lie in its own struct. */
 struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i)
 {
     const struct tr_job_keys *table = &tr_job_tables[values->table];
@@ -44,7 +44,7 @@ struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i)
     if (values->table == TR_TABLE_JOB) {
         const struct tr_job *job = values->base;
         if (i >= table->n) key = &job->class->options[i - table->n];
-        if (i >= table->n && job->class->abi) base = job->options;
+        if (i >= table->n) base = job->options;
         if (i < table->n && !strcmp(key->name, "model.type")) key = &job->type_key;
         else if (i < table->n && !strcmp(key->name, "solve.method")) key = &job->method_key;
     }
@@ -574,7 +574,6 @@ static int resolve_job(struct sources *from)
     if (from->whole) TR_TRY(merge_stages(from));
     TR_TRY(each_setting(from, set_value));
     job->solve.word = tr_max_int(job->solve.word, 1);
-    job->solve.method = method_of(job)->value;
     return TR_OK;
 }
 

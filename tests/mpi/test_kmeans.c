@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "model/kmeans/kmeans.h"
-#include "model/model.h"
 
 enum { ROUNDS = 64 };
 

@@ -661,6 +661,8 @@ const tr_model_class tr_linear_class = {
     .types = TR_WORDS("logistic", "linear", "svm", "l2svm"),
     .help = "logistic regression, least squares, and support vectors with hinge (svm) or squared hinge loss "
             "(l2svm)",
+    .predicts = "the label, or the value for regression",
+    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier; root mean squared error and R²",
     .noun = "a linear model",
     .format = "trireme-linear",
     .format_version = 1,

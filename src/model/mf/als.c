@@ -2,7 +2,7 @@
  * (als_half.c), and pushes what has changed. With implicit ratings Σ v vᵀ over all rows of a side goes through a table
  * of its own beside them. An evaluation takes the loss from the rows as they were solved.
  */
-#include "model/mf/als.h"
+#include "als.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -18,8 +18,8 @@
 #ifndef TR_MODEL_MF_ALS_H
 #define TR_MODEL_MF_ALS_H
 
-#include "model/mf/mf.h"
-#include "model/mf/solve.h"
+#include "mf.h"
+#include "solve.h"
 
 /* Rows of the own side that are solved together: turns first .. end - 1, and which rows of the other side they need. */
 struct tr_als_batch {

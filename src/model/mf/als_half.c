@@ -3,7 +3,7 @@
  * begun, for as long as waiting has shown that there is time; rows that were begun are solved first, when all is here.
  * What a row changes goes into the view of the side; als.c pushes it.
  */
-#include "model/mf/als.h"
+#include "als.h"
 
 #include <math.h>
 #include <stdio.h>

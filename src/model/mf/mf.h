@@ -19,7 +19,7 @@
 #ifndef TR_MODEL_MF_H
 #define TR_MODEL_MF_H
 
-#include "model/mf/ratings.h"
+#include "ratings.h"
 #include "trireme/trireme.h"
 
 struct tr_mf_sgd;

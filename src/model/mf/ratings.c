@@ -1,4 +1,4 @@
-#include "model/mf/ratings.h"
+#include "ratings.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef TR_MODEL_MF_RATINGS_H
 #define TR_MODEL_MF_RATINGS_H
 
-#include "model/mf/tiles.h"
+#include "tiles.h"
 #include "trireme/data.h"
 
 /* Cuts n pieces of work into parts of about the same work: part p gets the pieces bound[p] .. bound[p + 1] - 1. */

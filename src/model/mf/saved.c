@@ -4,7 +4,7 @@
  * and /item_ids (what the rows are called in the data: whole numbers, or texts padded with zeros). A rating is row ·
  * row, plus the mean where centred, plus user_bias and item_bias where there are biases.
  */
-#include "model/mf/mf.h"
+#include "mf.h"
 
 #include <math.h>
 #include <stdio.h>

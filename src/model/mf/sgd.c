@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/mf/mf.h"
+#include "mf.h"
 
 struct tr_mf_sgd {
     struct tr_mf *m;

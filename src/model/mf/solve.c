@@ -1,12 +1,12 @@
 #define _GNU_SOURCE
-#include "model/mf/solve.h"
+#include "solve.h"
 
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/mf/tiles.h"
+#include "tiles.h"
 #include "trireme/base.h"
 
 #ifdef TR_CPU_LEVELS
@@ -35,19 +35,19 @@ struct kernel {
 };
 
 #define NAME(f) f##_plain
-#include "model/mf/als_kernel.h"
+#include "als_kernel.h"
 
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define NAME(f) f##_avx2
-#include "model/mf/als_kernel.h"
+#include "als_kernel.h"
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
-#include "model/mf/als_kernel.h"
+#include "als_kernel.h"
 #pragma GCC pop_options
 #endif
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "model/mf/tiles.h"
+#include "tiles.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,19 +26,19 @@ enum { TR_MF_BATCH = 16 }; /* ratings that step together at most */
 /* Vectors wider than the level's are handed between functions that are inlined: there is no ABI to keep. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define NAME(f) f##_plain
-#include "model/mf/sgd_kernel.h"
+#include "sgd_kernel.h"
 #undef NAME
 #ifdef TR_CPU_LEVELS
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c")
 #define NAME(f) f##_avx2
-#include "model/mf/sgd_kernel.h"
+#include "sgd_kernel.h"
 #undef NAME
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,avx512bw,avx512dq,avx512vl")
 #define NAME(f) f##_avx512
-#include "model/mf/sgd_kernel.h"
+#include "sgd_kernel.h"
 #undef NAME
 #pragma GCC pop_options
 #endif

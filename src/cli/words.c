@@ -1,0 +1,217 @@
+#define _GNU_SOURCE
+#include "cli/words.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+static const char *const command_name[] = {
+    [TR_PREDICT] = "predict", [TR_EVALUATE] = "evaluate", [TR_INSPECT] = "inspect"};
+
+/* ---- flags ---- */
+
+#define AT(field) offsetof(struct tr_words, field)
+
+/* Flags of the commands themselves, and where their values go. */
+static const struct own {
+    tr_flag flag;
+    size_t at;
+} own_flags[] = {
+    {{"-o", "a file", TR_PREDICT, 0, 0, NULL}, AT(output)},
+    {{"--json", NULL, TR_EVALUATE, 0, 0, NULL}, AT(json)},
+    {{"--format", "a format of data", TR_PREDICT | TR_EVALUATE, 0, 0, NULL}, AT(format)},
+    {{"--plugin", "a shared object", TR_PREDICT | TR_EVALUATE | TR_INSPECT, 0, 0, NULL}, AT(plugin)},
+    {{"--servers", "a number", TR_INSPECT, 1, 65536, NULL}, AT(servers)},
+    {{"--partition", "one partition", TR_INSPECT, 0, 0, NULL}, AT(partition)}};
+
+static const struct own *find_own(const struct tr_words *w, const char *word)
+{
+    for (size_t i = 0; i < sizeof own_flags / sizeof *own_flags; i++)
+        if ((own_flags[i].flag.commands & w->command) && !strcmp(own_flags[i].flag.name, word))
+            return &own_flags[i];
+    return NULL;
+}
+
+static const tr_flag *find_in(const tr_model_class *class, const struct tr_words *w, const char *word)
+{
+    for (const tr_flag *flag = class->flags; flag && flag->name; flag++)
+        if ((flag->commands & w->command) && !strcmp(flag->name, word)) return flag;
+    return NULL;
+}
+
+/* Of any class, or of the plugin of the model that stands before it. */
+static const tr_flag *find_flag(const struct tr_words *w, const char *word)
+{
+    const tr_flag *flag = NULL;
+    struct tr_model model;
+    for (size_t i = 0; i < tr_model_class_count && !flag; i++) flag = find_in(tr_model_classes[i], w, word);
+    if (flag || w->words == 0 || tr_model_open(w->word[0], w->plugin, &model) != TR_OK) return flag;
+    flag = find_in(model.class, w, word);
+    tr_model_close(&model);
+    return flag;
+}
+
+static int check_value(const struct tr_words *w, const tr_flag *flag, const char *value, bool twice)
+{
+    char *end = NULL;
+    long n = value ? strtol(value, &end, 10) : 0;
+    if (flag->most > 0 && (!value || end == value || *end || n < flag->least || n > flag->most))
+        return tr_fail(TR_ERR_USAGE, "%s: expected a number from %ld to %ld behind %s",
+                       command_name[w->command], flag->least, flag->most, flag->name);
+    if (value && !twice) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: expected %s behind %s%s", command_name[w->command], flag->value,
+                   flag->name, twice ? ", and once" : "");
+}
+
+static int take_own(struct tr_words *w, const struct own *own, const char *value)
+{
+    void *to = (char *)w + own->at;
+    if (!own->flag.value) return *(bool *)to = true, TR_OK;
+    TR_TRY(check_value(w, &own->flag, value, own->flag.most == 0 && *(const char **)to));
+    if (own->flag.most > 0) *(long *)to = strtol(value, NULL, 10);
+    else *(const char **)to = value;
+    return TR_OK;
+}
+
+static int take_flag(struct tr_words *w, const tr_flag *flag, const char *value)
+{
+    bool twice = false;
+    for (size_t i = 0; i < w->flags; i++)
+        twice = twice || (flag->most == 0 && !strcmp(w->flag[i].name, flag->name));
+    if (flag->value) TR_TRY(check_value(w, flag, value, twice));
+    w->flag[w->flags++] = (struct tr_given){flag->name, flag->value ? value : NULL};
+    return TR_OK;
+}
+
+static int read_all(struct tr_words *w, int argc, char **argv)
+{
+    bool flags = true;
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        const struct own *own = flags ? find_own(w, word) : NULL;
+        const tr_flag *flag = flags && !own && word[0] == '-' && word[1] ? find_flag(w, word) : NULL;
+        if (own) {
+            TR_TRY(take_own(w, own, next));
+            i += own->flag.value != NULL;
+        } else if (flag) {
+            TR_TRY(take_flag(w, flag, next));
+            i += flag->value != NULL;
+        } else if (flags && strcmp(word, "--") == 0) {
+            flags = false;
+        } else if (flags && word[0] == '-' && word[1]) {
+            return tr_fail(TR_ERR_USAGE, "%s: unexpected %s, expected %s", command_name[w->command], word,
+                           w->usage);
+        } else if (flags && w->command == TR_INSPECT && strncmp(word, "table.", 6) == 0 &&
+                   strchr(word, '=')) {
+            w->setting[w->settings++] = word;
+        } else {
+            w->word[w->words++] = word;
+        }
+    }
+    return TR_OK;
+}
+
+bool tr_wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+int tr_words_read(int argc, char **argv, enum tr_asked command, const char *usage, size_t least,
+                  struct tr_words *w)
+{
+    *w = (struct tr_words){.command = command, .usage = usage};
+    w->helps = tr_wants_help(argc, argv);
+    if (w->helps) return TR_OK;
+    TR_TRY(TR_NEW(&w->word, (size_t)argc + 1));
+    TR_TRY(TR_NEW(&w->setting, (size_t)argc + 1));
+    TR_TRY(TR_NEW(&w->flag, (size_t)argc + 1));
+    TR_TRY(read_all(w, argc, argv));
+    for (size_t i = 0; i < w->flags && least > 1; i++)
+        if (!strcmp(w->flag[i].name, "--user")) least = 1; /* in place of data */
+    if (w->words >= least) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: expected %s", command_name[command], usage);
+}
+
+void tr_words_free(struct tr_words *w)
+{
+    free(w->word);
+    free(w->setting);
+    free(w->flag);
+    *w = (struct tr_words){0};
+}
+
+void tr_words_help(enum tr_asked command)
+{
+    for (size_t i = 0; i < tr_model_class_count; i++)
+        for (const tr_flag *flag = tr_model_classes[i]->flags; flag && flag->name; flag++) {
+            char text[64];
+            snprintf(text, sizeof text, "%s%s%s", flag->name, flag->value ? " " : "",
+                     flag->value ? flag->value : "");
+            if (flag->commands & command)
+                printf("  %-17s %s: %s\n", text, tr_model_classes[i]->name, flag->help);
+        }
+}
+
+/* ---- where predictions go ---- */
+
+static int cannot_write(int status, const char *path)
+{
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Into standard output, or a file that has its name only when it is complete; what is there and no regular file, /dev/null
+ * say, is written in place. */
+static int ask_into_file(struct tr_model *model, const char *path, struct tr_ask *ask)
+{
+    struct stat there;
+    char *part;
+    bool in_place = stat(path, &there) == 0 && !S_ISREG(there.st_mode);
+    TR_TRY(tr_format(&part, "%s%s", path, in_place ? "" : ".part"));
+    ask->out = fopen(part, "we");
+    ask->output = path;
+    int status = ask->out ? tr_model_ask(model, ask) : cannot_write(TR_ERR_NO_OUTPUT, path);
+    if (status == TR_OK && (fflush(ask->out) != 0 || (!in_place && fsync(fileno(ask->out)) != 0)))
+        status = cannot_write(TR_ERR_IO, path);
+    if (ask->out && fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, path);
+    if (status == TR_OK && !in_place && rename(part, path) < 0) status = cannot_write(TR_ERR_IO, path);
+    if (status != TR_OK && !in_place && ask->out) unlink(part);
+    free(part);
+    return status;
+}
+
+int tr_ask_model(const char *path, const struct tr_words *w)
+{
+    struct tr_model model;
+    struct tr_ask ask = {.command = w->command,
+                         .file = w->word + 1,
+                         .files = w->words - 1,
+                         .given = w->flag,
+                         .n_given = w->flags,
+                         .format = w->format,
+                         .out = stdout,
+                         .output = "standard output",
+                         .json = w->json};
+    TR_TRY(tr_model_open(path, w->plugin, &model));
+    int status = w->output ? ask_into_file(&model, w->output, &ask) : tr_model_ask(&model, &ask);
+    if (status == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = cannot_write(TR_ERR_IO, "standard output");
+    tr_model_close(&model);
+    return status;
+}
+
+void tr_show(const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%-13s ", name);
+    vprintf(format, arguments);
+    putchar('\n');
+    va_end(arguments);
+}
