@@ -48,6 +48,17 @@ trial vertical 4 ranks.group_size=2 data.partition=vertical solve.method=sgd
 trial bias 2 model.bias=yes model.bias_l2=yes
 trial double 2 model.dtype=f64
 
+# ---- csv: the last column is the label ----
+awk 'BEGIN { srand(3); print "a,b,c,y"; for (i = 0; i < 500; i++) { a = rand(); b = rand(); c = rand() < 0.5 ? 0 : rand()
+    print a "," b "," c "," (a - b + c > 0.2 ? 1 : 0) } }' >dense.csv
+printf 'data: {train: dense.csv, format: csv, label: last}\nmodel: {type: logistic}\nsolve: {epochs: 20}\n' >csv.yaml
+for method in dual sgd svrg growing; do
+    check "csv by $method" "$trireme" train csv.yaml output=csv-$method report.progress=no solve.method=$method
+    check "csv evaluated" "$trireme" evaluate csv-$method dense.csv
+    awk '/^accuracy/ { exit !($2 > 0.9) }' out || fail "csv by $method: $(cat out)"
+done
+refuses "csv without a label" 78 "data.label is none" "$trireme" train csv.yaml output=no report.progress=no data.label=none
+
 # ---- predict ----
 check "predict" "$trireme" predict runs/one test.gz -o labels
 [ "$(sort -u labels | tr '\n' ' ')" = "1 2 " ] || fail "predict: labels $(sort -u labels | head -3)"

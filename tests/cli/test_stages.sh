@@ -33,6 +33,28 @@ ran nodes-svrg full 4 13
 run searched 4 job.yaml stages.full.parallelism=auto stages.inner.parallelism=auto && best searched
 says searched '^ +auto: '
 
+# ---- the replica that inner stages step on: the same bits, whatever the node holds of it at once ----
+for method in svrg svrg++ katyusha; do
+    run integral-$method 1 job.yaml solve.method=$method solve.epochs=3 local.chunk=1
+    run demand-$method 1 job.yaml solve.method=$method solve.epochs=3 local.model=demand local.chunk=1
+    run small-$method 1 job.yaml solve.method=$method local.model=demand local.chunk=1 solve.epochs=3 local.memory=100 local.replace=fifo
+    for way in demand small; do
+        cmp -s integral-$method/model.txt $way-$method/model.txt || fail "$way-$method: another model than integral"
+    done
+    holds "$method: evicted" "$(of demand-$method local_chunks_evicted) == 0 && $(of small-$method local_chunks_evicted) > 100"
+    holds "$method: written" "$(of small-$method local_bytes_written) > 0 && $(of integral-$method local_chunks_fetched) > 0"
+done
+for race in chunk atomic none; do
+    run raced-$race 4 job.yaml stages.inner.parallelism=all local.model=demand local.memory=140 local.chunk=1 sync.race=$race solve.epochs=2
+    holds "$race on demand" "$(of raced-$race objective) < $optimum * 1.1"
+done
+for model in integral demand; do
+    run moves-$model 4 job.yaml ranks.node_size=2 solve.method=katyusha local.model=$model && best moves-$model
+done
+holds "directly from node to node" "$(of moves-integral local_bytes_moved) > 0 && $(of moves-demand local_bytes_moved) == 0"
+refuses "too little memory" 78 "local.memory is 100 bytes, but the whole of table w takes" "$trireme" train job.yaml output=no \
+    report.progress=no local.memory=100
+
 # with one worker at a time that changes the model, and the same order of sums, runs are the same
 run again 2 job.yaml && cmp -s svrg/model.txt again/model.txt || fail "svrg: two runs differ"
 run once 5 job.yaml stages.inner.parallelism=1 && run twice 5 job.yaml stages.inner.parallelism=1 &&

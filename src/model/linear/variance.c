@@ -567,6 +567,24 @@ static int begin_whole(tr_context *tr, void *state)
     return TR_OK;
 }
 
+/* What the replicas of all nodes have had to do, for summary.json. */
+static int report_replicas(struct tr_linear *m)
+{
+    tr_replica_counts counts;
+    uint64_t sum[6] = {0};
+    tr_replica_count(m->variance->replica, &counts);
+    if (tr_set_rank(m->tr, TR_SET_NODE) == 0) {
+        const uint64_t of_node[] = {counts.fetched,     counts.evicted,       counts.bytes_fetched,
+                                    counts.bytes_given, counts.bytes_written, counts.bytes_moved};
+        memcpy(sum, of_node, sizeof sum);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_I64, sum, 6));
+    static const char *const names[] = {"local_chunks_fetched", "local_chunks_evicted", "local_bytes_fetched",
+                                        "local_bytes_given",    "local_bytes_written",  "local_bytes_moved"};
+    for (int i = 0; i < 6; i++) TR_TRY(tr_report_figure(m->tr, names[i], (double)sum[i]));
+    return TR_OK;
+}
+
 int tr_linear_variance_train(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
@@ -601,5 +619,6 @@ int tr_linear_variance_train(struct tr_linear *m)
                           .state = m,
                           .next = next_stage,
                           .snapshot = keep};
-    return tr_run_task(m->tr, &task);
+    TR_TRY(tr_run_task(m->tr, &task));
+    return report_replicas(m);
 }
