@@ -338,8 +338,7 @@ static int take_row(void *state, const tr_row *row)
 }
 
 /* What a block begins the clock with. One group's blocks have the first values at clock 0, or those of a checkpoint, and
- * stay as they are from then on; those of several groups are pulled at later clocks, since all groups have changed them.
- * */
+ * stay as they are from then on; those of several groups are pulled at later clocks. */
 static int fill_block(struct tr_mf_sgd *s, tr_worker *me, size_t block, const struct tr_mf_rows *rows,
                       float *before)
 {
@@ -474,8 +473,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     return tr_mf_add_tests(m, user_row, report);
 }
 
-/* ---- what checkpoints keep: users, and what blocks of items are ahead of the table in which they are put together ----
- * */
+/* ---- checkpoints: users, and what blocks of items are ahead of the table in which they are put together ---- */
 
 static int snapshot_users(struct tr_mf_sgd *s, tr_snapshot *snapshot)
 {

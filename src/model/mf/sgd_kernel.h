@@ -234,8 +234,7 @@ ALWAYS void NAME(step_user)(const struct tr_mf_pass *pass, const struct tr_mf_ro
 #define DOTS4(w, at)  NAME(dots)(4, w, at > 0, u + at, rows + at * LANES, &turn)
 #define STEPS(w, at)  NAME(steps)(n, w, clip, u + at, rows + at * LANES, &turn, sum + at)
 
-/* Steps on n ratings, at most 16; returns Σ of their squared errors. width 0: a long row; otherwise u is in registers.
- * */
+/* Steps on n ratings, at most 16; returns Σ of squared errors. width 0: a long row; otherwise u is in registers. */
 ALWAYS float NAME(turn)(const struct tr_mf_pass *pass, const struct tr_mf_rows *user,
                         const struct tr_mf_rows *items, const int width, const bool clip, size_t n,
                         const uint16_t *item, const float *value, VEC *u)
