@@ -57,7 +57,7 @@ for method in dual sgd svrg growing; do
     check "csv evaluated" "$trireme" evaluate csv-$method dense.csv
     awk '/^accuracy/ { exit !($2 > 0.9) }' out || fail "csv by $method: $(cat out)"
 done
-refuses "csv without a label" 78 "data.label is none" "$trireme" train csv.yaml output=no report.progress=no data.label=none
+refuses "csv without a label" 78 "data.train has no labels" "$trireme" train csv.yaml output=no report.progress=no data.label=none
 
 # ---- predict ----
 check "predict" "$trireme" predict runs/one test.gz -o labels

@@ -36,10 +36,14 @@ static int check_test_labels(const struct tr_linear *m)
 
 static int check_labels(const struct tr_linear *m)
 {
-    if (m->train->labels == 0 && m->train->format == TR_FORMAT_CSV)
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: data.label is none, but linear models learn a label: expected first or last",
-                       tr_job_where(m->job, "data.label"));
+    const char *lacks = m->train->labels == 0             ? "data.train"
+                        : m->test && m->test->labels == 0 ? "data.test"
+                                                          : NULL;
+    if (lacks)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "%s: %s has no labels, but linear models learn them: expected data.label first or last",
+            tr_job_where(m->job, "data.label"), lacks);
     if (tr_linear_classifies(m) && m->train->labels > 2)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for model.type %s", tr_data_third_label(m->train),
                        m->type == TR_LOSS_LOGISTIC ? "logistic" : "svm");
@@ -662,7 +666,8 @@ const tr_model_class tr_linear_class = {
     .help = "logistic regression, least squares, and support vectors with hinge (svm) or squared hinge loss "
             "(l2svm)",
     .predicts = "the label, or the value for regression",
-    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier; root mean squared error and R²",
+    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier; root mean squared "
+                 "error and R²",
     .noun = "a linear model",
     .format = "trireme-linear",
     .format_version = 1,

@@ -10,8 +10,8 @@
  * α_i = y_i a_i with a_i ≥ 0 (Hsieh et al. 2008; Yu, Huang and Lin 2011). F(w) - D(α) bounds the distance
  * from the optimum.
  */
-#ifndef TR_SOLVE_LOSS_H
-#define TR_SOLVE_LOSS_H
+#ifndef TR_LINEAR_LOSS_H
+#define TR_LINEAR_LOSS_H
 
 #include <math.h>
 

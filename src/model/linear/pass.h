@@ -1,8 +1,8 @@
 /* Passes over rows, the inner loops of training. A vector w over the keys of the rows is f32 or f64, as the
  * model's table is; the last key is the bias where there is one.
  */
-#ifndef TR_METHOD_PASS_H
-#define TR_METHOD_PASS_H
+#ifndef TR_LINEAR_PASS_H
+#define TR_LINEAR_PASS_H
 
 #include "trireme/base.h"
 #include "trireme/data.h"

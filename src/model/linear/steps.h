@@ -29,8 +29,8 @@
  * Workers draw from all the rows that they can reach, not each from a part: where a worker is alone for a while, as some
  * are when there are more processes than cores, the mean of a part's steps is not the gradient, and the epoch drifts away.
  */
-#ifndef TR_METHOD_VARIANCE_H
-#define TR_METHOD_VARIANCE_H
+#ifndef TR_LINEAR_STEPS_H
+#define TR_LINEAR_STEPS_H
 
 #include <stdatomic.h>
 
