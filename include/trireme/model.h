@@ -30,7 +30,6 @@ typedef struct tr_method {
     const char *help;
     const char *const *stages; /* that the job may speak of under stages.NAME, ended by NULL; NULL: none */
     bool in_groups; /* workers of a group share parameters or rows: by default a group is a node's workers */
-    int value;      /* for the class's own use */
 } tr_method;
 
 /* What a class, or some of its methods, makes of a key that is not its own: another default, or no use at all, and then a
@@ -193,12 +192,12 @@ typedef struct tr_model_class {
     const char *const
         *data_formats;   /* values of data.format that it reads, ended by NULL; the first is the default */
     size_t options_size; /* of the struct of options */
-    const tr_option *options; /* ends with a name of NULL; NULL: none */
-    const tr_method *methods; /* ends with a name of NULL; the first is the default */
-    const tr_rule *rules;     /* ends with a key of NULL; NULL: none */
+    const tr_option *options;         /* ends with a name of NULL; NULL: none */
+    const tr_method *methods;         /* ends with a name of NULL; the first is the default */
+    const tr_rule *rules;             /* ends with a key of NULL; NULL: none */
     const char *predicts, *evaluates; /* what a line of predict says, and what evaluate measures, for help */
-    const tr_flag *flags;     /* ends with a name of NULL; NULL: none */
-    size_t model_size;        /* of the struct of a model, which is zeros at first */
+    const tr_flag *flags;             /* ends with a name of NULL; NULL: none */
+    size_t model_size;                /* of the struct of a model, which is zeros at first */
 
     /* Training. All ranks call open, train and fields. An outcome of open that is not agreed on (tr_agree()) becomes so
      * behind it. */
@@ -209,7 +208,7 @@ typedef struct tr_model_class {
     int (*open)(tr_context *tr, const void *options, void *model);
     /* Runs the stages. */
     int (*train)(void *model);
-    /* Lists what model.h5 has of the model, to be written or read. */
+    /* Lists what model.h5 has of the model, to be written or read; of a plugin also behind open, for the names alone. */
     int (*fields)(void *model, tr_fields *fields);
     /* The same from a file of text; *type becomes one of the types. May be NULL. */
     int (*read_text)(void *model, const char *path, const char **type);

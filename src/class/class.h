@@ -16,6 +16,9 @@
 /* Writes <folder>/model.h5: all ranks, after the stages; agreed on. */
 int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder);
 
+/* Whether no two fields have one name; the model is open. All ranks; to be agreed on. TR_ERR_CONFIG. */
+int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *model);
+
 /* A model of any class, as one process holds it. */
 struct tr_model {
     const tr_model_class *class;

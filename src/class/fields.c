@@ -25,11 +25,28 @@ struct tr_fields {
     tr_context *tr;
     bool settled;   /* all ranks know that it has failed */
     tr_query *list; /* what is read is told there */
+    bool checks;    /* neither: only the names are looked at, which are */
+    struct tr_job_list name;
 };
 
 static const size_t size_of[] = {
     [TR_FIELD_F32] = 4, [TR_FIELD_F64] = 8, [TR_FIELD_I32] = 4, [TR_FIELD_I64] = 8,
     [TR_FIELD_U8] = 1,  [TR_FIELD_U16] = 2, [TR_FIELD_U32] = 4, [TR_FIELD_U64] = 8};
+
+/* Of a class that is checked: whether the field's name is new. */
+static int note(tr_fields *f, const char *name)
+{
+    struct tr_job_list *list = &f->name;
+    size_t capacity = list->n;
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->item[i], name) == 0)
+            return tr_fail(TR_ERR_CONFIG, "%s: model.plugin: field %s is there twice",
+                           tr_job_where(f->tr->job, "model.plugin"), name);
+    if ((list->n & (list->n - 1)) == 0) TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
+    TR_TRY(tr_copy_string(name, &list->item[list->n]));
+    list->n++;
+    return TR_OK;
+}
 
 bool tr_fields_read(const tr_fields *f)
 {
@@ -53,6 +70,7 @@ int tr_fields_dtype(const tr_fields *f, const char *name, enum tr_dtype *dtype)
 
 int tr_field_count(tr_fields *f, const char *name, uint64_t *value)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_count(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%llu", (unsigned long long)*value);
@@ -63,6 +81,7 @@ int tr_field_count(tr_fields *f, const char *name, uint64_t *value)
 
 int tr_field_real(tr_fields *f, const char *name, double *value)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_real(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%.9g", *value);
@@ -73,6 +92,7 @@ int tr_field_real(tr_fields *f, const char *name, double *value)
 
 int tr_field_text(tr_fields *f, const char *name, char **value)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) {
         TR_TRY(tr_h5_get_text(f->reader, name, value));
         if (f->list) tr_line(f->list, name, "%s", *value);
@@ -109,6 +129,7 @@ static int end_array(tr_fields *f, const char *meaning)
 int tr_field_filled(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                     const char *meaning, tr_fill_fn *fill, void *values)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
     if (!f->writer) return TR_OK;
     size_t bytes = row_bytes(type, columns), piece = tr_max_size(1, PIECE_BYTES / bytes);
@@ -127,6 +148,7 @@ int tr_field_filled(tr_fields *f, const char *name, enum tr_field_type type, uin
 int tr_field_array(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                    const char *meaning, void *values)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
     if (!f->writer) return TR_OK;
     TR_TRY(tr_h5_put(f->writer, name, (enum tr_h5_type)type, rows, columns, *(void **)values));
@@ -163,6 +185,7 @@ static int move_parts(tr_fields *f, const char *name, size_t bytes, const uint64
 int tr_field_parts(tr_fields *f, const char *name, enum tr_field_type type, uint64_t rows, uint64_t columns,
                    uint64_t first, uint64_t n, const char *meaning, void *values)
 {
+    if (f->checks) return note(f, name);
     (void)first;
     if (f->reader) return read_array(f, name, type, rows, columns, meaning, values);
     uint64_t *count;
@@ -245,6 +268,7 @@ static int get_text_names(tr_fields *f, const char *name, struct tr_name_list *l
 int tr_field_names(tr_fields *f, const char *name, const tr_names *names, uint64_t n, const char *meaning,
                    struct tr_name_list *list)
 {
+    if (f->checks) return note(f, name);
     uint64_t *number;
     if (!f->reader) return put_names(f, name, names, meaning);
     *list = (struct tr_name_list){.n = (size_t)n};
@@ -265,6 +289,7 @@ void tr_name_list_free(struct tr_name_list *list)
 int tr_field_texts(tr_fields *f, const char *name, uint64_t n, size_t length, tr_fill_fn *fill, char **texts,
                    size_t *width)
 {
+    if (f->checks) return note(f, name);
     if (f->reader) return tr_h5_get_texts(f->reader, name, n, texts, width);
     if (!f->writer) return TR_OK;
     size_t piece = tr_max_size(1, PIECE_BYTES / length);
@@ -400,6 +425,15 @@ int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, con
     }
     tr_h5_abandon(&f.writer);
     free(job);
+    return status;
+}
+
+int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *model)
+{
+    struct tr_fields f = {.model = model, .tr = tr, .checks = true};
+    int status = class->fields(model, &f);
+    for (size_t i = 0; i < f.name.n; i++) free(f.name.item[i]);
+    free(f.name.item);
     return status;
 }
 

@@ -152,6 +152,9 @@ static int fields(void *model, tr_fields *f)
     TR_TRY(tr_field_count(f, "columns", &m->columns));
     TR_TRY(tr_field_count(f, "first_index", &m->first_index));
     TR_TRY(tr_field_real(f, "loss", &m->loss));
+#ifdef FIELD_TWICE
+    TR_TRY(tr_field_count(f, "loss", &m->classes));
+#endif
     return tr_field_table(f, "weights", TR_FIELD_F64, m->table, 0, m->columns + 1, m->classes,
                           "a row is a feature, the last the constant, a column a class", &m->weight);
 }

@@ -55,6 +55,7 @@ build abi.so -DOTHER_ABI
 build none.so -DNO_SYMBOL
 build twice.so -DTWICE
 build kind.so -DNO_KIND
+build field.so -DFIELD_TWICE
 build one.so -DFAIL_ON_ONE
 job="jobs/own.yaml output=no"
 refuses "a plugin that is missing" 78 "jobs/own.yaml:1: model.plugin " "$trireme" train $job
@@ -62,6 +63,7 @@ refuses "another version" 78 "abi.so: it is for version 2 of trireme/model.h" "$
 refuses "no symbol" 78 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
 refuses "an option twice" 78 "twice.so: option model.classes is there twice" "$trireme" train $job model.plugin=twice.so
 refuses "an option without a kind" 78 "kind.so: option model.more has no kind" "$trireme" train $job model.plugin=kind.so
+refuses "a field twice" 78 "model.plugin: field loss is there twice" "$trireme" train $job model.plugin=field.so
 refuses "one rank" 78 "one rank does not like it" mpirun $quiet --oversubscribe -n 3 "$trireme" train $job model.plugin=one.so
 refuses "another key" 78 "command line: model.clusters is for kmeans, and model.type is softmax" "$trireme" train $job model.plugin=away/libsoftmax.so model.clusters=3
 exit $bad

@@ -628,12 +628,12 @@ static const tr_option options[] = {
 };
 
 static const tr_method methods[] = {
-    {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false, TR_METHOD_DUAL},
-    {"sgd", "mini-batch gradient descent", NULL, false, TR_METHOD_SGD},
-    {"svrg", "variance reduction, for smooth losses", NULL, true, TR_METHOD_SVRG},
-    {"svrg++", "the same with ever longer epochs", NULL, true, TR_METHOD_SVRGPP},
-    {"katyusha", "variance reduction with momentum", NULL, true, TR_METHOD_KATYUSHA},
-    {"growing", "mini-batches that grow from phase to phase", NULL, true, TR_METHOD_GROWING},
+    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false},
+    [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
+    [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", NULL, true},
+    [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", NULL, true},
+    [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", NULL, true},
+    [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", NULL, true},
     {.name = NULL},
 };
 
