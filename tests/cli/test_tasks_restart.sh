@@ -69,7 +69,8 @@ moves 2 2
 moves 1 4 ranks.node_size=2
 moves 1 6 ranks.node_size=2
 moves 0 3
-run optimum 1 growing.yaml solve.method=dual solve.target_gap=1e-9
+sed "s/, phases: 3//" growing.yaml >dual.yaml
+run optimum 1 dual.yaml solve.method=dual solve.target_gap=1e-9
 near "$(of moved objective)" "$(of optimum objective)" 2e-6 ||
     fail "moved: objective $(of moved objective), the least is $(of optimum objective)"
 
