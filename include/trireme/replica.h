@@ -76,8 +76,8 @@ void tr_replica_close(tr_replica **replica); /* all ranks, before a table is dro
  * ways while they are taken is not seen here, and must not be of keys that are changed here. */
 int tr_replica_take(tr_replica *replica, tr_worker *me);
 
-/* Integral: goes on with what the node of a group has in its replica, which comes directly, past the servers; -1: with what
- * this node has. Bit i of `again`: array i is fetched from its table all the same. */
+/* Integral: goes on with what the node of a group has in its replica, which comes directly, past the servers; -1: with
+ * what this node has. Bit i of `again`: array i is fetched from its table all the same. */
 int tr_replica_take_from(tr_replica *replica, tr_worker *me, int group, unsigned again);
 
 /* Gives what has changed to the tables, each worker a part: those that have taken it, when they are done. Only chunks

@@ -91,8 +91,8 @@ void tr_table_clear(tr_table *table);
  * function of their own. */
 int tr_table_resize(tr_table *table, uint32_t servers, uint64_t *moved);
 
-/* What table.filter kkt has to know: alpha, the factor of |w|₁ beside what one pusher pushes, and how many times the gradient
- * that is (scale). All ranks, before views are open. */
+/* What table.filter kkt has to know: alpha, the factor of |w|₁ beside what one pusher pushes, and how many times the
+ * gradient that is (scale). All ranks, before views are open. */
 void tr_table_filter_l1(tr_table *table, double alpha, double scale);
 
 uint64_t tr_table_keys(const tr_table *table);

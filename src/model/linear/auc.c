@@ -146,8 +146,8 @@ static int by_key(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Evenly spaced runs of all ranks, every one of which stands for as many rows of its rank: so ranks with more rows give more
- * samples. Rank r gets the keys from splitter r - 1 to below splitter r. */
+/* Evenly spaced runs of all ranks, every one of which stands for as many rows of its rank: so ranks with more rows give
+ * more samples. Rank r gets the keys from splitter r - 1 to below splitter r. */
 static int choose_splitters(tr_context *tr, const struct tr_area *a, uint32_t *samples, uint32_t *splitters)
 {
     size_t ranks = (size_t)tr_size(tr), total = 0;

@@ -1,7 +1,7 @@
-/* Mini-batch gradient descent with batches that grow (FlexPS, sections 3 and 7.2): first many small steps, which are quick
- * and noisy, then fewer that are worth more workers each. Every size of batch is a stage of its own, with a number of
- * workers of its own; a clock is one mini-batch of all of them together. Evaluating, which takes all rows, is a stage too.
- */
+/* Mini-batch gradient descent with batches that grow (FlexPS, sections 3 and 7.2): first many small steps, which are
+ * quick and noisy, then fewer that are worth more workers each. Every size of batch is a stage of its own, with a
+ * number of workers of its own; a clock is one mini-batch of all of them together. Evaluating, which takes all rows, is
+ * a stage too. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -155,9 +155,10 @@ static int measure_rows(const struct tr_linear *m, struct norms *norms)
 
 /* A step on a mean over b rows can be at least 1/(M + m/b) long, where m is the largest curvature of a row's loss and M
  * that of the mean over all rows, at most the mean of the rows' (Gower et al. 2019, SGD: General analysis and improved
- * rates, section 3.3). The curvature of logistic loss is below its bound nearly everywhere, so twice that does better; the
- * hinge has none, and does well with the steps of logistic loss by its bound. (On eight data sets, text, one-hot and dense,
- * it was better than sgd at its default everywhere and never diverged; very sparse rows would bear longer steps.) */
+ * rates, section 3.3). The curvature of logistic loss is below its bound nearly everywhere, so twice that does better;
+ * the hinge has none, and does well with the steps of logistic loss by its bound. (On eight data sets, text, one-hot
+ * and dense, it was better than sgd at its default everywhere and never diverged; very sparse rows would bear longer
+ * steps.) */
 static double good_rate(const struct tr_linear *m, double batch, struct norms norms)
 {
     struct tr_problem flat = {.model = m->type};

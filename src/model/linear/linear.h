@@ -124,7 +124,8 @@ size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i);
 
 /* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into m->batch. Files are often
  * sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same for all
- * members of a group. A step: rate times the mean gradient of the turn's mini-batch is subtracted from the view's delta. */
+ * members of a group. A step: rate times the mean gradient of the turn's mini-batch is subtracted from the view's
+ * delta. */
 int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch);
 int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate);
 
@@ -133,8 +134,8 @@ int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, doubl
 /* Rows whose margins are computed at once: room of m->margin. */
 enum { TR_LINEAR_MARGINS = 4096 };
 
-/* What summarize() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w: its
- * view of them), and how its part of the test data comes off. */
+/* What summarize() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w:
+ * its view of them), and how its part of the test data comes off. */
 void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
@@ -194,8 +195,8 @@ int tr_linear_use_function(struct tr_linear *m);
  * How probable it is that a positive row scores higher than a negative one, a tie counting half. Exact for scores rounded
  * to float; NaN where a score is NaN or one of the kinds is missing. */
 
-/* Of the test data under the model as it is in the table now: all ranks, outside tr_run(); all get the result. NaN without
- * test data and for regression. No rank gets more than about its share of the scores. */
+/* Of the test data under the model as it is in the table now: all ranks, outside tr_run(); all get the result. NaN
+ * without test data and for regression. No rank gets more than about its share of the scores. */
 int tr_linear_auc(struct tr_linear *m, double *auc);
 
 /* Of n scores; positive[i] > 0 says which are. NaN also where there is no memory for it. */
@@ -217,8 +218,8 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
 /* "logistic", as model.type has it. */
 const char *tr_linear_model_name(int type);
 
-/* Reads the text of a model.txt, LIBLINEAR's format (two classes or regression), which a zero byte follows. The path serves
- * messages. The weights are finite. TR_ERR_DATA. */
+/* Reads the text of a model.txt, LIBLINEAR's format (two classes or regression), which a zero byte follows. The path
+ * serves messages. The weights are finite. TR_ERR_DATA. */
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model);
 void tr_linear_model_free(struct tr_linear_model *model); /* what it holds, not the struct */

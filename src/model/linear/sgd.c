@@ -1,6 +1,6 @@
 /* One clock of dual coordinate descent; and one of mini-batch gradient descent, and what becomes of its updates: they are
- * added, weighted (ConSGD, DynSGD), or are gradients for an optimizer at the servers; or each worker has an optimizer of its
- * own. */
+ * added, weighted (ConSGD, DynSGD), or are gradients for an optimizer at the servers; or each worker has an optimizer
+ * of its own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Stochastic steps with variance reduction, on sparse rows, by several processes on one model in memory they share.
  *
- * An epoch has two stages. The full one computes μ = (1/n) Σ φ'(x_i·x̃) x_i at a snapshot x̃. The inner one takes m steps;
- * each draws b rows at random and moves against
+ * An epoch has two stages. The full one computes μ = (1/n) Σ φ'(x_i·x̃) x_i at a snapshot x̃. The inner one takes m
+ * steps; each draws b rows at random and moves against
  *
  *     g = (1/b) Σ [φ'(x_i·w) - φ'(x_i·x̃)] x_i + μ + λ w
  *
@@ -27,8 +27,8 @@
  *   | tr_variance_settle(coordinates of mine); tr_variance_snapshot(the same)
  *
  * Workers draw from all the rows that they can reach, not each from a part: where a worker is alone for a while, as some
- * are when there are more processes than cores, the mean of a part's steps is not the gradient, and the epoch drifts away.
- */
+ * are when there are more processes than cores, the mean of a part's steps is not the gradient, and the epoch drifts
+ * away. */
 #ifndef TR_LINEAR_STEPS_H
 #define TR_LINEAR_STEPS_H
 
@@ -38,8 +38,8 @@
 #include "trireme/base.h"
 #include "trireme/replica.h"
 
-/* The model of one epoch: arrays of n elements of problem.dtype unless said otherwise, the last being the bias where there
- * is one. All may be shared by processes; owned by the caller. Those that a method does not know may be NULL. */
+/* The model of one epoch: arrays of n elements of problem.dtype unless said otherwise, the last being the bias where
+ * there is one. All may be shared by processes; owned by the caller. Those that a method does not know may be NULL. */
 struct tr_variance_model {
     size_t n;
     void *w;     /* the iterate; katyusha: y */
@@ -84,9 +84,10 @@ double tr_variance_smoothness(const struct tr_problem *problem, double largest_n
 /* The rate without tuning, or 0 for growing, which needs one: svrg 1/(2L), svrg++ and katyusha 1/L; for logistic, whose
  * curvature is below its bound nearly everywhere, svrg 3/(4L) and katyusha 4/(3L). Proofs are of smaller ones: less than
  * 1/(4L) in long epochs that go on from an iterate drawn at random (svrg), 1/(7L) (svrg++), 1/(3L) (katyusha). That these
- * converge is measured, not proven: on a9a (f64, λ = 1/n, two passes of steps in an epoch, one worker) logistic regression
- * has come to 10^-5.6, 10^-5.4 and 10^-8.0 above the least objective in 30 passes. Twice the rate ended at 10^-1.2, 10^-4.2
- * and 10^-7.7 there, and makes katyusha diverge for l2svm; four times the rate is of no use with any of them. */
+ * converge is measured, not proven: on a9a (f64, λ = 1/n, two passes of steps in an epoch, one worker) logistic
+ * regression has come to 10^-5.6, 10^-5.4 and 10^-8.0 above the least objective in 30 passes. Twice the rate ended at
+ * 10^-1.2, 10^-4.2 and 10^-7.7 there, and makes katyusha diverge for l2svm; four times the rate is of no use with any
+ * of them. */
 double tr_variance_rate(int method, int model, double smoothness);
 
 /* Steps of epoch number `epoch` (from 0), if the first has `inner` passes over the rows of the whole data set. */
@@ -109,8 +110,8 @@ void tr_variance_start(const struct tr_variance *variance, const struct tr_varia
 
 /* Takes so many steps; rows are drawn by rng from first .. first + n - 1, uniformly and independently (n > 0). slope as
  * tr_variance_gradient() has left it at the snapshot, for these rows at least; or NULL: then each row's is computed from
- * the snapshot, for one more dot product, to the same bits. updates: how others change the model at the same time, or which
- * replica it is a part of; NULL: nobody does, and all coordinates lie at their own places. */
+ * the snapshot, for one more dot product, to the same bits. updates: how others change the model at the same time, or
+ * which replica it is a part of; NULL: nobody does, and all coordinates lie at their own places. */
 void tr_variance_steps(struct tr_variance *variance, size_t first, size_t n, const void *slope,
                        uint64_t steps, struct tr_rng *rng, const struct tr_variance_model *model,
                        const tr_updates *updates);
@@ -119,8 +120,8 @@ void tr_variance_steps(struct tr_variance *variance, size_t first, size_t n, con
 void tr_variance_settle(const struct tr_variance *variance, const struct tr_variance_model *model,
                         size_t from, size_t to, size_t place);
 
-/* Writes elements from .. to - 1 (places) of the next snapshot, once these coordinates are settled; into model->snapshot's
- * memory, if the caller wants to. */
+/* Writes elements from .. to - 1 (places) of the next snapshot, once these coordinates are settled; into
+ * model->snapshot's memory, if the caller wants to. */
 void tr_variance_snapshot(const struct tr_variance *variance, const struct tr_variance_model *model,
                           size_t from, size_t to, void *snapshot);
 

@@ -1,7 +1,7 @@
-/* Training with variance reduction (M32): an epoch is two stages. The full one computes the gradient at the snapshot, with
- * workers in every group; the inner one takes stochastic steps, with workers of one group on a replica of their node
- * (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables what goes on from epoch to
- * epoch.
+/* Training with variance reduction (M32): an epoch is two stages. The full one computes the gradient at the snapshot,
+ * with workers in every group; the inner one takes stochastic steps, with workers of one group on a replica of their
+ * node (FlexPS, sections 3 and 5.3). The table w holds the snapshot, mu the gradient, other tables what goes on from
+ * epoch to epoch.
  *
  * With a group a node, the rows of a node lie once in shared memory, and inner workers draw from all of them. Of several
  * groups each has its turn in an epoch, so that it draws from all rows: an integral replica goes from node to node
@@ -30,7 +30,8 @@ enum { LEAST_CHUNKS = 64 };
 /* Clocks of an inner stage whose number of workers is searched for: each is as much of the epoch's steps. */
 enum { SEARCHED_CLOCKS = 20 };
 
-/* In a clock of an inner stage, if the job leaves that open: some seconds' work. Between clocks, long runs can be stopped. */
+/* In a clock of an inner stage, if the job leaves that open: some seconds' work. Between clocks, long runs can be
+ * stopped. */
 static const double clock_nonzeros = 1e9;
 
 /* Where an inner stage stands. */
