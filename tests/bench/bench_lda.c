@@ -94,9 +94,9 @@ static int run(const struct corpus *c, uint32_t topics, int sweeps, double alpha
     TR_TRY(tr_lda_layout_open(c->of_word, c->words, topics, blocks, &r.layout));
     double before = tr_now(), seconds = 0, at_last = 0;
     TR_TRY(prepare(&r, c, alpha, &options));
-    printf("%llu documents, %llu tokens, %u topics, %s; prepared in %.2f s, %.1f MB\n",
+    printf("%llu documents, %llu tokens, %u topics, %s; prepared in %.2f s\n",
            (unsigned long long)c->documents, (unsigned long long)c->tokens, topics, tr_cpu_name(options.cpu),
-           tr_now() - before, (double)tr_lda_bytes(r.sampler) / 1e6);
+           tr_now() - before);
     for (int s = 0, last = 0; s <= sweeps; s++) {
         before = tr_now();
         for (int b = 0; s && b < blocks; b++) tr_lda_sample(r.sampler, b, r.block[b]);
@@ -108,7 +108,7 @@ static int run(const struct corpus *c, uint32_t topics, int sweeps, double alpha
         last = s;
         at_last = seconds;
     }
-    return tr_lda_check(r.sampler);
+    return TR_OK;
 }
 
 int main(int argc, char **argv)

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "class/class.h"
-#include "model/lda/exchange.h"
-#include "model/lda/infer.h"
+#include "model/lda/lda.h"
+#include "../lda_check.h"
 
 enum { MOST_TOPICS = 8, MOST_WORDS = 64, LONGEST = 64 };
 
@@ -122,12 +122,12 @@ static void count_tokens(struct tr_lda *m, struct counted *c)
         mpi_ok(tr_lda_count_block(m->sampler, b, block));
         for (uint64_t p = m->layout.first[b]; p < m->layout.first[b + 1]; p++) {
             struct tr_lda_count row[MOST_TOPICS];
-            size_t n = tr_lda_row_read(&m->layout, block, p, row);
+            size_t n = tr_lda_collect(tr_lda_row(&m->layout, block, p), row);
             for (size_t i = 0; i < n; i++) c->words[m->layout.word[p]][row[i].topic] += row[i].count;
         }
         free(block);
     }
-    if (m->sampler) mpi_ok(tr_lda_check(m->sampler));
+    mpi_check(!m->sampler || lda_counts_agree(m->sampler), "counts of documents are not those of topics");
     MPI_Allreduce(MPI_IN_PLACE, c->words, MOST_WORDS * MOST_TOPICS, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     for (int w = 0; w < MOST_WORDS; w++)
         for (int k = 0; k < MOST_TOPICS; k++) c->total[k] += c->words[w][k];
@@ -264,11 +264,10 @@ MPI_CASE(groups_know_how_often_each_count_occurs)
         "ranks.layout=colocated ranks.group_size=1 solve.epochs=8 solve.optimize_every=2 model.topics=4",
         path, &m);
     mpi_ok(tr_lda_class.train(m));
-    for (size_t k = 0; k < m->told.rows; k++)
+    for (size_t k = 0; k + 1 < m->told.rows; k++)
         for (uint64_t i = m->told.begin[k]; i < m->told.begin[k + 1]; i++)
             told[k][m->told.bin[i].count] += m->told.bin[i].times;
-    for (uint64_t d = 0; m->sampler && d < tr_lda_documents(m->sampler); d++)
-        told[4][tr_lda_length(m->sampler, d)]++;
+    for (uint64_t d = 0; m->sampler && d < m->sampler->documents; d++) told[4][m->sampler->length[d]]++;
     MPI_Allreduce(MPI_IN_PLACE, told, (MOST_TOPICS + 1) * LONGEST, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     tr_key key[] = {0, 1, 2, 3, 4};
     mpi_ok(tr_agree(tr, mpi_test.rank == 0 ? tr_rows_pull(m->histograms, key, 5, add_bins, table) : TR_OK));
@@ -362,7 +361,7 @@ MPI_CASE(runs_repeat)
 static int main_topic(const struct tr_lda *m, uint64_t document)
 {
     struct tr_lda_count counts[MOST_TOPICS];
-    size_t n = tr_lda_document(m->sampler, document, counts);
+    size_t n = tr_lda_collect(tr_lda_document(m->sampler, document), counts);
     int best = 0;
     for (size_t i = 1; i < n; i++)
         if (counts[i].count > counts[best].count) best = (int)i;

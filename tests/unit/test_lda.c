@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/lda/sampler.h"
+#include "../lda_check.h"
 
 /* ---- a corpus, and samplers over it ---- */
 
@@ -95,8 +96,8 @@ static bool same_block(const struct tr_lda_layout *l, int number, const void *a,
     bool same = true;
     struct tr_lda_count *of_a = zeros(l->topics * sizeof *of_a), *of_b = zeros(l->topics * sizeof *of_b);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
-        size_t n = tr_lda_row_read(l, a, p, of_a);
-        if (tr_lda_row_read(l, b, p, of_b) != n) same = false;
+        size_t n = tr_lda_collect(tr_lda_row(l, a, p), of_a);
+        if (tr_lda_collect(tr_lda_row(l, b, p), of_b) != n) same = false;
         for (size_t i = 0; i < n && same; i++)
             same = of_a[i].topic == of_b[i].topic && of_a[i].count == of_b[i].count;
     }
@@ -108,7 +109,7 @@ static bool same_block(const struct tr_lda_layout *l, int number, const void *a,
 /* n_wk, n_k and n_dk are what the topics of the tokens say. */
 static void check_counts(struct model *m)
 {
-    ck_ok(tr_lda_check(m->sampler));
+    ck_assert(lda_counts_agree(m->sampler));
     const int64_t *moved = tr_lda_moved(m->sampler);
     int64_t *total = zeros(m->layout.topics * sizeof *total);
     for (int b = 0; b < m->layout.blocks; b++) {
@@ -225,26 +226,26 @@ START_TEST(rows_add_and_read_back)
     void *block = zeros(l.bytes[0]);
     for (uint64_t w = 0; w < 3; w++) {
         uint64_t p = l.place[w];
-        ck_ok(tr_lda_row_add(&l, block, p, 19, 2));
-        ck_ok(tr_lda_row_add(&l, block, p, 0, 1));
-        ck_ok(tr_lda_row_add(&l, block, p, 7, 1));
-        ck_ok(tr_lda_row_add(&l, block, p, 7, -1));
+        ck_ok(tr_lda_row_add(&l, block, p, 19));
+        ck_ok(tr_lda_row_add(&l, block, p, 0));
+        ck_ok(tr_lda_row_add(&l, block, p, 19));
         struct tr_lda_count c[20];
-        ck_assert_uint_eq(tr_lda_row_read(&l, block, p, c), 2);
+        ck_assert_uint_eq(tr_lda_collect(tr_lda_row(&l, block, p), c), 2);
         ck_assert_uint_eq(c[0].topic, 0);
         ck_assert_uint_eq(c[0].count, 1);
         ck_assert_uint_eq(c[1].topic, 19);
         ck_assert_uint_eq(c[1].count, 2);
-        ck_fails(tr_lda_row_add(&l, block, p, 5, -1), TR_ERR_INTERNAL, "topic 5");
-        ck_fails(tr_lda_row_add(&l, block, p, 20, 1), TR_ERR_INTERNAL, "topic 20");
+        ck_fails(tr_lda_row_add(&l, block, p, 20), TR_ERR_INTERNAL, "topic 20");
+        struct tr_lda_count large[] = {{5, 65536}};
+        if (w < 2) ck_fails(tr_lda_row_write(&l, block, p, large, 1), TR_ERR_INTERNAL, "topic 5");
         struct tr_lda_count all[] = {{3, 1}, {4, 0}, {2, 3}};
         ck_ok(tr_lda_row_write(&l, block, p, all, 3));
-        ck_assert_uint_eq(tr_lda_row_read(&l, block, p, c), 2);
+        ck_assert_uint_eq(tr_lda_collect(tr_lda_row(&l, block, p), c), 2);
         ck_assert_uint_eq(c[0].topic, 2);
         ck_assert_uint_eq(c[0].count, 3);
     }
-    ck_assert_uint_eq(tr_lda_row_read(&l, block, l.place[3], (struct tr_lda_count[1]){{0, 0}}), 0);
-    ck_fails(tr_lda_row_add(&l, block, l.place[3], 1, 1), TR_ERR_INTERNAL, "word 4");
+    ck_assert_uint_eq(tr_lda_collect(tr_lda_row(&l, block, l.place[3]), (struct tr_lda_count[1]){{0, 0}}), 0);
+    ck_fails(tr_lda_row_add(&l, block, l.place[3], 1), TR_ERR_INTERNAL, "word 4");
     int64_t total[20] = {0};
     tr_lda_block_totals(&l, 0, block, total);
     for (int k = 0; k < 20; k++) ck_assert_int_eq(total[k], k == 2 ? 9 : k == 3 ? 3 : 0);
@@ -385,9 +386,8 @@ static double distance(void make(struct tiny *), const struct tr_lda_options *op
     memset(visits, 0, sizeof visits);
     m.alpha[0] += wrong;
     tr_lda_priors(m.sampler, m.alpha, m.beta);
-    int bytes;
-    const uint8_t *z = tr_lda_topics(m.sampler, &bytes);
-    ck_assert_int_eq(bytes, 1);
+    const uint8_t *z = m.sampler->topic;
+    ck_assert_int_eq(m.sampler->topic_bytes, 1);
     for (int i = 0; i < SWEEPS; i++) {
         for (int j = 0; j < APART; j++) sweep(&m);
         int state = 0;
@@ -446,8 +446,8 @@ START_TEST(the_likelihood_is_that_of_the_definition)
         if (!asymmetric)
             for (uint32_t k = 0; k < t.topics; k++) m.alpha[k] = 0.4;
         tr_lda_priors(m.sampler, m.alpha, m.beta);
-        int bytes, z[TOKENS];
-        const uint8_t *topics = tr_lda_topics(m.sampler, &bytes);
+        int z[TOKENS];
+        const uint8_t *topics = m.sampler->topic;
         for (int i = 0; i < 5; i++) {
             for (int n = 0; n < t.tokens; n++) z[n] = topics[n];
             ck_assert_double_eq_tol(likelihood(&m), log_state(&t, z, m.alpha, m.beta), 1e-9);
@@ -493,7 +493,7 @@ static bool groups_are_told_apart(const struct model *m)
             uint64_t p = m->layout.place[w];
             int b = 0;
             while (p >= m->layout.first[b + 1]) b++;
-            size_t n = tr_lda_row_read(&m->layout, m->block[b], p, counts);
+            size_t n = tr_lda_collect(tr_lda_row(&m->layout, m->block[b], p), counts);
             for (size_t i = 0; i < n; i++) {
                 of_topic[counts[i].topic] += counts[i].count;
                 all += counts[i].count;
@@ -547,9 +547,8 @@ START_TEST(counts_agree_with_topics_after_every_sweep)
                 struct tr_lda_options options = {
                     .seed = i, .cpu = (enum tr_cpu)cpu, .records = (enum tr_lda_records)records};
                 open_model(&m, &c, topics[i], 1 + (int)i % 4, 0, &options);
-                int bytes, rounds = topics[i] > 1000 ? 1 : 4;
-                tr_lda_topics(m.sampler, &bytes);
-                ck_assert_int_eq(bytes, topics[i] <= 256 ? 1 : 2);
+                int rounds = topics[i] > 1000 ? 1 : 4;
+                ck_assert_int_eq(m.sampler->topic_bytes, topics[i] <= 256 ? 1 : 2);
                 for (int s = 0; s < rounds; s++) {
                     sweep(&m);
                     check_counts(&m);
@@ -581,11 +580,11 @@ START_TEST(a_start_does_not_depend_on_blocks_or_workers)
     tr_lda_start(part.sampler);
     for (uint64_t d = 0; d < 60; d++) {
         struct tr_lda_count a[40], b[40];
-        size_t n = tr_lda_document(one.sampler, d, a);
-        ck_assert_uint_eq(tr_lda_document(many.sampler, d, b), n);
+        size_t n = tr_lda_collect(tr_lda_document(one.sampler, d), a);
+        ck_assert_uint_eq(tr_lda_collect(tr_lda_document(many.sampler, d), b), n);
         ck_assert_mem_eq(a, b, n * sizeof *a);
         if (d % 2) continue;
-        ck_assert_uint_eq(tr_lda_document(part.sampler, d / 2, b), n);
+        ck_assert_uint_eq(tr_lda_collect(tr_lda_document(part.sampler, d / 2), b), n);
         ck_assert_mem_eq(a, b, n * sizeof *a);
     }
     close_model(&one);
@@ -605,16 +604,34 @@ START_TEST(counts_come_back_from_topics)
         open_model(&m, &c, topics, 2, 0, &options);
         open_model(&again, &c, topics, 2, 0, &options);
         for (int i = 0; i < 3; i++) sweep(&m);
-        int bytes;
-        size_t n = tr_lda_tokens(m.sampler);
-        void *from = tr_lda_topics(m.sampler, &bytes), *to = tr_lda_topics(again.sampler, &bytes);
-        memcpy(to, from, n * (size_t)bytes);
-        ck_ok(tr_lda_recount(again.sampler));
+        uint64_t documents = m.sampler->documents;
+        uint32_t *none = zeros(documents * sizeof *none), *topics_of = zeros(documents * sizeof *topics_of);
+        uint64_t *begin = zeros((documents + 1) * sizeof *begin);
+        for (uint64_t d = 0; d < documents; d++) begin[d + 1] = begin[d] + m.sampler->length[d];
+        void *z = zeros(4 * begin[documents]), *order = zeros(4 * begin[documents]);
+        ck_ok(tr_lda_topics(m.sampler, begin, z, false));
+        ck_ok(tr_lda_topics(again.sampler, begin, z, true));
+        ck_ok(tr_lda_recount(again.sampler, none, begin, NULL));
         count_all(&again);
         ck_assert_double_eq_tol(likelihood(&m), likelihood(&again), 1e-6);
-        ck_ok(tr_lda_check(again.sampler));
-        memset(to, 0xff, (size_t)bytes);
-        ck_fails(tr_lda_recount(again.sampler), TR_ERR_DATA, "token 0 has topic");
+        ck_assert(lda_counts_agree(again.sampler));
+        ck_assert_mem_eq(again.sampler->topic, m.sampler->topic,
+                         m.sampler->tokens * (size_t)m.sampler->topic_bytes);
+        for (uint64_t d = 0; d < documents; d++) topics_of[d] = tr_lda_order(m.sampler, d, begin[d], order);
+        ck_ok(tr_lda_recount(again.sampler, topics_of, begin, order));
+        ck_assert_mem_eq(again.sampler->records, m.sampler->records, m.sampler->lines * 64);
+        if (topics == 300) {
+            topics_of[3]--;
+            ck_fails(tr_lda_recount(again.sampler, topics_of, begin, order), TR_ERR_DATA,
+                     "document 4 has other");
+        }
+        memset(again.sampler->topic, 0xff, (size_t)m.sampler->topic_bytes);
+        ck_fails(tr_lda_recount(again.sampler, none, begin, NULL), TR_ERR_DATA, "token 0 has topic");
+        free(none);
+        free(topics_of);
+        free(begin);
+        free(z);
+        free(order);
         close_model(&m);
         close_model(&again);
     }
@@ -629,7 +646,7 @@ START_TEST(a_very_long_document_is_sampled)
     add_document(&c, 2, (uint32_t[]){0, 51}, (float[]){70000, 3});
     struct model m;
     open_model(&m, &c, 8, 2, 0, &(struct tr_lda_options){.seed = 2, .cpu = tr_cpu()});
-    ck_assert_uint_eq(tr_lda_length(m.sampler, 60), 70003);
+    ck_assert_uint_eq(m.sampler->length[60], 70003);
     for (int i = 0; i < 3; i++) {
         sweep(&m);
         check_counts(&m);

@@ -15,19 +15,17 @@
 
 static void open_histogram(struct tr_lda_histogram *h, size_t rows, const uint32_t (*counts)[2], size_t n)
 {
-    struct tr_lda_tally tally;
-    ck_ok(tr_lda_tally_open(rows, &tally));
-    for (size_t i = 0; i < n; i++) ck_ok(tr_lda_tally_add(&tally, counts[i][0], counts[i][1]));
-    ck_ok(tr_lda_tally_take(&tally, h));
-    tr_lda_tally_close(&tally);
+    ck_ok(tr_lda_histogram_open(rows, h));
+    for (size_t i = 0; i < n; i++) ck_ok(tr_lda_histogram_add(h, counts[i][0], counts[i][1], 1));
+    ck_ok(tr_lda_histogram_sort(h));
 }
 
 START_TEST(a_histogram_says_how_often_each_count_was_added)
 {
     static const uint32_t counts[][2] = {{2, 5},    {0, 1000}, {2, 31},         {2, 32}, {0, 3},    {2, 5},
                                          {0, 1000}, {2, 0},    {0, 4000000000}, {2, 32}, {0, 1000}, {2, 33}};
-    static const struct tr_lda_bin bins[] = {{3, 1},  {1000, 3}, {4000000000, 1}, {5, 2},
-                                             {31, 1}, {32, 2},   {33, 1}};
+    static const struct tr_lda_bin bins[] = {{0, 3, 1},  {0, 1000, 3}, {0, 4000000000, 1}, {2, 5, 2},
+                                             {2, 31, 1}, {2, 32, 2},   {2, 33, 1}};
     struct tr_lda_histogram h;
     open_histogram(&h, 3, counts, sizeof counts / sizeof *counts);
     ck_assert_uint_eq(h.rows, 3);
@@ -36,6 +34,7 @@ START_TEST(a_histogram_says_how_often_each_count_was_added)
     ck_assert_uint_eq(h.begin[2], 3);
     ck_assert_uint_eq(h.begin[3], 7);
     for (size_t i = 0; i < 7; i++) {
+        ck_assert_uint_eq(h.bin[i].row, bins[i].row);
         ck_assert_uint_eq(h.bin[i].count, bins[i].count);
         ck_assert_uint_eq(h.bin[i].times, bins[i].times);
     }
@@ -103,19 +102,15 @@ static int alone(void *who, double *numbers, size_t n)
     return TR_OK;
 }
 
-static void tally_documents(uint32_t counts[DOCUMENTS][TOPICS], const uint32_t *length,
-                            struct tr_lda_histogram *topics, struct tr_lda_histogram *lengths)
+static void count_documents(uint32_t counts[DOCUMENTS][TOPICS], const uint32_t *length,
+                            struct tr_lda_histogram *h)
 {
-    struct tr_lda_tally tally;
-    ck_ok(tr_lda_tally_open(TOPICS, &tally));
-    for (size_t d = 0; d < DOCUMENTS; d++)
-        for (size_t k = 0; k < TOPICS; k++) ck_ok(tr_lda_tally_add(&tally, k, counts[d][k]));
-    ck_ok(tr_lda_tally_take(&tally, topics));
-    tr_lda_tally_close(&tally);
-    ck_ok(tr_lda_tally_open(1, &tally));
-    for (size_t d = 0; d < DOCUMENTS; d++) ck_ok(tr_lda_tally_add(&tally, 0, length[d]));
-    ck_ok(tr_lda_tally_take(&tally, lengths));
-    tr_lda_tally_close(&tally);
+    ck_ok(tr_lda_histogram_open(TOPICS + 1, h));
+    for (size_t d = 0; d < DOCUMENTS; d++) {
+        for (size_t k = 0; k < TOPICS; k++) ck_ok(tr_lda_histogram_add(h, k, counts[d][k], 1));
+        ck_ok(tr_lda_histogram_add(h, TOPICS, length[d], 1));
+    }
+    ck_ok(tr_lda_histogram_sort(h));
 }
 
 /* Coordinate ascent with steps that shrink: slow, and nothing to get wrong. */
@@ -142,20 +137,19 @@ static void climb(uint32_t counts[DOCUMENTS][TOPICS], const uint32_t *length, do
 START_TEST(alpha_is_where_the_likelihood_is_highest)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
-    struct tr_lda_histogram topics, lengths;
+    struct tr_lda_histogram documents;
     double fitted[TOPICS] = {0.1, 0.1, 0.1, 0.1}, climbed[TOPICS] = {1, 1, 1, 1}, numbers[2 * TOPICS + 3];
     int calls = 0;
     draw_documents(counts, length);
-    tally_documents(counts, length, &topics, &lengths);
+    count_documents(counts, length, &documents);
     for (int i = 0; i < 3; i++) /* one fit comes near, and the next goes on */
-        ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, fitted));
+        ck_ok(tr_lda_fit_alpha(&documents, INFINITY, alone, &calls, numbers, fitted));
     climb(counts, length, climbed);
     for (int k = 0; k < TOPICS; k++)
         ck_assert_msg(fabs(fitted[k] / climbed[k] - 1) < 0.01, "alpha %d: %g, expected %g", k, fitted[k],
                       climbed[k]);
     ck_assert_int_gt(calls, 3);
-    tr_lda_histogram_close(&topics);
-    tr_lda_histogram_close(&lengths);
+    tr_lda_histogram_close(&documents);
 }
 END_TEST
 
@@ -170,40 +164,37 @@ static int twice(void *who, double *numbers, size_t n)
 START_TEST(what_others_have_counts_as_well)
 {
     static uint32_t counts[DOCUMENTS][TOPICS], length[DOCUMENTS];
-    struct tr_lda_histogram topics, lengths;
+    struct tr_lda_histogram documents;
     double once[TOPICS] = {0.1, 0.1, 0.1, 0.1}, both[TOPICS] = {0.1, 0.1, 0.1, 0.1}, numbers[2 * TOPICS + 3];
     int calls = 0;
     draw_documents(counts, length);
-    tally_documents(counts, length, &topics, &lengths);
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, once));
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, twice, NULL, numbers, both));
+    count_documents(counts, length, &documents);
+    ck_ok(tr_lda_fit_alpha(&documents, INFINITY, alone, &calls, numbers, once));
+    ck_ok(tr_lda_fit_alpha(&documents, INFINITY, twice, NULL, numbers, both));
     for (int k = 0; k < TOPICS; k++) ck_assert_msg(fabs(once[k] - both[k]) < 1e-9, "%g %g", once[k], both[k]);
-    tr_lda_histogram_close(&topics);
-    tr_lda_histogram_close(&lengths);
+    tr_lda_histogram_close(&documents);
 }
 END_TEST
 
 START_TEST(a_topic_without_tokens_keeps_a_little)
 {
-    static const uint32_t counts[][2] = {{0, 5}, {0, 3}, {0, 9}}, of_length[][2] = {{0, 5}, {0, 3}, {0, 9}};
-    static const uint32_t of_two_moments[][2] = {{0, 10}, {0, 6}, {0, 18}};
-    struct tr_lda_histogram topics, lengths, none, twice_as_many;
+    static const uint32_t counts[][2] = {{0, 5}, {0, 3}, {0, 9}, {2, 5}, {2, 3}, {2, 9}};
+    static const uint32_t of_two_moments[][2] = {{0, 10}, {0, 6}, {0, 18}, {2, 5}, {2, 3}, {2, 9}};
+    struct tr_lda_histogram documents, none, twice_as_many;
     double alpha[2] = {0.1, 0.1}, numbers[7];
     int calls = 0;
-    open_histogram(&topics, 2, counts, 3);
-    open_histogram(&lengths, 1, of_length, 3);
-    open_histogram(&none, 1, NULL, 0);
-    open_histogram(&twice_as_many, 2, of_two_moments, 3);
-    ck_ok(tr_lda_fit_alpha(&topics, &lengths, INFINITY, alone, &calls, numbers, alpha));
+    open_histogram(&documents, 3, counts, 6);
+    open_histogram(&none, 3, counts, 3);
+    open_histogram(&twice_as_many, 3, of_two_moments, 6);
+    ck_ok(tr_lda_fit_alpha(&documents, INFINITY, alone, &calls, numbers, alpha));
     ck_assert(alpha[1] == TR_LDA_LEAST_PRIOR && alpha[0] > TR_LDA_LEAST_PRIOR && isfinite(alpha[0]));
     alpha[0] = alpha[1] = 0.3;
-    ck_ok(tr_lda_fit_alpha(&twice_as_many, &lengths, 2, alone, &calls, numbers, alpha));
+    ck_ok(tr_lda_fit_alpha(&twice_as_many, 2, alone, &calls, numbers, alpha));
     ck_assert(alpha[0] == 0.6 && alpha[1] == 0.15);
     alpha[0] = 0.3;
-    ck_ok(tr_lda_fit_alpha(&topics, &none, INFINITY, alone, &calls, numbers, alpha)); /* no documents */
+    ck_ok(tr_lda_fit_alpha(&none, INFINITY, alone, &calls, numbers, alpha)); /* no documents */
     ck_assert(alpha[0] == 0.3);
-    tr_lda_histogram_close(&topics);
-    tr_lda_histogram_close(&lengths);
+    tr_lda_histogram_close(&documents);
     tr_lda_histogram_close(&none);
     tr_lda_histogram_close(&twice_as_many);
 }

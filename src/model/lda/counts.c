@@ -26,76 +26,57 @@ static enum tr_lda_row row_kind(uint64_t tokens, uint32_t topics)
     return 2 * tokens < topics ? TR_LDA_LIST : TR_LDA_DENSE;
 }
 
-/* A row begins where it can be read by vectors, or at least by pairs. */
+/* Rows that are read by vectors take whole lines. */
 static uint64_t row_bytes(enum tr_lda_row kind, uint64_t tokens, uint32_t topics)
 {
-    switch (kind) {
-    case TR_LDA_LIST: return 4 + 4 * tokens;
-    case TR_LDA_DENSE: return ((uint64_t)topics * 2 + LINE - 1) / LINE * LINE;
-    case TR_LDA_WIDE: return ((uint64_t)topics * 4 + LINE - 1) / LINE * LINE;
-    default: return 0;
+    if (kind == TR_LDA_EMPTY) return 0;
+    if (kind == TR_LDA_LIST) return 4 + 4 * tokens;
+    return ((uint64_t)topics * (kind == TR_LDA_DENSE ? 2 : 4) + LINE - 1) / LINE * LINE;
+}
+
+/* Adds to the number on top of a heap, the least, and moves it to where it belongs. */
+static void add_to_least(uint64_t *heap, size_t n, uint64_t by)
+{
+    uint64_t top = heap[0] + by;
+    size_t at = 0;
+    for (size_t child = 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && heap[child + 1] < heap[child]) child++;
+        if (heap[child] > top) break;
+        heap[at] = heap[child];
+        at = child;
     }
+    heap[at] = top;
 }
 
 /* Gives each word, frequent ones first, to the block with the fewest tokens so far. Words that occur nowhere count as
- * one token, so that a vocabulary's unused part is spread as well. */
-static int spread(const struct word *words, uint64_t n, int blocks, int *block, uint64_t *in_block)
+ * one token, so that a vocabulary's unused part is spread as well. heap: load of a block × blocks + block. */
+static void spread(struct tr_lda_layout *l, const struct word *words, int *block, uint64_t *heap)
 {
-    uint64_t *heap; /* load of blocks × blocks + block: the least on top */
-    uint64_t *load;
-    TR_TRY(TR_NEW(&heap, (size_t)blocks));
-    int status = TR_NEW(&load, (size_t)blocks);
-    if (status != TR_OK) {
-        free(heap);
-        return status;
+    uint64_t blocks = (uint64_t)l->blocks, *next = l->bytes; /* bytes counts places for a while */
+    for (uint64_t b = 0; b < blocks; b++) heap[b] = b;
+    for (uint64_t i = 0; i < l->words; i++) {
+        block[i] = (int)(heap[0] % blocks);
+        l->first[block[i] + 1]++;
+        add_to_least(heap, blocks, (words[i].tokens + !words[i].tokens) * blocks);
     }
-    for (int b = 0; b < blocks; b++) heap[b] = (uint64_t)b;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t top = heap[0];
-        block[i] = (int)top;
-        in_block[top]++;
-        load[top] += words[i].tokens + !words[i].tokens;
-        size_t at = 0;
-        for (size_t child = 1; child < (size_t)blocks; child = 2 * at + 1) {
-            if (child + 1 < (size_t)blocks &&
-                (load[heap[child + 1]] < load[heap[child]] ||
-                 (load[heap[child + 1]] == load[heap[child]] && heap[child + 1] < heap[child])))
-                child++;
-            if (load[heap[child]] > load[top] || (load[heap[child]] == load[top] && heap[child] > top)) break;
-            heap[at] = heap[child];
-            at = child;
-        }
-        heap[at] = top;
+    for (uint64_t b = 0; b < blocks; b++) {
+        l->first[b + 1] += l->first[b];
+        next[b] = l->first[b];
     }
-    free(load);
-    free(heap);
-    return TR_OK;
-}
-
-/* Places of the words, block by block and in each in the order given. */
-static int place(struct tr_lda_layout *l, const struct word *words)
-{
-    int *block;
-    TR_TRY(TR_NEW(&block, l->words));
-    int status = spread(words, l->words, l->blocks, block, l->first + 1);
-    for (int b = 0; b < l->blocks; b++) l->first[b + 1] += l->first[b];
-    uint64_t *next = l->bytes; /* counts places for a while */
-    for (int b = 0; b < l->blocks; b++) next[b] = l->first[b];
-    for (uint64_t i = 0; status == TR_OK && i < l->words; i++) {
+    for (uint64_t i = 0; i < l->words; i++) {
         uint64_t at = next[block[i]]++;
         l->word[at] = words[i].number;
         l->place[words[i].number] = at;
     }
-    free(block);
-    return status;
 }
 
-static void lay_rows(struct tr_lda_layout *l, const uint64_t *tokens)
+/* Frequent words come first, so dense rows lie before lists, and all of them at multiples of a line. */
+static void lay_rows(struct tr_lda_layout *l)
 {
     for (int b = 0; b < l->blocks; b++) {
         uint64_t at = 0;
         for (uint64_t p = l->first[b]; p < l->first[b + 1]; p++) {
-            uint64_t t = tokens[l->word[p]];
+            uint64_t t = l->tokens[l->word[p]];
             enum tr_lda_row kind = row_kind(t, l->topics);
             l->kind[p] = (uint8_t)kind;
             l->row[p] = at;
@@ -103,24 +84,35 @@ static void lay_rows(struct tr_lda_layout *l, const uint64_t *tokens)
         }
         l->bytes[b] = (at + LINE - 1) / LINE * LINE;
     }
-    /* Frequent words come first, so dense rows lie before lists, and all of them at multiples of a line. */
 }
 
 static int fill(struct tr_lda_layout *l, const uint64_t *tokens)
 {
     struct word *words = NULL;
+    int *block = NULL;
+    uint64_t *heap = NULL;
     TR_TRY(TR_NEW(&l->first, (size_t)l->blocks + 1));
     TR_TRY(TR_NEW(&l->bytes, (size_t)l->blocks));
     TR_TRY(TR_NEW(&l->word, l->words));
     TR_TRY(TR_NEW(&l->place, l->words));
     TR_TRY(TR_NEW(&l->row, l->words));
     TR_TRY(TR_NEW(&l->kind, l->words));
-    TR_TRY(TR_NEW(&words, l->words));
-    for (uint64_t w = 0; w < l->words; w++) words[w] = (struct word){tokens[w], w};
-    qsort(words, l->words, sizeof *words, frequent_first);
-    int status = place(l, words);
+    TR_TRY(TR_NEW(&l->tokens, l->words));
+    int status = TR_NEW(&words, l->words);
+    if (status == TR_OK) status = TR_NEW(&block, l->words);
+    if (status == TR_OK) status = TR_NEW(&heap, (size_t)l->blocks);
+    for (uint64_t w = 0; w < l->words && status == TR_OK; w++) {
+        words[w] = (struct word){tokens[w], w};
+        l->tokens[w] = (uint32_t)tokens[w];
+    }
+    if (status == TR_OK) {
+        qsort(words, l->words, sizeof *words, frequent_first);
+        spread(l, words, block, heap);
+        lay_rows(l);
+    }
     free(words);
-    if (status == TR_OK) lay_rows(l, tokens);
+    free(block);
+    free(heap);
     return status;
 }
 
@@ -150,24 +142,11 @@ void tr_lda_layout_close(struct tr_lda_layout *l)
     free(l->place);
     free(l->row);
     free(l->kind);
+    free(l->tokens);
     *l = (struct tr_lda_layout){0};
 }
 
 /* ---- rows ---- */
-
-static const void *row_of(const struct tr_lda_layout *l, const void *block, uint64_t place)
-{
-    return (const char *)block + l->row[place];
-}
-
-static uint64_t list_room(const struct tr_lda_layout *l, uint64_t place)
-{
-    uint64_t end = place + 1 < l->words && l->row[place + 1] > l->row[place] ? l->row[place + 1] : 0;
-    if (!end) /* the last with a row in its block */
-        for (int b = 0; b < l->blocks; b++)
-            if (place >= l->first[b] && place < l->first[b + 1]) end = l->bytes[b];
-    return (end - l->row[place]) / 4 - 1;
-}
 
 static int by_topic(const void *x, const void *y)
 {
@@ -175,126 +154,61 @@ static int by_topic(const void *x, const void *y)
     return a->topic < b->topic ? -1 : a->topic > b->topic;
 }
 
-size_t tr_lda_row_pairs(const struct tr_lda_layout *l, const void *block, uint64_t place,
-                        struct tr_lda_count *counts)
+size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts)
 {
-    const void *row = row_of(l, block, place);
     size_t n = 0;
-    switch ((enum tr_lda_row)l->kind[place]) {
-    case TR_LDA_EMPTY: break;
-    case TR_LDA_LIST: {
-        const uint32_t *list = row;
-        for (; n < list[0]; n++) counts[n] = (struct tr_lda_count){list[1 + n] & 0xffff, list[1 + n] >> 16};
-        break;
-    }
-    case TR_LDA_DENSE:
-        for (uint32_t k = 0; k < l->topics; k++) {
-            uint32_t c = ((const uint16_t *)row)[k];
-            if (c) counts[n++] = (struct tr_lda_count){k, c};
-        }
-        break;
-    case TR_LDA_WIDE:
-        for (uint32_t k = 0; k < l->topics; k++) {
-            uint32_t c = ((const uint32_t *)row)[k];
-            if (c) counts[n++] = (struct tr_lda_count){k, c};
-        }
-        break;
-    }
+    while (tr_lda_next(&cursor)) counts[n++] = (struct tr_lda_count){cursor.topic, cursor.count};
+    if (cursor.kind == TR_LDA_LIST) qsort(counts, n, sizeof *counts, by_topic);
     return n;
 }
 
-size_t tr_lda_row_read(const struct tr_lda_layout *l, const void *block, uint64_t place,
-                       struct tr_lda_count *counts)
+/* at: where in a list. */
+static int put(const struct tr_lda_layout *l, uint64_t place, void *row, uint32_t at, uint32_t topic,
+               uint64_t count)
 {
-    size_t n = tr_lda_row_pairs(l, block, place, counts);
-    if (l->kind[place] == TR_LDA_LIST) qsort(counts, n, sizeof *counts, by_topic);
-    return n;
-}
-
-static int below_zero(const struct tr_lda_layout *l, uint64_t place, uint32_t topic)
-{
-    return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 ", topic %" PRIu32 ": a count outside its range",
-                   l->word[place] + 1, topic);
-}
-
-static int no_room(const struct tr_lda_layout *l, uint64_t place)
-{
-    return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 ": more topics than it has tokens", l->word[place] + 1);
-}
-
-static int list_add(const struct tr_lda_layout *l, uint32_t *list, uint64_t place, uint32_t topic, int64_t by)
-{
-    uint32_t i = 0, n = list[0];
-    while (i < n && (list[1 + i] & 0xffff) != topic) i++;
-    int64_t count = (i < n ? (int64_t)(list[1 + i] >> 16) : 0) + by;
-    if (count < 0 || count > WIDEST) return below_zero(l, place, topic);
-    if (count) {
-        if (i == n && n >= list_room(l, place)) return no_room(l, place);
-        list[1 + i] = topic | (uint32_t)count << 16;
-        if (i == n) list[0] = n + 1;
-    } else if (i < n) {
-        list[1 + i] = list[n];
-        list[0] = n - 1;
-    }
+    enum tr_lda_row kind = (enum tr_lda_row)l->kind[place];
+    uint64_t word = l->word[place];
+    if (kind == TR_LDA_EMPTY || (kind == TR_LDA_LIST && at >= l->tokens[word]))
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 ": more topics than it has tokens", word + 1);
+    if (topic >= l->topics || count > (kind == TR_LDA_WIDE ? UINT32_MAX : WIDEST))
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 ", topic %" PRIu32 ": a count outside its range",
+                       word + 1, topic);
+    if (kind == TR_LDA_LIST) ((uint32_t *)row)[1 + at] = topic | (uint32_t)count << 16;
+    else if (kind == TR_LDA_DENSE) ((uint16_t *)row)[topic] = (uint16_t)count;
+    else ((uint32_t *)row)[topic] = (uint32_t)count;
     return TR_OK;
 }
 
-int tr_lda_row_add(const struct tr_lda_layout *l, void *block, uint64_t place, uint32_t topic, int64_t by)
+int tr_lda_row_add(const struct tr_lda_layout *l, void *block, uint64_t place, uint32_t topic)
 {
     void *row = (char *)block + l->row[place];
-    enum tr_lda_row kind = (enum tr_lda_row)l->kind[place];
-    if (topic >= l->topics) return below_zero(l, place, topic);
-    if (kind == TR_LDA_EMPTY) return by ? no_room(l, place) : TR_OK;
-    if (kind == TR_LDA_LIST) return list_add(l, row, place, topic, by);
-    int64_t count =
-        (kind == TR_LDA_DENSE ? ((uint16_t *)row)[topic] : (int64_t)((uint32_t *)row)[topic]) + by;
-    if (count < 0 || count > (kind == TR_LDA_DENSE ? WIDEST : (int64_t)UINT32_MAX))
-        return below_zero(l, place, topic);
-    if (kind == TR_LDA_DENSE) ((uint16_t *)row)[topic] = (uint16_t)count;
-    else ((uint32_t *)row)[topic] = (uint32_t)count;
+    uint32_t *list = row, at = 0;
+    uint64_t count = 0;
+    if (l->kind[place] == TR_LDA_LIST) {
+        while (at < list[0] && (list[1 + at] & 0xffff) != topic) at++;
+        if (at < list[0]) count = list[1 + at] >> 16;
+    } else if (l->kind[place] != TR_LDA_EMPTY && topic < l->topics) {
+        count = l->kind[place] == TR_LDA_DENSE ? ((uint16_t *)row)[topic] : list[topic];
+    }
+    TR_TRY(put(l, place, row, at, topic, count + 1));
+    if (l->kind[place] == TR_LDA_LIST && at == list[0]) list[0]++;
     return TR_OK;
 }
 
 int tr_lda_row_write(const struct tr_lda_layout *l, void *block, uint64_t place,
                      const struct tr_lda_count *counts, size_t n)
 {
-    void *row = (char *)block + l->row[place];
     enum tr_lda_row kind = (enum tr_lda_row)l->kind[place];
+    uint32_t *row = (void *)((char *)block + l->row[place]), length = 0;
     if (kind == TR_LDA_DENSE || kind == TR_LDA_WIDE) memset(row, 0, row_bytes(kind, 1, l->topics));
-    uint32_t *list = row, length = 0;
-    uint64_t room = kind == TR_LDA_LIST ? list_room(l, place) : 0;
-    for (size_t i = 0; i < n; i++) {
-        struct tr_lda_count c = counts[i];
-        if (!c.count) continue;
-        if (c.topic >= l->topics || (kind != TR_LDA_WIDE && c.count > WIDEST))
-            return below_zero(l, place, c.topic);
-        if (kind == TR_LDA_DENSE) ((uint16_t *)row)[c.topic] = (uint16_t)c.count;
-        else if (kind == TR_LDA_WIDE) ((uint32_t *)row)[c.topic] = c.count;
-        else if (length >= room) return no_room(l, place);
-        else list[1 + length++] = c.topic | c.count << 16;
-    }
-    if (kind == TR_LDA_LIST) list[0] = length;
+    for (size_t i = 0; i < n; i++)
+        if (counts[i].count) TR_TRY(put(l, place, row, length++, counts[i].topic, counts[i].count));
+    if (kind == TR_LDA_LIST) row[0] = length;
     return TR_OK;
 }
 
-/* ---- blocks ---- */
-
 void tr_lda_block_totals(const struct tr_lda_layout *l, int number, const void *block, int64_t *total)
 {
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
-        const void *row = row_of(l, block, p);
-        switch ((enum tr_lda_row)l->kind[p]) {
-        case TR_LDA_EMPTY: break;
-        case TR_LDA_LIST:
-            for (uint32_t i = 1; i <= ((const uint32_t *)row)[0]; i++)
-                total[((const uint32_t *)row)[i] & 0xffff] += ((const uint32_t *)row)[i] >> 16;
-            break;
-        case TR_LDA_DENSE:
-            for (uint32_t k = 0; k < l->topics; k++) total[k] += ((const uint16_t *)row)[k];
-            break;
-        case TR_LDA_WIDE:
-            for (uint32_t k = 0; k < l->topics; k++) total[k] += ((const uint32_t *)row)[k];
-            break;
-        }
-    }
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
+        for (struct tr_lda_cursor c = tr_lda_row(l, block, p); tr_lda_next(&c);) total[c.topic] += c.count;
 }

@@ -27,12 +27,13 @@ struct tr_lda_layout {
     uint32_t topics;
     uint64_t words;
     int blocks;
-    uint64_t *first; /* blocks + 1: places of each block */
-    uint64_t *word;  /* by place: words lie in the order of blocks, in each of them frequent ones first */
-    uint64_t *place; /* by word */
-    uint64_t *row;   /* by place: where its row begins in the memory of its block, in bytes */
-    uint8_t *kind;   /* by place: TR_LDA_LIST … */
-    uint64_t *bytes; /* by block */
+    uint64_t *first;  /* blocks + 1: places of each block */
+    uint64_t *word;   /* by place: words lie in the order of blocks, in each of them frequent ones first */
+    uint64_t *place;  /* by word */
+    uint64_t *row;    /* by place: where its row begins in the memory of its block, in bytes */
+    uint8_t *kind;    /* by place: TR_LDA_LIST … */
+    uint64_t *bytes;  /* by block */
+    uint32_t *tokens; /* by word: T_w */
 };
 
 /* Spreads words 0 .. words - 1 over blocks of about as many tokens each; tokens[w] is T_w. TR_ERR_CONFIG if there are
@@ -47,19 +48,52 @@ struct tr_lda_count {
     uint32_t count;
 };
 
-/* The row of the word at this place, from the memory of its block: its topics in ascending order. Writes at most
- * `topics` counts and returns how many. */
-size_t tr_lda_row_read(const struct tr_lda_layout *layout, const void *block, uint64_t place,
-                       struct tr_lda_count *counts);
+/* Goes through what stands in a row, or in what is kept of a document in the same form, as it lies, counts above 0:
+ *
+ *   for (struct tr_lda_cursor c = tr_lda_row(layout, block, place); tr_lda_next(&c);) … c.topic, c.count … */
+struct tr_lda_cursor {
+    enum tr_lda_row kind;
+    uint32_t at, end;
+    uint32_t topic, count;
+    const void *row;
+};
 
-/* The same as they lie: lists in the order in which topics came. Which topic is drawn does not depend on it, but how sums
- * are rounded does. */
-size_t tr_lda_row_pairs(const struct tr_lda_layout *layout, const void *block, uint64_t place,
-                        struct tr_lda_count *counts);
+static inline struct tr_lda_cursor tr_lda_cursor(enum tr_lda_row kind, const void *row, uint32_t topics)
+{
+    uint32_t end = kind == TR_LDA_EMPTY ? 0 : kind == TR_LDA_LIST ? *(const uint32_t *)row : topics;
+    return (struct tr_lda_cursor){.kind = kind, .end = end, .row = row};
+}
 
-/* n_wk += by. TR_ERR_INTERNAL if the count would fall below 0 or the row has no room for it. */
-int tr_lda_row_add(const struct tr_lda_layout *layout, void *block, uint64_t place, uint32_t topic,
-                   int64_t by);
+/* The row of the word at this place, in the memory of its block. */
+static inline struct tr_lda_cursor tr_lda_row(const struct tr_lda_layout *l, const void *block,
+                                              uint64_t place)
+{
+    return tr_lda_cursor((enum tr_lda_row)l->kind[place], (const char *)block + l->row[place], l->topics);
+}
+
+static inline bool tr_lda_next(struct tr_lda_cursor *c)
+{
+    while (c->at < c->end) {
+        uint32_t i = c->at++;
+        if (c->kind == TR_LDA_LIST) {
+            uint32_t pair = ((const uint32_t *)c->row)[1 + i];
+            c->topic = pair & 0xffff;
+            c->count = pair >> 16;
+        } else {
+            c->topic = i;
+            c->count =
+                c->kind == TR_LDA_DENSE ? ((const uint16_t *)c->row)[i] : ((const uint32_t *)c->row)[i];
+        }
+        if (c->count) return true;
+    }
+    return false;
+}
+
+/* All of them, topics in ascending order: writes at most `topics` counts and returns how many. */
+size_t tr_lda_collect(struct tr_lda_cursor cursor, struct tr_lda_count *counts);
+
+/* n_wk += 1. TR_ERR_INTERNAL if the row has no room for it. */
+int tr_lda_row_add(const struct tr_lda_layout *layout, void *block, uint64_t place, uint32_t topic);
 
 /* Makes the row what these counts say (any order, each topic once, zeros allowed). TR_ERR_INTERNAL if there is no room
  * for them. */

@@ -1,4 +1,4 @@
-#include "exchange.h"
+#include "lda.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +18,7 @@ struct pull {
  * changed topics between two of them, so that more are found than there are. */
 static bool is_torn(const struct tr_lda *m, tr_key word, uint64_t tokens)
 {
-    return !tr_in_lockstep(m->tr) && tokens > m->tokens_of[word];
+    return !tr_in_lockstep(m->tr) && tokens > m->layout.tokens[word];
 }
 
 static int take_row(void *state, const tr_row *row)
@@ -109,8 +109,8 @@ int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
     const char *now = block->memory, *before = now + l->bytes[block->number];
     for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1]; p++) {
         if (l->kind[p] == TR_LDA_EMPTY) continue;
-        size_t n_now = tr_lda_row_read(l, now, p, m->counts[0]);
-        size_t n_before = copied ? tr_lda_row_read(l, before, p, m->counts[1]) : 0;
+        size_t n_now = tr_lda_collect(tr_lda_row(l, now, p), m->counts[0]);
+        size_t n_before = copied ? tr_lda_collect(tr_lda_row(l, before, p), m->counts[1]) : 0;
         tr_row row = {.key = l->word[p], .column = m->column, .value = m->value};
         row.n = subtract(m, n_now, n_before);
         if (row.n > 0) TR_TRY(tr_rows_push(m->table, &row, 1));
@@ -120,52 +120,25 @@ int tr_lda_push_block(struct tr_lda *m, const tr_block *block, bool copied)
 
 /* ---- histograms ---- */
 
-static int tally_topics(struct tr_lda *m, struct tr_lda_tally *tally)
+int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *h)
 {
-    uint64_t documents = tr_lda_documents(m->sampler);
-    for (uint64_t d = 0; d < documents; d++) {
-        size_t n = tr_lda_document(m->sampler, d, m->counts[0]);
-        for (size_t i = 0; i < n; i++)
-            TR_TRY(tr_lda_tally_add(tally, m->counts[0][i].topic, m->counts[0][i].count));
+    size_t topics = m->layout.topics;
+    TR_TRY(tr_lda_histogram_open(topics + 1, h));
+    for (uint64_t d = 0; d < m->sampler->documents; d++) {
+        for (struct tr_lda_cursor c = tr_lda_document(m->sampler, d); tr_lda_next(&c);)
+            TR_TRY(tr_lda_histogram_add(h, c.topic, c.count, 1));
+        TR_TRY(tr_lda_histogram_add(h, topics, m->sampler->length[d], 1));
     }
-    return TR_OK;
+    return tr_lda_histogram_sort(h);
 }
-
-static int tally_lengths(struct tr_lda *m, struct tr_lda_tally *tally)
-{
-    uint64_t documents = tr_lda_documents(m->sampler);
-    for (uint64_t d = 0; d < documents; d++)
-        TR_TRY(tr_lda_tally_add(tally, 0, (uint32_t)tr_lda_length(m->sampler, d)));
-    return TR_OK;
-}
-
-static int count(struct tr_lda *m, size_t rows, int (*add)(struct tr_lda *m, struct tr_lda_tally *tally),
-                 struct tr_lda_histogram *histogram)
-{
-    struct tr_lda_tally tally;
-    TR_TRY(tr_lda_tally_open(rows, &tally));
-    int status = add(m, &tally);
-    if (status == TR_OK) status = tr_lda_tally_take(&tally, histogram);
-    tr_lda_tally_close(&tally);
-    return status;
-}
-
-int tr_lda_count_documents(struct tr_lda *m, struct tr_lda_histogram *topics,
-                           struct tr_lda_histogram *lengths)
-{
-    TR_TRY(count(m, m->layout.topics, tally_topics, topics));
-    return count(m, 1, tally_lengths, lengths);
-}
-
-/* ---- … of all workers ---- */
 
 /* Adds bins to a row of the table, or takes them away. */
-static int push_bins(struct tr_lda *m, size_t to, const struct tr_lda_histogram *h, size_t row, int sign)
+static int push_bins(struct tr_lda *m, const struct tr_lda_histogram *h, size_t row, int sign)
 {
     enum { BINS = 256 };
     uint32_t column[BINS];
     int32_t value[BINS];
-    tr_row update = {.key = to, .column = column, .value = value};
+    tr_row update = {.key = row, .column = column, .value = value};
     for (uint64_t i = h->begin[row]; i < h->begin[row + 1];) {
         for (update.n = 0; i < h->begin[row + 1] && update.n < BINS; i++, update.n++) {
             column[update.n] = h->bin[i].count;
@@ -176,91 +149,48 @@ static int push_bins(struct tr_lda *m, size_t to, const struct tr_lda_histogram 
     return TR_OK;
 }
 
-/* The lengths never change: they are told once. */
-int tr_lda_tell_documents(struct tr_lda *m)
+/* Documents' lengths, the last row, never change: they are pushed once. */
+int tr_lda_push_documents(struct tr_lda *m)
 {
-    struct tr_lda_histogram topics = {0}, lengths = {0};
+    struct tr_lda_histogram now = {0};
     bool first = m->told.rows == 0;
-    int status = tr_lda_count_documents(m, &topics, &lengths);
-    if (status == TR_OK && first) status = push_bins(m, topics.rows, &lengths, 0, 1);
-    for (size_t k = 0; k < topics.rows && status == TR_OK; k++) {
-        status = push_bins(m, k, &topics, k, 1);
-        if (status == TR_OK && !first) status = push_bins(m, k, &m->told, k, -1);
+    int status = tr_lda_count_documents(m, &now);
+    for (size_t k = 0; k < now.rows - !first && status == TR_OK; k++) {
+        status = push_bins(m, &now, k, 1);
+        if (status == TR_OK && !first) status = push_bins(m, &m->told, k, -1);
     }
-    tr_lda_histogram_close(&lengths);
     tr_lda_histogram_close(&m->told);
-    m->told = topics;
+    m->told = now;
     return status;
 }
-
-/* Rows in the order in which they arrive. */
-struct arriving {
-    struct tr_lda_histogram *topics, *lengths;
-    struct tr_lda_bin **row; /* topics + 1; each to be freed */
-    size_t *n;
-};
 
 static int take_bins(void *state, const tr_row *row)
 {
-    struct arriving *a = state;
     const int32_t *value = row->value;
-    struct tr_lda_bin *bin;
-    TR_TRY(TR_NEW(&bin, row->n));
-    a->row[row->key] = bin;
     for (size_t i = 0; i < row->n; i++) /* without BSP an update may be on its way in parts */
-        if (value[i] > 0) bin[a->n[row->key]++] = (struct tr_lda_bin){row->column[i], (uint32_t)value[i]};
+        if (value[i] > 0) TR_TRY(tr_lda_histogram_add(state, row->key, row->column[i], (uint32_t)value[i]));
     return TR_OK;
 }
 
-/* One histogram of the rows first .. first + rows - 1. */
-static int join(const struct arriving *a, size_t first, size_t rows, struct tr_lda_histogram *histogram)
+int tr_lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *h)
 {
-    struct tr_lda_histogram h = {.rows = rows};
-    TR_TRY(TR_NEW(&h.begin, rows + 1));
-    for (size_t i = 0; i < rows; i++) h.begin[i + 1] = h.begin[i] + a->n[first + i];
-    int status = TR_NEW(&h.bin, h.begin[rows]);
-    for (size_t i = 0; i < rows && status == TR_OK; i++)
-        if (a->n[first + i] > 0)
-            memcpy(h.bin + h.begin[i], a->row[first + i], a->n[first + i] * sizeof *h.bin);
-    if (status == TR_OK) *histogram = h;
-    else tr_lda_histogram_close(&h);
-    return status;
-}
-
-static int ask(struct tr_lda *m, const tr_worker *me, struct arriving *a, tr_key *keys)
-{
-    size_t topics = m->layout.topics, n = 0, members = (size_t)me->group_size;
-    for (size_t k = (size_t)me->member; k < topics; k += members) keys[n++] = k;
+    size_t topics = m->layout.topics, n = 0;
+    tr_key *keys;
+    TR_TRY(tr_lda_histogram_open(topics + 1, h));
+    TR_TRY(TR_NEW(&keys, topics + 1));
+    for (size_t k = (size_t)me->member; k < topics; k += (size_t)me->group_size) keys[n++] = k;
     if (me->member == 0) keys[n++] = topics;
-    TR_TRY(tr_rows_pull(m->histograms, keys, n, take_bins, a));
-    TR_TRY(join(a, 0, topics, a->topics));
-    return join(a, topics, 1, a->lengths);
-}
-
-int tr_lda_ask_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_histogram *topics,
-                         struct tr_lda_histogram *lengths)
-{
-    struct arriving a = {.topics = topics, .lengths = lengths};
-    size_t rows = (size_t)m->layout.topics + 1;
-    tr_key *keys = NULL;
-    int status = TR_NEW(&a.row, rows);
-    if (status == TR_OK) status = TR_NEW(&a.n, rows);
-    if (status == TR_OK) status = TR_NEW(&keys, rows);
-    if (status == TR_OK) status = ask(m, me, &a, keys);
-    for (size_t k = 0; a.row && k < rows; k++) free(a.row[k]);
-    free(a.row);
-    free(a.n);
+    int status = tr_rows_pull(m->histograms, keys, n, take_bins, h);
     free(keys);
-    return status;
+    return status == TR_OK ? tr_lda_histogram_sort(h) : status;
 }
 
 /* ---- evaluation ---- */
 
-enum { TABLED = 1024, AT_ONCE = 1 << 14 };
+enum { AT_ONCE = 1 << 14 };
 
 struct likelihood {
-    double rise[TABLED]; /* log Γ(n + β) - log Γ(β) for small n */
-    double beta, at_zero;
+    struct tr_lda_rises rises;
     double row[AT_ONCE]; /* of a piece: they arrive in any order, and sums are to repeat */
     tr_key key[AT_ONCE];
 };
@@ -270,19 +200,15 @@ static int add_row(void *state, const tr_row *row)
     struct likelihood *l = state;
     const int32_t *value = row->value;
     double sum = 0;
-    for (size_t i = 0; i < row->n; i++) {
-        if (value[i] <= 0) continue; /* without BSP an update may be on its way in parts */
-        sum += value[i] < TABLED ? l->rise[value[i]] : lgamma(value[i] + l->beta) - l->at_zero;
-    }
+    for (size_t i = 0; i < row->n; i++) /* without BSP an update may be on its way in parts */
+        if (value[i] > 0) sum += tr_lda_rise(&l->rises, (uint32_t)value[i]);
     l->row[row->place] = sum;
     return TR_OK;
 }
 
 static int add_rows(struct tr_lda *m, struct likelihood *l, uint64_t first, uint64_t end, double *sum)
 {
-    l->beta = m->beta;
-    l->at_zero = lgamma(m->beta);
-    for (int n = 1; n < TABLED; n++) l->rise[n] = l->rise[n - 1] + log(n - 1 + m->beta);
+    tr_lda_rises_make(m->beta, &l->rises);
     while (first < end) {
         size_t n = 0;
         for (; first < end && n < AT_ONCE; first++) l->key[n++] = first;
@@ -306,84 +232,79 @@ int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 
 /* ---- outside of stages ---- */
 
-struct gathering {
-    uint64_t *begin;
-    uint16_t *topic; /* NULL: lengths are wanted */
-    uint32_t *count;
-    int64_t *total;
-};
-
-static int gather_row(void *state, const tr_row *row)
+static int read_length(void *state, const tr_row *row)
 {
-    struct gathering *g = state;
+    ((struct tr_lda_saved *)state)->begin[row->place + 1] = row->n;
+    return TR_OK;
+}
+
+static int read_row(void *state, const tr_row *row)
+{
+    struct tr_lda_saved *s = state;
     const int32_t *value = row->value;
-    uint64_t at = g->begin[row->place];
-    if (!g->topic) g->begin[row->place + 1] = row->n;
-    for (size_t i = 0; g->topic && i < row->n; i++) {
-        g->topic[at + i] = (uint16_t)row->column[i];
-        g->count[at + i] = (uint32_t)value[i];
+    uint64_t at = s->begin[row->place];
+    if (row->n != s->begin[row->place + 1] - at)
+        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has changed while the model is read", row->key + 1);
+    for (size_t i = 0; i < row->n; i++) {
+        if (value[i] < 0)
+            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has a count below 0", row->key + 1);
+        s->topic[at + i] = (uint16_t)row->column[i];
+        s->count[at + i] = (uint32_t)value[i];
     }
     return TR_OK;
 }
 
-static int gather_total(void *state, const tr_row *row)
+static int read_total(void *state, const tr_row *row)
 {
-    struct gathering *g = state;
-    memcpy(&g->total[row->key], row->value, sizeof *g->total);
+    memcpy(&((struct tr_lda_saved *)state)->total[row->key], row->value, sizeof(int64_t));
     return TR_OK;
 }
 
-static int gather_rows(struct tr_lda *m, const tr_key *keys, size_t n, struct gathering *g)
+static int read_words(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
 {
-    TR_TRY(TR_NEW(&g->begin, n + 1));
-    TR_TRY(tr_rows_pull(m->table, keys, n, gather_row, g));
-    for (size_t i = 0; i < n; i++) g->begin[i + 1] += g->begin[i];
-    TR_TRY(TR_NEW(&g->topic, g->begin[n]));
-    TR_TRY(TR_NEW(&g->count, g->begin[n]));
-    return tr_rows_pull(m->table, keys, n, gather_row, g);
+    TR_TRY(TR_NEW(&s->begin, n + 1));
+    TR_TRY(tr_rows_pull(m->table, words, n, read_length, s));
+    for (size_t i = 0; i < n; i++) s->begin[i + 1] += s->begin[i];
+    TR_TRY(TR_NEW(&s->topic, s->begin[n]));
+    TR_TRY(TR_NEW(&s->count, s->begin[n]));
+    return tr_rows_pull(m->table, words, n, read_row, s);
 }
 
-static int gather_totals(struct tr_lda *m, struct gathering *g)
+int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct tr_lda_saved *s)
 {
     tr_key *keys;
-    size_t topics = m->layout.topics;
-    TR_TRY(TR_NEW(&keys, topics));
-    for (size_t k = 0; k < topics; k++) keys[k] = k;
-    int status = TR_NEW(&g->total, topics);
-    if (status == TR_OK) status = tr_rows_pull(m->totals, keys, topics, gather_total, g);
+    size_t most = tr_max_size(m->words, m->topics);
+    TR_TRY(TR_NEW(&keys, most));
+    for (size_t i = 0; i < most; i++) keys[i] = i;
+    int status = read_words(m, words ? words : keys, n, s);
+    if (status == TR_OK) status = TR_NEW(&s->total, m->topics);
+    if (status == TR_OK) status = tr_rows_pull(m->totals, keys, m->topics, read_total, s);
     free(keys);
     return status;
 }
 
-static int complete_rows(struct tr_lda *m, const tr_data *data, const struct gathering *g,
+static int complete_rows(struct tr_lda *m, const tr_data *data, const struct tr_lda_phi *phi,
                          struct tr_lda_completion *sum)
 {
-    struct tr_lda_phi phi;
     const tr_batch *b = &data->rows;
     float *half;
-    TR_TRY(tr_lda_phi_open(m->layout.topics, m->words, g->total, m->alpha, m->beta, g->begin, g->topic,
-                           g->count, &phi));
-    int status = TR_NEW(&half, 2 * data->n_keys); /* a document has each word once at most */
-    for (size_t d = 0; d < b->n && status == TR_OK; d++) {
+    TR_TRY(TR_NEW(&half, 2 * data->n_keys)); /* a document has each word once at most */
+    for (size_t d = 0; d < b->n; d++) {
         uint64_t first = b->begin[d];
-        tr_lda_complete(&phi, (uint64_t)tr_job_number(m->job, "seed"), data->row[d], b->begin[d + 1] - first,
+        tr_lda_complete(phi, (uint64_t)tr_job_number(m->job, "seed"), data->row[d], b->begin[d + 1] - first,
                         b->column + first, b->value ? b->value + first : NULL, half, half + data->n_keys,
                         sum);
     }
     free(half);
-    tr_lda_phi_close(&phi);
-    return status;
+    return TR_OK;
 }
 
 int tr_lda_complete_data(struct tr_lda *m, const tr_data *data, struct tr_lda_completion *sum)
 {
-    struct gathering g = {0};
-    int status = gather_rows(m, data->keys, data->n_keys, &g);
-    if (status == TR_OK) status = gather_totals(m, &g);
-    if (status == TR_OK) status = complete_rows(m, data, &g, sum);
-    free(g.begin);
-    free(g.topic);
-    free(g.count);
-    free(g.total);
+    struct tr_lda_saved s = {0};
+    int status = tr_lda_read_tables(m, data->keys, data->n_keys, &s);
+    if (status == TR_OK) status = tr_lda_saved_phi(m, &s);
+    if (status == TR_OK) status = complete_rows(m, data, &s.phi, sum);
+    tr_lda_saved_close(&s);
     return status;
 }

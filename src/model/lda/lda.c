@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exchange.h"
-
 /* What workers sum up for an evaluation. */
 enum { LOG_DOCUMENTS, LOG_WORDS, LOG_TOTALS };
 
@@ -64,14 +62,6 @@ static int count_words(struct tr_lda *m, uint64_t *tokens)
     return TR_OK;
 }
 
-static int lay_words(struct tr_lda *m, const uint64_t *tokens)
-{
-    TR_TRY(tr_lda_layout_open(tokens, m->words, (uint32_t)m->o->topics, tr_group_size(m->tr), &m->layout));
-    TR_TRY(TR_NEW(&m->tokens_of, m->words));
-    for (uint64_t w = 0; w < m->words; w++) m->tokens_of[w] = (uint32_t)tokens[w];
-    return TR_OK;
-}
-
 static int open_priors(struct tr_lda *m)
 {
     size_t topics = m->layout.topics;
@@ -110,7 +100,9 @@ static int open_worker(struct tr_lda *m)
     TR_TRY(tr_agree(m->tr, status));
     if (works(m)) {
         status = count_words(m, tokens);
-        if (status == TR_OK) status = lay_words(m, tokens);
+        if (status == TR_OK)
+            status =
+                tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, tr_group_size(m->tr), &m->layout);
     }
     free(tokens);
     if (status == TR_OK && works(m)) status = open_sampler(m);
@@ -171,8 +163,8 @@ static void close_model(void *model)
     tr_lda_saved_close(&m->saved);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
-    void *arrays[] = {m->tokens_of, m->alpha,  m->total, m->numbers,    m->counts[0],
-                      m->counts[1], m->column, m->value, m->first_words};
+    void *arrays[] = {m->alpha,     m->total,  m->numbers, m->counts[0],
+                      m->counts[1], m->column, m->value,   m->first_words};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
@@ -295,20 +287,14 @@ bool tr_lda_fits_before(const struct tr_lda *m, int64_t clock)
     return m->o->optimize && clock % every == 0 && clock / every >= 2;
 }
 
-static int tally_words(struct tr_lda *m, const tr_block *block, struct tr_lda_histogram *words)
+static int count_words_of(const struct tr_lda *m, const tr_block *block, struct tr_lda_histogram *words)
 {
     const struct tr_lda_layout *l = &m->layout;
-    struct tr_lda_tally tally;
-    TR_TRY(tr_lda_tally_open(1, &tally));
-    int status = TR_OK;
-    for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1] && status == TR_OK; p++) {
-        size_t n = tr_lda_row_read(l, block->memory, p, m->counts[0]);
-        for (size_t i = 0; i < n && status == TR_OK; i++)
-            status = tr_lda_tally_add(&tally, 0, m->counts[0][i].count);
-    }
-    if (status == TR_OK) status = tr_lda_tally_take(&tally, words);
-    tr_lda_tally_close(&tally);
-    return status;
+    TR_TRY(tr_lda_histogram_open(1, words));
+    for (uint64_t p = l->first[block->number]; p < l->first[block->number + 1]; p++)
+        for (struct tr_lda_cursor c = tr_lda_row(l, block->memory, p); tr_lda_next(&c);)
+            TR_TRY(tr_lda_histogram_add(words, 0, c.count, 1));
+    return tr_lda_histogram_sort(words);
 }
 
 static int sum_steps(void *who, double *numbers, size_t n)
@@ -322,22 +308,21 @@ static double most_change(const struct tr_lda *m)
     return tr_in_lockstep(m->tr) ? INFINITY : 2;
 }
 
-/* All members, each with its part of the words and, of documents, of what tr_lda_ask_documents() says. */
+/* All members, each with its part of the words and, of documents, of what tr_lda_pull_documents() says. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
-    struct tr_lda_histogram topics = {0}, lengths = {0}, words = {0};
+    struct tr_lda_histogram documents = {0}, words = {0};
     if (status == TR_OK)
-        status = tr_lda_exchanges(me) ? tr_lda_ask_documents(m, me, &topics, &lengths)
-                                      : tr_lda_count_documents(m, &topics, &lengths);
-    if (status == TR_OK) status = tally_words(m, block, &words);
+        status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
+                                      : tr_lda_count_documents(m, &documents);
+    if (status == TR_OK) status = count_words_of(m, block, &words);
     status = sum_up(me, status, m->numbers, 0);
     if (status == TR_OK)
-        status = tr_lda_fit_alpha(&topics, &lengths, most_change(m), sum_steps, me, m->numbers, m->alpha);
+        status = tr_lda_fit_alpha(&documents, most_change(m), sum_steps, me, m->numbers, m->alpha);
     if (status == TR_OK)
         status = tr_lda_fit_beta(&words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta);
     if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
-    tr_lda_histogram_close(&topics);
-    tr_lda_histogram_close(&lengths);
+    tr_lda_histogram_close(&documents);
     tr_lda_histogram_close(&words);
     return status;
 }
@@ -392,7 +377,7 @@ static int end_sweep(tr_worker *me, struct tr_lda *m, const tr_block *block)
         return TR_OK;
     }
     TR_TRY(tr_lda_push_block(m, block, true));
-    return tr_lda_fits_before(m, me->clock + 1) ? tr_lda_tell_documents(m) : TR_OK;
+    return tr_lda_fits_before(m, me->clock + 1) ? tr_lda_push_documents(m) : TR_OK;
 }
 
 static int sweep_round(tr_worker *me, void *state)

@@ -22,6 +22,7 @@
 #include "infer.h"
 #include "priors.h"
 #include "sampler.h"
+#include "trireme/rows.h"
 #include "trireme/trireme.h"
 #include "vocabulary.h"
 
@@ -33,7 +34,7 @@ struct tr_lda_settings {
     uint64_t optimize_every;
 };
 
-/* A model in a file: counts of words, as saved.c says. */
+/* A model in a file, or some of its words: counts of words, as saved.c says. */
 struct tr_lda_saved {
     uint64_t *begin;
     uint16_t *topic;
@@ -61,7 +62,6 @@ struct tr_lda {
     /* what follows is a worker's */
     tr_data *train; /* until prepared */
     struct tr_lda_layout layout;
-    uint32_t *tokens_of; /* by word */
     struct tr_lda_sampler *sampler;
     tr_rotation *rotation;
     tr_view *totals_view;
@@ -84,7 +84,38 @@ struct tr_lda {
 int tr_lda_fields(void *lda, tr_fields *fields);
 int tr_lda_answer(void *lda, tr_query *query);
 int tr_lda_inspect(void *lda, tr_query *query);
+int tr_lda_saved_phi(const struct tr_lda *lda, struct tr_lda_saved *saved); /* opens saved->phi */
 void tr_lda_saved_close(struct tr_lda_saved *saved);
+
+/* exchange.c: what groups of workers tell each other of their topics, blocks of words and histograms, through sparse
+ * tables; and what those are asked who know the model only from its tables. */
+
+/* Lists the words that occur of a block, that of a clock's first round, as m->first_words. */
+int tr_lda_list_words(struct tr_lda *lda, int number);
+
+/* Makes the block, that of a clock's first round, what the table says; with copy, memory behind it gets one, as large. */
+int tr_lda_pull_block(struct tr_lda *lda, const tr_block *block, bool copy);
+
+/* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
+int tr_lda_push_block(struct tr_lda *lda, const tr_block *block, bool copied);
+
+/* What this worker's documents say about α, as tr_lda_fit_alpha() wants it. */
+int tr_lda_count_documents(struct tr_lda *lda, struct tr_lda_histogram *documents);
+
+/* The same from all workers: rows of this member's part of the topics, others are empty; lengths at member 0. Before that,
+ * in an earlier clock, all must have pushed theirs. */
+int tr_lda_push_documents(struct tr_lda *lda);
+int tr_lda_pull_documents(struct tr_lda *lda, const tr_worker *me, struct tr_lda_histogram *documents);
+
+/* Σ log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, as the table has them. */
+int tr_lda_log_table(struct tr_lda *lda, const tr_worker *me, double *sum);
+
+/* Outside of tr_run(), while the others wait: reads n words (NULL: 0, 1, …) and all totals from the tables. Free with
+ * tr_lda_saved_close(), also after an error. */
+int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct tr_lda_saved *saved);
+
+/* Adds how well this worker's documents are completed; outside of tr_run() as well. */
+int tr_lda_complete_data(struct tr_lda *lda, const tr_data *data, struct tr_lda_completion *sum);
 
 /* snapshot.c: what checkpoints keep of it. */
 int tr_lda_snapshot(tr_worker *me, void *lda, tr_snapshot *snapshot);

@@ -5,84 +5,63 @@
 #include <string.h>
 
 enum {
-    FEW = 32,   /* smaller counts have a place of their own in a tally */
+    FEW = 32,   /* smaller counts are counted in an array */
     STEPS = 200 /* at most: from one fit to the next the priors change little */
 };
 static const double still = 1e-5; /* relative change of a prior at which it has arrived */
 
 /* ---- histograms ---- */
 
-int tr_lda_tally_open(size_t rows, struct tr_lda_tally *tally)
+int tr_lda_histogram_open(size_t rows, struct tr_lda_histogram *h)
 {
-    struct tr_lda_tally t = {.rows = rows};
-    TR_TRY(TR_NEW(&t.few, rows * FEW));
-    *tally = t;
-    return TR_OK;
-}
-
-void tr_lda_tally_close(struct tr_lda_tally *t)
-{
-    free(t->few);
-    free(t->many);
-    *t = (struct tr_lda_tally){0};
-}
-
-int tr_lda_tally_add(struct tr_lda_tally *t, size_t row, uint32_t count)
-{
-    if (count == 0) return TR_OK;
-    if (count < FEW) {
-        t->few[row * FEW + count]++;
-        return TR_OK;
-    }
-    TR_TRY(TR_GROW(&t->many, &t->many_room, t->n_many + 1));
-    t->many[t->n_many++] = (uint64_t)row << 32 | count;
-    return TR_OK;
-}
-
-static int ascending(const void *x, const void *y)
-{
-    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
-    return (a > b) - (a < b);
-}
-
-static uint64_t most_bins(const struct tr_lda_tally *t)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < t->rows * FEW; i++) n += t->few[i] > 0;
-    for (size_t i = 0; i < t->n_many; i++) n += i == 0 || t->many[i] != t->many[i - 1];
-    return n;
-}
-
-int tr_lda_tally_take(struct tr_lda_tally *t, struct tr_lda_histogram *histogram)
-{
-    struct tr_lda_histogram h = {.rows = t->rows};
-    if (t->n_many > 0) qsort(t->many, t->n_many, sizeof *t->many, ascending);
-    TR_TRY(TR_NEW(&h.begin, t->rows + 1));
-    int status = TR_NEW(&h.bin, most_bins(t));
-    size_t at = 0;
-    for (size_t row = 0; status == TR_OK && row < t->rows; row++) {
-        uint64_t n = h.begin[row];
-        for (uint32_t c = 1; c < FEW; c++)
-            if (t->few[row * FEW + c]) h.bin[n++] = (struct tr_lda_bin){c, t->few[row * FEW + c]};
-        for (uint64_t first = n; at < t->n_many && t->many[at] >> 32 == row; at++) {
-            uint32_t c = (uint32_t)t->many[at];
-            if (n > first && h.bin[n - 1].count == c) h.bin[n - 1].times++;
-            else h.bin[n++] = (struct tr_lda_bin){c, 1};
-        }
-        h.begin[row + 1] = n;
-    }
-    memset(t->few, 0, t->rows * FEW * sizeof *t->few);
-    t->n_many = 0;
-    if (status == TR_OK) *histogram = h;
-    else tr_lda_histogram_close(&h);
-    return status;
+    *h = (struct tr_lda_histogram){.rows = rows};
+    TR_TRY(TR_NEW(&h->begin, rows + 1));
+    return TR_NEW(&h->few, rows * FEW);
 }
 
 void tr_lda_histogram_close(struct tr_lda_histogram *h)
 {
+    free(h->few);
     free(h->begin);
     free(h->bin);
     *h = (struct tr_lda_histogram){0};
+}
+
+static int append(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32_t times)
+{
+    TR_TRY(TR_GROW(&h->bin, &h->capacity, h->n + 1));
+    h->bin[h->n++] = (struct tr_lda_bin){(uint32_t)row, count, times};
+    return TR_OK;
+}
+
+int tr_lda_histogram_add(struct tr_lda_histogram *h, size_t row, uint32_t count, uint32_t times)
+{
+    if (count >= FEW) return append(h, row, count, times);
+    h->few[row * FEW + count] += times;
+    return TR_OK;
+}
+
+static int by_row_and_count(const void *x, const void *y)
+{
+    const struct tr_lda_bin *a = x, *b = y;
+    if (a->row != b->row) return a->row < b->row ? -1 : 1;
+    return (a->count > b->count) - (a->count < b->count);
+}
+
+int tr_lda_histogram_sort(struct tr_lda_histogram *h)
+{
+    for (size_t i = 0; i < h->rows * FEW; i++)
+        if (i % FEW > 0 && h->few[i] > 0) TR_TRY(append(h, i / FEW, (uint32_t)(i % FEW), h->few[i]));
+    if (h->n > 0) qsort(h->bin, h->n, sizeof *h->bin, by_row_and_count);
+    size_t n = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        struct tr_lda_bin bin = h->bin[i];
+        if (n > 0 && by_row_and_count(&h->bin[n - 1], &bin) == 0) h->bin[n - 1].times += bin.times;
+        else h->bin[n++] = bin, h->begin[bin.row + 1]++;
+    }
+    h->n = n;
+    for (size_t row = 0; row < h->rows; row++) h->begin[row + 1] += h->begin[row];
+    return TR_OK;
 }
 
 /* ---- slopes ---- */
@@ -126,14 +105,14 @@ static double step(double *prior, double to)
 
 /* One step of all. *change is the largest, and on entry that of the step before: when nobody's prior has moved, all
  * learn it from the same sum, so that none goes on alone. */
-static int step_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
-                      tr_lda_sum_fn *sum, void *who, double *alpha, double *slope, double *change)
+static int step_alpha(const struct tr_lda_histogram *documents, tr_lda_sum_fn *sum, void *who, double *alpha,
+                      double *slope, double *change)
 {
-    size_t topics = of_topics->rows;
+    size_t topics = documents->rows - 1;
     double all = 0;
     for (size_t k = 0; k < topics; k++) all += alpha[k];
-    for (size_t k = 0; k < topics; k++) slope[k] = tr_lda_histogram_slope(of_topics, k, alpha[k]);
-    slope[topics] = tr_lda_histogram_slope(lengths, 0, all);
+    for (size_t k = 0; k < topics; k++) slope[k] = tr_lda_histogram_slope(documents, k, alpha[k]);
+    slope[topics] = tr_lda_histogram_slope(documents, topics, all);
     slope[topics + 1] = *change > still;
     TR_TRY(sum(who, slope, topics + 2));
     double below = slope[topics];
@@ -145,14 +124,14 @@ static int step_alpha(const struct tr_lda_histogram *of_topics, const struct tr_
     return TR_OK;
 }
 
-int tr_lda_fit_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
-                     double most, tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha)
+int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_lda_sum_fn *sum, void *who,
+                     double *numbers, double *alpha)
 {
-    size_t topics = of_topics->rows;
+    size_t topics = documents->rows - 1;
     double change = 1, *first = numbers + topics + 3;
     memcpy(first, alpha, topics * sizeof *first);
     for (int i = 0; i < STEPS && change >= 0; i++) {
-        TR_TRY(step_alpha(of_topics, lengths, sum, who, alpha, numbers, &change));
+        TR_TRY(step_alpha(documents, sum, who, alpha, numbers, &change));
         for (size_t k = 0; k < topics; k++) alpha[k] = fmin(fmax(alpha[k], first[k] / most), first[k] * most);
     }
     return TR_OK;

@@ -21,34 +21,25 @@
 /* A prior never falls below this: a topic without tokens would have none at all. */
 #define TR_LDA_LEAST_PRIOR 1e-5
 
-/* So many times this count. */
+/* In row `row` this count, above 0, occurs so many times. */
 struct tr_lda_bin {
-    uint32_t count; /* above 0 */
-    uint32_t times;
+    uint32_t row, count, times;
 };
 
-/* A histogram for each row; row r has bins begin[r] .. begin[r + 1] - 1, counts ascending. */
+/* A histogram for each row. While it is filled, the bins are of larger counts, in any order; small ones lie in `few`. Once
+ * it is sorted, row r has bins begin[r] .. begin[r + 1] - 1, counts ascending. */
 struct tr_lda_histogram {
-    size_t rows;
+    size_t rows, n, capacity;
+    uint32_t *few;
     uint64_t *begin;
     struct tr_lda_bin *bin;
 };
 
-/* Counts as they are met, to become a histogram. */
-struct tr_lda_tally {
-    size_t rows;
-    uint32_t *few;  /* by row and small count */
-    uint64_t *many; /* row << 32 | count, for each that is larger */
-    size_t n_many, many_room;
-};
-
-int tr_lda_tally_open(size_t rows, struct tr_lda_tally *tally);
-void tr_lda_tally_close(struct tr_lda_tally *tally); /* zeros inside are fine */
-int tr_lda_tally_add(struct tr_lda_tally *tally, size_t row, uint32_t count);
-
-/* The histogram of what has been added, which is forgotten. Free with tr_lda_histogram_close(). */
-int tr_lda_tally_take(struct tr_lda_tally *tally, struct tr_lda_histogram *histogram);
-void tr_lda_histogram_close(struct tr_lda_histogram *histogram); /* zeros inside are fine */
+/* Add before sort. A count of 0 is not looked at. Free with tr_lda_histogram_close(); zeros inside are fine. */
+int tr_lda_histogram_open(size_t rows, struct tr_lda_histogram *histogram);
+int tr_lda_histogram_add(struct tr_lda_histogram *histogram, size_t row, uint32_t count, uint32_t times);
+int tr_lda_histogram_sort(struct tr_lda_histogram *histogram);
+void tr_lda_histogram_close(struct tr_lda_histogram *histogram);
 
 /* Σ times × (Ψ(count + a) - Ψ(a)) over the bins of a row, a > 0. */
 double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t row, double a);
@@ -57,12 +48,12 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t r
  * means nothing. */
 typedef int tr_lda_sum_fn(void *who, double *numbers, size_t n);
 
-/* Fits α of as many topics as `of_topics` has rows; bins are counts of a topic in documents, `lengths` has one row, of
+/* Fits α of `topics` topics. documents: topics + 1 rows, of how often each topic has each count in a document, the last of
  * the documents' numbers of tokens. alpha: where it begins, all above 0, and ends, no more than `most` times as large or
- * small: the two may not be of one moment, and with more tokens in topics than in documents it would grow without end.
+ * small: the rows may not be of one moment, and with more tokens in topics than in documents it would grow without end.
  * numbers: 2 topics + 3, for use here. Fails only as sum() does. */
-int tr_lda_fit_alpha(const struct tr_lda_histogram *of_topics, const struct tr_lda_histogram *lengths,
-                     double most, tr_lda_sum_fn *sum, void *who, double *numbers, double *alpha);
+int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_lda_sum_fn *sum, void *who,
+                     double *numbers, double *alpha);
 
 /* Fits β of `words` words; `of_words` has one row, of the counts n_wk. total: n_k, which are not summed. */
 int tr_lda_fit_beta(const struct tr_lda_histogram *of_words, const int64_t *total, size_t topics,

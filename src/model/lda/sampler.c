@@ -19,7 +19,7 @@
  */
 enum {
     LINE = 64,
-    LANES = 16,         /* weights in a vector */
+    LANES = TR_LDA_LANES,
     AHEAD = 16,         /* tokens between asking for a record and using it */
     DENSE_TOPICS = 256, /* at most, for dense records */
     LONGEST = 65535     /* tokens of a document whose counts fit in 16 bits */
@@ -29,66 +29,9 @@ enum {
 
 static const size_t huge_page = 2 << 20;
 
-/* What a draw is made from: see sampler_kernel.h. */
-struct draw {
-    float lanes[2 * LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
-    float *sums;                                         /* vectors × LANES */
-    size_t vectors;
-    float sum;  /* of all */
-    bool ready; /* made for the document of the next token, and still right */
-};
-
-struct random {
-    uint64_t a, b;
-};
-
-struct tr_lda_sampler {
-    const struct tr_lda_layout *layout;
-    enum tr_cpu cpu;
-    uint64_t seed;
-
-    /* documents */
-    uint64_t documents, tokens;
-    uint64_t *number;      /* of each among those of all workers */
-    uint32_t *length;      /* tokens */
-    uint32_t *line;        /* where its record begins, in lines */
-    char *records;         /* line by line */
-    uint64_t lines;        /* of all records */
-    bool lists;            /* records are lists and wide ones, not dense */
-    uint64_t record_lines; /* of a dense record */
-    uint32_t longest;      /* document with a list; longer ones are wide */
-
-    /* tokens, in the order of blocks, words and documents */
-    uint64_t *begin; /* by place: tokens of the word; words + 1 */
-    uint32_t *at;    /* line of the document's record */
-    void *topic;     /* one or two bytes */
-    int topic_bytes;
-
-    /* priors and totals; arrays of floats have zeros from `topics` to `room` */
-    size_t room;
-    double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
-    float *alpha;
-    int64_t *total, *before, *moved;
-
-    /* the word at hand */
-    uint32_t *count; /* n_wk */
-    float *g, *q;    /* 1 / (n_k + Vβ); (n_wk + β) g_k */
-    bool q_empty;    /* q is β g_k but for the topics touched */
-    uint8_t *marked; /* topics that stand in touched */
-    uint32_t *touched;
-    size_t n_touched;
-    double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
-    size_t parts, part_vectors;
-    int part_shift; /* at least 4: whole vectors */
-
-    size_t vectors; /* of topics */
-    struct draw draw, prior_draw;
-    struct random rng;
-};
-
 /* ---- random numbers: xoroshiro128+ (Blackman and Vigna), inline because every token needs one ---- */
 
-static inline uint64_t next(struct random *r)
+static inline uint64_t next(struct tr_lda_random *r)
 {
     uint64_t a = r->a, b = r->b, sum = a + b;
     b ^= a;
@@ -110,15 +53,25 @@ static inline float uniform_low(uint64_t bits)
 
 /* ---- tokens and records ---- */
 
+static inline uint32_t get(const void *topics, int bytes, uint64_t i)
+{
+    return bytes == 1 ? ((const uint8_t *)topics)[i] : ((const uint16_t *)topics)[i];
+}
+
+static inline void set(void *topics, int bytes, uint64_t i, uint32_t topic)
+{
+    if (bytes == 1) ((uint8_t *)topics)[i] = (uint8_t)topic;
+    else ((uint16_t *)topics)[i] = (uint16_t)topic;
+}
+
 static inline uint32_t topic_of(const struct tr_lda_sampler *s, uint64_t token)
 {
-    return s->topic_bytes == 1 ? ((const uint8_t *)s->topic)[token] : ((const uint16_t *)s->topic)[token];
+    return get(s->topic, s->topic_bytes, token);
 }
 
 static inline void set_topic(struct tr_lda_sampler *s, uint64_t token, uint32_t topic)
 {
-    if (s->topic_bytes == 1) ((uint8_t *)s->topic)[token] = (uint8_t)topic;
-    else ((uint16_t *)s->topic)[token] = (uint16_t)topic;
+    set(s->topic, s->topic_bytes, token, topic);
 }
 
 static inline void *record(const struct tr_lda_sampler *s, uint32_t line)
@@ -263,19 +216,12 @@ static int big(size_t bytes, char **memory)
     return TR_OK;
 }
 
-static int floats(size_t n, float **array)
+/* Zeros that begin at a line. */
+static int lines(size_t n, size_t size, void *array)
 {
-    *array = aligned_alloc(LINE, n * sizeof **array);
-    if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu floats", n);
-    memset(*array, 0, n * sizeof **array);
-    return TR_OK;
-}
-
-static int doubles(size_t n, double **array)
-{
-    *array = aligned_alloc(LINE, n * sizeof **array);
-    if (!*array) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu doubles", n);
-    memset(*array, 0, n * sizeof **array);
+    void *memory = aligned_alloc(LINE, (n * size + LINE - 1) / LINE * LINE);
+    if (!memory) return tr_fail(TR_ERR_SYSTEM, "out of memory: %zu numbers of a sampler", n);
+    *(void **)array = memset(memory, 0, n * size);
     return TR_OK;
 }
 
@@ -362,27 +308,21 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(TR_NEW(&s->moved, topics));
     TR_TRY(TR_NEW(&s->marked, topics));
     TR_TRY(TR_NEW(&s->touched, topics));
-    TR_TRY(doubles(s->part_vectors * LANES, &s->part));
+    TR_TRY(lines(s->part_vectors * LANES, sizeof *s->part, &s->part));
     TR_TRY(TR_NEW(&s->count, s->room));
-    TR_TRY(floats(s->room, &s->alpha));
-    TR_TRY(floats(s->room, &s->g));
-    TR_TRY(floats(s->room + LANES, &s->q)); /* a list's header is looked up, too */
-    TR_TRY(floats((s->vectors + 1) * LANES, &s->draw.sums));
+    TR_TRY(lines(s->room, sizeof(float), &s->alpha));
+    TR_TRY(lines(s->room, sizeof(float), &s->g));
+    TR_TRY(lines(s->room + LANES, sizeof(float), &s->q)); /* a list's header is looked up, too */
+    TR_TRY(lines((s->vectors + 1) * LANES, sizeof(float), &s->draw.sums));
     size_t run = (size_t)1 << s->part_shift, parts = s->part_vectors * LANES;
-    return floats(run > parts ? run : parts, &s->prior_draw.sums);
+    return lines(run > parts ? run : parts, sizeof(float), &s->prior_draw.sums);
 }
 
 void tr_lda_reseed(struct tr_lda_sampler *s, uint64_t stream, uint64_t time)
 {
     struct tr_rng rng;
     tr_rng_seed(&rng, s->seed, stream, 0x1da + (time << 16));
-    s->rng = (struct random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
-}
-
-void *tr_lda_random(struct tr_lda_sampler *s, size_t *bytes)
-{
-    *bytes = sizeof s->rng;
-    return &s->rng;
+    s->rng = (struct tr_lda_random){tr_rng_next(&rng), tr_rng_next(&rng) | 1};
 }
 
 static int fill(struct tr_lda_sampler *s, const struct tr_lda_options *options, const tr_batch *b,
@@ -406,9 +346,8 @@ int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout
                 const tr_batch *documents, const tr_key *keys, const uint64_t *number,
                 struct tr_lda_sampler **sampler)
 {
-    struct tr_lda_sampler *s = aligned_alloc(LINE, sizeof *s);
-    if (!s) return tr_fail(TR_ERR_SYSTEM, "out of memory: a sampler");
-    memset(s, 0, sizeof *s);
+    struct tr_lda_sampler *s;
+    TR_TRY(lines(1, sizeof *s, &s));
     s->layout = layout;
     s->cpu = options->cpu;
     s->seed = options->seed;
@@ -462,28 +401,29 @@ const int64_t *tr_lda_moved(struct tr_lda_sampler *s)
     return s->moved;
 }
 
-/* ---- topics at the start, and counts of documents from topics ---- */
+/* ---- topics of tokens, and counts of documents ---- */
 
-static void clear_records(const struct tr_lda_sampler *s, char *records)
+static void clear_records(struct tr_lda_sampler *s)
 {
-    memset(records, 0, s->lines * LINE);
+    memset(s->records, 0, s->lines * LINE);
     for (uint64_t d = 0; s->lists && d < s->documents; d++)
-        if (s->length[d] > s->longest) *(uint32_t *)(void *)(records + (size_t)s->line[d] * LINE) = WIDE;
+        if (s->length[d] > s->longest) *(uint32_t *)record(s, s->line[d]) = WIDE;
 }
 
-static void add_topic(const struct tr_lda_sampler *s, char *records, uint64_t token, uint32_t k)
+static void count_topics(struct tr_lda_sampler *s)
 {
-    void *memory = records + (size_t)s->at[token] * LINE;
-    uint32_t *list = memory;
-    if (!s->lists) {
-        ((uint16_t *)memory)[k]++;
-    } else if (list[0] == WIDE) {
-        list[LANES + k]++;
-    } else {
-        uint32_t i = 1;
-        while (i <= list[0] && (list[i] & 0xffff) != k) i++;
-        if (i > list[0]) list[list[0] = i] = k;
-        list[i] += 1 << 16;
+    for (uint64_t token = 0; token < s->tokens; token++) {
+        uint32_t k = topic_of(s, token), *list = record(s, s->at[token]);
+        if (!s->lists) {
+            ((uint16_t *)(void *)list)[k]++;
+        } else if (list[0] == WIDE) {
+            list[LANES + k]++;
+        } else {
+            uint32_t i = 1;
+            while (i <= list[0] && (list[i] & 0xffff) != k) i++;
+            if (i > list[0]) list[list[0] = i] = k;
+            list[i] += 1 << 16;
+        }
     }
 }
 
@@ -494,68 +434,24 @@ void tr_lda_start(struct tr_lda_sampler *s)
         *(uint32_t *)record(s, s->line[d]) = (uint32_t)((bits >> 32) * s->layout->topics >> 32);
     }
     for (uint64_t i = 0; i < s->tokens; i++) set_topic(s, i, *(const uint32_t *)record(s, s->at[i]));
-    clear_records(s, s->records);
-    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, s->records, i, topic_of(s, i));
+    clear_records(s);
+    count_topics(s);
 }
 
-int tr_lda_recount(struct tr_lda_sampler *s)
+int tr_lda_topics(struct tr_lda_sampler *s, const uint64_t *begin, void *topics, bool restore)
 {
-    for (uint64_t i = 0; i < s->tokens; i++)
-        if (topic_of(s, i) >= s->layout->topics)
-            return tr_fail(TR_ERR_DATA, "token %" PRIu64 " has topic %" PRIu32 ": expected below %" PRIu32, i,
-                           topic_of(s, i), s->layout->topics);
-    clear_records(s, s->records);
-    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, s->records, i, topic_of(s, i));
-    return TR_OK;
-}
-
-/* ---- … and put back ---- */
-
-/* Calls for each token, word by word in the order of their numbers, with its place in its document. The places come from
- * the array `next` by line, which begins with where each document does. */
-static void each_by_document(const struct tr_lda_sampler *s, const uint64_t *begin, uint64_t *next,
-                             void (*visit)(void *who, uint64_t token, uint64_t place), void *who)
-{
-    for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d];
+    int bytes = s->topic_bytes;
+    uint64_t *next; /* by line: where the document's next topic is */
+    TR_TRY(TR_NEW(&next, s->lines));
+    for (uint64_t d = 0; d < s->documents; d++) next[s->line[d]] = begin[d] * (4 / (uint64_t)bytes);
     for (uint64_t w = 0; w < s->layout->words; w++) {
         uint64_t p = s->layout->place[w];
-        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) visit(who, i, next[s->at[i]]++);
+        for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++) {
+            uint64_t at = next[s->at[i]]++;
+            if (restore) set_topic(s, i, get(topics, bytes, at));
+            else set(topics, bytes, at, topic_of(s, i));
+        }
     }
-}
-
-struct exchange {
-    struct tr_lda_sampler *to;
-    const struct tr_lda_sampler *from;
-    uint16_t *out;
-    const uint16_t *in;
-};
-
-static void take_topic(void *who, uint64_t token, uint64_t place)
-{
-    struct exchange *e = who;
-    e->out[place] = (uint16_t)topic_of(e->from, token);
-}
-
-static void give_topic(void *who, uint64_t token, uint64_t place)
-{
-    struct exchange *e = who;
-    set_topic(e->to, token, e->in[place]);
-}
-
-int tr_lda_take_topics(const struct tr_lda_sampler *s, const uint64_t *begin, uint16_t *topics)
-{
-    uint64_t *next;
-    TR_TRY(TR_NEW(&next, s->lines));
-    each_by_document(s, begin, next, take_topic, &(struct exchange){.from = s, .out = topics});
-    free(next);
-    return TR_OK;
-}
-
-int tr_lda_give_topics(struct tr_lda_sampler *s, const uint64_t *begin, const uint16_t *topics)
-{
-    uint64_t *next;
-    TR_TRY(TR_NEW(&next, s->lines));
-    each_by_document(s, begin, next, give_topic, &(struct exchange){.to = s, .in = topics});
     free(next);
     return TR_OK;
 }
@@ -567,39 +463,43 @@ static uint32_t *list_of(const struct tr_lda_sampler *s, uint64_t document)
     return s->lists && list[0] != WIDE ? list : NULL;
 }
 
-size_t tr_lda_order(const struct tr_lda_sampler *s, uint64_t document, uint16_t *topics)
+uint32_t tr_lda_order(const struct tr_lda_sampler *s, uint64_t document, uint64_t begin, void *topics)
 {
     const uint32_t *list = list_of(s, document);
-    size_t n = list ? list[0] : 0;
-    for (size_t i = 0; i < n && topics; i++) topics[i] = (uint16_t)(list[1 + i] & 0xffff);
+    uint32_t n = list ? list[0] : 0;
+    uint64_t first = begin * (4 / (uint64_t)s->topic_bytes);
+    for (uint32_t i = 0; i < n && topics; i++) set(topics, s->topic_bytes, first + i, list[1 + i] & 0xffff);
     return n;
 }
 
-int tr_lda_recount_in_order(struct tr_lda_sampler *s, const uint64_t *begin, const uint16_t *order)
+static int other_topics(const struct tr_lda_sampler *s, uint64_t document)
 {
-    clear_records(s, s->records);
-    for (uint64_t d = 0; d < s->documents; d++) {
-        uint64_t n = begin[d + 1] - begin[d],
-                 room = s->length[d] < s->layout->topics ? s->length[d] : s->layout->topics;
-        uint32_t *list = list_of(s, d);
-        if (!list) continue;
-        if (n > room) return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[d] + 1);
-        for (uint64_t i = 0; i < n; i++) list[1 + i] = order[begin[d] + i];
-        list[0] = (uint32_t)n;
-    }
-    for (uint64_t i = 0; i < s->tokens; i++) {
-        if (topic_of(s, i) >= s->layout->topics)
+    return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[document] + 1);
+}
+
+int tr_lda_recount(struct tr_lda_sampler *s, const uint32_t *n, const uint64_t *begin, const void *order)
+{
+    uint32_t topics = s->layout->topics;
+    for (uint64_t i = 0; i < s->tokens; i++)
+        if (topic_of(s, i) >= topics)
             return tr_fail(TR_ERR_DATA, "token %" PRIu64 " has topic %" PRIu32 ": expected below %" PRIu32, i,
-                           topic_of(s, i), s->layout->topics);
-        add_topic(s, s->records, i, topic_of(s, i));
+                           topic_of(s, i), topics);
+    clear_records(s);
+    for (uint64_t d = 0; d < s->documents; d++) {
+        uint32_t *list = list_of(s, d);
+        uint64_t first = begin[d] * (4 / (uint64_t)s->topic_bytes);
+        if (!list) continue;
+        if (n[d] > s->length[d] || n[d] > topics) return other_topics(s, d);
+        list[0] = n[d];
+        for (uint32_t i = 0; i < n[d]; i++) list[1 + i] = get(order, s->topic_bytes, first + i);
     }
+    count_topics(s);
     for (uint64_t d = 0; d < s->documents; d++) {
         const uint32_t *list = list_of(s, d);
-        uint64_t n = begin[d + 1] - begin[d];
-        if (n == 0) continue; /* where it was before, it had no list */
-        bool right = !list || list[0] == n;
-        for (uint32_t i = 0; list && i < list[0]; i++) right = right && list[1 + i] >> 16 > 0;
-        if (!right) return tr_fail(TR_ERR_DATA, "document %" PRIu64 " has other topics", s->number[d] + 1);
+        if (n[d] == 0 || !list) continue; /* it had no list, or has none now */
+        if (list[0] != n[d]) return other_topics(s, d);
+        for (uint32_t i = 1; i <= n[d]; i++)
+            if (!(list[i] >> 16)) return other_topics(s, d);
     }
     return TR_OK;
 }
@@ -609,114 +509,34 @@ int tr_lda_count_block(const struct tr_lda_sampler *s, int number, void *block)
     const struct tr_lda_layout *l = s->layout;
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
         for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++)
-            TR_TRY(tr_lda_row_add(l, block, p, topic_of(s, i), 1));
+            TR_TRY(tr_lda_row_add(l, block, p, topic_of(s, i)));
     return TR_OK;
 }
 
-void *tr_lda_topics(struct tr_lda_sampler *s, int *bytes)
+struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *s, uint64_t document)
 {
-    *bytes = s->topic_bytes;
-    return s->topic;
-}
-
-/* ---- reading documents ---- */
-
-uint64_t tr_lda_documents(const struct tr_lda_sampler *s)
-{
-    return s->documents;
-}
-
-const uint64_t *tr_lda_numbers(const struct tr_lda_sampler *s)
-{
-    return s->number;
-}
-
-uint64_t tr_lda_tokens(const struct tr_lda_sampler *s)
-{
-    return s->tokens;
-}
-
-uint64_t tr_lda_length(const struct tr_lda_sampler *s, uint64_t document)
-{
-    return s->length[document];
-}
-
-/* The counts of a record, lists as they lie. */
-static size_t read_record(const struct tr_lda_sampler *s, const void *memory, struct tr_lda_count *counts)
-{
-    const uint32_t *list = memory;
-    size_t n = 0;
-    if (s->lists && list[0] != WIDE) {
-        for (; n < list[0]; n++) counts[n] = (struct tr_lda_count){list[1 + n] & 0xffff, list[1 + n] >> 16};
-        return n;
-    }
-    for (uint32_t k = 0; k < s->layout->topics; k++) {
-        uint32_t c = s->lists ? list[LANES + k] : ((const uint16_t *)memory)[k];
-        if (c) counts[n++] = (struct tr_lda_count){k, c};
-    }
-    return n;
-}
-
-static int by_topic(const void *x, const void *y)
-{
-    const struct tr_lda_count *a = x, *b = y;
-    return a->topic < b->topic ? -1 : a->topic > b->topic;
-}
-
-size_t tr_lda_document(const struct tr_lda_sampler *s, uint64_t document, struct tr_lda_count *counts)
-{
-    size_t n = read_record(s, record(s, s->line[document]), counts);
-    qsort(counts, n, sizeof *counts, by_topic);
-    return n;
-}
-
-static int compare(const struct tr_lda_sampler *s, char *records, struct tr_lda_count *counted,
-                   struct tr_lda_count *kept)
-{
-    clear_records(s, records);
-    for (uint64_t i = 0; i < s->tokens; i++) add_topic(s, records, i, topic_of(s, i));
-    for (uint64_t d = 0; d < s->documents; d++) {
-        size_t n = read_record(s, records + (size_t)s->line[d] * LINE, counted);
-        size_t m = tr_lda_document(s, d, kept);
-        qsort(counted, n, sizeof *counted, by_topic);
-        if (n != m || memcmp(counted, kept, n * sizeof *kept) != 0)
-            return tr_fail(TR_ERR_INTERNAL, "document %" PRIu64 ": counts are not those of its topics",
-                           s->number[d] + 1);
-    }
-    return TR_OK;
-}
-
-int tr_lda_check(const struct tr_lda_sampler *s)
-{
-    struct tr_lda_count *counts;
-    char *records;
-    TR_TRY(TR_NEW(&counts, 2 * (size_t)s->layout->topics));
-    int status = big(s->lines * LINE, &records);
-    if (status == TR_OK) {
-        status = compare(s, records, counts, counts + s->layout->topics);
-        free(records);
-    }
-    free(counts);
-    return status;
+    const uint32_t *list = record(s, s->line[document]);
+    if (!s->lists) return tr_lda_cursor(TR_LDA_DENSE, list, s->layout->topics);
+    if (list[0] == WIDE) return tr_lda_cursor(TR_LDA_WIDE, list + LANES, s->layout->topics);
+    return tr_lda_cursor(TR_LDA_LIST, list, s->layout->topics);
 }
 
 /* ---- the likelihood ---- */
 
-enum { TABLED = 1024 };
-
-/* ln Γ(n + a) - ln Γ(a): from a table for many calls with one a … */
-static void make_table(double a, double *table)
+void tr_lda_rises_make(double a, struct tr_lda_rises *r)
 {
-    table[0] = 0;
-    for (int n = 1; n < TABLED; n++) table[n] = table[n - 1] + log(n - 1 + a);
+    r->a = a;
+    r->log_gamma = lgamma(a);
+    r->of[0] = 0;
+    for (int n = 1; n < TR_LDA_RISES; n++) r->of[n] = r->of[n - 1] + log(n - 1 + a);
 }
 
-static double look_up(const double *table, uint32_t n, double a)
+double tr_lda_rise(const struct tr_lda_rises *r, uint32_t n)
 {
-    return n < TABLED ? table[n] : lgamma(n + a) - lgamma(a);
+    return n < TR_LDA_RISES ? r->of[n] : lgamma(n + r->a) - r->log_gamma;
 }
 
-/* … and for few. */
+/* The same where a is another one each time. */
 static double rise(uint32_t n, double a, double log_gamma_a)
 {
     if (n > 8) return lgamma(n + a) - log_gamma_a;
@@ -725,65 +545,32 @@ static double rise(uint32_t n, double a, double log_gamma_a)
     return log(product);
 }
 
-struct sums {
-    const struct tr_lda_sampler *s;
-    bool symmetric;
-    double table[TABLED];
-};
-
-static double log_count(const struct sums *c, uint32_t k, uint32_t n)
-{
-    if (c->symmetric) return look_up(c->table, n, c->s->alpha_exact[k]);
-    return rise(n, c->s->alpha_exact[k], c->s->alpha_log[k]);
-}
-
-static double log_record(const struct sums *c, const void *memory)
-{
-    const struct tr_lda_sampler *s = c->s;
-    const uint32_t *list = memory;
-    double sum = 0;
-    if (s->lists && list[0] != WIDE) {
-        for (uint32_t i = 1; i <= list[0]; i++) sum += log_count(c, list[i] & 0xffff, list[i] >> 16);
-        return sum;
-    }
-    for (uint32_t k = 0; k < s->layout->topics; k++) {
-        uint32_t n = s->lists ? list[LANES + k] : ((const uint16_t *)memory)[k];
-        if (n) sum += log_count(c, k, n);
-    }
-    return sum;
-}
-
 double tr_lda_log_documents(const struct tr_lda_sampler *s)
 {
-    struct sums c = {.s = s, .symmetric = true};
-    for (uint32_t k = 1; k < s->layout->topics; k++) c.symmetric &= s->alpha_exact[k] == s->alpha_exact[0];
-    if (c.symmetric) make_table(s->alpha_exact[0], c.table);
+    struct tr_lda_rises rises;
+    const double *alpha = s->alpha_exact;
+    bool symmetric = true;
     double sum = 0, log_gamma_all = lgamma(s->alpha_sum);
-    for (uint64_t d = 0; d < s->documents; d++)
-        sum += log_record(&c, record(s, s->line[d])) - rise(s->length[d], s->alpha_sum, log_gamma_all);
+    for (uint32_t k = 1; k < s->layout->topics; k++) symmetric &= alpha[k] == alpha[0];
+    if (symmetric) tr_lda_rises_make(alpha[0], &rises);
+    for (uint64_t d = 0; d < s->documents; d++) {
+        double own = 0;
+        for (struct tr_lda_cursor c = tr_lda_document(s, d); tr_lda_next(&c);)
+            own += symmetric ? tr_lda_rise(&rises, c.count)
+                             : rise(c.count, alpha[c.topic], s->alpha_log[c.topic]);
+        sum += own - rise(s->length[d], s->alpha_sum, log_gamma_all);
+    }
     return sum;
 }
 
 double tr_lda_log_block(const struct tr_lda_layout *l, int number, const void *block, double beta)
 {
-    double sum = 0, table[TABLED];
-    make_table(beta, table);
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
-        const void *row = (const char *)block + l->row[p];
-        switch ((enum tr_lda_row)l->kind[p]) {
-        case TR_LDA_EMPTY: break;
-        case TR_LDA_LIST:
-            for (uint32_t i = 1; i <= ((const uint32_t *)row)[0]; i++)
-                sum += look_up(table, ((const uint32_t *)row)[i] >> 16, beta);
-            break;
-        case TR_LDA_DENSE:
-            for (uint32_t k = 0; k < l->topics; k++) sum += look_up(table, ((const uint16_t *)row)[k], beta);
-            break;
-        case TR_LDA_WIDE:
-            for (uint32_t k = 0; k < l->topics; k++) sum += look_up(table, ((const uint32_t *)row)[k], beta);
-            break;
-        }
-    }
+    double sum = 0;
+    struct tr_lda_rises rises;
+    tr_lda_rises_make(beta, &rises);
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
+        for (struct tr_lda_cursor c = tr_lda_row(l, block, p); tr_lda_next(&c);)
+            sum += tr_lda_rise(&rises, c.count);
     return sum;
 }
 
@@ -792,11 +579,4 @@ double tr_lda_log_totals(const struct tr_lda_layout *l, const int64_t *total, do
     double sum = 0, all = beta * (double)l->words;
     for (uint32_t k = 0; k < l->topics; k++) sum += lgamma(all) - lgamma((double)total[k] + all);
     return sum;
-}
-
-uint64_t tr_lda_bytes(const struct tr_lda_sampler *s)
-{
-    return s->lines * LINE + s->tokens * (sizeof *s->at + (uint64_t)s->topic_bytes) +
-           s->documents * (sizeof *s->number + sizeof *s->length + sizeof *s->line) +
-           (s->layout->words + 1) * sizeof *s->begin + s->room * 80;
 }

@@ -19,8 +19,6 @@
 #include "counts.h"
 #include "trireme/data.h"
 
-struct tr_lda_sampler;
-
 /* How counts of documents are kept; all but the first for tests. */
 enum tr_lda_records {
     TR_LDA_FASTEST, /* as suits the topics and documents */
@@ -33,6 +31,65 @@ struct tr_lda_options {
     uint64_t stream; /* of this worker: its draws */
     enum tr_cpu cpu; /* instructions to use: tr_cpu() */
     enum tr_lda_records records;
+};
+
+enum { TR_LDA_LANES = 16 /* weights in a vector */ };
+
+/* What a draw is made from: see sampler_kernel.h. */
+struct tr_lda_draw {
+    float lanes[2 * TR_LDA_LANES] __attribute__((aligned(64))); /* zeros, then prefix sums over the lanes */
+    float *sums;                                                /* vectors × TR_LDA_LANES */
+    size_t vectors;
+    float sum;  /* of all */
+    bool ready; /* made for the document of the next token, and still right */
+};
+
+struct tr_lda_random {
+    uint64_t a, b;
+};
+
+struct tr_lda_sampler {
+    const struct tr_lda_layout *layout;
+    enum tr_cpu cpu;
+    uint64_t seed;
+
+    /* documents */
+    uint64_t documents, tokens;
+    uint64_t *number;      /* of each among those of all workers */
+    uint32_t *length;      /* tokens */
+    uint32_t *line;        /* where its record begins, in lines */
+    char *records;         /* line by line */
+    uint64_t lines;        /* of all records */
+    bool lists;            /* records are lists and wide ones, not dense */
+    uint64_t record_lines; /* of a dense record */
+    uint32_t longest;      /* document with a list; longer ones are wide */
+
+    /* tokens, in the order of blocks, words and documents */
+    uint64_t *begin; /* by place: tokens of the word; words + 1 */
+    uint32_t *at;    /* line of the document's record */
+    void *topic;     /* one or two bytes */
+    int topic_bytes;
+
+    /* priors and totals; arrays of floats have zeros from `topics` to `room` */
+    size_t room;
+    double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
+    float *alpha;
+    int64_t *total, *before, *moved;
+
+    /* the word at hand */
+    uint32_t *count; /* n_wk */
+    float *g, *q;    /* 1 / (n_k + Vβ); (n_wk + β) g_k */
+    bool q_empty;    /* q is β g_k but for the topics touched */
+    uint8_t *marked; /* topics that stand in touched */
+    uint32_t *touched;
+    size_t n_touched;
+    double *part, prior; /* sums of α_k q_k over 2^part_shift topics each, and over all */
+    size_t parts, part_vectors;
+    int part_shift; /* at least 4: whole vectors */
+
+    size_t vectors; /* of topics */
+    struct tr_lda_draw draw, prior_draw;
+    struct tr_lda_random rng;
 };
 
 /* Takes the documents of this worker: row d holds (column, count) for the words it has, keys[column] being the word's
@@ -69,48 +126,38 @@ const int64_t *tr_lda_moved(struct tr_lda_sampler *sampler);
 /* Draws a new topic for each of this worker's tokens in the block. Totals, rows and documents follow each draw. */
 void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
 
-/* This worker's documents and tokens. */
-uint64_t tr_lda_documents(const struct tr_lda_sampler *sampler);
-uint64_t tr_lda_tokens(const struct tr_lda_sampler *sampler);
-uint64_t tr_lda_length(const struct tr_lda_sampler *sampler, uint64_t document); /* its tokens */
-const uint64_t *
-tr_lda_numbers(const struct tr_lda_sampler *sampler); /* of the documents, among those of all workers */
+/* The topics of a document and how many of its tokens have them, n_dk. */
+struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document);
 
-/* The topics of a document in ascending order, n_dk. Writes at most `topics` counts and returns how many. */
-size_t tr_lda_document(const struct tr_lda_sampler *sampler, uint64_t document, struct tr_lda_count *counts);
+/* The topics of all tokens by document, each document's in the order of its words' numbers: what does not depend on
+ * blocks. They are as many bytes as topic_bytes says, those of document d from the 32-bit number begin[d] on. They are
+ * copied, or, with restore, put back; tr_lda_recount() is to follow. */
+int tr_lda_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, void *topics, bool restore);
 
-/* The topics of all tokens, 1 byte each (2 if topics > 256; *bytes says which), in the order of blocks, words, and
- * documents as they were given. For saving, and for putting back: tr_lda_recount() makes n_dk agree with them. */
-void *tr_lda_topics(struct tr_lda_sampler *sampler, int *bytes);
-int tr_lda_recount(struct tr_lda_sampler *sampler); /* TR_ERR_DATA if a topic is too high */
+/* The order in which the topics of a document lie in its list, on which draws depend: written as above (topics NULL: only
+ * counted). Returns how many they are, 0 where there is no list. */
+uint32_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint64_t begin, void *topics);
 
-/* The same by document, each document's in the order of its words' numbers: what does not depend on blocks. Both of the
- * sampler's tokens; begin: documents + 1. Giving puts them back. */
-int tr_lda_take_topics(const struct tr_lda_sampler *sampler, const uint64_t *begin, uint16_t *topics);
-int tr_lda_give_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, const uint16_t *topics);
+/* Makes n_dk agree with the topics of the tokens, with the lists in these orders, n[d] topics each; or, where that is 0,
+ * in that of the tokens. TR_ERR_DATA if a topic is too high or a document has others. */
+int tr_lda_recount(struct tr_lda_sampler *sampler, const uint32_t *n, const uint64_t *begin,
+                   const void *order);
 
-/* The order in which the topics of a document lie in its list, on which draws depend; none where there is none. Written to
- * topics (NULL: only counted), and how many there are is returned. */
-size_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint16_t *topics);
-
-/* tr_lda_recount(), with lists in these orders (begin as above), or, where there is none, in that of the tokens.
- * TR_ERR_DATA if a document has other topics. */
-int tr_lda_recount_in_order(struct tr_lda_sampler *sampler, const uint64_t *begin, const uint16_t *order);
-
-/* The state of its draws, and another stream of them. */
-void *tr_lda_random(struct tr_lda_sampler *sampler, size_t *bytes);
+/* Begins another stream of draws. */
 void tr_lda_reseed(struct tr_lda_sampler *sampler, uint64_t stream, uint64_t time);
 
-/* TR_OK if n_dk is what the topics of the tokens say, else TR_ERR_INTERNAL and where it is not. */
-int tr_lda_check(const struct tr_lda_sampler *sampler);
+/* ln Γ(n + a) - ln Γ(a), with a table for small n. */
+enum { TR_LDA_RISES = 1024 };
+struct tr_lda_rises {
+    double a, log_gamma, of[TR_LDA_RISES];
+};
+void tr_lda_rises_make(double a, struct tr_lda_rises *rises);
+double tr_lda_rise(const struct tr_lda_rises *rises, uint32_t n);
 
 /* log p(w, z | α, β) in three parts: of this worker's documents; of the words of a block; of the totals. Their sum, the
  * first over workers, the second over blocks, the third once, is that of the corpus. */
 double tr_lda_log_documents(const struct tr_lda_sampler *sampler);
 double tr_lda_log_block(const struct tr_lda_layout *layout, int number, const void *block, double beta);
 double tr_lda_log_totals(const struct tr_lda_layout *layout, const int64_t *total, double beta);
-
-/* Bytes of memory of the sampler. */
-uint64_t tr_lda_bytes(const struct tr_lda_sampler *sampler);
 
 #endif

@@ -30,7 +30,7 @@ static inline __m512 NAME(scan)(__m512 x)
 #endif
 
 /* What is left of a sum once vectors are through: prefix sums over lanes behind one zero, and the sum of all. */
-static inline float NAME(finish)(struct draw *d, const float *last)
+static inline float NAME(finish)(struct tr_lda_draw *d, const float *last)
 {
 #ifdef __AVX512F__
     _mm512_store_ps(d->lanes + LANES, NAME(scan)(_mm512_loadu_ps(last)));
@@ -43,7 +43,7 @@ static inline float NAME(finish)(struct draw *d, const float *last)
 
 /* The place of the weight that u, below the sum of all, falls on. Rounding can carry it on to a place that has none:
  * callers draw again then. */
-INLINE size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
+INLINE size_t NAME(pick)(const struct tr_lda_draw *d, size_t vectors, float u)
 {
     const float *sums = d->sums;
     size_t v = 0;
@@ -79,7 +79,7 @@ INLINE size_t NAME(pick)(const struct draw *d, size_t vectors, float u)
 
 /* (n_dk + α_k) q_k */
 INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *count, size_t vectors,
-                               struct draw *d)
+                               struct tr_lda_draw *d)
 {
     const float *q = s->q, *alpha = s->alpha;
 #ifdef __AVX512F__
@@ -102,7 +102,8 @@ INLINE float NAME(weigh_dense)(const struct tr_lda_sampler *s, const uint16_t *c
 /* ---- the weights of a document's own topics: lists ---- */
 
 /* n_dk q_k of the pairs in a list of this many vectors; the first place is the header, whose count is 0. */
-static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors, struct draw *d)
+static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_t vectors,
+                                     struct tr_lda_draw *d)
 {
 #ifdef __AVX512F__
     float *sums = d->sums;
@@ -122,13 +123,14 @@ static inline float NAME(weigh_list)(const float *q, const uint32_t *list, size_
 }
 
 /* n_dk q_k of all topics. */
-static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *count, struct draw *d)
+static float NAME(weigh_wide)(const struct tr_lda_sampler *s, const uint32_t *count, struct tr_lda_draw *d)
 {
     WEIGH(d, s->vectors, (float)count[i] * s->q[i]);
 }
 
 /* α_k q_k of neighbours. */
-static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors, struct draw *d)
+static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t vectors,
+                                      struct tr_lda_draw *d)
 {
 #ifdef __AVX512F__
     float *sums = d->sums;
@@ -145,7 +147,7 @@ static inline float NAME(weigh_prior)(const float *q, const float *alpha, size_t
 }
 
 /* Sums of whole parts. */
-static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct draw *d)
+static inline float NAME(weigh_parts)(const double *part, size_t vectors, struct tr_lda_draw *d)
 {
 #ifdef __AVX512F__
     float *sums = d->sums;
@@ -257,7 +259,7 @@ static void NAME(end_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, void 
 /* A topic from α_k q_k, or one too high if rounding led astray: first the part, then the topic in it. */
 static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
 {
-    struct draw *d = &s->prior_draw;
+    struct tr_lda_draw *d = &s->prior_draw;
     uint64_t bits = next(&s->rng);
     float sum = NAME(weigh_parts)(s->part, s->part_vectors, d);
     size_t first = NAME(pick)(d, s->part_vectors, uniform(bits) * sum) << s->part_shift;
@@ -271,7 +273,7 @@ static inline size_t NAME(draw_prior)(struct tr_lda_sampler *s)
 INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size_t vectors, uint32_t k,
                                  bool again)
 {
-    struct draw *d = &s->draw;
+    struct tr_lda_draw *d = &s->draw;
     if (!d->ready) d->sum = NAME(weigh_dense)(s, count, vectors, d);
     d->ready = again;
     for (;;) {
@@ -291,7 +293,7 @@ INLINE uint32_t NAME(draw_dense)(struct tr_lda_sampler *s, uint16_t *count, size
 }
 
 /* The weights of a list after the pair at this place has changed. */
-static inline void NAME(mend)(struct draw *d, const float *q, const uint32_t *list, size_t at)
+static inline void NAME(mend)(struct tr_lda_draw *d, const float *q, const uint32_t *list, size_t at)
 {
     float *sum = d->sums + at, old = at < LANES ? sum[0] : sum[0] - sum[-LANES];
     float by = (float)(int32_t)(list[at] >> 16) * q[list[at] & 0xffff] - old;
@@ -303,7 +305,7 @@ static inline void NAME(mend)(struct draw *d, const float *q, const uint32_t *li
 static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, size_t to,
                                    uint32_t z, bool again)
 {
-    struct draw *d = &s->draw;
+    struct tr_lda_draw *d = &s->draw;
     size_t last = list[0], from = NAME(find)(list, last / LANES + 1, k);
     if (!to) to = NAME(find)(list, last / LANES + 1, z);
     move_pair(list, from, to, z);
@@ -318,7 +320,7 @@ static inline void NAME(move_list)(struct tr_lda_sampler *s, uint32_t *list, uin
 /* A token of a document whose topics are in a list. */
 static inline uint32_t NAME(draw_list)(struct tr_lda_sampler *s, uint32_t *list, uint32_t k, bool again)
 {
-    struct draw *d = &s->draw;
+    struct tr_lda_draw *d = &s->draw;
     if (!d->ready) {
         d->vectors = list[0] / LANES + 1;
         d->sum = NAME(weigh_list)(s->q, list, d->vectors, d);

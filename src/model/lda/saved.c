@@ -14,101 +14,6 @@
 
 /* ================ the file ================ */
 
-/* Words whose rows are asked for at once. */
-enum { PIECE_WORDS = 1 << 14 };
-
-/* ---- written from the table, by one rank ---- */
-
-static int count_entries(void *state, const tr_row *row)
-{
-    struct tr_lda_saved *s = state;
-    const int32_t *value = row->value;
-    s->begin[row->key + 1] = row->n;
-    for (size_t i = 0; i < row->n; i++) {
-        if (value[i] < 0)
-            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has a count below 0", row->key + 1);
-        s->total[row->column[i]] += value[i];
-    }
-    return TR_OK;
-}
-
-/* Where the entries of each word begin, and the tokens of each topic. */
-static int find_rows(struct tr_lda *m)
-{
-    struct tr_lda_saved *s = &m->saved;
-    tr_key *keys;
-    TR_TRY(TR_NEW(&s->begin, m->words + 1));
-    TR_TRY(TR_NEW(&s->total, m->topics));
-    TR_TRY(TR_NEW(&keys, PIECE_WORDS));
-    int status = TR_OK;
-    for (uint64_t first = 0; first < m->words && status == TR_OK; first += PIECE_WORDS) {
-        size_t n = tr_min_size(PIECE_WORDS, m->words - first);
-        for (size_t i = 0; i < n; i++) keys[i] = first + i;
-        status = tr_rows_pull(m->table, keys, n, count_entries, s);
-    }
-    free(keys);
-    for (uint64_t w = 0; w < m->words; w++) s->begin[w + 1] += s->begin[w];
-    return status;
-}
-
-/* Some entries, of neighbouring words. */
-struct piece {
-    const struct tr_lda_saved *saved;
-    uint64_t first, end;
-    uint16_t *topic; /* one of these two */
-    uint32_t *count;
-};
-
-static int copy_entries(void *state, const tr_row *row)
-{
-    struct piece *p = state;
-    const int32_t *value = row->value;
-    uint64_t begin = p->saved->begin[row->key];
-    if (row->n != p->saved->begin[row->key + 1] - begin)
-        return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has changed while the model is written",
-                       row->key + 1);
-    for (size_t i = 0; i < row->n; i++) {
-        if (begin + i < p->first || begin + i >= p->end) continue;
-        if (p->topic) p->topic[begin + i - p->first] = (uint16_t)row->column[i];
-        else p->count[begin + i - p->first] = (uint32_t)value[i];
-    }
-    return TR_OK;
-}
-
-static int fill_entries(struct tr_lda *m, struct piece *p)
-{
-    const uint64_t *begin = m->saved.begin;
-    tr_key *keys;
-    uint64_t w = 0;
-    int status = TR_OK;
-    TR_TRY(TR_NEW(&keys, PIECE_WORDS));
-    for (uint64_t step = m->words; step > 0;
-         step /= 2) /* the first word with an entry behind the first one */
-        while (w + step <= m->words && begin[w + step] <= p->first) w += step;
-    while (w < m->words && begin[w] < p->end && status == TR_OK) {
-        size_t n = 0;
-        for (; n < PIECE_WORDS && w < m->words && begin[w] < p->end; w++)
-            if (begin[w + 1] > begin[w]) keys[n++] = w;
-        status = tr_rows_pull(m->table, keys, n, copy_entries, p);
-    }
-    free(keys);
-    return status;
-}
-
-static int fill_topics(void *lda, uint64_t first, size_t n, void *values)
-{
-    struct tr_lda *m = lda;
-    return fill_entries(
-        m, &(struct piece){.saved = &m->saved, .first = first, .end = first + n, .topic = values});
-}
-
-static int fill_counts(void *lda, uint64_t first, size_t n, void *values)
-{
-    struct tr_lda *m = lda;
-    return fill_entries(
-        m, &(struct piece){.saved = &m->saved, .first = first, .end = first + n, .count = values});
-}
-
 /* In the file a text is as long as the longest word, without the zero byte. */
 static int fill_words(void *lda, uint64_t first, size_t n, void *values)
 {
@@ -119,8 +24,6 @@ static int fill_words(void *lda, uint64_t first, size_t n, void *values)
                tr_min_size(length, v->stride));
     return TR_OK;
 }
-
-/* ---- read ---- */
 
 static int damaged(const char *what)
 {
@@ -176,7 +79,7 @@ static int tell_all(struct tr_lda *m)
     if (!m->alpha) TR_TRY(TR_NEW(&m->alpha, m->topics));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, m->alpha, m->topics));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &m->beta, 1));
-    return tr_rank(m->tr) == 0 ? find_rows(m) : TR_OK;
+    return tr_rank(m->tr) == 0 ? tr_lda_read_tables(m, NULL, m->words, &m->saved) : TR_OK;
 }
 
 static int list_vocabulary(struct tr_lda *m, tr_fields *f)
@@ -210,12 +113,18 @@ int tr_lda_fields(void *lda, tr_fields *f)
                           "where each word's entries begin in topic and count", &s->begin));
     if (reads) TR_TRY(check_rows(m));
     uint64_t entries = s->begin ? s->begin[m->words] : 0;
-    TR_TRY(tr_field_filled(f, "topic", TR_FIELD_U16, entries, 0, "topics of words, ascending in each",
-                           fill_topics, &s->topic));
-    TR_TRY(tr_field_filled(f, "count", TR_FIELD_U32, entries, 0, "tokens of the word that have this topic",
-                           fill_counts, &s->count));
+    TR_TRY(tr_field_array(f, "topic", TR_FIELD_U16, entries, 0, "topics of words, ascending in each",
+                          &s->topic));
+    TR_TRY(tr_field_array(f, "count", TR_FIELD_U32, entries, 0, "tokens of the word that have this topic",
+                          &s->count));
     if (reads) TR_TRY(check_entries(m));
     return list_vocabulary(m, f);
+}
+
+int tr_lda_saved_phi(const struct tr_lda *m, struct tr_lda_saved *s)
+{
+    return tr_lda_phi_open((uint32_t)m->topics, m->words, s->total, m->alpha, m->beta, s->begin, s->topic,
+                           s->count, &s->phi);
 }
 
 void tr_lda_saved_close(struct tr_lda_saved *s)
@@ -271,12 +180,9 @@ static int read_all(struct reading *r)
 {
     size_t n;
     char *const *files = tr_query_files(r->query, &n);
-    struct tr_lda_saved *s = &r->m->saved;
     tr_read_options options = {.format = TR_FORMAT_DOCWORD};
-    TR_TRY(tr_lda_phi_open((uint32_t)r->m->topics, r->m->words, s->total, r->m->alpha, r->m->beta, s->begin,
-                           s->topic, s->count, &s->phi));
-    TR_TRY(tr_read_rows(files, n, &options, read_documents, r));
-    return TR_OK;
+    TR_TRY(tr_lda_saved_phi(r->m, &r->m->saved));
+    return tr_read_rows(files, n, &options, read_documents, r);
 }
 
 static void note_unknown(const struct reading *r)
