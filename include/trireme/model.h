@@ -28,7 +28,8 @@ enum { TR_MODEL_ABI = 1 };
 typedef struct tr_method {
     const char *name;
     const char *help;
-    const char *const *stages; /* that the job may speak of under stages.NAME, ended by NULL; NULL: none */
+    /* That the job may speak of under stages.NAME, ended by NULL; an empty list: check() says which; NULL: there are none */
+    const char *const *stages;
     bool in_groups; /* workers of a group share parameters or rows: by default a group is a node's workers */
 } tr_method;
 

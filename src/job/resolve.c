@@ -726,13 +726,24 @@ static int check_merge(const struct tr_job *job)
                        filters ? "table.filter" : "table.precision");
 }
 
+/* Where the method has no list of stages there are none; an empty list leaves it to the class. */
+static int check_stages(const struct tr_job *job)
+{
+    const char *const *names = method_of(job)->stages;
+    size_t n = 0;
+    while (names && names[n]) n++;
+    return names && n == 0 ? TR_OK : tr_job_check_stages(job, names, n);
+}
+
 int tr_job_check_use(const struct tr_job *job)
 {
+    if (job->tasks == 0) TR_TRY(check_stages(job));
     TR_TRY(check_use(job, job));
     TR_TRY(check_merge(job));
     for (size_t i = 0; i < job->tasks; i++) {
         TR_TRY(check_use(job->task[i].job, job));
         TR_TRY(check_merge(job->task[i].job));
+        if (job->task[i].run == TR_RUN_TRAIN) TR_TRY(check_stages(job->task[i].job));
     }
     return TR_OK;
 }

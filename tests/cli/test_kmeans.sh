@@ -80,6 +80,7 @@ refused 78 'model.clusters is «0»' model.clusters=0
 refused 78 'data.partition vertical' data.partition=vertical
 refused 78 'solve.method' solve.method=sgd
 refused 78 'sync.weight' sync.weight=con
+refused 78 'unknown stage full' stages.full.clocks=2
 printf '1,2\n1,2\n5,6\n1,2\n' >few.csv
 few="data.train=few.csv data.label=none model.clusters=3"
 for start in first random kmeans++ 'kmeans||'; do refused 78 'only 2 distinct rows' $few solve.start="$start"; done

@@ -99,8 +99,6 @@ static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
     int method = tr_job_method(job);
-    bool has_stages = tr_linear_reduces_variance(method) || method == TR_METHOD_GROWING;
-    if (!has_stages) TR_TRY(tr_job_check_stages(job, NULL, 0));
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return refuse(job, "sync.stable", "sync.stable needs sync.weight dyn: others keep no versions");
     if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
@@ -630,10 +628,10 @@ static const tr_option options[] = {
 static const tr_method methods[] = {
     [TR_METHOD_DUAL] = {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
-    [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", NULL, true},
-    [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", NULL, true},
-    [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", NULL, true},
-    [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", NULL, true},
+    [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
+    [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},
+    [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", TR_WORDS(NULL), true},
+    [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", TR_WORDS(NULL), true},
     {.name = NULL},
 };
 
