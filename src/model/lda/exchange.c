@@ -89,13 +89,9 @@ static size_t subtract(struct tr_lda *m, size_t n_now, size_t n_before)
     const struct tr_lda_count *now = m->counts[0], *before = m->counts[1];
     size_t n = 0;
     for (size_t i = 0, j = 0; i < n_now || j < n_before;) {
-        uint32_t k = i == n_now                       ? before[j].topic
-                     : j == n_before                  ? now[i].topic
-                     : now[i].topic < before[j].topic ? now[i].topic
-                                                      : before[j].topic;
-        int64_t by = 0;
-        if (i < n_now && now[i].topic == k) by += now[i++].count;
-        if (j < n_before && before[j].topic == k) by -= before[j++].count;
+        uint32_t a = i < n_now ? now[i].topic : UINT32_MAX, b = j < n_before ? before[j].topic : UINT32_MAX,
+                 k = a < b ? a : b;
+        int64_t by = (a == k ? (int64_t)now[i++].count : 0) - (b == k ? (int64_t)before[j++].count : 0);
         m->column[n] = k;
         m->value[n] = (int32_t)by;
         n += by != 0;

@@ -96,16 +96,13 @@ static int open_sampler(struct tr_lda *m)
 static int open_worker(struct tr_lda *m)
 {
     uint64_t *tokens;
-    int status = TR_NEW(&tokens, m->words);
+    int status = TR_NEW(&tokens, m->words), blocks = tr_group_size(m->tr);
     TR_TRY(tr_agree(m->tr, status));
-    if (works(m)) {
-        status = count_words(m, tokens);
-        if (status == TR_OK)
-            status =
-                tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, tr_group_size(m->tr), &m->layout);
-    }
+    if (works(m)) status = count_words(m, tokens);
+    if (works(m) && status == TR_OK)
+        status = tr_lda_layout_open(tokens, m->words, (uint32_t)m->topics, blocks, &m->layout);
+    if (works(m) && status == TR_OK) status = open_sampler(m);
     free(tokens);
-    if (status == TR_OK && works(m)) status = open_sampler(m);
     return tr_agree(m->tr, status);
 }
 
@@ -181,33 +178,34 @@ static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
     return numbers[n] > 0 ? HALTED : TR_OK;
 }
 
+/* Adds to n_k what all members have. */
+static int add_to_totals(tr_worker *me, struct tr_lda *m, const int64_t *mine, int status)
+{
+    size_t topics = m->layout.topics;
+    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)mine[k];
+    TR_TRY(sum_up(me, status, m->numbers, topics));
+    for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
+    tr_lda_set_totals(m->sampler, m->total);
+    return TR_OK;
+}
+
 /* n_k of the group, from what the members' blocks have. */
 static int sum_totals(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
-    size_t topics = m->layout.topics;
-    memset(m->total, 0, topics * sizeof *m->total);
-    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, m->total);
-    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)m->total[k];
-    TR_TRY(sum_up(me, status, m->numbers, topics));
-    for (size_t k = 0; k < topics; k++) m->total[k] = (int64_t)m->numbers[k];
-    tr_lda_set_totals(m->sampler, m->total);
-    return TR_OK;
+    size_t bytes = m->layout.topics * sizeof *m->total;
+    int64_t *mine = memset(m->sampler->moved, 0, bytes);
+    memset(m->total, 0, bytes);
+    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, mine);
+    return add_to_totals(me, m, mine, status);
 }
 
 /* After a round: n_k as all members have changed it. */
 static int sum_moves(tr_worker *me, struct tr_lda *m, int status)
 {
-    size_t topics = m->layout.topics;
     const int64_t *moved = tr_lda_moved(m->sampler);
-    if (tr_lda_exchanges(me)) {
-        int64_t *delta = m->totals_view->delta;
-        for (size_t k = 0; k < topics; k++) delta[k] += moved[k];
-    }
-    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)moved[k];
-    TR_TRY(sum_up(me, status, m->numbers, topics));
-    for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
-    tr_lda_set_totals(m->sampler, m->total);
-    return TR_OK;
+    for (size_t k = 0; tr_lda_exchanges(me) && k < m->layout.topics; k++)
+        ((int64_t *)m->totals_view->delta)[k] += moved[k];
+    return add_to_totals(me, m, moved, status);
 }
 
 static bool is_last_round(const tr_worker *me)
@@ -223,9 +221,9 @@ static int schedule(tr_worker *me, void *state, tr_command *commands, bool *agai
 }
 
 /* What a round's function returns to the stage. */
-static int end_round(struct tr_lda *m, int status, bool taken)
+static int end_round(struct tr_lda *m, int status)
 {
-    int given = taken ? tr_rotation_give(m->rotation) : TR_OK;
+    int given = tr_rotation_give(m->rotation);
     if (status == HALTED) return TR_OK;
     return status != TR_OK ? status : given;
 }
@@ -275,7 +273,7 @@ static int count_round(tr_worker *me, void *state)
         status = sum_totals(me, m, &block, status);
         if (status == TR_OK && tr_lda_exchanges(me)) status = tell_block(m, &block);
     }
-    return end_round(m, status, true);
+    return end_round(m, status);
 }
 
 /* ---- the priors ---- */
@@ -386,12 +384,12 @@ static int sweep_round(tr_worker *me, void *state)
     tr_block block;
     TR_TRY(tr_rotation_take(m->rotation, me, &block));
     int status = me->round == 0 ? begin_sweep(me, m, &block) : TR_OK;
-    if (status != TR_OK) return end_round(m, status, true); /* all members know */
+    if (status != TR_OK) return end_round(m, status); /* all members know */
     tr_lda_sample(m->sampler, block.number, block.memory);
     if (is_last_round(me)) status = end_sweep(me, m, &block);
     status = sum_moves(me, m, status);
     if (status == TR_OK && is_last_round(me) && tr_lda_exchanges(me)) status = tr_view_push(m->totals_view);
-    return end_round(m, status, true);
+    return end_round(m, status);
 }
 
 /* ---- evaluation ---- */
@@ -459,7 +457,7 @@ static int store_round(tr_worker *me, void *state)
     struct tr_lda *m = state;
     tr_block block;
     TR_TRY(tr_rotation_take(m->rotation, me, &block));
-    return end_round(m, me->round == 0 ? tell_block(m, &block) : TR_OK, true);
+    return end_round(m, me->round == 0 ? tell_block(m, &block) : TR_OK);
 }
 
 /* How well half of each document of data.test is told by the other half. */

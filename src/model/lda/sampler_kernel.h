@@ -210,34 +210,26 @@ static void NAME(refresh)(struct tr_lda_sampler *s)
     for (uint32_t k = 0; k < s->layout->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
 }
 
-/* q for words that do not occur: β g_k. */
-static void NAME(empty_q)(struct tr_lda_sampler *s)
-{
-    float beta = (float)s->beta;
-    for (size_t k = 0; k < s->room; k++) s->q[k] = beta * s->g[k];
-    if (s->lists) NAME(parts)(s);
-    s->q_empty = true;
-}
-
-static void NAME(fill_q)(struct tr_lda_sampler *s)
+/* q of the word whose counts are here; empty: they are all 0. */
+static void NAME(fill_q)(struct tr_lda_sampler *s, bool empty)
 {
     float beta = (float)s->beta;
     for (size_t k = 0; k < s->room; k++) s->q[k] = ((float)(int32_t)s->count[k] + beta) * s->g[k];
     if (s->lists) NAME(parts)(s);
-    s->q_empty = false;
+    s->q_empty = empty;
 }
 
 static void NAME(begin_word)(struct tr_lda_sampler *s, enum tr_lda_row kind, const void *row)
 {
     uint32_t topics = s->layout->topics;
     if (kind == TR_LDA_LIST) {
-        if (!s->q_empty) NAME(empty_q)(s);
+        if (!s->q_empty) NAME(fill_q)(s, true);
         begin_list(s, row);
     } else {
         if (kind == TR_LDA_DENSE)
             for (uint32_t k = 0; k < topics; k++) s->count[k] = ((const uint16_t *)row)[k];
         else memcpy(s->count, row, topics * sizeof *s->count);
-        NAME(fill_q)(s);
+        NAME(fill_q)(s, false);
     }
 }
 
@@ -416,7 +408,7 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
     NAME(refresh)(s);
-    NAME(empty_q)(s);
+    NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
         if (s->begin[p] == s->begin[p + 1]) continue;
         void *row = (char *)block + l->row[p];

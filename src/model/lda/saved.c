@@ -57,16 +57,14 @@ static int check_entries(const struct tr_lda *m)
 {
     const struct tr_lda_saved *s = &m->saved;
     int64_t *total;
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < s->begin[m->words]; i++)
+        if (s->topic[i] >= m->topics) return damaged("a topic is too high");
     TR_TRY(TR_NEW(&total, m->topics));
-    bool known = true, same = true;
-    for (uint64_t i = 0; known && i < s->begin[m->words]; i++) {
-        known = s->topic[i] < m->topics;
-        if (known) total[s->topic[i]] += s->count[i];
-    }
-    for (uint64_t k = 0; k < m->topics; k++) same = same && total[k] == s->total[k];
+    for (uint64_t i = 0; i < s->begin[m->words]; i++) total[s->topic[i]] += s->count[i];
+    for (uint64_t k = 0; k < m->topics; k++) wrong += total[k] != s->total[k];
     free(total);
-    if (!known) return damaged("a topic is too high");
-    return same ? TR_OK : damaged("topic_tokens is not the sum of the counts");
+    return wrong ? damaged("topic_tokens is not the sum of the counts") : TR_OK;
 }
 
 /* ---- in both directions ---- */
@@ -185,14 +183,6 @@ static int read_all(struct reading *r)
     return tr_read_rows(files, n, &options, read_documents, r);
 }
 
-static void note_unknown(const struct reading *r)
-{
-    if (r->unknown > 0)
-        fprintf(stderr,
-                "trireme: note: %" PRIu64 " words are beyond the model's vocabulary and were ignored\n",
-                r->unknown);
-}
-
 /* ---- predict ---- */
 
 /* Without --top: the least share of a topic in a document that is worth a word. */
@@ -238,9 +228,7 @@ static int predict(struct reading *r)
     r->document = predict_document;
     TR_TRY(TR_NEW(&r->theta, r->m->topics));
     TR_TRY(TR_NEW(&r->share, r->m->topics));
-    TR_TRY(read_all(r));
-    note_unknown(r);
-    return TR_OK;
+    return read_all(r);
 }
 
 /* ---- evaluate ---- */
@@ -268,15 +256,17 @@ static int evaluate(struct reading *r)
                      "%" PRIu64 "  (a random half of each document, given the other half)", r->sum.tokens));
     TR_TRY(tr_figure(r->query, "log_likelihood", likelihood, "%.6f  (of a word)", likelihood));
     TR_TRY(tr_figure(r->query, "perplexity", perplexity, "%.6f", perplexity));
-    TR_TRY(tr_figure(r->query, "unknown_words", (double)r->unknown, NULL));
-    note_unknown(r);
-    return TR_OK;
+    return tr_figure(r->query, "unknown_words", (double)r->unknown, NULL);
 }
 
 int tr_lda_answer(void *lda, tr_query *query)
 {
     struct reading r = {.m = lda, .query = query};
     int status = tr_query_command(query) == TR_PREDICT ? predict(&r) : evaluate(&r);
+    if (status == TR_OK && r.unknown > 0)
+        fprintf(stderr,
+                "trireme: note: %" PRIu64 " words are beyond the model's vocabulary and were ignored\n",
+                r.unknown);
     void *arrays[] = {r.word, r.count, r.halves, r.theta, r.share};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
@@ -324,18 +314,6 @@ static int find_top(const struct tr_lda *m, size_t most, struct top *top)
     return TR_OK;
 }
 
-struct heavy {
-    int64_t tokens;
-    uint32_t topic;
-};
-
-static int heaviest_first(const void *x, const void *y)
-{
-    const struct heavy *a = x, *b = y;
-    if (a->tokens != b->tokens) return a->tokens > b->tokens ? -1 : 1;
-    return a->topic < b->topic ? -1 : 1;
-}
-
 static int show_topic(const struct tr_lda *m, tr_query *query, const struct tr_lda_vocabulary *v,
                       const struct top *top, uint32_t k)
 {
@@ -352,10 +330,11 @@ static int show_topics(const struct tr_lda *m, tr_query *query, const struct tr_
                        size_t most)
 {
     struct top top = {0};
-    struct heavy *order;
+    struct share *order;
     TR_TRY(TR_NEW(&order, m->topics));
-    for (uint64_t k = 0; k < m->topics; k++) order[k] = (struct heavy){m->saved.total[k], (uint32_t)k};
-    qsort(order, m->topics, sizeof *order, heaviest_first);
+    for (uint64_t k = 0; k < m->topics; k++)
+        order[k] = (struct share){(uint32_t)k, (double)m->saved.total[k]};
+    qsort(order, m->topics, sizeof *order, largest_first);
     int status = find_top(m, most, &top);
     if (status == TR_OK)
         status = tr_print(query, "\n%6s  %7s  %8s  most relevant words\n", "topic", "share", "alpha");
@@ -366,26 +345,21 @@ static int show_topics(const struct tr_lda *m, tr_query *query, const struct tr_
     return status;
 }
 
-static void show_priors(const struct tr_lda *m, tr_query *query)
+static void show_head(const struct tr_lda *m, tr_query *query)
 {
+    uint64_t occurring = 0;
     double least = INFINITY, most = 0, sum = 0;
+    for (uint64_t w = 0; w < m->words; w++) occurring += m->saved.begin[w + 1] > m->saved.begin[w];
     for (uint64_t k = 0; k < m->topics; k++) {
         least = fmin(least, m->alpha[k]);
         most = fmax(most, m->alpha[k]);
         sum += m->alpha[k];
     }
-    tr_line(query, "alpha", "%.4g to %.4g, sum %.4g", least, most, sum);
-    tr_line(query, "beta", "%.4g", m->beta);
-}
-
-static void show_head(const struct tr_lda *m, tr_query *query)
-{
-    uint64_t occurring = 0;
-    for (uint64_t w = 0; w < m->words; w++) occurring += m->saved.begin[w + 1] > m->saved.begin[w];
     tr_line(query, "topics", "%" PRIu64, m->topics);
     tr_line(query, "words", "%" PRIu64 ", of which %" PRIu64 " occur, in %.1f topics in the mean", m->words,
             occurring, occurring > 0 ? (double)m->saved.begin[m->words] / (double)occurring : 0);
-    show_priors(m, query);
+    tr_line(query, "alpha", "%.4g to %.4g, sum %.4g", least, most, sum);
+    tr_line(query, "beta", "%.4g", m->beta);
     tr_line(query, "trained on", "%" PRIu64 " documents, %" PRIu64 " tokens", m->documents, m->tokens);
     if (isfinite(m->log_likelihood)) tr_line(query, "log p(w, z)", "%.6g a token", m->log_likelihood);
 }
