@@ -183,46 +183,36 @@ int tr_lda_pull_documents(struct tr_lda *m, const tr_worker *me, struct tr_lda_h
 
 /* ---- evaluation ---- */
 
-enum { AT_ONCE = 1 << 14 };
-
 struct likelihood {
     struct tr_lda_rises rises;
-    double row[AT_ONCE]; /* of a piece: they arrive in any order, and sums are to repeat */
-    tr_key key[AT_ONCE];
+    double *row; /* rows arrive in any order, and sums are to repeat */
 };
 
 static int add_row(void *state, const tr_row *row)
 {
     struct likelihood *l = state;
     const int32_t *value = row->value;
-    double sum = 0;
     for (size_t i = 0; i < row->n; i++) /* without BSP an update may be on its way in parts */
-        if (value[i] > 0) sum += tr_lda_rise(&l->rises, (uint32_t)value[i]);
-    l->row[row->place] = sum;
-    return TR_OK;
-}
-
-static int add_rows(struct tr_lda *m, struct likelihood *l, uint64_t first, uint64_t end, double *sum)
-{
-    tr_lda_rises_make(m->beta, &l->rises);
-    while (first < end) {
-        size_t n = 0;
-        for (; first < end && n < AT_ONCE; first++) l->key[n++] = first;
-        TR_TRY(tr_rows_pull(m->table, l->key, n, add_row, l));
-        for (size_t i = 0; i < n; i++) *sum += l->row[i];
-    }
+        if (value[i] > 0) l->row[row->place] += tr_lda_rise(&l->rises, (uint32_t)value[i]);
     return TR_OK;
 }
 
 int tr_lda_log_table(struct tr_lda *m, const tr_worker *me, double *sum)
 {
-    struct likelihood *l;
-    uint64_t parts = (uint64_t)me->workers, part = (uint64_t)me->worker;
-    uint64_t first = m->words / parts * part + tr_min_size(part, m->words % parts);
-    uint64_t end = first + m->words / parts + (part < m->words % parts);
-    TR_TRY(TR_NEW(&l, 1));
-    int status = add_rows(m, l, first, end, sum);
-    free(l);
+    struct likelihood l;
+    tr_key *keys;
+    uint64_t parts = (uint64_t)me->workers, part = (uint64_t)me->worker, n = m->words / parts,
+             left = m->words % parts;
+    uint64_t first = n * part + tr_min_size(part, left);
+    n += part < left;
+    TR_TRY(TR_NEW(&keys, n));
+    int status = TR_NEW(&l.row, n);
+    tr_lda_rises_make(m->beta, &l.rises);
+    for (uint64_t i = 0; i < n; i++) keys[i] = first + i;
+    if (status == TR_OK) status = tr_rows_pull(m->table, keys, n, add_row, &l);
+    for (uint64_t i = 0; i < n && status == TR_OK; i++) *sum += l.row[i];
+    free(keys);
+    free(l.row);
     return status;
 }
 

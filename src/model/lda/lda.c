@@ -62,17 +62,6 @@ static int count_words(struct tr_lda *m, uint64_t *tokens)
     return TR_OK;
 }
 
-static int open_priors(struct tr_lda *m)
-{
-    size_t topics = m->layout.topics;
-    double alpha = m->o->alpha == TR_JOB_AUTO ? usual_alpha : m->o->alpha;
-    TR_TRY(TR_NEW(&m->alpha, topics));
-    for (size_t k = 0; k < topics; k++) m->alpha[k] = alpha;
-    m->beta = m->o->beta;
-    tr_lda_priors(m->sampler, m->alpha, m->beta);
-    return TR_OK;
-}
-
 static int open_sampler(struct tr_lda *m)
 {
     const tr_data *train = m->train;
@@ -87,7 +76,10 @@ static int open_sampler(struct tr_lda *m)
     TR_TRY(TR_NEW(&m->counts[1], topics));
     TR_TRY(TR_NEW(&m->column, topics));
     TR_TRY(TR_NEW(&m->value, topics));
-    TR_TRY(open_priors(m));
+    TR_TRY(TR_NEW(&m->alpha, topics));
+    for (size_t k = 0; k < topics; k++) m->alpha[k] = m->o->alpha == TR_JOB_AUTO ? usual_alpha : m->o->alpha;
+    m->beta = m->o->beta;
+    tr_lda_priors(m->sampler, m->alpha, m->beta);
     tr_lda_start(m->sampler);
     return TR_OK;
 }
@@ -178,11 +170,11 @@ static int sum_up(tr_worker *me, int status, double *numbers, size_t n)
     return numbers[n] > 0 ? HALTED : TR_OK;
 }
 
-/* Adds to n_k what all members have. */
-static int add_to_totals(tr_worker *me, struct tr_lda *m, const int64_t *mine, int status)
+/* Adds to n_k by how much the samplers of all members differ from it. */
+static int add_to_totals(tr_worker *me, struct tr_lda *m, int status)
 {
     size_t topics = m->layout.topics;
-    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)mine[k];
+    for (size_t k = 0; k < topics; k++) m->numbers[k] = (double)(m->sampler->total[k] - m->total[k]);
     TR_TRY(sum_up(me, status, m->numbers, topics));
     for (size_t k = 0; k < topics; k++) m->total[k] += (int64_t)m->numbers[k];
     tr_lda_set_totals(m->sampler, m->total);
@@ -192,20 +184,18 @@ static int add_to_totals(tr_worker *me, struct tr_lda *m, const int64_t *mine, i
 /* n_k of the group, from what the members' blocks have. */
 static int sum_totals(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
-    size_t bytes = m->layout.topics * sizeof *m->total;
-    int64_t *mine = memset(m->sampler->moved, 0, bytes);
-    memset(m->total, 0, bytes);
-    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, mine);
-    return add_to_totals(me, m, mine, status);
+    memset(m->total, 0, m->layout.topics * sizeof *m->total);
+    tr_lda_set_totals(m->sampler, m->total);
+    if (status == TR_OK) tr_lda_block_totals(&m->layout, block->number, block->memory, m->sampler->total);
+    return add_to_totals(me, m, status);
 }
 
 /* After a round: n_k as all members have changed it. */
 static int sum_moves(tr_worker *me, struct tr_lda *m, int status)
 {
-    const int64_t *moved = tr_lda_moved(m->sampler);
-    for (size_t k = 0; tr_lda_exchanges(me) && k < m->layout.topics; k++)
-        ((int64_t *)m->totals_view->delta)[k] += moved[k];
-    return add_to_totals(me, m, moved, status);
+    int64_t *delta = tr_lda_exchanges(me) ? m->totals_view->delta : NULL;
+    for (size_t k = 0; delta && k < m->layout.topics; k++) delta[k] += m->sampler->total[k] - m->total[k];
+    return add_to_totals(me, m, status);
 }
 
 static bool is_last_round(const tr_worker *me)
@@ -230,9 +220,11 @@ static int end_round(struct tr_lda *m, int status)
 
 /* ---- counting the topics that tokens begin with: one rotation ---- */
 
-static int open_totals(struct tr_lda *m)
+static int open_totals(tr_worker *me, void *state)
 {
+    struct tr_lda *m = state;
     tr_key *keys;
+    (void)me;
     size_t topics = m->layout.topics;
     TR_TRY(TR_NEW(&keys, topics));
     for (size_t k = 0; k < topics; k++) keys[k] = k;
@@ -250,7 +242,7 @@ static int prepare_count(tr_worker *me, void *state)
     int status = tr_rotation_open(me, bytes, &m->rotation);
     free(bytes);
     TR_TRY(status);
-    return tr_lda_exchanges(me) ? open_totals(m) : TR_OK;
+    return tr_lda_exchanges(me) ? open_totals(me, m) : TR_OK;
 }
 
 /* Adds the rows of a block, and its part of the totals, to tables that are zeros. */
@@ -300,23 +292,17 @@ static int sum_steps(void *who, double *numbers, size_t n)
     return sum_up(who, TR_OK, numbers, n);
 }
 
-/* Without BSP the histograms are of no one moment. */
-static double most_change(const struct tr_lda *m)
-{
-    return tr_in_lockstep(m->tr) ? INFINITY : 2;
-}
-
 /* All members, each with its part of the words and, of documents, of what tr_lda_pull_documents() says. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
     struct tr_lda_histogram documents = {0}, words = {0};
+    double most = tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of no one moment */
     if (status == TR_OK)
         status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
                                       : tr_lda_count_documents(m, &documents);
     if (status == TR_OK) status = count_words_of(m, block, &words);
     status = sum_up(me, status, m->numbers, 0);
-    if (status == TR_OK)
-        status = tr_lda_fit_alpha(&documents, most_change(m), sum_steps, me, m->numbers, m->alpha);
+    if (status == TR_OK) status = tr_lda_fit_alpha(&documents, most, sum_steps, me, m->numbers, m->alpha);
     if (status == TR_OK)
         status = tr_lda_fit_beta(&words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta);
     if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
@@ -446,12 +432,6 @@ static int clear_tables(tr_context *tr, void *state)
     return TR_OK;
 }
 
-static int prepare_store(tr_worker *me, void *state)
-{
-    (void)me;
-    return open_totals(state);
-}
-
 static int store_round(tr_worker *me, void *state)
 {
     struct tr_lda *m = state;
@@ -498,7 +478,7 @@ static int train_model(void *model)
     tr_stage store = {.name = "store",
                       .state = m,
                       .clocks = 1,
-                      .prepare = prepare_store,
+                      .prepare = open_totals,
                       .begin = clear_tables,
                       .compute = store_round,
                       .schedule = schedule};

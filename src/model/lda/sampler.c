@@ -304,8 +304,6 @@ static int make_arrays(struct tr_lda_sampler *s)
     TR_TRY(TR_NEW(&s->alpha_exact, topics));
     TR_TRY(TR_NEW(&s->alpha_log, topics));
     TR_TRY(TR_NEW(&s->total, topics));
-    TR_TRY(TR_NEW(&s->before, topics));
-    TR_TRY(TR_NEW(&s->moved, topics));
     TR_TRY(TR_NEW(&s->marked, topics));
     TR_TRY(TR_NEW(&s->touched, topics));
     TR_TRY(lines(s->part_vectors * LANES, sizeof *s->part, &s->part));
@@ -364,12 +362,10 @@ void tr_lda_close(struct tr_lda_sampler **sampler)
     struct tr_lda_sampler *s = *sampler;
     *sampler = NULL;
     if (!s) return;
-    void *memory[] = {s->number,          s->length,  s->line,  s->records,
-                      s->begin,           s->at,      s->topic, s->alpha_exact,
-                      s->alpha_log,       s->alpha,   s->total, s->before,
-                      s->moved,           s->count,   s->g,     s->q,
-                      s->marked,          s->touched, s->part,  s->draw.sums,
-                      s->prior_draw.sums, s};
+    void *memory[] = {
+        s->number,      s->length,    s->line,  s->records,   s->begin,           s->at, s->topic,
+        s->alpha_exact, s->alpha_log, s->alpha, s->total,     s->count,           s->g,  s->q,
+        s->marked,      s->touched,   s->part,  s->draw.sums, s->prior_draw.sums, s};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) free(memory[i]);
 }
 
@@ -392,13 +388,6 @@ void tr_lda_priors(struct tr_lda_sampler *s, const double *alpha, double beta)
 void tr_lda_set_totals(struct tr_lda_sampler *s, const int64_t *total)
 {
     memcpy(s->total, total, s->layout->topics * sizeof *total);
-    memcpy(s->before, total, s->layout->topics * sizeof *total);
-}
-
-const int64_t *tr_lda_moved(struct tr_lda_sampler *s)
-{
-    for (uint32_t k = 0; k < s->layout->topics; k++) s->moved[k] = s->total[k] - s->before[k];
-    return s->moved;
 }
 
 /* ---- topics of tokens, and counts of documents ---- */

@@ -74,7 +74,7 @@ struct tr_lda_sampler {
     size_t room;
     double *alpha_exact, *alpha_log /* ln Γ(α_k) */, alpha_sum, beta, words_beta;
     float *alpha;
-    int64_t *total, *before, *moved;
+    int64_t *total; /* n_k, which follows each draw */
 
     /* the word at hand */
     uint32_t *count; /* n_wk */
@@ -110,18 +110,15 @@ void tr_lda_close(struct tr_lda_sampler **sampler);
 void tr_lda_priors(struct tr_lda_sampler *sampler, const double *alpha, double beta);
 
 /* Gives all tokens of a document one topic, drawn from (seed, document number): the same for any number of workers and
- * blocks; and counts n_dk. From here topics are told apart in fewer sweeps than from a start at which each token has a
- * topic of its own, and lists are short: on news, held-out tokens are as likely after 20 sweeps as they are then after 30. */
+ * blocks; and counts n_dk. From here topics are told apart in fewer sweeps than from a topic of its own for each token:
+ * on news, held-out tokens are as likely after 20 sweeps as they are then after 30. */
 void tr_lda_start(struct tr_lda_sampler *sampler);
 
 /* Adds this worker's tokens to the rows of the block, n_wk. Not to the totals: see tr_lda_block_totals(). */
 int tr_lda_count_block(const struct tr_lda_sampler *sampler, int number, void *block);
 
-/* Sets the totals n_k, over all workers; tr_lda_moved() is zero afterwards. */
+/* Sets the totals n_k, over all workers. By how much this worker has changed them since is seen in sampler->total. */
 void tr_lda_set_totals(struct tr_lda_sampler *sampler, const int64_t *total);
-
-/* By how much this worker has changed each of the totals since they were set. Owned by the sampler. */
-const int64_t *tr_lda_moved(struct tr_lda_sampler *sampler);
 
 /* Draws a new topic for each of this worker's tokens in the block. Totals, rows and documents follow each draw. */
 void tr_lda_sample(struct tr_lda_sampler *sampler, int number, void *block);
@@ -134,8 +131,8 @@ struct tr_lda_cursor tr_lda_document(const struct tr_lda_sampler *sampler, uint6
  * copied, or, with restore, put back; tr_lda_recount() is to follow. */
 int tr_lda_topics(struct tr_lda_sampler *sampler, const uint64_t *begin, void *topics, bool restore);
 
-/* The order in which the topics of a document lie in its list, on which draws depend: written as above (topics NULL: only
- * counted). Returns how many they are, 0 where there is no list. */
+/* The order in which the topics of a document lie in its list, on which draws depend: written as above (topics NULL:
+ * only counted). Returns how many they are, 0 where there is no list. */
 uint32_t tr_lda_order(const struct tr_lda_sampler *sampler, uint64_t document, uint64_t begin, void *topics);
 
 /* Makes n_dk agree with the topics of the tokens, with the lists in these orders, n[d] topics each; or, where that is 0,

@@ -3,15 +3,14 @@
  *
  * A draw from weights w_0, w_1, … that stand in vectors of 16: sums over the vectors are kept lane by lane (sums[v] is
  * the sum of vectors 0 .. v), then the lane is drawn by the prefix sums over the 16 lanes of the last one, then the
- * vector by the sums of this lane. So nothing is searched one by one. With AVX-512 these steps are written with intrinsics:
- * a sweep takes half the time that it takes with what GCC 12 makes of the loops (20 newsgroups, 100 topics).
+ * vector by the sums of this lane. With AVX-512 these steps are written with intrinsics: a sweep takes half the time
+ * that it takes with what GCC 12 makes of the loops (20 newsgroups, 100 topics).
  *
- * The weights of the conditional leave the token at hand out, but taking it out of the counts first, and putting it back,
- * would cost most of the work where topics hardly change any more. So weights are made with the token in them, which can
- * only be too much and only for its own topic; when that is drawn, it is kept with the probability (weight without the
- * token) / (weight with it), else drawn again. This is rejection sampling, and exact. q, g and the sums of the prior follow
- * every move, so nothing is stale but what other workers have done to n_k in the meantime; then n_wk can exceed n_k, and a
- * probability above 1 counts as 1.
+ * The weights of the conditional leave the token at hand out. Taking it out of the counts and putting it back would cost
+ * most of the work where topics hardly change any more, so weights are made with the token in them, which can only be
+ * too much and only for its own topic. When that is drawn, it is kept with the probability (weight without the token) /
+ * (weight with it), else drawn again: rejection sampling, and exact. What other workers do to n_k in the meantime is
+ * not known here; n_wk can then exceed n_k, and a probability above 1 counts as 1.
  */
 
 #ifdef __AVX512F__

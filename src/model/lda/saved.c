@@ -141,8 +141,8 @@ struct reading {
     struct tr_lda *m;
     tr_query *query;
     uint32_t *word; /* of this document, those that the model knows */
-    float *count, *halves;
-    size_t n, word_capacity, count_capacity, halves_capacity;
+    float *count;   /* theirs, and 2 × n more: halves */
+    size_t n, word_capacity, count_capacity;
     uint64_t unknown;             /* tokens of others */
     double *theta;                /* predict */
     struct share *share;          /* … largest first */
@@ -158,7 +158,7 @@ static int read_documents(void *state, const tr_records *records)
     for (size_t d = 0; d < rows->n; d++) {
         uint64_t first = rows->begin[d], n = rows->begin[d + 1] - first;
         TR_TRY(TR_GROW(&r->word, &r->word_capacity, n + 1));
-        TR_TRY(TR_GROW(&r->count, &r->count_capacity, n + 1));
+        TR_TRY(TR_GROW(&r->count, &r->count_capacity, 3 * n + 1));
         r->n = 0;
         for (uint64_t i = first; i < first + n; i++) {
             float count = rows->value ? rows->value[i] : 1;
@@ -235,9 +235,8 @@ static int predict(struct reading *r)
 
 static int evaluate_document(struct reading *r, uint64_t number)
 {
-    TR_TRY(TR_GROW(&r->halves, &r->halves_capacity, 2 * r->n + 1));
-    tr_lda_complete(&r->m->saved.phi, 1, number, r->n, r->word, r->count, r->halves, r->halves + r->n,
-                    &r->sum);
+    tr_lda_complete(&r->m->saved.phi, 1, number, r->n, r->word, r->count, r->count + r->n,
+                    r->count + 2 * r->n, &r->sum);
     r->documents += r->n > 0;
     return TR_OK;
 }
@@ -267,7 +266,7 @@ int tr_lda_answer(void *lda, tr_query *query)
         fprintf(stderr,
                 "trireme: note: %" PRIu64 " words are beyond the model's vocabulary and were ignored\n",
                 r.unknown);
-    void *arrays[] = {r.word, r.count, r.halves, r.theta, r.share};
+    void *arrays[] = {r.word, r.count, r.theta, r.share};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     return status;
 }

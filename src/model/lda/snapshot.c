@@ -123,21 +123,25 @@ static int keep_words(struct tr_lda *m, tr_snapshot *snapshot)
 
 /* ---- what is one for all ---- */
 
-/* All members have the same totals; with several groups they are summed before each sweep. */
-static int keep_totals(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
+/* What all workers have alike: the first gives it. With several groups totals are summed before each sweep. */
+static int keep_numbers(const tr_worker *me, struct tr_lda *m, int64_t groups, tr_snapshot *snapshot)
 {
-    size_t topics = m->layout.topics, n = me->worker == 0 || tr_snapshot_restores(snapshot) ? topics : 0;
-    TR_TRY(tr_snapshot_rows(snapshot, "totals", TR_I64, topics, 1, NULL, 0, n, m->total));
-    if (tr_snapshot_restores(snapshot)) tr_lda_set_totals(m->sampler, m->total);
-    return TR_OK;
-}
-
-static int keep_priors(const tr_worker *me, struct tr_lda *m, tr_snapshot *snapshot)
-{
-    size_t topics = m->layout.topics, n = me->worker == 0 || tr_snapshot_restores(snapshot);
-    TR_TRY(tr_snapshot_rows(snapshot, "alpha", TR_F64, topics, 1, NULL, 0, n * topics, m->alpha));
-    TR_TRY(tr_snapshot_rows(snapshot, "beta", TR_F64, 1, 1, NULL, 0, n, &m->beta));
-    if (tr_snapshot_restores(snapshot)) tr_lda_priors(m->sampler, m->alpha, m->beta);
+    size_t topics = m->layout.topics;
+    bool restores = tr_snapshot_restores(snapshot), mine = me->worker == 0 || restores;
+    struct {
+        const char *name;
+        enum tr_dtype dtype;
+        size_t n;
+        void *values;
+    } numbers[] = {{"alpha", TR_F64, topics, m->alpha},
+                   {"beta", TR_F64, 1, &m->beta},
+                   {"totals", TR_I64, topics, m->total}};
+    for (size_t i = 0; i < (groups > 1 ? 2 : 3); i++)
+        TR_TRY(tr_snapshot_rows(snapshot, numbers[i].name, numbers[i].dtype, numbers[i].n, 1, NULL, 0,
+                                mine ? numbers[i].n : 0, numbers[i].values));
+    if (!restores) return TR_OK;
+    tr_lda_priors(m->sampler, m->alpha, m->beta);
+    tr_lda_set_totals(m->sampler, m->total);
     return TR_OK;
 }
 
@@ -164,11 +168,9 @@ static int keep_histograms(const tr_worker *me, struct tr_lda *m, tr_snapshot *s
 static int keep_of_worker(tr_worker *me, struct tr_lda *m, int64_t groups, tr_snapshot *snapshot)
 {
     TR_TRY(keep_documents(m, snapshot));
-    TR_TRY(keep_priors(me, m, snapshot));
+    TR_TRY(keep_numbers(me, m, groups, snapshot));
     TR_TRY(keep_draws(me, m, snapshot));
-    if (groups > 1) return TR_OK;
-    TR_TRY(keep_words(m, snapshot));
-    return keep_totals(me, m, snapshot);
+    return groups > 1 ? TR_OK : keep_words(m, snapshot);
 }
 
 int tr_lda_snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
