@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,140 +37,123 @@ static const char usage[] =
     "and\n"
     "SIGINT are passed on to the ranks; a second SIGINT or SIGTERM ends them at once.\n";
 
-/* What the words say. */
-struct wishes {
-    const char *program; /* of one's own; NULL: trireme train */
-    const char *job, *ranks, *hosts, *hostfile, *log;
-    long restarts;
-    double heartbeat, limit;
-    bool fresh;
-    char *time;   /* --max-time as a setting; to be freed */
-    char **train; /* further words of train */
-    size_t trains;
-    char **setting; /* those of them that are settings */
+struct run_options {
+    const char *job, *program; /* program: of one's own; NULL: trireme train */
+    const char *ranks, *hosts, *hostfile, *log, *restarts, *max_time;
+    double heartbeat, limit; /* seconds */
+    bool fresh, explain;
+    char **setting;
     int settings;
     char **mpirun; /* what is behind --, ended by NULL */
 };
 
-static int wrong(const char *word, const char *expected)
-{
-    return tr_fail(TR_ERR_USAGE, "run: expected %s behind %s", expected, word);
-}
+/* An option with a value: text, text that is a number from least to most, or a time, which is stored as seconds. */
+struct option {
+    const char *name;
+    enum { TEXT, ONCE, NUMBER, TIME } kind;
+    size_t at; /* of the value in struct run_options */
+    long least, most;
+};
 
-static int take_number(const char *name, const char *text, long least, long most, long *number)
+#define AT(field) offsetof(struct run_options, field)
+
+static const struct option known_options[] = {
+    {"-n", NUMBER, AT(ranks), 1, 1 << 20},
+    {"-np", NUMBER, AT(ranks), 1, 1 << 20},
+    {"--max-restarts", NUMBER, AT(restarts), 0, 1000000},
+    {"--heartbeat", TIME, AT(heartbeat), 0, 0},
+    {"--limit", TIME, AT(limit), 0, 0},
+    {"--hosts", TEXT, AT(hosts), 0, 0},
+    {"--hostfile", TEXT, AT(hostfile), 0, 0},
+    {"--log", TEXT, AT(log), 0, 0},
+    {"--max-time", ONCE, AT(max_time), 0, 0},
+};
+
+static const struct option *find_option(const char *word)
 {
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || end == text || *end || n < least || n > most) {
-        char expected[64];
-        snprintf(expected, sizeof expected, "a number from %ld to %ld", least, most);
-        return wrong(name, expected);
-    }
-    *number = n;
-    return TR_OK;
+    for (size_t i = 0; i < sizeof known_options / sizeof *known_options; i++)
+        if (strcmp(known_options[i].name, word) == 0) return &known_options[i];
+    return NULL;
 }
 
 /* 500ms, 1s, 2min; a bare number counts seconds. */
-static int take_time(const char *name, const char *text, double *seconds)
+static bool read_time(const char *text, double *seconds)
 {
     const double least = 0.01, most = 86400;
-    char *end = NULL;
-    double all = text ? strtod(text, &end) : 0;
-    bool bare = text && end != text && *end == '\0', known = bare || (text && tr_job_duration(text, &all));
-    if (!known || !(all >= least && all <= most)) return wrong(name, "a time such as 500ms, 10s or 1min");
-    *seconds = all;
-    return TR_OK;
+    char *end;
+    *seconds = strtod(text, &end);
+    bool bare = end != text && *end == '\0';
+    return (bare || tr_job_duration(text, seconds)) && *seconds >= least && *seconds <= most;
 }
 
-static int take_text(const char *name, const char *text, const char **value)
+static int take_value(const struct option *option, const char *text, struct run_options *o)
 {
-    if (!text) return wrong(name, "a word");
-    *value = text;
-    return TR_OK;
-}
-
-/* An option with a value: *found if it is one of these. */
-static int take_option(struct wishes *w, const char *name, const char *value, bool *found)
-{
-    long ranks;
-    *found = true;
-    if (strcmp(name, "-n") == 0 || strcmp(name, "-np") == 0) {
-        TR_TRY(take_number(name, value, 1, 1 << 20, &ranks));
-        w->ranks = value;
-        return TR_OK;
+    static const char *const expected[] = {"a word", "a time, and once", "a number",
+                                           "a time such as 500ms, 10s or 1min"};
+    void *at = (char *)o + option->at;
+    bool fits = text != NULL;
+    char range[64] = "", *end;
+    double seconds = 0;
+    if (option->kind == ONCE) fits = fits && !*(const char **)at;
+    if (option->kind == TIME) fits = fits && read_time(text, &seconds);
+    if (option->kind == NUMBER) {
+        long n = text ? strtol(text, &end, 10) : 0;
+        fits = text && end != text && !*end && n >= option->least && n <= option->most;
+        snprintf(range, sizeof range, " from %ld to %ld", option->least, option->most);
     }
-    if (strcmp(name, "--max-restarts") == 0) return take_number(name, value, 0, 1000000, &w->restarts);
-    if (strcmp(name, "--heartbeat") == 0) return take_time(name, value, &w->heartbeat);
-    if (strcmp(name, "--limit") == 0) return take_time(name, value, &w->limit);
-    if (strcmp(name, "--hosts") == 0) return take_text(name, value, &w->hosts);
-    if (strcmp(name, "--hostfile") == 0) return take_text(name, value, &w->hostfile);
-    if (strcmp(name, "--log") == 0) return take_text(name, value, &w->log);
-    if (strcmp(name, "--max-time") == 0) {
-        if (!value || w->time) return wrong(name, "a time, and once");
-        return tr_format(&w->time, "checkpoint.max_time=%s", value);
-    }
-    *found = false;
+    if (!fits)
+        return tr_fail(TR_ERR_USAGE, "run: expected %s%s behind %s", expected[option->kind], range,
+                       option->name);
+    if (option->kind == TIME) *(double *)at = seconds;
+    else *(const char **)at = text;
     return TR_OK;
 }
 
-/* What is behind -- is for mpirun where there is a job already, else a program and its words. */
-static int take_words(int argc, char **argv, struct wishes *w)
+/* What is behind -- is for mpirun where there is a job already, else a program, its job and its settings. */
+static int read_words(int argc, char **argv, struct run_options *o)
 {
+    o->mpirun = argv + argc;
     for (int i = 0; i < argc; i++) {
         char *word = argv[i];
-        bool found;
-        if (strcmp(word, "--") == 0 && w->job) {
-            w->mpirun = argv + i + 1;
+        const struct option *option = find_option(word);
+        bool divides = strcmp(word, "--") == 0;
+        if (divides && o->job) {
+            o->mpirun = argv + i + 1;
             break;
         }
-        if (strcmp(word, "--") == 0 && !w->program && i + 1 < argc) {
-            w->program = argv[++i];
-            continue;
-        }
-        TR_TRY(take_option(w, word, i + 1 < argc ? argv[i + 1] : NULL, &found));
-        if (found) {
+        if (divides && !o->program && i + 1 < argc) {
+            o->program = argv[++i];
+        } else if (option) {
             i++;
+            TR_TRY(take_value(option, argv[i], o)); /* argv is ended by NULL */
         } else if (strcmp(word, "--fresh") == 0) {
-            w->fresh = true;
+            o->fresh = true;
         } else if (strcmp(word, "--explain") == 0) {
-            w->train[w->trains++] = word;
+            o->explain = true;
         } else if (*word == '-') {
             return tr_fail(TR_ERR_USAGE,
                            "run: unexpected %s: see trireme help run; options of mpirun go behind --", word);
-        } else if (!w->job) {
-            w->job = word;
+        } else if (!o->job) {
+            o->job = word;
         } else {
-            w->train[w->trains++] = w->setting[w->settings++] = word;
+            o->setting[o->settings++] = word;
         }
     }
-    if (w->time) w->train[w->trains++] = w->setting[w->settings++] = w->time;
-    if (!w->job)
+    if (!o->job)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
-                       w->program ? " behind the program" : "");
-    if (w->limit < 2 * w->heartbeat)
+                       o->program ? " behind the program" : "");
+    if (*o->mpirun && **o->mpirun != '-')
+        return tr_fail(TR_ERR_USAGE,
+                       "run: unexpected %s behind --: what is there is for mpirun, and begins with -",
+                       *o->mpirun);
+    if (o->limit < 2 * o->heartbeat)
         return tr_fail(TR_ERR_USAGE,
                        "run: --limit is to be at least twice --heartbeat: a beat may come late");
     return TR_OK;
 }
 
-/* ---- mpirun's words ---- */
-
-static bool names_hosts(char *const words[])
-{
-    for (; words && *words; words++)
-        if (strstr(*words, "host") || strcmp(*words, "-H") == 0 || strstr(*words, "machinefile")) return true;
-    return false;
-}
-
-static bool speaks_of(char *const words[], const char *what)
-{
-    for (; words && *words; words++)
-        if (strcasestr(*words, what)) return true;
-    return false;
-}
-
-/* Hosts that are given, or an allocation of several. */
-static bool is_everywhere(const struct wishes *w)
+/* Whether ranks are on other hosts, too: hosts are given, or an allocation of several. */
+static bool is_everywhere(const struct run_options *o)
 {
     static const char *const allocations[] = {"PBS_NODEFILE",
                                               "PE_HOSTFILE",
@@ -177,56 +161,47 @@ static bool is_everywhere(const struct wishes *w)
                                               "LSB_DJOB_HOSTFILE",
                                               "OMPI_MCA_orte_default_hostfile",
                                               "PRTE_MCA_prte_default_hostfile"};
-    if (w->hosts || w->hostfile || names_hosts(w->mpirun)) return true;
-    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
-    bool several = nodes && atoi(nodes) > 1;
+    if (o->hosts || o->hostfile) return true;
+    for (char **word = o->mpirun; *word; word++)
+        if (strstr(*word, "host") || strcmp(*word, "-H") == 0 || strstr(*word, "machinefile")) return true;
     for (size_t i = 0; i < sizeof allocations / sizeof *allocations; i++)
-        several = several || getenv(allocations[i]);
-    return several;
+        if (getenv(allocations[i])) return true;
+    return tr_number_in("SLURM_JOB_NUM_NODES", 1) > 1;
 }
 
-/* A word that nobody changes: exec() and its kin are older than const. */
-static char *word(const char *text)
+/* More ranks than cores on this host, which mpirun has to be told to allow. */
+static bool is_crowded(const struct run_options *o)
 {
-    return (char *)(uintptr_t)text;
+    if (!o->ranks || atoi(o->ranks) <= tr_supervisor_cores() || is_everywhere(o)) return false;
+    for (char **word = o->mpirun; *word; word++)
+        if (strcasestr(*word, "oversubscribe")) return false;
+    return true;
 }
 
-/* mpirun's name and options, the program, and train with its words; *options and *fresh as of struct tr_supervision. */
-static void write_command(const struct wishes *w, char *program, char **command, size_t *options,
-                          size_t *fresh)
+/* mpirun's name and options, the program, and train with its words: fills in what supervision says of them. */
+static void write_command(const struct run_options *o, const char *self, const char **command,
+                          struct tr_supervision *supervision)
 {
-    char **to = command;
-    *to++ = word("mpirun");
-    if (w->ranks) {
-        *to++ = word("-n");
-        *to++ = word(w->ranks);
+    const char **to = command;
+    const char *const given[][2] = {{"-n", o->ranks}, {"--host", o->hosts}, {"--hostfile", o->hostfile}};
+    *to++ = "mpirun";
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (!given[i][1]) continue;
+        *to++ = given[i][0];
+        *to++ = given[i][1];
     }
-    bool crowded = w->ranks && atoi(w->ranks) > tr_supervisor_cores();
-    if (crowded && !is_everywhere(w) && !speaks_of(w->mpirun, "oversubscribe"))
-        *to++ = word("--oversubscribe");
-    const char *const hosts[][2] = {{"--host", w->hosts}, {"--hostfile", w->hostfile}};
-    for (size_t i = 0; i < 2; i++) {
-        if (!hosts[i][1]) continue;
-        *to++ = word(hosts[i][0]);
-        *to++ = word(hosts[i][1]);
-    }
-    for (char **more = w->mpirun; more && *more; more++) *to++ = *more;
-    *options = (size_t)(to - command);
-    *to++ = w->program ? word(w->program) : program;
-    if (!w->program) *to++ = word("train");
-    *to++ = word(w->job);
-    *fresh = w->fresh ? (size_t)(to - command) : 0;
-    if (w->fresh) *to++ = word("--fresh");
-    for (size_t i = 0; i < w->trains; i++) *to++ = w->train[i];
+    if (is_crowded(o)) *to++ = "--oversubscribe";
+    for (char **word = o->mpirun; *word; word++) *to++ = *word;
+    supervision->options = (size_t)(to - command);
+    *to++ = o->program ? o->program : self;
+    if (!o->program) *to++ = "train";
+    *to++ = o->job;
+    supervision->fresh = o->fresh ? (size_t)(to - command) : 0;
+    if (o->fresh) *to++ = "--fresh";
+    if (o->explain) *to++ = "--explain";
+    for (int i = 0; i < o->settings; i++) *to++ = o->setting[i];
     *to = NULL;
-}
-
-static int find_program(char path[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    if (n < 0) return tr_fail(TR_ERR_SYSTEM, "this program does not find itself");
-    path[n] = '\0';
-    return TR_OK;
+    supervision->command = command;
 }
 
 /* What a run that is not started again has in memory. */
@@ -236,30 +211,29 @@ static void forget_memory(const tr_job *job)
     for (size_t i = 0; i < job->tasks; i++) forget_memory(job->task[i].job);
 }
 
-static int run(const struct wishes *w, int words)
+static int run(const struct run_options *o, int words)
 {
-    char program[PATH_MAX], **command;
+    char self[PATH_MAX] = "";
+    const char **command;
     tr_job *job;
-    TR_TRY(tr_complain(find_program(program)));
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return tr_complain(tr_fail(TR_ERR_SYSTEM, "this program does not find itself"));
     /* what is wrong with the job is better said before mpirun is started */
-    TR_TRY(tr_complain(tr_job_read(w->job, w->settings, w->setting, &job)));
-    struct tr_supervision wish = {.output = job->output,
-                                  .everywhere = is_everywhere(w),
-                                  .heartbeat = w->heartbeat,
-                                  .limit = w->limit,
-                                  .max_restarts = (int)w->restarts,
-                                  .max_time = job->checkpoint.max_time,
-                                  .log = w->log};
-    int status = TR_NEW(&command, (size_t)words + 20);
+    TR_TRY(tr_complain(tr_job_read(o->job, o->settings, o->setting, &job)));
+    struct tr_supervision supervision = {.output = job->output,
+                                         .everywhere = is_everywhere(o),
+                                         .heartbeat = o->heartbeat,
+                                         .limit = o->limit,
+                                         .max_restarts = atoi(o->restarts),
+                                         .max_time = job->checkpoint.max_time,
+                                         .log = o->log};
+    int status = tr_complain(TR_NEW(&command, (size_t)words + 20));
     if (status == TR_OK) {
-        write_command(w, program, command, &wish.options, &wish.fresh);
-        wish.command = command;
-        status = tr_supervise(&wish);
+        write_command(o, self, command, &supervision);
+        status = tr_supervise(&supervision);
         if (status != TR_ERR_STOPPED) forget_memory(job);
         tr_cache_clean(job->output); /* it is not started again */
         free(command);
-    } else {
-        tr_complain(status);
     }
     tr_job_free(job);
     return status;
@@ -267,7 +241,8 @@ static int run(const struct wishes *w, int words)
 
 int tr_run_command(int argc, char **argv)
 {
-    struct wishes w = {.restarts = 5, .heartbeat = 1, .limit = 10};
+    struct run_options o = {.restarts = "5", .heartbeat = 1, .limit = 10};
+    char *max_time = NULL;
     int own = 0;
     while (own < argc && strcmp(argv[own], "--") != 0) own++;
     if (argc == 0 || tr_wants_help(own, argv)) {
@@ -277,13 +252,13 @@ int tr_run_command(int argc, char **argv)
     if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK"))
         return tr_complain(
             tr_fail(TR_ERR_USAGE, "run: starts mpirun by itself, and is not to be started by it"));
-    int status = TR_NEW(&w.train, (size_t)argc + 2);
-    if (status == TR_OK) status = TR_NEW(&w.setting, (size_t)argc + 2);
-    if (status == TR_OK) status = take_words(argc, argv, &w);
+    int status = TR_NEW(&o.setting, (size_t)argc + 2);
+    if (status == TR_OK) status = read_words(argc, argv, &o);
+    if (status == TR_OK && o.max_time) status = tr_format(&max_time, "checkpoint.max_time=%s", o.max_time);
+    if (max_time) o.setting[o.settings++] = max_time;
     tr_complain(status);
-    if (status == TR_OK) status = run(&w, argc);
-    free(w.time);
-    free(w.setting);
-    free(w.train);
+    if (status == TR_OK) status = run(&o, argc);
+    free(max_time);
+    free(o.setting);
     return status;
 }

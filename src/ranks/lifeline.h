@@ -40,6 +40,8 @@ struct tr_life_state {
     int64_t kept_stage, kept_clock; /* of the newest checkpoint, as far as this rank knows; clock -1: none */
 };
 
+#define TR_LIFE_NOWHERE ((struct tr_life_state){.clock = -1, .kept_clock = -1})
+
 /* Whether a stands farther on than b, and whether its checkpoint does. */
 static inline bool tr_life_is_beyond(const struct tr_life_state *a, const struct tr_life_state *b)
 {

@@ -1,16 +1,56 @@
 #define _GNU_SOURCE
 #include "supervisor/supervisor.h"
 
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "monitor/status.h"
-#include "supervisor/watch.h"
+#include "supervisor/failure.h"
+#include "supervisor/members.h"
+#include "supervisor/mpirun.h"
+
+struct supervisor {
+    const struct tr_supervision *options;
+    struct tr_members members;
+    struct tr_mpirun mpirun;
+    struct tr_history history;
+    FILE *log;            /* or NULL */
+    int attempt;          /* starts before this one */
+    double opened, begun; /* the supervisor, and this start of the job, as tr_now() */
+
+    /* what the user wants */
+    int signals;  /* a signalfd */
+    int asked;    /* the signal by which the job was asked to stop; 0: by none */
+    bool hurry;   /* … for the second time */
+    double urged; /* when it was asked last by another signal than SIGUSR1 */
+    int held[32]; /* signals for ranks that are not all there yet */
+    int holds;
+
+    /* of this start */
+    struct tr_failure failure;
+    bool ending;                 /* something failed: the others are to go */
+    double noticed;              /* when that was seen */
+    double told;                 /* when the others were told; 0: not yet */
+    int forced;                  /* what was done to mpirun so far: 1 SIGTERM, 2 SIGKILL */
+    struct tr_segments segments; /* what it may leave behind in shared memory */
+    double turned;               /* last time that the supervisor listened */
+    double looked;               /* … and looked who is silent */
+    bool said_missing;
+    struct tr_life_state logged;
+    int logged_clocks;
+};
 
 int tr_supervisor_cores(void)
 {
@@ -22,117 +62,415 @@ int tr_supervisor_cores(void)
     return tr_max_int(1, twins ? threads / 2 : threads);
 }
 
-/* ---- what status.json says ---- */
+/* ---- the log ---- */
 
-/* *seen: what it says, if it is that of this start: if its rank 0 wrote it. */
-static bool sees_status(const struct tr_watch *w, struct tr_status_seen *seen)
+/* Seconds since 1970, number of the start, the event, and what there is to say of it. */
+__attribute__((format(printf, 3, 4))) static void note(struct supervisor *s, const char *event,
+                                                       const char *format, ...)
 {
-    if (!w->wish->output) return false;
-    *seen = tr_status_look(w->wish->output);
-    for (size_t i = 0; i < w->crew.n; i++) {
-        const struct tr_member *m = w->crew.member[i];
+    struct timespec now;
+    if (!s->log) return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(s->log, "%lld.%06ld %d %s ", (long long)now.tv_sec, now.tv_nsec / 1000, s->attempt, event);
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(s->log, format, arguments);
+    va_end(arguments);
+    fputc('\n', s->log);
+    fflush(s->log);
+}
+
+/* What shows how far a start has got: phases, stages, checkpoints, and the first clocks of each stage. */
+static void note_state(struct supervisor *s)
+{
+    enum { CLOCKS = 2 };
+    static const char *const phases[] = {"starting", "loading", "training"};
+    const struct tr_life_state *now = &s->members.farthest, *old = &s->logged;
+    if (now->phase != old->phase || now->stage != old->stage) {
+        note(s, phases[now->phase % 3], "stage %lld", (long long)now->stage);
+        s->logged_clocks = 0;
+    }
+    if (now->kept_clock != old->kept_clock) /* first: where a run goes on its clock begins there */
+        note(s, "checkpoint", "clock %lld", (long long)now->kept_clock);
+    if (now->clock >= 0 && (now->clock != old->clock || now->stage != old->stage) &&
+        s->logged_clocks < CLOCKS) {
+        note(s, "clock", "%lld", (long long)now->clock);
+        s->logged_clocks++;
+    }
+    s->logged = *now;
+}
+
+/* ---- signals ---- */
+
+static int open_signals(struct supervisor *s)
+{
+    static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        /* nohup and & have their reasons to ignore some; but job scripts ignore SIGUSR1 and SIGUSR2 only so that they
+         * kill nobody who does not listen yet */
+        struct sigaction action;
+        bool ignored = sigaction(passed[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+        if (!ignored || passed[i] == SIGUSR1 || passed[i] == SIGUSR2) sigaddset(&set, passed[i]);
+    }
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return s->signals >= 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+}
+
+/* Ranks that are still starting would miss a signal, or die of it. */
+static void pass_on_held(struct supervisor *s)
+{
+    if (s->members.known == 0 || (long)s->members.known < s->members.size) return;
+    for (int i = 0; i < s->holds; i++) tr_members_tell_signal(&s->members, s->held[i]);
+    s->holds = 0;
+}
+
+static void take_signals(struct supervisor *s)
+{
+    /* many a sender signals a process and then its group, or a batch script and then its steps: that counts once */
+    const double twice = 1;
+    struct signalfd_siginfo info;
+    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int number = (int)info.ssi_signo;
+        if (number == SIGCHLD) continue;
+        bool stops = number != SIGUSR2, urgent = stops && number != SIGUSR1;
+        bool repeated = urgent && s->urged > 0;
+        if (repeated && tr_now() - s->urged < twice) continue;
+        s->hurry = s->hurry || repeated;
+        if (urgent) s->urged = tr_now();
+        if (stops && (!s->asked || urgent)) s->asked = number;
+        note(s, "signal", "%d", number);
+        if (s->holds < 32) s->held[s->holds++] = number == SIGHUP ? SIGTERM : number;
+        pass_on_held(s);
+    }
+}
+
+/* ---- what failed ---- */
+
+/* m: the rank, or NULL if it was none of them. */
+static struct tr_failure failure_of(const struct tr_member *m, enum tr_cause_kind kind, int number)
+{
+    struct tr_failure f = {.kind = kind, .number = number, .rank = m ? m->rank : -1, .epoch = NAN};
+    if (!m) return f;
+    f.pid = m->pid;
+    memcpy(f.host, m->host, sizeof f.host);
+    return f;
+}
+
+static void set_end(struct tr_failure *f, int wait_status)
+{
+    f->kind = WIFSIGNALED(wait_status) ? TR_CAUSE_SIGNAL : TR_CAUSE_EXIT;
+    f->number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+/* How the first one died, from whoever knows: the kernel, as long as nobody has taken note of the death; or mpirun. */
+static bool find_end(struct supervisor *s)
+{
+    struct tr_failure *f = &s->failure;
+    const struct tr_member *m = s->members.dead;
+    int wait_status = -1, number, code;
+    long rank;
+    if (f->kind != TR_CAUSE_GONE) return true;
+    if (m && m->local) tr_process_state(m->pid, m->start, &wait_status);
+    if (wait_status >= 0) {
+        set_end(f, wait_status);
+    } else if (tr_relay_blames(&s->mpirun.err, &rank, &number, &code) && rank == f->rank) {
+        f->kind = number > 0 ? TR_CAUSE_SIGNAL : TR_CAUSE_EXIT;
+        f->number = number > 0 ? number : code;
+    }
+    return f->kind != TR_CAUSE_GONE;
+}
+
+/* What one rank has mapped all have, on its host. */
+static void remember_segments(struct supervisor *s)
+{
+    for (size_t i = 0; i < s->members.n && s->segments.n == 0; i++) {
+        const struct tr_member *m = s->members.member[i];
+        if (m->local && tr_process_state(m->pid, m->start, NULL) > TR_PROCESS_ENDED)
+            (void)tr_segments_find(m->pid, &s->segments);
+    }
+}
+
+static void begin_ending(struct supervisor *s, struct tr_failure failure)
+{
+    s->ending = true;
+    s->noticed = tr_now();
+    s->failure = failure;
+    tr_mpirun_filter(&s->mpirun, failure.pid);
+    find_end(s);
+    remember_segments(s);
+    note(s, "noticed", "rank %ld pid %ld", failure.rank, failure.pid);
+}
+
+/* A rank that has left with an error, and whose others do not follow. */
+static const struct tr_member *left_alone(const struct tr_members *all)
+{
+    if (all->byes == 0 || all->byes == all->known) return NULL;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct tr_member *m = all->member[i];
+        if (m->bye && m->status != TR_OK && m->socket < 0 && tr_now() - m->broke > all->limit) return m;
+    }
+    return NULL;
+}
+
+/* Some ranks have got through to us long ago, others have not. MPI starts with all ranks or with none: as long as it
+ * has not, whoever is missing is what the others wait for. Later on, the line may be what is missing: who cannot get
+ * through to us is not watched, and that is to be known. */
+static bool is_stuck_at_start(struct supervisor *s)
+{
+    const struct tr_members *all = &s->members;
+    if (all->known == 0 || (long)all->known >= all->size || all->byes > 0) return false;
+    if (tr_now() - s->begun <= 3 * all->limit) return false;
+    if (all->farthest.phase == TR_LIFE_STARTING) return true;
+    if (!s->said_missing)
+        fprintf(
+            stderr,
+            "trireme: %ld of %ld ranks do not get through to the supervisor: whether they hang will not be "
+            "seen\n",
+            all->size - (long)all->known, all->size);
+    s->said_missing = true;
+    return false;
+}
+
+static long first_missing(const struct tr_members *all)
+{
+    for (long rank = 0;; rank++) {
+        bool known = false;
+        for (size_t i = 0; i < all->n; i++)
+            known = known || (all->member[i]->known && all->member[i]->rank == rank);
+        if (!known) return rank;
+    }
+}
+
+static struct tr_failure look_for_failure(struct supervisor *s)
+{
+    const struct tr_members *all = &s->members;
+    const struct tr_member *m = NULL;
+    struct tr_failure f;
+    bool stuck = is_stuck_at_start(s);
+    double now = tr_now();
+    if (all->dead) return failure_of(all->dead, TR_CAUSE_GONE, 0);
+    if (now - s->looked >=
+        s->options->heartbeat / 2) { /* it goes through all ranks, and so not for every beat */
+        s->looked = now;
+        m = tr_members_silent(all);
+    }
+    if (m) {
+        f = failure_of(m, TR_CAUSE_SILENT, (int)lround(tr_now() - m->beat));
+        f.stopped = m->local && tr_process_state(m->pid, m->start, NULL) == TR_PROCESS_STOPPED;
+        return f;
+    }
+    if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
+    if (stuck) {
+        f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(now - s->begun));
+        f.rank = first_missing(all);
+        return f;
+    }
+    long seconds = tr_members_waits(all);
+    if (seconds > 0) return failure_of(NULL, TR_CAUSE_STUCK, (int)seconds);
+    return failure_of(NULL, s->hurry ? TR_CAUSE_SIGNAL : TR_CAUSE_NONE, s->hurry ? s->asked : 0);
+}
+
+/* A rank that has left with this code (-1: with any but 0), or NULL. */
+static const struct tr_member *who_left_with(const struct tr_members *all, int code)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        const struct tr_member *m = all->member[i];
+        if (m->bye && (code < 0 ? m->status != TR_OK : m->status == code)) return m;
+    }
+    return NULL;
+}
+
+/* mpirun has ended and no rank was seen to fail before: what its code and the words of the ranks say together. If a whole
+ * host dies, mpirun may end with 0. */
+static struct tr_failure conclude(const struct supervisor *s)
+{
+    struct tr_failure f = {.rank = -1, .epoch = NAN, .pid = s->mpirun.pid, .mpirun = true};
+    int number, code;
+    set_end(&f, s->mpirun.wait_status);
+    bool left = f.kind == TR_CAUSE_EXIT, well = left && f.number == TR_OK;
+    const struct tr_member *m = left ? who_left_with(&s->members, well ? -1 : f.number) : NULL;
+    if (m) return failure_of(m, TR_CAUSE_EXIT, m->status);
+    if (well) f.kind = TR_CAUSE_NONE;
+    strcpy(f.host, s->members.host);
+    if (f.kind != TR_CAUSE_EXIT || !tr_relay_blames(&s->mpirun.err, &f.rank, &number, &code)) return f;
+    f.mpirun = false; /* of a rank that never got through to us */
+    f.pid = 0;
+    if (number > 0) {
+        f.kind = TR_CAUSE_SIGNAL;
+        f.number = number;
+    }
+    return f;
+}
+
+/* What failed, after the end of all: s->failure. */
+static void blame(struct supervisor *s)
+{
+    struct tr_failure end = conclude(s), *f = &s->failure;
+    find_end(s);
+    if (f->kind == TR_CAUSE_SIGNAL && (f->number == SIGTERM || f->number == SIGKILL)) {
+        /* when a rank leaves with an error mpirun ends those that are still on their way out: the first one's word
+         * counts, unless that is of the death of another */
+        const struct tr_member *left = who_left_with(&s->members, -1);
+        if (left && left->status != TR_ERR_PEER) *f = failure_of(left, TR_CAUSE_EXIT, left->status);
+    }
+    if (f->kind == TR_CAUSE_NONE) *f = end;
+    if (f->kind != TR_CAUSE_GONE || (end.kind != TR_CAUSE_SIGNAL && end.kind != TR_CAUSE_EXIT)) return;
+    bool by_signal =
+        end.kind == TR_CAUSE_EXIT && end.number > 128 && end.number < 128 + 32; /* in mpirun's words */
+    f->kind = by_signal ? TR_CAUSE_SIGNAL : end.kind;
+    f->number = by_signal ? end.number - 128 : end.number;
+}
+
+/* ---- one start of the job ---- */
+
+/* mpirun cleans up by itself and in no time once nobody is left; where ranks do not hear, because they are stopped or
+ * their host is lost, it is helped along. */
+static void press_on(struct supervisor *s)
+{
+    const double patience = 0.1, then_kill = 0.3;
+    double since = tr_now() - s->noticed, grace = s->options->everywhere ? 3.0 : 1.0;
+    bool known = find_end(s);
+    if (s->told == 0 && (known || since > patience)) {
+        tr_members_tell_to_die(&s->members);
+        s->told = tr_now();
+        if (s->failure.kind == TR_CAUSE_SILENT) (void)tr_members_left(&s->members, true);
+    }
+    if (since > then_kill) (void)tr_members_left(&s->members, true);
+    int force = since > 2 * grace ? 2 : since > grace;
+    if (force <= s->forced) return;
+    s->forced = force;
+    if (!s->mpirun.ended) kill(force == 2 ? -s->mpirun.pid : s->mpirun.pid, force == 2 ? SIGKILL : SIGTERM);
+}
+
+static int turn(struct supervisor *s)
+{
+    struct tr_relay *out = &s->mpirun.out, *err = &s->mpirun.err;
+    bool holds = out->held > 0 || err->held > 0;
+    struct pollfd fds[] = {{.fd = s->members.ready, .events = POLLIN},
+                           {.fd = s->signals, .events = POLLIN},
+                           {.fd = out->held > 0 ? -1 : out->from, .events = POLLIN},
+                           {.fd = err->held > 0 ? -1 : err->from, .events = POLLIN}};
+    poll(fds, sizeof fds / sizeof *fds, s->ending || holds ? 5 : (int)(s->options->heartbeat * 500));
+    bool was_away =
+        tr_now() - s->turned > s->options->limit / 2; /* stopped itself, or nobody read what it wrote */
+    take_signals(s);
+    tr_relay_take(out);
+    tr_relay_take(err);
+    TR_TRY(tr_members_receive(&s->members));
+    if (s->members.byes > 0) tr_mpirun_filter(&s->mpirun, s->failure.pid); /* ranks have no more to say */
+    if (was_away) tr_members_excuse(&s->members);
+    s->turned = tr_now();
+    pass_on_held(s);
+    note_state(s);
+    if (!s->ending) {
+        struct tr_failure failure = look_for_failure(s);
+        if (failure.kind != TR_CAUSE_NONE) begin_ending(s, failure);
+    }
+    tr_relay_give(out);
+    tr_relay_give(err);
+    if (s->ending) press_on(s);
+    return TR_OK;
+}
+
+/* Nothing of it is to be left: neither processes nor, where mpirun could not, what they had. */
+static int leave_nothing(struct supervisor *s)
+{
+    const double patience = 10;
+    double begin = tr_now();
+    struct tr_members *all = &s->members;
+    bool abandoned = WIFSIGNALED(s->mpirun.wait_status);
+    if (abandoned) tr_members_tell_to_die(all);
+    while (tr_members_left(all, tr_now() - begin > 0.3) > 0 || (abandoned && all->known > all->broken)) {
+        if (tr_now() - begin > patience) break;
+        poll(&(struct pollfd){.fd = all->ready, .events = POLLIN}, 1, 5);
+        TR_TRY(tr_members_receive(all));
+    }
+    if (tr_members_left(all, true) > 0)
+        return tr_fail(TR_ERR_SYSTEM, "processes of the job cannot be ended, not even by SIGKILL");
+    if (abandoned) tr_segments_remove(&s->segments, s->mpirun.pid);
+    tr_segments_free(&s->segments);
+    return TR_OK;
+}
+
+static int start(struct supervisor *s, const char *const command[])
+{
+    char *address, attempt[16];
+    if (s->attempt > 0) TR_TRY(tr_members_renew(&s->members));
+    TR_TRY(tr_members_address(&s->members, &address));
+    snprintf(attempt, sizeof attempt, "%d", s->attempt);
+    setenv(TR_LIFELINE_VARIABLE, address, 1);
+    setenv(TR_ATTEMPT_VARIABLE, attempt, 1);
+    free(address);
+    s->ending = s->said_missing = false;
+    s->told = 0;
+    s->forced = 0;
+    s->holds = 0;
+    s->failure = (struct tr_failure){.epoch = NAN};
+    s->logged = s->members.farthest;
+    s->begun = s->turned = tr_now();
+    TR_TRY(tr_mpirun_start(command, &s->mpirun));
+    note(s, "started", "mpirun %ld", (long)s->mpirun.pid);
+    struct rlimit
+        limit; /* a descriptor for every rank; not before: mpirun goes through all that it may have */
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return TR_OK;
+}
+
+/* Starts mpirun with these words and stays until it and all ranks have ended: s->failure, of kind TR_CAUSE_NONE where all
+ * ended well. An error is one of the supervisor's own. */
+static int run_once(struct supervisor *s, const char *const command[])
+{
+    TR_TRY(start(s, command));
+    int status = TR_OK;
+    while (status == TR_OK && !tr_mpirun_is_over(&s->mpirun)) status = turn(s);
+    if (status == TR_OK)
+        status = tr_members_receive(&s->members); /* last words that came with mpirun's end */
+    if (!s->ending) {
+        remember_segments(s);
+        s->noticed = tr_now();
+        if (s->members.known > 0) tr_mpirun_filter(&s->mpirun, 0);
+        if (s->members.dead) s->failure = failure_of(s->members.dead, TR_CAUSE_GONE, 0);
+    }
+    tr_mpirun_close(&s->mpirun);
+    blame(s);
+    if (status == TR_OK) status = leave_nothing(s);
+    s->failure.at = s->members.farthest;
+    note(s, "ended", "after %.4f s", tr_now() - s->noticed);
+    return status;
+}
+
+/* ---- the end, or another start ---- */
+
+/* *seen: what status.json says, if it is that of this start: if its rank 0 wrote it. */
+static bool sees_status(const struct supervisor *s, struct tr_status_seen *seen)
+{
+    if (!s->options->output) return false;
+    *seen = tr_status_look(s->options->output);
+    for (size_t i = 0; i < s->members.n; i++) {
+        const struct tr_member *m = s->members.member[i];
         if (m->known && m->rank == 0) return m->pid == (long)seen->pid;
     }
     return false;
 }
 
-static double epoch_of(const struct tr_watch *w)
-{
-    struct tr_status_seen seen;
-    return sees_status(w, &seen) && seen.epoch > 0 ? seen.epoch : NAN;
-}
-
-/* Everything was trained and written, and all that was left was to leave. */
-static bool is_complete(const struct tr_watch *w)
-{
-    struct tr_status_seen seen;
-    return sees_status(w, &seen) && seen.done;
-}
-
 /* It was trained to the end, whatever failed afterwards: started again it would begin anew. */
-static bool is_done(const struct tr_watch *w)
+static bool is_trained(const struct supervisor *s, const struct tr_status_seen *seen)
 {
-    struct tr_status_seen seen;
     char *summary;
-    if (!sees_status(w, &seen)) return false;
-    if (seen.done) return true;
-    if (tr_format(&summary, "%s/summary.json", w->wish->output) != TR_OK) return false;
+    if (seen->done || tr_format(&summary, "%s/summary.json", s->options->output) != TR_OK) return seen->done;
     bool there = access(summary, F_OK) == 0;
     free(summary);
     return there;
 }
 
-/* ---- mpirun's words ---- */
-
-static const char *const exported[] = {TR_LIFELINE_VARIABLE, TR_ATTEMPT_VARIABLE, "TRIREME_TERMINAL",
-                                       "TRIREME_FAULT"};
-enum { EXPORTED = sizeof exported / sizeof *exported, TIME = 64 };
-
-struct words {
-    char **word; /* some are the wish's; ended by NULL */
-    char time[TIME];
-};
-
-/* What of the time is left for another start, as a setting; false: there is none. */
-static bool set_time_left(const struct tr_supervision *wish, double begun, struct words *words)
-{
-    const double least = 1;
-    double left = wish->max_time - (tr_now() - begun);
-    if (left < least) return false;
-    long seconds = (long)left;
-    snprintf(words->time, sizeof words->time, "checkpoint.max_time=%ld:%02ld", seconds / 60, seconds % 60);
-    return true;
-}
-
-static int choose_words(const struct tr_supervision *wish, bool anew, bool limited, struct words *words)
-{
-    size_t n = 0, at = 0;
-    while (wish->command[n]) n++;
-    free(words->word);
-    words->word = NULL;
-    TR_TRY(TR_NEW(&words->word, n + 2 * EXPORTED + 2));
-    char **to = words->word;
-    for (; at < wish->options; at++) *to++ = wish->command[at];
-    for (size_t i = 0; i < EXPORTED; i++) {
-        if (!getenv(exported[i]) && i >= 2) continue;
-        *to++ = (char *)(uintptr_t) "-x";
-        *to++ = (char *)(uintptr_t)exported[i];
-    }
-    for (; at < n; at++)
-        if (at != wish->fresh || wish->fresh == 0 || anew) *to++ = wish->command[at];
-    if (limited) *to++ = words->time;
-    *to = NULL;
-    return TR_OK;
-}
-
-/* The ranks write to pipes; whether a person reads what comes out of them only we know. */
-static void tell_of_terminal(void)
-{
-    char text[4] = "";
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (isatty(fd)) strcat(text, fd == STDOUT_FILENO ? "1" : "2");
-    if (*text) setenv("TRIREME_TERMINAL", text, 1);
-    else unsetenv("TRIREME_TERMINAL");
-}
-
-/* When one rank has died mpirun ends the others: at once, and not first by SIGTERM, which they would take a second to hear.
- * What there is to be saved at an orderly end is saved before. */
-static void hurry_mpirun(void)
-{
-    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
-    setenv("PRTE_MCA_odls_base_sigkill_timeout", "0", 0);
-}
-
-/* ---- one start after the other ---- */
-
-struct story {
-    struct tr_watch watch;
-    struct tr_history history;
-    struct words words;
-    double begun;
-};
-
-static void say_failure(const struct tr_failure *f, const char *more)
+static void print_failure(const struct tr_failure *f, const char *more)
 {
     char what[512], loss[128];
     tr_failure_describe(f, what, sizeof what);
@@ -141,110 +479,163 @@ static void say_failure(const struct tr_failure *f, const char *more)
 }
 
 /* The user wanted it to stop, and it did not end by itself as it should: what was kept can be gone on from. */
-static int stopped_code(const struct story *s)
+static int stopped_code(const struct supervisor *s)
 {
-    const struct tr_watch *w = &s->watch;
-    bool kept = w->failure.at.kept_clock >= 0 || s->history.best.kept_clock >= 0;
-    return kept || w->asked == SIGUSR1 ? TR_ERR_STOPPED : 128 + w->asked;
+    bool kept = s->failure.at.kept_clock >= 0 || s->history.best.kept_clock >= 0;
+    return kept || s->asked == SIGUSR1 ? TR_ERR_STOPPED : 128 + s->asked;
 }
 
-/* Ended by a signal, or mpirun says that of a rank. */
-static bool was_killed(const struct tr_failure *f)
+/* Whether no other start follows this one, whatever the failure: *code. */
+static bool is_the_end(struct supervisor *s, int *code)
 {
-    return f->kind == TR_CAUSE_SIGNAL || (f->kind == TR_CAUSE_EXIT && f->number > 128);
-}
-
-/* How a start ended that is not followed by another one, whatever the cause: *code. */
-static bool is_the_end(struct story *s, int *code)
-{
-    struct tr_watch *w = &s->watch;
-    struct tr_failure *f = &w->failure;
+    struct tr_failure *f = &s->failure;
+    struct tr_status_seen seen;
+    bool exits = f->kind == TR_CAUSE_EXIT;
     *code = tr_failure_code(f);
-    if (f->kind == TR_CAUSE_NONE) return true;
-    if (f->kind == TR_CAUSE_EXIT && (tr_code_is_final(f->number) || is_done(w))) return true;
-    if (f->kind != TR_CAUSE_EXIT && is_complete(w)) {
+    if (f->kind == TR_CAUSE_NONE || (exits && tr_code_is_final(f->number))) return true;
+    bool sees = sees_status(s, &seen);
+    if (sees && exits && is_trained(s, &seen)) return true;
+    if (sees && !exits && seen.done) { /* all that was left was to leave */
         char what[512];
         tr_failure_describe(f, what, sizeof what);
         fprintf(stderr, "trireme: %s, when all was done\n", what);
         *code = TR_OK;
         return true;
     }
-    bool began = w->crew.known > 0 || s->history.restarts > 0 || was_killed(f);
+    bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
+    bool began = s->members.known > 0 || s->history.restarts > 0 || killed;
     if (!began) return true; /* mpirun has said why */
-    f->epoch = epoch_of(w);
-    if (!w->asked) return false;
-    bool obeyed = w->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == w->asked || f->number == SIGTERM));
-    if (!obeyed) say_failure(f, ", while it was to stop");
+    f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
+    if (!s->asked) return false;
+    bool obeyed = s->hurry || (f->kind == TR_CAUSE_SIGNAL && (f->number == s->asked || f->number == SIGTERM));
+    if (!obeyed) print_failure(f, ", while it was to stop");
     *code = stopped_code(s);
     return true;
 }
 
-static int give_up(const struct tr_failure *f, enum tr_decision decision, int restarts)
+/* Waits, and takes what the user wants meanwhile. */
+static void wait_before_start(struct supervisor *s, double seconds)
 {
+    double end = tr_now() + seconds, left;
+    while (!s->asked && (left = end - tr_now()) > 0) {
+        poll(&(struct pollfd){.fd = s->signals, .events = POLLIN}, 1, (int)(left * 1e3) + 1);
+        take_signals(s);
+    }
+}
+
+/* *again, or the code. */
+static int decide(struct supervisor *s, bool *again)
+{
+    double pause, ended = tr_now() - s->noticed;
+    int code, most = s->options->max_restarts;
+    char more[128] = "";
+    *again = false;
+    if (is_the_end(s, &code)) return code;
+    enum tr_decision decision = tr_history_add(&s->history, &s->failure, most, &pause);
+    int restarts = s->history.restarts;
+    if (decision == TR_START_AGAIN && pause > 0)
+        snprintf(more, sizeof more, "; starting again in %.0f s (%d of %d)", pause, restarts, most);
+    else if (decision == TR_START_AGAIN)
+        snprintf(more, sizeof more, "; ended in %.2f s, starting again (%d of %d)", ended, restarts, most);
+    print_failure(&s->failure, more);
     if (decision == TR_FAILS_ALIKE)
         fprintf(stderr, "trireme: error: gave up: the same failure %d times in a row at the same place\n",
                 TR_ALIKE);
-    else
+    if (decision == TR_FAILS_TOO_OFTEN)
         fprintf(
             stderr,
             "trireme: error: gave up: started again %d time%s, which is as often as --max-restarts allows\n",
             restarts, restarts == 1 ? "" : "s");
-    return tr_failure_code(f);
-}
-
-/* *again, or the code. */
-static int judge(struct story *s, bool *again)
-{
-    struct tr_watch *w = &s->watch;
-    double pause, ended = tr_now() - w->noticed;
-    int code, most = w->wish->max_restarts;
-    *again = false;
-    if (is_the_end(s, &code)) return code;
-    enum tr_decision decision = tr_judge(&s->history, &w->failure, most, &pause);
-    char more[128] = "";
-    if (decision == TR_START_AGAIN && pause > 0)
-        snprintf(more, sizeof more, "; starting again in %.0f s (%d of %d)", pause, s->history.restarts,
-                 most);
-    else if (decision == TR_START_AGAIN)
-        snprintf(more, sizeof more, "; ended in %.2f s, starting again (%d of %d)", ended,
-                 s->history.restarts, most);
-    say_failure(&w->failure, more);
-    if (decision != TR_START_AGAIN) return give_up(&w->failure, decision, s->history.restarts);
-    tr_watch_pause(w, pause);
-    if (w->asked) return stopped_code(s);
+    if (decision != TR_START_AGAIN) return tr_failure_code(&s->failure);
+    wait_before_start(s, pause);
+    if (s->asked) return stopped_code(s);
     *again = true;
     return TR_OK;
 }
 
-static int run_all(struct story *s)
+/* mpirun's words for the next start, to be freed; time: a setting behind them, or "". */
+static int write_command(const struct supervisor *s, const char *time, const char ***command)
 {
-    const struct tr_supervision *wish = s->watch.wish;
-    bool again = true, anew = true, limited = false;
+    static const char *const exported[] = {TR_LIFELINE_VARIABLE, TR_ATTEMPT_VARIABLE, "TRIREME_TERMINAL",
+                                           "TRIREME_FAULT"};
+    enum { EXPORTED = sizeof exported / sizeof *exported };
+    const struct tr_supervision *o = s->options;
+    bool anew = s->history.best.phase < TR_LIFE_TRAINING;
+    size_t n = 0;
+    while (o->command[n]) n++;
+    TR_TRY(TR_NEW(command, n + 2 * EXPORTED + 2));
+    const char **to = *command;
+    for (size_t at = 0; at < n; at++) {
+        for (size_t i = 0; at == o->options && i < EXPORTED; i++) {
+            if (i >= 2 && !getenv(exported[i])) continue;
+            *to++ = "-x";
+            *to++ = exported[i];
+        }
+        if (at != o->fresh || at == 0 || anew) *to++ = o->command[at];
+    }
+    if (*time) *to++ = time;
+    *to = NULL;
+    return TR_OK;
+}
+
+static int run_all(struct supervisor *s)
+{
+    const double least = 1;
+    bool again = true;
+    char time[64] = "";
     int code = TR_OK;
-    while (again) {
-        TR_TRY(choose_words(wish, anew, limited, &s->words));
-        TR_TRY(tr_watch_run(&s->watch, s->words.word));
-        code = judge(s, &again);
-        anew = anew && s->history.best.phase < TR_LIFE_TRAINING;
-        limited = wish->max_time > 0;
-        if (again && limited && !set_time_left(wish, s->begun, &s->words)) return TR_ERR_STOPPED;
-        s->watch.attempt++;
+    for (; again; s->attempt++) {
+        const char **command;
+        TR_TRY(write_command(s, time, &command));
+        int status = run_once(s, command);
+        free(command);
+        if (status != TR_OK) return status;
+        code = decide(s, &again);
+        double left = s->options->max_time - (tr_now() - s->opened);
+        if (!again || s->options->max_time <= 0) continue;
+        if (left < least) return TR_ERR_STOPPED;
+        snprintf(time, sizeof time, "checkpoint.max_time=%ld:%02ld", (long)left / 60, (long)left % 60);
     }
     return code;
 }
 
-int tr_supervise(const struct tr_supervision *wish)
+static int open_all(struct supervisor *s)
 {
-    struct story s = {.history = tr_history_begin(), .begun = tr_now()};
-    tell_of_terminal();
-    hurry_mpirun();
-    int status = tr_watch_open(wish, &s.watch);
+    const struct tr_supervision *o = s->options;
+    TR_TRY(open_signals(s));
+    if (o->log && !(s->log = fopen(o->log, "ae")))
+        return tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", o->log, strerror(errno));
+    return tr_members_open(o->everywhere, o->heartbeat, o->limit, &s->members);
+}
+
+/* The ranks write to pipes; whether a person reads what comes out of them only we know. When one rank has died mpirun
+ * ends the others at once, and not first by SIGTERM, which they would take a second to hear: what there is to be saved
+ * at an orderly end is saved before. */
+static void set_environment(void)
+{
+    char terminal[4] = "";
+    if (isatty(STDOUT_FILENO)) strcat(terminal, "1");
+    if (isatty(STDERR_FILENO)) strcat(terminal, "2");
+    if (*terminal) setenv("TRIREME_TERMINAL", terminal, 1);
+    else unsetenv("TRIREME_TERMINAL");
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
+    setenv("PRTE_MCA_odls_base_sigkill_timeout", "0", 0);
+}
+
+int tr_supervise(const struct tr_supervision *options)
+{
+    struct supervisor s = {
+        .options = options, .history.best = TR_LIFE_NOWHERE, .opened = tr_now(), .signals = -1};
+    set_environment();
+    int status = open_all(&s);
     if (status == TR_OK) {
         tr_fail(TR_OK, "%s", "");
         status = run_all(&s);
     }
     if (status != TR_OK && *tr_error_text()) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
-    free(s.words.word);
-    tr_watch_close(&s.watch);
+    tr_segments_free(&s.segments);
+    if (s.members.ready > 0) tr_members_close(&s.members);
+    if (s.log) fclose(s.log);
+    if (s.signals >= 0) close(s.signals);
     return status;
 }

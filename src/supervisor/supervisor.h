@@ -1,13 +1,10 @@
 /* supervisor/ — a process beside mpirun that starts a job, sees at once when a rank dies or hangs, ends what is left, and
  * starts it again: trireme run. No MPI here.
  *
- *   process   what /proc says of a process, and what Open MPI leaves behind of one
- *   crew      the ranks, as they report through their lifelines
- *   launch    mpirun as a child …
- *   relay     … and what it and the ranks write
- *   verdict   what a failure was, and whether to start again
- *   watch     one start of the job, from mpirun's beginning until nothing of it is left
- *   supervise one after the other
+ *   members   the ranks, as they report through their lifelines, and their processes
+ *   mpirun    as a child, and what it and the ranks write
+ *   failure   what a failure was, and whether to start again
+ *   supervise one start of the job after the other
  */
 #ifndef TR_SUPERVISOR_H
 #define TR_SUPERVISOR_H
@@ -17,7 +14,7 @@
 
 struct tr_supervision {
     /* mpirun's words, ended by NULL: without what the supervisor adds, with program and its words */
-    char *const *command;
+    const char *const *command;
     size_t options; /* so many of its first words are mpirun's own, its name included */
     /* the word that means «start anew», which counts until training has begun; 0: there is none */
     size_t fresh;
@@ -31,7 +28,7 @@ struct tr_supervision {
 
 /* Runs the job to its end: the exit code, that of train unless it fails in another way. SIGINT, SIGTERM, SIGHUP, SIGUSR1
  * and SIGUSR2 are passed on to the ranks; what is to be said is said on stderr. */
-int tr_supervise(const struct tr_supervision *supervision);
+int tr_supervise(const struct tr_supervision *options);
 
 /* Number of cores that this process may use. */
 int tr_supervisor_cores(void);

@@ -64,6 +64,7 @@ refuses "no number" 64 "a number from 1" "$trireme" run job.yaml -n none
 refuses "no time" 64 "a time such as" "$trireme" run job.yaml --limit soon
 refuses "limits" 64 "at least twice" "$trireme" run job.yaml --limit 1s --heartbeat 1s
 refuses "mpirun's options" 64 "behind --" "$trireme" run job.yaml --bind-to none
+refuses "no option of mpirun's" 64 "unexpected localhost behind --" "$trireme" run job.yaml -n 2 -- localhost
 refuses "no mpirun" 66 "mpirun cannot be started" env PATH=/nowhere "$trireme" run job.yaml -n 2
 
 # ---- what ends by itself ----

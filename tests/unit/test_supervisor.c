@@ -12,9 +12,9 @@
 
 #include "base/base.h"
 #include "base/fault.h"
-#include "supervisor/crew.h"
-#include "supervisor/relay.h"
-#include "supervisor/verdict.h"
+#include "supervisor/failure.h"
+#include "supervisor/members.h"
+#include "supervisor/mpirun.h"
 
 /* ---- faults ---- */
 
@@ -147,7 +147,7 @@ START_TEST(exit_codes_are_read_in_both_versions_words)
 }
 END_TEST
 
-/* ---- verdicts ---- */
+/* ---- failures ---- */
 
 static struct tr_failure killed(long rank, long long clock, long long kept)
 {
@@ -185,34 +185,34 @@ END_TEST
 
 START_TEST(the_same_failure_three_times_is_enough)
 {
-    struct tr_history h = tr_history_begin();
+    struct tr_history h = {.best = TR_LIFE_NOWHERE};
     double pause;
     struct tr_failure f = killed(2, 37, 30);
-    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_START_AGAIN);
     ck_assert_double_eq(pause, 0);
     f = killed(2, 38, 30); /* others had ended the clock */
-    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+    ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_START_AGAIN);
     f = killed(2, 37, 30);
-    ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_FAILS_ALIKE);
+    ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_FAILS_ALIKE);
 }
 END_TEST
 
 START_TEST(progress_is_no_repetition)
 {
-    struct tr_history h = tr_history_begin();
+    struct tr_history h = {.best = TR_LIFE_NOWHERE};
     double pause;
     for (long long i = 0; i < 20; i++) { /* farther on each time */
         struct tr_failure f = killed(2, 10 * i, -1);
-        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+        ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_START_AGAIN);
         ck_assert_double_eq(pause, 0);
     }
     for (long long i = 0; i < 20; i++) { /* at the same clock, but with newer checkpoints */
         struct tr_failure f = killed(2, 500, 300 + i);
-        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+        ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_START_AGAIN);
     }
     for (long long i = 0; i < 20; i++) { /* without progress, but of different ranks */
         struct tr_failure f = killed(i, 500, 319);
-        ck_assert_int_eq(tr_judge(&h, &f, 100, &pause), TR_START_AGAIN);
+        ck_assert_int_eq(tr_history_add(&h, &f, 100, &pause), TR_START_AGAIN);
     }
     ck_assert_double_eq(pause, TR_LONGEST_PAUSE);
 }
@@ -220,14 +220,14 @@ END_TEST
 
 START_TEST(restarts_are_counted)
 {
-    struct tr_history h = tr_history_begin();
+    struct tr_history h = {.best = TR_LIFE_NOWHERE};
     double pause;
     for (long long i = 0; i < 3; i++) {
         struct tr_failure f = killed(0, 10 * i, -1);
-        ck_assert_int_eq(tr_judge(&h, &f, 3, &pause), TR_START_AGAIN);
+        ck_assert_int_eq(tr_history_add(&h, &f, 3, &pause), TR_START_AGAIN);
     }
     struct tr_failure f = killed(0, 99, -1);
-    ck_assert_int_eq(tr_judge(&h, &f, 3, &pause), TR_FAILS_TOO_OFTEN);
+    ck_assert_int_eq(tr_history_add(&h, &f, 3, &pause), TR_FAILS_TOO_OFTEN);
     ck_assert_int_eq(h.restarts, 3);
 }
 END_TEST
@@ -235,10 +235,10 @@ END_TEST
 /* ---- lifelines, to ranks that are processes of this test ---- */
 
 /* A rank of two; in it, 0 and its lifeline. */
-static pid_t fork_rank(const struct tr_crew *crew, const char *rank, struct tr_lifeline **line)
+static pid_t fork_rank(const struct tr_members *members, const char *rank, struct tr_lifeline **line)
 {
     char *address;
-    ck_ok(tr_crew_address(crew, &address));
+    ck_ok(tr_members_address(members, &address));
     pid_t child = fork();
     if (child == 0) {
         setenv(TR_LIFELINE_VARIABLE, address, 1);
@@ -251,10 +251,10 @@ static pid_t fork_rank(const struct tr_crew *crew, const char *rank, struct tr_l
 }
 
 /* A rank that says these clocks, and then waits or, told to, says good-bye. */
-static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks, int farewell)
+static pid_t start_rank(const struct tr_members *members, const char *rank, int clocks, int farewell)
 {
     struct tr_lifeline *line;
-    pid_t child = fork_rank(crew, rank, &line);
+    pid_t child = fork_rank(members, rank, &line);
     if (child == 0) {
         tr_lifeline_load(line);
         tr_lifeline_stage(line);
@@ -268,107 +268,109 @@ static pid_t start_rank(const struct tr_crew *crew, const char *rank, int clocks
     return child;
 }
 
-/* Lets the crew listen until something holds. */
-#define LISTEN_UNTIL(crew, condition)                                                                        \
+/* Receives until something holds. */
+#define LISTEN_UNTIL(members, condition)                                                                     \
     do {                                                                                                     \
         double end_ = tr_now() + 60;                                                                         \
         while (!(condition)) {                                                                               \
-            struct pollfd ready_ = {.fd = (crew)->ready, .events = POLLIN};                                  \
+            struct pollfd ready_ = {.fd = (members)->ready, .events = POLLIN};                               \
             poll(&ready_, 1, 10);                                                                            \
-            ck_ok(tr_crew_turn(crew));                                                                       \
+            ck_ok(tr_members_receive(members));                                                              \
             ck_assert_msg(tr_now() < end_, "never: %s", #condition);                                         \
         }                                                                                                    \
     } while (0)
 
 START_TEST(a_death_is_noticed_and_the_others_die)
 {
-    struct tr_crew crew;
+    struct tr_members members;
     int status;
-    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
-    pid_t rank[2] = {start_rank(&crew, "0", 7, -1), start_rank(&crew, "1", 0, -1)};
-    LISTEN_UNTIL(&crew, crew.known == 2 && crew.farthest.clock == 7 && crew.farthest.kept_clock == 3);
-    ck_assert_int_eq(crew.size, 2);
-    ck_assert_int_eq(crew.farthest.phase, TR_LIFE_TRAINING);
-    ck_assert_uint_eq(tr_crew_left(&crew, false), 2);
+    ck_ok(tr_members_open(false, 0.05, 60, &members));
+    pid_t rank[2] = {start_rank(&members, "0", 7, -1), start_rank(&members, "1", 0, -1)};
+    LISTEN_UNTIL(&members,
+                 members.known == 2 && members.farthest.clock == 7 && members.farthest.kept_clock == 3);
+    ck_assert_int_eq(members.size, 2);
+    ck_assert_int_eq(members.farthest.phase, TR_LIFE_TRAINING);
+    ck_assert_uint_eq(tr_members_left(&members, false), 2);
     kill(rank[1], SIGKILL);
-    LISTEN_UNTIL(&crew, crew.dead);
-    ck_assert_int_eq(crew.dead->rank, 1);
-    ck_assert(crew.dead->local);
-    ck_assert(tr_process_end(rank[1], crew.dead->start, &status)); /* as nobody has waited for it */
+    LISTEN_UNTIL(&members, members.dead);
+    ck_assert_int_eq(members.dead->rank, 1);
+    ck_assert(members.dead->local);
+    tr_process_state(rank[1], members.dead->start, &status); /* as nobody has waited for it */
+    ck_assert_int_ne(status, -1);
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    tr_crew_tell_to_die(&crew);
-    LISTEN_UNTIL(&crew, tr_crew_connected(&crew) == 0);
+    tr_members_tell_to_die(&members);
+    LISTEN_UNTIL(&members, members.known == members.broken);
     ck_assert_int_eq(waitpid(rank[0], &status, 0), rank[0]);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == TR_ERR_PEER);
-    ck_assert_uint_eq(tr_crew_left(&crew, false), 0);
+    ck_assert_uint_eq(tr_members_left(&members, false), 0);
     waitpid(rank[1], &status, 0);
-    tr_crew_close(&crew);
+    tr_members_close(&members);
 }
 END_TEST
 
 START_TEST(one_that_is_stopped_is_silent)
 {
-    struct tr_crew crew;
-    ck_ok(tr_crew_open(false, 0.05, 0.5, &crew));
-    pid_t rank = start_rank(&crew, "0", 1, -1);
-    LISTEN_UNTIL(&crew, crew.known == 1);
+    struct tr_members members;
+    ck_ok(tr_members_open(false, 0.05, 0.5, &members));
+    pid_t rank = start_rank(&members, "0", 1, -1);
+    LISTEN_UNTIL(&members, members.known == 1);
     kill(rank, SIGSTOP);
-    LISTEN_UNTIL(&crew, tr_crew_silent(&crew));
-    const struct tr_member *m = tr_crew_silent(&crew);
-    ck_assert(tr_process_is_stopped(m->pid, m->start));
-    ck_assert(!crew.dead);
-    tr_crew_excuse(&crew);
-    ck_assert(!tr_crew_silent(&crew));
+    LISTEN_UNTIL(&members, tr_members_silent(&members));
+    const struct tr_member *m = tr_members_silent(&members);
+    ck_assert_int_eq(tr_process_state(m->pid, m->start, NULL), TR_PROCESS_STOPPED);
+    ck_assert(!members.dead);
+    tr_members_excuse(&members);
+    ck_assert(!tr_members_silent(&members));
     tr_process_kill(m->pid, m->start + 1); /* another process, therefore */
-    ck_assert(tr_process_lives(m->pid, m->start));
-    ck_assert_uint_eq(tr_crew_left(&crew, true), 1);
-    LISTEN_UNTIL(&crew, crew.dead);
+    ck_assert_int_eq(tr_process_state(m->pid, m->start, NULL), TR_PROCESS_STOPPED);
+    ck_assert_uint_eq(tr_members_left(&members, true), 1);
+    LISTEN_UNTIL(&members, members.dead);
     waitpid(rank, NULL, 0);
-    ck_assert_uint_eq(tr_crew_left(&crew, true), 0);
-    tr_crew_close(&crew);
+    ck_assert_uint_eq(tr_members_left(&members, true), 0);
+    tr_members_close(&members);
 }
 END_TEST
 
 START_TEST(a_good_bye_is_no_death)
 {
-    struct tr_crew crew;
-    ck_ok(tr_crew_open(true, 0.05, 60, &crew)); /* over all interfaces */
-    pid_t rank = start_rank(&crew, "0", 1, 71);
-    LISTEN_UNTIL(&crew, crew.broken == 1);
-    ck_assert(!crew.dead);
-    ck_assert(crew.member[0]->bye);
-    ck_assert_int_eq(crew.member[0]->status, 71);
+    struct tr_members members;
+    ck_ok(tr_members_open(true, 0.05, 60, &members)); /* over all interfaces */
+    pid_t rank = start_rank(&members, "0", 1, 71);
+    LISTEN_UNTIL(&members, members.broken == 1);
+    ck_assert(!members.dead);
+    ck_assert(members.member[0]->bye);
+    ck_assert_int_eq(members.member[0]->status, 71);
     waitpid(rank, NULL, 0);
-    tr_crew_close(&crew);
+    tr_members_close(&members);
 }
 END_TEST
 
 START_TEST(strangers_stay_outside)
 {
-    struct tr_crew crew;
+    struct tr_members members;
     char old[40];
-    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
-    strcpy(old, crew.token);
-    pid_t rank = start_rank(&crew, "0", 1, -1); /* of a start that is over */
-    ck_ok(tr_crew_renew(&crew));
-    ck_assert_str_ne(old, crew.token);
-    LISTEN_UNTIL(&crew, crew.n == 1 && crew.member[0]->socket < 0);
-    ck_assert_uint_eq(crew.known, 0);
-    ck_assert(!crew.dead);
+    ck_ok(tr_members_open(false, 0.05, 60, &members));
+    strcpy(old, members.token);
+    pid_t rank = start_rank(&members, "0", 1, -1); /* of a start that is over */
+    ck_ok(tr_members_renew(&members));
+    ck_assert_str_ne(old, members.token);
+    LISTEN_UNTIL(&members, members.n == 1 && members.member[0]->socket < 0);
+    ck_assert_uint_eq(members.known, 0);
+    ck_assert(!members.dead);
     kill(rank, SIGKILL);
     waitpid(rank, NULL, 0);
-    tr_crew_close(&crew);
+    tr_members_close(&members);
 }
 END_TEST
 
 START_TEST(ranks_die_with_their_supervisor)
 {
-    struct tr_crew crew;
+    struct tr_members members;
     int status;
-    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
-    pid_t rank = start_rank(&crew, "0", 1, -1);
-    LISTEN_UNTIL(&crew, crew.known == 1 && crew.farthest.clock == 3); /* as it has kept it */
-    tr_crew_close(&crew);
+    ck_ok(tr_members_open(false, 0.05, 60, &members));
+    pid_t rank = start_rank(&members, "0", 1, -1);
+    LISTEN_UNTIL(&members, members.known == 1 && members.farthest.clock == 3); /* as it has kept it */
+    tr_members_close(&members);
     ck_assert_int_eq(waitpid(rank, &status, 0), rank);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == TR_ERR_PEER);
 }
@@ -382,11 +384,11 @@ static void on_wish(int number)
 
 START_TEST(a_wish_kills_nobody)
 {
-    struct tr_crew crew;
+    struct tr_members members;
     char *address;
     int status;
-    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
-    ck_ok(tr_crew_address(&crew, &address));
+    ck_ok(tr_members_open(false, 0.05, 60, &members));
+    ck_ok(tr_members_address(&members, &address));
     pid_t rank = fork();
     if (rank == 0) {
         struct tr_lifeline *line;
@@ -397,12 +399,12 @@ START_TEST(a_wish_kills_nobody)
         for (;;) pause();
     }
     free(address);
-    LISTEN_UNTIL(&crew, crew.known == 1);
-    tr_crew_tell_signal(&crew, SIGUSR1);
-    LISTEN_UNTIL(&crew, crew.dead);
+    LISTEN_UNTIL(&members, members.known == 1);
+    tr_members_tell_signal(&members, SIGUSR1);
+    LISTEN_UNTIL(&members, members.dead);
     ck_assert_int_eq(waitpid(rank, &status, 0), rank);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 42);
-    tr_crew_close(&crew);
+    tr_members_close(&members);
 }
 END_TEST
 
@@ -413,12 +415,12 @@ static void note_wish(int number)
     wished[number] = 1;
 }
 
-static pid_t start_waiting(const struct tr_crew *crew, const char *rank, bool works)
+static pid_t start_waiting(const struct tr_members *members, const char *rank, bool works)
 {
     struct tr_lifeline *line;
     signal(SIGUSR1, note_wish); /* before it can be told */
     signal(SIGUSR2, note_wish);
-    pid_t child = fork_rank(crew, rank, &line);
+    pid_t child = fork_rank(members, rank, &line);
     if (child == 0) {
         if (works) tr_lifeline_work(line, true);
         for (;;) {
@@ -432,29 +434,29 @@ static pid_t start_waiting(const struct tr_crew *crew, const char *rank, bool wo
 
 START_TEST(all_wait_or_nobody_does)
 {
-    struct tr_crew crew;
-    ck_ok(tr_crew_open(false, 0.05, 60, &crew));
-    pid_t rank[2] = {start_waiting(&crew, "0", false), 0};
-    LISTEN_UNTIL(&crew, crew.known == 1 && crew.member[0]->waits > 0);
-    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* the other one has not come yet */
-    rank[1] = start_waiting(&crew, "1", true);
-    LISTEN_UNTIL(&crew, crew.known == 2);
+    struct tr_members members;
+    ck_ok(tr_members_open(false, 0.05, 60, &members));
+    pid_t rank[2] = {start_waiting(&members, "0", false), 0};
+    LISTEN_UNTIL(&members, members.known == 1 && members.member[0]->waits > 0);
+    ck_assert_int_eq(tr_members_waits(&members), 0); /* the other one has not come yet */
+    rank[1] = start_waiting(&members, "1", true);
+    LISTEN_UNTIL(&members, members.known == 2);
     double begin = tr_now();
-    LISTEN_UNTIL(&crew, tr_now() > begin + 0.5);
-    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* a thread is at work */
-    tr_crew_tell_signal(&crew, SIGUSR1);
-    LISTEN_UNTIL(&crew, tr_crew_waits(&crew) > 0);
-    ck_assert_int_eq(tr_crew_waits(&crew), 100);
-    tr_crew_excuse(&crew);
-    ck_assert_int_eq(tr_crew_waits(&crew), 0); /* what they said is long past */
+    LISTEN_UNTIL(&members, tr_now() > begin + 0.5);
+    ck_assert_int_eq(tr_members_waits(&members), 0); /* a thread is at work */
+    tr_members_tell_signal(&members, SIGUSR1);
+    LISTEN_UNTIL(&members, tr_members_waits(&members) > 0);
+    ck_assert_int_eq(tr_members_waits(&members), 100);
+    tr_members_excuse(&members);
+    ck_assert_int_eq(tr_members_waits(&members), 0); /* what they said is long past */
     kill(rank[0], SIGUSR2);
-    LISTEN_UNTIL(&crew, crew.member[0]->waits > 0 && crew.member[1]->waits > 0);
-    LISTEN_UNTIL(&crew, crew.member[0]->waits == 0);
-    ck_assert_int_eq(tr_crew_waits(&crew), 0);
-    tr_crew_tell_to_die(&crew);
-    LISTEN_UNTIL(&crew, tr_crew_connected(&crew) == 0);
+    LISTEN_UNTIL(&members, members.member[0]->waits > 0 && members.member[1]->waits > 0);
+    LISTEN_UNTIL(&members, members.member[0]->waits == 0);
+    ck_assert_int_eq(tr_members_waits(&members), 0);
+    tr_members_tell_to_die(&members);
+    LISTEN_UNTIL(&members, members.known == members.broken);
     for (int i = 0; i < 2; i++) waitpid(rank[i], NULL, 0);
-    tr_crew_close(&crew);
+    tr_members_close(&members);
 }
 END_TEST
 

@@ -1,18 +1,24 @@
 #define _GNU_SOURCE
-#include "supervisor/crew.h"
+#include "supervisor/members.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ftw.h>
+#include <glob.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -24,7 +30,7 @@ static int no_port(const char *what)
     return tr_fail(TR_ERR_SYSTEM, "the supervisor cannot listen to its ranks: %s: %s", what, strerror(errno));
 }
 
-static bool listen_at(struct tr_crew *c, int family, const struct sockaddr *address, socklen_t size)
+static bool listen_at(struct tr_members *c, int family, const struct sockaddr *address, socklen_t size)
 {
     int no = 0;
     c->listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -38,7 +44,7 @@ static bool listen_at(struct tr_crew *c, int family, const struct sockaddr *addr
     return false;
 }
 
-static int open_listener(struct tr_crew *c, bool everywhere)
+static int open_listener(struct tr_members *c, bool everywhere)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in four = {.sin_family = AF_INET,
@@ -56,35 +62,24 @@ static int open_listener(struct tr_crew *c, bool everywhere)
     return TR_OK;
 }
 
-static int watch(const struct tr_crew *c, int fd, struct tr_member *m)
+static int watch(const struct tr_members *c, int fd, struct tr_member *m)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = m};
     return epoll_ctl(c->ready, EPOLL_CTL_ADD, fd, &event) == 0 ? TR_OK : no_port("epoll");
 }
 
-static int new_token(struct tr_crew *c)
+int tr_members_open(bool everywhere, double period, double limit, struct tr_members *c)
 {
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return no_port("no random numbers");
-    snprintf(c->token, sizeof c->token, "%016llx%016llx", (unsigned long long)random[0],
-             (unsigned long long)random[1]);
-    return TR_OK;
-}
-
-static const struct tr_life_state nowhere = {.clock = -1, .kept_clock = -1};
-
-int tr_crew_open(bool everywhere, double period, double limit, struct tr_crew *c)
-{
-    *c = (struct tr_crew){.listener = -1, .period = period, .limit = limit, .farthest = nowhere};
+    *c = (struct tr_members){.listener = -1, .everywhere = everywhere, .period = period, .limit = limit};
     gethostname(c->host, sizeof c->host - 1);
     c->ready = epoll_create1(EPOLL_CLOEXEC);
     if (c->ready < 0) return no_port("epoll");
     TR_TRY(open_listener(c, everywhere));
     TR_TRY(watch(c, c->listener, NULL));
-    return new_token(c);
+    return tr_members_renew(c);
 }
 
-static void forget_all(struct tr_crew *c)
+static void forget_all(struct tr_members *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         if (c->member[i]->socket >= 0) close(c->member[i]->socket);
@@ -94,24 +89,25 @@ static void forget_all(struct tr_crew *c)
     c->size = 0;
     c->ending = false;
     c->dead = NULL;
-    c->farthest = nowhere;
+    c->farthest = TR_LIFE_NOWHERE;
 }
 
-int tr_crew_renew(struct tr_crew *c)
+int tr_members_renew(struct tr_members *c)
 {
+    unsigned long long random[2];
     forget_all(c);
-    return new_token(c);
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) return no_port("no random numbers");
+    snprintf(c->token, sizeof c->token, "%016llx%016llx", random[0], random[1]);
+    return TR_OK;
 }
 
-void tr_crew_close(struct tr_crew *c)
+void tr_members_close(struct tr_members *c)
 {
     forget_all(c);
     free(c->member);
     if (c->listener >= 0) close(c->listener);
     if (c->ready >= 0) close(c->ready);
 }
-
-/* ---- where to find it ---- */
 
 /* Every address that other hosts might get through to; ranks try them in turn. */
 static size_t list_addresses(char *text, size_t size)
@@ -136,25 +132,16 @@ static size_t list_addresses(char *text, size_t size)
     return n;
 }
 
-static bool is_for_all(const struct tr_crew *c)
-{
-    struct sockaddr_storage bound = {.ss_family = AF_UNSPEC};
-    socklen_t size = sizeof bound;
-    getsockname(c->listener, (struct sockaddr *)&bound, &size);
-    const struct sockaddr_in *four = (const void *)&bound;
-    return bound.ss_family == AF_INET6 || four->sin_addr.s_addr == htonl(INADDR_ANY);
-}
-
-int tr_crew_address(const struct tr_crew *c, char **address)
+int tr_members_address(const struct tr_members *c, char **address)
 {
     char list[TR_LIFELINE_LINE - 64] = "";
-    if (!is_for_all(c) || list_addresses(list, sizeof list) == 0) strcpy(list, "127.0.0.1");
+    if (!c->everywhere || list_addresses(list, sizeof list) == 0) strcpy(list, "127.0.0.1");
     return tr_format(address, "%s:%d:%s", list, c->port, c->token);
 }
 
-/* ---- what they say ---- */
+/* ---- what the ranks say ---- */
 
-static void break_line(struct tr_crew *c, struct tr_member *m)
+static void break_line(struct tr_members *c, struct tr_member *m)
 {
     if (m->socket < 0) return;
     close(m->socket); /* which takes it out of the epoll, too */
@@ -165,7 +152,7 @@ static void break_line(struct tr_crew *c, struct tr_member *m)
     if (!m->bye && !c->dead) c->dead = m;
 }
 
-static bool take_hello(struct tr_crew *c, struct tr_member *m, const char *line)
+static bool take_hello(struct tr_members *c, struct tr_member *m, const char *line)
 {
     int version = 0;
     long size = 0;
@@ -175,7 +162,7 @@ static bool take_hello(struct tr_crew *c, struct tr_member *m, const char *line)
         version != TR_LIFELINE_VERSION || strcmp(token, c->token) != 0)
         return false;
     m->known = true;
-    m->local = strcmp(m->host, c->host) == 0 && tr_process_is_there(m->pid, m->start);
+    m->local = strcmp(m->host, c->host) == 0 && tr_process_state(m->pid, m->start, NULL) != TR_PROCESS_NONE;
     c->known++;
     c->size = size;
     int n = snprintf(text, sizeof text, "welcome %d %d\n%s", (int)(c->period * 1e3), (int)(c->limit * 1e3),
@@ -183,10 +170,18 @@ static bool take_hello(struct tr_crew *c, struct tr_member *m, const char *line)
     return send(m->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n;
 }
 
-static bool take_beat(struct tr_crew *c, struct tr_member *m, const char *line)
+/* False: these are no words of a rank. */
+static bool take_line(struct tr_members *c, struct tr_member *m, const char *line)
 {
     long long stage, clock, kept_stage, kept_clock;
     int phase;
+    m->beat = tr_now();
+    if (!m->known) return take_hello(c, m, line);
+    if (sscanf(line, "bye %d", &m->status) == 1) {
+        c->byes += !m->bye;
+        m->bye = true;
+        return true;
+    }
     if (sscanf(line, "beat %d %lld %lld %lld %lld %ld", &phase, &stage, &clock, &kept_stage, &kept_clock,
                &m->waits) != 6)
         return false;
@@ -195,21 +190,8 @@ static bool take_beat(struct tr_crew *c, struct tr_member *m, const char *line)
     return true;
 }
 
-/* False: these are no words of a rank. */
-static bool take_line(struct tr_crew *c, struct tr_member *m, const char *line)
-{
-    m->beat = tr_now();
-    if (!m->known) return take_hello(c, m, line);
-    if (sscanf(line, "bye %d", &m->status) == 1) {
-        c->byes += !m->bye;
-        m->bye = true;
-        return true;
-    }
-    return take_beat(c, m, line);
-}
-
 /* False: the line is broken, or to be. */
-static bool take_lines(struct tr_crew *c, struct tr_member *m)
+static bool take_lines(struct tr_members *c, struct tr_member *m)
 {
     for (;;) {
         ssize_t n = recv(m->socket, m->line + m->filled, sizeof m->line - 1 - m->filled, MSG_DONTWAIT);
@@ -228,9 +210,7 @@ static bool take_lines(struct tr_crew *c, struct tr_member *m)
     }
 }
 
-/* ---- who comes ---- */
-
-static struct tr_member *free_place(struct tr_crew *c)
+static struct tr_member *free_place(struct tr_members *c)
 {
     for (size_t i = 0; i < c->n; i++) /* of a stranger who has gone: seldom, so it may be searched for */
         if (c->member[i]->socket < 0 && !c->member[i]->known && c->known < c->n) return c->member[i];
@@ -239,7 +219,7 @@ static struct tr_member *free_place(struct tr_crew *c)
     return c->member[c->n++];
 }
 
-static int take_newcomers(struct tr_crew *c)
+static int take_newcomers(struct tr_members *c)
 {
     for (;;) {
         int yes = 1, fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -251,13 +231,13 @@ static int take_newcomers(struct tr_crew *c)
             return TR_ERR_SYSTEM;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        *m = (struct tr_member){.socket = fd, .state = nowhere, .since = tr_now(), .beat = tr_now()};
+        *m = (struct tr_member){.socket = fd, .state = TR_LIFE_NOWHERE, .since = tr_now(), .beat = tr_now()};
         TR_TRY(watch(c, fd, m));
     }
 }
 
 /* Whoever connects and does not say who he is does not stay. */
-static void turn_strangers_away(struct tr_crew *c)
+static void turn_strangers_away(struct tr_members *c)
 {
     enum { PATIENCE = 5 };
     if (c->known == c->n) return;
@@ -266,7 +246,7 @@ static void turn_strangers_away(struct tr_crew *c)
         if (!c->member[i]->known && now - c->member[i]->since > PATIENCE) break_line(c, c->member[i]);
 }
 
-int tr_crew_turn(struct tr_crew *c)
+int tr_members_receive(struct tr_members *c)
 {
     enum { MANY = 64 };
     struct epoll_event event[MANY];
@@ -290,7 +270,7 @@ static bool listens(const struct tr_member *m)
     return m->known && m->socket >= 0;
 }
 
-const struct tr_member *tr_crew_silent(const struct tr_crew *c)
+const struct tr_member *tr_members_silent(const struct tr_members *c)
 {
     const struct tr_member *longest = NULL;
     double now = tr_now();
@@ -302,7 +282,7 @@ const struct tr_member *tr_crew_silent(const struct tr_crew *c)
     return longest;
 }
 
-long tr_crew_waits(const struct tr_crew *c)
+long tr_members_waits(const struct tr_members *c)
 {
     long least = 0;
     if (c->known == 0 || (long)c->known < c->size || c->byes > 0) return 0;
@@ -315,7 +295,7 @@ long tr_crew_waits(const struct tr_crew *c)
     return least;
 }
 
-void tr_crew_excuse(struct tr_crew *c)
+void tr_members_excuse(struct tr_members *c)
 {
     double now = tr_now();
     for (size_t i = 0; i < c->n; i++) {
@@ -324,34 +304,151 @@ void tr_crew_excuse(struct tr_crew *c)
     }
 }
 
-static void tell(const struct tr_crew *c, const char *text)
+static void tell(const struct tr_members *c, const char *text)
 {
     for (size_t i = 0; i < c->n; i++)
         if (listens(c->member[i]))
             (void)!send(c->member[i]->socket, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void tr_crew_tell_to_die(struct tr_crew *c)
+void tr_members_tell_to_die(struct tr_members *c)
 {
     c->ending = true;
     tell(c, "die\n");
 }
 
-void tr_crew_tell_signal(const struct tr_crew *c, int number)
+void tr_members_tell_signal(const struct tr_members *c, int number)
 {
     char text[32];
     snprintf(text, sizeof text, "signal %d\n", number);
     tell(c, text);
 }
 
-size_t tr_crew_left(const struct tr_crew *c, bool kill)
+size_t tr_members_left(const struct tr_members *c, bool kill)
 {
     size_t left = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct tr_member *m = c->member[i];
-        if (!m->known || !m->local || !tr_process_lives(m->pid, m->start)) continue;
+        if (!m->local || tr_process_state(m->pid, m->start, NULL) <= TR_PROCESS_ENDED) continue;
         left++;
         if (kill) tr_process_kill(m->pid, m->start);
     }
     return left;
+}
+
+/* ---- processes of this host ---- */
+
+/* The second field is a name in brackets and may hold anything; the others are divided by blanks. */
+enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status)
+{
+    enum { STATE = 3, START = 22, EXIT_CODE = 52 };
+    char path[64], text[2048], state = 0;
+    tr_start_time started = 0;
+    long exit_code = -1;
+    if (wait_status) *wait_status = -1;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *file = pid > 0 && start != 0 ? fopen(path, "re") : NULL;
+    if (!file) return TR_PROCESS_NONE;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    char *at = strrchr(text, ')');
+    for (int field = STATE; at && (at = strchr(at, ' ')) != NULL; field++) {
+        at++;
+        if (field == STATE) state = *at;
+        if (field == START) started = strtoull(at, NULL, 10);
+        if (field == EXIT_CODE) exit_code = strtol(at, NULL, 10);
+    }
+    if (started != start) return TR_PROCESS_NONE;
+    bool ended = state == 'Z' || state == 'X';
+    /* the kernel notes the code before it closes files; 0 may also mean that there is none yet */
+    if (wait_status && (exit_code > 0 || ended)) *wait_status = (int)exit_code;
+    return ended ? TR_PROCESS_ENDED : state == 'T' || state == 't' ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
+}
+
+/* Looked at between taking hold of it and the signal, it cannot become another one meanwhile. */
+void tr_process_kill(long pid, tr_start_time start)
+{
+    int held = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+    if (tr_process_state(pid, start, NULL) > TR_PROCESS_ENDED) {
+        if (held >= 0) syscall(SYS_pidfd_send_signal, held, SIGKILL, NULL, 0);
+        else kill((pid_t)pid, SIGKILL); /* a kernel before 5.3 */
+    }
+    if (held >= 0) close(held);
+}
+
+static bool is_new_segment(const char *path, const struct tr_segments *s)
+{
+    static const char *const begins[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment.",
+                                         "/dev/shm/osc_rdma."};
+    bool ours = false;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        ours = ours || strncmp(path, begins[i], strlen(begins[i])) == 0;
+    for (size_t i = 0; ours && i < s->n; i++) ours = strcmp(path, s->path[i]) != 0;
+    return ours;
+}
+
+int tr_segments_find(long pid, struct tr_segments *s)
+{
+    char name[64], line[PATH_MAX + 128];
+    int status = TR_OK;
+    snprintf(name, sizeof name, "/proc/%ld/maps", pid);
+    FILE *file = fopen(name, "re");
+    while (file && status == TR_OK && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *path = strstr(line, "/dev/shm/");
+        if (!path || !is_new_segment(path, s)) continue;
+        status = TR_GROW(&s->path, &s->capacity, s->n + 1);
+        if (status == TR_OK) status = tr_copy_string(path, &s->path[s->n]);
+        s->n += status == TR_OK;
+    }
+    if (file) fclose(file);
+    return status;
+}
+
+void tr_segments_free(struct tr_segments *s)
+{
+    for (size_t i = 0; i < s->n; i++) free(s->path[i]);
+    free(s->path);
+    *s = (struct tr_segments){0};
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *at)
+{
+    (void)status;
+    (void)at;
+    (void)(kind == FTW_DP || kind == FTW_DNR ? rmdir(path) : unlink(path));
+    return 0;
+}
+
+/* Files, and folders with what is in them. */
+static void remove_matches(const char *pattern)
+{
+    struct stat status;
+    glob_t found;
+    if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (lstat(found.gl_pathv[i], &status) != 0 || status.st_uid != getuid()) continue;
+        if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
+            nftw(found.gl_pathv[i], remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    }
+    globfree(&found);
+}
+
+/* PLACE_segment.HOST.USER.JOB.RANK: a rank that is still starting has not mapped those of all others. Open MPI 4 has
+ * sessions in ompi.HOST.USER/pid.PID, later versions in prte.HOST.USER/dvm.PID. */
+void tr_segments_remove(const struct tr_segments *s, long mpirun)
+{
+    const char *set = getenv("TMPDIR"), *temporary = set ? set : "/tmp";
+    char pattern[PATH_MAX];
+    for (size_t i = 0; i < s->n; i++) {
+        const char *path = s->path[i];
+        bool of_rank = strstr(path, "_segment.") != NULL;
+        int length = of_rank ? (int)(strrchr(path, '.') - path) : (int)strlen(path);
+        snprintf(pattern, sizeof pattern, "%.*s%s", length, path, of_rank ? ".*" : "");
+        remove_matches(pattern);
+    }
+    snprintf(pattern, sizeof pattern, "%s/ompi.*.%ld/pid.%ld", temporary, (long)getuid(), mpirun);
+    remove_matches(pattern);
+    snprintf(pattern, sizeof pattern, "%s/prte.*.%ld/dvm.%ld", temporary, (long)getuid(), mpirun);
+    remove_matches(pattern);
 }

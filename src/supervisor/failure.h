@@ -1,6 +1,6 @@
-/* What a failure was, in words, and whether the job is started again after it. */
-#ifndef TR_SUPERVISOR_VERDICT_H
-#define TR_SUPERVISOR_VERDICT_H
+/* How one start of a job ended, in words, and whether the job is started again after it. */
+#ifndef TR_SUPERVISOR_FAILURE_H
+#define TR_SUPERVISOR_FAILURE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,15 +37,14 @@ void tr_failure_loss(const struct tr_failure *failure, char *text, size_t size);
 /* The exit code of a job that ends by this. */
 int tr_failure_code(const struct tr_failure *failure);
 
-/* Starting again cannot help: it was said on purpose, and would be said again. */
+/* An exit code on purpose: the job would end with it again. */
 bool tr_code_is_final(int code);
 
-/* ---- again? ---- */
-
+/* All starts of a job so far; begins as {.best = TR_LIFE_NOWHERE}. */
 struct tr_history {
-    int restarts; /* so far */
-    int alike;    /* failures in a row that were the same at the same place */
-    int idle;     /* failures in a row without progress between them */
+    int restarts;
+    int alike; /* failures in a row that were the same at the same place */
+    int idle;  /* failures in a row without progress between them */
     struct tr_failure last;
     struct tr_life_state best; /* farthest that the job ever was, and its newest checkpoint */
 };
@@ -54,12 +53,10 @@ enum tr_decision { TR_START_AGAIN, TR_FAILS_ALIKE, TR_FAILS_TOO_OFTEN };
 
 enum { TR_ALIKE = 3, TR_LONGEST_PAUSE = 60 };
 
-/* Of a failure that is not final; *pause: seconds to wait before the next start: none after progress, then 1, 2, 4, … up
- * to TR_LONGEST_PAUSE. TR_FAILS_ALIKE: TR_ALIKE times in a row the same has failed at the same clock, and no checkpoint
- * was taken meanwhile. TR_FAILS_TOO_OFTEN: more than max_restarts in all. */
-enum tr_decision tr_judge(struct tr_history *history, const struct tr_failure *failure, int max_restarts,
-                          double *pause);
-
-struct tr_history tr_history_begin(void);
+/* After a failure that is not final; *pause: seconds to wait before the next start: none after progress, then 1, 2, 4,
+ * … up to TR_LONGEST_PAUSE. TR_FAILS_ALIKE: TR_ALIKE times in a row the same has failed at the same clock, and no
+ * checkpoint was taken meanwhile. TR_FAILS_TOO_OFTEN: more than max_restarts in all. */
+enum tr_decision tr_history_add(struct tr_history *history, const struct tr_failure *failure,
+                                int max_restarts, double *pause);
 
 #endif

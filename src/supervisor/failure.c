@@ -1,0 +1,119 @@
+#define _GNU_SOURCE
+#include "supervisor/failure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static void print_who(const struct tr_failure *f, FILE *to)
+{
+    if (f->kind == TR_CAUSE_STUCK)
+        fprintf(to, "all ranks have been waiting for one another for %d s,", f->number);
+    else if (f->mpirun) fputs("mpirun", to);
+    else if (f->rank >= 0) fprintf(to, "rank %ld", f->rank);
+    else fputs("a rank", to);
+    if (f->pid > 0) fprintf(to, " (pid %ld%s%s)", f->pid, *f->host ? " on " : "", f->host);
+}
+
+static void print_what(const struct tr_failure *f, FILE *to)
+{
+    const char *name = f->kind == TR_CAUSE_SIGNAL ? sigabbrev_np(f->number) : NULL;
+    switch (f->kind) {
+    case TR_CAUSE_SIGNAL:
+        if (name) fprintf(to, " was killed by SIG%s", name);
+        else fprintf(to, " was killed by signal %d", f->number);
+        break;
+    case TR_CAUSE_EXIT: fprintf(to, " left with exit code %d", f->number); break;
+    case TR_CAUSE_SILENT:
+        fprintf(to, " %s: no sign of life for %d s", f->stopped ? "is stopped" : "hangs", f->number);
+        break;
+    case TR_CAUSE_STUCK: break; /* print_who() has said it */
+    case TR_CAUSE_GONE: fputs(" is gone", to); break;
+    case TR_CAUSE_NONE: fputs(" is well", to); break;
+    }
+}
+
+static void print_where(const struct tr_failure *f, FILE *to)
+{
+    if (f->at.phase == TR_LIFE_STARTING) fputs(" while starting", to);
+    if (f->at.phase == TR_LIFE_LOADING) fputs(" while loading data", to);
+    if (f->at.phase != TR_LIFE_TRAINING) return;
+    if (f->at.stage > 1) fprintf(to, " in stage %lld", (long long)f->at.stage);
+    if (f->at.clock >= 0) fprintf(to, " at clock %lld", (long long)f->at.clock);
+    else fputs(" before its first clock", to);
+    if (isfinite(f->epoch)) fprintf(to, ", epoch %.2f", f->epoch);
+}
+
+void tr_failure_describe(const struct tr_failure *f, char *text, size_t size)
+{
+    FILE *to = fmemopen(text, size, "w");
+    *text = '\0';
+    if (!to) return;
+    print_who(f, to);
+    print_what(f, to);
+    print_where(f, to);
+    fclose(to);
+}
+
+void tr_failure_loss(const struct tr_failure *f, char *text, size_t size)
+{
+    long long clock = (long long)f->at.clock, kept = (long long)f->at.kept_clock, lost = clock - kept;
+    *text = '\0';
+    if (f->at.phase != TR_LIFE_TRAINING || (kept < 0 && clock <= 0)) return;
+    if (kept < 0)
+        snprintf(text, size, "%lld clock%s lost: no checkpoint yet", clock, clock == 1 ? " is" : "s are");
+    else if (f->at.stage != f->at.kept_stage)
+        snprintf(text, size, "what came after the checkpoint of stage %lld, clock %lld is lost",
+                 (long long)f->at.kept_stage, kept);
+    else if (lost > 0)
+        snprintf(text, size, "%lld clock%s since the checkpoint of clock %lld %s lost", lost,
+                 lost == 1 ? "" : "s", kept, lost == 1 ? "is" : "are");
+    else snprintf(text, size, "nothing since the checkpoint of clock %lld is lost", kept);
+}
+
+int tr_failure_code(const struct tr_failure *f)
+{
+    switch (f->kind) {
+    case TR_CAUSE_NONE: return TR_OK;
+    case TR_CAUSE_SIGNAL: return 128 + f->number;
+    case TR_CAUSE_EXIT: return f->number;
+    default: return TR_ERR_PEER;
+    }
+}
+
+bool tr_code_is_final(int code)
+{
+    static const int final[] = {TR_OK,           TR_ERR_USAGE,     TR_ERR_DATA,
+                                TR_ERR_NO_INPUT, TR_ERR_NO_OUTPUT, TR_ERR_STOPPED,
+                                TR_ERR_DIVERGED, TR_ERR_CONFIG};
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++)
+        if (final[i] == code) return true;
+    return false;
+}
+
+/* The same failure at the same place. Others may have ended the clock in which one failed, or not: by chance. */
+static bool is_alike(const struct tr_failure *a, const struct tr_failure *b)
+{
+    bool counts = a->kind != TR_CAUSE_SILENT && a->kind != TR_CAUSE_STUCK; /* seconds do not */
+    return a->kind == b->kind && a->rank == b->rank && a->mpirun == b->mpirun &&
+           (!counts || a->number == b->number) && a->at.phase == b->at.phase && a->at.stage == b->at.stage &&
+           llabs((long long)(a->at.clock - b->at.clock)) <= 1;
+}
+
+enum tr_decision tr_history_add(struct tr_history *h, const struct tr_failure *f, int max_restarts,
+                                double *pause)
+{
+    bool kept = tr_life_is_kept_beyond(&f->at, &h->best), farther = tr_life_is_beyond(&f->at, &h->best);
+    h->alike = h->alike > 0 && !kept && is_alike(f, &h->last) ? h->alike + 1 : 1;
+    h->idle = kept || farther ? 1 : h->idle + 1;
+    h->last = *f;
+    tr_life_advance(&h->best, &f->at);
+    *pause = h->idle < 2 ? 0 : h->idle < 8 ? (double)(1 << (h->idle - 2)) : TR_LONGEST_PAUSE;
+    if (h->alike >= TR_ALIKE) return TR_FAILS_ALIKE;
+    if (h->restarts >= max_restarts) return TR_FAILS_TOO_OFTEN;
+    h->restarts++;
+    return TR_START_AGAIN;
+}

@@ -1,0 +1,233 @@
+#define _GNU_SOURCE
+#include "supervisor/mpirun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+/* ---- what it writes ---- */
+
+static void write_all(int fd, const char *text, size_t n)
+{
+    while (n > 0) {
+        ssize_t written = write(fd, text, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EAGAIN) { /* a terminal that its owner made so */
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 100);
+            continue;
+        }
+        if (written < 0) return; /* nobody reads it any more: the job goes on */
+        text += written;
+        n -= (size_t)written;
+    }
+}
+
+static bool is_dashes(const char *line, size_t n)
+{
+    while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
+    return n >= 40 && strspn(line, "-") >= n;
+}
+
+/* "[host:pid] …" is what Open MPI says in a process, "mpirun: …" what it says of ending itself. */
+static bool is_noise(const struct tr_relay *r, const char *line)
+{
+    if (strncmp(line, "mpirun: ", 8) == 0 || strncmp(line, "prterun: ", 9) == 0) return true;
+    size_t host = strcspn(line, ":]\n");
+    if (*line != '[' || line[host] != ':') return false;
+    char *end;
+    long pid = strtol(line + host + 1, &end, 10);
+    return end != line + host + 1 && *end == ']' && pid != r->first;
+}
+
+static void add_to_banner(struct tr_relay *r)
+{
+    size_t n = tr_min_size(r->filled, sizeof r->banner - 1 - r->banner_length);
+    for (size_t i = 0; i < n; i++)
+        r->banner[r->banner_length++] = (char)(r->line[i] == '\n' ? ' ' : r->line[i]);
+    r->banner[r->banner_length] = '\0';
+}
+
+/* A line with its end, or the last one without. */
+static void pass_line(struct tr_relay *r)
+{
+    r->line[r->filled] = '\0';
+    if (is_dashes(r->line, r->filled)) r->in_banner = !r->in_banner;
+    else if (r->in_banner) add_to_banner(r);
+    else if (!is_noise(r, r->line)) write_all(r->to, r->line, r->filled);
+    r->filled = 0;
+}
+
+void tr_relay_pass(struct tr_relay *r, const char *text, size_t n)
+{
+    if (n == 0 && r->filled > 0) pass_line(r);
+    if (!r->filters) write_all(r->to, text, n);
+    for (size_t i = 0; r->filters && i < n; i++) {
+        r->line[r->filled++] = text[i];
+        if (text[i] == '\n' || r->filled == sizeof r->line - 1) pass_line(r);
+    }
+}
+
+void tr_relay_take(struct tr_relay *r)
+{
+    if (r->held > 0) return;
+    r->taken = 0;
+    if (r->from < 0) return;
+    ssize_t n = read(r->from, r->chunk, sizeof r->chunk);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    r->taken = n > 0 ? n : -1;
+}
+
+static bool is_to_be_held(struct tr_relay *r)
+{
+    static const char dashes[] = "----------------------------------------";
+    const double patience = 0.3;
+    if (r->filters || r->taken <= 0 || !memmem(r->chunk, (size_t)r->taken, dashes, sizeof dashes - 1))
+        return false;
+    if (r->held == 0) r->held = tr_now();
+    return tr_now() - r->held < patience;
+}
+
+void tr_relay_give(struct tr_relay *r)
+{
+    ssize_t n = r->taken;
+    if (n == 0 || is_to_be_held(r)) return;
+    r->held = 0;
+    r->taken = 0;
+    tr_relay_pass(r, r->chunk, n > 0 ? (size_t)n : 0);
+    if (n > 0) return;
+    close(r->from);
+    r->from = -1;
+}
+
+static bool number_behind(const char *text, const char *words, long *number)
+{
+    const char *at = strstr(text, words);
+    char *end;
+    if (!at) return false;
+    at += strlen(words);
+    *number = strtol(at, &end, 10);
+    return end != at;
+}
+
+/* "[[1234,1],2]" or "[prterun-host-1234@1,2]": the last number. */
+static bool rank_of_name(const char *text, long *rank)
+{
+    const char *at = strstr(text, "Process name: "), *comma = NULL;
+    if (!at) return false;
+    for (at += strlen("Process name: "); *at && *at != ' '; at++)
+        if (*at == ',') comma = at;
+    return comma && number_behind(comma, ",", rank);
+}
+
+bool tr_relay_blames(const struct tr_relay *r, long *rank, int *signal, int *exit_code)
+{
+    long number = -1;
+    *rank = *signal = *exit_code = -1;
+    if (number_behind(r->banner, "exited on signal ", &number)) {
+        *signal = (int)number;
+        return number_behind(r->banner, "process rank ", rank);
+    }
+    if (!rank_of_name(r->banner, rank) || !number_behind(r->banner, "Exit code: ", &number)) return false;
+    *exit_code = (int)number;
+    return true;
+}
+
+/* ---- the process ---- */
+
+/* In the child: what it inherits is to be as if no supervisor were there. */
+static void become(const char *const argv[], pid_t parent, int out, int err, int trouble)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* with which it ends its ranks, here and elsewhere, and cleans up */
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* nobody may read from a terminal in the background */
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    if (getppid() == parent) execvp(argv[0], (char *const *)(uintptr_t)argv);
+    int error = errno;
+    (void)!write(trouble, &error, sizeof error);
+    _exit(127);
+}
+
+/* Waits until the program runs, or says why it does not. */
+static int wait_for_start(int trouble, const char *program)
+{
+    int error;
+    ssize_t n;
+    do n = read(trouble, &error, sizeof error);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof error) return TR_OK;
+    return tr_fail(TR_ERR_NO_INPUT, "%s cannot be started: %s", program, strerror(error));
+}
+
+int tr_mpirun_start(const char *const argv[], struct tr_mpirun *m)
+{
+    enum { OUT, ERR, TROUBLE, PIPES };
+    int pipes[PIPES][2], opened = 0;
+    *m = (struct tr_mpirun){.out = {.from = -1}, .err = {.from = -1}};
+    pid_t parent = getpid(), child = -1;
+    while (opened < PIPES && pipe2(pipes[opened], O_CLOEXEC) == 0) opened++;
+    if (opened == PIPES) child = fork();
+    if (child == 0) become(argv, parent, pipes[OUT][1], pipes[ERR][1], pipes[TROUBLE][1]);
+    int error = errno, status;
+    if (child > 0) setpgid(child, child); /* here as well: who comes first is not known */
+    for (int i = 0; i < opened; i++) close(pipes[i][1]);
+    if (child < 0) {
+        for (int i = 0; i < opened; i++) close(pipes[i][0]);
+        return tr_fail(TR_ERR_SYSTEM, "%s cannot be started: %s", argv[0], strerror(error));
+    }
+    status = wait_for_start(pipes[TROUBLE][0], argv[0]);
+    close(pipes[TROUBLE][0]);
+    for (int i = OUT; i <= ERR; i++) fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+    m->pid = child;
+    m->out = (struct tr_relay){.from = pipes[OUT][0], .to = STDOUT_FILENO};
+    m->err = (struct tr_relay){.from = pipes[ERR][0], .to = STDERR_FILENO};
+    if (status == TR_OK) return TR_OK;
+    waitpid(child, &m->wait_status, 0);
+    m->ended = true;
+    tr_mpirun_close(m);
+    return status;
+}
+
+bool tr_mpirun_is_over(struct tr_mpirun *m)
+{
+    if (!m->ended) m->ended = waitpid(m->pid, &m->wait_status, WNOHANG) == m->pid;
+    return m->ended;
+}
+
+void tr_mpirun_filter(struct tr_mpirun *m, long first)
+{
+    m->out.filters = m->err.filters = true;
+    m->out.first = m->err.first = first;
+}
+
+void tr_mpirun_close(struct tr_mpirun *m)
+{
+    struct tr_relay *const relays[] = {&m->out, &m->err};
+    for (int i = 0; i < 2; i++) {
+        struct tr_relay *r = relays[i];
+        do {
+            tr_relay_give(r);
+            if (r->held > 0) tr_sleep(0.01);
+            else tr_relay_take(r);
+        } while (r->held > 0 || r->taken > 0);
+        tr_relay_give(r);
+        if (r->from < 0) continue;
+        tr_relay_pass(r, NULL, 0); /* a stranger holds the other end */
+        close(r->from);
+        r->from = -1;
+    }
+}
