@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,23 +43,28 @@ struct tr_lifeline {
     size_t filled;
 };
 
-/* ---- saying ---- */
+/* ---- to the supervisor ---- */
 
-/* A supervisor that does not listen for a while loses a beat, and no rank waits for it. */
-static void say(const struct tr_lifeline *l, const char *text, size_t n)
+/* A supervisor that does not listen for a while loses a line, and no rank waits for it. */
+__attribute__((format(printf, 2, 3))) static void tell(const struct tr_lifeline *l, const char *format, ...)
 {
-    (void)!send(l->socket, text, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    char text[TR_LIFELINE_LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (n > 0 && (size_t)n < sizeof text)
+        (void)!send(l->socket, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void say_hello(const struct tr_lifeline *l)
+static void tell_hello(const struct tr_lifeline *l)
 {
-    char text[TR_LIFELINE_LINE], host[128] = "unknown";
+    char host[128] = "unknown";
     gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION,
-                     l->token, tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)),
-                     tr_number_in("OMPI_COMM_WORLD_SIZE", tr_number_in("SLURM_STEP_NUM_TASKS", 1)),
-                     (long)getpid(), (unsigned long long)tr_start_ticks(), host);
-    if (n > 0 && (size_t)n < sizeof text) say(l, text, (size_t)n);
+    tell(l, "hello %d %s %ld %ld %ld %llu %s\n", (int)TR_LIFELINE_VERSION, l->token,
+         tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)),
+         tr_number_in("OMPI_COMM_WORLD_SIZE", tr_number_in("SLURM_STEP_NUM_TASKS", 1)), (long)getpid(),
+         (unsigned long long)tr_start_ticks(), host);
 }
 
 /* Nobody says that a wait has ended: what was not said again for a while is over. Until the supervisor has heard of that
@@ -71,57 +77,33 @@ static long waits(const struct tr_lifeline *l)
     return seconds > fresh + told ? lround(seconds) : 0;
 }
 
-static void say_beat(const struct tr_lifeline *l)
+static void tell_beat(const struct tr_lifeline *l)
 {
-    char text[TR_LIFELINE_LINE];
-    int n =
-        snprintf(text, sizeof text, "beat %d %lld %lld %lld %lld %ld\n", atomic_load(&l->phase),
-                 (long long)atomic_load(&l->stage), (long long)atomic_load(&l->clock),
-                 (long long)atomic_load(&l->kept_stage), (long long)atomic_load(&l->kept_clock), waits(l));
-    say(l, text, (size_t)n);
+    tell(l, "beat %d %lld %lld %lld %lld %ld\n", atomic_load(&l->phase), (long long)atomic_load(&l->stage),
+         (long long)atomic_load(&l->clock), (long long)atomic_load(&l->kept_stage),
+         (long long)atomic_load(&l->kept_clock), waits(l));
 }
 
-static void say_bye(const struct tr_lifeline *l)
-{
-    char text[64];
-    say_beat(l);
-    int n = snprintf(text, sizeof text, "bye %d\n", atomic_load(&l->status));
-    say(l, text, (size_t)n);
-}
+/* ---- from the supervisor ---- */
 
-/* ---- doing what is said ---- */
-
-/* That it is ignored may come from whoever started us, as job scripts do so that it kills nobody. */
-static bool has_handler(int number)
+/* Sends this process the signals that are held, but not SIGUSR1 and SIGUSR2 as long as it does not handle them: nobody is
+ * to die of them. That one is ignored may come from whoever started us, as job scripts do so that it kills nobody. */
+static void deliver_signals(struct tr_lifeline *l)
 {
-    struct sigaction action;
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
-           action.sa_handler != SIG_IGN;
-}
-
-/* USR1 and USR2 are wishes, for which nobody is to die who has not got round to hearing them. */
-static void pass_on(struct tr_lifeline *l, int number)
-{
-    if (number < 1 || number > 31) return;
-    bool wish = number == SIGUSR1 || number == SIGUSR2;
-    if (wish && !has_handler(number)) {
-        l->held |= 1u << number;
-        return;
+    for (int number = 1; l->held && number < 32; number++) {
+        struct sigaction action;
+        bool handled = sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+                       action.sa_handler != SIG_IGN;
+        if (!(l->held & 1u << number) || (!handled && (number == SIGUSR1 || number == SIGUSR2))) continue;
+        l->held &= ~(1u << number);
+        kill(getpid(), number); /* to the process: in this thread it is blocked */
     }
-    l->held &= ~(1u << number);
-    kill(getpid(), number); /* to the process: in this thread it is blocked */
-}
-
-static void pass_on_held(struct tr_lifeline *l)
-{
-    for (int number = 1; l->held && number < 32; number++)
-        if (l->held & 1u << number) pass_on(l, number);
 }
 
 /* Nothing is put away, as everything that counts is on disk or void without the others. */
 static void die(const struct tr_lifeline *l)
 {
-    say_beat(l);
+    tell_beat(l);
     _exit(TR_ERR_PEER);
 }
 
@@ -129,7 +111,9 @@ static void obey(struct tr_lifeline *l, const char *line)
 {
     int number;
     if (strcmp(line, "die") == 0) die(l);
-    else if (sscanf(line, "signal %d", &number) == 1) pass_on(l, number);
+    if (sscanf(line, "signal %d", &number) != 1 || number < 1 || number > 31) return;
+    l->held |= 1u << number;
+    deliver_signals(l);
 }
 
 /* Takes what has come; false: the line is broken. Of an unfinished line the beginning stays. */
@@ -173,24 +157,16 @@ static bool connects(const struct tr_lifeline *l, const struct addrinfo *to)
     return getsockopt(l->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
 }
 
-/* The right one answers: somebody else's port of that number may be what an address leads to here. */
+/* Whether the supervisor answers: somebody else's port of that number may be what an address leads to here. */
 static bool is_welcome(struct tr_lifeline *l)
 {
-    enum { PATIENCE = 5000 };
-    double end = tr_now() + PATIENCE * 1e-3;
+    enum { PATIENCE = 5 };
+    double end = tr_now() + PATIENCE;
     l->filled = 0;
-    say_hello(l);
+    tell_hello(l);
     while (!l->period && !atomic_load(&l->ended) && tr_now() < end)
         if ((wait_for(l, POLLIN, 100) & (POLLIN | POLLHUP | POLLERR)) && !listen_to(l)) return false;
     return l->period > 0;
-}
-
-static void set_up(const struct tr_lifeline *l)
-{
-    int yes = 1;
-    unsigned patience = 3 * (unsigned)l->limit; /* for a host that has gone without a word */
-    setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    setsockopt(l->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
 }
 
 static bool try_address(struct tr_lifeline *l, const char *address)
@@ -201,7 +177,10 @@ static bool try_address(struct tr_lifeline *l, const char *address)
     bool through = l->socket >= 0 && connects(l, to) && is_welcome(l);
     freeaddrinfo(to);
     if (through) {
-        set_up(l);
+        int yes = 1;
+        unsigned patience = 3 * (unsigned)l->limit; /* for a host that has gone without a word */
+        setsockopt(l->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        setsockopt(l->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
         return true;
     }
     if (l->socket >= 0) close(l->socket);
@@ -209,20 +188,15 @@ static bool try_address(struct tr_lifeline *l, const char *address)
     return false;
 }
 
-static bool try_all(struct tr_lifeline *l)
-{
-    char list[TR_LIFELINE_LINE], *rest = list, *address;
-    snprintf(list, sizeof list, "%s", l->where);
-    while ((address = strsep(&rest, ",")) != NULL && !atomic_load(&l->ended))
-        if (try_address(l, address)) return true;
-    return false;
-}
-
+/* Tries all addresses in turn, again and again. */
 static bool get_through(struct tr_lifeline *l)
 {
     enum { TRIES = 60 };
     for (int i = 0; i < TRIES && !atomic_load(&l->ended); i++) {
-        if (try_all(l)) return true;
+        char list[TR_LIFELINE_LINE], *rest = list, *address;
+        snprintf(list, sizeof list, "%s", l->where);
+        while ((address = strsep(&rest, ",")) != NULL && !atomic_load(&l->ended))
+            if (try_address(l, address)) return true;
         wait_for(l, 0, 500);
     }
     return false;
@@ -232,14 +206,15 @@ static void *live(void *who)
 {
     struct tr_lifeline *l = who;
     if (!get_through(l)) return NULL;
-    say_beat(l);
+    tell_beat(l);
     while (!atomic_load(&l->ended)) {
         bool said = wait_for(l, POLLIN, l->period) != 0;
         if (said && !listen_to(l)) die(l);
-        if (!said) say_beat(l);
-        pass_on_held(l);
+        if (!said) tell_beat(l);
+        deliver_signals(l);
     }
-    say_bye(l);
+    tell_beat(l);
+    tell(l, "bye %d\n", atomic_load(&l->status));
     close(l->socket);
     return NULL;
 }
@@ -252,12 +227,10 @@ static bool take_apart(struct tr_lifeline *l)
     char *token = strrchr(l->where, ':');
     if (!token) return false;
     *token = '\0';
-    char *port = strrchr(l->where, ':');
-    if (!port) return false;
-    *port = '\0';
-    l->port = port + 1;
     l->token = token + 1;
-    return true;
+    l->port = strrchr(l->where, ':');
+    if (l->port) *l->port++ = '\0';
+    return l->port != NULL;
 }
 
 static void free_line(struct tr_lifeline *l)

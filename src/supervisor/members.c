@@ -30,36 +30,27 @@ static int no_port(const char *what)
     return tr_fail(TR_ERR_SYSTEM, "the supervisor cannot listen to its ranks: %s: %s", what, strerror(errno));
 }
 
-static bool listen_at(struct tr_members *c, int family, const struct sockaddr *address, socklen_t size)
+static bool listen_as(struct tr_members *c, int family)
 {
-    int no = 0;
-    c->listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (c->listener < 0) return false;
-    if (family == AF_INET6) setsockopt(c->listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (bind(c->listener, address, size) == 0 && listen(c->listener, 4096) == 0) return true;
-    int error = errno;
-    close(c->listener);
-    c->listener = -1;
-    errno = error;
-    return false;
-}
-
-static int open_listener(struct tr_members *c, bool everywhere)
-{
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
-    struct sockaddr_in four = {.sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(everywhere ? INADDR_ANY : INADDR_LOOPBACK)};
-    bool open = everywhere && listen_at(c, AF_INET6, (void *)&six, sizeof six);
-    if (!open && !listen_at(c, AF_INET, (void *)&four, sizeof four)) return no_port("no port");
     union {
         struct sockaddr any;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
-    } bound;
-    socklen_t size = sizeof bound;
-    if (getsockname(c->listener, &bound.any, &size) != 0) return no_port("no address");
-    c->port = ntohs(bound.any.sa_family == AF_INET ? bound.four.sin_port : bound.six.sin6_port);
-    return TR_OK;
+    } at = {.six = {.sin6_family = (sa_family_t)family}}; /* any address, any port */
+    socklen_t size = family == AF_INET ? sizeof at.four : sizeof at.six;
+    int no = 0;
+    if (!c->everywhere) at.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    c->listener = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (c->listener < 0) return false;
+    if (family == AF_INET6) setsockopt(c->listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (bind(c->listener, &at.any, size) == 0 && listen(c->listener, 4096) == 0 &&
+        getsockname(c->listener, &at.any, &size) == 0) {
+        c->port = ntohs(family == AF_INET ? at.four.sin_port : at.six.sin6_port);
+        return true;
+    }
+    close(c->listener);
+    c->listener = -1;
+    return false;
 }
 
 static int watch(const struct tr_members *c, int fd, struct tr_member *m)
@@ -74,7 +65,8 @@ int tr_members_open(bool everywhere, double period, double limit, struct tr_memb
     gethostname(c->host, sizeof c->host - 1);
     c->ready = epoll_create1(EPOLL_CLOEXEC);
     if (c->ready < 0) return no_port("epoll");
-    TR_TRY(open_listener(c, everywhere));
+    bool open = everywhere && listen_as(c, AF_INET6);
+    if (!open && !listen_as(c, AF_INET)) return no_port("no port");
     TR_TRY(watch(c, c->listener, NULL));
     return tr_members_renew(c);
 }
@@ -185,8 +177,7 @@ static bool take_line(struct tr_members *c, struct tr_member *m, const char *lin
     if (sscanf(line, "beat %d %lld %lld %lld %lld %ld", &phase, &stage, &clock, &kept_stage, &kept_clock,
                &m->waits) != 6)
         return false;
-    m->state = (struct tr_life_state){phase, stage, clock, kept_stage, kept_clock};
-    tr_life_advance(&c->farthest, &m->state);
+    tr_life_advance(&c->farthest, &(struct tr_life_state){phase, stage, clock, kept_stage, kept_clock});
     return true;
 }
 
@@ -231,7 +222,7 @@ static int take_newcomers(struct tr_members *c)
             return TR_ERR_SYSTEM;
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-        *m = (struct tr_member){.socket = fd, .state = TR_LIFE_NOWHERE, .since = tr_now(), .beat = tr_now()};
+        *m = (struct tr_member){.socket = fd, .beat = tr_now()};
         TR_TRY(watch(c, fd, m));
     }
 }
@@ -243,7 +234,7 @@ static void turn_strangers_away(struct tr_members *c)
     if (c->known == c->n) return;
     double now = tr_now();
     for (size_t i = 0; i < c->n; i++)
-        if (!c->member[i]->known && now - c->member[i]->since > PATIENCE) break_line(c, c->member[i]);
+        if (!c->member[i]->known && now - c->member[i]->beat > PATIENCE) break_line(c, c->member[i]);
 }
 
 int tr_members_receive(struct tr_members *c)

@@ -20,10 +20,8 @@ struct tr_member {
     long rank, pid;
     tr_start_time start; /* tells its process from a later one of the same pid */
     char host[128];
-    double since, beat; /* when it came, and was heard last: as tr_now() */
-    double broke;       /* when its line broke; 0 before */
-    struct tr_life_state state;
-    long waits; /* seconds for which it has waited in vain */
+    double beat, broke; /* when it was heard last, and when its line broke: as tr_now() */
+    long waits;         /* seconds for which it has waited in vain */
     char line[TR_LIFELINE_LINE];
     size_t filled;
 };
