@@ -15,12 +15,7 @@ struct pull {
 };
 
 /* Rows have just the room that their word needs. Without BSP a row may come in parts, and others' tokens may have
- * changed topics between two of them, so that more are found than there are. */
-static bool is_torn(const struct tr_lda *m, tr_key word, uint64_t tokens)
-{
-    return !tr_in_lockstep(m->tr) && tokens > m->layout.tokens[word];
-}
-
+ * changed topics between two of them, so that more are found than there are: such a row is asked for once more. */
 static int take_row(void *state, const tr_row *row)
 {
     struct pull *p = state;
@@ -33,51 +28,39 @@ static int take_row(void *state, const tr_row *row)
         m->counts[0][n++] = (struct tr_lda_count){row->column[i], (uint32_t)value[i]};
         tokens += (uint64_t)value[i];
     }
-    if (is_torn(m, row->key, tokens)) {
-        p->again[p->n_again++] = row->key;
-        return TR_OK;
-    }
-    return tr_lda_row_write(&m->layout, p->block, m->layout.place[row->key], m->counts[0], n);
-}
-
-/* A row that is asked for alone comes whole, once what is being added to it is. */
-static int take_torn_rows(struct pull *p)
-{
-    enum { TRIES = 10000 };
-    for (int i = 0; p->n_again > 0; i++) {
-        tr_key key = p->again[--p->n_again];
-        if (i == TRIES)
-            return tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
-        TR_TRY(tr_rows_pull(p->m->table, &key, 1, take_row, p));
-    }
+    if (tr_in_lockstep(m->tr) || tokens <= m->layout.tokens[row->key])
+        return tr_lda_row_write(&m->layout, p->block, m->layout.place[row->key], m->counts[0], n);
+    p->again[p->n_again++] = row->key;
     return TR_OK;
-}
-
-static int by_key(const void *x, const void *y)
-{
-    tr_key a = *(const tr_key *)x, b = *(const tr_key *)y;
-    return (a > b) - (a < b);
 }
 
 int tr_lda_list_words(struct tr_lda *m, int number)
 {
     const struct tr_lda_layout *l = &m->layout;
+    uint64_t first = l->first[number], end = l->first[number + 1];
     if (m->first_words) return TR_OK;
-    TR_TRY(TR_NEW(&m->first_words, l->first[number + 1] - l->first[number]));
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
-        if (l->kind[p] != TR_LDA_EMPTY) m->first_words[m->n_first_words++] = l->word[p];
-    if (m->n_first_words > 0) qsort(m->first_words, m->n_first_words, sizeof(tr_key), by_key);
+    TR_TRY(TR_NEW(&m->first_words, end - first));
+    for (uint64_t w = 0; w < l->words; w++)
+        if (l->place[w] >= first && l->place[w] < end && l->tokens[w] > 0)
+            m->first_words[m->n_first_words++] = w;
     return TR_OK;
 }
 
 int tr_lda_pull_block(struct tr_lda *m, const tr_block *block, bool copy)
 {
+    enum { TRIES = 10000 };
     struct pull p = {.m = m, .block = block->memory};
+    size_t bytes = m->layout.bytes[block->number];
     TR_TRY(tr_lda_list_words(m, block->number));
     TR_TRY(TR_NEW(&p.again, m->n_first_words));
     int status = tr_rows_pull(m->table, m->first_words, m->n_first_words, take_row, &p);
-    if (status == TR_OK) status = take_torn_rows(&p);
-    size_t bytes = m->layout.bytes[block->number];
+    for (int i = 0; p.n_again > 0 && status == TR_OK; i++) {
+        tr_key key =
+            p.again[--p.n_again]; /* asked for alone it comes whole, once what is being added to it is */
+        if (i == TRIES)
+            status = tr_fail(TR_ERR_INTERNAL, "word %" PRIu64 " has more tokens than there are", key + 1);
+        else status = tr_rows_pull(m->table, &key, 1, take_row, &p);
+    }
     if (status == TR_OK && copy) memcpy((char *)block->memory + bytes, block->memory, bytes);
     free(p.again);
     return status;

@@ -380,27 +380,20 @@ static int sweep_round(tr_worker *me, void *state)
 
 /* ---- evaluation ---- */
 
-/* Without BSP a token may have left its topic already, for this reader, before it came there. */
-static int pull_totals(struct tr_lda *m)
-{
-    TR_TRY(tr_view_pull(m->totals_view));
-    int64_t *total = m->totals_view->value;
-    for (size_t k = 0; k < m->totals_view->n; k++)
-        if (total[k] < 0) total[k] = 0;
-    return TR_OK;
-}
-
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_lda *m = state;
-    const int64_t *total = m->total;
+    int64_t *total = m->total;
     report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
+    report->sum[LOG_WORDS] = m->log_words;
     if (tr_lda_exchanges(me)) {
+        report->sum[LOG_WORDS] = 0;
         TR_TRY(tr_lda_log_table(m, me, &report->sum[LOG_WORDS]));
-        if (me->worker == 0) TR_TRY(pull_totals(m));
+        if (me->worker == 0) TR_TRY(tr_view_pull(m->totals_view));
         total = m->totals_view->value;
-    } else {
-        report->sum[LOG_WORDS] = m->log_words;
+        /* without BSP a token may have left its topic already, for this reader, before it came there */
+        for (size_t k = 0; me->worker == 0 && k < m->topics; k++)
+            if (total[k] < 0) total[k] = 0;
     }
     if (me->worker == 0) report->sum[LOG_TOTALS] = tr_lda_log_totals(&m->layout, total, m->beta);
     return TR_OK;

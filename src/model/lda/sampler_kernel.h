@@ -186,27 +186,19 @@ static inline size_t NAME(find)(const uint32_t *list, size_t vectors, uint32_t t
 /* ---- the word ---- */
 
 /* For lists, Σ_k α_k q_k and its sums over parts are kept up to date in double precision, in which thousands of small
- * changes do no harm; a draw from it is rare enough to look through one part. This is the sum over one. */
-static double NAME(part)(const struct tr_lda_sampler *s, size_t part)
-{
-    float sum[LANES] = {0};
-    double all = 0;
-    for (size_t i = part << s->part_shift; i < (part + 1) << s->part_shift; i += LANES)
-        for (size_t j = 0; j < LANES; j++) sum[j] += s->alpha[i + j] * s->q[i + j];
-    for (int j = 0; j < LANES; j++) all += (double)sum[j];
-    return all;
-}
-
+ * changes do no harm; a draw from it is rare enough to look through one part. */
 static void NAME(parts)(struct tr_lda_sampler *s)
 {
+    size_t run = (size_t)1 << s->part_shift;
     s->prior = 0;
-    for (size_t i = 0; i < s->parts; i++) s->prior += s->part[i] = NAME(part)(s, i);
-}
-
-static void NAME(refresh)(struct tr_lda_sampler *s)
-{
-    float all = (float)s->words_beta;
-    for (uint32_t k = 0; k < s->layout->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
+    for (size_t part = 0, i = 0; part < s->parts; part++) {
+        float sum[LANES] = {0};
+        double all = 0;
+        for (size_t end = i + run; i < end; i += LANES)
+            for (size_t j = 0; j < LANES; j++) sum[j] += s->alpha[i + j] * s->q[i + j];
+        for (int j = 0; j < LANES; j++) all += (double)sum[j];
+        s->prior += s->part[part] = all;
+    }
 }
 
 /* q of the word whose counts are here; empty: they are all 0. */
@@ -406,7 +398,8 @@ static void NAME(sample_lists)(struct tr_lda_sampler *s, uint64_t begin, uint64_
 static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
-    NAME(refresh)(s);
+    float all = (float)s->words_beta;
+    for (uint32_t k = 0; k < l->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
     NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
         if (s->begin[p] == s->begin[p + 1]) continue;

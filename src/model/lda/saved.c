@@ -200,24 +200,17 @@ static int largest_first(const void *x, const void *y)
     return a->topic < b->topic ? -1 : a->topic > b->topic;
 }
 
-/* The largest share is always shown. */
-static size_t shown(const struct reading *r)
-{
-    size_t n = 1, topics = (size_t)r->m->topics;
-    if (tr_query_given(r->query, "--top"))
-        return tr_min_size((size_t)tr_query_number(r->query, "--top", 0), topics);
-    while (n < topics && r->share[n].part >= least_share) n++;
-    return n;
-}
-
 static int predict_document(struct reading *r, uint64_t number)
 {
-    size_t topics = (size_t)r->m->topics;
+    size_t topics = (size_t)r->m->topics, n = 1; /* the largest share is always shown */
     (void)number;
     tr_lda_infer(&r->m->saved.phi, r->n, r->word, r->count, r->theta);
     for (uint32_t k = 0; k < topics; k++) r->share[k] = (struct share){k, r->theta[k]};
     qsort(r->share, topics, sizeof *r->share, largest_first);
-    size_t n = shown(r);
+    if (tr_query_given(r->query, "--top"))
+        n = tr_min_size((size_t)tr_query_number(r->query, "--top", 0), topics);
+    else
+        while (n < topics && r->share[n].part >= least_share) n++;
     for (size_t i = 0; i < n; i++)
         TR_TRY(tr_print(r->query, "%s%" PRIu32 ":%.4f", i ? " " : "", r->share[i].topic, r->share[i].part));
     return tr_print(r->query, "\n");
