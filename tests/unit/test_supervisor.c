@@ -302,7 +302,7 @@ START_TEST(a_death_is_noticed_and_the_others_die)
     LISTEN_UNTIL(&members, members.known == members.broken);
     ck_assert_int_eq(waitpid(rank[0], &status, 0), rank[0]);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == TR_ERR_PEER);
-    LISTEN_UNTIL(&members, tr_members_left(&members, false) == 0); /* its files are closed before it is a zombie */
+    LISTEN_UNTIL(&members, tr_members_left(&members, false) == 0); /* files close before it is a zombie */
     waitpid(rank[1], &status, 0);
     tr_members_close(&members);
 }
