@@ -243,6 +243,7 @@ int tr_lda_read_tables(struct tr_lda *m, const tr_key *words, size_t n, struct t
 {
     tr_key *keys;
     size_t most = tr_max_size(m->words, m->topics);
+    tr_lda_saved_close(s);
     TR_TRY(TR_NEW(&keys, most));
     for (size_t i = 0; i < most; i++) keys[i] = i;
     int status = read_words(m, words ? words : keys, n, s);

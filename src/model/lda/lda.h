@@ -99,19 +99,19 @@ int tr_lda_pull_block(struct tr_lda *lda, const tr_block *block, bool copy);
 /* Adds to the table by how much the block differs from that copy; copied false: from nothing. */
 int tr_lda_push_block(struct tr_lda *lda, const tr_block *block, bool copied);
 
-/* What this worker's documents say about α, as tr_lda_fit_alpha() wants it. */
+/* What this worker's documents say about α, for tr_lda_fit_alpha(). */
 int tr_lda_count_documents(struct tr_lda *lda, struct tr_lda_histogram *documents);
 
-/* The same from all workers: rows of this member's part of the topics, others are empty; lengths at member 0. Before that,
- * in an earlier clock, all must have pushed theirs. */
+/* The same from all workers: rows of this member's part of the topics, others are empty; lengths at member 0. All must
+ * have pushed theirs in an earlier clock. */
 int tr_lda_push_documents(struct tr_lda *lda);
 int tr_lda_pull_documents(struct tr_lda *lda, const tr_worker *me, struct tr_lda_histogram *documents);
 
 /* Σ log Γ(n_wk + β) - log Γ(β) over this worker's part of the words, as the table has them. */
 int tr_lda_log_table(struct tr_lda *lda, const tr_worker *me, double *sum);
 
-/* Outside of tr_run(), while the others wait: reads n words (NULL: 0, 1, …) and all totals from the tables. Free with
- * tr_lda_saved_close(), also after an error. */
+/* Outside of tr_run(), while the others wait: reads n words (NULL: 0, 1, …) and all totals from the tables. What
+ * `saved` has is freed first. Free with tr_lda_saved_close(), also after an error. */
 int tr_lda_read_tables(struct tr_lda *lda, const tr_key *words, size_t n, struct tr_lda_saved *saved);
 
 /* Adds how well this worker's documents are completed; outside of tr_run() as well. */

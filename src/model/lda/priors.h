@@ -26,8 +26,8 @@ struct tr_lda_bin {
     uint32_t row, count, times;
 };
 
-/* A histogram for each row. While it is filled, the bins are of larger counts, in any order; small ones lie in `few`. Once
- * it is sorted, row r has bins begin[r] .. begin[r + 1] - 1, counts ascending. */
+/* A histogram for each row. While it is filled, the bins are of larger counts, in any order; small ones lie in `few`.
+ * Once it is sorted, row r has bins begin[r] .. begin[r + 1] - 1, counts ascending. */
 struct tr_lda_histogram {
     size_t rows, n, capacity;
     uint32_t *few;
@@ -48,10 +48,14 @@ double tr_lda_histogram_slope(const struct tr_lda_histogram *histogram, size_t r
  * means nothing. */
 typedef int tr_lda_sum_fn(void *who, double *numbers, size_t n);
 
-/* Fits α of `topics` topics. documents: topics + 1 rows, of how often each topic has each count in a document, the last of
- * the documents' numbers of tokens. alpha: where it begins, all above 0, and ends, no more than `most` times as large or
- * small: the rows may not be of one moment, and with more tokens in topics than in documents it would grow without end.
- * numbers: 2 topics + 3, for use here. Fails only as sum() does. */
+/* Fits α, one number for each topic.
+ *   documents   topics + 1 rows: how often each topic has each count in a document; the last: how often documents have
+ *               each number of tokens
+ *   most        alpha ends no more than so many times as large or small as it was: the rows may not be of one moment,
+ *               and with more tokens in topics than in documents it would grow without end
+ *   numbers     2 topics + 3, for use here
+ *   alpha       where it begins, all above 0, and ends
+ * Fails only as sum() does. */
 int tr_lda_fit_alpha(const struct tr_lda_histogram *documents, double most, tr_lda_sum_fn *sum, void *who,
                      double *numbers, double *alpha);
 

@@ -48,6 +48,7 @@ struct tr_lda_random {
     uint64_t a, b;
 };
 
+/* To be changed by sampler.c alone; rng is kept by snapshots. */
 struct tr_lda_sampler {
     const struct tr_lda_layout *layout;
     enum tr_cpu cpu;

@@ -132,6 +132,7 @@ void tr_lda_saved_close(struct tr_lda_saved *s)
     free(s->topic);
     free(s->count);
     free(s->total);
+    *s = (struct tr_lda_saved){0};
 }
 
 /* ================ documents ================ */
