@@ -621,7 +621,8 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     struct tr_files files = {.n = 0};
     struct tr_store *store = NULL;
     struct tr_data_user *user = NULL;
-    TR_TRY(tr_agree(tr, TR_OK)); /* who has failed before tells it here, and no call of all ranks meets another */
+    TR_TRY(tr_agree(tr,
+                    TR_OK)); /* who has failed before tells it here, and no call of all ranks meets another */
     TR_TRY(tell_folders(tr));
     int status = TR_NEW(&user, 1);
     if (status == TR_OK)

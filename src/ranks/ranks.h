@@ -112,11 +112,11 @@ struct tr_context {
     struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
     struct {
         uint64_t rows, columns, nonzeros;
-    } trained_on; /* the training data, once they are read */
+    } trained_on;                      /* the training data, once they are read */
     int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
-    struct tr_cache *cache;             /* data for the next start; NULL before data are read */
-    void (*at_end)(tr_context *tr);     /* before the context ends; NULL: nothing */
-    double began;                       /* when MPI was started, as tr_now() */
+    struct tr_cache *cache;            /* data for the next start; NULL before data are read */
+    void (*at_end)(tr_context *tr);    /* before the context ends; NULL: nothing */
+    double began;                      /* when MPI was started, as tr_now() */
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);

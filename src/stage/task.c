@@ -62,8 +62,8 @@ struct task {
     const tr_task *task;
     struct instance *instances;
     struct tr_suspended outer; /* what was open before the task */
-    struct position at;     /* rank 0; others: as rank 0 said it last */
-    struct record *record;  /* rank 0: by stage */
+    struct position at;        /* rank 0; others: as rank 0 said it last */
+    struct record *record;     /* rank 0: by stage */
     int64_t
         *last; /* rank 0: by stage and group: number of the run in which the group had it last; 0 before */
     double began;

@@ -203,8 +203,8 @@ static void describe(const struct tr_replica *l)
     if (l->limited)
         snprintf(memory, sizeof memory, "%zu in memory, %s makes room", l->frames, replaced[l->replace]);
     tr_say(l->tr, "local model:   %s, %zu chunks of %llu keys and %zu bytes, %s; updates %s",
-           l->model == TR_LOCAL_DEMAND ? "on demand" : "integral", l->chunks, 1ull << l->shift, l->frame_bytes,
-           memory, updates[l->mode]);
+           l->model == TR_LOCAL_DEMAND ? "on demand" : "integral", l->chunks, 1ull << l->shift,
+           l->frame_bytes, memory, updates[l->mode]);
 }
 
 static int open_replica(struct tr_replica *l, const tr_replica_options *options)
