@@ -325,10 +325,12 @@ static int run(void *model)
     TR_TRY(measure(a, a->mean[0], a->by_probability ? 0.5 : 0, a->by_probability ? a->mean[1] : NULL, false,
                    &a->figures));
     say(a, "the mean", &a->figures);
-    return TR_OK;
+    TR_TRY(tr_report_figure(a->tr, "test_auc", a->figures.auc));
+    TR_TRY(tr_report_figure(a->tr, "test_accuracy", a->figures.accuracy));
+    return tr_report_figure(a->tr, "test_rmse", a->figures.rmse);
 }
 
-static void put_members(FILE *file, void *who)
+void tr_average_members(FILE *file, void *who)
 {
     const struct tr_average *a = who;
     tr_json_real_member(file, "test_log_loss", a->figures.log_loss);
@@ -345,15 +347,6 @@ static void put_members(FILE *file, void *who)
         fputc('}', file);
     }
     fputs("\n  ],\n", file);
-}
-
-void tr_average_summary(struct tr_average *a, struct tr_summary *summary)
-{
-    summary->test_auc = a->figures.auc;
-    summary->test_accuracy = a->figures.accuracy;
-    summary->test_rmse = a->figures.rmse;
-    summary->more = put_members;
-    summary->who = a;
 }
 
 static void close_average(void *model)

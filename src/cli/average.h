@@ -7,7 +7,9 @@
 #ifndef TR_CLI_AVERAGE_H
 #define TR_CLI_AVERAGE_H
 
-#include "monitor/monitor.h"
+#include <stdio.h>
+
+#include "job/job.h"
 #include "trireme/model.h"
 
 struct tr_average;
@@ -19,8 +21,8 @@ int tr_average_check(const tr_job *job, const struct tr_job_task *task);
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average);
 extern const tr_model_class tr_average_class;
 
-/* What summary.json has more: test_log_loss, and models, an object for each with task, model, type and figures. On rank 0,
- * once it is trained. */
-void tr_average_summary(struct tr_average *average, struct tr_summary *summary);
+/* What summary.json has more: test_log_loss, and models, an object for each with task, model, type and figures. For
+ * tr_services_summary(), once it is trained. */
+void tr_average_members(FILE *file, void *average);
 
 #endif

@@ -12,7 +12,6 @@
 #include "cli/explain.h"
 #include "cli/tasks.h"
 #include "cli/train.h"
-#include "monitor/json.h"
 #include "program/program.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
@@ -23,33 +22,6 @@ static int explain(tr_context *tr)
 {
     tr_on_ready(tr, tr_explain_stage, tr);
     return tr_explain_layout(tr);
-}
-
-/* Those that every summary has, and others. */
-static void put_figures(FILE *file, void *who)
-{
-    const tr_context *tr = who;
-    for (size_t i = 0; i < tr->figures; i++)
-        if (tr->figure[i].name) tr_json_real_member(file, tr->figure[i].name, tr->figure[i].value);
-}
-
-static void take_figures(tr_context *tr, struct tr_summary *summary)
-{
-    struct {
-        const char *name;
-        double *value;
-    } known[] = {{"test_auc", &summary->test_auc},
-                 {"test_perplexity", &summary->test_perplexity},
-                 {"test_accuracy", &summary->test_accuracy},
-                 {"test_rmse", &summary->test_rmse}};
-    for (size_t i = 0; i < tr->figures; i++)
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
-            if (!tr->figure[i].name || strcmp(tr->figure[i].name, known[k].name) != 0) continue;
-            *known[k].value = tr->figure[i].value;
-            tr->figure[i].name = NULL;
-        }
-    summary->more = put_figures;
-    summary->who = tr;
 }
 
 static int train(tr_context *tr, const tr_model_class *class, void *model)
@@ -64,16 +36,7 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     TR_TRY(tr_monitor_enter(tr->monitor, TR_WRITING));
     TR_TRY(tr_checkpoint_settle(tr));
     if (class->fields) TR_TRY(tr_model_write(tr, class, model, job->output));
-    struct tr_summary summary = {.rows = tr->trained_on.rows,
-                                 .features = tr->trained_on.columns,
-                                 .nonzeros = tr->trained_on.nonzeros,
-                                 .test_auc = NAN,
-                                 .test_perplexity = NAN,
-                                 .test_accuracy = NAN,
-                                 .test_rmse = NAN};
-    if (class == &tr_average_class) tr_average_summary(model, &summary);
-    else take_figures(tr, &summary);
-    return tr_monitor_summary(tr->monitor, &summary);
+    return tr_services_summary(tr, class == &tr_average_class ? tr_average_members : NULL, model);
 }
 
 int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,

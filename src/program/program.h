@@ -21,6 +21,10 @@ int tr_run_options_take(int *argc, char **argv, struct tr_run_options *options);
  * unless `fresh`. All ranks; agreed on. Afterwards tr->monitor is there. */
 int tr_services_open(tr_context *tr, bool fresh);
 
+/* Writes summary.json: what was trained on, the figures that were reported (tr_report_figure()), and members that `more`
+ * writes, each with a comma behind it (NULL: none). All ranks; agreed on. */
+int tr_services_summary(tr_context *tr, void (*more)(FILE *file, void *who), void *who);
+
 /* Ends the run with this status, which all ranks know: checkpoints and the folder are as they are to be left. All ranks;
  * returns the status, or, where all was well until here, that of the last things that were written. Nothing happens in a
  * context without services. */

@@ -82,7 +82,7 @@ void tr_message_orphan(struct tr_tables *tables, const uint32_t *pending)
 
 int tr_message_forget(struct tr_table *t, int rank, uint32_t tag)
 {
-    struct tr_sending *m;
+    struct tr_sending *m = NULL;
     TR_TRY(tr_message_new(t->tr->tables, 0, &m));
     m->header = (struct tr_message){.kind = TR_MESSAGE_FORGET, .table = t->index, .tag = tag};
     tr_message_send(t->tr->tables, m, 0, rank, NULL);

@@ -344,7 +344,7 @@ int tr_lda_open(const struct tr_lda_options *options, const struct tr_lda_layout
                 const tr_batch *documents, const tr_key *keys, const uint64_t *number,
                 struct tr_lda_sampler **sampler)
 {
-    struct tr_lda_sampler *s;
+    struct tr_lda_sampler *s = NULL;
     TR_TRY(lines(1, sizeof *s, &s));
     s->layout = layout;
     s->cpu = options->cpu;
