@@ -152,11 +152,6 @@ struct tr_h5_reader {
     hid_t file;
 };
 
-const char *tr_h5_path(const struct tr_h5_reader *r)
-{
-    return r->path;
-}
-
 const char *tr_h5_format(const struct tr_h5_reader *r)
 {
     return r->format;

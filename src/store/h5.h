@@ -69,7 +69,6 @@ bool tr_h5_begins(const char *begin, size_t n);
  * Trireme, of another format (NULL: any will do) or version (0: any). */
 int tr_h5_open(const char *path, const char *format, int format_version, struct tr_h5_reader **reader);
 void tr_h5_close(struct tr_h5_reader **reader); /* NULL inside is fine */
-const char *tr_h5_path(const struct tr_h5_reader *r);
 const char *tr_h5_format(const struct tr_h5_reader *r);
 
 /* Attributes of the file. TR_ERR_DATA where one is missing or of another kind; texts are to be freed. */
