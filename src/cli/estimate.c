@@ -144,13 +144,14 @@ static int add_files(const struct tr_job *job, const struct tr_files *files, int
     return TR_OK;
 }
 
-/* The test data have the format of the training data. */
-static int add_size(const struct tr_job *job, const struct tr_job_list *patterns, int *format,
-                    tr_data_size *size)
+/* The test data have the format of the training data, and may be a part of them. */
+static int add_size(const struct tr_job *job, bool test, int *format, tr_data_size *size)
 {
     struct tr_files files = {0};
-    if (patterns->n == 0) return TR_OK;
-    TR_TRY(tr_data_files(job, patterns, &files));
+    double share;
+    TR_TRY(tr_job_test_share(job, &share));
+    if (test && (job->data.test.n == 0 || share > 0)) return TR_OK;
+    TR_TRY(tr_data_files(job, test, &files));
     int status = add_files(job, &files, format, size);
     tr_files_close(&files);
     return status;
@@ -199,8 +200,8 @@ int tr_say_estimate(tr_context *tr)
                        tr_job_where(job, "data.train"));
     tr_data_size size = {.workers = tr_layout_workers(&tr->layout), .servers = tr->layout.servers};
     int format = TR_FORMAT_AUTO;
-    TR_TRY(add_size(job, &job->data.train, &format, &size));
-    TR_TRY(add_size(job, &job->data.test, &format, &size));
+    TR_TRY(add_size(job, false, &format, &size));
+    TR_TRY(add_size(job, true, &format, &size));
     if (job->data.features > 0) size.features = (double)job->data.features;
     static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
     size.format = words[format];

@@ -250,6 +250,9 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
                                       .lowest_index = from_one,
                                       .label = job->data.label,
+                                      .held_out = data->state->held_out,
+                                      .reads_held_out = data->state->test,
+                                      .seed = job->seed,
                                       .known_rows = like != NULL,
                                       .known_columns = like != NULL};
 }
@@ -373,12 +376,17 @@ static int decide_csv_columns(tr_data *data, const tr_data *like)
     return TR_OK;
 }
 
-static int no_record(const tr_data *data, const tr_data *like)
+static int no_record(const tr_data *data)
 {
-    const tr_job *job = data->state->tr->job;
+    const struct tr_data_state *s = data->state;
+    const tr_job *job = s->tr->job;
+    if (s->held_out > 0)
+        return tr_fail(TR_ERR_NO_INPUT, "%s: data.test: %s leaves no record to %s",
+                       tr_job_where(job, "data.test"), job->data.test.item[0],
+                       s->test ? "test with" : "learn from");
     return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it",
-                   data->format != TR_FORMAT_LIBSVM ? data->state->files.file[0].path
-                   : like                           ? job->data.test.item[0]
+                   data->format != TR_FORMAT_LIBSVM ? s->files.file[0].path
+                   : s->test                        ? job->data.test.item[0]
                                                     : job->data.train.item[0]);
 }
 
@@ -402,7 +410,7 @@ static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
     data->total_rows = totals.rows;
     data->total_nonzeros = totals.nonzeros;
     data->skipped = totals.skipped;
-    int status = totals.rows == 0                ? no_record(data, like)
+    int status = totals.rows == 0                ? no_record(data)
                  : data->format == TR_FORMAT_CSV ? decide_csv_columns(data, like)
                                                  : decide_columns(data, &totals, like);
     TR_TRY(tr_agree(tr, status));
@@ -520,7 +528,7 @@ static int fill_triples(tr_data *data, const tr_data *like, struct part *part)
     data->skipped = totals.skipped;
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, part->records, s->files.n));
     int status = data->format == TR_FORMAT_DOCWORD ? number_documents(data, like, part) : TR_OK;
-    if (status == TR_OK && totals.rows == 0) status = no_record(data, like);
+    if (status == TR_OK && totals.rows == 0) status = no_record(data);
     TR_TRY(tr_agree(tr, status));
     if (data->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, part));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_triples(data, part) : TR_OK));
@@ -546,8 +554,11 @@ int tr_data_find(const tr_job *job, const char *path, char **found)
     return status == TR_OK && !*found ? tr_copy_string(path, found) : status;
 }
 
-int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files)
+int tr_data_files(const tr_job *job, bool test, struct tr_files *files)
 {
+    double share;
+    TR_TRY(tr_job_test_share(job, &share));
+    const struct tr_job_list *patterns = test && share == 0 ? &job->data.test : &job->data.train;
     if (patterns->n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
     char **paths;
@@ -586,7 +597,7 @@ static void show_rows(tr_data *data)
     data->row = data->state->row_number;
 }
 
-static int load(struct tr_store *store, struct tr_files *files, bool test, bool sparse, const tr_data *like)
+static int load(struct tr_store *store, struct tr_files *files, const tr_data *like)
 {
     double begin = tr_now();
     struct tr_data_state *s = store->data.state;
@@ -594,9 +605,8 @@ static int load(struct tr_store *store, struct tr_files *files, bool test, bool 
     (void)TR_FAULT("load");
     s->files = *files;
     *files = (struct tr_files){.n = 0};
-    s->sparse = sparse;
     bool found = false;
-    int status = tr_cache_find(&store->data, test ? "test data" : "training data", store->key, &found);
+    int status = tr_cache_find(&store->data, s->test ? "test data" : "training data", store->key, &found);
     if (status == TR_OK && !found) status = fill(&store->data, like);
     if (status == TR_OK && !found) status = tr_cache_keep(&store->data);
     show_rows(&store->data);
@@ -617,7 +627,7 @@ static int tell_folders(tr_context *tr)
 
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **out)
 {
-    bool test = part & TR_DATA_TEST, sparse = part & TR_DATA_SPARSE, found = false;
+    bool test = part & TR_DATA_TEST, found = false;
     struct tr_files files = {.n = 0};
     struct tr_store *store = NULL;
     struct tr_data_user *user = NULL;
@@ -625,11 +635,10 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
                     TR_OK)); /* who has failed before tells it here, and no call of all ranks meets another */
     TR_TRY(tell_folders(tr));
     int status = TR_NEW(&user, 1);
-    if (status == TR_OK)
-        status = tr_data_files(tr->job, test ? &tr->job->data.test : &tr->job->data.train, &files);
+    if (status == TR_OK) status = tr_data_files(tr->job, test, &files);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = tr_store_take(tr, &files, like, sparse, &store, &found);
-    if (status == TR_OK && !found) status = load(store, &files, test, sparse, like);
+    if (status == TR_OK) status = tr_store_take(tr, &files, part, like, &store, &found);
+    if (status == TR_OK && !found) status = load(store, &files, like);
     tr_files_close(&files);
     if (status == TR_OK) {
         user->data = store->data;

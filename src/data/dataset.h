@@ -40,10 +40,12 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* which has all this */
     struct tr_files files;
-    struct tr_head *heads;      /* of each file */
-    bool sparse;                /* rows of csv files are to be sparse */
-    struct tr_matrix rows;      /* this worker's */
-    uint64_t *row_number;       /* as tr_data.row */
+    struct tr_head *heads; /* of each file */
+    bool sparse;           /* rows of csv files are to be sparse */
+    double held_out;       /* this share of the files' records is for test data, and not for training; or 0 */
+    bool test;             /* they are test data */
+    struct tr_matrix rows; /* this worker's */
+    uint64_t *row_number;  /* as tr_data.row */
     struct tr_stretch *stretch; /* where that is NULL: the rows here, in the order of their numbers */
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
@@ -85,8 +87,9 @@ struct tr_loading {
 typedef int tr_loading_fn(void *who, const struct tr_loading *progress);
 void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who);
 
-/* Opens the files of data.train or data.test, relative paths wherever data.folders has them. */
-int tr_data_files(const tr_job *job, const struct tr_job_list *patterns, struct tr_files *files);
+/* Opens the files of data.train or data.test, relative paths wherever data.folders has them; a share of the training data that
+ * is held out is in the files of these. */
+int tr_data_files(const tr_job *job, bool test, struct tr_files *files);
 
 /* The format of a job's data, by what the job says and the files look like. TR_ERR_DATA if the first file certainly has
  * another format than the job says: one line that says which. */

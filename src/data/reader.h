@@ -101,6 +101,11 @@ struct tr_reader_options {
     bool text_rows,
         text_columns; /* ratings: ids are text; otherwise numbers, until one is found that is none */
     bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
+    /* A share of the lines (docword: documents), chosen by the seed and where they stand, is held out: the same for any number
+     * of readers. Either these are read, or the others. 0: there is none, all are read. */
+    double held_out;
+    bool reads_held_out;
+    uint64_t seed;
     uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
     size_t chunk_bytes; /* parsed at once, for tests of their borders; 0: the usual size */
     size_t most_rows;   /* libsvm, csv: to be read of the share; 0: all */
@@ -192,17 +197,26 @@ static inline int tr_reader_note_label(struct tr_reader *r, float label)
     return label == r->last_label ? TR_OK : tr_reader_add_label(r, label);
 }
 
+/* Whether what stands at this place of the file is not to be read: see tr_reader_options.held_out. */
+static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t place)
+{
+    const struct tr_reader_options *o = r->options;
+    uint64_t random = tr_mix(tr_mix(tr_mix(o->seed) ^ r->file) ^ place) >> 11;
+    return ((double)random < o->held_out * 0x1p53) != o->reads_held_out;
+}
+
 /* The driver's inner loop: inlined, so that the line function is too. A tab may end an empty first field: such a line is
  * handed over from its beginning. */
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
+    bool chooses = r->options->held_out > 0 && r->options->format != TR_FORMAT_DOCWORD;
     for (const char *p = lines->begin; p < lines->end && !r->enough;) {
         const char *at = p;
         while (tr_is_blank(*at)) at++;
-        if (!tr_at_line_end(at)) {
+        r->offset = lines->offset + (uint64_t)(p - lines->begin);
+        if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->offset))) {
             size_t rows = r->matrix.rows;
-            r->offset = lines->offset + (uint64_t)(p - lines->begin);
             at = line(r, r->head->separator == '\t' ? p : at);
             if (!at) {
                 TR_TRY(tr_reader_reject(r));

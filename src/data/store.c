@@ -284,18 +284,23 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
 /* ---- stores ---- */
 
 /* All that the rows depend on; a file that is written anew is another file. */
-static int make_key(const tr_context *tr, const struct tr_files *files, const tr_data *like, bool sparse,
-                    char **key)
+static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
+                    const tr_data *like, char **key)
 {
     const tr_job *job = tr->job;
+    double held_out;
     size_t n;
+    TR_TRY(tr_job_test_share(job, &held_out));
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format, sparse,
-            job->data.index_base, job->data.on_error, job->data.partition, job->data.order, job->data.header,
-            job->data.label, job->data.duplicates, (unsigned long long)job->data.features, job->table.prune,
-            tr->layout.groups, tr->layout.group_size,
-            like ? (unsigned long long)like->state->store->number : 0);
+    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format,
+            !!(part & TR_DATA_SPARSE), job->data.index_base, job->data.on_error, job->data.partition,
+            job->data.order, job->data.header, job->data.label, job->data.duplicates,
+            (unsigned long long)job->data.features, job->table.prune, tr->layout.groups,
+            tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0);
+    if (held_out > 0)
+        fprintf(text, " %s %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out,
+                (unsigned long long)job->seed);
     const char *const *formats = job->class->data_formats; /* which say it where the job leaves it open */
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
@@ -335,7 +340,7 @@ static int agree_on_store(tr_context *tr, struct tr_store **store)
     return TR_OK;
 }
 
-static int add_store(tr_context *tr, char **key, struct tr_store **out)
+static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct tr_store **out)
 {
     if (!tr->stores) TR_TRY(TR_NEW(&tr->stores, 1));
     struct tr_stores *all = tr->stores;
@@ -347,24 +352,28 @@ static int add_store(tr_context *tr, char **key, struct tr_store **out)
         free(store);
         return status;
     }
-    store->data.state->tr = tr;
-    store->data.state->store = store;
+    struct tr_data_state *s = store->data.state;
+    s->tr = tr;
+    s->store = store;
+    s->sparse = part & TR_DATA_SPARSE;
+    s->test = part & TR_DATA_TEST;
+    TR_TRY(tr_job_test_share(tr->job, &s->held_out));
     store->key = *key;
     *key = NULL;
     all->store[all->n++] = *out = store;
     return TR_OK;
 }
 
-int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, bool sparse,
+int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found)
 {
     char *key = NULL;
-    TR_TRY(tr_agree(tr, make_key(tr, files, like, sparse, &key)));
+    TR_TRY(tr_agree(tr, make_key(tr, files, part, like, &key)));
     *store = look_up(tr, key);
     int status = agree_on_store(tr, store);
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
-        status = tr_agree(tr, add_store(tr, &key, store));
+        status = tr_agree(tr, add_store(tr, part, &key, store));
         if (*store) (*store)->number = ++tr->stores->loaded;
     }
     free(key);

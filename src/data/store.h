@@ -33,7 +33,7 @@ struct tr_stores {
 /* The store that was loaded from these files with what the job says of them, and for test data with the training data
  * `like`; a new one (*found false) to be loaded if there is none. It has one user more. All ranks; errors are agreed on.
  */
-int tr_store_take(tr_context *tr, const struct tr_files *files, const tr_data *like, bool sparse,
+int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found);
 
 /* One user more, which keeps the rows for another to come. */

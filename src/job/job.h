@@ -234,6 +234,9 @@ const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *n
  * for; and when it speaks of stages that the method does not have. */
 int tr_job_check_use(const struct tr_job *job);
 
+/* data.test: 10% is a share of the training data; *share is 0 where it names files. TR_ERR_CONFIG: no such share. */
+int tr_job_test_share(const struct tr_job *job, double *share);
+
 /* ---- classes of models ---- */
 
 /* Those that Trireme brings; src/model defines them. */

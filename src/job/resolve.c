@@ -726,6 +726,28 @@ static int check_merge(const struct tr_job *job)
                        filters ? "table.filter" : "table.precision");
 }
 
+int tr_job_test_share(const struct tr_job *job, double *share)
+{
+    const struct tr_job_list *test = &job->data.test;
+    size_t length = test->n == 1 ? strlen(test->item[0]) : 0;
+    *share = 0;
+    if (length == 0 || test->item[0][length - 1] != '%') return TR_OK;
+    char *end;
+    *share = strtod(test->item[0], &end) / 100;
+    if (*share > 0 && *share < 1 && strcmp(end, "%") == 0) return TR_OK;
+    return tr_job_fail(
+        tr_job_where(job, "data.test"),
+        "data.test is «%s»: expected files, or a share of data.train above 0%% and below 100%%",
+        tr_shown(test->item[0]).text);
+}
+
+static int check_settings(const struct tr_job *job)
+{
+    double share;
+    TR_TRY(tr_job_test_share(job, &share));
+    return check_merge(job);
+}
+
 /* Where the method has no list of stages there are none; an empty list leaves it to the class. */
 static int check_stages(const struct tr_job *job)
 {
@@ -739,10 +761,10 @@ int tr_job_check_use(const struct tr_job *job)
 {
     if (job->tasks == 0) TR_TRY(check_stages(job));
     TR_TRY(check_use(job, job));
-    TR_TRY(check_merge(job));
+    TR_TRY(check_settings(job));
     for (size_t i = 0; i < job->tasks; i++) {
         TR_TRY(check_use(job->task[i].job, job));
-        TR_TRY(check_merge(job->task[i].job));
+        TR_TRY(check_settings(job->task[i].job));
         if (job->task[i].run == TR_RUN_TRAIN) TR_TRY(check_stages(job->task[i].job));
     }
     return TR_OK;

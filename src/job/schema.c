@@ -56,7 +56,8 @@ static const tr_option job_keys[] = {
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "files to learn from, globs allowed; train needs them"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
-     .help = "files to evaluate the model on, globs allowed"},
+     .help = "files to evaluate the model on, globs allowed; or a share, as 10%, of the records of data.train (docword: of the "
+             "documents), chosen at random by the seed, which are not learnt from then"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
      .help = "lda: file of the words, one a line, to be kept with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,

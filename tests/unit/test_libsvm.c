@@ -928,6 +928,57 @@ START_TEST(random_numbers_are_read_as_by_the_library)
 }
 END_TEST
 
+/* Which of 1000 rows, whose labels are their numbers, so many readers get together. */
+static void find_rows(const struct tr_files *files, struct tr_reader_options options, size_t readers,
+                      bool found[1000])
+{
+    memset(found, 0, 1000 * sizeof *found);
+    for (size_t reader = 0; reader < readers; reader++) {
+        struct tr_matrix m;
+        struct tr_read_report report;
+        ck_ok(tr_read_matrix(files, reader, readers, &options, &m, &report));
+        for (size_t i = 0; i < m.rows; i++) {
+            ck_assert(!found[(size_t)m.label[i]]);
+            found[(size_t)m.label[i]] = true;
+        }
+        tr_ids_free(&report.labels.bits);
+        tr_matrix_free(&m);
+    }
+}
+
+START_TEST(each_row_is_held_out_or_not_for_any_number_of_readers)
+{
+    char text[16000];
+    size_t n = 0;
+    for (int i = 0; i < 1000; i++) n += (size_t)sprintf(text + n, "%d 1:2\n", i);
+    write_file("rows", text, n);
+    write_gzip("packed", "wb", text, n);
+    bool first[1000], others[1000], again[1000];
+    for (int packed = 0; packed < 2; packed++) {
+        struct tr_files files;
+        ck_ok(open_file(packed ? "packed" : "rows", &files));
+        for (size_t readers = 1; readers <= 5; readers += 2) {
+            struct tr_reader_options o = {
+                .format = TR_FORMAT_LIBSVM, .held_out = 0.2, .seed = 3, .deal = readers == 5 ? 512 : 0};
+            find_rows(&files, o, readers, others);
+            o.reads_held_out = true;
+            find_rows(&files, o, readers, again);
+            if (readers == 1 && !packed) memcpy(first, again, sizeof first);
+            ck_assert_mem_eq(first, again, sizeof first);
+            for (int i = 0; i < 1000; i++) ck_assert(first[i] != others[i]);
+            o.seed = 4;
+            find_rows(&files, o, readers, again);
+            ck_assert_mem_ne(first, again, sizeof first);
+        }
+        tr_files_close(&files);
+    }
+    int held = 0;
+    for (int i = 0; i < 1000; i++) held += first[i];
+    ck_assert_int_gt(held, 150);
+    ck_assert_int_lt(held, 250);
+}
+END_TEST
+
 UNIT_MAIN("libsvm", rows_are_read_as_they_stand, values_are_kept_only_if_one_is_not_1,
           the_first_three_labels_have_places, as_many_labels_are_told_apart_as_make_classes,
           a_real_file_is_read_whole, a_bad_record_is_named_with_its_line, nul_bytes_are_refused,
@@ -940,4 +991,4 @@ UNIT_MAIN("libsvm", rows_are_read_as_they_stand, values_are_kept_only_if_one_is_
           dealt_bad_records_are_named_with_their_line, gzip_files_are_dealt_in_pieces,
           a_line_longer_than_pieces_goes_to_one_reader, chunk_borders_do_not_matter,
           progress_is_told_and_can_stop, known_difficult_numbers_are_read_right,
-          random_numbers_are_read_as_by_the_library)
+          random_numbers_are_read_as_by_the_library, each_row_is_held_out_or_not_for_any_number_of_readers)
