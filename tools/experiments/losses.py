@@ -45,14 +45,14 @@ def one_death(data, rank, clock, settings):
     words = [f"{k}={v}" for k, v in {"data.train": data, "model.type": "logistic", "solve.method": "dual", "solve.epochs": 40,
                                      "solve.target_gap": 0, "checkpoint.every": "1 clocks"}.items()]
     one = Supervised(os.path.join(OUT, "e7"), 4, [*words, *settings], options=["--heartbeat", "1s", "--limit", "10s"])
-    while not one.is_over() and not (os.path.exists(one.log) and "training stage 2" in one.said("log") and clock_of(one.output) >= clock - 1
+    while not one.is_over() and not (os.path.exists(one.log) and "training stage 1" in one.said("log") and clock_of(one.output) >= clock - 1
                                      and one.processes().get(rank)):
         time.sleep(0.005)
     killed = time.time()
     struck = one.strike(rank, signal.SIGKILL)
     while not one.is_over():
         time.sleep(0.02)
-        training = [t for t, n, what, rest in events(one.log) if n == 1 and what == "training" and rest == "stage 2"]
+        training = [t for t, n, what, rest in events(one.log) if n == 1 and what == "training" and rest == "stage 1"]
         if struck and training and first(events(one.log), training[0], "clock"):
             time.sleep(0.5)
             one.process.send_signal(signal.SIGTERM)  # the rest is of no interest

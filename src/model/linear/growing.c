@@ -56,7 +56,7 @@ static int check_stages(const tr_job *job, int phases)
     return tr_job_check_stages(job, names, (size_t)phases + 1);
 }
 
-int tr_linear_growing_check(const tr_job *job, const struct tr_linear_options *o)
+static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->phases > TR_GROWING_PHASES)
         return tr_fail(TR_ERR_CONFIG, "%s: solve.phases is %llu, at most %d are possible",
@@ -101,16 +101,17 @@ static int open_worker(struct tr_linear *m)
     size_t largest = m->train->rows.n / (size_t)g->phase[g->phases - 1].iterations + 1;
     if (!(tr_roles(m->tr) & TR_SLAVE)) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, largest)));
-    TR_TRY(TR_NEW(&m->batch, (size_t)g->phase[0].iterations));
+    TR_TRY(TR_NEW(&m->batches.order, (size_t)g->phase[0].iterations));
     if (!m->test) return TR_OK;
     return tr_linear_set_problem(m, m->o->bias, m->test, &m->test_problem, &m->test_target);
 }
 
-int tr_linear_growing_open(struct tr_linear *m)
+static int open_growing(struct tr_linear *m)
 {
     struct tr_linear_growing *g;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->growing, 1)));
     g = m->growing;
+    m->clocks_per_epoch = 1;
     g->phases = (int)m->o->phases;
     TR_TRY(tr_agree(m->tr, TR_NEW(&g->phase, (size_t)g->phases)));
     for (int i = 0; i < g->phases; i++) {
@@ -121,7 +122,7 @@ int tr_linear_growing_open(struct tr_linear *m)
     return tr_agree(m->tr, open_worker(m));
 }
 
-void tr_linear_growing_close(struct tr_linear *m)
+static void close_growing(struct tr_linear *m)
 {
     if (!m->growing) return;
     free(m->growing->phase);
@@ -221,7 +222,7 @@ static int compute_phase(tr_worker *me, void *state)
     struct tr_linear *m = p->m;
     int64_t clock = me->command.word[0] + me->before + me->clock, turn = clock % p->iterations;
     m->view = ((struct phase_views *)me->kept)->view;
-    m->iterations = p->iterations;
+    m->batches.n = p->iterations;
     tr_linear_take_part(me, m);
     if (turn == 0 || me->clock == 0)
         TR_TRY(tr_linear_shuffle_batches(me, m, (int64_t)p->number << 32 | clock / p->iterations));
@@ -349,10 +350,11 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
     return tr_run_task(m->tr, &task);
 }
 
-int tr_linear_growing_train(struct tr_linear *m)
+static int train(struct tr_linear *m)
 {
     struct tr_linear_growing *g = m->growing;
     tr_stage *stages;
+    TR_TRY(tr_linear_count_rows(m));
     TR_TRY(choose_rates(m));
     for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false));
     TR_TRY(tr_linear_check_stage(m, evaluate_name, false));
@@ -361,3 +363,10 @@ int tr_linear_growing_train(struct tr_linear *m)
     free(stages);
     return status;
 }
+
+const struct tr_linear_method tr_linear_growing = {
+    .check = check,
+    .open = open_growing,
+    .train = train,
+    .close = close_growing,
+    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};

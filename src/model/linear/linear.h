@@ -1,9 +1,12 @@
 /* Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
  *
- *   linear     the class: options, data, stages, evaluation
- *   sgd        dual coordinate descent; mini-batch gradient descent
- *   growing    … with batches that grow
- *   variance   variance reduction: stages, a replica
+ *   linear     the class: options, data, views
+ *   evaluate   evaluation: objective, test data, gap
+ *   dual       a method: dual coordinate descent
+ *   sgd        a method: mini-batch gradient descent
+ *   growing    a method: … with batches that grow
+ *   batches    … mini-batches of both
+ *   variance   methods: variance reduction, its stages and its replica
  *   steps      … its steps
  *   pass       passes over rows; losses: loss.h
  *   auc        the area under the ROC curve
@@ -46,40 +49,65 @@ struct tr_linear_model {
     void *weight;
 };
 
+struct tr_linear;
+
+/* What a value of solve.method is. Outcomes of check, open and train are as those of a class's. */
+struct tr_linear_method {
+    /* Whether the settings suit it; before data are read. */
+    int (*check)(const tr_job *job, const struct tr_linear_options *o);
+    /* Servers for w, 0 for as many as the job says; NULL: that. */
+    uint32_t (*servers)(const struct tr_linear *m);
+    /* All ranks, after the data are read and the table w is made: sets clocks_per_epoch. */
+    int (*open)(struct tr_linear *m);
+    /* All ranks: runs the stages. */
+    int (*train)(struct tr_linear *m);
+    /* Gives back what the others have made; where open has not been called there is nothing. */
+    void (*close)(struct tr_linear *m);
+    bool counts_rows;     /* it makes a second table, of the rows that have a feature */
+    const char *diverged; /* what to try then */
+};
+
+extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing;
+
+/* Mini-batches, of sgd and growing. */
+struct tr_linear_batches {
+    int64_t n;                 /* of an epoch */
+    size_t first_row, end_row; /* rows of the problem that are this worker's part */
+    uint32_t *order;           /* of the mini-batches, in this epoch */
+    tr_table *count;           /* rows that have a feature */
+    tr_view *count_view;
+    float *reg; /* λ n / rows that have the feature, over a mini-batch's rows */
+};
+
 struct tr_linear {
     tr_context *tr;
     const tr_job *job;
     const struct tr_linear_options *o;
+    const struct tr_linear_method *solver;
     int type, method;
     uint64_t seed;
     bool sums;             /* sync.weight is sum: updates are added as they are */
     bool vertical;         /* members of a group hold features of the same rows */
     tr_data *train, *test; /* test: NULL without data.test */
-    tr_table *w, *count;   /* count: rows that have a feature, for SGD's regularisation */
+    tr_table *w;
     double l2, rate;
     int64_t epochs, report_every;
-    int64_t iterations, clocks_per_epoch; /* mini-batches and clocks of one epoch */
-    int64_t every;                        /* mini-batches of one clock */
+    int64_t clocks_per_epoch;
 
     /* a worker's */
     struct tr_problem problem, test_problem;
     float *target, *test_target;
-    tr_view *view, *test_view, *count_view;
-    struct tr_linear_variance *variance; /* svrg, svrg++, katyusha */
+    tr_view *view, *test_view;
+    struct tr_area *area; /* of the test data */
+    tr_view *fresh_view;  /* sync.pull stale: what is evaluated */
+    double *margin;       /* of some rows */
+    struct tr_linear_batches batches;
+
+    /* of one method each */
+    struct tr_linear_dual *dual;
+    struct tr_linear_sgd *sgd;
+    struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;
-    struct tr_area *area;          /* of the test data */
-    tr_view *fresh_view;           /* sync.pull stale: what is evaluated */
-    uint32_t *order;               /* rows in this epoch's order */
-    float *dual, *norm;            /* dual: a of each row, and |x|² */
-    float *reg;                    /* sgd: λ n / rows that have the feature, over a mini-batch's rows */
-    size_t first_row, end_row;     /* sgd: those of the problem that are its part */
-    uint32_t *batch;               /* sgd: this epoch's order of mini-batches */
-    int64_t ordered;               /* epochs for which order or batch was made: one more than its number */
-    double *margin;                /* of some rows */
-    struct tr_optimizer optimizer; /* sgd, if not the plain one … */
-    void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */
-    uint32_t *touched;               /* … and the keys that a mini-batch has */
-    bool *is_touched;
 
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
@@ -107,6 +135,17 @@ int tr_linear_open_view(struct tr_linear *m, tr_worker *me, const tr_data *data,
                         enum tr_view_use use, tr_view **view);
 int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_use use, tr_view **view);
 
+/* Whether this worker's rows have the bias. */
+bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
+
+/* What a stage of all workers needs first: the problem, views of w and of the test data, and room for so many margins. */
+int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins);
+
+/* A view's delta may serve as the worker's own copy of w while it computes, which is one array fewer to keep in cache:
+ * begins so, and makes the difference of it, divided, in the end. */
+void tr_linear_copy_to_delta(tr_view *view, enum tr_dtype dtype);
+void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor);
+
 /* A worker as a stage of all workers would see it, for work outside of stages: the set of its group. */
 tr_worker tr_linear_self(tr_context *tr);
 
@@ -116,17 +155,24 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
 
 /* ---- mini-batches ---- */
 
+/* All ranks, outside tr_run(), before the first step: one clock over a table of its own counts how many rows have a
+ * feature, for regularisation. */
+int tr_linear_count_rows(struct tr_linear *m);
+void tr_linear_close_batches(struct tr_linear *m);
+
 /* Which rows its mini-batches are of: before the next two. */
 void tr_linear_take_part(const tr_worker *me, struct tr_linear *m);
 
 /* The rows of this worker that belong to mini-batch i of an epoch: from here to where i + 1 begins. */
 size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i);
 
-/* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into m->batch. Files are often
- * sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same for all
- * members of a group. A step: rate times the mean gradient of the turn's mini-batch is subtracted from the view's
- * delta. */
+/* Plain gradient descent in parts. Which mini-batch comes as the i-th of an epoch goes into batches.order. Files are
+ * often sorted, and a worker's rows are in their order: so its mini-batches come in another order every epoch, the same
+ * for all members of a group. A step: rate times the mean gradient of the turn's mini-batch, at w, is subtracted from
+ * `into`; or, at the view's value, from its delta. */
 int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch);
+int tr_linear_add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double rate, const void *w,
+                        void *into);
 int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate);
 
 /* ---- evaluation ---- */
@@ -141,6 +187,14 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
+
+/* A dual value is a bound of the objective from below. Where w is the w(α) of the dual variables, it follows from the sum
+ * of the rows' conjugates, which evaluate functions report, and from w's size. The gap that a dual value proves, and
+ * whether to stop there, follow after summarize(). Under SSP and ASP the workers' parts are of different parameters: an
+ * estimate, which may even be negative. */
+void tr_linear_report_conjugate(tr_report *report, double conjugate);
+double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
+void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation);
 
 /* For snapshot functions: what summarizing remembers. */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
@@ -158,37 +212,21 @@ int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage); /*
  * are cannot be. */
 int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group);
 
-/* ---- methods ---- */
+/* ---- for methods ---- */
 
-bool tr_linear_reduces_variance(int method);
-int tr_linear_variance_check(const tr_job *job, const struct tr_linear_options *o);
-int tr_linear_variance_open(struct tr_linear *m); /* all ranks, after the table w is made */
-int tr_linear_variance_train(struct tr_linear *m);
-void tr_linear_variance_close(struct tr_linear *m); /* all ranks */
+/* The error that a setting cannot be, and why. */
+int tr_linear_refuse(const tr_job *job, const char *key, const char *why);
 
-/* So many phases at most: batches of the tenth are as large as data get. */
+/* Servers for w where each share should have some thousand keys, as sync.weight auto judges by the directions of updates
+ * of each share (simulated on a9a: as one share 11 clocks to the target, in 4 parts 18, in 16 parts 21), and every server
+ * of a table takes part in the short stages of variance reduction. */
+uint32_t tr_linear_few_servers(const struct tr_linear *m);
+
+/* Mini-batches of a clock, of so many in an epoch: as sync.push says, or the usual number. */
+int64_t tr_linear_batches_of_clock(const struct tr_linear *m, int64_t batches, int64_t usual);
+
+/* solve.phases: so many at most, batches of the tenth are as large as data get. */
 enum { TR_GROWING_PHASES = 64 };
-int tr_linear_growing_check(const tr_job *job, const struct tr_linear_options *o);
-int tr_linear_growing_open(struct tr_linear *m); /* all ranks */
-int tr_linear_growing_train(struct tr_linear *m);
-void tr_linear_growing_close(struct tr_linear *m);
-
-/* One clock of a worker, by method. */
-int tr_linear_dual_clock(tr_worker *me, void *linear);
-int tr_linear_sgd_clock(tr_worker *me, void *linear);
-
-/* Whether the numbers of solve.optimizer are possible ones. */
-int tr_linear_check_optimizer(const tr_job *job, const struct tr_linear_options *o);
-
-/* sgd: memory of the optimizer where the worker keeps it. */
-int tr_linear_sgd_prepare(struct tr_linear *m);
-int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot);
-
-/* Servers for w; 0 for as many as the job says. */
-uint32_t tr_linear_servers(const struct tr_linear *m);
-
-/* What the servers do with updates of w, as the job says: all ranks. */
-int tr_linear_use_function(struct tr_linear *m);
 
 /* ---- the area under the ROC curve ----
  *

@@ -1,74 +1,19 @@
-/* One clock of dual coordinate descent; and one of mini-batch gradient descent, and what becomes of its updates: they are
- * added, weighted (ConSGD, DynSGD), or are gradients for an optimizer at the servers; or each worker has an optimizer
- * of its own. */
+/* Mini-batch gradient descent, and what becomes of its updates: they are added, weighted (ConSGD, DynSGD), or are gradients
+ * for an optimizer at the servers; or each worker has an optimizer of its own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "linear.h"
 
-/* ---- clocks and updates ---- */
-
-/* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
-static void batches_of(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
-{
-    int64_t of_epoch = clock % m->clocks_per_epoch;
-    *first = of_epoch * m->every;
-    *last = *first + m->every < m->iterations ? *first + m->every : m->iterations;
-}
-
-/* delta is used as the worker's own copy of w while it computes: one array fewer to keep in cache. */
-static void copy_to_delta(tr_view *view, enum tr_dtype dtype)
-{
-    memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
-}
-
-static void keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
-{
-    if (dtype == TR_F32) {
-        float *delta = view->delta, scale = (float)(1 / divisor);
-        const float *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
-    } else {
-        double *delta = view->delta, scale = 1 / divisor;
-        const double *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
-    }
-}
-
-/* ---- dual coordinate descent ---- */
-
-/* A new order every epoch, from a stream of its own: a run can be taken up at any clock. */
-static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
-{
-    struct tr_rng rng;
-    if (m->ordered == epoch + 1) return;
-    m->ordered = epoch + 1;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->worker, (uint64_t)epoch);
-    tr_rng_permutation(&rng, m->order, m->problem.rows.n);
-}
-
-/* Each worker minimises the dual over its rows against its view; adding up all their changes is safe when each
- * counts its own sigma times, sigma being the number of workers (CoCoA+, Ma et al. 2015, lemma 4). Measuring
- * what the last merge would have allowed, as sigma for the next, was tried: it saves nothing at 2 to 8 workers
- * and swings when the estimate falls behind. */
-int tr_linear_dual_clock(tr_worker *me, void *state)
-{
-    struct tr_linear *m = state;
-    shuffle(m, me, me->clock / m->clocks_per_epoch);
-    TR_TRY(tr_view_pull(m->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
-    int64_t first, last;
-    batches_of(m, me->clock, &first, &last);
-    size_t begin = tr_linear_batch_begin(m, first), end = tr_linear_batch_begin(m, last);
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
-    copy_to_delta(m->view, m->problem.dtype);
-    tr_dual_pass(&m->problem, m->order + begin, end - begin, sigma, m->norm, m->dual, m->view->delta);
-    keep_difference(m->view, m->problem.dtype, sigma);
-    return tr_view_push(m->view);
-}
-
-/* ---- mini-batch gradient descent ---- */
+struct tr_linear_sgd {
+    int64_t every;                   /* mini-batches of a clock */
+    int64_t ordered;                 /* epochs for which an order was made: one more than its number */
+    tr_optimizer optimizer;          /* if not the plain one … */
+    void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */
+    uint32_t *touched;               /* … and the keys that a mini-batch has */
+    bool *is_touched;
+};
 
 static size_t view_bytes(const struct tr_linear *m)
 {
@@ -88,14 +33,7 @@ static bool optimizes_at_worker(const struct tr_linear *m)
     return has_optimizer(m) && m->o->optimizer_at == AT_WORKER;
 }
 
-/* ---- what the servers do ---- */
-
-/* model.l1 counts once in the mean of the gradients, ftrl's against their sum: so many there will be. */
-static double planned_gradients(const struct tr_linear *m)
-{
-    double clocks = (double)m->epochs * (double)m->clocks_per_epoch;
-    return optimizes_at_worker(m) ? clocks * (double)m->every : clocks;
-}
+/* ---- checking ---- */
 
 static tr_optimizer wished_optimizer(const struct tr_linear_options *o, double rate)
 {
@@ -107,7 +45,7 @@ static tr_optimizer wished_optimizer(const struct tr_linear_options *o, double r
                           .epsilon = o->epsilon};
 }
 
-int tr_linear_check_optimizer(const tr_job *job, const struct tr_linear_options *o)
+static int check_optimizer(const tr_job *job, const struct tr_linear_options *o)
 {
     tr_optimizer wished = wished_optimizer(o, o->rate), resolved;
     int status = tr_optimizer_resolve(&wished, &resolved);
@@ -117,17 +55,28 @@ int tr_linear_check_optimizer(const tr_job *job, const struct tr_linear_options 
     return tr_fail(status, "%s: %s", tr_job_where(job, "solve.optimizer"), why);
 }
 
-/* sync.weight auto judges by the directions of updates, and each share by its own part: it should have some thousand
- * keys. (Simulated on a9a: as one share 11 clocks to the target, in 4 parts 18, in 16 parts 21.) And every server of a
- * table takes part in the short stages of variance reduction. */
-uint32_t tr_linear_servers(const struct tr_linear *m)
+/* What is wished for beside an optimizer or a weighting that has no use for it. */
+static int check_sgd(const tr_job *job, const struct tr_linear_options *o)
 {
-    enum { LEAST_KEYS = 4096 };
-    uint64_t servers = (uint64_t)tr_job_number(m->job, "table.servers"),
-             all = servers ? servers : (uint64_t)tr_servers(m->tr);
-    uint64_t most = m->train->columns / LEAST_KEYS + 1;
-    bool few = tr_job_is(m->job, "sync.weight", "auto") || tr_linear_reduces_variance(m->method);
-    return few && most < all ? (uint32_t)most : 0;
+    bool weighted = !tr_job_is(job, "sync.weight", "sum"), plain = o->optimizer == TR_PLAIN_SGD;
+    if (!plain) TR_TRY(check_optimizer(job, o));
+    if (weighted && !plain && tr_job_is(job, "solve.optimizer_at", "server"))
+        return tr_linear_refuse(
+            job, "sync.weight",
+            "sync.weight weighs steps, but the servers get gradients: set solve.optimizer_at to worker, or "
+            "leave sync.weight sum");
+    if (o->l1 > 0 && !tr_job_is(job, "solve.optimizer", "ftrl"))
+        return tr_linear_refuse(job, "model.l1", "model.l1 needs solve.method sgd and solve.optimizer ftrl");
+    return TR_OK;
+}
+
+/* ---- what the servers do ---- */
+
+/* model.l1 counts once in the mean of the gradients, ftrl's against their sum: so many there will be. */
+static double planned_gradients(const struct tr_linear *m)
+{
+    double clocks = (double)m->epochs * (double)m->clocks_per_epoch;
+    return optimizes_at_worker(m) ? clocks * (double)m->sgd->every : clocks;
 }
 
 /* Versions count updates of groups, and take each as a whole. */
@@ -142,16 +91,16 @@ static int check_groups(const struct tr_linear *m)
         tr_job_where(m->job, "sync.weight"), dyn ? "dyn" : "auto");
 }
 
-int tr_linear_use_function(struct tr_linear *m)
+static int use_function(struct tr_linear *m)
 {
     const tr_job *job = m->job;
     TR_TRY(tr_agree(m->tr, check_groups(m)));
-    m->optimizer = wished_optimizer(m->o, m->rate);
-    m->optimizer.l1 = m->o->l1 * planned_gradients(m);
+    m->sgd->optimizer = wished_optimizer(m->o, m->rate);
+    m->sgd->optimizer.l1 = m->o->l1 * planned_gradients(m);
     /* the gradient that a worker sees of a key is that of its part of the rows */
     tr_table_filter_l1(m->w, m->o->l1 / tr_groups(m->tr), 1);
     if (has_optimizer(m) && !optimizes_at_worker(m))
-        return tr_table_use(m->w, tr_optimizer_name(m->optimizer.kind), &m->optimizer);
+        return tr_table_use(m->w, tr_optimizer_name(m->sgd->optimizer.kind), &m->sgd->optimizer);
     double rate = tr_job_number(job, "sync.global_rate");
     if (rate == TR_JOB_AUTO) rate = 1.0 / tr_groups(m->tr);
     if (tr_job_is(job, "sync.weight", "con")) return tr_table_use(m->w, "scale", &rate);
@@ -160,44 +109,44 @@ int tr_linear_use_function(struct tr_linear *m)
     return tr_table_use(m->w, tr_job_number(job, "sync.stable") > 0 ? "dyn-stable" : "dyn", NULL);
 }
 
-/* ---- mini-batches ---- */
+/* ---- opening ---- */
 
-int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch)
+static uint32_t servers(const struct tr_linear *m)
 {
-    size_t n = (size_t)m->iterations;
-    if (!m->batch) TR_TRY(TR_NEW(&m->batch, n));
-    struct tr_rng rng;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
-    if (tr_job_is(m->job, "data.order", "dealt")) tr_rng_permutation(&rng, m->batch, n);
-    else
-        for (size_t i = 0; i < n; i++) m->batch[i] = (uint32_t)i;
-    return TR_OK;
+    return tr_job_is(m->job, "sync.weight", "auto") ? tr_linear_few_servers(m) : 0;
 }
 
-/* Where updates are averaged each group steps as if alone; where they are added it steps for its part of the rows. */
-static double batch_rows(const struct tr_worker *me, const struct tr_linear *m)
+/* Mini-batches of a clock if the job leaves it open: an update is worth sending when as much has been computed into it
+ * as it costs to exchange it. A pull and a push touch every key of a worker, a mini-batch touches its non-zeros twice;
+ * over a network a key costs several times more. (Angel, section 5.2: an update buffer that is pushed when it is full.) */
+static int64_t enough_batches(const struct tr_linear *m)
 {
-    double all = m->problem.n / (double)m->iterations;
-    return m->sums ? all : all / me->groups;
+    double workers = tr_workers(m->tr), nonzeros = (double)m->train->total_nonzeros / workers;
+    double keys = fmin((double)m->train->columns, nonzeros);
+    double wanted = (tr_nodes(m->tr) == 1 ? 2 : 8) * keys, batch = nonzeros / (double)m->batches.n;
+    return (int64_t)fmax(1, fmin((double)m->batches.n, ceil(wanted / fmax(batch, 1))));
 }
 
-/* Subtracts rate times the mean gradient of the turn's mini-batch, at w, from `into`. */
-static int add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double rate, const void *w, void *into)
+static int open_sgd(struct tr_linear *m)
 {
-    int64_t i = m->batch[turn];
-    size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
-    tr_margins(&m->problem, begin, n, w, m->margin);
-    if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
-    for (size_t r = 0; r < n; r++)
-        m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
-    tr_add_rows(&m->problem, begin, n, m->margin, rate / batch_rows(me, m), m->reg, w, into);
-    return TR_OK;
+    double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->sgd, 1)));
+    m->batches.n = (int64_t)fmax(1, round(rows / (batch > 0 ? batch : fmax(32, rows / 200))));
+    m->sgd->every = tr_linear_batches_of_clock(m, m->batches.n, enough_batches(m));
+    m->clocks_per_epoch = (m->batches.n + m->sgd->every - 1) / m->sgd->every;
+    return use_function(m);
 }
 
-int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, double rate)
+static void close_sgd(struct tr_linear *m)
 {
-    return add_batch(me, m, turn, rate, m->view->value, m->view->delta);
+    if (!m->sgd) return;
+    void *arrays[] = {m->sgd->gradient, m->sgd->packed, m->sgd->state, m->sgd->touched, m->sgd->is_touched};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(m->sgd);
+    m->sgd = NULL;
 }
+
+/* ---- steps ---- */
 
 /* Plain steps. One mini-batch is added up by itself: its small steps, above all those of regularisation, would be
  * rounded away beside large weights. Several need a copy of the weights that moves with them. */
@@ -205,9 +154,10 @@ static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_
 {
     double rate = m->rate / sqrt(m->o->decay * (double)me->clock + 1);
     if (last - first == 1) return tr_linear_plain_step(me, m, first, rate);
-    copy_to_delta(m->view, m->problem.dtype);
-    for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, rate, m->view->delta, m->view->delta));
-    keep_difference(m->view, m->problem.dtype, 1);
+    tr_linear_copy_to_delta(m->view, m->problem.dtype);
+    for (int64_t i = first; i < last; i++)
+        TR_TRY(tr_linear_add_batch(me, m, i, rate, m->view->delta, m->view->delta));
+    tr_linear_keep_difference(m->view, m->problem.dtype, 1);
     return TR_OK;
 }
 
@@ -215,26 +165,27 @@ static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_
 static int gradients(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
     double part = -1 / (double)(last - first);
-    for (int64_t i = first; i < last; i++) TR_TRY(add_batch(me, m, i, part, m->view->value, m->view->delta));
+    for (int64_t i = first; i < last; i++)
+        TR_TRY(tr_linear_add_batch(me, m, i, part, m->view->value, m->view->delta));
     return TR_OK;
 }
 
 /* ---- the worker's own optimizer ---- */
 
-int tr_linear_sgd_prepare(struct tr_linear *m)
+static int prepare_optimizer(struct tr_linear *m)
 {
     if (!optimizes_at_worker(m)) return TR_OK;
     size_t n = m->view->n, bytes = m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double);
-    TR_TRY(TR_NEW((char **)&m->gradient, n * bytes));
-    TR_TRY(TR_NEW((char **)&m->packed, n * bytes));
-    TR_TRY(TR_NEW((char **)&m->state, n * bytes * tr_optimizer_arrays(m->optimizer.kind)));
-    TR_TRY(TR_NEW(&m->touched, n));
-    return TR_NEW(&m->is_touched, n);
+    TR_TRY(TR_NEW((char **)&m->sgd->gradient, n * bytes));
+    TR_TRY(TR_NEW((char **)&m->sgd->packed, n * bytes));
+    TR_TRY(TR_NEW((char **)&m->sgd->state, n * bytes * tr_optimizer_arrays(m->sgd->optimizer.kind)));
+    TR_TRY(TR_NEW(&m->sgd->touched, n));
+    return TR_NEW(&m->sgd->is_touched, n);
 }
 
 /* Every worker remembers something else of a key; it finds its own again. With another layout a key goes on with what one
  * of them has remembered of it: made from other rows, but no worse an estimate of the key's gradients than any. */
-int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
+static int keep_optimizer(struct tr_linear *m, tr_snapshot *snapshot)
 {
     if (!optimizes_at_worker(m)) return TR_OK;
     size_t n = m->view ? m->view->n : 0, bytes = view_bytes(m);
@@ -242,11 +193,11 @@ int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
     int status = TR_NEW(&key, n);
     for (size_t i = 0; i < n && status == TR_OK; i++)
         key[i] = i < m->train->n_keys ? m->train->keys[i] : m->train->columns;
-    for (size_t a = 0; a < tr_optimizer_arrays(m->optimizer.kind) && status == TR_OK; a++) {
+    for (size_t a = 0; a < tr_optimizer_arrays(m->sgd->optimizer.kind) && status == TR_OK; a++) {
         char name[] = "optimizer_0";
         name[sizeof name - 2] = (char)('0' + a);
         status = tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1, 1, key,
-                                  0, n, n > 0 ? (char *)m->state + a * bytes : NULL);
+                                  0, n, n > 0 ? (char *)m->sgd->state + a * bytes : NULL);
     }
     free(key);
     return status;
@@ -255,17 +206,17 @@ int tr_linear_sgd_keep(struct tr_linear *m, tr_snapshot *snapshot)
 /* The keys of the rows of a mini-batch, each once. */
 static size_t list_touched(struct tr_linear *m, int64_t turn)
 {
-    int64_t i = m->batch[turn];
+    int64_t i = m->batches.order[turn];
     const tr_batch *rows = &m->problem.rows;
     size_t n = 0, first = tr_linear_batch_begin(m, i), end = tr_linear_batch_begin(m, i + 1);
-    if (end > first && m->problem.bias) m->touched[n++] = (uint32_t)m->problem.keys;
+    if (end > first && m->problem.bias) m->sgd->touched[n++] = (uint32_t)m->problem.keys;
     for (uint64_t k = rows->begin[first]; k < rows->begin[end]; k++) {
         uint32_t key = rows->column[k];
-        if (m->is_touched[key]) continue;
-        m->is_touched[key] = true;
-        m->touched[n++] = key;
+        if (m->sgd->is_touched[key]) continue;
+        m->sgd->is_touched[key] = true;
+        m->sgd->touched[n++] = key;
     }
-    for (size_t t = 0; t < n; t++) m->is_touched[m->touched[t]] = false;
+    for (size_t t = 0; t < n; t++) m->sgd->is_touched[m->sgd->touched[t]] = false;
     return n;
 }
 
@@ -273,11 +224,13 @@ static size_t list_touched(struct tr_linear *m, int64_t turn)
 static void take_gradient(struct tr_linear *m, size_t n)
 {
     if (m->problem.dtype == TR_F32) {
-        float *gradient = m->gradient, *packed = m->packed;
-        for (size_t t = 0; t < n; t++) packed[t] = gradient[m->touched[t]], gradient[m->touched[t]] = 0;
+        float *gradient = m->sgd->gradient, *packed = m->sgd->packed;
+        for (size_t t = 0; t < n; t++)
+            packed[t] = gradient[m->sgd->touched[t]], gradient[m->sgd->touched[t]] = 0;
     } else {
-        double *gradient = m->gradient, *packed = m->packed;
-        for (size_t t = 0; t < n; t++) packed[t] = gradient[m->touched[t]], gradient[m->touched[t]] = 0;
+        double *gradient = m->sgd->gradient, *packed = m->sgd->packed;
+        for (size_t t = 0; t < n; t++)
+            packed[t] = gradient[m->sgd->touched[t]], gradient[m->sgd->touched[t]] = 0;
     }
 }
 
@@ -285,30 +238,82 @@ static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t 
 {
     tr_view *view = m->view;
     size_t bytes = view_bytes(m);
-    void *state[] = {m->state, (char *)m->state + bytes};
-    copy_to_delta(view, m->problem.dtype);
+    void *state[] = {m->sgd->state, (char *)m->sgd->state + bytes};
+    tr_linear_copy_to_delta(view, m->problem.dtype);
     for (int64_t i = first; i < last; i++) {
-        TR_TRY(add_batch(me, m, i, -1, view->delta, m->gradient));
+        TR_TRY(tr_linear_add_batch(me, m, i, -1, view->delta, m->sgd->gradient));
         size_t n = list_touched(m, i);
         take_gradient(m, n);
-        tr_optimizer_step(&m->optimizer, m->problem.dtype, me->clock * m->every + (i - first), n, 1,
-                          m->touched, m->packed, view->delta, state);
+        tr_optimizer_step(&m->sgd->optimizer, m->problem.dtype, me->clock * m->sgd->every + (i - first), n, 1,
+                          m->sgd->touched, m->sgd->packed, view->delta, state);
     }
-    keep_difference(view, m->problem.dtype, 1);
+    tr_linear_keep_difference(view, m->problem.dtype, 1);
     return TR_OK;
 }
 
-int tr_linear_sgd_clock(tr_worker *me, void *state)
+/* Mini-batches first .. last - 1 of the epoch that clock c belongs to. */
+static void batches_of(const struct tr_linear *m, int64_t clock, int64_t *first, int64_t *last)
+{
+    int64_t of_epoch = clock % m->clocks_per_epoch;
+    *first = of_epoch * m->sgd->every;
+    *last = *first + m->sgd->every < m->batches.n ? *first + m->sgd->every : m->batches.n;
+}
+
+static int compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     TR_TRY(tr_view_pull(m->view));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
     int64_t first, last, epoch = me->clock / m->clocks_per_epoch;
     batches_of(m, me->clock, &first, &last);
-    if (m->ordered != epoch + 1) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
-    m->ordered = epoch + 1;
+    if (m->sgd->ordered != epoch + 1) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
+    m->sgd->ordered = epoch + 1;
     if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
     else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
     else TR_TRY(plain_steps(me, m, first, last));
     return tr_view_push(m->view);
 }
+
+/* ---- the stage ---- */
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    tr_linear_take_part(me, m);
+    TR_TRY(tr_linear_prepare(me, m, m->problem.rows.n / (size_t)m->batches.n + 1));
+    return prepare_optimizer(m);
+}
+
+/* The order of mini-batches follows from the seed and the epoch. */
+static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    (void)me;
+    TR_TRY(tr_linear_keep_summary(state, snapshot));
+    return keep_optimizer(state, snapshot);
+}
+
+static int train(struct tr_linear *m)
+{
+    TR_TRY(tr_linear_count_rows(m));
+    tr_stage train = {.name = "train",
+                      .state = m,
+                      .clocks = m->epochs * m->clocks_per_epoch,
+                      .evaluate_every = m->report_every * m->clocks_per_epoch,
+                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
+                      .metric_name = tr_linear_metric(m),
+                      .prepare = prepare,
+                      .compute = compute,
+                      .evaluate = tr_linear_evaluate,
+                      .summarize = tr_linear_summarize,
+                      .snapshot = snapshot};
+    return tr_run(m->tr, &train);
+}
+
+const struct tr_linear_method tr_linear_sgd = {
+    .check = check_sgd,
+    .servers = servers,
+    .open = open_sgd,
+    .train = train,
+    .close = close_sgd,
+    .counts_rows = true,
+    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};

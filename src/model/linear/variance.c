@@ -71,7 +71,7 @@ struct tr_linear_variance {
 
 /* ---- checking ---- */
 
-int tr_linear_variance_check(const tr_job *job, const struct tr_linear_options *o)
+static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     TR_TRY(tr_job_check_stages(job, stage_names, STAGES));
     const char *method = tr_job_where(job, "solve.method");
@@ -204,7 +204,7 @@ static int open_tables(struct tr_linear *m)
                         [ITERATE] = {"iterate", means || carries, dtype},
                         [SECOND] = {"second", m->method == TR_METHOD_KATYUSHA, dtype},
                         [SUM] = {"sum", means && carries, TR_F64}};
-    tr_table_options options = {.servers = tr_linear_servers(m)};
+    tr_table_options options = {.servers = tr_linear_few_servers(m)};
     v->table[SNAPSHOT] = m->w;
     for (int i = MU; i < ARRAYS; i++)
         if (tables[i].wanted)
@@ -275,11 +275,12 @@ static int find_smoothness(struct tr_linear *m)
     return TR_OK;
 }
 
-int tr_linear_variance_open(struct tr_linear *m)
+static int open_variance(struct tr_linear *m)
 {
     TR_TRY(tr_agree(m->tr, check_groups(m)));
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->variance, 1)));
     struct tr_linear_variance *v = m->variance;
+    m->clocks_per_epoch = 1;
     v->model.n = (size_t)m->train->columns + m->o->bias;
     v->element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
     v->on_demand = tr_job_is(m->job, "local.model", "demand");
@@ -289,7 +290,7 @@ int tr_linear_variance_open(struct tr_linear *m)
     return find_smoothness(m);
 }
 
-void tr_linear_variance_close(struct tr_linear *m)
+static void close_variance(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     if (!v) return;
@@ -586,7 +587,7 @@ static int report_replicas(struct tr_linear *m)
     return TR_OK;
 }
 
-int tr_linear_variance_train(struct tr_linear *m)
+static int train(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     for (int stage = 0; stage < STAGES; stage++)
@@ -623,3 +624,11 @@ int tr_linear_variance_train(struct tr_linear *m)
     TR_TRY(tr_run_task(m->tr, &task));
     return report_replicas(m);
 }
+
+const struct tr_linear_method tr_linear_variance = {
+    .check = check,
+    .servers = tr_linear_few_servers,
+    .open = open_variance,
+    .train = train,
+    .close = close_variance,
+    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};

@@ -1,0 +1,138 @@
+/* What a model is worth: its objective over the training rows, what the test data show, and how far a method has proven
+ * it to be from the optimum. Workers add up their rows; the scheduler makes numbers of the sums. */
+#include <math.h>
+
+#include "linear.h"
+
+/* What workers sum up for an evaluation. */
+enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+
+/* Adds up something over rows from .. to - 1 of a problem from their margins. */
+static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
+                       const void *w,
+                       void (*add)(const struct tr_problem *p, double margin, double y, double *sum),
+                       double *sum)
+{
+    for (size_t first = from; first < to; first += TR_LINEAR_MARGINS) {
+        size_t n = tr_min_size(TR_LINEAR_MARGINS, to - first);
+        tr_margins(p, first, n, w, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
+        if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
+        for (size_t i = 0; i < n; i++) add(p, m->margin[i], (double)p->target[first + i], sum);
+    }
+    return TR_OK;
+}
+
+static void add_loss(const struct tr_problem *p, double margin, double y, double *sum)
+{
+    sum[LOSS] += tr_loss(p->model, margin, y);
+}
+
+static void add_test(const struct tr_problem *p, double margin, double y, double *sum)
+{
+    (void)p;
+    sum[TEST_ROWS] += 1;
+    sum[TEST_RIGHT] += margin * y > 0 || (margin == 0 && y < 0);
+    sum[TEST_SQUARES] += (margin - y) * (margin - y);
+}
+
+int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
+{
+    if (me->worker != 0) return TR_OK;
+    TR_TRY(tr_table_squares(m->w, &report->sum[SQUARES]));
+    if (m->o->l1 > 0) {
+        size_t bytes = sizeof report->sum[ABSOLUTES];
+        TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
+    }
+    size_t last = m->problem.keys;
+    double bias = !m->problem.bias             ? 0
+                  : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
+                                               : ((const double *)w)[last];
+    report->sum[BIAS_SQUARE] = bias * bias;
+    return TR_OK;
+}
+
+int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report)
+{
+    TR_TRY(tr_view_pull(view));
+    return for_margins(me, m, &m->test_problem, tr_data_part_begin(m->test, me),
+                       tr_data_part_end(m->test, me), view->value, add_test, report->sum);
+}
+
+void tr_linear_report_loss(tr_report *report, double loss)
+{
+    report->sum[LOSS] += loss;
+}
+
+void tr_linear_report_conjugate(tr_report *report, double conjugate)
+{
+    report->sum[CONJUGATE] += conjugate;
+}
+
+int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_linear *m = state;
+    tr_view *view = m->fresh_view ? m->fresh_view : m->view;
+    TR_TRY(tr_view_pull(view));
+    TR_TRY(for_margins(me, m, &m->problem, tr_data_part_begin(m->train, me), tr_data_part_end(m->train, me),
+                       view->value, add_loss, report->sum));
+    TR_TRY(tr_linear_report_size(me, m, view->value, report));
+    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
+}
+
+/* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
+static int check_divergence(struct tr_linear *m, double epoch, double objective)
+{
+    if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->type, 0, 1));
+    if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
+    char what[64] = "not finite any more";
+    if (isfinite(objective))
+        snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
+    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s", epoch, what, m->solver->diverged);
+}
+
+static double penalty(const struct tr_linear *m, const tr_report *report)
+{
+    return 0.5 * m->l2 * (report->sum[SQUARES] - (m->o->bias_l2 ? 0 : report->sum[BIAS_SQUARE]));
+}
+
+double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
+{
+    return -penalty(m, report) - report->sum[CONJUGATE] / (double)m->train->total_rows;
+}
+
+void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
+{
+    double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
+    evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), 1e-300);
+    if (goal > 0 && fabs(evaluation->gap) <= safe) evaluation->stop = true;
+    m->last = *evaluation;
+}
+
+int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    struct tr_linear *m = state;
+    const double *sum = report->sum;
+    double n = (double)m->train->total_rows, target = tr_job_number(m->job, "solve.target");
+    double primal = sum[LOSS] / n + penalty(m, report) + m->o->l1 * sum[ABSOLUTES];
+    evaluation->objective = primal;
+    if (m->test)
+        evaluation->metric = tr_linear_classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
+                                                     : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
+    m->last = *evaluation;
+    double epoch = (double)report->clock / (double)m->clocks_per_epoch;
+    return check_divergence(m, isfinite(evaluation->epoch) ? evaluation->epoch : epoch, primal);
+}
+
+int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
+{
+    TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    return tr_snapshot_common(snapshot, "usual_objective", TR_F64, 1, &m->usual);
+}
+
+const char *tr_linear_metric(const struct tr_linear *m)
+{
+    if (!m->test) return NULL;
+    return tr_linear_classifies(m) ? "accuracy" : "rmse";
+}
