@@ -1,0 +1,99 @@
+/* Newton's method for linear models with a smooth loss, on rows that lie with many workers.
+ *
+ * A row has K margins m = W x, K = 1 for two kinds and for regression. Each step solves H s = -g by conjugate gradients,
+ * whose products H d = X' D (X d) / n + λ d are sums over rows: each worker sums its own, so that the passes that it takes
+ * do not depend on how many workers there are. Margins are kept by row, X s comes out of the products, and so a line search
+ * costs no pass (Galli and Lin 2021, Truncated Newton methods for linear classification). The preconditioner is
+ *   dense     for few columns: the Cholesky factor of the whole Hessian, summed over the workers, kept for later steps as
+ *             long as it does well (with a new one each step this is the exact Newton method)
+ *   diagonal  for many: the Hessian's diagonal, mixed with λ (Hsia, Chiang and Lin 2018, section 4)
+ *
+ * With α_i = -φ'(m_i), Fenchel's equality makes F(w) - D(α) = |∇F(w)|² / (2 λ): the gap is known with the gradient. A bias
+ * without λ needs Σ α = 0, so it is set to its minimum before every gradient, which takes margins alone.
+ *
+ * Vectors of few columns are whole at every worker. Many columns are divided: a worker has a range of them, sums what the
+ * others send of theirs, in the order of workers, and sends values to those whose rows have the key.
+ */
+#ifndef TR_LINEAR_NEWTON_H
+#define TR_LINEAR_NEWTON_H
+
+#include "pass.h"
+#include "trireme/context.h"
+#include "trireme/snapshot.h"
+
+/* A loss that has a slope everywhere, and nearly everywhere a curvature. Of rows first .. first + n - 1 of the problem; of
+ * each, K = outputs numbers lie one after the other in every array. */
+struct tr_smooth_loss {
+    size_t outputs; /* margins of a row */
+    /* Minimisations that share the passes: 1, or as many as outputs, each of one output alone (one class against the
+     * rest). Sums below are of each of them. */
+    size_t problems;
+    /* sum[g] += Σ φ */
+    void (*value)(const struct tr_smooth_loss *loss, const struct tr_problem *problem, size_t first, size_t n,
+                  const double *margin, double *sum);
+    /* slope = φ'(m); curvature: numbers that the next two go by, whatever they mean. */
+    void (*slopes)(const struct tr_smooth_loss *loss, const struct tr_problem *problem, size_t first,
+                   size_t n, const double *margin, double *slope, double *curvature);
+    /* out = φ''(m) z, of n rows; z and out are different arrays. */
+    void (*product)(const struct tr_smooth_loss *loss, size_t n, const double *curvature, const double *z,
+                    double *out);
+    /* out = the diagonal of φ''(m) */
+    void (*diagonal)(const struct tr_smooth_loss *loss, size_t n, const double *curvature, double *out);
+};
+
+/* Those of one margin: of the problem's model. TR_LOSS_SVM is none of them. */
+extern const struct tr_smooth_loss tr_smooth_single;
+
+enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECONDITION_DIAGONAL };
+
+struct tr_newton_options {
+    tr_context *tr; /* NULL: this process is the only worker */
+    const struct tr_problem *problem;
+    const struct tr_smooth_loss *loss;
+    size_t first, n;        /* rows of the problem that are this worker's */
+    const tr_key *keys;     /* of the problem's keys, ascending; the bias is key `columns` */
+    uint64_t columns;       /* without the bias */
+    bool bias_l2;           /* λ counts for the bias, too */
+    double nonzeros;        /* of all workers' rows */
+    enum tr_preconditioner preconditioner;
+};
+
+struct tr_newton;
+
+/* All workers. The problem must stay where it is. Weights are zeros. */
+int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **newton);
+void tr_newton_close(struct tr_newton **newton);
+
+/* The weights that this worker has: n × K numbers of the keys first .. first + n - 1, the bias behind the columns. Where all
+ * workers have all of them, they are the same to the last bit. A caller that has changed them calls tr_newton_moved(),
+ * with all workers. */
+struct tr_newton_weights {
+    double *value;
+    uint64_t first;
+    size_t n;
+    bool whole;
+};
+struct tr_newton_weights tr_newton_weights(struct tr_newton *newton);
+int tr_newton_moved(struct tr_newton *newton);
+
+/* Where it stands; the same on all workers. Of several problems the sums, but decrease is the largest. */
+struct tr_newton_state {
+    double objective; /* F(w) */
+    double gap;       /* F(w) - D(α); NaN if λ is 0 */
+    double decrease;  /* that the last step's model had promised, as a part of the objective: about the distance from the
+                       * optimum before it. 1 before the first */
+    double passes;    /* over the rows so far */
+    bool stuck;       /* steps do not find lower values any more: as near as numbers allow */
+};
+
+/* One step of all workers, and the gradient behind it. Problems whose gap is at most target × their objective rest. */
+int tr_newton_step(struct tr_newton *newton, double target, struct tr_newton_state *state);
+
+/* For snapshot functions of a stage whose workers have these rows of data. */
+int tr_newton_keep(struct tr_newton *newton, const tr_data *data, tr_snapshot *snapshot);
+
+/* For tests: the gradient into own weights' shape; H d for a d of that shape, of the last gradient's point. All workers. */
+int tr_newton_gradient(struct tr_newton *newton, const double **gradient);
+int tr_newton_product(struct tr_newton *newton, const double *direction, double *product);
+
+#endif
