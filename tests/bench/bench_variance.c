@@ -38,6 +38,7 @@ static int read_problem(const char *path, int model, struct tr_problem *p)
     uint32_t most = 0;
     for (uint64_t k = 0; k < csr.begin[csr.rows]; k++) most = csr.column[k] > most ? csr.column[k] : most;
     *p = (struct tr_problem){
+        .outputs = 1,
         .model = model,
         .dtype = TR_F64,
         .rows = {.n = csr.rows, .begin = csr.begin, .column = csr.column, .value = csr.value},
@@ -46,8 +47,7 @@ static int read_problem(const char *path, int model, struct tr_problem *p)
         .keys = (size_t)most + 1,
         .n = (double)csr.rows};
     p->l2 = 1 / p->n;
-    for (size_t i = 0; model != TR_LOSS_LINEAR && i < csr.rows; i++)
-        csr.label[i] = csr.label[i] > 0 ? 1 : -1;
+    for (size_t i = 0; model != TR_LOSS_LINEAR && i < csr.rows; i++) csr.label[i] = csr.label[i] > 0 ? 1 : -1;
     return TR_OK;
 }
 
@@ -149,7 +149,8 @@ static int follow(const struct tr_problem *p, int method, double L, double facto
 {
     struct run r;
     TR_TRY(open_run(p, &r));
-    double rate = tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->model, L) * factor;
+    double rate =
+        tr_variance_rate(method == TR_METHOD_GROWING ? TR_METHOD_SVRG : method, p->model, L) * factor;
     struct tr_variance_options o = {.method = method, .rate = rate, .batch = 1};
     for (*n = 0; *n < most && r.passes < passes;) {
         double f = full_stage(&r);

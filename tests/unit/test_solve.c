@@ -94,7 +94,8 @@ static void make(struct fixture *f, int model, enum tr_dtype dtype, bool binary,
         f->label[i] = classifies(model) ? (tr_rng_next(&rng) & 1 ? 1.0f : -1.0f) : (float)tr_rng_normal(&rng);
     }
     f->begin[ROWS] = n;
-    f->problem = (struct tr_problem){.model = model,
+    f->problem = (struct tr_problem){.outputs = 1,
+                                     .model = model,
                                      .dtype = dtype,
                                      .rows = {ROWS, f->begin, f->column, binary ? NULL : f->value, f->label},
                                      .target = f->label,

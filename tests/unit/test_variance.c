@@ -34,11 +34,12 @@ static void make(int model, enum tr_dtype dtype, bool binary, double l2)
             value[n++] = binary ? 1.0f : (float)tr_rng_normal(&rng);
         }
         label[i] = model == TR_LOSS_LINEAR ? (float)tr_rng_normal(&rng)
-                   : tr_rng_next(&rng) & 1  ? 1.0f
-                                            : -1.0f;
+                   : tr_rng_next(&rng) & 1 ? 1.0f
+                                           : -1.0f;
     }
     begin[ROWS] = n;
-    problem = (struct tr_problem){.model = model,
+    problem = (struct tr_problem){.outputs = 1,
+                                  .model = model,
                                   .dtype = dtype,
                                   .rows = {ROWS, begin, column, binary ? NULL : value, label},
                                   .target = label,
@@ -648,7 +649,8 @@ START_TEST(a9a_is_solved_to_eight_digits)
     }
     ck_ok(tr_files_open((char *[]){path}, 1, &files));
     ck_ok(tr_read_matrix(&files, 0, 1, &options, &csr, &report));
-    struct tr_problem p = {.model = TR_LOSS_LOGISTIC,
+    struct tr_problem p = {.outputs = 1,
+                           .model = TR_LOSS_LOGISTIC,
                            .dtype = TR_F64,
                            .rows = {csr.rows, csr.begin, csr.column, csr.value, csr.label},
                            .target = csr.label,

@@ -101,9 +101,9 @@ int tr_linear_add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double
     int64_t i = m->batches.order[turn];
     size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
     tr_margins(&m->problem, begin, n, w, m->margin);
-    if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
-    for (size_t r = 0; r < n; r++)
-        m->margin[r] = tr_loss_slope(m->problem.model, m->margin[r], (double)m->problem.target[begin + r]);
+    size_t width = m->problem.outputs;
+    if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * width));
+    for (size_t r = 0; r < n; r++) tr_row_slopes(&m->problem, begin + r, m->margin + r * width);
     tr_add_rows(&m->problem, begin, n, m->margin, rate / batch_rows(me, m), m->batches.reg, w, into);
     return TR_OK;
 }

@@ -7,33 +7,38 @@
 /* What workers sum up for an evaluation. */
 enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
-/* Adds up something over rows from .. to - 1 of a problem from their margins. */
+/* Adds up something over rows from .. to - 1 of a problem from their margins, a row's at a time. */
 static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
                        const void *w,
-                       void (*add)(const struct tr_problem *p, double margin, double y, double *sum),
+                       void (*add)(const struct tr_problem *p, size_t i, const double *margin, double *sum),
                        double *sum)
 {
-    for (size_t first = from; first < to; first += TR_LINEAR_MARGINS) {
-        size_t n = tr_min_size(TR_LINEAR_MARGINS, to - first);
+    size_t most = tr_max_size(TR_LINEAR_MARGINS / p->outputs, 1);
+    for (size_t first = from, n; first < to; first += n) {
+        n = tr_min_size(most, to - first);
         tr_margins(p, first, n, w, m->margin);
-        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
         if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
-        for (size_t i = 0; i < n; i++) add(p, m->margin[i], (double)p->target[first + i], sum);
+        for (size_t i = 0; i < n; i++) add(p, first + i, m->margin + i * p->outputs, sum);
     }
     return TR_OK;
 }
 
-static void add_loss(const struct tr_problem *p, double margin, double y, double *sum)
+static void add_loss(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
-    sum[LOSS] += tr_loss(p->model, margin, y);
+    sum[LOSS] += tr_row_loss(p, i, margin);
 }
 
-static void add_test(const struct tr_problem *p, double margin, double y, double *sum)
+static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
-    (void)p;
+    double y = (double)p->target[i], m = *margin;
     sum[TEST_ROWS] += 1;
-    sum[TEST_RIGHT] += margin * y > 0 || (margin == 0 && y < 0);
-    sum[TEST_SQUARES] += (margin - y) * (margin - y);
+    if (p->outputs > 1) {
+        sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
+    } else {
+        sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
+        sum[TEST_SQUARES] += (m - y) * (m - y);
+    }
 }
 
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
@@ -44,11 +49,11 @@ int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_
         size_t bytes = sizeof report->sum[ABSOLUTES];
         TR_TRY(tr_table_ask(m->w, "sum1", NULL, 0, &report->sum[ABSOLUTES], &bytes));
     }
-    size_t last = m->problem.keys;
-    double bias = !m->problem.bias             ? 0
-                  : m->problem.dtype == TR_F32 ? (double)((const float *)w)[last]
-                                               : ((const double *)w)[last];
-    report->sum[BIAS_SQUARE] = bias * bias;
+    size_t width = m->problem.outputs, last = m->problem.keys * width;
+    for (size_t o = last; m->problem.bias && o < last + width; o++) {
+        double bias = m->problem.dtype == TR_F32 ? (double)((const float *)w)[o] : ((const double *)w)[o];
+        report->sum[BIAS_SQUARE] += bias * bias;
+    }
     return TR_OK;
 }
 
@@ -83,7 +88,8 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
 static int check_divergence(struct tr_linear *m, double epoch, double objective)
 {
-    if (m->usual == 0) m->usual = fmax(objective, tr_loss(m->type, 0, 1));
+    double one = m->softmax ? log((double)m->outputs) : (double)m->outputs * tr_loss(m->type, 0, 1);
+    if (m->usual == 0) m->usual = fmax(objective, one);
     if (isfinite(objective) && objective <= 1000 * m->usual) return TR_OK;
     char what[64] = "not finite any more";
     if (isfinite(objective))

@@ -27,9 +27,12 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
+/* Beyond them labels are rather numbers to be learnt. */
+enum { MOST_CLASSES = 65535 };
+
 /* ---- checking ---- */
 
-/* A label that training has not seen would count as the smaller kind. */
+/* What a label that training has not seen should be counted as, nobody knows. */
 static int check_test_labels(const struct tr_linear *m)
 {
     const tr_data *train = m->train;
@@ -37,10 +40,11 @@ static int check_test_labels(const struct tr_linear *m)
     if (!m->test || !tr_linear_classifies(m) || train->labels < 2) return TR_OK;
     (void)tr_job_files(m->job, "data.test", &files);
     for (size_t i = 0; i < m->test->labels; i++)
-        if (m->test->label[i] != train->label[0] && m->test->label[i] != train->label[1])
-            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g or %.9g as in the training data",
+        if (tr_linear_label(train, m->test->label[i]) == train->labels)
+            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data",
                            files[0], (double)m->test->label[i], (double)train->label[0],
-                           (double)train->label[1]);
+                           train->labels > 2 ? "or another up to" : "or",
+                           (double)train->label[train->labels - 1]);
     return TR_OK;
 }
 
@@ -54,15 +58,20 @@ static int check_labels(const struct tr_linear *m)
             TR_ERR_CONFIG,
             "%s: %s has no labels, but linear models learn them: expected data.label first or last",
             tr_job_where(m->job, "data.label"), lacks);
-    if (tr_linear_classifies(m) && m->train->labels > 2)
-        return tr_fail(TR_ERR_DATA, "%s: expected two kinds for model.type %s", tr_data_third_label(m->train),
-                       m->type == TR_LOSS_LOGISTIC ? "logistic" : "svm");
+    if (tr_linear_classifies(m) && m->train->labels > MOST_CLASSES)
+        return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
+                       tr_data_third_label(m->train), MOST_CLASSES);
+    if (m->outputs > 1 && !m->solver->many_outputs)
+        return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s",
+                       tr_data_third_label(m->train), methods[m->method].name);
     return check_test_labels(m);
 }
 
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
+    if (o->classes == TR_CLASSES_SOFTMAX && tr_job_type(job) != TR_LOSS_LOGISTIC)
+        return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return tr_linear_refuse(job, "sync.stable",
                                 "sync.stable needs sync.weight dyn: others keep no versions");
@@ -92,10 +101,15 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, TR_DATA_TEST | TR_DATA_SPARSE, m->train, &m->test));
     m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
+    m->outputs = tr_linear_classifies(m) && m->train->labels > 2 ? m->train->labels : 1;
+    bool softmax =
+        m->o->classes == TR_CLASSES_AUTO ? m->type == TR_LOSS_LOGISTIC : m->o->classes == TR_CLASSES_SOFTMAX;
+    m->softmax = m->outputs > 1 && softmax;
     TR_TRY(tr_agree(tr, check_labels(m)));
     uint64_t columns = m->train->columns + m->o->bias;
     tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
-    TR_TRY(tr_table_create_with(tr, "w", (enum tr_dtype)m->o->dtype, 1, columns, &place, &m->w));
+    TR_TRY(tr_table_create_with(tr, "w", (enum tr_dtype)m->o->dtype, m->outputs > 1 ? columns : 1,
+                                m->outputs > 1 ? m->outputs : columns, &place, &m->w));
     TR_TRY(m->solver->open(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
@@ -111,7 +125,7 @@ static int train(void *model)
         tr_say(m->tr,
                "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
                goal, m->last.gap);
-    if (!m->test || !tr_linear_classifies(m)) return TR_OK;
+    if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
     TR_TRY(tr_linear_auc(m, &area));
     return tr_report_figure(m->tr, "test_auc", area);
 }
@@ -168,12 +182,25 @@ tr_worker tr_linear_self(tr_context *tr)
     return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
+size_t tr_linear_label(const tr_data *train, float label)
+{
+    size_t first = 0, n = train->labels;
+    while (n > 0) {
+        size_t half = n / 2;
+        if (train->label[first + half] < label) first += half + 1, n -= half + 1;
+        else n = half;
+    }
+    return first < train->labels && train->label[first] == label ? first : train->labels;
+}
+
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
     *p = (struct tr_problem){.model = m->type,
                              .dtype = (enum tr_dtype)m->o->dtype,
                              .rows = data->rows,
+                             .outputs = m->outputs,
+                             .softmax = m->softmax,
                              .bias = bias,
                              .keys = data->n_keys,
                              .l2 = m->l2,
@@ -182,7 +209,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
-        (*target)[i] = !tr_linear_classifies(m) ? label : label == positive ? 1.0f : -1.0f;
+        (*target)[i] = !tr_linear_classifies(m) ? label
+                       : m->outputs > 1         ? (float)tr_linear_label(m->train, label)
+                       : label == positive      ? 1.0f
+                                                : -1.0f;
     }
     p->target = *target;
     return TR_OK;
@@ -201,24 +231,25 @@ int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)
         TR_TRY(
             tr_linear_set_problem(m, tr_linear_has_bias(m, me), m->test, &m->test_problem, &m->test_target));
     }
-    return TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, margins));
+    return TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, margins * m->outputs));
 }
 
 void tr_linear_copy_to_delta(tr_view *view, enum tr_dtype dtype)
 {
-    memcpy(view->delta, view->value, view->n * (dtype == TR_F32 ? 4 : 8));
+    memcpy(view->delta, view->value, view->n * view->width * (dtype == TR_F32 ? 4 : 8));
 }
 
 void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double divisor)
 {
+    size_t n = view->n * view->width;
     if (dtype == TR_F32) {
         float *delta = view->delta, scale = (float)(1 / divisor);
         const float *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+        for (size_t i = 0; i < n; i++) delta[i] = (delta[i] - value[i]) * scale;
     } else {
         double *delta = view->delta, scale = 1 / divisor;
         const double *value = view->value;
-        for (size_t i = 0; i < view->n; i++) delta[i] = (delta[i] - value[i]) * scale;
+        for (size_t i = 0; i < n; i++) delta[i] = (delta[i] - value[i]) * scale;
     }
 }
 
@@ -332,6 +363,8 @@ static const tr_option options[] = {
      .help = "whether a constant is learnt besides the weights"},
     {"model.bias_l2", TR_KIND_BOOL, AT(bias_l2), "no",
      .help = "whether the bias is regularised (as LIBLINEAR does)"},
+    {"model.classes", TR_KIND_CHOICE, AT(classes), "auto", .words = TR_WORDS("auto", "softmax", "one-against-rest"),
+     .help = "more than two labels: weights for each, and probabilities by one softmax, or each against the rest; auto = softmax for logistic"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),
      .help = "single or double precision"},
     {"solve.target_gap", TR_KIND_REAL, AT(target_gap), "0", .may_change = true,

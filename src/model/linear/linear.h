@@ -24,12 +24,16 @@ struct tr_linear_options {
     double l2; /* below 0: 1/n */
     double l1;
     bool bias, bias_l2;
-    int dtype; /* TR_F32, TR_F64 */
+    int classes; /* TR_CLASSES_… */
+    int dtype;   /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
     uint64_t batch, phases;
     int optimizer, optimizer_at;
     double momentum, memory, epsilon, inner, growth;
 };
+
+/* model.classes, of more than two labels. */
+enum { TR_CLASSES_AUTO, TR_CLASSES_SOFTMAX, TR_CLASSES_REST };
 
 /* solve.optimizer sgd: plain steps. */
 enum { TR_PLAIN_SGD };
@@ -63,6 +67,7 @@ struct tr_linear_method {
     int (*train)(struct tr_linear *m);
     /* Gives back what the others have made; where open has not been called there is nothing. */
     void (*close)(struct tr_linear *m);
+    bool many_outputs;    /* it learns more than two classes */
     bool counts_rows;     /* it makes a second table, of the rows that have a feature */
     const char *diverged; /* what to try then */
 };
@@ -90,6 +95,9 @@ struct tr_linear {
     bool vertical;         /* members of a group hold features of the same rows */
     tr_data *train, *test; /* test: NULL without data.test */
     tr_table *w;
+    size_t
+        outputs; /* weights of a feature: one, or as many as there are classes if these are more than two … */
+    bool softmax; /* … which one softmax makes probabilities of, and not each a loss of its own */
     double l2, rate;
     int64_t epochs, report_every;
     int64_t clocks_per_epoch;
@@ -148,6 +156,9 @@ void tr_linear_keep_difference(tr_view *view, enum tr_dtype dtype, double diviso
 
 /* A worker as a stage of all workers would see it, for work outside of stages: the set of its group. */
 tr_worker tr_linear_self(tr_context *tr);
+
+/* Which of the training data's labels that is, from 0; how many there are: none of them. */
+size_t tr_linear_label(const tr_data *train, float label);
 
 /* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,

@@ -1,5 +1,7 @@
 #include "pass.h"
 
+#include <math.h>
+
 #include "loss.h"
 
 #define REAL    float
@@ -14,6 +16,52 @@ void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *
 {
     if (p->dtype == TR_F32) margins_f32(p, first, n, w, margin);
     else margins_f64(p, first, n, w, margin);
+}
+
+static double row_weight(const struct tr_problem *p, size_t i)
+{
+    return p->weight ? (double)p->weight[i] : 1;
+}
+
+/* What a row is to output k. */
+static double row_target(const struct tr_problem *p, size_t i, size_t k)
+{
+    double target = (double)p->target[i];
+    return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
+}
+
+size_t tr_largest(const double *number, size_t n)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < n; k++)
+        if (number[k] > number[best]) best = k;
+    return best;
+}
+
+/* log Σ exp(m) */
+static double log_sum(size_t n, const double *margin)
+{
+    double most = margin[0], sum = 0;
+    for (size_t k = 1; k < n; k++) most = fmax(most, margin[k]);
+    for (size_t k = 0; k < n; k++) sum += exp(margin[k] - most);
+    return most + log(sum);
+}
+
+double tr_row_loss(const struct tr_problem *p, size_t i, const double *margin)
+{
+    double sum = 0;
+    if (p->softmax) sum = log_sum(p->outputs, margin) - margin[(size_t)p->target[i]];
+    else
+        for (size_t k = 0; k < p->outputs; k++) sum += tr_loss(p->model, margin[k], row_target(p, i, k));
+    return row_weight(p, i) * sum;
+}
+
+void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
+{
+    double weight = row_weight(p, i), sum = p->softmax ? log_sum(p->outputs, margin) : 0;
+    for (size_t k = 0; k < p->outputs; k++)
+        margin[k] = weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
+                                         : tr_loss_slope(p->model, margin[k], row_target(p, i, k)));
 }
 
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,

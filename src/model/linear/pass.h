@@ -1,5 +1,6 @@
 /* Passes over rows, the inner loops of training. A vector w over the keys of the rows is f32 or f64, as the
- * model's table is; the last key is the bias where there is one.
+ * model's table is; the last key is the bias where there is one. A key has as many weights as there are outputs, one after
+ * the other, and so has a row margins and slopes.
  */
 #ifndef TR_LINEAR_PASS_H
 #define TR_LINEAR_PASS_H
@@ -22,17 +23,27 @@ struct tr_problem {
     int model; /* TR_LOSS_… */
     enum tr_dtype dtype;
     tr_batch rows;
-    const float *target; /* labels as the loss wants them: ±1, or real */
+    const float *target; /* labels as the loss wants them: ±1, real, or the number of the row's class */
+    const float *weight; /* of the rows' losses; NULL: all 1 */
+    size_t outputs;      /* margins of a row, weights of a key: 1, or as many as there are classes … */
+    bool softmax;        /* … of one softmax; else each class has a loss of its own, against the rest */
     bool bias;           /* rows have one more non-zero: 1 at key `keys` */
     size_t keys;         /* of the rows, without the bias */
     double l2;           /* λ */
-    double n;            /* rows of the whole data set */
+    double n;            /* rows of the whole data set, or the sum of their weights */
 };
 
-/* margin[i] = w · x of the rows first .. first + n - 1. */
+/* margin = w · x of the rows first .. first + n - 1, of each as many as there are outputs. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
-/* w -= rate · Σ slope[i] x_i over these rows; where `reg` is given, also w_j -= rate · reg[j] · old[j] for every
+/* The loss of row i, times the row's weight, from its margins; and what becomes of the margins: the loss's slopes there. */
+double tr_row_loss(const struct tr_problem *problem, size_t i, const double *margin);
+void tr_row_slopes(const struct tr_problem *problem, size_t i, double *margin);
+
+/* Which of n numbers is the largest; the first of those that are. */
+size_t tr_largest(const double *number, size_t n);
+
+/* w -= rate · Σ slope_i x_i over these rows; where `reg` is given, also w_j -= rate · reg[j] · old[j] for every
  * non-zero (regularisation spread over the rows that have the feature). */
 void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w);

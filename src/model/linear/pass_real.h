@@ -39,22 +39,62 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
     if (p->bias) w[p->keys] += step;
 }
 
+/* Several outputs: the weights of a key lie together. */
+static void NAME(dots)(const struct tr_problem *p, size_t i, const REAL *restrict w, double *restrict margin)
+{
+    size_t width = p->outputs;
+    for (size_t o = 0; o < width; o++) margin[o] = p->bias ? (double)w[p->keys * width + o] : 0;
+    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+        const REAL *restrict of_key = w + p->rows.column[k] * width;
+        REAL value = p->rows.value ? p->rows.value[k] : 1;
+        for (size_t o = 0; o < width; o++) margin[o] += (double)(value * of_key[o]);
+    }
+}
+
 static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, const REAL *w, double *margin)
 {
-    for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
+    if (p->outputs == 1)
+        for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
+    else
+        for (size_t i = 0; i < n; i++) NAME(dots)(p, first + i, w, margin + i * p->outputs);
+}
+
+/* w -= rate · slope x_i, for each output. */
+static void NAME(add_outer)(const struct tr_problem *p, size_t i, double rate, const double *restrict slope,
+                            REAL *restrict w)
+{
+    size_t width = p->outputs;
+    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+        REAL *restrict of_key = w + p->rows.column[k] * width;
+        REAL step = (REAL)rate * (p->rows.value ? p->rows.value[k] : 1);
+        for (size_t o = 0; o < width; o++) of_key[o] -= step * (REAL)slope[o];
+    }
+    if (!p->bias) return;
+    for (size_t o = 0; o < width; o++) w[p->keys * width + o] -= (REAL)(rate * slope[o]);
+}
+
+/* Regularisation of the keys of a row. */
+static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, const float *reg, const REAL *old,
+                         REAL *w)
+{
+    size_t width = p->outputs;
+    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+        size_t j = p->rows.column[k];
+        REAL part = (REAL)rate * (REAL)reg[j];
+        for (size_t o = 0; o < width; o++) w[j * width + o] -= part * old[j * width + o];
+    }
+    if (!p->bias) return;
+    for (size_t b = p->keys * width, o = 0; o < width; o++)
+        w[b + o] -= (REAL)rate * (REAL)reg[p->keys] * old[b + o];
 }
 
 static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope,
                            double rate, const float *reg, const REAL *old, REAL *w)
 {
     for (size_t i = 0; i < n; i++) {
-        NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
-        if (!reg) continue;
-        for (uint64_t k = p->rows.begin[first + i]; k < p->rows.begin[first + i + 1]; k++) {
-            uint32_t j = p->rows.column[k];
-            w[j] -= (REAL)rate * (REAL)reg[j] * old[j];
-        }
-        if (p->bias) w[p->keys] -= (REAL)rate * (REAL)reg[p->keys] * old[p->keys];
+        if (p->outputs == 1) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
+        else NAME(add_outer)(p, first + i, rate, slope + i * p->outputs, w);
+        if (reg) NAME(shrink)(p, first + i, rate, reg, old, w);
     }
 }
 

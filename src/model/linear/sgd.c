@@ -17,7 +17,8 @@ struct tr_linear_sgd {
 
 static size_t view_bytes(const struct tr_linear *m)
 {
-    return m->view ? m->view->n * (m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double)) : 0;
+    size_t element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    return m->view ? m->view->n * m->view->width * element : 0;
 }
 
 static bool has_optimizer(const struct tr_linear *m)
@@ -175,10 +176,10 @@ static int gradients(tr_worker *me, struct tr_linear *m, int64_t first, int64_t 
 static int prepare_optimizer(struct tr_linear *m)
 {
     if (!optimizes_at_worker(m)) return TR_OK;
-    size_t n = m->view->n, bytes = m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double);
-    TR_TRY(TR_NEW((char **)&m->sgd->gradient, n * bytes));
-    TR_TRY(TR_NEW((char **)&m->sgd->packed, n * bytes));
-    TR_TRY(TR_NEW((char **)&m->sgd->state, n * bytes * tr_optimizer_arrays(m->sgd->optimizer.kind)));
+    size_t n = m->view->n, bytes = view_bytes(m);
+    TR_TRY(TR_NEW((char **)&m->sgd->gradient, bytes));
+    TR_TRY(TR_NEW((char **)&m->sgd->packed, bytes));
+    TR_TRY(TR_NEW((char **)&m->sgd->state, bytes * tr_optimizer_arrays(m->sgd->optimizer.kind)));
     TR_TRY(TR_NEW(&m->sgd->touched, n));
     return TR_NEW(&m->sgd->is_touched, n);
 }
@@ -196,8 +197,8 @@ static int keep_optimizer(struct tr_linear *m, tr_snapshot *snapshot)
     for (size_t a = 0; a < tr_optimizer_arrays(m->sgd->optimizer.kind) && status == TR_OK; a++) {
         char name[] = "optimizer_0";
         name[sizeof name - 2] = (char)('0' + a);
-        status = tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1, 1, key,
-                                  0, n, n > 0 ? (char *)m->sgd->state + a * bytes : NULL);
+        status = tr_snapshot_rows(snapshot, name, (enum tr_dtype)m->o->dtype, m->train->columns + 1,
+                                  m->outputs, key, 0, n, n > 0 ? (char *)m->sgd->state + a * bytes : NULL);
     }
     free(key);
     return status;
@@ -223,14 +224,11 @@ static size_t list_touched(struct tr_linear *m, int64_t turn)
 /* packed = gradient at the touched keys, where it becomes 0. */
 static void take_gradient(struct tr_linear *m, size_t n)
 {
-    if (m->problem.dtype == TR_F32) {
-        float *gradient = m->sgd->gradient, *packed = m->sgd->packed;
-        for (size_t t = 0; t < n; t++)
-            packed[t] = gradient[m->sgd->touched[t]], gradient[m->sgd->touched[t]] = 0;
-    } else {
-        double *gradient = m->sgd->gradient, *packed = m->sgd->packed;
-        for (size_t t = 0; t < n; t++)
-            packed[t] = gradient[m->sgd->touched[t]], gradient[m->sgd->touched[t]] = 0;
+    size_t bytes = m->outputs * (m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double));
+    for (size_t t = 0; t < n; t++) {
+        char *from = (char *)m->sgd->gradient + m->sgd->touched[t] * bytes;
+        memcpy((char *)m->sgd->packed + t * bytes, from, bytes);
+        memset(from, 0, bytes);
     }
 }
 
@@ -244,8 +242,8 @@ static int own_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t 
         TR_TRY(tr_linear_add_batch(me, m, i, -1, view->delta, m->sgd->gradient));
         size_t n = list_touched(m, i);
         take_gradient(m, n);
-        tr_optimizer_step(&m->sgd->optimizer, m->problem.dtype, me->clock * m->sgd->every + (i - first), n, 1,
-                          m->sgd->touched, m->sgd->packed, view->delta, state);
+        tr_optimizer_step(&m->sgd->optimizer, m->problem.dtype, me->clock * m->sgd->every + (i - first), n,
+                          m->outputs, m->sgd->touched, m->sgd->packed, view->delta, state);
     }
     tr_linear_keep_difference(view, m->problem.dtype, 1);
     return TR_OK;
