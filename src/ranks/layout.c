@@ -15,36 +15,50 @@ static bool first_rank_serves(const struct tr_layout_options *options, int ranks
            1 + (int64_t)l->groups * l->group_size == ranks;
 }
 
+/* How many work in a group: those who can work are divided among the groups that the job wants. */
+static int choose_group_size(const struct tr_layout_options *options, int can_work)
+{
+    if (options->group_size > 0) return options->group_size;
+    return options->groups > 0 ? tr_max_int(can_work / options->groups, 1) : 1;
+}
+
+static void choose_dedicated(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
+{
+    int left = ranks - 1, usual = options->servers > 0 ? options->servers : (left + 3) / 4;
+    l->group_size = choose_group_size(options, left - usual);
+    int64_t workers = (int64_t)options->groups * l->group_size; /* 0 when the groups are left open */
+    l->servers = options->servers > 0            ? options->servers
+                 : workers > 0 && left > workers ? left - (int)workers
+                 : workers > 0                   ? 1
+                                                 : usual;
+    l->groups = options->groups > 0 ? options->groups : (left - l->servers) / l->group_size;
+}
+
+static void choose_colocated(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
+{
+    l->group_size = choose_group_size(options, ranks);
+    l->servers = options->servers > 0 ? options->servers : ranks;
+    l->groups = options->groups > 0 ? options->groups : ranks / l->group_size;
+}
+
 /* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
 static int choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
-    int size = options->group_size > 0 ? options->group_size : 1;
-    int64_t workers = (int64_t)options->groups * size; /* 0 when the groups are left open */
     l->kind = options->kind;
     if (l->kind == TR_ROLES_AUTO) {
-        bool room_for_both = 1 + (int64_t)options->servers + (workers > 0 ? workers : size) <= ranks;
+        int64_t least = (int64_t)tr_max_int(options->groups, 1) * tr_max_int(options->group_size, 1);
         if (ranks == 1) l->kind = TR_ROLES_ALONE;
-        else if (options->servers > 0 && room_for_both) l->kind = TR_ROLES_DEDICATED;
+        else if (options->servers > 0 && 1 + options->servers + least <= ranks) l->kind = TR_ROLES_DEDICATED;
         else l->kind = TR_ROLES_COLOCATED;
     }
     if (l->kind == TR_ROLES_ALONE && ranks > 1)
         return tr_fail(TR_ERR_CONFIG,
                        "ranks.layout is alone, but there are %d ranks: start one process without mpirun",
                        ranks);
+    if (l->kind == TR_ROLES_DEDICATED) choose_dedicated(options, ranks, l);
+    else choose_colocated(options, ranks, l);
 
-    l->group_size = size;
-    if (l->kind == TR_ROLES_DEDICATED) {
-        int left = ranks - 1;
-        l->servers = options->servers > 0            ? options->servers
-                     : workers > 0 && left > workers ? left - (int)workers
-                     : workers > 0                   ? 1
-                                                     : (left + 3) / 4;
-        l->groups = options->groups > 0 ? options->groups : (left - l->servers) / size;
-    } else {
-        l->servers = options->servers > 0 ? options->servers : ranks;
-        l->groups = options->groups > 0 ? options->groups : ranks / size;
-    }
-
+    int size = l->group_size;
     bool dedicated = l->kind == TR_ROLES_DEDICATED;
     int64_t serving = tr_max_int(l->servers, 1), working = (int64_t)tr_max_int(l->groups, 1) * size;
     int64_t needed = first_rank_serves(options, ranks, l) ? ranks

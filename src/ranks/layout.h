@@ -31,6 +31,7 @@ struct tr_layout {
 /* Fills the layout for ranks that lie on nodes node_of[0..ranks-1] (numbered 0..nodes-1).
  *   alone      one rank is everything
  *   colocated  all ranks are servers and work: groups × group_size of them, default groups of one
+ *              (of as many as there are, where the number of groups is given)
  *   dedicated  rank 0 schedules, `servers` ranks serve (default a quarter), the rest works; if one server and so many
  *              workers are asked for that there is a rank too few, rank 0 serves as well
  * Without options a job is colocated: on the machines measured it wins as long as servers have little to

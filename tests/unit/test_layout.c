@@ -60,6 +60,14 @@ START_TEST(what_is_left_open_is_chosen)
            TR_ROLES_DEDICATED, 2, 2, 2);
     expect((struct tr_layout_options){.kind = TR_ROLES_COLOCATED, .group_size = 2}, 7, TR_ROLES_COLOCATED, 7,
            3, 2);
+    expect((struct tr_layout_options){.groups = 1}, 4, TR_ROLES_COLOCATED, 4, 1, 4);
+    expect((struct tr_layout_options){.groups = 3}, 7, TR_ROLES_COLOCATED, 7, 3, 2);
+    expect((struct tr_layout_options){.servers = 2, .groups = 1}, 7, TR_ROLES_DEDICATED, 2, 1, 4);
+    expect((struct tr_layout_options){.servers = 1, .groups = 1}, 2, TR_ROLES_COLOCATED, 1, 1, 2);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED, .groups = 1}, 7, TR_ROLES_DEDICATED, 2, 1,
+           4);
+    expect((struct tr_layout_options){.kind = TR_ROLES_DEDICATED, .groups = 3}, 7, TR_ROLES_DEDICATED, 3, 3,
+           1);
 }
 END_TEST
 
