@@ -109,6 +109,22 @@ static int take_value(const struct option *option, const char *text, struct run_
     return TR_OK;
 }
 
+/* The first of mpirun's words that is neither an option nor its value, which it would take for the program; NULL. Options
+ * have one value at most, those of MCA parameters two. */
+static const char *stray_word(char *const *word)
+{
+    int values = 0;
+    for (; *word; word++) {
+        const char *equals = strchr(*word, '=');
+        struct tr_job_name name = {""};
+        const struct tr_model_class *class;
+        if (equals) snprintf(name.text, sizeof name.text, "%.*s", (int)(equals - *word), *word);
+        if (**word == '-') values = strstr(*word, "mca") ? 2 : 1;
+        else if (--values < 0 || tr_job_known_key(name.text, 0, &class)) return *word;
+    }
+    return NULL;
+}
+
 /* What is behind -- is for mpirun where there is a job already, else a program, its job and its settings. */
 static int read_words(int argc, char **argv, struct run_options *o)
 {
@@ -142,10 +158,11 @@ static int read_words(int argc, char **argv, struct run_options *o)
     if (!o->job)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        o->program ? " behind the program" : "");
-    if (*o->mpirun && **o->mpirun != '-')
+    const char *stray = stray_word(o->mpirun);
+    if (stray)
         return tr_fail(TR_ERR_USAGE,
-                       "run: unexpected %s behind --: what is there is for mpirun, and begins with -",
-                       *o->mpirun);
+                       "run: unexpected %s behind --: what is there are options of mpirun and their values",
+                       stray);
     if (o->limit < 2 * o->heartbeat)
         return tr_fail(TR_ERR_USAGE,
                        "run: --limit is to be at least twice --heartbeat: a beat may come late");

@@ -715,15 +715,17 @@ static int check_use(const struct tr_job *job, const struct tr_job *whole)
     return TR_OK;
 }
 
-/* Merges are of whole updates: what filters or rounding leave of them travels as messages. */
+/* Merges are of whole updates, of all workers at once: what filters or rounding leave of them travels as messages, and so
+ * does what workers push at their own pace. */
 static int check_merge(const struct tr_job *job)
 {
-    bool filters = job->table.filter != TR_FILTER_NONE;
-    if (job->table.push != TR_PUSH_MERGE || !(filters || job->table.precision != TR_PRECISION_FULL))
-        return TR_OK;
+    const char *key = job->table.filter != TR_FILTER_NONE         ? "table.filter"
+                      : job->table.precision != TR_PRECISION_FULL ? "table.precision"
+                      : job->sync.mode != TR_SYNC_BSP             ? "sync.mode ssp and asp"
+                                                                  : NULL;
+    if (job->table.push != TR_PUSH_MERGE || !key) return TR_OK;
     return tr_job_fail(tr_job_where(job, "table.push"),
-                       "table.push merge is of no use: with %s updates are messages",
-                       filters ? "table.filter" : "table.precision");
+                       "table.push merge is of no use: with %s updates are not merged", key);
 }
 
 int tr_job_test_share(const struct tr_job *job, double *share)

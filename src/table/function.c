@@ -155,8 +155,19 @@ static int make_share(struct tr_table *t, const void *argument)
     return use->function.open ? use->function.open(&use->share) : TR_OK;
 }
 
+/* What servers are to do with updates needs each of them: merged or added by others they are not theirs to see. */
+static int check_push(const struct tr_table *t)
+{
+    if (t->push != TR_PUSH_MERGE && t->push != TR_PUSH_ACCUMULATE) return TR_OK;
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "%s: table.push %s is of no use: what servers do with updates of %s needs them as messages",
+        tr_job_where(t->tr->job, "table.push"), t->push == TR_PUSH_MERGE ? "merge" : "accumulate", t->name);
+}
+
 static int use_function(struct tr_table *t, const char *name, const void *argument)
 {
+    TR_TRY(check_push(t));
     const struct tr_functions *known = t->tr->tables->functions;
     const tr_function *function = find_function(known, name);
     if (!function) {

@@ -64,6 +64,8 @@ refuses "no number" 64 "a number from 1" "$trireme" run job.yaml -n none
 refuses "no time" 64 "a time such as" "$trireme" run job.yaml --limit soon
 refuses "limits" 64 "at least twice" "$trireme" run job.yaml --limit 1s --heartbeat 1s
 refuses "mpirun's options" 64 "behind --" "$trireme" run job.yaml --bind-to none
+refuses "a setting behind --" 64 "unexpected solve.epochs=3 behind --" "$trireme" run job.yaml -- --oversubscribe solve.epochs=3
+refuses "a word behind a value" 64 "unexpected more behind --" "$trireme" run job.yaml -- --mca pml ob1 --bind-to core more
 refuses "no option of mpirun's" 64 "unexpected localhost behind --" "$trireme" run job.yaml -n 2 -- localhost
 refuses "no mpirun" 66 "mpirun cannot be started" env PATH=/nowhere "$trireme" run job.yaml -n 2
 
