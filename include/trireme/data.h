@@ -23,9 +23,31 @@
 extern "C" {
 #endif
 
-/* TR_DATA_SPARSE is added to one of the others by models that know sparse rows only: those of csv are made so, without the
- * zeros. */
-enum tr_data_part { TR_DATA_TRAIN = 0, TR_DATA_TEST = 1, TR_DATA_SPARSE = 2 };
+/* To one of the first two are added
+ *   TR_DATA_SPARSE      by models that know sparse rows only: those of csv are made so, without the zeros
+ *   TR_DATA_DENSE       by models that know both: libsvm rows become dense where half of their cells or more are not zero
+ *   TR_DATA_SCALED      by models that can turn their parameters back to the files' numbers: data.scale auto is for them
+ *   TR_DATA_UNCENTRED   by models without a bias: data.scale only divides
+ *   TR_DATA_RAW         where rows are to be as in the files, whatever data.scale says */
+enum tr_data_part {
+    TR_DATA_TRAIN = 0,
+    TR_DATA_TEST = 1,
+    TR_DATA_SPARSE = 2,
+    TR_DATA_DENSE = 4,
+    TR_DATA_SCALED = 8,
+    TR_DATA_UNCENTRED = 16,
+    TR_DATA_RAW = 32
+};
+
+/* What data.scale has made of the files' numbers x: (x - shift) × factor. Each worker knows that of the columns first ..
+ * first + n - 1; all workers together, of all. */
+typedef struct tr_scaling {
+    uint64_t first;
+    size_t n;
+    bool centred;         /* known on all ranks; otherwise all shifts are 0 and … */
+    const double *shift;  /* … NULL */
+    const double *factor; /* above 0 */
+} tr_scaling;
 
 /* What the rows or columns of ratings are called in the files; each worker has some of the names. */
 typedef struct tr_names tr_names;
@@ -60,12 +82,13 @@ typedef struct tr_data {
      * on */
     const tr_names *row_names, *column_names;
     double total_values; /* the sum of all values: of ratings, of words in all documents; 0 for others */
+    const tr_scaling *scaling; /* of training data; NULL on all ranks where they are as in the files */
     struct tr_data_state *state;
 } tr_data;
 
 /* Reads the files of data.train or data.test. All ranks, outside tr_run(); servers and the scheduler learn
  * the totals only. For test data, `like` is the training data whose columns count: others are dropped, but of ratings
- * kept. Errors are agreed on. Free with tr_data_close(). While data of the same files (not written meanwhile) are open
+ * kept; and they are scaled as those are. Errors are agreed on. Free with tr_data_close(). While data of the same files (not written meanwhile) are open
  * in this context, with the same settings and `like`, these are taken: nothing is read, and the rows are the same memory
  * for all who have opened them. */
 int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr_data **data);

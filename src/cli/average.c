@@ -97,7 +97,7 @@ static int read_data(struct tr_average *a)
     tr_job *job = a->tr->job;
     uint64_t features = job->data.features;
     job->data.features = 0;
-    int status = tr_data_open(a->tr, TR_DATA_TEST, NULL, &a->data);
+    int status = tr_data_open(a->tr, TR_DATA_TEST | TR_DATA_RAW, NULL, &a->data);
     job->data.features = features;
     if (status == TR_OK && a->data->format != TR_FORMAT_LIBSVM)
         status =

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "shm/persistent.h"
+#include "data/scale.h"
 #include "data/store.h"
 #include "trireme/collective.h"
 
@@ -96,13 +97,25 @@ static int enter(tr_context *tr)
 /* ---- what is kept ---- */
 
 /* What the file of a rank has besides rows. */
-enum { HEAD, HEADS, LABELS, STRETCHES, THIRD_LABEL, ROW_NAMES, COLUMN_NAMES, HEAD_ARRAYS };
+enum {
+    HEAD,
+    HEADS,
+    LABELS,
+    STRETCHES,
+    THIRD_LABEL,
+    ROW_NAMES,
+    COLUMN_NAMES,
+    SCALE,
+    SHIFT,
+    FACTOR,
+    HEAD_ARRAYS
+};
 
 struct head {
     struct tr_cache_key generation;
     tr_data data; /* pointers in it mean nothing */
     size_t rows, columns, stretches;
-    bool sparse;
+    bool full;
     unsigned arrays; /* bit by bit: there is one */
 };
 
@@ -183,6 +196,21 @@ static int restore_names(tr_context *tr, const struct tr_cache_file *file, int a
     return bytes > 0 ? tr_names_unpack(tr, from, names) : TR_OK;
 }
 
+static int restore_scale(tr_data *data, const struct tr_cache_file *file)
+{
+    struct tr_data_state *s = data->state;
+    data->scaling = NULL;
+    TR_TRY(copy_bytes(file, SCALE, (void **)&s->scale));
+    if (!s->scale) return TR_OK;
+    s->scale->shift = s->scale->factor = NULL;
+    TR_TRY(copy_bytes(file, SHIFT, (void **)&s->scale->shift));
+    TR_TRY(copy_bytes(file, FACTOR, (void **)&s->scale->factor));
+    s->scale->share.shift = s->scale->shift;
+    s->scale->share.factor = s->scale->factor;
+    data->scaling = &s->scale->share;
+    return TR_OK;
+}
+
 static int restore_head(tr_data *data, const struct tr_cache_file *file, const struct head *h)
 {
     struct tr_data_state *s = data->state;
@@ -193,7 +221,7 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
     data->label = NULL;
     data->row = NULL;
     data->row_names = data->column_names = NULL;
-    s->sparse = h->sparse;
+    s->full = h->full;
     s->rows.rows = h->rows;
     s->rows.columns = h->columns;
     s->stretches = h->stretches;
@@ -205,7 +233,7 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
     TR_TRY(restore_names(s->tr, file, COLUMN_NAMES, &s->column_names));
     data->row_names = s->row_names;
     data->column_names = s->column_names;
-    return TR_OK;
+    return restore_scale(data, file);
 }
 
 /* Takes back what restore_head() has made, for those who are to read after all. */
@@ -218,11 +246,14 @@ static void drop(tr_data *data)
     free((void *)(uintptr_t)data->label);
     free(s->stretch);
     free(s->third_label);
+    tr_scale_free(&s->scale);
     tr_cache_file_close(&s->cached->rows);
     *s = (struct tr_data_state){.tr = kept.tr,
                                 .store = kept.store,
                                 .files = kept.files,
-                                .sparse = kept.sparse,
+                                .form = kept.form,
+                                .held_out = kept.held_out,
+                                .test = kept.test,
                                 .cached = kept.cached};
     *data = (tr_data){.state = s};
 }
@@ -420,7 +451,7 @@ static struct head make_head(tr_data *data)
     struct slot slot[TR_CACHE_ARRAYS];
     struct head h = {.generation = s->cached->generation,
                      .data = *data,
-                     .sparse = s->sparse,
+                     .full = s->full,
                      .rows = s->rows.rows,
                      .columns = s->rows.columns,
                      .stretches = s->stretches};
@@ -453,14 +484,27 @@ static int write_head(tr_data *data)
     size_t row_bytes = 0, column_bytes = 0;
     int status = s->row_names ? tr_names_pack(s->row_names, &row, &row_bytes) : TR_OK;
     if (status == TR_OK && s->column_names) status = tr_names_pack(s->column_names, &column, &column_bytes);
-    const void *from[] = {&h, s->heads, data->label, s->stretch, s->third_label, row, column};
+    const void *from[] = {&h,
+                          s->heads,
+                          data->label,
+                          s->stretch,
+                          s->third_label,
+                          row,
+                          column,
+                          s->scale,
+                          s->scale ? s->scale->shift : NULL,
+                          s->scale ? s->scale->factor : NULL};
+    size_t scaled = s->scale ? s->scale->share.n * sizeof(double) : 0;
     const uint64_t bytes[] = {sizeof h,
                               s->files.n * sizeof *s->heads,
                               data->labels * sizeof *data->label,
                               s->stretches * sizeof *s->stretch,
                               s->third_label ? strlen(s->third_label) : 0,
                               row_bytes,
-                              column_bytes};
+                              column_bytes,
+                              s->scale ? sizeof *s->scale : 0,
+                              s->scale && s->scale->shift ? scaled : 0,
+                              scaled};
     if (status == TR_OK) status = write_arrays(s->cached, from, bytes);
     free(row);
     free(column);

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "data/cache.h"
 #include "data/renumber.h"
+#include "data/scale.h"
 #include "data/shuffle.h"
 #include "data/store.h"
 #include "trireme/model.h"
@@ -19,7 +20,7 @@ static bool is_triples(const tr_data *data)
 
 static bool is_dense(const tr_data *data)
 {
-    return data->format == TR_FORMAT_CSV && !data->state->sparse;
+    return data->state->full && !(data->state->form & TR_DATA_SPARSE);
 }
 
 static bool is_group(const tr_context *tr, int partition)
@@ -276,9 +277,7 @@ static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, s
     }
     options.runs = &part->runs;
     if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
-    TR_TRY(tr_read_matrix(&s->files, worker, workers, &options, &s->rows, &part->report));
-    if (!s->sparse || s->rows.begin) return TR_OK;
-    return tr_matrix_make_sparse(&s->rows);
+    return tr_read_matrix(&s->files, worker, workers, &options, &s->rows, &part->report);
 }
 
 static int read_part(tr_data *data, const tr_data *like, struct part *part)
@@ -338,7 +337,6 @@ static int tell_heads(tr_data *data)
     tr_context *tr = s->tr;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
     if (tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
-    s->sparse = s->sparse && data->format == TR_FORMAT_CSV;
     return tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads);
 }
 
@@ -395,10 +393,28 @@ static int finish_rows(tr_data *data, struct part *part)
 {
     struct tr_data_state *s = data->state;
     TR_TRY(tr_number_rows(data, &part->runs));
+    if (s->full && !is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
     if (is_dense(data) && tr_store_shares(s->tr)) return TR_OK;
-    if (!is_dense(data)) (void)tr_matrix_limit(&s->rows, data->first_index, data->columns);
     if (has_copy(s->tr)) TR_TRY(tr_replicate_rows(s->tr, &s->rows, NULL));
     return is_dense(data) ? take_keys(data, NULL, (size_t)data->columns) : number_keys(data, part);
+}
+
+/* Whether rows are dense, or better so: at half of the cells lists of columns take as much memory. */
+static bool are_full(const tr_data *data, const tr_data *like)
+{
+    const struct tr_data_state *s = data->state;
+    if (data->format == TR_FORMAT_CSV || like) return like ? like->state->full : true;
+    bool wanted = s->form & TR_DATA_DENSE || tr_scale_is_wanted(data);
+    return wanted && !is_group(s->tr, TR_DATA_VERTICAL) &&
+           (double)data->total_nonzeros >= 0.5 * (double)data->total_rows * (double)data->columns;
+}
+
+/* A worker's own rows, columns counted from 0. */
+static int shape_rows(tr_data *data)
+{
+    struct tr_matrix *m = &data->state->rows;
+    if (m->begin) (void)tr_matrix_limit(m, data->first_index, data->columns);
+    return data->state->full ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK;
 }
 
 static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
@@ -416,6 +432,9 @@ static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
     TR_TRY(tr_agree(tr, status));
     TR_TRY(unite_labels(tr, &part->report.labels, data));
     if (data->labels > 2) TR_TRY(tr_agree(tr, find_third_label(tr, &part->report.labels, data)));
+    data->state->full = are_full(data, like);
+    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? shape_rows(data) : TR_OK));
+    TR_TRY(tr_scale_rows(data, like));
     return tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_rows(data, part) : TR_OK);
 }
 
@@ -754,6 +773,7 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
     if (tr_layout_workers(&tr->layout) > 1)
         tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words.rows, text[0], words.nonzeros,
                text[1]);
+    tr_scale_say(data);
     if (data->skipped)
         tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);
 }

@@ -11,6 +11,7 @@
  *   shuffle        records as whole rows at the workers that the rows belong to
  *   renumber       the columns that occur, numbered 0..n-1
  *   dataset        the parallel side: every worker reads its part, and all agree on what the whole is
+ *   scale          columns brought to one size
  *   batches        a worker's rows in shuffled mini-batches
  *   store          what was read, kept for all who use it; the rows of a group once, in memory that its members share
  *   cache          what was read, for the next start of the same job, in files of the node's memory
@@ -29,6 +30,7 @@
 struct tr_store;
 struct tr_shared;
 struct tr_cached;
+struct tr_scale;
 
 /* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
 struct tr_stretch {
@@ -40,8 +42,10 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* which has all this */
     struct tr_files files;
-    struct tr_head *heads; /* of each file */
-    bool sparse;           /* rows of csv files are to be sparse */
+    struct tr_head *heads;  /* of each file */
+    int form;               /* TR_DATA_SPARSE and the like, as in tr_data_open() */
+    bool full;              /* rows are of csv, or of libsvm that are made dense */
+    struct tr_scale *scale; /* of training data; NULL: not scaled */
     double held_out;       /* this share of the files' records is for test data, and not for training; or 0 */
     bool test;             /* they are test data */
     struct tr_matrix rows; /* this worker's */

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "data/scale.h"
 
 /* The columns of sparse row i, or the numbers of a dense one. */
 static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
@@ -67,10 +68,9 @@ static int read_rows(const tr_data *data, size_t most, struct tr_matrix *m)
     options.most_rows = most;
     TR_TRY(tr_read_matrix(&s->files, 0, 1, &options, m, &report));
     tr_ids_free(&report.labels.bits);
-    if (s->sparse) TR_TRY(tr_matrix_make_sparse(m));
     if (m->begin)
         (void)tr_matrix_limit(m, data->first_index, data->columns); /* columns that training knows */
-    return TR_OK;
+    return s->full ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK;
 }
 
 /* Reads from the beginning, twice as much each time until enough rows differ. */
@@ -97,10 +97,21 @@ static int tell_rows(tr_context *tr, struct tr_matrix *m)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &m->rows, sizeof m->rows));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &m->columns, sizeof m->columns));
     TR_TRY(tell(tr, (void **)&m->begin, m->rows + 1, sizeof *m->begin));
     TR_TRY(tell(tr, (void **)&m->column, nonzeros, sizeof *m->column));
     TR_TRY(tell(tr, (void **)&m->value, nonzeros, sizeof *m->value));
     return tell(tr, (void **)&m->label, m->rows, sizeof *m->label);
+}
+
+/* Workers know the scale, and one tells the others what came out. */
+static int scale_rows(const tr_data *data, struct tr_matrix *m)
+{
+    tr_context *tr = data->state->tr;
+    size_t n = tr_matrix_nonzeros(m);
+    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, data->state->scale, m) : TR_OK));
+    if (!m->value) TR_TRY(TR_NEW(&m->value, n));
+    return tr_broadcast(tr, TR_SET_ALL, tr->layout.worker_rank[0], m->value, n * sizeof *m->value);
 }
 
 int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **rows)
@@ -110,6 +121,9 @@ int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **
     if (data->row_numbers > 0) return tr_fail(TR_ERR_INTERNAL, "first rows are those of libsvm and csv data");
     int status = tr_agree(tr, tr->rank == 0 && n > 0 ? read_first(data, n, distinct, &m) : TR_OK);
     if (status == TR_OK) status = tell_rows(tr, &m);
+    if (status == TR_OK && data->state->scale) status = scale_rows(data, &m);
+    if (status == TR_OK && data->state->full && data->state->form & TR_DATA_SPARSE)
+        status = tr_matrix_make_sparse(&m);
     if (status == TR_OK) status = TR_NEW(rows, 1);
     if (status != TR_OK) tr_matrix_free(&m);
     else if (m.begin) **rows = (tr_batch){m.rows, m.begin, m.column, m.value, m.label, NULL};

@@ -54,3 +54,18 @@ int tr_matrix_make_sparse(struct tr_matrix *m)
     *m = sparse;
     return TR_OK;
 }
+
+int tr_matrix_make_dense(struct tr_matrix *m, size_t columns)
+{
+    float *value;
+    if (!m->begin) return TR_OK; /* it is, or has no rows */
+    TR_TRY(TR_NEW(&value, m->rows * columns));
+    for (size_t i = 0; i < m->rows; i++)
+        for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
+            value[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
+    free(m->begin);
+    free(m->column);
+    free(m->value);
+    *m = (struct tr_matrix){.rows = m->rows, .columns = columns, .value = value, .label = m->label};
+    return TR_OK;
+}

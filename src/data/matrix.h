@@ -38,7 +38,8 @@ uint64_t tr_matrix_limit(struct tr_matrix *m, uint32_t first_index, uint64_t col
 /* The numbers of dense rows that are not 0, without labels. Free with tr_matrix_free(), also after an error. */
 int tr_matrix_to_sparse(const struct tr_matrix *dense, struct tr_matrix *sparse);
 
-/* The same in place, with labels. */
+/* The same in place, with labels; and sparse rows with less than so many columns become dense. */
 int tr_matrix_make_sparse(struct tr_matrix *m);
+int tr_matrix_make_dense(struct tr_matrix *m, size_t columns);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "data/cache.h"
+#include "data/scale.h"
 #include "shm/shm.h"
 
 /* ---- memory of a group ---- */
@@ -293,9 +294,9 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     TR_TRY(tr_job_test_share(job, &held_out));
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format,
-            !!(part & TR_DATA_SPARSE), job->data.index_base, job->data.on_error, job->data.partition,
-            job->data.order, job->data.header, job->data.label, job->data.duplicates,
+    fprintf(text, "%d %d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format,
+            (int)part & ~TR_DATA_TEST, job->data.scale, job->data.index_base, job->data.on_error,
+            job->data.partition, job->data.order, job->data.header, job->data.label, job->data.duplicates,
             (unsigned long long)job->data.features, job->table.prune, tr->layout.groups,
             tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0);
     if (held_out > 0)
@@ -355,7 +356,7 @@ static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct 
     struct tr_data_state *s = store->data.state;
     s->tr = tr;
     s->store = store;
-    s->sparse = part & TR_DATA_SPARSE;
+    s->form = (int)part & ~TR_DATA_TEST;
     s->test = part & TR_DATA_TEST;
     TR_TRY(tr_job_test_share(tr->job, &s->held_out));
     store->key = *key;
@@ -429,6 +430,7 @@ static void free_data(tr_data *data)
     free((void *)(uintptr_t)data->label);
     free(s->stretch);
     free(s->third_label);
+    tr_scale_free(&s->scale);
     free(s);
 }
 

@@ -31,6 +31,7 @@ enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL, TR_DATA_REPLICATED };
 enum { TR_CACHE_AUTO, TR_CACHE_NO, TR_CACHE_MEMORY };
+enum { TR_SCALE_AUTO, TR_SCALE_NONE, TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX };
 enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
 enum { TR_TABLE_RANGE, TR_TABLE_HASH, TR_TABLE_RANGE_HASH, TR_TABLE_RING };
@@ -135,6 +136,7 @@ struct tr_job {
         int label;
         int duplicates;
         int cache;
+        int scale;
     } data;
     struct {
         int layout;

@@ -609,13 +609,10 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", .unused = true},
-    {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},
-    {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true},
-    {"data.duplicates", .unused = true},
-    {.key = NULL},
+    {"sync.weight", .unused = true},     {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},       {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},      {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -1,0 +1,398 @@
+#include "data/scale.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/renumber.h"
+
+/* What is summed up of one column. */
+struct moments {
+    uint32_t column;
+    float least, most;  /* of its numbers: of dense rows all, otherwise the non-zeros */
+    double n, squares;  /* non-zeros */
+    double mean, apart; /* dense rows: of all numbers; Σ (x - mean)² */
+    double rows;
+};
+
+/* Sizes of columns are told apart by eighths of powers of two. */
+enum { BINS = 2048, BINS_OCTAVE = 8 };
+
+/* ---- which columns are whose ---- */
+
+static uint64_t share_begin(const tr_context *tr, uint64_t columns, int worker)
+{
+    return columns * (uint64_t)worker / (uint64_t)tr_layout_workers(&tr->layout);
+}
+
+/* How many of these ascending columns each worker owns. */
+static int count_by_owner(const tr_data *data, const uint32_t *columns, size_t n, uint64_t **count)
+{
+    tr_context *tr = data->state->tr;
+    int workers = tr_layout_workers(&tr->layout);
+    size_t i = 0;
+    TR_TRY(TR_NEW(count, 2 * (size_t)workers));
+    for (int w = 0; w < workers; w++)
+        for (uint64_t end = share_begin(tr, data->columns, w + 1); i < n && columns[i] < end; i++)
+            (*count)[w]++;
+    return TR_OK;
+}
+
+/* ---- moments of this worker's rows ---- */
+
+/* Sums of differences from the first row lose little, and nothing of a constant column. */
+static int dense_moments(const struct tr_matrix *m, struct moments *moments)
+{
+    size_t c = m->columns;
+    double *sum, *square;
+    TR_TRY(TR_NEW(&sum, 2 * c));
+    square = sum + c;
+    for (size_t j = 0; j < c; j++)
+        moments[j] = (struct moments){.column = (uint32_t)j, .least = m->value[j], .most = m->value[j]};
+    for (size_t i = 0; i < m->rows; i++) {
+        const float *row = m->value + i * c;
+        for (size_t j = 0; j < c; j++) {
+            double x = (double)row[j], d = x - (double)m->value[j];
+            sum[j] += d;
+            square[j] += d * d;
+            moments[j].n += x != 0;
+            moments[j].squares += x * x;
+            moments[j].least = fminf(moments[j].least, row[j]);
+            moments[j].most = fmaxf(moments[j].most, row[j]);
+        }
+    }
+    double rows = (double)m->rows;
+    for (size_t j = 0; j < c; j++) {
+        moments[j].rows = rows;
+        moments[j].mean = (double)m->value[j] + sum[j] / rows;
+        moments[j].apart = fmax(0, square[j] - sum[j] * sum[j] / rows);
+    }
+    free(sum);
+    return TR_OK;
+}
+
+static void sparse_moments(const struct tr_matrix *m, const uint32_t *columns, size_t n,
+                           struct moments *moments)
+{
+    for (size_t j = 0; j < n; j++)
+        moments[j] = (struct moments){.column = columns[j], .least = INFINITY, .most = -INFINITY};
+    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) {
+        struct moments *c = &moments[m->column[k]];
+        float x = m->value ? m->value[k] : 1;
+        if (x == 0) continue;
+        c->n += 1;
+        c->squares += (double)x * (double)x;
+        c->least = fminf(c->least, x);
+        c->most = fmaxf(c->most, x);
+    }
+}
+
+/* Of two parts of the rows (Chan, Golub and LeVeque 1979). */
+static void add_moments(struct moments *to, const struct moments *more)
+{
+    double rows = to->rows + more->rows, d = more->mean - to->mean;
+    to->least = fminf(to->least, more->least);
+    to->most = fmaxf(to->most, more->most);
+    to->n += more->n;
+    to->squares += more->squares;
+    if (rows == 0) return;
+    to->apart += more->apart + d * d * to->rows * more->rows / rows;
+    to->mean += d * more->rows / rows;
+    to->rows = rows;
+}
+
+/* What all workers have of the columns of this worker's share. */
+static int gather_moments(tr_data *data, const struct moments *mine, const uint32_t *columns, size_t n,
+                          struct moments **all)
+{
+    tr_context *tr = data->state->tr;
+    struct tr_scale *scale = data->state->scale;
+    struct moments *got = NULL;
+    uint64_t *count, from = scale->share.first, sum = 0;
+    TR_TRY(TR_NEW(all, scale->share.n));
+    TR_TRY(count_by_owner(data, columns, n, &count));
+    int workers = tr_layout_workers(&tr->layout);
+    int status = tr_all_to_all(tr, TR_SET_WORKERS, mine, count, sizeof *mine, (void **)&got, count + workers);
+    for (int w = 0; w < workers; w++) sum += count[workers + w];
+    for (size_t j = 0; j < scale->share.n; j++) {
+        (*all)[j].least = INFINITY;
+        (*all)[j].most = -INFINITY;
+    }
+    for (uint64_t i = 0; i < sum && status == TR_OK; i++) add_moments(&(*all)[got[i].column - from], &got[i]);
+    free(got);
+    free(count);
+    return status;
+}
+
+/* ---- whether columns differ: data.scale auto ---- */
+
+/* What no worker needs columns for: sparse rows of length 1 are meant as they are, and where no non-zero is more than ten
+ * times another, no column is. */
+static int look_at_values(tr_data *data, bool *differ)
+{
+    bool dense = data->state->full;
+    const struct tr_matrix *m = &data->state->rows;
+    double least = INFINITY, most = 1, off = 0;
+    size_t n = tr_matrix_nonzeros(m), k = 0;
+    for (size_t i = 0; i < n && m->value; i++) {
+        double x = fabs((double)m->value[i]);
+        most = fmax(most, x);
+        least = x > 0 ? fmin(least, x) : least;
+    }
+    for (size_t i = 0; i < m->rows && m->begin; i++) {
+        double square = 0;
+        for (; k < m->begin[i + 1]; k++) square += m->value ? (double)m->value[k] * (double)m->value[k] : 1;
+        if (m->begin[i + 1] > m->begin[i]) off = fmax(off, fabs(square - 1));
+    }
+    if (!m->value && n > 0) least = 1;
+    double extremes[3] = {most, -least, off};
+    TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_MAX, TR_F64, extremes, 3));
+    least = -extremes[1];
+    if (dense) least = fmin(least, 1);
+    bool unit = !dense && extremes[2] < 0.01;
+    *differ = !unit && isfinite(least) && extremes[0] > 10 * least;
+    return TR_OK;
+}
+
+/* The size of a column is the root mean square of its non-zeros. The bias is a column of size 1. A few small sparse columns
+ * mean nothing, a large one does. */
+static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
+{
+    bool dense = data->state->full;
+    struct tr_scale *scale = data->state->scale;
+    tr_context *tr = data->state->tr;
+    double *bin, all = 0, below = 0, most = 0;
+    TR_TRY(TR_NEW(&bin, BINS));
+    for (size_t j = 0; j < scale->share.n; j++) {
+        if (own[j].n == 0) continue;
+        double size = sqrt(own[j].squares / own[j].n);
+        int b = (int)(log2(size) * BINS_OCTAVE) + BINS / 2;
+        bin[tr_max_int(0, tr_min_int(BINS - 1, b))] += own[j].n;
+        most = fmax(most, size);
+    }
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, bin, BINS);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_F64, &most, 1);
+    for (int b = 0; b < BINS; b++) all += bin[b];
+    int least = 0;
+    while (least + 1 < BINS && (below += bin[least]) < 0.01 * all) least++;
+    free(bin);
+    scale->least = exp2((double)(least - BINS / 2) / BINS_OCTAVE);
+    scale->most = most;
+    *differ = fmax(most, 1) > 10 * (dense ? fmin(scale->least, 1) : scale->least);
+    return status;
+}
+
+/* ---- what becomes of a column ---- */
+
+/* To so many significant bits. */
+static double round_bits(double x, int bits)
+{
+    int exponent;
+    double mantissa = frexp(x, &exponent);
+    return ldexp(round(ldexp(mantissa, bits)), exponent - bits);
+}
+
+/* spread: what the column is divided by. */
+static void set_column(struct tr_scale *scale, size_t j, double shift, double spread)
+{
+    bool constant = !(spread > 0) || !isfinite(1 / spread);
+    double unit = constant ? 0 : exp2(floor(log2(spread)) - 10);
+    scale->factor[j] = constant ? 1 : round_bits(1 / spread, 12);
+    if (scale->shift) scale->shift[j] = unit > 0 ? unit * round(shift / unit) : shift;
+}
+
+static void decide_column(struct tr_scale *scale, const struct moments *c, size_t j)
+{
+    double least = (double)c->least, most = (double)c->most, largest = fmax(fabs(least), fabs(most));
+    double size = c->n > 0 ? sqrt(c->squares / c->n) : 0;
+    bool centred = scale->shift != NULL;
+    double deviation = centred && c->rows > 0 ? sqrt(c->apart / c->rows) : size;
+    if (c->n == 0) set_column(scale, j, 0, 0);
+    else if (scale->how == TR_SCALE_STANDARD) set_column(scale, j, c->mean, deviation);
+    else if (scale->how == TR_SCALE_MINMAX && centred) set_column(scale, j, least, most - least);
+    else set_column(scale, j, 0, largest);
+}
+
+/* ---- rows ---- */
+
+/* What becomes of these columns, from those who know: pairs of shift and factor. */
+static int ask(const tr_data *data, const struct tr_scale *scale, const uint32_t *columns, size_t n,
+               double **pairs)
+{
+    tr_context *tr = data->state->tr;
+    int workers = tr_layout_workers(&tr->layout);
+    uint64_t *count, asked = 0;
+    uint32_t *got = NULL;
+    double *answer = NULL;
+    TR_TRY(count_by_owner(data, columns, n, &count));
+    int status =
+        tr_all_to_all(tr, TR_SET_WORKERS, columns, count, sizeof *columns, (void **)&got, count + workers);
+    for (int w = 0; w < workers; w++) asked += count[workers + w];
+    if (status == TR_OK) status = TR_NEW(&answer, 2 * (size_t)asked);
+    for (uint64_t i = 0; i < asked && status == TR_OK; i++) {
+        size_t j = (size_t)(got[i] - scale->share.first);
+        answer[2 * i] = scale->shift ? scale->shift[j] : 0;
+        answer[2 * i + 1] = scale->factor[j];
+    }
+    if (status == TR_OK)
+        status = tr_all_to_all(tr, TR_SET_WORKERS, answer, count + workers, 2 * sizeof *answer,
+                               (void **)pairs, count);
+    free(got);
+    free(answer);
+    free(count);
+    return status;
+}
+
+/* Values that are all 1 are written out. columns: what those of sparse rows number. */
+static int apply(struct tr_matrix *m, const double *pairs)
+{
+    size_t n = tr_matrix_nonzeros(m);
+    if (!m->begin) {
+        for (size_t i = 0; i < m->rows; i++)
+            for (size_t j = 0; j < m->columns; j++) {
+                float *x = &m->value[i * m->columns + j];
+                *x = (float)(((double)*x - pairs[2 * j]) * pairs[2 * j + 1]);
+            }
+        return TR_OK;
+    }
+    if (!m->value) {
+        TR_TRY(TR_NEW(&m->value, n));
+        for (size_t k = 0; k < n; k++) m->value[k] = 1;
+    }
+    for (size_t k = 0; k < n; k++) m->value[k] = (float)((double)m->value[k] * pairs[2 * m->column[k] + 1]);
+    return TR_OK;
+}
+
+/* The columns of these rows, ascending; those of sparse rows become their numbers in the list. */
+static int list_columns(const tr_data *data, struct tr_matrix *m, uint32_t **columns, size_t *n)
+{
+    if (m->begin) return tr_renumber(m, 0, (uint32_t)(data->columns - 1), columns, n);
+    *n = m->rows > 0 ? m->columns : 0;
+    TR_TRY(TR_NEW(columns, *n));
+    for (size_t j = 0; j < *n; j++) (*columns)[j] = (uint32_t)j;
+    return TR_OK;
+}
+
+static void unlist_columns(struct tr_matrix *m, const uint32_t *columns)
+{
+    for (size_t k = 0; k < tr_matrix_nonzeros(m) && m->begin; k++) m->column[k] = columns[m->column[k]];
+}
+
+int tr_scale_matrix(const tr_data *data, const struct tr_scale *scale, struct tr_matrix *m)
+{
+    uint32_t *columns = NULL;
+    double *pairs = NULL;
+    size_t n = 0;
+    TR_TRY(list_columns(data, m, &columns, &n));
+    int status = ask(data, scale, columns, n, &pairs);
+    if (status == TR_OK) status = apply(m, pairs);
+    unlist_columns(m, columns);
+    free(columns);
+    free(pairs);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static int sum_up(tr_data *data, struct moments **all)
+{
+    struct tr_matrix *m = &data->state->rows;
+    struct moments *mine = NULL;
+    uint32_t *columns = NULL;
+    size_t n = 0;
+    TR_TRY(list_columns(data, m, &columns, &n));
+    int status = TR_NEW(&mine, n);
+    if (status == TR_OK && m->begin) sparse_moments(m, columns, n, mine);
+    else if (status == TR_OK && n > 0) status = dense_moments(m, mine);
+    unlist_columns(m, columns);
+    if (status == TR_OK) status = gather_moments(data, mine, columns, n, all);
+    free(mine);
+    free(columns);
+    return status;
+}
+
+/* This worker's share, still without a decision. */
+static int open_scale(tr_data *data, bool centre)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    struct tr_scale *scale;
+    TR_TRY(TR_NEW(&s->scale, 1));
+    scale = s->scale;
+    scale->how = tr->job->data.scale == TR_SCALE_AUTO ? TR_SCALE_STANDARD : tr->job->data.scale;
+    if (tr_is(tr, TR_SLAVE)) {
+        int worker = tr->me.group * tr->layout.group_size + tr->me.member;
+        scale->share.first = share_begin(tr, data->columns, worker);
+        scale->share.n = (size_t)(share_begin(tr, data->columns, worker + 1) - scale->share.first);
+        TR_TRY(TR_NEW(&scale->factor, scale->share.n));
+        if (centre) TR_TRY(TR_NEW(&scale->shift, scale->share.n));
+    }
+    scale->share.centred = centre;
+    scale->share.shift = scale->shift;
+    scale->share.factor = scale->factor;
+    return TR_OK;
+}
+
+static int find_scale(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    struct moments *own = NULL;
+    bool differ = true, automatic = tr->job->data.scale == TR_SCALE_AUTO;
+    bool centre = s->full && !(s->form & TR_DATA_UNCENTRED) && tr->job->data.scale != TR_SCALE_MAXABS;
+    if (automatic) TR_TRY(look_at_values(data, &differ));
+    if (!differ) return TR_OK;
+    TR_TRY(tr_agree(tr, open_scale(data, centre)));
+    TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? sum_up(data, &own) : TR_OK));
+    int status = look_at_sizes(data, own, &differ);
+    for (size_t j = 0; j < s->scale->share.n; j++) decide_column(s->scale, &own[j], j);
+    free(own);
+    if (automatic && !differ) tr_scale_free(&s->scale);
+    return status;
+}
+
+bool tr_scale_is_wanted(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    int mode = s->tr->job->data.scale;
+    if (mode == TR_SCALE_AUTO) return s->form & TR_DATA_SCALED;
+    return mode != TR_SCALE_NONE && !(s->form & TR_DATA_RAW);
+}
+
+int tr_scale_rows(tr_data *data, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    if (!tr_scale_is_wanted(data)) return TR_OK;
+    if (!like) TR_TRY(find_scale(data));
+    const struct tr_scale *scale = like ? like->state->scale : s->scale;
+    if (!scale) return TR_OK;
+    if (!like) data->scaling = &scale->share;
+    return tr_agree(tr, tr_is(tr, TR_SLAVE) ? tr_scale_matrix(data, scale, &s->rows) : TR_OK);
+}
+
+void tr_scale_say(const tr_data *data)
+{
+    const struct tr_scale *scale = data->state->scale;
+    tr_context *tr = data->state->tr;
+    static const char *const by[] = {
+        [TR_SCALE_STANDARD] = "root mean square of their non-zeros", [TR_SCALE_MAXABS] = "largest value"};
+    if (!scale) return;
+    bool shifted = scale->share.centred;
+    const char *what = scale->how == TR_SCALE_MINMAX && shifted ? "brought to 0 .. 1"
+                       : shifted ? "centred and divided by their standard deviation"
+                                 : "divided by their ";
+    tr_say(tr, "scaled:        columns are %s%s (sizes %.3g to %.3g in the files)", what,
+           shifted ? "" : by[scale->how == TR_SCALE_STANDARD ? TR_SCALE_STANDARD : TR_SCALE_MAXABS],
+           scale->least, scale->most);
+}
+
+void tr_scale_free(struct tr_scale **scale)
+{
+    struct tr_scale *s = *scale;
+    if (!s) return;
+    free(s->shift);
+    free(s->factor);
+    free(s);
+    *scale = NULL;
+}
