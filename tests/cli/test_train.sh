@@ -2,7 +2,7 @@
 # trireme train from end to end: on all layouts, consistencies, routes and solvers it must find the known optimum, and
 # leave behind what is promised. Usage: test_train.sh TRIREME
 #   TRIREME_DATA  folder of the public datasets; without it, what needs them is skipped
-#   PARTS         run these parts only, of: layouts consistency solvers fullbatch regression files outputs bytes routes
+#   PARTS         run these parts only, of: layouts consistency solvers fullbatch bias regression files outputs bytes routes
 #                 patience
 . "$(dirname "$0")/lib.sh"
 optimum=0.32337958 # of logistic regression on a9a, lambda = 1/n, no bias; LIBLINEAR finds 10529.5625 / 32561
@@ -149,6 +149,13 @@ if part fullbatch; then
     holds "a regularised bias" "(b - f)^2 < 1e-4" b="$(cat bias.w)" f="$(cat feature.w)"
 fi
 
+# ---- a bias that is not regularised: the dual's is that of gradient descent ----
+if part bias; then
+    run free_dual 2 dense.yaml model.bias=yes solve.epochs=300 solve.target_gap=1e-4
+    run free_full 2 dense.yaml model.bias=yes solve.method=katyusha solve.epochs=40 report.every=40
+    holds "a free bias" "d / f < 1.0002 && f / d < 1.002" d="$(of free_dual objective)" f="$(of free_full objective)"
+fi
+
 # ---- least squares, against the normal equations ----
 # exact FILE BIAS: the least objective; BIAS = 1: with a bias that is not regularised
 exact() {
@@ -188,6 +195,9 @@ if part regression; then
         reaches real_dual "$best" 1e-4
         bounded real_dual "$best"
         reaches real_bias "$biased" 1e-2
+        run real_dual_bias 1 real.yaml model.bias=yes model.dtype=f64 solve.epochs=200 solve.target_gap=1e-5 report.every=10
+        reaches real_dual_bias "$biased" 2e-5
+        holds "a gap of a free bias" "g <= 1e-5" g="$(of real_dual_bias gap)"
         if [ -r "$data/abalone/abalone_scale" ]; then
             best=$(exact "$data/abalone/abalone_scale" 0)
             abalone="real.yaml data.train=$data/abalone/abalone_scale data.test=$data/abalone/abalone_scale"
