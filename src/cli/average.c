@@ -161,6 +161,9 @@ static int check_model(struct tr_average *a, const struct member *m, const struc
         return tr_fail(TR_ERR_DATA, "%s: the model is of type %s, expected %s", m->folder,
                        tr_linear_model_name(model->type), tr_linear_model_name(m->type));
     if (!a->classifies) return TR_OK;
+    if (model->outputs > 1)
+        return tr_fail(TR_ERR_DATA, "%s: the model is of %zu classes: expected two, to be averaged",
+                       m->folder, model->labels);
     const float *label = model->label;
     if (m == a->member) {
         a->label[0] = label[0];
@@ -213,7 +216,7 @@ static int use_model(struct tr_average *a, const struct member *m)
         const struct tr_linear_model *model = &((struct tr_linear *)file.model)->saved;
         status = check_model(a, m, model);
         if (status == TR_OK) take_weights(a, model);
-        bias = model->bias;
+        bias = *model->bias;
     }
     tr_model_close(&file);
     return status == TR_OK ? find_margins(a, bias) : status;

@@ -159,7 +159,7 @@ const char *tr_h5_format(const struct tr_h5_reader *r)
 
 bool tr_h5_has(struct tr_h5_reader *r, const char *name)
 {
-    return H5Lexists(r->file, name, H5P_DEFAULT) > 0;
+    return H5Lexists(r->file, name, H5P_DEFAULT) > 0 || H5Aexists(r->file, name) > 0;
 }
 
 static int missing(const struct tr_h5_reader *r, const char *what)

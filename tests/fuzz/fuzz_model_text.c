@@ -21,8 +21,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tr_linear_model m;
     int status = tr_linear_model_parse_text(text, size, "model.txt", &m);
     if (status == TR_OK) {
-        expect(m.features > 0 && m.features <= size && isfinite(m.bias), "odd sizes");
-        for (uint64_t i = 0; i < m.features; i++)
+        expect(m.features > 0 && m.features <= size && m.features * m.outputs <= size && isfinite(*m.bias),
+               "odd sizes");
+        for (uint64_t i = 0; i < m.features * m.outputs; i++)
             expect(isfinite(tr_linear_model_weight(&m, i)), "a weight is not finite");
         tr_linear_model_free(&m);
     } else {

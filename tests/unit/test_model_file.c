@@ -66,14 +66,18 @@ static double odd_number(struct tr_rng *rng)
 
 enum { FEATURES = 5000, FIRST = 3000 };
 
-static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool biased)
+/* Of one output, or several classifiers'; a softmax if it is logistic. */
+static struct tr_linear_model some_model_of(int type, enum tr_dtype dtype, bool biased, size_t outputs)
 {
+    static const float labels[] = {2, -3, 0.5f, 100, 7};
     struct tr_linear_model m = {.type = type,
                                 .dtype = dtype,
                                 .features = FEATURES,
                                 .first_index = type == TR_LOSS_LINEAR ? 0 : 1,
+                                .outputs = outputs,
+                                .softmax = outputs > 1 && type == TR_LOSS_LOGISTIC,
                                 .biased = biased,
-                                .label = {2, -3},
+                                .labels = outputs > 1 ? outputs : 2,
                                 .l2 = 1e-4,
                                 .objective = 0.25,
                                 .rows = 12345};
@@ -81,16 +85,25 @@ static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool bia
     tr_rng_seed(&rng, 7, (uint64_t)type, (uint64_t)dtype);
     float *f32;
     double *f64;
-    ck_ok(TR_NEW(&f64, FEATURES));
+    ck_ok(TR_NEW(&f64, FEATURES * outputs));
     f32 = (float *)f64;
     m.weight = f64;
-    for (int i = 0; i < FEATURES; i++) {
+    for (size_t i = 0; i < FEATURES * outputs; i++) {
         double x = odd_number(&rng);
         if (dtype == TR_F32) f32[i] = (float)x;
         else f64[i] = x;
     }
-    m.bias = !biased ? 0 : dtype == TR_F32 ? (double)0.1f : 0.1;
+    ck_ok(TR_NEW(&m.bias, outputs));
+    ck_ok(TR_NEW(&m.label, m.labels));
+    for (size_t k = 0; biased && k < outputs; k++)
+        m.bias[k] = dtype == TR_F32 ? (double)(0.1f * (float)(k + 1)) : 0.1 * (double)(k + 1);
+    memcpy(m.label, labels, m.labels * sizeof *labels);
     return m;
+}
+
+static struct tr_linear_model some_model(int type, enum tr_dtype dtype, bool biased)
+{
+    return some_model_of(type, dtype, biased, 1);
 }
 
 static const char job_text[] = "model:\n  type: svm # «x»\n";
@@ -100,7 +113,9 @@ static void save_h5(const struct tr_linear_model *m)
 {
     struct tr_h5_writer *w;
     enum tr_h5_type type = m->dtype == TR_F32 ? TR_H5_F32 : TR_H5_F64;
-    float f32 = (float)m->bias;
+    uint64_t columns = m->outputs > 1 ? m->outputs : 0;
+    float f32[8];
+    for (size_t k = 0; k < m->outputs; k++) f32[k] = (float)m->bias[k];
     ck_ok(tr_h5_create(folder, "trireme-linear", 1, job_text, NULL, &w));
     ck_ok(tr_h5_put_text(w, "model", tr_linear_model_name(m->type)));
     ck_ok(tr_h5_put_count(w, "features", m->features));
@@ -108,24 +123,27 @@ static void save_h5(const struct tr_linear_model *m)
     ck_ok(tr_h5_put_real(w, "l2", m->l2));
     ck_ok(tr_h5_put_real(w, "objective", m->objective));
     ck_ok(tr_h5_put_count(w, "rows", m->rows));
-    if (tr_linear_model_classifies(m)) ck_ok(tr_h5_put(w, "labels", TR_H5_F32, 2, 0, m->label));
+    if (columns) ck_ok(tr_h5_put_count(w, "classes", columns));
+    if (columns) ck_ok(tr_h5_put_text(w, "probabilities", m->softmax ? "softmax" : "one-against-rest"));
+    if (tr_linear_model_classifies(m)) ck_ok(tr_h5_put(w, "labels", TR_H5_F32, m->labels, 0, m->label));
     if (m->biased)
-        ck_ok(tr_h5_put(w, "bias", type, 0, 0, m->dtype == TR_F32 ? (void *)&f32 : (void *)&m->bias));
-    ck_ok(tr_h5_put(w, "weights", type, m->features, 0, m->weight));
+        ck_ok(tr_h5_put(w, "bias", type, columns, 0, m->dtype == TR_F32 ? (void *)f32 : (void *)m->bias));
+    ck_ok(tr_h5_put(w, "weights", type, m->features, columns, m->weight));
     ck_ok(tr_h5_finish(&w));
 }
 
 static void save(const struct tr_linear_model *m)
 {
     struct tr_linear_text *t;
-    size_t size = m->dtype == TR_F32 ? 4 : 8;
-    float f32 = (float)m->bias;
+    size_t size = m->outputs * (m->dtype == TR_F32 ? 4 : 8);
+    float f32[8];
+    for (size_t k = 0; k < m->outputs; k++) f32[k] = (float)m->bias[k];
     save_h5(m);
     ck_ok(tr_linear_text_create(folder, m, &t));
     ck_ok(tr_linear_text_append(t, m->dtype, m->weight, FIRST));
     ck_ok(tr_linear_text_append(t, m->dtype, (char *)m->weight + FIRST * size, FEATURES - FIRST));
     if (m->biased)
-        ck_ok(tr_linear_text_append(t, m->dtype, m->dtype == TR_F32 ? (void *)&f32 : (void *)&m->bias, 1));
+        ck_ok(tr_linear_text_append(t, m->dtype, m->dtype == TR_F32 ? (void *)f32 : (void *)m->bias, 1));
     ck_ok(tr_linear_text_finish(t));
     tr_linear_text_close(&t);
 }
@@ -149,16 +167,22 @@ static void expect_equal(const struct tr_linear_model *a, const struct tr_linear
     ck_assert_int_eq(a->dtype, b->dtype);
     ck_assert_uint_eq(a->features, b->features);
     ck_assert_int_eq(a->biased, b->biased);
-    ck_assert(a->bias == b->bias);
-    if (tr_linear_model_classifies(a)) ck_assert(a->label[0] == b->label[0] && a->label[1] == b->label[1]);
-    ck_assert_mem_eq(a->weight, b->weight, a->features * (a->dtype == TR_F32 ? 4 : 8));
+    ck_assert_uint_eq(a->outputs, b->outputs);
+    ck_assert_int_eq(a->softmax, b->softmax);
+    ck_assert_mem_eq(a->bias, b->bias, a->outputs * sizeof *a->bias);
+    if (tr_linear_model_classifies(a)) {
+        ck_assert_uint_eq(a->labels, b->labels);
+        ck_assert_mem_eq(a->label, b->label, a->labels * sizeof *a->label);
+    }
+    ck_assert_mem_eq(a->weight, b->weight, a->features * a->outputs * (a->dtype == TR_F32 ? 4 : 8));
 }
 
 START_TEST(both_files_read_back_bit_by_bit)
 {
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 32; i++) {
+        size_t outputs = i & 16 && (i & 3) != TR_LOSS_LINEAR ? 5 : 1;
         make_folder();
-        struct tr_linear_model m = some_model(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8), read;
+        struct tr_linear_model m = some_model_of(i & 3, i & 4 ? TR_F64 : TR_F32, i & 8, outputs), read;
         save(&m);
         ck_ok(read_model(folder, &read));
         expect_equal(&m, &read);
@@ -258,8 +282,15 @@ START_TEST(a_malformed_text_is_refused)
 {
 #define HEAD "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n"
     expect_text_error("hello\n", "m:1: not a model");
-    expect_text_error("solver_type MCSVM_CS\n", "solver_type");
-    expect_text_error("solver_type L2R_LR\nnr_class 3\n", "m:2: expected a model of two classes");
+    expect_text_error("solver_type ONECLASS_SVM\n", "solver_type");
+    expect_text_error("solver_type L2R_LR\nnr_class 1\n", "m:2: expected a model of two classes");
+    expect_text_error("solver_type L2R_LR\nlabel 1 2\nnr_class 3\n", "nr_class before label");
+    expect_text_error("solver_type L2R_LR\nnr_class 3\nlabel 1 2\n", "expected a number");
+    expect_text_error("solver_type L2R_LR\nnr_class 3\nlabel 1 2 1\n", "labels that differ");
+#define HEAD3 "solver_type L2R_LR\nnr_class 3\nlabel 1 2 3\nnr_feature 1\nbias -1\nw\n"
+    expect_text_error(HEAD3 "1 2\n  \n", "expected a number, found the end of the line");
+    expect_text_error(HEAD3 "1 2 3 4\n", "m:7: found more");
+    expect_text_error(HEAD3 "1 2 3\nsoft\n", "expected the end");
     expect_text_error("solver_type L2R_LR\nlabel 1 1\n", "two labels that differ");
     expect_text_error("solver_type L2R_LR\nlabel 1\n", "expected a number");
     expect_text_error("solver_type L2R_LR\nnr_feature -3\n", "impossible");
@@ -286,7 +317,7 @@ START_TEST(liblinears_own_text_is_read)
     ck_ok(tr_linear_model_parse_text(text, strlen(text), "m", &m));
     ck_assert_int_eq(m.type, TR_LOSS_L2SVM);
     ck_assert_int_eq(m.dtype, TR_F64);
-    ck_assert(m.label[0] == -1 && m.label[1] == 1 && m.bias == 1);
+    ck_assert(m.label[0] == -1 && m.label[1] == 1 && *m.bias == 1);
     struct tr_linear linear = {.saved = m, .output = TR_OUT_MARGIN};
     tr_records records = {
         .rows = {

@@ -27,9 +27,6 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
-/* Beyond them labels are rather numbers to be learnt. */
-enum { MOST_CLASSES = 65535 };
-
 /* ---- checking ---- */
 
 /* What a label that training has not seen should be counted as, nobody knows. */
@@ -58,9 +55,9 @@ static int check_labels(const struct tr_linear *m)
             TR_ERR_CONFIG,
             "%s: %s has no labels, but linear models learn them: expected data.label first or last",
             tr_job_where(m->job, "data.label"), lacks);
-    if (tr_linear_classifies(m) && m->train->labels > MOST_CLASSES)
+    if (tr_linear_classifies(m) && m->train->labels > TR_LINEAR_CLASSES)
         return tr_fail(TR_ERR_DATA, "%s, and there are more than %d: expected classes, or model.type linear",
-                       tr_data_third_label(m->train), MOST_CLASSES);
+                       tr_data_third_label(m->train), TR_LINEAR_CLASSES);
     if (m->outputs > 1 && !m->solver->many_outputs)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s",
                        tr_data_third_label(m->train), methods[m->method].name);
@@ -419,8 +416,8 @@ static const tr_rule rules[] = {
 };
 
 static const tr_flag flags[] = {
-    {"--probability", NULL, TR_PREDICT, 0, 0, "logistic: the probability of the positive label in place of the label"},
-    {"--margin", NULL, TR_PREDICT, 0, 0, "w x + bias in place of the label"},
+    {"--probability", NULL, TR_PREDICT, 0, 0, "logistic: the probability of the positive label, or of each if there are more than two, in place of the label"},
+    {"--margin", NULL, TR_PREDICT, 0, 0, "w x + bias in place of the label, of each if there are more than two"},
     {"--top", "N", TR_INSPECT, 1, 1000000, "how many of the largest weights are shown, 10 without it"},
     {.name = NULL},
 };

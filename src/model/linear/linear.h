@@ -35,6 +35,9 @@ struct tr_linear_options {
 /* model.classes, of more than two labels. */
 enum { TR_CLASSES_AUTO, TR_CLASSES_SOFTMAX, TR_CLASSES_REST };
 
+/* So many labels at most; beyond them they are rather numbers to be learnt. */
+enum { TR_LINEAR_CLASSES = 65535 };
+
 /* solve.optimizer sgd: plain steps. */
 enum { TR_PLAIN_SGD };
 
@@ -44,10 +47,13 @@ struct tr_linear_model {
     enum tr_dtype dtype;  /* of the weights: TR_F32 or TR_F64 */
     uint64_t features;    /* weight i belongs to index first_index + i of the data */
     uint64_t first_index; /* 0 or 1; model.txt does not know it: 1 */
+    size_t outputs;       /* weights of a feature: 1, or as many as there are labels … */
+    bool softmax;         /* … whose margins one softmax makes probabilities of */
     bool biased;
-    double bias;    /* added to every margin; 0 without one */
-    float label[2]; /* classifiers: positive first */
-    double l2;      /* this and the rest: NaN or 0 where the file does not say */
+    double *bias;  /* of each output, added to its margins */
+    size_t labels; /* classifiers: one for each output; of one output two, the positive one first */
+    float *label;
+    double l2; /* this and the rest: NaN or 0 where the file does not say */
     double objective;
     uint64_t rows; /* of the training data */
     void *weight;
@@ -258,6 +264,7 @@ static inline bool tr_linear_model_classifies(const struct tr_linear_model *mode
     return model->type != TR_LOSS_LINEAR;
 }
 
+/* Weight i of all: that of feature i / outputs for output i % outputs. */
 static inline double tr_linear_model_weight(const struct tr_linear_model *model, uint64_t i)
 {
     return model->dtype == TR_F32 ? (double)((const float *)model->weight)[i]
@@ -267,7 +274,7 @@ static inline double tr_linear_model_weight(const struct tr_linear_model *model,
 /* "logistic", as model.type has it. */
 const char *tr_linear_model_name(int type);
 
-/* Reads the text of a model.txt, LIBLINEAR's format (two classes or regression), which a zero byte follows. The path
+/* Reads the text of a model.txt, LIBLINEAR's format, which a zero byte follows. The path
  * serves messages. The weights are finite. TR_ERR_DATA. */
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model);
@@ -276,8 +283,9 @@ void tr_linear_model_free(struct tr_linear_model *model); /* what it holds, not 
 /* Writes a model.txt, which can be used with liblinear-predict: its features are numbered from 1, so its line i (from 1)
  * behind «w» is weight i - 1, of index i - 1 + first_index of the data. For data that begin at index 1, as nearly all do,
  * these are the same; for data that begin at 0, add 1 to each index before using LIBLINEAR. LIBLINEAR's labels are whole
- * numbers: others are written as they are, which it does not read (Trireme does). One process: create, append all weights
- * and then the bias, finish; close in any case. */
+ * numbers: others are written as they are, which it does not read (Trireme does). Of several outputs it knows those that
+ * are each against the rest; a softmax is told by a last line, which it does not look at, and predicts the same labels.
+ * One process: create, append the weights of n features at a time and then the bias, finish; close in any case. */
 struct tr_linear_text;
 int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
                           struct tr_linear_text **text);

@@ -21,16 +21,41 @@ const char *tr_linear_model_name(int type)
 void tr_linear_model_free(struct tr_linear_model *model)
 {
     free(model->weight);
+    free(model->bias);
+    free(model->label);
     model->weight = NULL;
+    model->bias = NULL;
+    model->label = NULL;
 }
 
 static int check_weights(const struct tr_linear_model *m, const char *path)
 {
-    for (uint64_t i = 0; i < m->features; i++)
+    for (uint64_t i = 0; i < m->features * m->outputs; i++)
         if (!isfinite(tr_linear_model_weight(m, i)))
             return tr_fail(TR_ERR_DATA, "%s: weight %llu is not a finite number", path,
                            (unsigned long long)i);
-    if (!isfinite(m->bias)) return tr_fail(TR_ERR_DATA, "%s: the bias is not a finite number", path);
+    for (size_t k = 0; k < m->outputs; k++)
+        if (!isfinite(m->bias[k])) return tr_fail(TR_ERR_DATA, "%s: the bias is not a finite number", path);
+    return TR_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether the labels are numbers that differ. */
+static int check_labels(const struct tr_linear_model *m, bool *fine)
+{
+    float *sorted;
+    *fine = true;
+    TR_TRY(TR_NEW(&sorted, m->labels));
+    memcpy(sorted, m->label, m->labels * sizeof *sorted);
+    for (size_t i = 0; i < m->labels; i++) *fine = *fine && isfinite(sorted[i]);
+    if (*fine) qsort(sorted, m->labels, sizeof *sorted, by_size);
+    for (size_t i = 1; i < m->labels; i++) *fine = *fine && sorted[i] != sorted[i - 1];
+    free(sorted);
     return TR_OK;
 }
 
@@ -52,7 +77,7 @@ static void skip_blanks(struct scanner *s)
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r')) s->at++;
 }
 
-/* The next word of this line; empty at its end. */
+/* The next word of this line; empty at its end. A longer one is cut. */
 static void next_word(struct scanner *s, char word[64])
 {
     size_t n = 0;
@@ -89,40 +114,39 @@ static int solver_type(const struct scanner *s, const char *word, int *type)
     static const struct {
         const char *name;
         int type;
-    } solvers[] = {{"L2R_LR", TR_LOSS_LOGISTIC},
-                   {"L2R_LR_DUAL", TR_LOSS_LOGISTIC},
-                   {"L1R_LR", TR_LOSS_LOGISTIC},
-                   {"L2R_L1LOSS_SVC_DUAL", TR_LOSS_SVM},
-                   {"L2R_L2LOSS_SVC", TR_LOSS_L2SVM},
-                   {"L2R_L2LOSS_SVC_DUAL", TR_LOSS_L2SVM},
-                   {"L1R_L2LOSS_SVC", TR_LOSS_L2SVM},
-                   {"L2R_L2LOSS_SVR", TR_LOSS_LINEAR},
-                   {"L2R_L2LOSS_SVR_DUAL", TR_LOSS_LINEAR},
+    } solvers[] = {{"L2R_LR", TR_LOSS_LOGISTIC},           {"L2R_LR_DUAL", TR_LOSS_LOGISTIC},
+                   {"L1R_LR", TR_LOSS_LOGISTIC},           {"L2R_L1LOSS_SVC_DUAL", TR_LOSS_SVM},
+                   {"L2R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"L2R_L2LOSS_SVC_DUAL", TR_LOSS_L2SVM},
+                   {"L1R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"MCSVM_CS", TR_LOSS_SVM},
+                   {"L2R_L2LOSS_SVR", TR_LOSS_LINEAR},     {"L2R_L2LOSS_SVR_DUAL", TR_LOSS_LINEAR},
                    {"L2R_L1LOSS_SVR_DUAL", TR_LOSS_LINEAR}};
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++)
         if (strcmp(solvers[i].name, word) == 0) {
             *type = solvers[i].type;
             return TR_OK;
         }
-    return bad_text(s, "this solver_type is none of a linear model of two classes or of regression");
+    return bad_text(s, "this solver_type is none of a linear model of classes or of regression");
 }
 
 struct head {
-    bool solver, labels, features;
+    bool solver, features;
+    bool joint;  /* a margin for each class even of two */
     double bias; /* its feature's value; not above 0: none */
 };
 
-static int read_labels(struct scanner *s, struct tr_linear_model *m, struct head *head)
+static int read_labels(struct scanner *s, struct tr_linear_model *m)
 {
-    for (int i = 0; i < 2; i++) {
+    bool fine;
+    TR_TRY(TR_NEW(&m->label, m->labels));
+    for (size_t i = 0; i < m->labels; i++) {
         double label;
         TR_TRY(next_number(s, &label));
         m->label[i] = (float)label;
-        if (!isfinite(m->label[i])) return bad_text(s, "the label is not finite");
     }
-    if (m->label[0] == m->label[1]) return bad_text(s, "expected two labels that differ");
-    head->labels = true;
-    return TR_OK;
+    TR_TRY(check_labels(m, &fine));
+    return fine ? TR_OK
+                : bad_text(s, m->labels == 2 ? "expected two labels that differ"
+                                             : "expected labels that differ");
 }
 
 static int read_count(struct scanner *s, double least, double most, uint64_t *count)
@@ -135,11 +159,15 @@ static int read_count(struct scanner *s, double least, double most, uint64_t *co
     return TR_OK;
 }
 
-static int read_classes(struct scanner *s)
+static int read_classes(struct scanner *s, struct tr_linear_model *m)
 {
     uint64_t classes = 0;
     TR_TRY(read_count(s, 1, 1e9, &classes));
-    return classes == 2 ? TR_OK : bad_text(s, "expected a model of two classes");
+    if (classes < 2 || classes > TR_LINEAR_CLASSES)
+        return bad_text(s, "expected a model of two classes or more");
+    if (m->label) return bad_text(s, "expected nr_class before label");
+    m->labels = classes;
+    return TR_OK;
 }
 
 /* One line of the head; *more is false behind «w». */
@@ -152,11 +180,13 @@ static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct h
     } else if (strcmp(word, "solver_type") == 0) {
         next_word(s, word);
         TR_TRY(solver_type(s, word, &m->type));
+        head->joint = strcmp(word, "MCSVM_CS") == 0;
         head->solver = true;
     } else if (strcmp(word, "nr_class") == 0) {
-        TR_TRY(read_classes(s));
+        TR_TRY(read_classes(s, m));
     } else if (strcmp(word, "label") == 0) {
-        TR_TRY(read_labels(s, m, head));
+        if (m->label) return bad_text(s, "label stands here a second time");
+        TR_TRY(read_labels(s, m));
     } else if (strcmp(word, "nr_feature") == 0) {
         TR_TRY(read_count(s, 1, 9e15, &m->features));
         head->features = true;
@@ -175,12 +205,13 @@ static int read_head(struct scanner *s, struct tr_linear_model *m, struct head *
 {
     for (bool more = true; more;) TR_TRY(read_head_line(s, m, head, &more));
     m->biased = head->bias > 0;
-    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !head->labels))
+    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !m->label))
         return bad_text(s, "expected solver_type, label and nr_feature before the weights");
-    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a newline each */
-    if (m->features + m->biased <= most) return TR_OK;
+    m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || head->joint) ? m->labels : 1;
+    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a blank each */
+    if (m->features + m->biased <= most / m->outputs) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: the model is cut off: there cannot be %llu weights in it", s->path,
-                   (unsigned long long)m->features + m->biased);
+                   (unsigned long long)((m->features + m->biased) * m->outputs));
 }
 
 /* Whether the number was a float when it was written, so that reading it as one gives the same bits. */
@@ -191,37 +222,50 @@ static bool is_float(double x, const char *text, const char *end)
            memcmp(again, text, (size_t)(end - text)) == 0;
 }
 
+/* Those of one feature, or of the bias: a line. */
+static int read_line(struct scanner *s, struct tr_linear_model *m, double *weight)
+{
+    for (size_t k = 0; k < m->outputs; k++) {
+        skip_blanks(s);
+        const char *begin = s->at;
+        if (begin + 1 < s->end && begin[0] == '0' && (begin[1] == '\n' || begin[1] == ' ')) {
+            s->at++;
+        } else {
+            TR_TRY(next_number(s, &weight[k]));
+            if (m->dtype == TR_F32 && !is_float(weight[k], begin, s->at)) m->dtype = TR_F64;
+        }
+    }
+    return end_line(s);
+}
+
 static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
 {
     double *weight;
-    TR_TRY(TR_NEW(&weight, m->features + m->biased));
+    TR_TRY(TR_NEW(&weight, (m->features + m->biased) * m->outputs));
     m->weight = weight;
     m->dtype = TR_F32;
-    for (uint64_t i = 0; i < m->features + m->biased; i++) {
-        skip_blanks(s);
-        const char *begin = s->at;
-        if (begin + 1 < s->end && begin[0] == '0' && begin[1] == '\n') {
-            s->at++;
-        } else {
-            TR_TRY(next_number(s, &weight[i]));
-            if (m->dtype == TR_F32 && !is_float(weight[i], begin, s->at)) m->dtype = TR_F64;
-        }
-        TR_TRY(end_line(s));
-    }
-    if (m->biased) m->bias = weight[m->features] * head->bias;
+    TR_TRY(TR_NEW(&m->bias, m->outputs));
+    for (uint64_t i = 0; i < m->features + m->biased; i++) TR_TRY(read_line(s, m, weight + i * m->outputs));
+    for (size_t k = 0; m->biased && k < m->outputs; k++)
+        m->bias[k] = weight[m->features * m->outputs + k] * head->bias;
+    char word[64];
+    next_word(s, word);
+    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
     while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
-    return s->at == s->end ? TR_OK : bad_text(s, "expected the end, found more weights than nr_feature says");
+    return s->at == s->end && (m->softmax || !*word)
+               ? TR_OK
+               : bad_text(s, "expected the end, found more weights than nr_feature says");
 }
 
 static void weights_to_float(struct tr_linear_model *m)
 {
     double *from = m->weight;
     float *to = m->weight; /* in place: a float ends before the double it comes from */
-    for (uint64_t i = 0; i < m->features; i++) {
+    for (uint64_t i = 0; i < m->features * m->outputs; i++) {
         float x = (float)from[i];
         memcpy(&to[i], &x, sizeof x);
     }
-    m->bias = (double)(float)m->bias;
+    for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
 }
 
 static int parse_text(struct scanner *s, struct tr_linear_model *m)
@@ -236,7 +280,7 @@ static int parse_text(struct scanner *s, struct tr_linear_model *m)
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model)
 {
-    struct tr_linear_model m = {.first_index = 1, .l2 = NAN, .objective = NAN};
+    struct tr_linear_model m = {.first_index = 1, .labels = 2, .l2 = NAN, .objective = NAN};
     struct scanner s = {.at = text, .end = text + length, .path = path, .line = 1};
     s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     int status = parse_text(&s, &m);
@@ -275,6 +319,8 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
 struct tr_linear_text {
     char *path, *part; /* its name, and the one it has until it is complete */
     FILE *file;
+    size_t outputs; /* weights of a line */
+    bool softmax;
     locale_t c; /* numbers with a point for a point, whatever the user's language */
 };
 
@@ -305,13 +351,17 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     t->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     t->file = fopen(t->part, "we");
     if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
-    fprintf(t->file, "solver_type %s\nnr_class 2\n", solver_name(head->type));
+    t->outputs = head->outputs;
+    t->softmax = head->softmax;
+    bool classifies = tr_linear_model_classifies(head);
+    fprintf(t->file, "solver_type %s\nnr_class %zu\n", solver_name(head->type),
+            classifies ? head->labels : 2);
     locale_t old = uselocale(t->c);
-    if (tr_linear_model_classifies(head))
-        fprintf(t->file, "label %.9g %.9g\n", (double)head->label[0], (double)head->label[1]);
+    for (size_t i = 0; classifies && i < head->labels; i++)
+        fprintf(t->file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
     uselocale(old);
-    fprintf(t->file, "nr_feature %llu\nbias %d\nw\n", (unsigned long long)head->features,
-            head->biased ? 1 : -1);
+    fprintf(t->file, "%snr_feature %llu\nbias %d\nw\n", classifies ? "\n" : "",
+            (unsigned long long)head->features, head->biased ? 1 : -1);
     return TR_OK;
 }
 
@@ -319,10 +369,10 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
 {
     char number[TR_NUMBER_ROOM + 1];
     locale_t old = uselocale(t->c);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n * t->outputs; i++) {
         char *end = dtype == TR_F32 ? tr_put_f32(number, ((const float *)weights)[i])
                                     : tr_put_f64(number, ((const double *)weights)[i]);
-        *end++ = '\n';
+        *end++ = (i + 1) % t->outputs == 0 ? '\n' : ' ';
         fwrite_unlocked(number, 1, (size_t)(end - number), t->file);
     }
     uselocale(old);
@@ -332,6 +382,7 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
 /* It has its final name only when it is complete and on the disk. */
 int tr_linear_text_finish(struct tr_linear_text *t)
 {
+    if (t->softmax) fputs("softmax\n", t->file);
     if (fflush(t->file) != 0 || fsync(fileno(t->file)) < 0) return failed(TR_ERR_IO, t->path);
     int closed = fclose(t->file);
     t->file = NULL;
@@ -355,35 +406,50 @@ void tr_linear_text_close(struct tr_linear_text **text)
 
 /* ================ model.h5 ================ */
 
-/* The positive kind is the larger one, as in training. Where the data had only one, the other needs a name. */
-static void name_labels(const tr_data *train, float label[2])
+/* Of two kinds the positive one is the larger, as in training. Where the data had only one, the other needs a name. */
+static int name_labels(const tr_data *train, struct tr_linear_model *s)
 {
-    label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
-    label[1] = train->labels > 1 ? train->label[0] : label[0] > 0 ? -label[0] : label[0] - 1;
+    if (!tr_linear_model_classifies(s)) return TR_OK;
+    s->labels = s->outputs > 1 ? s->outputs : 2;
+    TR_TRY(TR_NEW(&s->label, s->labels));
+    if (s->outputs > 1) {
+        memcpy(s->label, train->label, s->labels * sizeof *s->label);
+        return TR_OK;
+    }
+    s->label[0] = train->labels > 0 ? train->label[train->labels - 1] : 0;
+    s->label[1] = train->labels > 1 ? train->label[0] : s->label[0] > 0 ? -s->label[0] : s->label[0] - 1;
+    return TR_OK;
 }
 
 static int describe(struct tr_linear *m)
 {
+    tr_linear_model_free(&m->saved);
     m->saved = (struct tr_linear_model){.type = m->type,
                                         .dtype = m->o->dtype,
                                         .features = m->train->columns,
                                         .first_index = m->train->first_index,
+                                        .outputs = m->outputs,
+                                        .softmax = m->softmax,
                                         .biased = m->o->bias,
                                         .l2 = m->l2,
                                         .objective = m->last.objective,
                                         .rows = m->train->total_rows};
-    name_labels(m->train, m->saved.label);
+    TR_TRY(tr_agree(m->tr, name_labels(m->train, &m->saved)));
     return tr_model_tell(m->tr, 1, &m->saved.objective);
 }
 
 static int end_text(struct tr_linear *m)
 {
-    float f32 = (float)m->saved.bias;
-    const void *bias = m->saved.dtype == TR_F32 ? (const void *)&f32 : &m->saved.bias;
-    if (m->saved.biased) TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, bias, 1));
-    TR_TRY(tr_linear_text_finish(m->text));
+    const struct tr_linear_model *s = &m->saved;
+    float *f32;
+    TR_TRY(TR_NEW(&f32, s->outputs));
+    for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
+    const void *bias = s->dtype == TR_F32 ? (const void *)f32 : s->bias;
+    int status = s->biased ? tr_linear_text_append(m->text, s->dtype, bias, 1) : TR_OK;
+    free(f32);
+    if (status == TR_OK) status = tr_linear_text_finish(m->text);
     tr_linear_text_close(&m->text);
-    return TR_OK;
+    return status;
 }
 
 /* Weights for model.h5 go into model.txt on their way. */
@@ -421,37 +487,66 @@ static int head_fields(struct tr_linear_model *s, tr_fields *f)
     return s->first_index <= 1 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: first_index is not 0 or 1");
 }
 
+/* Two labels have one output, and no name for what several are. */
+static int class_fields(struct tr_linear_model *s, tr_fields *f)
+{
+    uint64_t classes = s->outputs;
+    char *kind = s->softmax ? "softmax" : "one-against-rest";
+    if (tr_fields_read(f) ? !tr_fields_have(f, "classes") : s->outputs == 1) {
+        s->labels = 2;
+        return TR_OK;
+    }
+    TR_TRY(tr_field_count(f, "classes", &classes));
+    TR_TRY(tr_field_text(f, "probabilities", &kind));
+    if (!tr_fields_read(f)) return TR_OK;
+    s->outputs = s->labels = classes;
+    s->softmax = strcmp(kind, "softmax") == 0;
+    free(kind);
+    return classes > 1 && classes <= TR_LINEAR_CLASSES
+               ? TR_OK
+               : tr_fail(TR_ERR_DATA, "model.h5: damaged: the number of classes");
+}
+
 static int label_fields(struct tr_linear_model *s, tr_fields *f)
 {
-    float *label = s->label;
+    bool fine;
+    if (tr_fields_read(f)) s->outputs = 1;
     if (!tr_linear_model_classifies(s)) return TR_OK;
-    TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, 2, 0, "the positive one first", &label));
+    TR_TRY(class_fields(s, f));
+    TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, s->labels, 0,
+                          s->outputs > 1 ? "of each output" : "the positive one first", &s->label));
     if (!tr_fields_read(f)) return TR_OK;
-    memcpy(s->label, label, sizeof s->label);
-    free(label);
-    if (isfinite(s->label[0]) && isfinite(s->label[1]) && s->label[0] != s->label[1]) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not two numbers");
+    TR_TRY(check_labels(s, &fine));
+    return fine ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not numbers that differ");
 }
 
 /* Written, the bias is that of the table, at rank 0. */
+static int read_bias(struct tr_linear *m, void *bias)
+{
+    struct tr_linear_model *s = &m->saved;
+    TR_TRY(tr_table_read(m->w, s->features, 1, bias));
+    for (size_t k = 0; k < s->outputs; k++)
+        s->bias[k] = s->dtype == TR_F32 ? (double)((float *)bias)[k] : ((double *)bias)[k];
+    return TR_OK;
+}
+
 static int bias_fields(struct tr_linear *m, tr_fields *f)
 {
     struct tr_linear_model *s = &m->saved;
-    float f32 = 0;
-    void *bias = s->dtype == TR_F32 ? (void *)&f32 : &s->bias;
-    if (tr_fields_read(f)) {
-        double *read = NULL;
-        s->biased = tr_fields_have(f, "bias");
-        if (!s->biased) return TR_OK;
-        TR_TRY(tr_field_array(f, "bias", TR_FIELD_F64, 0, 0, NULL, &read));
-        s->bias = *read;
-        free(read);
-        return TR_OK;
-    }
+    size_t rows = s->outputs > 1 ? s->outputs : 0;
+    void *bias = NULL;
+    if (tr_fields_read(f)) s->biased = tr_fields_have(f, "bias");
+    if (tr_fields_read(f) && s->biased)
+        return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
+    TR_TRY(TR_NEW(&s->bias, s->outputs));
     if (!s->biased) return TR_OK;
-    if (tr_rank(m->tr) == 0) TR_TRY(tr_table_read(m->w, s->features, 1, bias));
-    if (s->dtype == TR_F32) s->bias = (double)f32;
-    return tr_field_array(f, "bias", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, 0, 0, NULL, &bias);
+    TR_TRY(TR_NEW((char **)&bias, s->outputs * sizeof(double)));
+    int status = tr_rank(m->tr) == 0 ? read_bias(m, bias) : TR_OK;
+    if (status == TR_OK)
+        status =
+            tr_field_array(f, "bias", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, rows, 0, NULL, &bias);
+    free(bias);
+    return status;
 }
 
 int tr_linear_fields(void *model, tr_fields *f)
@@ -464,8 +559,9 @@ int tr_linear_fields(void *model, tr_fields *f)
     TR_TRY(bias_fields(m, f));
     if (tr_fields_read(f)) TR_TRY(tr_fields_dtype(f, "weights", &s->dtype));
     int status =
-        tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features, 0,
-                        "weight i is of index first_index + i of the data", fill_weights, &s->weight);
+        tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features,
+                        s->outputs > 1 ? s->outputs : 0, "weight i is of index first_index + i of the data",
+                        fill_weights, &s->weight);
     tr_linear_text_close(&m->text);
     if (status == TR_OK && tr_fields_read(f)) status = check_weights(s, "model.h5");
     return status;
@@ -475,7 +571,10 @@ int tr_linear_fields(void *model, tr_fields *f)
 
 struct tr_linear_evaluation {
     uint64_t rows, right;
-    double loss;         /* classifiers: log-loss; regression: squares of the errors */
+    double loss; /* classifiers: log-loss; regression: squares of the errors */
+    struct {
+        uint64_t rows, predicted, right;
+    } * of_class;        /* several outputs: by label */
     double mean, spread; /* of the labels: running mean, and Σ (y - mean)² (Welford) */
     float *score;        /* classifiers: for the area, which needs all of them */
     signed char *positive;
@@ -493,26 +592,75 @@ int tr_linear_ready(void *model, tr_query *q)
         return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and this one is of type %s",
                        names[s->type]);
     bool margins = tr_query_command(q) == TR_EVALUATE || margin || !tr_linear_model_classifies(s);
-    m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     TR_TRY(TR_NEW(&m->evaluation, 1));
+    TR_TRY(TR_NEW(&m->evaluation->of_class, s->labels));
+    m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
-    return tr_query_output(q, probability ? "probability" : margins ? "margin" : "label", TR_SHORTEST);
+    const char *what = probability ? "probability" : margins ? "margin" : "label";
+    size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
+    for (size_t k = 0; k < columns; k++) TR_TRY(tr_query_output(q, what, TR_SHORTEST));
+    return TR_OK;
+}
+
+/* Margins of several outputs become probabilities: by their softmax, or as LIBLINEAR does, those of each against the rest
+ * divided by their sum. */
+static void to_probabilities(const struct tr_linear_model *s, double *margin)
+{
+    double sum = 0, most = margin[tr_largest(margin, s->outputs)];
+    for (size_t k = 0; k < s->outputs; k++)
+        sum += margin[k] = s->softmax ? exp(margin[k] - most) : 1 / (1 + exp(-margin[k]));
+    for (size_t k = 0; k < s->outputs; k++) margin[k] /= sum;
+}
+
+static void find_margins(const struct tr_linear_model *s, const tr_batch *rows, size_t i, double *margin)
+{
+    size_t width = s->outputs;
+    memcpy(margin, s->bias, width * sizeof *margin);
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+        double value = rows->value ? (double)rows->value[k] : 1;
+        uint64_t first = rows->column[k] * width;
+        for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
+    }
 }
 
 int tr_linear_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     const struct tr_linear *m = model;
     const struct tr_linear_model *s = &m->saved;
-    const tr_batch *rows = &records->rows;
+    double *margin;
     (void)q;
-    for (size_t i = 0; i < rows->n; i++) {
-        double margin = s->bias;
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            margin += (rows->value ? (double)rows->value[k] : 1) * tr_linear_model_weight(s, rows->column[k]);
-        out[i] = m->output == TR_OUT_PROBABILITY ? 1 / (1 + exp(-margin))
-                 : m->output == TR_OUT_MARGIN    ? margin
-                                                 : (double)s->label[margin > 0 ? 0 : 1];
+    TR_TRY(TR_NEW(&margin, s->outputs));
+    for (size_t i = 0, n = m->output == TR_OUT_LABEL ? 1 : s->outputs; i < records->rows.n; i++, out += n) {
+        find_margins(s, &records->rows, i, margin);
+        if (m->output == TR_OUT_LABEL) {
+            size_t best = s->outputs > 1 ? tr_largest(margin, s->outputs) : margin[0] <= 0;
+            *out = (double)s->label[best];
+            continue;
+        }
+        if (m->output == TR_OUT_PROBABILITY && s->outputs > 1) to_probabilities(s, margin);
+        else if (m->output == TR_OUT_PROBABILITY) *margin = 1 / (1 + exp(-*margin));
+        memcpy(out, margin, n * sizeof *out);
     }
+    free(margin);
+    return TR_OK;
+}
+
+/* Of several outputs; margin has their margins, and is left as probabilities. */
+static int add_one_of_several(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
+                              const tr_records *records, size_t i, double *margin)
+{
+    float label = records->rows.label[i];
+    size_t is = 0, most = tr_largest(margin, s->outputs);
+    while (is < s->labels && s->label[is] != label) is++;
+    char text[160];
+    snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label, s->labels);
+    if (is == s->labels) return tr_records_fail(records, i, text);
+    to_probabilities(s, margin);
+    e->of_class[is].rows++;
+    e->of_class[most].predicted++;
+    e->of_class[is].right += is == most;
+    e->right += is == most;
+    e->loss -= log(fmax(margin[is], 1e-300));
     return TR_OK;
 }
 
@@ -547,12 +695,41 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
 {
     struct tr_linear *m = model;
     const float *label = records->rows.label;
+    size_t width = m->saved.outputs;
+    double *margin;
+    int status = TR_NEW(&margin, width);
     (void)q;
-    for (size_t i = 0; i < records->rows.n; i++) {
-        if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
-        if (tr_linear_model_classifies(&m->saved))
-            TR_TRY(add_classified(m->evaluation, &m->saved, records, i, out[i]));
-        else add_regressed(m->evaluation, (double)label[i], out[i]);
+    for (size_t i = 0; i < records->rows.n && status == TR_OK; i++) {
+        memcpy(margin, out + i * width, width * sizeof *margin);
+        if (!label || isnan(label[i])) status = tr_records_fail(records, i, "expected a label");
+        else if (width > 1) status = add_one_of_several(m->evaluation, &m->saved, records, i, margin);
+        else if (tr_linear_model_classifies(&m->saved))
+            status = add_classified(m->evaluation, &m->saved, records, i, *margin);
+        else add_regressed(m->evaluation, (double)label[i], *margin);
+    }
+    free(margin);
+    return status;
+}
+
+/* A ratio, or NaN. */
+static double part(uint64_t of, uint64_t all)
+{
+    return all > 0 ? (double)of / (double)all : (double)NAN;
+}
+
+static int class_figures(const struct tr_linear *m, tr_query *q)
+{
+    const struct tr_linear_evaluation *e = m->evaluation;
+    for (size_t k = 0; k < m->saved.labels; k++) {
+        static const char *const measures[] = {"rows", "precision", "recall"};
+        double numbers[] = {(double)e->of_class[k].rows, part(e->of_class[k].right, e->of_class[k].predicted),
+                            part(e->of_class[k].right, e->of_class[k].rows)};
+        for (size_t i = 0; i < 3; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s_%.9g", measures[i], (double)m->saved.label[k]);
+            TR_TRY(tr_figure(q, name, numbers[i], i < 2 ? NULL : "%.6f  precision %.6f  rows %.0f",
+                             numbers[2], numbers[1], numbers[0]));
+        }
     }
     return TR_OK;
 }
@@ -568,49 +745,74 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
         TR_TRY(tr_figure(q, "rmse", sqrt(e->loss / n), "%.6f", sqrt(e->loss / n)));
         return tr_figure(q, "r2", r2, "%.6f", r2);
     }
-    auc = tr_auc(e->score, e->positive, e->rows);
     TR_TRY(tr_figure(q, "right", (double)e->right, NULL));
     TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
-                     (unsigned long long)e->right, (unsigned long long)(e->rows - e->right)));
-    TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
-    if (m->saved.type != TR_LOSS_LOGISTIC) return TR_OK;
-    return tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n);
+                     (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
+    if (m->saved.outputs == 1) {
+        auc = tr_auc(e->score, e->positive, e->rows);
+        TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
+    }
+    if (m->saved.type == TR_LOSS_LOGISTIC) TR_TRY(tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n));
+    return m->saved.outputs > 1 ? class_figures(m, q) : TR_OK;
 }
 
 /* ================ inspect ================ */
 
-/* The n best features by sign · weight, best first. */
+/* The n best features of an output by sign · weight, best first. */
 struct top {
     uint64_t *feature;
-    size_t n, most;
+    size_t n, most, output;
 };
+
+static double weight_of(const struct tr_linear_model *m, const struct top *top, uint64_t feature)
+{
+    return tr_linear_model_weight(m, feature * m->outputs + top->output);
+}
 
 static void offer(struct top *top, const struct tr_linear_model *m, uint64_t i, double sign)
 {
-    double w = sign * tr_linear_model_weight(m, i);
+    double w = sign * weight_of(m, top, i);
     size_t at = top->n;
-    if (w <= 0 ||
-        (at == top->most && (at == 0 || w <= sign * tr_linear_model_weight(m, top->feature[at - 1]))))
+    if (w <= 0 || (at == top->most && (at == 0 || w <= sign * weight_of(m, top, top->feature[at - 1]))))
         return;
     if (top->n < top->most) top->n++;
     else at--;
-    for (; at > 0 && sign * tr_linear_model_weight(m, top->feature[at - 1]) < w; at--)
+    for (; at > 0 && sign * weight_of(m, top, top->feature[at - 1]) < w; at--)
         top->feature[at] = top->feature[at - 1];
     top->feature[at] = i;
 }
 
-static int show_top(const struct tr_linear_model *m, tr_query *q, double sign)
+static int show_top(const struct tr_linear_model *m, tr_query *q, size_t output, double sign)
 {
-    struct top top = {.most = (size_t)tr_query_number(q, "--top", 10)};
+    struct top top = {.most = (size_t)tr_query_number(q, "--top", 10), .output = output};
+    char of[48] = "";
+    if (m->outputs > 1) snprintf(of, sizeof of, " for label %.9g", (double)m->label[output]);
     TR_TRY(TR_NEW(&top.feature, top.most));
     for (uint64_t i = 0; i < m->features; i++) offer(&top, m, i, sign);
     int status = top.n == 0 ? TR_OK
-                            : tr_print(q, "\nlargest %s weights\n%12s  weight\n",
-                                       sign > 0 ? "positive" : "negative", "feature");
+                            : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
+                                       sign > 0 ? "positive" : "negative", of, "feature");
     for (size_t i = 0; i < top.n && status == TR_OK; i++)
         status = tr_print(q, "%12llu  %+.6g\n", (unsigned long long)(top.feature[i] + m->first_index),
-                          tr_linear_model_weight(m, top.feature[i]));
+                          weight_of(m, &top, top.feature[i]));
     free(top.feature);
+    return status;
+}
+
+static int show_labels(const struct tr_linear_model *m, tr_query *q)
+{
+    char *text = NULL, *longer;
+    TR_TRY(tr_format(&text, "%zu, %s:", m->labels, m->softmax ? "softmax" : "each against the rest"));
+    int status = TR_OK;
+    for (size_t i = 0; i < m->labels && status == TR_OK; i++) {
+        status = tr_format(&longer, "%s %.9g%s", text, (double)m->label[i],
+                           i == 99 && m->labels > 100 ? " …" : "");
+        free(text);
+        text = status == TR_OK ? longer : NULL;
+        if (i == 99) break;
+    }
+    if (status == TR_OK) tr_line(q, "labels", "%s", text);
+    free(text);
     return status;
 }
 
@@ -619,28 +821,31 @@ int tr_linear_inspect(void *model, tr_query *q)
     const struct tr_linear_model *m = &((struct tr_linear *)model)->saved;
     uint64_t nonzero = 0;
     double squares = 0, least = INFINITY, most = -INFINITY;
-    for (uint64_t i = 0; i < m->features; i++) {
+    uint64_t weights = m->features * m->outputs;
+    for (uint64_t i = 0; i < weights; i++) {
         double w = tr_linear_model_weight(m, i);
         nonzero += w != 0;
         squares += w * w;
         least = fmin(least, w);
         most = fmax(most, w);
     }
-    if (tr_linear_model_classifies(m))
+    if (m->outputs > 1) TR_TRY(show_labels(m, q));
+    else if (tr_linear_model_classifies(m))
         tr_line(q, "labels", "%.9g (positive), %.9g", (double)m->label[0], (double)m->label[1]);
     tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->features,
             (unsigned long long)m->first_index);
     tr_line(q, "weights", "%llu not zero (%.3g %%), %s", (unsigned long long)nonzero,
-            100 * (double)nonzero / (double)m->features, m->dtype == TR_F32 ? "f32" : "f64");
+            100 * (double)nonzero / (double)weights, m->dtype == TR_F32 ? "f32" : "f64");
     tr_line(q, "range", "%.6g to %.6g", least, most);
     tr_line(q, "norm", "%.6g", sqrt(squares));
-    if (m->biased) tr_line(q, "bias", "%.6g", m->bias);
+    if (m->biased && m->outputs == 1) tr_line(q, "bias", "%.6g", *m->bias);
+    else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, …", *m->bias, (double)*m->label);
     else tr_line(q, "bias", "none");
     if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
     if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
     if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);
-    TR_TRY(show_top(m, q, 1));
-    return show_top(m, q, -1);
+    for (size_t k = 0; k < m->outputs; k++) TR_TRY(show_top(m, q, k, 1));
+    return m->outputs > 1 ? TR_OK : show_top(m, q, 0, -1);
 }
 
 uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with)
@@ -658,6 +863,7 @@ void tr_linear_saved_close(struct tr_linear *m)
     if (m->evaluation) {
         free(m->evaluation->score);
         free(m->evaluation->positive);
+        free(m->evaluation->of_class);
     }
     free(m->evaluation);
 }

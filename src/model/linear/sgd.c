@@ -313,5 +313,6 @@ const struct tr_linear_method tr_linear_sgd = {
     .open = open_sgd,
     .train = train,
     .close = close_sgd,
+    .many_outputs = true,
     .counts_rows = true,
     .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Linear models of more than two classes: trained, written, read back, predicted, evaluated, inspected.
+. "$(dirname "$0")/lib.sh"
+
+"$trireme" generate dense -o three.svm rows=2000 columns=8 clusters=3 spread=1 noise=1 format=libsvm 2>/dev/null
+"$trireme" generate dense -o test.svm rows=500 first_row=2000 columns=8 clusters=3 spread=1 noise=1 format=libsvm 2>/dev/null
+printf 'data: {train: three.svm, test: test.svm}\nmodel: {type: logistic, bias: yes}\nsolve: {method: sgd, epochs: 20}\n' >job.yaml
+
+# evaluated FOLDER: what evaluate says of the model in both files is the same, and what training said of it
+evaluated() {
+    "$trireme" evaluate --json "$1/model.h5" test.svm >h5.json && "$trireme" evaluate --json "$1/model.txt" test.svm >txt.json ||
+        fail "$1: cannot be evaluated"
+    cmp -s h5.json txt.json || fail "$1: model.h5 and model.txt differ: $(cat h5.json txt.json)"
+    near "$(of "$1" test_accuracy)" "$(number accuracy <h5.json)" 1e-9 || fail "$1: accuracy $(of "$1" test_accuracy), $(cat h5.json)"
+}
+
+# ---- one softmax, and each against the rest; any labels, in any order of the file ----
+
+for classes in softmax one-against-rest; do
+    run "$classes" 2 job.yaml model.classes=$classes && evaluated $classes
+    holds "$classes" "$(number accuracy <h5.json) > 0.9"
+    "$trireme" predict $classes test.svm --probability >p || fail "$classes: no probabilities"
+    awk 'NF != 3 || ($1 + $2 + $3 - 1) ^ 2 > 1e-12 { exit 1 }' p || fail "$classes: no three probabilities of sum 1"
+    "$trireme" predict $classes test.svm --margin >margins || fail "$classes: no margins"
+    "$trireme" predict $classes test.svm >labels || fail "$classes: no labels"
+    paste -d' ' margins labels |
+        awk '{ b = 0; for (k = 1; k < 3; k++) if ($(k + 1) > $(b + 1)) b = k; if (b != $4) exit 1 }' ||
+        fail "$classes: a label is not that of the largest margin"
+    paste -d' ' labels test.svm | awk '{ n[$1]++; right[$1] += $1 == $2; all[$2]++ }
+        END { for (k = 0; k < 3; k++) printf "%d %.9f %.9f\n", all[k], right[k] / n[k], right[k] / all[k] }' >counted
+    for k in 0 1 2; do
+        echo "$(number rows_$k <h5.json) $(number precision_$k <h5.json) $(number recall_$k <h5.json)"
+    done | awk '{ printf "%d %.9f %.9f\n", $1, $2, $3 }' | cmp -s counted - || fail "$classes: other counts by class: $(cat h5.json)"
+    "$trireme" inspect $classes --top 2 >shown
+    grep -q 'labels  *3, .*: 0 1 2$' shown && grep -q 'weights for label 2$' shown || fail "$classes: inspect: $(head shown)"
+done
+holds "softmax fits better" "$(of softmax objective) < 0.1"
+
+sed 's/^0 /3 /; s/^1 /100 /; s/^2 /7.5 /' three.svm >odd.svm
+sed 's/^0 /3 /; s/^1 /100 /; s/^2 /7.5 /' test.svm >odd-test.svm
+run odd 1 job.yaml data.train=odd.svm data.test=odd-test.svm
+"$trireme" predict odd odd-test.svm | sort -u | tr '\n' ' ' | grep -qx '100 3 7.5 ' || fail "odd labels are not predicted"
+"$trireme" evaluate odd odd-test.svm | grep -q '^recall_7.5 ' || fail "odd labels are not evaluated"
+
+# ---- what cannot be ----
+
+echo '4 1:1' >four.svm
+refused 65 "four.svm: label 4, expected 0 or another up to 2 as in the training data" data.test=four.svm
+refuses "a new label" 65 "four.svm:1: label 4, expected one of the 3 of training" "$trireme" evaluate softmax four.svm
+refused 78 "model.classes softmax is for model.type logistic" model.classes=softmax model.type=svm
+refused 65 "third kind .*expected two kinds for solve.method svrg" solve.method=svrg
+
+# ---- LIBLINEAR reads our text, and we read its ----
+
+if command -v liblinear-predict >/dev/null && command -v liblinear-train >/dev/null; then
+    for classes in softmax one-against-rest; do
+        liblinear-predict test.svm $classes/model.txt theirs >/dev/null || fail "LIBLINEAR does not read $classes/model.txt"
+        "$trireme" predict $classes/model.txt test.svm | cmp -s - theirs || fail "$classes: LIBLINEAR predicts other labels"
+    done
+    for solver in 0 1 4; do
+        liblinear-train -q -s $solver -B 2 three.svm liblinear.txt
+        liblinear-predict test.svm liblinear.txt theirs >/dev/null
+        "$trireme" predict liblinear.txt test.svm | cmp -s - theirs || fail "solver $solver: predicts other labels than LIBLINEAR"
+    done
+    liblinear-train -q -s 0 three.svm liblinear.txt
+    liblinear-predict -b 1 test.svm liblinear.txt theirs >/dev/null # columns: the label, then by the labels of its first line
+    head -1 theirs | grep -q '^labels 2 ' && sed 1d theirs | cut -d' ' -f2- >expected
+    "$trireme" predict liblinear.txt test.svm --probability >p
+    paste -d' ' p expected | awk '{ for (k = 1; k <= 3; k++) if (($k - $(k + 3)) ^ 2 > 1e-9) exit 1 }' ||
+        fail "other probabilities than LIBLINEAR's: $(head -1 p) and $(head -1 expected)"
+else
+    skip "no LIBLINEAR here"
+fi
+
+exit $bad
