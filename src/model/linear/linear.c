@@ -94,9 +94,10 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     m->sums = tr_job_is(job, "sync.weight", "sum");
     m->vertical = tr_group_size(tr) > 1 && tr_job_is(job, "data.partition", "vertical");
     TR_TRY(tr_job_integer(job, "seed", &m->seed));
-    TR_TRY(tr_data_open(tr, TR_DATA_TRAIN | TR_DATA_SPARSE, NULL, &m->train));
+    int form = TR_DATA_SPARSE | TR_DATA_SCALED | (m->o->bias ? 0 : TR_DATA_UNCENTRED);
+    TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TRAIN | form), NULL, &m->train));
     if (tr_job_number(job, "data.test") > 0)
-        TR_TRY(tr_data_open(tr, TR_DATA_TEST | TR_DATA_SPARSE, m->train, &m->test));
+        TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));
     m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
     m->outputs = tr_linear_classifies(m) && m->train->labels > 2 ? m->train->labels : 1;
     bool softmax =

@@ -10,6 +10,7 @@
  *   steps      … its steps
  *   pass       passes over rows; losses: loss.h
  *   auc        the area under the ROC curve
+ *   scale      … of scaled rows, turned back to the files' numbers
  *   saved      models in files, and what they are asked there
  */
 #ifndef TR_LINEAR_H
@@ -130,6 +131,8 @@ struct tr_linear {
     /* written, or read back */
     struct tr_linear_model saved;
     struct tr_linear_text *text;
+    tr_table *scale; /* while a model of scaled rows is written */
+    tr_view *scale_view;
     struct tr_linear_evaluation *evaluation;
     enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY } output;
 };
@@ -292,6 +295,12 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
 int tr_linear_text_append(struct tr_linear_text *text, enum tr_dtype dtype, const void *weights, size_t n);
 int tr_linear_text_finish(struct tr_linear_text *text);
 void tr_linear_text_close(struct tr_linear_text **text); /* NULL inside is fine */
+
+/* Between these two, which all ranks call, where m->train->scaling is not NULL: one rank can turn the weights of columns
+ * first .. first + n - 1, `outputs` of each, to those for the files' numbers; what goes with shifts is added to the biases. */
+int tr_linear_open_scale(struct tr_linear *m);
+int tr_linear_unscale(struct tr_linear *m, uint64_t first, size_t n, size_t outputs, double *w, double *bias);
+int tr_linear_close_scale(struct tr_linear *m);
 
 /* Of the class. */
 int tr_linear_fields(void *model, tr_fields *fields);

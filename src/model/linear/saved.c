@@ -425,7 +425,7 @@ static int describe(struct tr_linear *m)
 {
     tr_linear_model_free(&m->saved);
     m->saved = (struct tr_linear_model){.type = m->type,
-                                        .dtype = m->o->dtype,
+                                        .dtype = m->train->scaling ? TR_F64 : (enum tr_dtype)m->o->dtype,
                                         .features = m->train->columns,
                                         .first_index = m->train->first_index,
                                         .outputs = m->outputs,
@@ -452,12 +452,32 @@ static int end_text(struct tr_linear *m)
     return status;
 }
 
+/* Numbers of n keys of w, as f64. */
+static int read_wide(struct tr_linear *m, uint64_t first, size_t n, double *values)
+{
+    float *narrow;
+    n *= m->outputs;
+    if (m->o->dtype == TR_F64) return tr_table_read(m->w, first, n / m->outputs, values);
+    TR_TRY(TR_NEW(&narrow, n));
+    int status = tr_table_read(m->w, first, n / m->outputs, narrow);
+    for (size_t i = 0; i < n; i++) values[i] = (double)narrow[i];
+    free(narrow);
+    return status;
+}
+
+/* Weights of scaled rows may be far apart in the files' numbers: they are written as f64. */
+static int read_scaled(struct tr_linear *m, uint64_t first, size_t n, double *values)
+{
+    TR_TRY(read_wide(m, first, n, values));
+    return tr_linear_unscale(m, first, n, m->outputs, values, m->saved.bias);
+}
+
 /* Weights for model.h5 go into model.txt on their way. */
 static int fill_weights(void *model, uint64_t first, size_t n, void *values)
 {
     struct tr_linear *m = model;
     const char *folder;
-    TR_TRY(tr_table_read(m->w, first, n, values));
+    TR_TRY(m->scale ? read_scaled(m, first, n, values) : tr_table_read(m->w, first, n, values));
     TR_TRY(tr_job_string(m->job, "output", &folder));
     if (first == 0) TR_TRY(tr_linear_text_create(folder, &m->saved, &m->text));
     TR_TRY(tr_linear_text_append(m->text, m->saved.dtype, values, n));
@@ -520,32 +540,31 @@ static int label_fields(struct tr_linear_model *s, tr_fields *f)
     return fine ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: the labels are not numbers that differ");
 }
 
-/* Written, the bias is that of the table, at rank 0. */
-static int read_bias(struct tr_linear *m, void *bias)
+/* Those of the table, at the rank that writes. */
+static int read_bias(struct tr_linear *m)
 {
     struct tr_linear_model *s = &m->saved;
-    TR_TRY(tr_table_read(m->w, s->features, 1, bias));
-    for (size_t k = 0; k < s->outputs; k++)
-        s->bias[k] = s->dtype == TR_F32 ? (double)((float *)bias)[k] : ((double *)bias)[k];
-    return TR_OK;
+    TR_TRY(TR_NEW(&s->bias, s->outputs));
+    return s->biased && tr_rank(m->tr) == 0 ? read_wide(m, s->features, 1, s->bias) : TR_OK;
 }
 
+/* Behind the weights, from which a part of them may come. */
 static int bias_fields(struct tr_linear *m, tr_fields *f)
 {
     struct tr_linear_model *s = &m->saved;
     size_t rows = s->outputs > 1 ? s->outputs : 0;
-    void *bias = NULL;
-    if (tr_fields_read(f)) s->biased = tr_fields_have(f, "bias");
-    if (tr_fields_read(f) && s->biased)
-        return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
-    TR_TRY(TR_NEW(&s->bias, s->outputs));
+    if (tr_fields_read(f)) {
+        s->biased = tr_fields_have(f, "bias");
+        return s->biased ? tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias)
+                         : TR_NEW(&s->bias, s->outputs);
+    }
     if (!s->biased) return TR_OK;
-    TR_TRY(TR_NEW((char **)&bias, s->outputs * sizeof(double)));
-    int status = tr_rank(m->tr) == 0 ? read_bias(m, bias) : TR_OK;
-    if (status == TR_OK)
-        status =
-            tr_field_array(f, "bias", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, rows, 0, NULL, &bias);
-    free(bias);
+    if (s->dtype == TR_F64) return tr_field_array(f, "bias", TR_FIELD_F64, rows, 0, NULL, &s->bias);
+    float *f32;
+    TR_TRY(TR_NEW(&f32, s->outputs));
+    for (size_t k = 0; k < s->outputs; k++) f32[k] = (float)s->bias[k];
+    int status = tr_field_array(f, "bias", TR_FIELD_F32, rows, 0, NULL, &f32);
+    free(f32);
     return status;
 }
 
@@ -553,16 +572,21 @@ int tr_linear_fields(void *model, tr_fields *f)
 {
     struct tr_linear *m = model;
     struct tr_linear_model *s = &m->saved;
-    if (!tr_fields_read(f)) TR_TRY(describe(m));
+    if (!tr_fields_read(f)) {
+        TR_TRY(describe(m));
+        TR_TRY(tr_linear_open_scale(m));
+        TR_TRY(tr_agree(m->tr, read_bias(m)));
+    }
     TR_TRY(head_fields(s, f));
     TR_TRY(label_fields(s, f));
-    TR_TRY(bias_fields(m, f));
     if (tr_fields_read(f)) TR_TRY(tr_fields_dtype(f, "weights", &s->dtype));
     int status =
         tr_field_filled(f, "weights", s->dtype == TR_F32 ? TR_FIELD_F32 : TR_FIELD_F64, s->features,
                         s->outputs > 1 ? s->outputs : 0, "weight i is of index first_index + i of the data",
                         fill_weights, &s->weight);
     tr_linear_text_close(&m->text);
+    if (status == TR_OK) status = bias_fields(m, f);
+    if (status == TR_OK) status = tr_linear_close_scale(m);
     if (status == TR_OK && tr_fields_read(f)) status = check_weights(s, "model.h5");
     return status;
 }

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Columns of very different sizes: tests/cli/test_scale.sh TRIREME
+# Training scales them, and writes the model for the files' numbers: what it says of test data, evaluate finds in the file.
+. "$(dirname "$0")/lib.sh"
+
+# Sizes 1e-3, 1e6 and 1 with an offset of 2000, and a constant; labels follow from all of them.
+awk 'BEGIN { srand(1); for (i = 0; i < 2400; i++) { a = rand() / 1000; b = rand() * 1e6; c = 2000 + rand(); m = 4000 * a - b / 2e5 + 3 * (c - 2000)
+    f = i % 6 ? "train" : "test"; y = 1.5 + m + 0.2 * (rand() - 0.5); k = m + rand() - 0.5 > 1 ? "1" : "0"
+    printf "%.9f,%.3f,%.6f,7,%s\n", a, b, c, k >f ".csv"; printf "%.9f,%.3f,%.6f,7,%d\n", a, b, c, int((m + 9) / 2) >f "-classes.csv"; printf "%.9f,%.3f,%.6f,7,%.5f\n", a, b, c, y >f "-real.csv"
+    printf "%s 1:%.9f 2:%.3f 3:%.6f 4:7\n", k, a, b, c >f ".svm"
+    if (i % 2) printf "%s 2:%.3f %d:1\n", k, b, 10 + int(6 * (m + 3)) >f ".sparse"
+    else printf "%s %d:1 90:1\n", k, 10 + int(6 * (m + 3)) >f ".sparse" } }'
+cat >job.yaml <<'E2'
+data: {label: last}
+model: {bias: yes, bias_l2: yes}
+solve: {epochs: 30}
+E2
+
+# trial NAME RANKS FILES METRIC WORST SETTING…: the metric of the test data in summary.json is at least (rmse: at most) the
+# WORST and what evaluate finds
+trial() {
+    name=$1 ranks=$2 files=$3 metric=$4 worst=$5; shift 5
+    case $files in *csv) format=csv ;; *) format=libsvm ;; esac
+    run "$name" "$ranks" job.yaml data.train=train"$files" data.test=test"$files" data.format=$format "$@" || return
+    grep -q '^scaled: ' "$name.out" || fail "$name: not scaled"
+    check "$name: evaluate" "$trireme" evaluate "$name" test"$files" --json
+    near "$(number "$metric" <out)" "$(of "$name" "test_$metric")" 2e-3 ||
+        fail "$name: evaluate finds $(number "$metric" <out), training said $(of "$name" "test_$metric")"
+    case $metric in
+    rmse) holds "$name" "$(of "$name" test_rmse) <= $worst" ;;
+    *) holds "$name" "$(of "$name" "test_$metric") >= $worst" ;;
+    esac
+}
+for ranks in 1 2 5; do
+    trial logistic-$ranks $ranks .csv accuracy 0.89 solve.method=dual
+    trial svm-$ranks $ranks .svm accuracy 0.89 model.type=svm solve.method=dual
+    trial real-$ranks $ranks -real.csv rmse 0.1 model.type=linear solve.method=dual
+    trial sparse-$ranks $ranks .sparse accuracy 0.84 solve.method=dual
+done
+near "$(of sparse-1 objective)" "$(of sparse-5 objective)" 1e-3 || fail "objectives differ"
+for way in standard maxabs minmax; do trial $way 2 .csv accuracy 0.85 data.scale=$way model.dtype=f64 solve.method=dual; done
+trial unbiased 2 .csv accuracy 0.7 model.bias=no model.bias_l2=no solve.method=dual
+for method in sgd svrg growing; do trial $method 2 .csv accuracy 0.87 solve.method=$method; done
+trial classes 2 -classes.csv accuracy 0.8 solve.method=sgd solve.epochs=60
+trial vertical 2 .sparse accuracy 0.84 solve.method=sgd data.partition=vertical ranks.group_size=2
+# neither rounding nor filters of updates touch what turns the weights back
+trial rounded 3 .csv accuracy 0.85 ranks.node_size=1 table.precision=bf16 table.filter=skip table.filter_skip=0.5 solve.method=dual
+
+# What is of one size, or what the job says not to, stays.
+run raw 1 job.yaml data.train=train.sparse data.scale=none solve.method=dual
+grep -q '^scaled: ' raw.out && fail "scaled against data.scale: none"
+awk '{ print $5, "1:1", "2:1" }' FS=, train.csv >one.svm
+run ones 1 job.yaml data.train=one.svm solve.method=dual
+grep -q '^scaled: ' ones.out && fail "ones are scaled"
+echo 'model: {type: kmeans, clusters: 2}' >kmeans.yaml
+refuses "K-means" 78 "data.scale is of no use" "$trireme" train kmeans.yaml data.train=train.csv data.scale=standard output=no
+
+# A run goes on with the scale that it began with, on more ranks too.
+run going 2 job.yaml data.train=train.csv data.format=csv solve.method=dual checkpoint.every="1 clocks" solve.epochs=5
+run going 3 job.yaml data.train=train.csv data.format=csv solve.method=dual checkpoint.every="1 clocks" solve.epochs=30
+near "$(of going objective)" "$(of logistic-1 objective)" 1e-3 || fail "went on to $(of going objective), not $(of logistic-1 objective)"
+exit $bad
