@@ -4,18 +4,25 @@
  *   mpirun -n 4 ./4-logistic clicks.yaml solve.rate=4 ranks.layout=dedicated
  *
  * Gradient descent on w in F(w) = mean of log(1 + exp(-y x·w)). The data are read in parallel, each worker its part, and
- * their columns are renumbered: row.column counts data->keys, so a view of these keys fits the rows as it is. Settings are
- * read from the job by their names. What evaluate() and summarize() say is shown as the run goes, and stands in metrics.csv
- * and summary.json of the job's folder afterwards.
+ * their columns are renumbered: row.column counts data->keys, so a view of these keys fits the rows as it is. What evaluate()
+ * and summarize() say is shown as the run goes, and stands in metrics.csv and summary.json of the job's folder afterwards.
+ *
+ * The program has a key of its own, solve.rate, and a model file: the class below describes both. A key that is neither the
+ * engine's nor the program's is an error, and so is one that the rules call unused. Settings of the engine are read by their
+ * names.
  */
 #include <math.h>
 #include <trireme/trireme.h>
 
+struct options {
+    double rate;
+};
+
 struct logistic {
+    const struct options *options;
     tr_data *data;
     tr_table *table;
     tr_view *w;
-    double rate;
 };
 
 static double sign_of(const tr_batch *rows, size_t i)
@@ -35,7 +42,7 @@ static int compute(tr_worker *me, void *state)
     (void)me;
     struct logistic *lr = state;
     const tr_batch *rows = &lr->data->rows;
-    double step = lr->rate / (double)lr->data->total_rows;
+    double step = lr->options->rate / (double)lr->data->total_rows;
     TR_TRY(tr_view_pull(lr->w));
     for (size_t i = 0; i < rows->n; i++) {
         double y = sign_of(rows, i), slope = -y / (1 + exp(y * tr_row_dot(rows, i, lr->w->value)));
@@ -66,14 +73,41 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
     return TR_OK;
 }
 
+/* What model.h5 has. */
+static int fields(void *model, tr_fields *f)
+{
+    struct logistic *lr = model;
+    return tr_field_table(f, "w", TR_FIELD_F32, lr->table, 0, lr->data->columns, 0, "weights of the features",
+                          NULL);
+}
+
+static const tr_option options[] = {{"solve.rate", TR_KIND_REAL, offsetof(struct options, rate), "1",
+                                     .above = true, .may_change = true, .help = "how far a step goes"},
+                                    {0}};
+static const tr_method methods[] = {{.name = "descent", .help = "gradient descent"}, {0}};
+static const tr_rule rules[] = {{.key = "data.test", .unused = true}, {0}};
+static const tr_model_class class = {.abi = TR_MODEL_ABI,
+                                     .name = "course-logistic",
+                                     .types = TR_WORDS("course-logistic"),
+                                     .help = "logistic regression by gradient descent",
+                                     .noun = "the course's logistic regression",
+                                     .format = "course-logistic",
+                                     .format_version = 1,
+                                     .data_formats = TR_WORDS("libsvm"),
+                                     .options_size = sizeof(struct options),
+                                     .options = options,
+                                     .methods = methods,
+                                     .rules = rules,
+                                     .fields = fields};
+
 int main(int argc, char **argv)
 {
     struct logistic lr = {0};
     tr_context *tr;
-    TR_TRY(tr_open(&argc, &argv, &tr));
+    TR_TRY(tr_open_as(&argc, &argv, &class, &tr));
     uint64_t epochs = 0;
+    lr.options = tr_options(tr);
     int status = tr_job_integer(tr_context_job(tr), "solve.epochs", &epochs);
-    if (status == TR_OK) status = tr_job_real(tr_context_job(tr), "solve.rate", &lr.rate);
     if (status == TR_OK) status = tr_data_open(tr, TR_DATA_TRAIN, NULL, &lr.data);
     if (status == TR_OK) status = tr_table_create(tr, "w", TR_F32, 1, lr.data->columns, &lr.table);
     tr_stage stage = {.name = "train",
@@ -87,6 +121,7 @@ int main(int argc, char **argv)
                       .evaluate = evaluate,
                       .summarize = summarize};
     if (status == TR_OK) status = tr_run(tr, &stage);
+    if (status == TR_OK) status = tr_model_save(tr, &lr);
     tr_view_close(&lr.w);
     tr_data_close(&lr.data);
     return tr_close(tr);

@@ -25,7 +25,7 @@ enum tr_role { TR_SCHEDULER = 1, TR_SERVER = 2, TR_LEADER = 4, TR_SLAVE = 8 };
 
 /* Starts MPI, reads the job file argv[1] with the section.key=value settings behind it, gives every rank its
  * roles and prints the layout. All ranks call it first. On failure every rank gets the same status, and
- * rank 0 has printed why. */
+ * rank 0 has printed why. The job has the engine's keys; tr_open_as() (trireme/model.h) brings keys of one's own. */
 int tr_open(int *argc, char ***argv, tr_context **tr);
 
 /* Ends MPI and frees the context. All ranks call it last; returns the status that the process should exit

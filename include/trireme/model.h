@@ -236,6 +236,20 @@ typedef struct tr_model_class {
     int (*inspect)(void *model, tr_query *query);
 } tr_model_class;
 
+/* ---- a program with a main of its own ---- */
+
+/* As tr_open(), for a program that brings a class: the only one of its jobs, so that a key which is neither the engine's nor
+ * the class's is an error, and so is one that the rules say is unused. Of the functions check() is called, and fields() by
+ * tr_model_save(); those that are missing are what main() does. The class is not copied. */
+int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context **tr);
+
+/* The struct of options of the job's class, filled in; NULL if that has none. */
+const void *tr_options(const tr_context *tr);
+
+/* Writes the model, as the class's fields() lists it, into model.h5 of the run's folder. All ranks, behind the stages; agreed
+ * on. `trireme predict --plugin` and its sisters read it where a shared object has the same class. */
+int tr_model_save(tr_context *tr, void *model);
+
 #ifdef __cplusplus
 }
 #endif

@@ -36,12 +36,14 @@ static const size_t size_of[] = {
 /* Of a class that is checked: whether the field's name is new. */
 static int note(tr_fields *f, const char *name)
 {
+    const tr_job *job = f->tr->job;
     struct tr_job_list *list = &f->name;
     size_t capacity = list->n;
     for (size_t i = 0; i < list->n; i++)
         if (strcmp(list->item[i], name) == 0)
-            return tr_fail(TR_ERR_CONFIG, "%s: model.plugin: field %s is there twice",
-                           tr_job_where(f->tr->job, "model.plugin"), name);
+            return tr_fail(TR_ERR_CONFIG, "%s: %s: field %s is there twice",
+                           job->own ? job->path : tr_job_where(job, "model.plugin"),
+                           job->own ? "the program's class" : "model.plugin", name);
     if ((list->n & (list->n - 1)) == 0) TR_TRY(TR_GROW(&list->item, &capacity, list->n ? 2 * list->n : 1));
     TR_TRY(tr_copy_string(name, &list->item[list->n]));
     list->n++;
@@ -439,21 +441,34 @@ int tr_model_check_fields(tr_context *tr, const tr_model_class *class, void *mod
 
 /* ---- reading ---- */
 
-/* The class of a format that is none of Trireme's own is that of the plugin which the job names. */
+static int parse_job(struct tr_model *m, enum tr_job_reader reader, char *plugin)
+{
+    if (!m->text) return TR_OK;
+    return tr_job_parse_as(reader, NULL, m->text, strlen(m->text), m->path, plugin != NULL, &plugin, &m->job);
+}
+
+/* The class of a format that is none of Trireme's own is that of the plugin which the job names; that of a program with a
+ * main of its own is in no file that the job names. */
 static int find_class(struct tr_model *m, const char *format, const char *plugin)
 {
     char *setting = NULL;
     if (plugin) TR_TRY(tr_format(&setting, "model.plugin=%s", plugin));
     const tr_model_class *own = tr_model_class_of_format(format);
-    int status = m->text ? tr_job_parse_written(m->text, m->path, setting != NULL, &setting, &m->job) : TR_OK;
+    int status = parse_job(m, TR_JOB_WRITTEN, setting);
     free(setting);
     m->class = own ? own : m->job ? m->job->class : NULL;
     if (own) return TR_OK;
-    TR_TRY(status);
     if (m->class && strcmp(m->class->format, format) == 0) return TR_OK;
+    if (status != TR_OK) {
+        char why[640];
+        snprintf(why, sizeof why, "%s", tr_error_text());
+        if (plugin || (parse_job(m, TR_JOB_FOREIGN, NULL) == TR_OK && *m->job->model.plugin))
+            return tr_fail(status, "%s", why);
+    }
     return tr_fail(TR_ERR_DATA, "%s: the model has the format %.40s, which %s", m->path, format,
-                   m->class && m->class->abi && plugin ? "the plugin does not know"
-                                                       : "this version of Trireme does not know");
+                   plugin
+                       ? "the plugin does not know"
+                       : "this version of Trireme does not know: --plugin names the shared object that does");
 }
 
 /* The class whose files of text begin like this; NULL: none. */

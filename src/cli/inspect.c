@@ -45,7 +45,8 @@ static int parse_settings(const struct tr_model *m, const struct tr_words *w, tr
     int n = w->settings;
     int status = w->partition ? tr_format(&partition, "table.partition=%s", w->partition) : TR_OK;
     if (partition) setting[n++] = partition;
-    if (status == TR_OK) status = tr_job_parse_written(text, m->path, n, setting, job);
+    if (status == TR_OK)
+        status = tr_job_parse_as(TR_JOB_WRITTEN, NULL, text, strlen(text), m->path, n, setting, job);
     free(partition);
     free(setting);
     return status;

@@ -221,6 +221,19 @@ static void write_command(const struct run_options *o, const char *self, const c
     supervision->command = command;
 }
 
+/* A program of one's own may have a class of models of its own, whose keys only it knows. */
+static int read_job(const struct run_options *o, tr_job **job)
+{
+    char *text = NULL;
+    size_t length = 0;
+    int status = tr_job_read_text(o->job, &text, &length);
+    if (status == TR_OK)
+        status = tr_job_parse_as(o->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, o->job,
+                                 o->settings, o->setting, job);
+    free(text);
+    return status;
+}
+
 /* What a run that is not started again has in memory. */
 static void forget_memory(const tr_job *job)
 {
@@ -236,7 +249,7 @@ static int run(const struct run_options *o, int words)
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return tr_complain(tr_fail(TR_ERR_SYSTEM, "this program does not find itself"));
     /* what is wrong with the job is better said before mpirun is started */
-    TR_TRY(tr_complain(tr_job_read(o->job, o->settings, o->setting, &job)));
+    TR_TRY(tr_complain(read_job(o, &job)));
     struct tr_supervision supervision = {.output = job->output,
                                          .everywhere = is_everywhere(o),
                                          .heartbeat = o->heartbeat,

@@ -69,7 +69,7 @@ static int run(int argc, char **argv, const struct tr_run_options *options)
 {
     tr_context *tr;
     tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
-    TR_TRY(tr_context_read(&argc, &argv, &tr));
+    TR_TRY(tr_context_read(&argc, &argv, NULL, &tr));
     int status = tr_agree(tr, tr_job_check_use(tr->job));
     if (status == TR_OK) status = tr->job->tasks > 0 ? tr_tasks_run(tr, options) : train_plain(tr, options);
     int outcome = tr_context_close(tr);

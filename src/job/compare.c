@@ -123,9 +123,10 @@ static int compare(struct comparison *c, const struct tr_job *now, const struct 
     return tr_fail(TR_ERR_CONFIG, "%s%s; --fresh starts anew", c->first, more);
 }
 
-static int read_old(const char *yaml, struct tr_job **old)
+static int read_old(const tr_model_class *own, const char *yaml, struct tr_job **old)
 {
-    if (tr_job_parse_written(yaml, "job.yaml", 0, NULL, old) == TR_OK) return TR_OK;
+    if (tr_job_parse_as(TR_JOB_WRITTEN, own, yaml, strlen(yaml), "job.yaml", 0, NULL, old) == TR_OK)
+        return TR_OK;
     char why[640];
     snprintf(why, sizeof why, "%s", tr_error_text());
     return tr_fail(TR_ERR_CONFIG, "the job of the earlier run cannot be read (%s); --fresh starts anew", why);
@@ -137,7 +138,7 @@ int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change
     struct comparison c = {0};
     char *text = NULL;
     size_t length = 0;
-    TR_TRY(read_old(old_yaml, &old));
+    TR_TRY(read_old(now->own, old_yaml, &old));
     c.changes = open_memstream(&text, &length);
     int status = c.changes ? compare(&c, now, old) : TR_OK;
     if ((!c.changes || fclose(c.changes) != 0) && status == TR_OK)

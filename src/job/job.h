@@ -96,13 +96,23 @@ struct tr_job_setting {
     char **item;
 };
 
+/* Who reads a job: what it has no use for is an error, or means nothing. */
+enum tr_job_reader {
+    TR_JOB_STRICT,
+    TR_JOB_WRITTEN, /* Trireme has written the text into a file; older versions wrote keys that are not used */
+    TR_JOB_FOREIGN  /* a program reads it, whose class this process does not know */
+};
+
 /* A resolved job: every key has its value. The meaning of each is in schema.c and in `trireme help job`.
  * Choices are int (the enums above); strings belong to the job. */
 struct tr_job {
     char *path; /* of the job file */
 
     const struct tr_model_class *class; /* of its model */
-    void *options;                      /* … as that declares them */
+    const struct tr_model_class
+        *own; /* … which the program has brought; NULL: it is looked for by model.type */
+    enum tr_job_reader reader;
+    void *options; /* … as that declares them */
     /* One a key of the engine, and behind them one an option of the class; NULL: the default. See tr_job_where(). */
     const char **where;
     tr_option type_key, method_key; /* model.type and solve.method, with the words that there are */
@@ -223,10 +233,9 @@ int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* NULL is fine */
 
-/* The same of a text that Trireme has written into a file: keys that this class has no use for, as older versions wrote
- * them all, mean nothing. */
-int tr_job_parse_written(const char *text, const char *path, int n, char *const overrides[],
-                         struct tr_job **job);
+/* The same for this reader, of a program that brings a class of its own (NULL: it does not), which then is the only one. */
+int tr_job_parse_as(enum tr_job_reader reader, const struct tr_model_class *own, const char *text,
+                    size_t length, const char *path, int n, char *const overrides[], struct tr_job **job);
 
 /* What the job says of the stage, or the task of this name; NULL if there is none. They belong to the job. */
 const struct tr_job_stage *tr_job_stage_of(const struct tr_job *job, const char *name);
@@ -244,6 +253,11 @@ int tr_job_test_share(const struct tr_job *job, double *share);
 /* Those that Trireme brings; src/model defines them. */
 extern const struct tr_model_class *const tr_model_classes[];
 extern const size_t tr_model_class_count;
+
+/* Whether a description is complete and does not contradict itself; what: "model.plugin ./libfm.so". trains_itself: the
+ * program does what the class has no functions for. TR_ERR_CONFIG, with a text that begins with this place. */
+int tr_class_check(const char *place, const char *what, const struct tr_model_class *class,
+                   bool trains_itself);
 
 /* Loads a plugin, once; path as it is. TR_ERR_CONFIG, with a text that begins with this place. */
 int tr_plugin_load(const char *path, const char *place, const struct tr_model_class **class);

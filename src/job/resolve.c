@@ -420,6 +420,8 @@ static int set_value(struct sources *from, struct tr_job_setting *s, bool inheri
     if (!find_slot(from, s->key, &slot)) return TR_OK; /* told when all jobs have had their chance */
     struct tr_job_name name = tr_job_join(inherited ? "" : from->prefix.text, s->key);
     s->used = true;
+    bool chosen = slot.key == &from->job->type_key || slot.key == &from->job->method_key;
+    if (chosen && from->job->reader == TR_JOB_FOREIGN) return TR_OK;
     if (inherited && last_of(from, s->key) != s)
         return TR_OK; /* perhaps for another class: what it says is its own */
     if (*slot.where && !s->commanded && !inherited && tr_job_is_own(from->job, *slot.where))
@@ -454,7 +456,7 @@ static int load_plugin(struct tr_job *job, const struct tr_job_setting *s,
 static int choose(struct sources *from, tr_option *key, const char *name, const char **words,
                   const char *otherwise)
 {
-    struct tr_job_setting *s = last_of(from, name);
+    struct tr_job_setting *s = from->job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, name);
     const char *where = NULL;
     for (size_t i = 0; i < tr_job_tables[TR_TABLE_JOB].n; i++)
         if (!strcmp(tr_job_tables[TR_TABLE_JOB].key[i].name, name)) *key = tr_job_tables[TR_TABLE_JOB].key[i];
@@ -463,9 +465,10 @@ static int choose(struct sources *from, tr_option *key, const char *name, const 
     return s ? tr_job_set(&slot, s, name) : tr_job_set_default(&slot, otherwise);
 }
 
-/* Those that Trireme brings, and behind them that of the plugin (NULL: none). */
-static const tr_model_class *class_at(size_t i, const tr_model_class *extra)
+/* The program's own; or those that Trireme brings, and behind them that of the plugin (NULL: none). */
+static const tr_model_class *class_at(const struct tr_job *job, size_t i, const tr_model_class *extra)
 {
+    if (job->own) return i == 0 ? job->own : NULL;
     return i < tr_model_class_count ? tr_model_classes[i] : i == tr_model_class_count ? extra : NULL;
 }
 
@@ -476,8 +479,11 @@ static int choose_class(struct sources *from)
     const tr_model_class *extra = NULL, *class;
     const char **words = NULL;
     size_t n = 0, capacity = 0;
-    if (plugin && !plugin->list && *plugin->item[0]) TR_TRY(load_plugin(job, plugin, &extra));
-    for (size_t c = 0; (class = class_at(c, extra)); c++)
+    bool loads = plugin && !plugin->list && *plugin->item[0] && job->reader != TR_JOB_FOREIGN;
+    if (loads && job->own)
+        return tr_job_fail(plugin->where, "model.plugin: this program brings its class of models itself");
+    if (loads) TR_TRY(load_plugin(job, plugin, &extra));
+    for (size_t c = 0; (class = class_at(job, c, extra)); c++)
         for (size_t i = 0; class->types[i]; i++) {
             TR_TRY(TR_GROW(&words, &capacity, n + 2));
             words[n++] = class->types[i];
@@ -485,7 +491,7 @@ static int choose_class(struct sources *from)
     words[n] = NULL;
     TR_TRY(choose(from, &job->type_key, "model.type", words, extra ? extra->types[0] : words[0]));
     n = (size_t)job->model.type;
-    for (size_t c = 0; (class = class_at(c, extra)) && !job->class; c++)
+    for (size_t c = 0; (class = class_at(job, c, extra)) && !job->class; c++)
         for (size_t i = 0; class->types[i]; i++)
             if (n-- == 0) job->class = class;
     return TR_OK;
@@ -592,6 +598,8 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
 {
     struct tr_job *job = task->job;
     struct sources from = {job, whole, task, {""}};
+    job->own = whole->own;
+    job->reader = whole->reader;
     snprintf(from.prefix.text, sizeof from.prefix.text, "tasks.%s.", task->name);
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
@@ -615,6 +623,8 @@ static int fail_unused(const struct tr_job *job, const struct tr_job_setting *s,
     for (size_t n = 0, at = 0; foreign && tr_job_known_key(s->key, n, &class) && at < sizeof others; n++)
         if (class)
             at += (size_t)snprintf(others + at, sizeof others - at, "%s%s", n > 0 ? ", " : "", class->name);
+    if (*others && job->own)
+        return tr_job_fail(s->where, "%s is for %s, and of no use to this program", name, others);
     if (*others)
         return tr_job_fail(s->where, "%s is for %s, and model.type is %s", name, others,
                            job->type_key.words[job->model.type]);
@@ -637,15 +647,16 @@ static int check_used(const struct tr_job *job, const char *prefix)
     return TR_OK;
 }
 
-int tr_job_resolve(struct tr_job *job, bool written)
+int tr_job_resolve(struct tr_job *job)
 {
+    bool strict = job->reader == TR_JOB_STRICT;
     struct sources from = {job, NULL, NULL, {""}};
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(name_of_file(job));
     if (!job->output) TR_TRY(tr_format(&job->output, "runs/%s", job->name));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(resolve_task(job, &job->task[i]));
-    if (!written) TR_TRY(check_used(job, ""));
-    for (size_t i = 0; i < job->tasks && !written; i++) {
+    if (strict) TR_TRY(check_used(job, ""));
+    for (size_t i = 0; i < job->tasks && strict; i++) {
         struct tr_job_name prefix;
         snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", job->task[i].name);
         TR_TRY(check_used(job->task[i].job, prefix.text));
@@ -653,14 +664,18 @@ int tr_job_resolve(struct tr_job *job, bool written)
     return tr_job_check_tasks(job);
 }
 
-static int parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
-                 bool written, struct tr_job **result)
+int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const char *text, size_t length,
+                    const char *path, int n, char *const overrides[], struct tr_job **result)
 {
     struct tr_job *job = NULL;
     int status = tr_job_new(path, &job);
-    if (status == TR_OK) status = tr_job_read_yaml(job, text, length);
+    if (status == TR_OK) {
+        job->reader = reader;
+        job->own = own;
+        status = tr_job_read_yaml(job, text, length);
+    }
     for (int i = 0; i < n && status == TR_OK; i++) status = add_override(job, overrides[i]);
-    if (status == TR_OK) status = tr_job_resolve(job, written);
+    if (status == TR_OK) status = tr_job_resolve(job);
     if (status == TR_OK) *result = job;
     else tr_job_free(job);
     return status;
@@ -669,13 +684,7 @@ static int parse(const char *text, size_t length, const char *path, int n, char 
 int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
                  struct tr_job **result)
 {
-    return parse(text, length, path, n, overrides, false, result);
-}
-
-int tr_job_parse_written(const char *text, const char *path, int n, char *const overrides[],
-                         struct tr_job **result)
-{
-    return parse(text, strlen(text), path, n, overrides, true, result);
+    return tr_job_parse_as(TR_JOB_STRICT, NULL, text, length, path, n, overrides, result);
 }
 
 int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job)

@@ -125,7 +125,7 @@ int tr_job_add_task(struct tr_job *job, const char *name, size_t line);
 const char *tr_job_suggest_task(const struct tr_job *job, const char *name); /* or NULL */
 
 /* Gives all their values. */
-int tr_job_resolve(struct tr_job *job, bool written);
+int tr_job_resolve(struct tr_job *job);
 
 /* Where the name leads: false if nowhere. */
 bool tr_job_find(const struct tr_job *job, const char *name, struct tr_job_slot *slot);

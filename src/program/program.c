@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "class/class.h"
 #include "monitor/json.h"
 #include "monitor/status.h"
 #include "stage/stage.h"
@@ -109,28 +110,42 @@ int tr_services_close(tr_context *tr, int status)
 
 /* ---- programs with a main of their own ---- */
 
-static int refuse_tasks(const tr_job *job)
+/* Of a program that brings no class: it has the engine's keys alone, and stages of any name. */
+static const char *const any_stages[] = {NULL};
+static const tr_method own_method[] = {{.name = "own", .help = "the program's", .stages = any_stages}, {0}};
+static const tr_model_class no_class = {.abi = TR_MODEL_ABI,
+                                        .name = "program",
+                                        .types = TR_WORDS("program"),
+                                        .help = "what the program learns",
+                                        .noun = "the program",
+                                        .format = "program",
+                                        .data_formats = TR_WORDS("libsvm", "csv", "ratings", "docword"),
+                                        .methods = own_method};
+
+static int check_job(const tr_job *job)
 {
-    if (job->tasks == 0) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
-                   job->task[0].first, job->task[0].name);
+    if (job->tasks > 0)
+        return tr_fail(TR_ERR_CONFIG, "%s: task %s: this program runs no tasks, only trireme train does",
+                       job->task[0].first, job->task[0].name);
+    TR_TRY(tr_job_check_use(job));
+    return job->class->check ? job->class->check(job, job->options) : TR_OK;
 }
 
 static int open_all(tr_context *tr, bool fresh)
 {
-    TR_TRY(tr_agree(tr, refuse_tasks(tr->job)));
+    TR_TRY(tr_agree(tr, check_job(tr->job)));
     TR_TRY(tr_context_assign(tr, tr->job));
     tr_context_describe(tr);
     return tr_services_open(tr, fresh);
 }
 
-int tr_open(int *argc, char ***argv, tr_context **out)
+int tr_open_as(int *argc, char ***argv, const tr_model_class *class, tr_context **out)
 {
     struct tr_run_options options = {.fresh = false};
     tr_context *tr = NULL;
     tr_signals_open(); /* one that asks for a checkpoint, perhaps before there is anything to keep, must not end the process */
     int status = tr_run_options_take(argc, *argv, &options);
-    if (status == TR_OK) status = tr_context_read(argc, argv, &tr);
+    if (status == TR_OK) status = tr_context_read(argc, argv, class, &tr);
     free(options.time_setting);
     TR_TRY(status);
     status = open_all(tr, options.fresh);
@@ -141,6 +156,25 @@ int tr_open(int *argc, char ***argv, tr_context **out)
     status = tr_services_close(tr, status);
     tr_context_close(tr);
     return status;
+}
+
+int tr_open(int *argc, char ***argv, tr_context **tr)
+{
+    return tr_open_as(argc, argv, &no_class, tr);
+}
+
+const void *tr_options(const tr_context *tr)
+{
+    return tr->job->options;
+}
+
+int tr_model_save(tr_context *tr, void *model)
+{
+    const tr_model_class *class = tr->job->class;
+    if (!class->fields)
+        return tr_agree(tr, tr_fail(TR_ERR_INTERNAL, "%s: the class lists no fields", class->name));
+    TR_TRY(tr_agree(tr, tr_model_check_fields(tr, class, model)));
+    return tr_model_write(tr, class, model, tr->job->output);
 }
 
 static int write_summary(tr_context *tr)

@@ -4,12 +4,14 @@
 #include <string.h>
 
 /* Rank 0 reads the file, all others get its text: a thousand ranks need not open it. */
-static int read_job(tr_context *tr, const char *path, int n, char *const overrides[], tr_job **job)
+static int read_job(tr_context *tr, const struct tr_model_class *own, const char *path, int n,
+                    char *const overrides[], tr_job **job)
 {
     char *text = NULL;
     size_t length = 0;
     int status = tr->rank == 0 ? tr_job_read_text(path, &text, &length) : TR_OK;
-    if (status == TR_OK && tr->rank == 0) status = tr_job_parse(text, length, path, n, overrides, job);
+    if (status == TR_OK && tr->rank == 0)
+        status = tr_job_parse_as(TR_JOB_STRICT, own, text, length, path, n, overrides, job);
     int outcome = tr_agree(tr, status);
     if (outcome != TR_OK) {
         free(text);
@@ -20,7 +22,8 @@ static int read_job(tr_context *tr, const char *path, int n, char *const overrid
     if (tr->rank != 0) status = TR_NEW(&text, (size_t)bytes + 1);
     TR_TRY(tr_agree(tr, status));
     MPI_Bcast(text, (int)bytes, MPI_CHAR, 0, tr->world);
-    if (tr->rank != 0) status = tr_job_parse(text, (size_t)bytes, path, n, overrides, job);
+    if (tr->rank != 0)
+        status = tr_job_parse_as(TR_JOB_STRICT, own, text, (size_t)bytes, path, n, overrides, job);
     free(text);
     return tr_agree(tr, status);
 }
@@ -43,14 +46,15 @@ void tr_context_describe(const tr_context *tr)
     tr_say(tr, "layout:        %s", text);
 }
 
-int tr_context_read(int *argc, char ***argv, tr_context **out)
+int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, tr_context **out)
 {
     tr_context *tr;
     TR_TRY(tr_ranks_start(argc, argv, &tr));
-    int status =
-        *argc < 2
-            ? tr_agree(tr, tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]))
-            : read_job(tr, (*argv)[1], *argc - 2, *argv + 2, &tr->job);
+    int status = own ? tr_class_check((*argv)[0], "its class of models", own, true) : TR_OK;
+    if (status == TR_OK && *argc < 2)
+        status = tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) status = read_job(tr, own, (*argv)[1], *argc - 2, *argv + 2, &tr->job);
     if (status != TR_OK) {
         tr_context_close(tr);
         return status;

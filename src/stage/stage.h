@@ -60,10 +60,10 @@ void tr_on_ready(tr_context *tr, tr_ready_fn *ready, void *who);
  * over. */
 int tr_context_assign(tr_context *tr, tr_job *job);
 
-/* MPI, and the job, as tr->job: what tr_open() begins with. Then follow tr_context_assign() with it,
+/* MPI, and the job, as tr->job: what tr_open() begins with. own: the class that the program brings, or NULL. Then follow tr_context_assign() with it,
  * tr_context_describe() and tr_services_open(); of a job of several tasks, a team for each (trireme train:
  * src/cli/tasks.h). */
-int tr_context_read(int *argc, char ***argv, tr_context **tr);
+int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, tr_context **tr);
 
 /* Gives back what the three of them have made; a context of ranks alone is fine. All ranks; returns as tr_close()
  * does. */

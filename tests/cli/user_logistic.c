@@ -3,17 +3,21 @@
 #include <stdio.h>
 #include <trireme/trireme.h>
 
+struct options {
+    double rate;
+};
+
 struct logistic {
     tr_data *data;
     tr_table *table;
     tr_view *w;
-    double rate;
+    const struct options *options;
 };
 
 static int prepare(tr_worker *me, void *state)
 {
     struct logistic *lr = state;
-    TR_TRY(tr_job_real(tr_context_job(me->tr), "solve.rate", &lr->rate));
+    lr->options = tr_options(me->tr);
     return tr_view_open(lr->table, lr->data->keys, lr->data->n_keys, TR_VIEW_UPDATE, &lr->w);
 }
 
@@ -24,7 +28,7 @@ static int compute(tr_worker *me, void *state)
     TR_TRY(tr_view_pull(lr->w));
     for (size_t i = 0; i < rows->n; i++) {
         double y = rows->label[i] > 0 ? 1 : -1, slope = -y / (1 + exp(y * tr_row_dot(rows, i, lr->w->value)));
-        tr_row_add(rows, i, (float)(-lr->rate * slope / (double)lr->data->total_rows), lr->w->delta);
+        tr_row_add(rows, i, (float)(-lr->options->rate * slope / (double)lr->data->total_rows), lr->w->delta);
     }
     return tr_view_push(lr->w);
 }
@@ -45,11 +49,25 @@ static int summarize(void *state, const tr_report *sums, tr_evaluation *evaluati
     return printf("%lld %.6f\n", (long long)sums->clock, evaluation->objective) > 0 ? TR_OK : TR_ERR_IO;
 }
 
+static const tr_option options[] = {
+    {"solve.rate", TR_KIND_REAL, offsetof(struct options, rate), "0.1", .help = "of steps"}, {.name = NULL}};
+static const tr_method methods[] = {{.name = "descent", .help = "gradient descent"}, {.name = NULL}};
+static const tr_model_class class = {.abi = TR_MODEL_ABI,
+                                     .name = "user-logistic",
+                                     .types = TR_WORDS("logistic"),
+                                     .help = "logistic regression",
+                                     .noun = "a user's logistic regression",
+                                     .format = "user-logistic",
+                                     .data_formats = TR_WORDS("libsvm"),
+                                     .options_size = sizeof(struct options),
+                                     .options = options,
+                                     .methods = methods};
+
 int main(int argc, char **argv)
 {
     struct logistic lr = {0};
     tr_context *tr;
-    TR_TRY(tr_open(&argc, &argv, &tr));
+    TR_TRY(tr_open_as(&argc, &argv, &class, &tr));
     int status = tr_data_open(tr, TR_DATA_TRAIN, NULL, &lr.data);
     if (status == TR_OK) status = tr_table_create(tr, "w", TR_F32, 1, lr.data->columns, &lr.table);
     tr_stage stage = {.state = &lr,
