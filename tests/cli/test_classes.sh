@@ -50,6 +50,29 @@ refuses "a new label" 65 "four.svm:1: label 4, expected one of the 3 of training
 refused 78 "model.classes softmax is for model.type logistic" model.classes=softmax model.type=svm
 refused 65 "third kind .*expected two kinds for solve.method svrg" solve.method=svrg
 
+# ---- weights of classes: as if rows stood there so many times ----
+
+grep -v '^0' three.svm >two.svm
+{ cat two.svm; grep '^2' two.svm; grep '^2' two.svm; } >repeated.svm
+set -- job.yaml data.test=two.svm model.l2=0.01 model.bias_l2=yes solve.method=dual solve.epochs=100 report.every=100
+for type in logistic svm l2svm; do
+    run repeated 1 "$@" model.type=$type data.train=repeated.svm
+    for ranks in 1 2; do
+        run weighed $ranks "$@" model.type=$type data.train=two.svm model.class_weights=2:3
+        holds "$type, $ranks ranks" "($(of weighed objective) / $(of repeated objective) - 1) ^ 2 < 1e-6"
+    done
+done
+run repeated 1 job.yaml data.train=repeated.svm data.test=two.svm solve.epochs=100
+run balanced 2 job.yaml data.train=repeated.svm data.test=two.svm solve.epochs=100 model.class_weights=balanced
+"$trireme" predict repeated repeated.svm | grep -c '^1' >plain
+"$trireme" predict balanced repeated.svm | grep -c '^1' >more
+[ "$(cat more)" -gt "$(cat plain)" ] || fail "balanced weights: label 1 is predicted $(cat more) times, without them $(cat plain)"
+refused 78 "model.class_weights, at «0:-1»: expected balanced" model.class_weights="2:3 0:-1"
+refused 78 "model.class_weights has label 7, which no row has" model.class_weights="7:2"
+refused 78 "leaves no row a weight above 0" model.class_weights="0:0 1:0 2:0"
+refused 78 "model.class_weights is for classifiers" model.class_weights=balanced model.type=linear
+refused 78 "model.class_weights is not for this solve.method" model.class_weights=balanced solve.method=svrg
+
 # ---- LIBLINEAR reads our text, and we read its ----
 
 if command -v liblinear-predict >/dev/null && command -v liblinear-train >/dev/null; then

@@ -255,4 +255,5 @@ const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .open = open_dual,
                                                 .train = train,
                                                 .close = close_dual,
+                                                .weighs_rows = true,
                                                 .diverged = "raise solve.sigma, or lower sync.staleness"};

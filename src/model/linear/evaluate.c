@@ -104,7 +104,7 @@ static double penalty(const struct tr_linear *m, const tr_report *report)
 
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
 {
-    return -penalty(m, report) - report->sum[CONJUGATE] / (double)m->train->total_rows;
+    return -penalty(m, report) - report->sum[CONJUGATE] / m->total_weight;
 }
 
 void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
@@ -119,7 +119,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
 {
     struct tr_linear *m = state;
     const double *sum = report->sum;
-    double n = (double)m->train->total_rows, target = tr_job_number(m->job, "solve.target");
+    double n = m->total_weight, target = tr_job_number(m->job, "solve.target");
     double primal = sum[LOSS] / n + penalty(m, report) + m->o->l1 * sum[ABSOLUTES];
     evaluation->objective = primal;
     if (m->test)

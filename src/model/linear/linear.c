@@ -69,6 +69,12 @@ static int check(const tr_job *job, const void *options)
     const struct tr_linear_options *o = options;
     if (o->classes == TR_CLASSES_SOFTMAX && tr_job_type(job) != TR_LOSS_LOGISTIC)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
+    TR_TRY(tr_linear_check_weights(job, o));
+    if (*o->class_weights && tr_job_type(job) == TR_LOSS_LINEAR)
+        return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
+    if (*o->class_weights && !solvers[tr_job_method(job)]->weighs_rows)
+        return tr_linear_refuse(job, "model.class_weights",
+                                "model.class_weights is not for this solve.method: use dual, newton or sgd");
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return tr_linear_refuse(job, "sync.stable",
                                 "sync.stable needs sync.weight dyn: others keep no versions");
@@ -104,6 +110,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
         m->o->classes == TR_CLASSES_AUTO ? m->type == TR_LOSS_LOGISTIC : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
     TR_TRY(tr_agree(tr, check_labels(m)));
+    TR_TRY(tr_linear_weigh(m));
     uint64_t columns = m->train->columns + m->o->bias;
     tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
     TR_TRY(tr_table_create_with(tr, "w", (enum tr_dtype)m->o->dtype, m->outputs > 1 ? columns : 1,
@@ -140,6 +147,7 @@ static void close_linear(void *model)
     free(m->target);
     free(m->test_target);
     free(m->margin);
+    free(m->class_weight);
     tr_linear_saved_close(m);
 }
 
@@ -180,17 +188,6 @@ tr_worker tr_linear_self(tr_context *tr)
     return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
-size_t tr_linear_label(const tr_data *train, float label)
-{
-    size_t first = 0, n = train->labels;
-    while (n > 0) {
-        size_t half = n / 2;
-        if (train->label[first + half] < label) first += half + 1, n -= half + 1;
-        else n = half;
-    }
-    return first < train->labels && train->label[first] == label ? first : train->labels;
-}
-
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
@@ -202,8 +199,10 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                              .bias = bias,
                              .keys = data->n_keys,
                              .l2 = m->l2,
-                             .n = (double)data->total_rows};
-    TR_TRY(TR_NEW(target, data->rows.n));
+                             .n = m->total_weight};
+    bool weighs = m->class_weight && data == m->train;
+    size_t rows = data->rows.n;
+    TR_TRY(TR_NEW(target, weighs ? 2 * rows : rows));
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
     for (size_t i = 0; i < data->rows.n; i++) {
         float label = data->rows.label[i];
@@ -213,6 +212,9 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                                                 : -1.0f;
     }
     p->target = *target;
+    if (weighs) p->weight = *target + rows;
+    for (size_t i = 0; weighs && i < rows; i++)
+        (*target)[rows + i] = (float)m->class_weight[tr_linear_label(m->train, data->rows.label[i])];
     return TR_OK;
 }
 
@@ -363,6 +365,8 @@ static const tr_option options[] = {
      .help = "whether the bias is regularised (as LIBLINEAR does)"},
     {"model.classes", TR_KIND_CHOICE, AT(classes), "auto", .words = TR_WORDS("auto", "softmax", "one-against-rest"),
      .help = "more than two labels: weights for each, and probabilities by one softmax, or each against the rest; auto = softmax for logistic"},
+    {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
+     .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),
      .help = "single or double precision"},
     {"solve.target_gap", TR_KIND_REAL, AT(target_gap), "0", .may_change = true,

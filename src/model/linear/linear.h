@@ -1,6 +1,7 @@
 /* Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
  *
  *   linear     the class: options, data, views
+ *   classes    labels and their weights
  *   evaluate   evaluation: objective, test data, gap
  *   dual       a method: dual coordinate descent
  *   sgd        a method: mini-batch gradient descent
@@ -26,7 +27,8 @@ struct tr_linear_options {
     double l1;
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_… */
-    int dtype;   /* TR_F32, TR_F64 */
+    char *class_weights;
+    int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
     uint64_t batch, phases;
     int optimizer, optimizer_at;
@@ -75,6 +77,7 @@ struct tr_linear_method {
     /* Gives back what the others have made; where open has not been called there is nothing. */
     void (*close)(struct tr_linear *m);
     bool many_outputs;    /* it learns more than two classes */
+    bool weighs_rows;     /* it knows model.class_weights */
     bool counts_rows;     /* it makes a second table, of the rows that have a feature */
     const char *diverged; /* what to try then */
 };
@@ -104,7 +107,9 @@ struct tr_linear {
     tr_table *w;
     size_t
         outputs; /* weights of a feature: one, or as many as there are classes if these are more than two … */
-    bool softmax; /* … which one softmax makes probabilities of, and not each a loss of its own */
+    bool softmax;         /* … which one softmax makes probabilities of, and not each a loss of its own */
+    double *class_weight; /* by label: what its rows weigh; NULL: all rows the same */
+    double total_weight;  /* of all rows; their number where all are the same */
     double l2, rate;
     int64_t epochs, report_every;
     int64_t clocks_per_epoch;
@@ -168,6 +173,10 @@ tr_worker tr_linear_self(tr_context *tr);
 
 /* Which of the training data's labels that is, from 0; how many there are: none of them. */
 size_t tr_linear_label(const tr_data *train, float label);
+
+/* Whether model.class_weights can be read; and, all ranks, once the training data are open: what rows weigh. */
+int tr_linear_check_weights(const tr_job *job, const struct tr_linear_options *o);
+int tr_linear_weigh(struct tr_linear *m);
 
 /* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,

@@ -82,7 +82,7 @@ double tr_dual_sum(const struct tr_problem *p, const float *a)
 {
     double sum = 0;
     for (size_t i = 0; i < p->rows.n; i++)
-        sum += tr_loss_conjugate(p->model, (double)a[i], (double)p->target[i]);
+        sum += row_weight(p, i) * tr_loss_conjugate(p->model, (double)a[i], (double)p->target[i]);
     return sum;
 }
 

@@ -48,8 +48,8 @@ size_t tr_largest(const double *number, size_t n);
 void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w);
 
-/* One pass of dual coordinate descent over the rows order[0..n-1]: each a (by row) is set to its minimum
- * against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
+/* One pass of dual coordinate descent over the rows order[0..n-1]: each a (by row), which counts times the row's weight, is
+ * set to its minimum against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w);
 

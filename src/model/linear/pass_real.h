@@ -118,11 +118,12 @@ static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, s
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
         size_t i = order[s];
         double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w);
-        float moved = (float)tr_dual_step(p->model, old, m, y, sigma * step * (double)norm[i]);
+        double weight = p->weight ? (double)p->weight[i] : 1;
+        float moved = (float)tr_dual_step(p->model, old, m, y, weight * sigma * step * (double)norm[i]);
         double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
         if (by == 0) continue;
         a[i] = moved;
-        NAME(add)(p, i, (REAL)(sigma * step * (signs ? y * by : by)), w);
+        NAME(add)(p, i, (REAL)(weight * sigma * step * (signs ? y * by : by)), w);
     }
 }
 

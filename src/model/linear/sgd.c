@@ -314,5 +314,6 @@ const struct tr_linear_method tr_linear_sgd = {
     .train = train,
     .close = close_sgd,
     .many_outputs = true,
+    .weighs_rows = true,
     .counts_rows = true,
     .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};
