@@ -151,7 +151,7 @@ def ctr_small():
 
 def public_data(name):
     """A public set as plain text, which all ranks read at once, or None where it is not there."""
-    folders = [os.environ.get("TRIREME_DATA", ""), os.path.join(ROOT, "datasets"), os.path.join(ROOT, "../shared/data")]
+    folders = [os.environ.get("TRIREME_DATA", ""), os.path.join(ROOT, "datasets")]
     source = next((p for p in (os.path.join(f, name) for f in folders if f) if os.path.exists(p)), None)
     if not source:
         print(f"bench: {name} is not there (datasets/README.md says where to get it): left out")
