@@ -116,6 +116,7 @@ int main(int argc, char **argv)
                       .evaluate_every = 5,
                       .epochs_per_clock = 1,
                       .metric_name = "accuracy",
+                      .metric_ascends = true,
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate,

@@ -200,6 +200,7 @@ static int train(void *model)
                       .evaluate_every = m->clocks_per_pass * (int64_t)tr_job_number(job, "report.every"),
                       .epochs_per_clock = 1 / (double)m->clocks_per_pass,
                       .metric_name = "accuracy",
+                      .metric_ascends = true,
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = evaluate_clock,

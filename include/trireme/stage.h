@@ -58,7 +58,8 @@ typedef struct tr_stage {
     double epochs_per_clock;    /* for progress */
     const char *objective_name; /* "inertia"; NULL: "objective" … */
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
-    const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none */
+    const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none … */
+    bool metric_ascends;     /* … and the higher it is the better, for solve.patience */
 
     /* In a task: its workers are of one group, of the one that has not had the stage for longest. */
     bool one_group;

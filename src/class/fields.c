@@ -401,14 +401,7 @@ int tr_model_tell(tr_context *tr, size_t n, double *values)
 
 int tr_report_figure(tr_context *tr, const char *name, double value)
 {
-    size_t i = 0;
-    while (i < tr->figures && strcmp(tr->figure[i].name, name) != 0) i++;
-    if (i == sizeof tr->figure / sizeof *tr->figure)
-        return tr_fail(TR_ERR_INTERNAL, "too many figures: %s", name);
-    tr->figure[i].name = name;
-    tr->figure[i].value = value;
-    tr->figures += i == tr->figures;
-    return TR_OK;
+    return tr_context_report(tr, name, value);
 }
 
 int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, const char *folder)

@@ -129,7 +129,8 @@ struct tr_job {
     struct {
         int word; /* the method's place behind "auto", from 1 on */
         uint64_t epochs;
-        double target; /* or TR_JOB_AUTO: none */
+        double target;     /* or TR_JOB_AUTO: none */
+        uint64_t patience; /* evaluations; 0: no end of it */
     } solve;
     struct {
         struct tr_job_list train;

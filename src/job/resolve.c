@@ -756,6 +756,9 @@ static int check_settings(const struct tr_job *job)
 {
     double share;
     TR_TRY(tr_job_test_share(job, &share));
+    if (job->solve.patience > 0 && job->data.test.n == 0)
+        return tr_job_fail(tr_job_where(job, "solve.patience"),
+                           "solve.patience needs data.test: files, or a share of data.train as 10%%");
     return check_merge(job);
 }
 

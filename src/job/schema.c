@@ -52,6 +52,8 @@ static const tr_option job_keys[] = {
      .help = "passes over the data at most"},
     {"solve.target", TR_KIND_REAL, AT(solve.target), "none", .words = TR_WORDS("none"), .may_change = true,
      .help = "stop when the objective (lda: its negative) is not above this; under ssp and asp an estimate of it counts"},
+    {"solve.patience", TR_KIND_INTEGER, AT(solve.patience), "0", .may_change = true,
+     .help = "stop after so many evaluations in a row without a better metric on data.test, and keep the best model; 0 = never"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
      .help = "files to learn from, globs allowed; train needs them"},

@@ -100,7 +100,8 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
 {
     struct shown s = {.objective = {"-"}, .gap = {"-"}};
     const tr_evaluation *e = &row->evaluation;
-    double epochs = (row->epoch - d->shown_epoch) / (row->seconds - d->shown_seconds);
+    /* the best model comes last, and may be of an earlier epoch */
+    double epochs = fmax(row->epoch - d->shown_epoch, 0) / (row->seconds - d->shown_seconds);
     double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
@@ -179,7 +180,8 @@ static bool is_due(const struct tr_display *d, const struct tr_progress_row *row
 {
     double pause = fmin(fmax(1, row->seconds / 20), 60);
     bool doubled = (d->seen & (d->seen - 1)) == 0;
-    return doubled || row->seconds - d->shown_seconds >= pause || row->clock >= d->clocks;
+    return doubled || row->seconds - d->shown_seconds >= pause || row->clock >= d->clocks ||
+           row->evaluation.stop;
 }
 
 void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)

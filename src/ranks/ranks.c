@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -346,6 +347,18 @@ static void write_line(const tr_context *tr, const char *format, va_list argumen
     if (tr->team) fprintf(stderr, "%s: ", tr->team);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
+}
+
+int tr_context_report(tr_context *tr, const char *name, double value)
+{
+    size_t i = 0;
+    while (i < tr->figures && strcmp(tr->figure[i].name, name) != 0) i++;
+    if (i == sizeof tr->figure / sizeof *tr->figure)
+        return tr_fail(TR_ERR_INTERNAL, "too many figures: %s", name);
+    tr->figure[i].name = name;
+    tr->figure[i].value = value;
+    tr->figures += i == tr->figures;
+    return TR_OK;
 }
 
 void tr_say(const tr_context *tr, const char *format, ...)

@@ -232,6 +232,9 @@ int tr_wait_request(tr_context *tr, MPI_Request *request, const char *what);
 /* Waits until all ranks of the communicator are here. */
 int tr_barrier(tr_context *tr, MPI_Comm comm, const char *what);
 
+/* As tr_report_figure(). */
+int tr_context_report(tr_context *tr, const char *name, double value);
+
 /* tr_agree() among the ranks of a communicator that rank 0 is one of. */
 int tr_agree_among(tr_context *tr, MPI_Comm comm, int status);
 

@@ -138,10 +138,14 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     int status = failed
                      ? TR_OK
                      : name_worker(run, c, run->stage->summarize(run->stage->state, &sums, &row.evaluation));
-    run->evaluation = row.evaluation;
     row.exact = tr_sync_lockstep(run->tr->sync) || c->evaluation == TR_AT_END;
     row.clock = run->evaluated < 0 ? sums.clock : run->evaluated + run->evaluations + 1;
     if (isfinite(row.evaluation.epoch)) row.epoch = row.evaluation.epoch;
+    run->epoch = row.epoch;
+    if (!failed && status == TR_OK && !run->is_over && !run->looks_again)
+        tr_stage_judge(run, &row.evaluation);
+    else if (run->is_over) row.evaluation.stop = true;
+    run->evaluation = row.evaluation;
     if (!failed && run->tr->observer) {
         int shown = run->tr->observer(run->tr->observer_state, run->shown, &row);
         if (status == TR_OK) status = shown;
@@ -149,7 +153,9 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
     if (run->status == TR_OK) run->status = status;
     run->evaluations++;
     run->final = c->evaluation == TR_AT_END;
-    tr_stage_set_limit(run, row.evaluation.stop || failed || status != TR_OK);
+    bool stop = row.evaluation.stop || failed || status != TR_OK;
+    if (run->is_best && !stop && !run->final && tr_sync_lockstep(run->tr->sync)) tr_stage_call_for_best(run);
+    tr_stage_set_limit(run, stop);
 }
 
 int tr_stage_poll_reports(void *what, int *did)

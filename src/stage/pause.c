@@ -58,6 +58,12 @@ static bool is_worth_looking(struct tr_stage_run *run, int64_t clock)
     return true;
 }
 
+static void call(struct tr_stage_run *run)
+{
+    run->horizon = run->limit;
+    tr_clock_raise(run->tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
+}
+
 void tr_stage_pace(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
@@ -69,9 +75,16 @@ void tr_stage_pace(struct tr_stage_run *run)
         tr_stage_set_limit(run, false);
     if (next_pause(run) <= run->called || run->stopping) return;
     run->calling = tr_checkpoint_due(tr, clock);
-    if (run->calling == TR_NOT_DUE) return;
-    run->horizon = run->limit;
-    tr_clock_raise(tr->sync->clock, TR_CLOCK_CALLED, next_pause(run));
+    if (run->calling == TR_NOT_DUE && run->is_best) run->calling = TR_DUE_BEST;
+    if (run->calling != TR_NOT_DUE) call(run);
+}
+
+void tr_stage_call_for_best(struct tr_stage_run *run)
+{
+    if (run->calling != TR_NOT_DUE || next_pause(run) <= run->called)
+        return; /* there is a pause here anyway */
+    run->calling = TR_DUE_BEST;
+    call(run);
 }
 
 bool tr_stage_is_called(const struct tr_stage_run *run)
@@ -90,14 +103,14 @@ static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *f
     return length > 0 ? (int64_t)(facts->epoch / length + 1e-6) : facts->clock;
 }
 
-/* What a stage has to keep, and where this worker stands. */
-static int list(void *what, tr_snapshot *snapshot)
+int tr_stage_list(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
     bool found;
     TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
     if (tr_snapshot_restores(snapshot) && !found)
         run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
+    if (tr_stage_is_patient(run)) TR_TRY(tr_stage_list_best(run, snapshot));
     return run->stage->snapshot(&run->me, run->stage->state, snapshot);
 }
 
@@ -135,8 +148,9 @@ static int settle_reports(struct tr_stage_run *run, int64_t clock)
     return TR_OK;
 }
 
-static int take(struct tr_stage_run *run, int64_t clock, bool stops)
+static int take(struct tr_stage_run *run, int64_t clock, enum tr_due due)
 {
+    bool stops = due == TR_DUE_AND_STOP;
     tr_context *tr = run->tr;
     struct tr_facts facts = {.clock = clock,
                              .evaluations = run->evaluations,
@@ -144,7 +158,8 @@ static int take(struct tr_stage_run *run, int64_t clock, bool stops)
     snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
     if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
-    TR_TRY(tr_checkpoint_take(tr, &facts, stops, list, run));
+    if (tr_stage_is_patient(run)) TR_TRY(tr_stage_keep_best(run));
+    if (due != TR_DUE_BEST) TR_TRY(tr_checkpoint_take(tr, &facts, stops, tr_stage_list, run));
     if (stops) return TR_ERR_STOPPED;
     run->called = tr_sync_lockstep(tr->sync) ? clock - run->base + 1 : 0;
     if (!tr_sync_lockstep(tr->sync)) {
@@ -166,7 +181,7 @@ int tr_stage_pause(struct tr_stage_run *run, bool *again)
     if (!vote.well || vote.due == TR_NOT_DUE) return TR_OK;
     TR_TRY(settle_reports(run, vote.clock));
     *again = true;
-    return take(run, vote.clock, vote.due == -TR_DUE_AND_STOP);
+    return take(run, vote.clock, (enum tr_due) - vote.due);
 }
 
 /* ---- going on ---- */
@@ -177,7 +192,7 @@ int tr_stage_restore(struct tr_stage_run *run)
     struct tr_facts facts;
     TR_TRY(tr_agree(run->tr, tr_checkpoint_enter(run->tr, run->stage->name, &restores)));
     if (!restores) return TR_OK;
-    TR_TRY(tr_checkpoint_restore(run->tr, list, run, &facts));
+    TR_TRY(tr_checkpoint_restore(run->tr, tr_stage_list, run, &facts));
     run->evaluations = run->reported = facts.evaluations;
     run->base = run->me.clock;
     if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);

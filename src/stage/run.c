@@ -5,23 +5,38 @@
 
 #include "base/fault.h"
 
+int tr_stage_evaluate_now(struct tr_stage_run *run)
+{
+    tr_context *tr = run->tr;
+    run->final = false;
+    if (tr_works(tr)) {
+        tr->sync->now++;
+        TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
+        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
+    }
+    if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
+    return TR_OK;
+}
+
 /* The evaluation of what the stage leaves behind; everything has arrived, so all workers see the same. Under
  * BSP a stage that was stopped has been evaluated where it stopped. */
 static int evaluate_end(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    bool again = tr_stage_is_evaluated(run) &&
-                 !(tr_sync_lockstep(tr->sync) && tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED));
-    if (again && tr_works(tr)) {
-        tr->sync->now++; /* what views hold may be of before the end */
-        TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
-        TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
-        tr->sync->now--;
-    }
-    if (again && tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
+    int64_t now = tr->sync->now;
+    bool restored = false;
+    if (!tr_stage_is_evaluated(run)) return TR_OK;
+    if (!(tr_sync_lockstep(tr->sync) && tr_clock_get(tr->sync->clock, TR_CLOCK_STOPPED)))
+        TR_TRY(tr_stage_evaluate_now(run));
     /* that the stage was stopped a server of another node may not have heard: it is not to decide by that */
-    return tr_stage_is_evaluated(run) ? tr_barrier(tr, tr->active->participants, "the last evaluation")
-                                      : TR_OK;
+    TR_TRY(tr_barrier(tr, tr->active->participants, "the last evaluation"));
+    if (tr_stage_is_patient(run)) TR_TRY(tr_stage_restore_best(run, &restored));
+    if (restored) {
+        TR_TRY(tr_stage_evaluate_now(run));
+        TR_TRY(tr_barrier(tr, tr->active->participants, "the evaluation of the best model"));
+    }
+    if (tr_works(tr)) tr->sync->now = now;
+    return tr_stage_is_patient(run) ? tr_stage_tell_best(run) : TR_OK;
 }
 
 static void describe_worker(struct tr_stage_run *run)
@@ -46,6 +61,7 @@ void tr_stage_open(tr_context *tr, const tr_stage *stage, struct tr_stage_run *r
                                  .evaluated = -1,
                                  .begin = tr_now(),
                                  .sending = MPI_REQUEST_NULL,
+                                 .patience = {.best = NAN, .kept = NAN},
                                  .evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN}};
     describe_worker(run);
 }

@@ -25,6 +25,13 @@ struct tr_clock_times {
     double seconds[TR_TIMED_CLOCKS];
 };
 
+/* What is known of the best model, for solve.patience: its metric, that of the one that is kept (NaN: none is), and how many
+ * evaluations have come since the best. Saved as it lies here. */
+struct tr_patience {
+    double best, kept;
+    int64_t since;
+};
+
 struct tr_stage_run {
     tr_context *tr;
     const tr_stage *stage;
@@ -49,8 +56,13 @@ struct tr_stage_run {
     /* scheduler */
     struct tr_collection *collections;
     int64_t evaluations, limit;
-    bool stopping;            /* the clock limit rises no more */
-    enum tr_due calling;      /* a pause is called, for a checkpoint */
+    bool stopping;       /* the clock limit rises no more */
+    enum tr_due calling; /* a pause is called, for a checkpoint */
+    struct tr_patience patience;
+    bool is_best;             /* the best model so far has just been evaluated, and is to be kept */
+    bool looks_again;         /* … as it is now, while all stand still */
+    bool is_over;             /* what is evaluated now is not compared any more */
+    double epoch;             /* of the last evaluation */
     bool end_saved;           /* the stage is over, and a checkpoint says so */
     int64_t met;              /* clock of the slowest worker when the clocks of consistency/ began at 0 */
     int64_t horizon;          /* as far as the clock limit may rise */
@@ -89,6 +101,9 @@ int tr_stage_prepare(struct tr_stage_run *run);
 /* Runs its clocks. The participants; the outcome is agreed on among them. */
 int tr_stage_run(struct tr_stage_run *run);
 
+/* All workers evaluate what is there, while nothing is under way: all that views hold is pulled again. */
+int tr_stage_evaluate_now(struct tr_stage_run *run);
+
 /* ---- evaluate.c: the scheduler ---- */
 
 /* Lets the workers go on up to the next evaluation, or stops them. */
@@ -98,10 +113,36 @@ void tr_stage_set_limit(struct tr_stage_run *run, bool stop);
 int tr_stage_poll_reports(void *run, int *did);
 void tr_stage_drop_collections(struct tr_stage_run *run);
 
+/* ---- best.c: early stopping (solve.patience) ---- */
+
+/* The best model is kept, and training ends when none has been better for so many evaluations. */
+bool tr_stage_is_patient(const struct tr_stage_run *run);
+
+/* The scheduler, of an evaluation: whether it is the best so far, and whether to stop. */
+void tr_stage_judge(struct tr_stage_run *run, tr_evaluation *evaluation);
+
+/* Keeps the model if it is the best: all ranks, in a pause; agreed on. */
+int tr_stage_keep_best(struct tr_stage_run *run);
+
+/* Whether another than the last one is the best, which is filled again then: all ranks, when the stage is over. */
+int tr_stage_restore_best(struct tr_stage_run *run, bool *restored);
+
+/* Tells which it is, on rank 0: behind its evaluation. */
+int tr_stage_tell_best(struct tr_stage_run *run);
+
+/* For the lister of checkpoints. */
+int tr_stage_list_best(struct tr_stage_run *run, tr_snapshot *snapshot);
+
 /* ---- pause.c: checkpoints ---- */
 
 /* Checkpoints are taken of this run. */
 bool tr_stage_is_checkpointed(const struct tr_stage_run *run);
+
+/* Rank 0 under BSP, where all workers stand at the clock limit: calls a pause there for the best model. */
+void tr_stage_call_for_best(struct tr_stage_run *run);
+
+/* What a stage has to keep, and where this worker stands; what: a struct tr_stage_run. */
+int tr_stage_list(void *what, tr_snapshot *snapshot);
 
 /* Rank 0 under BSP: how far the clock limit may rise, so that a pause that is called soon is soon. */
 int64_t tr_stage_horizon(struct tr_stage_run *run);

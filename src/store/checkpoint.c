@@ -282,6 +282,7 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
     if (c->passing != MPI_REQUEST_NULL) MPI_Cancel(&c->passing), MPI_Request_free(&c->passing);
     tr_manifest_free(&c->found);
     tr_manifest_free(&c->now.manifest);
+    tr_snapshot_close(&c->best);
     free(c->lister);
     free(c->to);
     free(c);
@@ -380,10 +381,7 @@ bool tr_checkpoint_due_at_end(const tr_context *tr)
 /* All that a checkpoint has, in the same order in both directions. */
 static int list_all(struct tr_checkpoints *c, tr_snapshot *snapshot, tr_lister_fn *list, void *who)
 {
-    snapshot->prefix = NULL;
-    TR_TRY(tr_snapshot_tables(c->tr, snapshot));
-    snapshot->prefix = "stage/";
-    if (list) TR_TRY(list(who, snapshot));
+    TR_TRY(tr_snapshot_model(c->tr, snapshot, list, who));
     snapshot->prefix = "run/";
     for (size_t i = 0; i < c->listers; i++) TR_TRY(c->lister[i].list(c->lister[i].who, snapshot));
     return TR_OK;

@@ -11,6 +11,7 @@
  *   memory…      checkpoints in the memory of this node and others; stream: the way there
  *   find         the newest whole one of a run that has not ended
  *   checkpoint   taking one, and going on from one
+ *   best         the best model so far, in memory
  *
  * A checkpoint is a folder <to>/<number>, of shards shard-NNNN.h5 and manifest.h5. A folder without a manifest is none.
  * It is taken between two clocks, when every update has arrived: all ranks copy what they have, which is all that training
@@ -81,6 +82,17 @@ int tr_checkpoint_take(tr_context *tr, const struct tr_facts *facts, bool stops,
 
 /* Fills tables, observers' and the lister's state from what was found, of which *facts tells. All ranks; agreed on. */
 int tr_checkpoint_restore(tr_context *tr, tr_lister_fn *lister, void *who, struct tr_facts *facts);
+
+/* Keeps tables and what the lister lists in this process's memory, in place of what was kept before; and fills them from
+ * there. All ranks, between two clocks, where contexts have checkpoints; agreed on. */
+int tr_best_keep(tr_context *tr, tr_lister_fn *lister, void *who);
+int tr_best_restore(tr_context *tr, tr_lister_fn *lister, void *who);
+
+/* Whether that is what is listed now, and not a checkpoint. */
+bool tr_snapshot_in_process(const tr_snapshot *snapshot);
+
+/* For listers of checkpoints: lists what is kept. Filling: *found, if the run goes on with the same layout. */
+int tr_best_list(tr_context *tr, tr_snapshot *snapshot, bool *found);
 
 /* Waits until nothing is being written: before a rank uses HDF5 for something else. All ranks. */
 int tr_checkpoint_settle(tr_context *tr);

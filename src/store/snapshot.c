@@ -8,7 +8,7 @@
 
 bool tr_snapshot_restores(const tr_snapshot *snapshot)
 {
-    return snapshot->shards != NULL;
+    return snapshot->shards || snapshot->fills;
 }
 
 /* ---- taking ---- */
@@ -211,10 +211,33 @@ static int fill_from_all(tr_snapshot *snapshot, const struct tr_part *wanted, st
                    (unsigned long long)(wanted->rows - filled->rows), wanted->name);
 }
 
+/* ---- from what this process has taken ---- */
+
+static const struct tr_part *find_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
+{
+    for (size_t i = 0; i < snapshot->parts; i++) {
+        const struct tr_part *p = &snapshot->part[i];
+        if (p->first_column == wanted->first_column && !strcmp(p->name, wanted->name)) return p;
+    }
+    return NULL;
+}
+
+static int fill_from_taken(const tr_snapshot *snapshot, const struct tr_part *wanted)
+{
+    const struct tr_part *taken = find_taken(snapshot, wanted);
+    uint64_t n = tr_part_elements(wanted);
+    if (n == 0) return TR_OK;
+    if (!taken || taken->type != wanted->type || tr_part_elements(taken) != n)
+        return tr_fail(TR_ERR_INTERNAL, "%s is not what was kept of it", wanted->name);
+    memcpy(wanted->data, taken->data, (size_t)n * tr_part_type_size(taken->type));
+    return TR_OK;
+}
+
 int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 {
     struct filled filled = {.rows = 0};
     if (!tr_snapshot_restores(snapshot)) return take(snapshot, part);
+    if (snapshot->in_process) return fill_from_taken(snapshot, part);
     TR_TRY(TR_NEW(&filled.bit, part->rows / 64 + 1));
     int status = fill_from_all(snapshot, part, &filled);
     free(filled.bit);
@@ -223,7 +246,10 @@ int tr_snapshot_part(tr_snapshot *snapshot, struct tr_part *part)
 
 int tr_snapshot_has(tr_snapshot *snapshot, const char *name, bool *has)
 {
-    *has = false;
+    struct tr_part part = {.first_column = 0};
+    snprintf(part.name, sizeof part.name, "%s", name);
+    *has = snapshot->in_process && find_taken(snapshot, &part);
+    if (snapshot->in_process) return TR_OK;
     for (uint32_t i = 0, n = snapshot->manifest->shards; i < n && !*has; i++) {
         struct tr_shard *shard;
         TR_TRY(open_shard(snapshot, snapshot->order[i], &shard));
@@ -350,7 +376,7 @@ int tr_snapshot_lists(tr_snapshot *snapshot, const char *name, enum tr_dtype dty
 int tr_snapshot_common(tr_snapshot *snapshot, const char *name, enum tr_dtype dtype, size_t n, void *values)
 {
     struct tr_part part = make_part(TR_PART_COMMON, (enum tr_part_type)dtype, n, 1, values);
-    if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0) return TR_OK;
+    if (!tr_snapshot_restores(snapshot) && snapshot->tr->rank != 0 && !snapshot->in_process) return TR_OK;
     return list_numbered(snapshot, name, &part, NULL, 0, n);
 }
 
@@ -363,6 +389,13 @@ int tr_snapshot_own(tr_snapshot *snapshot, const char *name, void *data, size_t 
     if (!tr_snapshot_restores(snapshot)) return list_numbered(snapshot, name, &part, NULL, 0, bytes);
     if (!snapshot->same_layout) return TR_OK;
     TR_TRY(set_name(snapshot, name, &part));
+    if (snapshot->in_process) {
+        const struct tr_part *taken = find_taken(snapshot, &part);
+        if (taken ? taken->rows != bytes : bytes > 0) return TR_OK;
+        if (found) *found = true;
+        part.rows = bytes;
+        return fill_from_taken(snapshot, &part);
+    }
     TR_TRY(open_shard(snapshot, (uint32_t)snapshot->tr->rank, &shard));
     ptrdiff_t at = tr_shard_find(shard, part.name, 0);
     const struct tr_part *stored = at < 0 ? NULL : &shard->part[at];

@@ -21,6 +21,8 @@ struct tr_snapshot {
     bool same_layout; /* the run goes on with the same ranks in the same roles */
     struct tr_shard **shards; /* by number, those that are open; NULL: taking */
     uint32_t open;
+    /* The parts stay with the process, which fills from them again: best.c. Every rank has what is common itself. */
+    bool in_process, fills;
 };
 
 /* Begins to take (from NULL), or to fill from the checkpoint of that manifest in the folder; both stay the caller's. */

@@ -70,8 +70,12 @@ struct tr_checkpoints {
     struct tr_checkpoint_counts counts;
     int failure; /* rank 0: of the last one on the disk */
     char why[512];
-    double taken; /* when the last one was */
+    double taken;      /* when the last one was */
+    tr_snapshot *best; /* the best model so far; NULL: none is kept */
 };
+
+/* What tables have, and the stage: best.c. */
+int tr_snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *list, void *who);
 
 /* Fills run, attempt, number, continues and found: all ranks; agreed on. */
 int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh);

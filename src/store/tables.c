@@ -66,7 +66,8 @@ int tr_saved_part(const struct tr_saved *s, const char *suffix, enum tr_part_kin
     part.rows = run.n;
     part.begin = list ? begin : NULL;
     part.data = values;
-    if (kind == TR_PART_COMMON && !s->restores && s->table->tr->rank != 0) return TR_OK;
+    bool others = s->table->tr->rank != 0 && !s->snapshot->in_process;
+    if (kind == TR_PART_COMMON && !s->restores && others) return TR_OK;
     return tr_snapshot_part(s->snapshot, &part);
 }
 
@@ -592,6 +593,6 @@ int tr_snapshot_tables(tr_context *tr, tr_snapshot *snapshot)
 {
     for (size_t i = 0; i < tr->tables->count; i++)
         if (!tr->tables->table[i]->left_out) TR_TRY(list_table(snapshot, tr->tables->table[i]));
-    if (tr_snapshot_restores(snapshot)) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
+    if (snapshot->manifest) tr_tables_count_from(tr, snapshot->manifest->facts.clock);
     return TR_OK;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Parts of the data that are held out. usage: test_continue.sh TRIREME
+# Parts of the data that are held out; training that ends when it gets no better. usage: test_continue.sh TRIREME
 . "$(dirname "$0")/lib.sh"
 
 "$trireme" generate ctr -o rows.svm rows=2000 features=300 >out 2>&1 || fail "generate: $(cat out)"
@@ -24,5 +24,46 @@ for kind in "rows.svm solve.method=sgd" "rated.tsv model.type=mf" "dense.csv mod
 done
 refuses "no share" 78 'above 0% and below 100%' "$trireme" train job.yaml data.train=rows.svm data.test=100%
 refused 66 'leaves no record to test with' data.train=rows.svm data.test=0.0001%
+
+# solve.patience: the best evaluation is what the model is, and the last but so many
+# column FOLDER N: of metrics.csv
+column() { sed 1d "$1/metrics.csv" | cut -d, -f"$2"; }
+# is_best FOLDER PATIENCE SORT: the metric that is best by sort is the last one, and was so many evaluations before that
+is_best() {
+    metric=$(column "$1" 6 | sort "$3" | head -1) rows=$(column "$1" 6 | wc -l)
+    [ "$metric" = "$(column "$1" 6 | tail -1)" ] || fail "$1: the last metric is not the best, $metric: $(column "$1" 6)"
+    [ "$(of "$1" best_epoch)" = "$(column "$1" 2 | tail -1)" ] || fail "$1: best_epoch is $(of "$1" best_epoch)"
+    first=$(column "$1" 6 | grep -n "^$metric\$" | head -1 | cut -d: -f1)
+    [ "$rows" -eq $((first + $2 + 1)) ] || fail "$1: stopped at $rows, the best is $first: $(column "$1" 6)"
+}
+"$trireme" generate ctr -o noisy.svm rows=600 features=300 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
+steps="job.yaml data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
+# shellcheck disable=SC2086
+for way in report.every=1 table.storage=hash solve.optimizer=adagrad "ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker"; do
+    run patient 3 $steps $way && is_best patient 5 -gr
+done
+run patient 1 $steps && is_best patient 5 -gr
+# shellcheck disable=SC2086
+run patient 3 $steps sync.mode=ssp && holds "under SSP it is no other: $(column patient 6)" \
+    "($(column patient 6 | tail -1) - $(of patient test_accuracy))^2 < 1e-20"
+run rated 2 job.yaml data.train=rated.tsv model.type=mf model.l2=0 model.rank=20 solve.epochs=100 solve.patience=2 &&
+    is_best rated 2 -g
+refuses "no test data" 78 'solve.patience needs data.test' "$trireme" train all.yaml data.train=rows.svm solve.patience=2
+refused 78 'solve.patience is of no use' data.train=rows.svm solve.method=svrg solve.patience=2
+
+# … killed behind the best, it goes on with it
+# shellcheck disable=SC2086
+{
+    run whole 2 $steps
+    for clock in 60 90; do
+        TRIREME_FAULT=clock@1:#$clock,clock=delay=5:1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train $steps output=parts \
+            "checkpoint.every=3 clocks" >parts.out 2>&1 && fail "killed at clock $clock, it ends well"
+    done
+    run parts 2 $steps "checkpoint.every=3 clocks"
+}
+grep -q '^continues: ' parts.out || fail "it does not go on: $(cat parts.out)"
+cmp -s whole/model.txt parts/model.txt || fail "killed, it comes to another model"
+cut -d, -f2-6 whole/metrics.csv >left; cut -d, -f2-6 parts/metrics.csv >right
+cmp -s left right || fail "killed, it comes to other metrics: $(diff left right | head -3)"
 
 exit $bad

@@ -333,6 +333,7 @@ static int run_task(struct tr_linear *m, tr_stage *stages)
     stages[g->phases] = (tr_stage){.name = evaluate_name,
                                    .state = m,
                                    .metric_name = tr_linear_metric(m),
+                                   .metric_ascends = tr_linear_classifies(m),
                                    .prepare = prepare_evaluate,
                                    .compute = compute_nothing,
                                    .evaluate = evaluate,

@@ -415,6 +415,7 @@ static const tr_rule rules[] = {
     {"table.prune", "svrg svrg++ katyusha", "no", true},
     {"local.*", "dual sgd", NULL, true},
     {"sync.race", "dual sgd", NULL, true},
+    {"solve.patience", "svrg svrg++ katyusha growing", NULL, true},
     {"data.vocabulary", NULL, NULL, true},
     {"data.duplicates", NULL, NULL, true},
     {.key = NULL},

@@ -299,6 +299,7 @@ static int train(struct tr_linear *m)
                       .evaluate_every = m->report_every * m->clocks_per_epoch,
                       .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
                       .metric_name = tr_linear_metric(m),
+                      .metric_ascends = tr_linear_classifies(m),
                       .prepare = prepare,
                       .compute = compute,
                       .evaluate = tr_linear_evaluate,

@@ -597,6 +597,7 @@ static int train(struct tr_linear *m)
     const tr_stage stages[STAGES] = {{.name = stage_names[FULL],
                                       .state = m,
                                       .metric_name = tr_linear_metric(m),
+                                      .metric_ascends = tr_linear_classifies(m),
                                       .prepare = prepare_full,
                                       .begin = clear_gradient,
                                       .compute = compute_full,
