@@ -54,10 +54,11 @@ static int check_members(const tr_job *job, const struct tr_job_task *task)
         if (other->run == TR_RUN_AVERAGE)
             return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s", where,
                            other->name, task->name);
-        if (other->job->model.type > TR_LOSS_L2SVM)
-            return tr_fail(TR_ERR_CONFIG, "%s: task %s averages linear models, and that of task %s is none",
-                           where, task->name, other->name);
-        if (other->job->model.type == TR_LOSS_LINEAR) regression = true;
+        if (other->job->model.type >= TR_LOSSES || other->job->model.type == TR_LOSS_POISSON)
+            return tr_fail(TR_ERR_CONFIG,
+                           "%s: task %s averages margins of linear models, and task %s has none", where,
+                           task->name, other->name);
+        if (!tr_loss_classifies(other->job->model.type)) regression = true;
         else classes = true;
     }
     if (!regression || !classes) return TR_OK;
@@ -83,7 +84,7 @@ int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_
         const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
         int type = other->job->model.type;
         a->member[i] = (struct member){.task = other->name, .folder = other->job->output, .type = type};
-        a->classifies = type != TR_LOSS_LINEAR;
+        a->classifies = tr_loss_classifies(type);
         a->by_probability = a->by_probability && type == TR_LOSS_LOGISTIC;
     }
     return TR_OK;

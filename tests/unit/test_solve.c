@@ -68,6 +68,85 @@ START_TEST(a_dual_step_is_the_minimum_of_its_coordinate)
 }
 END_TEST
 
+/* Those with a shape: between which numbers their dual variables lie, and none for counts. */
+static const struct {
+    int model;
+    double shape, least, most;
+} shaped[] = {{TR_LOSS_HUBER, 1.5, -1.5, 1.5},
+              {TR_LOSS_QUANTILE, 0.3, -0.7, 0.3},
+              {TR_LOSS_LINEAR, 0, -3, 3},
+              {TR_LOSS_POISSON, 0, 0, 0},
+              {TR_LOSS_LOGISTIC, 0, 0, 0}};
+enum { SHAPED = sizeof shaped / sizeof *shaped };
+
+START_TEST(slopes_and_curvatures_of_all_losses_are_their_derivatives)
+{
+    for (int k = 0; k < SHAPED; k++)
+        for (int i = 0; i < MARGINS; i++)
+            for (double y = shaped[k].model == TR_LOSS_POISSON ? 0 : -1; y <= 1; y++) {
+                int model = shaped[k].model;
+                double s = shaped[k].shape, m = margins[i], h = 1e-5;
+                if (y == 0 && model == TR_LOSS_LOGISTIC) continue;
+                double slope =
+                    (tr_shaped_loss(model, s, m + h, y) - tr_shaped_loss(model, s, m - h, y)) / (2 * h);
+                double curve =
+                    (tr_shaped_slope(model, s, m + h, y) - tr_shaped_slope(model, s, m - h, y)) / (2 * h);
+                ck_assert_double_eq_tol(tr_shaped_slope(model, s, m, y), slope, 1e-5 * (1 + fabs(slope)));
+                ck_assert_double_eq_tol(tr_shaped_curvature(model, s, m, y), curve, 1e-5 * (1 + fabs(curve)));
+            }
+}
+END_TEST
+
+START_TEST(conjugates_and_steps_suit_losses_with_a_shape)
+{
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < MARGINS; i++)
+            for (double q = 0.01; q < 100; q *= 9) {
+                int model = shaped[k].model;
+                double s = shaped[k].shape, m = margins[i], y = i % 2 ? 1 : -2.5, old = 0.1;
+                double step = tr_shaped_step(model, s, old, m, y, q);
+                ck_assert(step >= shaped[k].least || model == TR_LOSS_LINEAR);
+                ck_assert(step <= shaped[k].most || model == TR_LOSS_LINEAR);
+                double touching = -tr_shaped_slope(model, s, m, y), loss = tr_shaped_loss(model, s, m, y);
+                ck_assert_double_eq_tol(loss + tr_shaped_conjugate(model, touching, y) + touching * m, 0,
+                                        1e-8 * (1 + loss));
+                for (double a = shaped[k].least; a <= shaped[k].most; a += 0.05) {
+                    ck_assert_double_ge(loss + tr_shaped_conjugate(model, a, y) + a * m, -1e-9);
+#define AT(a) (tr_shaped_conjugate(model, a, y) + m * ((a)-old) + q / 2 * ((a)-old) * ((a)-old))
+                    ck_assert_double_le(AT(step), AT(a) + 1e-9);
+                }
+            }
+}
+END_TEST
+
+/* A softmax, and classes each against the rest, with weights of rows. */
+START_TEST(slopes_of_several_outputs_are_derivatives)
+{
+    enum { CLASSES = 4, WIDE_ROWS = 3 };
+    static const float target[WIDE_ROWS] = {2, 0, 3}, weight[WIDE_ROWS] = {1, 0, 2.5f};
+    for (int k = 0; k < MODELS + 1; k++) {
+        struct tr_problem p = {.model = k < MODELS ? models[k] : TR_LOSS_LOGISTIC,
+                               .target = target,
+                               .weight = weight,
+                               .outputs = CLASSES,
+                               .softmax = k == MODELS};
+        if (k < MODELS && !classifies(models[k])) continue;
+        for (size_t i = 0; i < WIDE_ROWS; i++) {
+            double m[CLASSES] = {0.3, -700, 2.5, 700 * (double)(i % 2)}, slope[CLASSES];
+            memcpy(slope, m, sizeof m);
+            tr_row_slopes(&p, i, slope);
+            for (size_t o = 0; o < CLASSES; o++) {
+                double h = 1e-6, at = m[o], up, down;
+                m[o] = at + h, up = tr_row_loss(&p, i, m);
+                m[o] = at - h, down = tr_row_loss(&p, i, m);
+                m[o] = at;
+                ck_assert_double_eq_tol(slope[o], (up - down) / (2 * h), 1e-4);
+            }
+        }
+    }
+}
+END_TEST
+
 /* ---- passes, on a small random problem ---- */
 
 enum { ROWS = 60, KEYS = 23 };
@@ -194,5 +273,8 @@ START_TEST(dual_passes_reach_the_optimum)
 END_TEST
 
 UNIT_MAIN("solve", slopes_are_the_derivatives_of_losses, conjugates_bound_losses_and_touch_them,
-          a_dual_step_is_the_minimum_of_its_coordinate, margins_are_dot_products,
-          a_gradient_step_agrees_with_finite_differences, dual_passes_reach_the_optimum)
+          a_dual_step_is_the_minimum_of_its_coordinate,
+          slopes_and_curvatures_of_all_losses_are_their_derivatives,
+          conjugates_and_steps_suit_losses_with_a_shape, slopes_of_several_outputs_are_derivatives,
+          margins_are_dot_products, a_gradient_step_agrees_with_finite_differences,
+          dual_passes_reach_the_optimum)

@@ -5,7 +5,7 @@
 #include "linear.h"
 
 /* What workers sum up for an evaluation. */
-enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_ERRORS };
 
 /* Adds up something over rows from .. to - 1 of a problem from their margins, a row's at a time. */
 static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
@@ -29,6 +29,13 @@ static void add_loss(const struct tr_problem *p, size_t i, const double *margin,
     sum[LOSS] += tr_row_loss(p, i, margin);
 }
 
+/* Of a regression: its square; deviance and pinball loss of those that minimise them. */
+static double test_error(const struct tr_problem *p, double m, double y)
+{
+    if (p->model == TR_LOSS_POISSON) return 2 * tr_loss(p->model, m, y);
+    return p->model == TR_LOSS_QUANTILE ? tr_shaped_loss(p->model, p->shape, m, y) : (m - y) * (m - y);
+}
+
 static void add_test(const struct tr_problem *p, size_t i, const double *margin, double *sum)
 {
     double y = (double)p->target[i], m = *margin;
@@ -37,7 +44,7 @@ static void add_test(const struct tr_problem *p, size_t i, const double *margin,
         sum[TEST_RIGHT] += tr_largest(margin, p->outputs) == (size_t)y;
     } else {
         sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
-        sum[TEST_SQUARES] += (m - y) * (m - y);
+        sum[TEST_ERRORS] += test_error(p, m, y);
     }
 }
 
@@ -122,9 +129,11 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     double n = m->total_weight, target = tr_job_number(m->job, "solve.target");
     double primal = sum[LOSS] / n + penalty(m, report) + m->o->l1 * sum[ABSOLUTES];
     evaluation->objective = primal;
-    if (m->test)
-        evaluation->metric = tr_linear_classifies(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
-                                                     : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (m->test) {
+        bool squares = m->type == TR_LOSS_LINEAR || m->type == TR_LOSS_HUBER;
+        double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_ROWS];
+        evaluation->metric = squares ? sqrt(mean) : mean;
+    }
     if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
     m->last = *evaluation;
     double epoch = (double)report->clock / (double)m->clocks_per_epoch;
@@ -140,5 +149,6 @@ int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
 const char *tr_linear_metric(const struct tr_linear *m)
 {
     if (!m->test) return NULL;
-    return tr_linear_classifies(m) ? "accuracy" : "rmse";
+    if (tr_linear_classifies(m)) return "accuracy";
+    return m->type == TR_LOSS_POISSON ? "deviance" : m->type == TR_LOSS_QUANTILE ? "pinball" : "rmse";
 }

@@ -27,6 +27,12 @@ static const struct tr_linear_method *const solvers[] = {
 };
 /* clang-format on */
 
+/* Sets of losses. */
+enum {
+    CLASSIFIERS = 1 << TR_LOSS_LOGISTIC | 1 << TR_LOSS_SVM | 1 << TR_LOSS_L2SVM,
+    USUAL_LOSSES = CLASSIFIERS | 1 << TR_LOSS_LINEAR
+};
+
 /* ---- checking ---- */
 
 /* What a label that training has not seen should be counted as, nobody knows. */
@@ -64,14 +70,35 @@ static int check_labels(const struct tr_linear *m)
     return check_test_labels(m);
 }
 
+/* Whether the method minimises the loss, and no key is for another loss. */
+static int check_loss(const tr_job *job)
+{
+    static const struct {
+        const char *key;
+        unsigned losses;
+        const char *why;
+    } keys[] = {{"model.delta", 1 << TR_LOSS_HUBER, "model.delta is for model.type huber"},
+                {"model.quantile", 1 << TR_LOSS_QUANTILE, "model.quantile is for model.type quantile"},
+                {"model.classes", CLASSIFIERS, "model.classes is for classifiers"},
+                {"model.class_weights", CLASSIFIERS, "model.class_weights is for classifiers"}};
+    int type = tr_job_type(job);
+    unsigned losses = solvers[tr_job_method(job)]->losses;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (tr_job_given(job, keys[i].key) && !(keys[i].losses >> type & 1))
+            return tr_linear_refuse(job, keys[i].key, keys[i].why);
+    if ((losses ? losses : USUAL_LOSSES) >> type & 1) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s",
+                   tr_job_where(job, "solve.method"), methods[tr_job_method(job)].name,
+                   tr_linear_model_name(type));
+}
+
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
     if (o->classes == TR_CLASSES_SOFTMAX && tr_job_type(job) != TR_LOSS_LOGISTIC)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     TR_TRY(tr_linear_check_weights(job, o));
-    if (*o->class_weights && tr_job_type(job) == TR_LOSS_LINEAR)
-        return tr_linear_refuse(job, "model.class_weights", "model.class_weights is for classifiers");
+    TR_TRY(check_loss(job));
     if (*o->class_weights && !solvers[tr_job_method(job)]->weighs_rows)
         return tr_linear_refuse(job, "model.class_weights",
                                 "model.class_weights is not for this solve.method: use dual, newton or sgd");
@@ -81,6 +108,17 @@ static int check(const tr_job *job, const void *options)
     if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
         return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
     return solvers[tr_job_method(job)]->check(job, o);
+}
+
+/* No mean of counts is negative, whatever features are. */
+static int check_counts(const struct tr_linear *m)
+{
+    const float *label = m->train->rows.label;
+    for (size_t i = 0; m->type == TR_LOSS_POISSON && label && i < m->train->rows.n; i++)
+        if (!(label[i] >= 0))
+            return tr_fail(TR_ERR_DATA, "data.train: label %.9g, expected 0 or more for model.type poisson",
+                           (double)label[i]);
+    return TR_OK;
 }
 
 /* ---- opening, training, closing ---- */
@@ -110,6 +148,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
         m->o->classes == TR_CLASSES_AUTO ? m->type == TR_LOSS_LOGISTIC : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
     TR_TRY(tr_agree(tr, check_labels(m)));
+    TR_TRY(tr_agree(tr, check_counts(m)));
     TR_TRY(tr_linear_weigh(m));
     uint64_t columns = m->train->columns + m->o->bias;
     tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
@@ -130,6 +169,10 @@ static int train(void *model)
         tr_say(m->tr,
                "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
                goal, m->last.gap);
+    if (m->test && m->type == TR_LOSS_QUANTILE)
+        return tr_report_figure(m->tr, "test_pinball", m->last.metric);
+    if (m->test && m->type == TR_LOSS_POISSON)
+        return tr_report_figure(m->tr, "test_deviance", m->last.metric);
     if (!m->test || !tr_linear_classifies(m) || m->outputs > 1) return TR_OK;
     TR_TRY(tr_linear_auc(m, &area));
     return tr_report_figure(m->tr, "test_auc", area);
@@ -188,11 +231,17 @@ tr_worker tr_linear_self(tr_context *tr)
     return (tr_worker){.tr = tr, .member = tr_set_rank(tr, TR_SET_GROUP), .group_size = tr_group_size(tr)};
 }
 
+double tr_linear_shape(const struct tr_linear_options *o, int type)
+{
+    return type == TR_LOSS_HUBER ? o->delta : type == TR_LOSS_QUANTILE ? o->quantile : 0;
+}
+
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data, struct tr_problem *p,
                           float **target)
 {
     *p = (struct tr_problem){.model = m->type,
                              .dtype = (enum tr_dtype)m->o->dtype,
+                             .shape = tr_linear_shape(m->o, m->type),
                              .rows = data->rows,
                              .outputs = m->outputs,
                              .softmax = m->softmax,
@@ -365,6 +414,10 @@ static const tr_option options[] = {
      .help = "whether the bias is regularised (as LIBLINEAR does)"},
     {"model.classes", TR_KIND_CHOICE, AT(classes), "auto", .words = TR_WORDS("auto", "softmax", "one-against-rest"),
      .help = "more than two labels: weights for each, and probabilities by one softmax, or each against the rest; auto = softmax for logistic"},
+    {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
+     .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
+    {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
+     .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
      .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),
@@ -432,12 +485,14 @@ static const tr_flag flags[] = {
 const tr_model_class tr_linear_class = {
     .abi = TR_MODEL_ABI,
     .name = "linear",
-    .types = TR_WORDS("logistic", "linear", "svm", "l2svm"),
-    .help = "logistic regression, least squares, and support vectors with hinge (svm) or squared hinge loss "
-            "(l2svm)",
+    .types = TR_WORDS("logistic", "linear", "svm", "l2svm", "huber", "quantile", "poisson"),
+    .help = "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression "
+            "by least "
+            "squares (linear), robust (huber), of quantiles, and of counts (poisson)",
     .predicts = "the label, or the value for regression",
-    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier; root mean squared "
-                 "error and R²",
+    .evaluates = "accuracy, area under the ROC curve and mean log-loss of a classifier, of several classes "
+                 "precision and "
+                 "recall of each; root mean squared and mean absolute error and R², deviance, pinball loss",
     .noun = "a linear model",
     .format = "trireme-linear",
     .format_version = 1,

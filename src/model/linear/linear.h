@@ -28,6 +28,7 @@ struct tr_linear_options {
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_… */
     char *class_weights;
+    double delta, quantile;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
     uint64_t batch, phases;
@@ -56,7 +57,8 @@ struct tr_linear_model {
     double *bias;  /* of each output, added to its margins */
     size_t labels; /* classifiers: one for each output; of one output two, the positive one first */
     float *label;
-    double l2; /* this and the rest: NaN or 0 where the file does not say */
+    double shape; /* of the loss: model.delta, model.quantile; 0 where it has none */
+    double l2;    /* this and the rest: NaN or 0 where the file does not say */
     double objective;
     uint64_t rows; /* of the training data */
     void *weight;
@@ -76,8 +78,10 @@ struct tr_linear_method {
     int (*train)(struct tr_linear *m);
     /* Gives back what the others have made; where open has not been called there is nothing. */
     void (*close)(struct tr_linear *m);
-    bool many_outputs;    /* it learns more than two classes */
-    bool weighs_rows;     /* it knows model.class_weights */
+    bool many_outputs; /* it learns more than two classes */
+    bool weighs_rows;  /* it knows model.class_weights */
+    unsigned
+        losses; /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
     bool counts_rows;     /* it makes a second table, of the rows that have a feature */
     const char *diverged; /* what to try then */
 };
@@ -139,7 +143,7 @@ struct tr_linear {
     tr_table *scale; /* while a model of scaled rows is written */
     tr_view *scale_view;
     struct tr_linear_evaluation *evaluation;
-    enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY } output;
+    enum { TR_OUT_LABEL, TR_OUT_MARGIN, TR_OUT_PROBABILITY, TR_OUT_MEAN } output;
 };
 
 extern const tr_model_class tr_linear_class;
@@ -149,7 +153,7 @@ extern const tr_model_class tr_linear_class;
 /* Whether the model learns two kinds, and not numbers. */
 static inline bool tr_linear_classifies(const struct tr_linear *m)
 {
-    return m->type != TR_LOSS_LINEAR;
+    return tr_loss_classifies(m->type);
 }
 
 /* Opens a view of w, or of a table like it, by the keys of these data; or of a range of keys. */
@@ -177,6 +181,9 @@ size_t tr_linear_label(const tr_data *train, float label);
 /* Whether model.class_weights can be read; and, all ranks, once the training data are open: what rows weigh. */
 int tr_linear_check_weights(const tr_job *job, const struct tr_linear_options *o);
 int tr_linear_weigh(struct tr_linear *m);
+
+/* The loss's shape as the job has it. */
+double tr_linear_shape(const struct tr_linear_options *o, int type);
 
 /* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
@@ -273,7 +280,7 @@ double tr_auc(const float *score, const signed char *positive, size_t n);
 
 static inline bool tr_linear_model_classifies(const struct tr_linear_model *model)
 {
-    return model->type != TR_LOSS_LINEAR;
+    return tr_loss_classifies(model->type);
 }
 
 /* Weight i of all: that of feature i / outputs for output i % outputs. */

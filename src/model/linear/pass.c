@@ -52,7 +52,8 @@ double tr_row_loss(const struct tr_problem *p, size_t i, const double *margin)
     double sum = 0;
     if (p->softmax) sum = log_sum(p->outputs, margin) - margin[(size_t)p->target[i]];
     else
-        for (size_t k = 0; k < p->outputs; k++) sum += tr_loss(p->model, margin[k], row_target(p, i, k));
+        for (size_t k = 0; k < p->outputs; k++)
+            sum += tr_shaped_loss(p->model, p->shape, margin[k], row_target(p, i, k));
     return row_weight(p, i) * sum;
 }
 
@@ -60,8 +61,9 @@ void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
 {
     double weight = row_weight(p, i), sum = p->softmax ? log_sum(p->outputs, margin) : 0;
     for (size_t k = 0; k < p->outputs; k++)
-        margin[k] = weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
-                                         : tr_loss_slope(p->model, margin[k], row_target(p, i, k)));
+        margin[k] =
+            weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
+                                 : tr_shaped_slope(p->model, p->shape, margin[k], row_target(p, i, k)));
 }
 
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
@@ -82,7 +84,7 @@ double tr_dual_sum(const struct tr_problem *p, const float *a)
 {
     double sum = 0;
     for (size_t i = 0; i < p->rows.n; i++)
-        sum += row_weight(p, i) * tr_loss_conjugate(p->model, (double)a[i], (double)p->target[i]);
+        sum += row_weight(p, i) * tr_shaped_conjugate(p->model, (double)a[i], (double)p->target[i]);
     return sum;
 }
 

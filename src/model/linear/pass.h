@@ -20,7 +20,8 @@ enum {
 
 /* What every pass needs to know of the problem. */
 struct tr_problem {
-    int model; /* TR_LOSS_… */
+    int model;    /* TR_LOSS_… */
+    double shape; /* model.delta, model.quantile */
     enum tr_dtype dtype;
     tr_batch rows;
     const float *target; /* labels as the loss wants them: ±1, real, or the number of the row's class */

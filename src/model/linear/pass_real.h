@@ -113,13 +113,13 @@ static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, s
 {
     enum { AHEAD = 4 };
     double step = 1 / (p->l2 * p->n);
-    bool signs = p->model != TR_LOSS_LINEAR;
+    bool signs = tr_loss_classifies(p->model);
     for (size_t s = 0; s < n; s++) {
         if (s + AHEAD < n) NAME(fetch)(p, order[s + AHEAD]);
         size_t i = order[s];
         double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w);
         double weight = p->weight ? (double)p->weight[i] : 1;
-        float moved = (float)tr_dual_step(p->model, old, m, y, weight * sigma * step * (double)norm[i]);
+        float moved = (float)tr_shaped_step(p->model, p->shape, old, m, y, weight * sigma * step * (double)norm[i]);
         double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
         if (by == 0) continue;
         a[i] = moved;

@@ -8,10 +8,10 @@
 
 #include "linear.h"
 
-static const char *const names[] = {[TR_LOSS_LOGISTIC] = "logistic",
-                                    [TR_LOSS_LINEAR] = "linear",
-                                    [TR_LOSS_SVM] = "svm",
-                                    [TR_LOSS_L2SVM] = "l2svm"};
+static const char *const names[] = {
+    [TR_LOSS_LOGISTIC] = "logistic", [TR_LOSS_LINEAR] = "linear", [TR_LOSS_SVM] = "svm",
+    [TR_LOSS_L2SVM] = "l2svm",       [TR_LOSS_HUBER] = "huber",   [TR_LOSS_QUANTILE] = "quantile",
+    [TR_LOSS_POISSON] = "poisson"};
 
 const char *tr_linear_model_name(int type)
 {
@@ -238,6 +238,23 @@ static int read_line(struct scanner *s, struct tr_linear_model *m, double *weigh
     return end_line(s);
 }
 
+/* What LIBLINEAR has no word for stands behind the weights, where it does not look. */
+static int read_end(struct scanner *s, struct tr_linear_model *m)
+{
+    char word[64];
+    bool known;
+    next_word(s, word);
+    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
+    for (int type = TR_LOSS_HUBER; type <= TR_LOSS_POISSON && m->type == TR_LOSS_LINEAR; type++)
+        if (strcmp(word, names[type]) == 0) m->type = type;
+    known = m->softmax || m->type >= TR_LOSS_HUBER;
+    if (m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE) TR_TRY(next_number(s, &m->shape));
+    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
+    return s->at == s->end && (known || !*word)
+               ? TR_OK
+               : bad_text(s, "expected the end, found more weights than nr_feature says");
+}
+
 static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
 {
     double *weight;
@@ -248,13 +265,7 @@ static int read_weights(struct scanner *s, struct tr_linear_model *m, const stru
     for (uint64_t i = 0; i < m->features + m->biased; i++) TR_TRY(read_line(s, m, weight + i * m->outputs));
     for (size_t k = 0; m->biased && k < m->outputs; k++)
         m->bias[k] = weight[m->features * m->outputs + k] * head->bias;
-    char word[64];
-    next_word(s, word);
-    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
-    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
-    return s->at == s->end && (m->softmax || !*word)
-               ? TR_OK
-               : bad_text(s, "expected the end, found more weights than nr_feature says");
+    return read_end(s, m);
 }
 
 static void weights_to_float(struct tr_linear_model *m)
@@ -320,8 +331,8 @@ struct tr_linear_text {
     char *path, *part; /* its name, and the one it has until it is complete */
     FILE *file;
     size_t outputs; /* weights of a line */
-    bool softmax;
-    locale_t c; /* numbers with a point for a point, whatever the user's language */
+    char end[64];   /* what stands behind them */
+    locale_t c;     /* numbers with a point for a point, whatever the user's language */
 };
 
 static int failed(int status, const char *path)
@@ -352,11 +363,13 @@ int tr_linear_text_create(const char *folder, const struct tr_linear_model *head
     t->file = fopen(t->part, "we");
     if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
     t->outputs = head->outputs;
-    t->softmax = head->softmax;
+    if (head->softmax) snprintf(t->end, sizeof t->end, "softmax\n");
+    if (head->type == TR_LOSS_POISSON) snprintf(t->end, sizeof t->end, "poisson\n");
     bool classifies = tr_linear_model_classifies(head);
     fprintf(t->file, "solver_type %s\nnr_class %zu\n", solver_name(head->type),
             classifies ? head->labels : 2);
     locale_t old = uselocale(t->c);
+    if (head->shape > 0) snprintf(t->end, sizeof t->end, "%s %.17g\n", names[head->type], head->shape);
     for (size_t i = 0; classifies && i < head->labels; i++)
         fprintf(t->file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
     uselocale(old);
@@ -382,7 +395,7 @@ int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const v
 /* It has its final name only when it is complete and on the disk. */
 int tr_linear_text_finish(struct tr_linear_text *t)
 {
-    if (t->softmax) fputs("softmax\n", t->file);
+    fputs(t->end, t->file);
     if (fflush(t->file) != 0 || fsync(fileno(t->file)) < 0) return failed(TR_ERR_IO, t->path);
     int closed = fclose(t->file);
     t->file = NULL;
@@ -431,6 +444,7 @@ static int describe(struct tr_linear *m)
                                         .outputs = m->outputs,
                                         .softmax = m->softmax,
                                         .biased = m->o->bias,
+                                        .shape = tr_linear_shape(m->o, m->type),
                                         .l2 = m->l2,
                                         .objective = m->last.objective,
                                         .rows = m->train->total_rows};
@@ -501,6 +515,8 @@ static int head_fields(struct tr_linear_model *s, tr_fields *f)
     if (tr_fields_read(f)) TR_TRY(read_type(s, name));
     TR_TRY(tr_field_count(f, "features", &s->features));
     TR_TRY(tr_field_count(f, "first_index", &s->first_index));
+    if (s->type == TR_LOSS_HUBER) TR_TRY(tr_field_real(f, "delta", &s->shape));
+    if (s->type == TR_LOSS_QUANTILE) TR_TRY(tr_field_real(f, "quantile", &s->shape));
     TR_TRY(tr_field_real(f, "l2", &s->l2));
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));
@@ -595,7 +611,8 @@ int tr_linear_fields(void *model, tr_fields *f)
 
 struct tr_linear_evaluation {
     uint64_t rows, right;
-    double loss; /* classifiers: log-loss; regression: squares of the errors */
+    double loss;                        /* classifiers: log-loss */
+    double squares, absolutes, special; /* regression: of the errors; deviance, pinball loss */
     struct {
         uint64_t rows, predicted, right;
     } * of_class;        /* several outputs: by label */
@@ -620,6 +637,7 @@ int tr_linear_ready(void *model, tr_query *q)
     TR_TRY(TR_NEW(&m->evaluation->of_class, s->labels));
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
+    if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
     const char *what = probability ? "probability" : margins ? "margin" : "label";
     size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
     for (size_t k = 0; k < columns; k++) TR_TRY(tr_query_output(q, what, TR_SHORTEST));
@@ -662,6 +680,7 @@ int tr_linear_predict(void *model, tr_query *q, const tr_records *records, doubl
             continue;
         }
         if (m->output == TR_OUT_PROBABILITY && s->outputs > 1) to_probabilities(s, margin);
+        else if (m->output == TR_OUT_MEAN) *margin = exp(*margin);
         else if (m->output == TR_OUT_PROBABILITY) *margin = 1 / (1 + exp(-*margin));
         memcpy(out, margin, n * sizeof *out);
     }
@@ -707,12 +726,29 @@ static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear
     return TR_OK;
 }
 
-static void add_regressed(struct tr_linear_evaluation *e, double y, double margin)
+static void add_regressed(struct tr_linear_evaluation *e, const struct tr_linear_model *s, double y,
+                          double margin)
 {
-    double from_old = y - e->mean;
-    e->loss += (margin - y) * (margin - y);
+    double from_old = y - e->mean, error = (s->type == TR_LOSS_POISSON ? exp(margin) : margin) - y;
+    e->squares += error * error;
+    e->absolutes += fabs(error);
+    e->special += (s->type == TR_LOSS_POISSON ? 2 : 1) * tr_shaped_loss(s->type, s->shape, margin, y);
     e->mean += from_old / (double)++e->rows;
     e->spread += from_old * (y - e->mean);
+}
+
+static int regression_figures(const struct tr_linear_model *s, const struct tr_linear_evaluation *e,
+                              tr_query *q)
+{
+    double n = (double)e->rows, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
+    const char *special = s->type == TR_LOSS_POISSON    ? "deviance"
+                          : s->type == TR_LOSS_QUANTILE ? "pinball"
+                          : s->type == TR_LOSS_HUBER    ? "huber"
+                                                        : NULL;
+    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
+    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    if (special) TR_TRY(tr_figure(q, special, e->special / n, "%.6f", e->special / n));
+    return tr_figure(q, "r2", r2, "%.6f", r2);
 }
 
 int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
@@ -729,7 +765,7 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
         else if (width > 1) status = add_one_of_several(m->evaluation, &m->saved, records, i, margin);
         else if (tr_linear_model_classifies(&m->saved))
             status = add_classified(m->evaluation, &m->saved, records, i, *margin);
-        else add_regressed(m->evaluation, (double)label[i], *margin);
+        else add_regressed(m->evaluation, &m->saved, (double)label[i], *margin);
     }
     free(margin);
     return status;
@@ -762,13 +798,9 @@ int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_linear *m = model;
     const struct tr_linear_evaluation *e = m->evaluation;
-    double n = (double)rows, right = (double)e->right / n, auc,
-           r2 = e->spread > 0 ? 1 - e->loss / e->spread : (double)NAN;
+    double n = (double)rows, right = (double)e->right / n, auc;
     TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
-    if (!tr_linear_model_classifies(&m->saved)) {
-        TR_TRY(tr_figure(q, "rmse", sqrt(e->loss / n), "%.6f", sqrt(e->loss / n)));
-        return tr_figure(q, "r2", r2, "%.6f", r2);
-    }
+    if (!tr_linear_model_classifies(&m->saved)) return regression_figures(&m->saved, e, q);
     TR_TRY(tr_figure(q, "right", (double)e->right, NULL));
     TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
                      (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
@@ -865,6 +897,7 @@ int tr_linear_inspect(void *model, tr_query *q)
     if (m->biased && m->outputs == 1) tr_line(q, "bias", "%.6g", *m->bias);
     else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, …", *m->bias, (double)*m->label);
     else tr_line(q, "bias", "none");
+    if (m->shape > 0) tr_line(q, m->type == TR_LOSS_HUBER ? "delta" : "quantile", "%.6g", m->shape);
     if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
     if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
     if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);

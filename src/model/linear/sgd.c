@@ -316,5 +316,6 @@ const struct tr_linear_method tr_linear_sgd = {
     .close = close_sgd,
     .many_outputs = true,
     .weighs_rows = true,
+    .losses = (1 << TR_LOSSES) - 1,
     .counts_rows = true,
     .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Regression with other losses than squares: robust, of quantiles, of counts.
+. "$(dirname "$0")/lib.sh"
+
+# y = 2 x1 - x2 + 1 with errors, a tenth of them large and upwards; and counts of mean exp(x1 / 2 - x2 / 4 + 1/2)
+awk 'BEGIN {
+    srand(7)
+    for (i = 0; i < 3000; i++) {
+        x = 2 * rand() - 1; y = 2 * rand() - 1; e = rand() - 0.5; if (rand() < 0.1) e += 30 * rand()
+        printf "%.5g 1:%.5g 2:%.5g\n", 2 * x - y + 1 + e, x, y >"plain.svm"
+        mean = exp(x / 2 - y / 4 + 0.5); n = 0; u = rand()
+        while (u > exp(-mean)) { n++; u *= rand() }
+        printf "%d 1:%.5g 2:%.5g\n", n, x, y >"counts.svm"
+    }
+}'
+printf 'data: {train: plain.svm, test: plain.svm}\nmodel: {bias: yes}\nsolve: {method: dual, epochs: 100}\n' >job.yaml
+
+# weight FOLDER I: weight I of its model.txt, the bias behind the others
+weight() { sed '1,/^w$/d' "$1/model.txt" | sed -n "$2p"; }
+
+run squares 1 job.yaml model.type=linear
+for ranks in 1 2; do
+    run huber 2 job.yaml model.type=huber model.delta=0.5
+    run median $ranks job.yaml model.type=quantile
+    run upper $ranks job.yaml model.type=quantile model.quantile=0.8
+    for folder in huber median; do
+        holds "$folder" "($(weight $folder 1) - 2) ^ 2 < 0.01 && ($(weight $folder 2) + 1) ^ 2 < 0.01"
+        holds "$folder" "($(weight $folder 3) - 1) ^ 2 < 0.05 && $(weight squares 3) > 2"
+    done
+    "$trireme" predict upper plain.svm | paste -d' ' - plain.svm | awk '$2 < $1 { n++ } END { exit !(n > 2370 && n < 2430) }' ||
+        fail "upper: not four fifths of the rows are below what is predicted"
+done
+run counts 2 job.yaml data.train=counts.svm data.test=counts.svm model.type=poisson solve.method=sgd
+holds counts "($(weight counts 1) - 0.5) ^ 2 < 0.02 && ($(weight counts 2) + 0.25) ^ 2 < 0.02"
+
+# ---- what evaluate says is what training said, of both files ----
+
+for pair in huber:rmse:plain median:pinball:plain upper:pinball:plain counts:deviance:counts; do
+    folder=${pair%%:*} file=${pair##*:} figure=${pair%:*} figure=${figure#*:}
+    "$trireme" evaluate --json $folder $file.svm >h5.json && "$trireme" evaluate --json $folder/model.txt $file.svm >txt.json
+    cmp -s h5.json txt.json || fail "$folder: model.h5 and model.txt differ: $(cat h5.json txt.json)"
+    near "$(of $folder test_$figure)" "$(number $figure <h5.json)" 1e-5 ||
+        fail "$folder: $figure $(of $folder test_$figure), evaluated $(cat h5.json)"
+done
+"$trireme" predict counts counts.svm | paste -d' ' - counts.svm | awk '{ d = $1 - $2; s += d < 0 ? -d : d } END { printf "%.6f\n", s / NR }' >mae
+"$trireme" evaluate --json counts counts.svm | number mae >said
+near "$(cat mae)" "$(cat said)" 1e-5 || fail "counts: mae $(cat said), of what is predicted $(cat mae)"
+"$trireme" inspect upper | grep -q '^quantile  *0.8$' || fail "inspect does not say the quantile"
+
+# ---- what cannot be ----
+
+refused 78 "model.quantile is for model.type quantile" model.type=linear model.quantile=0.3
+refused 78 "model.delta is for model.type huber" model.type=linear model.delta=2
+refused 78 "solve.method dual does not minimise the loss of model.type poisson" model.type=poisson
+refused 78 "solve.method svrg does not minimise" model.type=huber solve.method=svrg
+refused 65 "label -.*, expected 0 or more for model.type poisson" model.type=poisson solve.method=sgd
+
+exit $bad
