@@ -149,3 +149,13 @@ int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change
     if (!wanted) free(text);
     return status;
 }
+
+bool tr_job_extends(const struct tr_job *now, const char *old_yaml)
+{
+    struct tr_job *old = NULL;
+    if (tr_job_compare(now, old_yaml, NULL) != TR_OK || read_old(now->own, old_yaml, &old) != TR_OK)
+        return false;
+    bool more = now->solve.epochs > old->solve.epochs;
+    tr_job_free(old);
+    return more;
+}

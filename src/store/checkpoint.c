@@ -289,11 +289,11 @@ static void destroy(struct tr_checkpoints *c, bool forgets)
     tr_signals_close();
 }
 
-int tr_checkpoints_open(tr_context *tr, bool fresh)
+int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning)
 {
     struct tr_checkpoints *c = NULL;
     int status = tr_agree(tr, make(tr, &c));
-    if (status == TR_OK) status = tr_checkpoints_find(c, fresh);
+    if (status == TR_OK) status = tr_checkpoints_find(c, beginning);
     if (status != TR_OK) {
         destroy(c, false);
         return status;

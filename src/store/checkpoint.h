@@ -25,10 +25,13 @@
 #include "store/policy.h"
 #include "trireme/snapshot.h"
 
-/* Finds out whether the job goes on from a checkpoint: the newest that is whole, of a run that has not ended; `fresh`:
- * from none. From then on stages that can be kept are. All ranks, after tr_context_assign(), before tables are made; agreed
- * on. TR_ERR_CONFIG: the job has changed in what may not change. */
-int tr_checkpoints_open(tr_context *tr, bool fresh);
+/* How a start of a job begins: from the newest checkpoint that is whole, of a run that has not ended; from none; or, as the
+ * run in the output folder is complete, from its last one if the job wants more epochs now, and else from none. */
+enum tr_beginning { TR_GO_ON, TR_BEGIN_ANEW, TR_GO_FURTHER };
+
+/* Finds out whether the job goes on from a checkpoint. From then on stages that can be kept are. All ranks, after
+ * tr_context_assign(), before tables are made; agreed on. TR_ERR_CONFIG: the job has changed in what may not change. */
+int tr_checkpoints_open(tr_context *tr, enum tr_beginning beginning);
 
 /* ended: the run is complete, and nobody is to go on with it. Waits for what is being written. All ranks; NULL inside the
  * context is fine. Returns status, or TR_ERR_IO if that was TR_OK but checkpoints could not be written. */

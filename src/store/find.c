@@ -70,7 +70,15 @@ struct candidates {
     uint64_t *number, run;
     size_t numbers, at;
     uint64_t below;
+    bool over; /* the run is: only with more epochs it goes on */
 };
+
+/* Whether the run that it is of has not ended, or the job now wants more epochs than it had. */
+static bool is_open(const struct tr_checkpoints *c, const struct candidates *all, const struct tr_manifest *m,
+                    uint64_t ended)
+{
+    return (m->run != ended && !all->over) || tr_job_extends(c->tr->job, m->job);
+}
 
 /* Rank 0: the manifest of the next checkpoint on the disk, not older than `least`, that could be gone on with. All are of
  * the run that was the last: older runs are over, however they ended. */
@@ -87,7 +95,7 @@ static bool next_on_disk(const struct tr_checkpoints *c, struct candidates *all,
         if (status == TR_ERR_DATA)
             tr_warn(c->tr, "warning:       checkpoint %" PRIu64 " is left out: %s", number, tr_error_text());
         if (status != TR_OK) continue;
-        if (m->run != ended && (all->run == 0 || m->run == all->run)) {
+        if (is_open(c, all, m, ended) && (all->run == 0 || m->run == all->run)) {
             all->run = m->run;
             return true;
         }
@@ -189,10 +197,16 @@ static void forget_memory(const struct tr_checkpoints *c)
     if (c->memory->host_rank == 0) tr_memory_remove(run, 0, 0);
 }
 
-int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh)
+/* A run that has ended, and goes on, has not. */
+static int reopen(const struct tr_checkpoints *c)
+{
+    return tr_read_run(c->to, ENDED) == c->run ? tr_write_run(c->to, ENDED, 0) : TR_OK;
+}
+
+int tr_checkpoints_find(struct tr_checkpoints *c, enum tr_beginning beginning)
 {
     tr_context *tr = c->tr;
-    struct candidates all = {.number = NULL};
+    struct candidates all = {.over = beginning == TR_GO_FURTHER};
     uint64_t random[2];
     if (getrandom(random, sizeof random, 0) < 0)
         for (int i = 0; i < 2; i++) random[i] = tr_mix((uint64_t)(tr_now() * 1e9) + (uint64_t)i);
@@ -202,8 +216,10 @@ int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh)
     TR_TRY(tr_agree(tr, tr->rank == 0 ? tr_checkpoints_list(c->to, &all.number, &all.numbers) : TR_OK));
     c->number = all.numbers > 0 ? all.number[0] : 0;
     int status = tr_broadcast(tr, TR_SET_ALL, 0, &c->number, sizeof c->number);
-    if (status == TR_OK) status = look_into_memory(c, fresh, &all);
-    if (status == TR_OK && !fresh) status = look(c, &all);
+    if (status == TR_OK) status = look_into_memory(c, beginning != TR_GO_ON, &all);
+    if (status == TR_OK && beginning != TR_BEGIN_ANEW) status = look(c, &all);
+    if (status == TR_OK && c->continues) status = tr_agree(tr, tr->rank == 0 ? reopen(c) : TR_OK);
+    bool fresh = beginning != TR_GO_ON && !c->continues;
     if (status == TR_OK && fresh && *tr->job->checkpoint.to)
         status = tr_agree(tr, tr->rank == 0 ? retire(c, all.number, all.numbers) : TR_OK);
     if (status == TR_OK) forget_memory(c);

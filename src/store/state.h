@@ -78,7 +78,7 @@ struct tr_checkpoints {
 int tr_snapshot_model(tr_context *tr, tr_snapshot *snapshot, tr_lister_fn *list, void *who);
 
 /* Fills run, attempt, number, continues and found: all ranks; agreed on. */
-int tr_checkpoints_find(struct tr_checkpoints *c, bool fresh);
+int tr_checkpoints_find(struct tr_checkpoints *c, enum tr_beginning beginning);
 
 /* The outcome of the lowest rank that found something wrong, with its text on all: nothing that ends the job. All ranks. */
 int tr_checkpoints_agree(tr_context *tr, int status, char *why, size_t size);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Parts of the data that are held out; training that ends when it gets no better. usage: test_continue.sh TRIREME
+# Parts of the data that are held out; training that ends when it gets no better, and that goes on. usage: test_continue.sh TRIREME
 . "$(dirname "$0")/lib.sh"
 
 "$trireme" generate ctr -o rows.svm rows=2000 features=300 >out 2>&1 || fail "generate: $(cat out)"
@@ -65,5 +65,22 @@ grep -q '^continues: ' parts.out || fail "it does not go on: $(cat parts.out)"
 cmp -s whole/model.txt parts/model.txt || fail "killed, it comes to another model"
 cut -d, -f2-6 whole/metrics.csv >left; cut -d, -f2-6 parts/metrics.csv >right
 cmp -s left right || fail "killed, it comes to other metrics: $(diff left right | head -3)"
+
+# ---- more epochs of a run that is complete ----
+longer="all.yaml data.train=rows.svm solve.method=sgd solve.batch=50"
+# shellcheck disable=SC2086
+{
+    run more 2 $longer solve.epochs=4 "checkpoint.every=10 clocks"
+    run more 2 $longer solve.epochs=9 "checkpoint.every=10 clocks"
+    grep -q '^continues: ' more.out || fail "with more epochs it does not go on: $(cat more.out)"
+    run once 2 $longer solve.epochs=9
+    run again 3 $longer solve.epochs=4
+    run again 3 $longer solve.epochs=4 && [ -e again.1/model.h5 ] || fail "the same job once more does not keep the first"
+    run more 2 $longer solve.epochs=9 "checkpoint.every=10 clocks"
+}
+cmp -s once/model.txt more.1/model.txt || fail "in two parts it comes to another model"
+cut -d, -f2-6 once/metrics.csv >left; cut -d, -f2-6 more.1/metrics.csv >right
+cmp -s left right || fail "in two parts it comes to other metrics: $(diff left right | head -3)"
+! grep -q '^continues: ' more.out || fail "with as many epochs it goes on"
 
 exit $bad
