@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Changes with this header. */
-enum { TR_MODEL_ABI = 1 };
+enum { TR_MODEL_ABI = 2 };
 
 /* A value of solve.method. */
 typedef struct tr_method {
@@ -227,6 +227,9 @@ typedef struct tr_model_class {
     /* Adds rows, and what predict() has said of them, to what is known of them; in the end it all is told by tr_figure(). */
     int (*evaluate)(void *model, tr_query *query, const tr_records *records, const double *out);
     int (*figures)(void *model, tr_query *query, uint64_t rows);
+    /* Whether the mean of what models of these jobs predict, with a flag of predict (*flag; NULL: none), is what the model of
+     * job *by might have predicted; TR_ERR_CONFIG, which says why not. Then evaluate() looks at labels only. NULL: it is not. */
+    int (*mean)(const tr_job *const *jobs, size_t n, const char **flag, size_t *by);
     /* In place of these four, for models that are not asked by rows: reads the files itself, and prints by tr_print() or
      * tells by tr_figure(). NULL: by rows. */
     int (*answer)(void *model, tr_query *query);

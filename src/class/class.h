@@ -66,4 +66,13 @@ struct tr_ask {
 /* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. */
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask);
 
+/* For those who have the rows already: reads the model and makes it ready for its functions predict, evaluate and figures. */
+int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **query);
+void tr_query_close(tr_query **query); /* NULL is fine */
+
+/* Which rows it wants, what comes out for each, and what is known of all in the end: NULL behind the last. */
+const tr_read_options *tr_query_form(const tr_query *query);
+const char *tr_query_output_name(const tr_query *query, size_t i);
+const char *tr_query_figure(const tr_query *query, size_t i, double *value);
+
 #endif

@@ -280,19 +280,58 @@ static int ask_model(tr_query *q)
     return TR_OK;
 }
 
+static void free_query(tr_query *q)
+{
+    for (size_t i = 0; i < q->outputs; i++) free(q->output[i].name);
+    for (size_t i = 0; i < q->figures; i++) {
+        free(q->figure[i].name);
+        free(q->figure[i].text);
+    }
+    free(q->output);
+    free(q->figure);
+    free(q->out);
+}
+
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
 {
     tr_query q = {.ask = ask, .model = model};
     for (size_t i = 0; i < ask->n_given; i++) TR_TRY(check_flag(model, ask, &ask->given[i]));
     int status = tr_model_read(model);
     if (status == TR_OK) status = ask_model(&q);
-    for (size_t i = 0; i < q.outputs; i++) free(q.output[i].name);
-    for (size_t i = 0; i < q.figures; i++) {
-        free(q.figure[i].name);
-        free(q.figure[i].text);
-    }
-    free(q.output);
-    free(q.figure);
-    free(q.out);
+    free_query(&q);
     return status;
+}
+
+/* ---- by rows that the caller has ---- */
+
+int tr_query_open(struct tr_model *model, const struct tr_ask *ask, tr_query **query)
+{
+    TR_TRY(TR_NEW(query, 1));
+    **query = (tr_query){.ask = ask, .model = model};
+    TR_TRY(tr_model_read(model));
+    return model->class->ready ? model->class->ready(model->model, *query) : TR_OK;
+}
+
+void tr_query_close(tr_query **query)
+{
+    if (*query) free_query(*query);
+    free(*query);
+    *query = NULL;
+}
+
+const tr_read_options *tr_query_form(const tr_query *q)
+{
+    return &q->rows;
+}
+
+const char *tr_query_output_name(const tr_query *q, size_t i)
+{
+    return i < q->outputs ? q->output[i].name : NULL;
+}
+
+const char *tr_query_figure(const tr_query *q, size_t i, double *value)
+{
+    if (i >= q->figures) return NULL;
+    *value = q->figure[i].value;
+    return q->figure[i].name;
 }

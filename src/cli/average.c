@@ -1,144 +1,125 @@
+#define _GNU_SOURCE
 #include "cli/average.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "data/dataset.h"
+#include "base/base.h"
 #include "class/class.h"
 #include "monitor/json.h"
-#include "model/linear/linear.h"
+#include "ranks/ranks.h"
 #include "trireme/collective.h"
+#include "trireme/data.h"
 
-/* NaN where it is not defined. */
-struct figures {
-    double accuracy, auc, log_loss, rmse;
-};
+enum { PIECE = 4096 }; /* rows that are asked about at once */
 
-/* What orders rows for the area; travels as a number of 8 bytes. */
-struct score {
-    float score;
-    int32_t positive;
-};
-
-struct member {
-    const char *task, *folder;
-    int type;
-    struct figures figures;
-};
-
-/* Of this rank's rows, which are those that it counts: in a vertical group only member 0 does. */
 struct tr_average {
     tr_context *tr;
+    const struct tr_job_task *task;
     size_t n;
-    struct member *member;
-    bool classifies, by_probability;
-    struct figures figures; /* of the mean */
+    const tr_job **of; /* jobs of the models */
+    struct tr_given flag;
+    struct tr_ask ask;
+    size_t by; /* whose model evaluates the mean */
     tr_data *data;
-    float label[2]; /* classifiers: positive first */
-    size_t first, rows;
-    double *weight;  /* by key */
-    double *margin;  /* by row */
-    double *mean[2]; /* … of margins, or of the probabilities of the positive and of the other label */
-    struct score *score;
+    size_t first, rows, width; /* of this rank; numbers that are predicted for a row */
+    char **name;               /* … and what they are called */
+    double *out, *mean;
+    uint32_t *column; /* in the model, of each of the data's keys; UINT32_MAX: it has none */
+    float *label;     /* rank 0: of all rows, as they come from the ranks */
+    size_t all;       /* … so many */
+    char *figures;    /* rank 0: the models, for summary.json */
+    size_t length;
+    FILE *json;
 };
 
 /* ---- before anything runs ---- */
 
-static int check_members(const tr_job *job, const struct tr_job_task *task)
+static int check(const struct tr_job_task *task, const tr_job *const *jobs, const char **flag, size_t *by)
 {
-    bool regression = false, classes = false;
+    const tr_model_class *class = jobs[0]->class;
+    for (size_t i = 0; i < task->after.n; i++)
+        if (!jobs[i]->class->mean || jobs[i]->class != class)
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s: there is no mean of what %s and %s predict",
+                           task->first, task->name, jobs[0]->class->noun, jobs[i]->class->noun);
+    *flag = NULL;
+    *by = 0;
+    if (class->mean(jobs, task->after.n, flag, by) == TR_OK) return TR_OK;
+    char why[256];
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(TR_ERR_CONFIG, "%s: task %s: %s", task->first, task->name, why);
+}
+
+static int find_members(const tr_job *job, const struct tr_job_task *task, const tr_job ***of)
+{
+    TR_TRY(TR_NEW(of, task->after.n));
     for (size_t i = 0; i < task->after.n; i++) {
         const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
-        const char *where = other->first;
+        (*of)[i] = other->job;
         if (other->run == TR_RUN_AVERAGE)
-            return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s", where,
-                           other->name, task->name);
-        if (other->job->model.type >= TR_LOSSES || other->job->model.type == TR_LOSS_POISSON)
-            return tr_fail(TR_ERR_CONFIG,
-                           "%s: task %s averages margins of linear models, and task %s has none", where,
-                           task->name, other->name);
-        if (!tr_loss_classifies(other->job->model.type)) regression = true;
-        else classes = true;
+            return tr_fail(TR_ERR_CONFIG, "%s: task %s is an average, and leaves no model for task %s",
+                           other->first, other->name, task->name);
     }
-    if (!regression || !classes) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: task %s averages classifiers and regression", task->first, task->name);
+    return TR_OK;
 }
 
 int tr_average_check(const tr_job *job, const struct tr_job_task *task)
 {
+    const tr_job **of = NULL;
+    const char *flag;
+    size_t by;
     if (task->job->data.test.n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: task %s evaluates on data.test, which names no files", task->first,
                        task->name);
-    return check_members(job, task);
+    int status = find_members(job, task, &of);
+    if (status == TR_OK) status = check(task, of, &flag, &by);
+    free(of);
+    return status;
 }
 
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average)
 {
     TR_TRY(TR_NEW(average, 1));
     struct tr_average *a = *average;
-    TR_TRY(TR_NEW(&a->member, task->after.n));
+    a->task = task;
     a->n = task->after.n;
-    a->by_probability = true;
-    for (size_t i = 0; i < a->n; i++) {
-        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
-        int type = other->job->model.type;
-        a->member[i] = (struct member){.task = other->name, .folder = other->job->output, .type = type};
-        a->classifies = tr_loss_classifies(type);
-        a->by_probability = a->by_probability && type == TR_LOSS_LOGISTIC;
-    }
+    a->ask = (struct tr_ask){.command = TR_EVALUATE, .given = &a->flag};
+    TR_TRY(find_members(job, task, &a->of));
+    TR_TRY(check(task, a->of, &a->flag.name, &a->by));
+    a->ask.n_given = a->flag.name != NULL;
     return TR_OK;
 }
 
 /* ---- test data ---- */
 
-/* As many features as there are: what data.features says is for training. */
+/* The rows as they are in the files, each whole at one worker. */
 static int read_data(struct tr_average *a)
 {
     tr_job *job = a->tr->job;
     uint64_t features = job->data.features;
+    int partition = job->data.partition;
     job->data.features = 0;
-    int status = tr_data_open(a->tr, TR_DATA_TEST | TR_DATA_RAW, NULL, &a->data);
+    job->data.partition = TR_DATA_HORIZONTAL;
+    int status =
+        tr_data_open(a->tr, (enum tr_data_part)(TR_DATA_TEST | TR_DATA_RAW | TR_DATA_SPARSE), NULL, &a->data);
     job->data.features = features;
-    if (status == TR_OK && a->data->format != TR_FORMAT_LIBSVM)
-        status =
-            tr_agree(a->tr, tr_fail(TR_ERR_CONFIG, "%s: data.test: linear models read data.format: libsvm",
-                                    tr_job_where(job, "data.test")));
+    job->data.partition = partition;
     return status;
 }
 
-static tr_worker myself(const struct tr_average *a)
+/* Brings a rank's rows of so many bytes each to rank 0. */
+static int collect(struct tr_average *a, const void *mine, size_t bytes, void **all)
 {
-    const tr_context *tr = a->tr;
-    return (tr_worker){.tr = a->tr, .member = tr->me.member, .group_size = tr->layout.group_size};
-}
-
-static bool is_vertical(const struct tr_average *a)
-{
-    return a->tr->job->data.partition == TR_DATA_VERTICAL && a->tr->layout.group_size > 1;
-}
-
-static size_t counted(const struct tr_average *a)
-{
-    return is_vertical(a) && a->tr->me.member != 0 ? 0 : a->rows;
-}
-
-static int allocate(struct tr_average *a)
-{
-    if (tr_works(a->tr)) {
-        tr_worker me = myself(a);
-        a->first = tr_data_part_begin(a->data, &me);
-        a->rows = tr_data_part_end(a->data, &me) - a->first;
-    }
-    if (a->data->total_rows > INT_MAX)
-        return tr_fail(TR_ERR_CONFIG, "%s: data.test has %llu rows, an average takes %d at most",
-                       tr_job_where(a->tr->job, "data.test"), (unsigned long long)a->data->total_rows,
-                       INT_MAX);
-    TR_TRY(TR_NEW(&a->weight, a->data->n_keys));
-    TR_TRY(TR_NEW(&a->margin, a->rows));
-    TR_TRY(TR_NEW(&a->mean[0], a->rows));
-    TR_TRY(TR_NEW(&a->mean[1], a->rows));
-    return TR_NEW(&a->score, a->rows);
+    size_t ranks = (size_t)a->tr->size, *counts;
+    TR_TRY(TR_NEW(&counts, 2 * ranks));
+    counts[0] = a->rows * bytes;
+    int status = tr_exchange_counts(a->tr, TR_SET_ALL, counts, counts + ranks);
+    a->all = 0;
+    for (size_t i = 0; i < ranks; i++) a->all += counts[ranks + i] / bytes;
+    if (status == TR_OK) status = tr_agree(a->tr, tr_new(all, a->all, bytes, "rows"));
+    if (status == TR_OK) status = tr_exchange(a->tr, TR_SET_ALL, mine, counts, *all, counts + ranks);
+    free(counts);
+    return status;
 }
 
 static int open_average(tr_context *tr, const void *options, void *model)
@@ -147,7 +128,9 @@ static int open_average(tr_context *tr, const void *options, void *model)
     (void)options;
     a->tr = tr;
     TR_TRY(read_data(a));
-    TR_TRY(tr_agree(tr, allocate(a)));
+    a->rows = a->data->rows.n;
+    TR_TRY(tr_agree(tr, TR_NEW(&a->column, a->data->n_keys)));
+    TR_TRY(collect(a, a->data->rows.label, sizeof *a->label, (void **)&a->label));
     tr->trained_on.rows = a->data->total_rows;
     tr->trained_on.columns = a->data->columns;
     tr->trained_on.nonzeros = a->data->total_nonzeros;
@@ -156,208 +139,173 @@ static int open_average(tr_context *tr, const void *options, void *model)
 
 /* ---- one model ---- */
 
-static int check_model(struct tr_average *a, const struct member *m, const struct tr_linear_model *model)
+/* All models predict the same numbers. */
+static int check_outputs(struct tr_average *a, const tr_query *q, const char *folder)
 {
-    if (model->type != m->type)
-        return tr_fail(TR_ERR_DATA, "%s: the model is of type %s, expected %s", m->folder,
-                       tr_linear_model_name(model->type), tr_linear_model_name(m->type));
-    if (!a->classifies) return TR_OK;
-    if (model->outputs > 1)
-        return tr_fail(TR_ERR_DATA, "%s: the model is of %zu classes: expected two, to be averaged",
-                       m->folder, model->labels);
-    const float *label = model->label;
-    if (m == a->member) {
-        a->label[0] = label[0];
-        a->label[1] = label[1];
+    size_t n = 0;
+    while (tr_query_output_name(q, n)) n++;
+    if (!a->name) {
+        TR_TRY(TR_NEW(&a->name, n + 1));
+        for (; a->width < n; a->width++)
+            TR_TRY(tr_copy_string(tr_query_output_name(q, a->width), &a->name[a->width]));
+        TR_TRY(TR_NEW(&a->out, a->rows * n));
+        TR_TRY(TR_NEW(&a->mean, a->rows * n));
     }
-    if (label[0] != a->label[0] || label[1] != a->label[1])
-        return tr_fail(TR_ERR_DATA,
-                       "%s: the labels of the model are %.9g and %.9g, those of %s are %.9g and %.9g",
-                       m->folder, (double)label[0], (double)label[1], a->member->folder, (double)a->label[0],
-                       (double)a->label[1]);
-    if (a->data->labels > 2)
-        return tr_fail(TR_ERR_DATA, "%s: expected two kinds", tr_data_third_label(a->data));
-    for (size_t i = 0; i < a->data->labels; i++)
-        if (a->data->label[i] != label[0] && a->data->label[i] != label[1])
-            return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g or %.9g as in training",
-                           a->tr->job->data.test.item[0], (double)a->data->label[i], (double)label[1],
-                           (double)label[0]);
-    return TR_OK;
+    bool same = n == a->width;
+    for (size_t i = 0; i < n && same; i++) same = strcmp(tr_query_output_name(q, i), a->name[i]) == 0;
+    if (same) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: the model predicts %s, that of %s predicts %s", folder,
+                   tr_query_output_name(q, 0), a->of[0]->output, a->name[0]);
 }
 
-/* A key that lies before the model's first feature is far behind its last, as there are no negative numbers. */
-static void take_weights(struct tr_average *a, const struct tr_linear_model *model)
+static void find_columns(struct tr_average *a, const tr_read_options *form)
 {
     for (size_t k = 0; k < a->data->n_keys; k++) {
-        uint64_t i = a->data->keys[k] + a->data->first_index - model->first_index;
-        a->weight[k] = i < model->features ? tr_linear_model_weight(model, i) : 0;
+        uint64_t column =
+            a->data->keys[k] + a->data->first_index - form->first_index; /* or far behind the last */
+        a->column[k] = column < form->columns ? (uint32_t)column : UINT32_MAX;
     }
 }
 
-static int find_margins(struct tr_average *a, double bias)
+/* Some rows with the columns of the model. */
+static int predict_piece(struct tr_average *a, const struct tr_model *m, tr_query *q, size_t first, size_t n)
 {
     const tr_batch *b = &a->data->rows;
-    for (size_t i = 0; i < a->rows; i++) {
-        double sum = a->tr->me.member == 0 || !is_vertical(a) ? bias : 0;
-        for (uint64_t k = b->begin[a->first + i]; k < b->begin[a->first + i + 1]; k++)
-            sum += (b->value ? (double)b->value[k] : 1) * a->weight[b->column[k]];
-        a->margin[i] = sum;
+    uint64_t *begin = NULL, at = 0, most = b->begin[first + n] - b->begin[first];
+    uint32_t *column = NULL;
+    float *value = NULL;
+    int status = TR_NEW(&begin, n + 1);
+    if (status == TR_OK) status = TR_NEW(&column, most);
+    if (status == TR_OK) status = TR_NEW(&value, most);
+    for (size_t i = 0; i < n && status == TR_OK; i++) {
+        for (uint64_t k = b->begin[first + i]; k < b->begin[first + i + 1]; k++) {
+            if (a->column[b->column[k]] == UINT32_MAX) continue;
+            column[at] = a->column[b->column[k]];
+            value[at++] = b->value ? b->value[k] : 1;
+        }
+        begin[i + 1] = at;
     }
-    tr_worker me = myself(a);
-    return is_vertical(a) && tr_works(a->tr) ? tr_group_sum(&me, a->margin, a->rows) : TR_OK;
-}
-
-static int use_model(struct tr_average *a, const struct member *m)
-{
-    struct tr_model file;
-    double bias = 0;
-    TR_TRY(tr_model_open(m->folder, NULL, &file));
-    int status = tr_model_read(&file);
-    if (status == TR_OK) {
-        const struct tr_linear_model *model = &((struct tr_linear *)file.model)->saved;
-        status = check_model(a, m, model);
-        if (status == TR_OK) take_weights(a, model);
-        bias = *model->bias;
-    }
-    tr_model_close(&file);
-    return status == TR_OK ? find_margins(a, bias) : status;
-}
-
-static void add_to_mean(struct tr_average *a)
-{
-    for (size_t i = 0; i < a->rows; i++) {
-        double m = a->margin[i];
-        a->mean[0][i] += (a->by_probability ? 1 / (1 + exp(-m)) : m) / (double)a->n;
-        a->mean[1][i] += a->by_probability ? 1 / (1 + exp(m)) / (double)a->n : 0;
-    }
-}
-
-/* ---- how good it is ---- */
-
-/* The area needs all scores in one place: rank 0 gets them. */
-static int find_area(struct tr_average *a, double *auc)
-{
-    tr_context *tr = a->tr;
-    int mine = (int)counted(a), *rows, *at;
-    struct score *all = NULL;
-    float *score = NULL;
-    signed char *positive = NULL;
-    size_t n = 0;
-    TR_TRY(TR_NEW(&rows, 2 * (size_t)tr->size));
-    at = rows + tr->size;
-    int status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, rows);
-    for (int rank = 0; rank < tr->size; n += (size_t)rows[rank++]) at[rank] = (int)n;
-    if (tr->rank != 0) n = 0;
-    bool enough = TR_NEW(&all, n) == TR_OK && TR_NEW(&score, n) == TR_OK && TR_NEW(&positive, n) == TR_OK;
-    if (status == TR_OK) status = tr_agree(tr, enough ? TR_OK : TR_ERR_SYSTEM);
-    if (status == TR_OK) {
-        MPI_Request request;
-        MPI_Igatherv(a->score, mine, MPI_INT64_T, all, rows, at, MPI_INT64_T, 0, tr->world, &request);
-        status = tr_wait_request(tr, &request, "all ranks to send their scores");
-    }
-    for (size_t i = 0; status == TR_OK && i < n; i++) {
-        score[i] = all[i].score;
-        positive[i] = (signed char)all[i].positive;
-    }
-    if (status == TR_OK && tr->rank == 0) *auc = tr_auc(score, positive, n);
-    free(all);
-    free(score);
-    free(positive);
-    free(rows);
+    tr_records records = {.rows = {n, begin, column, value, b->label + first, NULL}, .first = first};
+    if (status == TR_OK) status = m->class->predict(m->model, q, &records, a->out + first * a->width);
+    free(begin);
+    free(column);
+    free(value);
     return status;
 }
 
-/* Of predictions that are above the border where they are positive. negative: the probabilities of the other label where
- * predictions are probabilities; margins: they are those of a logistic model; without either there is no log loss. */
-static int measure(struct tr_average *a, const double *prediction, double border, const double *negative,
-                   bool logistic, struct figures *f)
+static int predict(struct tr_average *a, const struct tr_model *m, tr_query *q, const char *folder)
 {
-    enum { ROWS, RIGHT, LOSS, SQUARES, SUMS };
-    double sum[SUMS] = {0};
-    if (!negative && !logistic) sum[LOSS] = NAN;
-    for (size_t i = 0; i < counted(a); i++) {
-        float label = a->data->rows.label[a->first + i];
-        bool positive = label == a->label[0];
-        double error = prediction[i] - (double)label;
-        sum[ROWS]++;
-        sum[RIGHT] += (prediction[i] > border) == positive;
-        if (negative) sum[LOSS] -= log(positive ? prediction[i] : negative[i]);
-        else if (logistic) sum[LOSS] += tr_loss(TR_LOSS_LOGISTIC, prediction[i], positive ? 1 : -1);
-        sum[SQUARES] += error * error;
-        a->score[i] = (struct score){(float)prediction[i], positive};
+    TR_TRY(check_outputs(a, q, folder));
+    find_columns(a, tr_query_form(q));
+    for (size_t first = 0; first < a->rows; first += PIECE) {
+        TR_TRY(predict_piece(a, m, q, first, tr_min_size(PIECE, a->rows - first)));
+        TR_TRY(tr_progress(a->tr, &(int){0}));
     }
-    TR_TRY(tr_all_reduce(a->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, SUMS));
-    const double none = NAN;
-    *f = (struct figures){.accuracy = a->classifies ? sum[RIGHT] / sum[ROWS] : none,
-                          .auc = none,
-                          .log_loss = a->classifies ? sum[LOSS] / sum[ROWS] : none,
-                          .rmse = a->classifies ? none : sqrt(sum[SQUARES] / sum[ROWS])};
-    return a->classifies ? find_area(a, &f->auc) : TR_OK;
+    for (size_t i = 0; i < a->rows * a->width; i++) a->mean[i] += a->out[i] / (double)a->n;
+    return TR_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- how good it is: rank 0 has what all have predicted ---- */
 
-struct number {
-    char text[24];
-};
-
-static struct number shown(double value)
+static int find_figures(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *out)
 {
-    struct number number = {"-"};
-    if (isfinite(value)) snprintf(number.text, sizeof number.text, "%.6f", value);
-    return number;
+    if (a->tr->rank != 0) return TR_OK;
+    tr_records records = {.rows = {.n = a->all, .label = a->label}};
+    TR_TRY(m->class->evaluate(m->model, q, &records, out));
+    return m->class->figures(m->model, q, a->all);
 }
 
-static void say(const struct tr_average *a, const char *name, const struct figures *f)
+static int evaluate(struct tr_average *a, const struct tr_model *m, tr_query *q, const double *mine)
 {
-    if (a->classifies)
-        tr_say(a->tr, "%-14s accuracy %s  auc %s  log loss %s", name, shown(f->accuracy).text,
-               shown(f->auc).text, shown(f->log_loss).text);
-    else tr_say(a->tr, "%-14s rmse %s", name, shown(f->rmse).text);
+    double *all = NULL;
+    int status = collect(a, mine, a->width * sizeof *mine, (void **)&all);
+    if (status == TR_OK) status = tr_agree(a->tr, find_figures(a, m, q, all));
+    free(all);
+    return status;
+}
+
+static void say(const struct tr_average *a, const char *name, const tr_query *q)
+{
+    enum { MOST = 6 }; /* figures in a line */
+    char text[256] = "";
+    const char *figure;
+    double value;
+    for (size_t i = 0, at = 0; i < MOST && at < sizeof text && (figure = tr_query_figure(q, i, &value)); i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.6g", figure, value);
+    tr_say(a->tr, "%-12s %s", name, text);
+}
+
+static void note_member(struct tr_average *a, size_t i, const struct tr_model *m, const tr_query *q)
+{
+    const char *figure;
+    double value;
+    if (a->tr->rank != 0) return;
+    fprintf(a->json, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", a->task->after.item[i]);
+    tr_json_text(a->json, a->of[i]->output);
+    fprintf(a->json, ", \"type\": \"%s\"", m->type);
+    for (size_t k = 0; (figure = tr_query_figure(q, k, &value)); k++)
+        tr_json_real_behind(a->json, figure, value);
+    fputc('}', a->json);
+}
+
+/* Of the mean: "test_" and the figure, up to the most that a summary takes. */
+static int report(struct tr_average *a, const tr_query *q)
+{
+    enum { MOST = 8 };
+    static char names[MOST][64];
+    const char *figure;
+    double value;
+    for (size_t i = 0; i < MOST && (figure = tr_query_figure(q, i, &value)); i++) {
+        snprintf(names[i], sizeof names[i], "test_%s", figure);
+        TR_TRY(tr_report_figure(a->tr, names[i], value));
+    }
+    return TR_OK;
+}
+
+/* Asks the model of that task, or, behind the last, that which evaluates the mean. */
+static int ask(struct tr_average *a, size_t i)
+{
+    const char *folder = a->of[i < a->n ? i : a->by]->output;
+    struct tr_model m;
+    tr_query *q = NULL;
+    TR_TRY(tr_agree(a->tr, tr_model_open(folder, NULL, &m)));
+    int status = tr_query_open(&m, &a->ask, &q);
+    if (status == TR_OK && i < a->n) status = predict(a, &m, q, folder);
+    status = tr_agree(a->tr, status);
+    if (status == TR_OK) status = evaluate(a, &m, q, i < a->n ? a->out : a->mean);
+    if (status == TR_OK) {
+        say(a, i < a->n ? a->task->after.item[i] : "the mean", q);
+        if (i < a->n) note_member(a, i, &m, q);
+        else status = report(a, q);
+    }
+    tr_query_close(&q);
+    tr_model_close(&m);
+    return status;
 }
 
 static int run(void *model)
 {
     struct tr_average *a = model;
-    for (size_t i = 0; i < a->n; i++) {
-        struct member *m = &a->member[i];
-        TR_TRY(tr_agree(a->tr, use_model(a, m)));
-        add_to_mean(a);
-        TR_TRY(measure(a, a->margin, 0, NULL, m->type == TR_LOSS_LOGISTIC, &m->figures));
-        say(a, m->task, &m->figures);
-    }
-    TR_TRY(measure(a, a->mean[0], a->by_probability ? 0.5 : 0, a->by_probability ? a->mean[1] : NULL, false,
-                   &a->figures));
-    say(a, "the mean", &a->figures);
-    TR_TRY(tr_report_figure(a->tr, "test_auc", a->figures.auc));
-    TR_TRY(tr_report_figure(a->tr, "test_accuracy", a->figures.accuracy));
-    return tr_report_figure(a->tr, "test_rmse", a->figures.rmse);
+    a->json = open_memstream(&a->figures, &a->length);
+    TR_TRY(tr_agree(a->tr, a->json ? TR_OK : tr_fail(TR_ERR_SYSTEM, "out of memory")));
+    for (size_t i = 0; i <= a->n; i++) TR_TRY(ask(a, i));
+    return TR_OK;
 }
 
 void tr_average_members(FILE *file, void *who)
 {
     const struct tr_average *a = who;
-    tr_json_real_member(file, "test_log_loss", a->figures.log_loss);
-    fputs("  \"models\": [", file);
-    for (size_t i = 0; i < a->n; i++) {
-        const struct member *m = &a->member[i];
-        fprintf(file, "%s\n    {\"task\": \"%s\", \"model\": ", i ? "," : "", m->task);
-        tr_json_text(file, m->folder);
-        fprintf(file, ", \"type\": \"%s\"", tr_linear_model_name(m->type));
-        tr_json_real_behind(file, "accuracy", m->figures.accuracy);
-        tr_json_real_behind(file, "auc", m->figures.auc);
-        tr_json_real_behind(file, "log_loss", m->figures.log_loss);
-        tr_json_real_behind(file, "rmse", m->figures.rmse);
-        fputc('}', file);
-    }
-    fputs("\n  ],\n", file);
+    fflush(a->json);
+    fprintf(file, "  \"models\": [%s\n  ],\n", a->figures);
 }
 
 static void close_average(void *model)
 {
     struct tr_average *a = model;
     tr_data_close(&a->data);
-    void *arrays[] = {a->member, a->weight, a->margin, a->mean[0], a->mean[1], a->score};
+    if (a->json) fclose(a->json);
+    for (size_t i = 0; a->name && i < a->width; i++) free(a->name[i]);
+    void *arrays[] = {a->of, a->name, a->out, a->mean, a->column, a->label, a->figures};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 

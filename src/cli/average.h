@@ -1,8 +1,7 @@
 /* Tasks that run `average`: how good the mean of several models' predictions is, and each of them alone, on data.test.
  *
- * The models are linear ones, as the tasks in tasks.NAME.after have written them. If all are logistic, the mean is that of
- * probabilities, otherwise that of margins (w · x + bias); a feature that a model does not know counts nothing. Each
- * worker takes its part of the rows, and holds of the models what its rows need.
+ * The models are of one class, which knows what of their predictions has a mean (tr_model_class.mean). Each worker takes its
+ * part of the rows, whole ones, and asks all models; rank 0 evaluates. A column that a model does not know counts nothing.
  */
 #ifndef TR_CLI_AVERAGE_H
 #define TR_CLI_AVERAGE_H
@@ -21,7 +20,7 @@ int tr_average_check(const tr_job *job, const struct tr_job_task *task);
 int tr_average_new(const tr_job *job, const struct tr_job_task *task, struct tr_average **average);
 extern const tr_model_class tr_average_class;
 
-/* What summary.json has more: test_log_loss, and models, an object for each with task, model, type and figures. For
+/* What summary.json has more: models, an object for each with task, model, type and figures. For
  * tr_services_summary(), once it is trained. */
 void tr_average_members(FILE *file, void *average);
 

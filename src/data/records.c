@@ -181,6 +181,7 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 int tr_records_fail(const tr_records *records, size_t i, const char *what)
 {
     const struct where *where = records->where;
+    if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what); /* rows in memory */
     return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
 }
 

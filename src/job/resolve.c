@@ -664,6 +664,13 @@ int tr_job_resolve(struct tr_job *job)
     return tr_job_check_tasks(job);
 }
 
+/* Of a job whose class is another process's: its keys mean nothing here. */
+static const tr_model_class foreign_class = {
+    .name = "foreign",
+    .types = TR_WORDS("foreign"),
+    .methods =
+        (const tr_method[]){{.name = "foreign", .stages = (const char *const[]){NULL}}, {.name = NULL}}};
+
 int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const char *text, size_t length,
                     const char *path, int n, char *const overrides[], struct tr_job **result)
 {
@@ -671,7 +678,7 @@ int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const 
     int status = tr_job_new(path, &job);
     if (status == TR_OK) {
         job->reader = reader;
-        job->own = own;
+        job->own = reader == TR_JOB_FOREIGN ? &foreign_class : own;
         status = tr_job_read_yaml(job, text, length);
     }
     for (int i = 0; i < n && status == TR_OK; i++) status = add_override(job, overrides[i]);

@@ -83,7 +83,7 @@ for setting in "ranks.groups=2 ranks.group_size=1" "ranks.group_size=2 data.part
     for task in one two; do "$trireme" predict $into/$task test --margin 2>/dev/null >$task.margin; done
     # shellcheck disable=SC2046
     agrees $into/mean $(figures 0 test one.margin two.margin)
-    is "$into: no log loss" "$(of $into/mean test_log_loss)" null
+    is "$into: no log loss" "$(of $into/mean test_log_loss)" ""
 done
 into=real
 run $into 2 job.yaml model.type=linear data.train=train.real data.test=test.real && {
@@ -138,11 +138,11 @@ done
 
 # ---- what is refused before anything runs ----
 refused 78 'tasks wait for each other: one -> mean -> one' tasks.one.after=mean
-refuse() { expect 78 "$1" train job.yaml output=no "$2" ${3:+"$3"}; }
+refuse() { words=$1; shift; expect 78 "$words" train job.yaml output=no "$@"; }
 refuse 'write the same output' tasks.two.output=no/one
 refuse 'ranks.node_size of task one: it is the same for the whole job' tasks.one.ranks.node_size=1
-refuse 'task mean averages linear models, and that of task one is none' tasks.one.model.type=kmeans
-refuse 'task mean averages classifiers and regression' tasks.two.model.type=linear
+refuse 'task mean: there is no mean of what clusters' tasks.one.model.type=kmeans
+refuse 'task mean: classifiers and regression have no mean' tasks.two.model.type=linear
 refuse 'task two is an average, and leaves no model' tasks.two.run=average tasks.two.after=one
 sed 's/, test: test//' job.yaml >untested.yaml
 timeout 60 "$trireme" train untested.yaml output=no >said 2>&1

@@ -515,6 +515,7 @@ const tr_model_class tr_linear_class = {
     .predict = tr_linear_predict,
     .evaluate = tr_linear_evaluate_rows,
     .figures = tr_linear_figures,
+    .mean = tr_linear_mean,
     .keys = tr_linear_keys,
     .inspect = tr_linear_inspect,
 };

@@ -325,6 +325,7 @@ int tr_linear_ready(void *model, tr_query *query);
 int tr_linear_predict(void *model, tr_query *query, const tr_records *records, double *out);
 int tr_linear_evaluate_rows(void *model, tr_query *query, const tr_records *records, const double *out);
 int tr_linear_figures(void *model, tr_query *query, uint64_t rows);
+int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_t *by);
 int tr_linear_inspect(void *model, tr_query *query);
 uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with);
 void tr_linear_saved_close(struct tr_linear *m);

@@ -632,7 +632,8 @@ int tr_linear_ready(void *model, tr_query *q)
     if (probability && s->type != TR_LOSS_LOGISTIC)
         return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and this one is of type %s",
                        names[s->type]);
-    bool margins = tr_query_command(q) == TR_EVALUATE || margin || !tr_linear_model_classifies(s);
+    bool margins =
+        (tr_query_command(q) == TR_EVALUATE && !probability) || margin || !tr_linear_model_classifies(s);
     TR_TRY(TR_NEW(&m->evaluation, 1));
     TR_TRY(TR_NEW(&m->evaluation->of_class, s->labels));
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
@@ -640,8 +641,42 @@ int tr_linear_ready(void *model, tr_query *q)
     if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
     const char *what = probability ? "probability" : margins ? "margin" : "label";
     size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
-    for (size_t k = 0; k < columns; k++) TR_TRY(tr_query_output(q, what, TR_SHORTEST));
+    for (size_t k = 0; k < columns; k++) {
+        char name[64]; /* two models whose outputs have the same names mean the same */
+        snprintf(name, sizeof name, "%s", what);
+        if (columns > 1) snprintf(name, sizeof name, "%s of label %.9g", what, (double)s->label[k]);
+        else if (s->labels == 2 && m->output != TR_OUT_LABEL)
+            snprintf(name, sizeof name, "%s of label %.9g, not %.9g", what, (double)s->label[0],
+                     (double)s->label[1]);
+        TR_TRY(tr_query_output(q, name, TR_SHORTEST));
+    }
     return TR_OK;
+}
+
+/* Of probabilities if all are logistic, of margins of other classifiers, of what regression predicts. */
+int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_t *by)
+{
+    size_t logistic = 0, regression = 0;
+    for (size_t i = 0; i < n; i++) {
+        int type = tr_job_type(jobs[i]);
+        if (type == TR_LOSS_POISSON)
+            return tr_fail(TR_ERR_CONFIG, "models of type poisson predict no margins, which have a mean");
+        logistic += type == TR_LOSS_LOGISTIC;
+        regression += !tr_loss_classifies(type);
+        if (type != TR_LOSS_LOGISTIC) *by = i; /* which has no log loss */
+    }
+    *flag = logistic == n ? "--probability" : NULL;
+    return regression == 0 || regression == n
+               ? TR_OK
+               : tr_fail(TR_ERR_CONFIG, "classifiers and regression have no mean");
+}
+
+/* Back from a probability. */
+static void to_margins(const struct tr_linear_model *s, double *p)
+{
+    for (size_t k = 0; k < s->outputs; k++)
+        p[k] = s->softmax ? log(fmax(p[k], 1e-300)) : log(p[k]) - log1p(-p[k]);
+    for (size_t k = 0; k < s->outputs; k++) p[k] = fmin(fmax(p[k], -700), 700);
 }
 
 /* Margins of several outputs become probabilities: by their softmax, or as LIBLINEAR does, those of each against the rest
@@ -761,6 +796,7 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
     (void)q;
     for (size_t i = 0; i < records->rows.n && status == TR_OK; i++) {
         memcpy(margin, out + i * width, width * sizeof *margin);
+        if (m->output == TR_OUT_PROBABILITY) to_margins(&m->saved, margin);
         if (!label || isnan(label[i])) status = tr_records_fail(records, i, "expected a label");
         else if (width > 1) status = add_one_of_several(m->evaluation, &m->saved, records, i, margin);
         else if (tr_linear_model_classifies(&m->saved))
