@@ -57,6 +57,16 @@ report: {every: 1}
 END
 printf '%s\n' '# settings' "solve.epochs=3 sync.push='1 per epoch'" '' model.l2=0.1 solve.epoch=4 >list.txt
 
+# A program with a main of its own: ridge regression of the course, which takes as long.
+course=$(realpath "$jobs/../docs/course")
+build=$(dirname "$trireme")
+cc -O1 "$course/5-group.c" -o ridge -I"$course/../../include" -L"$build" -ltrireme -lm -Wl,-rpath,"$build" || fail "5-group.c does not build"
+sed '/^model:\|^solve:\|^sync:/d' job.yaml >own.yaml
+cat >>own.yaml <<'END'
+solve: {epochs: 30}
+END
+sed -i 's/^data: .*/data: {train: [dense], partition: replicated}\nranks: {group_size: 2}/' own.yaml
+
 # ---- all at once: they have the cores to themselves while others wait ----
 train=$scripts/train.sbatch
 limit=$(submit --job-name=limit "$train" job.yaml output=limit)
@@ -65,12 +75,15 @@ cancel=$(submit --job-name=cancel -N 2 --time=5 "$train" job.yaml output=cancel)
 killed=$(submit --job-name=killed --time=5 "$train" job.yaml output=killed)
 killed_mpirun=$(TRIREME_LAUNCH=mpirun submit --job-name=killed_mpirun --time=5 "$train" job.yaml output=killed_mpirun)
 supervised=$(TRIREME_LAUNCH=run submit --job-name=supervised --time=5 "$train" job.yaml output=supervised)
+own=$(TRIREME_PROGRAM=./ridge submit --job-name=own --time=5 "$train" own.yaml output=own)
+own_run=$(TRIREME_PROGRAM=./ridge TRIREME_LAUNCH=run submit --job-name=own_run --time=5 "$train" own.yaml output=own_run experiment.clock=0)
 wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=wrong)
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
-for folder in signal cancel killed killed_mpirun supervised; do until_true trains $folder; done
+for folder in signal cancel killed killed_mpirun supervised own; do until_true trains $folder; done
 for folder in killed killed_mpirun supervised; do until_true test -e $folder/checkpoints/00000001/manifest.h5; done
 scancel --batch --signal=USR1 "$signal"
+scancel --batch --signal=USR1 "$own"
 scancel "$cancel"
 for folder in killed killed_mpirun supervised; do
     rank=$(second_rank $folder)
@@ -96,6 +109,14 @@ done
 grep -q 'rank 1 (pid .* was killed by SIGKILL' supervised.out || fail "supervised: nobody was lost: $(cat supervised.out)"
 cmp -s limit/model.txt undisturbed/model.txt || fail "limit: not the model of an undisturbed run"
 near "$(of signal objective)" "$(of undisturbed objective)" 1e-4 || fail "signal: objective $(of signal objective)"
+
+# ---- a program of one's own: put back and gone on with, and under the supervisor: the same outcome ----
+is "$own" COMPLETED 0:0 own
+is "$own_run" COMPLETED 0:0 own_run
+[ "$(says "$own" Restarts)" -ge 1 ] || fail "own: was not put back: $(cat own.out)"
+grep -q '^continues:' own.out || fail "own: does not go on: $(cat own.out)"
+[ "$(of own objective)" ] && [ "$(of own objective)" = "$(of own_run objective)" ] ||
+    fail "own: objective $(of own objective), under the supervisor $(of own_run objective)"
 
 # ---- cancelled, killed: not put back, and what they leave can be continued ----
 is "$cancel" CANCELLED "$(says "$cancel" ExitCode)" cancel
