@@ -14,6 +14,7 @@ static const tr_method methods[] = {
     [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},
     [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", TR_WORDS(NULL), true},
     [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", TR_WORDS(NULL), true},
+    [TR_METHOD_NEWTON] = {"newton", "Newton's method, for smooth losses: as many passes on any number of ranks, and as far as one likes", NULL, false},
     {.name = NULL},
 };
 
@@ -24,6 +25,7 @@ static const struct tr_linear_method *const solvers[] = {
     [TR_METHOD_SVRGPP] = &tr_linear_variance,
     [TR_METHOD_KATYUSHA] = &tr_linear_variance,
     [TR_METHOD_GROWING] = &tr_linear_growing,
+    [TR_METHOD_NEWTON] = &tr_linear_newton,
 };
 /* clang-format on */
 
@@ -267,20 +269,24 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     return TR_OK;
 }
 
+int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
+{
+    bool bias = tr_linear_has_bias(m, me);
+    if (!m->target) TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
+    if (m->test && !m->test_view) {
+        TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
+        TR_TRY(tr_linear_set_problem(m, bias, m->test, &m->test_problem, &m->test_target));
+    }
+    return m->margin ? TR_OK : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, margins * m->outputs));
+}
+
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)
 {
-    if (!m->target)
-        TR_TRY(tr_linear_set_problem(m, tr_linear_has_bias(m, me), m->train, &m->problem, &m->target));
     TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
     if (tr_job_is(m->job, "sync.pull", "stale") &&
         !tr_in_lockstep(m->tr)) /* to evaluate what the servers have */
         TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_READ, &m->fresh_view));
-    if (m->test) {
-        TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
-        TR_TRY(
-            tr_linear_set_problem(m, tr_linear_has_bias(m, me), m->test, &m->test_problem, &m->test_target));
-    }
-    return TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, margins * m->outputs));
+    return tr_linear_prepare_rows(me, m, margins);
 }
 
 void tr_linear_copy_to_delta(tr_view *view, enum tr_dtype dtype)
@@ -466,9 +472,11 @@ static const tr_rule rules[] = {
     {"solve.epochs", "growing", "1", false},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},
-    {"local.*", "dual sgd", NULL, true},
-    {"sync.race", "dual sgd", NULL, true},
+    {"local.*", "dual sgd newton", NULL, true},
+    {"sync.race", "dual sgd newton", NULL, true},
     {"solve.patience", "svrg svrg++ katyusha growing", NULL, true},
+    {"solve.batch", "newton", NULL, true},
+    {"sync.push", "newton", NULL, true},
     {"data.vocabulary", NULL, NULL, true},
     {"data.duplicates", NULL, NULL, true},
     {.key = NULL},

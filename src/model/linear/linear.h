@@ -9,6 +9,8 @@
  *   batches    … mini-batches of both
  *   variance   methods: variance reduction, its stages and its replica
  *   steps      … its steps
+ *   newton     a method: Newton's; newton_solver: its steps; newton_rows, columns: its
+ *              passes and its vectors
  *   pass       passes over rows; losses: loss.h
  *   auc        the area under the ROC curve
  *   scale      … of scaled rows, turned back to the files' numbers
@@ -86,7 +88,8 @@ struct tr_linear_method {
     const char *diverged; /* what to try then */
 };
 
-extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing;
+extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing,
+    tr_linear_newton;
 
 /* Mini-batches, of sgd and growing. */
 struct tr_linear_batches {
@@ -132,6 +135,7 @@ struct tr_linear {
     struct tr_linear_sgd *sgd;
     struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;
+    struct tr_linear_newton *newton;
 
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
@@ -164,8 +168,10 @@ int tr_linear_open_range(tr_table *table, tr_key first, size_t n, enum tr_view_u
 /* Whether this worker's rows have the bias. */
 bool tr_linear_has_bias(const struct tr_linear *m, const tr_worker *me);
 
-/* What a stage of all workers needs first: the problem, views of w and of the test data, and room for so many margins. */
+/* What a stage of all workers needs first: the problem, a view of w and one for the test data, and room for so many margins;
+ * the second without the first of these views. */
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins);
+int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins);
 
 /* A view's delta may serve as the worker's own copy of w while it computes, which is one array fewer to keep in cache:
  * begins so, and makes the difference of it, divided, in the end. */
@@ -215,6 +221,9 @@ int tr_linear_plain_step(tr_worker *me, struct tr_linear *m, int64_t turn, doubl
 
 /* Rows whose margins are computed at once: room of m->margin. */
 enum { TR_LINEAR_MARGINS = 4096 };
+
+/* The first of the sums of an evaluation that are a method's own, and how many there are. */
+enum { TR_LINEAR_OWN_SUMS = 12 };
 
 /* What summarize() needs of an evaluation: the loss of this worker's rows, the size of the weights (worker 0 alone; w:
  * its view of them), and how its part of the test data comes off. */

@@ -1,6 +1,7 @@
 /* Newton's method for linear models with a smooth loss, on rows that lie with many workers.
  *
- * A row has K margins m = W x, K = 1 for two kinds and for regression. Each step solves H s = -g by conjugate gradients,
+ * A row has K margins m = W x (tr_problem.outputs), K = 1 for two kinds and for regression; one class against the rest is
+ * solved as one problem whose Hessian consists of blocks. Each step solves H s = -g by conjugate gradients,
  * whose products H d = X' D (X d) / n + λ d are sums over rows: each worker sums its own, so that the passes that it takes
  * do not depend on how many workers there are. Margins are kept by row, X s comes out of the products, and so a line search
  * costs no pass (Galli and Lin 2021, Truncated Newton methods for linear classification). The preconditioner is
@@ -21,40 +22,16 @@
 #include "trireme/context.h"
 #include "trireme/snapshot.h"
 
-/* A loss that has a slope everywhere, and nearly everywhere a curvature. Of rows first .. first + n - 1 of the problem; of
- * each, K = outputs numbers lie one after the other in every array. */
-struct tr_smooth_loss {
-    size_t outputs; /* margins of a row */
-    /* Minimisations that share the passes: 1, or as many as outputs, each of one output alone (one class against the
-     * rest). Sums below are of each of them. */
-    size_t problems;
-    /* sum[g] += Σ φ */
-    void (*value)(const struct tr_smooth_loss *loss, const struct tr_problem *problem, size_t first, size_t n,
-                  const double *margin, double *sum);
-    /* slope = φ'(m); curvature: numbers that the next two go by, whatever they mean. */
-    void (*slopes)(const struct tr_smooth_loss *loss, const struct tr_problem *problem, size_t first,
-                   size_t n, const double *margin, double *slope, double *curvature);
-    /* out = φ''(m) z, of n rows; z and out are different arrays. */
-    void (*product)(const struct tr_smooth_loss *loss, size_t n, const double *curvature, const double *z,
-                    double *out);
-    /* out = the diagonal of φ''(m) */
-    void (*diagonal)(const struct tr_smooth_loss *loss, size_t n, const double *curvature, double *out);
-};
-
-/* Those of one margin: of the problem's model. TR_LOSS_SVM is none of them. */
-extern const struct tr_smooth_loss tr_smooth_single;
-
 enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECONDITION_DIAGONAL };
 
 struct tr_newton_options {
-    tr_context *tr; /* NULL: this process is the only worker */
-    const struct tr_problem *problem;
-    const struct tr_smooth_loss *loss;
-    size_t first, n;        /* rows of the problem that are this worker's */
-    const tr_key *keys;     /* of the problem's keys, ascending; the bias is key `columns` */
-    uint64_t columns;       /* without the bias */
-    bool bias_l2;           /* λ counts for the bias, too */
-    double nonzeros;        /* of all workers' rows */
+    tr_context *tr;                   /* NULL: this process is the only worker */
+    const struct tr_problem *problem; /* of any loss but the hinge */
+    size_t first, n;                  /* rows of the problem that are this worker's */
+    const tr_key *keys;               /* of the problem's keys, ascending; the bias is key `columns` */
+    uint64_t columns;                 /* without the bias */
+    bool bias_l2;                     /* λ counts for the bias, too */
+    double nonzeros;                  /* of all workers' rows */
     enum tr_preconditioner preconditioner;
 };
 
@@ -76,21 +53,25 @@ struct tr_newton_weights {
 struct tr_newton_weights tr_newton_weights(struct tr_newton *newton);
 int tr_newton_moved(struct tr_newton *newton);
 
-/* Where it stands; the same on all workers. Of several problems the sums, but decrease is the largest. */
+/* Where it stands; the same on all workers. */
 struct tr_newton_state {
     double objective; /* F(w) */
     double gap;       /* F(w) - D(α); NaN if λ is 0 */
-    double decrease;  /* that the last step's model had promised, as a part of the objective: about the distance from the
+    double
+        decrease; /* that the last step's model had promised, as a part of the objective: about the distance from the
                        * optimum before it. 1 before the first */
-    double passes;    /* over the rows so far */
-    bool stuck;       /* steps do not find lower values any more: as near as numbers allow */
+    double passes; /* over the rows so far */
+    bool stuck;    /* steps do not find lower values any more: as near as numbers allow */
 };
 
-/* One step of all workers, and the gradient behind it. Problems whose gap is at most target × their objective rest. */
-int tr_newton_step(struct tr_newton *newton, double target, struct tr_newton_state *state);
+/* How good the weights are; one step, and how good they are behind it. All workers. */
+int tr_newton_look(struct tr_newton *newton, struct tr_newton_state *state);
+int tr_newton_step(struct tr_newton *newton, struct tr_newton_state *state);
 
-/* For snapshot functions of a stage whose workers have these rows of data. */
-int tr_newton_keep(struct tr_newton *newton, const tr_data *data, tr_snapshot *snapshot);
+/* For snapshot functions of a stage whose workers have these rows of data. On ranks that do not work newton is NULL, and of
+ * the options tr, columns, nonzeros, preconditioner and of the problem outputs, bias and n are those of the others. */
+int tr_newton_keep(const struct tr_newton_options *options, struct tr_newton *newton, const tr_data *data,
+                   tr_snapshot *snapshot);
 
 /* For tests: the gradient into own weights' shape; H d for a d of that shape, of the last gradient's point. All workers. */
 int tr_newton_gradient(struct tr_newton *newton, const double **gradient);

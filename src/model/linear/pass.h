@@ -15,7 +15,8 @@ enum {
     TR_METHOD_SVRG,
     TR_METHOD_SVRGPP,
     TR_METHOD_KATYUSHA,
-    TR_METHOD_GROWING
+    TR_METHOD_GROWING,
+    TR_METHOD_NEWTON
 };
 
 /* What every pass needs to know of the problem. */

@@ -1,0 +1,190 @@
+/* Newton's method as a method of the class: one clock is one step of the solver (newton.h), behind which the table gets the
+ * weights, rounded to its type. */
+#include "newton.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "linear.h"
+
+struct tr_linear_newton {
+    struct tr_newton_options options;
+    struct tr_newton *solver; /* workers */
+    tr_view *own;             /* the keys whose weights this worker has; NULL where another one writes them */
+    bool started;
+    struct tr_newton_state state;
+};
+
+/* ---- checking, opening ---- */
+
+static int check(const tr_job *job, const struct tr_linear_options *o)
+{
+    if (tr_job_type(job) == TR_LOSS_SVM)
+        return tr_linear_refuse(job, "solve.method",
+                                "newton needs a smooth loss: model.type svm has none, l2svm does");
+    if (o->l1 > 0)
+        return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
+    if (!tr_job_is(job, "sync.mode", "bsp"))
+        return tr_linear_refuse(job, "sync.mode", "with newton all workers step together: expected bsp");
+    if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
+        return tr_linear_refuse(job, "solve.method",
+                                "sync.weight and solve.optimizer are for solve.method sgd");
+    if (tr_job_is(job, "data.partition", "vertical"))
+        return tr_linear_refuse(
+            job, "data.partition",
+            "data.partition vertical is not for solve.method newton, which needs whole rows");
+    return TR_OK;
+}
+
+static int open_newton(struct tr_linear *m)
+{
+    m->clocks_per_epoch = 1;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
+    m->problem =
+        (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = (double)m->train->total_rows};
+    m->newton->options = (struct tr_newton_options){.tr = m->tr,
+                                                    .problem = &m->problem,
+                                                    .keys = m->train->keys,
+                                                    .columns = m->train->columns,
+                                                    .bias_l2 = m->o->bias_l2,
+                                                    .nonzeros = (double)m->train->total_nonzeros};
+    return TR_OK;
+}
+
+static void close_newton(struct tr_linear *m)
+{
+    struct tr_linear_newton *s = m->newton;
+    if (!s) return;
+    tr_newton_close(&s->solver);
+    tr_view_close(&s->own);
+    free(s);
+    m->newton = NULL;
+}
+
+/* ---- the stage ---- */
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    struct tr_linear_newton *s = m->newton;
+    TR_TRY(tr_linear_prepare_rows(me, m, 1));
+    s->options.first = tr_data_part_begin(m->train, me);
+    s->options.n = tr_data_part_end(m->train, me) - s->options.first;
+    TR_TRY(tr_newton_open(&s->options, &s->solver));
+    struct tr_newton_weights weights = tr_newton_weights(s->solver);
+    return tr_linear_open_range(m->w, weights.first, weights.n,
+                                weights.whole && me->worker > 0 ? TR_VIEW_READ : TR_VIEW_UPDATE, &s->own);
+}
+
+static double element(const tr_view *view, enum tr_dtype dtype, size_t i)
+{
+    return dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
+}
+
+/* Takes over what the table has, if another method has been there. */
+static int start(struct tr_linear *m)
+{
+    struct tr_linear_newton *s = m->newton;
+    struct tr_newton_weights weights = tr_newton_weights(s->solver);
+    double sum = 0;
+    s->started = true;
+    for (size_t i = 0; i < weights.n * m->outputs; i++) {
+        weights.value[i] = element(s->own, m->problem.dtype, i);
+        sum += fabs(weights.value[i]);
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &sum, 1));
+    return sum == 0 ? TR_OK : tr_newton_moved(s->solver);
+}
+
+static void write_weights(struct tr_linear *m)
+{
+    struct tr_linear_newton *s = m->newton;
+    struct tr_newton_weights weights = tr_newton_weights(s->solver);
+    tr_view *view = s->own;
+    for (size_t i = 0; i < weights.n * m->outputs; i++) {
+        if (m->problem.dtype == TR_F32)
+            ((float *)view->delta)[i] = (float)weights.value[i] - ((const float *)view->value)[i];
+        else ((double *)view->delta)[i] = weights.value[i] - ((const double *)view->value)[i];
+    }
+}
+
+static int compute(tr_worker *me, void *state)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    struct tr_linear_newton *s = m->newton;
+    TR_TRY(tr_view_pull(s->own));
+    if (!s->started) TR_TRY(start(m));
+    TR_TRY(tr_newton_step(s->solver, &s->state));
+    if (!s->own->delta) return TR_OK;
+    write_weights(m);
+    return tr_view_push(s->own);
+}
+
+/* The first worker tells what all know. */
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_linear *m = state;
+    const struct tr_newton_state *at = &m->newton->state;
+    if (me->worker == 0) {
+        tr_linear_report_loss(report, at->objective * m->problem.n);
+        report->sum[TR_LINEAR_OWN_SUMS] = at->gap;
+        report->sum[TR_LINEAR_OWN_SUMS + 1] = at->decrease;
+        report->sum[TR_LINEAR_OWN_SUMS + 2] = at->passes;
+        report->sum[TR_LINEAR_OWN_SUMS + 3] = at->stuck;
+    }
+    return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
+}
+
+/* Without λ nothing is proven: it ends where steps promise little, or, where the rows can be told apart, the objective has
+ * gone. */
+static bool is_near(const struct tr_linear *m, double decrease, double objective)
+{
+    double goal = m->o->target_gap;
+    return m->l2 == 0 && goal > 0 && (decrease < goal / 10 || objective < goal * m->usual);
+}
+
+static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    struct tr_linear *m = state;
+    const double *sum = report->sum + TR_LINEAR_OWN_SUMS;
+    evaluation->epoch = sum[2];
+    TR_TRY(tr_linear_summarize(m, report, evaluation));
+    if (m->l2 > 0) tr_linear_prove(m, evaluation->objective - sum[0], evaluation);
+    if (is_near(m, sum[1], evaluation->objective) || sum[3] > 0 || sum[2] >= (double)m->epochs)
+        evaluation->stop = true;
+    m->last = *evaluation;
+    return TR_OK;
+}
+
+static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
+{
+    (void)me;
+    struct tr_linear *m = state;
+    TR_TRY(tr_linear_keep_summary(m, snapshot));
+    if (tr_snapshot_restores(snapshot)) m->newton->started = true;
+    return tr_newton_keep(&m->newton->options, m->newton->solver, m->train, snapshot);
+}
+
+static int train(struct tr_linear *m)
+{
+    tr_stage train = {.name = "newton",
+                      .state = m,
+                      .clocks = m->epochs,
+                      .evaluate_every = 1,
+                      .epochs_per_clock = 1,
+                      .metric_name = tr_linear_metric(m),
+                      .prepare = prepare,
+                      .compute = compute,
+                      .evaluate = evaluate,
+                      .summarize = summarize,
+                      .snapshot = snapshot};
+    return tr_run(m->tr, &train);
+}
+
+const struct tr_linear_method tr_linear_newton = {.check = check,
+                                                  .open = open_newton,
+                                                  .train = train,
+                                                  .close = close_newton,
+                                                  .many_outputs = true,
+                                                  .diverged = "set model.dtype to f64"};

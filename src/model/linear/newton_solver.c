@@ -1,0 +1,556 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "columns.h"
+#include "loss.h"
+#include "newton.h"
+#include "newton_rows.h"
+
+/* Rows that are worked on at once: what is computed of them stays in the cache until it is added up. */
+enum { BLOCK = 256 };
+
+struct tr_newton {
+    struct tr_newton_options o;
+    const struct tr_problem *problem;
+    size_t outputs;
+    struct tr_columns columns;
+    tr_key *keys;     /* of the rows, and the bias */
+    double *in, *out; /* vectors over these keys */
+    double *part;     /* of one block: slopes or products, and room for a row's more */
+    double *margin, *step_margin, *direction_margin, *curvature; /* by row */
+    /* over this worker's columns */
+    double *w, *gradient, *step, *residual, *direction, *product, *solved, *diagonal;
+    size_t all;     /* columns, with the bias */
+    double *factor; /* of the Hessian of some step before; NULL: the diagonal preconditions */
+    bool has_factor, has_gradient, restored;
+    int64_t iterations; /* of the last step's conjugate gradients */
+    double loss;        /* Σ φ / n */
+    struct tr_newton_state state;
+};
+
+/* ---- opening ---- */
+
+/* A factor takes longer to make than a pass, but saves passes in every step (most on unscaled columns: covtype, 23 passes
+ * instead of 244). Its matrix goes over all workers, who factor it each. */
+static bool wants_factor(const struct tr_newton_options *o)
+{
+    enum { MOST_COLUMNS = 1024 };
+    const struct tr_problem *p = o->problem;
+    double n = (double)o->columns + p->bias, workers = o->tr ? tr_workers(o->tr) : 1;
+    if (o->preconditioner != TR_PRECONDITION_AUTO) return o->preconditioner == TR_PRECONDITION_DENSE;
+    if (n > MOST_COLUMNS || n * (double)p->outputs > MOST_COLUMNS * 32) return false;
+    double each = o->nonzeros / fmax(p->n, 1) + p->bias;
+    double nanoseconds = n * n * (n / 30 + 8 * (workers > 1)) * workers;
+    return tr_newton_outer_cost(each, n) + nanoseconds / (2 * o->nonzeros + 1e6) < 60;
+}
+
+static int open_vectors(struct tr_newton *t)
+{
+    size_t local = t->columns.local * t->outputs, own = t->columns.n * t->outputs, rows = t->o.n * t->outputs;
+    double **vectors[] = {
+        &t->in,        &t->out,    &t->part,     &t->margin, &t->step_margin, &t->direction_margin,
+        &t->curvature, &t->w,      &t->gradient, &t->step,   &t->residual,    &t->direction,
+        &t->product,   &t->solved, &t->diagonal};
+    const size_t n[] = {
+        local, local, 3 * BLOCK * t->outputs, rows, rows, rows, rows, own, own, own, own, own, own, own, own};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) TR_TRY(TR_NEW(vectors[i], n[i]));
+    if (wants_factor(&t->o)) TR_TRY(TR_NEW(&t->factor, t->all * t->all));
+    return TR_OK;
+}
+
+static int open_solver(struct tr_newton *t)
+{
+    const struct tr_problem *p = t->problem;
+    TR_TRY(TR_NEW(&t->keys, p->keys + 1));
+    if (p->keys > 0) memcpy(t->keys, t->o.keys, p->keys * sizeof *t->keys);
+    t->keys[p->keys] = t->o.columns;
+    t->all = (size_t)t->o.columns + p->bias;
+    TR_TRY(tr_columns_open(&t->columns, t->o.tr, t->keys, p->keys + p->bias, t->all, t->outputs));
+    return open_vectors(t);
+}
+
+int tr_newton_open(const struct tr_newton_options *options, struct tr_newton **newton)
+{
+    struct tr_newton *t;
+    TR_TRY(TR_NEW(&t, 1));
+    *t = (struct tr_newton){.o = *options,
+                            .problem = options->problem,
+                            .outputs = options->problem->outputs,
+                            .state = {.decrease = 1}};
+    int status = open_solver(t);
+    if (status != TR_OK) tr_newton_close(&t);
+    *newton = t;
+    return status;
+}
+
+void tr_newton_close(struct tr_newton **newton)
+{
+    struct tr_newton *t = *newton;
+    if (!t) return;
+    void *arrays[] = {
+        t->keys,      t->in,       t->out,      t->part, t->margin,   t->step_margin, t->direction_margin,
+        t->curvature, t->w,        t->gradient, t->step, t->residual, t->direction,   t->product,
+        t->solved,    t->diagonal, t->factor};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    tr_columns_close(&t->columns);
+    free(t);
+    *newton = NULL;
+}
+
+struct tr_newton_weights tr_newton_weights(struct tr_newton *t)
+{
+    return (struct tr_newton_weights){t->w, t->columns.first, t->columns.n, t->columns.whole};
+}
+
+/* ---- vectors over columns ---- */
+
+/* Elements of this worker's part of a vector that λ counts for: all but a free bias, which is the last. */
+static size_t regularised(const struct tr_newton *t)
+{
+    bool has_last = t->columns.first + t->columns.n == t->all;
+    bool free_bias = t->problem->bias && !t->o.bias_l2 && has_last;
+    return (t->columns.n - free_bias) * t->outputs;
+}
+
+static size_t own(const struct tr_newton *t)
+{
+    return t->columns.n * t->outputs;
+}
+
+static double dot(size_t n, const double *x, const double *y)
+{
+    double s[8] = {0};
+    size_t j = 0;
+    for (; j + 8 <= n; j += 8)
+        for (size_t u = 0; u < 8; u++) s[u] += x[j + u] * y[j + u];
+    for (; j < n; j++) s[0] += x[j] * y[j];
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+
+static void axpy(size_t n, double a, const double *restrict x, double *restrict y)
+{
+    for (size_t j = 0; j < n; j++) y[j] += a * x[j];
+}
+
+/* own = (what the workers have in t->out, summed) / n + λ w */
+static int finish(struct tr_newton *t, const double *w, double *sum)
+{
+    double part = 1 / t->problem->n;
+    TR_TRY(tr_columns_sum(&t->columns, t->out, sum));
+    for (size_t j = 0; j < own(t); j++) sum[j] *= part;
+    axpy(regularised(t), t->problem->l2, w, sum);
+    return TR_OK;
+}
+
+/* ---- passes ---- */
+
+/* Rows of the block that begins behind `done` of this worker's. */
+static size_t block(const struct tr_newton *t, size_t done)
+{
+    return tr_min_size(BLOCK, t->o.n - done);
+}
+
+/* φ'' by row, as numbers that product_of_row() goes by: of softmax the probabilities, times the row's weight. */
+static void slopes_and_curvature(struct tr_newton *t, size_t done, size_t n, double *slope)
+{
+    const struct tr_problem *p = t->problem;
+    size_t outputs = t->outputs, first = t->o.first + done;
+    double *curvature = t->curvature + done * outputs;
+    memcpy(slope, t->margin + done * outputs, n * outputs * sizeof *slope);
+    for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs) {
+        double weight = p->weight ? (double)p->weight[first + i] : 1;
+        tr_row_slopes(p, first + i, slope);
+        for (size_t k = 0; k < outputs; k++)
+            curvature[k] = p->softmax   ? slope[k] + ((size_t)p->target[first + i] == k ? weight : 0)
+                           : weight > 0 ? weight * tr_loss_curvature(p->model, slope[k] / weight)
+                                        : 0;
+    }
+}
+
+static void product_of_rows(const struct tr_newton *t, size_t done, size_t n, const double *z, double *out)
+{
+    size_t outputs = t->outputs;
+    const double *curvature = t->curvature + done * outputs;
+    if (!t->problem->softmax) {
+        for (size_t i = 0; i < n * outputs; i++) out[i] = curvature[i] * z[i];
+        return;
+    }
+    for (size_t i = 0; i < n; i++, curvature += outputs, z += outputs, out += outputs) {
+        double weight = 0, mean = 0;
+        for (size_t k = 0; k < outputs; k++) weight += curvature[k], mean += curvature[k] * z[k];
+        if (weight > 0) mean /= weight;
+        for (size_t k = 0; k < outputs; k++) out[k] = curvature[k] * (z[k] - mean);
+    }
+}
+
+static void diagonal_of_rows(const struct tr_newton *t, size_t done, size_t n, double *out)
+{
+    size_t outputs = t->outputs;
+    const double *curvature = t->curvature + done * outputs;
+    for (size_t i = 0; i < n; i++, curvature += outputs, out += outputs) {
+        double weight = 0;
+        for (size_t k = 0; k < outputs; k++) weight += curvature[k];
+        for (size_t k = 0; k < outputs; k++)
+            out[k] = !t->problem->softmax ? curvature[k]
+                     : weight > 0         ? curvature[k] * (1 - curvature[k] / weight)
+                                          : 0;
+    }
+}
+
+/* The gradient at the margins as they are, and, where it preconditions, the Hessian's diagonal. */
+static int gradient_pass(struct tr_newton *t)
+{
+    double *squares = t->in, *part = t->part, *more = part + BLOCK * t->outputs;
+    size_t local = t->columns.local * t->outputs;
+    memset(t->out, 0, local * sizeof *t->out);
+    memset(squares, 0, local * sizeof *squares);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = block(t, done);
+        slopes_and_curvature(t, done, n, part);
+        tr_newton_add(t->problem, t->o.first + done, n, part, t->out);
+        if (t->factor) continue;
+        diagonal_of_rows(t, done, n, more);
+        tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
+    }
+    TR_TRY(finish(t, t->w, t->gradient));
+    t->has_gradient = true;
+    return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
+}
+
+/* product = H d; X d stays by row. */
+static int hessian_pass(struct tr_newton *t, const double *direction, double *product)
+{
+    TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
+    memset(t->out, 0, t->columns.local * t->outputs * sizeof *t->out);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = block(t, done);
+        double *z = t->direction_margin + done * t->outputs;
+        tr_newton_times(t->problem, t->o.first + done, n, t->in, z);
+        product_of_rows(t, done, n, z, t->part);
+        tr_newton_add(t->problem, t->o.first + done, n, t->part, t->out);
+    }
+    t->state.passes++;
+    return finish(t, direction, product);
+}
+
+/* Σ φ / n at margin + by × step's margins, over all workers' rows. */
+static int sum_losses(struct tr_newton *t, double by, const double *shift, double *loss)
+{
+    double sum = 0;
+    for (size_t i = 0; i < t->o.n; i++) {
+        const double *margin = t->margin + i * t->outputs, *moved = t->step_margin + i * t->outputs;
+        for (size_t k = 0; k < t->outputs; k++) t->part[k] = margin[k] + by * (shift ? shift[k] : moved[k]);
+        sum += tr_row_loss(t->problem, t->o.first + i, t->part);
+    }
+    TR_TRY(tr_columns_sum_rows(&t->columns, &sum, 1));
+    *loss = sum / t->problem->n;
+    return TR_OK;
+}
+
+/* ---- a bias without λ ---- */
+
+/* Slopes summed over the rows, and their derivatives by the bias: outputs, and as many squared. */
+static int sum_bias(struct tr_newton *t, double *sums)
+{
+    size_t outputs = t->outputs;
+    double *slope = t->part, *unit = slope + BLOCK * outputs, *column = unit + BLOCK * outputs;
+    memset(sums, 0, outputs * (outputs + 1) * sizeof *sums);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = block(t, done);
+        slopes_and_curvature(t, done, n, slope);
+        for (size_t i = 0; i < n * outputs; i++) sums[i % outputs] += slope[i];
+        for (size_t k = 0; k < outputs; k++) {
+            for (size_t i = 0; i < n * outputs; i++) unit[i] = i % outputs == k;
+            product_of_rows(t, done, n, unit, column);
+            for (size_t i = 0; i < n * outputs; i++) sums[outputs * (k + 1) + i % outputs] += column[i];
+        }
+    }
+    return tr_columns_sum_rows(&t->columns, sums, outputs * (outputs + 1));
+}
+
+static void move_bias(struct tr_newton *t, double by, const double *shift)
+{
+    size_t outputs = t->outputs, at = regularised(t);
+    for (size_t i = 0; i < t->o.n * outputs; i++) t->margin[i] += by * shift[i % outputs];
+    if (at < own(t)) axpy(outputs, by, shift, t->w + at);
+}
+
+/* One Newton step of the bias alone; *moved becomes false where there is nothing left to gain. */
+static int step_bias(struct tr_newton *t, double *sums, bool *moved)
+{
+    size_t outputs = t->outputs;
+    double n = t->problem->n, gain = 0, loss;
+    TR_TRY(sum_bias(t, sums));
+    double *shift = sums, *hessian = sums + outputs;
+    *moved = false;
+    for (size_t k = 0; k < outputs; k++) {
+        if (!(hessian[k * outputs + k] > 1e-12 * n)) hessian[k * outputs + k] = n; /* flat: a careful step */
+        hessian[k * outputs + k] *= 1 + 1e-9; /* of softmax one direction is flat */
+    }
+    double *slope = hessian + outputs * outputs;
+    memcpy(slope, sums, outputs * sizeof *slope);
+    tr_cholesky(outputs, hessian);
+    tr_cholesky_solve(outputs, hessian, 1, shift);
+    gain = dot(outputs, slope, shift) / n;
+    if (gain <= 1e-15 * (t->loss + 1e-300)) return TR_OK;
+    for (double by = -1; by < -1e-6; by /= 2) {
+        TR_TRY(sum_losses(t, by, shift, &loss));
+        if (!(loss < t->loss)) continue;
+        move_bias(t, by, shift);
+        *moved = gain > 1e-12 * t->loss;
+        t->loss = loss;
+        break;
+    }
+    return TR_OK;
+}
+
+static int settle_bias(struct tr_newton *t)
+{
+    double *sums;
+    bool moved = true;
+    if (!t->problem->bias || t->o.bias_l2) return TR_OK;
+    TR_TRY(TR_NEW(&sums, t->outputs * (t->outputs + 2)));
+    int status = TR_OK;
+    for (int turn = 0; turn < 30 && moved && status == TR_OK; turn++) status = step_bias(t, sums, &moved);
+    free(sums);
+    return status;
+}
+
+/* ---- how good the weights are ---- */
+
+int tr_newton_look(struct tr_newton *t, struct tr_newton_state *state)
+{
+    double l2 = t->problem->l2, sums[2];
+    size_t n = regularised(t);
+    if (!t->has_gradient && !t->restored) {
+        TR_TRY(sum_losses(t, 0, NULL, &t->loss));
+        TR_TRY(settle_bias(t));
+        t->state.passes++;
+    }
+    if (!t->has_gradient) TR_TRY(gradient_pass(t));
+    t->restored = false;
+    sums[0] = dot(n, t->w, t->w);
+    sums[1] = dot(n, t->gradient, t->gradient);
+    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 2));
+    t->state.objective = t->loss + l2 / 2 * sums[0];
+    t->state.gap = l2 > 0 ? sums[1] / (2 * l2) : (double)NAN;
+    *state = t->state;
+    return TR_OK;
+}
+
+int tr_newton_moved(struct tr_newton *t)
+{
+    TR_TRY(tr_columns_fetch(&t->columns, t->w, t->in));
+    tr_newton_times(t->problem, t->o.first, t->o.n, t->in, t->margin);
+    t->has_gradient = t->has_factor = t->state.stuck = false;
+    t->state.passes++;
+    return TR_OK;
+}
+
+/* ---- preconditioning ---- */
+
+/* The Hessian, of several outputs the mean of its blocks on the diagonal, becomes a factor. */
+static int make_factor(struct tr_newton *t)
+{
+    size_t all = t->all, outputs = t->outputs;
+    memset(t->factor, 0, all * all * sizeof *t->factor);
+    for (size_t done = 0, n; done < t->o.n; done += n) {
+        n = tr_min_size(BLOCK, t->o.n - done);
+        diagonal_of_rows(t, done, n, t->part);
+        for (size_t i = 0; i < n; i++) {
+            double sum = 0;
+            for (size_t k = 0; k < outputs; k++) sum += t->part[i * outputs + k];
+            t->part[i] = sum / (double)outputs;
+        }
+        TR_TRY(tr_newton_add_outer(t->problem, t->o.first + done, n, t->part, t->keys, all, t->factor));
+    }
+    TR_TRY(tr_columns_sum_rows(&t->columns, t->factor, all * all));
+    double part = 1 / t->problem->n;
+    for (size_t j = 0; j < all * all; j++) t->factor[j] *= part;
+    for (size_t j = 0; j < regularised(t) / outputs; j++) t->factor[j * all + j] += t->problem->l2;
+    tr_cholesky(all, t->factor);
+    t->has_factor = true;
+    t->iterations = 0;
+    t->state.passes++;
+    return TR_OK;
+}
+
+/* A factor of a Hessian some steps before serves until it takes as many products to correct it as a third of the time that
+ * a new one takes is worth, but for three; then the step ends, and the next has a new one. */
+static int64_t most_corrections(const struct tr_newton *t)
+{
+    double each = t->o.nonzeros / fmax(t->problem->n, 1) + t->problem->bias;
+    return (int64_t)fmax(4, tr_newton_outer_cost(each, (double)t->all) / 3);
+}
+
+static int precondition(struct tr_newton *t, int64_t *most)
+{
+    enum { MOST = 250 };
+    *most = MOST;
+    if (!t->factor) return TR_OK;
+    bool serves = t->has_factor && t->iterations < most_corrections(t);
+    if (serves) *most = most_corrections(t);
+    return serves ? TR_OK : make_factor(t);
+}
+
+/* Hsia, Chiang and Lin 2018: a hundredth of the diagonal and the rest of the identity, which is λ here. A free bias has its
+ * diagonal alone. */
+static void apply_preconditioner(const struct tr_newton *t, const double *r, double *out)
+{
+    const double share = 0.01;
+    double l2 = t->problem->l2, n = t->problem->n;
+    size_t free_bias = regularised(t);
+    if (t->factor) {
+        memcpy(out, r, own(t) * sizeof *out);
+        tr_cholesky_solve(t->all, t->factor, t->outputs, out);
+        return;
+    }
+    for (size_t j = 0; j < own(t); j++) {
+        double diagonal = j < free_bias && l2 > 0 ? l2 + share * t->diagonal[j] / n : t->diagonal[j] / n;
+        out[j] = diagonal > 0 ? r[j] / diagonal : 0;
+    }
+}
+
+/* ---- a step ---- */
+
+/* Solves H s = -g by conjugate gradients; the decrease that this promises becomes state.decrease, of F. They end where the
+ * residual is a fifth of what it was, or the model falls little any more (Nash and Sofer 1990). */
+static int solve(struct tr_newton *t, int64_t most)
+{
+    const double enough = 0.2 * 0.2, little = 0.1;
+    size_t n = own(t);
+    double decrease = 0, rq, first;
+    memset(t->step, 0, n * sizeof *t->step);
+    memset(t->step_margin, 0, t->o.n * t->outputs * sizeof *t->step_margin);
+    for (size_t j = 0; j < n; j++) t->residual[j] = -t->gradient[j];
+    apply_preconditioner(t, t->residual, t->solved);
+    memcpy(t->direction, t->solved, n * sizeof *t->direction);
+    rq = dot(n, t->residual, t->solved);
+    TR_TRY(tr_columns_sum_parts(&t->columns, &rq, 1));
+    first = rq;
+    for (t->iterations = 0; t->iterations < most && rq > 0;) {
+        TR_TRY(hessian_pass(t, t->direction, t->product));
+        double curvature = dot(n, t->direction, t->product);
+        TR_TRY(tr_columns_sum_parts(&t->columns, &curvature, 1));
+        if (!(curvature > 0)) break;
+        double a = rq / curvature, gained = a * rq / 2, before = rq;
+        axpy(n, a, t->direction, t->step);
+        axpy(n, -a, t->product, t->residual);
+        axpy(t->o.n * t->outputs, a, t->direction_margin, t->step_margin);
+        decrease += gained;
+        t->iterations++;
+        if ((double)t->iterations * gained <= little * decrease) break;
+        apply_preconditioner(t, t->residual, t->solved);
+        rq = dot(n, t->residual, t->solved);
+        TR_TRY(tr_columns_sum_parts(&t->columns, &rq, 1));
+        if (rq <= enough * first) break;
+        for (size_t j = 0; j < n; j++) t->direction[j] = t->solved[j] + rq / before * t->direction[j];
+    }
+    t->state.decrease = decrease / t->state.objective;
+    return TR_OK;
+}
+
+/* Halves the step until the objective falls by a ten-thousandth of what the slope says (Armijo), but for rounding. */
+static int search(struct tr_newton *t, double *by)
+{
+    size_t n = regularised(t);
+    double sums[] = {dot(own(t), t->gradient, t->step), dot(n, t->w, t->w), dot(n, t->w, t->step),
+                     dot(n, t->step, t->step)};
+    double l2 = t->problem->l2, before, loss;
+    TR_TRY(tr_columns_sum_parts(&t->columns, sums, 4));
+    before = t->loss + l2 / 2 * sums[1];
+    for (*by = 1; *by > 1e-9; *by /= 2) {
+        TR_TRY(sum_losses(t, *by, NULL, &loss));
+        double now = loss + l2 / 2 * (sums[1] + 2 * *by * sums[2] + *by * *by * sums[3]);
+        if (!(now <= before + 1e-4 * *by * sums[0] + 1e-15 * before)) continue;
+        t->loss = loss;
+        return TR_OK;
+    }
+    *by = 0;
+    return TR_OK;
+}
+
+int tr_newton_step(struct tr_newton *t, struct tr_newton_state *state)
+{
+    double by = 0;
+    int64_t most;
+    TR_TRY(tr_newton_look(t, state));
+    TR_TRY(precondition(t, &most));
+    TR_TRY(solve(t, most));
+    if (t->iterations > 0) TR_TRY(search(t, &by));
+    axpy(own(t), by, t->step, t->w);
+    axpy(t->o.n * t->outputs, by, t->step_margin, t->margin);
+    t->state.stuck = by == 0 || t->state.decrease < 1e-15;
+    if (by > 0) {
+        TR_TRY(settle_bias(t));
+        TR_TRY(gradient_pass(t));
+        t->state.passes++;
+    }
+    return tr_newton_look(t, state);
+}
+
+/* ---- checkpoints ---- */
+
+static int keep_margins(struct tr_newton *t, size_t outputs, const tr_data *data, tr_snapshot *snapshot)
+{
+    double *one;
+    size_t n = t ? t->o.n : 0;
+    TR_TRY(TR_NEW(&one, data->rows.n));
+    int status = TR_OK;
+    for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "margin_%zu", k);
+        for (size_t i = 0; i < n; i++) one[t->o.first + i] = t->margin[i * outputs + k];
+        status = tr_data_keep(data, snapshot, name, TR_F64, one);
+        for (size_t i = 0; i < n; i++) t->margin[i * outputs + k] = one[t->o.first + i];
+    }
+    free(one);
+    return status;
+}
+
+/* What all workers have alike is kept by the first, and filled at all. */
+int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const tr_data *data,
+                   tr_snapshot *snapshot)
+{
+    enum { NUMBERS = 5 };
+    bool restores = tr_snapshot_restores(snapshot),
+         alike = t && (restores || tr_set_rank(o->tr, TR_SET_WORKERS) == 0);
+    size_t all = (size_t)o->columns + o->problem->bias, outputs = o->problem->outputs;
+    double numbers[NUMBERS] = {0};
+    if (t)
+        memcpy(numbers,
+               (double[]){t->state.decrease, t->state.passes, t->loss, t->has_factor, (double)t->iterations},
+               sizeof numbers);
+    TR_TRY(tr_snapshot_rows(snapshot, "newton", TR_F64, 1, NUMBERS, NULL, 0, alike, numbers));
+    bool has_part = t && (alike || !t->columns.whole);
+    TR_TRY(tr_snapshot_rows(snapshot, "weights", TR_F64, all, outputs, NULL, has_part ? t->columns.first : 0,
+                            has_part ? t->columns.n : 0, t ? t->w : NULL));
+    TR_TRY(keep_margins(t, outputs, data, snapshot));
+    if (wants_factor(o))
+        TR_TRY(
+            tr_snapshot_rows(snapshot, "factor", TR_F64, 1, all * all, NULL, 0, alike, t ? t->factor : NULL));
+    if (!t || !restores) return TR_OK;
+    t->state.decrease = numbers[0];
+    t->state.passes = numbers[1];
+    t->loss = numbers[2];
+    t->has_factor = numbers[3] > 0;
+    t->iterations = (int64_t)numbers[4];
+    t->has_gradient = false;
+    t->restored = true;
+    return TR_OK;
+}
+
+/* ---- for tests ---- */
+
+int tr_newton_gradient(struct tr_newton *t, const double **gradient)
+{
+    struct tr_newton_state state;
+    *gradient = t->gradient;
+    return tr_newton_look(t, &state);
+}
+
+int tr_newton_product(struct tr_newton *t, const double *direction, double *product)
+{
+    return hessian_pass(t, direction, product);
+}
