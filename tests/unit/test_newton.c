@@ -30,10 +30,10 @@ static void make(int model, size_t outputs, bool softmax, bool is_dense, bool fr
             column[n] = k;
             value[n++] = dense[i * KEYS + (int)k] = x;
         }
-        target[i] = outputs > 1               ? (float)tr_rng_below(&rng, outputs)
-                    : model == TR_LOSS_LINEAR ? (float)(3 + tr_rng_normal(&rng))
-                    : tr_rng_next(&rng) & 1   ? 1.0f
-                                              : -1.0f;
+        target[i] = outputs > 1                  ? (float)tr_rng_below(&rng, outputs)
+                    : !tr_loss_classifies(model) ? (float)(5 + tr_rng_normal(&rng))
+                    : tr_rng_next(&rng) & 1      ? 1.0f
+                                                 : -1.0f;
         weight[i] = i % 3 == 0 ? 2.0f : 0.5f;
     }
     begin[ROWS] = n;
@@ -43,6 +43,7 @@ static void make(int model, size_t outputs, bool softmax, bool is_dense, bool fr
                                   .rows = {ROWS, begin, column, value, target, NULL},
                                   .target = target,
                                   .weight = free_bias ? NULL : weight,
+                                  .shape = 0.8,
                                   .outputs = outputs,
                                   .softmax = softmax,
                                   .bias = true,
@@ -72,10 +73,8 @@ static const struct {
     int model;
     size_t outputs;
     bool softmax;
-} kinds[] = {{TR_LOSS_LOGISTIC, 1, false},
-             {TR_LOSS_LINEAR, 1, false},
-             {TR_LOSS_L2SVM, 1, false},
-             {TR_LOSS_LOGISTIC, 3, true},
+} kinds[] = {{TR_LOSS_LOGISTIC, 1, false}, {TR_LOSS_LINEAR, 1, false},  {TR_LOSS_L2SVM, 1, false},
+             {TR_LOSS_HUBER, 1, false},    {TR_LOSS_POISSON, 1, false}, {TR_LOSS_LOGISTIC, 3, true},
              {TR_LOSS_L2SVM, 3, false}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

@@ -73,17 +73,6 @@ static inline double tr_loss_slope(int model, double m, double y)
     }
 }
 
-/* d²φ/dm², given dφ/dm there. Of the squared hinge it is the generalised one: 2 where it has a slope (Mangasarian 2002). */
-static inline double tr_loss_curvature(int model, double slope)
-{
-    switch (model) {
-    case TR_LOSS_LOGISTIC: return fabs(slope) * (1 - fabs(slope));
-    case TR_LOSS_SVM: return 0;
-    case TR_LOSS_L2SVM: return slope != 0 ? 2 : 0;
-    default: return 1;
-    }
-}
-
 /* φ*(-α), where a is α for regression and y α for the classifiers. */
 static inline double tr_loss_conjugate(int model, double a, double y)
 {

@@ -19,9 +19,6 @@ struct tr_linear_newton {
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    if (tr_job_type(job) == TR_LOSS_SVM)
-        return tr_linear_refuse(job, "solve.method",
-                                "newton needs a smooth loss: model.type svm has none, l2svm does");
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
     if (!tr_job_is(job, "sync.mode", "bsp"))
@@ -40,8 +37,7 @@ static int open_newton(struct tr_linear *m)
 {
     m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
-    m->problem =
-        (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = (double)m->train->total_rows};
+    m->problem = (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = m->total_weight};
     m->newton->options = (struct tr_newton_options){.tr = m->tr,
                                                     .problem = &m->problem,
                                                     .keys = m->train->keys,
@@ -182,9 +178,13 @@ static int train(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
+enum { SMOOTH = (1 << TR_LOSSES) - 1 - (1 << TR_LOSS_SVM) - (1 << TR_LOSS_QUANTILE) };
+
 const struct tr_linear_method tr_linear_newton = {.check = check,
                                                   .open = open_newton,
                                                   .train = train,
                                                   .close = close_newton,
                                                   .many_outputs = true,
+                                                  .weighs_rows = true,
+                                                  .losses = SMOOTH,
                                                   .diverged = "set model.dtype to f64"};

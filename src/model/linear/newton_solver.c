@@ -156,15 +156,20 @@ static void slopes_and_curvature(struct tr_newton *t, size_t done, size_t n, dou
 {
     const struct tr_problem *p = t->problem;
     size_t outputs = t->outputs, first = t->o.first + done;
+    const double *margin = t->margin + done * outputs;
     double *curvature = t->curvature + done * outputs;
-    memcpy(slope, t->margin + done * outputs, n * outputs * sizeof *slope);
-    for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs) {
-        double weight = p->weight ? (double)p->weight[first + i] : 1;
+    memcpy(slope, margin, n * outputs * sizeof *slope);
+    for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs, margin += outputs) {
+        double weight = p->weight ? (double)p->weight[first + i] : 1, y = (double)p->target[first + i];
         tr_row_slopes(p, first + i, slope);
-        for (size_t k = 0; k < outputs; k++)
-            curvature[k] = p->softmax   ? slope[k] + ((size_t)p->target[first + i] == k ? weight : 0)
-                           : weight > 0 ? weight * tr_loss_curvature(p->model, slope[k] / weight)
-                                        : 0;
+        for (size_t k = 0; k < outputs; k++) {
+            bool is = outputs == 1 || (size_t)y == k;
+            curvature[k] = p->softmax ? slope[k] + (is ? weight : 0)
+                                      : weight * tr_shaped_curvature(p->model, p->shape, margin[k],
+                                                                     outputs == 1 ? y
+                                                                     : is         ? 1
+                                                                                  : -1);
+        }
     }
 }
 
