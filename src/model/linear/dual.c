@@ -258,4 +258,4 @@ const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .close = close_dual,
                                                 .weighs_rows = true,
                                                 .losses = (1 << TR_LOSS_POISSON) - 1,
-                                                .diverged = "raise solve.sigma, or lower sync.staleness"};
+                                                .diverged = "raise solve.sigma"};

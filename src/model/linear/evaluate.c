@@ -92,6 +92,17 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
 
+/* What to try: only what can help a run with these settings. */
+static int fail_diverged(const struct tr_linear *m, double epoch, const char *what)
+{
+    const char *stale = tr_job_is(m->job, "sync.mode", "ssp")   ? ", or lower sync.staleness"
+                        : tr_job_is(m->job, "sync.mode", "asp") ? ", or set sync.mode to ssp"
+                                                                : "";
+    bool adds = m->solver->weighs_updates && m->sums && tr_groups(m->tr) > 1;
+    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s%s%s", epoch, what,
+                   m->solver->diverged, stale, adds ? ", or set sync.weight to con or dyn" : "");
+}
+
 /* An objective that has grown a thousandfold does not come back, even where it takes long to leave the numbers. */
 static int check_divergence(struct tr_linear *m, double epoch, double objective)
 {
@@ -101,7 +112,7 @@ static int check_divergence(struct tr_linear *m, double epoch, double objective)
     char what[64] = "not finite any more";
     if (isfinite(objective))
         snprintf(what, sizeof what, "%.3g, at the beginning it was %.3g", objective, m->usual);
-    return tr_fail(TR_ERR_DIVERGED, "epoch %.2f: the objective is %s: %s", epoch, what, m->solver->diverged);
+    return fail_diverged(m, epoch, what);
 }
 
 static double penalty(const struct tr_linear *m, const tr_report *report)

@@ -365,9 +365,9 @@ static int train(struct tr_linear *m)
     return status;
 }
 
-const struct tr_linear_method tr_linear_growing = {
-    .check = check,
-    .open = open_growing,
-    .train = train,
-    .close = close_growing,
-    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};
+const struct tr_linear_method tr_linear_growing = {.check = check,
+                                                   .open = open_growing,
+                                                   .train = train,
+                                                   .close = close_growing,
+                                                   .weighs_updates = true,
+                                                   .diverged = "lower solve.rate"};

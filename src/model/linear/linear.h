@@ -85,7 +85,8 @@ struct tr_linear_method {
     unsigned
         losses; /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
     bool counts_rows;     /* it makes a second table, of the rows that have a feature */
-    const char *diverged; /* what to try then */
+    bool weighs_updates;  /* it knows sync.weight */
+    const char *diverged; /* what to try then, besides less staleness and other weights */
 };
 
 extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing,

@@ -308,14 +308,14 @@ static int train(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
-const struct tr_linear_method tr_linear_sgd = {
-    .check = check_sgd,
-    .servers = servers,
-    .open = open_sgd,
-    .train = train,
-    .close = close_sgd,
-    .many_outputs = true,
-    .weighs_rows = true,
-    .losses = (1 << TR_LOSSES) - 1,
-    .counts_rows = true,
-    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};
+const struct tr_linear_method tr_linear_sgd = {.check = check_sgd,
+                                               .servers = servers,
+                                               .open = open_sgd,
+                                               .train = train,
+                                               .close = close_sgd,
+                                               .many_outputs = true,
+                                               .weighs_rows = true,
+                                               .losses = (1 << TR_LOSSES) - 1,
+                                               .counts_rows = true,
+                                               .weighs_updates = true,
+                                               .diverged = "lower solve.rate"};

@@ -626,10 +626,10 @@ static int train(struct tr_linear *m)
     return report_replicas(m);
 }
 
-const struct tr_linear_method tr_linear_variance = {
-    .check = check,
-    .servers = tr_linear_few_servers,
-    .open = open_variance,
-    .train = train,
-    .close = close_variance,
-    .diverged = "lower solve.rate or sync.staleness, or set sync.weight to con or dyn"};
+const struct tr_linear_method tr_linear_variance = {.check = check,
+                                                    .servers = tr_linear_few_servers,
+                                                    .open = open_variance,
+                                                    .train = train,
+                                                    .close = close_variance,
+                                                    .weighs_updates = true,
+                                                    .diverged = "lower solve.rate"};

@@ -101,7 +101,8 @@ int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation
     evaluation->stop = m->target != TR_JOB_AUTO && evaluation->objective <= m->target;
     m->last = *evaluation;
     if (isfinite(m->train_rmse)) return TR_OK;
-    return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: lower solve.rate, or raise model.l2");
+    return tr_fail(TR_ERR_DIVERGED, "the error is not finite any more: %sraise model.l2",
+                   m->by_als ? "" : "lower solve.rate, or ");
 }
 
 int tr_mf_snapshot_evaluation(struct tr_mf *m, tr_snapshot *snapshot)
