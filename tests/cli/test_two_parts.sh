@@ -8,6 +8,11 @@ $trireme generate dense -o points.csv rows=1500 columns=6 clusters=9 seed=4 >/de
 $trireme generate ratings -o ratings.tsv users=300 items=120 ratings=6000 seed=5 >/dev/null || fail "generate ratings"
 $trireme generate docword -o bags.txt documents=150 words=300 tokens=6000 seed=6 >/dev/null || fail "generate docword"
 
+cat >descent.yaml <<END
+data: {train: [rows.svm]}
+model: {type: logistic, bias: yes, dtype: f64}
+solve: {method: descent}
+END
 cat >linear.yaml <<END
 data: {train: [rows.svm]}
 model: {type: logistic, l2: 0.001}
@@ -72,6 +77,8 @@ ends() {
 }
 
 parts dual 2 4 3 1e-4 linear.yaml solve.method=dual
+parts descent 2 3 "3 ranks.layout=dedicated ranks.servers=1" 1e-4 descent.yaml model.l1=0.002 solve.epochs=6 solve.target_gap=1e-12
+parts path 2 5 3 1e-4 descent.yaml model.l1=path solve.path=9
 parts dual-file 3 4 2 1e-4 linear.yaml solve.method=dual data.order=file
 parts sgd 2 4 3 1e-3 linear.yaml solve.method=sgd solve.rate=0.5
 parts sgd-adam 2 4 3 5e-3 linear.yaml solve.method=sgd solve.optimizer=adam solve.rate=0.01 solve.optimizer_at=worker

@@ -133,6 +133,14 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
     m->last = *evaluation;
 }
 
+double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
+{
+    const double *sum = report->sum;
+    bool squares = m->type == TR_LOSS_LINEAR || m->type == TR_LOSS_HUBER;
+    double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_ROWS];
+    return squares ? sqrt(mean) : mean;
+}
+
 int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
     struct tr_linear *m = state;
@@ -140,11 +148,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     double n = m->total_weight, target = tr_job_number(m->job, "solve.target");
     double primal = sum[LOSS] / n + penalty(m, report) + m->o->l1 * sum[ABSOLUTES];
     evaluation->objective = primal;
-    if (m->test) {
-        bool squares = m->type == TR_LOSS_LINEAR || m->type == TR_LOSS_HUBER;
-        double mean = sum[tr_linear_classifies(m) ? TEST_RIGHT : TEST_ERRORS] / sum[TEST_ROWS];
-        evaluation->metric = squares ? sqrt(mean) : mean;
-    }
+    if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
     if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
     m->last = *evaluation;
     double epoch = (double)report->clock / (double)m->clocks_per_epoch;

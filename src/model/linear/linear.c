@@ -15,6 +15,7 @@ static const tr_method methods[] = {
     [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", TR_WORDS(NULL), true},
     [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", TR_WORDS(NULL), true},
     [TR_METHOD_NEWTON] = {"newton", "Newton's method, for smooth losses: as many passes on any number of ranks, and as far as one likes", NULL, false},
+    [TR_METHOD_DESCENT] = {"descent", "coordinate descent, for model.l1: steps of all workers together, and a proof how far it is", NULL, false},
     {.name = NULL},
 };
 
@@ -26,6 +27,7 @@ static const struct tr_linear_method *const solvers[] = {
     [TR_METHOD_KATYUSHA] = &tr_linear_variance,
     [TR_METHOD_GROWING] = &tr_linear_growing,
     [TR_METHOD_NEWTON] = &tr_linear_newton,
+    [TR_METHOD_DESCENT] = &tr_linear_descent,
 };
 /* clang-format on */
 
@@ -109,6 +111,8 @@ static int check(const tr_job *job, const void *options)
                                 "sync.stable needs sync.weight dyn: others keep no versions");
     if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
         return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
+    if (o->l1 < 0 && tr_job_method(job) != TR_METHOD_DESCENT)
+        return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
     return solvers[tr_job_method(job)]->check(job, o);
 }
 
@@ -411,9 +415,10 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 /* clang-format off */
 static const tr_option options[] = {
     {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto", "1/n"),
-     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n and LIBLINEAR's C is 1/(lambda n)"},
-    {"model.l1", TR_KIND_REAL, AT(l1), "0",
-     .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1; needs solve.optimizer ftrl"},
+     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n (descent: 0) and LIBLINEAR's C is 1/(lambda n)"},
+    {"model.l1", TR_KIND_REAL, AT(l1), "0", .words = TR_WORDS("path"),
+     .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1, for solve.method descent or solve.optimizer ftrl; "
+             "path = from the least that leaves no weight to a thousandth of it, the best by data.test or else the last"},
     {"model.bias", TR_KIND_BOOL, AT(bias), "no",
      .help = "whether a constant is learnt besides the weights"},
     {"model.bias_l2", TR_KIND_BOOL, AT(bias_l2), "no",
@@ -462,6 +467,9 @@ static const tr_option options[] = {
     {"solve.phases", TR_KIND_INTEGER, AT(phases), "3", .least = 1,
      .methods = "growing",
      .help = "how many phases there are"},
+    {"solve.path", TR_KIND_INTEGER, AT(path), "100", .least = 1,
+     .methods = "descent",
+     .help = "model.l1 path: how many penalties, at equal ratios"},
     {.name = NULL},
 };
 
@@ -470,13 +478,16 @@ static const tr_rule rules[] = {
     {"solve.rate", "sgd", "0.1", false},
     {"solve.rate", "dual", "0.1", true},
     {"solve.epochs", "growing", "1", false},
+    {"solve.epochs", "descent", "100", false},
+    {"solve.target_gap", "descent", "1e-3", false},
+    {"table.filter", "descent", "none", true},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},
-    {"local.*", "dual sgd newton", NULL, true},
-    {"sync.race", "dual sgd newton", NULL, true},
-    {"solve.patience", "svrg svrg++ katyusha growing", NULL, true},
-    {"solve.batch", "newton", NULL, true},
-    {"sync.push", "newton", NULL, true},
+    {"local.*", "dual sgd newton descent", NULL, true},
+    {"sync.race", "dual sgd newton descent", NULL, true},
+    {"solve.patience", "svrg svrg++ katyusha growing descent", NULL, true},
+    {"solve.batch", "newton descent", NULL, true},
+    {"sync.push", "newton descent", NULL, true},
     {"data.vocabulary", NULL, NULL, true},
     {"data.duplicates", NULL, NULL, true},
     {.key = NULL},

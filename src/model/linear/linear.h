@@ -7,6 +7,8 @@
  *   sgd        a method: mini-batch gradient descent
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
+ *   descent    a method: coordinate descent, for penalties with |w|₁; path: for many of them
+ *   blocks     … columns in blocks; owners: sums over workers; quadratic: the minimum over a block
  *   variance   methods: variance reduction, its stages and its replica
  *   steps      … its steps
  *   newton     a method: Newton's; newton_solver: its steps; newton_rows, columns: its
@@ -26,14 +28,14 @@
 
 struct tr_linear_options {
     double l2; /* below 0: 1/n */
-    double l1;
+    double l1; /* below 0: a path */
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_… */
     char *class_weights;
     double delta, quantile;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
-    uint64_t batch, phases;
+    uint64_t batch, phases, path;
     int optimizer, optimizer_at;
     double momentum, memory, epsilon, inner, growth;
 };
@@ -90,7 +92,7 @@ struct tr_linear_method {
 };
 
 extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing,
-    tr_linear_newton;
+    tr_linear_newton, tr_linear_descent;
 
 /* Mini-batches, of sgd and growing. */
 struct tr_linear_batches {
@@ -137,6 +139,7 @@ struct tr_linear {
     struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;
     struct tr_linear_newton *newton;
+    struct tr_linear_descent *descent;
 
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
@@ -245,8 +248,9 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
 /* For snapshot functions: what summarizing remembers. */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
 
-/* What the test data show, or NULL. */
+/* What the test data show, or NULL; and how much, from the sums of all workers. */
 const char *tr_linear_metric(const struct tr_linear *m);
+double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report);
 
 /* ---- what the job says of stages ---- */
 

@@ -16,7 +16,8 @@ enum {
     TR_METHOD_SVRGPP,
     TR_METHOD_KATYUSHA,
     TR_METHOD_GROWING,
-    TR_METHOD_NEWTON
+    TR_METHOD_NEWTON,
+    TR_METHOD_DESCENT
 };
 
 /* What every pass needs to know of the problem. */

@@ -1,0 +1,98 @@
+/* What descent keeps: solve.method descent, and its path of penalties. */
+#ifndef TR_LINEAR_DESCENT_H
+#define TR_LINEAR_DESCENT_H
+
+#include "blocks.h"
+#include "owners.h"
+#include "linear.h"
+
+/* Where the weights stand, over all workers. Everything is in sums over the rows, not means. */
+struct tr_descent_point {
+    double loss, slope, curve;           /* Σ of the rows' */
+    double absolutes, squares, nonzeros; /* of the weights */
+    double excess;                       /* Σ max(0, |gradient| - alpha)², of the loss alone */
+    double greatest;                     /* |gradient|, of the loss alone */
+    double violation;                    /* the most that an optimality condition fails by */
+};
+
+/* Columns that steps change: the same at all workers. */
+struct tr_descent_set {
+    size_t n, capacity;
+    tr_key *key;
+    double *weight, *next; /* before the step, and after it */
+    uint32_t *column;      /* in this worker's rows; UINT32_MAX: in none of them */
+    uint32_t *slot;        /* among the columns that this worker owns; UINT32_MAX: it is another's */
+    size_t blocks, block_capacity;
+    struct tr_column_block *block; /* of them, in their order */
+};
+
+/* A penalty of the path that is done. */
+struct tr_descent_value {
+    double alpha, nonzeros, objective, gap, metric;
+};
+
+/* The weights that the test data like best of those on the path. */
+struct tr_descent_best {
+    double metric, objective, dual, bias, nonzeros;
+    size_t n, value; /* weights that are not 0, and their penalty's number */
+    tr_key *key;
+    double *weight;
+};
+
+struct tr_linear_descent {
+    double alpha, l2, bias_l2; /* times the rows */
+
+    /* a worker's */
+    struct tr_descent_rows rows; /* with the columns that may leave 0 */
+    tr_key *key;                 /* of these columns */
+    double *margin;
+    struct tr_row_model *model;
+    double *partial;          /* Σ over its rows, for each of the columns */
+    struct tr_owners shared; /* to sum them up. Of those that it owns: */
+    double *gradient, *weight, *entries;
+    bool *working; /* in the set */
+    struct tr_descent_set set;
+    double bias, bias_move, bias_gradient;
+    struct tr_descent_point at;
+    double dual;            /* the best so far for this alpha */
+    bool known;             /* `at` and the gradient are those of the weights */
+    double margin_of_zeros; /* columns of weight 0 whose gradient is that close to alpha are in the set */
+    double passes;          /* over the non-zeros */
+    tr_view *view;          /* of w: the columns that it owns, and the bias at the last worker */
+
+    /* the path (path.c): how many penalties, from which on, and which one it is at */
+    size_t values, value;
+    double first_alpha;
+    struct tr_descent_best best; /* by the test data */
+    bool told;                   /* the penalty is done, and known to be: the next one may begin */
+    bool chosen;                 /* the weights are the best ones: nothing is left to do */
+
+    /* the scheduler's */
+    double nonzeros, all_passes;
+    struct tr_descent_value *done;
+};
+
+/* Column `key` of ascending keys, or UINT32_MAX. */
+uint32_t tr_descent_find(const tr_key *keys, size_t n, tr_key key);
+
+double tr_descent_objective(const struct tr_linear_descent *d);
+
+/* ---- the path of penalties: path.c ---- */
+
+/* Penalty i times the rows; of a job without a path the one that there is. */
+double tr_descent_alpha(const struct tr_linear *m, size_t i);
+
+/* Workers: remembers the weights of a penalty that is done if the test data, whose report this is, like them best; in the
+ * end these are what is learnt. */
+int tr_descent_compare(struct tr_linear *m, const tr_report *report);
+void tr_descent_choose(struct tr_linear *m);
+
+/* The scheduler: a penalty is done, number `value`; and in the end writes all to path.csv. */
+void tr_descent_add(struct tr_linear *m, size_t value, double alpha, double nonzeros,
+                    const tr_evaluation *evaluation);
+int tr_descent_write_path(const struct tr_linear *m);
+
+/* For the snapshot function. */
+int tr_descent_keep_path(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot);
+
+#endif

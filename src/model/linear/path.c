@@ -1,0 +1,138 @@
+/* The regularisation path: descent for one penalty after the other, from the smallest that leaves no weight down to a
+ * thousandth of it, each from the weights of the one before. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "descent.h"
+
+double tr_descent_alpha(const struct tr_linear *m, size_t i)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const double last = 1e-3;
+    if (d->values == 0) return m->o->l1 * m->problem.n;
+    return d->first_alpha * (d->values > 1 ? pow(last, (double)i / (double)(d->values - 1)) : 1);
+}
+
+/* ---- the best ---- */
+
+static int remember(struct tr_linear *m, double metric)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_best *b = &d->best;
+    const struct tr_descent_set *s = &d->set;
+    free(b->key);
+    free(b->weight);
+    *b = (struct tr_descent_best){.metric = metric,
+                                  .objective = tr_descent_objective(d),
+                                  .dual = d->dual,
+                                  .bias = d->bias,
+                                  .nonzeros = d->at.nonzeros,
+                                  .value = d->value + 1};
+    TR_TRY(TR_NEW(&b->key, s->n));
+    TR_TRY(TR_NEW(&b->weight, s->n));
+    for (size_t j = 0; j < s->n; j++)
+        if (s->weight[j] != 0) b->key[b->n] = s->key[j], b->weight[b->n++] = s->weight[j];
+    return TR_OK;
+}
+
+/* Without test data the last is the best. */
+int tr_descent_compare(struct tr_linear *m, const tr_report *report)
+{
+    struct tr_linear_descent *d = m->descent;
+    tr_report all = *report;
+    if (!m->test) return remember(m, 0);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
+    double metric = tr_linear_test_metric(m, &all);
+    bool better = tr_linear_classifies(m) ? metric > d->best.metric : metric < d->best.metric;
+    return better || d->best.value == 0 ? remember(m, metric) : TR_OK;
+}
+
+void tr_descent_choose(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_best *b = &d->best;
+    d->chosen = true;
+    d->bias = b->bias;
+    memset(d->weight, 0, d->shared.owned * sizeof *d->weight);
+    for (size_t i = 0; i < b->n; i++) {
+        uint32_t slot = tr_descent_find(d->shared.key, d->shared.owned, b->key[i]);
+        if (slot != UINT32_MAX) d->weight[slot] = b->weight[i];
+    }
+}
+
+/* ---- what is told of it ---- */
+
+void tr_descent_add(struct tr_linear *m, size_t value, double alpha, double nonzeros,
+                    const tr_evaluation *evaluation)
+{
+    m->descent->done[value] = (struct tr_descent_value){.alpha = alpha,
+                                                        .nonzeros = nonzeros,
+                                                        .objective = evaluation->objective,
+                                                        .gap = evaluation->gap,
+                                                        .metric = evaluation->metric};
+}
+
+static int write_values(const struct tr_linear *m, const char *path, FILE *file)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const char *metric = tr_linear_metric(m);
+    fprintf(file, "l1,nonzeros,objective,gap%s%s\n", metric ? "," : "", metric ? metric : "");
+    for (size_t i = 0; i < d->values && d->done[i].alpha > 0; i++) {
+        const struct tr_descent_value *v = &d->done[i];
+        fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
+        if (metric) fprintf(file, ",%.9g", v->metric);
+        fputc('\n', file);
+    }
+    if (!ferror(file)) return TR_OK;
+    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+int tr_descent_write_path(const struct tr_linear *m)
+{
+    const char *folder;
+    char *path;
+    TR_TRY(tr_job_string(m->job, "output", &folder));
+    TR_TRY(tr_format(&path, "%s/path.csv", folder));
+    FILE *file = fopen(path, "w");
+    int status = file ? write_values(m, path, file)
+                      : tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be written: %s", path, strerror(errno));
+    if (file && fclose(file) != 0 && status == TR_OK)
+        status = tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    free(path);
+    return status;
+}
+
+/* ---- checkpoints ---- */
+
+/* The best weights are the same at all workers: the first one's are kept. */
+int tr_descent_keep_path(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_descent_best *b = &d->best;
+    bool restores = tr_snapshot_restores(snapshot), has = restores ? me->worker >= 0 : me->worker == 0;
+    double number[7] = {b->metric,   b->objective, b->dual,         b->bias,
+                        b->nonzeros, (double)b->n, (double)b->value};
+    if (d->values == 0) return TR_OK;
+    TR_TRY(
+        tr_snapshot_common(snapshot, "path", TR_F64, d->values * sizeof *d->done / sizeof(double), d->done));
+    TR_TRY(tr_snapshot_rows(snapshot, "best", TR_F64, 1, 7, NULL, 0, has, number));
+    size_t n = has ? (size_t)number[5] : 0;
+    if (restores) {
+        free(b->key);
+        free(b->weight);
+        *b = (struct tr_descent_best){.metric = number[0],
+                                      .objective = number[1],
+                                      .dual = number[2],
+                                      .bias = number[3],
+                                      .nonzeros = number[4],
+                                      .n = n,
+                                      .value = (size_t)number[6]};
+        TR_TRY(TR_NEW(&b->key, n));
+        TR_TRY(TR_NEW(&b->weight, n));
+    }
+    TR_TRY(tr_snapshot_rows(snapshot, "best_key", TR_I64, n, 1, NULL, 0, n, b->key));
+    return tr_snapshot_rows(snapshot, "best_weight", TR_F64, n, 1, NULL, 0, n, b->weight);
+}
