@@ -52,6 +52,14 @@ int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, s
 /* Waits until all members are here. */
 int tr_barrier_of(tr_context *tr, enum tr_set set);
 
+/* Memory that all members share, zeros at first, which each of them sees at an address of its own: all members with the same
+ * number of bytes, outside tr_run(). TR_ERR_CONFIG: they are not of one node; TR_ERR_SYSTEM: no room. All members close it;
+ * NULL inside is fine. */
+typedef struct tr_set_memory tr_set_memory;
+int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory);
+void *tr_set_memory_at(const tr_set_memory *memory);
+void tr_set_memory_close(tr_set_memory **memory);
+
 #ifdef __cplusplus
 }
 #endif

@@ -160,8 +160,9 @@ static const tr_option job_keys[] = {
     {"table.filter_skip", TR_KIND_REAL, AT(table.filter_skip), "0.5", .most = 1,
      .help = "skip: which part of the entries waits"},
 
-    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp"),
-     .help = "in step, stale by a bounded number of clocks, or unbounded"},
+    {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp", "auto"),
+     .help = "in step, stale by a bounded number of clocks, or unbounded; auto: groups in step, and the workers of a node "
+             "are a group that may change one model without taking turns, so that no run repeats another bit for bit"},
     {"sync.staleness", TR_KIND_INTEGER, AT(sync.staleness), "3",
      .help = "ssp: clocks the fastest may be ahead of the slowest"},
     {"sync.push", TR_KIND_OFTEN, AT(sync.push), "every 1",

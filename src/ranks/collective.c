@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ranks/ranks.h"
+#include "shm/shm.h"
 
 static MPI_Comm comm_of(const tr_context *tr, enum tr_set set)
 {
@@ -186,4 +187,35 @@ int tr_barrier_of(tr_context *tr, enum tr_set set)
 {
     TR_TRY(check(tr, set, 0));
     return tr_barrier(tr, comm_of(tr, set), waiting_for(set));
+}
+
+struct tr_set_memory {
+    struct tr_shm shm; /* all is the first member's part */
+};
+
+int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory)
+{
+    int32_t least = tr->node_of[tr->rank], most = least;
+    TR_TRY(tr_all_reduce(tr, set, TR_MIN, TR_I32, &least, 1));
+    TR_TRY(tr_all_reduce(tr, set, TR_MAX, TR_I32, &most, 1));
+    if (least != most)
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "ranks that are to share memory are on several nodes: see ranks.group_size and data.partition");
+    TR_TRY(TR_NEW(memory, 1));
+    (*memory)->shm = TR_SHM_CLOSED;
+    return tr_shm_open(comm_of(tr, set), tr_set_rank(tr, set) == 0 ? bytes : 0, true, &(*memory)->shm);
+}
+
+void *tr_set_memory_at(const tr_set_memory *memory)
+{
+    return memory->shm.part[0].at;
+}
+
+void tr_set_memory_close(tr_set_memory **memory)
+{
+    if (!*memory) return;
+    tr_shm_close(&(*memory)->shm);
+    free(*memory);
+    *memory = NULL;
 }

@@ -31,9 +31,9 @@ static int read_job(tr_context *tr, const struct tr_model_class *own, const char
 int tr_context_assign(tr_context *tr, tr_job *job)
 {
     tr->job = job;
-    tr->staleness = job->sync.mode == TR_SYNC_BSP   ? 0
-                    : job->sync.mode == TR_SYNC_SSP ? (int64_t)job->sync.staleness
-                                                    : INT64_MAX;
+    tr->staleness = job->sync.mode == TR_SYNC_SSP   ? (int64_t)job->sync.staleness
+                    : job->sync.mode == TR_SYNC_ASP ? INT64_MAX
+                                                    : 0;
     TR_TRY(tr_agree(tr, tr_ranks_assign(tr)));
     TR_TRY(tr_agree(tr, tr_tables_open(tr)));
     return tr_agree(tr, tr_sync_open(tr));

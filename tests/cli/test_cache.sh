@@ -9,6 +9,7 @@ cat >job.yaml <<'END'
 data: {train: train.svm, test: train.svm}
 model: {l2: 0.01}
 solve: {epochs: 8}
+sync: {mode: bsp}
 checkpoint: {every: no}
 END
 base=/dev/shm

@@ -11,7 +11,7 @@ awk 'BEGIN { srand(6); for (i = 0; i < 2000; i++) { a = rand(); b = rand();
 head -500 two >test; cut -d' ' -f2- test >nolabel; gzip -k test
 
 job() { # NAME TYPE DATA TEST
-    printf 'name: %s\nmodel: {type: %s}\nsolve: {epochs: 30}\ndata: {train: [%s], test: [%s]}\n' "$1" "$2" "$3" "$4" >"$1.yaml"
+    printf 'name: %s\nsync: {mode: bsp}\nmodel: {type: %s}\nsolve: {epochs: 30}\ndata: {train: [%s], test: [%s]}\n' "$1" "$2" "$3" "$4" >"$1.yaml"
 }
 
 # ---- saving on every layout; evaluate says what training said ----

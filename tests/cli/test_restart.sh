@@ -10,6 +10,7 @@ cat >job.yaml <<'EOF'
 data: {train: train, test: test}
 model: {l2: 0.01}
 solve: {epochs: 12}
+sync: {mode: bsp}
 EOF
 
 # starts EXIT RANKS WORD…: trains, and ends with that exit code; what is said is in out
@@ -138,6 +139,7 @@ silent "^continues: " "after --fresh, checkpoints aside"
 cat >tasks.yaml <<'EOF'
 data: {train: train, test: test}
 solve: {epochs: 6}
+sync: {mode: bsp}
 tasks:
   one: {ranks: 1}
   two: {after: one, model.l2: 0.1}

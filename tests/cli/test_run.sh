@@ -7,6 +7,7 @@ cat >job.yaml <<'END'
 data: {train: train.svm}
 model: {type: logistic}
 solve: {method: dual, target_gap: 0, epochs: 40}
+sync: {mode: bsp}
 checkpoint: {every: 5 clocks}
 END
 options="-n 3 --heartbeat 100ms --limit 5s report.progress=no"

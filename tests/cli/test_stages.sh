@@ -111,7 +111,6 @@ expect 78 'full precision' train job.yaml output=no table.precision=f16
 expect 78 'expected sync.mode bsp' train job.yaml output=no sync.mode=ssp
 expect 78 'expected sync.mode bsp' train job.yaml output=no solve.method=growing sync.mode=asp
 expect 78 'expected data.partition replicated' train job.yaml output=no solve.method=growing data.partition=horizontal
-expect 78 'replicated is not for solve.method dual' train job.yaml output=no solve.method=dual data.partition=replicated
 expect 78 'sync.weight and solve.optimizer are for' train job.yaml output=no solve.method=growing solve.optimizer=adam
 expect 78 'solve.phases is 65' train job.yaml output=no solve.method=growing solve.phases=65
 cp job.yaml good.yaml

@@ -43,7 +43,7 @@ cat >job.yaml <<'END'
 data: {train: train, test: test}
 solve: {epochs: 4}
 tasks:
-  one: {ranks: 2}
+  one: {ranks: 2, sync.mode: bsp}
   two: {ranks: 2, solve.method: sgd, solve.epochs: 2, seed: 3}
   mean: {run: average, after: [one, two]}
 END
@@ -70,7 +70,7 @@ is "mean1: ranks of one" "$(state mean1 one ranks)" 1
 grep -q "note: *task one could have 2 ranks, the job has 1" mean1.out || fail "fewer ranks than wished for: not said"
 
 # a task is what a job of its own on as many ranks is
-printf 'data: {train: train, test: test}\nsolve: {epochs: 4}\n' >plain.yaml
+printf 'data: {train: train, test: test}\nsolve: {epochs: 4}\nsync: {mode: bsp}\n' >plain.yaml
 run plain 2 plain.yaml && { cmp -s plain/model.txt mean4/one/model.txt || fail "task one differs from the same job alone"; }
 
 # margins, since one loss has no probabilities; with members that hold other features; and a model that knows fewer

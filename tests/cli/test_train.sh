@@ -46,7 +46,7 @@ awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
     print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row > "dense"
     print (m + (rand() - 0.5) + 3) row > "real" } }'
 sed 's/$/ 9:1/' dense >dense1
-printf 'data: {train: [dense]}\nreport: {progress: no}\n' >dense.yaml
+printf 'data: {train: [dense]}\nreport: {progress: no}\nsync: {mode: bsp}\n' >dense.yaml
 printf 'data: {train: [real]}\nmodel: {type: linear}\n' >real.yaml
 
 # ---- layouts ----
@@ -73,8 +73,8 @@ if part consistency && [ "$a9a" ]; then
     job="$jobs/a9a.yaml report.every=20"
     # shellcheck disable=SC2086 # words on purpose
     {
-        run bsp 4 $job
-        run bsp_again 4 $job
+        run bsp 4 $job sync.mode=bsp
+        run bsp_again 4 $job sync.mode=bsp
         run ssp0 4 $job sync.mode=ssp sync.staleness=0
         # old values need damping and small steps; workers may be far from each other: the last one settles it
         run ssp2 4 $job sync.mode=ssp sync.staleness=2 solve.batch=1000 solve.epochs=200
@@ -289,7 +289,7 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     grep -q 'the earlier run in run is now run.2' run.out || fail "not said where the earlier run is: $(cat run.out)"
 
     # the job as resolved, from its file alone
-    printf 'data: {train: [dense]}\nmodel: {l2: 0.01}\nseed: 7\n' >resolve.yaml
+    printf 'data: {train: [dense]}\nmodel: {l2: 0.01}\nsync: {mode: bsp}\nseed: 7\n' >resolve.yaml
     run resolved 2 resolve.yaml solve.epochs=5 table.partition=hash
     cp resolved/job.yaml copy.yaml
     run copied 2 copy.yaml
@@ -335,7 +335,7 @@ if part routes; then
         done
         for merge in sparse dense; do
             run merge-$merge 3 $common table.merge=$merge ranks.node_size=1
-            run merge-group-$merge 5 $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2
+            run merge-group-$merge 5 $common table.merge=$merge ranks.node_size=2 ranks.servers=2 ranks.groups=1 ranks.group_size=2 data.partition=horizontal
         done
     }
     for folder in *-merge *-accumulate *-message merge-sparse merge-dense; do

@@ -17,6 +17,7 @@ cat >linear.yaml <<END
 data: {train: [rows.svm]}
 model: {type: logistic, l2: 0.001}
 solve: {batch: 100, epochs: 9}
+sync: {mode: bsp}
 report: {every: 3}
 END
 cat >kmeans.yaml <<END

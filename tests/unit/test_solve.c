@@ -254,7 +254,7 @@ START_TEST(dual_passes_reach_the_optimum)
         float norm[ROWS], a[ROWS] = {0};
         uint32_t order[ROWS];
         for (uint32_t i = 0; i < ROWS; i++) order[i] = (i * 7) % ROWS;
-        tr_row_norms(&f.problem, norm);
+        tr_row_norms(&f.problem, 0, ROWS, norm);
         for (int pass = 0; pass < 400; pass++) tr_dual_pass(&f.problem, order, ROWS, 1, norm, a, w);
         for (int i = 0; i < ROWS; i++)
             for (uint64_t z = f.begin[i]; z < f.begin[i + 1]; z++)
@@ -265,7 +265,7 @@ START_TEST(dual_passes_reach_the_optimum)
             squares += w[j] * w[j];
         }
         double primal = objective(&f, w),
-               dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, a) / ROWS;
+               dual = -f.problem.l2 / 2 * squares - tr_dual_sum(&f.problem, 0, ROWS, a) / ROWS;
         ck_assert_double_ge(primal, dual - 1e-9);
         ck_assert_double_le(primal - dual, 1e-4 * primal);
     }

@@ -86,9 +86,14 @@ int tr_linear_evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_linear *m = state;
     tr_view *view = m->fresh_view ? m->fresh_view : m->view;
     TR_TRY(tr_view_pull(view));
+    return tr_linear_evaluate_at(me, m, view->value, report);
+}
+
+int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)
+{
     TR_TRY(for_margins(me, m, &m->problem, tr_data_part_begin(m->train, me), tr_data_part_end(m->train, me),
-                       view->value, add_loss, report->sum));
-    TR_TRY(tr_linear_report_size(me, m, view->value, report));
+                       w, add_loss, report->sum));
+    TR_TRY(tr_linear_report_size(me, m, w, report));
     return m->test ? tr_linear_report_test(me, m, m->test_view, report) : TR_OK;
 }
 

@@ -8,7 +8,7 @@
 
 /* clang-format off */
 static const tr_method methods[] = {
-    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent, merged as CoCoA does; needs no step size and proves how far it is", NULL, false},
+    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, false},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
     [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},
@@ -481,6 +481,8 @@ static const tr_rule rules[] = {
     {"solve.epochs", "descent", "100", false},
     {"solve.target_gap", "descent", "1e-3", false},
     {"table.filter", "descent", "none", true},
+    {"sync.mode", "dual", "auto", false},
+    {"data.partition", "dual", "replicated", false},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},
     {"local.*", "dual sgd newton descent", NULL, true},

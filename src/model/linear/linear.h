@@ -3,7 +3,7 @@
  *   linear     the class: options, data, views
  *   classes    labels and their weights
  *   evaluate   evaluation: objective, test data, gap
- *   dual       a method: dual coordinate descent
+ *   dual       a method: dual coordinate descent; dual_shared: … of workers that share one w
  *   sgd        a method: mini-batch gradient descent
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
@@ -235,6 +235,7 @@ void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
+int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
 int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *evaluation);
 
 /* A dual value is a bound of the objective from below. Where w is the w(α) of the dual variables, it follows from the sum

@@ -1,14 +1,18 @@
 #include "pass.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include <string.h>
 
 #include "loss.h"
 
 #define REAL    float
+#define BITS    uint32_t
 #define NAME(x) x##_f32
 #include "pass_real.h"
 
 #define REAL    double
+#define BITS    uint64_t
 #define NAME(x) x##_f64
 #include "pass_real.h"
 
@@ -80,17 +84,37 @@ void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, d
     else dual_pass_f64(p, order, n, sigma, norm, a, w);
 }
 
-double tr_dual_sum(const struct tr_problem *p, const float *a)
+void tr_dual_pass_shared(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                         const float *norm, float *a, void *w)
+{
+    if (p->dtype == TR_F32) dual_pass_shared_f32(p, order, n, sigma, norm, a, w);
+    else dual_pass_shared_f64(p, order, n, sigma, norm, a, w);
+}
+
+void tr_add_rows_shared(const struct tr_problem *p, size_t first, size_t n, void *w)
+{
+    for (size_t i = first; i < first + n; i++)
+        if (p->dtype == TR_F32) add_shared_f32(p, i, 1, w);
+        else add_shared_f64(p, i, 1, w);
+}
+
+void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x)
+{
+    if (dtype == TR_F32) add_one_f32((float *)w + at, (float)x);
+    else add_one_f64((double *)w + at, x);
+}
+
+double tr_dual_sum(const struct tr_problem *p, size_t first, size_t n, const float *a)
 {
     double sum = 0;
-    for (size_t i = 0; i < p->rows.n; i++)
+    for (size_t i = first; i < first + n; i++)
         sum += row_weight(p, i) * tr_shaped_conjugate(p->model, (double)a[i], (double)p->target[i]);
     return sum;
 }
 
-void tr_row_norms(const struct tr_problem *p, float *norm)
+void tr_row_norms(const struct tr_problem *p, size_t first, size_t n, float *norm)
 {
-    for (size_t i = 0; i < p->rows.n; i++) {
+    for (size_t i = first; i < first + n; i++) {
         double sum = p->bias;
         for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++)
             sum += p->rows.value ? (double)p->rows.value[k] * (double)p->rows.value[k] : 1;

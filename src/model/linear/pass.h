@@ -56,10 +56,20 @@ void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w);
 
-/* Σ φ*(-α) over all rows. */
-double tr_dual_sum(const struct tr_problem *problem, const float *a);
+/* The same where others change w at the same time: no change of an element is lost. Nobody else has these rows. */
+void tr_dual_pass_shared(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
+                         const float *norm, float *a, void *w);
 
-/* norm[i] = |x_i|², with the bias. */
-void tr_row_norms(const struct tr_problem *problem, float *norm);
+/* w += x_i for each of the rows first .. first + n - 1, while others do so, too. */
+void tr_add_rows_shared(const struct tr_problem *problem, size_t first, size_t n, void *w);
+
+/* w[at] += x, while others change it, too. */
+void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
+
+/* Σ φ*(-α) over the rows first .. first + n - 1. */
+double tr_dual_sum(const struct tr_problem *problem, size_t first, size_t n, const float *a);
+
+/* norm[i] = |x_i|², with the bias, of these rows. */
+void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 
 #endif

@@ -1,4 +1,4 @@
-/* The passes for one element type: included by pass.c with REAL and NAME(x) defined. No include guard. */
+/* The passes for one element type: included by pass.c with REAL, BITS (an integer of its size) and NAME(x) defined. No include guard. */
 
 static inline double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *restrict w)
 {
@@ -108,8 +108,36 @@ static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
     }
 }
 
-static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
-                            const float *norm, float *a, REAL *w)
+/* A compare-and-swap does what an atomic addition would, which C has for integers only. */
+static inline void NAME(add_one)(REAL *at, REAL x)
+{
+    _Atomic BITS *shared = (_Atomic BITS *)(void *)at;
+    BITS old = atomic_load_explicit(shared, memory_order_relaxed), new;
+    REAL sum;
+    do {
+        memcpy(&sum, &old, sizeof sum);
+        sum += x;
+        memcpy(&new, &sum, sizeof new);
+    } while (!atomic_compare_exchange_weak_explicit(shared, &old, new, memory_order_relaxed,
+                                                    memory_order_relaxed));
+}
+
+static inline void NAME(add_shared)(const struct tr_problem *p, size_t i, REAL step, REAL *w)
+{
+    const uint32_t *column = p->rows.column;
+    const float *value = p->rows.value;
+    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
+    if (value)
+        for (; k < end; k++) NAME(add_one)(&w[column[k]], step * value[k]);
+    else
+        for (; k < end; k++) NAME(add_one)(&w[column[k]], step);
+    if (p->bias) NAME(add_one)(&w[p->keys], step);
+}
+
+static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct tr_problem *p,
+                                                                   const uint32_t *order, size_t n,
+                                                                   double sigma, const float *norm, float *a,
+                                                                   REAL *w, bool shared)
 {
     enum { AHEAD = 4 };
     double step = 1 / (p->l2 * p->n);
@@ -119,13 +147,29 @@ static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, s
         size_t i = order[s];
         double y = (double)p->target[i], old = (double)a[i], m = NAME(dot)(p, i, w);
         double weight = p->weight ? (double)p->weight[i] : 1;
-        float moved = (float)tr_shaped_step(p->model, p->shape, old, m, y, weight * sigma * step * (double)norm[i]);
+        float moved =
+            (float)tr_shaped_step(p->model, p->shape, old, m, y, weight * sigma * step * (double)norm[i]);
         double by = (double)moved - old; /* what is stored, so that w stays the sum of the rows */
         if (by == 0) continue;
         a[i] = moved;
-        NAME(add)(p, i, (REAL)(weight * sigma * step * (signs ? y * by : by)), w);
+        REAL change = (REAL)(weight * sigma * step * (signs ? y * by : by));
+        if (shared) NAME(add_shared)(p, i, change, w);
+        else NAME(add)(p, i, change, w);
     }
 }
 
+static void NAME(dual_pass)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                            const float *norm, float *a, REAL *w)
+{
+    NAME(dual_steps)(p, order, n, sigma, norm, a, w, false);
+}
+
+static void NAME(dual_pass_shared)(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
+                                   const float *norm, float *a, REAL *w)
+{
+    NAME(dual_steps)(p, order, n, sigma, norm, a, w, true);
+}
+
 #undef REAL
+#undef BITS
 #undef NAME

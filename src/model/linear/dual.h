@@ -1,0 +1,60 @@
+/* Dual coordinate descent: what its two ways have in common. Each worker has a copy of w, and merges its changes with those
+ * of others (dual.c); or the workers of a group, who have the same rows, all work on one w (dual_shared.c). */
+#ifndef TR_LINEAR_DUAL_H
+#define TR_LINEAR_DUAL_H
+
+#include <stdatomic.h>
+
+#include "linear.h"
+#include "trireme/collective.h"
+
+/* What the workers of a group share. */
+struct tr_linear_dual_group {
+    _Atomic uint64_t next; /* place in the epoch's order that nobody has taken yet */
+    double moved;          /* what the anchor has moved by while the workers took steps */
+};
+
+struct tr_linear_dual {
+    int64_t turns, every; /* parts of an epoch's rows, and how many of them a clock takes */
+    float *a, *norm;      /* of each row of the problem: its dual variable, and |x|² */
+    uint32_t *order;      /* rows in this epoch's order … */
+    int64_t ordered;      /* … which is number ordered - 1 */
+    size_t first, end;    /* rows of the problem that are this worker's part */
+    double mean; /* of the targets: where the bias of a regression begins, if it is not regularised */
+    double anchor, moved; /* worker 0's: where the bias is held, and what it moved by in this clock */
+
+    /* the group's; a, norm and order too, where its members have the same rows */
+    tr_set_memory *memory;
+    struct tr_linear_dual_group *group; /* NULL: each worker has a copy of w */
+    void *w;
+    size_t key, keys; /* this member's slice of w, which its view has */
+    int working;      /* members that take steps */
+};
+
+/* ---- a bias that is not regularised ----
+ *
+ * It is learnt as anchor + b', where b' = Σ α / (λ n) is regularised as if it were one more weight, and the anchor follows
+ * the bias: the proximal point method, whose dual is the method of multipliers (Rockafellar 1976). In the end b' is nearly
+ * 0 and costs nothing. The anchor moves in many small steps: the rows behind a large one would have to make up for it. */
+
+static inline bool tr_linear_has_free_bias(const struct tr_linear *m)
+{
+    return m->problem.bias && !m->o->bias_l2;
+}
+
+static inline double tr_linear_bias_of(const struct tr_linear *m, const void *w)
+{
+    size_t at = m->problem.keys;
+    return m->problem.dtype == TR_F32 ? (double)((const float *)w)[at] : ((const double *)w)[at];
+}
+
+/* What the dual value lacks for a bias that is not quite right, as part of the conjugate. */
+double tr_linear_cost_of_bias(const struct tr_linear *m, double bias);
+
+/* ---- workers that share w ---- */
+
+int tr_linear_dual_prepare_shared(tr_worker *me, struct tr_linear *m);
+int tr_linear_dual_compute_shared(tr_worker *me, struct tr_linear *m);
+int tr_linear_dual_evaluate_shared(tr_worker *me, struct tr_linear *m, tr_report *report);
+
+#endif
