@@ -294,6 +294,7 @@ const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .open = open_dual,
                                                 .train = train,
                                                 .close = close_dual,
+                                                .of_classes = &tr_linear_dual_classes,
                                                 .weighs_rows = true,
                                                 .losses = (1 << TR_LOSS_POISSON) - 1,
                                                 .diverged = "raise solve.sigma"};

@@ -153,6 +153,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     bool softmax =
         m->o->classes == TR_CLASSES_AUTO ? m->type == TR_LOSS_LOGISTIC : m->o->classes == TR_CLASSES_SOFTMAX;
     m->softmax = m->outputs > 1 && softmax;
+    if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
     TR_TRY(tr_agree(tr, check_labels(m)));
     TR_TRY(tr_agree(tr, check_counts(m)));
     TR_TRY(tr_linear_weigh(m));
@@ -281,7 +282,7 @@ int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
         TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
         TR_TRY(tr_linear_set_problem(m, bias, m->test, &m->test_problem, &m->test_target));
     }
-    return m->margin ? TR_OK : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, margins * m->outputs));
+    return m->margin ? TR_OK : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, tr_max_size(margins, 2) * m->outputs));
 }
 
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)

@@ -3,7 +3,8 @@
  *   linear     the class: options, data, views
  *   classes    labels and their weights
  *   evaluate   evaluation: objective, test data, gap
- *   dual       a method: dual coordinate descent; dual_shared: … of workers that share one w
+ *   dual       a method: dual coordinate descent; dual_shared: … of workers that share one w;
+ *              dual_classes: … of more than two classes
  *   sgd        a method: mini-batch gradient descent
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
@@ -82,8 +83,9 @@ struct tr_linear_method {
     int (*train)(struct tr_linear *m);
     /* Gives back what the others have made; where open has not been called there is nothing. */
     void (*close)(struct tr_linear *m);
-    bool many_outputs; /* it learns more than two classes */
-    bool weighs_rows;  /* it knows model.class_weights */
+    bool many_outputs;                         /* it learns more than two classes */
+    const struct tr_linear_method *of_classes; /* takes its place for more than two classes */
+    bool weighs_rows;                          /* it knows model.class_weights */
     unsigned
         losses; /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
     bool counts_rows;     /* it makes a second table, of the rows that have a feature */
@@ -91,8 +93,8 @@ struct tr_linear_method {
     const char *diverged; /* what to try then, besides less staleness and other weights */
 };
 
-extern const struct tr_linear_method tr_linear_dual, tr_linear_sgd, tr_linear_variance, tr_linear_growing,
-    tr_linear_newton, tr_linear_descent;
+extern const struct tr_linear_method tr_linear_dual, tr_linear_dual_classes, tr_linear_sgd,
+    tr_linear_variance, tr_linear_growing, tr_linear_newton, tr_linear_descent;
 
 /* Mini-batches, of sgd and growing. */
 struct tr_linear_batches {
@@ -135,6 +137,7 @@ struct tr_linear {
 
     /* of one method each */
     struct tr_linear_dual *dual;
+    struct tr_linear_dual_classes *dual_classes;
     struct tr_linear_sgd *sgd;
     struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;

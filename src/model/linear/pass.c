@@ -6,6 +6,60 @@
 
 #include "loss.h"
 
+static double row_weight(const struct tr_problem *p, size_t i)
+{
+    return p->weight ? (double)p->weight[i] : 1;
+}
+
+/* What a row is to output k. */
+static double row_target(const struct tr_problem *p, size_t i, size_t k)
+{
+    double target = (double)p->target[i];
+    return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
+}
+
+/* The new probabilities q of a row of a softmax: those that minimise Σ q log q - Σ m (q - q_old) + s/2 |q - q_old|² where
+ * Σ q = 1. Newton steps on log q and the multiplier; m is overwritten. */
+static void softmax_step(size_t n, double s, const float *old, const double *margin, double *q)
+{
+    double change = 1;
+    for (size_t k = 0; k < n; k++) q[k] = fmax((double)old[k], 1e-12);
+    for (int round = 0; round < 30 && change > 1e-4; round++) {
+        double sum = 0, slopes = 0, due = 0;
+        for (size_t k = 0; k < n; k++) {
+            double slope = q[k] / (1 + s * q[k]);
+            sum += q[k];
+            slopes += slope;
+            due += slope * (margin[k] - log(q[k]) - s * (q[k] - (double)old[k]));
+        }
+        double multiplier = (1 - sum - due) / slopes;
+        change = 0;
+        for (size_t k = 0; k < n; k++) {
+            double by = (margin[k] - log(q[k]) - s * (q[k] - (double)old[k]) + multiplier) / (1 + s * q[k]);
+            q[k] = fmax(q[k] * exp(fmin(fmax(by, -8), 8)), 1e-30);
+            if (q[k] > 1e-9) change = fmax(change, fabs(by));
+        }
+    }
+}
+
+/* Sets a row's dual variables, given the margins, which become what w moves by along -x, up to the factor that makes q of
+ * |x|². Whether anything moves. */
+static bool set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
+                    double *margin)
+{
+    bool moves = false;
+    size_t target = (size_t)p->target[i];
+    double *next = margin + own.n;
+    if (p->softmax) softmax_step(own.n, q, a, margin, next);
+    for (size_t k = 0; k < own.n; k++) {
+        double y = target == own.first + k ? 1 : -1, old = (double)a[k];
+        a[k] = (float)(p->softmax ? next[k] : tr_shaped_step(p->model, p->shape, old, margin[k], y, q));
+        margin[k] = p->softmax ? (double)a[k] - old : y * (old - (double)a[k]);
+        moves = moves || margin[k] != 0;
+    }
+    return moves;
+}
+
 #define REAL    float
 #define BITS    uint32_t
 #define NAME(x) x##_f32
@@ -20,18 +74,6 @@ void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *
 {
     if (p->dtype == TR_F32) margins_f32(p, first, n, w, margin);
     else margins_f64(p, first, n, w, margin);
-}
-
-static double row_weight(const struct tr_problem *p, size_t i)
-{
-    return p->weight ? (double)p->weight[i] : 1;
-}
-
-/* What a row is to output k. */
-static double row_target(const struct tr_problem *p, size_t i, size_t k)
-{
-    double target = (double)p->target[i];
-    return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
 }
 
 size_t tr_largest(const double *number, size_t n)
@@ -109,6 +151,28 @@ double tr_dual_sum(const struct tr_problem *p, size_t first, size_t n, const flo
     double sum = 0;
     for (size_t i = first; i < first + n; i++)
         sum += row_weight(p, i) * tr_shaped_conjugate(p->model, (double)a[i], (double)p->target[i]);
+    return sum;
+}
+
+void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own, size_t base,
+                          const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
+                          double *room, void *w)
+{
+    if (p->dtype == TR_F32) dual_pass_classes_f32(p, own, base, order, n, sigma, norm, a, room, w);
+    else dual_pass_classes_f64(p, own, base, order, n, sigma, norm, a, room, w);
+}
+
+double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
+                           const float *a)
+{
+    double sum = 0;
+    for (size_t i = base; i < base + n; i++, a += own.n)
+        for (size_t k = 0; k < own.n; k++) {
+            double q = (double)a[k], y = row_target(p, i, own.first + k);
+            sum += row_weight(p, i) * (!p->softmax ? tr_shaped_conjugate(p->model, q, y)
+                                       : q > 0     ? q * log(q)
+                                                   : 0);
+        }
     return sum;
 }
 

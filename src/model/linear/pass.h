@@ -69,6 +69,21 @@ void tr_add_shared(enum tr_dtype dtype, void *w, size_t at, double x);
 /* Σ φ*(-α) over the rows first .. first + n - 1. */
 double tr_dual_sum(const struct tr_problem *problem, size_t first, size_t n, const float *a);
 
+/* Some neighbouring classes of several outputs. */
+struct tr_class_block {
+    size_t first, n;
+};
+
+/* The same for these classes of several outputs, over the rows base + order[0..n-1]: a has own.n numbers for each order, of
+ * a softmax (all classes) the probabilities q that make α = e_y - q. room: for 2 × own.n numbers. */
+void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
+                          const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
+                          double *room, void *w);
+
+/* Σ φ*(-α) over n rows from base on. */
+double tr_dual_sum_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
+                           const float *a);
+
 /* norm[i] = |x_i|², with the bias, of these rows. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 

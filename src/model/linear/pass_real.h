@@ -39,15 +39,23 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
     if (p->bias) w[p->keys] += step;
 }
 
-/* Several outputs: the weights of a key lie together. */
-static void NAME(dots)(const struct tr_problem *p, size_t i, const REAL *restrict w, double *restrict margin)
+/* Several outputs, or some of them: the weights of a key lie together. */
+static void NAME(dots)(const struct tr_problem *p, size_t i, struct tr_class_block own,
+                       const REAL *restrict w, double *restrict margin)
 {
+    enum { LANES = 32 };
     size_t width = p->outputs;
-    for (size_t o = 0; o < width; o++) margin[o] = p->bias ? (double)w[p->keys * width + o] : 0;
-    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
-        const REAL *restrict of_key = w + p->rows.column[k] * width;
-        REAL value = p->rows.value ? p->rows.value[k] : 1;
-        for (size_t o = 0; o < width; o++) margin[o] += (double)(value * of_key[o]);
+    for (size_t first = 0, n; first < own.n; first += n) {
+        REAL sum[LANES];
+        const REAL *restrict from = w + own.first + first;
+        n = own.n - first < LANES ? own.n - first : LANES;
+        for (size_t o = 0; o < n; o++) sum[o] = p->bias ? from[p->keys * width + o] : 0;
+        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+            const REAL *restrict of_key = from + p->rows.column[k] * width;
+            REAL value = p->rows.value ? p->rows.value[k] : 1;
+            for (size_t o = 0; o < n; o++) sum[o] += value * of_key[o];
+        }
+        for (size_t o = 0; o < n; o++) margin[first + o] = (double)sum[o];
     }
 }
 
@@ -56,21 +64,27 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
     if (p->outputs == 1)
         for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
     else
-        for (size_t i = 0; i < n; i++) NAME(dots)(p, first + i, w, margin + i * p->outputs);
+        for (size_t i = 0; i < n; i++)
+            NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
 }
 
-/* w -= rate · slope x_i, for each output. */
-static void NAME(add_outer)(const struct tr_problem *p, size_t i, double rate, const double *restrict slope,
-                            REAL *restrict w)
+/* w -= rate · slope x_i, for each of these outputs. */
+static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_class_block own, double rate,
+                            const double *restrict slope, REAL *restrict w)
 {
+    enum { LANES = 32 };
     size_t width = p->outputs;
-    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
-        REAL *restrict of_key = w + p->rows.column[k] * width;
-        REAL step = (REAL)rate * (p->rows.value ? p->rows.value[k] : 1);
-        for (size_t o = 0; o < width; o++) of_key[o] -= step * (REAL)slope[o];
+    for (size_t first = 0, n; first < own.n; first += n) {
+        REAL step[LANES], *restrict to = w + own.first + first;
+        n = own.n - first < LANES ? own.n - first : LANES;
+        for (size_t o = 0; o < n; o++) step[o] = (REAL)(rate * slope[first + o]);
+        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
+            REAL *restrict of_key = to + p->rows.column[k] * width;
+            REAL value = p->rows.value ? p->rows.value[k] : 1;
+            for (size_t o = 0; o < n; o++) of_key[o] -= value * step[o];
+        }
+        for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o];
     }
-    if (!p->bias) return;
-    for (size_t o = 0; o < width; o++) w[p->keys * width + o] -= (REAL)(rate * slope[o]);
 }
 
 /* Regularisation of the keys of a row. */
@@ -93,7 +107,8 @@ static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, c
 {
     for (size_t i = 0; i < n; i++) {
         if (p->outputs == 1) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
-        else NAME(add_outer)(p, first + i, rate, slope + i * p->outputs, w);
+        else NAME(add_outer)
+        (p, first + i, (struct tr_class_block){0, p->outputs}, rate, slope + i * p->outputs, w);
         if (reg) NAME(shrink)(p, first + i, rate, reg, old, w);
     }
 }
@@ -168,6 +183,20 @@ static void NAME(dual_pass_shared)(const struct tr_problem *p, const uint32_t *o
                                    const float *norm, float *a, REAL *w)
 {
     NAME(dual_steps)(p, order, n, sigma, norm, a, w, true);
+}
+
+static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_block own, size_t base,
+                                    const uint32_t *order, size_t n, double sigma, const float *norm,
+                                    float *a, double *room, REAL *w)
+{
+    double step = 1 / (p->l2 * p->n);
+    for (size_t s = 0; s < n; s++) {
+        size_t i = base + order[s];
+        double by = sigma * step * row_weight(p, i);
+        NAME(dots)(p, i, own, w, room);
+        if (set_row(p, i, own, by * (double)norm[i], a + order[s] * own.n, room))
+            NAME(add_outer)(p, i, own, by, room, w);
+    }
 }
 
 #undef REAL
