@@ -83,7 +83,7 @@ END_TEST
 /* Rows of 600 columns of which 300 are asked for: two blocks, one of them cut short. */
 enum { MANY = 600, ASKED = 300, EACH = 9 };
 static uint64_t begin[ROWS + 1];
-static uint32_t column[ROWS * EACH], asked[ASKED];
+static uint32_t column[ROWS * EACH], entries[MANY], asked[ASKED];
 static float value[ROWS * EACH], dense[ROWS][ASKED];
 static struct tr_row_model model[ROWS];
 static float triangle[(TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2];
@@ -100,13 +100,14 @@ static struct tr_descent_rows make_rows(void)
         for (size_t e = 0; e < EACH; e++) {
             size_t k = i * EACH + e;
             column[k] = (uint32_t)(e * 66 + tr_rng_below(&rng, 66));
+            entries[column[k]]++;
             value[k] = (float)tr_rng_normal(&rng);
             for (size_t a = 0; a < ASKED; a++)
                 if (asked[a] == column[k]) dense[i][a] = value[k];
         }
         begin[i + 1] = (i + 1) * EACH;
     }
-    return (struct tr_descent_rows){ROWS, MANY, begin, column, value};
+    return (struct tr_descent_rows){ROWS, MANY, begin, column, value, entries};
 }
 
 static void check_block(struct tr_column_block *block, size_t first)

@@ -7,65 +7,59 @@
 
 /* ---- layout ---- */
 
-/* Counts rows and entries of each block; blocks are zeros at first. */
-static void count(const struct tr_descent_rows *rows, const uint32_t *place, struct tr_column_block *blocks,
-                  uint64_t *entries, size_t *last)
-{
-    for (size_t i = 0; i < rows->n; i++)
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            uint32_t at = place[rows->column[k]];
-            if (at == UINT32_MAX) continue;
-            size_t b = at / TR_BLOCK_COLUMNS;
-            entries[b]++;
-            if (last[b] == i + 1) continue;
-            last[b] = i + 1;
-            blocks[b].rows++;
-        }
-}
+/* Where a block is filled up to: entries, and the last row that has some, from 1. */
+struct position {
+    uint64_t entries;
+    size_t row;
+};
 
 static void fill(const struct tr_descent_rows *rows, const uint32_t *place, struct tr_column_block *blocks,
-                 uint64_t *entries, size_t *last)
+                 struct position *at)
 {
     for (size_t i = 0; i < rows->n; i++)
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            uint32_t at = place[rows->column[k]];
-            if (at == UINT32_MAX) continue;
-            size_t b = at / TR_BLOCK_COLUMNS;
-            struct tr_column_block *block = &blocks[b];
-            if (last[b] != i + 1) {
-                last[b] = i + 1;
-                block->begin[block->rows] = entries[b];
+            uint32_t to = place[rows->column[k]];
+            if (to == UINT32_MAX) continue;
+            struct tr_column_block *block = &blocks[to / TR_BLOCK_COLUMNS];
+            struct position *p = &at[to / TR_BLOCK_COLUMNS];
+            if (p->row != i + 1) {
+                p->row = i + 1;
+                block->begin[block->rows] = p->entries;
                 block->row[block->rows++] = (uint32_t)i;
             }
-            block->column[entries[b]] = (uint8_t)(at % TR_BLOCK_COLUMNS);
-            block->value[entries[b]++] = rows->value[k];
+            block->column[p->entries] = (uint8_t)(to % TR_BLOCK_COLUMNS);
+            block->value[p->entries++] = rows->value[k];
         }
 }
 
-static int open_block(struct tr_column_block *block, size_t columns, uint64_t entries)
+/* Room for as many rows as there are entries: what is not used is not touched either. */
+static int open_block(struct tr_column_block *block, size_t columns, size_t rows, uint64_t entries)
 {
     block->n = columns;
-    TR_TRY(TR_NEW(&block->row, block->rows));
-    TR_TRY(TR_NEW(&block->begin, block->rows + 1));
+    TR_TRY(TR_NEW(&block->row, tr_min_size(rows, entries)));
+    TR_TRY(TR_NEW(&block->begin, tr_min_size(rows, entries) + 1));
     TR_TRY(TR_NEW(&block->column, entries));
     TR_TRY(TR_NEW(&block->value, entries));
-    TR_TRY(TR_NEW(&block->gram, (columns + 1) * (columns + 1)));
-    block->begin[block->rows] = entries;
-    block->rows = 0; /* filled next */
-    return TR_OK;
+    return TR_NEW(&block->gram, (columns + 1) * (columns + 1));
 }
 
-static int lay_out(const struct tr_descent_rows *rows, const uint32_t *place, size_t n,
-                   struct tr_column_block *blocks, uint64_t *entries, size_t *last)
+static int lay_out(const struct tr_descent_rows *rows, const uint32_t *columns, size_t n,
+                   struct tr_column_block *blocks, uint32_t *place, struct position *at)
 {
-    size_t n_blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
-    memset(blocks, 0, n_blocks * sizeof *blocks);
-    count(rows, place, blocks, entries, last);
-    for (size_t b = 0; b < n_blocks; b++)
-        TR_TRY(open_block(&blocks[b], tr_min_size(n - b * TR_BLOCK_COLUMNS, TR_BLOCK_COLUMNS), entries[b]));
-    memset(entries, 0, n_blocks * sizeof *entries);
-    memset(last, 0, n_blocks * sizeof *last);
-    fill(rows, place, blocks, entries, last);
+    memset(place, 0xff, rows->columns * sizeof *place);
+    for (size_t first = 0, b = 0; first < n; first += TR_BLOCK_COLUMNS, b++) {
+        size_t end = tr_min_size(first + TR_BLOCK_COLUMNS, n);
+        uint64_t entries = 0;
+        for (size_t k = first; k < end; k++) {
+            if (columns[k] == UINT32_MAX) continue;
+            place[columns[k]] = (uint32_t)k;
+            entries += rows->entries[columns[k]];
+        }
+        blocks[b] = (struct tr_column_block){.n = 0};
+        TR_TRY(open_block(&blocks[b], end - first, rows->n, entries));
+    }
+    fill(rows, place, blocks, at);
+    for (size_t b = 0; b * TR_BLOCK_COLUMNS < n; b++) blocks[b].begin[blocks[b].rows] = at[b].entries;
     return TR_OK;
 }
 
@@ -73,20 +67,12 @@ int tr_blocks_make(const struct tr_descent_rows *rows, const uint32_t *columns, 
                    struct tr_column_block *blocks)
 {
     uint32_t *place = NULL;
-    uint64_t *entries = NULL;
-    size_t *last = NULL, n_blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
+    struct position *at = NULL;
     int status = TR_NEW(&place, rows->columns);
-    if (status == TR_OK) status = TR_NEW(&entries, n_blocks);
-    if (status == TR_OK) status = TR_NEW(&last, n_blocks);
-    if (status == TR_OK) {
-        memset(place, 0xff, rows->columns * sizeof *place);
-        for (size_t k = 0; k < n; k++)
-            if (columns[k] != UINT32_MAX) place[columns[k]] = (uint32_t)k;
-        status = lay_out(rows, place, n, blocks, entries, last);
-    }
+    if (status == TR_OK) status = TR_NEW(&at, n / TR_BLOCK_COLUMNS + 1);
+    if (status == TR_OK) status = lay_out(rows, columns, n, blocks, place, at);
     free(place);
-    free(entries);
-    free(last);
+    free(at);
     return status;
 }
 

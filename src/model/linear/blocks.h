@@ -18,6 +18,7 @@ struct tr_descent_rows {
     uint64_t *begin; /* n + 1 */
     uint32_t *column;
     float *value;
+    uint32_t *entries; /* of each column */
 };
 
 /* The loss as a function of a row's margin, up to the second order, and how far the margin has moved. */

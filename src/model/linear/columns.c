@@ -54,7 +54,7 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
     uint64_t own = first_of(columns, me + 1, parts) - c->first;
     if (own > UINT32_MAX)
         return tr_fail(TR_ERR_CONFIG,
-                       "solve.method newton keeps vectors of all columns, and there are %llu at each worker: "
+                       "solve.method newton and descent keep vectors of all columns, and there are %llu at each worker: "
                        "expected fewer than 2^32, or solve.method dual",
                        (unsigned long long)own);
     c->n = (size_t)own;

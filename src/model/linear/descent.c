@@ -24,7 +24,9 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(
             job, "model.type",
             "solve.method descent is for other losses: expected logistic, l2svm or linear");
-    if (o->l1 == 0) return tr_linear_refuse(job, "model.l1", "model.l1 is 0, but solve.method descent is for model.l1 > 0");
+    if (o->l1 == 0)
+        return tr_linear_refuse(job, "model.l1",
+                                "model.l1 is 0, but solve.method descent is for model.l1 > 0");
     if (o->l1 < 0 && o->target_gap == 0)
         return tr_linear_refuse(
             job, "solve.target_gap",
@@ -154,7 +156,8 @@ static int look_at_columns(struct tr_linear *m)
     const struct tr_linear_descent *d = m->descent;
     struct tr_descent_point *at = &m->descent->at;
     double most[2] = {0, 0}, sums[7] = {0, 0, 0, 0, at->loss, at->slope, at->curve};
-    for (size_t j = 0; j < d->shared.owned; j++) {
+    for (size_t i = 0; i < d->n_mine; i++) {
+        uint32_t j = d->mine[i];
         double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
         sums[0] += fabs(w);
         sums[1] += w * w;
@@ -208,7 +211,7 @@ static int look(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     model_rows(m, &d->at);
     sum_gradient(d);
-    TR_TRY(tr_owners_sum(&d->shared, d->partial, d->gradient));
+    TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
     TR_TRY(look_at_columns(m));
     d->known = true;
     return bound(m);
@@ -236,7 +239,7 @@ static bool matters(const struct tr_linear_descent *d, size_t j)
     return d->weight[j] != 0 || fabs(d->gradient[j]) > d->alpha - d->margin_of_zeros;
 }
 
-uint32_t tr_descent_find(const tr_key *keys, size_t n, tr_key key)
+static uint32_t find(const tr_key *keys, size_t n, tr_key key)
 {
     size_t first = 0, end = n;
     while (first < end) {
@@ -264,7 +267,7 @@ static void clear_set(struct tr_linear_descent *d)
     struct tr_descent_set *s = &d->set;
     for (size_t b = 0; b < s->blocks; b++) tr_block_free(&s->block[b]);
     s->n = s->blocks = 0;
-    if (d->working) memset(d->working, 0, d->shared.owned * sizeof *d->working);
+    if (d->working) memset(d->working, 0, d->shared.n * sizeof *d->working);
 }
 
 /* More columns, at the end of the set. */
@@ -278,8 +281,8 @@ static int add_columns(struct tr_linear_descent *d, const tr_key *keys, const do
         size_t at = first + i;
         s->key[at] = keys[i];
         s->weight[at] = s->next[at] = weights[i];
-        s->column[at] = tr_descent_find(d->key, d->rows.columns, keys[i]);
-        s->slot[at] = tr_descent_find(d->shared.key, d->shared.owned, keys[i]);
+        s->column[at] = find(d->key, d->rows.columns, keys[i]);
+        s->slot[at] = tr_descent_slot(d, keys[i]);
         if (s->slot[at] != UINT32_MAX) d->working[s->slot[at]] = true;
     }
     memset(s->block + s->blocks, 0, blocks * sizeof *s->block);
@@ -294,10 +297,12 @@ static int gather(struct tr_linear *m, struct entry **all, size_t *n)
     struct tr_linear_descent *d = m->descent;
     size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, *bytes;
     struct entry *mine;
-    TR_TRY(TR_NEW(&mine, d->shared.owned));
-    for (size_t j = 0; j < d->shared.owned; j++)
+    TR_TRY(TR_NEW(&mine, d->n_mine));
+    for (size_t i = 0; i < d->n_mine; i++) {
+        uint32_t j = d->mine[i];
         if (!d->working[j] && matters(d, j))
-            mine[own++] = (struct entry){d->shared.key[j], d->weight[j], d->entries[j]};
+            mine[own++] = (struct entry){d->shared.first + j, d->weight[j], d->entries[j]};
+    }
     own *= sizeof *mine;
     TR_TRY(TR_NEW(&bytes, workers));
     int status = tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes);
@@ -336,7 +341,8 @@ static int choose(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     double sums[3] = {0, 0, 0};
-    for (size_t j = 0; j < d->shared.owned; j++) {
+    for (size_t i = 0; i < d->n_mine; i++) {
+        uint32_t j = d->mine[i];
         sums[0] += matters(d, j) && !d->working[j];
         sums[1] += matters(d, j) ? d->entries[j] : 0;
         sums[2] += d->working[j] ? d->entries[j] : 0;
@@ -505,157 +511,18 @@ static int step(struct tr_linear *m)
     return look(m);
 }
 
-/* ---- preparing: the columns that may leave 0 ---- */
+/* ---- preparing ---- */
 
-/* What bounds a column's gradient wherever the objective is no higher than at the beginning. */
-struct column_sums {
-    double *absolutes, *squares, *entries; /* Σ |x|, Σ x² and how many, over this worker's rows */
-    double *gradient;
-};
-
-static void add_up_columns(const struct tr_linear *m, struct column_sums *s)
-{
-    const tr_batch *rows = &m->problem.rows;
-    for (size_t i = 0; i < rows->n; i++)
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
-            double x = rows->value ? (double)rows->value[k] : 1, weight = weight_of(m, i);
-            uint32_t j = rows->column[k];
-            s->absolutes[j] += weight * fabs(x);
-            s->squares[j] += weight * x * x;
-            s->entries[j] += x != 0;
-            s->gradient[j] += x * m->descent->model[i].slope;
-        }
-}
-
-/* Whether a column stays 0 for this alpha: |Σ x φ'| ≤ Σ |x| where |φ'| ≤ 1, and ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, as φ is at
- * least 0 and φ'' at most L (1/4, 1, 2). */
-static bool stays(const struct tr_linear *m, const struct column_sums *sums, size_t j, double alpha)
-{
-    double most = m->type == TR_LOSS_LOGISTIC ? 0.25 : m->type == TR_LOSS_LINEAR ? 1 : 2;
-    double limit = sqrt(sums->squares[j] * 2 * most * m->descent->at.loss);
-    if (m->type == TR_LOSS_LOGISTIC) limit = fmin(limit, sums->absolutes[j]);
-    return limit * (1 + 1e-6) <= alpha;
-}
-
-/* Sums at the owners, one after the other. */
-static int share_sums(struct tr_owners *columns, struct column_sums *mine, struct column_sums *all)
-{
-    TR_TRY(tr_owners_sum(columns, mine->absolutes, all->absolutes));
-    TR_TRY(tr_owners_sum(columns, mine->squares, all->squares));
-    TR_TRY(tr_owners_sum(columns, mine->entries, all->entries));
-    return tr_owners_sum(columns, mine->gradient, all->gradient);
-}
-
-static int open_sums(struct column_sums *s, size_t n)
-{
-    TR_TRY(TR_NEW(&s->absolutes, n));
-    TR_TRY(TR_NEW(&s->squares, n));
-    TR_TRY(TR_NEW(&s->entries, n));
-    return TR_NEW(&s->gradient, n);
-}
-
-static void close_sums(struct column_sums *s)
-{
-    free(s->absolutes);
-    free(s->squares);
-    free(s->entries);
-    free(s->gradient);
-}
-
-/* Which columns of this worker's rows may leave 0. Sets the penalties of the path, which begins where the first one does. */
-static int screen(struct tr_linear *m, struct tr_owners *columns, struct column_sums *mine,
-                  struct column_sums *all, unsigned char *stay)
-{
-    struct tr_linear_descent *d = m->descent;
-    unsigned char *owned;
-    double most = 0;
-    add_up_columns(m, mine);
-    TR_TRY(share_sums(columns, mine, all));
-    for (size_t j = 0; j < columns->owned; j++) most = fmax(most, fabs(all->gradient[j]));
-    TR_TRY(sum(m, &d->at.loss, 1));
-    TR_TRY(greatest(m, &most, 1));
-    d->first_alpha = most;
-    TR_TRY(TR_NEW(&owned, columns->owned));
-    double least = tr_descent_alpha(m, d->values > 0 ? d->values - 1 : 0);
-    for (size_t j = 0; j < columns->owned; j++) owned[j] = stays(m, all, j, least);
-    int status = tr_owners_tell(columns, owned, stay);
-    free(owned);
-    return status;
-}
-
-/* The rows without the columns that stay 0. */
-static int copy_rows(const struct tr_linear *m, const unsigned char *stay)
-{
-    struct tr_linear_descent *d = m->descent;
-    const tr_batch *from = &m->problem.rows;
-    struct tr_descent_rows *to = &d->rows;
-    uint32_t *number;
-    uint64_t n = 0;
-    TR_TRY(TR_NEW(&number, m->train->n_keys));
-    for (size_t j = 0; j < m->train->n_keys; j++) number[j] = stay[j] ? UINT32_MAX : (uint32_t)to->columns++;
-    for (uint64_t k = 0; k < from->begin[from->n]; k++) n += number[from->column[k]] != UINT32_MAX;
-    int status = TR_NEW(&d->key, to->columns);
-    if (status == TR_OK) status = TR_NEW(&to->column, n);
-    if (status == TR_OK) status = TR_NEW(&to->value, n);
-    for (size_t j = 0; status == TR_OK && j < m->train->n_keys; j++)
-        if (!stay[j]) d->key[number[j]] = m->train->keys[j];
-    n = 0;
-    for (size_t i = 0; status == TR_OK && i < from->n; i++) {
-        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
-            if (number[from->column[k]] == UINT32_MAX) continue;
-            to->column[n] = number[from->column[k]];
-            to->value[n++] = from->value ? from->value[k] : 1;
-        }
-        to->begin[i + 1] = n;
-    }
-    free(number);
-    return status;
-}
-
-/* What is needed of the columns that may leave 0. */
-static int open_columns(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    struct tr_owners *c = &d->shared;
-    TR_TRY(tr_owners_open(m->tr, d->key, d->rows.columns, m->train->columns, c));
-    TR_TRY(TR_NEW(&d->partial, d->rows.columns));
-    TR_TRY(TR_NEW(&d->gradient, c->owned));
-    TR_TRY(TR_NEW(&d->weight, c->owned));
-    TR_TRY(TR_NEW(&d->entries, c->owned));
-    TR_TRY(TR_NEW(&d->working, c->owned));
-    for (uint64_t k = 0; k < d->rows.begin[d->rows.n]; k++) d->partial[d->rows.column[k]] += 1;
-    return tr_owners_sum(c, d->partial, d->entries);
-}
-
-static int find_columns(struct tr_linear *m)
-{
-    struct tr_owners columns = {.n = 0};
-    struct column_sums mine = {NULL, NULL, NULL, NULL}, all = {NULL, NULL, NULL, NULL};
-    unsigned char *stay = NULL;
-    int status = tr_owners_open(m->tr, m->train->keys, m->train->n_keys, m->train->columns, &columns);
-    if (status == TR_OK) status = open_sums(&mine, columns.n);
-    if (status == TR_OK) status = open_sums(&all, columns.owned);
-    if (status == TR_OK) status = TR_NEW(&stay, columns.n);
-    if (status == TR_OK) status = screen(m, &columns, &mine, &all, stay);
-    if (status == TR_OK) status = copy_rows(m, stay);
-    free(stay);
-    close_sums(&mine);
-    close_sums(&all);
-    tr_owners_close(&columns);
-    return status == TR_OK ? open_columns(m) : status;
-}
-
-/* The columns that it owns, and the bias at the last worker. */
+/* The columns that it speaks for, and the bias at the last worker. */
 static int open_view(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
-    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), n = d->shared.owned;
-    bool bias = m->o->bias && (size_t)tr_set_rank(m->tr, TR_SET_WORKERS) + 1 == workers;
+    bool last = tr_set_rank(m->tr, TR_SET_WORKERS) + 1 == tr_set_size(m->tr, TR_SET_WORKERS);
     tr_key *keys;
-    TR_TRY(TR_NEW(&keys, n + 1));
-    memcpy(keys, d->shared.key, n * sizeof *keys);
-    keys[n] = m->train->columns;
-    int status = tr_view_open(m->w, keys, n + bias, TR_VIEW_UPDATE, &d->view);
+    TR_TRY(TR_NEW(&keys, d->n_mine + 1));
+    for (size_t i = 0; i < d->n_mine; i++) keys[i] = d->shared.first + d->mine[i];
+    keys[d->n_mine] = m->train->columns;
+    int status = tr_view_open(m->w, keys, d->n_mine + (m->o->bias && last), TR_VIEW_UPDATE, &d->view);
     free(keys);
     return status;
 }
@@ -672,7 +539,7 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(minimise_bias(m));
     model_rows(m, &d->at);
-    TR_TRY(find_columns(m));
+    TR_TRY(tr_descent_find_columns(m));
     TR_TRY(open_view(m));
     d->alpha = tr_descent_alpha(m, 0);
     if (!m->test) return TR_OK;
@@ -689,7 +556,7 @@ static int push(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     const tr_view *view = d->view;
     for (size_t j = 0; j < view->n; j++) {
-        double x = j < d->shared.owned ? d->weight[j] : d->bias;
+        double x = j < d->n_mine ? d->weight[d->mine[j]] : d->bias;
         if (m->o->dtype == TR_F32) ((float *)view->delta)[j] = (float)x - ((const float *)view->value)[j];
         else ((double *)view->delta)[j] = x - ((const double *)view->value)[j];
     }
@@ -774,7 +641,7 @@ static int restore_set(struct tr_linear_descent *d, const int64_t *key, const do
 {
     size_t at = 0;
     clear_set(d);
-    memset(d->weight, 0, d->shared.owned * sizeof *d->weight);
+    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
     for (size_t b = 0; b < blocks; at += (size_t)block_columns[b++])
         TR_TRY(add_columns(d, (const tr_key *)key + at, weight + at, (size_t)block_columns[b]));
     for (size_t j = 0; j < d->set.n; j++)
@@ -886,12 +753,31 @@ static void close_descent(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     if (!d) return;
     clear_set(d);
-    tr_owners_close(&d->shared);
+    tr_columns_close(&d->shared);
     tr_view_close(&d->view);
-    void *arrays[] = {
-        d->rows.begin, d->rows.column, d->rows.value, d->key,     d->margin,   d->model,       d->partial,
-        d->gradient,   d->weight,      d->entries,    d->working, d->set.key,  d->set.weight,  d->set.next,
-        d->set.column, d->set.slot,    d->set.block,  d->done,    d->best.key, d->best.weight, d};
+    void *arrays[] = {d->mine,
+                      d->rows.entries,
+                      d->rows.begin,
+                      d->rows.column,
+                      d->rows.value,
+                      d->key,
+                      d->margin,
+                      d->model,
+                      d->partial,
+                      d->gradient,
+                      d->weight,
+                      d->entries,
+                      d->working,
+                      d->set.key,
+                      d->set.weight,
+                      d->set.next,
+                      d->set.column,
+                      d->set.slot,
+                      d->set.block,
+                      d->done,
+                      d->best.key,
+                      d->best.weight,
+                      d};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
 }

@@ -3,7 +3,7 @@
 #define TR_LINEAR_DESCENT_H
 
 #include "blocks.h"
-#include "owners.h"
+#include "columns.h"
 #include "linear.h"
 
 /* Where the weights stand, over all workers. Everything is in sums over the rows, not means. */
@@ -21,7 +21,7 @@ struct tr_descent_set {
     tr_key *key;
     double *weight, *next; /* before the step, and after it */
     uint32_t *column;      /* in this worker's rows; UINT32_MAX: in none of them */
-    uint32_t *slot;        /* among the columns that this worker owns; UINT32_MAX: it is another's */
+    uint32_t *slot;        /* in this worker's vectors; UINT32_MAX: there it is not */
     size_t blocks, block_capacity;
     struct tr_column_block *block; /* of them, in their order */
 };
@@ -48,9 +48,11 @@ struct tr_linear_descent {
     double *margin;
     struct tr_row_model *model;
     double *partial;          /* Σ over its rows, for each of the columns */
-    struct tr_owners shared; /* to sum them up. Of those that it owns: */
+    struct tr_columns shared; /* to sum them up: vectors that it has of all columns, or of a range of them */
     double *gradient, *weight, *entries;
-    bool *working; /* in the set */
+    bool *working;  /* in the set */
+    uint32_t *mine; /* columns that it alone speaks for and that may leave 0: places in these vectors */
+    size_t n_mine;
     struct tr_descent_set set;
     double bias, bias_move, bias_gradient;
     struct tr_descent_point at;
@@ -72,8 +74,16 @@ struct tr_linear_descent {
     struct tr_descent_value *done;
 };
 
-/* Column `key` of ascending keys, or UINT32_MAX. */
-uint32_t tr_descent_find(const tr_key *keys, size_t n, tr_key key);
+/* Place of a column in this worker's vectors, or UINT32_MAX. */
+static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key key)
+{
+    bool here = key >= d->shared.first && key - d->shared.first < d->shared.n;
+    return here ? (uint32_t)(key - d->shared.first) : UINT32_MAX;
+}
+
+/* All workers: the columns that may leave 0, this worker's rows of them, and what is needed to sum over workers. The slopes
+ * of the rows are in the model, `at` has the sums of this worker's. Sets the first penalty of a path. screen.c */
+int tr_descent_find_columns(struct tr_linear *m);
 
 double tr_descent_objective(const struct tr_linear_descent *d);
 

@@ -56,9 +56,9 @@ void tr_descent_choose(struct tr_linear *m)
     const struct tr_descent_best *b = &d->best;
     d->chosen = true;
     d->bias = b->bias;
-    memset(d->weight, 0, d->shared.owned * sizeof *d->weight);
+    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
     for (size_t i = 0; i < b->n; i++) {
-        uint32_t slot = tr_descent_find(d->shared.key, d->shared.owned, b->key[i]);
+        uint32_t slot = tr_descent_slot(d, b->key[i]);
         if (slot != UINT32_MAX) d->weight[slot] = b->weight[i];
     }
 }

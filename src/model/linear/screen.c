@@ -1,0 +1,144 @@
+/* Which columns can ever leave 0: most rare ones cannot, and rows need not have them. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "descent.h"
+
+/* What bounds a column's gradient wherever the objective is no higher than at the beginning: Σ |x|, Σ x², and the gradient
+ * there. The first is then the place of what becomes of the column. */
+enum { ABSOLUTES, SQUARES, GRADIENT, SUMS };
+enum { STAYS = -1, LEAVES };
+
+static void add_up_columns(const struct tr_linear *m, double *sums)
+{
+    const tr_batch *rows = &m->problem.rows;
+    for (size_t i = 0; i < rows->n; i++) {
+        double weight = m->problem.weight ? (double)m->problem.weight[i] : 1,
+               slope = m->descent->model[i].slope;
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+            double x = rows->value ? (double)rows->value[k] : 1, *sum = sums + (size_t)rows->column[k] * SUMS;
+            sum[ABSOLUTES] += weight * fabs(x);
+            sum[SQUARES] += weight * x * x;
+            sum[GRADIENT] += slope * x;
+        }
+    }
+}
+
+/* Whether a column stays 0 for this alpha: |Σ x φ'| ≤ Σ |x| where |φ'| ≤ 1, and ≤ |x| |φ'| with |φ'|² ≤ 2 L Σ φ, as φ is at
+ * least 0 and φ'' at most L (1/4, 1, 2). */
+static bool stays(const struct tr_linear *m, const double *sum, double alpha)
+{
+    double most = m->type == TR_LOSS_LOGISTIC ? 0.25 : m->type == TR_LOSS_LINEAR ? 1 : 2;
+    double limit = sqrt(sum[SQUARES] * 2 * most * m->descent->at.loss);
+    if (m->type == TR_LOSS_LOGISTIC) limit = fmin(limit, sum[ABSOLUTES]);
+    return limit * (1 + 1e-6) <= alpha;
+}
+
+/* Sums over the workers, at those who have vectors of the columns; they find which ones stay 0. */
+static int screen(struct tr_linear *m, struct tr_columns *columns, double *local, double *own)
+{
+    struct tr_linear_descent *d = m->descent;
+    double most = 0;
+    add_up_columns(m, local);
+    TR_TRY(tr_columns_sum(columns, local, own));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &d->at.loss, 1));
+    for (size_t j = 0; j < columns->n; j++) most = fmax(most, fabs(own[j * SUMS + GRADIENT]));
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
+    d->first_alpha = most;
+    double least = tr_descent_alpha(m, d->values > 0 ? d->values - 1 : 0);
+    for (size_t j = 0; j < columns->n; j++) {
+        double *sum = own + j * SUMS;
+        sum[0] = stays(m, sum, least) ? STAYS : LEAVES;
+    }
+    return tr_columns_fetch(columns, own, local);
+}
+
+static int open_rows(struct tr_linear *m, const double *local, uint32_t **number)
+{
+    struct tr_linear_descent *d = m->descent;
+    const tr_batch *from = &m->problem.rows;
+    struct tr_descent_rows *to = &d->rows;
+    uint64_t n = 0;
+    TR_TRY(TR_NEW(number, m->train->n_keys));
+    for (size_t j = 0; j < m->train->n_keys; j++)
+        (*number)[j] = local[j * SUMS] < 0 ? UINT32_MAX : (uint32_t)to->columns++;
+    TR_TRY(TR_NEW(&d->key, to->columns));
+    TR_TRY(TR_NEW(&to->entries, to->columns));
+    for (size_t j = 0; j < m->train->n_keys; j++)
+        if ((*number)[j] != UINT32_MAX) d->key[(*number)[j]] = m->train->keys[j];
+    for (uint64_t k = 0; k < from->begin[from->n]; k++) {
+        uint32_t j = (*number)[from->column[k]];
+        if (j == UINT32_MAX) continue;
+        to->entries[j]++;
+        n++;
+    }
+    TR_TRY(TR_NEW(&to->column, n));
+    return TR_NEW(&to->value, n);
+}
+
+/* The rows without the columns that stay 0. */
+static int copy_rows(struct tr_linear *m, const double *local)
+{
+    const tr_batch *from = &m->problem.rows;
+    struct tr_descent_rows *to = &m->descent->rows;
+    uint32_t *number = NULL;
+    uint64_t n = 0;
+    int status = open_rows(m, local, &number);
+    for (size_t i = 0; i < from->n && status == TR_OK; i++) {
+        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
+            uint32_t j = number[from->column[k]];
+            if (j == UINT32_MAX) continue;
+            to->column[n] = j;
+            to->value[n++] = from->value ? from->value[k] : 1;
+        }
+        to->begin[i + 1] = n;
+    }
+    free(number);
+    return status;
+}
+
+/* A worker speaks for the columns of its vectors; where all have the same ones, for a part of them. */
+static int list_columns(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    uint64_t n = d->shared.n, rank = (uint64_t)tr_set_rank(m->tr, TR_SET_WORKERS),
+             workers = (uint64_t)tr_set_size(m->tr, TR_SET_WORKERS);
+    uint64_t first = d->shared.whole ? n * rank / workers : 0,
+             end = d->shared.whole ? n * (rank + 1) / workers : n;
+    for (uint64_t j = first; j < end; j++) d->n_mine += d->entries[j] > 0;
+    TR_TRY(TR_NEW(&d->mine, d->n_mine));
+    d->n_mine = 0;
+    for (uint64_t j = first; j < end; j++)
+        if (d->entries[j] > 0) d->mine[d->n_mine++] = (uint32_t)j;
+    return TR_OK;
+}
+
+static int open_columns(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    struct tr_columns *c = &d->shared;
+    TR_TRY(tr_columns_open(c, m->tr, d->key, d->rows.columns, m->train->columns, 1));
+    TR_TRY(TR_NEW(&d->partial, d->rows.columns));
+    TR_TRY(TR_NEW(&d->gradient, c->n));
+    TR_TRY(TR_NEW(&d->weight, c->n));
+    TR_TRY(TR_NEW(&d->entries, c->n));
+    TR_TRY(TR_NEW(&d->working, c->n));
+    for (size_t j = 0; j < d->rows.columns; j++) d->partial[j] = (double)d->rows.entries[j];
+    TR_TRY(tr_columns_sum(c, d->partial, d->entries));
+    return list_columns(m);
+}
+
+int tr_descent_find_columns(struct tr_linear *m)
+{
+    struct tr_columns columns = {.n = 0};
+    double *local = NULL, *own = NULL;
+    int status = tr_columns_open(&columns, m->tr, m->train->keys, m->train->n_keys, m->train->columns, SUMS);
+    if (status == TR_OK) status = TR_NEW(&local, columns.local * SUMS);
+    if (status == TR_OK) status = TR_NEW(&own, columns.n * SUMS);
+    if (status == TR_OK) status = screen(m, &columns, local, own);
+    if (status == TR_OK) status = copy_rows(m, local);
+    free(local);
+    free(own);
+    tr_columns_close(&columns);
+    return status == TR_OK ? open_columns(m) : status;
+}
