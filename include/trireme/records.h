@@ -21,7 +21,7 @@ extern "C" {
  *   ratings   user, item, rating, and anything more; separated by tabs, ::, semicolons, commas or blanks
  *   docword   three lines with the numbers of documents, words and records; then document, word, count from 1 */
 enum tr_format { TR_FORMAT_AUTO, TR_FORMAT_LIBSVM, TR_FORMAT_CSV, TR_FORMAT_RATINGS, TR_FORMAT_DOCWORD };
-enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST }; /* csv: which column is a label */
+enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO }; /* csv: which column is a label */
 enum {
     TR_HEADER_AUTO,
     TR_HEADER_YES,

@@ -71,6 +71,11 @@ void tr_query_rows(tr_query *q, enum tr_row_form form, uint64_t columns, uint64_
     q->rows.first_index = (uint32_t)first_index;
 }
 
+void tr_query_label(tr_query *q, int label)
+{
+    q->rows.label = label;
+}
+
 int tr_query_output(tr_query *q, const char *name, int digits)
 {
     TR_TRY(TR_GROW(&q->output, &q->output_capacity, q->outputs + 1));

@@ -19,8 +19,8 @@ struct topic {
 /* clang-format off */
 static const struct topic topics[] = {
     {"train", "learn a model from data, as a job file says",
-     "trireme train JOB.yaml [section.key=value ...] [--max-time T] [--fresh] [--explain]\n"
-     "mpirun -n RANKS trireme train JOB.yaml ...\n"
+     "trireme train [JOB.yaml] [section.key=value ...] [--max-time T] [--fresh] [--explain]\n"
+     "mpirun -n RANKS trireme train [JOB.yaml] ...\n"
      "\n"
      "Learns a model. Without mpirun, one process does everything; with it, the ranks share the work as\n"
      "ranks.layout says. A section.key=value wins over the job file: see trireme help job.\n"

@@ -133,7 +133,7 @@ static int read_words(int argc, char **argv, struct run_options *o)
         char *word = argv[i];
         const struct option *option = find_option(word);
         bool divides = strcmp(word, "--") == 0;
-        if (divides && o->job) {
+        if (divides && (o->job || o->settings > 0)) {
             o->mpirun = argv + i + 1;
             break;
         }
@@ -149,13 +149,13 @@ static int read_words(int argc, char **argv, struct run_options *o)
         } else if (*word == '-') {
             return tr_fail(TR_ERR_USAGE,
                            "run: unexpected %s: see trireme help run; options of mpirun go behind --", word);
-        } else if (!o->job) {
+        } else if (!o->job && o->settings == 0 && !tr_job_is_setting(word)) {
             o->job = word;
         } else {
             o->setting[o->settings++] = word;
         }
     }
-    if (!o->job)
+    if (!o->job && o->settings == 0)
         return tr_fail(TR_ERR_USAGE, "run: expected JOB.yaml%s: see trireme help run",
                        o->program ? " behind the program" : "");
     const char *stray = stray_word(o->mpirun);
@@ -212,7 +212,7 @@ static void write_command(const struct run_options *o, const char *self, const c
     supervision->options = (size_t)(to - command);
     *to++ = o->program ? o->program : self;
     if (!o->program) *to++ = "train";
-    *to++ = o->job;
+    if (o->job) *to++ = o->job;
     supervision->fresh = o->fresh ? (size_t)(to - command) : 0;
     if (o->fresh) *to++ = "--fresh";
     if (o->explain) *to++ = "--explain";
@@ -226,9 +226,10 @@ static int read_job(const struct run_options *o, tr_job **job)
 {
     char *text = NULL;
     size_t length = 0;
-    int status = tr_job_read_text(o->job, &text, &length);
+    const char *path = o->job ? o->job : TR_NO_JOB_FILE;
+    int status = tr_job_read_text(path, &text, &length);
     if (status == TR_OK)
-        status = tr_job_parse_as(o->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, o->job,
+        status = tr_job_parse_as(o->program ? TR_JOB_FOREIGN : TR_JOB_STRICT, NULL, text, length, path,
                                  o->settings, o->setting, job);
     free(text);
     return status;

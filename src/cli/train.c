@@ -39,12 +39,27 @@ static int train(tr_context *tr, const tr_model_class *class, void *model)
     return tr_services_summary(tr, class == &tr_average_class ? tr_average_members : NULL, model);
 }
 
+/* Whether the class reads data of the format that the job names. */
+static int check_format(const tr_job *job, const tr_model_class *class)
+{
+    const char *format = "auto", *const *known = class->data_formats;
+    TR_TRY(tr_job_string(job, "data.format", &format));
+    bool reads = strcmp(format, "auto") == 0 || !known;
+    for (size_t i = 0; !reads && known[i]; i++) reads = strcmp(known[i], format) == 0;
+    if (reads) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG, "%s: data.format is %s, but %s is learnt from %s%s%s",
+                   tr_job_where(job, "data.format"), format, class->noun, known[0], known[1] ? " or " : "",
+                   known[1] ? known[1] : "");
+}
+
 int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,
                   const struct tr_run_options *options, double *objective)
 {
     const tr_job *job = tr_context_job(tr);
     *objective = NAN;
-    int status = tr_agree(tr, class->check ? class->check(job, job->options) : TR_OK);
+    int status = check_format(job, class);
+    if (status == TR_OK && class->check) status = class->check(job, job->options);
+    status = tr_agree(tr, status);
     if (status == TR_OK && !model) status = tr_agree(tr, tr_new(&model, 1, class->model_size, "model"));
     if (status == TR_OK) status = tr_services_open(tr, options->fresh);
     if (status == TR_OK && options->explain) status = explain(tr);

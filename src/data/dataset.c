@@ -250,7 +250,7 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .heads = data->state->heads,
                                       .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
                                       .lowest_index = from_one,
-                                      .label = job->data.label,
+                                      .label = data->label_column,
                                       .held_out = data->state->held_out,
                                       .reads_held_out = data->state->test,
                                       .seed = job->seed,
@@ -328,7 +328,12 @@ static int read_heads(tr_data *data, const tr_data *like)
     if (data->format != TR_FORMAT_LIBSVM && is_group(s->tr, TR_DATA_VERTICAL))
         return tr_fail(TR_ERR_CONFIG, "%s: data.partition: vertical is for data.format: libsvm",
                        tr_job_where(job, "data.partition"));
-    return tr_heads_read(&s->files, data->format, job->data.header, &s->heads);
+    TR_TRY(tr_heads_read(&s->files, data->format, job->data.header, &s->heads));
+    data->label_column = like                               ? like->label_column
+                         : job->data.label != TR_LABEL_AUTO ? job->data.label
+                         : data->format == TR_FORMAT_CSV    ? tr_heads_label(s->heads, s->files.n)
+                                                            : TR_LABEL_NONE;
+    return TR_OK;
 }
 
 static int tell_heads(tr_data *data)
@@ -336,6 +341,7 @@ static int tell_heads(tr_data *data)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &data->format, sizeof data->format));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &data->label_column, sizeof data->label_column));
     if (tr->rank != 0) TR_TRY(TR_NEW(&s->heads, s->files.n));
     return tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads);
 }
@@ -362,7 +368,7 @@ static int decide_columns(tr_data *data, const struct totals *totals, const tr_d
 static int decide_csv_columns(tr_data *data, const tr_data *like)
 {
     const struct tr_data_state *s = data->state;
-    int label = s->tr->job->data.label;
+    int label = data->label_column;
     const char *path = s->files.file[0].path;
     data->columns = tr_csv_columns(&s->files, s->heads, label);
     if (data->columns == 0)
@@ -773,6 +779,9 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
     if (tr_layout_workers(&tr->layout) > 1)
         tr_say(tr, "each worker:   %s %s, %s %s (min / median / max)", words.rows, text[0], words.nonzeros,
                text[1]);
+    if (tr->job->data.label == TR_LABEL_AUTO && data->label_column != TR_LABEL_NONE && !data->state->test)
+        tr_say(tr, "labels:        the %s column of each row (data.label)",
+               data->label_column == TR_LABEL_FIRST ? "first" : "last");
     tr_scale_say(data);
     if (data->skipped)
         tr_say(tr, "%-14s %llu malformed records left out", label, (unsigned long long)data->skipped);

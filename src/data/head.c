@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/ids.h"
 #include "data/number.h"
@@ -90,15 +91,19 @@ static bool looks_like_docword(const char *p, const char *end)
     return tr_at_line_end(p);
 }
 
-/* A number, and behind it index:value. */
+/* A number, and behind it index:value; rows before it may have no features. */
 static bool looks_like_libsvm(const char *p, const char *end)
 {
     float label;
     uint64_t index;
-    p = next_text(p, end);
-    const char *pair = p ? tr_read_float(p, &label) : NULL;
-    if (!pair || !tr_is_blank(*pair)) return false;
-    pair = skip_blanks(pair);
+    const char *pair = NULL;
+    for (p = next_text(p, end); p; p = next_text(behind_line(p), end)) {
+        pair = tr_read_float(p, &label);
+        if (*p != '#' && (!pair || !tr_at_line_end(skip_blanks(pair)))) break;
+        pair = NULL;
+    }
+    if (!p) return false;
+    pair = pair && tr_is_blank(*pair) ? skip_blanks(pair) : p; /* or a row to predict for, without a label */
     const char *colon = tr_read_whole(pair, &index);
     return colon != pair && *colon == ':' && colon[1] != ':';
 }
@@ -144,31 +149,6 @@ static int open_first_lines(const struct tr_files *files, size_t file, struct fi
     if (status != TR_OK) free(first->begin);
     return status;
 }
-
-/* TR_FORMAT_CSV for anything that might be a table; TR_FORMAT_AUTO for an empty file. */
-static int look_like(const struct tr_files *files, size_t file, enum tr_format *format)
-{
-    struct first_lines first;
-    *format = TR_FORMAT_AUTO;
-    TR_TRY(open_first_lines(files, file, &first));
-    const char *p = first.begin, *end = first.end;
-    if (p != end)
-        *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
-                  : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
-                                              : TR_FORMAT_CSV;
-    free(first.begin);
-    return TR_OK;
-}
-
-int tr_format_detect(const struct tr_files *files, enum tr_format *format)
-{
-    *format = TR_FORMAT_AUTO;
-    for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++)
-        TR_TRY(look_like(files, file, format));
-    return TR_OK;
-}
-
-/* ---- tables ---- */
 
 /* What separates the fields of a line, outside of quotes: the rarest inside of fields first. */
 static char find_separator(const char *p, bool colons)
@@ -249,24 +229,140 @@ static struct fields look_at_fields(const char *p, char separator)
     }
 }
 
+/* Two fields or more of which one is a number, perhaps behind a header. */
+static bool looks_like_table(const char *p, const char *end)
+{
+    p = next_text(p, end);
+    for (int line = 0; line < 2 && p; line++, p = next_text(behind_line(p), end)) {
+        struct fields f = look_at_fields(p, find_separator(p, true));
+        if (f.n > 1 && f.of[NUMBER] > 0) return true;
+    }
+    return false;
+}
+
+/* TR_FORMAT_AUTO for what looks like nothing known, and an empty file. */
+static int look_like(const struct tr_files *files, size_t file, enum tr_format *format)
+{
+    struct first_lines first;
+    *format = TR_FORMAT_AUTO;
+    TR_TRY(open_first_lines(files, file, &first));
+    const char *p = first.begin, *end = first.end;
+    if (p != end)
+        *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
+                  : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
+                  : looks_like_table(p, end)  ? TR_FORMAT_CSV
+                                              : TR_FORMAT_AUTO;
+    free(first.begin);
+    return TR_OK;
+}
+
+int tr_format_detect(const struct tr_files *files, enum tr_format *format)
+{
+    *format = TR_FORMAT_AUTO;
+    for (size_t file = 0; file < files->n && *format == TR_FORMAT_AUTO; file++)
+        TR_TRY(look_like(files, file, format));
+    return TR_OK;
+}
+
+/* ---- tables ---- */
+
+/* ---- which column has the labels ---- */
+
+/* The first and the last field of a line: where they begin and end. */
+struct ends {
+    const char *first, *first_end, *last, *last_end;
+};
+
+static struct ends find_ends(const char *p, char separator)
+{
+    struct ends e = {.first = p, .last = p};
+    for (bool quoted = false; *p != '\n'; p++) {
+        if (*p == '"') quoted = !quoted;
+        const char *next = quoted ? NULL : pass_separator(p, separator);
+        if (!next) continue;
+        if (!e.first_end) e.first_end = p;
+        e.last = next;
+        p = next - 1;
+    }
+    e.last_end = p;
+    if (!e.first_end) e.first_end = p;
+    return e;
+}
+
+static bool is_called_label(const char *p, const char *end)
+{
+    static const char *const names[] = {"label", "labels", "class", "target", "y", "outcome", "response"};
+    while (p < end && (tr_is_blank(*p) || *p == '"' || *p == '#')) p++;
+    while (p < end && (tr_is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == (size_t)(end - p) && strncasecmp(names[i], p, (size_t)(end - p)) == 0)
+            return true;
+    return false;
+}
+
+/* Distinct whole numbers of a column, so far. */
+enum { MOST_KINDS = 20 };
+struct kinds {
+    float value[MOST_KINDS];
+    int n; /* more than MOST_KINDS: too many, or not whole */
+};
+
+static void add_kind(struct kinds *k, const char *p)
+{
+    float x;
+    while (tr_is_blank(*p) || *p == '"') p++;
+    if (k->n > MOST_KINDS) return;
+    for (int i = 0; tr_read_float(p, &x) && i < k->n; i++)
+        if (k->value[i] == x) return;
+    bool whole = tr_read_float(p, &x) && x == rintf(x);
+    if (!whole || k->n == MOST_KINDS) k->n = MOST_KINDS + 1;
+    else k->value[k->n++] = x;
+}
+
+/* header: the line of names, or NULL; p: the first row. */
+static int guess_label(const char *header, const char *p, const char *end, char separator)
+{
+    struct kinds first = {.n = 0}, last = {.n = 0};
+    if (header) {
+        struct ends names = find_ends(header, separator);
+        if (is_called_label(names.last, names.last_end)) return TR_LABEL_LAST;
+        if (is_called_label(names.first, names.first_end)) return TR_LABEL_FIRST;
+    }
+    for (; p; p = next_text(behind_line(p), end)) {
+        struct ends e = find_ends(p, separator);
+        add_kind(&first, e.first);
+        add_kind(&last, e.last);
+    }
+    return first.n < last.n ? TR_LABEL_FIRST : TR_LABEL_LAST;
+}
+
+int tr_heads_label(const struct tr_head *heads, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (heads[i].fields > 0) return heads[i].fields > 1 ? heads[i].label : TR_LABEL_NONE;
+    return TR_LABEL_NONE;
+}
+
 static void look_at_table(const struct first_lines *first, enum tr_format format, int header,
                           struct tr_head *head)
 {
     const char *begin = first->begin;
     if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
     head->begin = (uint64_t)(begin - first->begin);
-    const char *p = next_text(begin, first->end);
+    const char *p = next_text(begin, first->end), *line = NULL;
     if (!p || format == TR_FORMAT_LIBSVM) return; /* which has no header */
     bool rates = format == TR_FORMAT_RATINGS;
     head->separator = find_separator(p, rates);
     struct fields f = look_at_fields(p, head->separator);
     bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
+        line = p;
         p = behind_line(p);
         head->begin = (uint64_t)(p - first->begin);
         if ((p = next_text(p, first->end))) f = look_at_fields(p, head->separator);
     }
     head->fields = f.n;
+    if (format == TR_FORMAT_CSV) head->label = guess_label(line, p, first->end, head->separator);
     head->text_rows = rates && f.third_is_number && f.is_text[0];
     head->text_columns = rates && f.third_is_number && f.is_text[1];
 }

@@ -94,8 +94,9 @@ static int read_csv(struct pass *p, const struct tr_head *heads)
     const tr_read_options *o = p->options;
     struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads, .piece = take_dense};
     size_t there = tr_csv_columns(&p->files, heads, TR_LABEL_NONE);
-    if (o->label != TR_LABEL_NONE && there > 0 && (o->columns == 0 || there == o->columns + 1)) {
-        options.label = o->label;
+    int label = o->label == TR_LABEL_AUTO ? tr_heads_label(heads, p->files.n) : o->label;
+    if (label != TR_LABEL_NONE && there > 0 && (o->columns == 0 || there == o->columns + 1)) {
+        options.label = label;
         there--;
     }
     if (o->columns == 0 || there == o->columns || there == 0) return read_matrix(p, &options);
@@ -151,6 +152,7 @@ static int read_files(struct pass *p)
     const tr_read_options *o = p->options;
     enum tr_format format = o->format;
     if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
+    if (format == TR_FORMAT_AUTO) format = TR_FORMAT_CSV;
     if (format == TR_FORMAT_LIBSVM) {
         struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
                                             .lowest_index = o->first_index,

@@ -223,6 +223,9 @@ struct tr_job {
  * command line, the whole job's of the command line, its own of the file. Its name and output are its own.
  * Fails with TR_ERR_NO_INPUT (missing, unreadable or empty), TR_ERR_CONFIG (what it says),
  * TR_ERR_USAGE (an override without «=»). Give the job back with tr_job_free(). */
+/* Whether a word of the command line is section.key=value, or the like, and not a job file. */
+bool tr_job_is_setting(const char *word);
+
 int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job **job);
 
 /* The same from memory. The path serves messages and the default name; it is not opened. */
@@ -230,6 +233,8 @@ int tr_job_parse(const char *text, size_t length, const char *path, int n, char 
                  struct tr_job **job);
 
 /* The text of a job file, for those who send it on before it is parsed; to be freed. */
+/* Of TR_NO_JOB_FILE, where all settings are words of the command line: an empty job. */
+#define TR_NO_JOB_FILE "command line"
 int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* NULL is fine */

@@ -489,7 +489,7 @@ static int choose_class(struct sources *from)
             words[n++] = class->types[i];
         }
     words[n] = NULL;
-    TR_TRY(choose(from, &job->type_key, "model.type", words, extra ? extra->types[0] : words[0]));
+    TR_TRY(choose(from, &job->type_key, "model.type", words, extra ? extra->types[0] : "auto"));
     n = (size_t)job->model.type;
     for (size_t c = 0; (class = class_at(job, c, extra)) && !job->class; c++)
         for (size_t i = 0; class->types[i]; i++)
@@ -583,13 +583,21 @@ static int resolve_job(struct sources *from)
     return TR_OK;
 }
 
-/* jobs/ads.yaml is called ads. */
+bool tr_job_is_setting(const char *word)
+{
+    size_t name = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
+    return name > 0 && word[name] == '=';
+}
+
+/* jobs/ads.yaml is called ads; without a job file, what is learnt from a9a/a9a.gz is called a9a. */
 static int name_of_file(struct tr_job *job)
 {
-    const char *slash = strrchr(job->path, '/'), *base = slash ? slash + 1 : job->path;
+    bool none = strcmp(job->path, TR_NO_JOB_FILE) == 0;
+    const char *path = !none ? job->path : job->data.train.n > 0 ? job->data.train.item[0] : "";
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     TR_TRY(tr_copy_string(*base ? base : "job", &job->name));
-    char *dot = strrchr(job->name, '.');
-    if (dot && dot != job->name && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"))) *dot = '\0';
+    char *dot = none ? strchr(job->name + 1, '.') : strrchr(job->name, '.');
+    if (dot && dot != job->name && (none || !strcmp(dot, ".yaml") || !strcmp(dot, ".yml"))) *dot = '\0';
     if (tr_utf8_valid(job->name)) return TR_OK;
     return tr_job_fail(job->path, "name is «%s»: expected text (UTF-8)", tr_shown(job->name).text);
 }

@@ -41,8 +41,8 @@ static const tr_option job_keys[] = {
     {"seed", TR_KIND_INTEGER, AT(seed), "1",
      .help = "of all random choices"},
 
-    {"model.type", TR_KIND_CHOICE, AT(model.type), "logistic",
-     .help = "what is learnt"},
+    {"model.type", TR_KIND_CHOICE, AT(model.type), "auto",
+     .help = "what is learnt; auto = logistic regression of labels that are two or whole numbers, least squares of others"},
     {"model.plugin", TR_KIND_TEXT, AT(model.plugin), "",
      .help = "a shared object with a class of models of one's own, relative to the job file"},
 
@@ -83,8 +83,9 @@ static const tr_option job_keys[] = {
      .help = "number of features; 0 = the largest index found"},
     {"data.header", TR_KIND_CHOICE, AT(data.header), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .help = "csv and ratings: whether the first line names the columns; auto = if it holds no numbers"},
-    {"data.label", TR_KIND_CHOICE, AT(data.label), "none", .words = TR_WORDS("none", "first", "last"),
-     .help = "csv: which column is a label"},
+    {"data.label", TR_KIND_CHOICE, AT(data.label), "none", .words = TR_WORDS("none", "first", "last", "auto"),
+     .help = "csv: which column is a label; auto = the last, but the first if its values are few whole numbers or it is called "
+             "so, and the last is not"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
      .help = "ratings: what becomes of several of one user and item"},
     {"data.scale", TR_KIND_CHOICE, AT(data.scale), "auto",

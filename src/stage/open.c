@@ -52,9 +52,13 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     TR_TRY(tr_ranks_start(argc, argv, &tr));
     int status = own ? tr_class_check((*argv)[0], "its class of models", own, true) : TR_OK;
     if (status == TR_OK && *argc < 2)
-        status = tr_fail(TR_ERR_USAGE, "usage: %s JOB.yaml [section.key=value …]", (*argv)[0]);
+        status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value …]", (*argv)[0]);
     status = tr_agree(tr, status);
-    if (status == TR_OK) status = read_job(tr, own, (*argv)[1], *argc - 2, *argv + 2, &tr->job);
+    if (status == TR_OK) {
+        int file = !tr_job_is_setting((*argv)[1]);
+        const char *path = file ? (*argv)[1] : TR_NO_JOB_FILE;
+        status = read_job(tr, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
+    }
     if (status != TR_OK) {
         tr_context_close(tr);
         return status;

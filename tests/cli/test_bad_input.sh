@@ -170,7 +170,7 @@ fi
 # ---- commands ----
 refuses 64 "unknown command zzz: see trireme help" zzz
 refuses 64 "unknown command trian: did you mean train?" trian
-refuses 64 "usage: trireme train JOB.yaml" train
+refuses 64 "usage: trireme train [JOB.yaml]" train
 for ranks in 1 3; do
     mpirun $quiet --oversubscribe -n $ranks "$trireme" >said 2>err || fail "without words, on $ranks ranks: exit $?"
     [ "$(grep -c '^Commands:' said)" -eq 1 ] || fail "without words, on $ranks ranks: not one text of help"

@@ -8,7 +8,7 @@ expect 0 "Commands:" --help
 for topic in $("$trireme" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v '^trireme$\|^mpirun$'); do
     expect 0 "" help "$topic"
 done
-expect 0 "trireme train JOB.yaml" help train
+expect 0 "trireme train [JOB.yaml]" help train
 expect 0 "solve.rate" help job
 expect 0 "solve.rate" help job solve
 expect 0 "solve.rate" help job solve.rate
@@ -18,7 +18,7 @@ expect 0 "tasks.NAME.after" help job tasks
 expect 0 "stages.NAME.clocks" help job stages.full.clocks
 expect 0 "tasks.NAME.run" help tasks.NAME.run
 expect 64 "did you mean tasks.one.after?" help job tasks.one.afer
-expect 0 "trireme train JOB.yaml" train --help
+expect 0 "trireme train [JOB.yaml]" train --help
 expect 0 "first_row" generate --help
 expect 64 "did you mean train?" help tran
 expect 64 "no help on zzz" help zzz

@@ -277,10 +277,14 @@ static const struct {
     {"\n-1.5\t12:0.5 13:1\n", TR_FORMAT_LIBSVM},
     {"1\n2\n3\n1 2 3\n", TR_FORMAT_DOCWORD},
     {"1\n2\n0\n", TR_FORMAT_DOCWORD},
-    {"1\n2\n3\n4\n", TR_FORMAT_CSV},
+    {"1\n2\n3\n4\n", TR_FORMAT_AUTO},
+    {"1:2 3:4\n", TR_FORMAT_LIBSVM},
+    {"1\n-1\n1 7:3\n", TR_FORMAT_LIBSVM},
+    {"# a comment\n1 7:3\n", TR_FORMAT_LIBSVM},
+    {"a,b\n1,2\n", TR_FORMAT_CSV},
     {"1,2\n", TR_FORMAT_CSV},
     {"1::2::3\n", TR_FORMAT_CSV},
-    {"a b c\n", TR_FORMAT_CSV},
+    {"a b c\n", TR_FORMAT_AUTO},
     {"1 2 3\n", TR_FORMAT_CSV},
 };
 

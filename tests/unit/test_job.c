@@ -75,7 +75,7 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_str_eq(job->name, "x");
     ck_assert_str_eq(job->output, "runs/x");
     ck_assert_uint_eq(job->seed, 1);
-    ck_assert(tr_job_is(job, "model.type", "logistic"));
+    ck_assert(tr_job_is(job, "model.type", "auto"));
     ck_assert(tr_job_number(job, "model.l2") == TR_JOB_AUTO && !tr_job_number(job, "model.bias") &&
               !tr_job_number(job, "model.bias_l2"));
     ck_assert(tr_job_is(job, "model.dtype", "f32"));
@@ -291,9 +291,9 @@ START_TEST(choices_and_yes_or_no)
     }
     ck_refused("model: {bias: 1}", "model.bias is «1»: expected yes or no");
     ck_refused("model: {bias: 'yes'}", "expected yes or no without quotes");
-    ck_refused("model: {type: forest}",
-               "model.type is «forest»: expected logistic, linear, svm, l2svm, huber, quantile, poisson, kmeans, mf "
-               "or lda");
+    ck_refused("model: {type: forest}", "model.type is «forest»: expected logistic, linear, svm, l2svm, "
+                                        "huber, quantile, poisson, auto, kmeans, mf "
+                                        "or lda");
 }
 END_TEST
 
@@ -556,7 +556,7 @@ START_TEST(written_json_is_an_object_of_objects)
     struct tr_job *job = parsed("name: \"a\\\"\\n\\x01\"\ndata: {train: [x, y]}\nmodel: {bias: yes}");
     char *json = written(job, AS_JSON, NULL);
     ck_contains(json, "{\n  \"name\": \"a\\\"\\u000a\\u0001\",\n");
-    ck_contains(json, ",\n  \"model\": {\n    \"type\": \"logistic\",\n    \"plugin\": \"\",\n    \"l2\": "
+    ck_contains(json, ",\n  \"model\": {\n    \"type\": \"auto\",\n    \"plugin\": \"\",\n    \"l2\": "
                       "\"auto\",\n    \"l1\": "
                       "0,\n    \"bias\": true,\n");
     ck_contains(json, "\n  },\n  \"solve\": {\n");

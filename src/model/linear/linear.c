@@ -55,6 +55,25 @@ static int check_test_labels(const struct tr_linear *m)
     return TR_OK;
 }
 
+/* model.type auto: two labels, or some whole numbers, are classes; anything else is to be learnt as a number. */
+static int type_of_labels(const struct tr_linear *m)
+{
+    enum { MOST_GUESSED = 100 };
+    const tr_data *train = m->train;
+    bool told = tr_job_given(m->job, "model.classes") || tr_job_given(m->job, "model.class_weights"),
+         whole = train->labels <= MOST_GUESSED;
+    for (size_t i = 0; i < train->labels && whole; i++) whole = train->label[i] == rintf(train->label[i]);
+    int type = told || train->labels <= 2 || whole ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
+    if (type == TR_LOSS_LINEAR)
+        tr_say(m->tr, "model.type:    linear, since labels are %s%zu different numbers",
+               train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535));
+    else if (train->labels > 2)
+        tr_say(m->tr,
+               "model.type:    logistic, of %zu classes: labels are few whole numbers (otherwise: linear)",
+               train->labels);
+    return type;
+}
+
 static int check_labels(const struct tr_linear *m)
 {
     const char *lacks = m->train->labels == 0             ? "data.train"
@@ -86,6 +105,7 @@ static int check_loss(const tr_job *job)
                 {"model.classes", CLASSIFIERS, "model.classes is for classifiers"},
                 {"model.class_weights", CLASSIFIERS, "model.class_weights is for classifiers"}};
     int type = tr_job_type(job);
+    if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC;
     unsigned losses = solvers[tr_job_method(job)]->losses;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (tr_job_given(job, keys[i].key) && !(keys[i].losses >> type & 1))
@@ -99,7 +119,8 @@ static int check_loss(const tr_job *job)
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
-    if (o->classes == TR_CLASSES_SOFTMAX && tr_job_type(job) != TR_LOSS_LOGISTIC)
+    int type = tr_job_type(job);
+    if (o->classes == TR_CLASSES_SOFTMAX && type != TR_LOSS_LOGISTIC && type != TR_LOSS_AUTO)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     TR_TRY(tr_linear_check_weights(job, o));
     TR_TRY(check_loss(job));
@@ -148,6 +169,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TRAIN | form), NULL, &m->train));
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));
+    if (m->type == TR_LOSS_AUTO) m->type = type_of_labels(m);
     m->l2 = m->o->l2 < 0 ? 1 / (double)m->train->total_rows : m->o->l2;
     m->outputs = tr_linear_classifies(m) && m->train->labels > 2 ? m->train->labels : 1;
     bool softmax =
@@ -475,7 +497,7 @@ static const tr_option options[] = {
 };
 
 static const tr_rule rules[] = {
-    {"data.format", NULL, "libsvm", false},
+    {"data.label", NULL, "auto", false},
     {"solve.rate", "sgd", "0.1", false},
     {"solve.rate", "dual", "0.1", true},
     {"solve.epochs", "growing", "1", false},
@@ -507,7 +529,7 @@ static const tr_flag flags[] = {
 const tr_model_class tr_linear_class = {
     .abi = TR_MODEL_ABI,
     .name = "linear",
-    .types = TR_WORDS("logistic", "linear", "svm", "l2svm", "huber", "quantile", "poisson"),
+    .types = TR_WORDS("logistic", "linear", "svm", "l2svm", "huber", "quantile", "poisson", "auto"),
     .help = "logistic regression, support vectors with hinge (svm) or squared hinge loss (l2svm); regression "
             "by least "
             "squares (linear), robust (huber), of quantiles, and of counts (poisson)",

@@ -52,12 +52,13 @@ enum { TR_PLAIN_SGD };
 
 /* A trained model as one process holds it: read back from model.h5 or model.txt. */
 struct tr_linear_model {
-    int type;             /* TR_LOSS_… */
-    enum tr_dtype dtype;  /* of the weights: TR_F32 or TR_F64 */
-    uint64_t features;    /* weight i belongs to index first_index + i of the data */
-    uint64_t first_index; /* 0 or 1; model.txt does not know it: 1 */
-    size_t outputs;       /* weights of a feature: 1, or as many as there are labels … */
-    bool softmax;         /* … whose margins one softmax makes probabilities of */
+    int type;              /* TR_LOSS_… */
+    enum tr_dtype dtype;   /* of the weights: TR_F32 or TR_F64 */
+    uint64_t features;     /* weight i belongs to index first_index + i of the data */
+    uint64_t first_index;  /* 0 or 1; model.txt does not know it: 1 */
+    uint64_t label_column; /* csv: TR_LABEL_…; AUTO where the file does not say */
+    size_t outputs;        /* weights of a feature: 1, or as many as there are labels … */
+    bool softmax;          /* … whose margins one softmax makes probabilities of */
     bool biased;
     double *bias;  /* of each output, added to its margins */
     size_t labels; /* classifiers: one for each output; of one output two, the positive one first */

@@ -31,7 +31,8 @@ enum {
     TR_LOSS_HUBER,
     TR_LOSS_QUANTILE,
     TR_LOSS_POISSON,
-    TR_LOSSES
+    TR_LOSSES,
+    TR_LOSS_AUTO = TR_LOSSES /* follows from the labels, before anything is learnt */
 };
 
 /* Whether labels are kinds, and not numbers. */

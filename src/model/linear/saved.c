@@ -441,6 +441,7 @@ static int describe(struct tr_linear *m)
                                         .dtype = m->train->scaling ? TR_F64 : (enum tr_dtype)m->o->dtype,
                                         .features = m->train->columns,
                                         .first_index = m->train->first_index,
+                                        .label_column = (uint64_t)m->train->label_column,
                                         .outputs = m->outputs,
                                         .softmax = m->softmax,
                                         .biased = m->o->bias,
@@ -520,6 +521,9 @@ static int head_fields(struct tr_linear_model *s, tr_fields *f)
     TR_TRY(tr_field_real(f, "l2", &s->l2));
     TR_TRY(tr_field_real(f, "objective", &s->objective));
     TR_TRY(tr_field_count(f, "rows", &s->rows));
+    s->label_column = tr_fields_read(f) ? TR_LABEL_AUTO : s->label_column;
+    if (!tr_fields_read(f) || tr_fields_have(f, "label_column"))
+        TR_TRY(tr_field_count(f, "label_column", &s->label_column));
     return s->first_index <= 1 ? TR_OK : tr_fail(TR_ERR_DATA, "model.h5: damaged: first_index is not 0 or 1");
 }
 
@@ -639,6 +643,7 @@ int tr_linear_ready(void *model, tr_query *q)
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
     if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
+    if (s->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)s->label_column);
     const char *what = probability ? "probability" : margins ? "margin" : "label";
     size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
     for (size_t k = 0; k < columns; k++) {
@@ -659,6 +664,7 @@ int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_
     size_t logistic = 0, regression = 0;
     for (size_t i = 0; i < n; i++) {
         int type = tr_job_type(jobs[i]);
+        if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC; /* others are to be named, to have a mean */
         if (type == TR_LOSS_POISSON)
             return tr_fail(TR_ERR_CONFIG, "models of type poisson predict no margins, which have a mean");
         logistic += type == TR_LOSS_LOGISTIC;
