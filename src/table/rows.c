@@ -4,18 +4,15 @@
 #include <string.h>
 
 #include "table/function.h"
-#include "table/merge.h"
 #include "table/rows_parts.h"
 #include "table/share.h"
-#include "table/view.h"
 
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
 
-/* Seconds between two looks at what has arrived: the shorter after one that found something; the longest where nobody
- * else waits for this rank. A look lets MPI work, and where there are more ranks than cores gives the core away. */
-static const double look_soon = 300e-6, look_late = 1000e-6, look_alone = 5000e-6;
-enum { LOOKS_LEAST = 8 }; /* while what is here is computed on: an answer takes a few */
+/* Seconds between two looks at what has arrived: each is time that is taken from computing, but lets MPI work, and where
+ * there are more ranks than cores gives the core away. */
+static const double look_after = 500e-6;
 
 int tr_rows_open(struct tr_table *t)
 {
@@ -102,36 +99,6 @@ static void stop_computing(struct tr_pull *p)
     p->computed += tr_now() - p->computing_since;
 }
 
-/* Seconds until the answers that are here have been handed over, at the pace since the last look. */
-static double seconds_here(const struct tr_pull *p)
-{
-    size_t units = 0, rows = tr_max_size(p->left_at_look - p->left, 1);
-    for (const struct tr_pull_request *r = p->here; r; r = r->next) units += r->n;
-    return (double)units / p->table->pieces * (p->computed - p->computed_at_look) / (double)rows;
-}
-
-/* Whether somebody depends on when this rank looks: those whom it serves, those who take from the cache what it
- * fetches, or who wait for what it has pushed. */
-static bool is_waited_for(const struct tr_pull *p)
-{
-    const tr_context *tr = p->table->tr;
-    const struct tr_tables *tables = tr->tables;
-    if ((tr->me.roles & (TR_SERVER | TR_SCHEDULER)) || tr->layout.group_size > 1 || p->cache) return true;
-    for (size_t i = 0; i < tables->count; i++)
-        if (tr_merge_busy(tables->table[i]) || tr_rows_sending(tables->table[i]) < INT64_MAX) return true;
-    for (size_t i = 0; i < tables->view_count; i++)
-        if (tr_push_busy(&tables->views[i]->view)) return true;
-    return false;
-}
-
-/* The more is here, the later: each look is time that is taken from computing. */
-static double look_after(const struct tr_pull *p, bool found)
-{
-    double least = found ? look_soon : look_late, most = is_waited_for(p) ? look_late : look_alone;
-    double due = seconds_here(p) / LOOKS_LEAST;
-    return due < least ? least : due > most ? most : due;
-}
-
 /* Between two rows. */
 static int look_around(struct tr_pull *p)
 {
@@ -139,24 +106,9 @@ static int look_around(struct tr_pull *p)
     stop_computing(p);
     TR_TRY(tr_progress(p->table->tr, &did));
     if (p->ahead > 0) TR_TRY(tr_rows_ask_more(p));
-    p->look_after = look_after(p, did > 0);
-    p->left_at_look = p->left;
-    p->computed_at_look = p->computed;
     begin_computing(p);
-    p->looked = p->clock_read = p->computing_since;
+    p->looked = p->computing_since;
     return TR_OK;
-}
-
-/* Reading the clock takes as long as a small row does: after how many rows next, so that looks are in time. */
-static int read_clock(struct tr_pull *p)
-{
-    enum { ROWS_MOST = 16 };
-    double now = tr_now(), since_look = now - p->looked;
-    bool fast = (now - p->clock_read) * 4 < look_soon;
-    p->group = fast ? tr_min_size(2 * p->group, ROWS_MOST) : tr_max_size(p->group / 2, 1);
-    p->until_clock = p->group;
-    p->clock_read = now;
-    return since_look > p->look_after ? look_around(p) : TR_OK;
 }
 
 int tr_rows_hand_over(struct tr_pull *p, size_t place, size_t n, const uint32_t *column, const void *value)
@@ -164,7 +116,7 @@ int tr_rows_hand_over(struct tr_pull *p, size_t place, size_t n, const uint32_t 
     tr_row row = {.key = p->keys[place], .place = place, .n = n, .column = column, .value = value};
     p->left--;
     TR_TRY(p->row(p->state, &row));
-    return --p->until_clock == 0 ? read_clock(p) : TR_OK;
+    return tr_now() - p->looked > look_after ? look_around(p) : TR_OK;
 }
 
 /* One unit of a dense table: a row, or a piece of one. */
@@ -369,10 +321,8 @@ static int open_pull(struct tr_pull *p)
     p->ahead = job ? job->table.ahead : AHEAD;
     p->row_bytes = job ? job->table.row_bytes : ROW_BYTES;
     p->here_end = &p->here;
-    p->left = p->left_at_look = p->n;
-    p->looked = p->clock_read = tr_now();
-    p->group = p->until_clock = 1;
-    p->look_after = look_soon;
+    p->left = p->n;
+    p->looked = tr_now();
     TR_TRY(split(p));
     TR_TRY(open_window(p));
     size_t requests = p->ahead > 0 ? p->ahead * t->partition.servers : 1;

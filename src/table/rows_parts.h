@@ -70,12 +70,8 @@ struct tr_pull {
     uint64_t ahead, row_bytes;
     struct tr_pull_part *parts; /* of sparse rows that were cut */
 
-    /* when messages are looked after, in seconds */
-    double computed, computing_since;    /* by row() before it was called in turn, as it is now */
-    double looked, look_after;           /* the last time, and after how long again */
-    size_t left_at_look;                 /* rows that were left then … */
-    double computed_at_look, clock_read; /* … and what those before had taken */
-    size_t group, until_clock;           /* rows between two looks at the clock, and before the next */
+    double computed, computing_since; /* seconds: by row() before it was called in turn, as it is now */
+    double looked;                    /* when messages were last looked after */
 
     /* rows of several pieces */
     size_t base, window; /* rows below base are complete; those from base + window on are not begun */
