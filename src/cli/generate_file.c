@@ -3,17 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -21,17 +16,16 @@
 #include "monitor/display.h"
 #include "monitor/output.h"
 
-/* One of the processes that make the units between them, in memory that they share with the one that waits. Gzip files may
- * follow each other as text files may. */
+/* What one of several threads writes. Gzip files may follow each other as text files may. */
 struct part {
     const struct tr_generate_job *job;
     uint64_t begin, end; /* units */
-    bool compresses;
     int fd; /* -1: lines are only counted. Part 0 writes to where the file shall be, the others to nameless files beside it,
              * which vanish whatever happens */
-    pid_t pid;
+    bool compresses;
     gzFile gzip;
-    atomic_ullong lines; /* written, without those of the header */
+    uint64_t lines; /* written, without those of the header */
+    pthread_t thread;
     int status;
     char error[1024];
 };
@@ -52,9 +46,7 @@ static ssize_t write_text(void *cookie, const char *text, size_t length)
         errno = error;
         return 0;
     }
-    unsigned long long lines = 0;
-    for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) lines++;
-    atomic_fetch_add_explicit(&part->lines, lines, memory_order_relaxed);
+    for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) part->lines++;
     return (ssize_t)length;
 }
 
@@ -72,7 +64,7 @@ static int write_units(struct part *part)
     if (!out) return tr_fail(TR_ERR_SYSTEM, "out of memory: a stream");
     setvbuf(out, NULL, _IONBF, 0); /* lines come in large pieces already */
     int status = part->begin == 0 && job->header && fputs(job->header, out) < 0 ? write_failed() : TR_OK;
-    atomic_store(&part->lines, 0);
+    part->lines = 0;
     if (status == TR_OK) status = job->write(job->state, part->begin, part->end, out);
     fclose(out);
     errno = 0;
@@ -80,62 +72,19 @@ static int write_units(struct part *part)
     return status;
 }
 
-static void run_part(struct part *part)
+/* Error texts are the thread's own. */
+static void *run_part(void *which)
 {
+    struct part *part = which;
     part->status = write_units(part);
     bool io = part->status == TR_ERR_IO;
     if (part->status != TR_OK)
         snprintf(part->error, sizeof part->error, "%s%s%s", io ? part->job->file : "", io ? ": " : "",
                  tr_error_text());
-}
-
-static int start_part(struct part *part)
-{
-    pid_t parent = getpid(), child = fork();
-    if (child < 0) return tr_fail(TR_ERR_SYSTEM, "no process for a part of the rows: %s", strerror(errno));
-    if (child > 0) part->pid = child; /* the child sees it, too: it must not write there */
-    if (child > 0) return TR_OK;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would miss the rows of an orphan */
-    if (getppid() == parent) run_part(part);
-    _exit(0);
+    return NULL;
 }
 
 /* ---- all parts ---- */
-
-static uint64_t lines_of(const struct part *part, int n)
-{
-    uint64_t lines = 0;
-    for (int i = 0; i < n; i++) lines += atomic_load(&part[i].lines);
-    return lines;
-}
-
-static void show_meter(const struct part *part, int n, double begin)
-{
-    const struct tr_generate_job *job = part->job;
-    double lines = (double)lines_of(part, n), total = (double)job->lines;
-    double left = lines > 0 ? (tr_now() - begin) * (total - lines) / lines : NAN;
-    fprintf(stderr, "\rgenerate: %3.0f %% of %.0f %s, %s left \033[K", fmin(100 * lines / total, 100), total,
-            job->what, tr_duration(fmax(left, 0)).text);
-}
-
-/* The failure of the first that failed is ours. */
-static int wait_for_parts(struct part *part, int n, bool shows)
-{
-    int status = TR_OK;
-    double begin = tr_now();
-    for (int i = 0, how = 0; i < n; i++) {
-        while (part[i].pid > 0 && waitpid(part[i].pid, &how, shows ? WNOHANG : 0) == 0) {
-            show_meter(part, n, begin);
-            tr_sleep(0.1);
-        }
-        if (status != TR_OK) continue;
-        if (part[i].pid > 0 && WIFSIGNALED(how))
-            status = tr_fail(TR_ERR_SYSTEM, "a process that made rows was ended by signal %d", WTERMSIG(how));
-        else if (part[i].status != TR_OK) status = tr_fail(part[i].status, "%s", part[i].error);
-    }
-    if (shows) fputs("\r\033[K", stderr);
-    return status;
-}
 
 static int open_nameless(const char *beside, int *fd)
 {
@@ -158,16 +107,16 @@ static int append_part(int from, int to, const char *path)
 
 static int run_parts(struct part *part, int n, const char *path)
 {
-    bool shows = isatty(STDERR_FILENO) && strcmp(part->job->file, "-") != 0, counts = part->fd < 0;
-    int status = TR_OK;
+    bool counts = part->fd < 0;
+    int status = TR_OK, started = 1;
     for (int i = 1; i < n && !counts && status == TR_OK; i++) status = open_nameless(path, &part[i].fd);
-    if (n == 1 && !shows) run_part(part);
-    else
-        for (int i = 0; i < n && status == TR_OK; i++) status = start_part(&part[i]);
-    for (int i = 0; status != TR_OK && i < n; i++)
-        if (part[i].pid > 0) kill(part[i].pid, SIGKILL);
-    int outcome = wait_for_parts(part, n, shows);
-    if (status == TR_OK) status = outcome;
+    for (; status == TR_OK && started < n; started++)
+        if (pthread_create(&part[started].thread, NULL, run_part, &part[started]) != 0) break;
+    if (status == TR_OK && started < n) status = tr_fail(TR_ERR_SYSTEM, "no thread for a part of the rows");
+    if (status == TR_OK) run_part(part);
+    for (int i = 1; i < started; i++) pthread_join(part[i].thread, NULL);
+    for (int i = 0; i < n && status == TR_OK; i++) /* the failure of the first that failed is ours */
+        if (part[i].status != TR_OK) status = tr_fail(part[i].status, "%s", part[i].error);
     for (int i = 1; i < n && !counts; i++) {
         if (status == TR_OK) status = append_part(part[i].fd, part->fd, path);
         if (part[i].fd >= 0) close(part[i].fd);
@@ -191,9 +140,8 @@ static int write_lines(const struct tr_generate_job *job, int fd, const char *pa
 {
     size_t length = strlen(job->file), n = (size_t)count_parts(job, seekable);
     bool gzip = fd >= 0 && length > 3 && strcmp(job->file + length - 3, ".gz") == 0;
-    struct part *part =
-        mmap(NULL, n * sizeof *part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (part == MAP_FAILED) return tr_fail(TR_ERR_SYSTEM, "out of memory: %s", strerror(errno));
+    struct part *part;
+    TR_TRY(TR_NEW(&part, n));
     for (size_t i = 0; i < n; i++) {
         part[i].job = job;
         part[i].begin = job->units / n * i;
@@ -202,8 +150,9 @@ static int write_lines(const struct tr_generate_job *job, int fd, const char *pa
         part[i].fd = i == 0 ? fd : -1;
     }
     int status = run_parts(part, (int)n, path);
-    *lines = lines_of(part, (int)n);
-    munmap(part, n * sizeof *part);
+    *lines = 0;
+    for (size_t i = 0; i < n; i++) *lines += part[i].lines;
+    free(part);
     return status;
 }
 

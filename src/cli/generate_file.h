@@ -1,4 +1,4 @@
-/* Made-up data into a file: by several processes at once, whole or not at all, with a meter on a terminal. */
+/* Made-up data into a file: by several threads at once, whole or not at all. */
 #ifndef TR_CLI_GENERATE_FILE_H
 #define TR_CLI_GENERATE_FILE_H
 
@@ -11,7 +11,7 @@ struct tr_generate_job {
     const char *header; /* what comes before the lines, or NULL */
     const char *what;   /* what a line is, in the plural */
     uint64_t units;
-    uint64_t lines; /* of all units, about: for the meter */
+    uint64_t lines; /* of all units, about */
     int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out); /* units begin to end - 1 */
     const void *state;
 };
