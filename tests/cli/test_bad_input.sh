@@ -100,7 +100,7 @@ record 'nan 1:1' "'nan': the label is not finite"
 record 'yes 1:1' "'yes': the label is not a number"
 record '1 1:' "'1:': the value is missing"
 record '1 one:1' "'one:1': the index is not a number"
-record '7 1:1' "label 7 is the third kind"
+record '7 1:1' "label 7 is the third kind" solve.method=growing
 printf '1 1:1\n7 1:1\n' >strange
 refuses 65 "strange: label 7, expected -1 or 1" $good data.test=strange
 printf '# nothing\n\n' >comments

@@ -93,22 +93,25 @@ static int check_labels(const struct tr_linear *m)
     return check_test_labels(m);
 }
 
-/* Whether the method minimises the loss, and no key is for another loss. */
-static int check_loss(const tr_job *job)
+/* Whether the method minimises the loss, and no key is for another loss. A job that was written down has all keys. */
+static int check_loss(const tr_job *job, const struct tr_linear_options *o)
 {
-    static const struct {
+    const struct {
         const char *key;
+        bool changed;
         unsigned losses;
         const char *why;
-    } keys[] = {{"model.delta", 1 << TR_LOSS_HUBER, "model.delta is for model.type huber"},
-                {"model.quantile", 1 << TR_LOSS_QUANTILE, "model.quantile is for model.type quantile"},
-                {"model.classes", CLASSIFIERS, "model.classes is for classifiers"},
-                {"model.class_weights", CLASSIFIERS, "model.class_weights is for classifiers"}};
+    } keys[] = {
+        {"model.delta", o->delta != 1, 1 << TR_LOSS_HUBER, "model.delta is for model.type huber"},
+        {"model.quantile", o->quantile != 0.5, 1 << TR_LOSS_QUANTILE,
+         "model.quantile is for model.type quantile"},
+        {"model.classes", o->classes != TR_CLASSES_AUTO, CLASSIFIERS, "model.classes is for classifiers"},
+        {"model.class_weights", *o->class_weights, CLASSIFIERS, "model.class_weights is for classifiers"}};
     int type = tr_job_type(job);
     if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC;
     unsigned losses = solvers[tr_job_method(job)]->losses;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (tr_job_given(job, keys[i].key) && !(keys[i].losses >> type & 1))
+        if (keys[i].changed && !(keys[i].losses >> type & 1))
             return tr_linear_refuse(job, keys[i].key, keys[i].why);
     if ((losses ? losses : USUAL_LOSSES) >> type & 1) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "%s: solve.method %s does not minimise the loss of model.type %s",
@@ -123,7 +126,7 @@ static int check(const tr_job *job, const void *options)
     if (o->classes == TR_CLASSES_SOFTMAX && type != TR_LOSS_LOGISTIC && type != TR_LOSS_AUTO)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     TR_TRY(tr_linear_check_weights(job, o));
-    TR_TRY(check_loss(job));
+    TR_TRY(check_loss(job, o));
     if (*o->class_weights && !solvers[tr_job_method(job)]->weighs_rows)
         return tr_linear_refuse(job, "model.class_weights",
                                 "model.class_weights is not for this solve.method: use dual, newton or sgd");
@@ -304,7 +307,9 @@ int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
         TR_TRY(tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view));
         TR_TRY(tr_linear_set_problem(m, bias, m->test, &m->test_problem, &m->test_target));
     }
-    return m->margin ? TR_OK : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, tr_max_size(margins, 2) * m->outputs));
+    return m->margin
+               ? TR_OK
+               : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, tr_max_size(margins, 2) * m->outputs));
 }
 
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)

@@ -284,6 +284,7 @@ static int parse_text(struct scanner *s, struct tr_linear_model *m)
     struct head head = {.bias = -1};
     TR_TRY(read_head(s, m, &head));
     TR_TRY(read_weights(s, m, &head));
+    if (!m->label) m->labels = 0;
     if (m->dtype == TR_F32) weights_to_float(m);
     return check_weights(m, s->path);
 }
