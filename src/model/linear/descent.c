@@ -420,23 +420,32 @@ static int step_block(struct tr_linear *m, const struct tr_column_block *block, 
     return TR_OK;
 }
 
-/* Minimises the quadratic model: passes over the blocks until they change little. */
+double tr_descent_pass(const struct tr_linear_descent *d)
+{
+    const struct tr_descent_set *s = &d->set;
+    double entries = 0;
+    for (size_t b = 0; b < s->blocks; b++) entries += (double)s->block[b].begin[s->block[b].rows];
+    return entries / fmax(1, (double)d->rows.begin[d->rows.n]);
+}
+
+/* Minimises the quadratic model: passes over the blocks until they change little, and conjugate gradients between them where
+ * some passes alone do not do. */
 static int find_step(struct tr_linear *m)
 {
-    enum { PASSES = 20 };
+    enum { PASSES = 7, ALONE = 2 };
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
-    double tolerance = 0.05 * d->at.violation, entries = 0;
+    double tolerance = 0.05 * d->at.violation;
     d->bias_move = 0;
     d->bias_gradient = m->o->bias ? d->at.slope + d->bias_l2 * d->bias : 0;
-    for (size_t b = 0; b < s->blocks; b++) entries += (double)s->block[b].begin[s->block[b].rows];
     for (int pass = 0; pass < PASSES; pass++) {
         double most = 0, *next = s->next;
         for (size_t b = 0; b < s->blocks; next += s->block[b++].n)
             TR_TRY(step_block(m, &s->block[b], next, tolerance, &most));
-        d->passes += entries / fmax(1, (double)d->rows.begin[d->rows.n]);
+        d->passes += tr_descent_pass(d);
         TR_TRY(greatest(m, &most, 1));
         if (s->blocks == 1 || most <= tolerance) break;
+        if (pass >= ALONE && pass < PASSES - 1) TR_TRY(tr_descent_follow_support(m));
     }
     return TR_OK;
 }
@@ -537,6 +546,7 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->margin, d->rows.n));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
+    TR_TRY(TR_NEW(&d->probe, d->rows.n));
     TR_TRY(minimise_bias(m));
     model_rows(m, &d->at);
     TR_TRY(tr_descent_find_columns(m));
@@ -755,29 +765,11 @@ static void close_descent(struct tr_linear *m)
     clear_set(d);
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
-    void *arrays[] = {d->mine,
-                      d->rows.entries,
-                      d->rows.begin,
-                      d->rows.column,
-                      d->rows.value,
-                      d->key,
-                      d->margin,
-                      d->model,
-                      d->partial,
-                      d->gradient,
-                      d->weight,
-                      d->entries,
-                      d->working,
-                      d->set.key,
-                      d->set.weight,
-                      d->set.next,
-                      d->set.column,
-                      d->set.slot,
-                      d->set.block,
-                      d->done,
-                      d->best.key,
-                      d->best.weight,
-                      d};
+    void *arrays[] = {
+        d->probe,    d->mine,      d->rows.entries, d->rows.begin, d->rows.column, d->rows.value,
+        d->key,      d->margin,    d->model,        d->partial,    d->gradient,    d->weight,
+        d->entries,  d->working,   d->set.key,      d->set.weight, d->set.next,    d->set.column,
+        d->set.slot, d->set.block, d->done,         d->best.key,   d->best.weight, d};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
 }

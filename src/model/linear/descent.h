@@ -46,7 +46,7 @@ struct tr_linear_descent {
     struct tr_descent_rows rows; /* with the columns that may leave 0 */
     tr_key *key;                 /* of these columns */
     double *margin;
-    struct tr_row_model *model;
+    struct tr_row_model *model, *probe; /* probe: of conjugate gradients */
     double *partial;          /* Σ over its rows, for each of the columns */
     struct tr_columns shared; /* to sum them up: vectors that it has of all columns, or of a range of them */
     double *gradient, *weight, *entries;
@@ -86,6 +86,12 @@ static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key
 int tr_descent_find_columns(struct tr_linear *m);
 
 double tr_descent_objective(const struct tr_linear_descent *d);
+
+/* What a pass over the set's entries counts for beside one over all. */
+double tr_descent_pass(const struct tr_linear_descent *d);
+
+/* All workers, within a step: conjugate gradients over the columns that are not 0. support.c */
+int tr_descent_follow_support(struct tr_linear *m);
 
 /* ---- the path of penalties: path.c ---- */
 

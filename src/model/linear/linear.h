@@ -9,7 +9,7 @@
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
  *   descent    a method: coordinate descent, for penalties with |w|₁; path: for many of them
- *   screen     … which columns matter; blocks: of them; quadratic: the minimum over one
+ *   screen     … which columns matter; blocks: of them; quadratic: the minimum over one; support: over all that are not 0
  *   variance   methods: variance reduction, its stages and its replica
  *   steps      … its steps
  *   newton     a method: Newton's; newton_solver: its steps; newton_rows, columns: its
