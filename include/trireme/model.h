@@ -31,6 +31,7 @@ typedef struct tr_method {
     /* That the job may speak of under stages.NAME, ended by NULL; an empty list: check() says which; NULL: there are none */
     const char *const *stages;
     bool in_groups; /* workers of a group share parameters or rows: by default a group is a node's workers */
+    bool in_step;   /* … under sync.mode bsp and auto alone */
 } tr_method;
 
 /* What a class, or some of its methods, makes of a key that is not its own: another default, or no use at all, and then a

@@ -162,8 +162,8 @@ static const tr_option job_keys[] = {
      .help = "skip: which part of the entries waits"},
 
     {"sync.mode", TR_KIND_CHOICE, AT(sync.mode), "bsp", .words = TR_WORDS("bsp", "ssp", "asp", "auto"),
-     .help = "in step, stale by a bounded number of clocks, or unbounded; auto: groups in step, and the workers of a node "
-             "are a group that may change one model without taking turns, so that no run repeats another bit for bit"},
+     .help = "in step, stale by a bounded number of clocks, or unbounded; auto: in step, but workers of a node may change "
+             "one model at the same time, so that no run repeats another bit for bit"},
     {"sync.staleness", TR_KIND_INTEGER, AT(sync.staleness), "3",
      .help = "ssp: clocks the fastest may be ahead of the slowest"},
     {"sync.push", TR_KIND_OFTEN, AT(sync.push), "every 1",

@@ -254,15 +254,15 @@ static bool is_spread(const tr_context *tr)
 
 /* The workers of a node do best as a group, if nobody wishes otherwise. Where parameters rotate: what they change
  * never meets. Under BSP over several nodes: what they push leaves the node once, and what they read comes to it once;
- * where clocks differ they would wait for each other. And where sync.mode auto lets them change one model. */
+ * where clocks differ they would wait for each other. */
 static void group_by_node(const tr_context *tr, struct tr_layout_options *options)
 {
     bool open = options->groups == 0 && options->group_size == 0 && options->servers == 0 &&
                 (options->kind == TR_ROLES_AUTO || options->kind == TR_ROLES_COLOCATED);
     bool merges = tr->staleness == 0 && tr->job->data.partition == TR_DATA_HORIZONTAL && is_spread(tr);
-    bool shares = tr->job->sync.mode == TR_SYNC_AUTO;
-    if (open && (merges || shares || tr->job->class->methods[tr_job_method(tr->job)].in_groups))
-        options->group_size = even_node_size(tr);
+    const tr_method *method = &tr->job->class->methods[tr_job_method(tr->job)];
+    bool together = method->in_groups && (!method->in_step || tr->staleness == 0);
+    if (open && (merges || together)) options->group_size = even_node_size(tr);
 }
 
 int tr_ranks_assign(tr_context *tr)

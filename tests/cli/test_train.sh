@@ -46,7 +46,7 @@ awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
     print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row > "dense"
     print (m + (rand() - 0.5) + 3) row > "real" } }'
 sed 's/$/ 9:1/' dense >dense1
-printf 'data: {train: [dense]}\nreport: {progress: no}\nsync: {mode: bsp}\n' >dense.yaml
+printf 'data: {train: [dense]}\nreport: {progress: no}\nsync: {mode: bsp}\nranks: {group_size: 1}\n' >dense.yaml
 printf 'data: {train: [real]}\nmodel: {type: linear}\n' >real.yaml
 
 # ---- layouts ----
@@ -152,7 +152,7 @@ fi
 # ---- a bias that is not regularised: the dual's is that of gradient descent ----
 if part bias; then
     run free_dual 2 dense.yaml model.bias=yes solve.epochs=300 solve.target_gap=1e-4
-    run free_full 2 dense.yaml model.bias=yes solve.method=katyusha solve.epochs=40 report.every=40
+    run free_full 2 dense.yaml model.bias=yes ranks.group_size=2 solve.method=katyusha solve.epochs=40 report.every=40
     holds "a free bias" "d / f < 1.0002 && f / d < 1.002" d="$(of free_dual objective)" f="$(of free_full objective)"
 fi
 
@@ -310,7 +310,7 @@ if part bytes; then
     moved bytes3 $((3 * 8 * 8 * 15)) $((3 * 8 * 8 * 15))
     [ "$(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p)" = "$((3 * 8 * 8 * 3)),$((3 * 8 * 8 * 3))" ] ||
         fail "metrics.csv: bytes $(cut -d, -f7,8 bytes3/metrics.csv | sed -n 2p) after an epoch"
-    run bytes_group 4 dense.yaml solve.epochs=5 solve.batch=1000 ranks.group_size=2 # leaders pull, slaves send to them
+    run bytes_group 4 dense.yaml solve.epochs=5 solve.batch=1000 ranks.group_size=2 data.partition=horizontal # leaders pull, slaves send to them
     moved bytes_group $((2 * 8 * 4 * 15)) $((4 * 8 * 4 * 15))
     # each of 3 servers has keys for all 3 workers; a message is a header of 48 bytes, 8 that say how its values are
     # written, and they; a pull has a header of 48 bytes, its answer one of 16 and the same; zeros are not sent

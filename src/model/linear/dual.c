@@ -46,10 +46,10 @@ static bool has_common_rows(const struct tr_linear *m)
     return tr_group_size(m->tr) > 1 && tr_job_is(m->job, "data.partition", "replicated");
 }
 
-/* … and change one w, which no run repeats bit for bit. */
+/* … and change one w. Where clocks differ they do not meet. */
 static bool shares_w(const struct tr_linear *m)
 {
-    return has_common_rows(m) && tr_job_is(m->job, "sync.mode", "auto");
+    return has_common_rows(m) && tr_in_lockstep(m->tr);
 }
 
 /* Takes the next part of some memory, or of none while its size is found. */

@@ -77,10 +77,18 @@ static int find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
 /* A step does not see those that others are about to take. These are as many as there are other processors, and each makes
  * up for a part of the same margin, as large as rows overlap: where these parts are more than the whole of it, w swings.
  * (Simulated on a9a, where half of a row lies along another: steps that come 2 too late are as good as those in time, 8 too
- * late diverge. On text and clicks 64 too late do not matter.) */
+ * late diverge. On text and clicks 64 too late do not matter.)
+ *
+ * Unless sync.mode is auto a run can be repeated bit by bit: one takes the steps of all. That is slower than together, but
+ * hardly slower than with a copy for each: where those are merged, passes grow as fast as their number (CoCoA+, also with an
+ * exact line search along the sum of their changes, as Lee and Chang 2017 propose; simulated on a9a). */
 static int choose_working(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
+    if (!tr_job_is(m->job, "sync.mode", "auto")) {
+        d->working = 1;
+        return TR_OK;
+    }
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int at_once = processors > 0 ? tr_min_int((int)processors, me->group_size) : me->group_size;
     double overlap;
@@ -162,7 +170,8 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, uint64_t begin,
     while ((at = atomic_fetch_add_explicit(&d->group->next, TAKEN, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(TAKEN, end - at);
         list_rows(&walk, d->order, at, n, rows);
-        tr_dual_pass_shared(&m->problem, rows, n, sigma, d->norm, d->a, d->w);
+        (d->working > 1 ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, rows, n, sigma, d->norm, d->a,
+                                                              d->w);
         if (moves) move_anchor(m, at + n - moved);
         moved = at + n;
     }

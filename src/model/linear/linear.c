@@ -8,7 +8,7 @@
 
 /* clang-format off */
 static const tr_method methods[] = {
-    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, false},
+    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, true, true},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
     [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},

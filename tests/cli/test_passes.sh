@@ -1,0 +1,27 @@
+#!/bin/sh
+# Dual coordinate descent takes about as many passes on many ranks as on one, to a gap of 1e-3 on a9a, for each of its losses:
+# where ranks change one model at the same time, and where runs can be repeated bit by bit. Usage: test_passes.sh TRIREME
+#   TRIREME_DATA  folder of the public datasets; without it, this is skipped
+. "$(dirname "$0")/lib.sh"
+[ -r "$data/a9a/a9a.gz" ] || { skip "no a9a in $data"; exit 77; }
+printf 'data: {train: [%s]}\nmodel: {type: logistic}\nsolve: {method: dual, epochs: 400, target_gap: 1e-3}\n' \
+    "$data/a9a/a9a.gz" >job.yaml
+
+# few RUN PASSES: it came to the gap in at most twice that
+few() { holds "$1: at most twice $2 passes" "$(of "$1" gap) <= 1e-3 && $(of "$1" epochs) <= 2 * $2"; }
+
+for loss in logistic svm l2svm linear; do
+    run $loss.1 1 job.yaml model.type=$loss || continue
+    for mode in auto bsp; do
+        run $loss.$mode 8 job.yaml model.type=$loss sync.mode=$mode && few $loss.$mode "$(of $loss.1 epochs)"
+    done
+done
+for name in auto bsp again; do
+    mode=bsp; [ $name = auto ] && mode=auto
+    run $name 16 job.yaml sync.mode=$mode && few $name "$(of logistic.1 epochs)"
+done
+cmp -s bsp/model.txt again/model.txt || fail "bsp: another model at the second time"
+run nodes 4 job.yaml ranks.node_size=2 model.bias=yes && holds "two nodes" "$(of nodes gap) <= 1e-3"
+
+[ $bad -eq 0 ] && echo "all well"
+exit $bad
