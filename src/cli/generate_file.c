@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "monitor/display.h"
 #include "monitor/output.h"
 
@@ -41,7 +42,7 @@ static ssize_t write_text(void *cookie, const char *text, size_t length)
     errno = 0;
     if (part->gzip)
         error = gzwrite(part->gzip, text, (unsigned)length) == (int)length ? 0 : errno ? errno : EIO;
-    else if (part->fd >= 0) error = tr_output_write(part->fd, text, length);
+    else if (part->fd >= 0) error = tr_write_all(part->fd, text, length);
     if (error) {
         errno = error;
         return 0;
@@ -91,7 +92,7 @@ static int open_nameless(const char *beside, int *fd)
     char *path;
     TR_TRY(tr_format(&path, "%s.XXXXXX", beside));
     *fd = mkostemp(path, O_CLOEXEC);
-    int status = *fd >= 0 ? TR_OK : tr_output_failed(path, "created", errno);
+    int status = *fd >= 0 ? TR_OK : tr_file_failed(path, "created", errno);
     if (*fd >= 0) unlink(path);
     free(path);
     return status;
@@ -101,7 +102,7 @@ static int append_part(int from, int to, const char *path)
 {
     off_t at = 0, end = lseek(from, 0, SEEK_END);
     while (at < end)
-        if (sendfile(to, from, &at, (size_t)(end - at)) <= 0) return tr_output_failed(path, "written", errno);
+        if (sendfile(to, from, &at, (size_t)(end - at)) <= 0) return tr_file_failed(path, "written", errno);
     return TR_OK;
 }
 
@@ -168,7 +169,7 @@ static int write_directly(const struct tr_generate_job *job)
 {
     bool standard = strcmp(job->file, "-") == 0;
     int fd = standard ? STDOUT_FILENO : open(job->file, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return tr_output_failed(job->file, "created", errno);
+    if (fd < 0) return tr_file_failed(job->file, "created", errno);
     uint64_t lines;
     int status = write_lines(job, fd, job->file, false, &lines);
     if (!standard) close(fd);
@@ -179,11 +180,11 @@ static int write_directly(const struct tr_generate_job *job)
 static int write_and_rename(const struct tr_generate_job *job, const char *temporary, uint64_t *lines)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_output_failed(temporary, "created", errno);
+    if (fd < 0) return tr_file_failed(temporary, "created", errno);
     int status = write_lines(job, fd, temporary, true, lines);
-    if (close(fd) < 0 && status == TR_OK) status = tr_output_failed(temporary, "written", errno);
+    if (close(fd) < 0 && status == TR_OK) status = tr_file_failed(temporary, "written", errno);
     if (status == TR_OK && rename(temporary, job->file) < 0)
-        status = tr_output_failed(job->file, "created", errno);
+        status = tr_file_failed(job->file, "created", errno);
     if (status != TR_OK) unlink(temporary);
     return status;
 }
@@ -200,7 +201,7 @@ static int write_file(const struct tr_generate_job *job)
     int status = TR_OK;
     if (slash && slash > temporary) {
         *slash = '\0';
-        status = tr_output_make(temporary);
+        status = tr_make_folder(temporary, false);
         *slash = '/';
     }
     if (status == TR_OK) status = write_and_rename(job, temporary, &lines);

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "shm/persistent.h"
 
 #define KIND "trireme-data"
@@ -72,21 +73,13 @@ static void sign(int fd, const char *output)
     free(whole);
 }
 
-/* Somebody may have removed the folder between our opening and locking. */
-static bool is_still_at(int fd, const char *path)
-{
-    struct stat locked, there;
-    return fstat(fd, &locked) == 0 && stat(path, &there) == 0 && locked.st_ino == there.st_ino &&
-           locked.st_dev == there.st_dev;
-}
-
 /* The lock of the folder, or -1. */
 static int lock_folder(const char *folder, bool make)
 {
     char *path;
     if (tr_format(&path, "%s/owner", folder) != TR_OK) return -1;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (make ? O_CREAT : 0), 0600);
-    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || !is_still_at(fd, path))) {
+    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || !tr_is_still_at(fd, path))) {
         close(fd);
         fd = -1;
     }

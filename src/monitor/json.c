@@ -8,6 +8,7 @@
 #include "job/text.h"
 #include "monitor/output.h"
 #include "trireme/base.h"
+#include "base/file.h"
 
 void tr_json_text(FILE *file, const char *text)
 {
@@ -93,7 +94,7 @@ int tr_json_replace(const char *folder, const char *name, bool durable, tr_json_
     char *text;
     size_t length;
     int status = tr_json_render(write, what, &text, &length);
-    if (status == TR_OK) status = tr_output_replace(folder, name, text, length, durable);
+    if (status == TR_OK) status = tr_replace_file(folder, name, text, length, durable);
     free(text);
     return status;
 }

@@ -28,7 +28,7 @@ double tr_milliseconds(double seconds);
 typedef int tr_json_writer(FILE *file, const void *what);
 int tr_json_render(tr_json_writer *write, const void *what, char **text, size_t *length);
 
-/* The same as the file folder/name, as tr_output_replace() does it. */
+/* The same as the file folder/name, as tr_replace_file() does it. */
 int tr_json_replace(const char *folder, const char *name, bool durable, tr_json_writer *write,
                     const void *what);
 

@@ -10,6 +10,7 @@
 
 #include "monitor/display.h"
 #include "monitor/output.h"
+#include "base/file.h"
 
 static const char header[] =
     "time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed,pulls,pushes,"
@@ -19,10 +20,10 @@ static const char header[] =
 static int append(struct tr_metrics *m, const char *text, size_t length)
 {
     off_t end = lseek(m->fd, 0, SEEK_END);
-    int error = tr_output_write(m->fd, text, length);
+    int error = tr_write_all(m->fd, text, length);
     if (!error) return TR_OK;
     if (end >= 0 && ftruncate(m->fd, end) < 0) error = errno;
-    return tr_output_failed(m->path, "written", error);
+    return tr_file_failed(m->path, "written", error);
 }
 
 static int open_file(const char *folder, int flags, struct tr_metrics *m)
@@ -30,7 +31,7 @@ static int open_file(const char *folder, int flags, struct tr_metrics *m)
     *m = (struct tr_metrics){.fd = -1};
     TR_TRY(tr_format(&m->path, "%s/metrics.csv", folder));
     m->fd = open(m->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-    return m->fd < 0 ? tr_output_failed(m->path, "created", errno) : TR_OK;
+    return m->fd < 0 ? tr_file_failed(m->path, "created", errno) : TR_OK;
 }
 
 int tr_metrics_open(const char *folder, struct tr_metrics *m)
@@ -66,7 +67,7 @@ int tr_metrics_cut(struct tr_metrics *m, int64_t length, bool *lacking)
     int64_t there = tr_metrics_length(m);
     *lacking = there < length;
     if (*lacking) length = end_of_line(m, there);
-    if (ftruncate(m->fd, (off_t)length) < 0) return tr_output_failed(m->path, "written", errno);
+    if (ftruncate(m->fd, (off_t)length) < 0) return tr_file_failed(m->path, "written", errno);
     return length == 0 ? append(m, header, sizeof header - 1) : TR_OK;
 }
 

@@ -16,6 +16,7 @@
 #include "monitor/status.h"
 #include "monitor/summary.h"
 #include "trireme/collective.h"
+#include "base/file.h"
 
 struct tr_monitor {
     tr_context *tr;
@@ -173,7 +174,7 @@ static int write_job(const struct tr_job *job)
 {
     char *text = NULL;
     int status = tr_job_as_text(job, &text);
-    if (status == TR_OK) status = tr_output_replace(job->output, "job.yaml", text, strlen(text), true);
+    if (status == TR_OK) status = tr_replace_file(job->output, "job.yaml", text, strlen(text), true);
     free(text);
     return status;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 
 #define LOCK_NAME ".lock"
 
@@ -22,31 +23,13 @@ static int no_folder(const char *folder, const char *why)
     return tr_fail(TR_ERR_NO_OUTPUT, "output %s: %s", folder, why);
 }
 
-/* mkdir that is content with a folder that is there. */
-static int make_one(const char *folder)
+static int make(const char *folder)
 {
-    struct stat status;
-    if (mkdir(folder, 0777) == 0) return TR_OK;
-    int error = errno;
-    if (stat(folder, &status) < 0) return no_folder(folder, strerror(error));
-    return S_ISDIR(status.st_mode) ? TR_OK : no_folder(folder, "is a file, expected a folder");
-}
-
-int tr_output_make(const char *folder)
-{
-    char *path;
-    TR_TRY(tr_copy_string(folder, &path));
-    int status = TR_OK;
-    for (char *end = path + (*path == '/'); status == TR_OK && *end; end++) {
-        end = strchrnul(end, '/');
-        char old = *end;
-        *end = '\0';
-        status = make_one(path);
-        *end = old;
-        if (!old) break;
-    }
-    free(path);
-    return status;
+    char why[512];
+    int status = tr_make_folder(folder, false);
+    if (status == TR_OK) return TR_OK;
+    snprintf(why, sizeof why, "%s", tr_error_text());
+    return tr_fail(status, "output %s", why);
 }
 
 enum contents { NOTHING, EARLIER_RUN, OTHER };
@@ -110,20 +93,12 @@ static int take_lock(const char *folder, const char *path, int *fd)
                    *who ? who : "its process is not known");
 }
 
-/* Somebody may have moved the folder away, or ended and removed the lock, between our opening and locking it. */
-static bool is_still_at(int fd, const char *path)
-{
-    struct stat locked, there;
-    return fstat(fd, &locked) == 0 && stat(path, &there) == 0 && locked.st_ino == there.st_ino &&
-           locked.st_dev == there.st_dev;
-}
-
 static void sign(int fd)
 {
     char host[256] = "unknown", text[320];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
-    if (ftruncate(fd, 0) == 0) (void)tr_output_write(fd, text, (size_t)n); /* without it others know less */
+    if (ftruncate(fd, 0) == 0) (void)tr_write_all(fd, text, (size_t)n); /* without it others know less */
 }
 
 /* ---- taking a folder ---- */
@@ -134,12 +109,12 @@ static int try_to_take(const char *folder, const char *path, char **moved, int *
 {
     enum contents contents;
     int fd;
-    TR_TRY(tr_output_make(folder));
+    TR_TRY(make(folder));
     TR_TRY(look_into(folder, &contents));
     if (contents == OTHER)
         return no_folder(folder, "holds files, but none of an earlier run: choose another output");
     TR_TRY(take_lock(folder, path, &fd));
-    bool ours = is_still_at(fd, path);
+    bool ours = tr_is_still_at(fd, path);
     int status = ours ? look_into(folder, &contents) : TR_OK;
     if (status == TR_OK && ours && moved && contents == EARLIER_RUN) {
         free(*moved);
@@ -191,55 +166,8 @@ void tr_output_release(const char *folder, int lock)
     char *path;
     if (lock < 0) return;
     if (tr_format(&path, "%s/" LOCK_NAME, folder) == TR_OK) {
-        if (is_still_at(lock, path)) unlink(path);
+        if (tr_is_still_at(lock, path)) unlink(path);
         free(path);
     }
     close(lock);
-}
-
-/* ---- files ---- */
-
-int tr_output_failed(const char *path, const char *what, int error)
-{
-    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
-    bool creating = !strcmp(what, "created");
-    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s cannot be %s: %s", path, what,
-                   strerror(error));
-}
-
-int tr_output_write(int fd, const char *text, size_t length)
-{
-    while (length > 0) {
-        ssize_t n = write(fd, text, length);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno;
-        text += n;
-        length -= (size_t)n;
-    }
-    return 0;
-}
-
-static int write_file(const char *path, const char *text, size_t length, bool durable)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tr_output_failed(path, "created", errno);
-    int error = tr_output_write(fd, text, length);
-    if (!error && durable && fsync(fd) < 0 && errno != EINVAL) error = errno;
-    if (close(fd) < 0 && !error) error = errno; /* some file systems say only here that the disk is full */
-    return error ? tr_output_failed(path, "written", error) : TR_OK;
-}
-
-int tr_output_replace(const char *folder, const char *name, const char *text, size_t length, bool durable)
-{
-    char *path = NULL, *temporary = NULL;
-    int status = tr_format(&path, "%s/%s", folder, name);
-    if (status == TR_OK) status = tr_format(&temporary, "%s.tmp", path);
-    if (status == TR_OK) {
-        status = write_file(temporary, text, length, durable);
-        if (status == TR_OK && rename(temporary, path) < 0) status = tr_output_failed(path, "written", errno);
-        if (status != TR_OK) unlink(temporary);
-    }
-    free(temporary);
-    free(path);
-    return status;
 }

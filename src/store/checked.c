@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/fault.h"
 
 enum { AT_ONCE = 1 << 20, LARGE_ARRAY = 1 << 16 };
@@ -353,25 +354,15 @@ int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t
     return status;
 }
 
-static int sync_above(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (!slash || slash == path) return tr_sync_folder(slash ? "/" : ".");
-    *slash = '\0';
-    int status = tr_sync_folder(path);
-    *slash = '/';
-    return status;
-}
-
 /* Other files of the folder may be what this one speaks of: their names are on the disk before its own. */
 static int give_name(struct tr_checked_writer *w)
 {
     if (!w->fault_name) return TR_OK;
-    if (w->durable) TR_TRY(sync_above(w->path));
+    if (w->durable) TR_TRY(tr_sync_above(w->path));
     errno = EIO;
     if (TR_FAULT(w->fault_name) != TR_FAULT_NONE || rename(w->part, w->path) < 0)
         return write_failed(w, TR_ERR_IO);
-    return w->durable ? sync_above(w->path) : TR_OK;
+    return w->durable ? tr_sync_above(w->path) : TR_OK;
 }
 
 static void free_writer(struct tr_checked_writer *w)
@@ -400,47 +391,6 @@ void tr_checked_abandon(struct tr_checked_writer *w)
 {
     if (w->file >= 0 || w->fd >= 0 || w->bytes > 0) unlink(w->part);
     free_writer(w);
-}
-
-/* ---- folders ---- */
-
-int tr_sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES) return TR_OK; /* one may write there, but not look */
-    /* some file systems cannot sync a folder and say EINVAL: the names are as safe as they can be there */
-    int status = fd < 0 || (fsync(fd) < 0 && errno != EINVAL)
-                     ? tr_fail(TR_ERR_IO, "%s: cannot be brought to the disk: %s", path, strerror(errno))
-                     : TR_OK;
-    if (fd >= 0) close(fd);
-    return status;
-}
-
-static int make_with_parents(char *path)
-{
-    struct stat status;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
-    char *slash = strrchr(path, '/');
-    while (slash && slash > path && slash[-1] == '/') slash--; /* "a//b" */
-    if (slash && slash > path) {
-        *slash = '\0';
-        int above = make_with_parents(path);
-        *slash = '/';
-        TR_TRY(above);
-    }
-    if (mkdir(path, 0777) == 0) return sync_above(path);
-    if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
-    return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(errno));
-}
-
-int tr_make_folder(const char *folder)
-{
-    char *path;
-    TR_TRY(tr_copy_string(folder, &path));
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
-    int status = make_with_parents(path);
-    free(path);
-    return status;
 }
 
 /* ---- reading ---- */

@@ -103,12 +103,6 @@ int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t
 int tr_checked_finish(struct tr_checked_writer *w);
 void tr_checked_abandon(struct tr_checked_writer *w); /* a finished one is fine */
 
-/* fsync of a folder, where there is such a thing. TR_ERR_IO. */
-int tr_sync_folder(const char *path);
-
-/* Makes a folder and those above it, as far as they are missing, and brings their names to the disk. TR_ERR_NO_OUTPUT. */
-int tr_make_folder(const char *folder);
-
 /* ---- reading ---- */
 
 struct tr_checked {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "store/checked.h"
 #include "store/shard.h"
 
@@ -85,7 +86,7 @@ int tr_checkpoints_list(const char *to, uint64_t **numbers, size_t *n)
 int tr_checkpoint_make(const char *to, uint64_t number)
 {
     char *path;
-    TR_TRY(tr_make_folder(to));
+    TR_TRY(tr_make_folder(to, true));
     TR_TRY(tr_checkpoint_path(to, number, &path));
     int status = mkdir(path, 0777) < 0 ? failed(TR_ERR_NO_OUTPUT, path, "made") : tr_sync_folder(to);
     free(path);
@@ -187,18 +188,6 @@ int tr_checkpoints_prune(const char *to, size_t keep)
 
 /* ---- files of one line ---- */
 
-int tr_write_line(const char *path, const char *text)
-{
-    char *part;
-    TR_TRY(tr_format(&part, "%s.part", path));
-    FILE *file = fopen(part, "we");
-    bool written = file && fprintf(file, "%s\n", text) > 0;
-    if (file && fclose(file) != 0) written = false;
-    int status = written && rename(part, path) == 0 ? TR_OK : failed(TR_ERR_IO, path, "written");
-    free(part);
-    return status;
-}
-
 uint64_t tr_read_run(const char *to, const char *name)
 {
     char *path;
@@ -213,10 +202,7 @@ uint64_t tr_read_run(const char *to, const char *name)
 
 int tr_write_run(const char *to, const char *name, uint64_t run)
 {
-    char *path, text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, run);
-    TR_TRY(tr_format(&path, "%s/%s", to, name));
-    int status = tr_write_line(path, text);
-    free(path);
-    return status;
+    char text[20];
+    int length = snprintf(text, sizeof text, "%016" PRIx64 "\n", run);
+    return tr_replace_file(to, name, text, (size_t)length, false);
 }

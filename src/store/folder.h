@@ -30,7 +30,4 @@ int tr_checkpoints_prune(const char *to, size_t keep);
 uint64_t tr_read_run(const char *to, const char *name);
 int tr_write_run(const char *to, const char *name, uint64_t run);
 
-/* A file of one line, there as a whole or not at all. TR_ERR_IO. */
-int tr_write_line(const char *path, const char *text);
-
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "store/checked.h"
 
 #define CHECKED "trireme-model" /* format of the header; the attributes say which model it is */
@@ -100,7 +101,7 @@ static int start(struct tr_h5_writer *w, const char *folder, const char *format,
                  const char *job, const char *version)
 {
     char *path;
-    TR_TRY(tr_make_folder(folder));
+    TR_TRY(tr_make_folder(folder, true));
     TR_TRY(tr_format(&path, "%s/model.h5", folder));
     int status = tr_checked_create(&w->file, path, CHECKED, VERSION,
                                    tr_checked_header_bytes(MOST_ARRAYS, MOST_ARRAYS, 0), true, "model.write",

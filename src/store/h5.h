@@ -55,9 +55,6 @@ int tr_h5_seal(struct tr_h5_writer *w);
 int tr_h5_finish(struct tr_h5_writer **writer);
 void tr_h5_abandon(struct tr_h5_writer **writer); /* NULL inside is fine */
 
-/* Makes a folder and those above it, as far as they are missing; TR_ERR_NO_OUTPUT. */
-int tr_make_folder(const char *folder);
-
 /* ---- reading ---- */
 
 struct tr_h5_reader;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "shm/persistent.h"
 #include "store/checked.h"
 #include "store/folder.h"
@@ -161,7 +162,7 @@ uint64_t tr_memory_run(const char *to)
 int tr_memory_name(const char *to, uint64_t run)
 {
     if (tr_memory_run(to) == run) return TR_OK;
-    TR_TRY(tr_make_folder(to));
+    TR_TRY(tr_make_folder(to, true));
     return tr_write_run(to, NAME, run);
 }
 

@@ -82,7 +82,7 @@ if $user ./tr --version >version 2>&1; then
     mkdir -m 500 readonly && mkdir -m 777 open # which Open MPI needs for itself, too
     [ "$(id -u)" -ne 0 ] || chown 65534 readonly
     refuses1 66 "secret: Permission denied" $user ./tr train job.yaml data.train=secret output=open/run
-    refuses1 73 "output readonly/run: Permission denied" $user ./tr $good output=readonly/run
+    refuses1 73 "output readonly/run: cannot be made: Permission denied" $user ./tr $good output=readonly/run
     chmod 700 readonly
 else
     skip "what the system refuses: no other user can be had"

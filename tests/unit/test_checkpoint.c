@@ -747,7 +747,7 @@ START_TEST(folders_are_made_with_those_above)
     snprintf(to, sizeof to, "%s/a", above);
     ck_assert(rmdir(to) == 0);
     store(to, "", 0);
-    ck_fails(tr_checkpoint_make(to, 1), TR_ERR_NO_OUTPUT, "a: cannot be made: File exists");
+    ck_fails(tr_checkpoint_make(to, 1), TR_ERR_NO_OUTPUT, "a: is a file, expected a folder");
     unlink(to);
     snprintf(to, sizeof to, "%s", above);
     remove_folder();

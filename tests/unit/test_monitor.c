@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "monitor/display.h"
 #include "monitor/json.h"
 #include "monitor/metrics.h"
@@ -125,7 +126,7 @@ START_TEST(of_many_that_begin_at_once_one_wins)
     int lock, how, winners = 0, go[2], stay[2];
     pid_t run[RUNS];
     go_to_new_folder();
-    ck_ok(tr_output_make("run"));
+    ck_ok(tr_make_folder("run", false));
     put("run/job.yaml", "old");
     ck_assert_int_eq(pipe(go), 0);
     ck_assert_int_eq(pipe(stay), 0);
@@ -186,7 +187,7 @@ START_TEST(a_folder_of_something_else_is_left_alone)
     char *moved;
     int lock;
     go_to_new_folder();
-    ck_ok(tr_output_make("home"));
+    ck_ok(tr_make_folder("home", false));
     put("home/thesis.tex", "years of work");
     ck_fails(tr_output_prepare("home", &moved, &lock), TR_ERR_NO_OUTPUT,
              "home: holds files, but none of an earlier run");
@@ -204,15 +205,15 @@ END_TEST
 START_TEST(a_full_disk_leaves_the_old_file)
 {
     go_to_new_folder();
-    ck_ok(tr_output_replace(".", "a.json", "old", 3, true));
+    ck_ok(tr_replace_file(".", "a.json", "old", 3, true));
     ck_assert_int_eq(symlink("/dev/full", "a.json.tmp"), 0);
-    ck_fails(tr_output_replace(".", "a.json", "new", 3, false), TR_ERR_IO,
+    ck_fails(tr_replace_file(".", "a.json", "new", 3, false), TR_ERR_IO,
              "a.json.tmp cannot be written: No space left");
     ck_assert_str_eq(contents("a.json"), "old");
     ck_assert(!exists("a.json.tmp"));
-    ck_ok(tr_output_replace(".", "a.json", "new", 3, false));
+    ck_ok(tr_replace_file(".", "a.json", "new", 3, false));
     ck_assert_str_eq(contents("a.json"), "new");
-    ck_fails(tr_output_replace("nowhere", "a.json", "new", 3, false), TR_ERR_NO_OUTPUT, "nowhere/a.json");
+    ck_fails(tr_replace_file("nowhere", "a.json", "new", 3, false), TR_ERR_NO_OUTPUT, "nowhere/a.json");
 }
 END_TEST
 

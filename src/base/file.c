@@ -1,0 +1,121 @@
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+/* ---- folders ---- */
+
+int tr_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) return TR_OK; /* one may write there, but not look */
+    /* some file systems cannot sync a folder and say EINVAL: the names are as safe as they can be there */
+    int status = fd < 0 || (fsync(fd) < 0 && errno != EINVAL)
+                     ? tr_fail(TR_ERR_IO, "%s: cannot be brought to the disk: %s", path, strerror(errno))
+                     : TR_OK;
+    if (fd >= 0) close(fd);
+    return status;
+}
+
+int tr_sync_above(const char *path)
+{
+    char *above;
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return tr_sync_folder(slash ? "/" : ".");
+    TR_TRY(tr_format(&above, "%.*s", (int)(slash - path), path));
+    int status = tr_sync_folder(above);
+    free(above);
+    return status;
+}
+
+static int make_with_parents(char *path, bool durable)
+{
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return TR_OK;
+    char *slash = strrchr(path, '/');
+    while (slash && slash > path && slash[-1] == '/') slash--; /* "a//b" */
+    if (slash && slash > path) {
+        *slash = '\0';
+        int above = make_with_parents(path, durable);
+        *slash = '/';
+        TR_TRY(above);
+    }
+    if (mkdir(path, 0777) == 0) return durable ? tr_sync_above(path) : TR_OK;
+    int error = errno;
+    bool there = error == EEXIST && stat(path, &status) == 0;
+    if (there && S_ISDIR(status.st_mode)) return TR_OK;
+    if (there) return tr_fail(TR_ERR_NO_OUTPUT, "%s: is a file, expected a folder", path);
+    return tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be made: %s", path, strerror(error));
+}
+
+int tr_make_folder(const char *folder, bool durable)
+{
+    char *path;
+    TR_TRY(tr_copy_string(folder, &path));
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = '\0';
+    int status = make_with_parents(path, durable);
+    free(path);
+    return status;
+}
+
+/* ---- files ---- */
+
+int tr_file_failed(const char *path, const char *what, int error)
+{
+    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
+    bool creating = !strcmp(what, "created");
+    return tr_fail(creating && !full ? TR_ERR_NO_OUTPUT : TR_ERR_IO, "%s cannot be %s: %s", path, what,
+                   strerror(error));
+}
+
+int tr_write_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t n = write(fd, text, length);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        text += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+static int write_file(const char *path, const char *text, size_t length, bool durable)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return tr_file_failed(path, "created", errno);
+    int error = tr_write_all(fd, text, length);
+    if (!error && durable && fsync(fd) < 0 && errno != EINVAL) error = errno;
+    if (close(fd) < 0 && !error) error = errno; /* some file systems say only here that the disk is full */
+    return error ? tr_file_failed(path, "written", error) : TR_OK;
+}
+
+int tr_replace_file(const char *folder, const char *name, const char *text, size_t length, bool durable)
+{
+    char *path = NULL, *temporary = NULL;
+    int status = tr_format(&path, "%s/%s", folder, name);
+    if (status == TR_OK) status = tr_format(&temporary, "%s.tmp", path);
+    if (status == TR_OK) {
+        status = write_file(temporary, text, length, durable);
+        if (status == TR_OK && rename(temporary, path) < 0) status = tr_file_failed(path, "written", errno);
+        if (status != TR_OK) unlink(temporary);
+    }
+    free(temporary);
+    free(path);
+    return status;
+}
+
+bool tr_is_still_at(int fd, const char *path)
+{
+    struct stat open, there;
+    return fstat(fd, &open) == 0 && stat(path, &there) == 0 && open.st_ino == there.st_ino &&
+           open.st_dev == there.st_dev;
+}

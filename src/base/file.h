@@ -1,0 +1,30 @@
+/* Files and folders: made whole, or with a lock, by one process. */
+#ifndef TR_BASE_FILE_H
+#define TR_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Makes a folder and those above it, as far as they are missing; durable: their names are on the disk, not in memory.
+ * TR_ERR_NO_OUTPUT, TR_ERR_IO. */
+int tr_make_folder(const char *folder, bool durable);
+
+/* fsync of a folder, or of the folder that a path is in, where there is such a thing. TR_ERR_IO. */
+int tr_sync_folder(const char *path);
+int tr_sync_above(const char *path);
+
+/* Writes all of it: 0, or an errno. */
+int tr_write_all(int fd, const char *text, size_t length);
+
+/* Describes what the system said of the path, with the status that fits: a disk may be full before a byte is written. */
+int tr_file_failed(const char *path, const char *what, int error);
+
+/* Writes folder/name through a temporary file, so that readers see the old text or the new one. Durable: it is on the disk,
+ * not in memory, before its name is. On failure the old file stays: TR_ERR_NO_OUTPUT if the file cannot be created,
+ * TR_ERR_IO if it cannot be written. */
+int tr_replace_file(const char *folder, const char *name, const char *text, size_t length, bool durable);
+
+/* Whether the open file is still the one at that path: somebody may have moved its folder away or removed it. */
+bool tr_is_still_at(int fd, const char *path);
+
+#endif
