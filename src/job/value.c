@@ -46,43 +46,16 @@ static bool parse_real(const char *text, double *value)
     return true;
 }
 
-/* value * 10^power, if that is an integer of 64 bits. */
-static bool scale(uint64_t *value, long power)
-{
-    for (; power > 0 && *value; power--)
-        if (__builtin_mul_overflow(*value, 10, value)) return false;
-    for (; power < 0 && *value; power++) {
-        if (*value % 10) return false;
-        *value /= 10;
-    }
-    return true;
-}
-
-/* Exact, where going through a double would round what has more than 53 bits: 1e6 and 20.0 are integers,
- * 1e-1 is not. */
+/* Digits alone are exact to 64 bits; 1e6 and 20.0 are integers as well, as far as a double is exact. */
 static bool parse_integer(const char *text, uint64_t *value)
 {
+    double x;
     if (!looks_like_a_number(text) || *text == '-') return false;
-    uint64_t digits = 0;
-    long zeros = 0, behind_point = 0; /* zeros: seen, and put off until a digit follows */
-    bool point = false;
-    for (text += *text == '+'; *text == '.' || isdigit((unsigned char)*text); text++) {
-        if (*text == '.') {
-            point = true;
-            continue;
-        }
-        behind_point += point;
-        zeros++;
-        if (*text == '0') continue;
-        if (!scale(&digits, zeros)) return false;
-        if (__builtin_add_overflow(digits, (uint64_t)(*text - '0'), &digits)) return false;
-        zeros = 0;
-    }
-    const long beyond = 4 << 20; /* more digits than any text has */
-    long exponent = *text ? strtol(text + 1, NULL, 10) : 0;
-    exponent = exponent > beyond ? beyond : exponent < -beyond ? -beyond : exponent;
-    if (!scale(&digits, zeros - behind_point + exponent)) return false;
-    *value = digits;
+    errno = 0;
+    *value = strtoull(text, NULL, 10);
+    if (!text[strspn(text, "+0123456789")]) return errno == 0;
+    if (!parse_real(text, &x) || x != floor(x) || x > 0x1p53) return false;
+    *value = (uint64_t)x;
     return true;
 }
 
