@@ -2,7 +2,7 @@
  * state, and for workers that keep it themselves.
  *
  * One step changes every element w by its gradient g; c is the clock, counted from 0, and r = rate / sqrt(decay c
- * + 1) the rate of that clock. Beside w each keeps arrays of its size, zeros at first:
+ * + 1), or rate (1 - c / horizon), the rate of that clock. Beside w each keeps arrays of its size, zeros at first:
  *
  *   sgd             w -= r g
  *   momentum     m  m = μ m + r g;  w -= m                                (Polyak 1964; FlexPs-lite, 3.2.1)
@@ -62,6 +62,7 @@ enum tr_optimizer_kind {
 typedef struct tr_optimizer {
     enum tr_optimizer_kind kind;
     double rate, decay; /* the rate of clock c is rate / sqrt(decay c + 1); ftrl's is always `rate` */
+    double horizon;     /* above 0: that rate falls on a line besides, to 0 at this clock; ftrl's too */
     double momentum;    /* μ in [0, 1): momentum, nesterov, adam */
     double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.95, 0.9, 0.999 */
     double epsilon;     /* ε: all that divide. 0 or less: 1e-8, for adadelta 1e-6 */
@@ -79,6 +80,9 @@ size_t tr_optimizer_arrays(enum tr_optimizer_kind kind);
 /* A copy of the optimizer with its defaults filled in, checked: TR_ERR_CONFIG for a kind that does not exist and
  * for numbers outside their range, which may not be used below. */
 int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved);
+
+/* The rate of a clock. */
+double tr_optimizer_rate(const tr_optimizer *optimizer, int64_t clock);
 
 /* One step on n units of `width` elements (TR_F32 or TR_F64; others are left alone), without or with
  * tr_optimizer_resolve() before it. No communication; anybody may call it on memory of its own.

@@ -59,6 +59,7 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
     tr_optimizer o = filled_in(optimizer);
     TR_TRY(check(&o, "rate", o.rate, o.rate > 0, "a number above 0"));
     TR_TRY(check(&o, "decay", o.decay, o.decay >= 0, "0 or more"));
+    TR_TRY(check(&o, "horizon", o.horizon, o.horizon >= 0, "0 or more"));
     TR_TRY(check(&o, "momentum", o.momentum, o.momentum >= 0 && o.momentum < 1, "0 or more, less than 1"));
     TR_TRY(check(&o, "memory", o.memory, o.memory < 1, "less than 1"));
     TR_TRY(check(&o, "epsilon", o.epsilon, true, "a number"));
@@ -98,6 +99,12 @@ int tr_optimizer_resolve(const tr_optimizer *optimizer, tr_optimizer *resolved)
     *a = to;                                                                                                 \
     *w = g != 0 ? beyond / d : old; /* the same for a g of 0, but for rounding */
 
+double tr_optimizer_rate(const tr_optimizer *o, int64_t clock)
+{
+    double c = (double)clock, left = o->horizon > 0 ? fmax(1 - c / o->horizon, 1e-6) : 1;
+    return o->rate * left / (o->kind == TR_FTRL ? 1 : sqrt(o->decay * c + 1));
+}
+
 void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64_t clock, size_t n,
                        size_t width, const uint32_t *unit, const void *gradients, void *values,
                        void *const state[])
@@ -105,11 +112,11 @@ void tr_optimizer_step(const tr_optimizer *optimizer, enum tr_dtype dtype, int64
     if (!is_kind(optimizer->kind)) return;
     const tr_optimizer o = filled_in(optimizer);
     size_t arrays = tr_optimizer_arrays(o.kind);
-    double t = (double)clock + 1, falling = o.rate / sqrt(o.decay * (double)clock + 1);
+    double t = (double)clock + 1, falling = tr_optimizer_rate(&o, clock);
     TR_FOR_REAL(dtype, {
         const T *gradient = gradients;
         T *value = values, *first = arrays > 0 ? state[0] : values, *second = arrays > 1 ? state[1] : values;
-        const T rate = (T)(o.kind == TR_FTRL ? 1 / o.rate : falling), epsilon = (T)o.epsilon, l1 = (T)o.l1;
+        const T rate = (T)(o.kind == TR_FTRL ? 1 / falling : falling), epsilon = (T)o.epsilon, l1 = (T)o.l1;
         const T l2 = (T)o.l2, decay = o.kind == TR_FTRL ? 0 : l2, mu = (T)o.momentum, rho = (T)o.memory;
         const T fresh_mu = (T)(1 - o.momentum), fresh_rho = (T)(1 - o.memory);
         const T correct_m = (T)(falling / (1 - pow(o.momentum, t))),

@@ -745,8 +745,9 @@ static int check_merge(const struct tr_job *job)
 {
     const char *key = job->table.filter != TR_FILTER_NONE         ? "table.filter"
                       : job->table.precision != TR_PRECISION_FULL ? "table.precision"
-                      : job->sync.mode != TR_SYNC_BSP             ? "sync.mode ssp and asp"
-                                                                  : NULL;
+                      : job->sync.mode == TR_SYNC_SSP || job->sync.mode == TR_SYNC_ASP
+                          ? "sync.mode ssp and asp"
+                          : NULL;
     if (job->table.push != TR_PUSH_MERGE || !key) return TR_OK;
     return tr_job_fail(tr_job_where(job, "table.push"),
                        "table.push merge is of no use: with %s updates are not merged", key);

@@ -134,7 +134,7 @@ refuses 64 "«epochs»: expected section.key=value" $good epochs
 refuses_somewhere 78 "needs 9 ranks" $good ranks.groups=9
 refuses_somewhere 78 "with table.filter updates are not merged" $good table.push=merge table.filter=skip
 refuses_somewhere 78 "with sync.mode ssp and asp updates are not merged" $good table.push=merge sync.mode=asp solve.method=sgd
-refuses_somewhere 78 "what servers do with updates of w needs them as messages" $good table.push=merge solve.method=sgd solve.optimizer=adam
+refuses_somewhere 78 "what servers do with updates of w needs them as messages" $good table.push=merge solve.method=sgd solve.optimizer=adam solve.rate=1
 refuses_somewhere 78 "data.train is missing" train job.yaml
 refuses_somewhere 78 "data.partition vertical needs solve.method sgd" $good data.partition=vertical
 refuses_somewhere 78 "dual needs model.l2 > 0" $good model.l2=0

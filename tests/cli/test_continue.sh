@@ -67,7 +67,7 @@ cut -d, -f2-6 whole/metrics.csv >left; cut -d, -f2-6 parts/metrics.csv >right
 cmp -s left right || fail "killed, it comes to other metrics: $(diff left right | head -3)"
 
 # ---- more epochs of a run that is complete ----
-longer="all.yaml data.train=rows.svm solve.method=sgd solve.batch=50"
+longer="all.yaml data.train=rows.svm solve.method=sgd solve.batch=50 solve.rate=0.5"
 # shellcheck disable=SC2086
 {
     run more 2 $longer solve.epochs=4 "checkpoint.every=10 clocks"
@@ -82,5 +82,26 @@ cmp -s once/model.txt more.1/model.txt || fail "in two parts it comes to another
 cut -d, -f2-6 once/metrics.csv >left; cut -d, -f2-6 more.1/metrics.csv >right
 cmp -s left right || fail "in two parts it comes to other metrics: $(diff left right | head -3)"
 ! grep -q '^continues: ' more.out || fail "with as many epochs it goes on"
+
+# ---- solve.rate auto: whatever the optimizer and the size of the numbers, sgd comes near to the optimum in ten epochs ----
+awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
+    for (j = 1; j <= 10; j++) { x = int(rand() * 1000) / 1000 - 0.4; m += x * (j - 5); row = row " " j ":" x * 300 }
+    print (m + 2 * (rand() - 0.5) > 0.3 ? 1 : -1) row } }' >large.svm
+awk 'BEGIN { srand(4) } { n = split($0, f, /[ :]/); y = 7000 + 5e4 * rand(); for (i = 2; i < n; i += 2) y += f[i] * f[i + 1]; sub(/^[^ ]*/, y); print }' large.svm >far.svm
+for type in logistic linear; do
+    [ $type = logistic ] && words="data.train=large.svm data.scale=none" || words="data.train=far.svm data.scale=standard"
+    words="all.yaml model.type=$type model.bias=yes $words"
+    # shellcheck disable=SC2086
+    {
+        run optimum 1 $words solve.method=newton solve.epochs=50
+        for optimizer in sgd momentum nesterov adagrad adadelta rmsprop adam ftrl; do
+            ranks=1; case $optimizer in sgd|nesterov|adam) ranks=3 ;; esac
+            run near $ranks $words solve.method=sgd solve.epochs=10 solve.optimizer=$optimizer
+            grep -q '^rate: ' near.out || fail "$optimizer: no rate is said"
+            holds "$type by $optimizer on $ranks ranks: $(of near objective), the optimum is $(of optimum objective)" \
+                "$(of near objective) < 1.1 * $(of optimum objective)"
+        done
+    }
+done
 
 exit $bad

@@ -83,7 +83,7 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_uint_eq(job->solve.epochs, 20);
     ck_assert(job->solve.target == TR_JOB_AUTO && job->experiment.clock == 0);
     ck_assert(tr_job_number(job, "solve.target_gap") == 0 && tr_job_number(job, "solve.rate") == 0.1 &&
-              tr_job_number(job, "solve.decay") == 0);
+              tr_job_number(job, "solve.decay") == TR_JOB_AUTO);
     ck_assert(tr_job_number(job, "solve.batch") == 0 && tr_job_number(job, "solve.sigma") == TR_JOB_AUTO);
     ck_assert(job->data.train.n == 0 && job->data.test.n == 0 && job->data.features == 0);
     ck_assert_int_eq(job->data.index_base, TR_INDEX_AUTO);
@@ -117,7 +117,7 @@ START_TEST(the_rate_of_variance_reduction_may_stay_auto)
                  {"solve: {method: katyusha}", "katyusha", TR_JOB_AUTO},
                  {"solve: {method: growing}", "growing", TR_JOB_AUTO},
                  {"solve: {method: growing, rate: 2}", "growing", 2},
-                 {"solve: {method: sgd}", "sgd", 0.1}};
+                 {"solve: {method: sgd}", "sgd", TR_JOB_AUTO}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tr_job *job = parsed(cases[i].text);
         ck_assert(tr_job_is(job, "solve.method", cases[i].method));

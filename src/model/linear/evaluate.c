@@ -120,14 +120,15 @@ static int check_divergence(struct tr_linear *m, double epoch, double objective)
     return fail_diverged(m, epoch, what);
 }
 
-static double penalty(const struct tr_linear *m, const tr_report *report)
+double tr_linear_penalty(const struct tr_linear *m, const tr_report *report)
 {
-    return 0.5 * m->l2 * (report->sum[SQUARES] - (m->o->bias_l2 ? 0 : report->sum[BIAS_SQUARE]));
+    return m->o->l1 * report->sum[ABSOLUTES] +
+           0.5 * m->l2 * (report->sum[SQUARES] - (m->o->bias_l2 ? 0 : report->sum[BIAS_SQUARE]));
 }
 
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
 {
-    return -penalty(m, report) - report->sum[CONJUGATE] / m->total_weight;
+    return -tr_linear_penalty(m, report) - report->sum[CONJUGATE] / m->total_weight;
 }
 
 void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
@@ -151,7 +152,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     struct tr_linear *m = state;
     const double *sum = report->sum;
     double n = m->total_weight, target = tr_job_number(m->job, "solve.target");
-    double primal = sum[LOSS] / n + penalty(m, report) + m->o->l1 * sum[ABSOLUTES];
+    double primal = sum[LOSS] / n + tr_linear_penalty(m, report);
     evaluation->objective = primal;
     if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
     if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;

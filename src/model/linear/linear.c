@@ -153,6 +153,14 @@ static int check_counts(const struct tr_linear *m)
 
 /* ---- opening, training, closing ---- */
 
+int tr_linear_make_table(struct tr_linear *m, const char *name, tr_table **table)
+{
+    uint64_t columns = m->train->columns + m->o->bias;
+    tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
+    return tr_table_create_with(m->tr, name, (enum tr_dtype)m->o->dtype, m->outputs > 1 ? columns : 1,
+                                m->outputs > 1 ? m->outputs : columns, &place, table);
+}
+
 static int open_linear(tr_context *tr, const void *options, void *model)
 {
     struct tr_linear *m = model;
@@ -182,10 +190,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, check_labels(m)));
     TR_TRY(tr_agree(tr, check_counts(m)));
     TR_TRY(tr_linear_weigh(m));
-    uint64_t columns = m->train->columns + m->o->bias;
-    tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
-    TR_TRY(tr_table_create_with(tr, "w", (enum tr_dtype)m->o->dtype, m->outputs > 1 ? columns : 1,
-                                m->outputs > 1 ? m->outputs : columns, &place, &m->w));
+    TR_TRY(tr_linear_make_table(m, "w", &m->w));
     TR_TRY(m->solver->open(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
@@ -465,10 +470,11 @@ static const tr_option options[] = {
      .help = "stop when the objective is proven within this relative distance of the optimum; 0 = off"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "auto", .above = true, .words = TR_WORDS("auto"), .may_change = true,
      .methods = "sgd svrg svrg++ katyusha growing",
-     .help = "size of the first step; auto = 0.1 for sgd, for variance reduction and growing batches as the data's smoothness allows"},
-    {"solve.decay", TR_KIND_REAL, AT(decay), "0", .may_change = true,
+     .help = "size of the first step; auto = for sgd the best of some that are tried on a part of the data, for variance reduction and growing batches as the data's smoothness allows"},
+    {"solve.decay", TR_KIND_REAL, AT(decay), "auto", .words = TR_WORDS("auto"), .may_change = true,
      .methods = "sgd growing",
-     .help = "the rate of clock c is rate/sqrt(decay*c+1)"},
+     .help = "the rate of clock c is rate/sqrt(decay*c+1); auto = with solve.rate auto it falls on a line to 0 at the last epoch, "
+             "else it does not fall"},
     {"solve.batch", TR_KIND_INTEGER, AT(batch), "0",
      .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
              "from the data"},
@@ -503,7 +509,7 @@ static const tr_option options[] = {
 
 static const tr_rule rules[] = {
     {"data.label", NULL, "auto", false},
-    {"solve.rate", "sgd", "0.1", false},
+    {"solve.decay", "growing", "0", false},
     {"solve.rate", "dual", "0.1", true},
     {"solve.epochs", "growing", "1", false},
     {"solve.epochs", "descent", "100", false},

@@ -6,6 +6,7 @@
  *   dual       a method: dual coordinate descent; dual_shared: … of workers that share one w;
  *              dual_classes: … of more than two classes
  *   sgd        a method: mini-batch gradient descent
+ *   rate       … and how large its steps are to be
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
  *   descent    a method: coordinate descent, for penalties with |w|₁; path: for many of them
@@ -203,6 +204,16 @@ double tr_linear_shape(const struct tr_linear_options *o, int type);
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
                           struct tr_problem *problem, float **target);
 
+/* ---- for sgd ---- */
+
+/* Makes a table for weights. All ranks. */
+int tr_linear_make_table(struct tr_linear *m, const char *name, tr_table **table);
+
+/* All ranks, after tr_linear_count_rows(): finds m->rate by trials, which tell the objective that they come to (the same on
+ * all ranks). */
+typedef int tr_linear_trial_fn(struct tr_linear *m, double rate, double *objective);
+int tr_linear_find_rate(struct tr_linear *m, tr_linear_trial_fn *try);
+
 /* ---- mini-batches ---- */
 
 /* All ranks, outside tr_run(), before the first step: one clock over a table of its own counts how many rows have a
@@ -237,6 +248,7 @@ enum { TR_LINEAR_OWN_SUMS = 12 };
  * its view of them), and how its part of the test data comes off. */
 void tr_linear_report_loss(tr_report *report, double loss);
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);
+double tr_linear_penalty(const struct tr_linear *m, const tr_report *report); /* of that size */
 int tr_linear_report_test(tr_worker *me, struct tr_linear *m, tr_view *view, tr_report *report);
 int tr_linear_evaluate(tr_worker *me, void *linear, tr_report *report); /* at m->view and m->test_view */
 int tr_linear_evaluate_at(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report);

@@ -13,6 +13,10 @@ struct tr_linear_sgd {
     void *gradient, *packed, *state; /* … at the worker: of a mini-batch, by key; of its keys; its memory … */
     uint32_t *touched;               /* … and the keys that a mini-batch has */
     bool *is_touched;
+    bool falls;          /* the rate, to 0 at the last clock */
+    int64_t tried;       /* clocks of a trial */
+    tr_report report;    /* … behind it: of the size of the weights, … */
+    double loss, weight; /* … and of this worker's rows */
 };
 
 static size_t view_bytes(const struct tr_linear *m)
@@ -40,7 +44,7 @@ static tr_optimizer wished_optimizer(const struct tr_linear_options *o, double r
 {
     return (tr_optimizer){.kind = (enum tr_optimizer_kind)o->optimizer,
                           .rate = rate,
-                          .decay = o->decay,
+                          .decay = fmax(o->decay, 0),
                           .momentum = o->momentum,
                           .memory = o->memory,
                           .epsilon = o->epsilon};
@@ -48,7 +52,7 @@ static tr_optimizer wished_optimizer(const struct tr_linear_options *o, double r
 
 static int check_optimizer(const tr_job *job, const struct tr_linear_options *o)
 {
-    tr_optimizer wished = wished_optimizer(o, o->rate), resolved;
+    tr_optimizer wished = wished_optimizer(o, o->rate < 0 ? 1 : o->rate), resolved;
     int status = tr_optimizer_resolve(&wished, &resolved);
     if (status == TR_OK) return TR_OK;
     char why[256];
@@ -92,12 +96,14 @@ static int check_groups(const struct tr_linear *m)
         tr_job_where(m->job, "sync.weight"), dyn ? "dyn" : "auto");
 }
 
-static int use_function(struct tr_linear *m)
+/* clocks: of the stage. */
+static int use_function(struct tr_linear *m, int64_t clocks)
 {
     const tr_job *job = m->job;
-    TR_TRY(tr_agree(m->tr, check_groups(m)));
     m->sgd->optimizer = wished_optimizer(m->o, m->rate);
     m->sgd->optimizer.l1 = m->o->l1 * planned_gradients(m);
+    if (m->sgd->falls)
+        m->sgd->optimizer.horizon = (double)(clocks * (optimizes_at_worker(m) ? m->sgd->every : 1));
     /* the gradient that a worker sees of a key is that of its part of the rows */
     tr_table_filter_l1(m->w, m->o->l1 / tr_groups(m->tr), 1);
     if (has_optimizer(m) && !optimizes_at_worker(m))
@@ -128,21 +134,38 @@ static int64_t enough_batches(const struct tr_linear *m)
     return (int64_t)fmax(1, fmin((double)m->batches.n, ceil(wanted / fmax(batch, 1))));
 }
 
+/* Rows of a mini-batch if the job leaves it open. Small ones come further in an epoch, but each costs a pull and a push of
+ * all keys, and several workers a message's time: a part of the keys should be in it. */
+static double usual_batch(const struct tr_linear *m)
+{
+    double rows = (double)m->train->total_rows, of_row = fmax((double)m->train->total_nonzeros / rows, 1);
+    double workers = tr_workers(m->tr), least = fmax(8 * workers, rows / (workers > 1 ? 500 : 2000));
+    return fmin(fmax(32, rows / 200), fmax(least, (double)m->train->columns / (8 * of_row)));
+}
+
 static int open_sgd(struct tr_linear *m)
 {
     double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->sgd, 1)));
-    m->batches.n = (int64_t)fmax(1, round(rows / (batch > 0 ? batch : fmax(32, rows / 200))));
+    m->batches.n = (int64_t)fmax(1, round(rows / (batch > 0 ? batch : usual_batch(m))));
     m->sgd->every = tr_linear_batches_of_clock(m, m->batches.n, enough_batches(m));
     m->clocks_per_epoch = (m->batches.n + m->sgd->every - 1) / m->sgd->every;
-    return use_function(m);
+    m->sgd->falls = m->o->decay < 0 && m->o->rate < 0;
+    return tr_agree(m->tr, check_groups(m));
+}
+
+static void free_arrays(struct tr_linear_sgd *s)
+{
+    void *arrays[] = {s->gradient, s->packed, s->state, s->touched, s->is_touched};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    s->gradient = s->packed = s->state = s->touched = NULL;
+    s->is_touched = NULL;
 }
 
 static void close_sgd(struct tr_linear *m)
 {
     if (!m->sgd) return;
-    void *arrays[] = {m->sgd->gradient, m->sgd->packed, m->sgd->state, m->sgd->touched, m->sgd->is_touched};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free_arrays(m->sgd);
     free(m->sgd);
     m->sgd = NULL;
 }
@@ -153,7 +176,7 @@ static void close_sgd(struct tr_linear *m)
  * rounded away beside large weights. Several need a copy of the weights that moves with them. */
 static int plain_steps(tr_worker *me, struct tr_linear *m, int64_t first, int64_t last)
 {
-    double rate = m->rate / sqrt(m->o->decay * (double)me->clock + 1);
+    double rate = tr_optimizer_rate(&m->sgd->optimizer, me->clock);
     if (last - first == 1) return tr_linear_plain_step(me, m, first, rate);
     tr_linear_copy_to_delta(m->view, m->problem.dtype);
     for (int64_t i = first; i < last; i++)
@@ -272,6 +295,82 @@ static int compute(tr_worker *me, void *state)
     return tr_view_push(m->view);
 }
 
+/* ---- a trial: see rate.c ---- */
+
+/* About a quarter of an epoch, and all of a small one. */
+static int64_t clocks_of_trial(const struct tr_linear *m)
+{
+    double enough = 4e6 / (double)m->train->total_nonzeros, part = fmin(1, fmax(0.25, enough));
+    return (int64_t)ceil(part * (double)m->clocks_per_epoch);
+}
+
+static int prepare_trial(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    tr_linear_take_part(me, m);
+    TR_TRY(tr_linear_open_view(m, me, m->train, m->w, TR_VIEW_UPDATE, &m->view));
+    TR_TRY(TR_NEW(&m->margin, (m->problem.rows.n / (size_t)m->batches.n + 1) * m->outputs));
+    return prepare_optimizer(m);
+}
+
+/* The loss of the mini-batches that come next, or of the same if there are no others. */
+static int add_losses(tr_worker *me, struct tr_linear *m)
+{
+    int64_t n = m->sgd->tried * m->sgd->every < m->batches.n ? m->sgd->tried * m->sgd->every : m->batches.n;
+    const struct tr_problem *p = &m->problem;
+    for (int64_t i = n; i < 2 * n; i++) {
+        int64_t batch = m->batches.order[i % m->batches.n];
+        size_t begin = tr_linear_batch_begin(m, batch), rows = tr_linear_batch_begin(m, batch + 1) - begin;
+        tr_margins(p, begin, rows, m->view->value, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, rows * p->outputs));
+        for (size_t r = 0; r < rows && (!m->vertical || me->member == 0); r++) {
+            m->sgd->loss += tr_row_loss(p, begin + r, m->margin + r * p->outputs);
+            m->sgd->weight += p->weight ? (double)p->weight[begin + r] : 1;
+        }
+    }
+    return TR_OK;
+}
+
+static int compute_trial(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    if (me->clock < m->sgd->tried) return compute(me, state);
+    TR_TRY(tr_view_pull(m->view));
+    TR_TRY(tr_linear_report_size(me, m, m->view->value, &m->sgd->report));
+    return add_losses(me, m);
+}
+
+static int try_rate(struct tr_linear *m, double rate, double *objective)
+{
+    tr_table *w = m->w;
+    m->w = NULL;
+    m->rate = rate;
+    m->sgd->tried = clocks_of_trial(m);
+    m->sgd->ordered = 0;
+    m->sgd->report = (tr_report){.clock = 0};
+    m->sgd->loss = m->sgd->weight = 0;
+    TR_TRY(tr_linear_make_table(m, "trial", &m->w));
+    TR_TRY(use_function(m, m->sgd->tried));
+    tr_stage trial = {.name = "trial",
+                      .state = m,
+                      .clocks = m->sgd->tried + 1,
+                      .prepare = prepare_trial,
+                      .compute = compute_trial};
+    TR_TRY(tr_run(m->tr, &trial));
+    tr_view_close(&m->view);
+    free_arrays(m->sgd);
+    free(m->margin);
+    m->margin = NULL;
+    m->sgd->ordered = 0;
+    TR_TRY(tr_table_drop(&m->w));
+    m->w = w;
+    double sum[] = {m->sgd->loss, m->sgd->weight, tr_linear_penalty(m, &m->sgd->report)};
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 3));
+    *objective = sum[0] / sum[1] + sum[2];
+    if (!isfinite(*objective)) *objective = INFINITY;
+    return TR_OK;
+}
+
 /* ---- the stage ---- */
 
 static int prepare(tr_worker *me, void *state)
@@ -293,6 +392,8 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 static int train(struct tr_linear *m)
 {
     TR_TRY(tr_linear_count_rows(m));
+    if (m->rate == TR_JOB_AUTO) TR_TRY(tr_linear_find_rate(m, try_rate));
+    TR_TRY(use_function(m, m->epochs * m->clocks_per_epoch));
     tr_stage train = {.name = "train",
                       .state = m,
                       .clocks = m->epochs * m->clocks_per_epoch,
