@@ -59,7 +59,7 @@ refused 65 "third kind .*expected two kinds for solve.method svrg" solve.method=
 # ---- a run that was stopped goes on to the same bits ----
 
 for ranks in 1 2; do
-    set -- job.yaml solve.method=dual solve.epochs=12 report.every=4 checkpoint.every="1 clocks"
+    set -- job.yaml solve.method=dual sync.mode=bsp solve.epochs=12 report.every=4 checkpoint.every="1 clocks"
     run whole $ranks "$@"
     run parts $ranks "$@" solve.epochs=5
     run parts $ranks "$@"
@@ -90,7 +90,7 @@ refused 65 "third kind .*expected two kinds for solve.method svrg" solve.method=
 # ---- a run that was stopped goes on to the same bits ----
 
 for ranks in 1 2; do
-    set -- job.yaml solve.method=dual solve.epochs=12 report.every=4 checkpoint.every="1 clocks"
+    set -- job.yaml solve.method=dual sync.mode=bsp solve.epochs=12 report.every=4 checkpoint.every="1 clocks"
     run whole $ranks "$@"
     run parts $ranks "$@" solve.epochs=5
     run parts $ranks "$@"

@@ -5,8 +5,9 @@
  *                                 Lin 2011, section 5; here by Newton steps on log q and the multiplier of Σ q = 1)
  *
  * Where the members of a group have the same rows, classes are divided among them: these do not disturb each other, and a
- * pass does for each of them what it does on one worker. Workers that step on the same classes by different rows merge as
- * CoCoA+ does. A bias without λ is learnt as in dual.c, by an anchor that follows it. */
+ * pass does for each of them what it does on one worker. Members that step on the same classes by different rows do so on one
+ * w in memory, without locks (PASSCoDe-Wild, Hsieh et al. 2015); what they lose is made good at the end of each clock, as
+ * each adds up what its rows have really changed. With sync.mode bsp, and between groups, they merge as CoCoA+ does. A bias without λ is learnt as in dual.c, by an anchor that follows it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,9 @@ struct tr_linear_dual_classes {
     float *a, *norm;           /* of each row: its own classes' dual variables, and |x|² */
     double *anchor, *moved;    /* of each class; and what it moved by in this clock */
     bool restored;
+    tr_set_memory *memory; /* of the group: … */
+    void *w;               /* its w, or NULL … */
+    float *before;         /* … and what a was before this clock */
 };
 
 /* ---- opening ---- */
@@ -42,14 +46,36 @@ static size_t parts_of_classes(const struct tr_linear *m)
     return has_common_rows(m) && !m->softmax ? tr_min_size((size_t)tr_group_size(m->tr), m->outputs) : 1;
 }
 
+/* Whether members that step on the same classes do so on one w. */
+static bool shares_w(const struct tr_linear *m)
+{
+    return has_common_rows(m) && (size_t)tr_group_size(m->tr) > parts_of_classes(m) &&
+           tr_job_is(m->job, "sync.mode", "auto");
+}
+
 /* A clock costs a pull and a push of the whole view: it should compute on several non-zeros for each key, and longer than a
  * message takes. Where nobody steps on the same classes, an epoch is one. */
 static int64_t usual_turns(const struct tr_linear *m)
 {
     int workers = tr_workers(m->tr);
-    if ((size_t)workers <= parts_of_classes(m)) return 1;
+    if ((size_t)workers <= parts_of_classes(m) || (shares_w(m) && tr_groups(m->tr) == 1)) return 1;
     double nonzeros = (double)m->train->total_nonzeros / workers;
     return (int64_t)fmax(1, fmin(64, fmin(nonzeros / 1e4, nonzeros / (4 * (double)m->train->columns))));
+}
+
+static size_t view_bytes(const struct tr_linear *m)
+{
+    size_t element = m->o->dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    return (m->train->n_keys + m->o->bias) * m->outputs * element;
+}
+
+static int open_group(struct tr_linear *m)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    if (!(tr_roles(m->tr) & TR_SLAVE) || !shares_w(m)) return TR_OK;
+    TR_TRY(tr_set_memory_open(m->tr, TR_SET_GROUP, view_bytes(m), &d->memory));
+    d->w = tr_set_memory_at(d->memory);
+    return TR_OK;
 }
 
 static int open_classes(struct tr_linear *m)
@@ -61,14 +87,16 @@ static int open_classes(struct tr_linear *m)
     d->turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual_turns(m);
     d->every = tr_linear_batches_of_clock(m, d->turns, 1);
     m->clocks_per_epoch = (d->turns + d->every - 1) / d->every;
-    return tr_agree(m->tr, TR_NEW(&d->anchor, m->outputs));
+    TR_TRY(tr_agree(m->tr, TR_NEW(&d->anchor, m->outputs)));
+    return tr_agree(m->tr, open_group(m));
 }
 
 static void close_classes(struct tr_linear *m)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
     if (!d) return;
-    void *arrays[] = {d->order, d->a, d->norm, d->anchor, d->moved};
+    void *arrays[] = {d->order, d->a, d->norm, d->anchor, d->moved, d->before};
+    tr_set_memory_close(&d->memory);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(d);
     m->dual_classes = NULL;
@@ -88,7 +116,9 @@ static void divide(const tr_worker *me, struct tr_linear *m)
     d->own = (struct tr_class_block){first, row_part < row_parts ? end - first : 0};
     d->begin = row_part < row_parts ? rows * row_part / row_parts : 0;
     d->end = row_part < row_parts ? rows * (row_part + 1) / row_parts : 0;
-    d->sharing = has_common_rows(m) ? (double)(row_parts * (size_t)me->groups) : (double)me->workers;
+    d->sharing = d->w                 ? (double)me->groups
+                 : has_common_rows(m) ? (double)(row_parts * (size_t)me->groups)
+                                      : (double)me->workers;
     if (m->o->sigma >= 1) d->sharing = m->o->sigma;
     d->stream = has_common_rows(m) ? (uint64_t)me->group * row_parts + row_part : (uint64_t)me->worker;
     d->anchors = m->problem.bias && !m->o->bias_l2 && me->group == 0 && d->own.n > 0 &&
@@ -104,6 +134,7 @@ static int prepare(tr_worker *me, void *state)
     size_t rows = m->problem.rows.n;
     TR_TRY(TR_NEW(&d->order, d->end - d->begin));
     TR_TRY(TR_NEW(&d->a, (d->end - d->begin) * d->own.n));
+    if (d->w) TR_TRY(TR_NEW(&d->before, (d->end - d->begin) * d->own.n));
     TR_TRY(TR_NEW(&d->norm, rows));
     TR_TRY(TR_NEW(&d->moved, m->outputs));
     tr_row_norms(&m->problem, 0, rows, d->norm);
@@ -139,15 +170,15 @@ static void add_to_bias(const struct tr_linear *m, void *w, size_t k, double x)
     else ((double *)w)[at] += x;
 }
 
-static void move_anchors(struct tr_linear *m, double part)
+static void move_anchors(struct tr_linear *m, double part, void *w)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
     for (size_t k = d->own.first; k < d->own.first + d->own.n; k++) {
-        double by = part * (bias_of(m, m->view->delta, k) - d->anchor[k]);
+        double by = part * (bias_of(m, w, k) - d->anchor[k]);
         d->anchor[k] += by;
         d->moved[k] += by;
-        add_to_bias(m, m->view->delta, k, by);
-        add_to_bias(m, m->view->value, k, by);
+        add_to_bias(m, w, k, by);
+        if (!d->w) add_to_bias(m, m->view->value, k, by);
     }
 }
 
@@ -157,16 +188,31 @@ static size_t turn_begin(const struct tr_linear_dual_classes *d, int64_t turn)
     return (size_t)((double)(d->end - d->begin) * (double)turn / (double)d->turns);
 }
 
-static void pass(struct tr_linear *m, size_t begin, size_t end)
+static void pass(struct tr_linear *m, size_t begin, size_t end, void *w)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
     size_t step = d->anchors ? (d->end - d->begin) / ANCHOR_STEPS + 1 : end - begin;
     for (size_t at = begin; at < end; at += step) {
         size_t n = tr_min_size(step, end - at);
         tr_dual_pass_classes(&m->problem, d->own, d->begin, d->order + at, n, d->sharing, d->norm, d->a,
-                             m->margin, m->view->delta);
-        if (d->anchors) move_anchors(m, (double)n / (double)(d->end - d->begin));
+                             m->margin, w);
+        if (d->anchors) move_anchors(m, (double)n / (double)(d->end - d->begin), w);
     }
+}
+
+/* All members begin with the same w, each having put a part of it there, and end with the sum of what rows have changed. */
+static int pass_together(tr_worker *me, struct tr_linear *m, size_t begin, size_t end)
+{
+    struct tr_linear_dual_classes *d = m->dual_classes;
+    size_t bytes = view_bytes(m), members = (size_t)me->group_size, g = (size_t)me->member,
+           from = bytes * g / members, to = bytes * (g + 1) / members;
+    memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
+    memcpy(d->before, d->a, (d->end - d->begin) * d->own.n * sizeof *d->a);
+    TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
+    pass(m, begin, end, d->w);
+    tr_add_changes(&m->problem, d->own, d->begin, d->end - d->begin, d->before, d->a, m->margin,
+                   m->view->delta);
+    return tr_barrier_of(m->tr, TR_SET_GROUP);
 }
 
 /* Anchors that another worker had. */
@@ -191,9 +237,14 @@ static int compute(tr_worker *me, void *state)
     int64_t first = me->clock % m->clocks_per_epoch * d->every,
             last = first + d->every < d->turns ? first + d->every : d->turns;
     memset(d->moved, 0, m->outputs * sizeof *d->moved);
-    tr_linear_copy_to_delta(m->view, m->problem.dtype);
-    pass(m, turn_begin(d, first), turn_begin(d, last));
-    tr_linear_keep_difference(m->view, m->problem.dtype, d->sharing);
+    size_t begin = turn_begin(d, first), end = turn_begin(d, last);
+    if (d->w) {
+        TR_TRY(pass_together(me, m, begin, end));
+    } else {
+        tr_linear_copy_to_delta(m->view, m->problem.dtype);
+        pass(m, begin, end, m->view->delta);
+        tr_linear_keep_difference(m->view, m->problem.dtype, d->sharing);
+    }
     for (size_t k = 0; d->anchors && k < m->outputs; k++) add_to_bias(m, m->view->delta, k, d->moved[k]);
     return tr_view_push(m->view);
 }

@@ -314,7 +314,7 @@ int tr_linear_prepare_rows(tr_worker *me, struct tr_linear *m, size_t margins)
     }
     return m->margin
                ? TR_OK
-               : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, tr_max_size(margins, 2) * m->outputs));
+               : TR_NEW(&m->margin, tr_max_size(TR_LINEAR_MARGINS, tr_max_size(margins, 3) * m->outputs));
 }
 
 int tr_linear_prepare(tr_worker *me, struct tr_linear *m, size_t margins)

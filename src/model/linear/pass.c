@@ -42,22 +42,29 @@ static void softmax_step(size_t n, double s, const float *old, const double *mar
     }
 }
 
-/* Sets a row's dual variables, given the margins, which become what w moves by along -x, up to the factor that makes q of
- * |x|². Whether anything moves. */
-static bool set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
-                    double *margin)
+/* By how much a row moves w along -x, up to the factor that makes q of |x|². Whether anything moves. */
+static bool find_change(const struct tr_problem *p, size_t i, struct tr_class_block own, const float *old,
+                        const float *a, double *change)
 {
     bool moves = false;
-    size_t target = (size_t)p->target[i];
-    double *next = margin + own.n;
-    if (p->softmax) softmax_step(own.n, q, a, margin, next);
     for (size_t k = 0; k < own.n; k++) {
-        double y = target == own.first + k ? 1 : -1, old = (double)a[k];
-        a[k] = (float)(p->softmax ? next[k] : tr_shaped_step(p->model, p->shape, old, margin[k], y, q));
-        margin[k] = p->softmax ? (double)a[k] - old : y * (old - (double)a[k]);
-        moves = moves || margin[k] != 0;
+        double more = (double)a[k] - (double)old[k];
+        change[k] = p->softmax ? more : -row_target(p, i, own.first + k) * more;
+        moves = moves || more != 0;
     }
     return moves;
+}
+
+/* Sets a row's dual variables, given the margins and room for as many numbers behind them. */
+static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block own, double q, float *a,
+                    double *margin)
+{
+    double *next = margin + own.n;
+    if (p->softmax) softmax_step(own.n, q, a, margin, next);
+    for (size_t k = 0; k < own.n; k++)
+        a[k] = (float)(p->softmax ? next[k]
+                                  : tr_shaped_step(p->model, p->shape, (double)a[k], margin[k],
+                                                   row_target(p, i, own.first + k), q));
 }
 
 #define REAL    float
@@ -160,6 +167,13 @@ void tr_dual_pass_classes(const struct tr_problem *p, struct tr_class_block own,
 {
     if (p->dtype == TR_F32) dual_pass_classes_f32(p, own, base, order, n, sigma, norm, a, room, w);
     else dual_pass_classes_f64(p, own, base, order, n, sigma, norm, a, room, w);
+}
+
+void tr_add_changes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
+                    const float *old, const float *a, double *room, void *w)
+{
+    if (p->dtype == TR_F32) add_changes_f32(p, own, base, n, old, a, room, w);
+    else add_changes_f64(p, own, base, n, old, a, room, w);
 }
 
 double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,

@@ -75,10 +75,14 @@ struct tr_class_block {
 };
 
 /* The same for these classes of several outputs, over the rows base + order[0..n-1]: a has own.n numbers for each order, of
- * a softmax (all classes) the probabilities q that make α = e_y - q. room: for 2 × own.n numbers. */
+ * a softmax (all classes) the probabilities q that make α = e_y - q. room: for 3 × own.n numbers. */
 void tr_dual_pass_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base,
                           const uint32_t *order, size_t n, double sigma, const float *norm, float *a,
                           double *room, void *w);
+
+/* w += Σ (α - α of old) x / (λ n) over n rows from base on: what such passes have moved. */
+void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
+                    const float *old, const float *a, double *room, void *w);
 
 /* Σ φ*(-α) over n rows from base on. */
 double tr_dual_sum_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,

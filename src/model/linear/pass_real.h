@@ -189,14 +189,26 @@ static void NAME(dual_pass_classes)(const struct tr_problem *p, struct tr_class_
                                     const uint32_t *order, size_t n, double sigma, const float *norm,
                                     float *a, double *room, REAL *w)
 {
+    float *old = (float *)(room + 2 * own.n);
     double step = 1 / (p->l2 * p->n);
     for (size_t s = 0; s < n; s++) {
         size_t i = base + order[s];
         double by = sigma * step * row_weight(p, i);
+        float *mine = a + order[s] * own.n;
         NAME(dots)(p, i, own, w, room);
-        if (set_row(p, i, own, by * (double)norm[i], a + order[s] * own.n, room))
-            NAME(add_outer)(p, i, own, by, room, w);
+        memcpy(old, mine, own.n * sizeof *old);
+        set_row(p, i, own, by * (double)norm[i], mine, room);
+        if (find_change(p, i, own, old, mine, room)) NAME(add_outer)(p, i, own, by, room, w);
     }
+}
+
+static void NAME(add_changes)(const struct tr_problem *p, struct tr_class_block own, size_t base, size_t n,
+                              const float *old, const float *a, double *room, REAL *w)
+{
+    double step = 1 / (p->l2 * p->n);
+    for (size_t i = base; i < base + n; i++, old += own.n, a += own.n)
+        if (find_change(p, i, own, old, a, room))
+            NAME(add_outer)(p, i, own, step * row_weight(p, i), room, w);
 }
 
 #undef REAL
