@@ -37,7 +37,7 @@ is_best() {
     [ "$rows" -eq $((first + $2 + 1)) ] || fail "$1: stopped at $rows, the best is $first: $(column "$1" 6)"
 }
 "$trireme" generate ctr -o noisy.svm rows=600 features=300 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
-steps="job.yaml data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
+steps="job.yaml model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
 # shellcheck disable=SC2086
 for way in report.every=1 table.storage=hash solve.optimizer=adagrad "ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker"; do
     run patient 3 $steps $way && is_best patient 5 -gr

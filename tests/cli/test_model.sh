@@ -40,9 +40,9 @@ trial hashed 4 ranks.servers=2 table.partition=hash table.route=request
 cmp -s h5.margin dedicated.margin || fail "the model depends on where its keys lie"
 trial ring 4 ranks.servers=2 table.partition=ring table.virtual_nodes=3
 cmp -s h5.margin dedicated.margin || fail "the model depends on how a ring spreads its keys"
-trial wide 2 data.features=2500000
+trial wide 2 data.features=2500000 model.bias=no
 mv h5.margin wide.margin
-trial wide_hashed 2 data.features=2500000 table.partition=hash table.route=get
+trial wide_hashed 2 data.features=2500000 model.bias=no table.partition=hash table.route=get
 cmp -s h5.margin wide.margin || fail "a model of several pieces depends on where its keys lie"
 trial vertical 4 ranks.group_size=2 data.partition=vertical solve.method=sgd
 trial bias 2 model.bias=yes model.bias_l2=yes

@@ -59,9 +59,9 @@ first() { # FILE WORDS METRIC LEAST SETTING…
     near "$(number "$metric" <out)" "$(of "$folder" "test_$metric")" 0.1 || fail "$file: evaluate $(number "$metric" <out)"
 }
 first header.tsv "the last column" accuracy 0.9
-first named.csv "the first column" rmse 0.2 model.bias=yes
+first named.csv "the first column" rmse 0.2
 first first.txt "the first column" accuracy 0.9
-first last.csv "linear, since labels are" rmse 0.2 model.bias=yes
+first last.csv "linear, since labels are" rmse 0.2
 first zero.svm "training data" accuracy 0.9
 expect 78 "data.train is missing" train solve.epochs=3
 expect 66 "job.yaml: cannot read the job file" train job.yaml

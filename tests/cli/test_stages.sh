@@ -122,7 +122,7 @@ mv good.yaml job.yaml
 
 # ---- the job that shows it ----
 if [ -r "$data/a9a/a9a.gz" ]; then
-    run shown 4 "$jobs/svrg.yaml" data.folders="$data" stages.full.parallelism=4
+    run shown 4 "$jobs/svrg.yaml" model.bias=no data.folders="$data" stages.full.parallelism=4
     near "$(of shown objective)" 0.323379562 3e-7 || fail "shown: $(of shown objective)"
     ran shown full 4 21
 else

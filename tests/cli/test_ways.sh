@@ -13,7 +13,7 @@ awk 'BEGIN { srand(5); for (i = 0; i < 2000; i++) { row = ""; m = 0
     print (rand() < 1 / (1 + exp(-m)) ? "+1" : "-1") row } }' >rows
 cat >job.yaml <<END
 data: {train: rows}
-model: {l2: 1e-3}
+model: {l2: 1e-3, bias: no}
 solve: {method: sgd, batch: 200, epochs: 30}
 report: {progress: no, every: 10}
 END

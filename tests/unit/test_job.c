@@ -76,7 +76,7 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert_str_eq(job->output, "runs/x");
     ck_assert_uint_eq(job->seed, 1);
     ck_assert(tr_job_is(job, "model.type", "auto"));
-    ck_assert(tr_job_number(job, "model.l2") == TR_JOB_AUTO && !tr_job_number(job, "model.bias") &&
+    ck_assert(tr_job_number(job, "model.l2") == TR_JOB_AUTO && tr_job_number(job, "model.bias") == 1 &&
               !tr_job_number(job, "model.bias_l2"));
     ck_assert(tr_job_is(job, "model.dtype", "f32"));
     ck_assert(tr_job_is(job, "solve.method", "dual"));
@@ -1208,7 +1208,7 @@ START_TEST(a_job_that_has_become_another_is_refused)
          "model.l2 was 0.01, is auto (default); --fresh starts anew"},
         {"seed: 1", "seed: 2\nmodel: {type: svm}\n",
          "seed was 1, is 2 (jobs/x.yaml:1), and 1 more differs; --fresh"},
-        {"seed: 1", "seed: 2\nmodel: {type: svm, bias: yes}\n", "and 2 more differ; --fresh"},
+        {"seed: 1", "seed: 2\nmodel: {type: svm, bias: no}\n", "and 2 more differ; --fresh"},
         {"data: {train: a}", "data: {train: [a, b]}", "data.train was [a], is [a, b] (jobs/x.yaml:1)"},
         {"solve: {method: svrg}\nstages: {full: {clocks: 2}}", "solve: {method: svrg}",
          "stages.full.clocks was 2, is 0 (default)"},

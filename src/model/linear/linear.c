@@ -452,7 +452,7 @@ static const tr_option options[] = {
     {"model.l1", TR_KIND_REAL, AT(l1), "0", .words = TR_WORDS("path"),
      .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1, for solve.method descent or solve.optimizer ftrl; "
              "path = from the least that leaves no weight to a thousandth of it, the best by data.test or else the last"},
-    {"model.bias", TR_KIND_BOOL, AT(bias), "no",
+    {"model.bias", TR_KIND_BOOL, AT(bias), "yes",
      .help = "whether a constant is learnt besides the weights"},
     {"model.bias_l2", TR_KIND_BOOL, AT(bias_l2), "no",
      .help = "whether the bias is regularised (as LIBLINEAR does)"},

@@ -320,6 +320,7 @@ int tr_linear_read_text(void *model, const char *path, const char **type)
     if (status == TR_OK) {
         text[length] = '\0';
         status = tr_linear_model_parse_text(text, length, path, saved);
+        saved->label_column = TR_LABEL_AUTO;
     }
     free(text);
     if (status == TR_OK) *type = names[saved->type];
@@ -651,7 +652,7 @@ int tr_linear_ready(void *model, tr_query *q)
         char name[64]; /* two models whose outputs have the same names mean the same */
         snprintf(name, sizeof name, "%s", what);
         if (columns > 1) snprintf(name, sizeof name, "%s of label %.9g", what, (double)s->label[k]);
-        else if (s->labels == 2 && m->output != TR_OUT_LABEL)
+        else if (s->label && s->labels == 2 && m->output != TR_OUT_LABEL)
             snprintf(name, sizeof name, "%s of label %.9g, not %.9g", what, (double)s->label[0],
                      (double)s->label[1]);
         TR_TRY(tr_query_output(q, name, TR_SHORTEST));
