@@ -272,9 +272,56 @@ START_TEST(dual_passes_reach_the_optimum)
 }
 END_TEST
 
+/* One softmax, and each class against the rest, with weights of rows; the classes all at once, or in two blocks as two members
+ * of a group have them. What has changed adds up to w. */
+START_TEST(dual_passes_of_several_classes_reach_the_optimum)
+{
+    enum { CLASSES = 5 };
+    for (int k = 0; k < 2 * (MODELS + 1); k++) {
+        struct fixture f;
+        bool softmax = k / 2 == MODELS;
+        int model = softmax ? TR_LOSS_LOGISTIC : models[k / 2];
+        if (!classifies(model) || (softmax && k % 2)) continue;
+        make(&f, model, TR_F64, false, true);
+        float weight[ROWS], norm[ROWS], a[2][ROWS * CLASSES] = {0}, zeros[ROWS * CLASSES] = {0};
+        double w[(KEYS + 1) * CLASSES] = {0}, sum[(KEYS + 1) * CLASSES] = {0}, room[3 * CLASSES], squares = 0,
+                              n = 0;
+        uint32_t order[ROWS];
+        for (uint32_t i = 0; i < ROWS; i++) {
+            f.label[i] = (float)(i % CLASSES);
+            n += (double)(weight[i] = (float)(i % 3));
+            order[i] = (i * 7) % ROWS;
+        }
+        f.problem.outputs = CLASSES, f.problem.softmax = softmax, f.problem.weight = weight, f.problem.n = n;
+        struct tr_class_block block[2] = {{0, k % 2 ? 2 : CLASSES}, {2, k % 2 ? CLASSES - 2 : 0}};
+        for (size_t i = 0; softmax && i < ROWS; i++)
+            a[0][i * CLASSES + i % CLASSES] = zeros[i * CLASSES + i % CLASSES] = 1;
+        tr_row_norms(&f.problem, 0, ROWS, norm);
+        for (int pass = 0; pass < 600; pass++)
+            for (int b = 0; b < 2; b++)
+                tr_dual_pass_classes(&f.problem, block[b], 0, order, ROWS, 1, norm, a[b], room, w);
+        double dual = 0, primal = 0, margin[ROWS * CLASSES];
+        for (int b = 0; b < 2; b++) {
+            tr_add_changes(&f.problem, block[b], 0, ROWS, zeros, a[b], room, sum);
+            dual -= tr_dual_sum_classes(&f.problem, block[b], 0, ROWS, a[b]) / n;
+        }
+        tr_margins(&f.problem, 0, ROWS, w, margin);
+        for (size_t i = 0; i < ROWS; i++) primal += tr_row_loss(&f.problem, i, margin + i * CLASSES) / n;
+        for (int j = 0; j < (KEYS + 1) * CLASSES; j++) {
+            ck_assert_double_eq_tol(w[j], sum[j], 1e-6);
+            squares += w[j] * w[j];
+        }
+        primal += f.problem.l2 / 2 * squares;
+        dual -= f.problem.l2 / 2 * squares;
+        ck_assert_double_ge(primal, dual - 1e-6);
+        ck_assert_double_le(primal - dual, 1e-3 * primal);
+    }
+}
+END_TEST
+
 UNIT_MAIN("solve", slopes_are_the_derivatives_of_losses, conjugates_bound_losses_and_touch_them,
           a_dual_step_is_the_minimum_of_its_coordinate,
           slopes_and_curvatures_of_all_losses_are_their_derivatives,
           conjugates_and_steps_suit_losses_with_a_shape, slopes_of_several_outputs_are_derivatives,
           margins_are_dot_products, a_gradient_step_agrees_with_finite_differences,
-          dual_passes_reach_the_optimum)
+          dual_passes_reach_the_optimum, dual_passes_of_several_classes_reach_the_optimum)
