@@ -51,7 +51,7 @@ record() {
     refuses_somewhere 65 "bad:3: $words" train job.yaml data.train=bad "$@"
 }
 
-printf 'name: job\noutput: out\nsolve: {epochs: 3}\n' >job.yaml
+printf 'name: job\noutput: out\nsolve: {method: dual, epochs: 3, target_gap: 0}\n' >job.yaml
 printf '1 1:1 3:2\n-1 2:1\n1 2:.5\n-1 1:.2 4:1\n' >good
 good="train job.yaml data.train=good"
 

@@ -8,7 +8,7 @@
 cat >job.yaml <<'END'
 data: {train: train.svm, test: train.svm}
 model: {l2: 0.01}
-solve: {epochs: 8}
+solve: {method: dual, epochs: 8, target_gap: 0}
 sync: {mode: bsp}
 checkpoint: {every: no}
 END

@@ -9,7 +9,7 @@ awk 'BEGIN { srand(7); for (i = 0; i < 1200; i++) { m = 0; row = "";
 cat >job.yaml <<'EOF'
 data: {train: train, test: test}
 model: {l2: 0.01}
-solve: {epochs: 12}
+solve: {method: dual, epochs: 12, target_gap: 0}
 sync: {mode: bsp}
 EOF
 
@@ -73,6 +73,7 @@ parts() {
 }
 parts dual 2 solve.method=dual
 parts sgd 1 solve.method=sgd "sync.push=every 4"
+parts newton 2 solve.method=newton model.bias=yes solve.epochs=100 solve.target_gap=1e-12
 
 # ---- what ended is kept aside; the job may change where it may ----
 starts 75 2 job.yaml output=parts.dual --max-time=1ms
@@ -138,7 +139,7 @@ silent "^continues: " "after --fresh, checkpoints aside"
 # ---- several tasks ----
 cat >tasks.yaml <<'EOF'
 data: {train: train, test: test}
-solve: {epochs: 6}
+solve: {method: dual, epochs: 6, target_gap: 0}
 sync: {mode: bsp}
 tasks:
   one: {ranks: 1}

@@ -47,7 +47,7 @@ trial vertical 2 .sparse accuracy 0.84 solve.method=sgd data.partition=vertical 
 trial rounded 3 .csv accuracy 0.85 ranks.node_size=1 table.precision=bf16 table.filter=skip table.filter_skip=0.5 solve.method=dual
 
 # What is of one size, or what the job says not to, stays.
-run raw 1 job.yaml data.train=train.sparse data.scale=none solve.method=dual
+run raw 1 job.yaml data.train=train.sparse data.scale=none solve.method=newton
 grep -q '^scaled: ' raw.out && fail "scaled against data.scale: none"
 awk '{ print $5, "1:1", "2:1" }' FS=, train.csv >one.svm
 run ones 1 job.yaml data.train=one.svm solve.method=dual

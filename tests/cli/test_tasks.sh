@@ -41,7 +41,7 @@ agrees() {
 
 cat >job.yaml <<'END'
 data: {train: train, test: test}
-solve: {epochs: 4}
+solve: {method: dual, epochs: 4, target_gap: 0}
 tasks:
   one: {ranks: 2, sync.mode: bsp}
   two: {ranks: 2, solve.method: sgd, solve.epochs: 2, seed: 3}
@@ -70,7 +70,7 @@ is "mean1: ranks of one" "$(state mean1 one ranks)" 1
 grep -q "note: *task one could have 2 ranks, the job has 1" mean1.out || fail "fewer ranks than wished for: not said"
 
 # a task is what a job of its own on as many ranks is
-printf 'data: {train: train, test: test}\nsolve: {epochs: 4}\nsync: {mode: bsp}\n' >plain.yaml
+printf 'data: {train: train, test: test}\nsolve: {method: dual, epochs: 4, target_gap: 0}\nsync: {mode: bsp}\n' >plain.yaml
 run plain 2 plain.yaml && { cmp -s plain/model.txt mean4/one/model.txt || fail "task one differs from the same job alone"; }
 
 # margins, since one loss has no probabilities; with members that hold other features; and a model that knows fewer
@@ -96,7 +96,7 @@ run $into 2 job.yaml model.type=linear data.train=train.real data.test=test.real
 # ---- order: what is worth most first; a chain ----
 cat >order.yaml <<'END'
 data: {train: train}
-solve: {epochs: 1}
+solve: {method: dual, epochs: 1, target_gap: 0}
 tasks:
   low: {priority: -1}
   high: {priority: 5}
@@ -113,7 +113,7 @@ run $into 2 order.yaml && {
 # ---- a task that fails ----
 cat >fails.yaml <<'END'
 data: {train: train, test: test}
-solve: {epochs: 2}
+solve: {method: dual, epochs: 2, target_gap: 0}
 tasks:
   good: {ranks: 1}
   bad: {ranks: 1, data.train: missing}
@@ -141,7 +141,7 @@ refused 78 'tasks wait for each other: one -> mean -> one' tasks.one.after=mean
 refuse() { words=$1; shift; expect 78 "$words" train job.yaml output=no "$@"; }
 refuse 'write the same output' tasks.two.output=no/one
 refuse 'ranks.node_size of task one: it is the same for the whole job' tasks.one.ranks.node_size=1
-refuse 'task mean: there is no mean of what clusters' tasks.one.model.type=kmeans
+refuse 'task mean: there is no mean of what clusters' tasks.one.model.type=kmeans tasks.one.solve.method=lloyd
 refuse 'task mean: classifiers and regression have no mean' tasks.two.model.type=linear
 refuse 'task two is an average, and leaves no model' tasks.two.run=average tasks.two.after=one
 sed 's/, test: test//' job.yaml >untested.yaml

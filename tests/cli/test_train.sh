@@ -46,8 +46,8 @@ awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { m = 0; row = "";
     print (m + 2 * (rand() - 0.5) > 1 ? 1 : -1) row > "dense"
     print (m + (rand() - 0.5) + 3) row > "real" } }'
 sed 's/$/ 9:1/' dense >dense1
-printf 'data: {train: [dense]}\nmodel: {bias: no}\nreport: {progress: no}\nsync: {mode: bsp}\nranks: {group_size: 1}\n' >dense.yaml
-printf 'data: {train: [real]}\nmodel: {type: linear, bias: no}\n' >real.yaml
+printf 'data: {train: [dense]}\nmodel: {bias: no}\nsolve: {method: dual, target_gap: 0}\nreport: {progress: no}\nsync: {mode: bsp}\nranks: {group_size: 1}\n' >dense.yaml
+printf 'data: {train: [real]}\nmodel: {type: linear, bias: no}\nsolve: {method: dual, target_gap: 0}\n' >real.yaml
 sed 's/^model:/&\n  bias: no/' "$jobs/a9a.yaml" >unbiased.yaml
 
 # ---- layouts ----
@@ -55,7 +55,7 @@ if part layouts && [ "$a9a" ]; then
     job=unbiased.yaml
     for ranks in 1 2 4; do run r$ranks $ranks "$job" report.every=10; done
     run r7 7 "$job" report.every=10 ranks.servers=2 ranks.groups=2 ranks.group_size=2
-    run r16 16 "$job" report.every=20 solve.epochs=160 solve.target_gap=1e-3
+    run r16 16 "$job" solve.target_gap=1e-3
     run f64 2 "$job" report.every=10 model.dtype=f64 solve.target_gap=1e-6 solve.epochs=200
     for folder in r1 r2 r4 r7 r16 f64; do
         reaches $folder $optimum 1e-3
@@ -71,7 +71,7 @@ fi
 
 # ---- consistency: all of them come to the optimum, and in lockstep to the same bits ----
 if part consistency && [ "$a9a" ]; then
-    job="unbiased.yaml report.every=20"
+    job="unbiased.yaml report.every=20 solve.method=dual solve.epochs=300"
     # shellcheck disable=SC2086 # words on purpose
     {
         run bsp 4 $job sync.mode=bsp

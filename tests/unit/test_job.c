@@ -79,10 +79,10 @@ START_TEST(defaults_are_those_of_the_table)
     ck_assert(tr_job_number(job, "model.l2") == TR_JOB_AUTO && tr_job_number(job, "model.bias") == 1 &&
               !tr_job_number(job, "model.bias_l2"));
     ck_assert(tr_job_is(job, "model.dtype", "f32"));
-    ck_assert(tr_job_is(job, "solve.method", "dual"));
-    ck_assert_uint_eq(job->solve.epochs, 20);
+    ck_assert(tr_job_is(job, "solve.method", "auto"));
+    ck_assert_uint_eq(job->solve.epochs, 1000);
     ck_assert(job->solve.target == TR_JOB_AUTO && job->experiment.clock == 0);
-    ck_assert(tr_job_number(job, "solve.target_gap") == 0 && tr_job_number(job, "solve.rate") == 0.1 &&
+    ck_assert(tr_job_number(job, "solve.target_gap") == 1e-3 && tr_job_number(job, "solve.rate") == 0.1 &&
               tr_job_number(job, "solve.decay") == TR_JOB_AUTO);
     ck_assert(tr_job_number(job, "solve.batch") == 0 && tr_job_number(job, "solve.sigma") == TR_JOB_AUTO);
     ck_assert(job->data.train.n == 0 && job->data.test.n == 0 && job->data.features == 0);
@@ -542,7 +542,7 @@ START_TEST(written_yaml_says_where_values_came_from)
 {
     struct tr_job *job = overridden("solve.rate=0.5");
     char *yaml = written(job, AS_YAML, NULL);
-    ck_contains(yaml, "\nsolve:\n  method: dual ");
+    ck_contains(yaml, "\nsolve:\n  method: auto ");
     ck_contains(yaml, "\n  rate: 0.5                         # command line\n");
     ck_contains(yaml, "\n  l2: auto                          # default\n");
     ck_contains(yaml, "\nseed: 1 ");
@@ -1190,7 +1190,7 @@ START_TEST(a_job_may_go_on_as_one_that_differs_where_it_may)
                                            "checkpoint.every=1s", "report.every=2"};
     ck_ok(compare("{}", "name: other", 5, settings, &change));
     ck_assert_str_eq(change,
-                     "name x -> other, output runs/x -> elsewhere, solve.epochs 20 -> 7, ranks.servers 0 "
+                     "name x -> other, output runs/x -> elsewhere, solve.epochs 1000 -> 7, ranks.servers 0 "
                      "-> 3, report.every 1 -> 2");
     free(change);
     ck_ok(compare("{}", "solve: {epochs: 3}", 0, NULL, NULL));

@@ -1,6 +1,7 @@
 /* What a model is worth: its objective over the training rows, what the test data show, and how far a method has proven
  * it to be from the optimum. Workers add up their rows; the scheduler makes numbers of the sums. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "linear.h"
 
@@ -136,6 +137,7 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
     double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
     evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), 1e-300);
     if (goal > 0 && fabs(evaluation->gap) <= safe) evaluation->stop = true;
+    tr_linear_watch(m, evaluation);
     m->last = *evaluation;
 }
 
@@ -164,6 +166,7 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
 {
     TR_TRY(tr_model_keep_evaluation(snapshot, &m->last));
+    TR_TRY(tr_linear_keep_watch(m, snapshot));
     return tr_snapshot_common(snapshot, "usual_objective", TR_F64, 1, &m->usual);
 }
 
@@ -172,4 +175,77 @@ const char *tr_linear_metric(const struct tr_linear *m)
     if (!m->test) return NULL;
     if (tr_linear_classifies(m)) return "accuracy";
     return m->type == TR_LOSS_POISSON ? "deviance" : m->type == TR_LOSS_QUANTILE ? "pinball" : "rmse";
+}
+
+/* ---- whether training was worth it ---- */
+
+/* Sums over the rows of this worker's part: of weights, and of weights times targets, by output. */
+static void sum_targets(const struct tr_linear *m, size_t first, size_t end, double *sums)
+{
+    const struct tr_problem *p = &m->problem;
+    for (size_t i = first; i < end; i++) {
+        double weight = p->weight ? (double)p->weight[i] : 1, target = (double)p->target[i];
+        sums[0] += weight;
+        if (p->outputs == 1) sums[1] += weight * target;
+        else sums[1 + (size_t)target] += weight;
+    }
+}
+
+/* The margin of the best constant where a part of the rows is positive; the two are what the loss makes of it. */
+static double best_margin(int model, double part)
+{
+    part = fmin(fmax(part, 1e-12), 1 - 1e-12);
+    return model == TR_LOSS_LOGISTIC ? log(part / (1 - part))
+           : model == TR_LOSS_SVM    ? (part > 0.5 ? 1 : -1)
+                                     : 2 * part - 1;
+}
+
+/* The constants become the best ones without weights; of Huber's loss and of quantiles the mean, which is near. */
+static void find_constants(const struct tr_linear *m, const double *sums, double *margin)
+{
+    double mean = sums[1] / sums[0];
+    for (size_t k = 0; k < m->outputs; k++) {
+        double part = m->outputs > 1 ? sums[1 + k] / sums[0] : (1 + mean) / 2;
+        margin[k] = m->softmax                   ? log(fmax(part, 1e-12))
+                    : tr_linear_classifies(m)    ? best_margin(m->type, part)
+                    : m->type == TR_LOSS_POISSON ? log(fmax(mean, 1e-12))
+                                                 : mean;
+    }
+}
+
+static int constant_objective(const struct tr_linear *m, double *sums, double *margin, double *objective)
+{
+    size_t first = 0, end = 0;
+    double loss = 0;
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        tr_worker me = tr_linear_self(m->tr);
+        first = tr_data_part_begin(m->train, &me);
+        end = m->vertical && me.member > 0 ? first : tr_data_part_end(m->train, &me);
+    }
+    if (m->o->bias) {
+        sum_targets(m, first, end, sums);
+        TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, m->outputs + 1));
+        find_constants(m, sums, margin);
+    }
+    for (size_t i = first; i < end; i++) loss += tr_row_loss(&m->problem, i, margin);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, &loss, 1));
+    *objective = loss / m->total_weight;
+    for (size_t k = 0; m->o->bias_l2 && k < m->outputs; k++)
+        *objective += 0.5 * m->l2 * margin[k] * margin[k];
+    return TR_OK;
+}
+
+int tr_linear_check_worth(struct tr_linear *m)
+{
+    double *sums, constant = 0, objective = m->last.objective;
+    TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
+    int status = constant_objective(m, sums, sums + m->outputs + 1, &constant);
+    free(sums);
+    if (status == TR_OK) status = tr_model_tell(m->tr, 1, &objective);
+    if (status != TR_OK || objective <= constant * (1 + 1e-3) + 1e-12) return status;
+    return tr_agree(m->tr,
+                    tr_fail(TR_ERR_DIVERGED,
+                            "the objective is %.8g, worse than %.8g of %s: give it more solve.epochs, %s%s",
+                            objective, constant, m->o->bias ? "the best constant" : "weights of zero",
+                            m->solver->diverged, m->train->scaling ? "" : ", or set data.scale to standard"));
 }

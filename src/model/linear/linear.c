@@ -8,6 +8,7 @@
 
 /* clang-format off */
 static const tr_method methods[] = {
+    [TR_METHOD_AUTO] = {"auto", "what suits the data: newton where columns are few, otherwise dual, and newton from where that gets slow", NULL, true, true},
     [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, true, true},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
@@ -20,6 +21,7 @@ static const tr_method methods[] = {
 };
 
 static const struct tr_linear_method *const solvers[] = {
+    [TR_METHOD_AUTO] = &tr_linear_auto,
     [TR_METHOD_DUAL] = &tr_linear_dual,
     [TR_METHOD_SGD] = &tr_linear_sgd,
     [TR_METHOD_SVRG] = &tr_linear_variance,
@@ -202,10 +204,13 @@ static int train(void *model)
     struct tr_linear *m = model;
     double goal = m->o->target_gap, area;
     TR_TRY(m->solver->train(m));
+    TR_TRY(tr_linear_check_worth(m));
     if (goal > 0 && m->last.gap > goal)
-        tr_say(m->tr,
-               "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs may do",
-               goal, m->last.gap);
+        tr_say(
+            m->tr,
+            "note:          solve.target_gap %g is not reached, the gap is %.2e: more solve.epochs%s may do",
+            goal, m->last.gap,
+            m->solver == &tr_linear_dual && m->method == TR_METHOD_DUAL ? ", or solve.method auto," : "");
     if (m->test && m->type == TR_LOSS_QUANTILE)
         return tr_report_figure(m->tr, "test_pinball", m->last.metric);
     if (m->test && m->type == TR_LOSS_POISSON)
@@ -218,7 +223,10 @@ static int train(void *model)
 static void close_linear(void *model)
 {
     struct tr_linear *m = model;
-    if (m->solver) m->solver->close(m);
+    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
+        solvers[i]->close(m);
+        if (solvers[i]->of_classes) solvers[i]->of_classes->close(m);
+    }
     tr_linear_close_batches(m);
     tr_view *views[] = {m->view, m->test_view, m->fresh_view};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) tr_view_close(&views[i]);
@@ -479,7 +487,7 @@ static const tr_option options[] = {
      .help = "rows over all groups of one mini-batch (sgd; growing: of the first phase) or one turn (dual); 0 = chosen "
              "from the data"},
     {"solve.sigma", TR_KIND_REAL, AT(sigma), "auto", .least = 1, .words = TR_WORDS("auto"),
-     .methods = "dual",
+     .methods = "auto dual",
      .help = "how much each worker damps its steps for the others; auto = their number, which is safe"},
     {"solve.optimizer", TR_KIND_CHOICE, AT(optimizer), "sgd",
      .words = TR_WORDS("sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "ftrl"),
@@ -510,17 +518,19 @@ static const tr_option options[] = {
 static const tr_rule rules[] = {
     {"data.label", NULL, "auto", false},
     {"solve.decay", "growing", "0", false},
-    {"solve.rate", "dual", "0.1", true},
+    {"solve.rate", "auto dual newton", "0.1", true},
+    {"solve.epochs", "auto dual newton", "1000", false},
+    {"solve.target_gap", "auto dual newton", "1e-3", false},
     {"solve.epochs", "growing", "1", false},
     {"solve.epochs", "descent", "100", false},
     {"solve.target_gap", "descent", "1e-3", false},
     {"table.filter", "descent", "none", true},
-    {"sync.mode", "dual", "auto", false},
-    {"data.partition", "dual", "replicated", false},
+    {"sync.mode", "auto dual", "auto", false},
+    {"data.partition", "auto dual", "replicated", false},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},
-    {"local.*", "dual sgd newton descent", NULL, true},
-    {"sync.race", "dual sgd newton descent", NULL, true},
+    {"local.*", "auto dual sgd newton descent", NULL, true},
+    {"sync.race", "auto dual sgd newton descent", NULL, true},
     {"solve.patience", "svrg svrg++ katyusha growing descent", NULL, true},
     {"solve.batch", "newton descent", NULL, true},
     {"sync.push", "newton descent", NULL, true},

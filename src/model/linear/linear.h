@@ -13,6 +13,7 @@
  *   screen     … which columns matter; blocks: of them; quadratic: the minimum over one; support: over all that are not 0
  *   variance   methods: variance reduction, its stages and its replica
  *   steps      … its steps
+ *   auto       a method: what chooses among the others
  *   newton     a method: Newton's; newton_solver: its steps; newton_rows, columns: its
  *              passes and its vectors
  *   pass       passes over rows; losses: loss.h
@@ -95,7 +96,7 @@ struct tr_linear_method {
     const char *diverged; /* what to try then, besides less staleness and other weights */
 };
 
-extern const struct tr_linear_method tr_linear_dual, tr_linear_dual_classes, tr_linear_sgd,
+extern const struct tr_linear_method tr_linear_auto, tr_linear_dual, tr_linear_dual_classes, tr_linear_sgd,
     tr_linear_variance, tr_linear_growing, tr_linear_newton, tr_linear_descent;
 
 /* Mini-batches, of sgd and growing. */
@@ -144,6 +145,7 @@ struct tr_linear {
     struct tr_linear_variance *variance;
     struct tr_linear_growing *growing;
     struct tr_linear_newton *newton;
+    struct tr_linear_auto *chooser;
     struct tr_linear_descent *descent;
 
     /* the scheduler's */
@@ -261,6 +263,17 @@ int tr_linear_summarize(void *linear, const tr_report *report, tr_evaluation *ev
 void tr_linear_report_conjugate(tr_report *report, double conjugate);
 double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report);
 void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation);
+
+/* solve.method auto looks at the gap that dual coordinate descent has proven, and may stop it. */
+void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation);
+int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
+
+/* Whether newton, which is open, has so few columns that it factors the Hessian. All ranks come to the same. */
+bool tr_linear_newton_is_exact(const struct tr_linear *m);
+
+/* Whether the last objective is better than that of the best constant, or, without a bias, of weights of zero: all ranks,
+ * after training. TR_ERR_DIVERGED. */
+int tr_linear_check_worth(struct tr_linear *m);
 
 /* For snapshot functions: what summarizing remembers. */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);

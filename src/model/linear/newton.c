@@ -21,7 +21,7 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
-    if (!tr_job_is(job, "sync.mode", "bsp"))
+    if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
         return tr_linear_refuse(job, "sync.mode", "with newton all workers step together: expected bsp");
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
         return tr_linear_refuse(job, "solve.method",
@@ -37,7 +37,8 @@ static int open_newton(struct tr_linear *m)
 {
     m->clocks_per_epoch = 1;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->newton, 1)));
-    m->problem = (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = m->total_weight};
+    if (!m->target)
+        m->problem = (struct tr_problem){.outputs = m->outputs, .bias = m->o->bias, .n = m->total_weight};
     m->newton->options = (struct tr_newton_options){.tr = m->tr,
                                                     .problem = &m->problem,
                                                     .keys = m->train->keys,
@@ -45,6 +46,11 @@ static int open_newton(struct tr_linear *m)
                                                     .bias_l2 = m->o->bias_l2,
                                                     .nonzeros = (double)m->train->total_nonzeros};
     return TR_OK;
+}
+
+bool tr_linear_newton_is_exact(const struct tr_linear *m)
+{
+    return tr_newton_is_dense(&m->newton->options);
 }
 
 static void close_newton(struct tr_linear *m)
@@ -104,6 +110,12 @@ static void write_weights(struct tr_linear *m)
     }
 }
 
+/* A run that goes on from its last step stays there. */
+static bool has_proven(const struct tr_linear *m, const struct tr_newton_state *at)
+{
+    return at->gap <= m->o->target_gap * (at->objective - at->gap);
+}
+
 static int compute(tr_worker *me, void *state)
 {
     (void)me;
@@ -111,7 +123,8 @@ static int compute(tr_worker *me, void *state)
     struct tr_linear_newton *s = m->newton;
     TR_TRY(tr_view_pull(s->own));
     if (!s->started) TR_TRY(start(m));
-    TR_TRY(tr_newton_step(s->solver, &s->state));
+    TR_TRY(tr_newton_look(s->solver, &s->state));
+    if (!has_proven(m, &s->state)) TR_TRY(tr_newton_step(s->solver, &s->state));
     if (!s->own->delta) return TR_OK;
     write_weights(m);
     return tr_view_push(s->own);
@@ -175,6 +188,9 @@ static int train(struct tr_linear *m)
                       .evaluate = evaluate,
                       .summarize = summarize,
                       .snapshot = snapshot};
+    if (m->l2 == 0)
+        tr_say(m->tr, "note:          without model.l2 no gap is proven: training ends where a step promises "
+                      "little, by solve.target_gap");
     return tr_run(m->tr, &train);
 }
 

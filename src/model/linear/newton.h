@@ -35,6 +35,9 @@ struct tr_newton_options {
     enum tr_preconditioner preconditioner;
 };
 
+/* Whether that becomes dense. The same on all ranks: keys and rows are not looked at. */
+bool tr_newton_is_dense(const struct tr_newton_options *options);
+
 struct tr_newton;
 
 /* All workers. The problem must stay where it is. Weights are zeros. */

@@ -33,7 +33,7 @@ struct tr_newton {
 
 /* A factor takes longer to make than a pass, but saves passes in every step (most on unscaled columns: covtype, 23 passes
  * instead of 244). Its matrix goes over all workers, who factor it each. */
-static bool wants_factor(const struct tr_newton_options *o)
+bool tr_newton_is_dense(const struct tr_newton_options *o)
 {
     enum { MOST_COLUMNS = 1024 };
     const struct tr_problem *p = o->problem;
@@ -55,7 +55,7 @@ static int open_vectors(struct tr_newton *t)
     const size_t n[] = {
         local, local, 3 * BLOCK * t->outputs, rows, rows, rows, rows, own, own, own, own, own, own, own, own};
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) TR_TRY(TR_NEW(vectors[i], n[i]));
-    if (wants_factor(&t->o)) TR_TRY(TR_NEW(&t->factor, t->all * t->all));
+    if (tr_newton_is_dense(&t->o)) TR_TRY(TR_NEW(&t->factor, t->all * t->all));
     return TR_OK;
 }
 
@@ -532,7 +532,7 @@ int tr_newton_keep(const struct tr_newton_options *o, struct tr_newton *t, const
     TR_TRY(tr_snapshot_rows(snapshot, "weights", TR_F64, all, outputs, NULL, has_part ? t->columns.first : 0,
                             has_part ? t->columns.n : 0, t ? t->w : NULL));
     TR_TRY(keep_margins(t, outputs, data, snapshot));
-    if (wants_factor(o))
+    if (tr_newton_is_dense(o))
         TR_TRY(
             tr_snapshot_rows(snapshot, "factor", TR_F64, 1, all * all, NULL, 0, alike, t ? t->factor : NULL));
     if (!t || !restores) return TR_OK;

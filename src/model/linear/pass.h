@@ -10,6 +10,7 @@
 
 /* Methods, in the order of solve.method. */
 enum {
+    TR_METHOD_AUTO,
     TR_METHOD_DUAL,
     TR_METHOD_SGD,
     TR_METHOD_SVRG,
