@@ -429,23 +429,24 @@ double tr_descent_pass(const struct tr_linear_descent *d)
 }
 
 /* Minimises the quadratic model: passes over the blocks until they change little, and conjugate gradients between them where
- * some passes alone do not do. */
+ * some passes alone do not do. The first steps lead to where the model is another one: they are not worth many passes. */
 static int find_step(struct tr_linear *m)
 {
     enum { PASSES = 7, ALONE = 2 };
+    int passes = tr_min_int(PASSES, 2 + m->descent->steps++);
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
     double tolerance = 0.05 * d->at.violation;
     d->bias_move = 0;
     d->bias_gradient = m->o->bias ? d->at.slope + d->bias_l2 * d->bias : 0;
-    for (int pass = 0; pass < PASSES; pass++) {
+    for (int pass = 0; pass < passes; pass++) {
         double most = 0, *next = s->next;
         for (size_t b = 0; b < s->blocks; next += s->block[b++].n)
             TR_TRY(step_block(m, &s->block[b], next, tolerance, &most));
         d->passes += tr_descent_pass(d);
         TR_TRY(greatest(m, &most, 1));
         if (s->blocks == 1 || most <= tolerance) break;
-        if (pass >= ALONE && pass < PASSES - 1) TR_TRY(tr_descent_follow_support(m));
+        if (pass >= ALONE && pass < passes - 1) TR_TRY(tr_descent_follow_support(m));
     }
     return TR_OK;
 }
@@ -587,6 +588,7 @@ static int next_alpha(struct tr_linear *m)
     /* the sequential strong rule (Tibshirani et al. 2012): a gradient is expected to change no more than alpha does */
     d->margin_of_zeros = last - d->alpha;
     d->dual = -INFINITY;
+    d->steps = 1;
     d->at.loss = d->at.slope = d->at.curve = 0;
     model_rows(m, &d->at);
     TR_TRY(look_at_columns(m));
@@ -695,9 +697,10 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     const struct tr_descent_set *s = &d->set;
-    enum { NUMBERS = 8 };
-    double number[NUMBERS] = {(double)s->n,       (double)s->blocks, d->bias,   d->dual,
-                              d->margin_of_zeros, (double)d->value,  d->passes, d->chosen};
+    enum { NUMBERS = 9 };
+    double number[NUMBERS] = {(double)s->n, (double)s->blocks,  d->bias,
+                              d->dual,      d->margin_of_zeros, (double)d->value,
+                              d->passes,    d->chosen,          (double)d->steps};
     double scheduler[2] = {d->nonzeros, d->all_passes};
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_snapshot_common(snapshot, "reported", TR_F64, 2, scheduler));
@@ -712,6 +715,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     d->value = (size_t)number[5];
     d->passes = number[6];
     d->chosen = number[7] > 0;
+    d->steps = (int)number[8];
     d->told = true;
     d->nonzeros = scheduler[0];
     d->all_passes = scheduler[1];

@@ -47,7 +47,7 @@ struct tr_linear_descent {
     tr_key *key;                 /* of these columns */
     double *margin;
     struct tr_row_model *model, *probe; /* probe: of conjugate gradients */
-    double *partial;          /* Σ over its rows, for each of the columns */
+    double *partial;                    /* Σ over its rows, for each of the columns */
     struct tr_columns shared; /* to sum them up: vectors that it has of all columns, or of a range of them */
     double *gradient, *weight, *entries;
     bool *working;  /* in the set */
@@ -59,6 +59,7 @@ struct tr_linear_descent {
     double dual;            /* the best so far for this alpha */
     bool known;             /* `at` and the gradient are those of the weights */
     double margin_of_zeros; /* columns of weight 0 whose gradient is that close to alpha are in the set */
+    int steps;              /* at this penalty */
     double passes;          /* over the non-zeros */
     tr_view *view;          /* of w: the columns that it owns, and the bias at the last worker */
 

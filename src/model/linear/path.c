@@ -82,7 +82,7 @@ static int write_values(const struct tr_linear *m, const char *path, FILE *file)
     fprintf(file, "l1,nonzeros,objective,gap%s%s\n", metric ? "," : "", metric ? metric : "");
     for (size_t i = 0; i < d->values && d->done[i].alpha > 0; i++) {
         const struct tr_descent_value *v = &d->done[i];
-        fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, v->gap);
+        fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, fmax(v->gap, 0));
         if (metric) fprintf(file, ",%.9g", v->metric);
         fputc('\n', file);
     }
