@@ -62,19 +62,20 @@ static bool is_first(const struct tr_linear *m)
 
 /* ---- the rows' losses ---- */
 
-/* Where the curvature is all but 0, the model would be of no use far off. */
-static float curve_of(int type, double slope, double margin, double y)
+static double curve_of(int type, double slope, double margin, double y)
 {
-    const float least = 1e-6f;
     if (type == TR_LOSS_LINEAR) return 1;
-    if (type == TR_LOSS_L2SVM) return y * margin < 1 ? 2 : least;
-    return fmaxf((float)(fabs(slope) * (1 - fabs(slope))), least);
+    if (type == TR_LOSS_L2SVM) return y * margin < 1 ? 2 : 0;
+    return fabs(slope) * (1 - fabs(slope));
 }
 
 static double weight_of(const struct tr_linear *m, size_t i)
 {
     return m->problem.weight ? (double)m->problem.weight[i] : 1;
 }
+
+/* Where the curvature is all but 0, the model would be of no use far off. */
+static const double LEAST_CURVE = 1e-6;
 
 /* Fills the rows' models; the sums are over this worker's rows. */
 static void model_rows(const struct tr_linear *m, struct tr_descent_point *at)
@@ -83,7 +84,8 @@ static void model_rows(const struct tr_linear *m, struct tr_descent_point *at)
     at->loss = at->slope = at->curve = 0;
     for (size_t i = 0; i < d->rows.n; i++) {
         double y = (double)m->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
-        double weight = weight_of(m, i), curve = weight * (double)curve_of(m->type, slope, margin, y);
+        double weight = weight_of(m, i),
+               curve = weight * fmax(curve_of(m->type, slope, margin, y), LEAST_CURVE);
         d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
         at->loss += weight * tr_loss(m->type, margin, y);
         at->slope += weight * slope;
@@ -100,7 +102,7 @@ static int bias_slope(struct tr_linear *m, double change, double *slope, double 
         double y = (double)m->target[i], margin = d->margin[i] + change,
                one = tr_loss_slope(m->type, margin, y), weight = weight_of(m, i);
         sums[0] += weight * one;
-        sums[1] += weight * (double)curve_of(m->type, one, margin, y);
+        sums[1] += weight * curve_of(m->type, one, margin, y);
     }
     TR_TRY(sum(m, sums, 2));
     *slope = sums[0] + d->bias_l2 * (d->bias + change);
@@ -116,7 +118,7 @@ static int minimise_bias(struct tr_linear *m)
     if (!m->o->bias) return TR_OK;
     for (int i = 0; i < 60; i++) {
         TR_TRY(bias_slope(m, change, &slope, &curve));
-        if (fabs(slope) <= 1e-11 * m->problem.n) break;
+        if (fabs(slope) <= 1e-12 * m->problem.n || curve == 0) break;
         *(slope > 0 ? &high : &low) = change;
         double next = change - slope / curve;
         if (!(next > low && next < high)) next = isfinite(low + high) ? (low + high) / 2 : change - slope;
@@ -196,7 +198,9 @@ static int bound(struct tr_linear *m)
     TR_TRY(sum(m, conjugate, 2));
     for (int k = 0; k < scales; k++) {
         double bias = scale[k] * d->bias, over = k == 1 ? d->at.excess / (2 * d->l2) : 0;
-        d->dual = fmax(d->dual, -conjugate[k] - over - 0.5 * d->bias_l2 * bias * bias);
+        /* a bias that is not penalised is not quite at its minimum; how far that is from it is a guess */
+        double rest = m->o->bias && d->bias_l2 == 0 ? fabs(d->at.slope) * (1 + fabs(d->bias)) : 0;
+        d->dual = fmax(d->dual, -conjugate[k] - over - rest - 0.5 * d->bias_l2 * bias * bias);
     }
     return TR_OK;
 }
@@ -782,4 +786,5 @@ const struct tr_linear_method tr_linear_descent = {.check = check,
                                                    .open = open_descent,
                                                    .train = train,
                                                    .close = close_descent,
+                                                   .weighs_rows = true,
                                                    .diverged = "raise model.l1 or model.l2"};
