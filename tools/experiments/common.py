@@ -111,7 +111,7 @@ def optimum(data, l2, model="logistic"):
     known = json.load(open(file)) if os.path.exists(file) else {}
     key = f"{os.path.basename(data)} of {os.path.getsize(data)} bytes, {model}, l2 {l2}"
     if key not in known:
-        run = train(2, {"data.train": data, "model.type": model, "model.l2": l2, "model.dtype": "f64",
+        run = train(2, {"data.train": data, "data.scale": "none", "model.type": model, "model.l2": l2, "model.bias": "no", "model.dtype": "f64",
                         "solve.target_gap": 1e-4, "solve.epochs": 3000, "report.every": 3})
         known[key] = run.summary["objective"]
         with open(file, "w") as f:
