@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "data/dataset.h"
+#include "data/store.h"
 #include "trireme/model.h"
 #include "monitor/display.h"
 
@@ -186,7 +187,8 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     const struct tr_layout *l = &tr->layout;
     struct memory m = {0};
     if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
-    if (tr->job->data.partition == TR_DATA_REPLICATED) m.role.worker *= l->group_size;
+    bool copies = tr->job->data.partition == TR_DATA_REPLICATED && !tr_store_shares(tr);
+    if (copies) m.role.worker *= l->group_size;
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, add_up_node(tr, node, &m));
     return m;
 }
