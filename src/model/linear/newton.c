@@ -83,19 +83,26 @@ static double element(const tr_view *view, enum tr_dtype dtype, size_t i)
     return dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
 }
 
-/* Takes over what the table has, if another method has been there. */
+/* Takes over what the table has, if another method has been there, and has left something better than zeros: far from the
+ * optimum losses are nearly straight, and Newton's steps of no use. */
 static int start(struct tr_linear *m)
 {
     struct tr_linear_newton *s = m->newton;
     struct tr_newton_weights weights = tr_newton_weights(s->solver);
-    double sum = 0;
+    size_t n = weights.n * m->outputs;
+    double sum = 0, zeros;
     s->started = true;
-    for (size_t i = 0; i < weights.n * m->outputs; i++) {
-        weights.value[i] = element(s->own, m->problem.dtype, i);
-        sum += fabs(weights.value[i]);
-    }
+    for (size_t i = 0; i < n; i++) sum += fabs(element(s->own, m->problem.dtype, i));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, &sum, 1));
-    return sum == 0 ? TR_OK : tr_newton_moved(s->solver);
+    if (sum == 0) return TR_OK;
+    TR_TRY(tr_newton_look(s->solver, &s->state));
+    zeros = s->state.objective;
+    for (size_t i = 0; i < n; i++) weights.value[i] = element(s->own, m->problem.dtype, i);
+    TR_TRY(tr_newton_moved(s->solver));
+    TR_TRY(tr_newton_look(s->solver, &s->state));
+    if (s->state.objective <= zeros) return TR_OK;
+    for (size_t i = 0; i < n; i++) weights.value[i] = 0;
+    return tr_newton_moved(s->solver);
 }
 
 static void write_weights(struct tr_linear *m)

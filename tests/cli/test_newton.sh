@@ -1,0 +1,54 @@
+#!/bin/sh
+# Newton's method on any number of ranks, solve.method auto, and models that are worse than nothing.
+# Usage: test_newton.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+# few: columns of very different sizes, none with a mean of 0. wide: sparse, many columns, some of them large.
+awk 'BEGIN { srand(5); for (i = 0; i < 800; i++) { m = 0; row = ""; size = 0.001
+    for (j = 1; j <= 6; j++) { x = rand() + 1; m += (j - 3.5) * x; row = row " " j ":" x * size; size *= 10 }
+    print (m + 2 * (rand() - 0.5) > 0 ? 1 : -1) row > "few"
+    print 100 + m + rand() row > "real"
+    m = 0; row = ""; k = 0
+    for (j = 1; j <= 12; j++) { k += 1 + int(rand() * 150); x = rand() + 0.5; m += (k % 7 - 3) * x; row = row " " k ":" (k % 5 ? x : 300 * x) }
+    print (m + rand() - 0.5 > 0 ? 1 : -1) row > "wide" } }'
+printf 'data: {train: few}\nmodel: {type: logistic, dtype: f64}\nreport: {progress: no}\n' >job.yaml
+
+# same NAME FOLDER: as many passes, give or take one, and the same objective as FOLDER-1
+same() {
+    holds "$2 on $1 ranks: $(of "$2-$1" epochs) passes, on one $(of "$2-1" epochs)" \
+        "($(of "$2-$1" epochs) - $(of "$2-1" epochs)) ^ 2 <= 1"
+    near "$(of "$2-$1" objective)" "$(of "$2-1" objective)" 1e-9 || fail "$2 on $1 ranks: objective $(of "$2-$1" objective)"
+    holds "$2 on $1 ranks: gap" "$(of "$2-$1" gap) <= 1e-3"
+}
+for ranks in 1 2 8; do
+    for scale in none standard; do
+        run few-$scale-$ranks $ranks job.yaml data.scale=$scale && same $ranks few-$scale
+        [ "$(of few-$scale-$ranks newton_from_epoch)" = 0 ] || fail "auto is not newton for few columns"
+    done
+    run squares-$ranks $ranks job.yaml data.train=real model.type=linear data.scale=none
+    holds "squares: one step" "$(of squares-$ranks updates) == 1 && $(of squares-$ranks objective) < 0.5"
+    run wide-$ranks $ranks job.yaml data.train=wide solve.method=newton data.scale=none solve.target_gap=1e-7
+    near "$(of wide-$ranks objective)" "$(of wide-1 objective)" 1e-7 || fail "wide on $ranks ranks: $(of wide-$ranks objective)"
+done
+holds "few: better than nothing" "$(of few-none-1 objective) < 0.6"
+run again 2 job.yaml data.train=wide solve.method=newton data.scale=none solve.target_gap=1e-7
+cmp -s again/model.txt wide-2/model.txt || fail "the same ranks come to another model"
+
+# ---- what begins with dual coordinate descent ----
+run changes 2 job.yaml data.train=wide data.scale=none report.progress=yes
+holds "changed to newton" "$(of changes newton_from_epoch) >= 6 && $(of changes gap) <= 1e-3"
+grep -q '^method: .*newton from epoch' changes.out || fail "that newton takes over is not said: $(cat changes.out)"
+run stays 2 job.yaml data.train=wide
+[ -z "$(of stays newton_from_epoch)" ] || fail "scaled columns need no newton"
+run hinge 2 job.yaml model.type=svm
+holds "svm" "$(of hinge gap) <= 1e-3"
+
+# ---- without a penalty, and worse than nothing ----
+run free 2 job.yaml model.l2=0 report.progress=yes
+grep -q "^note: .*without model.l2 no gap is proven" free.out || fail "that nothing is proven is not said"
+holds "free: lower than with a penalty" "$(of free objective) < $(of few-standard-1 objective)"
+refused 76 "worse than .* of the best constant" data.train=real model.type=linear solve.method=dual solve.epochs=1 data.scale=none
+[ ! -e out/model.h5 ] || fail "a model that is worse than a constant"
+refused 78 "solve.method newton does not minimise the loss of model.type svm" model.type=svm solve.method=newton
+refused 78 "with newton all workers step together" solve.method=newton sync.mode=ssp
+exit $bad
