@@ -34,6 +34,7 @@ for classes in softmax one-against-rest; do
     "$trireme" inspect $classes --top 2 >shown
     grep -q 'labels  *3, .*: 0 1 2$' shown && grep -q 'weights for label 2$' shown || fail "$classes: inspect: $(head shown)"
 done
+grep -q '^classes:  *3, one softmax$' softmax.out || fail "softmax: the classes are not told: $(head -5 softmax.out)"
 holds "softmax fits better" "$(of softmax objective) < 0.1"
 
 # ---- each method and any number of ranks comes to the same optimum ----

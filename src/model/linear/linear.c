@@ -195,6 +195,9 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_linear_make_table(m, "w", &m->w));
     TR_TRY(m->solver->open(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
+    if (m->outputs > 1)
+        tr_say(m->tr, "classes:       %zu, %s", m->outputs,
+               m->softmax ? "one softmax" : "each against the rest");
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
 }
 
