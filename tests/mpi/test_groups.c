@@ -1,5 +1,6 @@
 /* Groups: rounds and commands, sums inside a group, and how failures end a stage. */
 #include "mpi_unit.h"
+#include "trireme/collective.h"
 
 enum { CLOCKS = 4, ROUNDS = 3, KEYS = 90 };
 
@@ -218,5 +219,31 @@ MPI_CASE(a_failure_ends_the_stage_on_all_ranks)
         }
 }
 
+/* Each member writes its number, and sees everybody's; where a group is of two nodes there is no such memory. */
+MPI_CASE(members_of_a_group_share_memory)
+{
+    const char *layout;
+    for (int i = 0; (layout = group_layout(i)); i++) {
+        tr_context *tr = mpi_context(layout);
+        tr_set_memory *memory = NULL;
+        int member = tr_set_rank(tr, TR_SET_GROUP), members = tr_set_size(tr, TR_SET_GROUP);
+        if (member >= 0) {
+            int status = tr_set_memory_open(tr, TR_SET_GROUP, (size_t)members * sizeof(int), &memory);
+            mpi_check(status == TR_OK || status == TR_ERR_CONFIG, "status %d", status);
+        }
+        if (memory) {
+            int *number = tr_set_memory_at(memory);
+            mpi_check(number[member] == 0, "%d is there", number[member]);
+            number[member] = member + 1;
+            mpi_ok(tr_barrier_of(tr, TR_SET_GROUP));
+            for (int m = 0; m < members; m++) mpi_check(number[m] == m + 1, "%d of member %d", number[m], m);
+        }
+        tr_set_memory_close(&memory);
+        mpi_check(memory == NULL, "not closed");
+        mpi_ok(tr_close(tr));
+    }
+}
+
 MPI_MAIN(&rounds_reach_all_members_and_sum_once, &vertical_members_push_their_own_keys,
-         &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks)
+         &a_failure_to_prepare_leaves_nobody_waiting, &a_failure_ends_the_stage_on_all_ranks,
+         &members_of_a_group_share_memory)
