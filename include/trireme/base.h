@@ -79,6 +79,28 @@ static inline int tr_max_int(int a, int b)
 {
     return a > b ? a : b;
 }
+/* The place of the first of n ascending numbers that is not below x; n if there is none. */
+static inline size_t tr_place_u64(const uint64_t *ascending, size_t n, uint64_t x)
+{
+    size_t low = 0;
+    while (low < n) {
+        size_t middle = low + (n - low) / 2;
+        if (ascending[middle] < x) low = middle + 1;
+        else n = middle;
+    }
+    return low;
+}
+static inline size_t tr_place_u32(const uint32_t *ascending, size_t n, uint32_t x)
+{
+    size_t low = 0;
+    while (low < n) {
+        size_t middle = low + (n - low) / 2;
+        if (ascending[middle] < x) low = middle + 1;
+        else n = middle;
+    }
+    return low;
+}
+
 static inline size_t tr_min_size(size_t a, size_t b)
 {
     return a < b ? a : b;

@@ -240,13 +240,7 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
 static void drop(tr_data *data)
 {
     struct tr_data_state *s = data->state, kept = *s;
-    tr_names_free(&s->row_names);
-    tr_names_free(&s->column_names);
-    free(s->heads);
-    free((void *)(uintptr_t)data->label);
-    free(s->stretch);
-    free(s->third_label);
-    tr_scale_free(&s->scale);
+    tr_data_free_head(data);
     tr_cache_file_close(&s->cached->rows);
     *s = (struct tr_data_state){.tr = kept.tr,
                                 .store = kept.store,

@@ -413,6 +413,18 @@ void tr_store_forget(struct tr_store *store)
     else free_nonzeros(&s->rows);
 }
 
+void tr_data_free_head(tr_data *data)
+{
+    struct tr_data_state *s = data->state;
+    tr_names_free(&s->row_names);
+    tr_names_free(&s->column_names);
+    free(s->heads);
+    free((void *)(uintptr_t)data->label);
+    free(s->stretch);
+    free(s->third_label);
+    tr_scale_free(&s->scale);
+}
+
 static void free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
@@ -424,13 +436,7 @@ static void free_data(tr_data *data)
     tr_shared_close(&s->shared);
     tr_cached_free(&s->cached);
     tr_files_close(&s->files);
-    tr_names_free(&s->row_names);
-    tr_names_free(&s->column_names);
-    free(s->heads);
-    free((void *)(uintptr_t)data->label);
-    free(s->stretch);
-    free(s->third_label);
-    tr_scale_free(&s->scale);
+    tr_data_free_head(data);
     free(s);
 }
 

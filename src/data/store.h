@@ -62,6 +62,9 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
 /* Gives back the window: all members together. */
 void tr_shared_close(struct tr_shared **shared);
 
+/* Frees what a data set knows of its rows besides them: names, labels, heads, the scale. */
+void tr_data_free_head(tr_data *data);
+
 /* Bytes of shared memory that this rank's group has its rows in; 0 if each has its own. */
 uint64_t tr_shared_bytes(const struct tr_shared *shared);
 

@@ -88,13 +88,7 @@ void tr_order_free(struct tr_order *l)
 /* The first block that ends behind a unit. */
 static uint64_t find_block(const struct tr_order *l, uint64_t unit)
 {
-    uint64_t low = 0, high = l->blocks;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (l->number[middle] < unit / l->block) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return tr_place_u64(l->number, l->blocks, unit / l->block);
 }
 
 /* The units of a block within first .. end - 1; behind the last one, none. */

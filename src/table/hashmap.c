@@ -462,12 +462,7 @@ static void look_up_new(struct tr_hash_list *l, const struct tr_hashmap *m)
 {
     for (uint32_t slot = l->seen; slot < m->count; slot++) {
         tr_key key = tr_hashmap_key(m, slot);
-        uint32_t low = 0, high = l->n;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (l->key[middle] < key) low = middle + 1;
-            else high = middle;
-        }
+        uint32_t low = (uint32_t)tr_place_u64(l->key, l->n, key);
         if (low < l->n && l->key[low] == key && l->slot[low] == TR_NO_SLOT) remember(l, &low, &slot, 1);
     }
 }

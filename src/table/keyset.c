@@ -104,11 +104,5 @@ void tr_keyset_free(struct tr_keyset *keyset)
 
 uint32_t tr_segment_find(const struct tr_segment *s, uint32_t position)
 {
-    uint32_t low = 0, high = s->n;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (s->position[middle] < position) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return (uint32_t)tr_place_u32(s->position, s->n, position);
 }

@@ -226,17 +226,6 @@ bool tr_sparse_read(bool real, uint64_t width, const unsigned char **at, const u
 
 /* ---- requests ---- */
 
-static uint32_t first_from(const struct tr_sparse_row *row, uint32_t column)
-{
-    uint32_t low = 0, high = row->n;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (row->column[middle] < column) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
-
 int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *requests, unsigned char *out,
                      size_t room, struct tr_sparse_head *head)
 {
@@ -248,7 +237,7 @@ int tr_sparse_answer(const struct tr_sparse *s, uint32_t n, const void *requests
             return tr_fail(TR_ERR_PEER, "row %u is asked for, but the share has %llu", request.position,
                            (unsigned long long)s->rows);
         const struct tr_sparse_row *row = &s->row[request.position];
-        uint32_t first = request.from > 0 ? first_from(row, request.from) : 0;
+        uint32_t first = request.from > 0 ? (uint32_t)tr_place_u32(row->column, row->n, request.from) : 0;
         const uint32_t *values = row->n > 0 ? tr_sparse_values(row) : NULL;
         size_t bytes = 0;
         uint32_t written = tr_sparse_write(s->real, row->n - first, row->n > 0 ? row->column + first : NULL,

@@ -157,14 +157,9 @@ static void close_model(void *model)
 /* Where each column of the start's rows is among the columns here, if it is. */
 static size_t place_of(const struct tr_kmeans_side *side, uint32_t column)
 {
-    size_t low = 0, high = side->n_keys;
     if (!side->keys) return column;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (side->keys[middle] < column) low = middle + 1;
-        else high = middle;
-    }
-    return low < side->n_keys && side->keys[low] == column ? low : side->n_keys;
+    size_t at = tr_place_u64(side->keys, side->n_keys, column);
+    return at < side->n_keys && side->keys[at] == column ? at : side->n_keys;
 }
 
 void tr_kmeans_start_at(struct tr_kmeans *m, struct tr_kmeans_side *side)

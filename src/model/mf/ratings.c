@@ -241,13 +241,8 @@ static int find_owners(tr_context *tr, const tr_data *train, const tr_data *test
 /* The row of a user here, or the one behind the last. */
 static uint32_t row_of(const tr_data *train, uint64_t user)
 {
-    size_t low = 0, high = train->rows.n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (train->row[middle] < user) low = middle + 1;
-        else high = middle;
-    }
-    return (uint32_t)(low < train->rows.n && train->row[low] == user ? low : train->rows.n);
+    size_t n = train->rows.n, at = tr_place_u64(train->row, n, user);
+    return (uint32_t)(at < n && train->row[at] == user ? at : n);
 }
 
 int tr_mf_by_user(tr_context *tr, const tr_data *train, const tr_data *test, struct tr_mf_lists *lists)
