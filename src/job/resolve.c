@@ -489,7 +489,8 @@ static int choose_class(struct sources *from)
             words[n++] = class->types[i];
         }
     words[n] = NULL;
-    TR_TRY(choose(from, &job->type_key, "model.type", words, extra ? extra->types[0] : "auto"));
+    const char *usual = extra ? extra->types[0] : job->own ? words[0] : "auto";
+    TR_TRY(choose(from, &job->type_key, "model.type", words, usual));
     n = (size_t)job->model.type;
     for (size_t c = 0; (class = class_at(job, c, extra)) && !job->class; c++)
         for (size_t i = 0; class->types[i]; i++)
