@@ -51,6 +51,10 @@ run again 2 job.yaml
 h5diff --exclude-path /job again/model.h5 logistic-2/model.h5 >/dev/null || fail "not the same model again"
 run dedicated 4 job.yaml ranks.layout=dedicated ranks.servers=1
 near "$(of dedicated objective)" "$(of logistic-1 objective)" 1e-6 || fail "dedicated: objective"
+# what model.l1 is by itself, and the rows of a group which its members divide
+run auto 3 job.yaml solve.method=auto
+near "$(of auto objective)" "$(of logistic-1 objective)" 1e-6 || fail "auto: objective"
+kkt auto logistic 0.001 0
 # so large that no weight is left, and fewer rows than ranks
 run none 2 job.yaml model.l1=10
 [ "$(of none nonzero_weights)" = 0 ] || fail "l1 10: $(of none nonzero_weights) weights"
@@ -70,7 +74,7 @@ for ranks in 1 3; do
     near "$best" "$(number accuracy <out)" 1e-9 || fail "path-$ranks: evaluate finds $(number accuracy <out)"
 done
 
-refused 78 "solve.method descent is for other losses" model.type=svm
+refused 78 "solve.method descent does not minimise the loss of model.type svm" model.type=svm
 refused 78 "model.l1" model.l1=0
 refused 78 "expected bsp" sync.mode=ssp
 refused 78 "model.l1 path" model.l1=path solve.method=sgd solve.target_gap=0

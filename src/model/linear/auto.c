@@ -38,9 +38,6 @@ static bool newton_can(const tr_job *job)
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    if (o->l1 != 0)
-        return tr_linear_refuse(job, "model.l1",
-                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
     return newton_can(job) ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 

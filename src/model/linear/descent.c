@@ -19,11 +19,6 @@
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    int type = tr_job_type(job);
-    if (type != TR_LOSS_LOGISTIC && type != TR_LOSS_L2SVM && type != TR_LOSS_LINEAR)
-        return tr_linear_refuse(
-            job, "model.type",
-            "solve.method descent is for other losses: expected logistic, l2svm or linear");
     if (o->l1 == 0)
         return tr_linear_refuse(job, "model.l1",
                                 "model.l1 is 0, but solve.method descent is for model.l1 > 0");
@@ -31,12 +26,15 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(
             job, "solve.target_gap",
             "model.l1 path goes on to the next penalty at solve.target_gap: expected > 0");
-    if (!tr_job_is(job, "sync.mode", "bsp"))
+    if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
         return tr_linear_refuse(job, "sync.mode",
                                 "solve.method descent takes steps of all workers together: expected bsp");
-    if (!tr_job_is(job, "data.partition", "horizontal"))
+    if (tr_job_is(job, "data.partition", "vertical"))
         return tr_linear_refuse(job, "data.partition",
-                                "solve.method descent divides the rows: expected horizontal");
+                                "solve.method descent divides the rows: expected horizontal or replicated");
+    if (!tr_job_is(job, "table.filter", "none"))
+        return tr_linear_refuse(job, "table.filter",
+                                "solve.method descent writes whole weights: expected none");
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
         return tr_linear_refuse(job, "solve.method",
                                 "sync.weight and solve.optimizer are for solve.method sgd");
@@ -83,7 +81,7 @@ static void model_rows(const struct tr_linear *m, struct tr_descent_point *at)
     const struct tr_linear_descent *d = m->descent;
     at->loss = at->slope = at->curve = 0;
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)m->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
+        double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
         double weight = weight_of(m, i),
                curve = weight * fmax(curve_of(m->type, slope, margin, y), LEAST_CURVE);
         d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
@@ -99,7 +97,7 @@ static int bias_slope(struct tr_linear *m, double change, double *slope, double 
     const struct tr_linear_descent *d = m->descent;
     double sums[2] = {0, 0};
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)m->target[i], margin = d->margin[i] + change,
+        double y = (double)d->target[i], margin = d->margin[i] + change,
                one = tr_loss_slope(m->type, margin, y), weight = weight_of(m, i);
         sums[0] += weight * one;
         sums[1] += weight * curve_of(m->type, one, margin, y);
@@ -190,7 +188,7 @@ static int bound(struct tr_linear *m)
     double conjugate[2] = {0, 0};
     int scales = d->l2 > 0 ? 2 : 1;
     for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)m->target[i], a = -tr_loss_slope(m->type, d->margin[i], y);
+        double y = (double)d->target[i], a = -tr_loss_slope(m->type, d->margin[i], y);
         if (tr_linear_classifies(m)) a *= y;
         for (int k = 0; k < scales; k++)
             conjugate[k] += weight_of(m, i) * tr_loss_conjugate(m->type, scale[k] * a, y);
@@ -489,7 +487,7 @@ static int search(struct tr_linear *m, double *t)
         for (size_t i = 0; i < d->rows.n; i++)
             sums[0] += weight_of(m, i) *
                        tr_loss(m->type, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
-                               (double)m->target[i]);
+                               (double)d->target[i]);
         if (is_first(m)) sums[1] = penalty_change(d, *t);
         if (*t == 1) sums[2] = promised(d);
         TR_TRY(sum(m, sums, 3));
@@ -541,15 +539,29 @@ static int open_view(struct tr_linear *m)
     return status;
 }
 
+/* Of rows that the members of a group all have, each takes a part. */
+static void take_part(const tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    size_t first = tr_data_part_begin(m->train, me);
+    d->rows.n = m->problem.rows.n = tr_data_part_end(m->train, me) - first;
+    d->margin = d->all_margins + first;
+    d->target = m->target + first;
+    m->problem.rows.begin += first;
+    if (m->problem.weight) m->problem.weight += first;
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
     bool bias = tr_linear_has_bias(m, me);
     TR_TRY(tr_linear_set_problem(m, bias, m->train, &m->problem, &m->target));
-    d->rows.n = m->problem.rows.n;
+    TR_TRY(TR_NEW(&d->all_margins, m->problem.rows.n));
+    for (size_t i = 0; i < m->problem.rows.n; i++) d->all_margins[i] = NAN; /* other members' */
+    take_part(me, m);
+    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
-    TR_TRY(TR_NEW(&d->margin, d->rows.n));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
     TR_TRY(minimise_bias(m));
@@ -620,6 +632,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
+    TR_TRY(tr_view_pull(d->view)); /* what was pushed has arrived */
     if (me->worker == 0) {
         tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d));
         tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual);
@@ -695,6 +708,23 @@ static int keep_set(tr_worker *me, struct tr_linear_descent *d, tr_snapshot *sna
     return status;
 }
 
+/* Rows that were another member's on the ranks that there were: their margins follow from the weights. */
+static int restore_margins(struct tr_linear_descent *d)
+{
+    double *weight;
+    TR_TRY(TR_NEW(&weight, d->rows.columns));
+    for (size_t j = 0; j < d->set.n; j++)
+        if (d->set.column[j] != UINT32_MAX) weight[d->set.column[j]] = d->set.weight[j];
+    for (size_t i = 0; i < d->rows.n; i++) {
+        if (!isnan(d->margin[i])) continue;
+        d->margin[i] = d->bias;
+        for (uint64_t k = d->rows.begin[i]; k < d->rows.begin[i + 1]; k++)
+            d->margin[i] += weight[d->rows.column[k]] * (double)d->rows.value[k];
+    }
+    free(weight);
+    return TR_OK;
+}
+
 /* What follows from margins and weights is computed again. */
 static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
@@ -710,7 +740,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_common(snapshot, "reported", TR_F64, 2, scheduler));
     TR_TRY(tr_snapshot_rows(snapshot, "numbers", TR_F64, 1, NUMBERS, NULL, 0, me->worker >= 0, number));
     TR_TRY(keep_set(me, d, snapshot, (int64_t)number[0], (int64_t)number[1]));
-    TR_TRY(tr_data_keep(m->train, snapshot, "margin", TR_F64, d->margin));
+    TR_TRY(tr_data_keep(m->train, snapshot, "margin", TR_F64, d->all_margins));
     TR_TRY(tr_descent_keep_path(me, m, snapshot));
     if (!tr_snapshot_restores(snapshot)) return TR_OK;
     d->bias = number[2];
@@ -723,8 +753,9 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     d->told = true;
     d->nonzeros = scheduler[0];
     d->all_passes = scheduler[1];
-    if (me->worker >= 0) d->alpha = tr_descent_alpha(m, d->value);
-    return TR_OK;
+    if (me->worker < 0) return TR_OK;
+    d->alpha = tr_descent_alpha(m, d->value);
+    return restore_margins(d);
 }
 
 /* ---- the method ---- */
@@ -774,10 +805,10 @@ static void close_descent(struct tr_linear *m)
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
     void *arrays[] = {
-        d->probe,    d->mine,      d->rows.entries, d->rows.begin, d->rows.column, d->rows.value,
-        d->key,      d->margin,    d->model,        d->partial,    d->gradient,    d->weight,
-        d->entries,  d->working,   d->set.key,      d->set.weight, d->set.next,    d->set.column,
-        d->set.slot, d->set.block, d->done,         d->best.key,   d->best.weight, d};
+        d->probe,    d->mine,        d->rows.entries, d->rows.begin, d->rows.column, d->rows.value,
+        d->key,      d->all_margins, d->model,        d->partial,    d->gradient,    d->weight,
+        d->entries,  d->working,     d->set.key,      d->set.weight, d->set.next,    d->set.column,
+        d->set.slot, d->set.block,   d->done,         d->best.key,   d->best.weight, d};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     m->descent = NULL;
 }
@@ -787,4 +818,6 @@ const struct tr_linear_method tr_linear_descent = {.check = check,
                                                    .train = train,
                                                    .close = close_descent,
                                                    .weighs_rows = true,
+                                                   .losses = 1 << TR_LOSS_LOGISTIC | 1 << TR_LOSS_L2SVM |
+                                                             1 << TR_LOSS_LINEAR,
                                                    .diverged = "raise model.l1 or model.l2"};

@@ -43,9 +43,10 @@ struct tr_linear_descent {
     double alpha, l2, bias_l2; /* times the rows */
 
     /* a worker's */
-    struct tr_descent_rows rows; /* with the columns that may leave 0 */
-    tr_key *key;                 /* of these columns */
-    double *margin;
+    struct tr_descent_rows rows;  /* with the columns that may leave 0 */
+    tr_key *key;                  /* of these columns */
+    double *margin, *all_margins; /* of its rows; of the rows that its group has */
+    const float *target;
     struct tr_row_model *model, *probe; /* probe: of conjugate gradients */
     double *partial;                    /* Σ over its rows, for each of the columns */
     struct tr_columns shared; /* to sum them up: vectors that it has of all columns, or of a range of them */

@@ -8,7 +8,7 @@
 
 /* clang-format off */
 static const tr_method methods[] = {
-    [TR_METHOD_AUTO] = {"auto", "what suits the data: newton where columns are few, otherwise dual, and newton from where that gets slow", NULL, true, true},
+    [TR_METHOD_AUTO] = {"auto", "what suits the data: descent for model.l1, newton where columns are few, otherwise dual, and newton from where that gets slow", NULL, true, true},
     [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, true, true},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
@@ -38,6 +38,13 @@ enum {
     CLASSIFIERS = 1 << TR_LOSS_LOGISTIC | 1 << TR_LOSS_SVM | 1 << TR_LOSS_L2SVM,
     USUAL_LOSSES = CLASSIFIERS | 1 << TR_LOSS_LINEAR
 };
+
+/* An l1 penalty is for descent. */
+static const struct tr_linear_method *solver_of(const tr_job *job, const struct tr_linear_options *o)
+{
+    int method = tr_job_method(job);
+    return method == TR_METHOD_AUTO && o->l1 != 0 ? &tr_linear_descent : solvers[method];
+}
 
 /* ---- checking ---- */
 
@@ -111,7 +118,7 @@ static int check_loss(const tr_job *job, const struct tr_linear_options *o)
         {"model.class_weights", *o->class_weights, CLASSIFIERS, "model.class_weights is for classifiers"}};
     int type = tr_job_type(job);
     if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC;
-    unsigned losses = solvers[tr_job_method(job)]->losses;
+    unsigned losses = solver_of(job, o)->losses;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].changed && !(keys[i].losses >> type & 1))
             return tr_linear_refuse(job, keys[i].key, keys[i].why);
@@ -129,7 +136,7 @@ static int check(const tr_job *job, const void *options)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     TR_TRY(tr_linear_check_weights(job, o));
     TR_TRY(check_loss(job, o));
-    if (*o->class_weights && !solvers[tr_job_method(job)]->weighs_rows)
+    if (*o->class_weights && !solver_of(job, o)->weighs_rows)
         return tr_linear_refuse(job, "model.class_weights",
                                 "model.class_weights is not for this solve.method: use dual, newton or sgd");
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
@@ -137,9 +144,9 @@ static int check(const tr_job *job, const void *options)
                                 "sync.stable needs sync.weight dyn: others keep no versions");
     if (tr_job_is(job, "table.filter", "kkt") && o->l1 == 0)
         return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
-    if (o->l1 < 0 && tr_job_method(job) != TR_METHOD_DESCENT)
+    if (o->l1 < 0 && solver_of(job, o) != &tr_linear_descent)
         return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
-    return solvers[tr_job_method(job)]->check(job, o);
+    return solver_of(job, o)->check(job, o);
 }
 
 /* No mean of counts is negative, whatever features are. */
@@ -171,7 +178,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     m->o = options;
     m->type = tr_job_type(job);
     m->method = tr_job_method(job);
-    m->solver = solvers[m->method];
+    m->solver = solver_of(job, m->o);
     m->rate = m->o->rate;
     m->epochs = (int64_t)tr_job_number(job, "solve.epochs");
     m->report_every = (int64_t)tr_job_number(job, "report.every");
@@ -513,7 +520,7 @@ static const tr_option options[] = {
      .methods = "growing",
      .help = "how many phases there are"},
     {"solve.path", TR_KIND_INTEGER, AT(path), "100", .least = 1,
-     .methods = "descent",
+     .methods = "auto descent",
      .help = "model.l1 path: how many penalties, at equal ratios"},
     {.name = NULL},
 };

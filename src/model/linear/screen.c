@@ -66,7 +66,7 @@ static int open_rows(struct tr_linear *m, const double *local, uint32_t **number
     TR_TRY(TR_NEW(&to->entries, to->columns));
     for (size_t j = 0; j < m->train->n_keys; j++)
         if ((*number)[j] != UINT32_MAX) d->key[(*number)[j]] = m->train->keys[j];
-    for (uint64_t k = 0; k < from->begin[from->n]; k++) {
+    for (uint64_t k = from->begin[0]; k < from->begin[from->n]; k++) {
         uint32_t j = (*number)[from->column[k]];
         if (j == UINT32_MAX) continue;
         to->entries[j]++;
