@@ -99,6 +99,9 @@ static int check_labels(const struct tr_linear *m)
     if (m->outputs > 1 && !m->solver->many_outputs)
         return tr_fail(TR_ERR_DATA, "%s: expected two kinds for solve.method %s",
                        tr_data_third_label(m->train), methods[m->method].name);
+    if (tr_linear_classifies(m) && m->train->labels == 1)
+        tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to tell apart",
+               (double)m->train->label[0]);
     return check_test_labels(m);
 }
 
