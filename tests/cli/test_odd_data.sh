@@ -43,5 +43,5 @@ done
 expect 78 "solve.method dual needs model.l2 > 0" train data.train=apart.svm model.l2=0 solve.method=dual output=no
 expect 65 "nan.svm:2: 'nan': the label is not finite" train data.train=nan.svm output=no
 expect 65 "nan.csv:2: column 1: 'nan' is not finite" train data.train=nan.csv output=no
-run many 64 data.train=apart.svm solve.epochs=2
+run many 64 data.train=apart.svm solve.method=newton solve.epochs=6
 exit $bad

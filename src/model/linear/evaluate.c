@@ -238,6 +238,7 @@ static int constant_objective(const struct tr_linear *m, double *sums, double *m
 int tr_linear_check_worth(struct tr_linear *m)
 {
     double *sums, constant = 0, objective = m->last.objective;
+    if (tr_linear_classifies(m) && m->train->labels < 2) return TR_OK; /* a constant loses nothing then */
     TR_TRY(tr_agree(m->tr, TR_NEW(&sums, 2 * m->outputs + 1)));
     int status = constant_objective(m, sums, sums + m->outputs + 1, &constant);
     free(sums);

@@ -1,11 +1,11 @@
 #!/bin/sh
 # The table of defaults: trireme train data.train=… data.test=…, and nothing else, must be as good as scikit-learn's defaults on
 # the public datasets (TRIREME_DATA; skipped where there are none): accuracy not below by more than 0.003, RMSE not above by
-# more than 1 %. No times. usage: test_defaults.sh TRIREME [all]; «all» also takes the large ones (tools/bench defaults).
+# more than 1 %. On 1, 2 and 8 ranks. usage: tools/experiments/defaults.sh TRIREME [all]; «all» also takes the large ones.
 #
 # References: scikit-learn 1.2, LogisticRegression(max_iter=1000) or Ridge(), behind StandardScaler() where columns differ in
-# size: tools/experiments/references.py.
-. "$(dirname "$0")/lib.sh"
+# size: references.py beside this.
+. "$(dirname "$0")/../../tests/cli/lib.sh"
 all=${2:-}
 [ -d "$data" ] || { skip "no public datasets: TRIREME_DATA"; exit 77; }
 
@@ -25,7 +25,7 @@ set_() {
     fi
     for ranks in 1 2 8; do
         launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
-        timeout -s KILL 120 $launch "$trireme" train data.train="$train" data.test="$test" output="$name-$ranks" "$@" $DEFAULTS >"$name-$ranks.out" 2>&1 ||
+        timeout -s KILL 120 $launch "$trireme" train data.train="$train" data.test="$test" output="$name-$ranks" "$@" >"$name-$ranks.out" 2>&1 ||
             { fail "$name on $ranks ranks: $(grep error "$name-$ranks.out")"; continue; }
         found=$(of "$name-$ranks" "test_$metric")
         echo "$name $ranks $metric $found reference $reference"
