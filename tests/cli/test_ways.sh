@@ -101,7 +101,7 @@ done
 refused 78 "job.yaml\|command line.*sync.weight is for solve.method sgd" solve.method=dual sync.weight=dyn
 refused 78 "set solve.optimizer_at to worker" solve.optimizer=adam sync.weight=con
 refused 78 "sync.stable needs sync.weight dyn" sync.stable=yes
-refused 78 "model.l1 needs solve.method sgd and solve.optimizer ftrl" model.l1=0.1
+refused 78 "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl" model.l1=0.1
 refused 78 "table.filter kkt is for model.l1" table.filter=kkt
 refused 78 "did you mean\|expected none, threshold" table.filter=treshold
 refused 78 "expected an integer >= 0" sync.staleness=-1

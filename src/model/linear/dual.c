@@ -17,7 +17,8 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
     if (o->optimizer != TR_PLAIN_SGD)
         return tr_linear_refuse(job, "solve.optimizer", "solve.optimizer is for solve.method sgd");
     if (o->l1 > 0)
-        return tr_linear_refuse(job, "model.l1", "model.l1 needs solve.method sgd and solve.optimizer ftrl");
+        return tr_linear_refuse(job, "model.l1",
+                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
     if (o->l2 == 0)
         return tr_linear_refuse(job, "model.l2",
                                 "solve.method dual needs model.l2 > 0, or use solve.method sgd");

@@ -469,7 +469,7 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 /* clang-format off */
 static const tr_option options[] = {
     {"model.l2", TR_KIND_REAL, AT(l2), "auto", .words = TR_WORDS("auto", "1/n"),
-     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n (descent: 0) and LIBLINEAR's C is 1/(lambda n)"},
+     .help = "lambda in F(w) = mean loss + lambda/2 |w|^2, where auto = 1/n (with model.l1, by descent: 0) and LIBLINEAR's C is 1/(lambda n)"},
     {"model.l1", TR_KIND_REAL, AT(l1), "0", .words = TR_WORDS("path"),
      .help = "alpha in F(w) = mean loss + lambda/2 |w|^2 + alpha |w|_1, for solve.method descent or solve.optimizer ftrl; "
              "path = from the least that leaves no weight to a thousandth of it, the best by data.test or else the last"},

@@ -71,7 +71,8 @@ static int check_sgd(const tr_job *job, const struct tr_linear_options *o)
             "sync.weight weighs steps, but the servers get gradients: set solve.optimizer_at to worker, or "
             "leave sync.weight sum");
     if (o->l1 > 0 && !tr_job_is(job, "solve.optimizer", "ftrl"))
-        return tr_linear_refuse(job, "model.l1", "model.l1 needs solve.method sgd and solve.optimizer ftrl");
+        return tr_linear_refuse(job, "model.l1",
+                                "model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl");
     return TR_OK;
 }
 

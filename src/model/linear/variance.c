@@ -95,7 +95,8 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: variance reduction needs dense tables, full precision and no filter", method);
     if (o->l1 > 0)
-        return tr_fail(TR_ERR_CONFIG, "%s: model.l1 needs solve.method sgd and solve.optimizer ftrl",
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl",
                        tr_job_where(job, "model.l1"));
     return TR_OK;
 }
