@@ -1499,8 +1499,8 @@ static void damage_and_read(enum damage damage, const struct text_file *f)
     bool last = mpi_test.rank == mpi_test.size - 1;
     make_output(output, true);
     snprintf(settings, sizeof settings,
-             "data.train=%s data.test=%s data.cache=memory report.progress=no output=%s", f->path, f->path,
-             output);
+             "data.train=%s data.test=%s data.cache=memory report.progress=no ranks.group_size=1 output=%s",
+             f->path, f->path, output);
     snprintf(group, sizeof group, " ranks.layout=colocated ranks.group_size=%d", mpi_test.size);
     snprintf(other, sizeof other, "%.400s%s%s", settings, damage == ORDER_CHANGED ? " data.order=file" : "",
              damage == LAYOUT_CHANGED ? group : "");
