@@ -116,6 +116,10 @@ int tr_model_tell(tr_context *tr, size_t n, double *values);
 int tr_model_keep_evaluation(tr_snapshot *snapshot, tr_evaluation *evaluation);
 int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *name, size_t n, double *sums);
 
+/* Reads a model of the job's class, from a run's folder or a file: on this process alone. */
+int tr_model_load(tr_context *tr, const char *path, void **model);
+void tr_model_unload(tr_context *tr, void **model); /* NULL inside is fine */
+
 /* A number of the outcome for summary.json, 16 at most; the scheduler's count. The name is kept, not copied: "test_auc" and
  * the others that are always there, or one more. */
 int tr_report_figure(tr_context *tr, const char *name, double value);

@@ -580,3 +580,26 @@ void tr_model_close(struct tr_model *m)
     free(m->path);
     *m = (struct tr_model){0};
 }
+
+int tr_model_load(tr_context *tr, const char *path, void **model)
+{
+    const tr_model_class *class = tr->job->class;
+    struct tr_model m;
+    TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
+    int status =
+        m.class == class ? tr_model_read(&m)
+                         : tr_fail(TR_ERR_DATA, "%s: %s, expected %s", path, m.class->noun, class->noun);
+    if (status == TR_OK) {
+        *model = m.model;
+        m.model = NULL;
+    }
+    tr_model_close(&m);
+    return status;
+}
+
+void tr_model_unload(tr_context *tr, void **model)
+{
+    if (*model) tr->job->class->close(*model);
+    free(*model);
+    *model = NULL;
+}

@@ -39,7 +39,7 @@ is_best() {
 "$trireme" generate ctr -o noisy.svm rows=600 features=300 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
 steps="job.yaml model.bias=no data.train=noisy.svm data.test=30% solve.method=sgd solve.rate=20 solve.epochs=60 solve.patience=5"
 # shellcheck disable=SC2086
-for way in report.every=1 table.storage=hash solve.optimizer=adagrad "ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker"; do
+for way in report.every=1 table.storage=hash "solve.optimizer=adagrad solve.rate=2" "ranks.servers=1 solve.optimizer=momentum solve.optimizer_at=worker solve.rate=2"; do
     run patient 3 $steps $way && is_best patient 5 -gr
 done
 run patient 1 $steps && is_best patient 5 -gr
@@ -103,5 +103,31 @@ for type in logistic linear; do
         done
     }
 done
+
+# ---- model.init: the weights of another model, for the numbers of the files ----
+begins="all.yaml model.l2=1e-6 data.train=large.svm model.bias=yes data.scale=standard"
+still="solve.method=sgd solve.epochs=1 solve.rate=1e-9"
+sed '1s/$/ 11:3/' large.svm >wide.svm
+sed 's/^1 /2 /' large.svm >other.svm
+# shellcheck disable=SC2086
+{
+    run base 1 $begins solve.method=newton solve.epochs=50
+    for words in "1 model.init=base" "3 model.init=base/model.txt" "3 model.init=base/model.h5 data.scale=none"; do
+        run from ${words%% *} $begins $still ${words#* }
+        holds "$words: $(of from objective), it was $(of base objective)" \
+            "($(of from objective) - $(of base objective))^2 < 0.03^2 * $(of base objective)^2"
+    done
+    run from 2 $begins data.train=wide.svm $still model.init=base # a feature that the model has not
+    run from 2 $begins model.init=base && [ "$(of from newton_from_epoch)" = 0 ] || fail "auto does not begin with Newton's method"
+    run from 2 $begins solve.method=newton solve.epochs=50 model.init=base
+    holds "from the optimum Newton's method needs few passes, $(of from epochs) of $(of base epochs)" \
+        "$(of from epochs) <= 0.6 * $(of base epochs)"
+    refuses_init() { timeout 60 "$trireme" train $begins $still output=none "$@" >out 2>&1; got=$?; }
+    refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
+    refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"
+    refuses_init model.init=nothing; [ $got -eq 66 ] || fail "no such model: $got $(cat out)"
+    run wider 1 $begins data.train=wide.svm solve.method=newton solve.epochs=50
+    refuses_init model.init=wider; [ $got -eq 65 ] && grep -q 'expected data.features' out || fail "more features: $got $(cat out)"
+}
 
 exit $bad

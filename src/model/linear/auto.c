@@ -25,29 +25,36 @@ struct tr_linear_auto {
 
 /* ---- which methods can ---- */
 
-static bool dual_can(const tr_job *job, const struct tr_linear_options *o)
+static bool dual_can(int type, const struct tr_linear_options *o)
 {
-    return tr_linear_dual.losses >> tr_job_type(job) & 1 && o->l2 != 0;
+    return tr_linear_dual.losses >> type & 1 && o->l2 != 0;
 }
 
-static bool newton_can(const tr_job *job)
+static bool newton_can(int type, const tr_job *job)
 {
-    return tr_linear_newton.losses >> tr_job_type(job) & 1 &&
+    return tr_linear_newton.losses >> type & 1 &&
            (tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
 }
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    return newton_can(job) ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
+    int type = tr_job_type(job);
+    bool newton = newton_can(type == TR_LOSS_AUTO ? TR_LOSS_LOGISTIC : type, job);
+    if (*o->init && !newton)
+        return tr_linear_refuse(
+            job, "model.init",
+            "model.init needs Newton's method here, and that sync.mode bsp: or use solve.method sgd");
+    return newton ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 
 /* ---- opening ---- */
 
-/* Where both can, few columns are for Newton's method; but several classes share a Hessian badly. */
+/* Dual coordinate descent begins with zeros. Where both can, few columns are for Newton's method; but several classes share
+ * a Hessian badly. */
 static int open_auto(struct tr_linear *m)
 {
     struct tr_linear_auto *a;
-    bool newton = newton_can(m->job), dual = dual_can(m->job, m->o);
+    bool newton = newton_can(m->type, m->job), dual = dual_can(m->type, m->o) && !*m->o->init;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->chooser, 1)));
     a = m->chooser;
     a->changed = -1;

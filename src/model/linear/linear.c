@@ -142,6 +142,7 @@ static int check(const tr_job *job, const void *options)
     if (*o->class_weights && !solver_of(job, o)->weighs_rows)
         return tr_linear_refuse(job, "model.class_weights",
                                 "model.class_weights is not for this solve.method: use dual, newton or sgd");
+    TR_TRY(tr_linear_check_initial(job, o));
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return tr_linear_refuse(job, "sync.stable",
                                 "sync.stable needs sync.weight dyn: others keep no versions");
@@ -203,6 +204,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, check_counts(m)));
     TR_TRY(tr_linear_weigh(m));
     TR_TRY(tr_linear_make_table(m, "w", &m->w));
+    TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
     if (m->outputs > 1)
@@ -216,6 +218,7 @@ static int train(void *model)
 {
     struct tr_linear *m = model;
     double goal = m->o->target_gap, area;
+    TR_TRY(tr_linear_put_initial(m));
     TR_TRY(m->solver->train(m));
     TR_TRY(tr_linear_check_worth(m));
     if (goal > 0 && m->last.gap > goal)
@@ -248,6 +251,7 @@ static void close_linear(void *model)
     free(m->target);
     free(m->test_target);
     free(m->margin);
+    free(m->initial);
     free(m->class_weight);
     tr_linear_saved_close(m);
 }
@@ -483,6 +487,8 @@ static const tr_option options[] = {
      .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
      .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
+    {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton sgd svrg svrg++ katyusha growing",
+     .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
      .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),

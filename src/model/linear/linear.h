@@ -7,6 +7,7 @@
  *              dual_classes: … of more than two classes
  *   sgd        a method: mini-batch gradient descent
  *   rate       … and how large its steps are to be
+ *   initial    weights to begin with, of another model
  *   growing    a method: … with batches that grow
  *   batches    … mini-batches of both
  *   descent    a method: coordinate descent, for penalties with |w|₁; path: for many of them
@@ -34,6 +35,7 @@ struct tr_linear_options {
     double l1; /* below 0: a path */
     bool bias, bias_l2;
     int classes; /* TR_CLASSES_… */
+    char *init;
     char *class_weights;
     double delta, quantile;
     int dtype; /* TR_F32, TR_F64 */
@@ -120,6 +122,7 @@ struct tr_linear {
     bool vertical;         /* members of a group hold features of the same rows */
     tr_data *train, *test; /* test: NULL without data.test */
     tr_table *w;
+    double *initial; /* model.init: what weights begin with, and behind them the bias; NULL: zeros */
     size_t
         outputs; /* weights of a feature: one, or as many as there are classes if these are more than two … */
     bool softmax;         /* … which one softmax makes probabilities of, and not each a loss of its own */
@@ -205,6 +208,14 @@ double tr_linear_shape(const struct tr_linear_options *o, int type);
 /* Fills what passes over these rows have to know; target (to be freed) is what it points to. */
 int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *data,
                           struct tr_problem *problem, float **target);
+
+/* ---- model.init ---- */
+
+int tr_linear_check_initial(const tr_job *job, const struct tr_linear_options *o);
+
+/* Reads the weights that training begins with, and puts them into m->w. All ranks. */
+int tr_linear_read_initial(struct tr_linear *m);
+int tr_linear_put_initial(struct tr_linear *m);
 
 /* ---- for sgd ---- */
 

@@ -351,6 +351,7 @@ static int try_rate(struct tr_linear *m, double rate, double *objective)
     m->sgd->report = (tr_report){.clock = 0};
     m->sgd->loss = m->sgd->weight = 0;
     TR_TRY(tr_linear_make_table(m, "trial", &m->w));
+    TR_TRY(tr_linear_put_initial(m));
     TR_TRY(use_function(m, m->sgd->tried));
     tr_stage trial = {.name = "trial",
                       .state = m,
