@@ -18,7 +18,7 @@ pair() {
         launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
         name=$format-$type-$ranks
         timeout -s KILL 60 $launch "$trireme" train data.train=$format data.format=$format model.type=$type output="$name" \
-            solve.epochs=2 "$@" >out 2>err
+            solve.epochs=200 "$@" >out 2>err
         got=$?
         if [ "$works" = works ]; then
             [ $got -eq 0 ] && [ -f "$name/model.h5" ] || fail "$name: exit $got: $(grep error err)"
@@ -35,7 +35,7 @@ for type in auto logistic svm l2svm; do
     pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused
 done
 for type in linear huber quantile; do
-    pair libsvm $type works solve.method=sgd; pair csv $type works solve.method=sgd; pair ratings $type refused; pair docword $type refused
+    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused
 done
 pair libsvm poisson works solve.method=sgd; pair csv poisson works solve.method=sgd
 pair ratings poisson refused solve.method=sgd; pair docword poisson refused solve.method=sgd
