@@ -130,4 +130,16 @@ sed 's/^1 /2 /' large.svm >other.svm
     refuses_init model.init=wider; [ $got -eq 65 ] && grep -q 'expected data.features' out || fail "more features: $got $(cat out)"
 }
 
+# ---- data.order: rows that are sorted by their labels come to the same ----
+sort -s -k1,1 large.svm >sorted.svm
+for method in dual sgd; do
+    for ranks in 1 2 4; do
+        for file in large sorted; do
+            run $file $ranks all.yaml data.train=$file.svm data.scale=standard solve.method=$method solve.epochs=15
+        done
+        holds "$method on $ranks ranks: $(of large objective), sorted $(of sorted objective)" \
+            "$(of sorted objective) < 1.01 * $(of large objective)"
+    done
+done
+
 exit $bad
