@@ -62,7 +62,7 @@ run once 5 job.yaml stages.inner.parallelism=1 && run twice 5 job.yaml stages.in
 
 # ---- growing batches ----
 run grown 2 job.yaml solve.method=growing solve.epochs=1
-run even 2 job.yaml solve.method=sgd solve.epochs=3
+run even 2 job.yaml solve.method=sgd solve.epochs=3 solve.rate=0.1
 holds "growing after as many passes" "$(of grown objective) < $(of even objective)"
 [ "$(of grown epochs)" = 3 ] || fail "growing: $(of grown epochs) passes"
 ran grown evaluate 2 3
