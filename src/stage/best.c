@@ -39,7 +39,7 @@ static int look_again(struct tr_stage_run *run, int *is_best)
     if (!*is_best || tr_sync_lockstep(tr->sync)) return TR_OK;
     run->looks_again = true;
     TR_TRY(tr_stage_evaluate_now(run));
-    run->looks_again = run->final = false;
+    run->looks_again = false;
     if (tr_works(tr)) tr->sync->now = now;
     *is_best = is_better(run, run->evaluation.metric, run->patience.kept);
     return tr_broadcast(tr, TR_SET_ALL, 0, is_best, sizeof *is_best);

@@ -8,13 +8,14 @@
 int tr_stage_evaluate_now(struct tr_stage_run *run)
 {
     tr_context *tr = run->tr;
-    run->final = false;
     if (tr_works(tr)) {
         tr->sync->now++;
         TR_TRY(tr_stage_send_reports(run, TR_AT_END, TR_AT_END));
         TR_TRY(tr_wait_request(tr, &run->sending, "the scheduler to take the last report"));
     }
+    /* not cleared before: the workers' reports may be here already */
     if (tr->rank == 0) TR_WAIT_UNTIL(tr, run->final, "the last reports of the workers");
+    run->final = false;
     return TR_OK;
 }
 

@@ -78,14 +78,14 @@ ends() {
 }
 
 parts dual 2 4 3 1e-4 linear.yaml solve.method=dual
-parts descent 2 3 3 1e-4 descent.yaml model.l1=0.002 solve.epochs=6 solve.target_gap=1e-12
+parts descent 2 3 "3 ranks.layout=dedicated ranks.servers=1" 1e-4 descent.yaml model.l1=0.002 solve.epochs=6 solve.target_gap=1e-12
 parts path 2 5 3 1e-4 descent.yaml model.l1=path solve.path=9
 parts descent-auto 3 2 2 1e-4 descent.yaml model.l1=0.002 solve.method=auto solve.epochs=6 solve.target_gap=1e-12
 parts dual-file 3 4 2 1e-4 linear.yaml solve.method=dual data.order=file
 parts sgd 2 4 3 1e-3 linear.yaml solve.method=sgd solve.rate=0.5
 parts sgd-adam 2 4 3 5e-3 linear.yaml solve.method=sgd solve.optimizer=adam solve.rate=0.01 solve.optimizer_at=worker
 parts sgd-adagrad 2 4 no 0 linear.yaml solve.method=sgd solve.optimizer=adagrad solve.rate=0.1
-parts sgd-vertical 4 4 "3 ranks.groups=1 ranks.group_size=3" 1e-3 linear.yaml solve.method=sgd data.partition=vertical ranks.group_size=2
+parts sgd-vertical 4 4 "3 ranks.groups=1 ranks.group_size=3" 1e-3 linear.yaml solve.method=sgd solve.rate=0.5 data.partition=vertical ranks.group_size=2
 parts lloyd 2 3 3 1 kmeans.yaml
 parts lloyd-tolerance 2 3 no 0 kmeans.yaml solve.tolerance=1e-3
 parts lloyd-replicated 4 3 no 0 kmeans.yaml data.partition=replicated ranks.group_size=2
