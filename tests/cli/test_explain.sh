@@ -5,7 +5,7 @@
 unset OMPI_MCA_osc OMPI_MCA_pml
 
 check generate "$trireme" generate ctr -o train.svm rows=2000 features=500 nonzeros=10
-printf 'data: {train: train.svm}\nsolve: {epochs: 2}\n' >job.yaml
+printf 'data: {train: train.svm}\nsolve: {method: dual, epochs: 2}\n' >job.yaml
 
 # run RANKS WORD...: trains, and keeps what is said in the file said
 run() {

@@ -50,7 +50,7 @@ cat >job.yaml <<'END'
 data: {train: [dense]}
 model: {type: logistic, l2: 1/n}
 solve: {method: dual, epochs: 30, target_gap: 0}
-sync: {push: 1 per epoch}
+sync: {mode: bsp, push: 1 per epoch}
 experiment: {clock: 0.3}
 checkpoint: {every: 4 clocks}
 report: {every: 1}

@@ -122,7 +122,7 @@ static const char *local_layout(int i)
                    {2, 1, "ranks.layout=colocated"},
                    {2, 2, "ranks.node_size=1"},
                    {4, 2, "ranks.node_size=2 ranks.group_size=2 table.partition=hash"},
-                   {4, 1, "ranks.layout=dedicated ranks.servers=2 ranks.groups=1 ranks.node_size=2"},
+                   {4, 1, "ranks.layout=dedicated ranks.servers=2 ranks.groups=1 ranks.group_size=1 ranks.node_size=2"},
                    {6, 1, "ranks.servers=2 ranks.node_size=3 table.block=7"},
                    {7, 1, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=1"}};
     for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
