@@ -69,7 +69,7 @@ typedef struct tr_data {
     uint64_t columns;                    /* features, items, words: keys are 0..columns-1 */
     uint32_t first_index;                /* the file's index of key 0: 0 or 1 */
     enum tr_format format;               /* what the files are, never auto; known on all ranks */
-    int label_column;   /* csv: TR_LABEL_…, never auto; known on all ranks */
+    int label_column;                    /* csv: TR_LABEL_…, never auto; known on all ranks */
     size_t labels;      /* distinct labels, known on all ranks: 65536 stand for as many or more … */
     const float *label; /* … ascending */
     uint64_t skipped;   /* malformed records left out (data.on_error: skip) */

@@ -153,7 +153,8 @@ char *const *tr_query_files(const tr_query *query, size_t *n);
  * tell an f32). */
 enum { TR_SHORTEST = -1 };
 void tr_query_rows(tr_query *query, enum tr_row_form form, uint64_t columns, uint64_t first_index);
-void tr_query_label(tr_query *query, int label); /* csv: TR_LABEL_…, in place of what the job of the model says */
+void tr_query_label(tr_query *query,
+                    int label); /* csv: TR_LABEL_…, in place of what the job of the model says */
 int tr_query_output(tr_query *query, const char *name, int digits);
 
 /* Prints to where predictions go. TR_ERR_IO. */

@@ -11,7 +11,7 @@ struct tr_generate_job {
     const char *header; /* what comes before the lines, or NULL */
     const char *what;   /* what a line is, in the plural */
     uint64_t units;
-    uint64_t lines; /* of all units, about */
+    uint64_t lines;                                                           /* of all units, about */
     int (*write)(const void *state, uint64_t begin, uint64_t end, FILE *out); /* units begin to end - 1 */
     const void *state;
 };

@@ -14,7 +14,7 @@ struct tr_head {
     uint64_t fields;                     /* csv, ratings: of the first record */
     uint64_t documents, words, nonzeros; /* docword: what its header says */
     bool text_rows, text_columns;        /* ratings: an id of the first record is no number */
-    int label; /* csv: which column looks like labels, TR_LABEL_… */
+    int label;                           /* csv: which column looks like labels, TR_LABEL_… */
     char separator; /* csv, ratings: , ; tab, or one of the above: any number of blanks and tabs, or :: */
 };
 

@@ -7,8 +7,7 @@
 #include "data/reader.h"
 #include "data/reader.h"
 
-static int read_csv(const struct tr_files *files, const struct tr_head *shape,
-                    struct tr_read_report *report)
+static int read_csv(const struct tr_files *files, const struct tr_head *shape, struct tr_read_report *report)
 {
     struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = shape};
     struct tr_matrix dense;

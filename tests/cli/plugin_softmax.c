@@ -25,8 +25,8 @@ struct softmax {
 };
 
 /* Probabilities of a row's classes. Weights of column c are weight[c × classes], the constant's the last. */
-static void find_probabilities(const tr_batch *rows, size_t i, const double *weight, size_t constant, size_t classes,
-                               double *p)
+static void find_probabilities(const tr_batch *rows, size_t i, const double *weight, size_t constant,
+                               size_t classes, double *p)
 {
     double most = -INFINITY, sum = 0;
     memcpy(p, weight + constant * classes, classes * sizeof *p);
@@ -91,7 +91,8 @@ static int compute(tr_worker *me, void *state)
         for (size_t k = 0; k < classes; k++) delta[constant * classes + k] -= step * p[k];
         for (uint64_t e = rows->begin[i]; e < rows->begin[i + 1]; e++)
             for (size_t k = 0; k < classes; k++)
-                delta[rows->column[e] * classes + k] -= step * p[k] * (rows->value ? (double)rows->value[e] : 1);
+                delta[rows->column[e] * classes + k] -=
+                    step * p[k] * (rows->value ? (double)rows->value[e] : 1);
     }
     free(p);
     return tr_view_push(m->view);

@@ -126,6 +126,7 @@ sed 's/^1 /2 /' large.svm >other.svm
     refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
     refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"
     refuses_init model.init=nothing; [ $got -eq 66 ] || fail "no such model: $got $(cat out)"
+    refuses "model.init with model.l1" 78 "has no use for model.init" "$trireme" train $begins output=none report.progress=no model.init=base model.l1=0.01
     run wider 1 $begins data.train=wide.svm solve.method=newton solve.epochs=50
     refuses_init model.init=wider; [ $got -eq 65 ] && grep -q 'expected data.features' out || fail "more features: $got $(cat out)"
 }

@@ -59,7 +59,8 @@ __attribute__((format(printf, 3, 4))) static inline void mpi_note(const char *fi
  * since nothing can go on without it. */
 static inline tr_context *mpi_context(const char *settings)
 {
-    static const char text[] = "data: {train: x, partition: horizontal}\n"; /* whatever the default model prefers */
+    static const char text[] =
+        "data: {train: x, partition: horizontal}\n"; /* whatever the default model prefers */
     char copy[MPI_NOTE], *overrides[MPI_SETTINGS], *rest = copy;
     int n = 0;
     snprintf(copy, sizeof copy, "%s", settings);

@@ -118,13 +118,14 @@ static const char *local_layout(int i)
     const struct {
         int least, multiple;
         const char *settings;
-    } layouts[] = {{1, 1, all},
-                   {2, 1, "ranks.layout=colocated"},
-                   {2, 2, "ranks.node_size=1"},
-                   {4, 2, "ranks.node_size=2 ranks.group_size=2 table.partition=hash"},
-                   {4, 1, "ranks.layout=dedicated ranks.servers=2 ranks.groups=1 ranks.group_size=1 ranks.node_size=2"},
-                   {6, 1, "ranks.servers=2 ranks.node_size=3 table.block=7"},
-                   {7, 1, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=1"}};
+    } layouts[] = {
+        {1, 1, all},
+        {2, 1, "ranks.layout=colocated"},
+        {2, 2, "ranks.node_size=1"},
+        {4, 2, "ranks.node_size=2 ranks.group_size=2 table.partition=hash"},
+        {4, 1, "ranks.layout=dedicated ranks.servers=2 ranks.groups=1 ranks.group_size=1 ranks.node_size=2"},
+        {6, 1, "ranks.servers=2 ranks.node_size=3 table.block=7"},
+        {7, 1, "ranks.layout=dedicated ranks.servers=2 ranks.node_size=1"}};
     for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
         if (mpi_test.size >= layouts[k].least && mpi_test.size % layouts[k].multiple == 0 && i-- == 0)
             return mpi_test.hosts && k == 0 ? "ranks.layout=colocated" : layouts[k].settings;

@@ -27,8 +27,8 @@ static const char *task_layout(int i)
 {
     static const char *const layouts[] = {
         "ranks.layout=colocated", "ranks.layout=colocated ranks.group_size=2",
-        "ranks.node_size=2 ranks.group_size=2 table.route=request", "ranks.servers=1 ranks.groups=1 ranks.group_size=1",
-        "ranks.servers=2 ranks.node_size=3"};
+        "ranks.node_size=2 ranks.group_size=2 table.route=request",
+        "ranks.servers=1 ranks.groups=1 ranks.group_size=1", "ranks.servers=2 ranks.node_size=3"};
     static const int least[] = {1, 2, 4, 3, 6};
     for (int k = 0; k < (int)(sizeof layouts / sizeof *layouts); k++)
         if (mpi_test.size >= least[k] && (k != 1 || mpi_test.size % 2 == 0) &&

@@ -80,7 +80,7 @@ static int take_list(struct tr_linear *m)
     for (size_t k = 0; k < m->train->labels; k++) m->class_weight[k] = 1;
     while (*at) {
         float label;
-        double weight;
+        double weight = 0;
         TR_TRY(next_pair(m->job, &at, &label, &weight));
         size_t k = tr_linear_label(m->train, label);
         if (k == m->train->labels)

@@ -53,10 +53,11 @@ int tr_columns_open(struct tr_columns *c, tr_context *tr, const tr_key *keys, si
     c->first = first_of(columns, me, parts);
     uint64_t own = first_of(columns, me + 1, parts) - c->first;
     if (own > UINT32_MAX)
-        return tr_fail(TR_ERR_CONFIG,
-                       "solve.method newton and descent keep vectors of all columns, and there are %llu at each worker: "
-                       "expected fewer than 2^32, or solve.method dual",
-                       (unsigned long long)own);
+        return tr_fail(
+            TR_ERR_CONFIG,
+            "solve.method newton and descent keep vectors of all columns, and there are %llu at each worker: "
+            "expected fewer than 2^32, or solve.method dual",
+            (unsigned long long)own);
     c->n = (size_t)own;
     if (c->whole) return TR_OK;
     TR_TRY(TR_NEW(&c->to, (size_t)c->workers));

@@ -150,6 +150,9 @@ static int check(const tr_job *job, const void *options)
         return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
     if (o->l1 < 0 && solver_of(job, o) != &tr_linear_descent)
         return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
+    if (*o->init && solver_of(job, o) == &tr_linear_descent)
+        return tr_linear_refuse(job, "model.init",
+                                "coordinate descent, which model.l1 asks for, has no use for model.init");
     return solver_of(job, o)->check(job, o);
 }
 
