@@ -13,7 +13,7 @@ awk 'BEGIN {
         printf "%d 1:%.5g 2:%.5g\n", n, x, y >"counts.svm"
     }
 }'
-printf 'data: {train: plain.svm, test: plain.svm}\nmodel: {bias: yes}\nsolve: {method: dual, epochs: 100, target_gap: 0}\n' >job.yaml
+printf 'data: {train: plain.svm, test: plain.svm}\nmodel: {bias: yes}\nsolve: {method: dual, epochs: 300, target_gap: 0}\nsync: {mode: bsp}\n' >job.yaml
 
 # weight FOLDER I: weight I of its model.txt, the bias behind the others
 weight() { sed '1,/^w$/d' "$1/model.txt" | sed -n "$2p"; }
