@@ -109,6 +109,10 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     s.rate = scale(d->rows ? epochs * (double)d->rows : epochs, "", "");
     s.time = tr_duration(row->seconds);
     s.left = tr_duration(over ? 0 : left);
+    if (isfinite(e->gap) && !over) { /* the gap may be small enough long before */
+        struct tr_number_text most = s.left;
+        snprintf(s.left.text, sizeof s.left.text, "<%.*s", (int)sizeof s.left.text - 2, most.text);
+    }
     return s;
 }
 
