@@ -68,36 +68,6 @@ for ranks in 1 2; do
 done
 
 sed 's/^0 /3 /; s/^1 /100 /; s/^2 /7.5 /' three.svm >odd.svm
-# ---- each method and any number of ranks comes to the same optimum ----
-
-# optimum CLASSES METHODS RANKS SETTING…: their objectives on so many ranks are within 0.1 % of the first one's
-optimum() {
-    classes=$1 methods=$2 numbers=$3 best=; shift 3
-    for method in $methods; do
-        for ranks in $numbers; do
-            run optimum $ranks job.yaml solve.method=$method model.classes=$classes "$@" || continue
-            found=$(of optimum objective)
-            [ -n "$best" ] || best=$found
-            holds "$classes, $method, $ranks ranks, $*" "($found / $best - 1) ^ 2 < 1e-6"
-        done
-    done
-}
-optimum softmax "newton dual" "1 2 8" solve.target_gap=1e-4 solve.epochs=200
-optimum one-against-rest "newton dual" "1 2" solve.target_gap=1e-4 solve.epochs=200
-optimum one-against-rest "newton dual" "1 4" model.type=l2svm model.l2=0.1 solve.target_gap=1e-4 solve.epochs=300
-optimum one-against-rest dual "1 2" model.type=svm model.l2=0.1 model.bias_l2=yes solve.epochs=300
-refused 65 "third kind .*expected two kinds for solve.method svrg" solve.method=svrg
-
-# ---- a run that was stopped goes on to the same bits ----
-
-for ranks in 1 2; do
-    set -- job.yaml solve.method=dual sync.mode=bsp solve.epochs=12 report.every=4 checkpoint.every="1 clocks"
-    run whole $ranks "$@"
-    run parts $ranks "$@" solve.epochs=5
-    run parts $ranks "$@"
-    cmp -s whole/model.txt parts/model.txt || fail "$ranks ranks: in two parts another model"
-done
-
 sed 's/^0 /3 /; s/^1 /100 /; s/^2 /7.5 /' test.svm >odd-test.svm
 run odd 1 job.yaml data.train=odd.svm data.test=odd-test.svm
 "$trireme" predict odd odd-test.svm | sort -u | tr '\n' ' ' | grep -qx '100 3 7.5 ' || fail "odd labels are not predicted"
