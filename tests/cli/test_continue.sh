@@ -50,6 +50,8 @@ run rated 2 job.yaml data.train=rated.tsv model.type=mf model.l2=0 model.rank=20
     is_best rated 2 -g
 refuses "no test data" 78 'solve.patience needs data.test' "$trireme" train all.yaml data.train=rows.svm solve.patience=2
 refused 78 'solve.patience is of no use' data.train=rows.svm solve.method=svrg solve.patience=2
+refused 78 'solve.patience is of no use' data.train=rows.svm solve.method=newton solve.patience=2
+run patient 2 job.yaml data.train=noisy.svm data.test=30% solve.patience=2 # auto: by a method that can go back
 
 # … killed behind the best, it goes on with it
 # shellcheck disable=SC2086

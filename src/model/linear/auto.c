@@ -30,16 +30,24 @@ static bool dual_can(int type, const struct tr_linear_options *o)
     return tr_linear_dual.losses >> type & 1 && o->l2 != 0;
 }
 
+/* Newton's method does not go back to an earlier model. */
+static bool is_patient(const tr_job *job)
+{
+    return tr_job_number(job, "solve.patience") > 0;
+}
+
 static bool newton_can(int type, const tr_job *job)
 {
-    return tr_linear_newton.losses >> type & 1 &&
+    return tr_linear_newton.losses >> type & 1 && !is_patient(job) &&
            (tr_job_is(job, "sync.mode", "bsp") || tr_job_is(job, "sync.mode", "auto"));
 }
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
 {
-    int type = tr_job_type(job);
-    bool newton = newton_can(type == TR_LOSS_AUTO ? TR_LOSS_LOGISTIC : type, job);
+    int type = tr_job_type(job) == TR_LOSS_AUTO ? TR_LOSS_LOGISTIC : tr_job_type(job);
+    bool newton = newton_can(type, job);
+    if (is_patient(job) && !dual_can(type, o))
+        return tr_linear_refuse(job, "solve.patience", "solve.patience needs solve.method sgd here");
     if (*o->init && !newton)
         return tr_linear_refuse(
             job, "model.init",

@@ -553,7 +553,7 @@ static const tr_rule rules[] = {
     {"table.prune", "svrg svrg++ katyusha", "no", true},
     {"local.*", "auto dual sgd newton descent", NULL, true},
     {"sync.race", "auto dual sgd newton descent", NULL, true},
-    {"solve.patience", "svrg svrg++ katyusha growing descent", NULL, true},
+    {"solve.patience", "svrg svrg++ katyusha growing descent newton", NULL, true},
     {"solve.batch", "newton descent", NULL, true},
     {"sync.push", "newton descent", NULL, true},
     {"data.vocabulary", NULL, NULL, true},
