@@ -31,6 +31,11 @@ int tr_set_size(const tr_context *tr, enum tr_set set);
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
+/* Combines numbers of every member; member i gets counts[i] of the results, which lie one after the other in `values`, and all
+ * know how many each gets. */
+int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
+                      const void *values, const size_t *counts, void *mine);
+
 /* The sum of a number over all members before this one; 0 at the first. */
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before);
 

@@ -113,6 +113,10 @@ int tr_function_register(tr_context *tr, const tr_function *function);
  * unknown name. */
 int tr_table_use(tr_table *table, const char *function, const void *argument);
 
+/* The function goes on with another argument, as it is, and keeps what it has: all ranks, while no updates are on their
+ * way, as in snapshot functions that restore. */
+int tr_table_set_argument(tr_table *table, const void *argument);
+
 /* A small answer computed by each server on its share, and put together by who asked. */
 typedef struct tr_answer {
     const char *name;

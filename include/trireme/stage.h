@@ -56,6 +56,7 @@ typedef struct tr_stage {
     int64_t clocks;
     int64_t evaluate_every;     /* clocks between evaluations; 0: at the end only */
     double epochs_per_clock;    /* for progress */
+    double gap_goal;            /* the proven gap at which it ends, for progress; 0: none */
     const char *objective_name; /* "inertia"; NULL: "objective" … */
     bool ascends; /* … and it is to rise, as a likelihood is: a target counts only while it does */
     const char *metric_name; /* on test data: "accuracy", "rmse"; NULL: none … */

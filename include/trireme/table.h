@@ -69,6 +69,9 @@ typedef struct tr_table_options {
                            rounded to the nearest */
     double scale;  /* … by which initial is multiplied */
     uint64_t seed; /* … and its seed */
+    const char
+        *fallback; /* a table whose values a checkpoint's reader takes where the checkpoint has none of this
+                           name, as another layout made it; NULL: that is an error. Must outlive the table */
 } tr_table_options;
 
 /* Makes a table as tr_table_create() does, but as the options say (NULL: the same). All ranks with the same

@@ -13,6 +13,10 @@
 /* Highest resident memory of this process so far, in bytes. */
 uint64_t tr_peak_rss(void);
 
+/* Bytes of memory that this process and others may still take: of the machine, and of the control groups that this process is
+ * in; UINT64_MAX where the system does not tell. */
+uint64_t tr_memory_free(void);
+
 /* When this process started, in clock ticks since the machine did, as /proc says it; 0: not known. */
 uint64_t tr_start_ticks(void);
 

@@ -96,6 +96,28 @@ struct shown {
     struct tr_number_text objective, gap, rate, time, left;
 };
 
+/* Seconds until the gap is that of the goal if its logarithm goes on to fall as in the later half of what is remembered; NAN:
+ * that cannot be told. */
+static double seconds_to_goal(const struct tr_display *d)
+{
+    int64_t last = d->gaps - 1, known = d->gaps < TR_DISPLAY_GAPS ? d->gaps : TR_DISPLAY_GAPS;
+    if (known < 3 || d->gap_goal <= 0) return NAN;
+    int64_t now = last % TR_DISPLAY_GAPS, then = (last - known / 2) % TR_DISPLAY_GAPS;
+    double fall = log(d->gap[then] / d->gap[now]), seconds = d->gap_seconds[now] - d->gap_seconds[then];
+    return fall > 0 ? fmax(0, seconds * log(d->gap[now] / d->gap_goal) / fall) : NAN;
+}
+
+static void remember_gap(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
+{
+    if (d->stage != stage->name) d->gaps = 0;
+    d->stage = stage->name;
+    d->clocks = stage->clocks;
+    d->gap_goal = stage->gap_goal;
+    if (!(row->evaluation.gap > 0)) return;
+    d->gap[d->gaps % TR_DISPLAY_GAPS] = row->evaluation.gap;
+    d->gap_seconds[d->gaps++ % TR_DISPLAY_GAPS] = row->seconds;
+}
+
 static struct shown derive(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = {.objective = {"-"}, .gap = {"-"}};
@@ -108,11 +130,15 @@ static struct shown derive(const struct tr_display *d, const struct tr_progress_
     if (isfinite(e->gap)) snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact ? "" : "~", e->gap);
     s.rate = scale(d->rows ? epochs * (double)d->rows : epochs, "", "");
     s.time = tr_duration(row->seconds);
-    s.left = tr_duration(over ? 0 : left);
-    if (isfinite(e->gap) && !over) { /* the gap may be small enough long before */
-        struct tr_number_text most = s.left;
-        snprintf(s.left.text, sizeof s.left.text, "<%.*s", (int)sizeof s.left.text - 2, most.text);
-    }
+    double estimate = isfinite(e->gap) && !over ? seconds_to_goal(d) : NAN;
+    bool bound =
+        isfinite(e->gap) && !over && !(estimate < left); /* the gap may be small enough long before */
+    struct tr_number_text most = tr_duration(over ? 0 : estimate < left ? estimate : left);
+    snprintf(s.left.text, sizeof s.left.text, "%s%.*s",
+             bound             ? "<"
+             : estimate < left ? "~"
+                               : "",
+             (int)sizeof s.left.text - 2, most.text);
     return s;
 }
 
@@ -192,11 +218,11 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
 {
     if (d->style == TR_DISPLAY_SILENT) return;
     if (d->seen++ == 0) {
-        d->clocks = stage->clocks;
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
         d->with_gap = isfinite(row->evaluation.gap);
     }
+    remember_gap(d, stage, row);
     if (is_due(d, row)) {
         show(d, row);
     } else {

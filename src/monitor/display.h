@@ -7,6 +7,9 @@
 
 enum tr_display_style { TR_DISPLAY_SILENT, TR_DISPLAY_LINES, TR_DISPLAY_TABLE };
 
+/* Gaps that are remembered, to tell from how they fall when training ends. */
+enum { TR_DISPLAY_GAPS = 64 };
+
 struct tr_display {
     enum tr_display_style style;
     FILE *out;
@@ -16,7 +19,11 @@ struct tr_display {
     double shown_epoch, shown_seconds;
     bool begun, holds;
     struct tr_progress_row held; /* not shown yet, as not every row is */
+    const char *stage;           /* of the row before, its name */
     int64_t clocks;
+    double gap_goal; /* of that stage; 0: none */
+    int64_t gaps;    /* how many rows of it had a gap: row i at i % TR_DISPLAY_GAPS of … */
+    double gap_seconds[TR_DISPLAY_GAPS], gap[TR_DISPLAY_GAPS];
     const char *objective_name, *metric_name;
     bool with_gap;
     double loading_shown; /* seconds since loading began, at the last line about it */

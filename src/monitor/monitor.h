@@ -62,7 +62,7 @@
  *   checkpoints       that were written
  *   checkpoints_failed
  *   checkpoint_seconds  for which training waited while they were copied
- *   rows, features, nonzeros, layout, ranks, version, host, job
+ *   rows, features, nonzeros, dense, layout, ranks, version, host, job
  *
  * A run that goes on does so in its folder: metrics.csv is cut back to what it was when the checkpoint was taken, and all
  * that counts and sums does so as if the run had never stopped, in another layout as well.
@@ -98,6 +98,7 @@ int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);
 /* What only the model knows of a run. */
 struct tr_summary {
     uint64_t rows, features, nonzeros;
+    bool dense;                          /* rows are */
     double test_auc, test_perplexity;    /* NaN: none */
     double test_accuracy, test_rmse;     /* … these two where no evaluation of the run has told them */
     void (*more)(FILE *file, void *who); /* writes members of its own, each with a comma behind it; or NULL */

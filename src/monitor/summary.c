@@ -79,6 +79,7 @@ static void write_sizes(FILE *file, const struct tr_outcome *o)
     tr_json_count_member(file, "rows", o->model->rows);
     tr_json_count_member(file, "features", o->model->features);
     tr_json_count_member(file, "nonzeros", o->model->nonzeros);
+    fprintf(file, "  \"dense\": %s,\n", o->model->dense ? "true" : "false");
     tr_json_count_member(file, "restarts", a->restarts);
     tr_json_count_member(file, "checkpoints", a->checkpoints);
     tr_json_count_member(file, "checkpoints_failed", a->failed);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "class/class.h"
+#include "data/storage.h"
 #include "monitor/json.h"
 #include "monitor/status.h"
 #include "stage/stage.h"
@@ -74,9 +75,11 @@ static void put_members(FILE *file, void *who)
 int tr_services_summary(tr_context *tr, void (*more)(FILE *file, void *who), void *who)
 {
     struct members members = {tr, more, who};
+    TR_TRY(tr_storage_report(tr));
     struct tr_summary s = {.rows = tr->trained_on.rows,
                            .features = tr->trained_on.columns,
                            .nonzeros = tr->trained_on.nonzeros,
+                           .dense = tr->trained_on.dense,
                            .test_auc = NAN,
                            .test_perplexity = NAN,
                            .test_accuracy = NAN,
@@ -119,7 +122,8 @@ static const tr_model_class no_class = {.abi = TR_MODEL_ABI,
                                         .help = "what the program learns",
                                         .noun = "the program",
                                         .format = "program",
-                                        .data_formats = TR_WORDS("libsvm", "csv", "ratings", "docword"),
+                                        .data_formats =
+                                            TR_WORDS("libsvm", "csv", "ratings", "docword", "hdf5"),
                                         .methods = own_method};
 
 static int check_job(const tr_job *job)

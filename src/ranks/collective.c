@@ -52,17 +52,79 @@ int tr_set_size(const tr_context *tr, enum tr_set set)
     return size;
 }
 
+static MPI_Datatype type_of(enum tr_dtype dtype)
+{
+    const MPI_Datatype types[] = {
+        [TR_F32] = MPI_FLOAT, [TR_F64] = MPI_DOUBLE, [TR_I32] = MPI_INT32_T, [TR_I64] = MPI_INT64_T};
+    return types[dtype];
+}
+
+static MPI_Op operation_of(enum tr_operation operation)
+{
+    const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
+    return operations[operation];
+}
+
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n)
 {
-    const MPI_Op operations[] = {[TR_SUM] = MPI_SUM, [TR_MIN] = MPI_MIN, [TR_MAX] = MPI_MAX};
-    const MPI_Datatype types[] = {
-        [TR_F32] = MPI_FLOAT, [TR_F64] = MPI_DOUBLE, [TR_I32] = MPI_INT32_T, [TR_I64] = MPI_INT64_T};
     TR_TRY(check(tr, set, n));
     MPI_Request request;
-    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, types[dtype], operations[operation], comm_of(tr, set),
+    MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, type_of(dtype), operation_of(operation), comm_of(tr, set),
                    &request);
     return tr_wait_request(tr, &request, waiting_for(set));
+}
+
+/* Pieces of this size and above go to their members straight: MPI's own way takes the whole to one member first. */
+enum { STRAIGHT_BYTES = 512 };
+
+static int reduce_scatter_by_mpi(tr_context *tr, enum tr_set set, MPI_Op operation, MPI_Datatype type,
+                                 const void *values, const size_t *counts, void *mine)
+{
+    int members = tr_set_size(tr, set), *count;
+    TR_TRY(TR_NEW(&count, (size_t)members));
+    for (int i = 0; i < members; i++) count[i] = (int)counts[i];
+    MPI_Request request;
+    MPI_Ireduce_scatter(values, mine, count, type, operation, comm_of(tr, set), &request);
+    int status = tr_wait_request(tr, &request, waiting_for(set));
+    free(count);
+    return status;
+}
+
+/* In the order of members, so that sums of reals are the same every time. */
+static int reduce_scatter_straight(tr_context *tr, enum tr_set set, MPI_Op operation, MPI_Datatype type,
+                                   size_t size, const void *values, const size_t *counts, void *mine)
+{
+    size_t members = (size_t)tr_set_size(tr, set), own = counts[tr_set_rank(tr, set)] * size, *bytes;
+    char *pieces = NULL;
+    TR_TRY(TR_NEW(&bytes, 2 * members));
+    for (size_t i = 0; i < members; i++) {
+        bytes[i] = counts[i] * size;
+        bytes[members + i] = own;
+    }
+    int status = TR_NEW(&pieces, members * own);
+    if (status == TR_OK) status = tr_exchange(tr, set, values, bytes, pieces, bytes + members);
+    if (status == TR_OK && own > 0) memcpy(mine, pieces, own);
+    for (size_t i = 1; i < members && status == TR_OK && own > 0; i++)
+        MPI_Reduce_local(pieces + i * own, mine, (int)(own / size), type, operation);
+    free(pieces);
+    free(bytes);
+    return status;
+}
+
+int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
+                      const void *values, const size_t *counts, void *mine)
+{
+    size_t members = (size_t)tr_set_size(tr, set), n = 0;
+    int size;
+    MPI_Type_size(type_of(dtype), &size);
+    for (size_t i = 0; i < members; i++) n += counts[i] * (size_t)size;
+    TR_TRY(check(tr, set, n));
+    return n / members >= STRAIGHT_BYTES
+               ? reduce_scatter_straight(tr, set, operation_of(operation), type_of(dtype), (size_t)size,
+                                         values, counts, mine)
+               : reduce_scatter_by_mpi(tr, set, operation_of(operation), type_of(dtype), values, counts,
+                                       mine);
 }
 
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before)

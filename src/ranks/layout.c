@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "trireme/context.h"
@@ -41,6 +42,28 @@ static void choose_colocated(const struct tr_layout_options *options, int ranks,
     l->groups = options->groups > 0 ? options->groups : ranks / l->group_size;
 }
 
+static int too_few(const struct tr_layout_options *options, int ranks, const struct tr_layout *l,
+                   int64_t needed)
+{
+    const struct {
+        int set;
+        const char *key;
+    } keys[] = {{options->servers, "ranks.servers"},
+                {options->groups, "ranks.groups"},
+                {options->group_size, "ranks.group_size"}};
+    char advice[80] = "";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        size_t end = strlen(advice);
+        if (keys[i].set > 0)
+            snprintf(advice + end, sizeof advice - end, "%s%s", end ? " or " : ", or lower ", keys[i].key);
+    }
+    return tr_fail(TR_ERR_CONFIG,
+                   "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
+                   "start more ranks%s",
+                   kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), l->group_size,
+                   (long long)needed, ranks, advice);
+}
+
 /* Decides kind and numbers; what the job leaves open comes from the number of ranks. */
 static int choose_numbers(const struct tr_layout_options *options, int ranks, struct tr_layout *l)
 {
@@ -65,15 +88,7 @@ static int choose_numbers(const struct tr_layout_options *options, int ranks, st
                      : dedicated                          ? 1 + serving + working
                      : serving > working                  ? serving
                                                           : working;
-    if (needed > ranks) {
-        return tr_fail(
-            TR_ERR_CONFIG,
-            "the %s layout with %d servers and %d groups of %d needs %lld ranks, but there are %d: "
-            "start more ranks, or lower ranks.servers, ranks.groups or ranks.group_size",
-            kind_name[l->kind], tr_max_int(l->servers, 1), tr_max_int(l->groups, 1), size, (long long)needed,
-            ranks);
-    }
-    return TR_OK;
+    return needed > ranks ? too_few(options, ranks, l, needed) : TR_OK;
 }
 
 /* Makes a rank a server. */

@@ -101,17 +101,20 @@ struct tr_context {
     const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
     int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                         /* first failure agreed on */
-    bool started_mpi;                   /* and so ends it */
-    struct tr_lifeline *lifeline;       /* to the supervisor; NULL: there is none */
+    int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
+    bool started_mpi;             /* and so ends it */
+    struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
     /* more ranks than cores on this node: spinning only steals the core from whom we wait for */
     bool crowded;
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
+    int storage;                        /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
     struct tr_stores *stores;           /* data that were read; NULL while there are none */
     struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
     struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
     struct {
         uint64_t rows, columns, nonzeros;
+        bool dense;
     } trained_on;                      /* the training data, once they are read */
     int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
     struct tr_cache *cache;            /* data for the next start; NULL before data are read */

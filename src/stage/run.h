@@ -85,7 +85,7 @@ static inline bool tr_stage_is_evaluated(const struct tr_stage_run *run)
 /* Takes note of a failure; what follows is done without it. */
 static inline void tr_stage_note(struct tr_stage_run *run, int status)
 {
-    if (run->status == TR_OK) run->status = status;
+    if (run->status == TR_OK) run->status = status != TR_OK ? status : run->tr->broken;
 }
 
 /* ---- run.c: one run of a stage, on the worker set that is active ---- */

@@ -211,12 +211,10 @@ static int reserve(const struct tr_checked_writer *w, const struct tr_checked_ar
     return cannot ? TR_OK : write_failed(w, TR_ERR_IO);
 }
 
-static int end_array(struct tr_checked_writer *w)
+static void end_array(struct tr_checked_writer *w)
 {
-    if (w->open) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->path);
     if (w->array >= 0) H5Dclose(w->array);
     w->array = -1;
-    return TR_OK;
 }
 
 static int add_area(struct tr_checked_writer *w, uint64_t first, uint64_t bytes, uint64_t piece)
@@ -224,19 +222,26 @@ static int add_area(struct tr_checked_writer *w, uint64_t first, uint64_t bytes,
     if (piece == 0) piece = bytes;
     uint64_t pieces = (bytes + piece - 1) / piece;
     TR_TRY(TR_GROW(&w->area, &w->area_capacity, w->areas + 1));
+    TR_TRY(TR_GROW(&w->progress, &w->progress_capacity, w->areas + 1));
     TR_TRY(TR_GROW(&w->sum, &w->sum_capacity, w->sums + pieces));
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) return tr_fail(TR_ERR_SYSTEM, "out of memory for a digest");
+    XXH3_64bits_reset(state);
+    w->progress[w->areas] = (struct tr_checked_progress){0, state};
     w->area[w->areas++] = (struct tr_checked_area){first, bytes, piece, w->sums};
     w->sums += pieces;
-    w->at = 0;
-    w->open = true;
-    XXH3_64bits_reset(w->state);
     return reserve(w, &w->area[w->areas - 1]);
+}
+
+static bool is_open(const struct tr_checked_writer *w, size_t area)
+{
+    return area < w->areas && w->progress[area].state;
 }
 
 int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
                      const uint64_t *shape, uint64_t piece, uint64_t *at)
 {
-    TR_TRY(end_array(w));
+    end_array(w);
     hsize_t extent[2] = {1, 1};
     for (int i = 0; i < dimensions; i++) extent[i] = shape[i];
     uint64_t bytes = extent[0] * extent[1] * H5Tget_size(type);
@@ -255,28 +260,36 @@ int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name,
 }
 
 /* A piece is summed and written while it is in the cache. The disk starts on it at once: fsync has less to wait for. */
-int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t bytes)
+int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes)
 {
-    const struct tr_checked_area *a = w->open ? &w->area[w->areas - 1] : NULL;
     if (bytes == 0) return TR_OK;
-    if (!a || bytes > a->bytes - w->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->path);
+    const struct tr_checked_area *a = is_open(w, area) ? &w->area[area] : NULL;
+    struct tr_checked_progress *p = a ? &w->progress[area] : NULL;
+    if (!p || bytes > a->bytes - p->at) return tr_fail(TR_ERR_INTERNAL, "%s: too many rows", w->path);
     for (const char *from = data; bytes > 0;) {
-        uint64_t n = a->piece - w->at % a->piece;
+        uint64_t n = a->piece - p->at % a->piece;
         if (n > AT_ONCE) n = AT_ONCE;
         if (n > bytes) n = bytes;
-        XXH3_64bits_update(w->state, from, n);
-        TR_TRY(put(w, from, n, a->first + w->at));
+        XXH3_64bits_update(p->state, from, n);
+        TR_TRY(put(w, from, n, a->first + p->at));
         if (w->durable && n == AT_ONCE)
-            sync_file_range(w->fd, (off_t)(a->first + w->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
-        w->at += n;
+            sync_file_range(w->fd, (off_t)(a->first + p->at), (off_t)n, SYNC_FILE_RANGE_WRITE);
+        p->at += n;
         from += n;
         bytes -= n;
-        w->open = w->at < a->bytes;
-        if (w->open && w->at % a->piece > 0) continue;
-        w->sum[a->sum + (w->at - 1) / a->piece] = XXH3_64bits_digest(w->state);
-        XXH3_64bits_reset(w->state);
+        if (p->at < a->bytes && p->at % a->piece > 0) continue;
+        w->sum[a->sum + (p->at - 1) / a->piece] = XXH3_64bits_digest(p->state);
+        XXH3_64bits_reset(p->state);
     }
+    if (p->at < a->bytes) return TR_OK;
+    XXH3_freeState(p->state);
+    p->state = NULL;
     return TR_OK;
+}
+
+int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t bytes)
+{
+    return tr_checked_append_to(w, w->areas - 1, data, bytes);
 }
 
 /* Everything outside the areas, in the order of the file, and all of that through the digest. */
@@ -336,7 +349,9 @@ static int put_all(struct tr_checked_writer *w, char *header, const char *layout
 
 int tr_checked_seal(struct tr_checked_writer *w, const void *directory, uint64_t directory_bytes)
 {
-    TR_TRY(end_array(w));
+    end_array(w);
+    for (size_t i = 0; i < w->areas; i++)
+        if (is_open(w, i)) return tr_fail(TR_ERR_INTERNAL, "%s: an array has too few rows", w->path);
     hid_t file = w->file;
     w->file = -1;
     struct stat laid;
@@ -371,10 +386,12 @@ static void free_writer(struct tr_checked_writer *w)
     if (w->file >= 0) H5Fclose(w->file);
     if (w->layout >= 0) close(w->layout);
     if (w->fd >= 0) close(w->fd);
+    for (size_t i = 0; i < w->areas; i++) XXH3_freeState(w->progress[i].state);
     XXH3_freeState(w->state);
     free(w->path);
     free(w->part);
     free(w->area);
+    free(w->progress);
     free(w->sum);
     *w = (struct tr_checked_writer){.fd = -1, .layout = -1, .file = -1, .array = -1};
 }

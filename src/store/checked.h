@@ -45,6 +45,12 @@ uint64_t tr_checked_header_bytes(uint64_t areas, uint64_t sums, uint64_t directo
 
 /* ---- writing ---- */
 
+/* How far an area is written. */
+struct tr_checked_progress {
+    uint64_t at;         /* bytes of it */
+    XXH3_state_t *state; /* of its piece at hand; NULL: it is complete */
+};
+
 struct tr_checked_writer {
     char *path, *part; /* its name, and the name until it is finished: the same one where it is not renamed */
     char format[24];
@@ -55,10 +61,9 @@ struct tr_checked_writer {
     hid_t file, array;     /* of the layout; the array begun last, -1: none */
     uint64_t header, laid; /* bytes of the header, of all arrays */
     struct tr_checked_area *area;
+    struct tr_checked_progress *progress; /* of each area */
     uint64_t *sum;
-    size_t areas, sums, area_capacity, sum_capacity;
-    uint64_t at; /* bytes of the last array that are written */
-    bool open;   /* the last area is not complete */
+    size_t areas, sums, area_capacity, progress_capacity, sum_capacity;
     XXH3_state_t *state;
     uint64_t bytes, digest; /* once it is sealed */
 };
@@ -72,10 +77,13 @@ int tr_checked_create(struct tr_checked_writer *w, const char *path, const char 
 
 /* Begins an array in the group or file `where`, of an HDF5 type and a shape of 0 to 2 dimensions, with a sum of each `piece`
  * bytes (0: one of all). *at (NULL: never mind): where it is in the file, 0 if it is empty. w->array is its dataset until
- * the next one begins. Then append its bytes, in order; all of them, before anything else. */
+ * the next one begins. Then append its bytes, in order; all of them, before the file is sealed. */
 int tr_checked_begin(struct tr_checked_writer *w, hid_t where, const char *name, hid_t type, int dimensions,
                      const uint64_t *shape, uint64_t piece, uint64_t *at);
 int tr_checked_append(struct tr_checked_writer *w, const void *data, uint64_t bytes);
+
+/* The same for an array that is not the last: area is the number of areas (w->areas) before it began. */
+int tr_checked_append_to(struct tr_checked_writer *w, size_t area, const void *data, uint64_t bytes);
 
 /* Attributes of a file, group or dataset. */
 int tr_attribute_count(hid_t where, const char *name, uint64_t value);

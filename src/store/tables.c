@@ -147,6 +147,11 @@ static int list_description(struct tr_saved *s)
     memcpy(s->about, now, sizeof now);
     memcpy(then, function, sizeof then);
     if (s->restores) TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
+    if (!has && s->table->fallback) {
+        snprintf(s->name, sizeof s->name, "tables/%.48s", s->table->fallback);
+        about = make_part(s, "_about", TR_PART_COMMON, TR_PART_I64, 0, 1);
+        TR_TRY(tr_snapshot_has(s->snapshot, about.name, &has));
+    }
     if (!has) return tr_fail(TR_ERR_DATA, "checkpoint: there is no table %s in it", s->table->name);
     TR_TRY(tr_saved_part(s, "_about", TR_PART_COMMON, TR_PART_I64, TR_ABOUT_NUMBERS, 1, 0, TR_ABOUT_NUMBERS,
                          s->about));

@@ -191,6 +191,15 @@ int tr_table_use(tr_table *t, const char *name, const void *argument)
     return tr_agree(t->tr, name ? use_function(t, name, argument) : TR_OK);
 }
 
+int tr_table_set_argument(tr_table *t, const void *argument)
+{
+    struct tr_use *use = t->use;
+    if (!use || !use->share.argument)
+        return tr_fail(TR_ERR_INTERNAL, "table %s has no function with an argument", t->name);
+    memcpy((void *)use->share.argument, argument, use->function.argument);
+    return TR_OK;
+}
+
 void tr_use_free(struct tr_table *t)
 {
     struct tr_use *use = t->use;

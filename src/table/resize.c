@@ -62,6 +62,7 @@ static void exchange(struct tr_table *a, struct tr_table *b)
     b->index = a->index;
     a->index = was.index;
     a->left_out = was.left_out;
+    a->fallback = was.fallback;
     a->filter = was.filter;
     a->next_tag = was.next_tag;
 }

@@ -161,6 +161,7 @@ int tr_table_make(tr_context *tr, const char *name, enum tr_dtype dtype, uint64_
     t->tr = tr;
     t->dtype = dtype;
     t->sparse = options->sparse;
+    t->fallback = options->fallback;
     t->keys = rows == 1 && !t->sparse ? columns : rows;
     t->width = rows == 1 && !t->sparse ? 1 : columns;
     bool by_job = !t->sparse && !options->place;

@@ -75,7 +75,8 @@ struct tr_table {
     bool hash;              /* hash storage: in maps that their servers alone can read */
     struct tr_hashmap *map; /* … on servers; its first array: the values */
 
-    bool left_out; /* of checkpoints */
+    bool left_out;        /* of checkpoints */
+    const char *fallback; /* in a checkpoint that has no table of this name */
 
     bool sparse;                    /* rows are lists that their servers alone can read … */
     struct tr_sparse *sparse_share; /* … on servers */

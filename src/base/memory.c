@@ -1,0 +1,75 @@
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* The number in a file, or UINT64_MAX where there is none, as in those of a control group without a limit. */
+static uint64_t read_number(const char *path)
+{
+    uint64_t number = UINT64_MAX;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%" SCNu64, &number) != 1) number = UINT64_MAX;
+    if (file) fclose(file);
+    return number;
+}
+
+/* What is left of a control group's limit. What the system has read of files (the line of memory.stat) would be given back. */
+static uint64_t left_of(const char *group, const char *limit_name, const char *used_name, const char *cached)
+{
+    char path[4096], line[256];
+    snprintf(path, sizeof path, "%s/%s", group, limit_name);
+    uint64_t limit = read_number(path), used, files = 0;
+    if (limit > (uint64_t)1 << 60) return UINT64_MAX;
+    snprintf(path, sizeof path, "%s/%s", group, used_name);
+    used = read_number(path);
+    snprintf(path, sizeof path, "%s/memory.stat", group);
+    FILE *stat = fopen(path, "re");
+    while (stat && fgets(line, sizeof line, stat))
+        if (!strncmp(line, cached, strlen(cached))) (void)sscanf(line + strlen(cached), "%" SCNu64, &files);
+    if (stat) fclose(stat);
+    used = used == UINT64_MAX || used < files ? 0 : used - files;
+    return limit > used ? limit - used : 0;
+}
+
+/* The least of all groups that this one is in. In a container the names of the outer ones mean nothing: there is at least the
+ * root that one sees. */
+static uint64_t left_of_groups(const char *root, char *name, const char *limit, const char *used,
+                               const char *cached)
+{
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        char group[2048];
+        snprintf(group, sizeof group, "%s%s", root, name);
+        uint64_t left = left_of(group, limit, used, cached);
+        if (left < least) least = left;
+        char *slash = strrchr(name, '/');
+        if (!slash) return least;
+        *slash = '\0';
+    }
+}
+
+uint64_t tr_memory_free(void)
+{
+    char line[1024];
+    uint64_t kilobytes, least = UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kilobytes) == 1) least = kilobytes * 1024;
+    if (file) fclose(file);
+    file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *name = strstr(line, ":memory:");
+        uint64_t left = UINT64_MAX;
+        line[strcspn(line, "\n")] = '\0';
+        if (!strncmp(line, "0::", 3))
+            left = left_of_groups("/sys/fs/cgroup", line + 3, "memory.max", "memory.current", "file ");
+        else if (name)
+            left = left_of_groups("/sys/fs/cgroup/memory", name + strlen(":memory:"), "memory.limit_in_bytes",
+                                  "memory.usage_in_bytes", "total_cache ");
+        if (left < least) least = left;
+    }
+    if (file) fclose(file);
+    return least;
+}
