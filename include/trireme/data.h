@@ -1,10 +1,11 @@
 /* Training data: rows of numbers, sparse or dense, read in parallel, each worker its part.
  *
  * What the formats of data.format become:
- *   libsvm    sparse rows with a label
+ *   libsvm    sparse rows with a label, or dense ones where that suits them
  *   csv       dense rows of numbers, and a label where data.label says which column has it
  *   ratings   a row for each user, a column for each item, in value the rating; ids of the files are numbered
  *   docword   a row for each document, a column for each word, in value how often it occurs
+ *   hdf5      as csv where it has a dense array, as libsvm where it has lists of non-zeros; columns count from 0
  */
 #ifndef TRIREME_DATA_H
 #define TRIREME_DATA_H
@@ -13,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "trireme/base.h"
 #include "trireme/context.h"
 #include "trireme/records.h"
 #include "trireme/snapshot.h"
@@ -25,10 +27,12 @@ extern "C" {
 
 /* To one of the first two are added
  *   TR_DATA_SPARSE      by models that know sparse rows only: those of csv are made so, without the zeros
- *   TR_DATA_DENSE       by models that know both: libsvm rows become dense where half of their cells or more are not zero
+ *   TR_DATA_DENSE       by models that know both: sparse rows of files become dense where half of their cells or more are not
+ *                       zero, or a fifth if they are to be centred
  *   TR_DATA_SCALED      by models that can turn their parameters back to the files' numbers: data.scale auto is for them
  *   TR_DATA_UNCENTRED   by models without a bias: data.scale only divides
- *   TR_DATA_RAW         where rows are to be as in the files, whatever data.scale says */
+ *   TR_DATA_RAW         where rows are to be as in the files, whatever data.scale says
+ *   TR_DATA_PASSES      by models that only pass over rows, and ask tr_data_ready() for them: data.storage may be disk */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,
@@ -36,7 +40,8 @@ enum tr_data_part {
     TR_DATA_DENSE = 4,
     TR_DATA_SCALED = 8,
     TR_DATA_UNCENTRED = 16,
-    TR_DATA_RAW = 32
+    TR_DATA_RAW = 32,
+    TR_DATA_PASSES = 64
 };
 
 /* What data.scale has made of the files' numbers x: (x - shift) × factor. Each worker knows that of the columns first ..
@@ -73,6 +78,7 @@ typedef struct tr_data {
     size_t labels;      /* distinct labels, known on all ranks: 65536 stand for as many or more … */
     const float *label; /* … ascending */
     uint64_t skipped;   /* malformed records left out (data.on_error: skip) */
+    bool dense;         /* rows are; known on all ranks */
     tr_batch rows;      /* of this worker */
     const tr_key *keys; /* n_keys of them, ascending: what rows.column counts */
     size_t n_keys;
@@ -83,6 +89,7 @@ typedef struct tr_data {
      * on */
     const tr_names *row_names, *column_names;
     double total_values; /* the sum of all values: of ratings, of words in all documents; 0 for others */
+    bool weighted;       /* rows.weight is there at all who have rows; known on all ranks */
     const tr_scaling *scaling; /* of training data; NULL on all ranks where they are as in the files */
     struct tr_data_state *state;
 } tr_data;
@@ -114,6 +121,22 @@ int tr_data_find(const tr_job *job, const char *path, char **found);
 size_t tr_data_part_begin(const tr_data *data, const tr_worker *me);
 size_t tr_data_part_end(const tr_data *data, const tr_worker *me);
 
+/* Rows that lie on a disk (data.storage) are read ahead of a pass over them, and go out of memory behind it. A pass asks, at
+ * each step, how many of the rows first .. first + n - 1 are there: n where rows are in memory; otherwise 1 at least, after it
+ * has waited for them; they stay until it asks for others. 0: they cannot be read, and the stage will fail of itself. The
+ * quickest are passes from the first row to the last. A worker, alone. */
+size_t tr_data_ready(const tr_data *data, size_t first, size_t n);
+
+/* A new order of these rows, which are all of this worker's, for a pass over rows by chance. Where they lie on a disk, some
+ * blocks of rows from all over the file are mixed, then some others. And how many of order[at .. at + n - 1] are there, as
+ * above. */
+void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size_t n, uint32_t *order);
+size_t tr_data_ready_in(const tr_data *data, const uint32_t *order, size_t at, size_t n);
+
+/* The same of n parts of this worker's rows, of which part i begins with row begin[i], and ends where the next one begins. */
+int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t *begin, size_t n,
+                          uint32_t *order);
+
 /* Begins a pass over the rows that are for this worker, in mini-batches of so many rows (the last may have fewer): in an order
  * that follows from the job's seed, the worker and the number of the pass alone, so that a run that goes on from a checkpoint
  * draws the same. A worker of a stage, alone. */
@@ -122,11 +145,18 @@ int tr_data_shuffle(tr_data *data, const tr_worker *me, size_t rows, uint64_t pa
 /* The next mini-batch of the pass, valid until the next call; false: there is no more. Columns count data->keys. */
 bool tr_data_next(tr_data *data, tr_batch *batch);
 
+/* The numbers of data->rows, in their order; number: room for all. */
+void tr_data_numbers(const tr_data *data, uint64_t *number);
+
 /* For snapshot functions: a number of this type for each of data->rows. They are kept by the rows' numbers, which for libsvm
  * and csv count all rows in the order of the files, and so find their rows on any number of workers. All ranks that take
  * part. */
 int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,
                  void *values);
+
+/* The numbers of data->rows, one each, which for libsvm and csv count all rows in the order of the files; to be freed. Any rank,
+ * alone. */
+int tr_data_row_numbers(const tr_data *data, uint64_t **number);
 
 /* Where the third kind of label was met, and what it is; for messages, if there are more than two. */
 const char *tr_data_third_label(const tr_data *data);

@@ -67,8 +67,8 @@ int tr_job_as_text(const tr_job *job, char **text);
 /* ---- keys of a class of models ---- */
 
 enum tr_option_kind {
-    TR_KIND_NONE,    /* forgotten: refused */
-    TR_KIND_TEXT,    /* char *, valid UTF-8; empty only if that is the default */
+    TR_KIND_NONE, /* forgotten: refused */
+    TR_KIND_TEXT, /* char *, valid UTF-8; empty only if that is the default; with words: one of them or any other */
     TR_KIND_LIST,    /* struct tr_job_list of paths; empty by default */
     TR_KIND_NAMES,   /* the same of names */
     TR_KIND_INTEGER, /* uint64_t; the i-th of its words is stored as -i: 0, UINT64_MAX, … */
@@ -78,7 +78,8 @@ enum tr_option_kind {
     TR_KIND_OFTEN,   /* struct tr_job_often */
     TR_KIND_PACE,    /* struct tr_job_pace */
     TR_KIND_TIME,    /* double, seconds; 0: no */
-    TR_KIND_CHOICE   /* int, the place of one of its words */
+    TR_KIND_CHOICE,  /* int, the place of one of its words */
+    TR_KIND_PAIRS /* struct tr_job_list of «name: word», in a file a mapping of names to words; empty by default */
 };
 
 struct tr_job_list {

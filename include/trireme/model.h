@@ -150,12 +150,18 @@ char *const *tr_query_files(const tr_query *query, size_t *n);
 
 /* Ready functions say which rows they want, of so many columns, the first of which the files call first_index; and what
  * comes out for each row: a column of numbers, with so many significant digits (0: a whole number, TR_SHORTEST: as few as
- * tell an f32). */
-enum { TR_SHORTEST = -1 };
+ * tell an f32, TR_AS_LABEL: the same, or the name of the class if labels have names). */
+enum { TR_SHORTEST = -1, TR_AS_LABEL = -2 };
 void tr_query_rows(tr_query *query, enum tr_row_form form, uint64_t columns, uint64_t first_index);
 void tr_query_label(tr_query *query,
                     int label); /* csv: TR_LABEL_…, in place of what the job of the model says */
 int tr_query_output(tr_query *query, const char *name, int digits);
+
+/* What a label is called, and a column of the data («age», «city=Berlin»): where the files have no names, the number of the label,
+ * and of the column from first_index on. */
+enum { TR_LABEL_TEXT = 96 };
+void tr_query_label_text(const tr_query *query, float label, char text[TR_LABEL_TEXT]);
+void tr_query_key_text(const tr_query *query, uint64_t key, uint64_t first_index, char text[TR_LABEL_TEXT]);
 
 /* Prints to where predictions go. TR_ERR_IO. */
 int tr_print(tr_query *query, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -15,13 +15,22 @@
 extern "C" {
 #endif
 
-/* Plain text or gzip, told apart by the first bytes. Lines may end with CRLF, a file may begin with the mark of UTF-8.
+/* Plain text, or packed (gzip, bzip2, xz, zstd, lz4), told apart by the first bytes. Lines may end with CRLF, a file may begin with the mark of UTF-8.
  *   libsvm    label index:value index:value …, indices ascending; # begins a comment
  *   csv       numbers separated by commas, semicolons, tabs or blanks, as many in each line, with a header or without
  *   ratings   user, item, rating, and anything more; separated by tabs, ::, semicolons, commas or blanks
- *   docword   three lines with the numbers of documents, words and records; then document, word, count from 1 */
-enum tr_format { TR_FORMAT_AUTO, TR_FORMAT_LIBSVM, TR_FORMAT_CSV, TR_FORMAT_RATINGS, TR_FORMAT_DOCWORD };
-enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO }; /* csv: which column is a label */
+ *   docword   three lines with the numbers of documents, words and records; then document, word, count from 1
+ *   hdf5      no text: an array X, dense or as data, indices, indptr, and labels y; d.h5:/train/X chooses */
+enum tr_format {
+    TR_FORMAT_AUTO,
+    TR_FORMAT_LIBSVM,
+    TR_FORMAT_CSV,
+    TR_FORMAT_RATINGS,
+    TR_FORMAT_DOCWORD,
+    TR_FORMAT_HDF5
+};
+/* csv: which column is a label; NAMED: another than the first and the last */
+enum { TR_LABEL_NONE, TR_LABEL_FIRST, TR_LABEL_LAST, TR_LABEL_AUTO, TR_LABEL_NAMED };
 enum {
     TR_HEADER_AUTO,
     TR_HEADER_YES,
@@ -37,16 +46,20 @@ typedef struct tr_batch {
     const uint32_t *column;
     const float *value; /* NULL when every value is 1 */
     const float *label; /* NULL where rows have none: ratings, docword, and csv without data.label */
-    /* csv: n rows of as many numbers as there are columns, one after the other; begin, column and value are NULL then.
-     * NULL for all other formats */
+    /* n rows of as many numbers as there are columns, one after the other; begin, column and value are NULL then. Rows of csv
+     * and of dense hdf5 are dense, those of libsvm and sparse hdf5 where they are better so; NULL for all others */
     const float *dense;
+    const float *weight; /* what rows count, with data.weight; NULL: all 1 */
 } tr_batch;
 
 enum tr_row_form { TR_ROWS_AS_READ, TR_ROWS_SPARSE, TR_ROWS_DENSE };
 
+struct tr_schema;
+
 /* What is to be read. All zero is a good start. */
 typedef struct tr_read_options {
-    enum tr_format format; /* not ratings; TR_FORMAT_AUTO: libsvm, csv or docword, as the first file looks */
+    enum tr_format
+        format; /* not ratings; TR_FORMAT_AUTO: hdf5, libsvm, csv or docword, as the first file looks */
     enum tr_row_form
         form; /* libsvm and csv: TR_ROWS_SPARSE makes sparse rows of csv, without the zeros; TR_ROWS_DENSE makes
                             * dense rows of libsvm, and needs `columns` */
@@ -57,6 +70,10 @@ typedef struct tr_read_options {
     bool labelled;        /* libsvm: a line without a label is an error; otherwise its label is NaN */
     int label; /* csv: TR_LABEL_…; where `columns` are given and the file has no more, its rows have no labels */
     int header; /* csv: TR_HEADER_… */
+    /* csv: the columns of a model's training data, which make keys of those of the files; label and first_index mean nothing
+     * then. `labelled`: rows whose label is missing are left out, and counted in *unlabelled (NULL: not asked for) */
+    const struct tr_schema *schema;
+    uint64_t *unlabelled;
 } tr_read_options;
 
 /* Some neighbouring rows, until the function returns that they are handed to. */

@@ -2,6 +2,7 @@
  *
  *   fields    model.h5, written and read
  *   query     predict, evaluate and inspect
+ *   saved_schema   the columns of tables in model.h5
  */
 #ifndef TR_CLASS_H
 #define TR_CLASS_H
@@ -25,6 +26,8 @@ struct tr_model {
     char *path;  /* of the file */
     tr_job *job; /* it was trained by; NULL: it says none, or none that can be read any more */
     char *text;  /* … as the file has it; NULL */
+    struct tr_schema
+        *schema; /* the columns of the tables it was trained on; NULL: not known. Once it is read */
     void *model;
     const char *type; /* of model.type; once it is read */
 };

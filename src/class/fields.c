@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "class/class.h"
+#include "class/saved_schema.h"
+#include "data/store.h"
 #include "ranks/ranks.h"
 #include "store/h5.h"
 #include "table/table.h"
@@ -415,8 +417,9 @@ int tr_model_write(tr_context *tr, const tr_model_class *class, void *model, con
     status = tr_agree(tr, status);
     if (status == TR_OK) {
         status = class->fields(model, &f);
-        if (status == TR_OK && f.writer) status = tr_h5_finish(&f.writer);
         if (!f.settled) status = tr_agree(tr, status);
+        if (status == TR_OK) status = tr_saved_schema_write(tr, tr_store_schema(tr), f.writer);
+        if (status == TR_OK) status = tr_agree(tr, f.writer ? tr_h5_finish(&f.writer) : TR_OK);
     }
     tr_h5_abandon(&f.writer);
     free(job);
@@ -549,6 +552,15 @@ static int read_fields(const struct tr_model *m, void *model, tr_query *list)
     return status;
 }
 
+static int read_schema(struct tr_model *m)
+{
+    struct tr_h5_reader *r = NULL;
+    TR_TRY(tr_h5_open(m->path, m->class->format, m->class->format_version, &r));
+    int status = tr_saved_schema_read(r, &m->schema);
+    tr_h5_close(&r);
+    return status;
+}
+
 int tr_model_read(struct tr_model *m)
 {
     enum tr_file_kind kind;
@@ -557,7 +569,8 @@ int tr_model_read(struct tr_model *m)
     if (kind == TR_FILE_MODEL_TEXT) return m->class->read_text(m->model, m->path, &m->type);
     m->type = m->class->name;
     if (m->job) TR_TRY(tr_job_string(m->job, "model.type", &m->type));
-    return read_fields(m, m->model, NULL);
+    TR_TRY(read_fields(m, m->model, NULL));
+    return read_schema(m);
 }
 
 /* By reading them once more. */
@@ -575,6 +588,7 @@ void tr_model_close(struct tr_model *m)
 {
     if (m->model) m->class->close(m->model);
     free(m->model);
+    tr_schema_release(&m->schema);
     tr_job_free(m->job);
     free(m->text);
     free(m->path);
@@ -589,6 +603,12 @@ int tr_model_load(tr_context *tr, const char *path, void **model)
     int status =
         m.class == class ? tr_model_read(&m)
                          : tr_fail(TR_ERR_DATA, "%s: %s, expected %s", path, m.class->noun, class->noun);
+    if (status == TR_OK && !tr_schema_agrees(tr_store_schema(tr), m.schema))
+        status =
+            tr_fail(TR_ERR_DATA,
+                    "%s: its columns are not those of the data: expected the same columns of numbers, in the "
+                    "same order",
+                    path);
     if (status == TR_OK) {
         *model = m.model;
         m.model = NULL;

@@ -9,6 +9,8 @@
 
 #include "base/base.h"
 #include "class/class.h"
+#include "data/schema.h"
+#include "job/text.h"
 
 struct output {
     char *name;
@@ -28,7 +30,8 @@ struct tr_query {
     struct output *output;
     struct figure *figure;
     size_t outputs, output_capacity, figures, figure_capacity;
-    double *out; /* of some rows */
+    uint64_t unlabelled; /* rows that were left out */
+    double *out;         /* of some rows */
     size_t out_capacity;
     uint64_t n, unknown; /* rows so far, and non-zeros of columns that the model does not have */
 };
@@ -124,6 +127,25 @@ void tr_line(tr_query *q, const char *name, const char *format, ...)
     va_end(arguments);
 }
 
+/* ---- names ---- */
+
+static bool has_label_names(const tr_query *q)
+{
+    return q->model->schema && q->model->schema->labels.n > 0;
+}
+
+void tr_query_label_text(const tr_query *q, float label, char text[TR_LABEL_TEXT])
+{
+    tr_schema_label_text(q->model->schema, label, text);
+}
+
+void tr_query_key_text(const tr_query *q, uint64_t key, uint64_t first_index, char text[TR_LABEL_TEXT])
+{
+    const struct tr_schema *s = q->model->schema;
+    if (s && key < s->keys) tr_schema_key_text(s, key, text);
+    else snprintf(text, TR_LABEL_TEXT, "%" PRIu64, key + first_index);
+}
+
 /* ---- rows ---- */
 
 static bool knows_format(const tr_model_class *class, const char *format)
@@ -133,32 +155,52 @@ static bool knows_format(const tr_model_class *class, const char *format)
     return false;
 }
 
+/* Of models that do not know the columns of their training data. */
+static int label_place(const char *word)
+{
+    static const char *const words[] = {"none", "first", "last"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(words[i], word)) return i;
+    return TR_LABEL_AUTO;
+}
+
 /* As the command line says, or the job of the model. */
 static int find_format(tr_query *q)
 {
-    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
+    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword", "hdf5"};
     const tr_model_class *class = q->model->class;
     const tr_job *job = q->model->job;
     const char *format = q->ask->format, *by_job = job ? "auto" : class->data_formats[0],
                *only = class->data_formats[1] ? NULL : class->data_formats[0];
     if (format && !knows_format(class, format))
-        return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s%s%s", format, class->noun,
-                       class->data_formats[0], only ? "" : " or ", only ? "" : class->data_formats[1]);
+        return tr_fail(TR_ERR_USAGE, "unexpected --format %s: %s reads %s", format, class->noun,
+                       tr_shown_words(class->data_formats).text);
     if (job) {
-        q->rows.label = job->data.label;
+        q->rows.label = label_place(job->data.label);
         q->rows.header = job->data.header;
         TR_TRY(tr_job_string(job, "data.format", &by_job));
     }
+    if (!format && q->model->schema) format = "csv";
+    q->rows.schema = format && !strcmp(format, "csv") ? q->model->schema : NULL;
+    if (q->ask->command == TR_EVALUATE && q->rows.schema) q->rows.labelled = true;
+    q->rows.unlabelled = &q->unlabelled;
     if (!format)
         format = strcmp(by_job, "auto") != 0 && knows_format(class, by_job) ? by_job : only ? only : "auto";
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (!strcmp(words[i], format)) q->rows.format = (enum tr_format)i;
     return TR_OK;
 }
 
-static int print_number(FILE *file, double value, int digits)
+static int print_number(const tr_query *q, double value, int digits)
 {
+    FILE *file = q->ask->out;
     char text[TR_NUMBER_ROOM + 1];
+    if (digits == TR_AS_LABEL && has_label_names(q)) {
+        char name[TR_LABEL_TEXT];
+        tr_query_label_text(q, (float)value, name);
+        return fputs(name, file);
+    }
+    if (digits == TR_AS_LABEL) digits = TR_SHORTEST;
     if (digits != TR_SHORTEST) return fprintf(file, "%.*g", digits > 0 ? digits : 17, value);
     *tr_put_f32(text, (float)value) = '\0';
     return fputs(text, file);
@@ -169,8 +211,7 @@ static int print_rows(tr_query *q, size_t n)
     FILE *file = q->ask->out;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < q->outputs; k++) {
-            if (print_number(file, q->out[i * q->outputs + k], q->output[k].digits) < 0)
-                return cannot_write(q);
+            if (print_number(q, q->out[i * q->outputs + k], q->output[k].digits) < 0) return cannot_write(q);
             if (putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0) return cannot_write(q);
         }
     return TR_OK;
@@ -191,6 +232,13 @@ static int take_rows(void *state, const tr_records *records)
 
 static void note_unknown(const tr_query *q)
 {
+    if (q->unlabelled > 0)
+        fprintf(stderr, "trireme: note: %" PRIu64 " rows without a label were left out\n", q->unlabelled);
+    if (q->unknown > 0 && q->rows.schema)
+        fprintf(stderr,
+                "trireme: note: %" PRIu64 " values of categories are not among those of the training data\n",
+                q->unknown);
+    if (q->rows.schema) return;
     bool features = strcmp(q->model->class->data_formats[0], "libsvm") == 0;
     if (q->unknown > 0)
         fprintf(stderr,

@@ -5,7 +5,7 @@
 
 void tr_batches_free(struct tr_batches *b)
 {
-    void *parts[] = {b->order, b->begin, b->column, b->value, b->label};
+    void *parts[] = {b->order, b->begin, b->column, b->value, b->label, b->weight};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     *b = (struct tr_batches){0};
 }
@@ -17,6 +17,7 @@ static int make_room(const tr_data *data, struct tr_batches *b)
     size_t most = 0;
     TR_TRY(TR_GROW(&b->begin, &b->begin_capacity, b->size + 1));
     TR_TRY(TR_GROW(&b->label, &b->label_capacity, b->size));
+    if (rows->weight) TR_TRY(TR_GROW(&b->weight, &b->weight_capacity, b->size));
     if (rows->dense) return TR_GROW(&b->value, &b->value_capacity, b->size * (size_t)data->columns);
     for (size_t first = 0; first < b->end; first += b->size) {
         size_t sum = 0, end = tr_min_size(first + b->size, b->end);
@@ -50,6 +51,7 @@ static void copy_row(const tr_data *data, struct tr_batches *b, size_t row, size
 {
     const tr_batch *rows = &data->rows;
     if (rows->label) b->label[to] = rows->label[row];
+    if (rows->weight) b->weight[to] = rows->weight[row];
     if (rows->dense) {
         size_t n = (size_t)data->columns;
         memcpy(b->value + to * n, rows->dense + row * n, n * sizeof *b->value);
@@ -70,7 +72,8 @@ bool tr_data_next(tr_data *data, tr_batch *batch)
     b->begin[0] = 0;
     for (size_t i = 0; i < n; i++) copy_row(data, b, b->order[b->next + i], i);
     b->next += n;
-    *batch = (tr_batch){.n = n, .label = rows->label ? b->label : NULL};
+    *batch =
+        (tr_batch){.n = n, .label = rows->label ? b->label : NULL, .weight = rows->weight ? b->weight : NULL};
     if (rows->dense) {
         batch->dense = b->value;
     } else {

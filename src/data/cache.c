@@ -2,34 +2,48 @@
 #include "data/cache.h"
 
 #include <glob.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shm/persistent.h"
+#include "data/dictionary.h"
 #include "data/scale.h"
 #include "data/store.h"
+#include "data/stream.h"
 #include "trireme/collective.h"
 
 /* ---- of a context ---- */
 
+/* In the node's memory; in data.scratch. */
+enum { IN_MEMORY, ON_DISK, PLACES };
+
 struct tr_cache {
-    bool wanted;
-    bool leads; /* the lowest rank of the host: looks after the folder */
+    bool leads; /* the lowest rank of the host: looks after the folders */
     bool said;  /* that something is not kept */
-    struct tr_cache_folder folder;
-    char *path;
+    struct place {
+        bool entered, wanted;
+        struct tr_cache_folder folder;
+        char *path;
+    } place[PLACES];
 };
 
-/* The job ends as it should: nobody will want it again. */
+static struct place *place_of(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    return &s->tr->cache->place[s->on_disk ? ON_DISK : IN_MEMORY];
+}
+
+/* The job ends as it should: nobody will want again what is in memory. */
 static void end(tr_context *tr)
 {
     struct tr_cache *c = tr->cache;
     tr->cache = NULL;
-    tr_cache_folder_remove(&c->folder);
-    free(c->path);
+    tr_cache_folder_remove(&c->place[IN_MEMORY].folder);
+    if (tr->job->data.cache == TR_CACHE_NO) tr_cache_folder_remove(&c->place[ON_DISK].folder);
+    else tr_cache_folder_leave(&c->place[ON_DISK].folder);
+    for (int i = 0; i < PLACES; i++) free(c->place[i].path);
     free(c);
 }
 
@@ -61,37 +75,57 @@ static bool is_lowest_of_host(const tr_context *tr)
     return rank == 0;
 }
 
-static bool take_folder(const tr_context *tr, struct tr_cache *c)
+static int take_folder(const tr_context *tr, struct place *p, const char *base)
 {
     char *folder;
-    if (tr_cache_folder_path(tr->job->output, &folder) != TR_OK) return false;
-    int status = tr_format(&c->path, "%s/" TR_CACHE_FILES, folder);
+    TR_TRY(tr_cache_folder_path(base, tr->job->output, &folder));
+    int status = tr_format(&p->path, "%s/" TR_CACHE_FILES, folder);
     free(folder);
-    if (status == TR_OK && c->leads) status = tr_cache_folder_take(tr->job->output, &c->folder);
-    return status == TR_OK;
+    if (status == TR_OK && tr->cache->leads) status = tr_cache_folder_take(base, tr->job->output, &p->folder);
+    return status;
+}
+
+static int enter_memory(tr_context *tr, struct place *p)
+{
+    int mode = tr->job->data.cache;
+    p->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
+    TR_TRY(all_well(tr, TR_SET_ALL, &p->wanted));
+    bool asked = p->wanted;
+    p->wanted = asked && take_folder(tr, p, NULL) == TR_OK;
+    const char *why = p->wanted ? "" : tr_error_text();
+    if (tr->cache->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* never one that is taken */
+    if (!asked) return TR_OK;
+    TR_TRY(all_well(tr, TR_SET_ALL, &p->wanted));
+    if (!p->wanted) say_not_kept(tr, why);
+    return TR_OK;
+}
+
+/* There is no doing without it. */
+static int enter_disk(tr_context *tr, struct place *p)
+{
+    int status = take_folder(tr, p, tr->job->data.scratch);
+    if (status != TR_OK)
+        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: data.scratch: %s", tr_job_where(tr->job, "data.scratch"),
+                         tr_error_text());
+    p->wanted = true;
+    return tr_agree(tr, status);
 }
 
 /* Once in a context. */
-static int enter(tr_context *tr)
+static int enter(tr_context *tr, bool disk)
 {
-    if (tr->cache) return TR_OK;
-    struct tr_cache *c;
-    int mode = tr->job->data.cache;
-    TR_TRY(tr_agree(tr, TR_NEW(&c, 1)));
-    tr->cache = c;
-    tr->at_end = end;
-    c->folder.lock = -1;
-    c->leads = is_lowest_of_host(tr);
-    c->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
-    TR_TRY(all_well(tr, TR_SET_ALL, &c->wanted));
-    bool asked = c->wanted;
-    c->wanted = asked && take_folder(tr, c);
-    const char *why = c->wanted ? "" : tr_error_text();
-    if (c->leads) tr_cache_clean(asked ? NULL : tr->job->output); /* never one that is taken */
-    if (!asked) return TR_OK;
-    TR_TRY(all_well(tr, TR_SET_ALL, &c->wanted));
-    if (!c->wanted) say_not_kept(tr, why);
-    return TR_OK;
+    if (!tr->cache) {
+        struct tr_cache *c;
+        TR_TRY(tr_agree(tr, TR_NEW(&c, 1)));
+        tr->cache = c;
+        tr->at_end = end;
+        for (int i = 0; i < PLACES; i++) c->place[i].folder.lock = -1;
+        c->leads = is_lowest_of_host(tr);
+    }
+    struct place *p = &tr->cache->place[disk ? ON_DISK : IN_MEMORY];
+    if (p->entered) return TR_OK;
+    p->entered = true;
+    return disk ? enter_disk(tr, p) : enter_memory(tr, p);
 }
 
 /* ---- what is kept ---- */
@@ -108,14 +142,18 @@ enum {
     SCALE,
     SHIFT,
     FACTOR,
+    BLOCKS,
+    SCHEMA,
+    DICTIONARY,
     HEAD_ARRAYS
 };
 
 struct head {
     struct tr_cache_key generation;
     tr_data data; /* pointers in it mean nothing */
-    size_t rows, columns, stretches;
+    size_t rows, columns, stretches, blocks;
     bool full;
+    uint64_t unknown, unlabelled;
     unsigned arrays; /* bit by bit: there is one */
 };
 
@@ -165,15 +203,18 @@ static int describe_ranks(const tr_context *tr, const char *key, char **text)
                      tr->me.member, tr->layout.group_size, tr_store_shares(tr), key);
 }
 
-static int name_files(tr_context *tr, struct tr_cached *c, const char *what, const char *key)
+static int name_files(tr_data *data, const char *what, const char *key)
 {
+    tr_context *tr = data->state->tr;
+    struct tr_cached *c = data->state->cached;
+    const char *path = place_of(data)->path;
     char *text;
     int length = (int)strcspn(what, " ");
     TR_TRY(describe_ranks(tr, key, &text));
     c->key = tr_cache_key_of(text, strlen(text));
     free(text);
-    TR_TRY(tr_format(&c->head, "%s/%.*s-%d", tr->cache->path, length, what, tr->rank));
-    return tr_format(&c->rows_path, "%s/%.*s-%d.rows", tr->cache->path, length, what, rank_of_rows(tr));
+    TR_TRY(tr_format(&c->head, "%s/%.*s-%d", path, length, what, tr->rank));
+    return tr_format(&c->rows_path, "%s/%.*s-%d.rows", path, length, what, rank_of_rows(tr));
 }
 
 /* To be freed; of nothing, nothing. */
@@ -211,6 +252,17 @@ static int restore_scale(tr_data *data, const struct tr_cache_file *file)
     return TR_OK;
 }
 
+static int restore_schema(tr_data *data, const struct tr_cache_file *file)
+{
+    struct tr_data_state *s = data->state;
+    uint64_t bytes, more;
+    const char *from = tr_cache_file_at(file, SCHEMA, &bytes),
+               *values = tr_cache_file_at(file, DICTIONARY, &more);
+    if (bytes == 0) return TR_OK;
+    TR_TRY(tr_schema_unpack(from, (size_t)bytes, &s->schema, &s->bindings));
+    return more > 0 ? tr_dictionary_unpack(s->tr, values, (size_t)more, &s->schema->dictionary) : TR_OK;
+}
+
 static int restore_head(tr_data *data, const struct tr_cache_file *file, const struct head *h)
 {
     struct tr_data_state *s = data->state;
@@ -222,12 +274,17 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
     data->row = NULL;
     data->row_names = data->column_names = NULL;
     s->full = h->full;
+    s->unknown = h->unknown;
+    s->unlabelled = h->unlabelled;
+    TR_TRY(restore_schema(data, file));
     s->rows.rows = h->rows;
     s->rows.columns = h->columns;
     s->stretches = h->stretches;
+    s->blocks = h->blocks;
     TR_TRY(copy_bytes(file, HEADS, (void **)&s->heads));
     TR_TRY(copy_bytes(file, LABELS, (void **)(uintptr_t)&data->label));
     TR_TRY(copy_bytes(file, STRETCHES, (void **)&s->stretch));
+    TR_TRY(copy_bytes(file, BLOCKS, (void **)&s->block));
     TR_TRY(copy_bytes(file, THIRD_LABEL, (void **)&s->third_label));
     TR_TRY(restore_names(s->tr, file, ROW_NAMES, &s->row_names));
     TR_TRY(restore_names(s->tr, file, COLUMN_NAMES, &s->column_names));
@@ -248,6 +305,8 @@ static void drop(tr_data *data)
                                 .form = kept.form,
                                 .held_out = kept.held_out,
                                 .test = kept.test,
+                                .on_disk = kept.on_disk,
+                                .memory = kept.memory,
                                 .cached = kept.cached};
     *data = (tr_data){.state = s};
 }
@@ -261,7 +320,10 @@ static int restore_rows(tr_data *data, const struct head *h)
     if (h->arrays == 0) return TR_OK;
     TR_TRY(tr_cache_file_open(c->rows_path, h->generation, TR_CACHE_ARRAYS,
                               shared ? (size_t)s->tr->me.member : 0,
-                              shared ? (size_t)s->tr->layout.group_size : 1, &c->rows));
+                              shared       ? (size_t)s->tr->layout.group_size
+                              : s->on_disk ? 0 /* checked when it is used */
+                                           : 1,
+                              &c->rows));
     list_slots(data, slot);
     for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
         if (h->arrays & 1u << i) *slot[i].array = tr_cache_file_at(c->rows, i, NULL);
@@ -298,12 +360,12 @@ static int agree_on_found(tr_data *data, const char *what, int status, bool *fou
     return TR_OK;
 }
 
-static void remove_files(const tr_context *tr, const char *what)
+static void remove_files(const tr_data *data, const char *what)
 {
     char *pattern;
     glob_t found;
-    if (!tr->cache->leads ||
-        tr_format(&pattern, "%s/%.*s-*", tr->cache->path, (int)strcspn(what, " "), what) != TR_OK)
+    if (!data->state->tr->cache->leads ||
+        tr_format(&pattern, "%s/%.*s-*", place_of(data)->path, (int)strcspn(what, " "), what) != TR_OK)
         return;
     if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
@@ -317,7 +379,7 @@ static int begin_anew(tr_data *data, const char *what)
 {
     struct tr_data_state *s = data->state;
     struct timespec now;
-    remove_files(s->tr, what);
+    remove_files(data, what);
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t facts[3] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid()};
     s->cached->generation = tr_cache_key_of(facts, sizeof facts);
@@ -329,10 +391,10 @@ int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found)
 {
     struct tr_data_state *s = data->state;
     *found = false;
-    TR_TRY(enter(s->tr));
-    if (!s->tr->cache->wanted) return TR_OK;
+    TR_TRY(enter(s->tr, s->on_disk));
+    if (!place_of(data)->wanted) return TR_OK;
     int status = TR_NEW(&s->cached, 1);
-    if (status == TR_OK) status = name_files(s->tr, s->cached, what, key);
+    if (status == TR_OK) status = name_files(data, what, key);
     TR_TRY(tr_agree(s->tr, status));
     status = restore(data);
     TR_TRY(agree_on_found(data, what, status, found));
@@ -344,18 +406,6 @@ int tr_cache_find(tr_data *data, const char *what, const char *key, bool *found)
 
 /* ---- keeping ---- */
 
-/* Bytes of memory that no process has, as far as the system says. */
-static uint64_t memory_free(void)
-{
-    char line[128];
-    uint64_t kilobytes, bytes = UINT64_MAX;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && bytes == UINT64_MAX && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kilobytes) == 1) bytes = kilobytes * 1024;
-    if (file) fclose(file);
-    return bytes;
-}
-
 int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
 {
     tr_context *tr = data->state->tr;
@@ -363,7 +413,7 @@ int tr_cache_has_room(tr_data *data, uint64_t bytes, bool *enough)
     *enough = false;
     if (!data->state->cached) return TR_OK;
     tr_persistent_bases(&bases);
-    uint64_t memory = memory_free(), room = tr_persistent_free(bases.base[0]);
+    uint64_t memory = tr_memory_free(), room = tr_persistent_free(bases.base[0]);
     TR_TRY(tr_all_reduce(tr, TR_SET_NODE, TR_SUM, TR_I64, &bytes, 1));
     *enough = bytes <= (memory < room ? memory : room) / 2;
     TR_TRY(all_well(tr, TR_SET_ALL, enough));
@@ -446,9 +496,12 @@ static struct head make_head(tr_data *data)
     struct head h = {.generation = s->cached->generation,
                      .data = *data,
                      .full = s->full,
+                     .unknown = s->unknown,
+                     .unlabelled = s->unlabelled,
                      .rows = s->rows.rows,
                      .columns = s->rows.columns,
-                     .stretches = s->stretches};
+                     .stretches = s->stretches,
+                     .blocks = s->blocks};
     list_slots(data, slot);
     for (size_t i = 0; i < TR_CACHE_ARRAYS; i++)
         if (*slot[i].array) h.arrays |= 1u << i;
@@ -474,10 +527,14 @@ static int write_head(tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     struct head h = make_head(data);
-    char *row = NULL, *column = NULL;
-    size_t row_bytes = 0, column_bytes = 0;
+    char *row = NULL, *column = NULL, *schema = NULL, *values = NULL;
+    size_t row_bytes = 0, column_bytes = 0, schema_bytes = 0, values_bytes = 0;
     int status = s->row_names ? tr_names_pack(s->row_names, &row, &row_bytes) : TR_OK;
     if (status == TR_OK && s->column_names) status = tr_names_pack(s->column_names, &column, &column_bytes);
+    if (status == TR_OK && s->schema)
+        status = tr_schema_pack(s->schema, &s->bindings, &schema, &schema_bytes);
+    if (status == TR_OK && s->schema && s->schema->dictionary && !s->test)
+        status = tr_dictionary_pack(s->schema->dictionary, &values, &values_bytes);
     const void *from[] = {&h,
                           s->heads,
                           data->label,
@@ -487,7 +544,11 @@ static int write_head(tr_data *data)
                           column,
                           s->scale,
                           s->scale ? s->scale->shift : NULL,
-                          s->scale ? s->scale->factor : NULL};
+                          s->scale ? s->scale->factor : NULL,
+                          s->block,
+
+                          schema,
+                          values};
     size_t scaled = s->scale ? s->scale->share.n * sizeof(double) : 0;
     const uint64_t bytes[] = {sizeof h,
                               s->files.n * sizeof *s->heads,
@@ -498,10 +559,16 @@ static int write_head(tr_data *data)
                               column_bytes,
                               s->scale ? sizeof *s->scale : 0,
                               s->scale && s->scale->shift ? scaled : 0,
-                              scaled};
+                              scaled,
+                              s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0,
+
+                              schema_bytes,
+                              values_bytes};
     if (status == TR_OK) status = write_arrays(s->cached, from, bytes);
     free(row);
     free(column);
+    free(schema);
+    free(values);
     return status;
 }
 
@@ -517,11 +584,21 @@ static uint64_t bytes_to_move(tr_data *data)
     return sum;
 }
 
+/* They lie there already. */
+static int seal_on_disk(tr_data *data)
+{
+    struct tr_cached *c = data->state->cached;
+    if (c->rows) TR_TRY(tr_cache_file_sum_on_disk(c->rows));
+    if (c->rows) tr_cache_file_seal(c->rows);
+    return write_head(data);
+}
+
 int tr_cache_keep(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     bool well, shares = tr_store_shares(s->tr);
     if (!s->cached) return TR_OK;
+    if (s->on_disk) return tr_agree(s->tr, seal_on_disk(data));
     TR_TRY(tr_cache_has_room(data, bytes_to_move(data), &well));
     if (!well) return TR_OK;
     if (shares) TR_TRY(seal_shared(s, &well));

@@ -35,6 +35,7 @@ struct tr_cache_file {
     struct tr_checked_area *area;
     uint64_t *sum;
     struct directory *directory;
+    bool *whole; /* of each piece: its sum has been compared, and is right; NULL: none has */
 };
 
 /* ---- memory ---- */
@@ -132,6 +133,7 @@ void tr_cache_file_close(struct tr_cache_file **file)
     if (!f) return;
     if (f->header) munmap(f->header, f->header->bytes);
     if (f->fd >= 0) close(f->fd);
+    free(f->whole);
     free(f->path);
     free(f);
     *file = NULL;
@@ -147,8 +149,11 @@ static int take_room(struct tr_cache_file *f, uint64_t first, uint64_t bytes)
         errno = ENOSPC;
         return failed(TR_ERR_IO, f->path);
     }
-    while (fallocate(f->fd, 0, (off_t)first, (off_t)bytes) < 0)
+    while (fallocate(f->fd, 0, (off_t)first, (off_t)bytes) < 0) {
+        if (errno == EOPNOTSUPP) errno = posix_fallocate(f->fd, (off_t)first, (off_t)bytes);
+        if (errno == 0) break;
         if (errno != EINTR) return failed(TR_ERR_IO, f->path);
+    }
     return TR_OK;
 }
 
@@ -278,7 +283,7 @@ int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size
     *file = NULL;
     int status = tr_checked_open(&checked, path, FORMAT, VERSION);
     if (status == TR_OK) status = start(path, O_RDONLY, file);
-    if (status == TR_OK) status = map(*file, checked.header->bytes, PROT_READ, MAP_POPULATE);
+    if (status == TR_OK) status = map(*file, checked.header->bytes, PROT_READ, shares > 0 ? MAP_POPULATE : 0);
     if (status == TR_OK && memcmp((*file)->header, checked.header, checked.header->header) != 0)
         status = odd(*file, "damaged: it changes");
     tr_checked_close(&checked);
@@ -286,9 +291,105 @@ int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size
         find_directory(*file);
         status = check_directory(*file, key, n);
     }
-    if (status == TR_OK) status = check_sums(*file, share, shares);
+    if (status == TR_OK && shares > 0) status = check_sums(*file, share, shares);
     if (status != TR_OK) tr_cache_file_close(file);
     return status;
+}
+
+/* ---- on a disk ---- */
+
+const char *tr_cache_file_path(const struct tr_cache_file *file)
+{
+    return file->path;
+}
+
+uint64_t tr_cache_file_place(const struct tr_cache_file *file, size_t i)
+{
+    return file->directory->place[i].first;
+}
+
+/* The pages that hold these bytes; or, without the last one, those that nothing behind them needs. */
+static void to_whole_pages(uint64_t *first, uint64_t *n, bool last)
+{
+    uint64_t page = tr_page_bytes(), end = *first + *n;
+    *first = *first / page * page;
+    *n = (last ? (end + page - 1) / page * page : end / page * page) - *first;
+    if (*first > end) *n = 0;
+}
+
+void tr_cache_file_ask(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    if (n > 0) (void)posix_fadvise(file->fd, (off_t)first, (off_t)n, POSIX_FADV_WILLNEED);
+}
+
+int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    to_whole_pages(&first, &n, true);
+    if (n == 0) return 0;
+#ifdef MADV_POPULATE_READ
+    while (madvise(bytes_at(file, first), n, MADV_POPULATE_READ) < 0)
+        if (errno == EFAULT) return EIO;
+        else if (errno != EINTR && errno != EAGAIN) break;
+        else continue;
+#endif
+    return 0; /* else pages come when they are touched */
+}
+
+void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    const uint64_t before = (uint64_t)1 << 20; /* the system holds more than a page together */
+    to_whole_pages(&first, &n, false);
+    if (n == 0) return;
+    (void)madvise(bytes_at(file, first), n, MADV_DONTNEED);
+    uint64_t more = first < before ? first : before;
+    (void)posix_fadvise(file->fd, (off_t)(first - more), (off_t)(n + more), POSIX_FADV_DONTNEED);
+}
+
+void tr_cache_file_send(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    if (n > 0) (void)sync_file_range(file->fd, (off_t)first, (off_t)n, SYNC_FILE_RANGE_WRITE);
+}
+
+void tr_cache_file_settle(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    if (n > 0)
+        (void)sync_file_range(file->fd, (off_t)first, (off_t)n,
+                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                  SYNC_FILE_RANGE_WAIT_AFTER);
+    tr_cache_file_drop(file, first, n);
+}
+
+bool tr_cache_file_is_whole(struct tr_cache_file *file, uint64_t first, uint64_t n)
+{
+    if (n == 0) return true;
+    if (!file->whole) file->whole = calloc(file->header->sums, sizeof *file->whole);
+    uint64_t begin = (first - file->area->first) / PIECE, end = (first + n - 1 - file->area->first) / PIECE;
+    for (uint64_t i = begin; i <= end; i++) {
+        if (file->whole && file->whole[i]) continue;
+        if (sum_of(file, i) != file->sum[i]) return false;
+        if (file->whole) file->whole[i] = true;
+    }
+    return true;
+}
+
+int tr_cache_file_sum_on_disk(struct tr_cache_file *file)
+{
+    const uint64_t sums = file->header->sums, some = 8;
+    for (uint64_t i = 0; i < sums; i += some) {
+        uint64_t end = i + some < sums ? i + some : sums, first = file->area->first + i * PIECE;
+        uint64_t n = i + some < sums ? some * PIECE : file->area->bytes - i * PIECE;
+        tr_cache_file_ask(file, first + n, end + some < sums ? some * PIECE : 0);
+        (void)TR_FAULT("cache.sum");
+        for (uint64_t k = i; k < end; k++) file->sum[k] = sum_of(file, k);
+        tr_cache_file_settle(file, first, n);
+    }
+    if (sums > 0) (void)mprotect(bytes_at(file, file->area->first), file->area->bytes, PROT_READ);
+    return fdatasync(file->fd) < 0 ? failed(TR_ERR_IO, file->path) : TR_OK;
+}
+
+void tr_cache_file_spoil(const struct tr_cache_file *file)
+{
+    (void)unlink(file->path);
 }
 
 void tr_cache_file_forget(struct tr_cache_file *file, size_t first, size_t last)

@@ -7,6 +7,7 @@
 #ifndef TR_DATA_CACHE_FILE_H
 #define TR_DATA_CACHE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,19 +35,44 @@ int tr_cache_file_reserve(struct tr_cache_file *file, size_t share, size_t share
 /* Array i, page by page: to be written until the file is summed, then to be read. */
 void *tr_cache_file_at(const struct tr_cache_file *file, size_t i, uint64_t *bytes);
 
-/* Sums one of several equal shares of the area. Nothing may be written any more. */
+/* Sums one of several equal shares of the area. Nothing may be written any more. The second sums all of a file on a disk,
+ * of which hardly anything stays in memory. */
 void tr_cache_file_sum(struct tr_cache_file *file, size_t share, size_t shares);
+int tr_cache_file_sum_on_disk(struct tr_cache_file *file);
 
 /* When all is summed: makes the file one that can be found. By one of those who write it. */
 void tr_cache_file_seal(struct tr_cache_file *file);
 
-/* Opens one that is whole, to be read, and checks one of several equal shares of the area. TR_ERR_NO_INPUT: it is not there;
- * TR_ERR_DATA: it is made from something else, or damaged. */
+/* Opens one that is whole, to be read, and checks one of several equal shares of the area; of no share (0 shares) nothing is
+ * read yet, and nothing checked. TR_ERR_NO_INPUT: it is not there; TR_ERR_DATA: it is made from something else, or damaged. */
 int tr_cache_file_open(const char *path, struct tr_cache_key key, size_t n, size_t share, size_t shares,
                        struct tr_cache_file **file);
 
 /* Nobody here needs the arrays first .. last any more: they stay in the file. */
 void tr_cache_file_forget(struct tr_cache_file *file, size_t first, size_t last);
+
+/* ---- of files on a disk: which parts of them are in memory; bytes first .. first + n - 1 of the file ---- */
+
+/* Where array i begins in the file. */
+uint64_t tr_cache_file_place(const struct tr_cache_file *file, size_t i);
+const char *tr_cache_file_path(const struct tr_cache_file *file);
+
+/* The system is asked to read this soon; all of it is read when the second returns: 0 or an error number. */
+void tr_cache_file_ask(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+
+/* It is to go out of memory, where it was only read. */
+void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+
+/* It is to go to the disk; and it is there when the second returns, and out of memory. */
+void tr_cache_file_send(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+void tr_cache_file_settle(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+
+/* Whether it is what was written. Any thread, but one at a time. */
+bool tr_cache_file_is_whole(struct tr_cache_file *file, uint64_t first, uint64_t n);
+
+/* Removes it, so that nobody finds it again; who has it open keeps it. */
+void tr_cache_file_spoil(const struct tr_cache_file *file);
 
 /* *file may be NULL. The file stays. */
 void tr_cache_file_close(struct tr_cache_file **file);

@@ -32,7 +32,7 @@ static int whole_path(const char *output, char **path)
     return tr_format(path, "%s/%s", here, output);
 }
 
-int tr_cache_folder_path(const char *output, char **path)
+int tr_cache_folder_path(const char *base, const char *output, char **path)
 {
     struct tr_persistent_bases bases;
     char *whole, *name = NULL, host[TR_HOST_BYTES];
@@ -41,7 +41,7 @@ int tr_cache_folder_path(const char *output, char **path)
     tr_host_name(host);
     int status = tr_format(&name, "%s\n%s", whole, host);
     if (status == TR_OK)
-        status = tr_format(path, "%s/" KIND "-%u-%016llx", bases.base[0], (unsigned)geteuid(),
+        status = tr_format(path, "%s/" KIND "-%u-%016llx", base ? base : bases.base[0], (unsigned)geteuid(),
                            (unsigned long long)XXH3_64bits(name, strlen(name)));
     free(name);
     free(whole);
@@ -100,11 +100,11 @@ static int take(struct tr_cache_folder *folder)
                              : tr_fail(TR_ERR_NO_OUTPUT, "%s: another process is using it", folder->path);
 }
 
-int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder)
+int tr_cache_folder_take(const char *base, const char *output, struct tr_cache_folder *folder)
 {
     char *files = NULL;
     folder->lock = -1;
-    TR_TRY(tr_cache_folder_path(output, &folder->path));
+    TR_TRY(tr_cache_folder_path(base, output, &folder->path));
     int status = take(folder);
     if (status == TR_OK) sign(folder->lock, output);
     if (status == TR_OK) status = tr_format(&files, "%s/" TR_CACHE_FILES, folder->path);
@@ -115,6 +115,13 @@ int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder)
 }
 
 /* ---- removing ---- */
+
+void tr_cache_folder_leave(struct tr_cache_folder *folder)
+{
+    if (folder->lock >= 0) close(folder->lock);
+    free(folder->path);
+    *folder = (struct tr_cache_folder){.lock = -1};
+}
 
 void tr_cache_folder_remove(struct tr_cache_folder *folder)
 {

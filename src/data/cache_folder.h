@@ -1,6 +1,7 @@
-/* The folder of a job in the memory of this host, for data that are to outlive its processes but not the job. No MPI here.
+/* The folder of a job in the memory of this host, for data that are to outlive its processes but not the job; or in a folder
+ * on a disk, where they outlive that, too. No MPI here.
  *
- * It is trireme-data-<user>-<hash of the output folder and the host>, in the first base (shm/persistent.h). The file `owner`
+ * It is trireme-data-<user>-<hash of the output folder and the host>, in the first base (shm/persistent.h; in functions: NULL). The file `owner`
  * in it says which run it belongs to; the process that looks after the folder holds a lock on that, which ends with it
  * however it ends. So a folder that is not locked belongs to a run that is over, or that is about to be started again.
  */
@@ -15,11 +16,14 @@ struct tr_cache_folder {
 };
 
 /* Where it is, whether or not it is there; to be freed. The same for all processes of a run on this host. */
-int tr_cache_folder_path(const char *output, char **path);
+int tr_cache_folder_path(const char *base, const char *output, char **path);
 
 /* Makes the folder if it is not there, and looks after it from now on. TR_ERR_NO_OUTPUT: it cannot be made; another process
  * looks after it. */
-int tr_cache_folder_take(const char *output, struct tr_cache_folder *folder);
+int tr_cache_folder_take(const char *base, const char *output, struct tr_cache_folder *folder);
+
+/* Leaves it, with all that is in it, to the next start. */
+void tr_cache_folder_leave(struct tr_cache_folder *folder);
 
 /* Removes it with all that is in it, if it was taken. */
 void tr_cache_folder_remove(struct tr_cache_folder *folder);

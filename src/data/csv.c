@@ -1,8 +1,9 @@
-/* Dense rows of numbers: text whose fields are separated by commas, semicolons, tabs or blanks, with a header or without,
+/* Tables: text whose fields are separated by commas, semicolons, tabs or blanks, with a header or without. Those of numbers are
  * read at the speed of memory.
  *
- * Fields may have blanks around them and stand in quotes; empty lines, CRLF and a last line without newline are fine. Every
- * row has as many fields as the first of its file; each is a decimal number in the range of float.
+ * Fields may have blanks around them and stand in quotes, where separators are text and "" is a quote; empty lines, CRLF and a
+ * last line without newline are fine. Every row has as many fields as the first of its file. Numbers are decimal, in the range of
+ * float.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -10,7 +11,13 @@
 #include "data/number.h"
 #include "data/reader.h"
 
-/* ---- one line ---- */
+/* What a field is, in files whose columns are not just numbers in the order of the schema. */
+struct tr_bound {
+    uint8_t type;
+    uint32_t slot, column;
+};
+
+/* ---- what is wrong ---- */
 
 static const char *field_problem(const char *p, const char *end, float value, char separator)
 {
@@ -22,16 +29,51 @@ static const char *field_problem(const char *p, const char *end, float value, ch
     return "is not a number";
 }
 
+static size_t column_of(const struct tr_reader *r, size_t field)
+{
+    const struct tr_schema *s = r->options->schema;
+    return s ? r->options->bindings->binding[r->head->binding].column[field] : field;
+}
+
 /* problem: NULL for an empty field. */
 static const char *bad_field(struct tr_reader *r, size_t field, const char *token, const char *problem)
 {
-    char quoted[TR_TOKEN_ROOM];
-    if (!problem) return tr_reader_bad(r, NULL, ' ', "column %zu: is empty, expected a number", field + 1);
+    char quoted[TR_TOKEN_ROOM], name[TR_SHOWN_NAME];
+    if (r->options->schema) tr_schema_column_text(r->options->schema, column_of(r, field), name);
+    else snprintf(name, sizeof name, "%zu", field + 1);
+    if (!problem) return tr_reader_bad(r, NULL, ' ', "column %s: is empty, expected a number", name);
     tr_token_quote(token, r->head->separator, quoted);
-    return tr_reader_bad(r, NULL, ' ', "column %zu: '%s' %s", field + 1, quoted, problem);
+    return tr_reader_bad(r, NULL, ' ', "column %s: '%s' %s", name, quoted, problem);
 }
 
-/* A field that has blanks or quotes around it, or is wrong. Returns what follows it, NULL if it is wrong. */
+/* A field that is no number of an odd look: nothing, a word, or wrong. */
+static const char *parse_other(struct tr_reader *r, const char *p, size_t field, const char *problem,
+                               float *value)
+{
+    const struct tr_schema *s = r->options->schema;
+    struct tr_field f;
+    const char *wrong = s ? tr_take_field(p, r->head->separator, &f) : NULL;
+    if (!s || wrong) return bad_field(r, field, p, wrong ? wrong : problem);
+    size_t c = column_of(r, field);
+    struct tr_column_seen *seen = r->options->seen ? &r->options->seen[c] : NULL;
+    *value = NAN;
+    if (tr_schema_is_missing(s, f.text, f.n)) {
+        if (seen) seen->missing = true;
+        return f.end;
+    }
+    bool word = problem && strcmp(problem, "is not a number") == 0;
+    bool may_be_word = seen && !r->options->settled && !s->column[c].fixed && !r->options->skip_errors;
+    if (!word || !may_be_word) return bad_field(r, field, p, problem);
+    if (!seen->word) {
+        seen->word = true;
+        seen->place = (struct tr_file_place){r->file, r->offset};
+        tr_token_quote(p, r->head->separator, seen->text);
+    }
+    *value = 0;
+    return f.end;
+}
+
+/* A field that has blanks or quotes around it, or is none of numbers. Returns what follows it, NULL if it is wrong. */
 static __attribute__((noinline)) const char *parse_odd_field(struct tr_reader *r, const char *p, size_t field,
                                                              float *value)
 {
@@ -49,13 +91,31 @@ static __attribute__((noinline)) const char *parse_odd_field(struct tr_reader *r
     while (behind && tr_is_padding(*behind, separator)) behind++;
     if (behind && isfinite(*value) && tr_token_ends(behind, separator)) return behind;
     bool empty = quoted && *text == '"';
-    return bad_field(r, field, p, empty ? NULL : field_problem(text, end, *value, separator));
+    return parse_other(r, p, field, empty ? NULL : field_problem(text, end, *value, separator), value);
 }
 
 static const char *bad_count(struct tr_reader *r, size_t found, bool more)
 {
     return tr_reader_bad(r, NULL, ' ', "%s%zu column%s, expected %zu as in the first line",
                          more ? "more than " : "", found, found == 1 ? "" : "s", r->fields);
+}
+
+/* ---- one line of numbers ---- */
+
+/* Goes to the next field, where there is one. */
+static inline bool pass(const char **at, char separator)
+{
+    const char *p = *at;
+    bool more = *p == separator || (separator == TR_SEPARATOR_BLANKS && *p == '\t');
+    if (separator == TR_SEPARATOR_BLANKS &&
+        more) { /* of which there may be any number, at the end of the line too */
+        while (tr_is_blank(*p)) p++;
+        more = !tr_at_line_end(p);
+    } else if (more) {
+        p++;
+    }
+    *at = p;
+    return more;
 }
 
 /* The fields of one line, where there is room for all of them. Returns the end of the line. This is where the time goes. */
@@ -73,29 +133,22 @@ static inline const char *parse_fields(struct tr_reader *r, const char *p, size_
         }
         value += k != labelled;
         p = end;
-        bool more = *p == separator || (separator == TR_SEPARATOR_BLANKS && *p == '\t');
-        if (separator == TR_SEPARATOR_BLANKS &&
-            more) { /* of which there may be any number, at the end of the line too */
-            while (tr_is_blank(*p)) p++;
-            more = !tr_at_line_end(p);
-        } else if (more) {
-            p++;
-        }
+        bool more = pass(&p, separator);
         if (more && k + 1 < n) continue;
         if (!more && k + 1 == n) return p;
         return bad_count(r, k + 1, more);
     }
 }
 
-static const char *parse_line(struct tr_reader *r, const char *p)
+/* A row whose label is missing does not count. */
+static const char *end_row(struct tr_reader *r, const char *end, float label)
 {
     struct tr_matrix *m = &r->matrix;
-    int where = r->options->label;
-    size_t labelled = where == TR_LABEL_FIRST ? 0 : where == TR_LABEL_LAST ? r->fields - 1 : r->fields;
-    float label = NAN;
-    const char *end = parse_fields(r, p, labelled, &label, m->value + m->rows * m->columns);
-    if (!end) return NULL;
     if (m->label) {
+        if (isnan(label) && r->options->schema && !r->options->rows_without_label) {
+            r->report.unlabelled++;
+            return end;
+        }
         r->status = tr_reader_note_label(r, label);
         if (r->status != TR_OK) return NULL;
         m->label[m->rows] = label;
@@ -104,7 +157,96 @@ static const char *parse_line(struct tr_reader *r, const char *p)
     return end;
 }
 
+static const char *parse_numbers(struct tr_reader *r, const char *p)
+{
+    struct tr_matrix *m = &r->matrix;
+    float label = NAN;
+    const char *end = parse_fields(r, p, r->labelled, &label, m->value + m->rows * m->columns);
+    return end ? end_row(r, end, label) : NULL;
+}
+
+/* ---- one line of anything ---- */
+
+/* The place of a value among those that were met, or its number in a dictionary that is there. */
+static int find_value(struct tr_reader *r, const struct tr_bound *b, const struct tr_field *f,
+                      uint32_t *place)
+{
+    const struct tr_schema *s = r->options->schema;
+    size_t n = f->n;
+    const char *text = f->text;
+    if (f->doubled) {
+        TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, n));
+        n = tr_undouble(f, r->scratch);
+        text = r->scratch;
+    }
+    if (tr_schema_is_missing(s, text, n)) n = 0;
+    bool label = b->type == TR_COLUMN_NAMED_LABEL;
+    *place = TR_NO_VALUE;
+    if (label && n == 0) return TR_OK;
+    if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
+    else if (label && s->labels.n > 0) *place = tr_ids_find_text(&s->labels, text, n);
+    else if (!label && s->values) *place = tr_ids_find_text(&s->values[b->column], text, n);
+    else return tr_ids_add_text(&r->options->seen[b->column].values, text, n, place);
+    return TR_OK;
+}
+
+static const char *parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
+{
+    const struct tr_bound *b = &r->bound[field];
+    struct tr_field f;
+    uint32_t place;
+    const char *wrong = tr_take_field(p, r->head->separator, &f);
+    bool label = b->type == TR_COLUMN_NAMED_LABEL;
+    if (wrong) return bad_field(r, field, p, wrong);
+    if (b->type > TR_COLUMN_NAMED_LABEL) return f.end;
+    if (f.n > (label ? (size_t)TR_NAME_LONGEST : (size_t)TR_VALUE_LONGEST)) {
+        char problem[96];
+        snprintf(problem, sizeof problem, "has %zu bytes, expected at most %d", f.n,
+                 label ? TR_NAME_LONGEST : TR_VALUE_LONGEST);
+        return bad_field(r, field, p, problem);
+    }
+    r->status = find_value(r, b, &f, &place);
+    if (r->status != TR_OK) return NULL;
+    if (!label) *to = tr_slot_of_place(place);
+    else if (place != TR_NO_VALUE) *to = (float)place;
+    else if (f.n > 0 && !tr_schema_is_missing(r->options->schema, f.text, f.n) &&
+             !r->options->rows_without_label)
+        return bad_field(r, field, p, "is no label of the training data");
+    return f.end;
+}
+
+static const char *parse_any(struct tr_reader *r, const char *p)
+{
+    struct tr_matrix *m = &r->matrix;
+    float label = NAN, *row = m->value + m->rows * m->columns;
+    char separator = r->head->separator;
+    for (size_t k = 0, n = r->fields;; k++) {
+        const struct tr_bound *b = &r->bound[k];
+        bool is_label = b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_NAMED_LABEL;
+        float *to = is_label ? &label : row + b->slot;
+        if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL) {
+            const char *end = tr_read_float(p, to);
+            if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
+                end = parse_odd_field(r, p, k, to);
+            p = end;
+        } else {
+            p = parse_value(r, p, k, to);
+        }
+        if (!p) return NULL;
+        bool more = pass(&p, separator);
+        if (more && k + 1 < n) continue;
+        if (!more && k + 1 == n) return end_row(r, p, label);
+        return bad_count(r, k + 1, more);
+    }
+}
+
 /* ---- many lines ---- */
+
+static bool has_labels(const struct tr_reader *r)
+{
+    const struct tr_reader_options *o = r->options;
+    return o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
+}
 
 /* Room for one more row that is left unfinished, too: a field takes two bytes or more. */
 static int make_room(struct tr_reader *r, size_t bytes)
@@ -112,19 +254,41 @@ static int make_room(struct tr_reader *r, size_t bytes)
     struct tr_matrix *m = &r->matrix;
     size_t rows = m->rows + bytes / 2 / (r->fields ? r->fields : 1) + 2;
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
-    return r->options->label == TR_LABEL_NONE ? TR_OK : TR_GROW(&m->label, &r->label_capacity, rows);
+    return has_labels(r) ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
 }
 
 static int parse_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    return tr_each_line(r, lines, parse_line);
+    return r->any ? tr_each_line(r, lines, parse_any) : tr_each_line(r, lines, parse_numbers);
 }
 
 static int open_reader(struct tr_reader *r)
 {
-    int label = r->options->label;
-    r->matrix.columns = tr_csv_columns(r->files, r->options->heads, label);
-    r->fields = r->matrix.columns + (label != TR_LABEL_NONE);
+    const struct tr_reader_options *o = r->options;
+    r->matrix.columns = o->schema ? o->schema->slots : tr_csv_columns(r->files, o->heads, o->label);
+    if (o->schema) return TR_OK;
+    r->fields = r->matrix.columns + (o->label != TR_LABEL_NONE);
+    r->labelled = o->label == TR_LABEL_FIRST ? 0 : o->label == TR_LABEL_LAST ? r->fields - 1 : r->fields;
+    return TR_OK;
+}
+
+/* What the fields of a file are; plain ones are numbers in their order, and perhaps a label. */
+static int enter(struct tr_reader *r)
+{
+    const struct tr_schema *s = r->options->schema;
+    if (!s || r->options->bindings->n == 0) return TR_OK;
+    const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
+    bool plain = true;
+    size_t slot = 0;
+    r->fields = r->labelled = binding->fields;
+    TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
+    for (size_t k = 0; k < r->fields; k++) {
+        const struct tr_column *c = &s->column[binding->column[k]];
+        r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = binding->column[k]};
+        if (c->type == TR_COLUMN_LABEL) r->labelled = k;
+        else plain = plain && c->type == TR_COLUMN_NUMBER && c->slot == slot++;
+    }
+    r->any = !plain;
     return TR_OK;
 }
 
@@ -135,4 +299,5 @@ size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads,
     return fields > 0 ? (size_t)fields - (label != TR_LABEL_NONE) : 0;
 }
 
-const struct tr_format_reader tr_csv_reader = {.open = open_reader, .room = make_room, .lines = parse_lines};
+const struct tr_format_reader tr_csv_reader = {
+    .open = open_reader, .enter = enter, .room = make_room, .lines = parse_lines};

@@ -1,9 +1,12 @@
 /* data/ — from files of text to the rows that a worker trains on.
  *
- *   files, text    which bytes of which file are whose, and whole lines out of them
+ *   files, source, text   which bytes of which file are whose, unpacked, and whole lines out of them
  *   head           what the first lines of a file say: its format, its header
  *   reader         one driver for all formats, and the functions of formats: libsvm, csv, triples (ratings, docword)
  *   number, token  what stands in a line
+ *   schema         csv: columns by name and type, and the keys they become
+ *   dictionary     csv: values of categories, counted and numbered by all workers together
+ *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
  *   records        rows handed out in order, by one process, without keeping them
  *   matrix         sparse or dense rows
  *   ids, names     what users and items are called, numbered: of one reader, of all
@@ -12,9 +15,13 @@
  *   renumber       the columns that occur, numbered 0..n-1
  *   dataset        the parallel side: every worker reads its part, and all agree on what the whole is
  *   scale          columns brought to one size
+ *   weights        what rows count
  *   batches        a worker's rows in shuffled mini-batches
+ *   spill          files, read twice, become rows in a file on a disk
+ *   stream         rows that lie on a disk: what is read ahead of a pass, and what stays in memory
  *   store          what was read, kept for all who use it; the rows of a group once, in memory that its members share
  *   cache          what was read, for the next start of the same job, in files of the node's memory
+ *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
  *   first_rows, row_numbers   the first rows of the files; which rows of the files are whose
  *   generate…      data made up: clicks, ratings, documents, clusters
  */
@@ -31,6 +38,8 @@ struct tr_store;
 struct tr_shared;
 struct tr_cached;
 struct tr_scale;
+struct tr_row_stream;
+struct tr_data_block;
 
 /* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
 struct tr_stretch {
@@ -42,19 +51,28 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* which has all this */
     struct tr_files files;
-    struct tr_head *heads;  /* of each file */
-    int form;               /* TR_DATA_SPARSE and the like, as in tr_data_open() */
-    bool full;              /* rows are of csv, or of libsvm that are made dense */
-    struct tr_scale *scale; /* of training data; NULL: not scaled */
+    struct tr_head *heads;        /* of each file */
+    struct tr_schema *schema;     /* csv; that of test data is the training data's */
+    struct tr_bindings bindings;  /* … of each file to the schema */
+    uint64_t unknown, unlabelled; /* … values of categories that no key stands for; rows left out */
+    int form;                     /* TR_DATA_SPARSE and the like, as in tr_data_open() */
+    bool full;                    /* rows are of csv, or of libsvm that are made dense */
+    struct tr_scale *scale;       /* of training data; NULL: not scaled */
     double held_out;       /* this share of the files' records is for test data, and not for training; or 0 */
     bool test;             /* they are test data */
     struct tr_matrix rows; /* this worker's */
     uint64_t *row_number;  /* as tr_data.row */
+    float *weight;         /* of these rows, this worker's own memory; NULL: all 1 */
     struct tr_stretch *stretch; /* where that is NULL: the rows here, in the order of their numbers */
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
     struct tr_shared *shared;
-    struct tr_cached *cached; /* … or where the next start of the job finds them; NULL: nowhere */
+    struct tr_cached *cached;    /* … or where the next start of the job finds them; NULL: nowhere */
+    bool on_disk;                /* that is a file on a disk, of which memory has some: stream.h */
+    uint64_t memory;             /* so many bytes of it, of this rank; 0: as few as may be */
+    struct tr_data_block *block; /* blocks + 1 of them */
+    size_t blocks;
+    struct tr_row_stream *stream; /* NULL: rows are in memory */
     tr_names *row_names, *column_names;
     double load_seconds;
     char *third_label; /* where and what it is, when there are more than two kinds */
@@ -66,8 +84,8 @@ struct tr_batches {
     size_t next, end, size;
     uint64_t *begin; /* the batch at hand, copied together; the next three have room for the largest */
     uint32_t *column;
-    float *value, *label;
-    size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity;
+    float *value, *label, *weight;
+    size_t order_capacity, begin_capacity, column_capacity, value_capacity, label_capacity, weight_capacity;
 };
 
 void tr_batches_free(struct tr_batches *batches);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "data/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -18,10 +19,32 @@ static int no_input(const char *path, const char *why)
     return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, why);
 }
 
-static bool starts_with_gzip_magic(int fd)
+/* How packed files begin. Behind bzip2's «BZh9» is the begin of a block, or of the end. */
+static const struct {
+    enum tr_packing packing;
+    size_t at, n;
+    const char *bytes;
+} packings[] = {{TR_GZIP, 0, 2, "\x1f\x8b"},
+                {TR_BZIP2, 4, 10, "1AY&SY"},
+                {TR_BZIP2, 4, 10, "\x17rE8P\x90"},
+                {TR_XZ, 0, 6,
+                 "\xfd"
+                 "7zXZ\0"},
+                {TR_ZSTD, 0, 4, "\x28\xb5\x2f\xfd"},
+                {TR_LZ4, 0, 4, "\x04\x22\x4d\x18"}};
+
+/* What the first bytes of a file say. HDF5 may stand behind a header: that of MATLAB, or our own. */
+static void tell_kind(int fd, struct tr_file *file)
 {
-    unsigned char magic[2];
-    return pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    static const char *const hdf5[] = {"\x89HDF\r\n\x1a\n", "MATLAB 7.3 MAT-file", "trireme-"};
+    char begin[32] = "";
+    ssize_t read = pread(fd, begin, sizeof begin, 0), n = read < 0 ? 0 : read;
+    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++)
+        if ((size_t)n >= packings[i].n &&
+            memcmp(begin + packings[i].at, packings[i].bytes, packings[i].n - packings[i].at) == 0)
+            file->packing = packings[i].packing;
+    for (size_t i = 0; i < sizeof hdf5 / sizeof *hdf5; i++)
+        file->hdf5 |= n == sizeof begin && memcmp(begin, hdf5[i], strlen(hdf5[i])) == 0;
 }
 
 static int look_at(const char *path, struct tr_file *file)
@@ -31,22 +54,58 @@ static int look_at(const char *path, struct tr_file *file)
     if (fd < 0) return no_input(path, strerror(errno));
     int result = TR_OK;
     if (fstat(fd, &status) < 0) result = no_input(path, strerror(errno));
-    else if (S_ISDIR(status.st_mode))
-        result = no_input(path, "a folder, expected a file (its files: add /*)");
     else if (!S_ISREG(status.st_mode)) result = no_input(path, "not a regular file");
-    else *file = (struct tr_file){.size = (uint64_t)status.st_size, .gzip = starts_with_gzip_magic(fd)};
+    else *file = (struct tr_file){.size = (uint64_t)status.st_size};
+    if (result == TR_OK) tell_kind(fd, file);
     close(fd);
     return result == TR_OK ? tr_copy_string(path, &file->path) : result;
 }
 
-static int add_file(struct tr_files *files, size_t *capacity, const char *path)
+static int add_file(struct tr_files *files, size_t *capacity, const char *path, const char *inside);
+
+static int is_shown(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The regular files in a folder, sorted by bytes, without hidden ones and folders. */
+static int add_folder(struct tr_files *files, size_t *capacity, const char *folder, const char *inside)
+{
+    struct dirent **entries;
+    size_t before = files->n;
+    int n = scandir(folder, &entries, is_shown, by_bytes), result = TR_OK;
+    if (n < 0) return no_input(folder, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        char *path = NULL;
+        struct stat status;
+        if (result == TR_OK) result = tr_format(&path, "%s/%s", folder, entries[i]->d_name);
+        if (result == TR_OK && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+            result = add_file(files, capacity, path, inside);
+        free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    if (result == TR_OK && files->n == before) result = no_input(folder, "a folder without files");
+    return result;
+}
+
+static int add_file(struct tr_files *files, size_t *capacity, const char *path, const char *inside)
 {
     struct tr_file file;
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return add_folder(files, capacity, path, inside);
     TR_TRY(TR_GROW(&files->file, capacity, files->n + 1));
     TR_TRY(look_at(path, &file));
     files->file[files->n++] = file;
     files->total += file.size;
-    return TR_OK;
+    if (!inside) return TR_OK;
+    if (!file.hdf5) return no_input(path, "not an HDF5 file, in which something could be chosen by :/");
+    return tr_copy_string(inside, &files->file[files->n - 1].inside);
 }
 
 static int compare_paths(const void *a, const void *b)
@@ -55,7 +114,7 @@ static int compare_paths(const void *a, const void *b)
 }
 
 /* glob() sorts by the user's language, which differs between machines: we sort by bytes. */
-static int add_matches(struct tr_files *files, size_t *capacity, const char *pattern)
+static int add_matches(struct tr_files *files, size_t *capacity, const char *pattern, const char *inside)
 {
     glob_t matches;
     int code = glob(pattern, GLOB_NOSORT, NULL, &matches);
@@ -64,17 +123,31 @@ static int add_matches(struct tr_files *files, size_t *capacity, const char *pat
     qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, compare_paths);
     int result = TR_OK;
     for (size_t i = 0; i < matches.gl_pathc && result == TR_OK; i++)
-        result = add_file(files, capacity, matches.gl_pathv[i]);
+        result = add_file(files, capacity, matches.gl_pathv[i], inside);
     globfree(&matches);
     return result;
+}
+
+/* What is chosen in an HDF5 file, from its / on: behind a colon. NULL: nothing is. */
+static const char *find_inside(const char *pattern)
+{
+    const char *colon = strstr(pattern, ":/");
+    return colon && colon > pattern ? colon + 1 : NULL;
 }
 
 /* A file of exactly that name wins, so that data[1].txt can be read. */
 static int add_pattern(struct tr_files *files, size_t *capacity, const char *pattern)
 {
     struct stat status;
-    if (stat(pattern, &status) == 0) return add_file(files, capacity, pattern);
-    return add_matches(files, capacity, pattern);
+    if (stat(pattern, &status) == 0) return add_file(files, capacity, pattern, NULL);
+    const char *inside = find_inside(pattern);
+    char *path;
+    TR_TRY(tr_copy_string(pattern, &path));
+    if (inside) path[inside - 1 - pattern] = '\0';
+    int result = stat(path, &status) == 0 ? add_file(files, capacity, path, inside)
+                                          : add_matches(files, capacity, path, inside);
+    free(path);
+    return result;
 }
 
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files)
@@ -94,17 +167,23 @@ int tr_files_open(char *const patterns[], size_t n, struct tr_files *files)
 
 void tr_files_close(struct tr_files *files)
 {
-    for (size_t i = 0; i < files->n; i++) free(files->file[i].path);
+    for (size_t i = 0; i < files->n; i++) {
+        free(files->file[i].path);
+        free(files->file[i].inside);
+    }
     free(files->file);
     *files = (struct tr_files){0};
 }
 
-static bool matches_something(const char *pattern)
+static bool matches_something(char *pattern)
 {
     struct stat status;
     if (stat(pattern, &status) == 0) return true;
     glob_t matches;
+    const char *inside = find_inside(pattern);
+    if (inside) pattern[inside - 1 - pattern] = '\0';
     int code = glob(pattern, GLOB_NOSORT, NULL, &matches);
+    if (inside) pattern[inside - 1 - pattern] = ':';
     if (code == 0) globfree(&matches);
     return code == 0;
 }
@@ -132,7 +211,7 @@ int tr_files_find(const char *pattern, char *const folders[], size_t n, char **f
 #define LEAST_CHUNK   ((uint64_t)4 << 10)  /* but none smaller than this */
 #define LARGEST_CHUNK ((uint64_t)4 << 20)  /* and none much larger */
 #define UNPACKED_MORE ((uint64_t)32 << 20) /* stored bytes a reader unpacks besides its share, about */
-#define LARGEST_PIECE ((uint64_t)64 << 10) /* of the text of a gzip file */
+#define LARGEST_PIECE ((uint64_t)64 << 10) /* of the text of a packed file */
 
 static uint64_t clamp(uint64_t x, uint64_t least, uint64_t most)
 {
@@ -160,7 +239,7 @@ static size_t turns_away(size_t reader, size_t readers, uint64_t chunk)
 
 /* At least size * share / UNPACKED_MORE, but no more than a share: so about 1 + UNPACKED_MORE / share readers unpack
  * each file, whatever its size, and each reader UNPACKED_MORE besides its share. */
-static uint64_t gzip_chunk(uint64_t size, uint64_t share, uint64_t chunk)
+static uint64_t packed_chunk(uint64_t size, uint64_t share, uint64_t chunk)
 {
     if (size >= UNPACKED_MORE) return share;
     uint64_t least = share / UNPACKED_MORE * size + share % UNPACKED_MORE * size / UNPACKED_MORE;
@@ -168,8 +247,8 @@ static uint64_t gzip_chunk(uint64_t size, uint64_t share, uint64_t chunk)
 }
 
 /* The size of the text is not known, but it is hardly smaller than what is stored. */
-static bool deal_gzip(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
-                      struct tr_file_part *part)
+static bool deal_packed(uint64_t start, uint64_t size, size_t reader, size_t readers, uint64_t chunk,
+                        struct tr_file_part *part)
 {
     uint64_t first = start / chunk, n = (start + size - 1) / chunk - first + 1;
     size_t turn = turns_away(reader, readers, first), turns = n < readers ? (size_t)n : readers;
@@ -209,10 +288,10 @@ bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, siz
     for (size_t i = 0; i < file; i++) start += files->file[i].size;
     uint64_t end = start + size;
     *part = (struct tr_file_part){.file = file};
-    if (files->file[file].gzip) {
+    if (files->file[file].packing) {
         if ((start < middle) != lap) return false;
-        chunk = gzip_chunk(size, divide_up(files->total, readers), chunk);
-        return deal_gzip(start, size, reader, readers, chunk, part);
+        chunk = packed_chunk(size, divide_up(files->total, readers), chunk);
+        return deal_packed(start, size, reader, readers, chunk, part);
     }
     uint64_t first = lap == 0 && middle > start ? middle : start;
     uint64_t last = lap == 1 && middle < end ? middle : end;

@@ -1,12 +1,12 @@
 /* The input of a job: a list of files and its fair division over readers.
  *
- * All bytes of all files are laid end to end (compressed bytes for gzip) and cut into chunks of equal size, the
+ * All bytes of all files are laid end to end (packed bytes of packed ones) and cut into chunks of equal size, the
  * last one excepted: chunk i is for reader i mod W. Of small chunks, dealt in turn, every reader has a sample of
  * the whole even where the files are sorted, by label or by day; of W chunks, each reader has one contiguous share.
  * Reader k begins with its chunk after k/W of all, and ends with those before: so at any time the readers, and those
  * who learn from the rows in this order, are in different places.
  *
- * What a reader finds in a file is its part of it: of a plain file the bytes of its chunks. A gzip file can only be
+ * What a reader finds in a file is its part of it: of a plain file the bytes of its chunks. A packed file can only be
  * unpacked from its beginning, so all those of whom it has chunks unpack it, and take pieces of its text in
  * turn. text.h turns parts into lines.
  */
@@ -17,10 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum tr_packing { TR_PLAIN, TR_GZIP, TR_BZIP2, TR_XZ, TR_ZSTD, TR_LZ4 };
+
 struct tr_file {
     char *path;
-    uint64_t size; /* as stored, so compressed for gzip */
-    bool gzip;     /* by its first bytes, not by its name */
+    uint64_t size; /* as stored, so packed */
+    enum tr_packing packing;
+    bool hdf5;    /* by its first bytes, as the packing, not by its name */
+    char *inside; /* hdf5: what is to be read of it; NULL: what is there */
 };
 
 struct tr_files {
@@ -29,7 +33,9 @@ struct tr_files {
     uint64_t total; /* sum of the sizes */
 };
 
-/* Expands patterns (shell globs; the matches of each sorted by bytes) and looks at every file once.
+/* Expands patterns (shell globs, the matches of each sorted by bytes; a folder means the regular files in it but hidden ones) and
+ * looks at every file once. What follows «:/» names an
+ * array or a group in an HDF5 file: d.h5:/train/X.
  * TR_ERR_NO_INPUT names the first that is missing, not a file, unreadable, or says that all are empty. */
 int tr_files_open(char *const patterns[], size_t n, struct tr_files *files);
 void tr_files_close(struct tr_files *files);
@@ -38,14 +44,14 @@ void tr_files_close(struct tr_files *files);
  * *found is to be freed; NULL: it matches nowhere. */
 int tr_files_find(const char *pattern, char *const folders[], size_t n, char **found);
 
-/* What one reader has to do with one file: ranges of its text, which is the file itself unless that is gzip. Range i
+/* What one reader has to do with one file: ranges of its text, which is the file itself unless that is packed. Range i
  * ends before byte end + i*stride and is `bytes` long, unless the beginning of the file cuts it short. A line belongs
  * to the range in which its first byte lies. */
 struct tr_file_part {
     size_t file;
     uint64_t end, bytes, stride;
-    uint64_t limit; /* plain: here the ranges end; of gzip files they go on to the end of the text */
-    size_t readers; /* gzip: how many unpack the file */
+    uint64_t limit; /* plain: here the ranges end; of packed files they go on to the end of the text */
+    size_t readers; /* packed: how many unpack the file */
 };
 
 /* The size of the chunks to be dealt among so many readers: a 64th of a reader's share, but from 4 KiB to about 4 MiB,
@@ -55,8 +61,8 @@ struct tr_file_part {
 uint64_t tr_files_chunk(const struct tr_files *files, size_t readers);
 
 /* Gives a reader its part of a file when chunks of so many bytes are dealt, tr_files_chunk() or any other size > 0.
- * lap 0: what is to be read first, of all files in their order; lap 1: what comes then (gzip files are read whole, in
- * one of them). False if that is nothing. For gzip files the chunks are larger, up to a reader's share, where it would
+ * lap 0: what is to be read first, of all files in their order; lap 1: what comes then (packed files are read whole, in
+ * one of them). False if that is nothing. For packed files the chunks are larger, up to a reader's share, where it would
  * otherwise have to unpack much more (32 MiB as stored) than its share. */
 bool tr_files_deal(const struct tr_files *files, size_t file, size_t reader, size_t readers, uint64_t chunk,
                    int lap, struct tr_file_part *part);

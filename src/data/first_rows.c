@@ -2,6 +2,7 @@
 
 #include "data/dataset.h"
 #include "data/scale.h"
+#include "data/schema_all.h"
 
 /* The columns of sparse row i, or the numbers of a dense one. */
 static const void *row_of(const struct tr_matrix *m, size_t i, size_t *bytes)
@@ -60,24 +61,28 @@ static int keep_rows(struct tr_matrix *m, size_t n, bool distinct)
     return TR_OK;
 }
 
-static int read_rows(const tr_data *data, size_t most, struct tr_matrix *m)
+static int read_rows(const tr_data *data, size_t most, struct tr_column_seen *seen, struct tr_matrix *m)
 {
     const struct tr_data_state *s = data->state;
     struct tr_reader_options options = tr_data_reading(data, data);
     struct tr_read_report report;
     options.most_rows = most;
+    options.seen = seen;
     TR_TRY(tr_read_matrix(&s->files, 0, 1, &options, m, &report));
     tr_ids_free(&report.labels.bits);
     if (m->begin)
-        (void)tr_matrix_limit(m, data->first_index, data->columns); /* columns that training knows */
-    return s->full ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK;
+        (void)tr_matrix_limit(m, data->format == TR_FORMAT_HDF5 ? 0 : data->first_index,
+                              data->columns); /* columns that training knows */
+    return s->full && !s->schema ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK;
 }
 
 /* Reads from the beginning, twice as much each time until enough rows differ. */
-static int read_first(const tr_data *data, size_t n, bool distinct, struct tr_matrix *m)
+static int read_first(const tr_data *data, size_t n, bool distinct, struct tr_column_seen **seen,
+                      struct tr_matrix *m)
 {
+    if (data->state->schema && !(*seen = tr_schema_seen(data->state->schema))) return TR_ERR_SYSTEM;
     for (size_t most = n;; most *= 2) {
-        TR_TRY(read_rows(data, most, m));
+        TR_TRY(read_rows(data, most, *seen, m));
         size_t found = m->rows;
         TR_TRY(keep_rows(m, n, distinct));
         if (m->rows >= n || found < most) return TR_OK;
@@ -85,19 +90,36 @@ static int read_first(const tr_data *data, size_t n, bool distinct, struct tr_ma
     }
 }
 
-/* An array that rank 0 has becomes one that all have; NULL stays so. */
+/* Rank `root`, a worker, reads. */
+static int root_of(const tr_context *tr)
+{
+    return tr->layout.worker_rank[0];
+}
+
+/* Rows of keys of those of a table, which one has read. */
+static int make_keys(const tr_data *data, const struct tr_column_seen *seen, struct tr_matrix *m)
+{
+    const struct tr_data_state *s = data->state;
+    bool mine = s->tr->rank == root_of(s->tr);
+    if (!s->schema) return TR_OK;
+    TR_TRY(tr_schema_expand_more(data, seen, mine && m->rows > 0 ? m : NULL));
+    return tr_agree(s->tr,
+                    mine && s->full && m->begin ? tr_matrix_make_dense(m, (size_t)data->columns) : TR_OK);
+}
+
+/* An array that the root has becomes one that all have; NULL stays so. */
 static int tell(tr_context *tr, void **array, size_t n, size_t unit)
 {
     bool present = *array != NULL;
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &present, sizeof present));
-    return present ? tr_replicate(tr, TR_SET_ALL, array, tr->rank == 0 ? n : 0, unit) : TR_OK;
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &present, sizeof present));
+    return present ? tr_replicate(tr, TR_SET_ALL, array, tr->rank == root_of(tr) ? n : 0, unit) : TR_OK;
 }
 
 static int tell_rows(tr_context *tr, struct tr_matrix *m)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &m->rows, sizeof m->rows));
-    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &m->columns, sizeof m->columns));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &m->rows, sizeof m->rows));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, root_of(tr), &m->columns, sizeof m->columns));
     TR_TRY(tell(tr, (void **)&m->begin, m->rows + 1, sizeof *m->begin));
     TR_TRY(tell(tr, (void **)&m->column, nonzeros, sizeof *m->column));
     TR_TRY(tell(tr, (void **)&m->value, nonzeros, sizeof *m->value));
@@ -119,14 +141,18 @@ int tr_data_first_rows(const tr_data *data, size_t n, bool distinct, tr_batch **
     tr_context *tr = data->state->tr;
     struct tr_matrix m = {0};
     if (data->row_numbers > 0) return tr_fail(TR_ERR_INTERNAL, "first rows are those of libsvm and csv data");
-    int status = tr_agree(tr, tr->rank == 0 && n > 0 ? read_first(data, n, distinct, &m) : TR_OK);
+    struct tr_column_seen *seen = NULL;
+    int status =
+        tr_agree(tr, tr->rank == root_of(tr) && n > 0 ? read_first(data, n, distinct, &seen, &m) : TR_OK);
+    if (status == TR_OK) status = make_keys(data, seen, &m);
+    if (data->state->schema) tr_schema_seen_free(&seen, data->state->schema);
     if (status == TR_OK) status = tell_rows(tr, &m);
     if (status == TR_OK && data->state->scale) status = scale_rows(data, &m);
     if (status == TR_OK && data->state->full && data->state->form & TR_DATA_SPARSE)
         status = tr_matrix_make_sparse(&m);
     if (status == TR_OK) status = TR_NEW(rows, 1);
     if (status != TR_OK) tr_matrix_free(&m);
-    else if (m.begin) **rows = (tr_batch){m.rows, m.begin, m.column, m.value, m.label, NULL};
+    else if (m.begin) **rows = (tr_batch){m.rows, m.begin, m.column, m.value, m.label, NULL, NULL};
     else **rows = (tr_batch){.n = m.rows, .label = m.label, .dense = m.value};
     return status;
 }

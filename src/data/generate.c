@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* What a random stream is for. */
-enum stream { ROWS = 1, PILOT, RATINGS, TOKENS, DENSE };
+enum stream { ROWS = 1, PILOT, RATINGS, TOKENS, DENSE, EVENTS };
 
 /* ================ what all made-up data are made of ================ */
 
@@ -746,4 +746,44 @@ int tr_generate_dense(const struct tr_generate_dense *options, FILE *out)
     for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
         status = write_row(&g, options->first_row + i);
     return close_lines(&g.lines, status);
+}
+
+/* ================ events ================ */
+
+enum { EVENT_NUMBERS = 28, EVENT_TAILS = 8 };
+
+static double event_margin(const double *x)
+{
+    double step = x[20] > 1 ? x[3] : 0;
+    return x[0] * x[1] + sin(2 * x[2]) + 0.7 * step - 0.5 * x[21] + 0.4 * x[4] * x[4] +
+           0.3 * x[5] * x[6] * x[7] - 0.2;
+}
+
+static int write_event(struct lines *lines, const struct tr_generate_events *o, uint64_t row)
+{
+    struct tr_rng rng;
+    double x[EVENT_NUMBERS];
+    char *p = lines->at;
+    tr_rng_seed(&rng, o->seed, row, EVENTS);
+    for (int j = 0; j < EVENT_NUMBERS; j++) {
+        int tail = j - (EVENT_NUMBERS - EVENT_TAILS);
+        x[j] = tr_rng_normal(&rng);
+        if (tail >= 0) x[j] = fabs(x[j]) * exp(0.3 * x[tail]);
+        p = print_decimal(p, llround(x[j] * 1e4), 4);
+        *p++ = ',';
+    }
+    p = print_whole(p, tr_rng_uniform(&rng) < logistic(event_margin(x)));
+    *p++ = '\n';
+    return add_line(lines, p);
+}
+
+int tr_generate_events(const struct tr_generate_events *options, FILE *out)
+{
+    struct lines lines;
+    TR_TRY(CHECK({"rows", (double)options->rows, 1, INFINITY}));
+    TR_TRY(open_lines(&lines, (EVENT_NUMBERS + 1) * FIELD_BYTES, out));
+    int status = TR_OK;
+    for (uint64_t i = 0; i < options->rows && status == TR_OK; i++)
+        status = write_event(&lines, options, options->first_row + i);
+    return close_lines(&lines, status);
 }

@@ -1,4 +1,4 @@
-/* Made-up data to try models with: clicks, ratings, bags of words, dense clusters. All of it follows from the
+/* Made-up data to try models with: clicks, ratings, bags of words, dense clusters, events. All of it follows from the
  * seed alone, and any slice of it can be made without the rest, in memory that does not grow with the rows. */
 #ifndef TR_DATA_GENERATE_H
 #define TR_DATA_GENERATE_H
@@ -123,5 +123,19 @@ struct tr_generate_dense {
 
 /* Rows of a mixture of normal distributions with equal weights, four decimals a value. */
 int tr_generate_dense(const struct tr_generate_dense *options, FILE *out);
+
+/* ---- events: a table for trees ---- */
+
+struct tr_generate_events {
+    uint64_t rows;
+    uint64_t first_row; /* as above */
+    uint64_t seed;
+};
+
+#define TR_GENERATE_EVENTS ((struct tr_generate_events){.rows = 500000, .seed = 1})
+
+/* CSV of 28 numbers, 20 of a normal distribution and 8 positive ones with long tails, and behind them 0 or 1: drawn with a
+ * probability that depends on products, squares, waves and steps of a dozen of them, so that no weights tell it. */
+int tr_generate_events(const struct tr_generate_events *options, FILE *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "data/hdf5.h"
 #include "data/ids.h"
 #include "data/number.h"
 #include "data/text.h"
@@ -15,7 +16,8 @@
 static const char *const format_word[] = {[TR_FORMAT_LIBSVM] = "libsvm",
                                           [TR_FORMAT_CSV] = "csv",
                                           [TR_FORMAT_RATINGS] = "ratings",
-                                          [TR_FORMAT_DOCWORD] = "docword"};
+                                          [TR_FORMAT_DOCWORD] = "docword",
+                                          [TR_FORMAT_HDF5] = "hdf5"};
 
 const char *tr_format_word(enum tr_format format)
 {
@@ -24,7 +26,7 @@ const char *tr_format_word(enum tr_format format)
 
 enum tr_format tr_format_named(const char *word)
 {
-    for (enum tr_format f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_DOCWORD; f++)
+    for (enum tr_format f = TR_FORMAT_LIBSVM; f <= TR_FORMAT_HDF5; f++)
         if (strcmp(format_word[f], word) == 0) return f;
     return TR_FORMAT_AUTO;
 }
@@ -46,6 +48,13 @@ static const char *next_text(const char *p, const char *end)
         p = (const char *)rawmemchr(p, '\n') + 1;
     }
     return NULL;
+}
+
+/* From where a line begins that next_text() has found: a tab may end an empty first field. */
+static const char *with_blanks(const char *p, const char *begin, char separator)
+{
+    while (p && separator == '\t' && p > begin && tr_is_blank(p[-1])) p--;
+    return p;
 }
 
 static const char *behind_line(const char *p)
@@ -105,6 +114,7 @@ static bool looks_like_libsvm(const char *p, const char *end)
     if (!p) return false;
     pair = pair && tr_is_blank(*pair) ? skip_blanks(pair) : p; /* or a row to predict for, without a label */
     const char *colon = tr_read_whole(pair, &index);
+    if (strncmp(pair, "qid:", 4) == 0) return true;
     return colon != pair && *colon == ':' && colon[1] != ':';
 }
 
@@ -208,6 +218,13 @@ static bool is_text_id(const char *p, const char *end)
     return !tr_id_number(p, (size_t)(end - p), &number);
 }
 
+/* At a quote: whether text behind it is inside of quotes, which begin a field. Passes the first of two inside. */
+static bool toggle_quotes(const char *field, const char **p, bool quoted)
+{
+    if (quoted && (*p)[1] == '"') return ++*p, true;
+    return !quoted && skip_blanks(field) == *p;
+}
+
 static struct fields look_at_fields(const char *p, char separator)
 {
     struct fields f = {.n = 1};
@@ -215,7 +232,7 @@ static struct fields look_at_fields(const char *p, char separator)
     for (bool quoted = false;; p++) {
         const char *next = quoted ? NULL : pass_separator(p, separator);
         bool ends = *p == '\n';
-        if (*p == '"' && !ends) quoted = !quoted;
+        if (*p == '"' && !ends) quoted = toggle_quotes(field, &p, quoted);
         if (!next && !ends) continue;
         enum content content = content_of(field, p);
         f.of[content]++;
@@ -229,13 +246,17 @@ static struct fields look_at_fields(const char *p, char separator)
     }
 }
 
-/* Two fields or more of which one is a number, perhaps behind a header. */
+/* Two fields or more of which one is a number, perhaps behind a header; or two lines of as many fields with commas, semicolons or
+ * tabs between them. */
 static bool looks_like_table(const char *p, const char *end)
 {
+    uint64_t before = 0;
     p = next_text(p, end);
     for (int line = 0; line < 2 && p; line++, p = next_text(behind_line(p), end)) {
-        struct fields f = look_at_fields(p, find_separator(p, true));
-        if (f.n > 1 && f.of[NUMBER] > 0) return true;
+        char separator = find_separator(p, true);
+        struct fields f = look_at_fields(p, separator);
+        if (f.n > 1 && (f.of[NUMBER] > 0 || (f.n == before && strchr(",;\t", separator)))) return true;
+        before = f.n;
     }
     return false;
 }
@@ -244,9 +265,11 @@ static bool looks_like_table(const char *p, const char *end)
 static int look_like(const struct tr_files *files, size_t file, enum tr_format *format)
 {
     struct first_lines first;
-    *format = TR_FORMAT_AUTO;
+    *format = files->file[file].hdf5 ? TR_FORMAT_HDF5 : TR_FORMAT_AUTO;
+    if (files->file[file].hdf5) return TR_OK;
     TR_TRY(open_first_lines(files, file, &first));
     const char *p = first.begin, *end = first.end;
+    if (end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) p += 3; /* the mark of UTF-8 */
     if (p != end)
         *format = looks_like_docword(p, end)  ? TR_FORMAT_DOCWORD
                   : looks_like_libsvm(p, end) ? TR_FORMAT_LIBSVM
@@ -277,7 +300,7 @@ static struct ends find_ends(const char *p, char separator)
 {
     struct ends e = {.first = p, .last = p};
     for (bool quoted = false; *p != '\n'; p++) {
-        if (*p == '"') quoted = !quoted;
+        if (*p == '"') quoted = toggle_quotes(e.last, &p, quoted);
         const char *next = quoted ? NULL : pass_separator(p, separator);
         if (!next) continue;
         if (!e.first_end) e.first_end = p;
@@ -289,14 +312,12 @@ static struct ends find_ends(const char *p, char separator)
     return e;
 }
 
-static bool is_called_label(const char *p, const char *end)
+bool tr_is_called_label(const char *text, size_t n)
 {
     static const char *const names[] = {"label", "labels", "class", "target", "y", "outcome", "response"};
-    while (p < end && (tr_is_blank(*p) || *p == '"' || *p == '#')) p++;
-    while (p < end && (tr_is_blank(end[-1]) || end[-1] == '"' || end[-1] == '\r')) end--;
+    for (; n > 0 && *text == '#'; n--) text++;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == (size_t)(end - p) && strncasecmp(names[i], p, (size_t)(end - p)) == 0)
-            return true;
+        if (strlen(names[i]) == n && strncasecmp(names[i], text, n) == 0) return true;
     return false;
 }
 
@@ -319,17 +340,14 @@ static void add_kind(struct kinds *k, const char *p)
     else k->value[k->n++] = x;
 }
 
-/* header: the line of names, or NULL; p: the first row. */
-static int guess_label(const char *header, const char *p, const char *end, char separator)
+/* p: the first row. */
+static int guess_label(const char *p, const char *end, char separator)
 {
     struct kinds first = {.n = 0}, last = {.n = 0};
-    if (header) {
-        struct ends names = find_ends(header, separator);
-        if (is_called_label(names.last, names.last_end)) return TR_LABEL_LAST;
-        if (is_called_label(names.first, names.first_end)) return TR_LABEL_FIRST;
-    }
     for (; p; p = next_text(behind_line(p), end)) {
         struct ends e = find_ends(p, separator);
+        if (content_of(e.last, e.last_end) == WORD)
+            return TR_LABEL_LAST; /* names of classes stand there, as a rule */
         add_kind(&first, e.first);
         add_kind(&last, e.last);
     }
@@ -349,22 +367,67 @@ static void look_at_table(const struct first_lines *first, enum tr_format format
     const char *begin = first->begin;
     if (first->end - begin > 3 && memcmp(begin, "\xef\xbb\xbf", 3) == 0) begin += 3; /* the mark of UTF-8 */
     head->begin = (uint64_t)(begin - first->begin);
-    const char *p = next_text(begin, first->end), *line = NULL;
+    const char *p = next_text(begin, first->end);
     if (!p || format == TR_FORMAT_LIBSVM) return; /* which has no header */
     bool rates = format == TR_FORMAT_RATINGS;
     head->separator = find_separator(p, rates);
+    p = with_blanks(p, begin, head->separator);
     struct fields f = look_at_fields(p, head->separator);
     bool names = rates ? f.third_is_word : f.of[WORD] > 0 && f.of[NUMBER] == 0;
     if (header == TR_HEADER_YES || (header == TR_HEADER_AUTO && names)) {
-        line = p;
+        head->header = true;
         p = behind_line(p);
         head->begin = (uint64_t)(p - first->begin);
-        if ((p = next_text(p, first->end))) f = look_at_fields(p, head->separator);
+        if ((p = with_blanks(next_text(p, first->end), begin, head->separator)))
+            f = look_at_fields(p, head->separator);
     }
     head->fields = f.n;
-    if (format == TR_FORMAT_CSV) head->label = guess_label(line, p, first->end, head->separator);
+    if (format == TR_FORMAT_CSV) head->label = guess_label(p, first->end, head->separator);
     head->text_rows = rates && f.third_is_number && f.is_text[0];
     head->text_columns = rates && f.third_is_number && f.is_text[1];
+}
+
+/* ---- fields of the first lines ---- */
+
+static int take_line(const char *p, char separator, size_t line, tr_field_fn *take, void *state)
+{
+    char *text = NULL;
+    size_t capacity = 0;
+    int status = TR_OK;
+    if (separator == TR_SEPARATOR_BLANKS) p = skip_blanks(p);
+    for (size_t k = 0; p && status == TR_OK; k++) {
+        struct tr_field f;
+        if (tr_take_field(p, separator, &f)) break; /* who reads the line will say it */
+        status = TR_GROW(&text, &capacity, f.n + 1);
+        if (status != TR_OK) break;
+        if (f.doubled) f.n = tr_undouble(&f, text);
+        else memcpy(text, f.text, f.n);
+        status = take(state, line, k, text, f.n);
+        p = tr_at_line_end(f.end) ? NULL : pass_separator(f.end, separator);
+    }
+    free(text);
+    return status;
+}
+
+int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *take,
+                   void *state)
+{
+    struct first_lines first;
+    TR_TRY(open_first_lines(files, file, &first));
+    int status = TR_OK;
+    size_t line = 1;
+    const char *p = first.begin;
+    if (p && first.end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) p += 3;
+    p = p ? next_text(p, first.end) : NULL;
+    const char *begin = p;
+    p = p ? next_text(p, first.end) : NULL;
+    if (p && head->header)
+        status = take_line(with_blanks(p, begin, head->separator), head->separator, 0, take, state);
+    p = p ? next_text(first.begin + head->begin, first.end) : NULL;
+    for (; p && status == TR_OK; p = next_text(behind_line(p), first.end))
+        status = take_line(with_blanks(p, begin, head->separator), head->separator, line++, take, state);
+    free(first.begin);
+    return status;
 }
 
 /* ---- heads ---- */
@@ -389,12 +452,42 @@ static int look_at_file(const struct tr_files *files, size_t file, enum tr_forma
                         struct tr_head *head)
 {
     struct first_lines first;
+    const struct tr_file *f = &files->file[file];
+    if (f->size > 0 && f->hdf5 != (format == TR_FORMAT_HDF5))
+        return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", f->path,
+                       f->hdf5 ? "an HDF5 file" : "not an HDF5 file", tr_format_word(format));
+    if (f->hdf5) return tr_hdf5_look(f, head);
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
     if (first.begin && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first, head);
     else if (first.begin) look_at_table(&first, format, header, head);
     free(first.begin);
     return status;
+}
+
+size_t tr_heads_first(const struct tr_head *heads, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (heads[i].fields > 0) return i;
+    return 0;
+}
+
+/* Tables of HDF5 that are to be one. */
+static int compare_tables(const struct tr_files *files, const struct tr_head *heads, size_t first, size_t i)
+{
+    const struct tr_head *a = &heads[first], *b = &heads[i];
+    const char *path = files->file[i].path, *other = files->file[first].path;
+    if (a->sparse != b->sparse || a->full != b->full)
+        return tr_fail(TR_ERR_DATA, "%s: its rows are %s, but not those of %s", path,
+                       b->sparse ? "sparse" : "dense", other);
+    if (a->labelled != b->labelled)
+        return tr_fail(TR_ERR_DATA, "%s: it has %slabels, other than %s", path, b->labelled ? "" : "no ",
+                       other);
+    if (a->from_one != b->from_one)
+        return tr_fail(TR_ERR_DATA, "%s: its first_index is other than that of %s", path, other);
+    if (a->fields == b->fields || a->sparse) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: %llu columns, but %s has %llu", path, (unsigned long long)b->fields,
+                   other, (unsigned long long)a->fields);
 }
 
 /* All rows of a csv file have as many columns as its first; all files as many as the first of them. */
@@ -411,7 +504,9 @@ static int compare_heads(const struct tr_files *files, enum tr_format format, co
         const struct tr_head *a = &heads[first], *b = &heads[i];
         const char *path = files->file[i].path, *other = files->file[first].path;
         if (files->file[i].size == 0) continue;
-        if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0)
+        if (format == TR_FORMAT_HDF5)
+            TR_TRY(compare_tables(files, heads, tr_heads_first(heads, files->n), i));
+        if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0 && !(a->header && b->header))
             return tr_fail(TR_ERR_DATA, "%s: %llu columns, but %s has %llu", path,
                            (unsigned long long)b->fields, other, (unsigned long long)a->fields);
         if (format == TR_FORMAT_DOCWORD && b->words != a->words)

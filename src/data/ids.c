@@ -34,7 +34,7 @@ static int check_room(const struct tr_ids *ids)
 
 /* ---- hashing: open addressing, at most half full ---- */
 
-static uint64_t hash_text(const char *text, size_t n)
+uint64_t tr_text_hash(const char *text, size_t n)
 {
     uint64_t h = n, word;
     for (; n >= sizeof word; n -= sizeof word, text += sizeof word) {
@@ -53,7 +53,7 @@ static size_t length_of(const struct tr_ids *ids, uint32_t place)
 
 static uint64_t hash_of(const struct tr_ids *ids, uint32_t place)
 {
-    return ids->are_text ? hash_text(ids->text + ids->begin[place], length_of(ids, place))
+    return ids->are_text ? tr_text_hash(ids->text + ids->begin[place], length_of(ids, place))
                          : tr_mix(ids->number[place]);
 }
 
@@ -85,7 +85,7 @@ static int rehash(struct tr_ids *ids, size_t slots)
 
 static int make_slot(struct tr_ids *ids)
 {
-    return ids->slots / 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 1024);
+    return ids->slots / 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 64);
 }
 
 /* ---- numbers ---- */
@@ -165,7 +165,7 @@ int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t 
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
     TR_TRY(make_slot(ids));
-    size_t i = (size_t)hash_text(text, n) & (ids->slots - 1);
+    size_t i = (size_t)tr_text_hash(text, n) & (ids->slots - 1);
     for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
         *place = ids->slot[i] - 1;
         if (length_of(ids, *place) == n && memcmp(ids->text + ids->begin[*place], text, n) == 0) return TR_OK;
@@ -174,6 +174,17 @@ int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *pl
     ids->slot[i] = *place + 1;
     ids->hashed++;
     return TR_OK;
+}
+
+uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t n)
+{
+    if (ids->slots == 0) return UINT32_MAX;
+    for (size_t i = (size_t)tr_text_hash(text, n) & (ids->slots - 1); ids->slot[i];
+         i = (i + 1) & (ids->slots - 1)) {
+        uint32_t place = ids->slot[i] - 1;
+        if (length_of(ids, place) == n && memcmp(ids->text + ids->begin[place], text, n) == 0) return place;
+    }
+    return UINT32_MAX;
 }
 
 /* ---- sorting ---- */

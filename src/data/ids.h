@@ -28,6 +28,11 @@ void tr_ids_free(struct tr_ids *ids);
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
+/* The place of a text; UINT32_MAX: it is not there. */
+uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t length);
+
+uint64_t tr_text_hash(const char *text, size_t length);
+
 /* Adds it as the last, for lists that are not searched by what they hold. */
 int tr_ids_append_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
@@ -40,6 +45,12 @@ static inline int tr_ids_number(struct tr_ids *ids, uint64_t number, uint32_t *p
         return 0;
     }
     return tr_ids_add_number(ids, number, place);
+}
+
+static inline const char *tr_ids_text(const struct tr_ids *ids, size_t place, size_t *length)
+{
+    *length = (size_t)(ids->begin[place + 1] - ids->begin[place]);
+    return ids->text + ids->begin[place];
 }
 
 /* Lists the places in ascending order of numbers or of bytes: n of them, to be freed. */

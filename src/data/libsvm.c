@@ -1,4 +1,5 @@
-/* The LIBSVM text format, `label index:value index:value …` a line, read at the speed of memory.
+/* The LIBSVM text format, `label index:value index:value …` a line, read at the speed of memory. Behind the label may stand
+ * `qid:number`, the query of ranking data, which is noted and ignored.
  *
  * Blanks and tabs separate; # begins a comment; empty lines, CRLF and a last line without newline are fine. Indices must
  * ascend. Values and labels are decimal numbers in the range of float.
@@ -65,7 +66,7 @@ static const char *bad_index(struct tr_reader *r, const char *token, const char 
 {
     if (tr_token_is_binary(token, ' ')) return bad(r, token, "");
     if (strncmp(token, "qid:", 4) == 0)
-        return bad(r, token, "a query id (qid, of ranking data) is not supported, expected index:value");
+        return bad(r, token, "the query id (qid, of ranking data) is not a whole number behind the label");
     if (token[0] == '-' && tr_is_digit(token[1])) return bad(r, token, "the index is negative");
     if (end != token && *end != ':' && ends_number(*end))
         return bad(r, token, "expected a colon and a value behind the index");
@@ -153,6 +154,16 @@ static int add_row(struct tr_reader *r, float label)
     return TR_OK;
 }
 
+/* What follows a query id; the id itself where it is none: as an index it is refused. */
+static const char *pass_query(struct tr_reader *r, const char *p)
+{
+    uint64_t query;
+    const char *end = strncmp(p, "qid:", 4) == 0 ? tr_read_whole(p + 4, &query) : p;
+    if (end <= p + 4 || !ends_number(*end)) return p;
+    r->report.queries = true;
+    return end;
+}
+
 static const char *parse_row(struct tr_reader *r, const char *p)
 {
     float label = 0;
@@ -163,6 +174,8 @@ static const char *parse_row(struct tr_reader *r, const char *p)
     } else if (!end || !ends_number(*end) || !isfinite(label)) {
         return bad_label(r, p, end, label);
     }
+    while (tr_is_blank(*end)) end++;
+    if (*end == 'q') end = pass_query(r, end);
     end = parse_pairs(r, end);
     if (end) r->status = add_row(r, label);
     return end && r->status == TR_OK ? end : NULL;

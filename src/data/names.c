@@ -137,15 +137,15 @@ static int exchange_ids(tr_context *tr, const struct tr_ids *list, const uint64_
     return status;
 }
 
-/* Everybody gets the ids of all workers. */
-static int gather_ids(tr_context *tr, const struct tr_ids *list, struct tr_ids *all)
+/* Everybody in the set gets the ids of all. */
+static int gather_ids(tr_context *tr, enum tr_set set, const struct tr_ids *list, struct tr_ids *all)
 {
     struct packed p = describe(list, 0, list->n);
     char *sent, *received = NULL;
     uint64_t total = 0;
     TR_TRY(TR_NEW(&sent, packed_bytes(&p)));
     (void)pack(list, 0, list->n, sent);
-    int status = tr_gather_to_all(tr, TR_SET_WORKERS, sent, packed_bytes(&p), 1, (void **)&received, &total);
+    int status = tr_gather_to_all(tr, set, sent, packed_bytes(&p), 1, (void **)&received, &total);
     *all = (struct tr_ids){.are_text = list->are_text};
     for (const char *from = received; status == TR_OK && from < received + total;)
         status = append_packed(all, &from);
@@ -195,7 +195,7 @@ static int choose_splits(tr_context *tr, const struct tr_ids *ids, struct tr_ids
         struct id id = id_of(ids, ids->n * i / n);
         TR_TRY(append(&sample, &id));
     }
-    TR_TRY(gather_ids(tr, &sample, &all));
+    TR_TRY(gather_ids(tr, TR_SET_WORKERS, &sample, &all));
     TR_TRY(sort_list(&all, &sorted));
     split->are_text = ids->are_text;
     for (size_t w = 1; w < workers && all.n > 0; w++) TR_TRY(append(split, &sorted[all.n * w / workers].id));
@@ -346,6 +346,28 @@ int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *kno
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, facts, 2);
     names->count = facts[0];
     names->mine.are_text = facts[1];
+    if (status == TR_OK) *out = names;
+    else tr_names_free(&names);
+    return status;
+}
+
+int tr_names_gather(const tr_names *names, struct tr_ids *all)
+{
+    return tr_agree(names->tr, gather_ids(names->tr, TR_SET_ALL, &names->mine, all));
+}
+
+int tr_names_of_list(tr_context *tr, struct tr_ids *list, tr_names **out)
+{
+    tr_names *names;
+    int status = tr_agree(tr, TR_NEW(&names, 1));
+    if (status != TR_OK) return status;
+    names->tr = tr;
+    names->mine = *list;
+    *list = (struct tr_ids){.are_text = list->are_text};
+    status = tr_agree(tr, tr_is(tr, TR_SLAVE) ? place_range(tr, names) : TR_OK);
+    uint64_t count = names->count;
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I64, &count, 1);
+    names->count = count;
     if (status == TR_OK) *out = names;
     else tr_names_free(&names);
     return status;

@@ -15,6 +15,13 @@
  * be freed, after all that know it. TR_ERR_SYSTEM if there would be more than 2^32 - 2 numbers. */
 int tr_names_unite(tr_context *tr, const struct tr_ids *ids, const tr_names *known, uint32_t *number,
                    tr_names **names);
+/* Names that are in their order already: this worker's list, behind those of the workers before it, in whatever order. They move.
+ * All ranks; agreed on. */
+int tr_names_of_list(tr_context *tr, struct tr_ids *list, tr_names **names);
+
+/* All names of text at all ranks. All ranks; agreed on. */
+int tr_names_gather(const tr_names *names, struct tr_ids *all);
+
 void tr_names_free(tr_names **names); /* *names may be NULL */
 
 /* What this rank has of names, as *bytes (to be freed), and back, in the same layout. */

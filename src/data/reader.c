@@ -6,11 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "data/hdf5.h"
+
 /* ---- lines that are wrong ---- */
 
 int tr_place_fail(const struct tr_files *files, const struct tr_file_place *place, const char *what)
 {
     uint64_t line;
+    if (files->file[place->file].hdf5)
+        return tr_fail(TR_ERR_DATA, "%s: row %llu, the first being 0: %s", files->file[place->file].path,
+                       (unsigned long long)place->offset, what);
     TR_TRY(tr_files_line(files, place->file, place->offset, &line));
     return tr_fail(TR_ERR_DATA, "%s:%llu: %s", files->file[place->file].path, (unsigned long long)line, what);
 }
@@ -57,7 +62,7 @@ int tr_reader_add_label(struct tr_reader *r, float label)
 
 /* ---- chunks ---- */
 
-/* A chunk of lines of one reader's share; of a gzip file that several readers unpack, `piece` is the number of the piece of
+/* A chunk of lines of one reader's share; of a packed file that several readers unpack, `piece` is the number of the piece of
  * its text, of which they have every so many. */
 struct share_chunk {
     struct tr_chunk lines;
@@ -65,20 +70,18 @@ struct share_chunk {
     uint64_t piece;
 };
 
-/* Rows of neighbouring chunks are one run. */
-static int note_run(struct tr_reader *r, const struct share_chunk *c, uint64_t rows)
+int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64_t rows)
 {
     struct tr_read_runs *runs = r->options->runs;
-    const struct tr_chunk *lines = &c->lines;
-    uint64_t end = lines->offset + (uint64_t)(lines->end - lines->begin);
+    if (!runs) return TR_OK;
     struct tr_read_run *last = runs->n > 0 ? &runs->run[runs->n - 1] : NULL;
-    if (last && last->file == c->file && last->end == lines->offset) {
+    if (last && last->file == r->file && last->end == begin) {
         last->end = end;
         last->rows += rows;
         return TR_OK;
     }
     TR_TRY(TR_GROW(&runs->run, &runs->room, runs->n + 1));
-    runs->run[runs->n++] = (struct tr_read_run){c->file, lines->offset, end, rows};
+    runs->run[runs->n++] = (struct tr_read_run){r->file, begin, end, rows};
     return TR_OK;
 }
 
@@ -107,22 +110,23 @@ static const struct tr_format_reader *format_of(const struct tr_reader *r)
     }
 }
 
-static void enter_file(struct tr_reader *r, size_t file)
+int tr_reader_enter(struct tr_reader *r, size_t file)
 {
     static const struct tr_head none = {.separator = TR_SEPARATOR_BLANKS};
-    if (file == r->file && r->head) return;
+    if (file == r->file && r->head) return TR_OK;
     r->file = file;
     r->head = r->options->heads ? &r->options->heads[file] : &none;
     if (r->options->format == TR_FORMAT_DOCWORD)
         r->documents = tr_docword_base(r->files, r->options->heads, file);
+    return format_of(r)->enter ? format_of(r)->enter(r) : TR_OK;
 }
 
-/* Hands out the rows of a chunk, and forgets them. */
-static int hand_out(struct tr_reader *r)
+int tr_reader_hand_out(struct tr_reader *r)
 {
     if (!r->options->piece || r->matrix.rows == 0) return TR_OK;
     int status = r->options->piece(r->options->piece_state, r);
     r->report.rows += r->matrix.rows;
+    r->report.nonzeros += tr_matrix_nonzeros(&r->matrix);
     r->matrix.rows = r->nonzeros = 0;
     return status;
 }
@@ -131,7 +135,7 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
 {
     struct tr_chunk lines = c->lines;
     size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows;
-    enter_file(r, c->file);
+    TR_TRY(tr_reader_enter(r, c->file));
     if (lines.too_long) {
         r->offset = lines.offset;
         tr_reader_bad(r, NULL, ' ', "line longer than 64 MiB");
@@ -146,8 +150,9 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
     TR_TRY(format_of(r)->room(r, bytes));
     if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, bytes / 2 + 1));
     TR_TRY(format_of(r)->lines(r, &lines));
-    if (r->options->runs) TR_TRY(note_run(r, c, r->matrix.rows - rows));
-    return hand_out(r);
+    TR_TRY(tr_reader_note_run(r, lines.offset, lines.offset + (uint64_t)(lines.end - lines.begin),
+                              r->matrix.rows - rows));
+    return tr_reader_hand_out(r);
 }
 
 /* ---- the share of a reader ---- */
@@ -157,7 +162,7 @@ static int each_chunk(struct tr_reader *r, const struct tr_file_part *part, stru
                       uint64_t *done)
 {
     const struct tr_reader_options *o = r->options;
-    bool in_turns = r->files->file[part->file].gzip && part->readers > 1;
+    bool in_turns = r->files->file[part->file].packing && part->readers > 1;
     while (!r->enough) {
         struct share_chunk c = {.file = part->file};
         TR_TRY(tr_text_next(text, &c.lines));
@@ -198,23 +203,31 @@ static void finish_report(struct tr_reader *r)
         return;
     }
     report->rows += m->rows;
-    report->nonzeros = tr_matrix_nonzeros(m);
-    if (m->columns > 0 && m->rows > 0) {
+    report->nonzeros += tr_matrix_nonzeros(m);
+    if (m->columns > 0 && report->rows > 0) {
         report->lowest = 0;
         report->highest = (uint32_t)(m->columns - 1);
     }
 }
 
-static int read_share(struct tr_reader *r, size_t reader, size_t readers)
+static int read_text(struct tr_reader *r, size_t reader, size_t readers)
 {
     const struct tr_format_reader *format = format_of(r);
+    if (format->open) TR_TRY(format->open(r));
+    TR_TRY(format->room(r, 0));
+    return each_part(r, reader, readers);
+}
+
+static int read_share(struct tr_reader *r, size_t reader, size_t readers)
+{
     r->report.lowest = UINT32_MAX;
     r->last_label = NAN;
     if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
-    int status = format->open ? format->open(r) : TR_OK;
-    if (status == TR_OK) status = format->room(r, 0);
-    if (status == TR_OK) status = each_part(r, reader, readers);
+    int status = r->options->format == TR_FORMAT_HDF5 ? tr_hdf5_read_share(r, reader, readers)
+                                                      : read_text(r, reader, readers);
     free(r->place);
+    free(r->bound);
+    free(r->scratch);
     if (status == TR_OK) finish_report(r);
     else tr_ids_free(&r->report.labels.bits);
     return status;

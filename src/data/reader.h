@@ -2,7 +2,8 @@
  *
  * It goes through the chunks of lines that are one reader's share of the files (files.h, text.h), passes headers and empty
  * lines, has each line parsed by the function of its format (libsvm.c, csv.c, triples.c), and turns what is wrong with a line
- * into an error `path:line: …` or one more record skipped. Rows are kept, or handed out chunk by chunk.
+ * into an error `path:line: …` or one more record skipped. Rows are kept, or handed out chunk by chunk. Tables in HDF5 have no
+ * lines: hdf5.h.
  */
 #ifndef TR_DATA_READER_H
 #define TR_DATA_READER_H
@@ -13,6 +14,7 @@
 #include "data/head.h"
 #include "data/ids.h"
 #include "data/matrix.h"
+#include "data/schema.h"
 #include "data/text.h"
 #include "data/token.h"
 #include "trireme/records.h"
@@ -23,7 +25,7 @@
 
 struct tr_file_place {
     size_t file;     /* in tr_files; tr_files_line() says which line it is */
-    uint64_t offset; /* of the line's first byte in the file's text */
+    uint64_t offset; /* of the line's first byte in the file's text; hdf5: the number of the row */
 };
 
 /* Distinct labels, in the order in which they were met: the first TR_LABELS_MOST. */
@@ -46,7 +48,9 @@ struct tr_read_report {
     uint32_t lowest, highest; /* columns; lowest > highest if there was none */
     uint64_t text_bytes;      /* of this reader's lines */
     struct tr_labels labels;  /* to be freed by tr_ids_free(&labels.bits) */
+    bool queries;             /* libsvm: some rows have a qid, which is ignored */
     uint64_t skipped;         /* records dropped because of skip_errors */
+    uint64_t unlabelled;      /* csv: rows left out as their label is missing */
     struct tr_file_place first_skipped;
     bool text_rows,
         text_columns; /* ratings: an id was no number: nothing counts, all readers must read again, as text */
@@ -78,8 +82,9 @@ void tr_triples_free(struct tr_triples *triples);
 
 /* Rows of a reader that follow each other, of lines that follow each other in a file. */
 struct tr_read_run {
-    uint64_t file, offset; /* where the first line begins, in the file's text … */
-    uint64_t end;          /* … and the last one ends */
+    uint64_t file,
+        offset;   /* where the first line begins, in the file's text … (hdf5: rows instead of bytes) */
+    uint64_t end; /* … and the last one ends */
     uint64_t rows;
 };
 
@@ -90,6 +95,16 @@ struct tr_read_runs {
 
 struct tr_reader;
 
+/* What a reader of csv has met in one column of its share. */
+struct tr_column_seen {
+    struct tr_ids values; /* of categories, and names of labels, in the order in which they were met */
+    bool missing;
+    bool
+        word; /* in a column of numbers that may be a category: nothing counts, all readers must read again, as such */
+    struct tr_file_place place;
+    char text[TR_TOKEN_ROOM]; /* the first word */
+};
+
 struct tr_reader_options {
     enum tr_format format;       /* not auto */
     const struct tr_head *heads; /* of each file, from tr_heads_read(); libsvm: may be NULL */
@@ -97,7 +112,14 @@ struct tr_reader_options {
     uint32_t lowest_index;       /* libsvm: 0 or 1; 0 accepts both */
     uint32_t max_index;          /* libsvm; 0: TR_LIBSVM_MAX_INDEX */
     bool unlabelled;             /* libsvm: lines without a label are fine, it is NaN then */
-    int label;                   /* csv: TR_LABEL_…: which field is one */
+    /* csv: what the columns are, and those of each file; NULL: all are numbers, but for the label of the next setting */
+    const struct tr_schema *schema;
+    const struct tr_bindings *bindings;
+    struct tr_column_seen
+        *seen;    /* … of each column; NULL: not asked for, the schema has all values of categories */
+    bool settled; /* … a word in a column of numbers is an error */
+    bool rows_without_label; /* … those whose label is missing are kept, it is NaN then; otherwise left out */
+    int label;               /* csv without schema: TR_LABEL_…: which field is one */
     bool text_rows,
         text_columns; /* ratings: ids are text; otherwise numbers, until one is found that is none */
     bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
@@ -160,7 +182,13 @@ struct tr_reader {
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
     uint64_t *place; /* of each row, where rows are handed out */
     float last_label;
-    size_t fields;      /* csv: with the label */
+    size_t fields;          /* csv: with the label */
+    size_t labelled;        /* csv: which field is the label; `fields`: none */
+    struct tr_bound *bound; /* csv: what each field is … */
+    bool any; /* … if they are not all numbers in the order of the schema, but for the label */
+    size_t bound_capacity;
+    char *scratch; /* csv: a field with doubled quotes */
+    size_t scratch_capacity;
     uint64_t documents; /* docword: before this file's */
     struct tr_triples triples;
     struct tr_read_report report;
@@ -176,6 +204,7 @@ typedef const char *tr_line_fn(struct tr_reader *r, const char *p);
 
 struct tr_format_reader {
     int (*open)(struct tr_reader *r);               /* once; may be NULL */
+    int (*enter)(struct tr_reader *r);              /* before another file; may be NULL */
     int (*room)(struct tr_reader *r, size_t bytes); /* for whatever a chunk of so many bytes can hold */
     int (*lines)(struct tr_reader *r,
                  const struct tr_chunk *lines); /* tr_each_line() with the line function */
@@ -191,6 +220,15 @@ const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator
 int tr_reader_reject(struct tr_reader *r);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
+
+/* Goes on with this file. */
+int tr_reader_enter(struct tr_reader *r, size_t file);
+
+/* So many rows of the file come from its bytes begin .. end - 1; those of neighbouring bytes are one run. */
+int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64_t rows);
+
+/* Hands out the rows at hand, and forgets them, where there is somebody to take them. */
+int tr_reader_hand_out(struct tr_reader *r);
 
 static inline int tr_reader_note_label(struct tr_reader *r, float label)
 {

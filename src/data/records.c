@@ -45,7 +45,7 @@ static int hand_out_dense(struct pass *p, const struct tr_matrix *m, uint64_t un
             for (uint64_t k = m->begin[first + i]; k < m->begin[first + i + 1]; k++)
                 p->dense[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
         struct where here = {where->files, where->file, where->offset + first};
-        tr_batch rows = {.n = n, .label = m->label + first, .dense = p->dense};
+        tr_batch rows = {.n = n, .label = m->label ? m->label + first : NULL, .dense = p->dense};
         TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
     return TR_OK;
@@ -56,9 +56,10 @@ static int take_sparse(void *state, struct tr_reader *r)
     struct pass *p = state;
     struct tr_matrix *m = &r->matrix;
     struct where where = {&p->files, r->file, r->place};
-    uint64_t unknown = tr_matrix_limit(m, p->options->first_index, p->options->columns);
+    bool from_zero = r->options->format == TR_FORMAT_HDF5;
+    uint64_t unknown = tr_matrix_limit(m, from_zero ? 0 : p->options->first_index, p->options->columns);
     if (p->options->form == TR_ROWS_DENSE) return hand_out_dense(p, m, unknown, &where);
-    tr_batch rows = {m->rows, m->begin, m->column, m->value, m->label, NULL};
+    tr_batch rows = {m->rows, m->begin, m->column, m->value, m->label, NULL, NULL};
     return hand_out(p, &rows, unknown, &where);
 }
 
@@ -71,10 +72,32 @@ static int take_dense(void *state, struct tr_reader *r)
     if (p->options->form != TR_ROWS_SPARSE) return hand_out(p, &rows, 0, &where);
     int status = tr_matrix_to_sparse(m, &sparse);
     if (status == TR_OK) {
-        rows = (tr_batch){m->rows, sparse.begin, sparse.column, sparse.value, m->label, NULL};
+        rows = (tr_batch){m->rows, sparse.begin, sparse.column, sparse.value, m->label, NULL, NULL};
         status = hand_out(p, &rows, 0, &where);
     }
     tr_matrix_free(&sparse);
+    return status;
+}
+
+/* Rows of keys, as a model has them. */
+static int take_table(void *state, struct tr_reader *r)
+{
+    struct pass *p = state;
+    const struct tr_schema *s = p->options->schema;
+    struct tr_matrix m = r->matrix, empty = {0};
+    struct where where = {&p->files, r->file, r->place};
+    uint64_t unknown = 0;
+    TR_TRY(TR_NEW(&m.value, m.rows * m.columns)); /* the reader keeps its own */
+    memcpy(m.value, r->matrix.value, m.rows * m.columns * sizeof *m.value);
+    int status = tr_schema_expand(s, NULL, &m, &unknown);
+    if (status == TR_OK && !m.begin && p->options->form == TR_ROWS_SPARSE) status = tr_matrix_make_sparse(&m);
+    tr_batch rows = {.n = m.rows, .begin = m.begin, .column = m.column, .value = m.value, .label = m.label};
+    if (!m.begin) rows = (tr_batch){.n = m.rows, .label = m.label, .dense = m.value};
+    if (status == TR_OK && m.begin && p->options->form == TR_ROWS_DENSE)
+        status = hand_out_dense(p, &m, unknown, &where);
+    else if (status == TR_OK) status = hand_out(p, &rows, unknown, &where);
+    m.label = empty.label;
+    tr_matrix_free(&m);
     return status;
 }
 
@@ -86,7 +109,39 @@ static int read_matrix(struct pass *p, struct tr_reader_options *options)
     TR_TRY(tr_read_matrix(&p->files, 0, 1, options, &none, &report));
     tr_matrix_free(&none);
     tr_ids_free(&report.labels.bits);
+    if (p->options->unlabelled) *p->options->unlabelled += report.unlabelled;
     return TR_OK;
+}
+
+static int read_libsvm(struct pass *p, const struct tr_head *heads)
+{
+    struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
+                                        .heads = heads,
+                                        .lowest_index = p->options->first_index,
+                                        .unlabelled = !p->options->labelled,
+                                        .piece = take_sparse};
+    return read_matrix(p, &options);
+}
+
+static int read_table(struct pass *p, struct tr_head *heads)
+{
+    const tr_read_options *o = p->options;
+    struct tr_bindings bindings;
+    if (o->columns != 0 && o->columns != o->schema->keys)
+        return tr_fail(TR_ERR_DATA,
+                       "the model has %llu columns, but what it says of tables makes %llu: damaged",
+                       (unsigned long long)o->columns, (unsigned long long)o->schema->keys);
+    TR_TRY(tr_schema_bind(o->schema, &p->files, heads, false, &bindings));
+    struct tr_reader_options options = {.format = TR_FORMAT_CSV,
+                                        .heads = heads,
+                                        .piece = take_table,
+                                        .schema = o->schema,
+                                        .bindings = &bindings,
+                                        .settled = true,
+                                        .rows_without_label = !o->labelled};
+    int status = read_matrix(p, &options);
+    tr_bindings_free(&bindings);
+    return status;
 }
 
 static int read_csv(struct pass *p, const struct tr_head *heads)
@@ -102,6 +157,22 @@ static int read_csv(struct pass *p, const struct tr_head *heads)
     if (o->columns == 0 || there == o->columns || there == 0) return read_matrix(p, &options);
     return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the model has", p->files.file[0].path,
                    there, (size_t)o->columns);
+}
+
+static int take_hdf5(void *state, struct tr_reader *r)
+{
+    return r->matrix.begin ? take_sparse(state, r) : take_dense(state, r);
+}
+
+static int read_hdf5(struct pass *p, const struct tr_head *heads)
+{
+    const tr_read_options *o = p->options;
+    const struct tr_head *head = &heads[tr_heads_first(heads, p->files.n)];
+    struct tr_reader_options options = {.format = TR_FORMAT_HDF5, .heads = heads, .piece = take_hdf5};
+    if (head->sparse || o->columns == 0 || head->fields == o->columns || head->fields == 0)
+        return read_matrix(p, &options);
+    return tr_fail(TR_ERR_DATA, "%s: %llu columns, expected %llu as the model has", p->files.file[0].path,
+                   (unsigned long long)head->fields, (unsigned long long)o->columns);
 }
 
 /* ---- documents ---- */
@@ -153,16 +224,12 @@ static int read_files(struct pass *p)
     enum tr_format format = o->format;
     if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
     if (format == TR_FORMAT_AUTO) format = TR_FORMAT_CSV;
-    if (format == TR_FORMAT_LIBSVM) {
-        struct tr_reader_options options = {.format = TR_FORMAT_LIBSVM,
-                                            .lowest_index = o->first_index,
-                                            .unlabelled = !o->labelled,
-                                            .piece = take_sparse};
-        return read_matrix(p, &options);
-    }
     struct tr_head *heads;
     TR_TRY(tr_heads_read(&p->files, format, o->header, &heads));
-    int status = format == TR_FORMAT_CSV ? read_csv(p, heads) : TR_OK;
+    int status = format == TR_FORMAT_CSV      ? o->schema ? read_table(p, heads) : read_csv(p, heads)
+                      : format == TR_FORMAT_HDF5 ? read_hdf5(p, heads)
+                 : format == TR_FORMAT_LIBSVM ? read_libsvm(p, heads)
+                                              : TR_OK;
     for (size_t i = 0; i < p->files.n && format == TR_FORMAT_DOCWORD && status == TR_OK; i++)
         status = read_documents(p, i, &heads[i]);
     free(heads);

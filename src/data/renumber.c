@@ -1,5 +1,6 @@
 #include "data/renumber.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -8,7 +9,7 @@
 /* ---- dense: one bit for every index between the lowest and the highest ---- */
 
 /* 32 indices: which of them occur, and how many occur before the first. One read answers both. */
-struct word {
+struct tr_column_word {
     uint32_t bits, rank;
 };
 
@@ -19,7 +20,7 @@ static uint32_t count_bits(uint32_t x)
     return (((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-static void mark(struct word *words, const struct tr_matrix *m, uint32_t lowest)
+static void mark(struct tr_column_word *words, const struct tr_matrix *m, uint32_t lowest)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
     for (size_t i = 0; i < nonzeros; i++) {
@@ -28,7 +29,7 @@ static void mark(struct word *words, const struct tr_matrix *m, uint32_t lowest)
     }
 }
 
-static size_t rank(struct word *words, size_t n)
+static size_t rank(struct tr_column_word *words, size_t n)
 {
     uint32_t sum = 0;
     for (size_t i = 0; i < n; i++) {
@@ -38,26 +39,26 @@ static size_t rank(struct word *words, size_t n)
     return sum;
 }
 
-static void list_marked(const struct word *words, size_t n, uint32_t lowest, uint32_t *keys)
+static void list_marked(const struct tr_column_word *words, size_t n, uint32_t lowest, uint32_t *keys)
 {
     for (size_t i = 0; i < n; i++)
         for (uint32_t bits = words[i].bits; bits; bits &= bits - 1)
             *keys++ = lowest + (uint32_t)(32 * i) + (uint32_t)__builtin_ctz(bits);
 }
 
-static void apply_ranks(struct tr_matrix *m, const struct word *words, uint32_t lowest)
+static void apply_ranks(struct tr_matrix *m, const struct tr_column_word *words, uint32_t lowest)
 {
     size_t nonzeros = tr_matrix_nonzeros(m);
     for (size_t i = 0; i < nonzeros; i++) {
         uint32_t index = m->column[i] - lowest;
-        struct word word = words[index / 32];
+        struct tr_column_word word = words[index / 32];
         m->column[i] = word.rank + count_bits(word.bits & ((1u << index % 32) - 1));
     }
 }
 
 static int renumber_dense(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t **keys, size_t *n)
 {
-    struct word *words;
+    struct tr_column_word *words;
     size_t length = (size_t)(highest - lowest) / 32 + 1;
     TR_TRY(TR_NEW(&words, length));
     mark(words, m, lowest);
@@ -175,4 +176,68 @@ int tr_renumber(struct tr_matrix *m, uint32_t lowest, uint32_t highest, uint32_t
     if (bits_bytes > nonzeros * sizeof *m->column + ((size_t)4 << 20))
         TR_TRY(renumber_sparse(m, bits_bytes, &fits, keys, n));
     return fits ? TR_OK : renumber_dense(m, lowest, highest, keys, n);
+}
+
+/* ---- rows that come some at a time ---- */
+
+enum { PAGE_BITS = 16, PAGES = 1 << (32 - PAGE_BITS), PAGE_WORDS = (1 << PAGE_BITS) / 32 };
+
+int tr_columns_note(struct tr_columns_seen *seen, const struct tr_matrix *m)
+{
+    if (!seen->page) TR_TRY(TR_NEW(&seen->page, PAGES));
+    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) {
+        struct tr_column_word **page = &seen->page[m->column[k] >> PAGE_BITS];
+        if (!*page) TR_TRY(TR_NEW(page, PAGE_WORDS));
+        (*page)[m->column[k] / 32 % PAGE_WORDS].bits |= 1u << m->column[k] % 32;
+    }
+    return TR_OK;
+}
+
+/* The words of a page whose columns are kept, one that lies partly outside with the others' bits cleared. */
+static void cut_page(struct tr_column_word *words, uint64_t first, uint64_t least, uint64_t end)
+{
+    for (uint64_t c = first; c < first + PAGE_WORDS * 32; c++)
+        if (c < least || c >= end) words[(c - first) / 32].bits &= ~(1u << c % 32);
+}
+
+int tr_columns_number(struct tr_columns_seen *seen, uint32_t first_index, uint64_t columns, uint32_t **keys,
+                      size_t *n)
+{
+    uint64_t end = columns > UINT32_MAX ? (uint64_t)1 << 32 : first_index + columns, size = PAGE_WORDS * 32;
+    uint32_t sum = 0;
+    for (uint64_t p = 0; p < PAGES && seen->page; p++) {
+        struct tr_column_word *words = seen->page[p];
+        if (words && (p * size < first_index || (p + 1) * size > end))
+            cut_page(words, p * size, first_index, end);
+        for (size_t i = 0; words && i < PAGE_WORDS; i++) {
+            words[i].rank = sum;
+            sum += count_bits(words[i].bits);
+        }
+    }
+    *n = sum;
+    TR_TRY(TR_NEW(keys, sum));
+    for (uint64_t p = 0, at = 0; p < PAGES && seen->page; p++) {
+        const struct tr_column_word *words = seen->page[p];
+        if (!words) continue;
+        list_marked(words, PAGE_WORDS, (uint32_t)(p * size), *keys + at);
+        for (size_t i = 0; i < PAGE_WORDS; i++) at += count_bits(words[i].bits);
+    }
+    for (size_t i = 0; i < sum; i++) (*keys)[i] -= first_index;
+    return TR_OK;
+}
+
+void tr_columns_apply(const struct tr_columns_seen *seen, uint32_t first_index, struct tr_matrix *m)
+{
+    for (size_t k = 0; k < tr_matrix_nonzeros(m); k++) {
+        uint32_t column = m->column[k] + first_index;
+        struct tr_column_word word = seen->page[column >> PAGE_BITS][column / 32 % PAGE_WORDS];
+        m->column[k] = word.rank + count_bits(word.bits & ((1u << column % 32) - 1));
+    }
+}
+
+void tr_columns_free(struct tr_columns_seen *seen)
+{
+    for (size_t p = 0; p < PAGES && seen->page; p++) free(seen->page[p]);
+    free(seen->page);
+    seen->page = NULL;
 }

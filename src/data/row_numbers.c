@@ -77,6 +77,14 @@ int tr_number_rows(tr_data *data, const struct tr_read_runs *runs)
     return status;
 }
 
+void tr_data_numbers(const tr_data *data, uint64_t *number)
+{
+    const struct tr_data_state *s = data->state;
+    for (size_t i = 0; data->row && i < data->rows.n; i++) number[i] = data->row[i];
+    for (size_t i = 0; !data->row && i < s->stretches; i++)
+        for (size_t r = 0; r < s->stretch[i].n; r++) number[s->stretch[i].at + r] = s->stretch[i].first + r;
+}
+
 /* ---- what is kept of each row ---- */
 
 static int list_numbers(const struct tr_data_state *s, size_t n, uint64_t **row)
@@ -97,6 +105,17 @@ static void reorder(const struct tr_data_state *s, size_t size, char *values, ch
         memcpy(back ? here : sorted, back ? sorted : here, bytes);
         sorted += bytes;
     }
+}
+
+int tr_data_row_numbers(const tr_data *data, uint64_t **number)
+{
+    const struct tr_data_state *s = data->state;
+    TR_TRY(TR_NEW(number, data->rows.n));
+    if (data->row_numbers > 0 && data->rows.n > 0) memcpy(*number, data->row, data->rows.n * sizeof **number);
+    for (size_t i = 0; i < s->stretches; i++)
+        for (size_t r = 0; r < s->stretch[i].n; r++)
+            (*number)[s->stretch[i].at + r] = s->stretch[i].first + r;
+    return TR_OK;
 }
 
 int tr_data_keep(const tr_data *data, tr_snapshot *snapshot, const char *name, enum tr_dtype dtype,

@@ -127,12 +127,12 @@ static int gather_moments(tr_data *data, const struct moments *mine, const uint3
 /* ---- whether columns differ: data.scale auto ---- */
 
 /* What no worker needs columns for: sparse rows of length 1 are meant as they are, and where no non-zero is more than ten
- * times another, no column is. */
+ * times another or the bias, no column is. */
 static int look_at_values(tr_data *data, bool *differ)
 {
     bool dense = data->state->full;
     const struct tr_matrix *m = &data->state->rows;
-    double least = INFINITY, most = 1, off = 0;
+    double least = 1, most = 1, off = 0;
     size_t n = tr_matrix_nonzeros(m), k = 0;
     for (size_t i = 0; i < n && m->value; i++) {
         double x = fabs((double)m->value[i]);
@@ -144,13 +144,10 @@ static int look_at_values(tr_data *data, bool *differ)
         for (; k < m->begin[i + 1]; k++) square += m->value ? (double)m->value[k] * (double)m->value[k] : 1;
         if (m->begin[i + 1] > m->begin[i]) off = fmax(off, fabs(square - 1));
     }
-    if (!m->value && n > 0) least = 1;
     double extremes[3] = {most, -least, off};
     TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_MAX, TR_F64, extremes, 3));
-    least = -extremes[1];
-    if (dense) least = fmin(least, 1);
     bool unit = !dense && extremes[2] < 0.01;
-    *differ = !unit && isfinite(least) && extremes[0] > 10 * least;
+    *differ = !unit && extremes[0] > -10 * extremes[1];
     return TR_OK;
 }
 
@@ -158,7 +155,6 @@ static int look_at_values(tr_data *data, bool *differ)
  * mean nothing, a large one does. */
 static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
 {
-    bool dense = data->state->full;
     struct tr_scale *scale = data->state->scale;
     tr_context *tr = data->state->tr;
     double *bin, all = 0, below = 0, most = 0;
@@ -178,7 +174,7 @@ static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
     free(bin);
     scale->least = exp2((double)(least - BINS / 2) / BINS_OCTAVE);
     scale->most = most;
-    *differ = fmax(most, 1) > 10 * (dense ? fmin(scale->least, 1) : scale->least);
+    *differ = fmax(most, 1) > 10 * fmin(scale->least, 1);
     return status;
 }
 
@@ -333,13 +329,19 @@ static int open_scale(tr_data *data, bool centre)
     return TR_OK;
 }
 
+static bool may_centre(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    return !(s->form & TR_DATA_UNCENTRED) && s->tr->job->data.scale != TR_SCALE_MAXABS;
+}
+
 static int find_scale(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     struct moments *own = NULL;
     bool differ = true, automatic = tr->job->data.scale == TR_SCALE_AUTO;
-    bool centre = s->full && !(s->form & TR_DATA_UNCENTRED) && tr->job->data.scale != TR_SCALE_MAXABS;
+    bool centre = s->full && may_centre(data);
     if (automatic) TR_TRY(look_at_values(data, &differ));
     if (!differ) return TR_OK;
     TR_TRY(tr_agree(tr, open_scale(data, centre)));
@@ -355,8 +357,20 @@ bool tr_scale_is_wanted(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     int mode = s->tr->job->data.scale;
+    if (s->on_disk) return false;
     if (mode == TR_SCALE_AUTO) return s->form & TR_DATA_SCALED;
     return mode != TR_SCALE_NONE && !(s->form & TR_DATA_RAW);
+}
+
+int tr_scale_would_centre(tr_data *data, bool *would)
+{
+    struct tr_data_state *s = data->state;
+    *would = false;
+    if (!tr_scale_is_wanted(data) || !may_centre(data)) return TR_OK;
+    int status = find_scale(data);
+    *would = s->scale != NULL;
+    tr_scale_free(&s->scale);
+    return status;
 }
 
 int tr_scale_rows(tr_data *data, const tr_data *like)

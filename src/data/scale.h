@@ -30,6 +30,9 @@ int tr_scale_rows(tr_data *data, const tr_data *like);
 /* Scales other rows of the same columns: all workers together, perhaps with no rows. */
 int tr_scale_matrix(const tr_data *data, const struct tr_scale *scale, struct tr_matrix *m);
 
+/* Whether rows that are still sparse would be scaled, and, if they were dense, centred: all ranks. Changes nothing. */
+int tr_scale_would_centre(tr_data *data, bool *would);
+
 /* One line for rank 0 to say. */
 void tr_scale_say(const tr_data *data);
 

@@ -12,6 +12,7 @@
 
 #include "data/cache.h"
 #include "data/scale.h"
+#include "data/stream.h"
 #include "shm/shm.h"
 
 /* ---- memory of a group ---- */
@@ -294,11 +295,18 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     TR_TRY(tr_job_test_share(job, &held_out));
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %d %d %d %d %d %d %d %d %llu %d %d %d like %llu", job->data.format,
+    fprintf(text, "%d %d %d %d %d %d %d %d %s %d %llu %d %d %d like %llu", job->data.format,
             (int)part & ~TR_DATA_TEST, job->data.scale, job->data.index_base, job->data.on_error,
             job->data.partition, job->data.order, job->data.header, job->data.label, job->data.duplicates,
             (unsigned long long)job->data.features, job->table.prune, tr->layout.groups,
             tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0);
+    const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing};
+    for (size_t l = 0; l < 2; l++)
+        for (size_t i = 0; i < lists[l]->n; i++)
+            fprintf(text, "%s«%s»", i ? "" : " columns ", lists[l]->item[i]);
+    fprintf(text, " %s %llu %llu", job->data.positive, (unsigned long long)job->data.min_count,
+            (unsigned long long)job->data.most_values);
+    if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
     if (held_out > 0)
         fprintf(text, " %s %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out,
                 (unsigned long long)job->seed);
@@ -308,10 +316,11 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     for (size_t i = 0; i < files->n; i++) {
         struct stat about = {.st_size = 0};
         (void)stat(files->file[i].path, &about);
-        fprintf(text, "\n%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path,
-                (unsigned long long)files->file[i].size, (long long)about.st_mtim.tv_sec,
-                about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec, about.st_ctim.tv_nsec,
-                (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
+        const char *inside = files->file[i].inside;
+        fprintf(text, "\n%s%s%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path, inside ? ":" : "",
+                inside ? inside : "", (unsigned long long)files->file[i].size,
+                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec,
+                about.st_ctim.tv_nsec, (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
     }
     if (like) fprintf(text, "\nlike\n%s", like->state->store->key);
     bool written = !ferror(text);
@@ -386,6 +395,16 @@ int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_par
     return status;
 }
 
+const struct tr_schema *tr_store_schema(const tr_context *tr)
+{
+    const struct tr_store *last = NULL;
+    for (size_t i = 0; tr->stores && i < tr->stores->n; i++) {
+        const struct tr_store *store = tr->stores->store[i];
+        if (!store->data.state->test && (!last || store->number > last->number)) last = store;
+    }
+    return last ? last->data.state->schema : NULL;
+}
+
 void tr_store_keep(struct tr_store *store)
 {
     store->users++;
@@ -407,6 +426,7 @@ void tr_store_forget(struct tr_store *store)
     struct tr_data_state *s = store->data.state;
     if (--store->readers > 0) return;
     store->forgotten = true;
+    tr_row_stream_close(&s->stream);
     struct tr_cache_file *kept = s->cached ? s->cached->rows : NULL;
     if (kept) tr_cache_file_forget(kept, TR_CACHE_BEGIN, TR_CACHE_VALUE);
     else if (s->shared) shared_forget(s->shared);
@@ -421,13 +441,18 @@ void tr_data_free_head(tr_data *data)
     free(s->heads);
     free((void *)(uintptr_t)data->label);
     free(s->stretch);
+    free(s->block);
+    free(s->weight);
     free(s->third_label);
     tr_scale_free(&s->scale);
+    tr_schema_release(&s->schema);
+    tr_bindings_free(&s->bindings);
 }
 
 static void free_data(tr_data *data)
 {
     struct tr_data_state *s = data->state;
+    tr_row_stream_close(&s->stream);
     if (!s->shared && !(s->cached && s->cached->rows)) {
         tr_matrix_free(&s->rows);
         free(s->row_number);

@@ -36,6 +36,9 @@ struct tr_stores {
 int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found);
 
+/* The columns of the training data that were loaded last and are still there; NULL: none, or not of csv. */
+const struct tr_schema *tr_store_schema(const tr_context *tr);
+
 /* One user more, which keeps the rows for another to come. */
 void tr_store_keep(struct tr_store *store);
 

@@ -1,123 +1,20 @@
 #define _GNU_SOURCE
 #include "data/text.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "base/base.h"
+#include "data/source.h"
 
-/* ---- a source: bytes of a file, unpacked if need be ---- */
-
-#define PACKED_BYTES ((size_t)64 << 10)
-
-struct source {
-    const struct tr_file *file;
-    int fd;
-    uint64_t stored;       /* where reading goes on in the file as it is stored */
-    z_stream gzip;         /* used if file->gzip, as are the next two */
-    unsigned char *packed; /* what is to be unpacked next */
-    bool in_member;        /* between the header and the trailer of one of the members of a gzip file */
-};
-
-/* The offset is 0 for gzip files. */
-static int source_open(struct source *source, const struct tr_file *file, uint64_t offset)
-{
-    *source = (struct source){.file = file};
-    source->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (source->fd < 0) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", file->path, strerror(errno));
-    source->stored = offset;
-    if (!file->gzip) return TR_OK;
-    TR_TRY(TR_NEW(&source->packed, PACKED_BYTES));
-    if (inflateInit2(&source->gzip, 15 + 16) != Z_OK) /* the largest window, gzip headers only */
-        return tr_fail(TR_ERR_SYSTEM, "out of memory for unpacking %s", file->path);
-    return TR_OK;
-}
-
-static void source_close(struct source *source)
-{
-    if (source->packed) inflateEnd(&source->gzip);
-    free(source->packed);
-    if (source->fd >= 0) close(source->fd);
-}
-
-/* Up to n bytes as they are stored; 0 at the end of the file. */
-static int read_stored(struct source *source, void *to, size_t n, size_t *got)
-{
-    ssize_t bytes;
-    do bytes = pread(source->fd, to, n, (off_t)source->stored);
-    while (bytes < 0 && errno == EINTR);
-    if (bytes < 0) return tr_fail(TR_ERR_IO, "%s: %s", source->file->path, strerror(errno));
-    if (bytes == 0 && source->stored < source->file->size)
-        return tr_fail(TR_ERR_IO, "%s: has become shorter while it was read", source->file->path);
-    source->stored += (uint64_t)bytes;
-    *got = (size_t)bytes;
-    return TR_OK;
-}
-
-static int corrupt(const struct source *source)
-{
-    return tr_fail(TR_ERR_DATA, "%s: corrupt gzip data near byte %llu (%s)", source->file->path,
-                   (unsigned long long)(source->stored - source->gzip.avail_in),
-                   source->gzip.msg ? source->gzip.msg : "unknown cause");
-}
-
-/* Gzip files may be several laid end to end, and padded with zeros; anything else behind is corruption. */
-static void next_member(struct source *source)
-{
-    z_stream *gzip = &source->gzip;
-    while (gzip->avail_in > 0 && *gzip->next_in == 0 && gzip->total_in > 0) gzip->next_in++, gzip->avail_in--;
-    if (gzip->avail_in == 0) return;
-    if (gzip->total_in > 0) inflateReset(gzip);
-    source->in_member = true;
-}
-
-static int more_packed(struct source *source)
-{
-    size_t got = 0;
-    TR_TRY(read_stored(source, source->packed, PACKED_BYTES, &got));
-    source->gzip.next_in = source->packed;
-    source->gzip.avail_in = (uInt)got;
-    if (got == 0 && source->in_member)
-        return tr_fail(TR_ERR_DATA, "%s: truncated gzip file: ends at byte %llu in the middle of its data",
-                       source->file->path, (unsigned long long)source->stored);
-    return TR_OK;
-}
-
-static int read_unpacked(struct source *source, char *to, size_t n, size_t *got)
-{
-    z_stream *gzip = &source->gzip;
-    gzip->next_out = (Bytef *)to;
-    gzip->avail_out = (uInt)n;
-    while (gzip->avail_out > 0) {
-        if (gzip->avail_in == 0) TR_TRY(more_packed(source));
-        if (gzip->avail_in == 0) break;
-        if (!source->in_member) next_member(source);
-        if (!source->in_member) continue;
-        int code = inflate(gzip, Z_NO_FLUSH);
-        if (code == Z_STREAM_END) source->in_member = false;
-        else if (code == Z_MEM_ERROR)
-            return tr_fail(TR_ERR_SYSTEM, "out of memory for unpacking %s", source->file->path);
-        else if (code != Z_OK) return corrupt(source);
-    }
-    *got = n - gzip->avail_out;
-    return TR_OK;
-}
-
-static int source_read(struct source *source, char *to, size_t n, size_t *got)
-{
-    return source->file->gzip ? read_unpacked(source, to, n, got) : read_stored(source, to, n, got);
-}
+#define AT_ONCE ((size_t)64 << 10)
 
 /* ---- lines ---- */
 
 /* The text wanted is the lines that begin in the range begin .. end - 1, then in further ranges at equal
- * distances. What lies between is skipped unread in plain files, and unpacked and dropped in gzip files. */
+ * distances. What lies between is skipped unread in plain files, and unpacked and dropped in packed files. */
 struct tr_text {
-    struct source source;
+    struct tr_source source;
     uint64_t begin, end;
     struct tr_file_part part; /* part.end is the next range's */
     char *buffer;
@@ -129,9 +26,9 @@ struct tr_text {
     uint64_t done;       /* bytes of a plain file in ranges before this one */
 };
 
-static bool is_gzip(const struct tr_text *text)
+static bool is_packed(const struct tr_text *text)
 {
-    return text->source.file->gzip;
+    return text->source.file->packing;
 }
 
 /* False if a plain file has no more of them. */
@@ -142,7 +39,7 @@ static bool next_range(struct tr_text *text)
     text->begin = part->end > part->bytes ? part->end - part->bytes : 0;
     text->end = part->end;
     part->end += part->stride;
-    if (is_gzip(text)) return true;
+    if (is_packed(text)) return true;
     if (text->begin > part->limit) text->begin = part->limit;
     if (text->end > part->limit) text->end = part->limit;
     return text->begin < text->end;
@@ -162,9 +59,9 @@ int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, 
     TR_TRY(TR_NEW(&opened, 1));
     *opened = (struct tr_text){.source = {.file = file, .fd = -1}, .part = *part, .capacity = chunk_bytes};
     next_range(opened);
-    if (!file->gzip) opened->offset = before(opened->begin);
+    if (!file->packing) opened->offset = before(opened->begin);
     int result = TR_NEW(&opened->buffer, chunk_bytes + TR_TEXT_SLACK);
-    if (result == TR_OK) result = source_open(&opened->source, file, opened->offset);
+    if (result == TR_OK) result = tr_source_open(&opened->source, file, opened->offset);
     if (result == TR_OK) *text = opened;
     else tr_text_close(opened);
     return result;
@@ -173,14 +70,14 @@ int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, 
 void tr_text_close(struct tr_text *text)
 {
     if (!text) return;
-    source_close(&text->source);
+    tr_source_close(&text->source);
     free(text->buffer);
     free(text);
 }
 
 uint64_t tr_text_done(const struct tr_text *text)
 {
-    if (is_gzip(text)) return text->source.stored / text->part.readers;
+    if (is_packed(text)) return text->source.stored / text->part.readers;
     uint64_t end = text->offset < text->end ? text->offset : text->end;
     return text->done + (end > text->begin ? end - text->begin : 0);
 }
@@ -227,9 +124,9 @@ static int fill(struct tr_text *text)
     if (rest == text->capacity) TR_TRY(enlarge(text));
     uint64_t position = text->offset + rest, wanted = text->capacity - rest;
     uint64_t ahead = tr_max_size(read_ahead(text), position > text->end ? position - text->end : 0);
-    if (!is_gzip(text) && position + wanted > text->end + ahead)
+    if (!is_packed(text) && position + wanted > text->end + ahead)
         wanted = tr_min_size(wanted, position < text->end ? text->end - position + ahead : ahead);
-    TR_TRY(source_read(&text->source, text->buffer + rest, wanted, &got));
+    TR_TRY(tr_source_read(&text->source, text->buffer + rest, wanted, &got));
     text->filled += got;
     text->ended = got == 0;
     return TR_OK;
@@ -238,7 +135,7 @@ static int fill(struct tr_text *text)
 /* Lets a plain file be read from there, unless that has been read already. */
 static void jump(struct tr_text *text, uint64_t offset)
 {
-    if (is_gzip(text) || offset <= text->offset + waiting(text)) return;
+    if (is_packed(text) || offset <= text->offset + waiting(text)) return;
     text->used = text->filled = 0;
     text->offset = text->source.stored = offset;
 }
@@ -326,12 +223,12 @@ static uint64_t count_newlines(const char *text, size_t n)
     return count;
 }
 
-static int count_lines(struct source *source, uint64_t offset, char *buffer, uint64_t *line)
+static int count_lines(struct tr_source *source, uint64_t offset, char *buffer, uint64_t *line)
 {
     *line = 1;
     while (offset > 0) {
         size_t got = 0;
-        TR_TRY(source_read(source, buffer, tr_min_size(offset, PACKED_BYTES), &got));
+        TR_TRY(tr_source_read(source, buffer, tr_min_size(offset, AT_ONCE), &got));
         if (got == 0) break;
         *line += count_newlines(buffer, got);
         offset -= got;
@@ -341,12 +238,12 @@ static int count_lines(struct source *source, uint64_t offset, char *buffer, uin
 
 int tr_files_line(const struct tr_files *files, size_t file, uint64_t offset, uint64_t *line)
 {
-    struct source source;
+    struct tr_source source;
     char *buffer;
-    TR_TRY(TR_NEW(&buffer, PACKED_BYTES));
-    int result = source_open(&source, &files->file[file], 0);
+    TR_TRY(TR_NEW(&buffer, AT_ONCE));
+    int result = tr_source_open(&source, &files->file[file], 0);
     if (result == TR_OK) result = count_lines(&source, offset, buffer, line);
-    source_close(&source);
+    tr_source_close(&source);
     free(buffer);
     return result;
 }

@@ -1,4 +1,4 @@
-/* Lines of text out of a part of a file, plain or gzip, in chunks that stay in the processor's cache. */
+/* Lines of text out of a part of a file, plain or packed (source.h), in chunks that stay in the processor's cache. */
 #ifndef TR_DATA_TEXT_H
 #define TR_DATA_TEXT_H
 
@@ -22,7 +22,7 @@ struct tr_chunk {
 int tr_text_open(const struct tr_files *files, const struct tr_file_part *part, size_t chunk_bytes,
                  struct tr_text **text);
 
-/* The next lines of the part, valid until the next call. TR_ERR_DATA for a corrupt gzip file. */
+/* The next lines of the part, valid until the next call. TR_ERR_DATA for a corrupt packed file. */
 int tr_text_next(struct tr_text *text, struct tr_chunk *chunk);
 
 /* Stored (compressed) bytes done; over all readers these sum up to about the size of the file. */

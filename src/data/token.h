@@ -45,6 +45,51 @@ static inline bool tr_token_is_binary(const char *p, char separator)
     return false;
 }
 
+/* A field of a line, without quotes and blanks around it. */
+struct tr_field {
+    const char *text,
+        *end; /* of the field with what is around it: a separator or the line's end stands there */
+    size_t n;
+    bool quoted, doubled; /* in quotes; each "" inside stands for one */
+};
+
+/* Inside quotes all is text but the end of the line; quotes that do not begin a field are text. Returns what is wrong, or NULL. */
+static inline const char *tr_take_field(const char *p, char separator, struct tr_field *f)
+{
+    while (tr_is_padding(*p, separator)) p++;
+    *f = (struct tr_field){.quoted = *p == '"', .text = p + (*p == '"')};
+    if (!f->quoted) {
+        for (; !tr_token_ends(p, separator); p++)
+            if (tr_is_binary(*p)) return "found bytes that are not text";
+        f->n = (size_t)(p - f->text);
+        while (f->n > 0 && tr_is_padding(f->text[f->n - 1], separator)) f->n--;
+        f->end = p;
+        return NULL;
+    }
+    for (p++; *p != '"' || p[1] == '"'; p++) {
+        if (tr_at_line_end(p)) return "opens a quote that does not close in this line";
+        if (tr_is_binary(*p)) return "found bytes that are not text";
+        if (*p != '"') continue;
+        f->doubled = true;
+        p++;
+    }
+    f->n = (size_t)(p++ - f->text);
+    while (tr_is_padding(*p, separator)) p++;
+    f->end = p;
+    return tr_token_ends(p, separator) ? NULL : "found text behind the quote that closes";
+}
+
+/* The text of a field with doubled quotes, into as many bytes; returns its length. */
+static inline size_t tr_undouble(const struct tr_field *f, char *to)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        to[n++] = f->text[i];
+        i += f->text[i] == '"';
+    }
+    return n;
+}
+
 /* nan or inf, as many programs write them. */
 static inline bool tr_token_is_special(const char *p)
 {

@@ -126,7 +126,7 @@ static void put_all(FILE *file, struct widths w)
           "line\n"
           "as section.key=value, which wins; a list there has commas between its items. Some keys are those "
           "of a\n"
-          "class of models, and mean nothing to others; trireme help job CLASS tells more of it:",
+          "class of models, and mean nothing to others; trireme help job CLASS tells more of it,\nof",
           file);
     for (size_t c = 0; c < tr_model_class_count; c++)
         fprintf(file, "%s %s", c ? "," : "", tr_model_classes[c]->name);

@@ -31,6 +31,7 @@ enum { TR_INDEX_AUTO, TR_INDEX_ZERO, TR_INDEX_ONE };
 enum { TR_ON_ERROR_STOP, TR_ON_ERROR_SKIP };
 enum { TR_DATA_HORIZONTAL, TR_DATA_VERTICAL, TR_DATA_REPLICATED };
 enum { TR_CACHE_AUTO, TR_CACHE_NO, TR_CACHE_MEMORY };
+enum { TR_LEVEL_AUTO, TR_LEVEL_MEMORY, TR_LEVEL_DISK, TR_LEVEL_MEMORY_DISK };
 enum { TR_SCALE_AUTO, TR_SCALE_NONE, TR_SCALE_STANDARD, TR_SCALE_MAXABS, TR_SCALE_MINMAX };
 enum { TR_ORDER_DEALT, TR_ORDER_FILE };
 enum { TR_LAYOUT_AUTO, TR_LAYOUT_DEDICATED, TR_LAYOUT_COLOCATED, TR_LAYOUT_ALONE };
@@ -137,6 +138,7 @@ struct tr_job {
         struct tr_job_list test;
         struct tr_job_list vocabulary; /* one file at most */
         struct tr_job_list folders;
+        char *weight; /* empty: all rows count the same */
         int format;
         int index_base;
         int on_error;
@@ -144,9 +146,15 @@ struct tr_job {
         int order;
         uint64_t features;
         int header;
-        int label;
+        char *label;    /* none, first, last, auto, or a column */
+        char *positive; /* empty: labels are as they are */
+        struct tr_job_list columns, missing;
+        uint64_t min_count, most_values; /* 0: all */
         int duplicates;
         int cache;
+        int storage;
+        uint64_t memory;
+        char *scratch;
         int scale;
     } data;
     struct {

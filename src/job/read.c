@@ -137,6 +137,15 @@ static bool is_null(const struct reader *r)
 
 /* ---- keys and values; the current event is the value's first ---- */
 
+static int add_item(struct tr_job_setting *s, const char *text)
+{
+    size_t capacity = s->n;
+    if ((s->n & (s->n - 1)) == 0) TR_TRY(TR_GROW(&s->item, &capacity, s->n ? 2 * s->n : 1));
+    TR_TRY(tr_copy_string(text, &s->item[s->n]));
+    s->n++;
+    return TR_OK;
+}
+
 static int read_list(struct reader *r, const char *name)
 {
     struct tr_job_setting *s;
@@ -148,10 +157,7 @@ static int read_list(struct reader *r, const char *name)
         if (r->event.type != YAML_SCALAR_EVENT)
             return fail(r, "%s: expected text in the list, not another list or keys", name);
         if (is_null(r)) return fail(r, "%s: an item has no value", name);
-        size_t capacity = s->n;
-        if ((s->n & (s->n - 1)) == 0) TR_TRY(TR_GROW(&s->item, &capacity, s->n ? 2 * s->n : 1));
-        TR_TRY(tr_copy_string(scalar(r), &s->item[s->n]));
-        s->n++;
+        TR_TRY(add_item(s, scalar(r)));
     }
 }
 
@@ -171,9 +177,38 @@ static int refuse_value(struct reader *r, const char *name, const char *own)
     return fail_unknown(r, "section", name, whole);
 }
 
+/* A mapping of names to words as the list of «name: word» that it stands for. */
+static int read_pairs(struct reader *r, const char *name)
+{
+    struct tr_job_setting *s;
+    TR_TRY(tr_job_add(r->job, name, r->line, NULL, &s));
+    s->list = true;
+    for (;;) {
+        char *pair, *key;
+        TR_TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return TR_OK;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return fail(r, "%s: expected a name, not a list or keys", name);
+        TR_TRY(tr_copy_string(scalar(r), &key));
+        int status = next(r);
+        if (status == TR_OK && (r->event.type != YAML_SCALAR_EVENT || is_null(r)))
+            status = fail(r, "%s: %s: expected a word", name, tr_shown(key).text);
+        if (status == TR_OK) status = tr_format(&pair, "%s: %s", key, scalar(r));
+        free(key);
+        TR_TRY(status);
+        status = add_item(s, pair);
+        free(pair);
+        TR_TRY(status);
+    }
+}
+
 static int read_value(struct reader *r, const char *name, const char *own)
 {
     struct tr_job_setting *s;
+    const struct tr_model_class *class;
+    const tr_option *key = tr_job_known_key(name, 0, &class);
+    if (key && key->kind == TR_KIND_PAIRS && r->event.type == YAML_MAPPING_START_EVENT)
+        return read_pairs(r, name);
     if (r->event.type == YAML_MAPPING_START_EVENT || is_null(r)) return refuse_value(r, name, own);
     if (r->event.type == YAML_SEQUENCE_START_EVENT) return read_list(r, name);
     TR_TRY(tr_job_add(r->job, name, r->line, scalar(r), &s));

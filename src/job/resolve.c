@@ -581,6 +581,10 @@ static int resolve_job(struct sources *from)
     if (from->whole) TR_TRY(merge_stages(from));
     TR_TRY(each_setting(from, set_value));
     job->solve.word = tr_max_int(job->solve.word, 1);
+    bool on_disk = job->data.storage == TR_LEVEL_DISK || job->data.storage == TR_LEVEL_MEMORY_DISK;
+    if (on_disk &&
+        !strcmp(tr_job_where(job, "data.partition"), "default")) /* rows on a disk are nobody else's */
+        job->data.partition = TR_DATA_HORIZONTAL;
     return TR_OK;
 }
 

@@ -56,19 +56,22 @@ static const tr_option job_keys[] = {
      .help = "stop after so many evaluations in a row without a better metric on data.test, and keep the best model; 0 = never"},
 
     {"data.train", TR_KIND_LIST, AT(data.train), "",
-     .help = "files to learn from, globs allowed; train needs them"},
+     .help = "files to learn from; globs and folders, which mean their files, are fine, and text packed by gzip, bzip2, xz, zstd or "
+             "lz4; train needs them"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
      .help = "files to evaluate the model on, globs allowed; or a share, as 10%, of the records of data.train (docword: of the "
              "documents), chosen at random by the seed, which are not learnt from then"},
+    {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
+     .help = "what each row of data.train counts: files with as many numbers, none below 0, one a line, in the order of the rows"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
      .help = "lda: file of the words, one a line, to be kept with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
      .help = "where relative paths of data are looked for, in this order; where the job does not say it, also in the folders "
              "that the environment variable TRIREME_DATA names (a list with :)"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
-     .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword"),
-     .help = "of these files: sparse rows, dense rows, «user item rating» lines, or bags of words as UCI has them; auto "
-             "= as the model needs it"},
+     .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword", "hdf5"),
+     .help = "of these files: sparse rows, dense rows, «user item rating» lines, bags of words as UCI has them, or arrays X and "
+             "y in HDF5 (data.train: d.h5:/train/X chooses); auto = as the model needs it, and the files look"},
     {"data.index_base", TR_KIND_CHOICE, AT(data.index_base), "auto", .words = TR_WORDS("auto", "0", "1"),
      .help = "index of the first feature"},
     {"data.on_error", TR_KIND_CHOICE, AT(data.on_error), "stop", .words = TR_WORDS("stop", "skip"),
@@ -83,20 +86,42 @@ static const tr_option job_keys[] = {
      .help = "number of features; 0 = the largest index found"},
     {"data.header", TR_KIND_CHOICE, AT(data.header), "auto", .words = TR_WORDS("auto", "yes", "no"),
      .help = "csv and ratings: whether the first line names the columns; auto = if it holds no numbers"},
-    {"data.label", TR_KIND_CHOICE, AT(data.label), "none", .words = TR_WORDS("none", "first", "last", "auto"),
-     .help = "csv: which column is a label; auto = the last, but the first if its values are few whole numbers or it is called "
-             "so, and the last is not"},
+    {"data.label", TR_KIND_TEXT, AT(data.label), "none", .words = TR_WORDS("none", "first", "last", "auto"),
+     .help = "csv: which column is a label, by its name or its number from 1 on; auto = the one that is called label, class, target "
+             "or y, otherwise the last, but the first if its values are few whole numbers and the last's are not"},
+    {"data.positive", TR_KIND_TEXT, AT(data.positive), "",
+     .help = "csv: rows with this label are one class, all others the other"},
+    {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",
+     .help = "csv: types of columns, by names (or numbers from 1 on, of files without a header) or patterns with * and ?: number, "
+             "category, label, id or ignore, as «{age: number, '*_id': category}»; of others they follow from the data: a column "
+             "with a word in it is a category"},
+    {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
+     .help = "csv: values of categories that fewer rows have are one value, «other»"},
+    {"data.most_values", TR_KIND_INTEGER, AT(data.most_values), "0", .most = 4294967294.0,
+     .help = "csv: so many values of a category, the most frequent, are told apart, the rest is one value, «other»; 0 = all"},
+    {"data.missing", TR_KIND_NAMES, AT(data.missing), "",
+     .help = "csv: what else stands for a missing value, besides nothing, NA, NaN, nan, null, NULL, ? and \\N"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),
      .help = "ratings: what becomes of several of one user and item"},
     {"data.scale", TR_KIND_CHOICE, AT(data.scale), "auto",
      .words = TR_WORDS("auto", "none", "standard", "maxabs", "minmax"),
      .help = "libsvm and csv: columns are brought to one size before training, and the model is written for the files' numbers: "
-             "centred and divided by their standard deviation (standard; sparse rows are only divided, by the root mean square "
-             "of a column's non-zeros), divided by their largest value, or brought to 0 .. 1; auto = standard, for linear "
-             "models, where sizes of columns differ more than tenfold. What model.l2 shrinks are the weights of scaled columns"},
+             "centred and divided by their standard deviation (standard; rows with less than a fifth of the cells are only divided, "
+             "by the root mean square of a column's non-zeros), divided by their largest value, or brought to 0 .. 1; auto = standard, for linear "
+             "models, where sizes of columns differ more than tenfold, or from 1, that of the bias. What model.l2 shrinks are the weights of scaled columns"},
     {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = TR_WORDS("auto", "no", "memory"), .may_change = true,
      .help = "data that were read stay in the nodes' memory (/dev/shm) until the job ends, so that it need not read them "
              "again after a failure; auto = under trireme run; not where they do not fit twice"},
+    {"data.storage", TR_KIND_CHOICE, AT(data.storage), "auto", .words = TR_WORDS("auto", "memory", "disk", "memory_disk"),
+     .may_change = true,
+     .help = "where rows are while they are used: in memory; in files in data.scratch, read ahead of each pass; or there, with as "
+             "many in memory as data.memory has room for; auto = in memory, if they fit by what the beginnings of the files show, "
+             "else memory_disk, if there is a data.scratch"},
+    {"data.memory", TR_KIND_BYTES, AT(data.memory), "0", .may_change = true,
+     .help = "bytes of rows that a node holds in memory; 0 = half of what is free when the job begins"},
+    {"data.scratch", TR_KIND_TEXT, AT(data.scratch), "", .may_change = true,
+     .help = "a folder on a disk of each node, for data.storage: the files there are made when the data are read for the first "
+             "time; the next start with the same output, data and ranks finds them; they may be removed when no job runs"},
 
     {"ranks.layout", TR_KIND_CHOICE, AT(ranks.layout), "auto",
      .words = TR_WORDS("auto", "dedicated", "colocated", "alone"), .may_change = true,

@@ -76,6 +76,16 @@ void tr_put_line(FILE *file, const char *text)
     }
 }
 
+struct tr_shown tr_shown_words(const char *const *words)
+{
+    struct tr_shown shown = {""};
+    for (size_t i = 0, n = 0; words[i] && n < sizeof shown.text; i++) {
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+        n += (size_t)snprintf(shown.text + n, sizeof shown.text - n, "%s%s", between, words[i]);
+    }
+    return shown;
+}
+
 void tr_put_quoted(FILE *file, const char *text)
 {
     uint32_t character;

@@ -18,6 +18,9 @@ struct tr_shown {
 };
 struct tr_shown tr_shown(const char *text);
 
+/* Words as a sentence has them: «a, b or c». */
+struct tr_shown tr_shown_words(const char *const *words);
+
 /* Writes "text" in double quotes, escaped as both JSON and YAML read it. The text is valid UTF-8. */
 void tr_put_quoted(FILE *file, const char *text);
 

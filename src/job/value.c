@@ -305,7 +305,8 @@ void tr_job_put_value(FILE *file, const struct tr_job_slot *slot, bool json)
     switch (slot->key->kind) {
     case TR_KIND_TEXT: tr_job_put_text(file, *(char *const *)field, json); return;
     case TR_KIND_LIST:
-    case TR_KIND_NAMES: put_list(file, field, json); return;
+    case TR_KIND_NAMES:
+    case TR_KIND_PAIRS: put_list(file, field, json); return;
     case TR_KIND_INTEGER:
     case TR_KIND_BYTES:
         snprintf(text, sizeof text, "%" PRIu64, *(const uint64_t *)field), quoted = false;
@@ -360,6 +361,7 @@ static const struct kind {
     [TR_KIND_TIME] = {"no, or a time as 90 or 1:30:00 (both 90 minutes), 1-12 (days-hours) or 90min",
                       "no|time", set_time, false},
     [TR_KIND_CHOICE] = {"", "", set_choice, false},
+    [TR_KIND_PAIRS] = {"pairs of a name and a word, «name: word»,", "name: word", NULL, false},
 };
 
 static void append(struct tr_job_words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -375,7 +377,8 @@ static void append(struct tr_job_words *words, const char *format, ...)
 static void append_range(struct tr_job_words *words, const tr_option *key)
 {
     if (isinf(key->least)) return;
-    if (key->most > 0) append(words, " from %.12g to %.12g", key->least, key->most);
+    if (key->most > 0)
+        append(words, " %s %.12g to %.12g", key->above ? "above" : "from", key->least, key->most);
     else append(words, " %s %g", key->above ? ">" : ">=", key->least);
 }
 
@@ -397,7 +400,8 @@ struct tr_job_words tr_job_kind_words(const tr_option *key)
     const struct kind *kind = &kinds[key->kind];
     struct tr_job_words words = {""};
     append(&words, "%s", kind->brief);
-    if (key->most > 1) append(&words, " < 2^%.0f", log2(key->most + 1));
+    double power = log2(key->most + 1);
+    if (key->most > 1 && power == round(power)) append(&words, " < 2^%.0f", power);
     else if (kind->numeric) append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++)
         append(&words, "%s%s", words.text[0] ? "|" : "", key->words[i]);
@@ -406,7 +410,7 @@ struct tr_job_words tr_job_kind_words(const tr_option *key)
 
 bool tr_job_is_list(const tr_option *key)
 {
-    return key->kind == TR_KIND_LIST || key->kind == TR_KIND_NAMES;
+    return key->kind == TR_KIND_LIST || key->kind == TR_KIND_NAMES || key->kind == TR_KIND_PAIRS;
 }
 
 /* ---- settings ---- */
@@ -499,7 +503,8 @@ int tr_job_set_default(const struct tr_job_slot *slot, const char *text)
     struct tr_job_setting s = {
         .key = item, .where = (char *)(uintptr_t) "default", .commanded = true, .n = 1, .item = &item};
     bool is_text = slot->key->kind == TR_KIND_TEXT;
-    if (is_text == (*text != '\0')) return TR_OK; /* of a text only the empty one is a default */
+    bool empty = is_text && !slot->key->words; /* of a text without words only the empty one is a default */
+    if (is_text ? empty && *text : !*text) return TR_OK;
     return tr_job_set(slot, &s, slot->key->name);
 }
 

@@ -111,8 +111,9 @@ static int put_differences(struct writer *w, const struct tr_job *job, const str
     for (size_t i = 0; i < values.n; i++) {
         struct tr_job_slot slot = tr_job_slot(&values, i), other;
         const char *name = slot.key->name;
-        bool its_own = tr_job_is_own(job, *slot.where) ||
-                       (slot.key->kind == TR_KIND_TEXT && **(char *const *)slot.field); /* name and folders */
+        bool its_own =
+            tr_job_is_own(job, *slot.where) || (slot.key->kind == TR_KIND_TEXT && !slot.key->words &&
+                                                **(char *const *)slot.field); /* name and folders */
         bool taken =
             tr_job_find(whole, name, &other) && is_written(whole, &other) && tr_job_same(&slot, &other);
         if (is_written(job, &slot) && (its_own || !taken)) TR_TRY(put_setting(w, name, &slot));

@@ -1,0 +1,336 @@
+#include "data/convert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/hdf5.h"
+
+enum { AREAS = 8, PIECE = 1 << 16 };
+
+/* The work at hand. */
+struct work {
+    struct tr_conversion *c;
+    struct tr_files files;
+    struct tr_head *heads;
+    enum tr_format format;
+    int label;             /* csv: TR_LABEL_… */
+    bool second;           /* the files are read for the second time */
+    bool labelled, valued; /* rows have labels; there are values of non-zeros besides 1 */
+    bool dense;            /* rows are so in memory */
+    uint64_t rows, nonzeros, lowest, highest;
+    uint64_t columns, first_index;
+    struct tr_checked_writer out;
+    size_t x, indices, indptr, y; /* areas */
+    uint64_t written, pairs;      /* rows and non-zeros in the file */
+    uint64_t *begin;
+    int64_t *wide;
+    uint8_t *one;
+    float *full;
+    size_t begin_capacity, wide_capacity, one_capacity, full_capacity;
+};
+
+/* ---- first: what the files hold ---- */
+
+static int measure_rows(void *state, struct tr_reader *r)
+{
+    struct work *w = state;
+    const struct tr_matrix *m = &r->matrix;
+    size_t n = tr_matrix_nonzeros(m);
+    w->rows += m->rows;
+    w->labelled = m->label != NULL;
+    w->dense = !m->begin;
+    if (w->dense)
+        for (size_t k = 0; k < n; k++) w->nonzeros += m->value[k] != 0;
+    else w->nonzeros += n;
+    w->valued |= m->value != NULL;
+    return TR_OK;
+}
+
+static int say_progress(void *state, uint64_t bytes)
+{
+    const struct work *w = state;
+    double part = (double)bytes / (double)w->files.total;
+    return w->c->progress ? w->c->progress((part + w->second) / 2) : TR_OK;
+}
+
+static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
+{
+    const tr_job *job = w->c->job;
+    struct tr_reader_options options = {.format = w->format,
+                                        .heads = w->heads,
+                                        .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
+                                        .lowest_index = job->data.index_base == TR_INDEX_ONE,
+                                        .label = w->label,
+                                        .seed = job->seed,
+                                        .progress = say_progress,
+                                        .progress_state = w,
+                                        .piece = piece,
+                                        .piece_state = w};
+    struct tr_matrix none;
+    struct tr_read_report report;
+    TR_TRY(tr_read_matrix(&w->files, 0, 1, &options, &none, &report));
+    tr_matrix_free(&none);
+    tr_ids_free(&report.labels.bits);
+    w->c->skipped = report.skipped;
+    w->lowest = report.lowest;
+    w->highest = report.highest;
+    return TR_OK;
+}
+
+/* As training counts columns: see decide_columns() in dataset.c. */
+static int count_columns(struct work *w)
+{
+    const tr_job *job = w->c->job;
+    const struct tr_head *head = &w->heads[tr_heads_first(w->heads, w->files.n)];
+    uint64_t found = w->highest >= w->lowest ? w->highest + 1 : 1;
+    if (w->format == TR_FORMAT_CSV) {
+        w->columns = tr_csv_columns(&w->files, w->heads, w->label);
+        return w->columns > 0 ? TR_OK
+                              : tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
+                                        w->files.file[0].path);
+    }
+    if (w->format == TR_FORMAT_HDF5) {
+        w->first_index = head->from_one;
+        w->dense = head->full;
+        found = head->fields;
+        for (size_t i = 0; i < w->files.n; i++)
+            if (w->heads[i].fields > found) found = w->heads[i].fields;
+    } else {
+        int base = job->data.index_base;
+        w->first_index = base == TR_INDEX_ZERO ? 0 : base == TR_INDEX_ONE ? 1 : w->lowest > 0;
+        if (found > w->first_index) found -= w->first_index;
+    }
+    w->columns = job->data.features ? job->data.features : found;
+    if (found <= w->columns) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: data.features is %llu, but the data have %llu",
+                   tr_job_where(job, "data.features"), (unsigned long long)w->columns,
+                   (unsigned long long)found);
+}
+
+/* A number takes 4 bytes of an array, a non-zero 8 of lists; and as many as training makes dense rows of lists. */
+static bool are_lists(const struct work *w)
+{
+    return (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
+}
+
+/* ---- then: the file ---- */
+
+/* Two numbers. */
+static int put_shape(hid_t group, const struct work *w)
+{
+    const hsize_t two = 2;
+    const int64_t shape[2] = {(int64_t)w->rows, (int64_t)w->columns};
+    hid_t space = H5Screate_simple(1, &two, NULL);
+    hid_t a = H5Acreate2(group, "shape", H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool ok = a >= 0 && H5Awrite(a, H5T_NATIVE_INT64, shape) >= 0;
+    if (a >= 0) H5Aclose(a);
+    H5Sclose(space);
+    return ok ? TR_OK : tr_layout_failed("shape");
+}
+
+static int begin(struct work *w, hid_t where, const char *name, hid_t type, uint64_t rows, uint64_t columns,
+                 size_t *area)
+{
+    const uint64_t shape[2] = {rows, columns};
+    *area = w->out.areas;
+    return tr_checked_begin(&w->out, where, name, type, columns > 0 ? 2 : 1, shape, PIECE, NULL);
+}
+
+static bool is_wide(const struct work *w)
+{
+    return w->columns > INT32_MAX;
+}
+
+/* Ones are stored in a byte each: in memory they take none. */
+static int begin_lists(struct work *w)
+{
+    hid_t how = tr_creation(H5P_GROUP_CREATE),
+          group = H5Gcreate2(w->out.file, "X", H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Pclose(how);
+    if (group < 0) return tr_layout_failed("X");
+    int status = tr_attribute_text(group, "encoding-type", "csr_matrix");
+    if (status == TR_OK) status = tr_attribute_text(group, "encoding-version", "0.1.0");
+    if (status == TR_OK) status = put_shape(group, w);
+    hid_t value = w->valued ? H5T_NATIVE_FLOAT : H5T_NATIVE_UINT8;
+    hid_t index = is_wide(w) ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
+    if (status == TR_OK) status = begin(w, group, "data", value, w->nonzeros, 0, &w->x);
+    if (status == TR_OK) status = begin(w, group, "indices", index, w->nonzeros, 0, &w->indices);
+    if (status == TR_OK) status = begin(w, group, "indptr", H5T_NATIVE_INT64, w->rows + 1, 0, &w->indptr);
+    const uint64_t zero = 0;
+    if (status == TR_OK) status = tr_checked_append_to(&w->out, w->indptr, &zero, sizeof zero);
+    H5Gclose(group);
+    return status;
+}
+
+static int begin_file(struct work *w)
+{
+    uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
+    uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 4 * w->rows) / PIECE + AREAS, 0);
+    TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
+                             "convert.write", "convert.name"));
+    TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
+    TR_TRY(tr_attribute_count(w->out.file, "first_index", w->first_index));
+    TR_TRY(tr_attribute_count(w->out.file, "dense", w->dense || !w->c->sparse));
+    if (w->c->sparse) TR_TRY(begin_lists(w));
+    else TR_TRY(begin(w, w->out.file, "X", H5T_NATIVE_FLOAT, w->rows, w->columns, &w->x));
+    return w->labelled ? begin(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y) : TR_OK;
+}
+
+/* Columns as the file has them: four or eight bytes each. */
+static int write_indices(struct work *w, const uint32_t *column, size_t n)
+{
+    if (!is_wide(w)) return tr_checked_append_to(&w->out, w->indices, column, n * sizeof *column);
+    TR_TRY(TR_GROW(&w->wide, &w->wide_capacity, n));
+    for (size_t k = 0; k < n; k++) w->wide[k] = column[k];
+    return tr_checked_append_to(&w->out, w->indices, w->wide, n * sizeof *w->wide);
+}
+
+static int write_values(struct work *w, const float *value, size_t n)
+{
+    if (w->valued && value) return tr_checked_append_to(&w->out, w->x, value, n * sizeof *value);
+    size_t bytes = w->valued ? n * sizeof(float) : n;
+    TR_TRY(TR_GROW(&w->one, &w->one_capacity, bytes));
+    const float one = 1;
+    if (w->valued)
+        for (size_t k = 0; k < n; k++) memcpy(w->one + k * sizeof one, &one, sizeof one);
+    else memset(w->one, 1, bytes);
+    return tr_checked_append_to(&w->out, w->x, w->one, bytes);
+}
+
+static int write_lists(struct work *w, const struct tr_matrix *m)
+{
+    size_t n = tr_matrix_nonzeros(m);
+    TR_TRY(TR_GROW(&w->begin, &w->begin_capacity, m->rows));
+    for (size_t i = 0; i < m->rows; i++) w->begin[i] = w->pairs + m->begin[i + 1];
+    w->pairs += n;
+    TR_TRY(write_indices(w, m->column, n));
+    TR_TRY(write_values(w, m->value, n));
+    return tr_checked_append_to(&w->out, w->indptr, w->begin, m->rows * sizeof *w->begin);
+}
+
+/* Lists as rows of an array, some at a time. */
+static int write_filled(struct work *w, const struct tr_matrix *m)
+{
+    size_t columns = (size_t)w->columns, most = PIECE / (columns * sizeof(float)) + 1;
+    for (size_t first = 0, n; first < m->rows; first += n) {
+        n = tr_min_size(most, m->rows - first);
+        TR_TRY(TR_GROW(&w->full, &w->full_capacity, n * columns));
+        memset(w->full, 0, n * columns * sizeof *w->full);
+        for (size_t i = first; i < first + n; i++)
+            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
+                w->full[(i - first) * columns + m->column[k]] = m->value ? m->value[k] : 1;
+        TR_TRY(tr_checked_append_to(&w->out, w->x, w->full, n * columns * sizeof *w->full));
+    }
+    return TR_OK;
+}
+
+static int write_values_of(struct work *w, const struct tr_matrix *m)
+{
+    if (!w->c->sparse && m->begin) return write_filled(w, m);
+    if (!w->c->sparse)
+        return tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value);
+    if (m->begin) return write_lists(w, m);
+    struct tr_matrix lists;
+    int status = tr_matrix_to_sparse(m, &lists);
+    if (status == TR_OK) status = write_lists(w, &lists);
+    tr_matrix_free(&lists);
+    return status;
+}
+
+static int write_rows(void *state, struct tr_reader *r)
+{
+    struct work *w = state;
+    struct tr_matrix *m = &r->matrix;
+    bool text = w->format == TR_FORMAT_LIBSVM;
+    if (m->begin) (void)tr_matrix_limit(m, text ? (uint32_t)w->first_index : 0, w->columns);
+    w->written += m->rows;
+    TR_TRY(write_values_of(w, m));
+    return m->label ? tr_checked_append_to(&w->out, w->y, m->label, m->rows * sizeof *m->label) : TR_OK;
+}
+
+/* ---- all of it ---- */
+
+static int open_files(struct work *w)
+{
+    struct tr_conversion *c = w->c;
+    char **paths;
+    TR_TRY(TR_NEW(&paths, c->n));
+    int status = TR_OK;
+    for (size_t i = 0; i < c->n && status == TR_OK; i++)
+        status = tr_data_find(c->job, c->files[i], &paths[i]);
+    if (status == TR_OK) status = tr_files_open(paths, c->n, &w->files);
+    for (size_t i = 0; i < c->n; i++) free(paths[i]);
+    free(paths);
+    return status;
+}
+
+/* HDF5 holds numbers alone, and the reader finds a label before or behind them. */
+static int look_at_columns(struct work *w)
+{
+    struct tr_schema *s;
+    char name[TR_SHOWN_NAME];
+    TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &s));
+    int status = TR_OK;
+    for (size_t c = 0; c < s->n && status == TR_OK; c++) {
+        bool number = s->column[c].type == TR_COLUMN_NUMBER || s->column[c].type == TR_COLUMN_LABEL;
+        bool middle = c == s->label && c > 0 && c + 1 < s->n;
+        tr_schema_column_text(s, c, name);
+        if (!number || middle)
+            status =
+                tr_fail(TR_ERR_DATA,
+                        "%s: column %s %s: csv is converted where all columns are numbers, the first or last "
+                        "perhaps labels",
+                        w->files.file[0].path, name, middle ? "has the labels" : "is none of numbers");
+    }
+    w->label = s->label == s->n ? TR_LABEL_NONE : s->label == 0 ? TR_LABEL_FIRST : TR_LABEL_LAST;
+    tr_schema_release(&s);
+    return status;
+}
+
+static int look(struct work *w)
+{
+    const tr_job *job = w->c->job;
+    TR_TRY(tr_data_format(job, &w->files, &w->format));
+    if (w->format == TR_FORMAT_RATINGS || w->format == TR_FORMAT_DOCWORD)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: data.format: %s is no table of rows: only libsvm, csv and hdf5 are converted",
+                       tr_job_where(job, "data.format"), tr_format_word(w->format));
+    TR_TRY(tr_heads_read(&w->files, w->format, job->data.header, &w->heads));
+    return w->format == TR_FORMAT_CSV ? look_at_columns(w) : TR_OK;
+}
+
+static int convert(struct work *w)
+{
+    struct tr_conversion *c = w->c;
+    TR_TRY(open_files(w));
+    TR_TRY(look(w));
+    TR_TRY(read_all(w, measure_rows));
+    if (w->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", w->files.file[0].path);
+    TR_TRY(count_columns(w));
+    c->rows = w->rows;
+    c->columns = w->columns;
+    c->nonzeros = w->nonzeros;
+    c->sparse = are_lists(w);
+    w->second = true;
+    TR_TRY(begin_file(w));
+    TR_TRY(read_all(w, write_rows));
+    if (w->written != w->rows || (c->sparse && w->pairs != w->nonzeros))
+        return tr_fail(TR_ERR_IO, "%s: has changed while it was read", w->files.file[0].path);
+    TR_TRY(tr_checked_seal(&w->out, NULL, 0));
+    c->bytes = w->out.bytes;
+    return tr_checked_finish(&w->out);
+}
+
+int tr_convert(struct tr_conversion *c)
+{
+    struct work w = {
+        .c = c, .label = TR_LABEL_NONE, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
+    int status = convert(&w);
+    tr_checked_abandon(&w.out);
+    tr_files_close(&w.files);
+    free(w.heads);
+    void *parts[] = {w.begin, w.wide, w.one, w.full};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    return status;
+}

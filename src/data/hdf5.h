@@ -1,0 +1,84 @@
+/* Tables in HDF5 files, as h5py, scipy, AnnData and 10x write them, and as `trireme convert` does.
+ *
+ * A table is an array of rows and columns (X), or rows as lists of non-zeros (data, indices, indptr: compressed sparse rows,
+ * whose columns count from 0), and an array of labels beside it (y). Numbers are of any integer or real type, in one piece
+ * or in chunks, compressed or not. Where they are in the file:
+ *   - what the path says behind «:/», or what of X, data, features, matrix the file has
+ *   - labels: y, label, labels or target beside them; or one group above a group of non-zeros
+ *
+ *   hdf5.c       which arrays of a file are the table, and reading some rows of an array
+ *   hdf5_rows.c  the rows that are one reader's share of the files
+ */
+#ifndef TR_DATA_HDF5_H
+#define TR_DATA_HDF5_H
+
+#include <hdf5.h>
+
+#include "data/reader.h"
+#include "store/checked.h"
+
+#define TR_HDF5_DATA                                                                                         \
+    "trireme-data" /* format of the header of files that trireme convert writes: see store/checked.h */
+enum { TR_HDF5_DATA_VERSION = 1 };
+
+/* Types of numbers in memory. */
+enum tr_hdf5_number {
+    TR_HDF5_F32,
+    TR_HDF5_F64,
+    TR_HDF5_I8,
+    TR_HDF5_U8,
+    TR_HDF5_I16,
+    TR_HDF5_U16,
+    TR_HDF5_I32,
+    TR_HDF5_U32,
+    TR_HDF5_I64,
+    TR_HDF5_U64,
+    TR_HDF5_NUMBERS
+};
+
+struct tr_hdf5_array {
+    char name[256];  /* from the root of the file on: /X */
+    hid_t set, type; /* the dataset; what its elements are in memory: … */
+    enum tr_hdf5_number number;
+    size_t size;            /* … bytes of one */
+    int dimensions;         /* 1 or 2 */
+    uint64_t rows, columns; /* columns: 1 of 1 dimension */
+    uint64_t chunk_rows;    /* 0: not in chunks */
+    uint64_t at;            /* in the file, if that is checked */
+};
+
+struct tr_hdf5 {
+    const char *path;
+    char why[200];             /* HDF5 could not do something */
+    struct tr_checked checked; /* of a file that trireme convert has written; .fd is -1 for others */
+    hid_t file;
+    bool sparse; /* x are the values of non-zeros, with indices and indptr */
+    struct tr_hdf5_array x, indices, indptr, y;
+    bool labelled; /* there is y */
+    bool full;     /* rows are dense, or are to be made so */
+    uint64_t rows, columns, nonzeros;
+    uint64_t first_index; /* what files of text call column 0: an attribute of the file, otherwise 0 */
+    void *raw;            /* numbers before they are converted */
+    size_t raw_capacity;
+};
+
+/* Finds the table of a file. TR_ERR_DATA says what is missing or wrong, and what is there. Close it also if this fails. */
+int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t);
+void tr_hdf5_table_close(struct tr_hdf5 *t);
+
+/* The same, for the head of a file. */
+int tr_hdf5_look(const struct tr_file *file, struct tr_head *head);
+
+/* Reads the rows first .. first + n - 1 of an array, as single precision or as whole numbers; negative ones become large. */
+int tr_hdf5_read_reals(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n, float *to);
+int tr_hdf5_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                        uint64_t *to);
+
+/* The same of columns; what is negative or too large becomes a number that is no column. */
+int tr_hdf5_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
+                         uint32_t *to);
+
+/* Adds the rows of a reader's share of the files to what it has read: see tr_read_matrix(). */
+int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers);
+
+#endif

@@ -1,0 +1,432 @@
+#define _GNU_SOURCE
+#include "data/schema_all.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dictionary.h"
+
+/* ---- what a worker meets ---- */
+
+struct tr_column_seen *tr_schema_seen(const struct tr_schema *s)
+{
+    struct tr_column_seen *seen;
+    if (TR_NEW(&seen, s->n) != TR_OK) return NULL;
+    for (size_t c = 0; c < s->n; c++) seen[c].values.are_text = true;
+    return seen;
+}
+
+void tr_schema_seen_free(struct tr_column_seen **seen, const struct tr_schema *s)
+{
+    for (size_t c = 0; *seen && c < s->n; c++) tr_ids_free(&(*seen)[c].values);
+    free(*seen);
+    *seen = NULL;
+}
+
+/* ---- at first ---- */
+
+static int look(tr_data *data, const tr_data *like, char **bytes, size_t *n)
+{
+    struct tr_data_state *s = data->state;
+    if (!like) TR_TRY(tr_schema_make(s->tr->job, &s->files, s->heads, &s->schema));
+    TR_TRY(tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings));
+    return tr_schema_pack(s->schema, &s->bindings, bytes, n);
+}
+
+int tr_schema_open(tr_data *data, const tr_data *like)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    char *bytes = NULL;
+    size_t n = 0;
+    if (like) tr_schema_keep(s->schema = like->state->schema);
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? look(data, like, &bytes, &n) : TR_OK));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, s->heads, s->files.n * sizeof *s->heads));
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &n, sizeof n));
+    TR_TRY(tr_agree(tr, tr->rank == 0 ? TR_OK : TR_NEW(&bytes, n)));
+    int status = tr_broadcast(tr, TR_SET_ALL, 0, bytes, n);
+    struct tr_schema *schema = NULL;
+    if (status == TR_OK && tr->rank != 0) status = tr_schema_unpack(bytes, n, &schema, &s->bindings);
+    if (!like && tr->rank != 0) s->schema = schema;
+    else tr_schema_release(&schema);
+    free(bytes);
+    return tr_agree(tr, status);
+}
+
+/* ---- types ---- */
+
+/* Where the first word in a column stands. */
+struct word {
+    uint64_t column, file, offset; /* column UINT64_MAX: none */
+    char text[TR_TOKEN_ROOM];
+};
+
+/* The first in the files, of the first of the columns that have changed. */
+static int say_change(tr_data *data, const struct tr_column_seen *seen, size_t column)
+{
+    struct tr_data_state *s = data->state;
+    tr_context *tr = s->tr;
+    struct word mine = {.column = UINT64_MAX}, *all, *first = NULL;
+    char name[TR_SHOWN_NAME];
+    if (seen && seen[column].word) {
+        mine = (struct word){column, seen[column].place.file, seen[column].place.offset, ""};
+        memcpy(mine.text, seen[column].text, sizeof mine.text);
+    }
+    TR_TRY(TR_NEW(&all, (size_t)tr->size));
+    int status = tr_all_gather(tr, TR_SET_ALL, &mine, sizeof mine, all);
+    for (int i = 0; i < tr->size && status == TR_OK; i++)
+        if (all[i].column == column && (!first || all[i].file < first->file ||
+                                        (all[i].file == first->file && all[i].offset < first->offset)))
+            first = &all[i];
+    if (status == TR_OK && first && tr->rank == 0) {
+        uint64_t line = 0;
+        status = tr_files_line(&s->files, (size_t)first->file, first->offset, &line);
+        tr_schema_column_text(s->schema, column, name);
+        tr_say(tr,
+               "note:          column %s is %s, as %s:%llu has '%s' (data.columns: {%s: number} refuses it)",
+               name, column == s->schema->label ? "of names" : "a category", s->files.file[first->file].path,
+               (unsigned long long)line, first->text, name);
+    }
+    free(all);
+    return status;
+}
+
+int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *again)
+{
+    struct tr_schema *s = data->state->schema;
+    tr_context *tr = data->state->tr;
+    int32_t *word;
+    size_t first = s->n;
+    *again = false;
+    TR_TRY(tr_agree(tr, TR_NEW(&word, s->n)));
+    for (size_t c = 0; seen && c < s->n; c++) word[c] = seen[c].word;
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, word, s->n);
+    for (size_t c = 0; c < s->n && status == TR_OK; c++) {
+        if (!word[c]) continue;
+        s->column[c].type = s->column[c].type == TR_COLUMN_LABEL ? TR_COLUMN_NAMED_LABEL : TR_COLUMN_CATEGORY;
+        *again = true;
+        if (first == s->n) first = c;
+    }
+    free(word);
+    if (status == TR_OK && *again) status = say_change(data, seen, first);
+    if (status == TR_OK && *again) status = tr_schema_number(s);
+    return tr_agree(tr, status);
+}
+
+/* ---- means ---- */
+
+static double mean_of(double sum, double apart, double n)
+{
+    if (n == 0) return 0;
+    double mean = sum / n, spread = sqrt(apart / n);
+    if (!(spread > 0) || !isfinite(1 / spread)) return mean;
+    double unit =
+        exp2(floor(log2(spread)) - 10); /* rounding in another order, on other ranks, leads to the same */
+    return unit * round(mean / unit);
+}
+
+/* Of the columns in which a number is missing anywhere, in two passes: Σ x, and Σ (x - mean)². */
+static int find_means(tr_data *data, const int32_t *missing)
+{
+    struct tr_schema *s = data->state->schema;
+    const struct tr_matrix *m = &data->state->rows;
+    double *sum, *count, *apart;
+    TR_TRY(TR_NEW(&sum, 3 * s->n));
+    count = sum + s->n;
+    apart = count + s->n;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t c = 0; c < s->n; c++) {
+            double mean = pass > 0 && count[c] > 0 ? sum[c] / count[c] : 0;
+            if (!missing[c] || s->column[c].type != TR_COLUMN_NUMBER) continue;
+            for (size_t i = 0; i < m->rows; i++) {
+                float x = m->value[i * m->columns + s->column[c].slot];
+                if (isnan(x)) continue;
+                if (pass > 0) apart[c] += ((double)x - mean) * ((double)x - mean);
+                else sum[c] += (double)x, count[c] += 1;
+            }
+        }
+        int status = pass > 0 ? tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, apart, s->n)
+                              : tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2 * s->n);
+        if (status != TR_OK) {
+            free(sum);
+            return status;
+        }
+    }
+    for (size_t c = 0; c < s->n; c++) {
+        if (!missing[c] || s->column[c].type != TR_COLUMN_NUMBER) continue;
+        s->column[c].missing = true;
+        s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
+    }
+    free(sum);
+    return TR_OK;
+}
+
+static int settle_missing(tr_data *data, const struct tr_column_seen *seen)
+{
+    struct tr_schema *s = data->state->schema;
+    tr_context *tr = data->state->tr;
+    int32_t *missing, any = 0;
+    TR_TRY(tr_agree(tr, TR_NEW(&missing, s->n)));
+    for (size_t c = 0; seen && c < s->n; c++) missing[c] = seen[c].missing;
+    int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, missing, s->n);
+    for (size_t c = 0; c < s->n; c++) any |= missing[c];
+    if (status == TR_OK && any) status = find_means(data, missing);
+    free(missing);
+    return status;
+}
+
+/* ---- dictionaries ---- */
+
+static void counted_free(struct tr_counted **counted, size_t n)
+{
+    for (size_t c = 0; *counted && c < n; c++) free((void *)(uintptr_t)(*counted)[c].count);
+    free(*counted);
+    *counted = NULL;
+}
+
+/* How many rows have each value of each category. */
+static int count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
+                        const struct tr_matrix *m, struct tr_counted **counted)
+{
+    static const struct tr_ids none = {.are_text = true};
+    TR_TRY(TR_NEW(counted, s->n));
+    for (size_t c = 0; c < s->n; c++) {
+        uint64_t *count;
+        bool category = s->column[c].type == TR_COLUMN_CATEGORY && seen;
+        (*counted)[c].values = category ? &seen[c].values : &none;
+        TR_TRY(TR_NEW(&count, category ? seen[c].values.n : 0));
+        (*counted)[c].count = count;
+        for (size_t i = 0; category && m && i < m->rows; i++)
+            count[tr_slot_place(m->value[i * m->columns + s->column[c].slot])]++;
+    }
+    return TR_OK;
+}
+
+static void numbers_free(uint32_t ***number, size_t n)
+{
+    for (size_t c = 0; *number && c < n; c++) free((*number)[c]);
+    free(*number);
+    *number = NULL;
+}
+
+/* Numbers for the values that this worker has met; of training data they are found out. Agreed on. */
+static int number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
+                         const struct tr_matrix *m, uint32_t ***number)
+{
+    struct tr_schema *s = data->state->schema;
+    tr_context *tr = data->state->tr;
+    const tr_job *job = tr->job;
+    struct tr_counted *counted = NULL;
+    struct tr_dictionary_column *column = NULL;
+    int status = TR_NEW(number, s->n);
+    if (status == TR_OK) status = TR_NEW(&column, s->n);
+    if (status == TR_OK) status = count_values(s, seen, m, &counted);
+    status = tr_agree(tr, status); /* as what follows is */
+    if (status == TR_OK && makes)
+        status = tr_dictionary_make(tr, counted, s->n, job->data.min_count, job->data.most_values,
+                                    &s->dictionary, column, *number);
+    else if (status == TR_OK) status = tr_dictionary_find(tr, s->dictionary, counted, s->n, *number);
+    for (size_t c = 0; c < s->n && makes && status == TR_OK; c++) {
+        s->column[c].values = (uint32_t)column[c].values;
+        s->column[c].others = column[c].others;
+    }
+    counted_free(&counted, s->n);
+    free(column);
+    return status;
+}
+
+/* ---- labels ---- */
+
+static int gather_labels(tr_data *data, const struct tr_column_seen *seen)
+{
+    static const struct tr_ids none = {.are_text = true};
+    struct tr_schema *s = data->state->schema;
+    tr_context *tr = data->state->tr;
+    struct tr_dictionary *d = NULL;
+    struct tr_dictionary_column column;
+    uint64_t *count;
+    uint32_t *number = NULL, *order = NULL;
+    struct tr_ids all = {.are_text = true};
+    struct tr_counted mine = {.values = seen ? &seen[s->label].values : &none};
+    TR_TRY(tr_agree(tr, TR_NEW(&count, mine.values->n)));
+    for (size_t i = 0; i < mine.values->n; i++) count[i] = 1;
+    mine.count = count;
+    int status = tr_dictionary_make(tr, &mine, 1, 1, 0, &d, &column, &number);
+    free(count);
+    free(number);
+    TR_TRY(status);
+    TR_TRY(tr_names_gather(tr_dictionary_names(d), &all));
+    if (column.values >= TR_LABELS_MOST) {
+        char name[TR_SHOWN_NAME];
+        tr_schema_column_text(s, s->label, name);
+        status = tr_fail(TR_ERR_DATA, "%s: column %s has %llu different labels, expected at most %d classes",
+                         data->state->files.file[0].path, name, (unsigned long long)column.values,
+                         TR_LABELS_MOST - 1);
+    }
+    if (status == TR_OK) status = tr_ids_sort(&all, &order);
+    for (size_t i = 0; i < all.n && status == TR_OK; i++) {
+        size_t n;
+        uint32_t place;
+        const char *text = tr_ids_text(&all, order[i], &n);
+        status = tr_ids_add_text(&s->labels, text, n, &place);
+    }
+    free(order);
+    tr_ids_free(&all);
+    tr_dictionary_free(&d);
+    return tr_agree(tr, status);
+}
+
+/* From places in what this worker has met to numbers of classes, in the order of their names. */
+static int number_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
+{
+    const struct tr_schema *s = data->state->schema;
+    struct tr_matrix *m = &data->state->rows;
+    uint32_t *class;
+    if (!seen || !m->label) return TR_OK;
+    const struct tr_ids *values = &seen[s->label].values;
+    TR_TRY(TR_NEW(&class, values->n));
+    for (size_t i = 0; i < values->n; i++) {
+        size_t n;
+        const char *text = tr_ids_text(values, i, &n);
+        class[i] = tr_ids_find_text(&s->labels, text, n);
+    }
+    for (size_t i = 0; i < m->rows; i++) m->label[i] = (float)class[(size_t)m->label[i]];
+    for (size_t i = 0; i < labels->bits.n; i++) {
+        float label = (float)class[(size_t)tr_labels_value(labels, i)];
+        uint32_t bits;
+        memcpy(&bits, &label, sizeof bits);
+        labels->bits.number[i] = bits;
+    }
+    free(class);
+    return TR_OK;
+}
+
+static int settle_labels(tr_data *data, const struct tr_column_seen *seen, struct tr_labels *labels)
+{
+    const struct tr_schema *s = data->state->schema;
+    if (s->label == s->n || s->column[s->label].type != TR_COLUMN_NAMED_LABEL || s->positive) return TR_OK;
+    TR_TRY(gather_labels(data, seen));
+    return tr_agree(data->state->tr, number_labels(data, seen, labels));
+}
+
+/* ---- rows of keys ---- */
+
+static bool any_missing(const struct tr_schema *s, const struct tr_column_seen *seen)
+{
+    for (size_t c = 0; c < s->n; c++)
+        if (s->column[c].type == TR_COLUMN_NUMBER && seen[c].missing) return true;
+    return false;
+}
+
+int tr_schema_refuse_disk(const tr_data *data)
+{
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "%s: data.storage on disk takes csv of numbers, none missing: others need data.storage: memory",
+        tr_job_where(data->state->tr->job, "data.storage"));
+}
+
+int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_column_seen *seen,
+                        struct tr_labels *labels)
+{
+    struct tr_data_state *state = data->state;
+    struct tr_schema *s = state->schema;
+    tr_context *tr = state->tr;
+    uint32_t **number = NULL;
+    uint64_t unknown = 0;
+    if (!like) TR_TRY(settle_missing(data, seen));
+    if (!like) TR_TRY(settle_labels(data, seen, labels));
+    if (tr_schema_has_categories(s)) TR_TRY(number_values(data, !like, seen, &state->rows, &number));
+    int status = like ? TR_OK : tr_schema_number(s);
+    if (status == TR_OK && s->keys == 0)
+        status = tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
+                         state->files.file[0].path);
+    bool plain = s->keys == s->slots && !number;
+    bool odd = !plain || s->labels.n > 0 || (seen && any_missing(s, seen));
+    if (status == TR_OK && state->on_disk && odd) status = tr_schema_refuse_disk(data);
+    if (status == TR_OK && tr_is(tr, TR_SLAVE) && !(plain && !any_missing(s, seen)))
+        status = tr_schema_expand(s, number, &state->rows, &unknown);
+    numbers_free(&number, s->n);
+    status = tr_agree(tr, status);
+    data->columns = s->keys;
+    state->unknown = unknown;
+    if (state->on_disk) return status; /* rows are as they were read */
+    data->total_nonzeros = tr_matrix_nonzeros(&state->rows);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1);
+    return status == TR_OK ? tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &state->unknown, 1) : status;
+}
+
+int tr_schema_expand_more(const tr_data *data, const struct tr_column_seen *seen, struct tr_matrix *m)
+{
+    const struct tr_schema *s = data->state->schema;
+    uint32_t **number = NULL;
+    uint64_t unknown;
+    if (tr_schema_has_categories(s))
+        TR_TRY(number_values((tr_data *)(uintptr_t)data, false, seen, m, &number));
+    int status = TR_OK;
+    if (m) status = tr_schema_expand(s, number, m, &unknown);
+    numbers_free(&number, s->n);
+    return tr_agree(data->state->tr, status);
+}
+
+/* ---- said ---- */
+
+struct line {
+    char text[480];
+    size_t n;
+};
+
+static void add(struct line *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct line *l, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(l->text + l->n, sizeof l->text - l->n, format, arguments);
+    va_end(arguments);
+    l->n = tr_min_size(l->n + (size_t)n, sizeof l->text - 1);
+}
+
+/* The first few categories with how many values they have. */
+static void add_categories(struct line *l, const struct tr_schema *s, size_t n)
+{
+    enum { SHOWN = 4 };
+    size_t k = 0;
+    add(l, "%s%zu categor%s (", l->n ? ", " : "", n, n == 1 ? "y" : "ies");
+    for (size_t c = 0; c < s->n && k <= SHOWN; c++) {
+        char name[TR_SHOWN_NAME];
+        if (s->column[c].type != TR_COLUMN_CATEGORY) continue;
+        tr_schema_column_text(s, c, name);
+        if (k < SHOWN)
+            add(l, "%s%.40s %u%s", k ? ", " : "", name, s->column[c].values, s->column[c].others ? "+" : "");
+        else add(l, ", …");
+        k++;
+    }
+    add(l, ")");
+}
+
+void tr_schema_say(const tr_data *data)
+{
+    const struct tr_schema *s = data->state->schema;
+    tr_context *tr = data->state->tr;
+    size_t numbers = 0, categories = 0, ignored = 0, missing = 0;
+    struct line l = {.n = 0};
+    char name[TR_SHOWN_NAME];
+    for (size_t c = 0; c < s->n; c++) {
+        numbers += s->column[c].type == TR_COLUMN_NUMBER;
+        categories += s->column[c].type == TR_COLUMN_CATEGORY;
+        ignored += s->column[c].type == TR_COLUMN_ID || s->column[c].type == TR_COLUMN_IGNORE;
+        missing += s->column[c].missing;
+    }
+    if (numbers) add(&l, "%zu number%s", numbers, numbers == 1 ? "" : "s");
+    if (categories) add_categories(&l, s, categories);
+    if (ignored) add(&l, ", %zu ignored", ignored);
+    if (missing) add(&l, ", missing values in %zu", missing);
+    if (s->label < s->n) {
+        tr_schema_column_text(s, s->label, name);
+        add(&l, "; label %s%s", s->named ? "" : "column ", name);
+        if (s->labels.n > 0) add(&l, " of %zu names", s->labels.n);
+    }
+    tr_say(tr, "columns:       %s", l.text);
+}

@@ -1,0 +1,33 @@
+/* Columns of csv on all ranks: agreed on, and turned into keys, once workers have read their rows. */
+#ifndef TR_DATA_SCHEMA_ALL_H
+#define TR_DATA_SCHEMA_ALL_H
+
+#include "data/dataset.h"
+
+/* Rank 0 finds out what the columns are, or finds those of the training data (like) in the files of test data; all ranks learn it.
+ * The heads are read, on rank 0. All ranks; agreed on. */
+int tr_schema_open(tr_data *data, const tr_data *like);
+
+/* Whether somebody has met a word in a column of numbers, which is one of categories then: *again, all are to read again. All
+ * ranks; agreed on. */
+int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *again);
+
+/* Finds means, dictionaries and names of labels, or takes those of the training data, and makes keys of the workers' rows. labels:
+ * the distinct ones that this worker has met, which change as labels do. All ranks; agreed on. */
+int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_column_seen *seen,
+                        struct tr_labels *labels);
+
+/* Fails with TR_ERR_CONFIG: rows that are to lie on a disk are not of numbers alone. */
+int tr_schema_refuse_disk(const tr_data *data);
+
+/* The same for some more rows that one worker has read like these, and others perhaps too; m: NULL where there are none. All ranks;
+ * agreed on. */
+int tr_schema_expand_more(const tr_data *data, const struct tr_column_seen *seen, struct tr_matrix *m);
+
+/* One line for rank 0 to say. */
+void tr_schema_say(const tr_data *data);
+
+struct tr_column_seen *tr_schema_seen(const struct tr_schema *s);
+void tr_schema_seen_free(struct tr_column_seen **seen, const struct tr_schema *s); /* NULL inside is fine */
+
+#endif

@@ -1,0 +1,228 @@
+#define _GNU_SOURCE
+#include "data/spill.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/fault.h"
+
+/* ---- the first reading ---- */
+
+static uint64_t count_nonzeros(const struct tr_matrix *m)
+{
+    uint64_t n = 0;
+    for (size_t k = 0; k < m->rows * m->columns; k++) n += m->value[k] != 0;
+    return n;
+}
+
+int tr_spill_note(void *spill, struct tr_reader *r)
+{
+    struct tr_spill *c = spill;
+    const struct tr_matrix *m = &r->matrix;
+    c->rows += m->rows;
+    c->valued = c->valued || m->value;
+    c->labelled = c->labelled || m->label;
+    c->nonzeros += c->expands ? count_nonzeros(m) : tr_matrix_nonzeros(m);
+    return m->begin && c->prunes ? tr_columns_note(&c->seen, m) : TR_OK;
+}
+
+/* ---- the file ---- */
+
+static void measure(const struct tr_spill *c, uint64_t bytes[TR_CACHE_ARRAYS])
+{
+    const tr_data *data = c->data;
+    uint64_t cells = c->rows * data->columns, values = c->dense ? cells : c->valued ? c->nonzeros : 0;
+    memset(bytes, 0, TR_CACHE_ARRAYS * sizeof *bytes);
+    bytes[TR_CACHE_BEGIN] = c->dense ? 0 : (c->rows + 1) * sizeof(uint64_t);
+    bytes[TR_CACHE_COLUMN] = c->dense ? 0 : c->nonzeros * sizeof(uint32_t);
+    bytes[TR_CACHE_VALUE] = values * sizeof(float);
+    bytes[TR_CACHE_LABEL] = c->labelled ? c->rows * sizeof(float) : 0;
+    bytes[TR_CACHE_KEYS] = data->n_keys * sizeof(tr_key);
+}
+
+static int no_room(const struct tr_spill *c, uint64_t bytes)
+{
+    const struct tr_data_state *s = c->data->state;
+    const char *folder = s->tr->job->data.scratch;
+    struct statvfs fs = {.f_bavail = 0};
+    (void)statvfs(folder, &fs);
+    return tr_fail(TR_ERR_IO,
+                   "%s: data.scratch: %s: rank %d needs %.1f MB there for its %s, %.1f MB are free",
+                   tr_job_where(s->tr->job, "data.scratch"), folder, s->tr->rank, (double)bytes / 1e6,
+                   s->test ? "test data" : "training data", (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
+}
+
+static int open_file(struct tr_spill *c, const uint64_t *bytes)
+{
+    struct tr_cached *cached = c->data->state->cached;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < TR_CACHE_ARRAYS; i++) sum += tr_to_pages(bytes[i]);
+    int status =
+        tr_cache_file_create(cached->rows_path, cached->generation, bytes, TR_CACHE_ARRAYS, &cached->rows);
+    if (status == TR_OK) status = tr_cache_file_reserve(cached->rows, 0, 1);
+    if (status == TR_OK) return TR_OK;
+    int error = errno;
+    if (cached->rows) tr_cache_file_spoil(cached->rows);
+    tr_cache_file_close(&cached->rows);
+    return error == ENOSPC || error == EDQUOT ? no_room(c, sum) : status;
+}
+
+static void *array_at(const struct tr_spill *c, size_t i)
+{
+    uint64_t bytes;
+    void *at = tr_cache_file_at(c->data->state->cached->rows, i, &bytes);
+    return bytes > 0 ? at : NULL;
+}
+
+int tr_spill_begin(struct tr_spill *c)
+{
+    tr_data *data = c->data;
+    struct tr_data_state *s = data->state;
+    uint64_t bytes[TR_CACHE_ARRAYS];
+    measure(c, bytes);
+    TR_TRY(open_file(c, bytes));
+    s->rows = (struct tr_matrix){
+        .rows = (size_t)c->rows,
+        .columns = c->dense ? (size_t)data->columns : 0,
+        .begin = array_at(c, TR_CACHE_BEGIN),
+        .column = c->dense ? NULL : tr_cache_file_at(s->cached->rows, TR_CACHE_COLUMN, NULL),
+        .value = array_at(c, TR_CACHE_VALUE),
+        .label = array_at(c, TR_CACHE_LABEL)};
+    tr_key *keys = tr_cache_file_at(s->cached->rows, TR_CACHE_KEYS, NULL);
+    memcpy(keys, data->keys, data->n_keys * sizeof *keys);
+    free((void *)(uintptr_t)data->keys);
+    data->keys = keys;
+    c->block_bytes = tr_block_bytes(s->memory);
+    return TR_OK;
+}
+
+/* ---- the second reading ---- */
+
+/* What was written goes to the disk in pieces: the last is on the way while the next is filled. */
+static void send(struct tr_spill *c, size_t i, uint64_t bytes)
+{
+    const uint64_t piece = (uint64_t)4 << 20;
+    struct tr_cache_file *file = c->data->state->cached->rows;
+    uint64_t at = tr_cache_file_place(file, i);
+    while (bytes - c->sent[i] >= piece) {
+        tr_cache_file_settle(file, at + c->settled[i], c->sent[i] - c->settled[i]);
+        c->settled[i] = c->sent[i];
+        tr_cache_file_send(file, at + c->sent[i], piece);
+        c->sent[i] += piece;
+    }
+}
+
+static void send_all(struct tr_spill *c)
+{
+    uint64_t values = c->dense ? c->row * c->data->columns : c->nonzero;
+    const struct tr_matrix *rows = &c->data->state->rows;
+    if (rows->begin) send(c, TR_CACHE_BEGIN, c->row * sizeof *rows->begin);
+    if (rows->column) send(c, TR_CACHE_COLUMN, values * sizeof *rows->column);
+    if (rows->value) send(c, TR_CACHE_VALUE, values * sizeof *rows->value);
+    if (rows->label) send(c, TR_CACHE_LABEL, c->row * sizeof *rows->label);
+}
+
+static int begin_block(struct tr_spill *c)
+{
+    struct tr_data_state *s = c->data->state;
+    TR_TRY(TR_GROW(&s->block, &c->block_capacity, s->blocks + 2));
+    s->block[s->blocks] = (struct tr_data_block){c->row, c->dense ? c->row * c->data->columns : c->nonzero};
+    c->in_block = 0;
+    return TR_OK;
+}
+
+/* One more row has been written, with so many numbers. */
+static int end_row(struct tr_spill *c, uint64_t numbers)
+{
+    const struct tr_matrix *rows = &c->data->state->rows;
+    c->row++;
+    c->in_block +=
+        numbers * ((rows->column ? sizeof *rows->column : 0) + (rows->value ? sizeof *rows->value : 0));
+    c->in_block += (rows->begin ? sizeof *rows->begin : 0) + (rows->label ? sizeof *rows->label : 0);
+    if (c->in_block < c->block_bytes) return TR_OK;
+    c->data->state->blocks++;
+    return begin_block(c);
+}
+
+static int write_dense(struct tr_spill *c, const struct tr_matrix *m)
+{
+    size_t columns = (size_t)c->data->columns;
+    for (size_t i = 0; i < m->rows; i++) {
+        float *to = c->data->state->rows.value + c->row * columns;
+        if (m->begin) {
+            memset(to, 0, columns * sizeof *to);
+            for (uint64_t k = m->begin[i]; k < m->begin[i + 1]; k++)
+                to[m->column[k]] = m->value ? m->value[k] : 1;
+        } else {
+            memcpy(to, m->value + i * columns, columns * sizeof *to);
+        }
+        TR_TRY(end_row(c, columns));
+    }
+    return TR_OK;
+}
+
+static int write_sparse(struct tr_spill *c, struct tr_matrix *m)
+{
+    struct tr_matrix *to = &c->data->state->rows;
+    uint64_t n = tr_matrix_nonzeros(m), at = c->nonzero;
+    if (n > c->nonzeros - c->nonzero) return TR_OK; /* tr_spill_end() says it */
+    if (c->prunes && !c->expands) tr_columns_apply(&c->seen, c->first_index, m);
+    for (uint64_t k = 0; k < n; k++) to->column[at + k] = c->united ? c->united[m->column[k]] : m->column[k];
+    if (to->value && m->value) memcpy(to->value + at, m->value, n * sizeof *to->value);
+    for (uint64_t k = 0; k < n && to->value && !m->value; k++) to->value[at + k] = 1;
+    to->begin[0] = 0;
+    for (size_t i = 0; i < m->rows; i++) {
+        c->nonzero = at + m->begin[i + 1];
+        to->begin[c->row + 1] = c->nonzero;
+        TR_TRY(end_row(c, m->begin[i + 1] - m->begin[i]));
+    }
+    return TR_OK;
+}
+
+static int write_rows(struct tr_spill *c, struct tr_matrix *m)
+{
+    struct tr_matrix sparse = {0};
+    if (m->begin) (void)tr_matrix_limit(m, c->first_index, c->data->columns);
+    if (c->dense) return write_dense(c, m);
+    if (m->begin) return write_sparse(c, m);
+    int status = tr_matrix_to_sparse(m, &sparse);
+    if (status == TR_OK) status = write_sparse(c, &sparse);
+    tr_matrix_free(&sparse);
+    return status;
+}
+
+int tr_spill_write(void *spill, struct tr_reader *r)
+{
+    struct tr_spill *c = spill;
+    const struct tr_data_state *s = c->data->state;
+    (void)TR_FAULT("data.spill");
+    if (r->matrix.rows > c->rows - c->row) { /* somebody writes the text files */
+        c->rows = 0;
+        r->enough = true;
+        return TR_OK;
+    }
+    if (s->blocks == 0 && c->row == 0) TR_TRY(begin_block(c));
+    if (s->rows.label) memcpy(s->rows.label + c->row, r->matrix.label, r->matrix.rows * sizeof(float));
+    TR_TRY(write_rows(c, &r->matrix));
+    send_all(c);
+    return TR_OK;
+}
+
+int tr_spill_end(struct tr_spill *c)
+{
+    struct tr_data_state *s = c->data->state;
+    if (c->row != c->rows)
+        return tr_fail(TR_ERR_DATA, "%s: the files have changed while they were read", s->files.file[0].path);
+    if (s->rows.begin && c->rows == 0) s->rows.begin[0] = 0;
+    if (c->in_block > 0) s->block[++s->blocks] = (struct tr_data_block){c->row, 0};
+    if (s->blocks > 0) s->block[s->blocks].nonzero = c->dense ? c->row * c->data->columns : c->nonzero;
+    return TR_OK;
+}
+
+void tr_spill_free(struct tr_spill *c)
+{
+    tr_columns_free(&c->seen);
+    free(c->united);
+}
