@@ -95,11 +95,13 @@ static int open_rows(struct tr_kmeans *m)
         TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
     m->columns = m->train.data->columns;
     m->total_rows = m->train.data->total_rows;
-    m->first_index = m->train.data->format == TR_FORMAT_CSV ? 1 : m->train.data->first_index;
     TR_TRY(tr_agree(m->tr, check_rows(m)));
     double dense = is_dense(m->train.data); /* where a worker has no rows, it is not seen from the batch */
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &dense, 1));
     m->sparse = dense == 0;
+    bool table =
+        m->train.data->format == TR_FORMAT_CSV || (m->train.data->format == TR_FORMAT_HDF5 && !m->sparse);
+    m->first_index = table ? 1 : m->train.data->first_index;
     int status = take_rows(m, &m->train);
     if (status == TR_OK && m->test.data) status = take_rows(m, &m->test);
     return tr_agree(m->tr, status);
@@ -604,10 +606,9 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", .unused = true},     {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},       {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},      {.key = NULL},
+    {"sync.weight", .unused = true}, {"sync.stable", .unused = true},     {"sync.race", .unused = true},
+    {"local.*", .unused = true},     {"data.vocabulary", .unused = true}, {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},  {"data.weight", .unused = true},     {.key = NULL},
 };
 
 static const tr_flag flags[] = {
@@ -626,7 +627,7 @@ const tr_model_class tr_kmeans_class = {
     .noun = "clusters",
     .format = "trireme-kmeans",
     .format_version = 1,
-    .data_formats = TR_WORDS("csv", "libsvm"),
+    .data_formats = TR_WORDS("csv", "libsvm", "hdf5"),
     .options_size = sizeof(struct tr_kmeans_options),
     .options = options,
     .methods = methods,

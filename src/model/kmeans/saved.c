@@ -313,8 +313,11 @@ static int show_columns(const struct tr_kmeans *m, tr_query *q, size_t centre, u
         for (; at > 0 && fabsf(c[top[at - 1]]) < fabsf(c[p]); at--) top[at] = top[at - 1];
         top[at] = p;
     }
-    for (size_t i = 0; i < n; i++)
-        TR_TRY(tr_print(q, "  %llu:%.4g", (unsigned long long)(top[i] + m->first_index), (double)c[top[i]]));
+    for (size_t i = 0; i < n; i++) {
+        char name[TR_LABEL_TEXT];
+        tr_query_key_text(q, top[i], m->first_index, name);
+        TR_TRY(tr_print(q, "  %s:%.4g", name, (double)c[top[i]]));
+    }
     return tr_print(q, "\n");
 }
 

@@ -482,10 +482,6 @@ static int append_first(struct tr_kmeans *m, const tr_batch *rows, size_t row)
 static int start_first(struct tr_kmeans *m)
 {
     tr_batch *rows = NULL;
-    int format = m->train.data->format;
-    if (format != TR_FORMAT_LIBSVM && format != TR_FORMAT_CSV)
-        return tr_fail(TR_ERR_CONFIG, "%s: solve.start first is for data.format libsvm and csv",
-                       tr_job_where(m->job, "solve.start"));
     TR_TRY(tr_data_first_rows(m->train.data, m->k, true, &rows));
     int status = rows->n < m->k ? too_few(m, rows->n) : TR_OK;
     for (size_t j = 0; j < m->k && status == TR_OK; j++) status = append_first(m, rows, j);

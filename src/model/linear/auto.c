@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "linear.h"
-#include "newton.h"
+#include "newton/newton.h"
 
 /* Gaps that dual coordinate descent has proven, by evaluation. */
 enum { WATCHED = 64, LEAST_WATCHED = 6 };
@@ -112,6 +112,11 @@ void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation)
     evaluation->stop = true;
 }
 
+double tr_linear_epochs_before(const struct tr_linear *m)
+{
+    return m->chooser ? fmax(m->chooser->changed, 0) : 0;
+}
+
 int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot)
 {
     struct tr_linear_auto *a = m->chooser;
@@ -140,6 +145,7 @@ static int train(struct tr_linear *m)
 }
 
 const struct tr_linear_method tr_linear_auto = {.check = check,
+                                                .passes = true,
                                                 .open = open_auto,
                                                 .train = train,
                                                 .close = close_auto,

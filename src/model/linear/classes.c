@@ -62,15 +62,21 @@ int tr_linear_check_weights(const tr_job *job, const struct tr_linear_options *o
     return TR_OK;
 }
 
-/* How many rows have each label: of all workers' rows each once. */
+/* This worker's part of the rows; of rows that several have, each is in one part. */
+static void find_part(const struct tr_linear *m, size_t *first, size_t *end)
+{
+    tr_worker me = tr_linear_self(m->tr);
+    bool mine = m->train->rows.n > 0 && !(m->vertical && me.member > 0);
+    *first = mine ? tr_data_part_begin(m->train, &me) : 0;
+    *end = mine ? tr_data_part_end(m->train, &me) : 0;
+}
+
+/* How many rows have each label. */
 static int count_labels(const struct tr_linear *m, double *count)
 {
     const tr_data *train = m->train;
-    tr_worker me = tr_linear_self(m->tr);
-    bool mine = train->rows.n > 0 && !(m->vertical && me.member > 0);
-    size_t end = mine ? tr_data_part_end(train, &me) : 0;
-    for (size_t i = mine ? tr_data_part_begin(train, &me) : 0; i < end; i++)
-        count[tr_linear_label(train, train->rows.label[i])] += 1;
+    size_t i, end;
+    for (find_part(m, &i, &end); i < end; i++) count[tr_linear_label(train, train->rows.label[i])] += 1;
     return tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, count, train->labels);
 }
 
@@ -91,29 +97,53 @@ static int take_list(struct tr_linear *m)
     return TR_OK;
 }
 
-static int weigh(struct tr_linear *m, double *count)
+static int weigh_classes(struct tr_linear *m, double *count)
 {
     size_t labels = m->train->labels;
     TR_TRY(count_labels(m, count));
-    if (!is_balanced(m->o)) TR_TRY(take_list(m));
-    for (size_t k = 0; k < labels && is_balanced(m->o); k++)
+    if (!is_balanced(m->o)) return take_list(m);
+    for (size_t k = 0; k < labels; k++)
         m->class_weight[k] = (double)m->train->total_rows / ((double)labels * fmax(count[k], 1));
-    m->total_weight = 0;
-    for (size_t k = 0; k < labels; k++) m->total_weight += m->class_weight[k] * count[k];
-    if (m->total_weight > 0) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights leaves no row a weight above 0",
-                   tr_job_where(m->job, "model.class_weights"));
+    return TR_OK;
+}
+
+double tr_linear_weight(const struct tr_linear *m, size_t i)
+{
+    const tr_batch *rows = &m->train->rows;
+    double own = rows->weight ? (double)rows->weight[i] : 1;
+    return m->class_weight ? own * m->class_weight[tr_linear_label(m->train, rows->label[i])] : own;
+}
+
+/* As many copies of rows would have it: also what 1/n is. */
+static int sum_weights(struct tr_linear *m)
+{
+    double sums[2] = {0, 0};
+    size_t i, end;
+    for (find_part(m, &i, &end); i < end; i++) {
+        sums[0] += tr_linear_weight(m, i);
+        sums[1] += m->train->rows.weight ? (double)m->train->rows.weight[i] : 1;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sums, 2));
+    const char *key = m->class_weight ? "model.class_weights" : "data.weight";
+    if (!(sums[0] > 0))
+        return tr_fail(TR_ERR_CONFIG, "%s: %s leaves no row a weight above 0", tr_job_where(m->job, key),
+                       key);
+    m->total_weight = sums[0];
+    if (m->train->weighted && m->o->l2 < 0) m->l2 = 1 / sums[1];
+    return TR_OK;
 }
 
 int tr_linear_weigh(struct tr_linear *m)
 {
     m->total_weight = (double)m->train->total_rows;
-    if (!has_weights(m->o)) return TR_OK;
-    double *count = NULL;
-    int status = TR_NEW(&m->class_weight, m->train->labels);
-    if (status == TR_OK) status = TR_NEW(&count, m->train->labels);
-    status = tr_agree(m->tr, status);
-    if (status == TR_OK) status = tr_agree(m->tr, weigh(m, count));
-    free(count);
-    return status;
+    if (has_weights(m->o)) {
+        double *count = NULL;
+        int status = TR_NEW(&m->class_weight, m->train->labels);
+        if (status == TR_OK) status = TR_NEW(&count, m->train->labels);
+        status = tr_agree(m->tr, status);
+        if (status == TR_OK) status = tr_agree(m->tr, weigh_classes(m, count));
+        free(count);
+        TR_TRY(status);
+    }
+    return has_weights(m->o) || m->train->weighted ? tr_agree(m->tr, sum_weights(m)) : TR_OK;
 }

@@ -21,6 +21,7 @@ static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_probl
         if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * p->outputs));
         if (m->vertical && me->member > 0) continue; /* the same rows as member 0's */
         for (size_t i = 0; i < n; i++) add(p, first + i, m->margin + i * p->outputs, sum);
+        for (size_t i = 0; i < n && m->see && p == &m->problem; i++) m->see(m, first + i, m->margin[i]);
     }
     return TR_OK;
 }
@@ -135,7 +136,9 @@ double tr_linear_dual_value(const struct tr_linear *m, const tr_report *report)
 void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation)
 {
     double goal = m->o->target_gap, safe = tr_in_lockstep(m->tr) ? goal : goal / 2;
-    evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), 1e-300);
+    /* losses of classifiers are about 1 without a model: where next to nothing is lost, roundings are as large */
+    double least = tr_linear_classifies(m) ? 1e-3 : 1e-300;
+    evaluation->gap = (evaluation->objective - dual) / fmax(fabs(dual), least);
     if (goal > 0 && fabs(evaluation->gap) <= safe) evaluation->stop = true;
     tr_linear_watch(m, evaluation);
     m->last = *evaluation;
@@ -159,8 +162,9 @@ int tr_linear_summarize(void *state, const tr_report *report, tr_evaluation *eva
     if (m->test) evaluation->metric = tr_linear_test_metric(m, report);
     if (target != TR_JOB_AUTO && primal <= target) evaluation->stop = true;
     m->last = *evaluation;
-    double epoch = (double)report->clock / (double)m->clocks_per_epoch;
-    return check_divergence(m, isfinite(evaluation->epoch) ? evaluation->epoch : epoch, primal);
+    m->epoch = (double)report->clock / (double)m->clocks_per_epoch;
+    if (isfinite(evaluation->epoch)) m->epoch = evaluation->epoch;
+    return check_divergence(m, m->epoch, primal);
 }
 
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot)
@@ -249,4 +253,54 @@ int tr_linear_check_worth(struct tr_linear *m)
                             "the objective is %.8g, worse than %.8g of %s: give it more solve.epochs, %s%s",
                             objective, constant, m->o->bias ? "the best constant" : "weights of zero",
                             m->solver->diverged, m->train->scaling ? "" : ", or set data.scale to standard"));
+}
+
+tr_stage tr_linear_stage(struct tr_linear *m)
+{
+    return (tr_stage){.name = "train",
+                      .state = m,
+                      .clocks = m->epochs * m->clocks_per_epoch,
+                      .evaluate_every = m->report_every * m->clocks_per_epoch,
+                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
+                      .gap_goal = m->o->target_gap,
+                      .metric_name = tr_linear_metric(m),
+                      .metric_ascends = tr_linear_classifies(m),
+                      .evaluate = tr_linear_evaluate,
+                      .summarize = tr_linear_summarize};
+}
+
+/* ---- the area under the ROC curve ---- */
+
+static int open_test(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    tr_view_close(&m->test_view);
+    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
+}
+
+/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
+static int score_rows(tr_worker *me, void *state)
+{
+    struct tr_linear *m = state;
+    const struct tr_problem *p = &m->test_problem;
+    size_t end = tr_data_part_end(m->test, me);
+    TR_TRY(tr_view_pull(m->test_view));
+    for (size_t first = tr_data_part_begin(m->test, me), n; first < end; first += n) {
+        n = tr_min_size(TR_LINEAR_MARGINS, end - first);
+        tr_margins(p, first, n, m->test_view->value, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
+        for (size_t i = 0; i < n && (!m->vertical || me->member == 0); i++)
+            tr_area_add(m->area, (float)m->margin[i], p->target[first + i] > 0);
+    }
+    return TR_OK;
+}
+
+int tr_linear_auc(struct tr_linear *m, double *auc)
+{
+    tr_stage stage = {.name = "test", .state = m, .clocks = 1, .prepare = open_test, .compute = score_rows};
+    TR_TRY(tr_agree(m->tr, tr_area_open(m->test->rows.n, &m->area)));
+    int status = tr_run(m->tr, &stage);
+    if (status == TR_OK) status = tr_area_find(m->tr, m->area, auc);
+    tr_area_close(&m->area);
+    return status;
 }

@@ -131,17 +131,27 @@ static int check_loss(const tr_job *job, const struct tr_linear_options *o)
                    tr_linear_model_name(type));
 }
 
+static int check_weights(const tr_job *job, const struct tr_linear_options *o)
+{
+    TR_TRY(tr_linear_check_weights(job, o));
+    if (solver_of(job, o)->weighs_rows) return TR_OK;
+    if (*o->class_weights)
+        return tr_linear_refuse(job, "model.class_weights",
+                                "model.class_weights is not for this solve.method: use dual, newton or sgd");
+    if (tr_job_given(job, "data.weight"))
+        return tr_linear_refuse(job, "data.weight",
+                                "data.weight is not for this solve.method: use dual, newton or sgd");
+    return TR_OK;
+}
+
 static int check(const tr_job *job, const void *options)
 {
     const struct tr_linear_options *o = options;
     int type = tr_job_type(job);
     if (o->classes == TR_CLASSES_SOFTMAX && type != TR_LOSS_LOGISTIC && type != TR_LOSS_AUTO)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
-    TR_TRY(tr_linear_check_weights(job, o));
     TR_TRY(check_loss(job, o));
-    if (*o->class_weights && !solver_of(job, o)->weighs_rows)
-        return tr_linear_refuse(job, "model.class_weights",
-                                "model.class_weights is not for this solve.method: use dual, newton or sgd");
+    TR_TRY(check_weights(job, o));
     TR_TRY(tr_linear_check_initial(job, o));
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return tr_linear_refuse(job, "sync.stable",
@@ -150,9 +160,9 @@ static int check(const tr_job *job, const void *options)
         return tr_linear_refuse(job, "table.filter", "table.filter kkt is for model.l1 > 0");
     if (o->l1 < 0 && solver_of(job, o) != &tr_linear_descent)
         return tr_linear_refuse(job, "model.l1", "model.l1 path needs solve.method descent");
-    if (*o->init && solver_of(job, o) == &tr_linear_descent)
-        return tr_linear_refuse(job, "model.init",
-                                "coordinate descent, which model.l1 asks for, has no use for model.init");
+    if (o->folds > 0 && o->l1 >= 0)
+        return tr_linear_refuse(job, "solve.folds",
+                                "solve.folds chooses among penalties: expected model.l1 path");
     return solver_of(job, o)->check(job, o);
 }
 
@@ -169,10 +179,11 @@ static int check_counts(const struct tr_linear *m)
 
 /* ---- opening, training, closing ---- */
 
-int tr_linear_make_table(struct tr_linear *m, const char *name, tr_table **table)
+int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fallback, tr_table **table)
 {
     uint64_t columns = m->train->columns + m->o->bias;
-    tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0};
+    tr_table_options place = {.servers = m->solver->servers ? m->solver->servers(m) : 0,
+                              .fallback = fallback};
     return tr_table_create_with(m->tr, name, (enum tr_dtype)m->o->dtype, m->outputs > 1 ? columns : 1,
                                 m->outputs > 1 ? m->outputs : columns, &place, table);
 }
@@ -192,7 +203,8 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     m->sums = tr_job_is(job, "sync.weight", "sum");
     m->vertical = tr_group_size(tr) > 1 && tr_job_is(job, "data.partition", "vertical");
     TR_TRY(tr_job_integer(job, "seed", &m->seed));
-    int form = TR_DATA_SPARSE | TR_DATA_SCALED | (m->o->bias ? 0 : TR_DATA_UNCENTRED);
+    int form = (m->solver->sparse_rows ? TR_DATA_SPARSE : TR_DATA_DENSE) | TR_DATA_SCALED |
+               (m->o->bias ? 0 : TR_DATA_UNCENTRED) | (m->solver->passes ? TR_DATA_PASSES : 0);
     TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TRAIN | form), NULL, &m->train));
     if (tr_job_number(job, "data.test") > 0)
         TR_TRY(tr_data_open(tr, (enum tr_data_part)(TR_DATA_TEST | form), m->train, &m->test));
@@ -206,7 +218,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     TR_TRY(tr_agree(tr, check_labels(m)));
     TR_TRY(tr_agree(tr, check_counts(m)));
     TR_TRY(tr_linear_weigh(m));
-    TR_TRY(tr_linear_make_table(m, "w", &m->w));
+    TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
     TR_TRY(m->solver->open(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
@@ -223,6 +235,7 @@ static int train(void *model)
     double goal = m->o->target_gap, area;
     TR_TRY(tr_linear_put_initial(m));
     TR_TRY(m->solver->train(m));
+    if (m->solver == &tr_linear_dual) TR_TRY(tr_linear_settle_bias(m));
     TR_TRY(tr_linear_check_worth(m));
     if (goal > 0 && m->last.gap > goal)
         tr_say(
@@ -308,13 +321,14 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                              .dtype = (enum tr_dtype)m->o->dtype,
                              .shape = tr_linear_shape(m->o, m->type),
                              .rows = data->rows,
+                             .data = data,
                              .outputs = m->outputs,
                              .softmax = m->softmax,
                              .bias = bias,
                              .keys = data->n_keys,
                              .l2 = m->l2,
                              .n = m->total_weight};
-    bool weighs = m->class_weight && data == m->train;
+    bool weighs = (m->class_weight || data->weighted) && data == m->train;
     size_t rows = data->rows.n;
     TR_TRY(TR_NEW(target, weighs ? 2 * rows : rows));
     float positive = m->train->label[m->train->labels > 0 ? m->train->labels - 1 : 0];
@@ -327,8 +341,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
     }
     p->target = *target;
     if (weighs) p->weight = *target + rows;
-    for (size_t i = 0; weighs && i < rows; i++)
-        (*target)[rows + i] = (float)m->class_weight[tr_linear_label(m->train, data->rows.label[i])];
+    for (size_t i = 0; weighs && i < rows; i++) (*target)[rows + i] = (float)tr_linear_weight(m, i);
     return TR_OK;
 }
 
@@ -465,7 +478,11 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 {
     double element = ((const struct tr_linear_options *)options)->dtype == TR_F32 ? 4 : 8;
     double text = size->text / size->workers, keys = fmin(size->features, text / 9);
-    m->worker = 0.6 * text + 3 * element * keys;
+    bool disk = tr_job_is(job, "data.storage", "disk"), some = tr_job_is(job, "data.storage", "memory_disk");
+    double rows = 0.6 * text, of_row = 24, blocks = 50e6;
+    if (disk || some) rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks;
+    if (disk || some) rows += of_row * size->records / size->workers;
+    m->worker = (solvers[tr_job_method(job)]->passes ? rows : 0.6 * text) + 3 * element * keys;
     m->server = server_bytes(job, size, element, keys);
 }
 
@@ -490,7 +507,7 @@ static const tr_option options[] = {
      .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
      .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
-    {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton sgd svrg svrg++ katyusha growing",
+    {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton descent sgd svrg svrg++ katyusha growing",
      .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
      .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
@@ -534,6 +551,9 @@ static const tr_option options[] = {
     {"solve.path", TR_KIND_INTEGER, AT(path), "100", .least = 1,
      .methods = "auto descent",
      .help = "model.l1 path: how many penalties, at equal ratios"},
+    {"solve.folds", TR_KIND_INTEGER, AT(folds), "0", .most = 1000,
+     .methods = "auto descent",
+     .help = "model.l1 path: so many parts of the rows are held out in turn, and choose the penalty; 0: data.test does"},
     {.name = NULL},
 };
 
@@ -584,7 +604,7 @@ const tr_model_class tr_linear_class = {
     .format = "trireme-linear",
     .format_version = 1,
     .text_begins = "solver_type",
-    .data_formats = TR_WORDS("libsvm", "csv"),
+    .data_formats = TR_WORDS("libsvm", "csv", "hdf5"),
     .options_size = sizeof(struct tr_linear_options),
     .options = options,
     .methods = methods,

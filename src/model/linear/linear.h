@@ -1,30 +1,27 @@
 /* Linear models (M31): one table "w" of a weight per feature, and one for the bias where there is one.
  *
- *   linear     the class: options, data, views
- *   classes    labels and their weights
- *   evaluate   evaluation: objective, test data, gap
- *   dual       a method: dual coordinate descent; dual_shared: … of workers that share one w;
- *              dual_classes: … of more than two classes
- *   sgd        a method: mini-batch gradient descent
- *   rate       … and how large its steps are to be
- *   initial    weights to begin with, of another model
- *   growing    a method: … with batches that grow
- *   batches    … mini-batches of both
- *   descent    a method: coordinate descent, for penalties with |w|₁; path: for many of them
- *   screen     … which columns matter; blocks: of them; quadratic: the minimum over one; support: over all that are not 0
- *   variance   methods: variance reduction, its stages and its replica
- *   steps      … its steps
- *   auto       a method: what chooses among the others
- *   newton     a method: Newton's; newton_solver: its steps; newton_rows, columns: its
- *              passes and its vectors
- *   pass       passes over rows; losses: loss.h
- *   auc        the area under the ROC curve
- *   scale      … of scaled rows, turned back to the files' numbers
- *   saved      models in files, and what they are asked there
+ *   linear      the class: options, data, views
+ *   classes     labels and their weights
+ *   evaluate    evaluation: objective, test data, gap, and the area under the ROC curve
+ *   bias        what it lacks behind dual coordinate descent
+ *   initial     weights to begin with, of another model
+ *   pass        passes over rows; losses: loss.h; row: rows of both forms, and the arithmetic of dense ones
+ *   columns     vectors over all columns, divided among workers
+ *   scale       … of scaled rows, turned back to the files' numbers
+ *   saved       models in files; text: LIBLINEAR's; answers: what they are asked there
+ *   auto        a method: what chooses among the others
+ *   dual/       a method: dual coordinate descent; shared: … of workers that share one w; mean: of w, the model; rest: rows that
+ *               steps leave out; classes: … of more than two
+ *   newton/     a method: Newton's; solver: its steps; rows: its passes
+ *   descent/    a method: coordinate descent, for penalties with |w|₁; path: for many of them, folds: … which choose; screen: which columns matter;
+ *               blocks: of them; quadratic: the minimum over one; support: over all that are not 0
+ *   sgd/        methods: mini-batch gradient descent, with a rate that is found; growing: … with batches that grow; batches:
+ *               of both; variance: variance reduction, its stages and its replica; steps: … its steps
  */
 #ifndef TR_LINEAR_H
 #define TR_LINEAR_H
 
+#include "../auc.h"
 #include "loss.h"
 #include "pass.h"
 #include "trireme/model.h"
@@ -40,7 +37,7 @@ struct tr_linear_options {
     double delta, quantile;
     int dtype; /* TR_F32, TR_F64 */
     double target_gap, rate, decay, sigma;
-    uint64_t batch, phases, path;
+    uint64_t batch, phases, path, folds;
     int optimizer, optimizer_at;
     double momentum, memory, epsilon, inner, growth;
 };
@@ -92,8 +89,10 @@ struct tr_linear_method {
     const struct tr_linear_method *of_classes; /* takes its place for more than two classes */
     bool weighs_rows;                          /* it knows model.class_weights */
     unsigned
-        losses; /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
-    bool counts_rows;     /* it makes a second table, of the rows that have a feature */
+        losses;  /* that it minimises: 1 << TR_LOSS_… of each; 0: those without a shape, but for poisson */
+    bool passes; /* it only passes over rows, which need not be in memory then */
+    bool sparse_rows; /* it steps on single non-zeros: dense rows would gain nothing, and are made sparse */
+    bool counts_rows; /* it makes a second table, of the rows that have a feature */
     bool weighs_updates;  /* it knows sync.weight */
     const char *diverged; /* what to try then, besides less staleness and other weights */
 };
@@ -141,6 +140,9 @@ struct tr_linear {
     double *margin;       /* of some rows */
     struct tr_linear_batches batches;
 
+    /* A method's, if it wants to know: each training row's margin, when it is evaluated. */
+    void (*see)(struct tr_linear *m, size_t row, double margin);
+
     /* of one method each */
     struct tr_linear_dual *dual;
     struct tr_linear_dual_classes *dual_classes;
@@ -153,6 +155,7 @@ struct tr_linear {
 
     /* the scheduler's */
     tr_evaluation last; /* the latest evaluation */
+    double epoch;       /* … and when it was */
     double usual;       /* objective of the first, or of weights of zero if that is higher; 0 before */
 
     /* written, or read back */
@@ -198,9 +201,11 @@ tr_worker tr_linear_self(tr_context *tr);
 /* Which of the training data's labels that is, from 0; how many there are: none of them. */
 size_t tr_linear_label(const tr_data *train, float label);
 
-/* Whether model.class_weights can be read; and, all ranks, once the training data are open: what rows weigh. */
+/* Whether model.class_weights can be read; and, all ranks, once the training data are open: what rows weigh, by data.weight
+ * and their classes. Then that of row i of the training data. */
 int tr_linear_check_weights(const tr_job *job, const struct tr_linear_options *o);
 int tr_linear_weigh(struct tr_linear *m);
+double tr_linear_weight(const struct tr_linear *m, size_t i);
 
 /* The loss's shape as the job has it. */
 double tr_linear_shape(const struct tr_linear_options *o, int type);
@@ -219,13 +224,18 @@ int tr_linear_put_initial(struct tr_linear *m);
 
 /* ---- for sgd ---- */
 
-/* Makes a table for weights. All ranks. */
-int tr_linear_make_table(struct tr_linear *m, const char *name, tr_table **table);
+/* Makes a table for weights; fallback as in tr_table_options. All ranks. */
+int tr_linear_make_table(struct tr_linear *m, const char *name, const char *fallback, tr_table **table);
 
 /* All ranks, after tr_linear_count_rows(): finds m->rate by trials, which tell the objective that they come to (the same on
  * all ranks). */
 typedef int tr_linear_trial_fn(struct tr_linear *m, double rate, double *objective);
 int tr_linear_find_rate(struct tr_linear *m, tr_linear_trial_fn *try);
+
+/* ---- behind dual coordinate descent ---- */
+
+/* All ranks: the bias goes to its optimum at these weights, if it is one of a smooth loss and not regularised. */
+int tr_linear_settle_bias(struct tr_linear *m);
 
 /* ---- mini-batches ---- */
 
@@ -277,6 +287,8 @@ void tr_linear_prove(struct tr_linear *m, double dual, tr_evaluation *evaluation
 
 /* solve.method auto looks at the gap that dual coordinate descent has proven, and may stop it. */
 void tr_linear_watch(struct tr_linear *m, tr_evaluation *evaluation);
+/* Epochs of the method that Newton's took over from; 0: from none. The scheduler. */
+double tr_linear_epochs_before(const struct tr_linear *m);
 int tr_linear_keep_watch(struct tr_linear *m, tr_snapshot *snapshot);
 
 /* Whether newton, which is open, has so few columns that it factors the Hessian. All ranks come to the same. */
@@ -285,6 +297,9 @@ bool tr_linear_newton_is_exact(const struct tr_linear *m);
 /* Whether the last objective is better than that of the best constant, or, without a bias, of weights of zero: all ranks,
  * after training. TR_ERR_DIVERGED. */
 int tr_linear_check_worth(struct tr_linear *m);
+
+/* The stage «train» of methods that count epochs in clocks; they add prepare, compute, snapshot and what they do otherwise. */
+tr_stage tr_linear_stage(struct tr_linear *m);
 
 /* For snapshot functions: what summarizing remembers. */
 int tr_linear_keep_summary(struct tr_linear *m, tr_snapshot *snapshot);
@@ -319,17 +334,9 @@ int64_t tr_linear_batches_of_clock(const struct tr_linear *m, int64_t batches, i
 /* solve.phases: so many at most, batches of the tenth are as large as data get. */
 enum { TR_GROWING_PHASES = 64 };
 
-/* ---- the area under the ROC curve ----
- *
- * How probable it is that a positive row scores higher than a negative one, a tie counting half. Exact for scores rounded
- * to float; NaN where a score is NaN or one of the kinds is missing. */
-
-/* Of the test data under the model as it is in the table now: all ranks, outside tr_run(); all get the result. NaN
- * without test data and for regression. No rank gets more than about its share of the scores. */
+/* The area under the ROC curve of the test data, under the model as it is in the table now: all ranks, outside tr_run(); all
+ * get the result. NaN without test data and for regression. */
 int tr_linear_auc(struct tr_linear *m, double *auc);
-
-/* Of n scores; positive[i] > 0 says which are. NaN also where there is no memory for it. */
-double tr_auc(const float *score, const signed char *positive, size_t n);
 
 /* ---- models in files ---- */
 
@@ -353,6 +360,10 @@ const char *tr_linear_model_name(int type);
 int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
                                struct tr_linear_model *model);
 void tr_linear_model_free(struct tr_linear_model *model); /* what it holds, not the struct */
+
+/* TR_ERR_DATA with the path if a weight is not finite; whether the labels are numbers that differ. */
+int tr_linear_model_check(const struct tr_linear_model *model, const char *path);
+int tr_linear_model_check_labels(const struct tr_linear_model *model, bool *fine);
 
 /* Writes a model.txt, which can be used with liblinear-predict: its features are numbered from 1, so its line i (from 1)
  * behind «w» is weight i - 1, of index i - 1 + first_index of the data. For data that begin at index 1, as nearly all do,

@@ -96,7 +96,8 @@ static inline double tr_logistic_step(double a, double b, double q)
         if (next >= 1) next = 1 - 0.1 * (1 - z);
         double change = fabs(next - z);
         z = next;
-        if (change < 1e-2 * z) break; /* the error is about the square of that */
+        if (change < 1e-2 * fmin(z, 1 - z) || 1 - z < 1e-12)
+            break; /* the error is about the square of that */
     }
     return z;
 }

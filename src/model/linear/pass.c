@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loss.h"
+#include "row.h"
 
 static double row_weight(const struct tr_problem *p, size_t i)
 {
@@ -79,8 +80,10 @@ static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block 
 
 void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *w, double *margin)
 {
-    if (p->dtype == TR_F32) margins_f32(p, first, n, w, margin);
-    else margins_f64(p, first, n, w, margin);
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some) {
+        if (p->dtype == TR_F32) margins_f32(p, first + at, some, w, margin + at * p->outputs);
+        else margins_f64(p, first + at, some, w, margin + at * p->outputs);
+    }
 }
 
 size_t tr_largest(const double *number, size_t n)
@@ -122,8 +125,11 @@ void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w)
 {
-    if (p->dtype == TR_F32) add_rows_f32(p, first, n, slope, rate, reg, old, w);
-    else add_rows_f64(p, first, n, slope, rate, reg, old, w);
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some) {
+        const double *of_row = slope + at * p->outputs;
+        if (p->dtype == TR_F32) add_rows_f32(p, first + at, some, of_row, rate, reg, old, w);
+        else add_rows_f64(p, first + at, some, of_row, rate, reg, old, w);
+    }
 }
 
 void tr_dual_pass(const struct tr_problem *p, const uint32_t *order, size_t n, double sigma,
@@ -192,10 +198,9 @@ double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own
 
 void tr_row_norms(const struct tr_problem *p, size_t first, size_t n, float *norm)
 {
-    for (size_t i = first; i < first + n; i++) {
-        double sum = p->bias;
-        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++)
-            sum += p->rows.value ? (double)p->rows.value[k] * (double)p->rows.value[k] : 1;
-        norm[i] = (float)sum;
-    }
+    for (size_t i = first, end = first + n, some; (some = tr_ready(p, i, end - i)) > 0;)
+        for (size_t stop = i + some; i < stop; i++) {
+            struct tr_data_row x = tr_row_of(p, i);
+            norm[i] = (float)(p->bias + tr_row_square(&x));
+        }
 }

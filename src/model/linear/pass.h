@@ -27,6 +27,7 @@ struct tr_problem {
     double shape; /* model.delta, model.quantile */
     enum tr_dtype dtype;
     tr_batch rows;
+    const tr_data *data; /* asked whether rows are there before they are used (tr_data_ready()) */
     const float *target; /* labels as the loss wants them: ±1, real, or the number of the row's class */
     const float *weight; /* of the rows' losses; NULL: all 1 */
     size_t outputs;      /* margins of a row, weights of a key: 1, or as many as there are classes … */
@@ -52,7 +53,13 @@ size_t tr_largest(const double *number, size_t n);
 void tr_add_rows(const struct tr_problem *problem, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w);
 
-/* One pass of dual coordinate descent over the rows order[0..n-1]: each a (by row), which counts times the row's weight, is
+/* How many of these rows can be used now: tr_data_ready(). */
+static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n)
+{
+    return p->data ? tr_data_ready(p->data, first, n) : n;
+}
+
+/* One pass of dual coordinate descent over the rows order[0..n-1], which must be there: each a (by row), which counts times the row's weight, is
  * set to its minimum against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,
                   const float *norm, float *a, void *w);

@@ -2,41 +2,43 @@
 
 static inline double NAME(dot)(const struct tr_problem *p, size_t i, const REAL *restrict w)
 {
-    const uint32_t *restrict column = p->rows.column;
-    const float *restrict value = p->rows.value;
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    struct tr_data_row x = tr_row_of(p, i);
+    const uint32_t *restrict column = x.column;
+    const float *restrict value = x.value;
+    double s0 = p->bias ? (double)w[p->keys] : 0, s1 = 0, s2 = 0, s3 = 0;
+    size_t k = 0;
+    if (!column) return s0 + NAME(tr_dense_dot)(x.n, value, w);
     if (value) {
-        for (; k + 4 <= end; k += 4) {
+        for (; k + 4 <= x.n; k += 4) {
             s0 += (double)(value[k] * w[column[k]]);
             s1 += (double)(value[k + 1] * w[column[k + 1]]);
             s2 += (double)(value[k + 2] * w[column[k + 2]]);
             s3 += (double)(value[k + 3] * w[column[k + 3]]);
         }
-        for (; k < end; k++) s0 += (double)(value[k] * w[column[k]]);
+        for (; k < x.n; k++) s0 += (double)(value[k] * w[column[k]]);
     } else {
-        for (; k + 4 <= end; k += 4) {
+        for (; k + 4 <= x.n; k += 4) {
             s0 += (double)w[column[k]];
             s1 += (double)w[column[k + 1]];
             s2 += (double)w[column[k + 2]];
             s3 += (double)w[column[k + 3]];
         }
-        for (; k < end; k++) s0 += (double)w[column[k]];
+        for (; k < x.n; k++) s0 += (double)w[column[k]];
     }
-    if (p->bias) s0 += (double)w[p->keys];
     return (s0 + s1) + (s2 + s3);
 }
 
 static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, REAL *restrict w)
 {
-    const uint32_t *restrict column = p->rows.column;
-    const float *restrict value = p->rows.value;
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    if (value)
-        for (; k < end; k++) w[column[k]] += step * value[k];
-    else
-        for (; k < end; k++) w[column[k]] += step;
+    struct tr_data_row x = tr_row_of(p, i);
+    const uint32_t *restrict column = x.column;
+    const float *restrict value = x.value;
     if (p->bias) w[p->keys] += step;
+    if (!column) NAME(tr_dense_add)(x.n, step, value, w);
+    else if (value)
+        for (size_t k = 0; k < x.n; k++) w[column[k]] += step * value[k];
+    else
+        for (size_t k = 0; k < x.n; k++) w[column[k]] += step;
 }
 
 /* Several outputs, or some of them: the weights of a key lie together. */
@@ -44,15 +46,16 @@ static void NAME(dots)(const struct tr_problem *p, size_t i, struct tr_class_blo
                        const REAL *restrict w, double *restrict margin)
 {
     enum { LANES = 32 };
+    struct tr_data_row x = tr_row_of(p, i);
     size_t width = p->outputs;
     for (size_t first = 0, n; first < own.n; first += n) {
         REAL sum[LANES];
         const REAL *restrict from = w + own.first + first;
         n = own.n - first < LANES ? own.n - first : LANES;
         for (size_t o = 0; o < n; o++) sum[o] = p->bias ? from[p->keys * width + o] : 0;
-        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
-            const REAL *restrict of_key = from + p->rows.column[k] * width;
-            REAL value = p->rows.value ? p->rows.value[k] : 1;
+        for (size_t k = 0; k < x.n; k++) {
+            const REAL *restrict of_key = from + tr_row_key(&x, k) * width;
+            REAL value = tr_row_value(&x, k);
             for (size_t o = 0; o < n; o++) sum[o] += value * of_key[o];
         }
         for (size_t o = 0; o < n; o++) margin[first + o] = (double)sum[o];
@@ -63,6 +66,7 @@ static void NAME(margins)(const struct tr_problem *p, size_t first, size_t n, co
 {
     if (p->outputs == 1)
         for (size_t i = 0; i < n; i++) margin[i] = NAME(dot)(p, first + i, w);
+    else if (p->rows.dense) NAME(tr_dense_margins)(p, first, n, w, margin);
     else
         for (size_t i = 0; i < n; i++)
             NAME(dots)(p, first + i, (struct tr_class_block){0, p->outputs}, w, margin + i * p->outputs);
@@ -73,53 +77,61 @@ static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_clas
                             const double *restrict slope, REAL *restrict w)
 {
     enum { LANES = 32 };
+    struct tr_data_row x = tr_row_of(p, i);
     size_t width = p->outputs;
     for (size_t first = 0, n; first < own.n; first += n) {
         REAL step[LANES], *restrict to = w + own.first + first;
         n = own.n - first < LANES ? own.n - first : LANES;
         for (size_t o = 0; o < n; o++) step[o] = (REAL)(rate * slope[first + o]);
-        for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
-            REAL *restrict of_key = to + p->rows.column[k] * width;
-            REAL value = p->rows.value ? p->rows.value[k] : 1;
+        for (size_t k = 0; k < x.n; k++) {
+            REAL *restrict of_key = to + tr_row_key(&x, k) * width;
+            REAL value = tr_row_value(&x, k);
             for (size_t o = 0; o < n; o++) of_key[o] -= value * step[o];
         }
         for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o];
     }
 }
 
-/* Regularisation of the keys of a row. */
-static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, const float *reg, const REAL *old,
-                         REAL *w)
+/* Regularisation of the keys of a row; `rows` times. */
+static void NAME(shrink)(const struct tr_problem *p, size_t i, double rate, size_t rows, const float *reg,
+                         const REAL *old, REAL *w)
 {
+    struct tr_data_row x = tr_row_of(p, i);
     size_t width = p->outputs;
-    for (uint64_t k = p->rows.begin[i]; k < p->rows.begin[i + 1]; k++) {
-        size_t j = p->rows.column[k];
-        REAL part = (REAL)rate * (REAL)reg[j];
+    REAL by = (REAL)(rate * (double)rows);
+    for (size_t k = 0; k < x.n; k++) {
+        size_t j = tr_row_key(&x, k);
+        REAL part = by * (REAL)reg[j];
         for (size_t o = 0; o < width; o++) w[j * width + o] -= part * old[j * width + o];
     }
     if (!p->bias) return;
-    for (size_t b = p->keys * width, o = 0; o < width; o++)
-        w[b + o] -= (REAL)rate * (REAL)reg[p->keys] * old[b + o];
+    for (size_t b = p->keys * width, o = 0; o < width; o++) w[b + o] -= by * (REAL)reg[p->keys] * old[b + o];
 }
 
+/* Dense rows have all keys, which shrink once for all of them. */
 static void NAME(add_rows)(const struct tr_problem *p, size_t first, size_t n, const double *slope,
                            double rate, const float *reg, const REAL *old, REAL *w)
 {
+    bool dense = p->rows.dense != NULL;
+    if (dense && p->outputs > 1) NAME(tr_dense_add_rows)(p, first, n, -rate, slope, w);
     for (size_t i = 0; i < n; i++) {
         if (p->outputs == 1) NAME(add)(p, first + i, (REAL)(-rate * slope[i]), w);
-        else NAME(add_outer)
+        else if (!dense) NAME(add_outer)
         (p, first + i, (struct tr_class_block){0, p->outputs}, rate, slope + i * p->outputs, w);
-        if (reg) NAME(shrink)(p, first + i, rate, reg, old, w);
+        if (reg && !dense) NAME(shrink)(p, first + i, rate, 1, reg, old, w);
     }
+    if (reg && dense && n > 0) NAME(shrink)(p, first, rate, n, reg, old, w);
 }
 
-/* Rows come in random order: asking for one some steps ahead hides most of its way from memory. */
+/* Rows come in random order: asking for one some steps ahead hides most of its way from memory. Of a long one the beginning
+ * is enough, from which the processor goes on by itself. */
 static inline void NAME(fetch)(const struct tr_problem *p, size_t i)
 {
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    for (; k < end; k += 16) {
-        __builtin_prefetch(&p->rows.column[k]);
-        if (p->rows.value) __builtin_prefetch(&p->rows.value[k]);
+    enum { LINE = 16, MOST = 64 * LINE };
+    struct tr_data_row x = tr_row_of(p, i);
+    for (size_t k = 0; k < x.n && k < MOST; k += LINE) {
+        if (x.column) __builtin_prefetch(&x.column[k]);
+        if (x.value) __builtin_prefetch(&x.value[k]);
     }
 }
 
@@ -139,13 +151,8 @@ static inline void NAME(add_one)(REAL *at, REAL x)
 
 static inline void NAME(add_shared)(const struct tr_problem *p, size_t i, REAL step, REAL *w)
 {
-    const uint32_t *column = p->rows.column;
-    const float *value = p->rows.value;
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    if (value)
-        for (; k < end; k++) NAME(add_one)(&w[column[k]], step * value[k]);
-    else
-        for (; k < end; k++) NAME(add_one)(&w[column[k]], step);
+    struct tr_data_row x = tr_row_of(p, i);
+    for (size_t k = 0; k < x.n; k++) NAME(add_one)(&w[tr_row_key(&x, k)], step * (REAL)tr_row_value(&x, k));
     if (p->bias) NAME(add_one)(&w[p->keys], step);
 }
 

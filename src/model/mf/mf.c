@@ -254,13 +254,10 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"sync.weight", "als", .unused = true},
-    {"sync.stable", .unused = true},
-    {"sync.race", .unused = true},
-    {"local.*", .unused = true},
-    {"data.vocabulary", .unused = true},
-    {"data.scale", .unused = true},
-    {.key = NULL},
+    {"sync.weight", "als", .unused = true}, {"sync.stable", .unused = true},
+    {"sync.race", .unused = true},          {"local.*", .unused = true},
+    {"data.vocabulary", .unused = true},    {"data.scale", .unused = true},
+    {"data.weight", .unused = true},        {.key = NULL},
 };
 
 static const tr_flag flags[] = {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "linear.h"
+#include "auc.h"
 
 struct run {
     uint32_t key; /* orders as the score does */
@@ -109,35 +109,26 @@ struct tr_area {
     struct counts counts;
 };
 
-static int open_test(tr_worker *me, void *state)
+int tr_area_open(size_t rows, struct tr_area **area)
 {
-    struct tr_linear *m = state;
-    tr_view_close(&m->test_view);
-    TR_TRY(TR_NEW(&m->area->runs, m->test_problem.rows.n));
-    TR_TRY(TR_NEW(&m->area->other, m->test_problem.rows.n));
-    return tr_linear_open_view(m, me, m->test, m->w, TR_VIEW_READ, &m->test_view);
+    TR_TRY(TR_NEW(area, 1));
+    TR_TRY(TR_NEW(&(*area)->runs, rows));
+    return TR_NEW(&(*area)->other, rows);
 }
 
-/* The scores of this worker's part of the test rows; in a vertical group, member 0 has those of the group. */
-static int score_rows(tr_worker *me, void *state)
+void tr_area_add(struct tr_area *a, float score, bool positive)
 {
-    struct tr_linear *m = state;
-    struct tr_area *a = m->area;
-    const struct tr_problem *p = &m->test_problem;
-    size_t end = tr_data_part_end(m->test, me);
-    TR_TRY(tr_view_pull(m->test_view));
-    for (size_t first = tr_data_part_begin(m->test, me), n; first < end; first += n) {
-        n = tr_min_size(TR_LINEAR_MARGINS, end - first);
-        tr_margins(p, first, n, m->test_view->value, m->margin);
-        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n));
-        for (size_t i = 0; i < n && (!m->vertical || me->member == 0); i++) {
-            a->runs[a->n++] = run_of((float)m->margin[i], p->target[first + i] > 0);
-            a->counts.odd += isnan(m->margin[i]) != 0;
-        }
-    }
-    sort_runs(a->runs, a->other, a->n);
-    a->n = join_equal(a->runs, a->n);
-    return TR_OK;
+    a->runs[a->n++] = run_of(score, positive);
+    a->counts.odd += isnan(score) != 0;
+}
+
+void tr_area_close(struct tr_area **area)
+{
+    if (!*area) return;
+    free((*area)->runs);
+    free((*area)->other);
+    free(*area);
+    *area = NULL;
 }
 
 static int by_key(const void *a, const void *b)
@@ -209,13 +200,11 @@ static int divide_runs(tr_context *tr, struct tr_area *a)
 }
 
 /* Adds up what each rank counts of its range of keys. */
-static int find_area(struct tr_linear *m, double *auc)
+int tr_area_find(tr_context *tr, struct tr_area *a, double *auc)
 {
-    tr_context *tr = m->tr;
-    struct tr_area *a = m->area;
-    tr_stage stage = {.name = "test", .state = m, .clocks = 1, .prepare = open_test, .compute = score_rows};
     uint64_t mine = 0, before;
-    TR_TRY(tr_run(tr, &stage));
+    sort_runs(a->runs, a->other, a->n);
+    a->n = join_equal(a->runs, a->n);
     TR_TRY(divide_runs(tr, a));
     sort_runs(a->runs, a->other, a->n);
     for (size_t i = 0; i < a->n; i++) mine += a->runs[i].negative;
@@ -224,15 +213,4 @@ static int find_area(struct tr_linear *m, double *auc)
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &a->counts, sizeof a->counts / sizeof(uint64_t)));
     *auc = area(&a->counts);
     return TR_OK;
-}
-
-int tr_linear_auc(struct tr_linear *m, double *auc)
-{
-    TR_TRY(tr_agree(m->tr, TR_NEW(&m->area, 1)));
-    int status = find_area(m, auc);
-    free(m->area->runs);
-    free(m->area->other);
-    free(m->area);
-    m->area = NULL;
-    return status;
 }

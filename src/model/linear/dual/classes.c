@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "linear.h"
+#include "../linear.h"
 
 enum { ANCHOR_STEPS = 64 }; /* of an epoch */
 
@@ -154,7 +154,7 @@ static void shuffle(struct tr_linear *m, int64_t epoch)
     if (d->ordered == epoch + 1) return;
     d->ordered = epoch + 1;
     tr_rng_seed(&rng, m->seed, d->stream, (uint64_t)epoch);
-    tr_rng_permutation(&rng, d->order, d->end - d->begin);
+    tr_data_permute(m->train, &rng, 0, d->end - d->begin, d->order);
 }
 
 static double bias_of(const struct tr_linear *m, const void *w, size_t k)
@@ -191,9 +191,10 @@ static size_t turn_begin(const struct tr_linear_dual_classes *d, int64_t turn)
 static void pass(struct tr_linear *m, size_t begin, size_t end, void *w)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
-    size_t step = d->anchors ? (d->end - d->begin) / ANCHOR_STEPS + 1 : end - begin;
-    for (size_t at = begin; at < end; at += step) {
-        size_t n = tr_min_size(step, end - at);
+    size_t step = d->anchors ? (d->end - d->begin) / ANCHOR_STEPS + 1 : end - begin, n;
+    for (size_t at = begin; at < end; at += n) {
+        n = tr_data_ready_in(m->train, d->order, at, tr_min_size(step, end - at));
+        if (n == 0) break;
         tr_dual_pass_classes(&m->problem, d->own, d->begin, d->order + at, n, d->sharing, d->norm, d->a,
                              m->margin, w);
         if (d->anchors) move_anchors(m, (double)n / (double)(d->end - d->begin), w);
@@ -317,18 +318,12 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 
 static int train(struct tr_linear *m)
 {
-    tr_stage train = {.name = "train",
-                      .state = m,
-                      .clocks = m->epochs * m->clocks_per_epoch,
-                      .evaluate_every = m->report_every * m->clocks_per_epoch,
-                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
-                      .metric_name = tr_linear_metric(m),
-                      .metric_ascends = true,
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
+    tr_stage train = tr_linear_stage(m);
+    train.prepare = prepare;
+    train.compute = compute;
+    train.evaluate = evaluate;
+    train.summarize = summarize;
+    train.snapshot = snapshot;
     return tr_run(m->tr, &train);
 }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "linear.h"
+#include "../linear.h"
 #include "steps.h"
 
 static const char evaluate_name[] = "evaluate";
@@ -366,6 +366,7 @@ static int train(struct tr_linear *m)
 }
 
 const struct tr_linear_method tr_linear_growing = {.check = check,
+                                                   .sparse_rows = true,
                                                    .open = open_growing,
                                                    .train = train,
                                                    .close = close_growing,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "linear.h"
+#include "../linear.h"
 #include "steps.h"
 
 enum { FULL, INNER, STAGES };
@@ -89,11 +89,18 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
                        "replicated",
                        tr_job_where(job, "data.partition"));
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
-        return tr_fail(TR_ERR_CONFIG, "%s: sync.weight and solve.optimizer are for solve.method sgd", method);
-    if (tr_job_is(job, "table.storage", "hash") || !tr_job_is(job, "table.precision", "full") ||
-        !tr_job_is(job, "table.filter", "none") || tr_job_is(job, "table.push", "message"))
-        return tr_fail(TR_ERR_CONFIG,
-                       "%s: variance reduction needs dense tables, full precision and no filter", method);
+        return tr_fail(TR_ERR_CONFIG, "%s: %s is for solve.method: sgd", method,
+                       o->optimizer != TR_PLAIN_SGD ? "solve.optimizer" : "sync.weight");
+    const char *exact[][2] = {{"table.precision", "full"}, {"table.filter", "none"}},
+               *never[][2] = {{"table.storage", "hash"}, {"table.push", "message"}};
+    for (size_t i = 0; i < 2; i++) {
+        if (!tr_job_is(job, exact[i][0], exact[i][1]))
+            return tr_fail(TR_ERR_CONFIG, "%s: variance reduction needs %s: %s",
+                           tr_job_where(job, exact[i][0]), exact[i][0], exact[i][1]);
+        if (tr_job_is(job, never[i][0], never[i][1]))
+            return tr_fail(TR_ERR_CONFIG, "%s: variance reduction cannot work with %s: %s",
+                           tr_job_where(job, never[i][0]), never[i][0], never[i][1]);
+    }
     if (o->l1 > 0)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl",
@@ -628,6 +635,7 @@ static int train(struct tr_linear *m)
 }
 
 const struct tr_linear_method tr_linear_variance = {.check = check,
+                                                    .sparse_rows = true,
                                                     .servers = tr_linear_few_servers,
                                                     .open = open_variance,
                                                     .train = train,

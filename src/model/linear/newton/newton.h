@@ -18,7 +18,7 @@
 #ifndef TR_LINEAR_NEWTON_H
 #define TR_LINEAR_NEWTON_H
 
-#include "pass.h"
+#include "../pass.h"
 #include "trireme/context.h"
 #include "trireme/snapshot.h"
 

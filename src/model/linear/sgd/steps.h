@@ -34,7 +34,7 @@
 
 #include <stdatomic.h>
 
-#include "pass.h"
+#include "../pass.h"
 #include "trireme/base.h"
 #include "trireme/replica.h"
 

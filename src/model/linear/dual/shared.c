@@ -14,7 +14,7 @@
 
 #include "dual.h"
 
-/* Rows taken at once; parts of an epoch in which the anchor of the bias moves are not smaller. */
+/* Rows taken at once. */
 enum { TAKEN = 64 };
 
 static size_t element(const struct tr_linear *m)
@@ -52,6 +52,8 @@ static int open_slice(const tr_worker *me, struct tr_linear *m)
     for (size_t i = 0; i < d->keys; i++)
         keys[i] = d->key + i < m->train->n_keys ? m->train->keys[d->key + i] : m->train->columns;
     int status = tr_view_open(m->w, keys, d->keys, TR_VIEW_UPDATE, &m->view);
+    if (!d->table) d->view = m->view;
+    else if (status == TR_OK) status = tr_view_open(d->table, keys, d->keys, TR_VIEW_UPDATE, &d->view);
     free(keys);
     return status;
 }
@@ -74,6 +76,16 @@ static int find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
     return TR_OK;
 }
 
+/* Whether each row has a large part of all lines of the cache that w has: then these are always at another processor, which
+ * takes longer than the steps (a9a, w8a: two ranks together took three to five times as long as one of them alone). */
+static bool has_few_lines(const struct tr_linear *m)
+{
+    enum { LINE = 64, PART = 8 };
+    double lines = (double)(m->train->columns * element(m)) / LINE,
+           row = (double)m->train->total_nonzeros / (double)m->train->total_rows;
+    return row * PART > lines;
+}
+
 /* A step does not see those that others are about to take. These are as many as there are other processors, and each makes
  * up for a part of the same margin, as large as rows overlap: where these parts are more than the whole of it, w swings.
  * (Simulated on a9a, where half of a row lies along another: steps that come 2 too late are as good as those in time, 8 too
@@ -81,11 +93,17 @@ static int find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
  *
  * Unless sync.mode is auto a run can be repeated bit by bit: one takes the steps of all. That is slower than together, but
  * hardly slower than with a copy for each: where those are merged, passes grow as fast as their number (CoCoA+, also with an
- * exact line search along the sum of their changes, as Lee and Chang 2017 propose; simulated on a9a). */
+ * exact line search along the sum of their changes, as Lee and Chang 2017 propose; simulated on a9a).
+ *
+ * Few rows are taken by few, and rows that are nearly the same numbers of w by one. */
 static int choose_working(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     if (!tr_job_is(m->job, "sync.mode", "auto")) {
+        d->working = 1;
+        return TR_OK;
+    }
+    if (has_few_lines(m)) {
         d->working = 1;
         return TR_OK;
     }
@@ -94,6 +112,7 @@ static int choose_working(tr_worker *me, struct tr_linear *m)
     double overlap;
     TR_TRY(find_overlap(me, m, &overlap));
     d->working = at_once * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
+    d->working = (int)tr_min_size((size_t)d->working, m->problem.rows.n / TAKEN + 1);
     return TR_OK;
 }
 
@@ -142,7 +161,7 @@ static struct walk walk_of(const tr_worker *me, const struct tr_linear *m, int64
 
 static void list_rows(const struct walk *walk, const uint32_t *order, uint64_t at, size_t n, uint32_t *rows)
 {
-    uint64_t place = (walk->step * at + walk->begin) % walk->n;
+    uint64_t place = (walk->step * (at % walk->n) + walk->begin) % walk->n;
     for (size_t i = 0; i < n; i++) {
         rows[i] = order[place];
         place += walk->step;
@@ -150,38 +169,45 @@ static void list_rows(const struct walk *walk, const uint32_t *order, uint64_t a
     }
 }
 
-/* As far as the epoch has come since it moved last. */
-static void move_anchor(struct tr_linear *m, uint64_t rows)
+/* Who has taken steps moves the anchor as far as these are a part of the epoch. Others may do so at the same time, from the
+ * same anchor: a little more, which does no harm, as the bias moves by the same. */
+static void move_anchor(struct tr_linear *m, size_t rows)
 {
-    struct tr_linear_dual *d = m->dual;
-    double by = (double)rows / (double)m->problem.rows.n * (tr_linear_bias_of(m, d->w) - d->anchor);
-    d->anchor += by;
-    d->group->moved += by;
-    tr_add_shared(m->problem.dtype, d->w, m->problem.keys, by);
+    struct tr_linear_dual_group *g = m->dual->group;
+    void *w = m->dual->w;
+    double by = (double)rows / (double)m->problem.rows.n * (tr_linear_bias_of(m, w) - g->anchor);
+    tr_add_shared(TR_F64, &g->anchor, 0, by);
+    tr_add_shared(TR_F64, &g->moved, 0, by);
+    tr_add_shared(m->problem.dtype, w, m->problem.keys, by);
 }
 
 static void take_steps(const tr_worker *me, struct tr_linear *m, uint64_t begin, uint64_t end, double sigma)
 {
     struct tr_linear_dual *d = m->dual;
     struct walk walk = walk_of(me, m, me->clock / m->clocks_per_epoch);
-    bool moves = tr_linear_has_free_bias(m) && me->worker == 0;
+    bool moves = tr_linear_has_free_bias(m) && me->group == 0;
+    size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / TR_ANCHOR_STEPS + 1) : TAKEN;
+    end = begin + (end - begin) * tr_linear_dual_sweeps(m, atomic_load(&d->group->resting));
     uint32_t rows[TAKEN];
-    uint64_t at, moved = begin;
-    while ((at = atomic_fetch_add_explicit(&d->group->next, TAKEN, memory_order_relaxed)) < end) {
-        size_t n = tr_min_size(TAKEN, end - at);
+    uint64_t at;
+    while ((at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
+        size_t n = tr_min_size(taken, end - at);
         list_rows(&walk, d->order, at, n, rows);
-        (d->working > 1 ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, rows, n, sigma, d->norm, d->a,
+        size_t left = tr_linear_dual_leave_out(d, rows, n);
+        (d->working > 1 ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, rows, left, sigma, d->norm, d->a,
                                                               d->w);
-        if (moves) move_anchor(m, at + n - moved);
-        moved = at + n;
+        if (moves) move_anchor(m, n);
+        tr_linear_dual_add_to_mean(m, d->w, (double)(at - begin), (double)(at + n - begin),
+                                   (double)(end - begin));
     }
 }
 
 /* The view's slice of w goes into the memory of the group. */
 static int take_over(struct tr_linear *m)
 {
-    TR_TRY(tr_view_pull(m->view));
-    memcpy(slice(m), m->view->value, m->dual->keys * element(m));
+    struct tr_linear_dual *d = m->dual;
+    TR_TRY(tr_view_pull(d->view));
+    memcpy(slice(m), d->view->value, d->keys * element(m));
     return TR_OK;
 }
 
@@ -198,7 +224,7 @@ static void begin_bias(const tr_worker *me, struct tr_linear *m)
     if (me->worker == 0) d->anchor = d->mean;
     if (!has_bias_in_slice(m)) return;
     add(m, d->w, m->problem.keys, d->mean);
-    add(m, m->view->value, m->problem.keys - d->key, d->mean);
+    add(m, d->view->value, m->problem.keys - d->key, d->mean);
 }
 
 static void give_back(const tr_worker *me, struct tr_linear *m, double sigma)
@@ -207,10 +233,10 @@ static void give_back(const tr_worker *me, struct tr_linear *m, double sigma)
     bool free_bias = tr_linear_has_free_bias(m) && has_bias_in_slice(m);
     double moved = free_bias ? d->group->moved : 0;
     if (moved != 0) add(m, d->w, m->problem.keys, -moved);
-    memcpy(m->view->delta, slice(m), d->keys * element(m));
-    tr_linear_keep_difference(m->view, m->problem.dtype, sigma);
+    memcpy(d->view->delta, slice(m), d->keys * element(m));
+    tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
     if (free_bias && me->clock == 0 && me->group == 0) moved += d->mean;
-    if (moved != 0) add(m, m->view->delta, m->problem.keys - d->key, moved);
+    if (moved != 0) add(m, d->view->delta, m->problem.keys - d->key, moved);
 }
 
 int tr_linear_dual_compute_shared(tr_worker *me, struct tr_linear *m)
@@ -223,19 +249,33 @@ int tr_linear_dual_compute_shared(tr_worker *me, struct tr_linear *m)
              end = (uint64_t)(rows * (double)last / (double)d->turns);
     double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
     TR_TRY(take_over(m));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     if (me->clock == 0 && tr_linear_has_free_bias(m)) begin_bias(me, m);
-    if (me->member == 0) atomic_store(&d->group->next, begin), d->group->moved = 0;
+    if (d->table) tr_linear_dual_begin_mean(m, d->key, d->keys);
+    atomic_fetch_add(&d->group->resting, tr_linear_dual_resting(d));
+    if (me->member == 0) {
+        atomic_store(&d->group->next, begin);
+        d->group->anchor = d->anchor;
+        d->group->moved = 0;
+    }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     if (me->member < d->working) take_steps(me, m, begin, end, sigma);
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    if (me->member == 0) atomic_store(&d->group->resting, 0);
+    if (me->worker == 0) d->anchor = d->group->anchor;
+    TR_TRY(tr_linear_dual_push_mean(m, d->w, d->key, d->keys));
     give_back(me, m, sigma);
-    return tr_view_push(m->view);
+    return tr_view_push(d->view);
 }
 
 int tr_linear_dual_evaluate_shared(tr_worker *me, struct tr_linear *m, tr_report *report)
 {
+    struct tr_linear_dual *d = m->dual;
     TR_TRY(take_over(m));
+    if (d->table) {
+        TR_TRY(tr_view_pull(m->view));
+        memcpy((char *)d->average + d->key * element(m), m->view->value, d->keys * element(m));
+    }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
-    return tr_linear_evaluate_at(me, m, m->dual->w, report);
+    return tr_linear_evaluate_at(me, m, d->table ? d->average : d->w, report);
 }

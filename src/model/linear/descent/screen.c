@@ -13,8 +13,7 @@ static void add_up_columns(const struct tr_linear *m, double *sums)
 {
     const tr_batch *rows = &m->problem.rows;
     for (size_t i = 0; i < rows->n; i++) {
-        double weight = m->problem.weight ? (double)m->problem.weight[i] : 1,
-               slope = m->descent->model[i].slope;
+        double weight = tr_descent_weight(m->descent, i), slope = m->descent->model[i].slope;
         for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
             double x = rows->value ? (double)rows->value[k] : 1, *sum = sums + (size_t)rows->column[k] * SUMS;
             sum[ABSOLUTES] += weight * fabs(x);
@@ -45,10 +44,11 @@ static int screen(struct tr_linear *m, struct tr_columns *columns, double *local
     for (size_t j = 0; j < columns->n; j++) most = fmax(most, fabs(own[j * SUMS + GRADIENT]));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &most, 1));
     d->first_alpha = most;
-    double least = tr_descent_alpha(m, d->values > 0 ? d->values - 1 : 0);
+    double least = tr_descent_alpha(m, d->values > 0 ? d->values - 1 : 0), share = 1;
+    for (size_t k = 0; k < d->folds.n; k++) share = fmin(share, d->folds.share[k]);
     for (size_t j = 0; j < columns->n; j++) {
         double *sum = own + j * SUMS;
-        sum[0] = stays(m, sum, least) ? STAYS : LEAVES;
+        sum[0] = stays(m, sum, share * least) ? STAYS : LEAVES;
     }
     return tr_columns_fetch(columns, own, local);
 }

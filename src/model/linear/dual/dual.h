@@ -5,13 +5,20 @@
 
 #include <stdatomic.h>
 
-#include "linear.h"
+#include "../linear.h"
 #include "trireme/collective.h"
 
 /* What the workers of a group share. */
 struct tr_linear_dual_group {
-    _Atomic uint64_t next; /* place in the epoch's order that nobody has taken yet */
-    double moved;          /* what the anchor has moved by while the workers took steps */
+    _Atomic uint64_t next;    /* place in the epoch's order that nobody has taken yet */
+    double anchor, moved;     /* where the bias is held; what it moved by while the workers took steps */
+    _Atomic uint64_t resting; /* rows that steps leave out in this clock */
+};
+
+/* Of the mean that is being made. */
+struct tr_linear_dual_added {
+    atomic_flag busy; /* somebody adds */
+    size_t n;
 };
 
 struct tr_linear_dual {
@@ -20,8 +27,15 @@ struct tr_linear_dual {
     uint32_t *order;      /* rows in this epoch's order … */
     int64_t ordered;      /* … which is number ordered - 1 */
     size_t first, end;    /* rows of the problem that are this worker's part */
+    int32_t *rests;       /* whether a row of the problem rests; NULL: none does */
     double mean; /* of the targets: where the bias of a regression begins, if it is not regularised */
     double anchor, moved; /* worker 0's: where the bias is held, and what it moved by in this clock */
+
+    tr_table *table; /* of w, where the model is its mean; NULL: the model is w */
+    tr_view *view;   /* of w */
+    size_t adds;     /* so often in a clock w is added to … */
+    void *average;   /* … this */
+    struct tr_linear_dual_added *added;
 
     /* the group's; a, norm and order too, where its members have the same rows */
     tr_set_memory *memory;
@@ -37,6 +51,8 @@ struct tr_linear_dual {
  * the bias: the proximal point method, whose dual is the method of multipliers (Rockafellar 1976). In the end b' is nearly
  * 0 and costs nothing. The anchor moves in many small steps: the rows behind a large one would have to make up for it. */
 
+enum { TR_ANCHOR_STEPS = 64 }; /* of an epoch, where it has as many rows */
+
 static inline bool tr_linear_has_free_bias(const struct tr_linear *m)
 {
     return m->problem.bias && !m->o->bias_l2;
@@ -50,6 +66,31 @@ static inline double tr_linear_bias_of(const struct tr_linear *m, const void *w)
 
 /* What the dual value lacks for a bias that is not quite right, as part of the conjugate. */
 double tr_linear_cost_of_bias(const struct tr_linear *m, double bias);
+
+/* ---- mean.c ---- */
+
+int tr_linear_dual_open_mean(struct tr_linear *m);
+
+/* A worker: begins its keys of a clock's mean; adds w to it, if that is due between these rows of the clock's; and in the end
+ * finishes and pushes its keys. The last two do nothing where the model is w. */
+void tr_linear_dual_begin_mean(struct tr_linear *m, size_t first, size_t n);
+void tr_linear_dual_add_to_mean(struct tr_linear *m, const void *w, double from, double to, double rows);
+int tr_linear_dual_push_mean(struct tr_linear *m, const void *w, size_t first, size_t n);
+
+/* Where additions are not to be missed, steps are taken for no more rows at once. */
+size_t tr_linear_dual_rows_between_additions(const struct tr_linear_dual *d, size_t rows);
+
+/* ---- rest.c ---- */
+
+/* Whether rows may rest. An evaluation tells each row's margin. */
+bool tr_linear_dual_rests(const struct tr_linear *m);
+void tr_linear_dual_see(struct tr_linear *m, size_t row, double margin);
+
+/* How many of this worker's part do; how often steps go over the others where so many of all do; and n rows without those
+ * that rest. */
+uint64_t tr_linear_dual_resting(const struct tr_linear_dual *d);
+uint64_t tr_linear_dual_sweeps(const struct tr_linear *m, uint64_t resting);
+size_t tr_linear_dual_leave_out(const struct tr_linear_dual *d, uint32_t *rows, size_t n);
 
 /* ---- workers that share w ---- */
 

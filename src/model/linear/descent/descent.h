@@ -3,8 +3,8 @@
 #define TR_LINEAR_DESCENT_H
 
 #include "blocks.h"
-#include "columns.h"
-#include "linear.h"
+#include "../columns.h"
+#include "../linear.h"
 
 /* Where the weights stand, over all workers. Everything is in sums over the rows, not means. */
 struct tr_descent_point {
@@ -39,14 +39,33 @@ struct tr_descent_best {
     double *weight;
 };
 
+/* Of solve.folds: folds.c. */
+struct tr_descent_folds {
+    size_t n, lap;        /* 0: there are none. Which fold is held out; in the last lap, n, none */
+    uint32_t *of;         /* the fold of each of this worker's rows */
+    float *weight;        /* of these rows, 0 of those that are held out */
+    double *share;        /* of all rows' weights, what each lap learns from */
+    double *told;         /* what the folds make of each penalty */
+    size_t least, chosen; /* penalties: of the least loss; of the model */
+};
+
+/* A penalty, and the loss of rows that were held out: the mean over the folds, and its standard error. */
+struct tr_descent_worth {
+    double l1, nonzeros, loss, error;
+};
+
 struct tr_linear_descent {
-    double alpha, l2, bias_l2; /* times the rows */
+    double alpha, l2, bias_l2; /* times the weight of the rows that are learnt from … */
+    double share;              /* … which are this part of all */
+    struct tr_descent_folds folds;
 
     /* a worker's */
     struct tr_descent_rows rows;  /* with the columns that may leave 0 */
     tr_key *key;                  /* of these columns */
     double *margin, *all_margins; /* of its rows; of the rows that its group has */
+    size_t first_row;             /* of them, among the group's */
     const float *target;
+    const float *row_weight;            /* NULL: all 1 */
     struct tr_row_model *model, *probe; /* probe: of conjugate gradients */
     double *partial;                    /* Σ over its rows, for each of the columns */
     struct tr_columns shared; /* to sum them up: vectors that it has of all columns, or of a range of them */
@@ -63,6 +82,7 @@ struct tr_linear_descent {
     int steps;              /* at this penalty */
     double passes;          /* over the non-zeros */
     tr_view *view;          /* of w: the columns that it owns, and the bias at the last worker */
+    tr_view *initial;       /* model.init: … those of its rows, and the bias */
 
     /* the path (path.c): how many penalties, from which on, and which one it is at */
     size_t values, value;
@@ -75,6 +95,12 @@ struct tr_linear_descent {
     double nonzeros, all_passes;
     struct tr_descent_value *done;
 };
+
+/* What one of this worker's rows counts. */
+static inline double tr_descent_weight(const struct tr_linear_descent *d, size_t i)
+{
+    return d->row_weight ? (double)d->row_weight[i] : 1;
+}
 
 /* Place of a column in this worker's vectors, or UINT32_MAX. */
 static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key key)
@@ -109,6 +135,25 @@ void tr_descent_choose(struct tr_linear *m);
 void tr_descent_add(struct tr_linear *m, size_t value, double alpha, double nonzeros,
                     const tr_evaluation *evaluation);
 int tr_descent_write_path(const struct tr_linear *m);
+
+/* ---- folds, which choose among these penalties: folds.c ---- */
+
+int tr_descent_make_folds(struct tr_descent_folds *folds, size_t n, size_t values);
+void tr_descent_close_folds(struct tr_descent_folds *folds);
+
+/* All workers: deals the rows to the folds; and, for the lap at hand, gives the held out ones a weight of 0. */
+int tr_descent_open_folds(const tr_worker *me, struct tr_linear *m);
+void tr_descent_hold_out(struct tr_linear *m);
+
+/* All workers: the penalty is done, what do the held out rows say? And after the laps over all folds: which one is it? */
+int tr_descent_judge(struct tr_linear *m);
+void tr_descent_choose_value(struct tr_descent_folds *folds, size_t values);
+
+/* All ranks, after training: says what was found. Then the scheduler can ask for it. */
+int tr_descent_tell_folds(struct tr_linear *m);
+struct tr_descent_worth tr_descent_worth(const struct tr_descent_folds *folds, size_t value);
+
+int tr_descent_keep_folds(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot);
 
 /* For the snapshot function. */
 int tr_descent_keep_path(tr_worker *me, struct tr_linear *m, tr_snapshot *snapshot);

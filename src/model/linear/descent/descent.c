@@ -26,12 +26,22 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(
             job, "solve.target_gap",
             "model.l1 path goes on to the next penalty at solve.target_gap: expected > 0");
+    if (o->l1 < 0 && *o->init)
+        return tr_linear_refuse(job, "model.init",
+                                "model.l1 path begins with the largest penalty, where weights are 0");
     if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
         return tr_linear_refuse(job, "sync.mode",
                                 "solve.method descent takes steps of all workers together: expected bsp");
     if (tr_job_is(job, "data.partition", "vertical"))
         return tr_linear_refuse(job, "data.partition",
                                 "solve.method descent divides the rows: expected horizontal or replicated");
+    if (o->folds == 1)
+        return tr_linear_refuse(
+            job, "solve.folds",
+            "solve.folds is 1, which leaves no row to learn from: expected 0, or 2 or more");
+    if (o->folds > 0 && tr_job_given(job, "solve.target"))
+        return tr_linear_refuse(job, "solve.target",
+                                "solve.target would end solve.folds before they are done: expected none");
     if (!tr_job_is(job, "table.filter", "none"))
         return tr_linear_refuse(job, "table.filter",
                                 "solve.method descent writes whole weights: expected none");
@@ -67,11 +77,6 @@ static double curve_of(int type, double slope, double margin, double y)
     return fabs(slope) * (1 - fabs(slope));
 }
 
-static double weight_of(const struct tr_linear *m, size_t i)
-{
-    return m->problem.weight ? (double)m->problem.weight[i] : 1;
-}
-
 /* Where the curvature is all but 0, the model would be of no use far off. */
 static const double LEAST_CURVE = 1e-6;
 
@@ -82,7 +87,7 @@ static void model_rows(const struct tr_linear *m, struct tr_descent_point *at)
     at->loss = at->slope = at->curve = 0;
     for (size_t i = 0; i < d->rows.n; i++) {
         double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
-        double weight = weight_of(m, i),
+        double weight = tr_descent_weight(d, i),
                curve = weight * fmax(curve_of(m->type, slope, margin, y), LEAST_CURVE);
         d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
         at->loss += weight * tr_loss(m->type, margin, y);
@@ -98,7 +103,7 @@ static int bias_slope(struct tr_linear *m, double change, double *slope, double 
     double sums[2] = {0, 0};
     for (size_t i = 0; i < d->rows.n; i++) {
         double y = (double)d->target[i], margin = d->margin[i] + change,
-               one = tr_loss_slope(m->type, margin, y), weight = weight_of(m, i);
+               one = tr_loss_slope(m->type, margin, y), weight = tr_descent_weight(d, i);
         sums[0] += weight * one;
         sums[1] += weight * curve_of(m->type, one, margin, y);
     }
@@ -191,7 +196,7 @@ static int bound(struct tr_linear *m)
         double y = (double)d->target[i], a = -tr_loss_slope(m->type, d->margin[i], y);
         if (tr_linear_classifies(m)) a *= y;
         for (int k = 0; k < scales; k++)
-            conjugate[k] += weight_of(m, i) * tr_loss_conjugate(m->type, scale[k] * a, y);
+            conjugate[k] += tr_descent_weight(d, i) * tr_loss_conjugate(m->type, scale[k] * a, y);
     }
     TR_TRY(sum(m, conjugate, 2));
     for (int k = 0; k < scales; k++) {
@@ -485,7 +490,7 @@ static int search(struct tr_linear *m, double *t)
     for (*t = 1; *t > 1e-4; *t /= 2) {
         double sums[3] = {0, 0, 0};
         for (size_t i = 0; i < d->rows.n; i++)
-            sums[0] += weight_of(m, i) *
+            sums[0] += tr_descent_weight(d, i) *
                        tr_loss(m->type, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
                                (double)d->target[i]);
         if (is_first(m)) sums[1] = penalty_change(d, *t);
@@ -539,6 +544,20 @@ static int open_view(struct tr_linear *m)
     return status;
 }
 
+static int open_initial(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    size_t n = d->rows.columns;
+    tr_key *keys;
+    if (!m->initial) return TR_OK;
+    TR_TRY(TR_NEW(&keys, n + 1));
+    memcpy(keys, d->key, n * sizeof *keys);
+    keys[n] = m->train->columns;
+    int status = tr_view_open(m->w, keys, n + m->o->bias, TR_VIEW_READ, &d->initial);
+    free(keys);
+    return status;
+}
+
 /* Of rows that the members of a group all have, each takes a part. */
 static void take_part(const tr_worker *me, struct tr_linear *m)
 {
@@ -548,7 +567,8 @@ static void take_part(const tr_worker *me, struct tr_linear *m)
     d->margin = d->all_margins + first;
     d->target = m->target + first;
     m->problem.rows.begin += first;
-    if (m->problem.weight) m->problem.weight += first;
+    d->first_row = first;
+    d->row_weight = m->problem.weight ? m->problem.weight + first : NULL;
 }
 
 static int prepare(tr_worker *me, void *state)
@@ -566,8 +586,12 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
     TR_TRY(minimise_bias(m));
     model_rows(m, &d->at);
+    TR_TRY(tr_descent_open_folds(me, m));
     TR_TRY(tr_descent_find_columns(m));
     TR_TRY(open_view(m));
+    TR_TRY(open_initial(m));
+    tr_descent_hold_out(m);
+    if (d->folds.n > 0) TR_TRY(minimise_bias(m));
     d->alpha = tr_descent_alpha(m, 0);
     if (!m->test) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
@@ -611,16 +635,69 @@ static int next_alpha(struct tr_linear *m)
     return bound(m);
 }
 
+static double element(const struct tr_linear *m, const tr_view *view, size_t i)
+{
+    return m->o->dtype == TR_F32 ? (double)((const float *)view->value)[i] : ((const double *)view->value)[i];
+}
+
+/* model.init: the weights are those of the table; the margins follow. */
+static int begin(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_rows *rows = &d->rows;
+    TR_TRY(tr_view_pull(d->initial));
+    for (size_t j = 0; j < d->n_mine; j++) d->weight[d->mine[j]] = element(m, d->view, j);
+    d->bias = m->o->bias ? element(m, d->initial, rows->columns) : 0;
+    for (size_t i = 0; i < rows->n; i++) {
+        d->margin[i] = d->bias;
+        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+            d->margin[i] += element(m, d->initial, rows->column[k]) * (double)rows->value[k];
+    }
+    tr_view_close(&d->initial);
+    return minimise_bias(m);
+}
+
+/* The path again from its beginning, on other rows. */
+static int next_fold(struct tr_linear *m)
+{
+    struct tr_linear_descent *d = m->descent;
+    if (++d->folds.lap == d->folds.n) tr_descent_choose_value(&d->folds, d->values);
+    tr_descent_hold_out(m);
+    clear_set(d);
+    memset(d->weight, 0, d->shared.n * sizeof *d->weight);
+    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
+    d->bias = d->margin_of_zeros = 0;
+    d->dual = -INFINITY;
+    d->steps = 0;
+    d->value = 0;
+    d->alpha = tr_descent_alpha(m, 0);
+    TR_TRY(minimise_bias(m));
+    return look(m);
+}
+
+static bool is_last_lap(const struct tr_linear_descent *d)
+{
+    return d->folds.lap == d->folds.n;
+}
+
+/* Where the path ends, in this lap. */
+static size_t last_value(const struct tr_linear_descent *d)
+{
+    return d->folds.n > 0 && is_last_lap(d) ? d->folds.chosen : d->values - 1;
+}
+
 /* One step, at a penalty that is not done. */
 static int compute(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
-    (void)me;
     TR_TRY(tr_view_pull(d->view));
+    if (me->clock == 0 && d->initial) TR_TRY(begin(m));
     if (!d->known) TR_TRY(look(m));
-    if (d->told && is_proven(m) && d->value + 1 < d->values) TR_TRY(next_alpha(m));
-    else if (d->told && is_proven(m) && d->values > 0) tr_descent_choose(m);
+    bool done = d->values > 0 && d->told && is_proven(m);
+    if (done && d->value < last_value(d)) TR_TRY(next_alpha(m));
+    else if (done && !is_last_lap(d)) TR_TRY(next_fold(m));
+    else if (done) tr_descent_choose(m);
     if (!is_proven(m)) TR_TRY(step(m));
     return push(m);
 }
@@ -632,19 +709,21 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_descent *d = m->descent;
+    bool done = d->values > 0 && !d->chosen && is_proven(m);
     TR_TRY(tr_view_pull(d->view)); /* what was pushed has arrived */
-    if (me->worker == 0) {
-        tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d));
-        tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual);
+    if (me->worker == 0) {         /* what only some rows count for, as if it were all */
+        tr_linear_report_loss(report, d->chosen ? d->best.objective : tr_descent_objective(d) / d->share);
+        tr_linear_report_conjugate(report, d->chosen ? -d->best.dual : -d->dual / d->share);
         report->sum[NONZEROS] = d->chosen ? d->best.nonzeros : d->at.nonzeros;
         report->sum[PASSES] = d->passes;
-        report->sum[DONE] = d->values > 0 && !d->chosen && is_proven(m) ? (double)d->value + 1 : 0;
-        report->sum[ALPHA] = d->alpha / m->problem.n;
+        report->sum[DONE] = done && is_last_lap(d) ? (double)d->value + 1 : 0;
+        report->sum[ALPHA] = d->alpha / (m->problem.n * d->share);
         report->sum[CHOSEN] = d->chosen;
     }
     if (m->test) TR_TRY(tr_linear_report_test(me, m, m->test_view, report));
     d->told = true;
-    return d->values > 0 && !d->chosen && is_proven(m) ? tr_descent_compare(m, report) : TR_OK;
+    if (!done) return TR_OK;
+    return is_last_lap(d) ? tr_descent_compare(m, report) : tr_descent_judge(m);
 }
 
 static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -742,6 +821,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     TR_TRY(keep_set(me, d, snapshot, (int64_t)number[0], (int64_t)number[1]));
     TR_TRY(tr_data_keep(m->train, snapshot, "margin", TR_F64, d->all_margins));
     TR_TRY(tr_descent_keep_path(me, m, snapshot));
+    TR_TRY(tr_descent_keep_folds(me, m, snapshot));
     if (!tr_snapshot_restores(snapshot)) return TR_OK;
     d->bias = number[2];
     d->dual = number[3];
@@ -769,30 +849,31 @@ static int open_descent(struct tr_linear *m)
     d->l2 = m->l2 * m->total_weight;
     d->bias_l2 = m->o->bias && m->o->bias_l2 ? d->l2 : 0;
     d->dual = -INFINITY;
+    d->share = 1;
     d->values = m->o->l1 < 0 ? m->o->path : 0;
     m->clocks_per_epoch = 1;
+    TR_TRY(tr_agree(m->tr, tr_descent_make_folds(&d->folds, (size_t)m->o->folds, d->values)));
     return tr_agree(m->tr, TR_NEW(&d->done, d->values));
 }
 
 static int train(struct tr_linear *m)
 {
     const struct tr_linear_descent *d = m->descent;
-    tr_stage train = {.name = "train",
-                      .state = m,
-                      .clocks = m->epochs * (int64_t)(d->values > 0 ? d->values : 1),
-                      .evaluate_every = d->values > 0 ? 1 : m->report_every,
-                      .epochs_per_clock = 1,
-                      .metric_name = tr_linear_metric(m),
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
+    tr_stage train = tr_linear_stage(m);
+    train.clocks = m->epochs * (int64_t)(d->values > 0 ? d->values * (d->folds.n + 1) : 1);
+    train.evaluate_every = d->values > 0 ? 1 : m->report_every;
+    train.epochs_per_clock = 1;
+    train.prepare = prepare;
+    train.compute = compute;
+    train.evaluate = evaluate;
+    train.summarize = summarize;
+    train.snapshot = snapshot;
     TR_TRY(tr_run(m->tr, &train));
     tr_say(m->tr, "non-zeros:     %.0f of %llu weights, after %.1f passes over the data", d->nonzeros,
            (unsigned long long)m->train->columns, d->all_passes);
     TR_TRY(tr_report_figure(m->tr, "nonzero_weights", d->nonzeros));
     TR_TRY(tr_report_figure(m->tr, "passes", d->all_passes));
+    if (d->folds.n > 0) TR_TRY(tr_agree(m->tr, tr_descent_tell_folds(m)));
     bool writes = d->values > 0 && (tr_roles(m->tr) & TR_SCHEDULER);
     return tr_agree(m->tr, writes ? tr_descent_write_path(m) : TR_OK);
 }
@@ -802,8 +883,10 @@ static void close_descent(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     if (!d) return;
     clear_set(d);
+    tr_descent_close_folds(&d->folds);
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);
+    tr_view_close(&d->initial);
     void *arrays[] = {
         d->probe,    d->mine,        d->rows.entries, d->rows.begin, d->rows.column, d->rows.value,
         d->key,      d->all_margins, d->model,        d->partial,    d->gradient,    d->weight,
@@ -814,6 +897,7 @@ static void close_descent(struct tr_linear *m)
 }
 
 const struct tr_linear_method tr_linear_descent = {.check = check,
+                                                   .sparse_rows = true,
                                                    .open = open_descent,
                                                    .train = train,
                                                    .close = close_descent,

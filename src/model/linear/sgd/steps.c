@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loss.h"
+#include "../loss.h"
 
 /* What the state of a coordinate consists of: w; w and its sum; y, z and the sum. */
 enum shape { PLAIN, MEAN, KATYUSHA, SNAPSHOT /* only read: the snapshot */ };

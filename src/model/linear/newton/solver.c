@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "columns.h"
-#include "loss.h"
+#include "../columns.h"
+#include "../loss.h"
 #include "newton.h"
-#include "newton_rows.h"
+#include "rows.h"
 
 /* Rows that are worked on at once: what is computed of them stays in the cache until it is added up. */
 enum { BLOCK = 256 };

@@ -4,7 +4,8 @@
  * does, so that what becomes of updates under the job's consistency and weighting counts. */
 #include <math.h>
 
-#include "linear.h"
+#include "../linear.h"
+#include "../row.h"
 
 /* ---- where to begin ---- */
 
@@ -14,15 +15,16 @@ static int measure(struct tr_linear *m, double *norm, double *spread)
 {
     enum { ROWS, NORMS, LABELS, SQUARES, SUMS };
     double sum[SUMS] = {0};
-    const tr_batch *rows = &m->train->rows;
+    const struct tr_problem train = {.rows = m->train->rows, .keys = m->train->n_keys};
+    const float *label = m->train->rows.label;
     tr_worker me = tr_linear_self(m->tr);
     bool mine = !m->vertical || me.member == 0;
     for (size_t i = tr_data_part_begin(m->train, &me); i < tr_data_part_end(m->train, &me); i++) {
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            sum[NORMS] += rows->value ? (double)rows->value[k] * (double)rows->value[k] : 1;
+        struct tr_data_row x = tr_row_of(&train, i);
+        sum[NORMS] += tr_row_square(&x);
         sum[ROWS] += mine;
-        sum[LABELS] += mine ? (double)rows->label[i] : 0;
-        sum[SQUARES] += mine ? (double)rows->label[i] * (double)rows->label[i] : 0;
+        sum[LABELS] += mine ? (double)label[i] : 0;
+        sum[SQUARES] += mine ? (double)label[i] * (double)label[i] : 0;
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, SUMS));
     double n = fmax(sum[ROWS], 1), mean = sum[LABELS] / n;
@@ -74,6 +76,21 @@ static int look(struct tr_linear *m, tr_linear_trial_fn *try, double factor, str
     return TR_OK;
 }
 
+/* Between the best rate and its neighbours. */
+static int refine(struct tr_linear *m, tr_linear_trial_fn *try, struct trials *t)
+{
+    double rate = t->best, reached;
+    for (int i = 0; i < 2; i++) {
+        double other = i == 0 ? rate / 2 : rate * 2;
+        TR_TRY(try(m, other, &reached));
+        t->n++;
+        if (!(reached < t->least)) continue;
+        t->least = reached, t->best = other;
+        break;
+    }
+    return TR_OK;
+}
+
 int tr_linear_find_rate(struct tr_linear *m, tr_linear_trial_fn *try)
 {
     struct trials t = {.n = 1};
@@ -83,7 +100,8 @@ int tr_linear_find_rate(struct tr_linear *m, tr_linear_trial_fn *try)
     TR_TRY(try(m, first, &t.least));
     TR_TRY(look(m, try, 4, &t));
     if (t.best == first) TR_TRY(look(m, try, 1. / 4, &t));
+    TR_TRY(refine(m, try, &t));
     m->rate = t.best;
     tr_say(m->tr, "rate:          %.3g, the best of %d that were tried", t.best, t.n);
-    return tr_report_figure(m->tr, "rate", t.best);
+    return TR_OK;
 }

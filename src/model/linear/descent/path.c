@@ -13,7 +13,7 @@ double tr_descent_alpha(const struct tr_linear *m, size_t i)
     const struct tr_linear_descent *d = m->descent;
     const double last = 1e-3;
     if (d->values == 0) return m->o->l1 * m->problem.n;
-    return d->first_alpha * (d->values > 1 ? pow(last, (double)i / (double)(d->values - 1)) : 1);
+    return d->share * d->first_alpha * (d->values > 1 ? pow(last, (double)i / (double)(d->values - 1)) : 1);
 }
 
 /* ---- the best ---- */
@@ -38,11 +38,12 @@ static int remember(struct tr_linear *m, double metric)
     return TR_OK;
 }
 
-/* Without test data the last is the best. */
+/* The one that folds have chosen, or the best by the test data; without these the last. */
 int tr_descent_compare(struct tr_linear *m, const tr_report *report)
 {
     struct tr_linear_descent *d = m->descent;
     tr_report all = *report;
+    if (d->folds.n > 0) return d->value == d->folds.chosen ? remember(m, 0) : TR_OK;
     if (!m->test) return remember(m, 0);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, all.sum, TR_SUMS));
     double metric = tr_linear_test_metric(m, &all);
@@ -75,17 +76,31 @@ void tr_descent_add(struct tr_linear *m, size_t value, double alpha, double nonz
                                                         .metric = evaluation->metric};
 }
 
+static void write_value(const struct tr_linear *m, size_t i, FILE *file)
+{
+    const struct tr_linear_descent *d = m->descent;
+    const struct tr_descent_value *v = &d->done[i];
+    bool metric = tr_linear_metric(m), done = v->alpha > 0;
+    if (done) fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, fmax(v->gap, 0));
+    else
+        fprintf(file, "%.9g,,,", tr_descent_worth(&d->folds, i).l1); /* smaller than what folds have chosen */
+    if (metric && done) fprintf(file, ",%.9g", v->metric);
+    else if (metric) fputc(',', file);
+    if (d->folds.n > 0) {
+        struct tr_descent_worth worth = tr_descent_worth(&d->folds, i);
+        fprintf(file, ",%.9g,%.9g", worth.loss, worth.error);
+    }
+    fputc('\n', file);
+}
+
 static int write_values(const struct tr_linear *m, const char *path, FILE *file)
 {
     const struct tr_linear_descent *d = m->descent;
     const char *metric = tr_linear_metric(m);
-    fprintf(file, "l1,nonzeros,objective,gap%s%s\n", metric ? "," : "", metric ? metric : "");
-    for (size_t i = 0; i < d->values && d->done[i].alpha > 0; i++) {
-        const struct tr_descent_value *v = &d->done[i];
-        fprintf(file, "%.9g,%.0f,%.9g,%.3g", v->alpha, v->nonzeros, v->objective, fmax(v->gap, 0));
-        if (metric) fprintf(file, ",%.9g", v->metric);
-        fputc('\n', file);
-    }
+    fprintf(file, "l1,nonzeros,objective,gap%s%s%s\n", metric ? "," : "", metric ? metric : "",
+            d->folds.n > 0 ? ",held_out_loss,standard_error" : "");
+    for (size_t i = 0; i < d->values && (d->done[i].alpha > 0 || d->folds.n > 0); i++)
+        write_value(m, i, file);
     if (!ferror(file)) return TR_OK;
     return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
 }

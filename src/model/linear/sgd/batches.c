@@ -1,7 +1,8 @@
 /* Mini-batches of rows: which rows they are of, in which order they come, and a plain gradient step on one. */
 #include <stdlib.h>
 
-#include "linear.h"
+#include "../linear.h"
+#include "../row.h"
 
 /* ---- how many rows have a feature: one clock over a table of its own ---- */
 
@@ -18,16 +19,18 @@ static int count_rows(tr_worker *me, void *state)
     struct tr_linear *m = state;
     if (!m->batches.count) return TR_OK;
     float *count = m->batches.count_view->delta;
-    const tr_batch *rows = &m->problem.rows;
     size_t first = tr_data_part_begin(m->train, me), end = tr_data_part_end(m->train, me);
-    if (end > first)
-        for (uint64_t k = rows->begin[first]; k < rows->begin[end]; k++) count[rows->column[k]] += 1;
     if (m->problem.bias) count[m->problem.keys] += (float)(end - first);
+    for (size_t some; (some = tr_ready(&m->problem, first, end - first)) > 0;)
+        for (size_t stop = first + some; first < stop; first++) {
+            struct tr_data_row x = tr_row_of(&m->problem, first);
+            for (size_t k = 0; k < x.n; k++) count[tr_row_key(&x, k)] += 1;
+        }
     return tr_view_push(m->batches.count_view);
 }
 
 /* Spreads λ w over the rows: a step on a row shrinks just its features, by λ n / (rows that have it), so that the
- * mean over all rows is λ w, and the step costs no more than its non-zeros. */
+ * mean over all rows is λ w, and the step costs no more than its non-zeros. Dense rows have all features. */
 static int spread_regularisation(struct tr_linear *m)
 {
     if (!m->batches.count_view) return TR_OK;
@@ -77,13 +80,19 @@ size_t tr_linear_batch_begin(const struct tr_linear *m, int64_t i)
 int tr_linear_shuffle_batches(const tr_worker *me, struct tr_linear *m, int64_t epoch)
 {
     size_t n = (size_t)m->batches.n;
-    if (!m->batches.order) TR_TRY(TR_NEW(&m->batches.order, n));
     struct tr_rng rng;
-    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
-    if (tr_job_is(m->job, "data.order", "dealt")) tr_rng_permutation(&rng, m->batches.order, n);
-    else
+    if (!m->batches.order) TR_TRY(TR_NEW(&m->batches.order, n));
+    if (!tr_job_is(m->job, "data.order", "dealt")) {
         for (size_t i = 0; i < n; i++) m->batches.order[i] = (uint32_t)i;
-    return TR_OK;
+        return TR_OK;
+    }
+    size_t *begin;
+    TR_TRY(TR_NEW(&begin, n));
+    for (size_t i = 0; i < n; i++) begin[i] = tr_linear_batch_begin(m, (int64_t)i);
+    tr_rng_seed(&rng, m->seed, (uint64_t)me->group, (uint64_t)epoch);
+    int status = tr_data_permute_parts(m->train, &rng, begin, n, m->batches.order);
+    free(begin);
+    return status;
 }
 
 /* ---- steps ---- */
@@ -100,11 +109,15 @@ int tr_linear_add_batch(tr_worker *me, struct tr_linear *m, int64_t turn, double
 {
     int64_t i = m->batches.order[turn];
     size_t begin = tr_linear_batch_begin(m, i), n = tr_linear_batch_begin(m, i + 1) - begin;
-    tr_margins(&m->problem, begin, n, w, m->margin);
-    size_t width = m->problem.outputs;
-    if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * width));
-    for (size_t r = 0; r < n; r++) tr_row_slopes(&m->problem, begin + r, m->margin + r * width);
-    tr_add_rows(&m->problem, begin, n, m->margin, rate / batch_rows(me, m), m->batches.reg, w, into);
+    const struct tr_problem *p = &m->problem;
+    size_t end = begin + n, width = p->outputs;
+    /* rows of a batch that are there are taken first, as they may go; but if w moves, all margins come before */
+    for (; end > begin && (n = w == into ? end - begin : tr_ready(p, begin, end - begin)) > 0; begin += n) {
+        tr_margins(p, begin, n, w, m->margin);
+        if (m->vertical) TR_TRY(tr_group_sum(me, m->margin, n * width));
+        for (size_t r = 0; r < n; r++) tr_row_slopes(p, begin + r, m->margin + r * width);
+        tr_add_rows(p, begin, n, m->margin, rate / batch_rows(me, m), m->batches.reg, w, into);
+    }
     return TR_OK;
 }
 

@@ -1,138 +1,131 @@
 #define _GNU_SOURCE /* barriers, in cblas.h */
-#include "newton_rows.h"
+#include "rows.h"
 
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../row.h"
+
 /* ---- one output ---- */
 
-static double dot(const struct tr_problem *p, size_t i, const double *restrict w)
+static double dot(const struct tr_data_row *x, const double *restrict w)
 {
-    const uint32_t *restrict column = p->rows.column;
-    const float *restrict value = p->rows.value;
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
+    const uint32_t *restrict column = x->column;
+    const float *restrict value = x->value;
+    size_t k = 0;
     double s[4] = {0};
+    if (!column) return tr_dense_dot_f64(x->n, value, w);
     if (value) {
-        for (; k + 4 <= end; k += 4)
-            for (int u = 0; u < 4; u++) s[u] += (double)value[k + (uint64_t)u] * w[column[k + (uint64_t)u]];
-        for (; k < end; k++) s[0] += (double)value[k] * w[column[k]];
+        for (; k + 4 <= x->n; k += 4)
+            for (size_t u = 0; u < 4; u++) s[u] += (double)value[k + u] * w[column[k + u]];
+        for (; k < x->n; k++) s[0] += (double)value[k] * w[column[k]];
     } else {
-        for (; k + 4 <= end; k += 4)
-            for (int u = 0; u < 4; u++) s[u] += w[column[k + (uint64_t)u]];
-        for (; k < end; k++) s[0] += w[column[k]];
+        for (; k + 4 <= x->n; k += 4)
+            for (size_t u = 0; u < 4; u++) s[u] += w[column[k + u]];
+        for (; k < x->n; k++) s[0] += w[column[k]];
     }
     return (s[0] + s[1]) + (s[2] + s[3]);
-}
-
-static double dense_dot(size_t n, const float *restrict x, const double *restrict w)
-{
-    enum { LANES = 16 };
-    double s[LANES] = {0}, sum = 0;
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (size_t u = 0; u < LANES; u++) s[u] += (double)x[j + u] * w[j + u];
-    for (; j < n; j++) sum += (double)x[j] * w[j];
-    for (size_t u = 0; u < LANES; u++) sum += s[u];
-    return sum;
 }
 
 static void times_single(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
     double bias = p->bias ? w[p->keys] : 0;
-    if (p->rows.dense)
-        for (size_t i = 0; i < n; i++)
-            z[i] = bias + dense_dot(p->keys, p->rows.dense + (first + i) * p->keys, w);
-    else
-        for (size_t i = 0; i < n; i++) z[i] = bias + dot(p, first + i, w);
+    for (size_t i = 0; i < n; i++) {
+        struct tr_data_row x = tr_row_of(p, first + i);
+        z[i] = bias + dot(&x, w);
+    }
 }
 
 static void add_single(const struct tr_problem *p, size_t i, double c, double *restrict w)
 {
-    const uint32_t *restrict column = p->rows.column;
-    const float *restrict value = p->rows.value;
+    struct tr_data_row x = tr_row_of(p, i);
+    const uint32_t *restrict column = x.column;
+    const float *restrict value = x.value;
     if (p->bias) w[p->keys] += c;
-    if (p->rows.dense) {
-        const float *restrict x = p->rows.dense + i * p->keys;
-        for (size_t j = 0; j < p->keys; j++) w[j] += c * (double)x[j];
-        return;
-    }
-    uint64_t k = p->rows.begin[i], end = p->rows.begin[i + 1];
-    if (value)
-        for (; k < end; k++) w[column[k]] += c * (double)value[k];
+    if (!column) tr_dense_add_f64(x.n, c, value, w);
+    else if (value)
+        for (size_t k = 0; k < x.n; k++) w[column[k]] += c * (double)value[k];
     else
-        for (; k < end; k++) w[column[k]] += c;
+        for (size_t k = 0; k < x.n; k++) w[column[k]] += c;
 }
 
 /* ---- any number of outputs ---- */
-
-/* The k-th non-zero of row i: its key and value. */
-struct cell {
-    size_t key;
-    double value;
-};
-
-static size_t cells(const struct tr_problem *p, size_t i)
-{
-    return p->rows.dense ? p->keys : (size_t)(p->rows.begin[i + 1] - p->rows.begin[i]);
-}
-
-static struct cell cell(const struct tr_problem *p, size_t i, size_t k)
-{
-    if (p->rows.dense) return (struct cell){k, (double)p->rows.dense[i * p->keys + k]};
-    uint64_t at = p->rows.begin[i] + k;
-    return (struct cell){p->rows.column[at], p->rows.value ? (double)p->rows.value[at] : 1};
-}
 
 static void axpy(size_t n, double a, const double *restrict x, double *restrict y)
 {
     for (size_t k = 0; k < n; k++) y[k] += a * x[k];
 }
 
-void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
+static void times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
     size_t outputs = p->outputs;
     if (outputs == 1) {
         times_single(p, first, n, w, z);
         return;
     }
+    if (p->rows.dense) {
+        tr_dense_margins_f64(p, first, n, w, z);
+        return;
+    }
     memset(z, 0, n * outputs * sizeof *z);
     for (size_t i = 0; i < n; i++, z += outputs) {
+        struct tr_data_row x = tr_row_of(p, first + i);
         if (p->bias) axpy(outputs, 1, w + p->keys * outputs, z);
-        for (size_t k = 0; k < cells(p, first + i); k++) {
-            struct cell x = cell(p, first + i, k);
-            axpy(outputs, x.value, w + x.key * outputs, z);
-        }
+        for (size_t k = 0; k < x.n; k++)
+            axpy(outputs, (double)tr_row_value(&x, k), w + tr_row_key(&x, k) * outputs, z);
     }
 }
 
-void tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
+{
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+        times(p, first + at, some, w, z + at * p->outputs);
+}
+
+static void add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
     size_t outputs = p->outputs;
+    if (p->rows.dense && outputs > 1) {
+        tr_dense_add_rows_f64(p, first, n, 1, c, w);
+        return;
+    }
     for (size_t i = 0; i < n; i++, c += outputs) {
         if (outputs == 1) {
             if (*c != 0) add_single(p, first + i, *c, w);
             continue;
         }
+        struct tr_data_row x = tr_row_of(p, first + i);
         if (p->bias) axpy(outputs, 1, c, w + p->keys * outputs);
-        for (size_t k = 0; k < cells(p, first + i); k++) {
-            struct cell x = cell(p, first + i, k);
-            axpy(outputs, x.value, c, w + x.key * outputs);
+        for (size_t k = 0; k < x.n; k++)
+            axpy(outputs, (double)tr_row_value(&x, k), c, w + tr_row_key(&x, k) * outputs);
+    }
+}
+
+void tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+{
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+        add(p, first + at, some, c + at * p->outputs, w);
+}
+
+static void add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
+{
+    size_t outputs = p->outputs;
+    for (size_t i = 0; i < n; i++, c += outputs) {
+        struct tr_data_row x = tr_row_of(p, first + i);
+        if (p->bias) axpy(outputs, 1, c, w + p->keys * outputs);
+        for (size_t k = 0; k < x.n; k++) {
+            double value = (double)tr_row_value(&x, k);
+            axpy(outputs, value * value, c, w + tr_row_key(&x, k) * outputs);
         }
     }
 }
 
 void tr_newton_add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
-    size_t outputs = p->outputs;
-    for (size_t i = 0; i < n; i++, c += outputs) {
-        if (p->bias) axpy(outputs, 1, c, w + p->keys * outputs);
-        for (size_t k = 0; k < cells(p, first + i); k++) {
-            struct cell x = cell(p, first + i, k);
-            axpy(outputs, x.value * x.value, c, w + x.key * outputs);
-        }
-    }
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+        add_squares(p, first + at, some, c + at * p->outputs, w);
 }
 
 /* ---- X' C X ---- */
@@ -154,7 +147,7 @@ double tr_newton_outer_cost(double nonzeros, double columns)
     return outer_time(nonzeros, columns) / (in_product * nonzeros);
 }
 
-/* A row's columns and values, one after the other. */
+/* A row's columns and values, one after the other, with the bias. */
 struct row {
     size_t n;
     uint32_t *column;
@@ -163,11 +156,11 @@ struct row {
 
 static void list_row(const struct tr_problem *p, size_t i, const tr_key *place, struct row *row)
 {
-    row->n = cells(p, i);
-    for (size_t k = 0; k < row->n; k++) {
-        struct cell x = cell(p, i, k);
-        row->column[k] = (uint32_t)place[x.key];
-        row->value[k] = x.value;
+    struct tr_data_row x = tr_row_of(p, i);
+    row->n = x.n;
+    for (size_t k = 0; k < x.n; k++) {
+        row->column[k] = (uint32_t)place[tr_row_key(&x, k)];
+        row->value[k] = (double)tr_row_value(&x, k);
     }
     if (!p->bias) return;
     row->column[row->n] = (uint32_t)place[p->keys];
@@ -206,10 +199,8 @@ static void fill_tile(const struct tr_problem *p, size_t first, size_t n, const 
     memset(tile, 0, n * columns * sizeof *tile);
     for (size_t i = 0; i < n; i++, tile += columns) {
         double root = sqrt(c[i]);
-        for (size_t k = 0; k < cells(p, first + i); k++) {
-            struct cell x = cell(p, first + i, k);
-            tile[place[x.key]] = root * x.value;
-        }
+        struct tr_data_row x = tr_row_of(p, first + i);
+        for (size_t k = 0; k < x.n; k++) tile[place[tr_row_key(&x, k)]] = root * (double)tr_row_value(&x, k);
         if (p->bias) tile[place[p->keys]] = root;
     }
 }
@@ -221,8 +212,8 @@ static double mean_cells(const struct tr_problem *p, size_t first, size_t n)
                          : (double)(p->rows.begin[first + n] - p->rows.begin[first]) / (double)n;
 }
 
-int tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
-                        const tr_key *place, size_t columns, double *h)
+static int add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c, const tr_key *place,
+                     size_t columns, double *h)
 {
     double *tile, nonzeros = mean_cells(p, first, n), all = (double)columns;
     if (one_by_one * nonzeros * nonzeros / 2 < in_blis * all * all)
@@ -235,6 +226,14 @@ int tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, cons
                     h, (int)columns);
     }
     free(tile);
+    return TR_OK;
+}
+
+int tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
+                        const tr_key *place, size_t columns, double *h)
+{
+    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+        TR_TRY(add_outer(p, first + at, some, c + at, place, columns, h));
     return TR_OK;
 }
 

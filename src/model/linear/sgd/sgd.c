@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "linear.h"
+#include "../linear.h"
+#include "../row.h"
 
 struct tr_linear_sgd {
     int64_t every;                   /* mini-batches of a clock */
@@ -232,14 +233,16 @@ static int keep_optimizer(struct tr_linear *m, tr_snapshot *snapshot)
 static size_t list_touched(struct tr_linear *m, int64_t turn)
 {
     int64_t i = m->batches.order[turn];
-    const tr_batch *rows = &m->problem.rows;
     size_t n = 0, first = tr_linear_batch_begin(m, i), end = tr_linear_batch_begin(m, i + 1);
     if (end > first && m->problem.bias) m->sgd->touched[n++] = (uint32_t)m->problem.keys;
-    for (uint64_t k = rows->begin[first]; k < rows->begin[end]; k++) {
-        uint32_t key = rows->column[k];
-        if (m->sgd->is_touched[key]) continue;
-        m->sgd->is_touched[key] = true;
-        m->sgd->touched[n++] = key;
+    for (size_t r = first; r < end; r++) {
+        struct tr_data_row x = tr_row_of(&m->problem, r);
+        for (size_t k = 0; k < x.n; k++) {
+            uint32_t key = (uint32_t)tr_row_key(&x, k);
+            if (m->sgd->is_touched[key]) continue;
+            m->sgd->is_touched[key] = true;
+            m->sgd->touched[n++] = key;
+        }
     }
     for (size_t t = 0; t < n; t++) m->sgd->is_touched[m->sgd->touched[t]] = false;
     return n;
@@ -298,11 +301,14 @@ static int compute(tr_worker *me, void *state)
 
 /* ---- a trial: see rate.c ---- */
 
-/* About a quarter of an epoch, and all of a small one. */
+/* About a quarter of an epoch; small data all of training, as far as that is not many messages. */
 static int64_t clocks_of_trial(const struct tr_linear *m)
 {
-    double enough = 4e6 / (double)m->train->total_nonzeros, part = fmin(1, fmax(0.25, enough));
-    return (int64_t)ceil(part * (double)m->clocks_per_epoch);
+    double quarter = 0.25 * (double)m->clocks_per_epoch, most = tr_workers(m->tr) > 1 ? 2000 : 20000;
+    double enough = 4e6 / (double)m->train->total_nonzeros * (double)m->clocks_per_epoch,
+           whole = (double)m->epochs * (double)m->clocks_per_epoch;
+    double clocks = fmin(fmin(enough, whole), fmax(most, (double)m->clocks_per_epoch));
+    return (int64_t)ceil(fmax(clocks, quarter));
 }
 
 static int prepare_trial(tr_worker *me, void *state)
@@ -350,7 +356,7 @@ static int try_rate(struct tr_linear *m, double rate, double *objective)
     m->sgd->ordered = 0;
     m->sgd->report = (tr_report){.clock = 0};
     m->sgd->loss = m->sgd->weight = 0;
-    TR_TRY(tr_linear_make_table(m, "trial", &m->w));
+    TR_TRY(tr_linear_make_table(m, "trial", NULL, &m->w));
     TR_TRY(tr_linear_put_initial(m));
     TR_TRY(use_function(m, m->sgd->tried));
     tr_stage trial = {.name = "trial",
@@ -383,35 +389,42 @@ static int prepare(tr_worker *me, void *state)
     return prepare_optimizer(m);
 }
 
+/* A rate that was found is not looked for again: other ranks would find another. */
+static int keep_rate(struct tr_linear *m, tr_snapshot *snapshot)
+{
+    double rate = m->rate;
+    TR_TRY(tr_snapshot_common(snapshot, "rate", TR_F64, 1, &rate));
+    if (!tr_snapshot_restores(snapshot) || m->o->rate != TR_JOB_AUTO) return TR_OK;
+    m->rate = m->sgd->optimizer.rate = rate;
+    return has_optimizer(m) && !optimizes_at_worker(m) ? tr_table_set_argument(m->w, &m->sgd->optimizer)
+                                                       : TR_OK;
+}
+
 /* The order of mini-batches follows from the seed and the epoch. */
 static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 {
     (void)me;
     TR_TRY(tr_linear_keep_summary(state, snapshot));
+    TR_TRY(keep_rate(state, snapshot));
     return keep_optimizer(state, snapshot);
 }
 
 static int train(struct tr_linear *m)
 {
     TR_TRY(tr_linear_count_rows(m));
+    if (m->rate == TR_JOB_AUTO && tr_context_continues(m->tr)) m->rate = 1; /* until it is restored */
     if (m->rate == TR_JOB_AUTO) TR_TRY(tr_linear_find_rate(m, try_rate));
     TR_TRY(use_function(m, m->epochs * m->clocks_per_epoch));
-    tr_stage train = {.name = "train",
-                      .state = m,
-                      .clocks = m->epochs * m->clocks_per_epoch,
-                      .evaluate_every = m->report_every * m->clocks_per_epoch,
-                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
-                      .metric_name = tr_linear_metric(m),
-                      .metric_ascends = tr_linear_classifies(m),
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = tr_linear_evaluate,
-                      .summarize = tr_linear_summarize,
-                      .snapshot = snapshot};
-    return tr_run(m->tr, &train);
+    tr_stage train = tr_linear_stage(m);
+    train.prepare = prepare;
+    train.compute = compute;
+    train.snapshot = snapshot;
+    TR_TRY(tr_run(m->tr, &train));
+    return m->o->rate == TR_JOB_AUTO ? tr_report_figure(m->tr, "rate", m->rate) : TR_OK;
 }
 
 const struct tr_linear_method tr_linear_sgd = {.check = check_sgd,
+                                               .passes = true,
                                                .servers = servers,
                                                .open = open_sgd,
                                                .train = train,

@@ -4,7 +4,7 @@
 #ifndef TR_LINEAR_NEWTON_ROWS_H
 #define TR_LINEAR_NEWTON_ROWS_H
 
-#include "pass.h"
+#include "../pass.h"
 
 /* z = X w, for the rows first .. first + n - 1. */
 void tr_newton_times(const struct tr_problem *problem, size_t first, size_t n, const double *w, double *z);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "linear.h"
+#include "../linear.h"
 
 struct tr_linear_newton {
     struct tr_newton_options options;
@@ -164,10 +164,10 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 {
     struct tr_linear *m = state;
     const double *sum = report->sum + TR_LINEAR_OWN_SUMS;
-    evaluation->epoch = sum[2];
+    evaluation->epoch = tr_linear_epochs_before(m) + sum[2];
     TR_TRY(tr_linear_summarize(m, report, evaluation));
     if (m->l2 > 0) tr_linear_prove(m, evaluation->objective - sum[0], evaluation);
-    if (is_near(m, sum[1], evaluation->objective) || sum[3] > 0 || sum[2] >= (double)m->epochs)
+    if (is_near(m, sum[1], evaluation->objective) || sum[3] > 0 || evaluation->epoch >= (double)m->epochs)
         evaluation->stop = true;
     m->last = *evaluation;
     return TR_OK;
@@ -184,17 +184,16 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
 
 static int train(struct tr_linear *m)
 {
-    tr_stage train = {.name = "newton",
-                      .state = m,
-                      .clocks = m->epochs,
-                      .evaluate_every = 1,
-                      .epochs_per_clock = 1,
-                      .metric_name = tr_linear_metric(m),
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
+    tr_stage train = tr_linear_stage(m);
+    train.name = "newton";
+    train.clocks = m->epochs;
+    train.evaluate_every = 1;
+    train.epochs_per_clock = 1;
+    train.prepare = prepare;
+    train.compute = compute;
+    train.evaluate = evaluate;
+    train.summarize = summarize;
+    train.snapshot = snapshot;
     if (m->l2 == 0)
         tr_say(m->tr, "note:          without model.l2 no gap is proven: training ends where a step promises "
                       "little, by solve.target_gap");
@@ -204,6 +203,7 @@ static int train(struct tr_linear *m)
 enum { SMOOTH = (1 << TR_LOSSES) - 1 - (1 << TR_LOSS_SVM) - (1 << TR_LOSS_QUANTILE) };
 
 const struct tr_linear_method tr_linear_newton = {.check = check,
+                                                  .passes = true,
                                                   .open = open_newton,
                                                   .train = train,
                                                   .close = close_newton,

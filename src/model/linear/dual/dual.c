@@ -70,8 +70,16 @@ static size_t lay_out(struct tr_linear *m, char *memory)
     d->a = take(memory, &at, rows * sizeof *d->a);
     d->norm = take(memory, &at, rows * sizeof *d->norm);
     d->order = take(memory, &at, rows * sizeof *d->order);
-    if (shares_w(m)) d->w = take(memory, &at, keys * element);
-    else d->group = NULL;
+    if (!shares_w(m)) {
+        d->group = NULL;
+        return at;
+    }
+    d->w = take(memory, &at, keys * element);
+    if (d->table) {
+        d->added = take(memory, &at, sizeof *d->added);
+        d->average = take(memory, &at, keys * element);
+    }
+    if (tr_linear_dual_rests(m)) d->rests = take(memory, &at, rows * sizeof *d->rests);
     return at;
 }
 
@@ -94,6 +102,7 @@ static int open_dual(struct tr_linear *m)
                          : usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr));
     d->every = tr_linear_batches_of_clock(m, d->turns, 1);
     m->clocks_per_epoch = (d->turns + d->every - 1) / d->every;
+    if (tr_workers(m->tr) == 1 || (shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(tr_linear_dual_open_mean(m));
     return tr_agree(m->tr, open_group(m));
 }
 
@@ -101,6 +110,12 @@ static void close_dual(struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     if (!d) return;
+    if (d->table) tr_view_close(&d->view);
+    if (!d->group) {
+        free(d->added);
+        free(d->average);
+        free(d->rests);
+    }
     if (d->memory) {
         tr_set_memory_close(&d->memory);
     } else {
@@ -113,8 +128,6 @@ static void close_dual(struct tr_linear *m)
 }
 
 /* ---- a bias that is not regularised ---- */
-
-enum { ANCHOR_STEPS = 64 }; /* of an epoch */
 
 static void add_to_bias(const struct tr_linear *m, void *w, double x)
 {
@@ -149,13 +162,30 @@ static int prepare_rows(const tr_worker *me, struct tr_linear *m)
     return TR_OK;
 }
 
+static int prepare_own(tr_worker *me, struct tr_linear *m)
+{
+    struct tr_linear_dual *d = m->dual;
+    TR_TRY(tr_linear_prepare(me, m, 0));
+    TR_TRY(prepare_rows(me, m));
+    if (!d->table) {
+        d->view = m->view;
+        return TR_OK;
+    }
+    TR_TRY(tr_linear_open_view(m, me, m->train, d->table, TR_VIEW_UPDATE, &d->view));
+    TR_TRY(TR_NEW(&d->added, 1));
+    if (tr_linear_dual_rests(m)) TR_TRY(TR_NEW(&d->rests, m->problem.rows.n));
+    size_t element = m->problem.dtype == TR_F32 ? sizeof(float) : sizeof(double);
+    return TR_NEW((char **)&d->average, (d->view->n + 1) * element);
+}
+
 static int prepare(tr_worker *me, void *state)
 {
     struct tr_linear *m = state;
-    bool shares = m->dual->group != NULL;
-    TR_TRY(shares ? tr_linear_prepare_rows(me, m, 0) : tr_linear_prepare(me, m, 0));
+    if (tr_linear_dual_rests(m)) m->see = tr_linear_dual_see;
+    if (!m->dual->group) return prepare_own(me, m);
+    TR_TRY(tr_linear_prepare_rows(me, m, 0));
     TR_TRY(prepare_rows(me, m));
-    return shares ? tr_linear_dual_prepare_shared(me, m) : TR_OK;
+    return tr_linear_dual_prepare_shared(me, m);
 }
 
 /* A new order every epoch, from a stream of its own: a run can be taken up at any clock. */
@@ -166,8 +196,7 @@ static void shuffle(struct tr_linear *m, const tr_worker *me, int64_t epoch)
     if (d->ordered == epoch + 1) return;
     d->ordered = epoch + 1;
     tr_rng_seed(&rng, m->seed, (uint64_t)me->worker, (uint64_t)epoch);
-    tr_rng_permutation(&rng, d->order + d->first, d->end - d->first);
-    for (size_t i = d->first; i < d->end; i++) d->order[i] += (uint32_t)d->first;
+    tr_data_permute(m->train, &rng, d->first, d->end - d->first, d->order + d->first);
 }
 
 /* Where the rows of a turn begin in this epoch's order. */
@@ -182,22 +211,43 @@ static size_t turn_begin(const struct tr_linear *m, int64_t turn)
 static void move_anchor(struct tr_linear *m, double part)
 {
     struct tr_linear_dual *d = m->dual;
-    double by = part * (tr_linear_bias_of(m, m->view->delta) - d->anchor);
+    double by = part * (tr_linear_bias_of(m, d->view->delta) - d->anchor);
     d->anchor += by;
     d->moved += by;
-    add_to_bias(m, m->view->delta, by);
-    add_to_bias(m, m->view->value, by);
+    add_to_bias(m, d->view->delta, by);
+    add_to_bias(m, d->view->value, by);
+}
+
+/* Takes steps for so many rows of the order. */
+static void take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
+{
+    enum { LISTED = 256 };
+    struct tr_linear_dual *d = m->dual;
+    uint32_t rows[LISTED];
+    for (size_t end = at + n; at < end; at += LISTED) {
+        size_t listed = tr_min_size(LISTED, end - at);
+        memcpy(rows, d->order + at, listed * sizeof *rows);
+        listed = tr_linear_dual_leave_out(d, rows, listed);
+        tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta);
+    }
 }
 
 static void pass(const tr_worker *me, struct tr_linear *m, size_t begin, size_t end, double sigma)
 {
     struct tr_linear_dual *d = m->dual;
     bool moves = tr_linear_has_free_bias(m) && me->worker == 0;
-    size_t rows = d->end - d->first, step = moves ? rows / ANCHOR_STEPS + 1 : end - begin;
-    for (size_t at = begin; at < end; at += step) {
-        size_t n = tr_min_size(step, end - at);
-        tr_dual_pass(&m->problem, d->order + at, n, sigma, d->norm, d->a, m->view->delta);
+    size_t rows = d->end - d->first, part = end - begin;
+    size_t all = part * tr_linear_dual_sweeps(m, tr_linear_dual_resting(d));
+    size_t step = moves ? rows / TR_ANCHOR_STEPS + 1 : part;
+    if (d->table) step = tr_min_size(step, tr_linear_dual_rows_between_additions(d, part));
+    for (size_t at = 0, n; at < all; at += n) {
+        size_t place = begin + at % part;
+        n = tr_min_size(step, end - place);
+        n = tr_data_ready_in(m->train, d->order + d->first, place - d->first, n);
+        if (n == 0) break;
+        take_steps(m, place, n, sigma);
         if (moves) move_anchor(m, (double)n / (double)rows);
+        tr_linear_dual_add_to_mean(m, d->view->delta, (double)at, (double)(at + n), (double)all);
     }
 }
 
@@ -209,21 +259,23 @@ static int compute_own(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
     shuffle(m, me, me->clock / m->clocks_per_epoch);
-    TR_TRY(tr_view_pull(m->view));
-    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(m->view));
+    TR_TRY(tr_view_pull(d->view));
+    if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     int64_t first = me->clock % m->clocks_per_epoch * d->every,
             last = first + d->every < d->turns ? first + d->every : d->turns;
     double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->workers;
     d->moved = 0;
     if (me->clock == 0 && tr_linear_has_free_bias(m)) { /* all begin with what worker 0 will push */
-        add_to_bias(m, m->view->value, d->mean);
+        add_to_bias(m, d->view->value, d->mean);
         if (me->worker == 0) d->anchor = d->moved = d->mean;
     }
-    tr_linear_copy_to_delta(m->view, m->problem.dtype);
+    tr_linear_copy_to_delta(d->view, m->problem.dtype);
+    if (d->table) tr_linear_dual_begin_mean(m, 0, d->view->n);
     pass(me, m, turn_begin(m, first), turn_begin(m, last), sigma);
-    tr_linear_keep_difference(m->view, m->problem.dtype, sigma);
-    if (d->moved != 0) add_to_bias(m, m->view->delta, d->moved);
-    return tr_view_push(m->view);
+    TR_TRY(tr_linear_dual_push_mean(m, d->view->delta, 0, d->view->n));
+    tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
+    if (d->moved != 0) add_to_bias(m, d->view->delta, d->moved);
+    return tr_view_push(d->view);
 }
 
 static int compute(tr_worker *me, void *state)
@@ -232,23 +284,36 @@ static int compute(tr_worker *me, void *state)
     return m->dual->group ? tr_linear_dual_compute_shared(me, m) : compute_own(me, m);
 }
 
+/* What w's size and the bias take from the dual value, as part of the conjugate. */
+static int report_size(struct tr_linear *m, const void *w, tr_report *report)
+{
+    struct tr_linear_dual *d = m->dual;
+    double squares, bias = m->problem.bias ? tr_linear_bias_of(m, w) : 0;
+    TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
+    if (!m->o->bias_l2) squares -= bias * bias;
+    tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
+    if (tr_linear_has_free_bias(m)) tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, bias));
+    return TR_OK;
+}
+
 static int evaluate(tr_worker *me, void *state, tr_report *report)
 {
     struct tr_linear *m = state;
     struct tr_linear_dual *d = m->dual;
     TR_TRY(d->group ? tr_linear_dual_evaluate_shared(me, m, report) : tr_linear_evaluate(me, state, report));
-    const void *w = d->group ? d->w : m->fresh_view ? m->fresh_view->value : m->view->value;
-    if (me->worker == 0 && tr_linear_has_free_bias(m))
-        tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, tr_linear_bias_of(m, w)));
+    if (d->table && !d->group) TR_TRY(tr_view_pull(d->view));
+    const void *w = d->group ? d->w : m->fresh_view && !d->table ? m->fresh_view->value : d->view->value;
+    if (me->worker == 0) TR_TRY(report_size(m, w, report));
     tr_linear_report_conjugate(report, tr_dual_sum(&m->problem, d->first, d->end - d->first, d->a));
     return TR_OK;
 }
 
-/* w is the dual's own, so its size counts in both values. */
 static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
 {
-    TR_TRY(tr_linear_summarize(state, report, evaluation));
-    tr_linear_prove(state, tr_linear_dual_value(state, report), evaluation);
+    struct tr_linear *m = state;
+    TR_TRY(tr_linear_summarize(m, report, evaluation));
+    double dual = tr_linear_dual_value(m, report) + tr_linear_penalty(m, report); /* w's own size is in it */
+    tr_linear_prove(m, dual, evaluation);
     return TR_OK;
 }
 
@@ -258,6 +323,10 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *snapshot)
     struct tr_linear *m = state;
     TR_TRY(tr_linear_keep_summary(m, snapshot));
     TR_TRY(tr_model_keep_sums(me, snapshot, "anchor", 1, &m->dual->anchor));
+    int32_t rests = tr_linear_dual_rests(m);
+    TR_TRY(tr_snapshot_common(snapshot, "rows_rest", TR_I32, 1, &rests));
+    if (rests && tr_linear_dual_rests(m)) /* not from a layout where none does, nor to one */
+        TR_TRY(tr_data_keep(m->train, snapshot, "rests", TR_I32, m->dual->rests));
     return tr_data_keep(m->train, snapshot, "dual", TR_F32, m->dual->a);
 }
 
@@ -276,19 +345,15 @@ static int find_mean(struct tr_linear *m)
 static int train(struct tr_linear *m)
 {
     TR_TRY(find_mean(m));
-    tr_stage train = {.name = "train",
-                      .state = m,
-                      .clocks = m->epochs * m->clocks_per_epoch,
-                      .evaluate_every = m->report_every * m->clocks_per_epoch,
-                      .epochs_per_clock = 1 / (double)m->clocks_per_epoch,
-                      .metric_name = tr_linear_metric(m),
-                      .metric_ascends = tr_linear_classifies(m),
-                      .prepare = prepare,
-                      .compute = compute,
-                      .evaluate = evaluate,
-                      .summarize = summarize,
-                      .snapshot = snapshot};
-    return tr_run(m->tr, &train);
+    tr_stage train = tr_linear_stage(m);
+    train.prepare = prepare;
+    train.compute = compute;
+    train.evaluate = evaluate;
+    train.summarize = summarize;
+    train.snapshot = snapshot;
+    int status = tr_run(m->tr, &train);
+    m->see = NULL;
+    return status;
 }
 
 const struct tr_linear_method tr_linear_dual = {.check = check,
@@ -297,5 +362,6 @@ const struct tr_linear_method tr_linear_dual = {.check = check,
                                                 .close = close_dual,
                                                 .of_classes = &tr_linear_dual_classes,
                                                 .weighs_rows = true,
+                                                .passes = true,
                                                 .losses = (1 << TR_LOSS_POISSON) - 1,
                                                 .diverged = "raise solve.sigma"};

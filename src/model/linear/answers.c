@@ -1,0 +1,372 @@
+/* What a saved model answers: predictions, figures over rows with labels, what inspect shows. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "linear.h"
+
+struct tr_linear_evaluation {
+    uint64_t rows, right;
+    double loss;                        /* classifiers: log-loss */
+    double squares, absolutes, special; /* regression: of the errors; deviance, pinball loss */
+    struct {
+        uint64_t rows, predicted, right;
+    } * of_class;        /* several outputs: by label */
+    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² (Welford) */
+    float *score;        /* classifiers: for the area, which needs all of them */
+    signed char *positive;
+    size_t score_capacity, positive_capacity;
+};
+
+int tr_linear_ready(void *model, tr_query *q)
+{
+    struct tr_linear *m = model;
+    const struct tr_linear_model *s = &m->saved;
+    bool probability = tr_query_given(q, "--probability"), margin = tr_query_given(q, "--margin");
+    if (probability && margin)
+        return tr_fail(TR_ERR_USAGE, "predict: unexpected --margin beside --probability");
+    if (probability && s->type != TR_LOSS_LOGISTIC)
+        return tr_fail(TR_ERR_USAGE, "--probability expects a logistic model, and this one is of type %s",
+                       tr_linear_model_name(s->type));
+    bool margins =
+        (tr_query_command(q) == TR_EVALUATE && !probability) || margin || !tr_linear_model_classifies(s);
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    TR_TRY(TR_NEW(&m->evaluation->of_class, s->labels));
+    m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
+    tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
+    if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
+    if (s->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)s->label_column);
+    const char *what = probability ? "probability" : margins ? "margin" : "label";
+    size_t columns = m->output == TR_OUT_LABEL ? 1 : s->outputs;
+    for (size_t k = 0; k < columns; k++) {
+        char name[2 * TR_LABEL_TEXT + 64], label[2][TR_LABEL_TEXT] = {"", ""};
+        if (s->label) tr_query_label_text(q, s->label[k], label[0]);
+        if (s->label && s->labels == 2) tr_query_label_text(q, s->label[1], label[1]);
+        snprintf(name, sizeof name, "%s",
+                 what); /* two models whose outputs have the same names mean the same */
+        if (columns > 1) snprintf(name, sizeof name, "%s of label %s", what, label[0]);
+        else if (s->label && s->labels == 2 && m->output != TR_OUT_LABEL)
+            snprintf(name, sizeof name, "%s of label %s, not %s", what, label[0], label[1]);
+        TR_TRY(tr_query_output(q, name, m->output == TR_OUT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
+    }
+    return TR_OK;
+}
+
+/* Of probabilities if all are logistic, of margins of other classifiers, of what regression predicts. */
+int tr_linear_mean(const tr_job *const *jobs, size_t n, const char **flag, size_t *by)
+{
+    size_t logistic = 0, regression = 0;
+    for (size_t i = 0; i < n; i++) {
+        int type = tr_job_type(jobs[i]);
+        if (type == TR_LOSS_AUTO) type = TR_LOSS_LOGISTIC; /* others are to be named, to have a mean */
+        if (type == TR_LOSS_POISSON)
+            return tr_fail(TR_ERR_CONFIG, "models of type poisson predict no margins, which have a mean");
+        logistic += type == TR_LOSS_LOGISTIC;
+        regression += !tr_loss_classifies(type);
+        if (type != TR_LOSS_LOGISTIC) *by = i; /* which has no log loss */
+    }
+    *flag = logistic == n ? "--probability" : NULL;
+    return regression == 0 || regression == n
+               ? TR_OK
+               : tr_fail(TR_ERR_CONFIG, "classifiers and regression have no mean");
+}
+
+/* Back from a probability. */
+static void to_margins(const struct tr_linear_model *s, double *p)
+{
+    for (size_t k = 0; k < s->outputs; k++)
+        p[k] = s->softmax ? log(fmax(p[k], 1e-300)) : log(p[k]) - log1p(-p[k]);
+    for (size_t k = 0; k < s->outputs; k++) p[k] = fmin(fmax(p[k], -700), 700);
+}
+
+/* Margins of several outputs become probabilities: by their softmax, or as LIBLINEAR does, those of each against the rest
+ * divided by their sum. */
+static void to_probabilities(const struct tr_linear_model *s, double *margin)
+{
+    double sum = 0, most = margin[tr_largest(margin, s->outputs)];
+    for (size_t k = 0; k < s->outputs; k++)
+        sum += margin[k] = s->softmax ? exp(margin[k] - most) : 1 / (1 + exp(-margin[k]));
+    for (size_t k = 0; k < s->outputs; k++) margin[k] /= sum;
+}
+
+static void find_margins(const struct tr_linear_model *s, const tr_batch *rows, size_t i, double *margin)
+{
+    size_t width = s->outputs;
+    memcpy(margin, s->bias, width * sizeof *margin);
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+        double value = rows->value ? (double)rows->value[k] : 1;
+        uint64_t first = rows->column[k] * width;
+        for (size_t o = 0; o < width; o++) margin[o] += value * tr_linear_model_weight(s, first + o);
+    }
+}
+
+int tr_linear_predict(void *model, tr_query *q, const tr_records *records, double *out)
+{
+    const struct tr_linear *m = model;
+    const struct tr_linear_model *s = &m->saved;
+    double *margin;
+    (void)q;
+    TR_TRY(TR_NEW(&margin, s->outputs));
+    for (size_t i = 0, n = m->output == TR_OUT_LABEL ? 1 : s->outputs; i < records->rows.n; i++, out += n) {
+        find_margins(s, &records->rows, i, margin);
+        if (m->output == TR_OUT_LABEL) {
+            size_t best = s->outputs > 1 ? tr_largest(margin, s->outputs) : margin[0] <= 0;
+            *out = (double)s->label[best];
+            continue;
+        }
+        if (m->output == TR_OUT_PROBABILITY && s->outputs > 1) to_probabilities(s, margin);
+        else if (m->output == TR_OUT_MEAN) *margin = exp(*margin);
+        else if (m->output == TR_OUT_PROBABILITY) *margin = 1 / (1 + exp(-*margin));
+        memcpy(out, margin, n * sizeof *out);
+    }
+    free(margin);
+    return TR_OK;
+}
+
+/* Of several outputs; margin has their margins, and is left as probabilities. */
+static int add_one_of_several(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
+                              const tr_records *records, size_t i, double *margin)
+{
+    float label = records->rows.label[i];
+    size_t is = 0, most = tr_largest(margin, s->outputs);
+    while (is < s->labels && s->label[is] != label) is++;
+    char text[160];
+    snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label, s->labels);
+    if (is == s->labels) return tr_records_fail(records, i, text);
+    to_probabilities(s, margin);
+    e->of_class[is].rows++;
+    e->of_class[most].predicted++;
+    e->of_class[is].right += is == most;
+    e->right += is == most;
+    e->loss -= log(fmax(margin[is], 1e-300));
+    return TR_OK;
+}
+
+static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
+                          const tr_records *records, size_t i, double margin)
+{
+    float label = records->rows.label[i];
+    bool positive = label == s->label[0];
+    char text[160];
+    snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
+             (double)s->label[1], (double)s->label[0]);
+    if (!positive && label != s->label[1]) return tr_records_fail(records, i, text);
+    TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
+    TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
+    e->score[e->rows] = (float)margin;
+    e->positive[e->rows] = positive;
+    e->right += (margin > 0) == positive;
+    e->loss += tr_loss(TR_LOSS_LOGISTIC, margin, positive ? 1 : -1);
+    e->rows++;
+    return TR_OK;
+}
+
+static void add_regressed(struct tr_linear_evaluation *e, const struct tr_linear_model *s, double y,
+                          double margin)
+{
+    double from_old = y - e->mean, error = (s->type == TR_LOSS_POISSON ? exp(margin) : margin) - y;
+    e->squares += error * error;
+    e->absolutes += fabs(error);
+    e->special += (s->type == TR_LOSS_POISSON ? 2 : 1) * tr_shaped_loss(s->type, s->shape, margin, y);
+    e->mean += from_old / (double)++e->rows;
+    e->spread += from_old * (y - e->mean);
+}
+
+static int regression_figures(const struct tr_linear_model *s, const struct tr_linear_evaluation *e,
+                              tr_query *q)
+{
+    double n = (double)e->rows, r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
+    const char *special = s->type == TR_LOSS_POISSON    ? "deviance"
+                          : s->type == TR_LOSS_QUANTILE ? "pinball"
+                          : s->type == TR_LOSS_HUBER    ? "huber"
+                                                        : NULL;
+    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
+    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    if (special) TR_TRY(tr_figure(q, special, e->special / n, "%.6f", e->special / n));
+    return tr_figure(q, "r2", r2, "%.6f", r2);
+}
+
+int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records, const double *out)
+{
+    struct tr_linear *m = model;
+    const float *label = records->rows.label;
+    size_t width = m->saved.outputs;
+    double *margin;
+    int status = TR_NEW(&margin, width);
+    (void)q;
+    for (size_t i = 0; i < records->rows.n && status == TR_OK; i++) {
+        memcpy(margin, out + i * width, width * sizeof *margin);
+        if (m->output == TR_OUT_PROBABILITY) to_margins(&m->saved, margin);
+        if (!label || isnan(label[i])) status = tr_records_fail(records, i, "expected a label");
+        else if (width > 1) status = add_one_of_several(m->evaluation, &m->saved, records, i, margin);
+        else if (tr_linear_model_classifies(&m->saved))
+            status = add_classified(m->evaluation, &m->saved, records, i, *margin);
+        else add_regressed(m->evaluation, &m->saved, (double)label[i], *margin);
+    }
+    free(margin);
+    return status;
+}
+
+/* A ratio, or NaN. */
+static double part(uint64_t of, uint64_t all)
+{
+    return all > 0 ? (double)of / (double)all : (double)NAN;
+}
+
+static int class_figures(const struct tr_linear *m, tr_query *q)
+{
+    const struct tr_linear_evaluation *e = m->evaluation;
+    for (size_t k = 0; k < m->saved.labels; k++) {
+        static const char *const measures[] = {"rows", "precision", "recall"};
+        double numbers[] = {(double)e->of_class[k].rows, part(e->of_class[k].right, e->of_class[k].predicted),
+                            part(e->of_class[k].right, e->of_class[k].rows)};
+        for (size_t i = 0; i < 3; i++) {
+            char name[TR_LABEL_TEXT + 32], label[TR_LABEL_TEXT];
+            tr_query_label_text(q, m->saved.label[k], label);
+            snprintf(name, sizeof name, "%s_%s", measures[i], label);
+            TR_TRY(tr_figure(q, name, numbers[i], i < 2 ? NULL : "%.6f  precision %.6f  rows %.0f",
+                             numbers[2], numbers[1], numbers[0]));
+        }
+    }
+    return TR_OK;
+}
+
+int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
+{
+    const struct tr_linear *m = model;
+    const struct tr_linear_evaluation *e = m->evaluation;
+    double n = (double)rows, right = (double)e->right / n, auc;
+    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
+    if (!tr_linear_model_classifies(&m->saved)) return regression_figures(&m->saved, e, q);
+    TR_TRY(tr_figure(q, "right", (double)e->right, NULL));
+    TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
+                     (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
+    if (m->saved.outputs == 1) {
+        auc = tr_auc(e->score, e->positive, e->rows);
+        TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
+    }
+    if (m->saved.type == TR_LOSS_LOGISTIC) TR_TRY(tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n));
+    return m->saved.outputs > 1 ? class_figures(m, q) : TR_OK;
+}
+
+/* ---- inspect ---- */
+
+/* The n best features of an output by sign · weight, best first. */
+struct top {
+    uint64_t *feature;
+    size_t n, most, output;
+};
+
+static double weight_of(const struct tr_linear_model *m, const struct top *top, uint64_t feature)
+{
+    return tr_linear_model_weight(m, feature * m->outputs + top->output);
+}
+
+static void offer(struct top *top, const struct tr_linear_model *m, uint64_t i, double sign)
+{
+    double w = sign * weight_of(m, top, i);
+    size_t at = top->n;
+    if (w <= 0 || (at == top->most && (at == 0 || w <= sign * weight_of(m, top, top->feature[at - 1]))))
+        return;
+    if (top->n < top->most) top->n++;
+    else at--;
+    for (; at > 0 && sign * weight_of(m, top, top->feature[at - 1]) < w; at--)
+        top->feature[at] = top->feature[at - 1];
+    top->feature[at] = i;
+}
+
+static int show_top(const struct tr_linear_model *m, tr_query *q, size_t output, double sign)
+{
+    struct top top = {.most = (size_t)tr_query_number(q, "--top", 10), .output = output};
+    char of[TR_LABEL_TEXT + 16] = "", label[TR_LABEL_TEXT];
+    if (m->outputs > 1) {
+        tr_query_label_text(q, m->label[output], label);
+        snprintf(of, sizeof of, " for label %s", label);
+    }
+    TR_TRY(TR_NEW(&top.feature, top.most));
+    for (uint64_t i = 0; i < m->features; i++) offer(&top, m, i, sign);
+    int status = top.n == 0 ? TR_OK
+                            : tr_print(q, "\nlargest %s weights%s\n%12s  weight\n",
+                                       sign > 0 ? "positive" : "negative", of, "feature");
+    for (size_t i = 0; i < top.n && status == TR_OK; i++) {
+        char name[TR_LABEL_TEXT];
+        tr_query_key_text(q, top.feature[i], m->first_index, name);
+        status = tr_print(q, "%12s  %+.6g\n", name, weight_of(m, &top, top.feature[i]));
+    }
+    free(top.feature);
+    return status;
+}
+
+static int show_labels(const struct tr_linear_model *m, tr_query *q)
+{
+    char *text = NULL, *longer;
+    TR_TRY(tr_format(&text, "%zu, %s:", m->labels, m->softmax ? "softmax" : "each against the rest"));
+    int status = TR_OK;
+    for (size_t i = 0; i < m->labels && status == TR_OK; i++) {
+        char label[TR_LABEL_TEXT];
+        tr_query_label_text(q, m->label[i], label);
+        status = tr_format(&longer, "%s %s%s", text, label, i == 99 && m->labels > 100 ? " …" : "");
+        free(text);
+        text = status == TR_OK ? longer : NULL;
+        if (i == 99) break;
+    }
+    if (status == TR_OK) tr_line(q, "labels", "%s", text);
+    free(text);
+    return status;
+}
+
+int tr_linear_inspect(void *model, tr_query *q)
+{
+    const struct tr_linear_model *m = &((struct tr_linear *)model)->saved;
+    uint64_t nonzero = 0;
+    double squares = 0, least = INFINITY, most = -INFINITY;
+    uint64_t weights = m->features * m->outputs;
+    for (uint64_t i = 0; i < weights; i++) {
+        double w = tr_linear_model_weight(m, i);
+        nonzero += w != 0;
+        squares += w * w;
+        least = fmin(least, w);
+        most = fmax(most, w);
+    }
+    if (m->outputs > 1) TR_TRY(show_labels(m, q));
+    else if (tr_linear_model_classifies(m)) {
+        char label[2][TR_LABEL_TEXT];
+        for (int i = 0; i < 2; i++) tr_query_label_text(q, m->label[i], label[i]);
+        tr_line(q, "labels", "%s (positive), %s", label[0], label[1]);
+    }
+    tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->features,
+            (unsigned long long)m->first_index);
+    tr_line(q, "weights", "%llu not zero (%.3g %%), %s", (unsigned long long)nonzero,
+            100 * (double)nonzero / (double)weights, m->dtype == TR_F32 ? "f32" : "f64");
+    tr_line(q, "range", "%.6g to %.6g", least, most);
+    tr_line(q, "norm", "%.6g", sqrt(squares));
+    if (m->biased && m->outputs == 1) tr_line(q, "bias", "%.6g", *m->bias);
+    else if (m->biased) tr_line(q, "bias", "%.6g for label %.9g, …", *m->bias, (double)*m->label);
+    else tr_line(q, "bias", "none");
+    if (m->shape > 0) tr_line(q, m->type == TR_LOSS_HUBER ? "delta" : "quantile", "%.6g", m->shape);
+    if (m->rows > 0) tr_line(q, "trained on", "%llu rows", (unsigned long long)m->rows);
+    if (!isnan(m->l2)) tr_line(q, "l2", "%.6g", m->l2);
+    if (!isnan(m->objective)) tr_line(q, "objective", "%.9g", m->objective);
+    for (size_t k = 0; k < m->outputs; k++) TR_TRY(show_top(m, q, k, 1));
+    return m->outputs > 1 ? TR_OK : show_top(m, q, 0, -1);
+}
+
+uint64_t tr_linear_keys(const void *model, enum tr_dtype *dtype, const char **with)
+{
+    const struct tr_linear_model *s = &((const struct tr_linear *)model)->saved;
+    *dtype = s->dtype;
+    *with = s->biased ? "the bias" : NULL;
+    return s->features + s->biased;
+}
+
+void tr_linear_saved_close(struct tr_linear *m)
+{
+    tr_linear_model_free(&m->saved);
+    tr_linear_text_close(&m->text);
+    if (m->evaluation) {
+        free(m->evaluation->score);
+        free(m->evaluation->positive);
+        free(m->evaluation->of_class);
+    }
+    free(m->evaluation);
+}

@@ -1,0 +1,371 @@
+/* model.txt, LIBLINEAR's format. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "linear.h"
+
+/* ---- read ---- */
+
+struct scanner {
+    const char *at, *end, *path;
+    uint64_t line;
+    locale_t locale; /* a point for a point, whatever the user's language */
+};
+
+static int bad_text(const struct scanner *s, const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "%s:%llu: %s", s->path, (unsigned long long)s->line, what);
+}
+
+static void skip_blanks(struct scanner *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r')) s->at++;
+}
+
+/* The next word of this line; empty at its end. A longer one is cut. */
+static void next_word(struct scanner *s, char word[64])
+{
+    size_t n = 0;
+    skip_blanks(s);
+    for (; s->at < s->end && !strchr(" \t\r\n", *s->at); s->at++)
+        if (n < 63) word[n++] = *s->at;
+    word[n] = '\0';
+}
+
+static int end_line(struct scanner *s)
+{
+    skip_blanks(s);
+    if (s->at == s->end) return bad_text(s, "the model is cut off here");
+    if (*s->at != '\n') return bad_text(s, "found more than one expects in this line");
+    s->at++;
+    s->line++;
+    return TR_OK;
+}
+
+static int next_number(struct scanner *s, double *number)
+{
+    skip_blanks(s);
+    if (s->at == s->end) return bad_text(s, "the model is cut off here");
+    if (*s->at == '\n') return bad_text(s, "expected a number, found the end of the line");
+    char *behind;
+    *number = strtod_l(s->at, &behind, s->locale);
+    if (behind == s->at || !strchr(" \t\r\n", *behind)) return bad_text(s, "expected a number");
+    s->at = behind;
+    return TR_OK;
+}
+
+static int solver_type(const struct scanner *s, const char *word, int *type)
+{
+    static const struct {
+        const char *name;
+        int type;
+    } solvers[] = {{"L2R_LR", TR_LOSS_LOGISTIC},           {"L2R_LR_DUAL", TR_LOSS_LOGISTIC},
+                   {"L1R_LR", TR_LOSS_LOGISTIC},           {"L2R_L1LOSS_SVC_DUAL", TR_LOSS_SVM},
+                   {"L2R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"L2R_L2LOSS_SVC_DUAL", TR_LOSS_L2SVM},
+                   {"L1R_L2LOSS_SVC", TR_LOSS_L2SVM},      {"MCSVM_CS", TR_LOSS_SVM},
+                   {"L2R_L2LOSS_SVR", TR_LOSS_LINEAR},     {"L2R_L2LOSS_SVR_DUAL", TR_LOSS_LINEAR},
+                   {"L2R_L1LOSS_SVR_DUAL", TR_LOSS_LINEAR}};
+    for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++)
+        if (strcmp(solvers[i].name, word) == 0) {
+            *type = solvers[i].type;
+            return TR_OK;
+        }
+    return bad_text(s, "this solver_type is none of a linear model of classes or of regression");
+}
+
+struct head {
+    bool solver, features;
+    bool joint;  /* a margin for each class even of two */
+    double bias; /* its feature's value; not above 0: none */
+};
+
+static int read_labels(struct scanner *s, struct tr_linear_model *m)
+{
+    bool fine;
+    TR_TRY(TR_NEW(&m->label, m->labels));
+    for (size_t i = 0; i < m->labels; i++) {
+        double label;
+        TR_TRY(next_number(s, &label));
+        m->label[i] = (float)label;
+    }
+    TR_TRY(tr_linear_model_check_labels(m, &fine));
+    return fine ? TR_OK
+                : bad_text(s, m->labels == 2 ? "expected two labels that differ"
+                                             : "expected labels that differ");
+}
+
+static int read_count(struct scanner *s, double least, double most, uint64_t *count)
+{
+    double number;
+    TR_TRY(next_number(s, &number));
+    if (!(number >= least && number <= most) || number != floor(number))
+        return bad_text(s, "this count is impossible");
+    *count = (uint64_t)number;
+    return TR_OK;
+}
+
+static int read_classes(struct scanner *s, struct tr_linear_model *m)
+{
+    uint64_t classes = 0;
+    TR_TRY(read_count(s, 1, 1e9, &classes));
+    if (classes < 2 || classes > TR_LINEAR_CLASSES)
+        return bad_text(s, "expected a model of two classes or more");
+    if (m->label) return bad_text(s, "expected nr_class before label");
+    m->labels = classes;
+    return TR_OK;
+}
+
+/* One line of the head; *more is false behind «w». */
+static int read_head_line(struct scanner *s, struct tr_linear_model *m, struct head *head, bool *more)
+{
+    char word[64];
+    next_word(s, word);
+    if (strcmp(word, "w") == 0) {
+        *more = false;
+    } else if (strcmp(word, "solver_type") == 0) {
+        next_word(s, word);
+        TR_TRY(solver_type(s, word, &m->type));
+        head->joint = strcmp(word, "MCSVM_CS") == 0;
+        head->solver = true;
+    } else if (strcmp(word, "nr_class") == 0) {
+        TR_TRY(read_classes(s, m));
+    } else if (strcmp(word, "label") == 0) {
+        if (m->label) return bad_text(s, "label stands here a second time");
+        TR_TRY(read_labels(s, m));
+    } else if (strcmp(word, "nr_feature") == 0) {
+        TR_TRY(read_count(s, 1, 9e15, &m->features));
+        head->features = true;
+    } else if (strcmp(word, "bias") == 0) {
+        TR_TRY(next_number(s, &head->bias));
+        if (!isfinite(head->bias)) return bad_text(s, "the bias is not finite");
+    } else {
+        return bad_text(s, s->line == 1      ? "not a model"
+                           : s->at == s->end ? "the model is cut off here"
+                                             : "unknown word");
+    }
+    return end_line(s);
+}
+
+static int read_head(struct scanner *s, struct tr_linear_model *m, struct head *head)
+{
+    for (bool more = true; more;) TR_TRY(read_head_line(s, m, head, &more));
+    m->biased = head->bias > 0;
+    if (!head->solver || !head->features || (tr_linear_model_classifies(m) && !m->label))
+        return bad_text(s, "expected solver_type, label and nr_feature before the weights");
+    m->outputs = tr_linear_model_classifies(m) && (m->labels > 2 || head->joint) ? m->labels : 1;
+    uint64_t most = (uint64_t)(s->end - s->at) / 2; /* a digit and a blank each */
+    if (m->features + m->biased <= most / m->outputs) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: the model is cut off: there cannot be %llu weights in it", s->path,
+                   (unsigned long long)((m->features + m->biased) * m->outputs));
+}
+
+/* Whether the number was a float when it was written, so that reading it as one gives the same bits. */
+static bool is_float(double x, const char *text, const char *end)
+{
+    char again[TR_NUMBER_ROOM];
+    return fabs(x) < 3.4e38 && tr_put_f32(again, (float)x) - again == end - text &&
+           memcmp(again, text, (size_t)(end - text)) == 0;
+}
+
+/* Those of one feature, or of the bias: a line. */
+static int read_line(struct scanner *s, struct tr_linear_model *m, double *weight)
+{
+    for (size_t k = 0; k < m->outputs; k++) {
+        skip_blanks(s);
+        const char *begin = s->at;
+        if (begin + 1 < s->end && begin[0] == '0' && (begin[1] == '\n' || begin[1] == ' ')) {
+            s->at++;
+        } else {
+            TR_TRY(next_number(s, &weight[k]));
+            if (m->dtype == TR_F32 && !is_float(weight[k], begin, s->at)) m->dtype = TR_F64;
+        }
+    }
+    return end_line(s);
+}
+
+/* What LIBLINEAR has no word for stands behind the weights, where it does not look. */
+static int read_end(struct scanner *s, struct tr_linear_model *m)
+{
+    char word[64];
+    bool known;
+    next_word(s, word);
+    m->softmax = m->outputs > 1 && strcmp(word, "softmax") == 0;
+    for (int type = TR_LOSS_HUBER; type <= TR_LOSS_POISSON && m->type == TR_LOSS_LINEAR; type++)
+        if (strcmp(word, tr_linear_model_name(type)) == 0) m->type = type;
+    known = m->softmax || m->type >= TR_LOSS_HUBER;
+    if (m->type == TR_LOSS_HUBER || m->type == TR_LOSS_QUANTILE) TR_TRY(next_number(s, &m->shape));
+    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at) s->at++;
+    return s->at == s->end && (known || !*word)
+               ? TR_OK
+               : bad_text(s, "expected the end, found more weights than nr_feature says");
+}
+
+static int read_weights(struct scanner *s, struct tr_linear_model *m, const struct head *head)
+{
+    double *weight;
+    TR_TRY(TR_NEW(&weight, (m->features + m->biased) * m->outputs));
+    m->weight = weight;
+    m->dtype = TR_F32;
+    TR_TRY(TR_NEW(&m->bias, m->outputs));
+    for (uint64_t i = 0; i < m->features + m->biased; i++) TR_TRY(read_line(s, m, weight + i * m->outputs));
+    for (size_t k = 0; m->biased && k < m->outputs; k++)
+        m->bias[k] = weight[m->features * m->outputs + k] * head->bias;
+    return read_end(s, m);
+}
+
+static void weights_to_float(struct tr_linear_model *m)
+{
+    double *from = m->weight;
+    float *to = m->weight; /* in place: a float ends before the double it comes from */
+    for (uint64_t i = 0; i < m->features * m->outputs; i++) {
+        float x = (float)from[i];
+        memcpy(&to[i], &x, sizeof x);
+    }
+    for (size_t k = 0; k < m->outputs; k++) m->bias[k] = (double)(float)m->bias[k];
+}
+
+static int parse_text(struct scanner *s, struct tr_linear_model *m)
+{
+    struct head head = {.bias = -1};
+    TR_TRY(read_head(s, m, &head));
+    TR_TRY(read_weights(s, m, &head));
+    if (!m->label) m->labels = 0;
+    if (m->dtype == TR_F32) weights_to_float(m);
+    return tr_linear_model_check(m, s->path);
+}
+
+int tr_linear_model_parse_text(const char *text, size_t length, const char *path,
+                               struct tr_linear_model *model)
+{
+    struct tr_linear_model m = {.first_index = 1, .labels = 2, .l2 = NAN, .objective = NAN};
+    struct scanner s = {.at = text, .end = text + length, .path = path, .line = 1};
+    s.locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    int status = parse_text(&s, &m);
+    freelocale(s.locale);
+    if (status == TR_OK) *model = m;
+    else tr_linear_model_free(&m);
+    return status;
+}
+
+int tr_linear_read_text(void *model, const char *path, const char **type)
+{
+    struct tr_linear_model *saved = &((struct tr_linear *)model)->saved;
+    char *text = NULL;
+    size_t room = 0, length = 0, n;
+    int status = TR_OK;
+    FILE *file = fopen(path, "re");
+    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
+    do {
+        status = TR_GROW(&text, &room, length + (1 << 16) + 1);
+        n = status == TR_OK ? fread(text + length, 1, room - length - 1, file) : 0;
+        length += n;
+    } while (n > 0);
+    if (status == TR_OK && ferror(file)) status = tr_fail(TR_ERR_IO, "%s: cannot be read", path);
+    fclose(file);
+    if (status == TR_OK) {
+        text[length] = '\0';
+        status = tr_linear_model_parse_text(text, length, path, saved);
+        saved->label_column = TR_LABEL_AUTO;
+    }
+    free(text);
+    if (status == TR_OK) *type = tr_linear_model_name(saved->type);
+    return status;
+}
+
+/* ---- written ---- */
+
+struct tr_linear_text {
+    char *path, *part; /* its name, and the one it has until it is complete */
+    FILE *file;
+    size_t outputs; /* weights of a line */
+    char end[64];   /* what stands behind them */
+    locale_t c;     /* numbers with a point for a point, whatever the user's language */
+};
+
+static int failed(int status, const char *path)
+{
+    return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* LIBLINEAR's solver that minimises the same, in whose hands the model then is. */
+static const char *solver_name(int type)
+{
+    switch (type) {
+    case TR_LOSS_LOGISTIC: return "L2R_LR";
+    case TR_LOSS_SVM: return "L2R_L1LOSS_SVC_DUAL";
+    case TR_LOSS_L2SVM: return "L2R_L2LOSS_SVC";
+    default: return "L2R_L2LOSS_SVR";
+    }
+}
+
+int tr_linear_text_create(const char *folder, const struct tr_linear_model *head,
+                          struct tr_linear_text **text)
+{
+    struct tr_linear_text *t;
+    TR_TRY(TR_NEW(&t, 1));
+    *text = t;
+    TR_TRY(tr_format(&t->path, "%s/model.txt", folder));
+    TR_TRY(tr_format(&t->part, "%s/model.txt.part", folder));
+    t->c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    t->file = fopen(t->part, "we");
+    if (!t->file) return failed(TR_ERR_NO_OUTPUT, t->path);
+    t->outputs = head->outputs;
+    if (head->softmax) snprintf(t->end, sizeof t->end, "softmax\n");
+    if (head->type == TR_LOSS_POISSON) snprintf(t->end, sizeof t->end, "poisson\n");
+    bool classifies = tr_linear_model_classifies(head);
+    fprintf(t->file, "solver_type %s\nnr_class %zu\n", solver_name(head->type),
+            classifies ? head->labels : 2);
+    locale_t old = uselocale(t->c);
+    if (head->shape > 0)
+        snprintf(t->end, sizeof t->end, "%s %.17g\n", tr_linear_model_name(head->type), head->shape);
+    for (size_t i = 0; classifies && i < head->labels; i++)
+        fprintf(t->file, "%s %.9g", i == 0 ? "label" : "", (double)head->label[i]);
+    uselocale(old);
+    fprintf(t->file, "%snr_feature %llu\nbias %d\nw\n", classifies ? "\n" : "",
+            (unsigned long long)head->features, head->biased ? 1 : -1);
+    return TR_OK;
+}
+
+int tr_linear_text_append(struct tr_linear_text *t, enum tr_dtype dtype, const void *weights, size_t n)
+{
+    char number[TR_NUMBER_ROOM + 1];
+    locale_t old = uselocale(t->c);
+    for (size_t i = 0; i < n * t->outputs; i++) {
+        char *end = dtype == TR_F32 ? tr_put_f32(number, ((const float *)weights)[i])
+                                    : tr_put_f64(number, ((const double *)weights)[i]);
+        *end++ = (i + 1) % t->outputs == 0 ? '\n' : ' ';
+        fwrite_unlocked(number, 1, (size_t)(end - number), t->file);
+    }
+    uselocale(old);
+    return ferror(t->file) ? failed(TR_ERR_IO, t->path) : TR_OK;
+}
+
+/* It has its final name only when it is complete and on the disk. */
+int tr_linear_text_finish(struct tr_linear_text *t)
+{
+    fputs(t->end, t->file);
+    if (fflush(t->file) != 0 || fsync(fileno(t->file)) < 0) return failed(TR_ERR_IO, t->path);
+    int closed = fclose(t->file);
+    t->file = NULL;
+    return closed != 0 || rename(t->part, t->path) < 0 ? failed(TR_ERR_IO, t->path) : TR_OK;
+}
+
+void tr_linear_text_close(struct tr_linear_text **text)
+{
+    struct tr_linear_text *t = *text;
+    if (!t) return;
+    if (t->file) {
+        fclose(t->file);
+        unlink(t->part);
+    }
+    if (t->c) freelocale(t->c);
+    free(t->path);
+    free(t->part);
+    free(t);
+    *text = NULL;
+}
