@@ -1,0 +1,435 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trees.h"
+
+/* Rows that bins are made of: about so many, fewer if they have many columns. */
+enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
+
+/* The rows' numbers of the sample, by column. */
+struct sample {
+    uint64_t rows;   /* of all workers */
+    uint32_t *count; /* of each column; MISSING is added if any of this worker's rows has no number there */
+    float *value;
+    size_t values;
+};
+enum { MISSING = 1 << 30 };
+
+/* What is known of a column when its bins are made. */
+struct value_run {
+    float value;
+    uint32_t rows;
+};
+
+struct maker {
+    tr_context *tr;
+    const tr_data *data;
+    size_t most;       /* bins of a column */
+    size_t first, end; /* the columns that this worker makes */
+    uint32_t *info;    /* of each column: cuts, and MISSING */
+    float *cuts;
+    size_t n_cuts, capacity;
+    uint32_t *key, *other; /* for sorting */
+    size_t key_capacity, other_capacity, run_capacity;
+    struct value_run *run;
+};
+
+static size_t column_begin(size_t columns, int worker, int workers)
+{
+    return (size_t)((double)columns * worker / workers);
+}
+
+/* ---- the sample ---- */
+
+static bool is_drawn(uint64_t number, uint64_t seed, double part)
+{
+    return (double)(tr_mix(tr_mix(seed) ^ number) >> 11) < part * 0x1p53;
+}
+
+static void count_dense(const float *row, size_t columns, bool drawn, uint32_t *count)
+{
+    for (size_t c = 0; c < columns; c++) {
+        count[c] += drawn;
+        if (row[c] != row[c]) count[c] |= MISSING;
+    }
+}
+
+static void count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *count)
+{
+    const tr_batch *rows = &data->rows;
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++) {
+        uint32_t *c = &count[data->keys[rows->column[k]]];
+        *c += drawn;
+        if (rows->value && rows->value[k] != rows->value[k]) *c |= MISSING;
+    }
+}
+
+static void take_row(const tr_data *data, size_t i, size_t columns, uint64_t *at, float *value)
+{
+    const tr_batch *rows = &data->rows;
+    if (rows->dense) {
+        for (size_t c = 0; c < columns; c++) value[at[c]++] = rows->dense[i * columns + c];
+        return;
+    }
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+        value[at[data->keys[rows->column[k]]]++] = rows->value ? rows->value[k] : 1;
+}
+
+/* Of this worker's rows. */
+static int draw(const tr_data *data, const uint64_t *number, uint64_t seed, struct sample *s)
+{
+    size_t columns = (size_t)data->columns, n = data->rows.n;
+    double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns)),
+           part = most / (double)data->total_rows;
+    uint64_t *at;
+    TR_TRY(TR_NEW(&s->count, columns));
+    for (size_t i = 0; i < n; i++) {
+        bool drawn = is_drawn(number[i], seed, part);
+        s->rows += drawn;
+        if (data->rows.dense) count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
+        else count_sparse(data, i, drawn, s->count);
+    }
+    TR_TRY(TR_NEW(&at, columns));
+    for (size_t c = 0; c < columns; c++) {
+        at[c] = s->values;
+        s->values += s->count[c] & (MISSING - 1);
+    }
+    int status = TR_NEW(&s->value, s->values);
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        if (is_drawn(number[i], seed, part)) take_row(data, i, columns, at, s->value);
+    free(at);
+    return status;
+}
+
+/* ---- one column ---- */
+
+static uint32_t key_of(float x)
+{
+    uint32_t bits;
+    x += 0.0f; /* -0 is 0 */
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static float value_of(uint32_t key)
+{
+    uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A byte at a time from the lowest: an even number of passes ends where it began. */
+static void sort_keys(uint32_t *key, uint32_t *other, size_t n)
+{
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+        size_t begin[257] = {0};
+        for (size_t i = 0; i < n; i++) begin[((key[i] >> shift) & 255) + 1]++;
+        for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
+        for (size_t i = 0; i < n; i++) other[begin[(key[i] >> shift) & 255]++] = key[i];
+        uint32_t *old = key;
+        key = other;
+        other = old;
+    }
+}
+
+/* The distinct values of so many sorted keys, and of `zeros` rows more that have a 0. */
+static int find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
+{
+    const uint32_t zero = key_of(0);
+    *runs = 0;
+    TR_TRY(TR_GROW(&m->run, &m->run_capacity, n + 1));
+    for (size_t i = 0; i < n || zeros > 0;) {
+        bool is_zero = zeros > 0 && (i == n || m->key[i] >= zero);
+        uint32_t key = is_zero ? zero : m->key[i];
+        struct value_run *run = &m->run[(*runs)++];
+        *run = (struct value_run){value_of(key), is_zero ? zeros : 0};
+        if (is_zero) zeros = 0;
+        for (; i < n && m->key[i] == key; i++) run->rows++;
+    }
+    return TR_OK;
+}
+
+/* Between two neighbours: not below the lower, and below the upper. */
+static float between(float a, float b)
+{
+    float middle = (float)(((double)a + (double)b) / 2);
+    return middle < b ? middle : a;
+}
+
+/* Cuts that leave about equally many rows in each bin; a value of so many rows has one of its own. */
+static int cut_runs(struct maker *m, size_t runs, size_t bins)
+{
+    double left = 0, in_bin = 0;
+    for (size_t i = 0; i < runs; i++) left += m->run[i].rows;
+    size_t made = 0;
+    TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + bins));
+    for (size_t i = 0; i + 1 < runs && made + 1 < bins; i++) {
+        double share = left / (double)(bins - made);
+        in_bin += m->run[i].rows;
+        bool enough = runs <= bins || in_bin >= share || (m->run[i + 1].rows >= share && in_bin >= share / 2);
+        if (!enough) continue;
+        m->cuts[m->n_cuts + made++] = between(m->run[i].value, m->run[i + 1].value);
+        left -= in_bin;
+        in_bin = 0;
+    }
+    m->n_cuts += made;
+    m->info[0] = (uint32_t)made;
+    return TR_OK;
+}
+
+/* ---- all columns of a worker ---- */
+
+struct arrival {
+    uint32_t *count; /* of each worker, of each of these columns */
+    float *value;
+    size_t *at; /* of each worker: where the next column's begin */
+};
+
+/* Gets of all workers what their samples have of this one's columns. */
+static int exchange(struct maker *m, const struct sample *s, struct arrival *a)
+{
+    int workers = tr_workers(m->tr);
+    size_t w = (size_t)workers, mine = m->end - m->first, total = 0, *bytes,
+           columns = (size_t)m->data->columns;
+    TR_TRY(TR_NEW(&bytes, 2 * w));
+    TR_TRY(TR_NEW(&a->count, w * mine));
+    TR_TRY(TR_NEW(&a->at, w));
+    for (int i = 0; i < workers; i++) {
+        bytes[i] =
+            (column_begin(columns, i + 1, workers) - column_begin(columns, i, workers)) * sizeof *a->count;
+        bytes[w + (size_t)i] = mine * sizeof *a->count;
+    }
+    int status = tr_exchange(m->tr, TR_SET_WORKERS, s->count, bytes, a->count, bytes + w);
+    for (size_t i = 0, c = 0; i < w; i++) {
+        a->at[i] = total;
+        for (size_t k = 0; k < mine; k++) total += a->count[i * mine + k] & (MISSING - 1);
+        bytes[w + i] = (total - a->at[i]) * sizeof *a->value;
+        for (bytes[i] = 0; c < column_begin(columns, (int)i + 1, workers); c++)
+            bytes[i] += (s->count[c] & (MISSING - 1)) * sizeof *a->value;
+    }
+    if (status == TR_OK) status = TR_NEW(&a->value, total);
+    if (status == TR_OK) status = tr_exchange(m->tr, TR_SET_WORKERS, s->value, bytes, a->value, bytes + w);
+    free(bytes);
+    return status;
+}
+
+/* The cuts of the k-th column of this worker. */
+static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t rows)
+{
+    size_t mine = m->end - m->first, n = 0, all = 0;
+    uint32_t missing = 0;
+    for (int w = 0; w < tr_workers(m->tr); w++) {
+        size_t count = a->count[(size_t)w * mine + k] & (MISSING - 1);
+        missing |= a->count[(size_t)w * mine + k] & MISSING;
+        TR_TRY(TR_GROW(&m->key, &m->key_capacity, n + count));
+        for (size_t i = 0; i < count; i++, all++) {
+            float x = a->value[a->at[w]++];
+            if (x == x) m->key[n++] = key_of(x);
+        }
+    }
+    TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
+    sort_keys(m->key, m->other, n);
+    size_t runs;
+    TR_TRY(find_runs(m, n, (uint32_t)(rows - all), &runs));
+    TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+    *m->info++ |= missing;
+    return TR_OK;
+}
+
+static int make_columns(struct maker *m, const struct sample *s, uint32_t *info)
+{
+    struct arrival a = {0};
+    m->info = info;
+    int status = exchange(m, s, &a);
+    for (size_t k = 0; k < m->end - m->first && status == TR_OK; k++) status = make_column(m, &a, k, s->rows);
+    free(a.count);
+    free(a.value);
+    free(a.at);
+    return status;
+}
+
+/* ---- all columns ---- */
+
+static uint16_t bin_of(const float *cut, size_t cuts, float x)
+{
+    size_t low = 0;
+    while (low < cuts) {
+        size_t middle = (low + cuts) / 2;
+        if (cut[middle] < x) low = middle + 1;
+        else cuts = middle;
+    }
+    return (uint16_t)low;
+}
+
+/* Tells all workers the cuts of all. */
+static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
+{
+    int workers = tr_workers(m->tr);
+    size_t columns = bins->columns, *bytes, total = 0;
+    uint32_t *info = NULL;
+    TR_TRY(TR_NEW(&bytes, (size_t)workers));
+    TR_TRY(TR_NEW(&info, columns));
+    for (int w = 0; w < workers; w++)
+        bytes[w] = (column_begin(columns, w + 1, workers) - column_begin(columns, w, workers)) * sizeof *info;
+    int status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, info);
+    for (int w = 0; w < workers; w++) {
+        bytes[w] = 0;
+        for (size_t c = column_begin(columns, w, workers); c < column_begin(columns, w + 1, workers); c++)
+            bytes[w] += (info[c] & (MISSING - 1)) * sizeof(float);
+        total += bytes[w] / sizeof(float);
+    }
+    if (status == TR_OK) status = TR_NEW(&bins->cuts, total);
+    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, m->cuts, bytes, bins->cuts);
+    const float *cut = bins->cuts;
+    for (size_t c = 0; c < columns && status == TR_OK; c++) {
+        size_t cuts = info[c] & (MISSING - 1);
+        bool missing = info[c] & MISSING;
+        bins->column[c] = (struct tr_column_bins){.offset = bins->total,
+                                                  .bins = (uint16_t)(cuts + 1 + missing),
+                                                  .zero = bin_of(cut, cuts, 0),
+                                                  .missing = missing,
+                                                  .cut = cut};
+        bins->total += cuts + 1 + missing;
+        cut += cuts;
+    }
+    free(info);
+    free(bytes);
+    return status;
+}
+
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, size_t most, uint64_t seed,
+                 struct tr_bins *bins)
+{
+    int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);
+    size_t columns = (size_t)data->columns;
+    struct sample sample = {0};
+    struct maker m = {.tr = tr,
+                      .data = data,
+                      .most = most,
+                      .first = column_begin(columns, worker, workers),
+                      .end = column_begin(columns, worker + 1, workers)};
+    uint32_t *info = NULL;
+    *bins = (struct tr_bins){.columns = columns};
+    int status = draw(data, number, seed, &sample);
+    if (status == TR_OK) status = TR_NEW(&bins->column, columns);
+    if (status == TR_OK) status = TR_NEW(&info, m.end - m.first);
+    uint64_t seen[2] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, seen, 2);
+    sample.rows = seen[0];
+    bins->sparse = seen[1] > 0;
+    if (status == TR_OK) status = make_columns(&m, &sample, info);
+    if (status == TR_OK) status = gather(&m, info, bins);
+    free(info);
+    free(m.cuts);
+    free(m.key);
+    free(m.other);
+    free(m.run);
+    free(sample.count);
+    free(sample.value);
+    return status;
+}
+
+void tr_bins_free(struct tr_bins *bins)
+{
+    free(bins->column);
+    free(bins->cuts);
+    *bins = (struct tr_bins){0};
+}
+
+/* ---- rows ---- */
+
+static uint32_t bin_in(const struct tr_column_bins *c, float x)
+{
+    if (x != x) return c->missing ? c->bins - 1u : c->zero;
+    return bin_of(c->cut, (size_t)c->bins - 1 - c->missing, x);
+}
+
+/* The bins of some rows of a column, all at once: in each of eight steps a row's place goes up by a power of two or not. */
+enum { AT_ONCE = 64 };
+static void find_bins(const float cut[TR_BINS], const float *x, size_t stride, size_t n, uint8_t *bin)
+{
+    float value[AT_ONCE];
+    uint32_t at[AT_ONCE] = {0};
+    for (size_t i = 0; i < AT_ONCE; i++) value[i] = x[(i < n ? i : 0) * stride];
+    for (uint32_t step = TR_BINS / 2; step > 0; step /= 2)
+        for (size_t i = 0; i < AT_ONCE; i++) at[i] += cut[at[i] + step - 1] < value[i] ? step : 0;
+    for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
+}
+
+/* One column of all rows: its own list, and its place in the rows of a block. */
+static void apply_column(const struct tr_column_bins *c, const float *x, size_t stride, size_t n,
+                         uint8_t *bin, uint8_t *block, size_t width)
+{
+    size_t cuts = (size_t)c->bins - 1 - c->missing;
+    float cut[TR_BINS];
+    for (size_t b = 0; b < TR_BINS; b++) cut[b] = b < cuts ? c->cut[b] : INFINITY;
+    for (size_t i = 0; i < n; i += AT_ONCE)
+        find_bins(cut, x + i * stride, stride, tr_min_size(AT_ONCE, n - i), bin + i);
+    for (size_t i = 0; i < n; i++) {
+        if (x[i * stride] != x[i * stride]) bin[i] = (uint8_t)bin_in(c, x[i * stride]);
+        block[i * width] = bin[i];
+    }
+}
+
+static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    size_t n = rows->n, columns = bins->columns, width = 0;
+    for (size_t k = 0; k * TR_BLOCK < columns; k++) width += tr_block_width(bins, k);
+    TR_TRY(TR_NEW(&rows->block, n * width));
+    TR_TRY(TR_NEW(&rows->of_column, n * columns));
+    uint8_t *block = rows->block;
+    for (size_t k = 0; k * TR_BLOCK < columns; k++) {
+        size_t first = k * TR_BLOCK, end = tr_min_size(columns, first + TR_BLOCK),
+               wide = tr_block_width(bins, k);
+        for (size_t c = first; c < end; c++)
+            apply_column(&bins->column[c], data->rows.dense + c, columns, n, rows->of_column + c * n,
+                         block + c - first, wide);
+        block += n * wide;
+    }
+    return TR_OK;
+}
+
+static int apply_sparse(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    const tr_batch *from = &data->rows;
+    size_t n = 0;
+    TR_TRY(TR_NEW(&rows->begin, rows->n + 1));
+    TR_TRY(TR_NEW(&rows->place, (size_t)from->begin[rows->n]));
+    for (size_t i = 0; i < rows->n; i++) {
+        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
+            const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
+            uint32_t bin = bin_in(c, from->value ? from->value[k] : 1);
+            if (bin != c->zero) rows->place[n++] = (uint32_t)(c->offset + bin);
+        }
+        rows->begin[i + 1] = n;
+    }
+    return TR_OK;
+}
+
+int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    *rows = (struct tr_binned){.n = data->rows.n};
+    if (rows->n == 0) return TR_OK;
+    return data->rows.dense ? apply_dense(bins, data, rows) : apply_sparse(bins, data, rows);
+}
+
+void tr_binned_free(struct tr_binned *rows)
+{
+    free(rows->block);
+    free(rows->of_column);
+    free(rows->begin);
+    free(rows->place);
+    *rows = (struct tr_binned){0};
+}
+
+uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column)
+{
+    const struct tr_column_bins *c = &bins->column[column];
+    if (rows->of_column) return rows->of_column[column * rows->n + row];
+    const uint32_t *place = rows->place + rows->begin[row];
+    size_t n = (size_t)(rows->begin[row + 1] - rows->begin[row]),
+           at = tr_place_u32(place, n, (uint32_t)c->offset);
+    return at < n && place[at] < c->offset + c->bins ? (uint32_t)(place[at] - c->offset) : c->zero;
+}

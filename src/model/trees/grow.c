@@ -1,0 +1,417 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trees.h"
+
+enum { SPARE = 64 }; /* places behind a list that may be read, but mean nothing */
+
+/* The best split of a leaf among some columns. */
+struct split {
+    float gain; /* 0: none */
+    uint32_t column, bin, missing_left;
+    tr_pair left; /* sums of the rows that go left */
+};
+
+struct leaf {
+    size_t begin, end; /* its rows are these of a list … */
+    int list;
+    bool all; /* … or simply all that there are */
+    uint64_t depth;
+    size_t node, slot;
+    tr_pair sum;
+    struct split split;
+};
+
+struct tr_trees_grower {
+    size_t first, last; /* this worker's columns, and where their bins begin */
+    size_t offset, share;
+    size_t *shares; /* bins of each worker's columns */
+    tr_pair *local; /* sums of this worker's rows, all bins; one worker: unused */
+    tr_pair *slot;  /* of all rows, this worker's bins: for each leaf */
+    struct leaf *leaf;
+    size_t leaves, rows; /* rows of all workers that the tree is grown on */
+    struct tr_node *node;
+    struct tr_node_note *note;
+    uint8_t (*goes_left)[TR_BINS]; /* of each node, by bin */
+    size_t nodes;
+    int64_t *sums; /* of each leaf, exactly: gradients, second derivatives */
+    struct split *told;
+    struct tr_units units;
+    double base; /* gain that the leaf has unsplit */
+    uint64_t round;
+    size_t output;
+};
+
+static double gradient_of(const struct tr_trees_grower *g, tr_pair p)
+{
+    return (double)tr_pair_gradient(p) * g->units.gradient;
+}
+
+static double curvature_of(const struct tr_trees_grower *g, tr_pair p)
+{
+    return (double)tr_pair_curvature(p) * g->units.curvature;
+}
+
+/* ---- the best split of a column ---- */
+
+struct scan {
+    float gradient, curvature; /* units */
+    float least;               /* curvature of a child */
+    float all_gradient, all_curvature, l2, parent;
+};
+
+/* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
+static void scan_bins(const struct scan *s, const tr_pair *hist, size_t n, tr_pair before, struct split *best,
+                      uint32_t column, bool missing_left)
+{
+    float g[TR_BINS], h[TR_BINS], gain[TR_BINS], most = best->gain;
+    tr_pair sum[TR_BINS], left = before;
+    for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
+    for (size_t t = 0; t < n; t++) {
+        g[t] = (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient;
+        h[t] = (float)tr_pair_curvature(sum[t]) * s->curvature;
+    }
+    for (size_t t = 0; t < n; t++) {
+        float other_g = s->all_gradient - g[t], other_h = s->all_curvature - h[t];
+        float value = g[t] * g[t] / (h[t] + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
+        gain[t] = h[t] < s->least || other_h < s->least ? 0 : value;
+    }
+    size_t at = n;
+    for (size_t t = 0; t < n; t++)
+        if (gain[t] > most) {
+            most = gain[t];
+            at = t;
+        }
+    if (at < n) *best = (struct split){most, column, (uint32_t)at, missing_left, sum[at]};
+}
+
+static bool is_drawn(const struct tr_trees *m, size_t column)
+{
+    double part = m->o->columns;
+    if (part >= 1) return true;
+    uint64_t random =
+        tr_mix(tr_mix(tr_mix(m->seed) ^ (m->grower->round * m->outputs + m->grower->output)) + column);
+    return (double)(random >> 11) < part * 0x1p53;
+}
+
+static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct split *best)
+{
+    const struct tr_trees_grower *g = m->grower;
+    double G = gradient_of(g, leaf->sum), H = curvature_of(g, leaf->sum);
+    double rows = g->base > 0 ? g->base : 1; /* curvature of a row on average */
+    struct scan s = {.gradient = (float)g->units.gradient,
+                     .curvature = (float)g->units.curvature,
+                     .least = (float)fmax(m->o->min_weight, (double)m->o->min_rows * rows),
+                     .all_gradient = (float)G,
+                     .all_curvature = (float)H,
+                     .l2 = (float)m->o->l2,
+                     .parent = (float)(G * G / (H + m->o->l2))};
+    *best = (struct split){.gain = (float)fmax(m->o->gamma, 1e-6)};
+    float least = best->gain;
+    for (size_t c = g->first; c < g->last; c++) {
+        const struct tr_column_bins *column = &m->bins.column[c];
+        const tr_pair *hist = g->slot + leaf->slot * g->share + column->offset - g->offset;
+        size_t numbers = (size_t)column->bins - column->missing;
+        if (column->bins < 2 || !is_drawn(m, c)) continue;
+        tr_pair missing = column->missing ? hist[numbers] : 0;
+        scan_bins(&s, hist, numbers - 1 + (missing != 0), 0, best, (uint32_t)c, false);
+        if (missing != 0) scan_bins(&s, hist, numbers - 1, missing, best, (uint32_t)c, true);
+    }
+    if (best->gain <= least) best->gain = 0;
+}
+
+/* ---- histograms ---- */
+
+/* Of the rows of a leaf, over all workers; each gets its columns'. */
+static int build(struct tr_trees *m, const struct leaf *leaf)
+{
+    struct tr_trees_grower *g = m->grower;
+    tr_pair *slot = g->slot + leaf->slot * g->share, *hist = g->local ? g->local : slot;
+    size_t flush = (size_t)(65535 / ((1u << m->o->bits) - 1));
+    memset(hist, 0, m->bins.total * sizeof *hist);
+    tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin,
+                     m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all, flush,
+                     hist);
+    if (g->local) TR_TRY(tr_reduce_scatter(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, hist, g->shares, slot));
+    for (size_t c = g->first; c < g->last && m->bins.sparse; c++) { /* sparse: bins of 0 are what is left */
+        const struct tr_column_bins *column = &m->bins.column[c];
+        tr_pair *bin = slot + column->offset - g->offset, left = leaf->sum;
+        for (size_t b = 0; b < column->bins; b++) left -= bin[b];
+        bin[column->zero] += left;
+    }
+    return TR_OK;
+}
+
+static bool is_better(const struct split *a, const struct split *b)
+{
+    return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
+}
+
+/* The best splits of n leaves, of all workers' columns. */
+static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct split mine[2];
+    for (size_t i = 0; i < n; i++) find_split(m, leaf[i], &mine[i]);
+    if (!g->local) {
+        for (size_t i = 0; i < n; i++) leaf[i]->split = mine[i];
+        return TR_OK;
+    }
+    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * sizeof *mine, g->told));
+    for (size_t i = 0; i < n; i++) {
+        leaf[i]->split = g->told[i];
+        for (size_t w = 1; w < (size_t)tr_workers(m->tr); w++)
+            if (is_better(&g->told[w * n + i], &leaf[i]->split)) leaf[i]->split = g->told[w * n + i];
+    }
+    return TR_OK;
+}
+
+/* ---- growing ---- */
+
+static struct tr_node leaf_node(void)
+{
+    return (struct tr_node){.feature = (uint32_t)TR_LEAF};
+}
+
+static int begin_tree(struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct tr_lists *l = &m->lists;
+    struct leaf *root = &g->leaf[0];
+    size_t n = m->rows.n;
+    bool all = m->o->rows >= 1;
+    int64_t sum[2] = {0, (int64_t)n};
+    if (!all) {
+        uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ g->round);
+        n = 0;
+        for (size_t i = 0; i < m->rows.n; i++) {
+            l->row[0][n] = (uint32_t)i;
+            l->pair[0][n] = l->pair[0][i];
+            n += (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
+        }
+        sum[1] = (int64_t)n;
+    }
+    for (size_t i = 0; i < n; i++) sum[0] += tr_pair_of_row(l->pair[0][i]);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
+    *root = (struct leaf){.end = n, .all = all, .sum = sum[0]};
+    g->rows = (size_t)sum[1];
+    g->base = curvature_of(g, root->sum) / fmax((double)g->rows, 1);
+    g->leaves = g->nodes = 1;
+    g->node[0] = leaf_node();
+    TR_TRY(build(m, root));
+    return find_splits(m, &root, 1);
+}
+
+static struct leaf *best_leaf(const struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct leaf *best = NULL;
+    for (size_t i = 0; i < g->leaves; i++) {
+        struct leaf *leaf = &g->leaf[i];
+        if (leaf->split.gain <= 0 || (m->o->depth > 0 && leaf->depth >= m->o->depth)) continue;
+        if (!best || leaf->split.gain > best->split.gain) best = leaf;
+    }
+    return best;
+}
+
+static void note_split(struct tr_trees *m, const struct leaf *leaf)
+{
+    struct tr_trees_grower *g = m->grower;
+    const struct split *s = &leaf->split;
+    const struct tr_column_bins *column = &m->bins.column[s->column];
+    size_t cuts = (size_t)column->bins - 1 - column->missing;
+    g->node[leaf->node] = (struct tr_node){.feature = s->column,
+                                           .child = (uint32_t)g->nodes,
+                                           .number = s->bin < cuts ? column->cut[s->bin] : INFINITY,
+                                           .flags = s->missing_left ? TR_NODE_MISSING_LEFT : 0};
+    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(g, leaf->sum)};
+    uint8_t *left = g->goes_left[leaf->node];
+    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
+    if (column->missing) left[column->bins - 1] = (uint8_t)s->missing_left;
+    g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
+}
+
+/* The leaf becomes its left child, and the right one is new. */
+static struct leaf *divide(struct tr_trees *m, struct leaf *leaf)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct tr_lists *l = &m->lists;
+    struct leaf *right = &g->leaf[g->leaves++];
+    int here = leaf->list;
+    size_t from = leaf->begin;
+    note_split(m, leaf);
+    size_t stay =
+        tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left[leaf->node], l->row[here] + from,
+                       l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
+                       l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
+    *right = (struct leaf){.begin = from + stay,
+                           .end = leaf->end,
+                           .list = !here,
+                           .depth = leaf->depth + 1,
+                           .node = g->nodes + 1,
+                           .sum = leaf->sum - leaf->split.left};
+    leaf->end = from + stay;
+    leaf->all = false;
+    leaf->depth++;
+    leaf->node = g->nodes;
+    leaf->sum = leaf->split.left;
+    g->nodes += 2;
+    return right;
+}
+
+/* The smaller child's histogram is built, the other's is what is left of the parent's. */
+static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
+{
+    struct tr_trees_grower *g = m->grower;
+    bool left_is_smaller = tr_pair_curvature(left->sum) <= tr_pair_curvature(right->sum);
+    struct leaf *small = left_is_smaller ? left : right, *large = left_is_smaller ? right : left;
+    large->slot = left->slot; /* the parent's */
+    small->slot = g->leaves - 1;
+    TR_TRY(build(m, small));
+    tr_pair *from = g->slot + large->slot * g->share;
+    const tr_pair *less = g->slot + small->slot * g->share;
+    for (size_t b = 0; b < g->share; b++) from[b] -= less[b];
+    return find_splits(m, (struct leaf *const[]){left, right}, 2);
+}
+
+/* ---- what leaves add ---- */
+
+/* Their values follow from the gradients before they were rounded: sums of multiples of a small step, in any order. */
+static int weigh_leaves(struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    double step_g = g->units.gradient * 0x1p-20, step_h = g->units.curvature * 0x1p-20;
+    float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h);
+    memset(g->sums, 0, 2 * g->leaves * sizeof *g->sums);
+    for (size_t k = 0; k < g->leaves; k++) {
+        const struct leaf *leaf = &g->leaf[k];
+        const uint32_t *row = m->lists.row[leaf->list];
+        int64_t sum_g = 0, sum_h = 0;
+        for (size_t i = leaf->begin; i < leaf->end; i++) {
+            size_t r = leaf->all ? i : row[i];
+            sum_g += (int32_t)rintf(m->gradient[r] * by_g);
+            sum_h += (int32_t)rintf(m->curvature[r] * by_h);
+        }
+        g->sums[2 * k] = sum_g;
+        g->sums[2 * k + 1] = sum_h;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
+    for (size_t k = 0; k < g->leaves; k++) {
+        double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
+        g->node[g->leaf[k].node].number = (float)(-m->o->rate * G / fmax(H + m->o->l2, 1e-30));
+        g->note[g->leaf[k].node] = (struct tr_node_note){0, (float)H};
+    }
+    return TR_OK;
+}
+
+static float value_of_row(const struct tr_trees *m, const struct tr_binned *rows, size_t row)
+{
+    const struct tr_trees_grower *g = m->grower;
+    size_t at = 0;
+    while (g->node[at].feature != (uint32_t)TR_LEAF) {
+        uint32_t bin = tr_bin_of(&m->bins, rows, row, g->node[at].feature);
+        at = g->node[at].child + !g->goes_left[at][bin];
+    }
+    return g->node[at].number;
+}
+
+static void add_to_scores(struct tr_trees *m)
+{
+    const struct tr_trees_grower *g = m->grower;
+    float *score = m->score + g->output * m->rows.n, *test = m->test_score + g->output * m->test_rows.n;
+    for (size_t k = 0; k < g->leaves && m->o->rows >= 1; k++) {
+        const struct leaf *leaf = &g->leaf[k];
+        const uint32_t *row = m->lists.row[leaf->list];
+        float value = g->node[leaf->node].number;
+        for (size_t i = leaf->begin; i < leaf->end; i++) score[leaf->all ? i : row[i]] += value;
+    }
+    for (size_t i = 0; i < m->rows.n && m->o->rows < 1; i++) score[i] += value_of_row(m, &m->rows, i);
+    for (size_t i = 0; i < m->test_rows.n; i++) test[i] += value_of_row(m, &m->test_rows, i);
+}
+
+int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
+{
+    struct tr_trees_grower *g = m->grower;
+    g->round = round;
+    g->output = output;
+    TR_TRY(tr_gradients(m, output, round, &g->units));
+    TR_TRY(begin_tree(m));
+    for (struct leaf *leaf; g->leaves < m->o->leaves && (leaf = best_leaf(m));) {
+        struct leaf *right = divide(m, leaf);
+        if (g->leaves == m->o->leaves) break;
+        TR_TRY(look_at(m, leaf, right));
+    }
+    TR_TRY(weigh_leaves(m));
+    add_to_scores(m);
+    return tr_forest_add(&m->forest, g->node, g->note, g->nodes);
+}
+
+/* ---- opening ---- */
+
+static int open_lists(struct tr_trees *m)
+{
+    size_t n = m->rows.n + SPARE;
+    for (int i = 0; i < 2; i++) {
+        TR_TRY(TR_NEW(&m->lists.row[i], n));
+        TR_TRY(TR_NEW(&m->lists.pair[i], n));
+    }
+    TR_TRY(TR_NEW(&m->gradient, n));
+    return TR_NEW(&m->curvature, n);
+}
+
+/* Columns are divided so that workers have about equally many bins. */
+static int divide_columns(struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    size_t workers = (size_t)tr_workers(m->tr), worker = (size_t)tr_set_rank(m->tr, TR_SET_WORKERS), c = 0;
+    TR_TRY(TR_NEW(&g->shares, workers));
+    for (size_t w = 0; w < workers; w++) {
+        size_t first = c, until = m->bins.total * (w + 1) / workers;
+        for (; c < m->bins.columns && (m->bins.column[c].offset < until || w + 1 == workers); c++)
+            g->shares[w] += m->bins.column[c].bins;
+        if (w != worker) continue;
+        g->first = first;
+        g->last = c;
+        g->offset = first < m->bins.columns ? m->bins.column[first].offset : 0;
+        g->share = g->shares[w];
+    }
+    return TR_OK;
+}
+
+int tr_grower_open(struct tr_trees *m)
+{
+    struct tr_trees_grower *g;
+    size_t leaves = (size_t)m->o->leaves;
+    TR_TRY(TR_NEW(&m->grower, 1));
+    g = m->grower;
+    TR_TRY(divide_columns(m));
+    TR_TRY(open_lists(m));
+    if (tr_workers(m->tr) > 1) {
+        TR_TRY(TR_NEW(&g->local, m->bins.total));
+        TR_TRY(TR_NEW(&g->told, 2 * (size_t)tr_workers(m->tr)));
+    }
+    TR_TRY(TR_NEW(&g->slot, leaves * g->share));
+    TR_TRY(TR_NEW(&g->leaf, leaves));
+    TR_TRY(TR_NEW(&g->sums, 2 * leaves));
+    TR_TRY(TR_NEW(&g->node, 2 * leaves));
+    TR_TRY(TR_NEW(&g->note, 2 * leaves));
+    return TR_NEW(&g->goes_left, 2 * leaves);
+}
+
+void tr_grower_close(struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    for (int i = 0; i < 2; i++) {
+        free(m->lists.row[i]);
+        free(m->lists.pair[i]);
+    }
+    free(m->gradient);
+    free(m->curvature);
+    if (!g) return;
+    void *arrays[] = {g->shares, g->local, g->slot, g->leaf,     g->sums,
+                      g->told,   g->node,  g->note, g->goes_left};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    free(g);
+    m->grower = NULL;
+}

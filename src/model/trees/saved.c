@@ -1,0 +1,454 @@
+/* Trees in a file, and what they are asked there.
+ *
+ * model.h5 has a number for each node of all trees, one tree after the other: /feature (of a leaf 2^32 - 1), /child (the left one,
+ * counted from the tree's first node; the right one follows), /number (rows of at most this go left; of a leaf what it adds),
+ * /missing_left, /gain and /weight; /tree_begin says where trees begin, tree t being of output t modulo outputs; /base has what
+ * the trees of each output are added to, /labels the labels of classes.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../auc.h"
+#include "trees.h"
+
+enum { PREDICT_LABEL, PREDICT_PROBABILITY, PREDICT_MARGIN, PREDICT_MEAN }; /* tr_trees.output */
+
+/* Columns up to which rows are taken as dense ones; and rows that all trees are asked for at once. */
+enum { DENSE_COLUMNS = 4096, ROWS = 64 };
+
+static const char *const names[] = {"auto", "logistic", "squared", "poisson", "softmax"};
+
+const char *tr_trees_objective_name(const struct tr_trees *m)
+{
+    return names[m->objective];
+}
+
+/* ================ the file ================ */
+
+static int bad(const char *what)
+{
+    return tr_fail(TR_ERR_DATA, "model.h5: %s", what);
+}
+
+/* A child stands behind its parent, so there is an end to every way down. */
+static int check_trees(const struct tr_trees *m)
+{
+    const struct tr_forest *f = &m->forest;
+    if (f->begin[0] != 0 || f->begin[f->trees] != f->nodes) return bad("tree_begin does not fit the nodes");
+    for (size_t t = 0; t < f->trees; t++) {
+        if (f->begin[t] >= f->begin[t + 1] || f->begin[t + 1] > f->nodes)
+            return bad("tree_begin does not ascend");
+        const struct tr_node *node = f->node + f->begin[t];
+        size_t n = (size_t)(f->begin[t + 1] - f->begin[t]);
+        for (size_t i = 0; i < n; i++) {
+            if (isnan(node[i].number)) return bad("a number of a node is not a number");
+            if (node[i].feature == (uint32_t)TR_LEAF) continue;
+            if (node[i].feature >= m->columns) return bad("a node splits by a feature that there is not");
+            if (node[i].child <= i || node[i].child + (size_t)1 >= n)
+                return bad("a child does not stand behind its parent");
+        }
+    }
+    return TR_OK;
+}
+
+static int check_head(const struct tr_trees *m)
+{
+    bool classes = tr_trees_classify(m);
+    if (m->columns == 0 || m->columns >= UINT32_MAX || m->outputs == 0 || m->outputs > 100000 ||
+        m->forest.trees % m->outputs != 0 || m->forest.nodes >= UINT32_MAX)
+        return bad("its sizes do not fit each other");
+    if (classes && m->labels != (m->outputs > 1 ? m->outputs : 2))
+        return bad("there are not as many labels as outputs");
+    return TR_OK;
+}
+
+/* What the file has of nodes, as it has it. */
+struct columns {
+    uint32_t *feature, *child;
+    float *number, *gain, *weight;
+    uint8_t *missing_left;
+};
+
+static void free_columns(struct columns *c)
+{
+    void *arrays[] = {c->feature, c->child, c->number, c->gain, c->weight, c->missing_left};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+static int take_apart(const struct tr_forest *f, struct columns *c)
+{
+    size_t n = f->nodes;
+    TR_TRY(TR_NEW(&c->feature, n));
+    TR_TRY(TR_NEW(&c->child, n));
+    TR_TRY(TR_NEW(&c->number, n));
+    TR_TRY(TR_NEW(&c->gain, n));
+    TR_TRY(TR_NEW(&c->weight, n));
+    TR_TRY(TR_NEW(&c->missing_left, n));
+    for (size_t i = 0; i < n; i++) {
+        c->feature[i] = f->node[i].feature;
+        c->child[i] = f->node[i].child;
+        c->number[i] = f->node[i].number;
+        c->missing_left[i] = f->node[i].flags & TR_NODE_MISSING_LEFT;
+        c->gain[i] = f->note[i].gain;
+        c->weight[i] = f->note[i].weight;
+    }
+    return TR_OK;
+}
+
+static int put_together(const struct columns *c, struct tr_forest *f)
+{
+    TR_TRY(TR_NEW(&f->node, f->nodes));
+    TR_TRY(TR_NEW(&f->note, f->nodes));
+    for (size_t i = 0; i < f->nodes; i++) {
+        f->node[i] = (struct tr_node){c->feature[i], c->child[i], c->number[i],
+                                      c->missing_left[i] ? TR_NODE_MISSING_LEFT : 0};
+        f->note[i] = (struct tr_node_note){c->gain[i], c->weight[i]};
+    }
+    return TR_OK;
+}
+
+static int node_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
+{
+    uint64_t nodes = m->forest.nodes;
+    TR_TRY(tr_field_array(f, "tree_begin", TR_FIELD_U64, m->forest.trees + 1, 0,
+                          "tree t has the nodes from here to the next", &m->forest.begin));
+    TR_TRY(tr_field_array(f, "feature", TR_FIELD_U32, nodes, 0,
+                          "that a node splits by, from 0; 4294967295: it is a leaf", &c->feature));
+    TR_TRY(tr_field_array(f, "child", TR_FIELD_U32, nodes, 0,
+                          "the left one, counted from the tree's first node; the right one follows it",
+                          &c->child));
+    TR_TRY(tr_field_array(f, "number", TR_FIELD_F32, nodes, 0,
+                          "rows of at most this go left; of a leaf: what it adds", &c->number));
+    TR_TRY(tr_field_array(f, "missing_left", TR_FIELD_U8, nodes, 0, "whether rows without a number go left",
+                          &c->missing_left));
+    TR_TRY(tr_field_array(f, "gain", TR_FIELD_F32, nodes, 0, "of the split", &c->gain));
+    return tr_field_array(f, "weight", TR_FIELD_F32, nodes, 0,
+                          "the sum of the second derivatives of the node's rows", &c->weight);
+}
+
+static int head_fields(struct tr_trees *m, tr_fields *f)
+{
+    uint64_t trees = m->forest.trees, nodes = m->forest.nodes, label_column = (uint64_t)m->label_column;
+    char *objective = (char *)(uintptr_t)names[m->objective];
+    TR_TRY(tr_field_text(f, "objective", &objective));
+    if (tr_fields_read(f)) {
+        for (m->objective = TR_OBJECTIVE_LOGISTIC; m->objective <= TR_OBJECTIVE_SOFTMAX; m->objective++)
+            if (strcmp(objective, names[m->objective]) == 0) break;
+        free(objective);
+        if (m->objective > TR_OBJECTIVE_SOFTMAX) return bad("its objective is unknown");
+    }
+    TR_TRY(tr_field_count(f, "trees", &trees));
+    TR_TRY(tr_field_count(f, "nodes", &nodes));
+    TR_TRY(tr_field_count(f, "outputs", &m->outputs));
+    TR_TRY(tr_field_count(f, "columns", &m->columns));
+    TR_TRY(tr_field_count(f, "first_index", &m->first_index));
+    TR_TRY(tr_field_count(f, "label_column", &label_column));
+    TR_TRY(tr_field_count(f, "rows", &m->total_rows));
+    TR_TRY(tr_field_count(f, "labels_known", &m->labels));
+    TR_TRY(tr_field_real(f, "best_objective", &m->best));
+    m->forest.trees = (size_t)trees;
+    m->forest.nodes = (size_t)nodes;
+    m->label_column = (int64_t)label_column;
+    return check_head(m);
+}
+
+static int write_texts(const struct tr_trees *m)
+{
+    const char *folder;
+    if (tr_rank(m->tr) != 0) return TR_OK;
+    TR_TRY(tr_job_string(m->job, "output", &folder));
+    return tr_trees_write_texts(m, folder);
+}
+
+int tr_trees_fields(void *model, tr_fields *f)
+{
+    struct tr_trees *m = model;
+    struct columns c = {0};
+    m->best = m->last.objective;
+    if (!tr_fields_read(f)) TR_TRY(tr_model_tell(m->tr, 1, &m->best));
+    TR_TRY(head_fields(m, f));
+    TR_TRY(tr_field_array(f, "base", TR_FIELD_F64, m->outputs, 0, "what the trees of an output are added to",
+                          &m->base));
+    if (m->labels > 0)
+        TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, m->labels, 0, "of classes", &m->label_name));
+    int status = tr_fields_read(f) ? TR_OK : take_apart(&m->forest, &c);
+    if (status == TR_OK) status = node_fields(m, f, &c);
+    if (status == TR_OK && tr_fields_read(f)) status = put_together(&c, &m->forest);
+    if (status == TR_OK && tr_fields_read(f)) status = check_trees(m);
+    if (status == TR_OK && !tr_fields_read(f)) status = write_texts(m);
+    free_columns(&c);
+    return status;
+}
+
+/* ================ predict ================ */
+
+struct tr_trees_evaluation {
+    uint64_t rows, right;
+    double loss, squares, absolutes;
+    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² */
+    float *score;        /* two classes: for the area, which needs all of them */
+    signed char *positive;
+    size_t score_capacity, positive_capacity;
+};
+
+int tr_trees_ready(void *model, tr_query *q)
+{
+    struct tr_trees *m = model;
+    bool probability = tr_query_given(q, "--probability"), margin = tr_query_given(q, "--margin");
+    if (probability && margin)
+        return tr_fail(TR_ERR_USAGE, "predict: unexpected --margin beside --probability");
+    if (probability && !tr_trees_classify(m))
+        return tr_fail(TR_ERR_USAGE,
+                       "--probability expects trees that tell classes apart, and these are of objective %s",
+                       names[m->objective]);
+    if (tr_query_command(q) == TR_EVALUATE) margin = true;
+    m->output = margin                 ? PREDICT_MARGIN
+                : probability          ? PREDICT_PROBABILITY
+                : tr_trees_classify(m) ? PREDICT_LABEL
+                                       : PREDICT_MEAN;
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
+                  m->first_index);
+    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
+    static const char *const what[] = {"label", "probability", "margin", "mean"};
+    size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs;
+    for (size_t k = 0; k < outputs; k++) {
+        char name[TR_LABEL_TEXT + 64], label[TR_LABEL_TEXT];
+        snprintf(name, sizeof name, "%s", what[m->output]);
+        if (outputs > 1) {
+            tr_query_label_text(q, m->label_name[k], label);
+            snprintf(name, sizeof name, "%s of label %s", what[m->output], label);
+        }
+        TR_TRY(tr_query_output(q, name, m->output == PREDICT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
+    }
+    return TR_OK;
+}
+
+/* Rows as lists of all their numbers, in the order of columns. */
+static void spread(const tr_batch *rows, size_t i, bool clear, float *to)
+{
+    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
+        to[rows->column[k]] = clear ? 0 : rows->value ? rows->value[k] : 1;
+}
+
+/* Margins of n dense rows, of all outputs of a row together. */
+static void find_margins(const struct tr_trees *m, const float *row, size_t n, double *margin)
+{
+    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
+    for (size_t i = 0; i < n; i++) memcpy(margin + i * outputs, m->base, outputs * sizeof *margin);
+    for (size_t t = 0; t < m->forest.trees; t++) {
+        const struct tr_node *tree = m->forest.node + m->forest.begin[t];
+        double *to = margin + t % outputs;
+        for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tr_tree_of_row(tree, row + i * columns);
+    }
+}
+
+static int all_margins(const struct tr_trees *m, const tr_batch *rows, double *margin)
+{
+    size_t outputs = (size_t)m->outputs;
+    if (rows->dense) {
+        for (size_t i = 0; i < rows->n; i += ROWS)
+            find_margins(m, rows->dense + i * m->columns, tr_min_size(ROWS, rows->n - i),
+                         margin + i * outputs);
+        return TR_OK;
+    }
+    float *row;
+    TR_TRY(TR_NEW(&row, (size_t)m->columns));
+    for (size_t i = 0; i < rows->n; i++) {
+        spread(rows, i, false, row);
+        find_margins(m, row, 1, margin + i * outputs);
+        spread(rows, i, true, row);
+    }
+    free(row);
+    return TR_OK;
+}
+
+static void to_probabilities(const struct tr_trees *m, double *margin)
+{
+    double sum = 0, most = -INFINITY;
+    size_t n = (size_t)m->outputs;
+    if (n == 1) *margin = 1 / (1 + exp(-*margin));
+    for (size_t k = 0; k < n && n > 1; k++) most = fmax(most, margin[k]);
+    for (size_t k = 0; k < n && n > 1; k++) sum += margin[k] = exp(margin[k] - most);
+    for (size_t k = 0; k < n && n > 1; k++) margin[k] /= sum;
+}
+
+static size_t class_of(const struct tr_trees *m, const double *margin)
+{
+    size_t best = 0;
+    if (m->outputs == 1) return *margin > 0;
+    for (size_t k = 1; k < m->outputs; k++)
+        if (margin[k] > margin[best]) best = k;
+    return best;
+}
+
+int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
+{
+    const struct tr_trees *m = model;
+    size_t n = records->rows.n, outputs = (size_t)m->outputs;
+    double *margin;
+    (void)q;
+    TR_TRY(TR_NEW(&margin, n * outputs));
+    int status = all_margins(m, &records->rows, margin);
+    for (size_t i = 0; i < n; i++) {
+        double *of = margin + i * outputs;
+        if (m->output == PREDICT_PROBABILITY) to_probabilities(m, of);
+        if (m->output == PREDICT_MEAN && m->objective == TR_OBJECTIVE_POISSON) *of = exp(*of);
+        if (m->output == PREDICT_LABEL) out[i] = (double)m->label_name[class_of(m, of)];
+    }
+    if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
+    free(margin);
+    return status;
+}
+
+/* ================ evaluate ================ */
+
+static int add_classified(struct tr_trees *m, const tr_records *records, size_t i, const double *margin)
+{
+    struct tr_trees_evaluation *e = m->evaluation;
+    float label = records->rows.label[i];
+    size_t is = 0, outputs = (size_t)m->outputs;
+    char text[160];
+    while (is < m->labels && m->label_name[is] != label) is++;
+    snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
+             (unsigned long long)m->labels);
+    if (is == m->labels) return tr_records_fail(records, i, text);
+    e->right += class_of(m, margin) == is;
+    if (outputs == 1) {
+        TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
+        TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
+        e->score[e->rows] = (float)*margin;
+        e->positive[e->rows] = is == 1;
+        double z = is == 1 ? *margin : -*margin;
+        e->loss += z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
+        return TR_OK;
+    }
+    double most = margin[class_of(m, margin)], sum = 0;
+    for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
+    e->loss += log(sum) + most - margin[is];
+    return TR_OK;
+}
+
+static void add_number(struct tr_trees *m, double y, double margin)
+{
+    struct tr_trees_evaluation *e = m->evaluation;
+    double error = (m->objective == TR_OBJECTIVE_POISSON ? exp(margin) : margin) - y, from_old = y - e->mean;
+    e->squares += error * error;
+    e->absolutes += fabs(error);
+    e->mean += from_old / (double)(e->rows + 1);
+    e->spread += from_old * (y - e->mean);
+}
+
+int tr_trees_evaluate(void *model, tr_query *q, const tr_records *records, const double *out)
+{
+    struct tr_trees *m = model;
+    const float *label = records->rows.label;
+    (void)q;
+    for (size_t i = 0; i < records->rows.n; i++, out += m->outputs, m->evaluation->rows++) {
+        if (!label || isnan(label[i])) return tr_records_fail(records, i, "expected a label");
+        if (tr_trees_classify(m)) TR_TRY(add_classified(m, records, i, out));
+        else add_number(m, (double)label[i], *out);
+    }
+    return TR_OK;
+}
+
+int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
+{
+    const struct tr_trees *m = model;
+    const struct tr_trees_evaluation *e = m->evaluation;
+    double n = (double)rows, right = (double)e->right / n;
+    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
+    if (tr_trees_classify(m)) {
+        TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
+                         (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
+        double auc = m->outputs == 1 ? tr_auc(e->score, e->positive, (size_t)e->rows) : (double)NAN;
+        if (m->outputs == 1) TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
+        return tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n);
+    }
+    double r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
+    TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
+    TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
+    return tr_figure(q, "r2", r2, "%.6f", r2);
+}
+
+/* ================ inspect ================ */
+
+static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t at, int depth)
+{
+    const struct tr_node *node = &tree[at];
+    if (node->feature == (uint32_t)TR_LEAF)
+        return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
+    char name[TR_LABEL_TEXT];
+    tr_query_key_text(q, node->feature, m->first_index, name);
+    TR_TRY(tr_print(q, "%*sfeature %s <= %.6g%s\n", 2 * depth, "", name, (double)node->number,
+                    node->flags & TR_NODE_MISSING_LEFT ? " or missing" : ""));
+    TR_TRY(show_node(m, q, tree, node->child, depth + 1));
+    return show_node(m, q, tree, node->child + (size_t)1, depth + 1);
+}
+
+struct importance {
+    uint64_t feature, splits;
+    double gain;
+};
+
+static int by_gain(const void *a, const void *b)
+{
+    const struct importance *x = a, *y = b;
+    if (x->gain != y->gain) return x->gain > y->gain ? -1 : 1;
+    return (x->feature > y->feature) - (x->feature < y->feature);
+}
+
+static int show_importance(const struct tr_trees *m, tr_query *q, size_t top)
+{
+    struct importance *of;
+    double all = 0;
+    TR_TRY(TR_NEW(&of, (size_t)m->columns));
+    for (size_t c = 0; c < m->columns; c++) of[c].feature = c;
+    for (size_t i = 0; i < m->forest.nodes; i++) {
+        if (m->forest.node[i].feature == (uint32_t)TR_LEAF) continue;
+        of[m->forest.node[i].feature].splits++;
+        of[m->forest.node[i].feature].gain += (double)m->forest.note[i].gain;
+        all += (double)m->forest.note[i].gain;
+    }
+    qsort(of, (size_t)m->columns, sizeof *of, by_gain);
+    int status = tr_print(q, "\n%12s  %10s  %8s\n", "feature", "share", "splits");
+    for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0 && status == TR_OK; c++) {
+        char name[TR_LABEL_TEXT];
+        tr_query_key_text(q, of[c].feature, m->first_index, name);
+        status =
+            tr_print(q, "%12s  %10.6f  %8llu\n", name, of[c].gain / all, (unsigned long long)of[c].splits);
+    }
+    free(of);
+    return status;
+}
+
+int tr_trees_inspect(void *model, tr_query *q)
+{
+    const struct tr_trees *m = model;
+    const struct tr_forest *f = &m->forest;
+    long tree = tr_query_number(q, "--tree", -1);
+    if (tree >= 0 && (size_t)tree >= f->trees)
+        return tr_fail(TR_ERR_USAGE, "--tree %ld: there are %zu trees, counted from 0", tree, f->trees);
+    if (tree >= 0) return show_node(m, q, f->node + f->begin[tree], 0, 0);
+    tr_line(q, "objective", "%s, %.9g", names[m->objective], m->best);
+    tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
+            ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
+    if (m->outputs > 1) tr_line(q, "outputs", "%llu, one for each label", (unsigned long long)m->outputs);
+    tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->columns,
+            (unsigned long long)m->first_index);
+    tr_line(q, "trained on", "%llu rows", (unsigned long long)m->total_rows);
+    return show_importance(m, q, (size_t)tr_query_number(q, "--top", 10));
+}
+
+void tr_trees_saved_close(struct tr_trees *m)
+{
+    if (m->evaluation) {
+        free(m->evaluation->score);
+        free(m->evaluation->positive);
+    }
+    free(m->evaluation);
+    free(m->label_name);
+    free(m->base);
+    tr_forest_free(&m->forest);
+}

@@ -1,0 +1,324 @@
+/* Trees for others: model.txt, which LightGBM loads, and model.json, which XGBoost does. Both predict the same margins: what
+ * trees are added to is in the leaves of each output's first tree there. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trees.h"
+
+struct text {
+    FILE *file;
+    char *path, *part; /* its name, and the one it has until it is complete */
+};
+
+/* One tree as others count it: its nodes or leaves in an order of their own. */
+struct tree {
+    const struct tr_node *node;
+    const struct tr_node_note *note;
+    size_t n, leaves;
+    float base;       /* that its leaves have besides */
+    int64_t *number;  /* of each node: among those with children, or -1 - number among leaves */
+    uint32_t *parent; /* UINT32_MAX: none */
+};
+
+typedef double tr_of_node(const struct tree *t, size_t i);
+
+/* ---- one tree ---- */
+
+static int open_tree(const struct tr_trees *m, size_t which, struct tree *t)
+{
+    size_t first = (size_t)m->forest.begin[which];
+    *t = (struct tree){.node = m->forest.node + first,
+                       .note = m->forest.note + first,
+                       .n = (size_t)m->forest.begin[which + 1] - first,
+                       .base = which < m->outputs ? (float)m->base[which] : 0};
+    TR_TRY(TR_NEW(&t->number, t->n));
+    TR_TRY(TR_NEW(&t->parent, t->n));
+    t->parent[0] = UINT32_MAX;
+    for (size_t i = 0, inner = 0; i < t->n; i++) {
+        bool leaf = t->node[i].feature == (uint32_t)TR_LEAF;
+        t->number[i] = leaf ? -1 - (int64_t)t->leaves++ : (int64_t)inner++;
+        if (!leaf) t->parent[t->node[i].child] = t->parent[t->node[i].child + 1] = (uint32_t)i;
+    }
+    return TR_OK;
+}
+
+static void close_tree(struct tree *t)
+{
+    free(t->number);
+    free(t->parent);
+}
+
+static bool is_leaf(const struct tree *t, size_t i)
+{
+    return t->node[i].feature == (uint32_t)TR_LEAF;
+}
+
+static double feature(const struct tree *t, size_t i)
+{
+    return is_leaf(t, i) ? 0 : (double)t->node[i].feature;
+}
+
+static double gain(const struct tree *t, size_t i)
+{
+    return (double)t->note[i].gain;
+}
+
+static double weight(const struct tree *t, size_t i)
+{
+    return (double)t->note[i].weight;
+}
+
+static double value(const struct tree *t, size_t i)
+{
+    return is_leaf(t, i) ? (double)(t->node[i].number + t->base) : 0;
+}
+
+/* ---- model.txt ---- */
+
+static double threshold(const struct tree *t, size_t i)
+{
+    return fmin((double)t->node[i].number, DBL_MAX);
+}
+
+/* That a missing number is NaN, and whether it goes left. */
+static double decision(const struct tree *t, size_t i)
+{
+    return 8 + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
+}
+
+static double left(const struct tree *t, size_t i)
+{
+    return (double)t->number[t->node[i].child];
+}
+
+static double right(const struct tree *t, size_t i)
+{
+    return (double)t->number[t->node[i].child + 1];
+}
+
+/* Numbers of the nodes that have children, or of the leaves. */
+static void put_line(FILE *file, const char *name, const struct tree *t, bool leaves, tr_of_node *of)
+{
+    bool first = true;
+    fprintf(file, "%s=", name);
+    for (size_t i = 0; i < t->n; i++) {
+        if (is_leaf(t, i) != leaves) continue;
+        fprintf(file, "%s%.17g", first ? "" : " ", of(t, i));
+        first = false;
+    }
+    fputc('\n', file);
+}
+
+static void put_tree(FILE *file, const struct tree *t, size_t which)
+{
+    fprintf(file, "Tree=%zu\nnum_leaves=%zu\nnum_cat=0\n", which, t->leaves);
+    put_line(file, "split_feature", t, false, feature);
+    put_line(file, "split_gain", t, false, gain);
+    put_line(file, "threshold", t, false, threshold);
+    put_line(file, "decision_type", t, false, decision);
+    put_line(file, "left_child", t, false, left);
+    put_line(file, "right_child", t, false, right);
+    put_line(file, "leaf_value", t, true, value);
+    put_line(file, "leaf_weight", t, true, weight);
+    put_line(file, "internal_value", t, false, value);
+    put_line(file, "internal_weight", t, false, weight);
+    fputs("is_linear=0\nshrinkage=1\n\n\n", file);
+}
+
+static void begin_lightgbm(FILE *file, const struct tr_trees *m)
+{
+    unsigned long long outputs = m->outputs, columns = m->columns;
+    fprintf(file,
+            "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=0\nmax_feature_idx=%"
+            "llu\n",
+            outputs, outputs, columns - 1);
+    switch (m->objective) {
+    case TR_OBJECTIVE_LOGISTIC: fputs("objective=binary sigmoid:1\n", file); break;
+    case TR_OBJECTIVE_SOFTMAX: fprintf(file, "objective=multiclass num_class:%llu\n", outputs); break;
+    case TR_OBJECTIVE_POISSON: fputs("objective=poisson\n", file); break;
+    default: fputs("objective=regression\n", file); break;
+    }
+    fputs("feature_names=", file);
+    for (uint64_t c = 0; c < m->columns; c++)
+        fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index));
+    fputs("\nfeature_infos=", file);
+    for (uint64_t c = 0; c < m->columns; c++) fputs(c > 0 ? " [-inf:inf]" : "[-inf:inf]", file);
+    fputs("\n\n", file);
+}
+
+static int write_lightgbm(const struct tr_trees *m, FILE *file)
+{
+    begin_lightgbm(file, m);
+    for (size_t k = 0; k < m->forest.trees; k++) {
+        struct tree t;
+        int status = open_tree(m, k, &t);
+        if (status == TR_OK) put_tree(file, &t, k);
+        close_tree(&t);
+        TR_TRY(status);
+    }
+    fputs("end of trees\n", file);
+    return TR_OK;
+}
+
+/* ---- model.json ---- */
+
+static double child(const struct tree *t, size_t i)
+{
+    return is_leaf(t, i) ? -1 : (double)t->node[i].child;
+}
+
+static double other_child(const struct tree *t, size_t i)
+{
+    return is_leaf(t, i) ? -1 : (double)t->node[i].child + 1;
+}
+
+static double parent(const struct tree *t, size_t i)
+{
+    return t->parent[i] == UINT32_MAX ? INT32_MAX : (double)t->parent[i];
+}
+
+/* XGBoost goes left below its number: the next one up. */
+static double condition(const struct tree *t, size_t i)
+{
+    return is_leaf(t, i) ? value(t, i) : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
+}
+
+static double missing_left(const struct tree *t, size_t i)
+{
+    return t->node[i].flags & TR_NODE_MISSING_LEFT ? 1 : 0;
+}
+
+static double nothing(const struct tree *t, size_t i)
+{
+    (void)t;
+    (void)i;
+    return 0;
+}
+
+/* XGBoost takes a number for a real one only if it looks like one. */
+static void put_list(FILE *file, const char *name, const struct tree *t, bool real, tr_of_node *of)
+{
+    fprintf(file, ",\"%s\":[", name);
+    for (size_t i = 0; i < t->n; i++) fprintf(file, real ? "%s%.8E" : "%s%.0f", i > 0 ? "," : "", of(t, i));
+    fputc(']', file);
+}
+
+static void put_json_tree(FILE *file, const struct tr_trees *m, const struct tree *t, size_t which)
+{
+    fprintf(file,
+            "%s{\"categories\":[],\"categories_nodes\":[],\"categories_segments\":[],\"categories_sizes\":[],"
+            "\"id\":%zu",
+            which > 0 ? "," : "", which);
+    put_list(file, "base_weights", t, true, value);
+    put_list(file, "default_left", t, false, missing_left);
+    put_list(file, "left_children", t, false, child);
+    put_list(file, "right_children", t, false, other_child);
+    put_list(file, "parents", t, false, parent);
+    put_list(file, "loss_changes", t, true, gain);
+    put_list(file, "split_conditions", t, true, condition);
+    put_list(file, "split_indices", t, false, feature);
+    put_list(file, "split_type", t, false, nothing);
+    put_list(file, "sum_hessian", t, true, weight);
+    fprintf(file,
+            ",\"tree_param\":{\"num_deleted\":\"0\",\"num_feature\":\"%llu\",\"num_nodes\":\"%zu\",\"size_"
+            "leaf_vector\":\"0\"}}",
+            (unsigned long long)m->columns, t->n);
+}
+
+static void end_json(FILE *file, const struct tr_trees *m)
+{
+    unsigned long long outputs = m->outputs;
+    fputs("],\"tree_info\":[", file);
+    for (size_t k = 0; k < m->forest.trees; k++) fprintf(file, "%s%llu", k > 0 ? "," : "", k % outputs);
+    fprintf(file,
+            "]},\"name\":\"gbtree\"},\"learner_model_param\":{\"base_score\":\"%s\",\"boost_from_average\":"
+            "\"1\",\"num_class\":"
+            "\"%llu\",\"num_feature\":\"%llu\",\"num_target\":\"1\"},\"objective\":",
+            m->objective == TR_OBJECTIVE_LOGISTIC  ? "5E-1" /* which is 0 as a margin … */
+            : m->objective == TR_OBJECTIVE_POISSON ? "1"    /* … and so is this */
+                                                   : "0",
+            outputs > 1 ? outputs : 0, (unsigned long long)m->columns);
+    switch (m->objective) {
+    case TR_OBJECTIVE_LOGISTIC:
+        fputs("{\"name\":\"binary:logistic\",\"reg_loss_param\":{\"scale_pos_weight\":\"1\"}}", file);
+        break;
+    case TR_OBJECTIVE_SOFTMAX:
+        fprintf(file, "{\"name\":\"multi:softprob\",\"softmax_multiclass_param\":{\"num_class\":\"%llu\"}}",
+                outputs);
+        break;
+    case TR_OBJECTIVE_POISSON:
+        fputs("{\"name\":\"count:poisson\",\"poisson_regression_param\":{\"max_delta_step\":\"0\"}}", file);
+        break;
+    default:
+        fputs("{\"name\":\"reg:squarederror\",\"reg_loss_param\":{\"scale_pos_weight\":\"1\"}}", file);
+        break;
+    }
+    fputs("},\"version\":[1,7,0]}\n", file);
+}
+
+static int write_xgboost(const struct tr_trees *m, FILE *file)
+{
+    fprintf(file,
+            "{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[],\"gradient_booster\":{"
+            "\"model\":{"
+            "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
+            "\"0\"},\"trees\":[",
+            m->forest.trees);
+    for (size_t k = 0; k < m->forest.trees; k++) {
+        struct tree t;
+        int status = open_tree(m, k, &t);
+        if (status == TR_OK) put_json_tree(file, m, &t, k);
+        close_tree(&t);
+        TR_TRY(status);
+    }
+    end_json(file, m);
+    return TR_OK;
+}
+
+/* ---- files ---- */
+
+static int failed(const struct text *text)
+{
+    return tr_fail(TR_ERR_IO, "%s: cannot be written: %s", text->path, strerror(errno));
+}
+
+static int write_text(const struct tr_trees *m, struct text *text,
+                      int (*write)(const struct tr_trees *, FILE *))
+{
+    text->file = fopen(text->part, "we");
+    if (!text->file) return failed(text);
+    int status = write(m, text->file);
+    if (status == TR_OK && (fflush(text->file) != 0 || fsync(fileno(text->file)) < 0)) status = failed(text);
+    if (fclose(text->file) != 0 && status == TR_OK) status = failed(text);
+    if (status == TR_OK && rename(text->part, text->path) < 0) status = failed(text);
+    if (status != TR_OK) unlink(text->part);
+    return status;
+}
+
+static int put(const struct tr_trees *m, const char *folder, const char *name,
+               int (*write)(const struct tr_trees *, FILE *))
+{
+    struct text text = {0};
+    int status = tr_format(&text.path, "%s/%s", folder, name);
+    if (status == TR_OK) status = tr_format(&text.part, "%s/%s.part", folder, name);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0),
+             old = uselocale(c); /* numbers with a point for a point */
+    if (status == TR_OK) status = write_text(m, &text, write);
+    uselocale(old);
+    if (c) freelocale(c);
+    free(text.path);
+    free(text.part);
+    return status;
+}
+
+int tr_trees_write_texts(const struct tr_trees *m, const char *folder)
+{
+    TR_TRY(put(m, folder, "model.txt", write_lightgbm));
+    return put(m, folder, "model.json", write_xgboost);
+}

@@ -1,0 +1,442 @@
+#include "trees.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../auc.h"
+
+/* What workers sum up for an evaluation. */
+enum { LOSS, ROWS, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+
+/* More distinct labels are numbers, not classes; more than the second are none in any case. */
+enum { MOST_GUESSED = 100, MOST_CLASSES = 1000 };
+
+/* Sums of rounded gradients have 32 bits. */
+static uint64_t most_rows(const struct tr_trees_options *o)
+{
+    return UINT32_MAX / ((1u << o->bits) - 1);
+}
+
+bool tr_trees_classify(const struct tr_trees *m)
+{
+    return m->objective == TR_OBJECTIVE_LOGISTIC || m->objective == TR_OBJECTIVE_SOFTMAX;
+}
+
+/* ---- opening ---- */
+
+/* Two labels, or some whole numbers, are classes. */
+static void choose_objective(struct tr_trees *m)
+{
+    const tr_data *train = m->train;
+    bool whole = train->labels <= MOST_GUESSED;
+    m->objective = (uint64_t)m->o->objective;
+    if (m->objective != TR_OBJECTIVE_AUTO) return;
+    for (size_t i = 0; i < train->labels && whole; i++) whole = train->label[i] == rintf(train->label[i]);
+    m->objective = train->labels <= 2 ? TR_OBJECTIVE_LOGISTIC
+                   : whole            ? TR_OBJECTIVE_SOFTMAX
+                                      : TR_OBJECTIVE_SQUARED;
+    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %snumbers", tr_trees_objective_name(m),
+           train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
+           whole ? "whole " : "");
+}
+
+static int check_data(const struct tr_trees *m)
+{
+    const tr_data *train = m->train;
+    const char *lacks = train->labels == 0                ? "data.train"
+                        : m->test && m->test->labels == 0 ? "data.test"
+                                                          : NULL;
+    if (lacks)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: %s has no labels, but trees learn them: expected data.label first or last",
+                       tr_job_where(m->job, "data.label"), lacks);
+    if (m->objective == TR_OBJECTIVE_LOGISTIC && train->labels > 2)
+        return tr_fail(TR_ERR_DATA, "%s: expected two kinds, or model.objective softmax or squared",
+                       tr_data_third_label(train));
+    if (m->objective == TR_OBJECTIVE_SOFTMAX && train->labels > MOST_CLASSES)
+        return tr_fail(TR_ERR_DATA,
+                       "%s, and there are more than %d: expected classes, or model.objective squared",
+                       tr_data_third_label(train), MOST_CLASSES);
+    if (m->objective == TR_OBJECTIVE_POISSON && train->labels > 0 && train->label[0] < 0)
+        return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective poisson",
+                       tr_job_where(m->job, "model.objective"), (double)train->label[0]);
+    if (train->total_rows > most_rows(m->o))
+        return tr_fail(TR_ERR_CONFIG, "%s: %llu rows are too many for gradients of %llu bits: at most %llu",
+                       tr_job_where(m->job, "solve.gradient_bits"), (unsigned long long)train->total_rows,
+                       (unsigned long long)m->o->bits, (unsigned long long)most_rows(m->o));
+    return TR_OK;
+}
+
+/* The largest of two labels is the positive one; of more, each is known by its place. */
+static int take_labels(struct tr_trees *m, const tr_data *data, float **label)
+{
+    size_t n = data->rows.n;
+    TR_TRY(TR_NEW(label, n));
+    for (size_t i = 0; i < n; i++) {
+        float y = data->rows.label[i];
+        size_t k = 0;
+        while (tr_trees_classify(m) && k < m->labels && m->label_name[k] != y) k++;
+        if (tr_trees_classify(m) && k == m->labels)
+            return tr_fail(TR_ERR_DATA, "%s: label %.9g of data.test does not occur in the training data",
+                           tr_job_where(m->job, "data.test"), (double)y);
+        (*label)[i] = tr_trees_classify(m) ? (float)k : y;
+    }
+    return TR_OK;
+}
+
+static int name_labels(struct tr_trees *m)
+{
+    if (!tr_trees_classify(m)) return TR_OK;
+    m->labels = m->train->labels;
+    TR_TRY(TR_NEW(&m->label_name, (size_t)m->labels + 1));
+    memcpy(m->label_name, m->train->label, (size_t)m->labels * sizeof *m->label_name);
+    if (m->labels == 1) {
+        tr_say(m->tr, "note:          all labels of data.train are %.9g: there is nothing to tell apart",
+               (double)m->label_name[0]);
+        m->label_name[m->labels++] = m->label_name[0] + 1;
+    }
+    return TR_OK;
+}
+
+static int open_rows(struct tr_trees *m)
+{
+    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE;
+    const char *const *tests;
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train));
+    if (tr_job_files(m->job, "data.test", &tests) > 0)
+        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST | form, m->train, &m->test));
+    m->columns = m->train->columns;
+    m->total_rows = m->train->total_rows;
+    m->first_index = m->train->format == TR_FORMAT_CSV ? 1 : m->train->first_index;
+    m->label_column = m->train->label_column;
+    choose_objective(m);
+    TR_TRY(tr_agree(m->tr, check_data(m)));
+    m->outputs = m->objective == TR_OBJECTIVE_SOFTMAX ? tr_max_size(m->train->labels, 2) : 1;
+    int status = name_labels(m);
+    bool works = tr_roles(m->tr) & TR_SLAVE;
+    if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
+    if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
+    if (status == TR_OK && works) status = tr_data_row_numbers(m->train, &m->number);
+    return tr_agree(m->tr, status);
+}
+
+static int open_model(tr_context *tr, const void *options, void *model)
+{
+    struct tr_trees *m = model;
+    m->tr = tr;
+    m->job = tr_context_job(tr);
+    m->o = options;
+    TR_TRY(tr_job_integer(m->job, "seed", &m->seed));
+    if (tr_rank(tr) == 0 && !(tr_roles(tr) & TR_SLAVE))
+        TR_TRY(
+            tr_agree(tr, tr_fail(TR_ERR_CONFIG,
+                                 "%s: trees have no parameters for servers: expected ranks.layout colocated",
+                                 tr_job_where(m->job, "ranks.layout"))));
+    else TR_TRY(tr_agree(tr, TR_OK));
+    TR_TRY(open_rows(m));
+    TR_TRY(tr_data_describe(m->train, "training data"));
+    return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
+}
+
+static void close_model(void *model)
+{
+    struct tr_trees *m = model;
+    tr_trees_saved_close(m);
+    tr_grower_close(m);
+    tr_bins_free(&m->bins);
+    tr_binned_free(&m->rows);
+    tr_binned_free(&m->test_rows);
+    void *arrays[] = {m->label, m->test_label, m->number, m->score, m->test_score, m->most, m->sum};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    tr_data_close(&m->test);
+    tr_data_close(&m->train);
+}
+
+/* ---- before the first tree ---- */
+
+/* Each output begins with what is best without a tree. Labels are summed as whole numbers of steps, in any order. */
+static int find_base(struct tr_trees *m)
+{
+    double most = 1;
+    int64_t *count;
+    size_t outputs = (size_t)m->outputs;
+    TR_TRY(TR_NEW(&m->base, outputs));
+    TR_TRY(TR_NEW(&count, outputs));
+    for (size_t i = 0; i < m->train->labels && !tr_trees_classify(m); i++)
+        most = fmax(most, fabs((double)m->train->label[i]));
+    for (size_t i = 0; i < m->rows.n; i++) {
+        if (m->objective == TR_OBJECTIVE_SOFTMAX) count[(size_t)m->label[i]]++;
+        else count[0] += llrint((double)m->label[i] / most * 0x1p24);
+    }
+    int status = tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, outputs);
+    for (size_t k = 0; k < outputs; k++) {
+        double n = (double)m->total_rows, mean = (double)count[k] * most * 0x1p-24 / n;
+        if (m->objective == TR_OBJECTIVE_SOFTMAX) m->base[k] = log(fmax((double)count[k], 0.5) / n);
+        else if (m->objective == TR_OBJECTIVE_SQUARED) m->base[k] = mean;
+        else if (m->objective == TR_OBJECTIVE_POISSON) m->base[k] = log(fmax(mean, 1e-9));
+        else {
+            double p = fmin(fmax(mean, 0.5 / n), 1 - 0.5 / n);
+            m->base[k] = log(p / (1 - p));
+        }
+        m->base[k] = (double)(float)m->base[k];
+    }
+    free(count);
+    return status;
+}
+
+static int open_scores(const struct tr_trees *m, size_t n, float **score)
+{
+    TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
+    for (size_t k = 0; k < m->outputs; k++)
+        for (size_t i = 0; i < n; i++) (*score)[k * n + i] = (float)m->base[k];
+    return TR_OK;
+}
+
+static int prepare(tr_worker *me, void *state)
+{
+    struct tr_trees *m = state;
+    (void)me;
+    TR_TRY(tr_bins_make(m->tr, m->train, m->number, (size_t)m->o->bins, m->seed, &m->bins));
+    TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
+    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
+    tr_data_forget(m->train);
+    if (m->test) tr_data_forget(m->test);
+    TR_TRY(find_base(m));
+    TR_TRY(open_scores(m, m->rows.n, &m->score));
+    TR_TRY(open_scores(m, m->test_rows.n, &m->test_score));
+    if (m->outputs > 1) {
+        TR_TRY(TR_NEW(&m->most, m->rows.n));
+        TR_TRY(TR_NEW(&m->sum, m->rows.n));
+    }
+    return tr_grower_open(m);
+}
+
+/* ---- a clock: a tree for each output ---- */
+
+static int compute(tr_worker *me, void *state)
+{
+    struct tr_trees *m = state;
+    tr_gradients_begin(m);
+    for (size_t k = 0; k < m->outputs; k++) TR_TRY(tr_trees_grow(m, k, (uint64_t)me->clock));
+    return TR_OK;
+}
+
+static size_t class_of(const struct tr_trees *m, const float *score, size_t apart)
+{
+    size_t best = 0;
+    if (m->outputs == 1) return score[0] > 0;
+    for (size_t k = 1; k < m->outputs; k++)
+        if (score[k * apart] > score[best * apart]) best = k;
+    return best;
+}
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_trees *m = state;
+    size_t n = m->test_rows.n;
+    (void)me;
+    report->sum[LOSS] += tr_trees_loss(m, m->label, m->score, m->rows.n, m->rows.n);
+    report->sum[ROWS] += (double)m->rows.n;
+    if (!m->test) return TR_OK;
+    report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, m->test_score, n, n);
+    report->sum[TEST_ROWS] += (double)n;
+    for (size_t i = 0; i < n; i++) {
+        float y = m->test_label[i], s = m->test_score[i];
+        double error = (double)(m->objective == TR_OBJECTIVE_POISSON ? expf(s) : s) - (double)y;
+        if (tr_trees_classify(m)) report->sum[TEST_RIGHT] += (float)class_of(m, m->test_score + i, n) == y;
+        else report->sum[TEST_SQUARES] += error * error;
+    }
+    return TR_OK;
+}
+
+static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
+{
+    struct tr_trees *m = state;
+    const double *sum = report->sum;
+    evaluation->objective = sum[LOSS] / sum[ROWS];
+    if (m->test)
+        evaluation->metric = tr_trees_classify(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
+                                                  : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
+    if (!isfinite(evaluation->objective))
+        return tr_fail(TR_ERR_DIVERGED, "the objective is not finite: lower solve.rate");
+    m->last = *evaluation;
+    return TR_OK;
+}
+
+/* ---- checkpoints: the trees, and what they add up to for each row ---- */
+
+static int keep_scores(const struct tr_trees *m, const tr_data *data, const char *of, float *score,
+                       tr_snapshot *s)
+{
+    for (size_t k = 0; k < m->outputs && data; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_score_%zu", of, k);
+        TR_TRY(tr_data_keep(data, s, name, TR_F32, score ? score + k * data->rows.n : NULL));
+    }
+    return TR_OK;
+}
+
+static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
+{
+    struct tr_trees *m = state;
+    struct tr_forest *f = &m->forest;
+    int64_t size[2] = {(int64_t)f->trees, (int64_t)f->nodes};
+    (void)me;
+    TR_TRY(tr_model_keep_evaluation(s, &m->last));
+    TR_TRY(tr_snapshot_common(s, "trees", TR_I64, 2, size));
+    if (tr_snapshot_restores(s)) {
+        TR_TRY(TR_GROW(&f->begin, &f->begin_capacity, (size_t)size[0] + 1));
+        TR_TRY(TR_GROW(&f->node, &f->node_capacity, (size_t)size[1]));
+        TR_TRY(TR_GROW(&f->note, &f->note_capacity, (size_t)size[1]));
+        f->trees = (size_t)size[0];
+        f->nodes = (size_t)size[1];
+    }
+    if (f->trees > 0) {
+        TR_TRY(tr_snapshot_common(s, "tree_begin", TR_I64, f->trees + 1, f->begin));
+        TR_TRY(tr_snapshot_common(s, "nodes", TR_I32, f->nodes * sizeof *f->node / sizeof(int32_t), f->node));
+        TR_TRY(tr_snapshot_common(s, "notes", TR_F32, f->nodes * sizeof *f->note / sizeof(float), f->note));
+    }
+    TR_TRY(keep_scores(m, m->train, "train", m->score, s));
+    return keep_scores(m, m->test, "test", m->test_score, s);
+}
+
+/* ---- training ---- */
+
+static int find_area(const struct tr_trees *m)
+{
+    struct tr_area *area = NULL;
+    double auc = NAN;
+    if (!m->test || m->objective != TR_OBJECTIVE_LOGISTIC) return TR_OK;
+    TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
+    for (size_t i = 0; i < m->test_rows.n; i++) tr_area_add(area, m->test_score[i], m->test_label[i] > 0);
+    int status = tr_area_find(m->tr, area, &auc);
+    tr_area_close(&area);
+    return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
+}
+
+static int train_model(void *model)
+{
+    struct tr_trees *m = model;
+    tr_stage stage = {.name = "train",
+                      .state = m,
+                      .clocks = (int64_t)tr_job_number(m->job, "solve.epochs"),
+                      .evaluate_every = (int64_t)tr_job_number(m->job, "report.every"),
+                      .epochs_per_clock = 1,
+                      .metric_name = !m->test               ? NULL
+                                     : tr_trees_classify(m) ? "accuracy"
+                                                            : "rmse",
+                      .metric_ascends = tr_trees_classify(m),
+                      .prepare = prepare,
+                      .compute = compute,
+                      .evaluate = evaluate,
+                      .summarize = summarize,
+                      .snapshot = snapshot};
+    TR_TRY(tr_run(m->tr, &stage));
+    tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
+           ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
+    return find_area(m);
+}
+
+/* Bins twice, what is known of each row, and histograms; the numbers that they are made of go. */
+static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
+{
+    const struct tr_trees_options *o = options;
+    double rows = size->records, numbers = rows * size->features;
+    (void)job;
+    memory->worker = strcmp(size->format, "csv") == 0 ? (6 * numbers + 44 * rows) / size->workers
+                                                      : 1.2 * size->text / size->workers;
+    memory->worker += 8.0 * (double)(o->bins + 1) * size->features * (1 + (double)o->leaves / size->workers);
+    memory->server = 0;
+}
+
+/* ---- the class ---- */
+
+#define AT(field) offsetof(struct tr_trees_options, field)
+
+static const tr_option options[] = {
+    {"model.objective", TR_KIND_CHOICE, AT(objective), "auto",
+     .words = TR_WORDS("auto", "logistic", "squared", "poisson", "softmax"),
+     .help = "what trees minimise; auto = as the labels are: two kinds, whole numbers up to 100 of them, or "
+             "other numbers"},
+    {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
+     .help = "of a tree, at most"},
+    {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,
+     .help = "splits above a leaf, at most; 0 = any number"},
+    {"model.bins", TR_KIND_INTEGER, AT(bins), "255", .least = 2, .most = 255,
+     .help = "ranges of about equally many rows that a column is cut into"},
+    {"model.min_rows", TR_KIND_INTEGER, AT(min_rows), "20", .most = INT32_MAX,
+     .help = "rows of a leaf, at least, reckoned by their second derivatives"},
+    {"model.min_weight", TR_KIND_REAL, AT(min_weight), "1e-3",
+     .help = "sum of the second derivatives of a leaf's rows, at least"},
+    {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "lambda of the values of leaves"},
+    {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "what a split must gain, at least"},
+    {"solve.rate", TR_KIND_REAL, AT(rate), "0.1", .above = true, .most = 1,
+     .help = "part of what a tree would add that it does add"},
+    {"solve.row_share", TR_KIND_REAL, AT(rows), "1", .above = true, .most = 1,
+     .help = "part of the rows, drawn anew, that a tree is grown on"},
+    {"solve.column_share", TR_KIND_REAL, AT(columns), "1", .above = true, .most = 1,
+     .help = "part of the columns, drawn anew, that a tree may split by"},
+    {"solve.gradient_bits", TR_KIND_INTEGER, AT(bits), "5", .least = 3, .most = 10,
+     .help = "gradients are rounded at random to so many bits to find splits; leaves get exact values"},
+    {.name = NULL},
+};
+
+static const tr_method methods[] = {
+    {"boost", "every clock grows a tree, of several classes one for each, on what those before it have left",
+     .in_step = true},
+    {.name = NULL},
+};
+
+static const tr_rule rules[] = {
+    {"data.label", .value = "auto"},
+    {"solve.epochs", .value = "100"},
+    {"report.every", .value = "10"},
+    {"data.partition", .unused = true},
+    {"data.vocabulary", .unused = true},
+    {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},
+    {"sync.*", .unused = true},
+    {"table.*", .unused = true},
+    {"local.*", .unused = true},
+    {"data.weight", .unused = true},
+    {"solve.target_gap", .unused = true},
+    {.key = NULL},
+};
+
+static const tr_flag flags[] = {
+    {"--probability", NULL, TR_PREDICT, .help = "classifiers: of each class, or of the positive one of two"},
+    {"--margin", NULL, TR_PREDICT, .help = "the sums of the trees, as they are"},
+    {"--top", "N", TR_INSPECT, 0, 100000, "the N most important features"},
+    {"--tree", "N", TR_INSPECT, 0, INT32_MAX, "tree N, from 0, as text"},
+    {.name = NULL},
+};
+
+const tr_model_class tr_trees_class = {
+    .abi = TR_MODEL_ABI,
+    .name = "trees",
+    .types = TR_WORDS("trees"),
+    .help = "gradient boosted trees",
+    .predicts = "the label, or what is expected of a number",
+    .evaluates = "accuracy, AUC and log loss of classes, or RMSE, MAE and R² of numbers",
+    .noun = "trees",
+    .format = "trireme-trees",
+    .format_version = 1,
+    .data_formats = TR_WORDS("csv", "libsvm", "hdf5"),
+    .options_size = sizeof(struct tr_trees_options),
+    .options = options,
+    .methods = methods,
+    .rules = rules,
+    .flags = flags,
+    .model_size = sizeof(struct tr_trees),
+    .open = open_model,
+    .train = train_model,
+    .fields = tr_trees_fields,
+    .close = close_model,
+    .memory = estimate,
+    .ready = tr_trees_ready,
+    .predict = tr_trees_predict,
+    .evaluate = tr_trees_evaluate,
+    .figures = tr_trees_figures,
+    .inspect = tr_trees_inspect,
+};

@@ -1,0 +1,240 @@
+/* Trees (M36): gradient boosting (Friedman 2001; Chen and Guestrin 2016; Ke et al. 2017).
+ *
+ *   trees       the class: options, data, the stage, one clock a round of trees
+ *   bins        columns cut into at most 255 ranges of equally many rows; rows as numbers of these
+ *   histogram   sums of gradients by bin, of the rows of one leaf
+ *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
+ *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns
+ *   forest      trees as they are kept and applied
+ *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
+ *
+ * Rows are divided over workers. A round: every worker computes gradients of its rows and rounds them at random to a few bits,
+ * the same for a row wherever it is; sums of integers do not depend on their order, so any number of ranks grows the same
+ * trees, bit for bit. For each split the workers add up the histogram of the smaller child by a reduce-scatter (the other is
+ * the parent's less that), each gets the sums of its share of the columns, finds the best split there, and tells the others
+ * (split finding where the sums lie: Jiang et al., DimBoost, SIGMOD 2018). No histogram is ever whole.
+ */
+#ifndef TR_TREES_H
+#define TR_TREES_H
+
+#include "trireme/trireme.h"
+
+/* ---- trees as they are kept ---- */
+
+/* Of a leaf the feature is TR_LEAF. A row goes to the node `child` if its number is at most `number`, to child + 1 if not;
+ * one without a number goes where `flags` says. */
+struct tr_node {
+    uint32_t feature, child;
+    float number; /* … ; of a leaf: what it adds */
+    uint32_t flags;
+};
+enum { TR_LEAF = -1 };             /* as a uint32_t */
+enum { TR_NODE_MISSING_LEFT = 1 }; /* flags */
+
+/* What is told of a node. */
+struct tr_node_note {
+    float gain, weight; /* of the split; the sum of second derivatives of its rows */
+};
+
+/* Tree t has the nodes begin[t] .. begin[t + 1] - 1, and children are counted from begin[t]. */
+struct tr_forest {
+    size_t trees, nodes;
+    uint64_t *begin;
+    struct tr_node *node;
+    struct tr_node_note *note;
+    size_t begin_capacity, node_capacity, note_capacity;
+};
+
+/* Appends a tree. */
+int tr_forest_add(struct tr_forest *forest, const struct tr_node *node, const struct tr_node_note *note,
+                  size_t nodes);
+void tr_forest_free(struct tr_forest *forest);
+
+/* What a tree adds for a row of numbers. */
+static inline float tr_tree_of_row(const struct tr_node *tree, const float *row)
+{
+    const struct tr_node *at = tree;
+    while (at->feature != (uint32_t)TR_LEAF) {
+        float x = row[at->feature];
+        bool left = x == x ? x <= at->number : at->flags & TR_NODE_MISSING_LEFT;
+        at = tree + at->child + !left;
+    }
+    return at->number;
+}
+
+/* ---- bins ---- */
+
+enum { TR_BINS = 256 }; /* of a column, with that of rows without a number */
+enum { TR_BLOCK = 32 }; /* columns whose bins of a row lie together */
+
+/* A column: bin b has the numbers above cut[b - 1] up to cut[b]; the last is of rows without one, if there is one. */
+struct tr_column_bins {
+    size_t offset; /* of its bins among those of all columns */
+    uint16_t bins; /* with the last; 1: a constant column */
+    uint16_t zero; /* which 0 is in */
+    bool missing;
+    const float *cut; /* bins - 1 - missing of them */
+};
+
+struct tr_bins {
+    size_t columns, total; /* bins of all columns */
+    struct tr_column_bins *column;
+    float *cuts;
+    bool sparse; /* rows are, at all workers */
+};
+
+/* The rows of a worker. Dense: block k has the bins of columns 32 k …, a row after the other; and each column's lie one after
+ * the other, too. Sparse: places among the bins of all columns, ascending, of the numbers that are not 0. */
+struct tr_binned {
+    size_t n;
+    uint8_t *block, *of_column; /* dense */
+    uint64_t *begin;            /* sparse */
+    uint32_t *place;
+};
+
+/* Makes the bins of all columns from a sample of the rows that does not depend on who has them; all workers together, in a
+ * stage. */
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, size_t most, uint64_t seed,
+                 struct tr_bins *bins);
+int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows);
+void tr_bins_free(struct tr_bins *bins);
+void tr_binned_free(struct tr_binned *rows);
+
+/* The bin of a row in a column. */
+uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column);
+
+/* Width of the rows in block k. */
+static inline size_t tr_block_width(const struct tr_bins *bins, size_t block)
+{
+    size_t left = bins->columns - block * TR_BLOCK;
+    return left >= TR_BLOCK ? TR_BLOCK : (left + 3) / 4 * 4;
+}
+
+/* ---- gradients ---- */
+
+/* Two sums in one number: gradients in the upper half, second derivatives in the lower. Of a row they have some bits each, in
+ * the halves of 32 bits. */
+typedef int64_t tr_pair;
+
+static inline tr_pair tr_pair_of_row(uint32_t packed)
+{
+    int32_t both = (int32_t)packed;
+    return (tr_pair)((uint64_t)(int64_t)(both >> 16) << 32) + (both & 0xffff);
+}
+
+static inline int64_t tr_pair_gradient(tr_pair p)
+{
+    return p >> 32;
+}
+
+static inline uint32_t tr_pair_curvature(tr_pair p)
+{
+    return (uint32_t)p;
+}
+
+enum {
+    TR_OBJECTIVE_AUTO,
+    TR_OBJECTIVE_LOGISTIC,
+    TR_OBJECTIVE_SQUARED,
+    TR_OBJECTIVE_POISSON,
+    TR_OBJECTIVE_SOFTMAX
+};
+
+/* ---- the rows of leaves ---- */
+
+/* Two lists of rows and of their rounded gradients: a leaf's are a part of one of them. */
+struct tr_lists {
+    uint32_t *row[2], *pair[2];
+};
+
+/* Adds the gradients of `n` rows to hist, which has the bins of all columns. all: the rows are 0 .. n - 1. flush: so many can be
+ * added in 32 bits. */
+void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
+                      const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist);
+
+/* Moves the rows of the list that go right to the end of the other list, from place n - 1 down, and those that go left to the
+ * front. left: whether the rows of a bin go left. Returns how many do. all: the rows are still 0 .. n - 1. */
+size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                      const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
+                      uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair);
+
+/* ---- the model ---- */
+
+struct tr_trees_options {
+    uint64_t leaves, depth, bins, min_rows, bits;
+    double l2, gamma, min_weight, rate, rows, columns;
+    int objective;
+};
+
+struct tr_trees_grower;
+struct tr_trees_evaluation;
+
+struct tr_trees {
+    tr_context *tr;
+    const tr_job *job;
+    const struct tr_trees_options *o;
+    uint64_t seed;
+    tr_data *train, *test;
+    float *label, *test_label; /* as the objective wants them: 0 and 1, the numbers of classes, or numbers */
+    uint64_t *number;          /* of rows */
+    struct tr_bins bins;
+    struct tr_binned rows, test_rows;
+    float *score, *test_score; /* of each output, one after the other */
+    float *most,
+        *sum; /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
+    float *gradient, *curvature;
+    struct tr_lists lists;
+    struct tr_trees_grower *grower;
+    tr_evaluation last;
+
+    /* what is kept */
+    uint64_t objective, outputs; /* trees of a round */
+    uint64_t columns, first_index, total_rows, labels;
+    int64_t label_column;
+    double best;       /* the objective */
+    float *label_name; /* of classes */
+    double *base;      /* of each output: what its trees are added to */
+    struct tr_forest forest;
+
+    struct tr_trees_evaluation *evaluation;
+    int output; /* of predict: TR_TREES_… */
+};
+
+/* Rounds down or up at random what the next tree of an output is to learn: fills the first list, in the order of rows. *unit:
+ * what 1 stands for, of both. All workers. */
+struct tr_units {
+    double gradient, curvature;
+};
+int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_units *units);
+
+/* Begins a round: what all outputs need. */
+void tr_gradients_begin(struct tr_trees *m);
+
+/* Σ over rows of the loss, of scores that are so far apart for two outputs. */
+double tr_trees_loss(const struct tr_trees *m, const float *label, const float *score, size_t n,
+                     size_t apart);
+
+const char *tr_trees_objective_name(const struct tr_trees *m); /* "logistic" */
+
+/* Whether the objective is about classes. */
+bool tr_trees_classify(const struct tr_trees *m);
+
+/* Grows a tree, and adds it to the scores and to the forest. All workers. */
+int tr_grower_open(struct tr_trees *m);
+int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round);
+void tr_grower_close(struct tr_trees *m);
+
+/* Writes model.txt and model.json: one rank. */
+int tr_trees_write_texts(const struct tr_trees *m, const char *folder);
+
+void tr_trees_saved_close(struct tr_trees *m);
+int tr_trees_fields(void *model, tr_fields *fields);
+int tr_trees_ready(void *model, tr_query *query);
+int tr_trees_predict(void *model, tr_query *query, const tr_records *records, double *out);
+int tr_trees_evaluate(void *model, tr_query *query, const tr_records *records, const double *out);
+int tr_trees_figures(void *model, tr_query *query, uint64_t rows);
+int tr_trees_inspect(void *model, tr_query *query);
+
+extern const tr_model_class tr_trees_class;
+
+#endif
