@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "class/class.h"
+#include "data/dataset.h"
 #include "monitor/json.h"
 #include "ranks/ranks.h"
 #include "trireme/collective.h"
@@ -270,6 +271,11 @@ static int ask(struct tr_average *a, size_t i)
     tr_query *q = NULL;
     TR_TRY(tr_agree(a->tr, tr_model_open(folder, NULL, &m)));
     int status = tr_query_open(&m, &a->ask, &q);
+    if (status == TR_OK && !tr_schema_agrees(a->data->state->schema, m.schema))
+        status = tr_fail(
+            TR_ERR_DATA,
+            "%s: an average is of models whose columns are numbers, and in the same order as in data.test",
+            a->task->first);
     if (status == TR_OK && i < a->n) status = predict(a, &m, q, folder);
     status = tr_agree(a->tr, status);
     if (status == TR_OK) status = evaluate(a, &m, q, i < a->n ? a->out : a->mean);

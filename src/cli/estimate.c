@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "data/dataset.h"
+#include "data/source.h"
 #include "data/store.h"
+#include "trireme/collective.h"
 #include "trireme/model.h"
 #include "monitor/display.h"
 
@@ -27,25 +28,31 @@ static int take_sample(const struct tr_file *file, struct sample *sample)
     enum { SAMPLE = 1 << 18 };
     *sample = (struct sample){.packing = 1};
     TR_TRY(TR_NEW(&sample->text, SAMPLE + 1));
-    gzFile stream = gzopen(file->path, "rb");
-    int n = stream ? gzread(stream, sample->text, SAMPLE) : 0;
-    if (n > 0 && file->gzip)
-        sample->packing = (double)n / fmax(1, fmin((double)gzoffset(stream), (double)file->size));
-    if (stream) gzclose(stream);
-    while (n == SAMPLE && sample->text[n - 1] != '\n' && memchr(sample->text, '\n', (size_t)n)) n--;
-    sample->n = n > 0 ? (size_t)n : 0;
+    struct tr_source source;
+    size_t n = 0, got = 1;
+    int status = tr_source_open(&source, file, 0);
+    for (; status == TR_OK && got > 0 && n < SAMPLE; n += got) {
+        got = 0;
+        status = tr_source_read(&source, sample->text + n, SAMPLE - n, &got);
+    }
+    if (n > 0 && file->packing)
+        sample->packing = (double)n / fmax(1, fmin((double)source.stored, (double)file->size));
+    tr_source_close(&source);
+    while (n == SAMPLE && sample->text[n - 1] != '\n' && memchr(sample->text, '\n', n)) n--;
+    sample->n = n;
     sample->text[sample->n] = '\0';
     return TR_OK;
 }
 
-/* The largest number before a colon. */
+/* The largest number before a colon; beyond TR_LIBSVM_MAX_INDEX it is an error that reading will tell. */
 static double highest_index(const char *text)
 {
     double highest = 0;
     for (const char *colon = text; (colon = strchr(colon, ':')); colon++) {
         const char *digit = colon;
         while (digit > text && digit[-1] >= '0' && digit[-1] <= '9') digit--;
-        highest = fmax(highest, strtod(digit, NULL));
+        double index = strtod(digit, NULL);
+        if (index <= TR_LIBSVM_MAX_INDEX) highest = fmax(highest, index);
     }
     return highest;
 }
@@ -131,12 +138,35 @@ static int add_file(const struct tr_file *file, int format, tr_data_size *size)
     return TR_OK;
 }
 
+/* HDF5 says it; lists of non-zeros are about as much text. */
+static int add_tables(const struct tr_files *files, tr_data_size *size, bool *full)
+{
+    struct tr_head *heads;
+    const double pair = 12;
+    TR_TRY(tr_heads_read(files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads));
+    for (size_t i = 0; i < files->n; i++) {
+        size->records += (double)heads[i].rows;
+        size->features = fmax(size->features, (double)heads[i].fields);
+        size->text += pair * (double)heads[i].nonzeros;
+        *full |= heads[i].full;
+    }
+    free(heads);
+    return TR_OK;
+}
+
 static int add_files(const struct tr_job *job, const struct tr_files *files, int *format, tr_data_size *size)
 {
     struct tr_head *heads;
     enum tr_format found = TR_FORMAT_AUTO;
     if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));
     if (*format == TR_FORMAT_AUTO) *format = (int)found;
+    bool full = false;
+    if (*format == TR_FORMAT_HDF5) {
+        TR_TRY(add_tables(files, size, &full));
+        size->format = full ? "csv" : "libsvm";
+        return TR_OK;
+    }
+    size->format = tr_format_word((enum tr_format) * format);
     for (size_t i = 0; i < files->n; i++) TR_TRY(add_file(&files->file[i], *format, size));
     if (*format != TR_FORMAT_CSV) return TR_OK;
     TR_TRY(tr_heads_read(files, TR_FORMAT_CSV, job->data.header, &heads));
@@ -193,7 +223,51 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     return m;
 }
 
-int tr_say_estimate(tr_context *tr)
+/* As if the job said so. */
+static struct memory estimate_with(const tr_context *tr, int storage, const tr_data_size *size)
+{
+    int said = tr->job->data.storage;
+    tr->job->data.storage = storage;
+    struct memory m = estimate(tr, size);
+    tr->job->data.storage = said;
+    return m;
+}
+
+static int no_room(const tr_context *tr, const struct memory *m, double left, bool on_disk)
+{
+    const char *advice =
+        !on_disk ? ""
+        : *tr->job->data.scratch
+            ? "data.partition: horizontal, so that rows may lie in data.scratch; "
+            : "data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; ";
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "this needs about %s of memory on a node, which has %s: set %sor use more nodes, or fewer files in "
+        "data.train (data.storage: memory tries it all the same)",
+        tr_bytes(m->node).text, tr_bytes(left).text, advice);
+}
+
+/* Where the job leaves it open: in memory, if there is room; else on a disk, if there is one and the model can. */
+static int decide_storage(tr_context *tr, const struct memory *m, const tr_data_size *size)
+{
+    const tr_job *job = tr->job;
+    double left = (double)tr_memory_free();
+    bool fits = m->node <= left;
+    if (job->data.storage == TR_LEVEL_MEMORY && !fits)
+        tr_say(tr, "memory:        this may not fit, as only %s are free", tr_bytes(left).text);
+    tr->storage = job->data.storage;
+    if (job->data.storage != TR_LEVEL_AUTO) return TR_OK;
+    tr->storage = TR_LEVEL_MEMORY;
+    if (fits) return TR_OK;
+    bool on_disk = estimate_with(tr, TR_LEVEL_DISK, size).node < 0.9 * m->node,
+         can = job->data.partition == TR_DATA_HORIZONTAL || tr->layout.group_size == 1;
+    if (!on_disk || !can || !*job->data.scratch) return no_room(tr, m, left, on_disk);
+    tr->storage = TR_LEVEL_MEMORY_DISK;
+    tr_say(tr, "storage:       memory_disk, in %s, as %s are free", job->data.scratch, tr_bytes(left).text);
+    return TR_OK;
+}
+
+static int say_estimate(tr_context *tr)
 {
     if (tr->rank != 0) return TR_OK;
     const tr_job *job = tr->job;
@@ -205,13 +279,15 @@ int tr_say_estimate(tr_context *tr)
     TR_TRY(add_size(job, false, &format, &size));
     TR_TRY(add_size(job, true, &format, &size));
     if (job->data.features > 0) size.features = (double)job->data.features;
-    static const char *const words[] = {"auto", "libsvm", "csv", "ratings", "docword"};
-    size.format = words[format];
     struct memory m = estimate(tr, &size);
     double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     tr_say(tr, "memory:        about %s a rank, %s a node of %s", tr_bytes(m.rank).text,
            tr_bytes(m.node).text, tr_bytes(present).text);
-    if (m.node > present)
-        tr_say(tr, "memory:        this may not fit: use more nodes, or fewer files in data.train");
-    return TR_OK;
+    return decide_storage(tr, &m, &size);
+}
+
+int tr_say_estimate(tr_context *tr)
+{
+    TR_TRY(tr_agree(tr, say_estimate(tr)));
+    return tr_broadcast(tr, TR_SET_ALL, 0, &tr->storage, sizeof tr->storage);
 }

@@ -4,7 +4,8 @@
 
 #include "ranks/ranks.h"
 
-/* One line, and a second one if it may not fit. Rank 0 looks at the files for all. */
+/* One line on the memory that a job needs, as rank 0 sees by its files; and whether its rows are to lie on a disk (tr->storage),
+ * where the job leaves it open. TR_ERR_CONFIG: what it needs is not there. All ranks. */
 int tr_say_estimate(tr_context *tr);
 
 #endif

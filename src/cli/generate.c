@@ -18,6 +18,7 @@ struct request {
     struct tr_generate_ratings ratings;
     struct tr_generate_docword docword;
     struct tr_generate_dense dense;
+    struct tr_generate_events events;
     const char *file;       /* -o */
     const char *test;       /* -t, or NULL */
     const char *vocabulary; /* -v, or NULL */
@@ -66,6 +67,14 @@ static int write_dense(const void *state, uint64_t begin, uint64_t end, FILE *ou
     return tr_generate_dense(&options, out);
 }
 
+static int write_events(const void *state, uint64_t begin, uint64_t end, FILE *out)
+{
+    struct tr_generate_events options = ((const struct request *)state)->events;
+    options.first_row += begin;
+    options.rows = end - begin;
+    return tr_generate_events(&options, out);
+}
+
 static const struct kind kinds[] = {{"ctr",
                                      "rows",
                                      write_ctr,
@@ -111,8 +120,14 @@ static const struct kind kinds[] = {{"ctr",
                                       {"seed", COUNT, AT(dense.seed), {NULL}},
                                       {"first_row", COUNT, AT(dense.first_row), {NULL}},
                                       {"format", WORD, AT(dense.format), {"csv", "libsvm", NULL}},
-                                      {"label", WORD, AT(dense.label), {"none", "first", "last", NULL}}}}};
-enum { CTR, RATINGS, DOCWORD, DENSE, KINDS };
+                                      {"label", WORD, AT(dense.label), {"none", "first", "last", NULL}}}},
+                                    {"events",
+                                     "rows",
+                                     write_events,
+                                     {{"rows", COUNT, AT(events.rows), {NULL}},
+                                      {"seed", COUNT, AT(events.seed), {NULL}},
+                                      {"first_row", COUNT, AT(events.first_row), {NULL}}}}};
+enum { CTR, RATINGS, DOCWORD, DENSE, EVENTS, KINDS };
 
 /* ---- options ---- */
 
@@ -236,12 +251,13 @@ static int read_request(int argc, char **argv, struct request *request)
 {
     if (argc < 1)
         return tr_fail(TR_ERR_USAGE,
-                       "usage: trireme generate ctr|ratings|docword|dense -o FILE [rows=1M ...]: "
+                       "usage: trireme generate ctr|ratings|docword|dense|events -o FILE [rows=1M ...]: "
                        "see trireme help generate");
     *request = (struct request){.ctr = TR_GENERATE_DEFAULTS,
                                 .ratings = TR_GENERATE_RATINGS,
                                 .docword = TR_GENERATE_DOCWORD,
-                                .dense = TR_GENERATE_DENSE};
+                                .dense = TR_GENERATE_DENSE,
+                                .events = TR_GENERATE_EVENTS};
     TR_TRY(find_kind(argv[0], &request->kind));
     for (int i = 1; i < argc; i++) {
         const char **file = file_option(request, argv[i]);
@@ -292,7 +308,8 @@ static void size_up(const struct request *request, struct tr_generate_job *job)
         job->units = request->docword.documents;
         job->lines = request->docword.tokens;
         break;
-    default: job->units = job->lines = request->dense.rows;
+    case DENSE: job->units = job->lines = request->dense.rows; break;
+    default: job->units = job->lines = request->events.rows;
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "cli/words.h"
+#include "data/source.h"
 #include "monitor/display.h"
 #include "table/partition.h"
 #include "data/files.h"
@@ -263,7 +264,8 @@ static int show_data(char *path)
             status = tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", path);
     }
     if (status == TR_OK) {
-        tr_show("data", "LIBSVM%s", files.file[0].gzip ? ", gzip" : "");
+        const char *packing = tr_packing_word(files.file[0].packing);
+        tr_show("data", "LIBSVM%s%s", packing ? ", " : "", packing ? packing : "");
         show_counts(d);
     }
     free(d);

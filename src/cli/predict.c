@@ -10,17 +10,19 @@
 
 static const char predict_help[] =
     "usage: " PREDICT "\n\n"
-    "Writes a line for each record of the files DATA (globs and .gz are fine), as the model predicts it. "
+    "Writes a line for each record of the files DATA (globs and packed files are fine), as the model "
+    "predicts it. "
     "MODEL is a\n"
     "model.h5, a model.txt, or a folder with one; DATA is of the format that it was trained on. Labels and "
     "ratings in\n"
     "DATA mean nothing and may be missing. What a line says depends on the class of the model:\n\n";
 
-static const char evaluate_help[] = "usage: " EVALUATE "\n\n"
-                                    "Says how good a model is on the files DATA (globs and .gz are fine). "
-                                    "MODEL is a model.h5, a model.txt, or a folder\n"
-                                    "with one; DATA is of the format that it was trained on. What is "
-                                    "measured depends on the class of the model:\n\n";
+static const char evaluate_help[] =
+    "usage: " EVALUATE "\n\n"
+    "Says how good a model is on the files DATA (globs and packed files are fine). "
+    "MODEL is a model.h5, a model.txt, or a folder\n"
+    "with one; DATA is of the format that it was trained on. What is "
+    "measured depends on the class of the model:\n\n";
 
 static int show_help(enum tr_asked command)
 {
@@ -36,7 +38,8 @@ static int show_help(enum tr_asked command)
     else puts("  --json            write one object");
     tr_words_help(command);
     puts(
-        "  --format F        of DATA: libsvm, csv, ratings, docword, if it is another than in training\n"
+        "  --format F        of DATA: libsvm, csv, ratings, docword, hdf5, if it is another than in "
+        "training\n"
         "  --plugin FILE     the shared object of a model of one's own, if it is elsewhere than in training");
     return TR_OK;
 }

@@ -12,6 +12,7 @@
 #include "cli/explain.h"
 #include "cli/tasks.h"
 #include "cli/train.h"
+#include "job/text.h"
 #include "program/program.h"
 #include "stage/stage.h"
 #include "store/checkpoint.h"
@@ -27,7 +28,7 @@ static int explain(tr_context *tr)
 static int train(tr_context *tr, const tr_model_class *class, void *model)
 {
     const tr_job *job = tr_context_job(tr);
-    if (class->memory) TR_TRY(tr_agree(tr, tr_say_estimate(tr)));
+    if (class->memory) TR_TRY(tr_say_estimate(tr));
     int status = class->open(tr, job->options, model);
     TR_TRY(tr->status != TR_OK ? tr->status : tr_agree(tr, status)); /* what was agreed on has been printed */
     if (*job->model.plugin) TR_TRY(tr_agree(tr, tr_model_check_fields(tr, class, model)));
@@ -47,9 +48,8 @@ static int check_format(const tr_job *job, const tr_model_class *class)
     bool reads = strcmp(format, "auto") == 0 || !known;
     for (size_t i = 0; !reads && known[i]; i++) reads = strcmp(known[i], format) == 0;
     if (reads) return TR_OK;
-    return tr_fail(TR_ERR_CONFIG, "%s: data.format is %s, but %s is learnt from %s%s%s",
-                   tr_job_where(job, "data.format"), format, class->noun, known[0], known[1] ? " or " : "",
-                   known[1] ? known[1] : "");
+    return tr_fail(TR_ERR_CONFIG, "%s: data.format is %s, but %s is learnt from %s",
+                   tr_job_where(job, "data.format"), format, class->noun, tr_shown_words(known).text);
 }
 
 int tr_train_here(tr_context *tr, const tr_model_class *class, void *model,

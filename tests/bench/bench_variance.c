@@ -21,7 +21,7 @@
 
 #include "data/reader.h"
 #include "model/linear/loss.h"
-#include "model/linear/steps.h"
+#include "model/linear/sgd/steps.h"
 
 /* ---- the problem ---- */
 

@@ -79,18 +79,34 @@ accepts "2 documents, 4 words, 4 counts, 15 tokens" $lda
 km="model.type=kmeans model.clusters=2"
 text '1,2\n3,4,5\n';                    refuses 65 "x:2: more than 2 columns, expected 2 as in the first line" $km
 text '1,2,3\n3,4\n';                    refuses 65 "x:2: 2 columns, expected 3 as in the first line" $km
-text '1,2\n3,\n';                       refuses 65 "x:2: column 2: is empty, expected a number" $km
-text '1,2\nNaN,1\n';                    refuses 65 "x:2: column 1: 'NaN' is not finite" $km
-text '1,2\n3,four\n';                   refuses 65 "x:2: column 2: 'four' is not a number" $km
+text '1,2\n3,1e400\n';                  refuses 65 "x:2: column 2: '1e400' is too large for a 32-bit float" $km
+text '1,2\ninf,1\n';                    refuses 65 "x:2: column 1: 'inf' is not finite" $km
+text '1,2\n3,\0001\n';                  refuses 65 "x:2: column 2: '\x01' found bytes that are not text" $km
+text '1,2\n3,"4\n5,6\n';                refuses 65 "x:2: column 2: '\"4' opens a quote that does not close in this line" $km
+text '1,2\n3,"4"5\n';                   refuses 65 "x:2: column 2: '\"4\"5' found text behind the quote that closes" $km
+text '1,2\n3,four\n';                   refuses 65 "x:2: column 2: 'four' is not a number" $km "data.columns=2: number"
+text '1,2\n3,four\n';                   accepts "column 2 is a category, as x:2 has 'four'" $km
+text 'a,b,a\n1,2,3\n';                  refuses 65 "x: two columns are called a" $km
+text 'a,,c\n1,2,3\n';                   refuses 65 "x: column 2 has no name" $km
+text 'a,b\n1,2\n';                      refuses 78 "data.columns: x has no column c" $km "data.columns=c: number"
+text 'a,b\n1,2\n';                      refuses 78 "expected «name: type» with one of number, category" $km "data.columns=b: float"
+text 'a,b\n1,2\n';                      refuses 78 "data.label: x has no column z" $km data.label=z
+text 'a,b\n1,2\n'; printf 'b,a,c\n1,2,3\n' >y
+refuses 65 "y: unknown column c: the training data have none of that name" $km data.train=x,y
+text 'a,b\n1,2\n'; printf 'b\n1\n' >y; refuses 65 "y: there is no column a, which the training data have" $km data.train=x,y
+text 'a,b\n1,\n2,\n';                   refuses 65 "x: no row has a label in column b" $km data.label=b
+{ printf 'a,b\n1,'; head -c 70000 /dev/zero | tr '\0' w; echo; echo 2,v; } >x
+refuses 65 "x:2: column b: 'wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww…' has 70000 bytes, expected at most 65535" $km
 text '1\n2\n';                          refuses 65 "x: there is no column besides that of data.label" $km data.label=last
 text '1,2\n3,4\n';                      printf '1,2,3\n' >y
 refuses 65 "y: 3 columns, but x has 2" $km data.train=x,y
 text '2\n3\n2\n1 1 1\n2 1 1\n';         refuses 65 "x: looks like data.format: docword, expected csv" $km
-text 'a;b\n1;2\n3;4\n5;6,5\n';          refuses 65 "x:4: column 2: '6,5' is not a number" $km
+text 'a;b\n1;2\n3;4\n5;6,5\n';          refuses 65 "x:4: column b: '6,5' is not a number" $km "data.columns=*: number"
+text 'a;b\n1;2\n3;4\n5;6,5\n';          accepts "column b is a category, as x:4 has '6,5'" $km
 text '\0357\0273\0277a;b\r\n1;2\r\n\r\n3;4\r\n 5 ;"6"'
-accepts "3 rows, 2 columns" $km
-accepts "3 rows, 2 columns" $km
-text '1\t2\t3\n4\t5\t6\n7\t8\t9\n';     accepts "3 rows, 2 columns" $km data.label=first
+accepts "3 dense rows, 2 columns" $km
+accepts "3 dense rows, 2 columns" $km
+text '1\t2\t3\n4\t5\t6\n7\t8\t9\n';     accepts "3 dense rows, 2 columns" $km data.label=first
 text '1,2\nx,3\n3,4\n';                 accepts "1 malformed records left out" $km data.on_error=skip
 
 [ $bad -eq 0 ] && echo "bad data: all is well"

@@ -106,6 +106,18 @@ for type in logistic linear; do
     }
 done
 
+# … which a run keeps that goes on, on other ranks too
+# shellcheck disable=SC2086
+for way in solve.optimizer=sgd solve.optimizer=adam "solve.optimizer=adam solve.optimizer_at=worker"; do
+    words="all.yaml data.train=large.svm data.scale=none solve.method=sgd $way"
+    run rated 1 $words solve.epochs=2 "checkpoint.every=50 clocks"
+    found=$(of rated rate)
+    run rated 3 $words solve.epochs=4 "checkpoint.every=50 clocks"
+    grep -q '^continues: ' rated.out || fail "$way: it does not go on: $(cat rated.out)"
+    ! grep -q '^rate: ' rated.out && [ "$(of rated rate)" = "$found" ] || fail "$way: going on, rate $(of rated rate), it was $found"
+    rm -rf rated
+done
+
 # ---- model.init: the weights of another model, for the numbers of the files ----
 begins="all.yaml model.l2=1e-6 data.train=large.svm model.bias=yes data.scale=standard"
 still="solve.method=sgd solve.epochs=1 solve.rate=1e-9"
@@ -128,7 +140,15 @@ sed 's/^1 /2 /' large.svm >other.svm
     refuses_init model.init=base data.train=other.svm; [ $got -eq 65 ] && grep -q 'labels are not those' out || fail "other labels: $got $(cat out)"
     refuses_init model.init=none/model.h5; [ $got -eq 78 ] && grep -q 'folder of this run' out || fail "its own folder: $got $(cat out)"
     refuses_init model.init=nothing; [ $got -eq 66 ] || fail "no such model: $got $(cat out)"
-    refuses "model.init with model.l1" 78 "has no use for model.init" "$trireme" train $begins output=none report.progress=no model.init=base model.l1=0.01
+    for ranks in 1 3; do
+        run sparse $ranks $begins model.l1=0.01
+        run from $ranks $begins model.l1=0.01 model.init=sparse solve.method=descent
+        holds "descent from the optimum: $(of from passes) of $(of sparse passes) passes" "$(of from passes) <= 1 && $(of from gap) <= 1e-3"
+        near "$(of from objective)" "$(of sparse objective)" 1e-4 || fail "descent from the optimum is at $(of from objective), not $(of sparse objective)"
+        rm -rf sparse
+    done
+    refuses "model.init with a path" 78 "model.l1 path begins with the largest penalty" "$trireme" train $begins output=none report.progress=no model.init=base model.l1=path data.test=10%
+    refuses "model.init with dual" 78 "of no use to dual" "$trireme" train $begins output=none report.progress=no model.init=base solve.method=dual
     run wider 1 $begins data.train=wide.svm solve.method=newton solve.epochs=50
     refuses_init model.init=wider; [ $got -eq 65 ] && grep -q 'expected data.features' out || fail "more features: $got $(cat out)"
 }

@@ -86,10 +86,10 @@ few="data.train=few.csv data.label=none model.clusters=3"
 for start in first random kmeans++ 'kmeans||'; do refused 78 'only 2 distinct rows' $few solve.start="$start"; done
 printf '1,2\n3,4\n5\n' >short.csv
 refused 65 'short.csv:3: 1 column, expected 2' data.train=short.csv data.label=none model.clusters=2
-printf '1,2\n3,nan\n' >nan.csv
-refused 65 'nan.csv:2: ' data.train=nan.csv data.label=none model.clusters=2
+printf '1,2\n3,inf\n' >inf.csv
+refused 65 'inf.csv:2: ' data.train=inf.csv data.label=none model.clusters=2
 "$trireme" predict one short.csv >said 2>&1
-[ $? -eq 65 ] && grep -q 'expected 6 as the model has' said || fail "predict: $(cat said)"
+[ $? -eq 65 ] && grep -q 'expected 6 as the training data have besides the label' said || fail "predict: $(cat said)"
 "$trireme" predict one rows.csv --margin >said 2>&1
 [ $? -eq 64 ] && grep -q 'is not for clusters' said || fail "predict --margin: $(cat said)"
 

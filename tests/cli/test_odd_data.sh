@@ -12,7 +12,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 done
 awk -F, '{ print ($4 % 10) "," $1 "," $2 "," $3 }' twins.csv >twins && mv twins twins.csv
 printf '1 1:1\nnan 1:2\n' >nan.svm
-printf '1,1\nnan,2\n0,1\n' >nan.csv
+printf '1,1\ninf,2\n0,1\n' >inf.csv
 
 for ranks in 1 2; do
     methods="solve.method=dual solve.method=newton solve.method=sgd solve.method=svrg"
@@ -40,8 +40,16 @@ for ranks in 1 2; do
         holds apart-$ranks-$method "$(of apart-$ranks-$method objective) < 0.6932"
     done
 done
+# where nothing is lost any more, training ends
+for ranks in 1 2; do
+    run one-svm $ranks data.train=one.svm model.type=svm
+    holds "one class, svm" "$(of one-svm epochs) < 500 && $(of one-svm objective) < 1e-6"
+    rm -rf one-svm
+done
 expect 78 "solve.method dual needs model.l2 > 0" train data.train=apart.svm model.l2=0 solve.method=dual output=no
 expect 65 "nan.svm:2: 'nan': the label is not finite" train data.train=nan.svm output=no
-expect 65 "nan.csv:2: column 1: 'nan' is not finite" train data.train=nan.csv output=no
+expect 65 "inf.csv:2: column 1: 'inf' is not finite" train data.train=inf.csv output=no
 run many 64 data.train=apart.svm solve.method=newton solve.epochs=6
+# the bias is learnt in as few passes where most ranks find no rows left
+run few 16 data.train=apart.svm solve.method=dual && holds few "$(of few epochs) < 160 && $(of few gap) <= 1e-3"
 exit $bad

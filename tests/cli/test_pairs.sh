@@ -10,6 +10,7 @@ for i in 1 2 3 4 5 6 7 8; do
 done
 printf '8\n3\n8\n' >docword
 for i in 1 2 3 4 5 6 7 8; do printf '%d %d %d\n' $i $((i % 3 + 1)) $((i % 2 + 1)) >>docword; done
+check "convert" "$trireme" convert csv hdf5
 
 # pair FORMAT TYPE WORKS SETTING…
 pair() {
@@ -32,17 +33,18 @@ pair() {
     done
 }
 for type in auto logistic svm l2svm; do
-    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused
+    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
 done
 for type in linear huber quantile; do
-    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused
+    pair libsvm $type works; pair csv $type works; pair ratings $type refused; pair docword $type refused; pair hdf5 $type works
 done
 pair libsvm poisson works solve.method=sgd; pair csv poisson works solve.method=sgd
-pair ratings poisson refused solve.method=sgd; pair docword poisson refused solve.method=sgd
+pair ratings poisson refused solve.method=sgd; pair docword poisson refused solve.method=sgd; pair hdf5 poisson works solve.method=sgd
+pair libsvm trees works; pair csv trees works; pair ratings trees refused; pair docword trees refused; pair hdf5 trees works
 pair libsvm kmeans works model.clusters=2; pair csv kmeans works model.clusters=2
-pair ratings kmeans refused model.clusters=2; pair docword kmeans refused model.clusters=2
-pair ratings mf works model.rank=2; pair libsvm mf refused model.rank=2; pair csv mf refused model.rank=2; pair docword mf refused model.rank=2
-pair docword lda works model.topics=2; pair libsvm lda refused model.topics=2; pair csv lda refused model.topics=2; pair ratings lda refused model.topics=2
+pair ratings kmeans refused model.clusters=2; pair docword kmeans refused model.clusters=2; pair hdf5 kmeans works model.clusters=2
+pair ratings mf works model.rank=2; pair libsvm mf refused model.rank=2; pair csv mf refused model.rank=2; pair docword mf refused model.rank=2; pair hdf5 mf refused model.rank=2
+pair docword lda works model.topics=2; pair libsvm lda refused model.topics=2; pair csv lda refused model.topics=2; pair ratings lda refused model.topics=2; pair hdf5 lda refused model.topics=2
 
 # ---- what files look like: no job file, no format, no column of labels, no type of model ----
 awk 'BEGIN { srand(2); print "a\tb\tclass" >"header.tsv"; print "\"y\";\"a\";\"b\"" >"named.csv"
@@ -58,9 +60,9 @@ first() { # FILE WORDS METRIC LEAST SETTING…
     check "$file: evaluate" "$trireme" evaluate "$folder" "$file" --json
     near "$(number "$metric" <out)" "$(of "$folder" "test_$metric")" 0.1 || fail "$file: evaluate $(number "$metric" <out)"
 }
-first header.tsv "the last column" accuracy 0.9
-first named.csv "the first column" rmse 0.2
-first first.txt "the first column" accuracy 0.9
+first header.tsv "label class" accuracy 0.9
+first named.csv "label y" rmse 0.2
+first first.txt "label column 1" accuracy 0.9
 first last.csv "linear, since labels are" rmse 0.2
 first zero.svm "training data" accuracy 0.9
 expect 78 "data.train is missing" train solve.epochs=3

@@ -21,7 +21,19 @@ for name in auto bsp again; do
     run $name 16 job.yaml sync.mode=$mode && few $name "$(of logistic.1 epochs)"
 done
 cmp -s bsp/model.txt again/model.txt || fail "bsp: another model at the second time"
+cmp -s bsp/model.txt auto/model.txt || fail "auto: so few columns are not stepped on by one"
+# rows that rest leave their steps to others: 129 passes without
+holds "svm: few passes" "$(of svm.1 epochs) < 60"
 run nodes 4 job.yaml ranks.node_size=2 model.bias=yes && holds "two nodes" "$(of nodes gap) <= 1e-3"
+
+# support vectors that are stopped early: better than a constant, whose objective is 0.4816, and soon as good as they get
+for ranks in 1 2; do
+    run early.$ranks $ranks job.yaml model.type=svm solve.epochs=8 && holds early.$ranks "$(of early.$ranks objective) < 0.42"
+    run near.$ranks $ranks job.yaml model.type=svm solve.target_gap=0 solve.target=0.35147 &&
+        holds near.$ranks "$(of near.$ranks objective) <= 0.35147 && $(of near.$ranks epochs) < 70"
+done
+# little regularisation: dual variables of logistic loss are near their ends
+run little 1 job.yaml model.l2=3e-6 && holds little "$(of little gap) <= 1e-3"
 
 [ $bad -eq 0 ] && echo "all well"
 exit $bad

@@ -105,6 +105,31 @@ near "$(of other objective)" "$(of straight objective)" 2e-6 ||
     fail "another layout: objective $(of other objective), straight $(of straight objective)"
 head -1 other/metrics.csv | grep -q '^time,epoch,' || fail "another layout: metrics.csv begins otherwise"
 
+# Between one worker, workers that share one w and workers that have copies: what one of these layouts keeps is enough for all.
+# changes NAME RANKS LAYOUT: goes on in that layout with what another one has left there
+changes() {
+    starts 75 "$2" job.yaml $many model.type=$type output=layouts $3 --max-time=1ms
+    [ "$1" = first ] || says "^continues: " "$type: in layout $1"
+}
+many="solve.epochs=300 solve.target_gap=1e-6"
+copies=ranks.group_size=1
+for type in logistic svm; do
+    rm -rf layouts*
+    # shellcheck disable=SC2086
+    {
+        run straight 2 job.yaml $many model.type=$type
+        changes first 1 ""
+        changes copies 2 $copies
+        changes shared 2 ""
+        changes "copies again" 3 $copies
+        starts 0 1 job.yaml $many model.type=$type output=layouts
+    }
+    says "^continues: " "$type: by one"
+    near "$(of layouts objective)" "$(of straight objective)" 2e-6 ||
+        fail "$type in other layouts: objective $(of layouts objective), straight $(of straight objective)"
+    holds "$type in other layouts: a gap of $(of layouts gap)" "$(of layouts gap) < 2e-6"
+done
+
 # ---- signals, and a run that is killed ----
 "$trireme" train job.yaml output=asked experiment.clock=0.3 >asked.out 2>&1 &
 pid=$!

@@ -107,7 +107,7 @@ run many-grown 2 job.yaml solve.method=growing stages.phase-2.parallelism=9
 
 # ---- what is refused ----
 expect 78 'svm has none' train job.yaml output=no model.type=svm
-expect 78 'full precision' train job.yaml output=no table.precision=f16
+expect 78 'table.precision: full' train job.yaml output=no table.precision=f16
 expect 78 'expected sync.mode bsp' train job.yaml output=no sync.mode=ssp
 expect 78 'expected sync.mode bsp' train job.yaml output=no solve.method=growing sync.mode=asp
 expect 78 'expected data.partition replicated' train job.yaml output=no solve.method=growing data.partition=horizontal

@@ -154,7 +154,7 @@ is "no test data" "$(cat said)" \
 # ---- stopped from outside: the folders of the job and of its tasks say so ----
 # the ranks are told by themselves, as a batch system tells them: mpirun kills them so soon that it is a race
 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml output=ended tasks.one.ranks=1 tasks.two.ranks=1 \
-    solve.epochs=10000000 tasks.two.solve.epochs=10000000 >said 2>&1 &
+    solve.epochs=10000000 tasks.two.solve.epochs=10000000 tasks.two.solve.rate=0.1 >said 2>&1 &
 mpirun=$!
 tries=0
 until grep -qs training ended/one/status.json && grep -qs training ended/two/status.json; do

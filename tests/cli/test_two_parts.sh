@@ -80,6 +80,7 @@ ends() {
 parts dual 2 4 3 1e-4 linear.yaml solve.method=dual
 parts descent 2 3 "3 ranks.layout=dedicated ranks.servers=1" 1e-4 descent.yaml model.l1=0.002 solve.epochs=6 solve.target_gap=1e-12
 parts path 2 5 3 1e-4 descent.yaml model.l1=path solve.path=9
+parts folds 2 13 3 1e-4 descent.yaml model.l1=path solve.path=4 solve.folds=3
 parts descent-auto 3 2 2 1e-4 descent.yaml model.l1=0.002 solve.method=auto solve.epochs=6 solve.target_gap=1e-12
 parts dual-file 3 4 2 1e-4 linear.yaml solve.method=dual data.order=file
 parts sgd 2 4 3 1e-3 linear.yaml solve.method=sgd solve.rate=0.5

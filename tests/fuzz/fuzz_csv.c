@@ -117,7 +117,7 @@ static void check_reading(const struct tr_files *files, const struct tr_head *sh
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
     }
-    bool gzip = files->file[0].gzip;
+    bool gzip = files->file[0].packing;
     if (report.skipped == 0 && !gzip) check_against_library(data, n, shape, options.label, &dense);
     if (!gzip) check_division(files, options, 1 + choice / 32, &dense);
     struct each each = {.whole = &dense};

@@ -31,7 +31,8 @@ static bool check_line(char *line, const struct tr_matrix *csr, size_t row)
     if (!token) return false;
     DEMAND(row < csr->rows && same_bits(strtof(token, &end), csr->label[row]) && *end == 0);
     uint64_t i = csr->begin[row];
-    while ((token = strtok_r(NULL, " \t", &rest))) {
+    for (bool first = true; (token = strtok_r(NULL, " \t", &rest)); first = false) {
+        if (first && strncmp(token, "qid:", 4) == 0) continue;
         DEMAND(i < csr->begin[row + 1]);
         check_pair(token, csr, i++);
     }
@@ -91,7 +92,7 @@ static void check_reading(const struct tr_files *files, uint8_t choice, const ui
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
     }
-    bool gzip = files->file[0].gzip;
+    bool gzip = files->file[0].packing;
     if (report.skipped == 0 && !gzip) check_against_library(data, n, &csr);
     if (!gzip) check_division(files, options, 1 + (choice >> 2) % 7, &csr, &report);
     tr_matrix_free(&csr);

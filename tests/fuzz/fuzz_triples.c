@@ -120,7 +120,7 @@ static void check_reading(const struct tr_files *files, const struct tr_head *sh
         DEMAND(status == TR_ERR_DATA && strlen(tr_error_text()) > 0);
         return;
     }
-    bool gzip = files->file[0].gzip;
+    bool gzip = files->file[0].packing;
     DEMAND(records == t.n + report.skipped || options.skip_errors);
     struct each each = {.whole = &t};
     if (report.skipped == 0 && format == TR_FORMAT_RATINGS)

@@ -1326,7 +1326,7 @@ static bool folder_of(const tr_context *tr, char **path)
 {
     MPI_Comm near;
     int rank;
-    mpi_ok(tr_cache_folder_path(tr->job->output, path));
+    mpi_ok(tr_cache_folder_path(NULL, tr->job->output, path));
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near);
     MPI_Comm_rank(near, &rank);
     MPI_Comm_free(&near);

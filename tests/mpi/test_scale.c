@@ -188,6 +188,17 @@ MPI_CASE(sparse_columns_are_divided_by_their_size)
     mpi_ok(tr_close(tr));
 }
 
+/* Grey values, as of images, are alike, but far from the bias, which is 1. */
+MPI_CASE(columns_that_are_all_large_are_scaled)
+{
+    tr_context *tr;
+    tr_data *data = open_lines("1 1:200 5:250\n-1 2:210 9:50\n", "data.scale=auto", &tr);
+    if (!data) return;
+    mpi_check(data->scaling != NULL, "not scaled");
+    tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+}
+
 /* Ones, values that are alike, rows of length 1: auto leaves them; and all where the job says so. */
 MPI_CASE(columns_of_one_size_are_left)
 {
@@ -205,4 +216,4 @@ MPI_CASE(columns_of_one_size_are_left)
 
 MPI_MAIN(&dense_columns_are_centred_and_divided, &without_a_bias_columns_are_only_divided,
          &libsvm_with_all_cells_is_dense, &sparse_columns_are_divided_by_their_size,
-         &columns_of_one_size_are_left)
+         &columns_that_are_all_large_are_scaled, &columns_of_one_size_are_left)

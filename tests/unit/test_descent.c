@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "model/linear/blocks.h"
-#include "model/linear/quadratic.h"
+#include "model/linear/descent/blocks.h"
+#include "model/linear/descent/quadratic.h"
 
 enum { N = 40, ROWS = 25 }; /* fewer rows than columns: the Gram matrix is singular */
 

@@ -120,11 +120,16 @@ START_TEST(impossible_wishes_are_refused)
         int ranks;
         const char *text;
     } all[] = {{{.kind = TR_ROLES_ALONE}, 2, "start one process"},
-               {{.kind = TR_ROLES_DEDICATED}, 2, "needs 3 ranks, but there are 2"},
-               {{TR_ROLES_DEDICATED, 2, 2, 2}, 6, "needs 7 ranks, but there are 6"},
+               {{.kind = TR_ROLES_DEDICATED}, 2, "needs 3 ranks, but there are 2: start more ranks"},
+               {{TR_ROLES_DEDICATED, 2, 2, 2},
+                6,
+                "needs 7 ranks, but there are 6: start more ranks, or lower ranks.servers or ranks.groups or "
+                "ranks.group_size"},
                {{TR_ROLES_COLOCATED, 5, 0, 0}, 4, "5 servers"},
                {{TR_ROLES_COLOCATED, 0, 3, 2}, 4, "needs 6 ranks, but there are 4"},
-               {{TR_ROLES_COLOCATED, 0, 0, 5}, 4, "needs 5 ranks, but there are 4"},
+               {{TR_ROLES_COLOCATED, 0, 0, 5},
+                4,
+                "needs 5 ranks, but there are 4: start more ranks, or lower ranks.group_size"},
                {{TR_ROLES_COLOCATED, 0, INT_MAX, 2}, 4, "needs 4294967294 ranks"},
                {{TR_ROLES_DEDICATED, INT_MAX, INT_MAX, INT_MAX}, 4, "but there are 4"},
                {{TR_ROLES_DEDICATED, 0, INT_MAX, INT_MAX}, 4, "but there are 4"},

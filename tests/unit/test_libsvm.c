@@ -217,7 +217,8 @@ static const struct {
     {"x 5:1", "'x': the label is not a number"},
     {"5:1 6:1", "'5:1': expected a label"},
     {"1,2 5:1", "'1,2': several labels"},
-    {"1 qid:3 5:1", "'qid:3': a query id"},
+    {"1 qid:x 5:1", "'qid:x': the query id (qid, of ranking data) is not a whole number behind the label"},
+    {"1 5:1 qid:3", "'qid:3': the query id"},
     {"1 5:\x01", "'5:\\x01': found bytes that are not text"},
     {"\x7f"
      "ELF",
@@ -319,7 +320,7 @@ START_TEST(input_that_is_not_there_is_named)
     write_file("empty", "", 0);
     ck_fails(open_file("missing", &files), TR_ERR_NO_INPUT, "/missing: no such file");
     ck_fails(open_file("none*", &files), TR_ERR_NO_INPUT, "/none*: no such file");
-    ck_fails(open_file("", &files), TR_ERR_NO_INPUT, "folder");
+    ck_fails(open_file("", &files), TR_ERR_NO_INPUT, "/empty: empty"); /* the files in the folder */
     ck_fails(open_file("empty", &files), TR_ERR_NO_INPUT, "/empty: empty");
     ck_fails(tr_files_open(NULL, 0, &files), TR_ERR_NO_INPUT, "no input");
 }
@@ -711,7 +712,7 @@ START_TEST(readers_unpack_little_more_than_their_share_of_gzip_files)
         struct tr_files files = {.n = all[i].files, .total = all[i].files * all[i].bytes};
         ck_ok(TR_NEW(&files.file, files.n));
         for (size_t k = 0; k < files.n; k++)
-            files.file[k] = (struct tr_file){.size = all[i].bytes, .gzip = true};
+            files.file[k] = (struct tr_file){.size = all[i].bytes, .packing = TR_GZIP};
         uint64_t chunk = tr_files_chunk(&files, all[i].readers), share = files.total / all[i].readers;
         check_turns(&files, all[i].readers, chunk);
         for (size_t k = 0; k < all[i].readers; k++) {
@@ -770,7 +771,7 @@ START_TEST(gzip_files_are_dealt_in_pieces)
     write_gzip("dealt", "wb", text, half); /* two members, the border inside a line */
     write_gzip("dealt", "ab", text + half, n - half);
     ck_ok(open_file("dealt", &files));
-    ck_assert(files.file[0].gzip);
+    ck_assert(files.file[0].packing == TR_GZIP);
     for (size_t readers = 1; readers <= 7; readers++)
         check_dealing(&files, lines, readers, readers % 2 ? tr_files_chunk(&files, readers) : 0, 0);
     check_dealing(&files, lines, 3, 1000, 100);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "model/linear/loss.h"
-#include "model/linear/newton.h"
-#include "model/linear/newton_rows.h"
+#include "model/linear/newton/newton.h"
+#include "model/linear/newton/rows.h"
 
 enum { ROWS = 90, KEYS = 11, ALL = KEYS + 1, MOST_OUTPUTS = 3, MOST = ALL * MOST_OUTPUTS };
 

@@ -1,6 +1,7 @@
 #include "unit.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/linear/loss.h"
@@ -65,6 +66,25 @@ START_TEST(a_dual_step_is_the_minimum_of_its_coordinate)
                     for (double a = classifies(model) ? 0 : -2; a <= 1; a += 1.0 / 64)
                         ck_assert_double_le(lowest, VALUE(a) + 1e-3 * fabs(VALUE(a)) + 1e-9);
                 }
+}
+END_TEST
+
+/* However near to 0 or 1 it begins: by bisection of the slope. */
+START_TEST(a_dual_step_of_logistic_loss_is_right_near_its_ends)
+{
+    static const double olds[] = {0, 1e-10, 1e-3, 0.9, 0.999, 1 - 1e-7, 1}, factors[] = {0.001, 1, 100, 1e4};
+    for (int i = 0; i < 7; i++)
+        for (double m = -100; m <= 100; m += 10)
+            for (int c = 0; c < 4; c++) {
+                double old = olds[i], q = factors[c], low = 0, high = 1;
+                double found = tr_dual_step(TR_LOSS_LOGISTIC, old, m, 1, q);
+                for (int k = 0; k < 60; k++) {
+                    double z = (low + high) / 2, slope = log(z / (1 - z)) + m + q * (z - old);
+                    if (slope > 0) high = z;
+                    else low = z;
+                }
+                ck_assert_double_eq_tol(found, low, 1e-3 * fmin(low, 1 - low) + 1e-6);
+            }
 }
 END_TEST
 
@@ -319,9 +339,137 @@ START_TEST(dual_passes_of_several_classes_reach_the_optimum)
 }
 END_TEST
 
+/* ---- dense rows ---- */
+
+/* A problem of which three rows in ten are zeros, in both forms. */
+struct forms {
+    struct tr_problem sparse, dense;
+    uint64_t *begin;
+    uint32_t *column;
+    float *value, *all, *target, *norm;
+};
+
+enum { MANY_ROWS = 150 };
+
+static void open_forms(struct forms *f, size_t keys, size_t outputs, enum tr_dtype dtype)
+{
+    struct tr_rng rng;
+    uint64_t n = 0;
+    tr_rng_seed(&rng, 11, keys, outputs);
+    ck_ok(TR_NEW(&f->begin, MANY_ROWS + 1));
+    ck_ok(TR_NEW(&f->column, MANY_ROWS * keys));
+    ck_ok(TR_NEW(&f->value, MANY_ROWS * keys));
+    ck_ok(TR_NEW(&f->all, MANY_ROWS * keys));
+    ck_ok(TR_NEW(&f->target, MANY_ROWS));
+    ck_ok(TR_NEW(&f->norm, MANY_ROWS));
+    for (size_t i = 0; i < MANY_ROWS; i++) {
+        for (uint32_t j = 0; j < keys; j++) {
+            if (tr_rng_uniform(&rng) < 0.3) continue;
+            f->column[n] = j;
+            f->all[i * keys + j] = f->value[n++] = (float)tr_rng_normal(&rng);
+        }
+        f->begin[i + 1] = n;
+        f->target[i] = outputs > 1 ? (float)(i % outputs) : i % 3 ? 1 : -1;
+    }
+    f->sparse = (struct tr_problem){.model = TR_LOSS_LOGISTIC,
+                                    .dtype = dtype,
+                                    .rows = {MANY_ROWS, f->begin, f->column, f->value, f->target, NULL},
+                                    .target = f->target,
+                                    .outputs = outputs,
+                                    .bias = true,
+                                    .keys = keys,
+                                    .l2 = 0.05,
+                                    .n = MANY_ROWS};
+    f->dense = f->sparse;
+    f->dense.rows = (tr_batch){.n = MANY_ROWS, .label = f->target, .dense = f->all};
+}
+
+static void close_forms(struct forms *f)
+{
+    void *arrays[] = {f->begin, f->column, f->value, f->all, f->target, f->norm};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+/* What passes make of w: margins, a gradient step, and steps of the dual variables. */
+static void pass_over(const struct tr_problem *p, float *norm, double *w64, double *margin)
+{
+    enum { FIRST = 5 };
+    size_t outputs = p->outputs, n = MANY_ROWS - FIRST, all = (p->keys + 1) * outputs;
+    uint32_t order[MANY_ROWS];
+    float *w32, *a;
+    double *room;
+    ck_ok(TR_NEW(&w32, all));
+    ck_ok(TR_NEW(&a, MANY_ROWS * outputs));
+    ck_ok(TR_NEW(&room, 3 * outputs));
+    void *w = p->dtype == TR_F32 ? (void *)w32 : w64;
+    for (size_t j = 0; j < all; j++) w64[j] = (double)(w32[j] = (float)sin((double)j) / 8);
+    for (uint32_t i = 0; i < MANY_ROWS; i++) order[i] = i * 7 % MANY_ROWS;
+    tr_margins(p, FIRST, n, w, margin);
+    for (size_t i = 0; i < n; i++) tr_row_slopes(p, FIRST + i, margin + i * outputs);
+    tr_add_rows(p, FIRST, n, margin, 1e-3, NULL, NULL, w);
+    tr_row_norms(p, 0, MANY_ROWS, norm);
+    for (int turn = 0; turn < 2; turn++) {
+        if (outputs > 1)
+            tr_dual_pass_classes(p, (struct tr_class_block){0, outputs}, 0, order, MANY_ROWS, 1, norm, a,
+                                 room, w);
+        else (turn ? tr_dual_pass_shared : tr_dual_pass)(p, order, MANY_ROWS, 1, norm, a, w);
+    }
+    for (size_t j = 0; j < all && p->dtype == TR_F32; j++) w64[j] = (double)w32[j];
+    free(w32);
+    free(a);
+    free(room);
+}
+
+/* Fewer columns than vector instructions are for, some left over, and more columns, rows and outputs than BLIS gets at
+ * once. */
+START_TEST(dense_rows_give_what_sparse_rows_do)
+{
+    static const size_t keys[] = {3, 23, 300}, outputs[] = {1, 5, 70};
+    for (int k = 0; k < 18; k++) {
+        struct forms f;
+        enum tr_dtype dtype = k % 2 ? TR_F64 : TR_F32;
+        size_t width = outputs[k / 2 % 3], n = keys[k / 6];
+        double *w[2], *margin[2], far = dtype == TR_F32 ? 2e-3 : 1e-9;
+        open_forms(&f, n, width, dtype);
+        for (int form = 0; form < 2; form++) {
+            ck_ok(TR_NEW(&w[form], (n + 1) * width));
+            ck_ok(TR_NEW(&margin[form], MANY_ROWS * width));
+            pass_over(form ? &f.dense : &f.sparse, f.norm, w[form], margin[form]);
+        }
+        for (size_t i = 0; i < (MANY_ROWS - 5) * width; i++)
+            ck_assert_double_eq_tol(margin[0][i], margin[1][i], far);
+        for (size_t j = 0; j < (n + 1) * width; j++) ck_assert_double_eq_tol(w[0][j], w[1][j], far);
+        for (int form = 0; form < 2; form++) free(w[form]), free(margin[form]);
+        close_forms(&f);
+    }
+}
+END_TEST
+
+/* All features of a mini-batch of dense rows shrink at once. */
+START_TEST(dense_rows_shrink_all_features)
+{
+    struct forms f;
+    double *w, *moved, slope[MANY_ROWS] = {0};
+    float *reg;
+    open_forms(&f, 23, 1, TR_F64);
+    ck_ok(TR_NEW(&w, 24));
+    ck_ok(TR_NEW(&moved, 24));
+    ck_ok(TR_NEW(&reg, 24));
+    for (size_t j = 0; j < 24; j++) moved[j] = w[j] = sin((double)j), reg[j] = j < 23 ? 0.5f : 0;
+    tr_add_rows(&f.dense, 3, 10, slope, 0.01, reg, w, moved);
+    for (size_t j = 0; j < 23; j++) ck_assert_double_eq_tol(moved[j], w[j] * (1 - 10 * 0.01 * 0.5), 1e-12);
+    ck_assert(moved[23] == w[23]);
+    free(w);
+    free(moved);
+    free(reg);
+    close_forms(&f);
+}
+END_TEST
+
 UNIT_MAIN("solve", slopes_are_the_derivatives_of_losses, conjugates_bound_losses_and_touch_them,
-          a_dual_step_is_the_minimum_of_its_coordinate,
+          a_dual_step_is_the_minimum_of_its_coordinate, a_dual_step_of_logistic_loss_is_right_near_its_ends,
           slopes_and_curvatures_of_all_losses_are_their_derivatives,
           conjugates_and_steps_suit_losses_with_a_shape, slopes_of_several_outputs_are_derivatives,
           margins_are_dot_products, a_gradient_step_agrees_with_finite_differences,
-          dual_passes_reach_the_optimum, dual_passes_of_several_classes_reach_the_optimum)
+          dual_passes_reach_the_optimum, dual_passes_of_several_classes_reach_the_optimum,
+          dense_rows_give_what_sparse_rows_do, dense_rows_shrink_all_features)

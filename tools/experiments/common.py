@@ -1,5 +1,5 @@
 """What experiments share: running programs, reading what a run left behind, tables, CSV files and plots."""
-import csv, gzip, json, math, os, shutil, statistics, subprocess, sys
+import csv, glob, gzip, json, math, os, shutil, statistics, subprocess, sys
 from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -53,6 +53,8 @@ class Run:
     curve: list
     summary: dict
     explained: str
+    messages: int = 0  # of all ranks, with `counts`: between any two, those of collectives as well
+    bytes: int = 0
 
     def first_below(self, target):
         """The first evaluation with an objective at the target or below, or None. Under SSP and ASP that is an
@@ -77,7 +79,25 @@ class Run:
         return statistics.mean(last), statistics.variance(last)
 
 
-def train(ranks, job, host=None, explain=False):
+# Open MPI counts messages itself where it is asked to; it says what it counted only where it does not watch windows, too.
+COUNTED = os.path.join(OUT, "counted")
+COUNTS = ["--mca", "pml", "ob1,monitoring", "--mca", "osc", "^ucx,monitoring", "--mca", "pml_monitoring_enable", "1",
+          "--mca", "pml_monitoring_enable_output", "3", "--mca", "pml_monitoring_filename", COUNTED]
+
+
+def counted():
+    """Messages and bytes that all ranks of the last run have sent."""
+    messages = sent = 0
+    for file in glob.glob(glob.escape(COUNTED) + ".*.prof"):
+        with open(file) as f:
+            words = [line.split("\t") for line in f if line[0] in "EI" and "msgs" in line]
+        sent += sum(int(w[3].split()[0]) for w in words)
+        messages += sum(int(w[4].split()[0]) for w in words)
+        os.remove(file)
+    return messages, sent
+
+
+def train(ranks, job, host=None, explain=False, counts=False):
     """Trains a job, a dictionary of keys and values as trireme takes them on the command line. A run that diverges
     ends with a curve that says so; any other failure ends the experiment."""
     os.makedirs(OUT, exist_ok=True)
@@ -88,7 +108,7 @@ def train(ranks, job, host=None, explain=False):
         f.write("name: bench\n")
     words = [TRIREME, "train", file, f"output={folder}", "report.progress=no"]
     words += [f"{key}={value}" for key, value in job.items()] + (["--explain"] if explain else [])
-    start = ["mpirun", "-q", "-n", str(ranks), *(["--host", host] if host else []), "--oversubscribe"]
+    start = ["mpirun", "-q", "-n", str(ranks), *(["--host", host] if host else []), "--oversubscribe", *(COUNTS if counts else [])]
     words = words if ranks == 1 else start + words
     done = subprocess.run(words, capture_output=True, text=True, env=ENV, cwd=ROOT)
     if done.returncode not in (0, 76):
@@ -102,7 +122,7 @@ def train(ranks, job, host=None, explain=False):
         with open(os.path.join(folder, "summary.json")) as f:
             summary = json.load(f)
     shutil.rmtree(folder, ignore_errors=True)
-    return Run(curve, summary, done.stdout + done.stderr)
+    return Run(curve, summary, done.stdout + done.stderr, *(counted() if counts else ()))
 
 
 def optimum(data, l2, model="logistic"):

@@ -1,68 +1,85 @@
 #!/usr/bin/python3
-# What scikit-learn reaches with its defaults on the sets of $TRIREME_DATA: the references of defaults.sh. Without a test part every
-# fifth row is for test.
+"""What scikit-learn reaches with its defaults on the sets of $TRIREME_DATA: the references of tests/cli/test_defaults.sh.
+LogisticRegression or Ridge, behind StandardScaler where columns differ in size. Without a test part every fifth row is for
+test. usage: tools/experiments/references.py [SET…]"""
 import gzip, os, sys, warnings
-import numpy as np
-from sklearn.datasets import load_svmlight_files, load_svmlight_file
-from sklearn.linear_model import LogisticRegression, LinearRegression, Ridge
-from sklearn.preprocessing import StandardScaler, MaxAbsScaler
+
+import numpy
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_svmlight_file, load_svmlight_files
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import mean_squared_error
 from sklearn.pipeline import make_pipeline
-from sklearn.metrics import roc_auc_score, mean_squared_error
-warnings.filterwarnings('ignore')
-D=os.environ['TRIREME_DATA']+'/'
-def text(f):
-    return gzip.open(D+f,'rt') if f.endswith('.gz') else open(D+f)
-def svm(train,test=None):
+from sklearn.preprocessing import StandardScaler
+
+warnings.filterwarnings("ignore")
+DATA = os.environ["TRIREME_DATA"]
+
+
+def lines(name):
+    path = os.path.join(DATA, name)
+    return gzip.open(path, "rt") if name.endswith(".gz") else open(path)
+
+
+def divided(rows, labels):
+    test = numpy.arange(len(labels)) % 5 == 4
+    return rows[~test], labels[~test], rows[test], labels[test]
+
+
+def svm(train, test=None):
     if test:
-        a,b,c,d=load_svmlight_files([D+train,D+test],zero_based='auto'); return a,b,c,d
-    X,y=load_svmlight_file(D+train,zero_based='auto'); t=np.arange(len(y))%5==4
-    return X[~t],y[~t],X[t],y[t]
-def table(f,label,delim,skip,train_test=None):
-    X=np.loadtxt(text(f),delimiter=delim,skiprows=skip)
-    y=X[:,label]; X=np.delete(X,label,1)
-    if train_test:
-        Z=np.loadtxt(text(train_test),delimiter=delim,skiprows=skip); z=Z[:,label]; return X,y,np.delete(Z,label,1),z
-    t=np.arange(len(y))%5==4
-    return X[~t],y[~t],X[t],y[t]
-def run(name,data,kind):
-    X,y,T,z=data
-    if hasattr(X,'toarray') and X.shape[1]<800 and kind.endswith('dense'): X,T=X.toarray(),T.toarray()
-    scaled=kind.endswith('dense') or kind.endswith('scaled')
-    pre=[StandardScaler(with_mean=not hasattr(X,'toarray'))] if scaled else []
-    if kind.startswith('reg'):
-        p=make_pipeline(*pre,Ridge()).fit(X,y)
-        print(name,X.shape,kind,'rmse %.6g'%mean_squared_error(z,p.predict(T),squared=False),flush=True)
+        return load_svmlight_files([os.path.join(DATA, train), os.path.join(DATA, test)], zero_based="auto")
+    return divided(*load_svmlight_file(os.path.join(DATA, train), zero_based="auto"))
+
+
+def csv(train, label, between, header, test=None):
+    parts = []
+    for name in filter(None, (train, test)):
+        cells = numpy.loadtxt(lines(name), delimiter=between, skiprows=header)
+        parts += [numpy.delete(cells, label, 1), cells[:, label]]
+    return parts if test else divided(*parts)
+
+
+def bags(part):
+    with lines(f"20news/docword.20news.{part}.txt.gz") as f:
+        documents, words, _ = (int(next(f)) for _ in range(3))
+        document, word, count = numpy.loadtxt(f, dtype=numpy.int64).T
+    with lines(f"20news/labels.{part}.txt") as f:
+        return csr_matrix((count.astype(float), (document - 1, word - 1)), (documents, words)), numpy.loadtxt(f)
+
+
+SETS = {  # name: the data, and whether columns are scaled
+    "a9a": (lambda: svm("a9a/a9a.gz", "a9a/a9a.t.gz"), False),
+    "agaricus": (lambda: svm("agaricus/agaricus.txt.train", "agaricus/agaricus.txt.test"), False),
+    "rcv1": (lambda: svm("rcv1-small/rcv1-small.train.libsvm.gz", "rcv1-small/rcv1-small.test.libsvm"), False),
+    "w8a": (lambda: svm("w8a/w8a.gz"), False),
+    "amazon": (lambda: svm("amazon-access/amazon.train.libsvm.gz", "amazon-access/amazon.test.libsvm.gz"), False),
+    "higgs": (lambda: csv("higgs-10k/higgs.train.gz", 0, None, 0, "higgs-10k/higgs.test"), True),
+    "skin": (lambda: csv("skin/Skin_NonSkin.txt.gz", -1, "\t", 0), True),
+    "covtype": (lambda: csv("covtype20k/covtype.20k.data.gz", -1, ",", 0), True),
+    "letter": (lambda: svm("letter/letter.libsvm.gz"), True),
+    "usps": (lambda: svm("usps/usps.train.libsvm.gz", "usps/usps.test.libsvm.gz"), False),
+    "cal": (lambda: csv("cal-housing/cal_housing.data.gz", -1, ",", 1), True),
+    "casp": (lambda: csv("casp/CASP.csv.gz", 0, ",", 1), True),
+    "housing": (lambda: svm("housing/housing_scale"), False),
+    "abalone": (lambda: svm("abalone/abalone_scale"), False),
+    "hflights": (lambda: svm("hflights/hflights.train.libsvm.gz", "hflights/hflights.test.libsvm.gz"), False),
+    "news": (lambda: svm("20news-binary/news20b.train.libsvm.gz", "20news-binary/news20b.test.libsvm.gz"), False),
+    "news-20": (lambda: bags("train") + bags("test"), False),
+    "frappe": (lambda: svm("frappe/frappe.validation.libfm.gz", "frappe/frappe.test.libfm.gz"), False),
+    "kdd": (lambda: svm("kddcup99/kdd99.train.libsvm.gz", "kddcup99/kdd99.test.libsvm.gz"), False),
+    "mnist": (lambda: [x / 255 if i % 2 == 0 else x for i, x in enumerate(svm("mnist/mnist.gz", "mnist/mnist.t.gz"))], False),
+}
+NUMBERS = {"cal", "casp", "housing", "abalone", "hflights"}  # which are learnt as numbers
+
+for name in sys.argv[1:] or SETS:
+    load, scaled = SETS[name]
+    rows, labels, test_rows, test_labels = load()
+    if scaled and hasattr(rows, "toarray"):
+        rows, test_rows = rows.toarray(), test_rows.toarray()
+    learner = Ridge() if name in NUMBERS else LogisticRegression(max_iter=100 if name == "news-20" else 1000)
+    model = make_pipeline(*([StandardScaler()] if scaled else []), learner).fit(rows, labels)
+    if name in NUMBERS:
+        print(name, "rmse", f"{mean_squared_error(test_labels, model.predict(test_rows), squared=False):.6g}", flush=True)
     else:
-        p=make_pipeline(*pre,LogisticRegression(max_iter=1000)).fit(X,y)
-        auc=roc_auc_score(z,p.decision_function(T)) if len(np.unique(y))==2 else float('nan')
-        print(name,X.shape,kind,'accuracy %.5f auc %.5f'%(p.score(T,z),auc),flush=True)
-S=[('skin',lambda:table('skin/Skin_NonSkin.txt.gz',-1,'\t',0),'cls dense'),
-('a9a',lambda:svm('a9a/a9a.gz','a9a/a9a.t.gz'),'cls'),
-('w8a',lambda:svm('w8a/w8a.gz'),'cls'),
-('agaricus',lambda:svm('agaricus/agaricus.txt.train','agaricus/agaricus.txt.test'),'cls'),
-('rcv1',lambda:svm('rcv1-small/rcv1-small.train.libsvm.gz','rcv1-small/rcv1-small.test.libsvm'),'cls'),
-('news2',lambda:svm('20news-binary/news20b.train.libsvm.gz','20news-binary/news20b.test.libsvm.gz'),'cls'),
-('amazon',lambda:svm('amazon-access/amazon.train.libsvm.gz','amazon-access/amazon.test.libsvm.gz'),'cls'),
-('frappe',lambda:svm('frappe/frappe.validation.libfm.gz','frappe/frappe.test.libfm.gz'),'cls'),
-('kdd',lambda:svm('kddcup99/kdd99.train.libsvm.gz','kddcup99/kdd99.test.libsvm.gz'),'cls'),
-('kdd',lambda:svm('kddcup99/kdd99.train.libsvm.gz','kddcup99/kdd99.test.libsvm.gz'),'cls scaled'),
-('higgs',lambda:table('higgs-10k/higgs.train.gz',0,None,0,'higgs-10k/higgs.test'),'cls dense'),
-('abalone_scale',lambda:svm('abalone/abalone_scale'),'reg'),
-('abalone_scale',lambda:svm('abalone/abalone_scale'),'reg dense'),
-('housing',lambda:svm('housing/housing_scale'),'reg'),
-('housing',lambda:svm('housing/housing_scale'),'reg dense'),
-('cal',lambda:table('cal-housing/cal_housing.data.gz',-1,',',1),'reg dense'),
-('cal svm',lambda:svm('cal-housing/cal_housing.libsvm.gz'),'reg dense'),
-('casp',lambda:table('casp/CASP.csv.gz',0,',',1),'reg dense'),
-('casp svm',lambda:svm('casp/casp.libsvm.gz'),'reg dense'),
-('hflights',lambda:svm('hflights/hflights.train.libsvm.gz','hflights/hflights.test.libsvm.gz'),'reg'),
-('covtype2',lambda:(lambda a,b,c,d:(a,b==2,c,d==2))(*svm('covtype20k/covtype20k.libsvm.gz')),'cls dense'),
-('covtype7',lambda:table('covtype20k/covtype.20k.data.gz',-1,',',0),'cls dense'),
-('covtype7',lambda:svm('covtype20k/covtype20k.libsvm.gz'),'cls dense'),
-('letter',lambda:svm('letter/letter.libsvm.gz'),'cls dense'),
-('usps',lambda:svm('usps/usps.train.libsvm.gz','usps/usps.test.libsvm.gz'),'cls'),
-('usps',lambda:svm('usps/usps.train.libsvm.gz','usps/usps.test.libsvm.gz'),'cls dense'),
-]
-for n,d,k in S:
-    try: run(n,d(),k)
-    except Exception as e: print(n,k,'ERR',e,flush=True)
+        print(name, "accuracy", f"{model.score(test_rows, test_labels):.5f}", flush=True)

@@ -1,0 +1,178 @@
+#!/bin/sh
+# Tables of named and typed columns: categories with dictionaries, missing values, labels that are names; the model knows them,
+# so that predict takes raw files in any order of columns. Usage: test_columns.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+# learn NAME RANKS SETTING…: trains into the folder NAME; what it says is in NAME.said
+learn() {
+    name=$1 ranks=$2
+    shift 2
+    if [ "$ranks" -eq 1 ]; then "$trireme" train "$@" output="$name" sync.mode=bsp >"$name.said" 2>&1
+    else mpirun $quiet --oversubscribe -n "$ranks" "$trireme" train "$@" output="$name" sync.mode=bsp >"$name.said" 2>&1
+    fi || fail "$name: $(tail -1 "$name.said")"
+}
+
+# says NAME WORDS: it has said them
+says() { grep -qF -- "$2" "$1.said" || fail "$1: «$(cat "$1.said")» lacks «$2»"; }
+
+# ---- a table: a category of three values, one of many, numbers, an identifier, a label ----
+awk 'BEGIN {
+    srand(7)
+    split("Berlin Paris Rome", city, " ")
+    print "id,city,age,\"road, no\",note,price" >"train.csv"
+    print "\"road, no\";age;city" >"other.csv"
+    printf "age\troad, no\tcity\r\n" >"tabs.tsv"
+    print "age,city" >"lacks.csv"
+    print "age,\"road, no\",city,price" >"half.csv"
+    for (i = 0; i < 3000; i++) {
+        c = rand() < 0.5 ? 1 : rand() < 0.7 ? 2 : 3
+        age = int(20 + 60 * rand()); road = int(40 * rand() * rand())
+        name = "\"r" road ", \"\"x\"\"\""
+        price = sprintf("%.3f", 10 * c + 0.1 * age + (road % 3) + rand() / 10)
+        print i "," city[c] "," age "," name ",word " i % 17 "," price >"train.csv"
+        print name ";" age ";\"" city[c] "\"" >"other.csv"
+        printf "%d\t%s\t %s \r\n", age, name, city[c] >"tabs.tsv"
+        print age "," city[c] >"lacks.csv"
+        if (i < 500) print age "," name "," city[c] "," price >"half.csv"
+        print city[c] >"city"
+        print road >"road"
+        print age, price >"numbers"
+    }
+}'
+types="data.columns=id:id,note:ignore"
+learn one 1 data.train=train.csv data.label=price model.type=linear "$types"
+says one "1 number, 2 categories (city 3, road, no 39), 2 ignored; label price"
+for ranks in 2 4; do
+    learn many $ranks data.train=train.csv data.label=price model.type=linear "$types"
+    says many "categories (city 3, road, no 39)"
+    "$trireme" inspect one/model.h5 --top 50 | grep '=' | sed 's/ .*//' >a
+    "$trireme" inspect many/model.h5 --top 50 | grep '=' | sed 's/ .*//' >b
+    h5dump -d dictionary_text one/model.h5 2>/dev/null | tail -n +2 >c
+    h5dump -d dictionary_text many/model.h5 2>/dev/null | tail -n +2 >d
+    cmp -s c d || fail "another dictionary on $ranks ranks"
+done
+learn served 3 data.train=train.csv data.label=price model.type=linear "$types" ranks.layout=dedicated ranks.servers=1
+"$trireme" evaluate one train.csv | awk '$1 == "rmse" && $2 > 0.1 { exit 1 }' || fail "cities and roads are not learnt"
+"$trireme" inspect one/model.h5 --top 50 >shown
+grep -q ' city=Paris ' shown && grep -q ' age ' shown && grep -qF 'road, no=r7, "x" ' shown || fail "inspect: $(cat shown)"
+
+# the same rows by the dictionary that sort and uniq make: one-hot rows as LIBSVM text train to the same objective
+sort city | uniq -c | sort -k1,1nr -k2 | awk '{ print $2, NR }' >cities
+sed 's/.*/r&, "x"/' road | LC_ALL=C sort | uniq -c | LC_ALL=C sort -k1,1nr -k2 | sed 's/.*r\([0-9]*\),.*/\1/' | awk '{ print $1, NR + 4 }' >roads
+paste -d' ' city road numbers | awk 'FILENAME == "cities" { c[$1] = $2; next } FILENAME == "roads" { r[$1] = $2; next }
+    { print $4, c[$1] ":1", "4:" $3, r[$2] ":1" }' cities roads - >train.svm
+learn csv 1 data.train=train.csv data.label=price model.type=linear "$types" data.scale=none solve.method=newton
+learn svm 1 data.train=train.svm model.type=linear data.scale=none solve.method=newton
+[ "$(grep -o '"objective": [0-9.]\{9\}' csv/summary.json)" = "$(grep -o '"objective": [0-9.]\{9\}' svm/summary.json)" ] ||
+    fail "one-hot rows: $(grep objective csv/summary.json svm/summary.json)"
+
+# ---- other orders and names of columns ----
+"$trireme" predict one train.csv >usual || fail "predict"
+for file in other.csv tabs.tsv; do
+    "$trireme" predict one $file | cmp -s - usual || fail "$file: another order of columns is predicted otherwise"
+done
+printf 'age,city,zip,"road, no"\n1,Rome,2,r\n' >more.csv
+printf 'age,city,city\n1,Rome,2\n' >twice.csv
+refuses "lacks.csv: there is no column road, no" 65 "lacks.csv: there is no column road, no" "$trireme" predict one lacks.csv
+refuses "more.csv: unknown column zip" 65 "more.csv: unknown column zip" "$trireme" predict one more.csv
+refuses "twice.csv: two columns are called city" 65 "twice.csv: two columns are called city" "$trireme" predict one twice.csv
+printf 'city,"road, no",age\nOslo,r7,old\n' >word.csv
+refuses "word.csv:2: column age: 'old' is not a n" 65 "word.csv:2: column age: 'old' is not a number" "$trireme" predict one word.csv
+printf 'city,"road, no",age\nOslo,r7,3\n' >new.csv
+"$trireme" predict one new.csv 2>err >/dev/null && grep -q "2 values of categories are not among" err || fail "new values: $(cat err)"
+
+# in test data too, and in one of two files of training data
+learn tested 2 data.train=train.csv,half.csv data.test=half.csv data.label=price model.type=linear "$types"
+says tested "training data: 3500 rows"
+
+# ---- missing values ----
+awk 'BEGIN { print "a,b,c,y"; for (i = 0; i < 400; i++) {
+    a = i % 20; b = (i * 7) % 13
+    printf "%s,%s,%s,%d\n", i % 10 == 3 ? (i % 20 == 3 ? "NA" : "") : a, b, i % 4 ? "u" : i % 8 ? "?" : "none",
+        i % 50 == 7 ? "" : (i % 10 == 3 ? 30 : a) + b }
+}' | sed '9s/,[^,]*$/,/' >holes.csv
+learn holes 2 data.train=holes.csv data.label=y data.missing=none model.type=linear
+says holes "2 numbers, 1 category (c 2), missing values in 1; label y"
+says holes "1 rows without a label left out"
+"$trireme" inspect holes/model.h5 >shown
+grep -q ' a=missing ' shown && grep -q ' c=missing ' shown || fail "keys of missing values: $(cat shown)"
+[ "$("$trireme" predict holes holes.csv | wc -l)" -eq 400 ] || fail "rows without labels are not predicted"
+"$trireme" evaluate holes holes.csv >said 2>err && grep -q "rows      399" said && grep -q "1 rows without a label" err ||
+    fail "evaluate: $(cat said err)"
+"$trireme" predict holes holes.csv >usual
+printf 'b,a,c\n1,,u\n' >hole.csv
+"$trireme" predict holes hole.csv >said || fail "a missing number is not predicted"
+printf 'a,y\n,1\n,2\n,3\n' >empty.csv
+learn empty 2 data.train=empty.csv model.type=linear
+
+# ---- labels that are names ----
+awk 'BEGIN { srand(3); split("setosa virginica versicolor", name, " "); print "length,width,kind"
+    for (i = 0; i < 300; i++) { k = 1 + i % 3; printf "%.2f,%.2f,%s\n", k + rand() / 2, 3 * (k == 2) + rand(), name[k] } }' >iris.csv
+learn names 2 data.train=iris.csv data.test=20%
+says names "label kind of 3 names"
+says names "classes:       3, one softmax"
+tail -n +2 iris.csv | cut -d, -f3 >kinds
+[ "$("$trireme" predict names iris.csv | paste - kinds | awk '$1 == $2' | wc -l)" -gt 290 ] || fail "names are not predicted"
+"$trireme" evaluate names iris.csv | grep -q '^recall_virginica' || fail "evaluate does not name classes"
+learn rest 1 data.train=iris.csv data.positive=setosa
+says rest "of 2 names"
+"$trireme" predict rest iris.csv | sort -u | tr '\n' ' ' | grep -qx 'not setosa setosa ' || fail "one class against the rest"
+refuses "no row has the label rose" 65 "no row has the label rose" "$trireme" train data.train=iris.csv data.positive=rose output=no report.progress=no
+sed 's/virginica/tulip/' iris.csv >tulip.csv
+refuses "column kind: 'tulip' is no label of the " 65 "column kind: 'tulip' is no label of the training data" "$trireme" evaluate names tulip.csv
+
+# ---- rare and many values; patterns ----
+learn rare 2 data.train=train.csv data.label=price model.type=linear "$types" data.most_values=2 data.min_count=30
+says rare "categories (city 2+, road, no 2+)"
+"$trireme" inspect rare/model.h5 | grep -q ' city=other ' || fail "no key of other values"
+learn all 1 data.train=train.csv data.label=price model.type=linear "data.columns=*: category,id: id,note: ignore" data.most_values=1000
+says all "3 categories (city 3, age 60, road, no 39), 2 ignored; label price"
+printf 'data: {train: train.csv, label: price, columns: {id: id, note: ignore, "*": category}}\nmodel: {type: linear}\noutput: file\n' >job.yaml
+learn file 1 job.yaml
+says file "3 categories"
+"$trireme" train file/job.yaml output=again >again.said 2>&1 || fail "the resolved job is no job: $(cat again.said)"
+
+# ---- other models ----
+learn kmeans 2 data.train=train.csv model.type=kmeans model.clusters=3 data.columns=id:id,note:ignore,price:ignore
+"$trireme" predict kmeans other.csv | sort -u | wc -l | grep -qx 3 || fail "clusters of categories"
+"$trireme" inspect kmeans/model.h5 --top 3 | grep -q 'city=' || fail "inspect of clusters has no names"
+
+# ---- models put together: only where the same column is the same key in all ----
+awk 'BEGIN { srand(5); print "a,b,y" >"ab.csv"; print "b,a,y" >"ba.csv"; print "a,b,city,y" >"city.csv"
+    for (i = 0; i < 300; i++) { a = rand(); b = rand(); y = (a > b ? 1 : -1)
+        print a "," b "," y >"ab.csv"; print b "," a "," y >"ba.csv"; print a "," b ",Rome," y >"city.csv" } }'
+# average FILE FILE FILE: tests the average of models of the first two by the third
+average() {
+    cat >tasks.yaml <<END
+tasks:
+  one: {data.train: $1}
+  two: {data.train: $2, seed: 2}
+  mean: {run: average, after: [one, two], data.test: $3}
+END
+    rm -rf averages
+    "$trireme" train tasks.yaml output=averages report.progress=no >said 2>&1
+}
+average ab.csv ab.csv ab.csv || fail "average of columns: $(cat said)"
+for files in "ab.csv ba.csv ab.csv" "ba.csv ba.csv ab.csv" "city.csv city.csv city.csv"; do
+    # shellcheck disable=SC2086 # words on purpose
+    average $files
+    [ $? -eq 65 ] && grep -q 'an average is of models whose columns are numbers, and in the same order' said ||
+        fail "average of $files: $(cat said)"
+done
+learn ab 1 data.train=ab.csv
+learn more 1 data.train=ab.csv model.init=ab
+for file in ba.csv city.csv; do
+    refuses "model.init of other columns" 65 "its columns are not those of the data" "$trireme" train data.train=$file model.init=ab output=no report.progress=no
+done
+
+# ---- count ----
+"$trireme" count train.csv --top 100 >said || fail "count"
+grep -q '^3000 rows, 6 columns' said || fail "count: $(cat said)"
+sort city | uniq -c | sort -k1,1nr -k2 | awk '{ print $1, $2 }' >a
+awk '$1 == "city" { on = 1; next } $2 == "number" { on = 0 } on { print $1, $2 }' said >b
+cmp -s a b || fail "count: other numbers than those of sort and uniq: $(cat b)"
+awk '{ s += $1; if (NR == 1 || $1 < a) a = $1; if ($1 > b) b = $1 } END { printf "mean %.9g, ", s / NR; print a, b }' numbers >a
+grep '^age ' said | sed 's/.*\(mean [^,]*, \).* from \([0-9]*\) to \([0-9]*\)/\1\2 \3/' | cmp -s - a || fail "count: mean of age"
+
+[ $bad -eq 0 ] && echo "columns: all is well"
+exit $bad

@@ -1,0 +1,129 @@
+#!/bin/sh
+# Data in HDF5: what trireme convert makes of other formats trains the same model bit by bit, on one and on two ranks; files by
+# h5py train; and what cannot be read or written ends in one line. Usage: test_formats.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+awk 'BEGIN { srand(3); print "a,b,c,kind" >"table.csv"
+    for (i = 0; i < 900; i++) {
+        a = rand() - 0.5; b = rand() * 3; c = int(rand() * 4); y = a + b / 6 > 0.3 ? 1 : -1
+        printf "%.9g,%.9g,%d,%d\n", a, b, c, y >"table.csv"
+        printf "%d %d:%.9g %d:1\n", y, 1 + int(rand() * 40), a, 50 + c >"sparse.svm"
+        printf "%d 1:%.9g 2:%.9g 3:%d\n", y, a, b, c >"full.svm"
+        printf "%d %d:1 %d:1\n", y, int(rand() * 9), 10 + int(rand() * 90) >"ones.svm"
+        print (i % 7 == 0) "," (i % 5 == 0 ? a : 0) "," 0 "," (i % 11 == 1) "," y >"holes.csv" } }'
+
+# same TABLE SETTING…: the model learnt from it is that learnt from what it is converted to
+same() {
+    table=$1 name=${1%%.*}; shift
+    check "$table: convert" "$trireme" convert "$table" "$name.h5"
+    [ ! -e "$name.h5.part" ] || fail "$table: $name.h5.part is left"
+    for ranks in 1 2; do
+        rm -rf text hdf5
+        run text $ranks data.train="$table" data.order=file sync.mode=bsp "$@" || continue
+        run hdf5 $ranks data.train="$name.h5" data.order=file sync.mode=bsp "$@" || continue
+        [ ! -f text/model.txt ] || cmp -s text/model.txt hdf5/model.txt || fail "$table: another model on $ranks ranks"
+        "$trireme" predict text "$table" >predicted 2>&1 || fail "$table: predict: $(cat predicted)"
+        "$trireme" predict hdf5 "$name.h5" 2>&1 | cmp -s - predicted || fail "$table: other predictions on $ranks ranks"
+        counts='s/^training data: *\([0-9]* rows, [0-9]*\) [a-z]*, \([0-9]*\).*/\1, \2/p'
+        [ "$(sed -n "$counts" text.out)" = "$(sed -n "$counts" hdf5.out)" ] || fail "$table: $(sed -n "$counts" text.out hdf5.out)"
+    done
+}
+same table.csv solve.epochs=5
+same sparse.svm solve.epochs=5
+same full.svm solve.epochs=5
+same ones.svm solve.epochs=5 solve.method=newton
+same holes.csv solve.epochs=5
+same table.csv model.type=kmeans model.clusters=3 data.label=last
+h5dump -H holes.h5 | grep -q indptr || fail "holes.csv: zeros are stored"
+h5dump -H table.h5 | grep -q indptr && fail "table.csv: stored as lists"
+h5dump -H full.h5 | grep -q indptr && fail "full.svm: stored as lists"
+h5dump -d X/data ones.h5 | grep -q H5T_STD_U8LE || fail "ones.svm: values of more than a byte"
+
+# LIBSVM as tools for ranking, Windows and C++ programs write it
+sed 's/^\(-*1\) /\1 qid:7 /' sparse.svm >query.svm
+{ printf '\357\273\277'; sed 's/$/ # a comment/' sparse.svm; } >marked.svm
+run text 1 data.train=sparse.svm solve.epochs=5
+for odd in query marked; do
+    run odd 1 data.train=$odd.svm solve.epochs=5 && cmp -s odd/model.txt text/model.txt || fail "$odd.svm: another model"
+    [ "$(grep -c '^note: .*qid' odd.out)" = $([ $odd = query ] && echo 1 || echo 0) ] || fail "$odd.svm: $(grep note odd.out)"
+    "$trireme" predict text $odd.svm >predicted 2>&1; "$trireme" predict text sparse.svm | cmp -s - predicted || fail "$odd.svm: $(head -1 predicted)"
+done
+echo '1 5000000000:1' >wide.svm
+expect 65 "wide.svm:1: '5000000000:1': the index is too large, expected at most 4294967294" train data.train=wide.svm
+
+# packed files are told by their first bytes; a folder means its files
+mkdir folder; cp sparse.svm folder/a; : >folder/.hidden
+run even 1 data.train=folder solve.epochs=5 && cmp -s even/model.txt text/model.txt || fail "folder: another model"
+for tool in gzip bzip2 xz zstd lz4; do
+    command -v $tool >command || continue
+    $tool -c <sparse.svm >packed
+    run odd 1 data.train=packed solve.epochs=5 && cmp -s odd/model.txt even/model.txt || fail "$tool: another model"
+    run odd 2 data.train=packed solve.epochs=5
+    "$trireme" predict text packed 2>&1 | cmp -s - predicted || fail "$tool: other predictions"
+    head -c 3000 packed >short
+    expect 65 "short: truncated" train data.train=short
+    check "$tool: convert" "$trireme" convert packed packed.h5
+    h5dump -d X/data packed.h5 | sed 1d >one; h5dump -d X/data sparse.h5 | sed 1d | cmp -s - one || fail "$tool: convert: other values"
+done
+
+# several files and formats that are HDF5 already; a file written for one model serves another
+expect 65 "HDF5 file, expected" convert sparse.svm sparse.h5 twice.h5
+check "two files" "$trireme" convert sparse.svm ones.svm twice.h5
+grep -q "1800 rows" out || fail "two files: $(cat out)"
+check "of HDF5" "$trireme" convert sparse.h5 again.h5
+h5dump -d X/data sparse.h5 | sed 1d >one; h5dump -d X/data again.h5 | sed 1d | cmp -s - one || fail "converted again: other values"
+check "no labels" "$trireme" convert table.csv plain.h5 data.label=none
+h5dump -H plain.h5 | grep -q '"y"' && fail "data.label=none: labels are there"
+run cut 1 data.train=sparse.h5 data.test=10% solve.epochs=3
+holds "10 % are held out" "$(sed -n 's/^test data: *\([0-9]*\) rows.*/\1/p' cut.out) > 50"
+
+# files that h5py writes: single and double precision, whole numbers, truth values, packed chunks, texts beside them
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    /usr/bin/python3 - <<'END' || fail "h5py"
+import h5py, numpy as np
+table = np.loadtxt("table.csv", delimiter=",", skiprows=1, dtype="f8")
+x, y = table[:, :3].astype("f4"), table[:, 3]
+rows = [np.array(line.split()[1:]) for line in open("sparse.svm")]
+pairs = [[pair.split(":") for pair in row] for row in rows]
+with h5py.File("py.h5", "w") as f:
+    f["train/X"], f["train/y"] = x, y.astype("i4")
+    f.create_dataset("packed/data", data=x.astype("f8"), chunks=(100, 2), compression="gzip", shuffle=True)
+    f["packed/target"] = y > 0
+    g = f.create_group("lists")
+    g.attrs["encoding-type"], g.attrs["shape"] = "csr_matrix", (900, 54)
+    g.create_dataset("data", data=np.array([v for row in pairs for _, v in row], "f8"), chunks=(333,), compression="gzip")
+    g["indices"] = np.array([int(i) for row in pairs for i, _ in row], "i4")
+    g["indptr"] = np.cumsum([0] + [len(row) for row in pairs]).astype("i8")
+    f["names"] = np.array([b"a", b"b", b"c"])
+END
+    run text 1 data.train=table.csv solve.epochs=5
+    for at in train train/X packed packed/data; do
+        run py 1 data.train=py.h5:/$at solve.epochs=5 && cmp -s py/model.txt text/model.txt ||
+            [ $at = packed ] || [ $at = packed/data ] || fail "h5py: $at: another model"
+    done
+    sed 1,8d py/model.txt >weights; sed 1,8d text/model.txt | cmp -s - weights || fail "h5py: packed: other weights"
+    run py 1 data.train=py.h5:/lists model.type=kmeans model.clusters=3 && "$trireme" predict py py.h5:/lists | sort | uniq -c >out
+    [ "$(awk '{ n += $1 } END { print n }' out)" = 900 ] || fail "h5py: lists: $(cat out)"
+    expect 65 "/names: texts, expected numbers" train data.train=py.h5:/names
+else skip "files by h5py: python3-h5py is not installed"
+fi
+
+# what cannot be done is said in one line
+cp sparse.h5 damaged.h5; printf x | dd of=damaged.h5 bs=1 seek=9001 conv=notrunc 2>/dev/null
+expect 65 "damaged.h5: damaged: elements" train data.train=damaged.h5
+head -c 9000 table.h5 >short.h5
+expect 65 "short.h5: cut off" train data.train=short.h5
+expect 65 "an HDF5 file, expected data.format: ratings" train data.train=table.h5 model.type=mf
+expect 65 "not an HDF5 file" train data.train=table.csv data.format=hdf5
+expect 65 "has no Y; there is: X, y" train data.train=table.h5:/Y
+expect 78 "ratings is no table of rows" convert table.csv out.h5 data.format=ratings
+sed '$s/,[^,]*,/,x,/' table.csv >bad.csv
+expect 65 "bad.csv:901: column 2: 'x'" convert bad.csv out.h5
+expect 64 "did you mean data.label?" convert table.csv out.h5 data.lable=last
+expect 64 "usage" convert table.csv
+expect 73 "cannot be written" convert table.csv table.csv/out.h5
+for fault in convert.write=enospc:#3 convert.name=eio:1; do
+    TRIREME_FAULT=$fault expect 74 "out.h5: cannot be written" convert table.csv out.h5
+    [ ! -e out.h5 ] && [ ! -e out.h5.part ] || fail "$fault: something is left"
+done
+exit $bad

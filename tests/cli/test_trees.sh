@@ -1,0 +1,140 @@
+#!/bin/sh
+# Gradient boosted trees as people use them: from a job to predictions, the same model on any number of ranks and after any
+# stop. Made-up data, so that it runs anywhere.
+# Usage: test_trees.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+# rows N SEED: five numbers, of which the first four matter, by products and steps; then a yes or no, and a number
+rows() {
+    awk -v n="$1" -v seed="$2" 'function u() { return rand() * 2 - 1 }
+        BEGIN { srand(seed); for (i = 0; i < n; i++) { a = u(); b = u(); c = u(); d = u(); e = u()
+            y = 2 * a * b + (c > 0.3 ? 1 : 0) * d + 0.1 * u()
+            printf "%.4f,%.4f,%.4f,%.4f,%.4f,%d,%.4f\n", a, b, c, d, e, (y > 0.1), y } }'
+}
+rows 4000 1 >all.csv
+rows 1000 2 >test.all.csv
+for part in all test.all; do
+    cut -d, -f1-6 $part.csv >$part.class.csv
+    cut -d, -f1-5,7 $part.csv >$part.number.csv
+    awk -F, '{ printf "%d", $6; for (i = 1; i < 6; i++) if ($i != 0) printf " %d:%s", i, $i; print "" }' $part.csv >$part.svm
+done
+# sparse: each row has 3 of 40 columns; two columns decide
+sparse() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); for (i = 0; i < n; i++) { for (j = 1; j <= 40; j++) x[j] = rand() < 0.08
+    printf "%d", (x[3] != x[17]); for (j = 1; j <= 40; j++) if (x[j]) printf " %d:%d", j, 1; print "" } }'; }
+sparse 3000 1 >sparse.svm
+sparse 800 2 >sparse.test.svm
+
+# model FOLDER: all that it consists of
+model() { for field in tree_begin feature child number missing_left gain weight base; do h5dump -d $field "$1/model.h5" | tail -n +2; done; }
+same() { model "$1" >a.dump; model "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 are not the same trees"; }
+
+cat >job.yaml <<END
+data: {train: all.class.csv}
+model: {type: trees, leaves: 15}
+solve: {epochs: 40}
+report: {progress: no}
+END
+
+# ---- any number of ranks ----
+test=data.test=test.all.class.csv
+for ranks in 1 2 3 7; do
+    run class$ranks $ranks job.yaml $test
+    run number$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
+    run sparse$ranks $ranks job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
+    for what in class number sparse; do same ${what}1 $what$ranks; done
+done
+holds "classes" "$(of class1 test_accuracy) > 0.95 && $(of class1 test_auc) > 0.99"
+holds "numbers" "$(of number1 test_rmse) < 0.3"
+holds "sparse rows" "$(of sparse1 test_accuracy) > 0.99"
+run svm 1 job.yaml data.train=all.svm data.test=test.all.svm
+same class1 svm
+run dedicated 4 job.yaml solve.epochs=3 ranks.layout=colocated ranks.groups=2
+run three_rounds 1 job.yaml solve.epochs=3
+same three_rounds dedicated
+
+# ---- what a model is asked ----
+"$trireme" evaluate class1 test.all.class.csv >said || fail "evaluate"
+near "$(awk '$1 == "accuracy" { print $2 }' said)" "$(of class1 test_accuracy)" 1e-5 || fail "evaluate: $(cat said)"
+near "$(awk '$1 == "auc" { print $2 }' said)" "$(of class1 test_auc)" 1e-5 || fail "evaluate: $(cat said)"
+"$trireme" evaluate number1 test.all.number.csv >said || fail "evaluate"
+near "$(awk '$1 == "rmse" { print $2 }' said)" "$(of number1 test_rmse)" 1e-5 || fail "evaluate: $(cat said)"
+"$trireme" predict class1 test.all.class.csv -o labels || fail "predict"
+"$trireme" predict class1 test.all.class.csv --probability >p || fail "predict --probability"
+"$trireme" predict class1 test.all.class.csv --margin >m || fail "predict --margin"
+paste labels p m | awk '{ d = $2 - 1 / (1 + exp(-$3)); if (d > 1e-6 || d < -1e-6 || ($2 > 0.5) != $1) exit 1 }' || fail "labels, probabilities and margins differ"
+"$trireme" predict svm test.all.svm --margin | cmp -s - m || fail "predict of LIBSVM rows differs"
+cut -d, -f1-5 test.all.class.csv >unlabelled.csv
+"$trireme" predict class1 unlabelled.csv | cmp -s - labels || fail "rows without a label get others"
+"$trireme" predict sparse1 sparse.test.svm | paste - sparse.test.svm | awk '{ right += $1 == $2 } END { exit !(right > 792) }' || fail "predict of sparse rows"
+"$trireme" inspect class1/model.h5 >said || fail "inspect"
+awk '$1 == "feature" { on = 1; next } on { print $1 }' said | head -4 | sort | tr '\n' ' ' | grep -q '^1 2 3 4 $' || fail "inspect: the features that matter: $(cat said)"
+"$trireme" inspect class1/model.h5 --tree 0 >said || fail "inspect --tree"
+[ "$(grep -c leaf said)" -eq 15 ] && [ "$(grep -c '<=' said)" -eq 14 ] || fail "inspect --tree: $(cat said)"
+
+# model.txt is what LightGBM loads: read as it does, it has the same margins; model.json is XGBoost's, asked where it is there
+lightgbm='BEGIN { FS = "=" }
+    FNR == NR { if ($1 == "Tree") t = $2; else if ($1 ~ /^(split_feature|threshold|left_child|right_child|leaf_value)$/) { n = split($2, x, " ")
+        for (i = 1; i <= n; i++) of[$1, t, i - 1] = x[i] } else if ($1 == "num_tree_per_iteration") outputs = $2; next }
+    { n = split($0, x, ","); for (k = 0; k < outputs; k++) sum[k] = 0
+      for (k = 0; k <= t; k++) { at = (("threshold", k, 0) in of) ? 0 : -1
+        while (at >= 0) at = x[of["split_feature", k, at] + 1] + 0 <= of["threshold", k, at] + 0 ? of["left_child", k, at] : of["right_child", k, at]
+        sum[k % outputs] += of["leaf_value", k, -1 - at] }
+      for (k = 0; k < outputs; k++) printf "%.9g%s", sum[k], k + 1 < outputs ? " " : "\n" }'
+same_margins() { # FOLDER FILE
+    head -200 "$2" >rows && "$trireme" predict "$1" rows --margin >ours && awk "$lightgbm" "$1/model.txt" rows >theirs
+    paste -d' ' ours theirs | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 1e-5 || d < -1e-5) exit 1 } if (NF % 2) exit 1 } END { exit NR != 200 }' ||
+        fail "$1/model.txt has other margins: $(paste ours theirs | head -2)"
+    python3 -c 'import xgboost' 2>/dev/null || { skip "$1/model.json: no XGBoost"; return; }
+    python3 -c 'import sys, numpy, xgboost
+m = xgboost.Booster(); m.load_model(sys.argv[1])
+rows = numpy.loadtxt("rows", delimiter=",", dtype=numpy.float32)[:, :m.num_features()]
+d = m.predict(xgboost.DMatrix(rows), output_margin=True) - numpy.loadtxt("ours")
+sys.exit(int(abs(d).max() > 1e-5))' "$1/model.json" || fail "$1/model.json has other margins"
+}
+same_margins class1 test.all.class.csv
+same_margins number1 test.all.number.csv
+
+# ---- objectives ----
+awk -F, -v OFS=, '{ $6 = ($1 > 0) + 2 * ($2 > 0.2) + 5; print }' all.class.csv >four.csv
+run four1 1 job.yaml data.train=four.csv data.test=10% solve.epochs=10
+run four3 3 job.yaml data.train=four.csv data.test=10% solve.epochs=10
+same four1 four3
+holds "four classes" "$(of four1 test_accuracy) > 0.99"
+"$trireme" predict four1 four.csv --probability | awk '{ s = $1 + $2 + $3 + $4; if (NF != 4 || s < 0.999 || s > 1.001) exit 1 }' || fail "probabilities of four classes"
+same_margins four1 four.csv
+awk -F, -v OFS=, '{ $6 = int(exp(1 + $1)); print }' all.class.csv >counts.csv
+run counts 2 job.yaml data.train=counts.csv data.test=10% model.objective=poisson
+same_margins counts counts.csv
+run counts_squared 1 job.yaml data.train=counts.csv data.test=10% model.objective=squared
+holds "counts" "$(of counts test_rmse) < 1.1 * $(of counts_squared test_rmse)"
+awk -F, -v OFS=, '{ $6 = 1; print }' all.class.csv >one.csv
+run one 2 job.yaml data.train=one.csv
+"$trireme" predict one one.csv | sort -u | grep -qx 1 || fail "one kind of label"
+head -10 all.class.csv >few.csv
+run few 8 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
+run few1 1 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
+same few1 few
+
+# ---- stopped, killed, gone on with ----
+run half 2 job.yaml $test solve.epochs=20 checkpoint.every="1 clock"
+run half 3 job.yaml $test checkpoint.every="1 clock"
+same class1 half
+"$trireme" train job.yaml $test output=killed experiment.clock=0.1 checkpoint.every="1 clock" >killed.out 2>&1 &
+pid=$!
+i=0
+while [ ! -e killed/checkpoints/00000005/manifest.h5 ] && [ $((i += 1)) -lt 600 ]; do sleep 0.1; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+run killed 2 job.yaml $test
+[ "$(number continued <killed/status.json)" -eq 1 ] || fail "it did not go on: $(cat killed/status.json)"
+same class1 killed
+run patient 2 job.yaml $test solve.epochs=300 report.every=5 solve.patience=3 solve.rate=0.5
+holds "patience" "$(of patient test_accuracy) > 0.95"
+
+# ---- refused ----
+refuses "servers" 78 "trees have no parameters for servers" mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml output=no ranks.layout=dedicated
+for key in table.filter=skip sync.mode=asp data.partition=replicated data.scale=standard; do refused 78 'of no use' $key; done
+refused 65 'expected two kinds' data.train=four.csv model.objective=logistic
+refused 65 'negative' data.train=all.number.csv model.objective=poisson
+
+exit $bad

@@ -1,0 +1,562 @@
+#define _GNU_SOURCE
+#include "data_files.h"
+
+#include <hdf5.h>
+#include <math.h>
+
+#include "data/hdf5.h"
+
+/* ---- files ---- */
+
+static hid_t make(const char *name)
+{
+    char *path = path_of(name);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(file >= 0);
+    free(path);
+    return file;
+}
+
+/* An array of a type of the file, from one of the memory; chunk[0] 0: in one piece. */
+struct layout {
+    int dimensions;
+    hsize_t shape[2], chunk[2];
+    bool packed;
+};
+
+static void put(hid_t where, const char *name, hid_t stored, hid_t memory, struct layout l,
+                const void *values)
+{
+    hid_t space = H5Screate_simple(l.dimensions, l.shape, NULL), how = H5Pcreate(H5P_DATASET_CREATE);
+    if (l.chunk[0] > 0) H5Pset_chunk(how, l.dimensions, l.chunk);
+    if (l.packed) {
+        H5Pset_shuffle(how);
+        H5Pset_deflate(how, 4);
+    }
+    hid_t set = H5Dcreate2(where, name, stored, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    ck_assert(set >= 0);
+    if (values) ck_assert(H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    H5Dclose(set);
+    H5Pclose(how);
+    H5Sclose(space);
+}
+
+static void put_reals(hid_t where, const char *name, hid_t stored, size_t n, const double *values)
+{
+    put(where, name, stored, H5T_NATIVE_DOUBLE, (struct layout){.dimensions = 1, .shape = {n}}, values);
+}
+
+static void put_wholes(hid_t where, const char *name, hid_t stored, size_t n, const int64_t *values)
+{
+    put(where, name, stored, H5T_NATIVE_INT64, (struct layout){.dimensions = 1, .shape = {n}}, values);
+}
+
+static void put_shape(hid_t where, const char *name, int64_t rows, int64_t columns)
+{
+    hsize_t two = 2;
+    hid_t space = H5Screate_simple(1, &two, NULL);
+    hid_t a = H5Acreate2(where, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(H5Awrite(a, H5T_NATIVE_INT64, (int64_t[]){rows, columns}) >= 0);
+    H5Aclose(a);
+    H5Sclose(space);
+}
+
+/* ---- reading ---- */
+
+static const struct tr_reader_options plain = {.format = TR_FORMAT_HDF5};
+
+static struct tr_files open_at(const char *name, const char *inside)
+{
+    struct tr_files files;
+    char *path = path_of(name), *all;
+    ck_ok(tr_format(&all, "%s%s", path, inside));
+    ck_ok(tr_files_open((char *[]){all}, 1, &files));
+    free(all);
+    free(path);
+    return files;
+}
+
+static int read_some(const struct tr_files *files, size_t reader, size_t readers, struct tr_reader_options o,
+                     struct tr_matrix *m, struct tr_read_report *report)
+{
+    struct tr_head *heads = NULL;
+    TR_TRY(tr_heads_read(files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads));
+    o.heads = heads;
+    int status = tr_read_matrix(files, reader, readers, &o, m, report);
+    if (status == TR_OK) tr_ids_free(&report->labels.bits);
+    free(heads);
+    return status;
+}
+
+/* What all of so many readers have, in the order of the rows' numbers; dense. */
+struct table {
+    size_t rows, columns;
+    float value[4096], label[512];
+    bool there[512];
+};
+
+static void add_rows(struct table *t, const struct tr_matrix *m, const struct tr_read_runs *runs,
+                     size_t columns)
+{
+    size_t row = 0;
+    for (size_t i = 0; i < runs->n; i++) {
+        ck_assert_uint_eq(runs->run[i].end - runs->run[i].offset, runs->run[i].rows);
+        for (uint64_t to = runs->run[i].offset; to < runs->run[i].end; to++, row++) {
+            ck_assert(!t->there[to]);
+            t->there[to] = true;
+            t->rows++;
+            if (m->label) t->label[to] = m->label[row];
+            for (size_t c = 0; c < columns && !m->begin; c++)
+                t->value[to * columns + c] = m->value[row * columns + c];
+            for (uint64_t k = m->begin ? m->begin[row] : 0; m->begin && k < m->begin[row + 1]; k++)
+                t->value[to * columns + m->column[k]] = m->value ? m->value[k] : 1;
+        }
+    }
+    ck_assert_uint_eq(row, m->rows);
+}
+
+static void read_all(const char *name, const char *inside, size_t readers, uint64_t deal, size_t columns,
+                     struct table *t)
+{
+    struct tr_files files = open_at(name, inside);
+    *t = (struct table){.columns = columns};
+    for (size_t reader = 0; reader < readers; reader++) {
+        struct tr_matrix m;
+        struct tr_read_report report;
+        struct tr_read_runs runs = {0};
+        struct tr_reader_options o = plain;
+        o.runs = &runs;
+        o.deal = deal;
+        ck_ok(read_some(&files, reader, readers, o, &m, &report));
+        add_rows(t, &m, &runs, columns);
+        tr_matrix_free(&m);
+        free(runs.run);
+    }
+    tr_files_close(&files);
+}
+
+enum { ROWS = 300, COLUMNS = 5 };
+
+static void check_table(const struct table *t, const double *value, const int64_t *label)
+{
+    ck_assert_uint_eq(t->rows, ROWS);
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) ck_assert_float_eq(t->value[i], (float)value[i]);
+    for (size_t i = 0; i < ROWS; i++) ck_assert_float_eq(t->label[i], (float)label[i]);
+}
+
+static void read_by_all(const char *name, const char *inside, const double *value, const int64_t *label)
+{
+    static const size_t readers[] = {1, 2, 7};
+    static struct table t;
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+        for (uint64_t deal = 0; deal < 2; deal++) {
+            read_all(name, inside, readers[i], deal, COLUMNS, &t);
+            check_table(&t, value, label);
+        }
+}
+
+static void make_up(double *value, int64_t *label)
+{
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) value[i] = (double)(i * i * 31 % 101);
+    for (size_t i = 0; i < ROWS; i++) label[i] = (int64_t)(i % 3);
+}
+
+START_TEST(dense_arrays_of_all_types_and_layouts_are_read)
+{
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    const hid_t types[] = {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F64BE, H5T_STD_I8LE,
+                           H5T_STD_U8LE,   H5T_STD_I16LE,  H5T_STD_U16BE,  H5T_STD_I32LE,
+                           H5T_STD_U32LE,  H5T_STD_I32BE,  H5T_STD_I64LE,  H5T_STD_U64LE};
+    const struct layout layouts[] = {{2, {ROWS, COLUMNS}, {0, 0}, false},
+                                     {2, {ROWS, COLUMNS}, {7, COLUMNS}, false},
+                                     {2, {ROWS, COLUMNS}, {64, 2}, true},
+                                     {2, {ROWS, COLUMNS}, {ROWS, 1}, true}};
+    make_up(value, label);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
+            hid_t file = make("dense.h5");
+            put(file, "X", types[i], H5T_NATIVE_DOUBLE, layouts[k], value);
+            put_wholes(file, "y", types[i], ROWS, label);
+            H5Fclose(file);
+            read_by_all("dense.h5", "", value, label);
+        }
+}
+END_TEST
+
+/* Some of the readers have nothing. */
+START_TEST(there_may_be_more_readers_than_rows)
+{
+    static struct table t;
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    make_up(value, label);
+    hid_t file = make("few.h5");
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {64, 2}, true},
+        value);
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+    H5Fclose(file);
+    for (uint64_t deal = 0; deal < 2; deal++) {
+        read_all("few.h5", "", ROWS + 100, deal, COLUMNS, &t);
+        check_table(&t, value, label);
+    }
+}
+END_TEST
+
+START_TEST(names_of_arrays_are_found_or_chosen)
+{
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    static const char *const names[] = {"X", "data", "features"}, *const labels[] = {"y", "label", "labels",
+                                                                                     "target"};
+    const struct layout table = {2, {ROWS, COLUMNS}, {0, 0}, false};
+    make_up(value, label);
+    for (size_t i = 0; i < 3; i++) {
+        hid_t file = make("named.h5"),
+              outer = H5Gcreate2(file, "outer", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        hid_t group = H5Gcreate2(outer, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        put(group, names[i], H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, value);
+        put(group, labels[i + 1], H5T_STD_I32LE, H5T_NATIVE_INT64, (struct layout){2, {ROWS, 1}, {0}, false},
+            label);
+        put(group, "other", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, table, value);
+        H5Gclose(group);
+        H5Gclose(outer);
+        H5Fclose(file);
+        read_by_all("named.h5", ":/outer/train", value, label);
+        read_by_all("named.h5", ":/outer/train/other", value, label);
+        read_by_all("named*.h5", ":/outer/train/", value, label);
+    }
+}
+END_TEST
+
+/* Truth values are an enumeration where h5py writes them. */
+START_TEST(truth_values_are_numbers)
+{
+    int8_t value[] = {1, 0, 1, 1}, no = 0, yes = 1;
+    hid_t file = make("truth.h5"), type = H5Tenum_create(H5T_STD_I8LE);
+    H5Tenum_insert(type, "FALSE", &no);
+    H5Tenum_insert(type, "TRUE", &yes);
+    put(file, "X", type, type, (struct layout){2, {4, 1}, {0}, false}, value);
+    put(file, "y", type, type, (struct layout){1, {4}, {0}, false}, value);
+    H5Tclose(type);
+    H5Fclose(file);
+    struct table t;
+    read_all("truth.h5", "", 2, 0, 1, &t);
+    for (size_t i = 0; i < 4; i++) ck_assert(t.value[i] == value[i] && t.label[i] == value[i]);
+}
+END_TEST
+
+/* ---- sparse rows ---- */
+
+/* The values of make_up() that are not 0, as lists; at most half of them: columns descend where the row's number is odd. */
+struct lists {
+    size_t n;
+    double value[ROWS * COLUMNS];
+    int64_t index[ROWS * COLUMNS], begin[ROWS + 1];
+};
+
+static void make_lists(double *value, struct lists *l)
+{
+    l->n = 0;
+    for (size_t i = 0; i < ROWS; i++) {
+        l->begin[i] = (int64_t)l->n;
+        for (size_t c = 0; c < COLUMNS; c++) {
+            size_t column = i % 2 ? COLUMNS - 1 - c : c, at = i * COLUMNS + column;
+            if (i % 10 == 3 || at % 3 == 0) value[at] = 0;
+            if (value[at] == 0) continue;
+            l->value[l->n] = value[at];
+            l->index[l->n++] = (int64_t)column;
+        }
+    }
+    l->begin[ROWS] = (int64_t)l->n;
+}
+
+static void put_lists(hid_t group, const struct lists *l, hid_t reals, hid_t wholes)
+{
+    put_reals(group, "data", reals, l->n, l->value);
+    put_wholes(group, "indices", wholes, l->n, l->index);
+    put_wholes(group, "indptr", wholes, ROWS + 1, l->begin);
+}
+
+static void put_text(hid_t where, const char *name, const char *text)
+{
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(type, H5T_VARIABLE);
+    hid_t a = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    ck_assert(H5Awrite(a, type, &text) >= 0);
+    H5Aclose(a);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+START_TEST(sparse_rows_are_read_as_scipy_anndata_and_10x_have_them)
+{
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    static struct lists l;
+    make_up(value, label);
+    make_lists(value, &l);
+    hid_t file = make("scipy.h5");
+    put_lists(file, &l, H5T_IEEE_F64LE, H5T_STD_I32LE);
+    put_wholes(file, "shape", H5T_STD_I64LE, 2, (int64_t[]){ROWS, COLUMNS});
+    put_wholes(file, "y", H5T_STD_I8LE, ROWS, label);
+    H5Fclose(file);
+    read_by_all("scipy.h5", "", value, label);
+
+    file = make("anndata.h5ad");
+    hid_t group = H5Gcreate2(file, "X", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put_text(group, "encoding-type", "csr_matrix");
+    put_shape(group, "shape", ROWS, COLUMNS);
+    put_lists(group, &l, H5T_IEEE_F32LE, H5T_STD_I64LE);
+    put_wholes(file, "label", H5T_STD_I8LE, ROWS, label);
+    H5Gclose(group);
+    H5Fclose(file);
+    read_by_all("anndata.h5ad", "", value, label);
+    read_by_all("anndata.h5ad", ":/X", value, label);
+
+    file = make("10x.h5");
+    group = H5Gcreate2(file, "matrix", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put_lists(group, &l, H5T_STD_I32LE, H5T_STD_I64LE);
+    put_wholes(group, "shape", H5T_STD_I32LE, 2, (int64_t[]){COLUMNS, ROWS});
+    put_wholes(group, "barcodes", H5T_STD_I8LE, 1, label);
+    H5Gclose(group);
+    H5Fclose(file);
+    read_by_all("10x.h5", "", value, (int64_t[ROWS]){0});
+}
+END_TEST
+
+/* Rows of ones alone have no values, as those of LIBSVM files; ones before another value are kept. */
+START_TEST(ones_take_no_memory)
+{
+    struct tr_matrix m;
+    struct tr_read_report report;
+    for (int last = 1; last <= 2; last++) {
+        hid_t file = make("ones.h5");
+        put_reals(file, "data", H5T_IEEE_F32LE, 4, (double[]){1, 1, 1, last});
+        put_wholes(file, "indices", H5T_STD_I32LE, 4, (int64_t[]){0, 2, 1, 2});
+        put_wholes(file, "indptr", H5T_STD_I32LE, 4, (int64_t[]){0, 2, 2, 4});
+        put_shape(file, "h5sparse_shape", 3, 3);
+        H5Fclose(file);
+        struct tr_files files = open_at("ones.h5", "");
+        ck_ok(read_some(&files, 0, 1, plain, &m, &report));
+        ck_assert(m.rows == 3 && m.begin[1] == 2 && m.begin[2] == 2 && m.begin[3] == 4 && !m.label);
+        ck_assert(last == 1 ? !m.value : m.value[0] == 1 && m.value[2] == 1 && m.value[3] == 2);
+        tr_matrix_free(&m);
+        tr_files_close(&files);
+    }
+}
+END_TEST
+
+START_TEST(a_share_is_held_out_by_row)
+{
+    static double value[ROWS * COLUMNS];
+    static int64_t label[ROWS];
+    make_up(value, label);
+    hid_t file = make("held.h5");
+    put(file, "X", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, (struct layout){2, {ROWS, COLUMNS}, {0}, false}, value);
+    H5Fclose(file);
+    struct tr_files files = open_at("held.h5", "");
+    size_t counts[2][2] = {{0}};
+    for (size_t readers = 1; readers <= 4; readers += 3)
+        for (int held = 0; held < 2; held++)
+            for (size_t reader = 0; reader < readers; reader++) {
+                struct tr_matrix m;
+                struct tr_read_report report;
+                struct tr_reader_options o = plain;
+                o.held_out = 0.2;
+                o.reads_held_out = held;
+                o.seed = 5;
+                ck_ok(read_some(&files, reader, readers, o, &m, &report));
+                counts[readers > 1][held] += m.rows;
+                tr_matrix_free(&m);
+            }
+    tr_files_close(&files);
+    ck_assert_uint_eq(counts[0][0] + counts[0][1], ROWS);
+    ck_assert(counts[0][1] > 30 && counts[0][1] < 90);
+    ck_assert(counts[0][0] == counts[1][0] && counts[0][1] == counts[1][1]);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static int read_file(const char *name, const char *inside, bool skips, uint64_t *rows, uint64_t *skipped)
+{
+    struct tr_files files = open_at(name, inside);
+    struct tr_matrix m = {0};
+    struct tr_read_report report = {0};
+    struct tr_reader_options o = plain;
+    o.skip_errors = skips;
+    int status = read_some(&files, 0, 1, o, &m, &report);
+    *rows = m.rows;
+    *skipped = report.skipped;
+    if (status == TR_OK) tr_matrix_free(&m);
+    tr_files_close(&files);
+    return status;
+}
+
+static void refused(const char *name, const char *inside, const char *words)
+{
+    uint64_t rows, skipped;
+    ck_fails(read_file(name, inside, false, &rows, &skipped), TR_ERR_DATA, words);
+}
+
+static void skips(const char *name, uint64_t expected)
+{
+    uint64_t rows, skipped;
+    ck_ok(read_file(name, "", true, &rows, &skipped));
+    ck_assert_uint_eq(rows, expected);
+    ck_assert_uint_eq(skipped, 1);
+}
+
+static void put_odd_lists(const int64_t *begin, const int64_t *index, const double *value, int64_t rows,
+                          int64_t columns)
+{
+    hid_t file = make("odd.h5");
+    put_reals(file, "data", H5T_IEEE_F64LE, 4, value);
+    put_wholes(file, "indices", H5T_STD_I64LE, 4, index);
+    put_wholes(file, "indptr", H5T_STD_I64LE, 4, begin);
+    put_shape(file, "shape", rows, columns);
+    H5Fclose(file);
+}
+
+START_TEST(lists_that_are_none_are_refused)
+{
+    const int64_t begin[] = {0, 2, 3, 4}, index[] = {0, 2, 1, 1};
+    const double value[] = {1, 2, 3, 4};
+    put_odd_lists((int64_t[]){0, 3, 2, 4}, index, value, 3, 3);
+    refused("odd.h5", "", ":/indptr[2]: 2 is less than the number before it");
+    put_odd_lists((int64_t[]){0, 2, 3, 5}, index, value, 3, 3);
+    refused("odd.h5", "", ":/indptr[3]: 5 is beyond the end of the non-zeros");
+    put_odd_lists((int64_t[]){0, -2, 3, 4}, index, value, 3, 3);
+    refused("odd.h5", "", ":/indptr[1]: -2 is beyond");
+    put_odd_lists((int64_t[]){1, 2, 3, 4}, index, value, 3, 3);
+    refused("odd.h5", "", ":/indptr[0]: 1 is not 0");
+    put_odd_lists(begin, index, value, 3, 2);
+    refused("odd.h5", "", ":/indices[1]: is negative, or beyond the columns of shape");
+    skips("odd.h5", 2);
+    put_odd_lists(begin, (int64_t[]){0, 2, -1, 1}, value, 3, 3);
+    refused("odd.h5", "", ":/indices[2]: is negative, or beyond the columns of shape");
+    put_odd_lists(begin, (int64_t[]){2, 2, 1, 1}, value, 3, 3);
+    refused("odd.h5", "", ":/indices[0]: begins a row that has a column twice");
+    skips("odd.h5", 2);
+    put_odd_lists(begin, index, (double[]){1, 2, 3, NAN}, 3, 3);
+    refused("odd.h5", "", ":/data[3]: is not a number (NaN)");
+    skips("odd.h5", 2);
+    put_odd_lists(begin, index, (double[]){1, 1e300, 3, 4}, 3, 3);
+    refused("odd.h5", "", ":/data[1]: is too large for a 32-bit float");
+    put_odd_lists(begin, index, value, 4, 3);
+    refused("odd.h5", "", ":/indptr: 4 numbers, expected one more than the 4 rows of shape");
+    put_odd_lists(begin, index, value, 3, 5000000000);
+    refused("odd.h5", "", "more than 2^32 - 2 columns");
+    hid_t file = make("csc.h5"), group = H5Gcreate2(file, "X", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put_text(group, "encoding-type", "csc_matrix");
+    put_reals(group, "data", H5T_IEEE_F64LE, 4, value);
+    put_wholes(group, "indices", H5T_STD_I64LE, 4, index);
+    put_wholes(group, "indptr", H5T_STD_I64LE, 4, begin);
+    put_shape(group, "shape", 3, 3);
+    H5Gclose(group);
+    H5Fclose(file);
+    refused("csc.h5", "", "lists the rows of each column (csc)");
+}
+END_TEST
+
+START_TEST(arrays_that_are_none_are_refused)
+{
+    const double value[] = {1, 2, NAN, 4, 5, INFINITY};
+    const struct layout table = {2, {3, 2}, {0}, false};
+    hid_t file = make("odd.h5");
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, table, value);
+    put_wholes(file, "y", H5T_STD_I8LE, 2, (int64_t[]){1, 0});
+    put_reals(file, "short", H5T_IEEE_F32LE, 3, value);
+    hid_t texts = H5Tcopy(H5T_C_S1), record = H5Tcreate(H5T_COMPOUND, 16);
+    H5Tset_size(texts, 8);
+    H5Tinsert(record, "a", 0, H5T_NATIVE_DOUBLE);
+    H5Tinsert(record, "b", 8, H5T_NATIVE_DOUBLE);
+    put(file, "words", texts, texts, table, NULL);
+    put(file, "records", record, record, table, NULL);
+    H5Tclose(texts);
+    H5Tclose(record);
+    hsize_t cube[] = {2, 2, 2};
+    hid_t space = H5Screate_simple(3, cube, NULL);
+    H5Dclose(H5Dcreate2(file, "cube", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Sclose(space);
+    H5Gclose(H5Gcreate2(file, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Fclose(file);
+    refused("odd.h5", "", ":/y: 2 labels, but there are 3 rows in /X");
+    refused("odd.h5", ":/words", ":/words: texts, expected numbers");
+    refused("odd.h5", ":/records", "a compound type");
+    refused("odd.h5", ":/cube", ":/cube: not of one or two dimensions");
+    refused("odd.h5", ":/empty", "has no X, data, features or matrix; there is: nothing");
+    refused("odd.h5", ":/test/X", ":/ has no test; there is: X, cube, empty/, records, short, words, y");
+    refused("odd.h5", ":/X/y", "HDF5 cannot read it");
+
+    file = make("odd.h5");
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, table, value);
+    put_reals(file, "y", H5T_IEEE_F32LE, 3, value);
+    H5Fclose(file);
+    refused("odd.h5", "", ":/X[1,0]: is not a number (NaN), expected an ordinary number");
+    file = make("odd.h5");
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {2, 1}, {0}, false}, value);
+    put_reals(file, "y", H5T_IEEE_F32LE, 2, (double[]){1, NAN});
+    H5Fclose(file);
+    refused("odd.h5", "", ":/y[1]: is not a number (NaN)");
+    skips("odd.h5", 1);
+}
+END_TEST
+
+/* A filter that nobody has. */
+static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t bytes, size_t *size,
+                     void **buffer)
+{
+    (void)flags, (void)n, (void)values, (void)size, (void)buffer;
+    return bytes;
+}
+
+START_TEST(files_that_hdf5_cannot_read_are_refused)
+{
+    const double value[] = {1, 2, 3, 4, 5, 6};
+    const H5Z_class2_t odd = {H5Z_CLASS_T_VERS, 30123, 1, 1, "nobody's", NULL, NULL, filter};
+    H5open();
+    H5Zregister(&odd);
+    hid_t file = make("filter.h5"), how = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t shape[] = {3, 2};
+    hid_t space = H5Screate_simple(2, shape, NULL);
+    H5Pset_chunk(how, 2, shape);
+    H5Pset_filter(how, 30123, 0, 0, NULL);
+    hid_t set = H5Dcreate2(file, "X", H5T_IEEE_F64LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, value);
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Pclose(how);
+    H5Fclose(file);
+    H5Zunregister(30123);
+    refused("filter.h5", "",
+            "/X: packed by the filter nobody's (number 30123), which HDF5 does not have here");
+
+    static double many[5000];
+    file = make("short.h5");
+    put(file, "X", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, (struct layout){2, {1000, 5}, {0}, false}, many);
+    H5Fclose(file);
+    char *path = path_of("short.h5");
+    ck_assert_int_eq(truncate(path, 9000), 0);
+    free(path);
+    refused("short.h5", "", "HDF5 cannot read it: truncated file");
+
+    write_file("text", "1,2\n", 4);
+    struct tr_files files = open_at("text", "");
+    struct tr_head *heads;
+    ck_fails(tr_heads_read(&files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads), TR_ERR_DATA, "not an HDF5 file");
+    tr_files_close(&files);
+    path = path_of("text:/X");
+    ck_fails(tr_files_open(&path, 1, &files), TR_ERR_NO_INPUT,
+             "not an HDF5 file, in which something could be chosen");
+    free(path);
+}
+END_TEST
+
+UNIT_MAIN("hdf5", dense_arrays_of_all_types_and_layouts_are_read, there_may_be_more_readers_than_rows,
+          names_of_arrays_are_found_or_chosen, truth_values_are_numbers,
+          sparse_rows_are_read_as_scipy_anndata_and_10x_have_them, ones_take_no_memory,
+          a_share_is_held_out_by_row, lists_that_are_none_are_refused, arrays_that_are_none_are_refused,
+          files_that_hdf5_cannot_read_are_refused)
