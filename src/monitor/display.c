@@ -185,6 +185,7 @@ static void show(struct tr_display *d, const struct tr_progress_row *row)
     fflush(d->out);
     d->begun = true;
     d->holds = false;
+    d->shown = row->evaluation;
     d->shown_epoch = row->epoch;
     d->shown_seconds = row->seconds;
 }
@@ -214,6 +215,15 @@ static bool is_due(const struct tr_display *d, const struct tr_progress_row *row
            row->evaluation.stop;
 }
 
+/* A stage behind the last epoch that has changed nothing that would show. */
+static bool repeats(const struct tr_display *d, const struct tr_progress_row *row)
+{
+    const tr_evaluation *now = &row->evaluation;
+    bool same_metric = !d->metric_name || now->metric == d->shown.metric;
+    return d->begun && row->epoch == d->shown_epoch && same_metric &&
+           fabs(now->objective - d->shown.objective) < 1e-8 * fabs(now->objective);
+}
+
 void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
 {
     if (d->style == TR_DISPLAY_SILENT) return;
@@ -223,6 +233,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
         d->with_gap = isfinite(row->evaluation.gap);
     }
     remember_gap(d, stage, row);
+    if (repeats(d, row)) return;
     if (is_due(d, row)) {
         show(d, row);
     } else {

@@ -16,6 +16,7 @@ struct tr_display {
     const char *task; /* stands in front of each line; NULL: nothing does */
     uint64_t rows;    /* of the training data; 0: the rate is in epochs/s */
     int64_t seen;     /* evaluations */
+    tr_evaluation shown;
     double shown_epoch, shown_seconds;
     bool begun, holds;
     struct tr_progress_row held; /* not shown yet, as not every row is */

@@ -527,6 +527,23 @@ START_TEST(the_time_left_follows_from_how_the_gap_falls)
 }
 END_TEST
 
+START_TEST(a_row_that_repeats_the_last_one_is_not_shown)
+{
+    char text[1024] = "";
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    tr_stage train = {.name = "train", .clocks = 2}, after = {.name = "after", .clocks = 1};
+    struct tr_display d = {.style = TR_DISPLAY_LINES, .out = out};
+    struct tr_progress_row row = row_of(2);
+    tr_display_row(&d, &train, &row);
+    row.clock = 1;
+    tr_display_row(&d, &after, &row);
+    row.evaluation.objective *= 0.99;
+    tr_display_row(&d, &after, &row);
+    fclose(out);
+    ck_assert_int_eq(lines_of(text), 2);
+}
+END_TEST
+
 START_TEST(what_is_no_number_is_a_dash)
 {
     char text[1024] = "";
@@ -678,8 +695,8 @@ UNIT_MAIN("monitor", a_folder_is_made_with_its_parents, a_run_that_is_alive_is_n
           a_full_disk_leaves_the_old_file, metrics_have_a_header_and_a_line_each,
           metrics_end_with_a_whole_line_when_the_disk_is_full, any_text_is_json, any_number_is_json,
           a_summary_holds_the_job, a_summary_tells_of_the_target, what_is_no_number_is_a_dash,
-          the_time_left_follows_from_how_the_gap_falls, status_says_how_it_goes_and_ends,
-          status_is_whole_at_any_moment, a_signal_leaves_a_last_word, rows_grow_sparser_but_the_last_is_shown,
-          a_table_is_aligned_and_has_only_what_there_is, an_estimated_gap_says_so,
-          loading_shows_when_it_takes_time, a_run_that_goes_on_keeps_its_folder,
+          the_time_left_follows_from_how_the_gap_falls, a_row_that_repeats_the_last_one_is_not_shown,
+          status_says_how_it_goes_and_ends, status_is_whole_at_any_moment, a_signal_leaves_a_last_word,
+          rows_grow_sparser_but_the_last_is_shown, a_table_is_aligned_and_has_only_what_there_is,
+          an_estimated_gap_says_so, loading_shows_when_it_takes_time, a_run_that_goes_on_keeps_its_folder,
           metrics_are_cut_back_and_go_on, an_earlier_status_is_read, a_pipe_is_no_terminal)
