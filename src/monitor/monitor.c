@@ -22,6 +22,7 @@ struct tr_monitor {
     tr_context *tr;
     bool writes; /* rank 0, once the folder is there */
     int lock;    /* what keeps other runs out of it, or -1 */
+    char *moved; /* where the earlier run in the folder is now; NULL: there was none */
     struct tr_status_file status;
     struct tr_metrics metrics;
     struct tr_display display;
@@ -179,13 +180,12 @@ static int write_job(const struct tr_job *job)
     return status;
 }
 
-int tr_monitor_folder(tr_context *tr, bool goes_on, int *lock)
+int tr_monitor_folder(tr_context *tr, bool goes_on, char **moved, int *lock)
 {
     const struct tr_job *job = tr->job;
-    char *moved = NULL;
-    TR_TRY(goes_on ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, &moved, lock));
-    if (moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, moved);
-    free(moved);
+    *moved = NULL;
+    TR_TRY(goes_on ? tr_output_resume(job->output, lock) : tr_output_prepare(job->output, moved, lock));
+    if (*moved) tr_say(tr, "output:        the earlier run in %s is now %s", job->output, *moved);
     return write_job(job);
 }
 
@@ -227,7 +227,7 @@ static int begin_folder(struct tr_monitor *m)
 {
     const struct tr_job *job = m->tr->job;
     const struct tr_manifest *from = tr_checkpoint_found(m->tr);
-    TR_TRY(tr_monitor_folder(m->tr, from != NULL, &m->lock));
+    TR_TRY(tr_monitor_folder(m->tr, from != NULL, &m->moved, &m->lock));
     if (from) m->account.restarts = tr_status_look(job->output).continued + 1;
     TR_TRY(tr_status_open(&m->status, job->output, job->name));
     m->status.continued = m->account.restarts;
@@ -370,6 +370,15 @@ void tr_monitor_say_stopped(struct tr_monitor *m)
                tr_checkpoint_found(m->tr) ? "continues from the last one" : "starts anew");
 }
 
+/* A run that failed before it had learnt anything must not stand where a model was. */
+static void put_back(const struct tr_monitor *m, int status)
+{
+    const char *folder = m->tr->job->output;
+    bool nothing = isnan(m->account.last.evaluation.epoch) && status != TR_OK && status != TR_ERR_STOPPED;
+    if (nothing && m->moved && tr_output_put_back(folder, m->moved))
+        tr_say(m->tr, "output:        the earlier run is in %s again", folder);
+}
+
 int tr_monitor_close(struct tr_monitor **monitor, int status)
 {
     struct tr_monitor *m = *monitor;
@@ -386,11 +395,13 @@ int tr_monitor_close(struct tr_monitor **monitor, int status)
         tr_on_loading(m->tr, NULL, NULL);
         tr_metrics_close(&m->metrics);
         tr_status_close(&m->status);
+        put_back(m, status);
     }
     m->tr->before_run = NULL;
     tr_output_release(m->tr->job->output, m->lock);
     if (status == TR_OK) status = tr_agree(m->tr, outcome);
     free(m->stages);
+    free(m->moved);
     free(m);
     *monitor = NULL;
     return status;

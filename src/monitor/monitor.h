@@ -84,13 +84,13 @@ enum tr_monitor_state { TR_STARTING, TR_LOADING, TR_TRAINING, TR_WRITING, TR_DON
 
 /* Prepares the job's folder, with job.yaml and status.json in it, and listens to what tr_run() evaluates. The
  * folder of an earlier run is renamed <folder>.1, .2, … and never overwritten, unless the context goes on from a
- * checkpoint of that run (tr_checkpoints_open(), before). All ranks; agreed on. TR_ERR_NO_OUTPUT: there can be no such
- * folder. */
+ * checkpoint of that run (tr_checkpoints_open(), before); it gets its name back if this run fails before its first
+ * evaluation. All ranks; agreed on. TR_ERR_NO_OUTPUT: there can be no such folder. */
 int tr_monitor_open(tr_context *tr, struct tr_monitor **monitor);
 
 /* The first part of that, on one rank: a folder, locked, with job.yaml in it, for the context's job. goes_on: that of the
- * earlier run. */
-int tr_monitor_folder(tr_context *tr, bool goes_on, int *lock);
+ * earlier run. *moved: the new name of the earlier run that was in it (to be freed), or NULL. */
+int tr_monitor_folder(tr_context *tr, bool goes_on, char **moved, int *lock);
 
 /* The job turns to something else; it turns to training by itself when the first stage is run. All ranks; agreed on. */
 int tr_monitor_enter(struct tr_monitor *monitor, enum tr_monitor_state state);

@@ -161,6 +161,18 @@ int tr_output_resume(const char *folder, int *lock)
     return take_folder(folder, NULL, lock);
 }
 
+bool tr_output_put_back(const char *folder, const char *moved)
+{
+    static const char *const begun[] = {"job.yaml", "status.json", "metrics.csv", LOCK_NAME};
+    for (size_t i = 0; i < sizeof begun / sizeof *begun; i++) {
+        char *path;
+        if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;
+        unlink(path);
+        free(path);
+    }
+    return rmdir(folder) == 0 && rename(moved, folder) == 0;
+}
+
 void tr_output_release(const char *folder, int lock)
 {
     char *path;

@@ -115,7 +115,10 @@ static size_t count_done(const struct tr_tasks_folder *f)
 static int begin(struct tr_tasks_folder *f, bool goes_on)
 {
     const struct tr_job *job = f->world->job;
-    TR_TRY(tr_monitor_folder(f->world, goes_on, &f->lock));
+    char *moved;
+    int status = tr_monitor_folder(f->world, goes_on, &moved, &f->lock);
+    free(moved);
+    TR_TRY(status);
     uint64_t continued = goes_on ? tr_status_look(job->output).continued + 1 : 0;
     TR_TRY(tr_status_open(&f->status, job->output, job->name));
     f->status.state = TR_TRAINING;

@@ -49,8 +49,7 @@ timeout 60 "$trireme" train job.yaml output=keep solve.rate=0.01 solve.epochs=2 
 cp keep/model.txt good.txt
 timeout 60 "$trireme" train job.yaml output=keep solve.rate=1e9 >said 2>&1
 [ $? -eq 76 ] || fail "keep: $(cat said)"
-cmp -s good.txt keep.1/model.txt || fail "keep: the earlier model is gone"
-[ ! -e keep/model.txt ] && [ ! -e keep/model.h5 ] && [ ! -e keep/summary.json ] || fail "keep: leaves $(ls keep)"
+cmp -s good.txt keep/model.txt && [ ! -e keep.1 ] || fail "keep: the earlier model is gone"
 
 [ $bad -eq 0 ] && echo "all well"
 exit $bad

@@ -289,6 +289,10 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     grep -q '"name": "third"' run/status.json || fail "the third run is not in run"
     grep -q 'the earlier run in run is now run.2' run.out || fail "not said where the earlier run is: $(cat run.out)"
 
+    # … nor put aside by what comes to nothing
+    refuses "no data" 66 'nothing: no such file' mpirun $quiet --oversubscribe -n 2 "$trireme" train dense.yaml output=run data.train=nothing
+    grep -q '"name": "third"' run/status.json && [ -e run/model.h5 ] && [ ! -e run.3 ] || fail "a run without data puts a model aside"
+
     # the job as resolved, from its file alone
     printf 'data: {train: [dense]}\nmodel: {l2: 0.01}\nsync: {mode: bsp}\nseed: 7\n' >resolve.yaml
     run resolved 2 resolve.yaml solve.epochs=5 table.partition=hash
