@@ -56,6 +56,9 @@ int tr_job_check_stages(const tr_job *job, const char *const *names, size_t n);
 /* Whether the job says it, in its file or on the command line. */
 bool tr_job_given(const tr_job *job, const char *key);
 
+/* Whether rows have weights: data.weight, or a column of that type in data.columns. */
+bool tr_job_weighs_rows(const tr_job *job);
+
 /* Which of the methods of the class (trireme/model.h) the job's solve.method is, from 0, and which of its types model.type
  * is. */
 int tr_job_method(const tr_job *job);

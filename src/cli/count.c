@@ -171,7 +171,7 @@ static int show_values(const struct count *c, size_t k, const char *name)
 
 static int show(const struct count *c)
 {
-    static const char *const others[] = {"", "", "label", "label", "id", "ignored"};
+    static const char *const others[] = {"", "", "label", "label", "id", "ignored", "weight"};
     printf("%" PRIu64 " rows, %zu columns\n", c->rows, c->schema->n);
     for (size_t k = 0; k < c->schema->n; k++) {
         char name[TR_SHOWN_NAME];

@@ -145,6 +145,7 @@ enum {
     BLOCKS,
     SCHEMA,
     DICTIONARY,
+    WEIGHTS, /* of rows, by a column */
     HEAD_ARRAYS
 };
 
@@ -285,6 +286,7 @@ static int restore_head(tr_data *data, const struct tr_cache_file *file, const s
     TR_TRY(copy_bytes(file, LABELS, (void **)(uintptr_t)&data->label));
     TR_TRY(copy_bytes(file, STRETCHES, (void **)&s->stretch));
     TR_TRY(copy_bytes(file, BLOCKS, (void **)&s->block));
+    TR_TRY(copy_bytes(file, WEIGHTS, (void **)&s->weight));
     TR_TRY(copy_bytes(file, THIRD_LABEL, (void **)&s->third_label));
     TR_TRY(restore_names(s->tr, file, ROW_NAMES, &s->row_names));
     TR_TRY(restore_names(s->tr, file, COLUMN_NAMES, &s->column_names));
@@ -548,7 +550,8 @@ static int write_head(tr_data *data)
                           s->block,
 
                           schema,
-                          values};
+                          values,
+                          s->weight};
     size_t scaled = s->scale ? s->scale->share.n * sizeof(double) : 0;
     const uint64_t bytes[] = {sizeof h,
                               s->files.n * sizeof *s->heads,
@@ -563,7 +566,8 @@ static int write_head(tr_data *data)
                               s->blocks > 0 ? (s->blocks + 1) * sizeof *s->block : 0,
 
                               schema_bytes,
-                              values_bytes};
+                              values_bytes,
+                              s->weight ? s->rows.rows * sizeof *s->weight : 0};
     if (status == TR_OK) status = write_arrays(s->cached, from, bytes);
     free(row);
     free(column);

@@ -17,6 +17,8 @@ struct tr_bound {
     uint32_t slot, column;
 };
 
+static const char weight_problem[] = "is no weight of a row, expected a number, 0 or more";
+
 /* ---- what is wrong ---- */
 
 static const char *field_problem(const char *p, const char *end, float value, char separator)
@@ -219,15 +221,17 @@ static const char *parse_any(struct tr_reader *r, const char *p)
 {
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
+    float *weight = r->weight ? r->weight + r->report.rows + m->rows : NULL;
     char separator = r->head->separator;
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
         bool is_label = b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_NAMED_LABEL;
-        float *to = is_label ? &label : row + b->slot;
-        if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL) {
+        float *to = is_label ? &label : b->type == TR_COLUMN_WEIGHT ? weight : row + b->slot;
+        if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_WEIGHT) {
             const char *end = tr_read_float(p, to);
             if (!end || (*end != separator && *end != '\n') || !isfinite(*to))
                 end = parse_odd_field(r, p, k, to);
+            if (end && to == weight && !(*to >= 0)) end = bad_field(r, k, p, weight_problem);
             p = end;
         } else {
             p = parse_value(r, p, k, to);
@@ -254,6 +258,7 @@ static int make_room(struct tr_reader *r, size_t bytes)
     struct tr_matrix *m = &r->matrix;
     size_t rows = m->rows + bytes / 2 / (r->fields ? r->fields : 1) + 2;
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
+    if (r->options->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
     return has_labels(r) ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
 }
 
@@ -285,6 +290,7 @@ static int enter(struct tr_reader *r)
     for (size_t k = 0; k < r->fields; k++) {
         const struct tr_column *c = &s->column[binding->column[k]];
         r->bound[k] = (struct tr_bound){.type = c->type, .slot = c->slot, .column = binding->column[k]};
+        if (c->type == TR_COLUMN_WEIGHT && !r->options->weight) r->bound[k].type = TR_COLUMN_IGNORE;
         if (c->type == TR_COLUMN_LABEL) r->labelled = k;
         else plain = plain && c->type == TR_COLUMN_NUMBER && c->slot == slot++;
     }

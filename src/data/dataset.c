@@ -47,6 +47,7 @@ struct part {
     bool text_rows, text_columns;
     size_t columns;              /* of triples: what they have are less than this */
     struct tr_column_seen *seen; /* csv: of each column */
+    float *weight;               /* csv: of each row, where a column has them */
     uint32_t *keys;        /* of rows that a group is to have once: the columns that occur, ascending, … */
     size_t n_keys;         /* … which the rows number */
     struct tr_spill spill; /* of rows that are to lie on a disk */
@@ -297,6 +298,8 @@ static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, s
     }
     if (!part->again) options.runs = &part->runs;
     options.seen = part->seen;
+    if (s->schema && !s->test && !part->again && tr_schema_weight(s->schema) < s->schema->n)
+        options.weight = &part->weight;
     if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
     struct tr_matrix none = {0};
     int status =
@@ -491,6 +494,10 @@ static int finish_rows(tr_data *data, struct part *part)
 {
     struct tr_data_state *s = data->state;
     TR_TRY(tr_number_rows(data, &part->runs));
+    if (part->weight && is_group(s->tr, TR_DATA_REPLICATED))
+        TR_TRY(tr_replicate(s->tr, TR_SET_GROUP, (void **)&part->weight, part->report.rows, sizeof(float)));
+    s->weight = part->weight;
+    part->weight = NULL;
     if (s->on_disk) return prepare_spill(data, &part->spill);
     if (s->full && !is_dense(data)) TR_TRY(tr_matrix_make_sparse(&s->rows));
     if (is_dense(data) && tr_store_shares(s->tr)) return TR_OK;
@@ -546,6 +553,8 @@ static int read_table(tr_data *data, const tr_data *like, struct part *part)
         tr_schema_seen_free(&part->seen, s->schema);
         tr_ids_free(&part->report.labels.bits);
         tr_matrix_free(&s->rows);
+        free(part->weight);
+        part->weight = NULL;
         part->runs.n = 0;
     }
 }
@@ -562,6 +571,8 @@ static int fill_rows(tr_data *data, const tr_data *like, struct part *part)
     TR_TRY(data->format == TR_FORMAT_CSV ? read_table(data, like, part)
                                          : tr_agree(tr, read_part(data, like, part)));
     TR_TRY(agree_on_totals(tr, &part->report, &totals));
+    data->weighted =
+        data->state->schema && !like && tr_schema_weight(data->state->schema) < data->state->schema->n;
     data->total_rows = totals.rows;
     data->total_nonzeros = totals.nonzeros;
     data->skipped = totals.skipped;
@@ -753,6 +764,7 @@ static int fill(tr_data *data, const tr_data *like)
     tr_ids_free(&part.report.labels.bits);
     tr_spill_free(&part.spill);
     if (s->schema) tr_schema_seen_free(&part.seen, s->schema);
+    free(part.weight);
     free(part.records);
     free(part.keys);
     free(part.runs.run);

@@ -228,6 +228,8 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     free(r->place);
     free(r->bound);
     free(r->scratch);
+    if (status == TR_OK && r->options->weight) *r->options->weight = r->weight;
+    else free(r->weight);
     if (status == TR_OK) finish_report(r);
     else tr_ids_free(&r->report.labels.bits);
     return status;

@@ -135,6 +135,8 @@ struct tr_reader_options {
      * about the files' total. Anything but TR_OK ends the reading with that status. May be NULL. */
     int (*progress)(void *state, uint64_t bytes);
     void *progress_state;
+    float **
+        weight; /* csv: gets those of all rows that were read, where the schema has them, to be freed; may be NULL */
     struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
     uint64_t *records;         /* ratings, docword: gets the number of records of each file; may be NULL */
     /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
@@ -187,6 +189,8 @@ struct tr_reader {
     struct tr_bound *bound; /* csv: what each field is … */
     bool any; /* … if they are not all numbers in the order of the schema, but for the label */
     size_t bound_capacity;
+    float *weight; /* csv: of each row since the beginning, where they are asked for */
+    size_t weight_capacity;
     char *scratch; /* csv: a field with doubled quotes */
     size_t scratch_capacity;
     uint64_t documents; /* docword: before this file's */

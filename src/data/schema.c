@@ -11,7 +11,7 @@
 #include "data/token.h"
 #include "job/text.h"
 
-static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore"};
+static const char *const type_words[] = {"number", "category", "label", "label", "id", "ignore", "weight"};
 
 /* ---- memory ---- */
 
@@ -166,7 +166,7 @@ static int split_pair(const tr_job *job, const char *pair, char **name, uint8_t 
     if (!colon || *type == TR_COLUMN_TYPES)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.columns: «%s»: expected «name: type» with one of number, category, label, "
-                       "id and ignore",
+                       "id, weight and ignore",
                        tr_job_where(job, "data.columns"), tr_shown(pair).text);
     TR_TRY(tr_copy_string(pair, name));
     size_t n = (size_t)(colon - pair);
@@ -275,6 +275,24 @@ static int find_label(const tr_job *job, const struct tr_files *files, const str
     return TR_OK;
 }
 
+/* The column that data.weight or data.columns says; a data.weight that is no column is a file. */
+static int find_weight(const tr_job *job, struct tr_schema *s)
+{
+    size_t c = *job->data.weight ? find_column(s, job->data.weight) : s->n, found = s->n;
+    if (c < s->n && c == s->label)
+        return tr_fail(TR_ERR_CONFIG, "%s: data.weight: column %s has the labels",
+                       tr_job_where(job, "data.weight"), tr_shown(job->data.weight).text);
+    if (c < s->n) s->column[c] = (struct tr_column){.type = TR_COLUMN_WEIGHT, .fixed = true};
+    for (size_t k = 0; k < s->n; k++) {
+        if (s->column[k].type != TR_COLUMN_WEIGHT) continue;
+        if (found < s->n || (*job->data.weight && c == s->n))
+            return tr_fail(TR_ERR_CONFIG, "%s: data.columns and data.weight name two weights, expected one",
+                           tr_job_where(job, "data.columns"));
+        found = k;
+    }
+    return TR_OK;
+}
+
 /* Rows of one label against those of all others. */
 static int take_positive(const tr_job *job, struct tr_schema *s)
 {
@@ -310,6 +328,7 @@ static int make(const tr_job *job, const struct tr_files *files, const struct tr
     TR_TRY(set_types(job, files, s, false));
     TR_TRY(find_label(job, files, &heads[file], s));
     TR_TRY(set_types(job, files, s, true));
+    TR_TRY(find_weight(job, s));
     TR_TRY(take_positive(job, s));
     return tr_schema_number(s);
 }
@@ -330,6 +349,13 @@ bool tr_schema_has_categories(const struct tr_schema *s)
     for (size_t c = 0; c < s->n; c++)
         if (s->column[c].type == TR_COLUMN_CATEGORY) return true;
     return false;
+}
+
+size_t tr_schema_weight(const struct tr_schema *s)
+{
+    size_t c = 0;
+    while (c < s->n && s->column[c].type != TR_COLUMN_WEIGHT) c++;
+    return c;
 }
 
 int tr_schema_number(struct tr_schema *s)
@@ -396,17 +422,21 @@ static int bind_names(const struct tr_schema *s, const char *path, const struct 
     return status;
 }
 
-/* By order: all columns, or all but the label. */
+/* By order: all columns, or all but the label and the weight, if both of them may be missing; or but the one that may. */
 static int bind_order(const struct tr_schema *s, const char *path, bool label_needed, struct tr_binding *b)
 {
-    bool lacks_label = !label_needed && s->label < s->n && b->fields + 1 == s->n;
-    if (b->fields != s->n && !lacks_label)
+    size_t weight = tr_schema_weight(s), label = label_needed ? s->n : s->label;
+    size_t least = s->n - (label < s->n) - (weight < s->n);
+    if (b->fields != s->n && b->fields != least)
         return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the training data have%s", path,
-                       b->fields, s->n - (!label_needed && s->label < s->n),
+                       b->fields, least,
                        s->label == s->n ? ""
                        : label_needed   ? " with the label"
                                         : " besides the label");
-    for (size_t k = 0; k < b->fields; k++) b->column[k] = (uint32_t)(k + (lacks_label && k >= s->label));
+    for (size_t k = 0, c = 0; k < b->fields; k++, c++) {
+        while (b->fields != s->n && (c == label || c == weight)) c++;
+        b->column[k] = (uint32_t)c;
+    }
     return TR_OK;
 }
 

@@ -6,7 +6,7 @@
  *              mean there
  *   category   a key for each value of its dictionary, the most frequent first, which is 1 in rows that have it, and perhaps one
  *              for all other values
- * Labels and identifiers are no keys.
+ * Labels, identifiers and weights are no keys.
  */
 #ifndef TR_DATA_SCHEMA_H
 #define TR_DATA_SCHEMA_H
@@ -29,6 +29,7 @@ enum tr_column_type {
     TR_COLUMN_NAMED_LABEL,
     TR_COLUMN_ID,
     TR_COLUMN_IGNORE,
+    TR_COLUMN_WEIGHT,
     TR_COLUMN_TYPES
 };
 
@@ -91,7 +92,7 @@ int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct
                    struct tr_schema **schema);
 
 /* Finds the columns of the schema in all files, and sets heads' bindings. By name where both have names, otherwise by their
- * order; a label (unless it is needed) or an identifier may be missing. TR_ERR_DATA names what is missing or unknown. */
+ * order; a label (unless it is needed), an identifier or a weight may be missing. TR_ERR_DATA names what is missing or unknown. */
 int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,
                    bool label_needed, struct tr_bindings *bindings);
 
@@ -104,6 +105,9 @@ bool tr_schema_has_categories(const struct tr_schema *s);
 /* Whether the keys that both have stand for the same columns, which are of numbers alone, and labels for themselves: then rows of
  * the one are rows of the other. NULL: of data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
+
+/* The column of weights of rows; s->n: there is none. */
+size_t tr_schema_weight(const struct tr_schema *s);
 
 /* Whether the text of a field stands for nothing. */
 bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);

@@ -428,5 +428,9 @@ void tr_schema_say(const tr_data *data)
         add(&l, "; label %s%s", s->named ? "" : "column ", name);
         if (s->labels.n > 0) add(&l, " of %zu names", s->labels.n);
     }
+    if (tr_schema_weight(s) < s->n) {
+        tr_schema_column_text(s, tr_schema_weight(s), name);
+        add(&l, "; weight %s%s", s->named ? "" : "column ", name);
+    }
     tr_say(tr, "columns:       %s", l.text);
 }

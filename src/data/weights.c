@@ -1,4 +1,4 @@
-/* data.weight: what rows count, out of files with a number for each row, one a line, in the order of data.train. Every worker
+/* data.weight, where it is no column: what rows count, out of files with a number for each row, one a line, in the order of data.train. Every worker
  * reads them from end to end, and picks what belongs to its rows: they are small beside the rows. */
 #define _GNU_SOURCE
 #include "data/weights.h"
@@ -111,7 +111,8 @@ int tr_weights_read(tr_data *data)
 {
     struct tr_data_state *s = data->state;
     struct weights w = {.data = data, .path = s->tr->job->data.weight};
-    if (s->test || !*w.path) return TR_OK;
+    bool column = s->schema && tr_schema_weight(s->schema) < s->schema->n;
+    if (s->test || !*w.path || column) return TR_OK;
     TR_TRY(check(data));
     data->weighted = true;
     int status = tr_is(s->tr, TR_SLAVE) ? TR_NEW(&s->weight, s->rows.rows) : TR_OK;

@@ -3,7 +3,8 @@
 
 #include "data/dataset.h"
 
-/* Reads what data.weight says of each row of training data, once these are numbered, into data->state->weight. All ranks. */
+/* Reads what the files of data.weight say of each row of training data, once these are numbered, into data->state->weight. All
+ * ranks. */
 int tr_weights_read(tr_data *data);
 
 #endif

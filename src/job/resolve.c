@@ -729,6 +729,21 @@ static int fail_unused_by_method(const struct tr_job *job, const struct tr_job_s
     return tr_job_fail(s->where, "%s is of no use to solve.method %s of model.type %s", s->key, method, type);
 }
 
+static bool has_weight_column(const struct tr_job *job)
+{
+    const struct tr_job_list *list = &job->data.columns;
+    for (size_t i = 0; i < list->n; i++) {
+        const char *colon = strrchr(list->item[i], ':');
+        if (colon && !strcmp(colon + 1 + strspn(colon + 1, " "), "weight")) return true;
+    }
+    return false;
+}
+
+bool tr_job_weighs_rows(const struct tr_job *job)
+{
+    return *job->data.weight || has_weight_column(job);
+}
+
 static int check_use(const struct tr_job *job, const struct tr_job *whole)
 {
     for (size_t i = 0; i < job->settings; i++) {
@@ -741,7 +756,12 @@ static int check_use(const struct tr_job *job, const struct tr_job *whole)
                 tr_job_find(whole->task[t].job, s->key, &slot) && tr_job_uses(whole->task[t].job, slot.key);
         if (!used) return fail_unused_by_method(job, s, key);
     }
-    return TR_OK;
+    struct tr_job_slot weight;
+    if (!has_weight_column(job) || !tr_job_find(job, "data.weight", &weight) || tr_job_uses(job, weight.key))
+        return TR_OK;
+    return tr_job_fail(tr_job_where(job, "data.columns"),
+                       "data.columns: weights of rows are of no use to model.type %s",
+                       job->type_key.words[job->model.type]);
 }
 
 /* Merges are of whole updates, of all workers at once: what filters or rounding leave of them travels as messages, and so

@@ -62,7 +62,8 @@ static const tr_option job_keys[] = {
      .help = "files to evaluate the model on, globs allowed; or a share, as 10%, of the records of data.train (docword: of the "
              "documents), chosen at random by the seed, which are not learnt from then"},
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
-     .help = "what each row of data.train counts: files with as many numbers, none below 0, one a line, in the order of the rows"},
+     .help = "what each row of data.train counts: csv: a column, by its name or its number; or files with as many numbers, none "
+             "below 0, one a line, in the order of the rows"},
     {"data.vocabulary", TR_KIND_LIST, AT(data.vocabulary), "", .may_change = true,
      .help = "lda: file of the words, one a line, to be kept with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
@@ -93,7 +94,7 @@ static const tr_option job_keys[] = {
      .help = "csv: rows with this label are one class, all others the other"},
     {"data.columns", TR_KIND_PAIRS, AT(data.columns), "",
      .help = "csv: types of columns, by names (or numbers from 1 on, of files without a header) or patterns with * and ?: number, "
-             "category, label, id or ignore, as «{age: number, '*_id': category}»; of others they follow from the data: a column "
+             "category, label, weight, id or ignore, as «{age: number, '*_id': category}»; of others they follow from the data: a column "
              "with a word in it is a category"},
     {"data.min_count", TR_KIND_INTEGER, AT(data.min_count), "1", .least = 1,
      .help = "csv: values of categories that fewer rows have are one value, «other»"},

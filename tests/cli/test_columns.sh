@@ -121,6 +121,28 @@ refuses "no row has the label rose" 65 "no row has the label rose" "$trireme" tr
 sed 's/virginica/tulip/' iris.csv >tulip.csv
 refuses "column kind: 'tulip' is no label of the " 65 "column kind: 'tulip' is no label of the training data" "$trireme" evaluate names tulip.csv
 
+# ---- a column of weights does what a file of them does, however rows lie ----
+awk 'BEGIN { srand(1); print "a,w,b,y" >"weighed.csv"; print "a,b,y" >"plain.csv"
+    for (i = 0; i < 1000; i++) { a = rand(); b = rand(); w = int(3 * rand()); y = 3 * a - b + (w == 2 ? 5 : 0) + rand()
+        print a "," w "," b "," y >"weighed.csv"; print a "," b "," y >"plain.csv"; print w >"weights" } }'
+mkdir scratch
+for how in "ranks.layout=colocated" "data.partition=replicated ranks.groups=1" "data.storage=disk data.scratch=scratch" "data.storage=disk data.scratch=scratch"; do
+    ranks=2
+    [ "$how" = ranks.layout=colocated ] && ranks=1
+    set -- data.label=y model.type=linear solve.method=newton data.scale=none
+    # shellcheck disable=SC2086 # words on purpose
+    { learn by-file $ranks data.train=plain.csv data.weight=weights "$@" $how
+      learn by-column $ranks data.train=weighed.csv data.weight=w "$@" $how
+      [ $ranks = 2 ] || learn by-type 1 data.train=weighed.csv data.columns=w:weight data.test=plain.csv "$@"; }
+    says by-column "; weight w"
+    cmp -s by-file/model.txt by-column/model.txt || fail "weights by a column, $how: another model"
+done
+
+"$trireme" predict by-column plain.csv >a && "$trireme" predict by-column weighed.csv | cmp -s - a || fail "predict needs the weights"
+sed '5s/,[0-2],/,-1,/' weighed.csv >below.csv
+refuses "below.csv:5: column w: '-1' is no weigh" 65 "below.csv:5: column w: '-1' is no weight of a row" "$trireme" train data.train=below.csv data.weight=w model.type=linear output=no report.progress=no
+refuses "weights are of no use" 78 "weights of rows are of no use to model.type kmeans" "$trireme" train data.train=weighed.csv data.columns=w:weight model.type=kmeans output=no
+
 # ---- rare and many values; patterns ----
 learn rare 2 data.train=train.csv data.label=price model.type=linear "$types" data.most_values=2 data.min_count=30
 says rare "categories (city 2+, road, no 2+)"

@@ -138,9 +138,10 @@ static int check_weights(const tr_job *job, const struct tr_linear_options *o)
     if (*o->class_weights)
         return tr_linear_refuse(job, "model.class_weights",
                                 "model.class_weights is not for this solve.method: use dual, newton or sgd");
-    if (tr_job_given(job, "data.weight"))
-        return tr_linear_refuse(job, "data.weight",
-                                "data.weight is not for this solve.method: use dual, newton or sgd");
+    if (tr_job_weighs_rows(job))
+        return tr_linear_refuse(
+            job, tr_job_given(job, "data.weight") ? "data.weight" : "data.columns",
+            "data.weight (or a column of weights) is not for this solve.method: use dual, newton or sgd");
     return TR_OK;
 }
 
