@@ -252,11 +252,11 @@ static bool has_labels(const struct tr_reader *r)
     return o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
 }
 
-/* Room for one more row that is left unfinished, too: a field takes two bytes or more. */
+/* Room for one more row that is left unfinished, too: a field takes one byte or more, as what is missing may be empty. */
 static int make_room(struct tr_reader *r, size_t bytes)
 {
     struct tr_matrix *m = &r->matrix;
-    size_t rows = m->rows + bytes / 2 / (r->fields ? r->fields : 1) + 2;
+    size_t rows = m->rows + bytes / (r->fields ? r->fields : 1) + 2;
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
     if (r->options->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
     return has_labels(r) ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;

@@ -104,6 +104,10 @@ printf 'b,a,c\n1,,u\n' >hole.csv
 "$trireme" predict holes hole.csv >said || fail "a missing number is not predicted"
 printf 'a,y\n,1\n,2\n,3\n' >empty.csv
 learn empty 2 data.train=empty.csv model.type=linear
+# a field that is missing has a byte, and there may be hardly anything else
+awk 'BEGIN { print "a,b,c,d,e,f,g,h,y"; for (i = 0; i < 3000; i++) print (i % 97 ? "" : i) ",,,,,,,," i % 2 }' >bare.csv
+learn bare 1 data.train=bare.csv data.label=y model.type=logistic
+says bare "8 numbers, missing values in 8; label y"
 
 # ---- labels that are names ----
 awk 'BEGIN { srand(3); split("setosa virginica versicolor", name, " "); print "length,width,kind"
