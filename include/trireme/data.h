@@ -32,7 +32,9 @@ extern "C" {
  *   TR_DATA_SCALED      by models that can turn their parameters back to the files' numbers: data.scale auto is for them
  *   TR_DATA_UNCENTRED   by models without a bias: data.scale only divides
  *   TR_DATA_RAW         where rows are to be as in the files, whatever data.scale says
- *   TR_DATA_PASSES      by models that only pass over rows, and ask tr_data_ready() for them: data.storage may be disk */
+ *   TR_DATA_PASSES      by models that only pass over rows, and ask tr_data_ready() for them: data.storage may be disk
+ *   TR_DATA_CODES       by models that take a column of a table as one: of csv, categories are the numbers of their values, from 0,
+ *                       the most frequent, on (tr_data_values()); missing numbers, and values that have no number, are NaN */
 enum tr_data_part {
     TR_DATA_TRAIN = 0,
     TR_DATA_TEST = 1,
@@ -41,7 +43,8 @@ enum tr_data_part {
     TR_DATA_SCALED = 8,
     TR_DATA_UNCENTRED = 16,
     TR_DATA_RAW = 32,
-    TR_DATA_PASSES = 64
+    TR_DATA_PASSES = 64,
+    TR_DATA_CODES = 128
 };
 
 /* What data.scale has made of the files' numbers x: (x - shift) × factor. Each worker knows that of the columns first ..
@@ -107,6 +110,9 @@ void tr_data_close(tr_data **data);
 /* What was read, and how rows and non-zeros lie over the workers: smallest, median, largest; rank 0 says it. All ranks.
  * what: "training data" or the like. */
 int tr_data_describe(const tr_data *data, const char *what);
+
+/* Of each of data->columns, how many values its category has, 0 of numbers; values: room for all. Any rank, alone. */
+void tr_data_values(const tr_data *data, uint32_t *values);
 
 /* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
  * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */

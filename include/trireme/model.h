@@ -163,6 +163,9 @@ enum { TR_LABEL_TEXT = 96 };
 void tr_query_label_text(const tr_query *query, float label, char text[TR_LABEL_TEXT]);
 void tr_query_key_text(const tr_query *query, uint64_t key, uint64_t first_index, char text[TR_LABEL_TEXT]);
 
+/* What a value of a column is called that was trained on by TR_DATA_CODES. */
+void tr_query_value_text(const tr_query *query, uint64_t column, uint64_t value, char text[TR_LABEL_TEXT]);
+
 /* Prints to where predictions go. TR_ERR_IO. */
 int tr_print(tr_query *query, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -146,6 +146,13 @@ void tr_query_key_text(const tr_query *q, uint64_t key, uint64_t first_index, ch
     else snprintf(text, TR_LABEL_TEXT, "%" PRIu64, key + first_index);
 }
 
+void tr_query_value_text(const tr_query *q, uint64_t column, uint64_t value, char text[TR_LABEL_TEXT])
+{
+    const struct tr_schema *s = q->model->schema;
+    if (s && column < s->keys) tr_schema_value_text(s, column, value, text);
+    else snprintf(text, TR_LABEL_TEXT, "%" PRIu64, value);
+}
+
 /* ---- rows ---- */
 
 static bool knows_format(const tr_model_class *class, const char *format)

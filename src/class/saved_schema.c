@@ -2,8 +2,8 @@
  * tables.
  *
  * Attributes table_columns (how many), table_header; texts /table_names, /table_labels and /table_missing; of each column /table_types
- * (as in data/schema.h), /table_flags (1: a key for missing numbers, 2: one for other values), /table_means and /table_values (of its
- * dictionary). Values of all dictionaries follow each other: value i is bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
+ * (as in data/schema.h), /table_flags (1: some numbers are missing, 2: the dictionary leaves some values out, 4: the column is raw),
+ * /table_means and /table_values (of its dictionary). Values of all dictionaries follow each other: value i is bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
  */
 #include "class/saved_schema.h"
 
@@ -67,7 +67,7 @@ static int put_row(struct tr_h5_writer *w, const struct tr_schema *s, struct row
     for (size_t c = 0; c < s->n; c++) {
         const struct tr_column *column = &s->column[c];
         r->type[c] = column->type;
-        r->flags[c] = (uint8_t)(column->missing | column->others << 1);
+        r->flags[c] = (uint8_t)(column->missing | column->others << 1 | column->raw << 2);
         r->mean[c] = column->mean;
         r->values[c] = column->values;
     }
@@ -172,6 +172,7 @@ static int get_row(struct tr_h5_reader *r, struct tr_schema *s)
                                           .fixed = true,
                                           .missing = row.flags[c] & 1,
                                           .others = row.flags[c] >> 1 & 1,
+                                          .raw = row.flags[c] >> 2 & 1,
                                           .mean = row.mean[c],
                                           .values = (uint32_t)row.values[c]};
         if (row.type[c] == TR_COLUMN_LABEL || row.type[c] == TR_COLUMN_NAMED_LABEL) s->label = c;

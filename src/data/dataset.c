@@ -524,8 +524,8 @@ static int decide_form(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     double filled = (double)data->total_nonzeros / ((double)data->total_rows * (double)data->columns);
-    bool is_table = s->schema ? !tr_schema_has_categories(s->schema)
-                              : data->format == TR_FORMAT_HDF5 && hdf5_head(data)->full;
+    bool is_table =
+        s->schema ? tr_schema_is_dense(s->schema) : data->format == TR_FORMAT_HDF5 && hdf5_head(data)->full;
     s->full = like ? like->state->full : is_table;
     TR_TRY(tr_agree(s->tr, tr_is(s->tr, TR_SLAVE) ? shape_rows(data) : TR_OK));
     if (like || is_table || is_group(s->tr, TR_DATA_VERTICAL)) return TR_OK;

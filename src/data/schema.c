@@ -358,6 +358,13 @@ size_t tr_schema_weight(const struct tr_schema *s)
     return c;
 }
 
+bool tr_schema_is_dense(const struct tr_schema *s)
+{
+    for (size_t c = 0; c < s->n; c++)
+        if (s->column[c].type == TR_COLUMN_CATEGORY && !s->column[c].raw) return false;
+    return s->keys == s->slots;
+}
+
 int tr_schema_number(struct tr_schema *s)
 {
     uint64_t keys = 0;
@@ -365,9 +372,10 @@ int tr_schema_number(struct tr_schema *s)
     for (size_t c = 0; c < s->n; c++) {
         struct tr_column *column = &s->column[c];
         bool number = column->type == TR_COLUMN_NUMBER, category = column->type == TR_COLUMN_CATEGORY;
-        uint64_t more = number     ? 1 + (uint64_t)column->missing
-                        : category ? (uint64_t)column->values + column->others
-                                   : 0;
+        uint64_t more = column->raw && (number || category) ? 1
+                        : number                            ? 1 + (uint64_t)column->missing
+                        : category                          ? (uint64_t)column->values + column->others
+                                                            : 0;
         if (keys + more > UINT32_MAX - 1)
             return tr_fail(
                 TR_ERR_DATA,
@@ -530,30 +538,43 @@ void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[T
     show(text, name, n);
 }
 
-void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SHOWN_NAME])
+/* The last column whose first key is not behind it, and which has keys. */
+static size_t column_of_key(const struct tr_schema *s, uint64_t key)
 {
-    size_t low = 0, high = s->n; /* the last column whose first key is not behind it, and which has keys */
-    char value[TR_SHOWN_NAME] = "other";
+    size_t low = 0, high = s->n;
     while (low + 1 < high) {
         size_t middle = low + (high - low) / 2;
         if (s->column[middle].first <= key) low = middle;
         else high = middle;
     }
     while (low > 0 && s->column[low].keys == 0) low--;
-    const struct tr_column *c = &s->column[low];
+    return low;
+}
+
+static void value_text(const struct tr_schema *s, size_t column, uint64_t value, char text[TR_SHOWN_NAME])
+{
+    strcpy(text, "other");
+    if (value >= s->column[column].values || !s->values || value >= s->values[column].n) return;
+    size_t n;
+    const char *name = tr_ids_text(&s->values[column], value, &n);
+    if (n > 0) show(text, name, n);
+    else strcpy(text, "missing");
+}
+
+void tr_schema_value_text(const struct tr_schema *s, uint64_t key, uint64_t value, char text[TR_SHOWN_NAME])
+{
+    value_text(s, column_of_key(s, key), value, text);
+}
+
+void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SHOWN_NAME])
+{
+    size_t column = column_of_key(s, key);
+    const struct tr_column *c = &s->column[column];
     uint64_t number = key - c->first;
-    tr_schema_column_text(s, low, text);
-    if (c->type == TR_COLUMN_NUMBER && number == 0) return;
-    if (c->type == TR_COLUMN_NUMBER) {
-        append(text, "=missing");
-        return;
-    }
-    if (number < c->values && s->values && number < s->values[low].n) {
-        size_t n;
-        const char *name = tr_ids_text(&s->values[low], number, &n);
-        if (n > 0) show(value, name, n);
-        else strcpy(value, "missing");
-    }
+    char value[TR_SHOWN_NAME] = "missing";
+    tr_schema_column_text(s, column, text);
+    if (number == 0 && (c->type == TR_COLUMN_NUMBER || c->raw)) return;
+    if (c->type != TR_COLUMN_NUMBER) value_text(s, column, number, value);
     append(text, "=");
     append(text, value);
 }
@@ -761,12 +782,28 @@ static void add_row(struct expansion *e, const float *row)
     }
 }
 
-static void fill_in_means(struct expansion *e, struct tr_matrix *m)
+/* The number of a category's value, or NaN. */
+static float code_of(struct expansion *e, size_t slot, float value)
 {
-    for (size_t i = 0; i < m->rows; i++)
-        for (size_t k = 0; k < m->columns; k++)
-            if (isnan(m->value[i * m->columns + k]))
-                m->value[i * m->columns + k] = (float)e->of_slot[k]->mean;
+    const struct tr_column *c = e->of_slot[slot];
+    uint32_t number = tr_slot_place(value);
+    if (number != TR_NO_VALUE && e->number) number = e->number[e->column_of[slot]][number];
+    if (number < c->values) return (float)number;
+    e->unknown += !c->others;
+    return NAN;
+}
+
+/* Each slot is a key. */
+static void fill_in(struct expansion *e, struct tr_matrix *m)
+{
+    for (size_t k = 0; k < m->columns; k++) {
+        const struct tr_column *c = e->of_slot[k];
+        for (size_t i = 0; i < m->rows; i++) {
+            float *x = &m->value[i * m->columns + k];
+            if (c->type == TR_COLUMN_CATEGORY) *x = code_of(e, k, *x);
+            else if (isnan(*x) && !c->raw) *x = (float)c->mean;
+        }
+    }
 }
 
 static int expand(struct expansion *e, struct tr_matrix *m)
@@ -800,7 +837,6 @@ int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct 
                      uint64_t *unknown)
 {
     struct expansion e = {.schema = s, .number = number};
-    bool plain = s->keys == s->slots;
     int status = TR_NEW(&e.of_slot, s->slots);
     if (status == TR_OK) status = TR_NEW(&e.column_of, s->slots);
     for (size_t c = 0; c < s->n && status == TR_OK; c++) {
@@ -808,9 +844,8 @@ int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct 
         if (column->type > TR_COLUMN_CATEGORY) continue;
         e.of_slot[column->slot] = column;
         e.column_of[column->slot] = c;
-        plain = plain && column->type == TR_COLUMN_NUMBER;
     }
-    if (status == TR_OK && plain) fill_in_means(&e, m);
+    if (status == TR_OK && tr_schema_is_dense(s)) fill_in(&e, m);
     else if (status == TR_OK) status = expand(&e, m);
     *unknown = e.unknown;
     free(e.of_slot);

@@ -6,6 +6,8 @@
  *              mean there
  *   category   a key for each value of its dictionary, the most frequent first, which is 1 in rows that have it, and perhaps one
  *              for all other values
+ * A raw column is one key, of either type: numbers with NaN where they are missing; or the numbers of values in the dictionary,
+ * and NaN for those that it leaves out.
  * Labels, identifiers and weights are no keys.
  */
 #ifndef TR_DATA_SCHEMA_H
@@ -43,6 +45,7 @@ struct tr_column {
     bool fixed;     /* the job says it: a word in a column of numbers is an error */
     bool missing;   /* number: there is a key for rows where it is missing */
     bool others;    /* category: there is a key for values that the dictionary leaves out */
+    bool raw;       /* number, category: see above; both have no key of their own then */
     uint32_t slot;  /* number, category: which number of a row as it is read */
     uint32_t first; /* … and its first key, and how many there are */
     uint32_t keys;
@@ -102,6 +105,9 @@ int tr_schema_number(struct tr_schema *s);
 
 bool tr_schema_has_categories(const struct tr_schema *s);
 
+/* Whether rows of keys are lists of all keys' numbers. */
+bool tr_schema_is_dense(const struct tr_schema *s);
+
 /* Whether the keys that both have stand for the same columns, which are of numbers alone, and labels for themselves: then rows of
  * the one are rows of the other. NULL: of data whose columns have no names. */
 bool tr_schema_agrees(const struct tr_schema *a, const struct tr_schema *b);
@@ -113,10 +119,11 @@ size_t tr_schema_weight(const struct tr_schema *s);
 bool tr_schema_is_missing(const struct tr_schema *s, const char *text, size_t n);
 
 /* What users see: of a column, of a key («city=Berlin»), of a label. Cut where they are too long, and what cannot be printed is
- * escaped. The value of a category's key: only where the schema has all values. */
+ * escaped. The value of a category's key, or that of a raw column which has that number: only where the schema has all values. */
 enum { TR_SHOWN_NAME = 96 };
 void tr_schema_column_text(const struct tr_schema *s, size_t column, char text[TR_SHOWN_NAME]);
 void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SHOWN_NAME]);
+void tr_schema_value_text(const struct tr_schema *s, uint64_t key, uint64_t value, char text[TR_SHOWN_NAME]);
 void tr_schema_label_text(const struct tr_schema *s, float label, char text[TR_SHOWN_NAME]);
 
 /* As bytes, for other ranks and the next start; without values and dictionary. */
@@ -139,8 +146,8 @@ static inline float tr_slot_of_place(uint32_t place)
     return slot;
 }
 
-/* Makes rows of keys of dense rows as they are read: sparse rows, or the same rows with means in place of missing numbers, if all
- * columns are numbers of one key. number: of each column's places, the numbers in its dictionary or TR_NO_VALUE; NULL: places are
+/* Makes rows of keys of dense rows as they are read: sparse rows; or the same rows, with means in place of missing numbers, or codes
+ * in place of categories, if each column is one key. number: of each column's places, the numbers in its dictionary or TR_NO_VALUE; NULL: places are
  * numbers. *unknown gets how many values no key stands for. */
 int tr_schema_expand(const struct tr_schema *s, uint32_t *const *number, struct tr_matrix *m,
                      uint64_t *unknown);

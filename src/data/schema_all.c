@@ -31,6 +31,7 @@ static int look(tr_data *data, const tr_data *like, char **bytes, size_t *n)
 {
     struct tr_data_state *s = data->state;
     if (!like) TR_TRY(tr_schema_make(s->tr->job, &s->files, s->heads, &s->schema));
+    for (size_t c = 0; c < s->schema->n && !like; c++) s->schema->column[c].raw = s->form & TR_DATA_CODES;
     TR_TRY(tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings));
     return tr_schema_pack(s->schema, &s->bindings, bytes, n);
 }
@@ -139,7 +140,7 @@ static int find_means(tr_data *data, const int32_t *missing)
     for (int pass = 0; pass < 2; pass++) {
         for (size_t c = 0; c < s->n; c++) {
             double mean = pass > 0 && count[c] > 0 ? sum[c] / count[c] : 0;
-            if (!missing[c] || s->column[c].type != TR_COLUMN_NUMBER) continue;
+            if (!missing[c]) continue;
             for (size_t i = 0; i < m->rows; i++) {
                 float x = m->value[i * m->columns + s->column[c].slot];
                 if (isnan(x)) continue;
@@ -155,9 +156,7 @@ static int find_means(tr_data *data, const int32_t *missing)
         }
     }
     for (size_t c = 0; c < s->n; c++) {
-        if (!missing[c] || s->column[c].type != TR_COLUMN_NUMBER) continue;
-        s->column[c].missing = true;
-        s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
+        if (missing[c]) s->column[c].mean = mean_of(sum[c], apart[c], count[c]);
     }
     free(sum);
     return TR_OK;
@@ -171,7 +170,11 @@ static int settle_missing(tr_data *data, const struct tr_column_seen *seen)
     TR_TRY(tr_agree(tr, TR_NEW(&missing, s->n)));
     for (size_t c = 0; seen && c < s->n; c++) missing[c] = seen[c].missing;
     int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, missing, s->n);
-    for (size_t c = 0; c < s->n; c++) any |= missing[c];
+    for (size_t c = 0; c < s->n; c++) {
+        s->column[c].missing = missing[c] && s->column[c].type == TR_COLUMN_NUMBER;
+        missing[c] = s->column[c].missing && !s->column[c].raw;
+        any |= missing[c];
+    }
     if (status == TR_OK && any) status = find_means(data, missing);
     free(missing);
     return status;
@@ -404,6 +407,15 @@ static void add_categories(struct line *l, const struct tr_schema *s, size_t n)
         k++;
     }
     add(l, ")");
+}
+
+void tr_data_values(const tr_data *data, uint32_t *values)
+{
+    const struct tr_schema *s = data->state->schema;
+    memset(values, 0, (size_t)data->columns * sizeof *values);
+    for (size_t c = 0; s && c < s->n; c++)
+        if (s->column[c].raw && s->column[c].type == TR_COLUMN_CATEGORY)
+            values[s->column[c].first] = s->column[c].values;
 }
 
 void tr_schema_say(const tr_data *data)

@@ -24,8 +24,16 @@ sparse() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); for (i = 0; i < n; i
 sparse 3000 1 >sparse.svm
 sparse 800 2 >sparse.test.svm
 
+# a table: 40 cities, of which half are good, two seasons, a number that is missing where it matters
+table() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); if (seed == 1) print "city,season,size,sold"; else print "size,city,sold,season"
+    for (i = 0; i < n; i++) { c = int(40 * rand() ^ 2); s = rand() < 0.5 ? "wet" : "dry"; x = rand() < 0.2 ? "" : sprintf("%.3f", rand())
+        y = (c * 7 % 11 < 5) + (s == "wet") * (c % 3 == 0) + (x == "" ? 1 : x > 0.6) + 0.1 * rand()
+        if (seed == 1) printf "c%d,%s,%s,%.3f\n", c, s, x, y; else printf "%s,c%d,%.3f,%s\n", x, c, y, s } }'; }
+table 4000 1 >table.csv
+table 1000 2 >table.test.csv
+
 # model FOLDER: all that it consists of
-model() { for field in tree_begin feature child number missing_left gain weight base; do h5dump -d $field "$1/model.h5" | tail -n +2; done; }
+model() { for field in tree_begin feature child number missing_left gain weight base ${sets-}; do h5dump -d $field "$1/model.h5" | tail -n +2; done; }
 same() { model "$1" >a.dump; model "$2" >b.dump; [ -s a.dump ] && cmp -s a.dump b.dump || fail "$1 and $2 are not the same trees"; }
 
 cat >job.yaml <<END
@@ -52,6 +60,50 @@ run dedicated 4 job.yaml solve.epochs=3 ranks.layout=colocated ranks.groups=2
 run three_rounds 1 job.yaml solve.epochs=3
 same three_rounds dedicated
 
+# model.txt is what LightGBM loads: read as it does, it has the same margins; model.json is XGBoost's, asked where it is there
+lightgbm='function left(x, k, at,    type, set, word) { type = of["decision_type", k, at]
+        if (type % 2 == 0) return x == "nan" ? int(type / 2) % 2 : x + 0 <= of["threshold", k, at] + 0
+        set = of["threshold", k, at]; word = of["cat_boundaries", k, set] + int(x / 32)
+        return x != "nan" && word < of["cat_boundaries", k, set + 1] && int(of["cat_threshold", k, word] / 2 ^ (x % 32)) % 2 }
+    BEGIN { FS = "=" }
+    FNR == NR { if ($1 == "Tree") t = $2; else if ($1 ~ /^(split_feature|threshold|left_child|right_child|leaf_value|decision_type|cat_boundaries|cat_threshold)$/) { n = split($2, x, " ")
+        for (i = 1; i <= n; i++) of[$1, t, i - 1] = x[i] } else if ($1 == "num_tree_per_iteration") outputs = $2; next }
+    { n = split($0, x, ","); for (k = 0; k < outputs; k++) sum[k] = 0
+      for (k = 0; k <= t; k++) { at = (("threshold", k, 0) in of) ? 0 : -1
+        while (at >= 0) at = of[left(x[of["split_feature", k, at] + 1], k, at) ? "left_child" : "right_child", k, at]
+        sum[k % outputs] += of["leaf_value", k, -1 - at] }
+      for (k = 0; k < outputs; k++) printf "%.9g%s", sum[k], k + 1 < outputs ? " " : "\n" }'
+same_margins() { # FOLDER FILE [THE-SAME-BY-NAMES]
+    head -200 "$2" >rows && "$trireme" predict "$1" "${3-rows}" --margin >ours && awk "$lightgbm" "$1/model.txt" rows >theirs
+    paste -d' ' ours theirs | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 1e-5 || d < -1e-5) exit 1 } if (NF % 2) exit 1 } END { exit NR != 200 }' ||
+        fail "$1/model.txt has other margins: $(paste ours theirs | head -2)"
+    python3 -c 'import xgboost' 2>/dev/null || { skip "$1/model.json: no XGBoost"; return; }
+    python3 -c 'import sys, numpy, xgboost
+m = xgboost.Booster(); m.load_model(sys.argv[1])
+rows = numpy.loadtxt("rows", delimiter=",", dtype=numpy.float32)[:, :m.num_features()]
+d = m.predict(xgboost.DMatrix(rows, feature_types=m.feature_types, enable_categorical=True), output_margin=True) - numpy.loadtxt("ours")
+sys.exit(int(abs(d).max() > 1e-5))' "$1/model.json" || fail "$1/model.json has other margins"
+}
+# ---- columns as they are: categories, and numbers that are missing ----
+for ranks in 1 3; do run table$ranks $ranks job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20; done
+sets="column_values category_begin category" same table1 table3
+holds "categories" "$(of table1 test_rmse) < 0.1"
+"$trireme" evaluate table3 table.test.csv >said || fail "evaluate of a table"
+near "$(awk '$1 == "rmse" { print $2 }' said)" "$(of table1 test_rmse)" 1e-5 || fail "evaluate of a table: $(cat said)"
+"$trireme" inspect table1/model.h5 --tree 0 >said || fail "inspect --tree of a table"
+grep -q 'feature city in {c[0-9]*, c' said && grep -q 'season in {' said || fail "inspect --tree shows no categories: $(cat said)"
+printf 'city,season,size\nc3,wet,0.5\nnowhere,wet,0.5\n,wet,0.5\n' >new.csv
+"$trireme" predict table1 new.csv >said 2>&1 || fail "predict of new cities: $(cat said)"
+[ "$(sed -n 3p said)" = "$(sed -n 4p said)" ] && grep -q '2 values of categories are not among' said || fail "predict of new cities: $(cat said)"
+# 0, 1, …: the most frequent value first
+awk -F, 'FNR == 1 { file++; next } file == 1 { n["c", $1]++; n["s", $2]++; next } file == 2 && FNR < 202 {
+    for (w = 1; w < 3; w++) { v = w == 1 ? $2 : $4; rank = 0; of = w == 1 ? "c" : "s"
+        for (k in n) { split(k, x, SUBSEP); if (x[1] == of && (n[k] > n[of, v] || (n[k] == n[of, v] && x[2] < v))) rank++ }
+        printf "%d,", rank }
+    print $1 == "" ? "nan" : $1 }' table.csv table.test.csv >codes.csv
+head -201 table.test.csv >named.csv
+same_margins table1 codes.csv named.csv
+
 # ---- what a model is asked ----
 "$trireme" evaluate class1 test.all.class.csv >said || fail "evaluate"
 near "$(awk '$1 == "accuracy" { print $2 }' said)" "$(of class1 test_accuracy)" 1e-5 || fail "evaluate: $(cat said)"
@@ -71,26 +123,6 @@ awk '$1 == "feature" { on = 1; next } on { print $1 }' said | head -4 | sort | t
 "$trireme" inspect class1/model.h5 --tree 0 >said || fail "inspect --tree"
 [ "$(grep -c leaf said)" -eq 15 ] && [ "$(grep -c '<=' said)" -eq 14 ] || fail "inspect --tree: $(cat said)"
 
-# model.txt is what LightGBM loads: read as it does, it has the same margins; model.json is XGBoost's, asked where it is there
-lightgbm='BEGIN { FS = "=" }
-    FNR == NR { if ($1 == "Tree") t = $2; else if ($1 ~ /^(split_feature|threshold|left_child|right_child|leaf_value)$/) { n = split($2, x, " ")
-        for (i = 1; i <= n; i++) of[$1, t, i - 1] = x[i] } else if ($1 == "num_tree_per_iteration") outputs = $2; next }
-    { n = split($0, x, ","); for (k = 0; k < outputs; k++) sum[k] = 0
-      for (k = 0; k <= t; k++) { at = (("threshold", k, 0) in of) ? 0 : -1
-        while (at >= 0) at = x[of["split_feature", k, at] + 1] + 0 <= of["threshold", k, at] + 0 ? of["left_child", k, at] : of["right_child", k, at]
-        sum[k % outputs] += of["leaf_value", k, -1 - at] }
-      for (k = 0; k < outputs; k++) printf "%.9g%s", sum[k], k + 1 < outputs ? " " : "\n" }'
-same_margins() { # FOLDER FILE
-    head -200 "$2" >rows && "$trireme" predict "$1" rows --margin >ours && awk "$lightgbm" "$1/model.txt" rows >theirs
-    paste -d' ' ours theirs | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 1e-5 || d < -1e-5) exit 1 } if (NF % 2) exit 1 } END { exit NR != 200 }' ||
-        fail "$1/model.txt has other margins: $(paste ours theirs | head -2)"
-    python3 -c 'import xgboost' 2>/dev/null || { skip "$1/model.json: no XGBoost"; return; }
-    python3 -c 'import sys, numpy, xgboost
-m = xgboost.Booster(); m.load_model(sys.argv[1])
-rows = numpy.loadtxt("rows", delimiter=",", dtype=numpy.float32)[:, :m.num_features()]
-d = m.predict(xgboost.DMatrix(rows), output_margin=True) - numpy.loadtxt("ours")
-sys.exit(int(abs(d).max() > 1e-5))' "$1/model.json" || fail "$1/model.json has other margins"
-}
 same_margins class1 test.all.class.csv
 same_margins number1 test.all.number.csv
 

@@ -25,9 +25,10 @@ struct value_run {
 struct maker {
     tr_context *tr;
     const tr_data *data;
-    size_t most;       /* bins of a column */
-    size_t first, end; /* the columns that this worker makes */
-    uint32_t *info;    /* of each column: cuts, and MISSING */
+    size_t most;            /* bins of a column */
+    size_t first, end;      /* the columns that this worker makes */
+    const uint32_t *values; /* of each column's category */
+    uint32_t *info;         /* of each column: cuts, and MISSING */
     float *cuts;
     size_t n_cuts, capacity;
     uint32_t *key, *other; /* for sorting */
@@ -187,6 +188,21 @@ struct arrival {
     size_t *at; /* of each worker: where the next column's begin */
 };
 
+/* Of a category, the most frequent values. */
+static uint32_t values_with_bins(uint32_t values)
+{
+    return values < TR_BINS - 2 ? values : TR_BINS - 2;
+}
+
+static int cut_values(struct maker *m, uint32_t values)
+{
+    uint32_t cuts = values_with_bins(values) - 1;
+    TR_TRY(TR_GROW(&m->cuts, &m->capacity, m->n_cuts + cuts));
+    for (uint32_t k = 0; k < cuts; k++) m->cuts[m->n_cuts++] = (float)k + 0.5f;
+    *m->info = cuts;
+    return TR_OK;
+}
+
 /* Gets of all workers what their samples have of this one's columns. */
 static int exchange(struct maker *m, const struct sample *s, struct arrival *a)
 {
@@ -229,11 +245,17 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t ro
             if (x == x) m->key[n++] = key_of(x);
         }
     }
-    TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
-    sort_keys(m->key, m->other, n);
+    uint32_t values = m->values ? m->values[m->first + k] : 0;
     size_t runs;
-    TR_TRY(find_runs(m, n, (uint32_t)(rows - all), &runs));
-    TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+    if (values > 0) {
+        TR_TRY(cut_values(m, values));
+        missing |= values > values_with_bins(values) ? MISSING : 0;
+    } else {
+        TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
+        sort_keys(m->key, m->other, n);
+        TR_TRY(find_runs(m, n, (uint32_t)(rows - all), &runs));
+        TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+    }
     *m->info++ |= missing;
     return TR_OK;
 }
@@ -285,11 +307,13 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
     const float *cut = bins->cuts;
     for (size_t c = 0; c < columns && status == TR_OK; c++) {
         size_t cuts = info[c] & (MISSING - 1);
-        bool missing = info[c] & MISSING;
+        bool missing = info[c] & MISSING, category = m->values && m->values[c] > 0;
         bins->column[c] = (struct tr_column_bins){.offset = bins->total,
                                                   .bins = (uint16_t)(cuts + 1 + missing),
                                                   .zero = bin_of(cut, cuts, 0),
                                                   .missing = missing,
+                                                  .category = category,
+                                                  .most = category ? (float)cuts + 0.5f : INFINITY,
                                                   .cut = cut};
         bins->total += cuts + 1 + missing;
         cut += cuts;
@@ -299,8 +323,8 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
     return status;
 }
 
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, size_t most, uint64_t seed,
-                 struct tr_bins *bins)
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
+                 size_t most, uint64_t seed, struct tr_bins *bins)
 {
     int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);
     size_t columns = (size_t)data->columns;
@@ -308,6 +332,7 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, si
     struct maker m = {.tr = tr,
                       .data = data,
                       .most = most,
+                      .values = values,
                       .first = column_begin(columns, worker, workers),
                       .end = column_begin(columns, worker + 1, workers)};
     uint32_t *info = NULL;
@@ -342,7 +367,7 @@ void tr_bins_free(struct tr_bins *bins)
 
 static uint32_t bin_in(const struct tr_column_bins *c, float x)
 {
-    if (x != x) return c->missing ? c->bins - 1u : c->zero;
+    if (!(x <= c->most)) return c->bins - c->missing;
     return bin_of(c->cut, (size_t)c->bins - 1 - c->missing, x);
 }
 
@@ -368,7 +393,7 @@ static void apply_column(const struct tr_column_bins *c, const float *x, size_t 
     for (size_t i = 0; i < n; i += AT_ONCE)
         find_bins(cut, x + i * stride, stride, tr_min_size(AT_ONCE, n - i), bin + i);
     for (size_t i = 0; i < n; i++) {
-        if (x[i * stride] != x[i * stride]) bin[i] = (uint8_t)bin_in(c, x[i * stride]);
+        if (!(x[i * stride] <= c->most)) bin[i] = (uint8_t)bin_in(c, x[i * stride]);
         block[i * width] = bin[i];
     }
 }
@@ -401,7 +426,7 @@ static int apply_sparse(const struct tr_bins *bins, const tr_data *data, struct 
         for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
             const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
             uint32_t bin = bin_in(c, from->value ? from->value[k] : 1);
-            if (bin != c->zero) rows->place[n++] = (uint32_t)(c->offset + bin);
+            if (bin != c->zero && bin < c->bins) rows->place[n++] = (uint32_t)(c->offset + bin);
         }
         rows->begin[i + 1] = n;
     }

@@ -17,10 +17,24 @@ int tr_forest_add(struct tr_forest *f, const struct tr_node *node, const struct 
     return TR_OK;
 }
 
+int tr_forest_add_set(struct tr_forest *f, const uint32_t *value, size_t n, struct tr_node *node)
+{
+    uint32_t words = 0;
+    for (size_t i = 0; i < n; i++) words = value[i] / 32 >= words ? value[i] / 32 + 1 : words;
+    TR_TRY(TR_GROW(&f->set, &f->set_capacity, f->set_words + words));
+    memset(f->set + f->set_words, 0, words * sizeof *f->set);
+    for (size_t i = 0; i < n; i++) f->set[f->set_words + value[i] / 32] |= 1u << value[i] % 32;
+    node->set = (uint32_t)f->set_words;
+    node->flags = TR_NODE_CATEGORY | words << TR_NODE_SET_WORDS;
+    f->set_words += words;
+    return TR_OK;
+}
+
 void tr_forest_free(struct tr_forest *f)
 {
     free(f->begin);
     free(f->node);
     free(f->note);
+    free(f->set);
     *f = (struct tr_forest){0};
 }

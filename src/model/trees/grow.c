@@ -6,13 +6,6 @@
 
 enum { SPARE = 64 }; /* places behind a list that may be read, but mean nothing */
 
-/* The best split of a leaf among some columns. */
-struct split {
-    float gain; /* 0: none */
-    uint32_t column, bin, missing_left;
-    tr_pair left; /* sums of the rows that go left */
-};
-
 struct leaf {
     size_t begin, end; /* its rows are these of a list … */
     int list;
@@ -20,7 +13,7 @@ struct leaf {
     uint64_t depth;
     size_t node, slot;
     tr_pair sum;
-    struct split split;
+    struct tr_split split;
 };
 
 struct tr_trees_grower {
@@ -36,7 +29,9 @@ struct tr_trees_grower {
     uint8_t (*goes_left)[TR_BINS]; /* of each node, by bin */
     size_t nodes;
     int64_t *sums; /* of each leaf, exactly: gradients, second derivatives */
-    struct split *told;
+    char *told;    /* splits of all workers, so many bytes of each */
+    size_t told_bytes;
+    struct tr_category_scan *categories;
     struct tr_units units;
     double base; /* gain that the leaf has unsplit */
     uint64_t round;
@@ -55,15 +50,9 @@ static double curvature_of(const struct tr_trees_grower *g, tr_pair p)
 
 /* ---- the best split of a column ---- */
 
-struct scan {
-    float gradient, curvature; /* units */
-    float least;               /* curvature of a child */
-    float all_gradient, all_curvature, l2, parent;
-};
-
 /* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
-static void scan_bins(const struct scan *s, const tr_pair *hist, size_t n, tr_pair before, struct split *best,
-                      uint32_t column, bool missing_left)
+static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
+                      struct tr_split *best, uint32_t column, bool missing_left)
 {
     float g[TR_BINS], h[TR_BINS], gain[TR_BINS], most = best->gain;
     tr_pair sum[TR_BINS], left = before;
@@ -83,7 +72,12 @@ static void scan_bins(const struct scan *s, const tr_pair *hist, size_t n, tr_pa
             most = gain[t];
             at = t;
         }
-    if (at < n) *best = (struct split){most, column, (uint32_t)at, missing_left, sum[at]};
+    if (at < n)
+        *best = (struct tr_split){.gain = most,
+                                  .column = column,
+                                  .bin = (uint32_t)at,
+                                  .missing_left = missing_left,
+                                  .left = sum[at]};
 }
 
 static bool is_drawn(const struct tr_trees *m, size_t column)
@@ -95,25 +89,30 @@ static bool is_drawn(const struct tr_trees *m, size_t column)
     return (double)(random >> 11) < part * 0x1p53;
 }
 
-static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct split *best)
+static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct tr_split *best)
 {
     const struct tr_trees_grower *g = m->grower;
     double G = gradient_of(g, leaf->sum), H = curvature_of(g, leaf->sum);
     double rows = g->base > 0 ? g->base : 1; /* curvature of a row on average */
-    struct scan s = {.gradient = (float)g->units.gradient,
-                     .curvature = (float)g->units.curvature,
-                     .least = (float)fmax(m->o->min_weight, (double)m->o->min_rows * rows),
-                     .all_gradient = (float)G,
-                     .all_curvature = (float)H,
-                     .l2 = (float)m->o->l2,
-                     .parent = (float)(G * G / (H + m->o->l2))};
-    *best = (struct split){.gain = (float)fmax(m->o->gamma, 1e-6)};
+    struct tr_scan s = {.gradient = (float)g->units.gradient,
+                        .curvature = (float)g->units.curvature,
+                        .least = (float)fmax(m->o->min_weight, (double)m->o->min_rows * rows),
+                        .row = (float)rows,
+                        .all_gradient = (float)G,
+                        .all_curvature = (float)H,
+                        .l2 = (float)m->o->l2,
+                        .parent = (float)(G * G / (H + m->o->l2))};
+    *best = (struct tr_split){.gain = (float)fmax(m->o->gamma, 1e-6)};
     float least = best->gain;
     for (size_t c = g->first; c < g->last; c++) {
         const struct tr_column_bins *column = &m->bins.column[c];
         const tr_pair *hist = g->slot + leaf->slot * g->share + column->offset - g->offset;
         size_t numbers = (size_t)column->bins - column->missing;
         if (column->bins < 2 || !is_drawn(m, c)) continue;
+        if (column->category) {
+            tr_scan_category(g->categories, &s, m->o, hist, numbers, (uint32_t)c, best);
+            continue;
+        }
         tr_pair missing = column->missing ? hist[numbers] : 0;
         scan_bins(&s, hist, numbers - 1 + (missing != 0), 0, best, (uint32_t)c, false);
         if (missing != 0) scan_bins(&s, hist, numbers - 1, missing, best, (uint32_t)c, true);
@@ -143,7 +142,7 @@ static int build(struct tr_trees *m, const struct leaf *leaf)
     return TR_OK;
 }
 
-static bool is_better(const struct split *a, const struct split *b)
+static bool is_better(const struct tr_split *a, const struct tr_split *b)
 {
     return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
 }
@@ -152,18 +151,20 @@ static bool is_better(const struct split *a, const struct split *b)
 static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
 {
     struct tr_trees_grower *g = m->grower;
-    struct split mine[2];
-    for (size_t i = 0; i < n; i++) find_split(m, leaf[i], &mine[i]);
-    if (!g->local) {
-        for (size_t i = 0; i < n; i++) leaf[i]->split = mine[i];
-        return TR_OK;
-    }
-    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * sizeof *mine, g->told));
+    char mine[2 * sizeof(struct tr_split)];
+    size_t bytes = g->told_bytes;
     for (size_t i = 0; i < n; i++) {
-        leaf[i]->split = g->told[i];
-        for (size_t w = 1; w < (size_t)tr_workers(m->tr); w++)
-            if (is_better(&g->told[w * n + i], &leaf[i]->split)) leaf[i]->split = g->told[w * n + i];
+        find_split(m, leaf[i], &leaf[i]->split);
+        memcpy(mine + i * bytes, &leaf[i]->split, bytes);
     }
+    if (!g->local) return TR_OK;
+    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * bytes, g->told));
+    for (size_t i = 0; i < n; i++)
+        for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
+            struct tr_split other;
+            memcpy(&other, g->told + (w * n + i) * bytes, bytes);
+            if (w == 0 || is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
+        }
     return TR_OK;
 }
 
@@ -215,32 +216,42 @@ static struct leaf *best_leaf(const struct tr_trees *m)
     return best;
 }
 
-static void note_split(struct tr_trees *m, const struct leaf *leaf)
+/* Which bins of the column go left. No row of training may have been without a number: then they go where more rows do. */
+static int note_split(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
-    const struct split *s = &leaf->split;
+    const struct tr_split *s = &leaf->split;
     const struct tr_column_bins *column = &m->bins.column[s->column];
+    struct tr_node *node = &g->node[leaf->node];
     size_t cuts = (size_t)column->bins - 1 - column->missing;
-    g->node[leaf->node] = (struct tr_node){.feature = s->column,
-                                           .child = (uint32_t)g->nodes,
-                                           .number = s->bin < cuts ? column->cut[s->bin] : INFINITY,
-                                           .flags = s->missing_left ? TR_NODE_MISSING_LEFT : 0};
-    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(g, leaf->sum)};
     uint8_t *left = g->goes_left[leaf->node];
-    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
-    if (column->missing) left[column->bins - 1] = (uint8_t)s->missing_left;
+    *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
+    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(g, leaf->sum)};
     g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
+    memset(left, 0, TR_BINS);
+    if (s->values > 0) {
+        uint32_t value[TR_SPLIT_VALUES];
+        for (size_t i = 0; i < s->values; i++) left[value[i] = s->value[i]] = 1;
+        return tr_forest_add_set(&m->forest, value, s->values, node);
+    }
+    bool most_left = 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sum),
+         missing_left = column->missing ? s->missing_left : most_left;
+    for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
+    left[column->bins - column->missing] = missing_left;
+    node->number = s->bin < cuts ? column->cut[s->bin] : INFINITY;
+    node->flags = missing_left ? TR_NODE_MISSING_LEFT : 0;
+    return TR_OK;
 }
 
 /* The leaf becomes its left child, and the right one is new. */
-static struct leaf *divide(struct tr_trees *m, struct leaf *leaf)
+static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
 {
     struct tr_trees_grower *g = m->grower;
     struct tr_lists *l = &m->lists;
     struct leaf *right = &g->leaf[g->leaves++];
     int here = leaf->list;
     size_t from = leaf->begin;
-    note_split(m, leaf);
+    TR_TRY(note_split(m, leaf));
     size_t stay =
         tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left[leaf->node], l->row[here] + from,
                        l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
@@ -257,7 +268,8 @@ static struct leaf *divide(struct tr_trees *m, struct leaf *leaf)
     leaf->node = g->nodes;
     leaf->sum = leaf->split.left;
     g->nodes += 2;
-    return right;
+    *new = right;
+    return TR_OK;
 }
 
 /* The smaller child's histogram is built, the other's is what is left of the parent's. */
@@ -338,7 +350,8 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
     TR_TRY(tr_gradients(m, output, round, &g->units));
     TR_TRY(begin_tree(m));
     for (struct leaf *leaf; g->leaves < m->o->leaves && (leaf = best_leaf(m));) {
-        struct leaf *right = divide(m, leaf);
+        struct leaf *right;
+        TR_TRY(divide(m, leaf, &right));
         if (g->leaves == m->o->leaves) break;
         TR_TRY(look_at(m, leaf, right));
     }
@@ -387,9 +400,11 @@ int tr_grower_open(struct tr_trees *m)
     g = m->grower;
     TR_TRY(divide_columns(m));
     TR_TRY(open_lists(m));
+    TR_TRY(tr_category_scan_open(TR_BINS, &g->categories));
+    g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
     if (tr_workers(m->tr) > 1) {
         TR_TRY(TR_NEW(&g->local, m->bins.total));
-        TR_TRY(TR_NEW(&g->told, 2 * (size_t)tr_workers(m->tr)));
+        TR_TRY(TR_NEW(&g->told, 2 * (size_t)tr_workers(m->tr) * sizeof(struct tr_split)));
     }
     TR_TRY(TR_NEW(&g->slot, leaves * g->share));
     TR_TRY(TR_NEW(&g->leaf, leaves));
@@ -412,6 +427,7 @@ void tr_grower_close(struct tr_trees *m)
     void *arrays[] = {g->shares, g->local, g->slot, g->leaf,     g->sums,
                       g->told,   g->node,  g->note, g->goes_left};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    tr_category_scan_close(&g->categories);
     free(g);
     m->grower = NULL;
 }

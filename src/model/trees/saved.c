@@ -2,7 +2,8 @@
  *
  * model.h5 has a number for each node of all trees, one tree after the other: /feature (of a leaf 2^32 - 1), /child (the left one,
  * counted from the tree's first node; the right one follows), /number (rows of at most this go left; of a leaf what it adds),
- * /missing_left, /gain and /weight; /tree_begin says where trees begin, tree t being of output t modulo outputs; /base has what
+ * /missing_left, /gain and /weight; where columns are categories, /column_values has how many values each has, 0 of numbers, and
+ * values /category[category_begin[i]] .. go left at node i, all others right; /tree_begin says where trees begin, tree t being of output t modulo outputs; /base has what
  * the trees of each output are added to, /labels the labels of classes.
  */
 #include <math.h>
@@ -42,7 +43,8 @@ static int check_trees(const struct tr_trees *m)
         const struct tr_node *node = f->node + f->begin[t];
         size_t n = (size_t)(f->begin[t + 1] - f->begin[t]);
         for (size_t i = 0; i < n; i++) {
-            if (isnan(node[i].number)) return bad("a number of a node is not a number");
+            if (!(node[i].flags & TR_NODE_CATEGORY) && isnan(node[i].number))
+                return bad("a number of a node is not a number");
             if (node[i].feature == (uint32_t)TR_LEAF) continue;
             if (node[i].feature >= m->columns) return bad("a node splits by a feature that there is not");
             if (node[i].child <= i || node[i].child + (size_t)1 >= n)
@@ -68,12 +70,48 @@ struct columns {
     uint32_t *feature, *child;
     float *number, *gain, *weight;
     uint8_t *missing_left;
+    uint64_t *category_begin, categories; /* nodes + 1 of them, if columns are categories */
+    uint32_t *category;
 };
 
 static void free_columns(struct columns *c)
 {
-    void *arrays[] = {c->feature, c->child, c->number, c->gain, c->weight, c->missing_left};
+    void *arrays[] = {c->feature, c->child,        c->number,         c->gain,
+                      c->weight,  c->missing_left, c->category_begin, c->category};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+}
+
+/* The values that go left, node by node. */
+static int take_sets_apart(const struct tr_forest *f, struct columns *c)
+{
+    size_t capacity = 0;
+    TR_TRY(TR_NEW(&c->category_begin, f->nodes + 1));
+    for (size_t i = 0; i < f->nodes; i++) {
+        const struct tr_node *node = &f->node[i];
+        uint32_t words = node->flags & TR_NODE_CATEGORY ? node->flags >> TR_NODE_SET_WORDS : 0;
+        for (uint32_t value = 0; value < 32 * words; value++) {
+            if (!tr_node_has(f, node, value)) continue;
+            TR_TRY(TR_GROW(&c->category, &capacity, (size_t)c->categories + 1));
+            c->category[c->categories++] = value;
+        }
+        c->category_begin[i + 1] = c->categories;
+    }
+    return TR_OK;
+}
+
+static int put_sets_together(const struct tr_trees *m, const struct columns *c, struct tr_forest *f)
+{
+    for (size_t i = 0; i < f->nodes; i++) {
+        uint64_t begin = c->category_begin[i], end = c->category_begin[i + 1];
+        if (begin > end || end > c->categories) return bad("category_begin does not ascend");
+        if (begin == end) continue;
+        if (f->node[i].feature >= m->columns) return bad("a leaf has values of a category");
+        for (uint64_t k = begin; k < end; k++)
+            if (c->category[k] >= m->values[f->node[i].feature])
+                return bad("a node splits by a value that its column does not have");
+        TR_TRY(tr_forest_add_set(f, c->category + begin, (size_t)(end - begin), &f->node[i]));
+    }
+    return TR_OK;
 }
 
 static int take_apart(const struct tr_forest *f, struct columns *c)
@@ -88,7 +126,7 @@ static int take_apart(const struct tr_forest *f, struct columns *c)
     for (size_t i = 0; i < n; i++) {
         c->feature[i] = f->node[i].feature;
         c->child[i] = f->node[i].child;
-        c->number[i] = f->node[i].number;
+        c->number[i] = f->node[i].flags & TR_NODE_CATEGORY ? 0 : f->node[i].number;
         c->missing_left[i] = f->node[i].flags & TR_NODE_MISSING_LEFT;
         c->gain[i] = f->note[i].gain;
         c->weight[i] = f->note[i].weight;
@@ -101,8 +139,10 @@ static int put_together(const struct columns *c, struct tr_forest *f)
     TR_TRY(TR_NEW(&f->node, f->nodes));
     TR_TRY(TR_NEW(&f->note, f->nodes));
     for (size_t i = 0; i < f->nodes; i++) {
-        f->node[i] = (struct tr_node){c->feature[i], c->child[i], c->number[i],
-                                      c->missing_left[i] ? TR_NODE_MISSING_LEFT : 0};
+        f->node[i] = (struct tr_node){.feature = c->feature[i],
+                                      .child = c->child[i],
+                                      .number = c->number[i],
+                                      .flags = c->missing_left[i] ? TR_NODE_MISSING_LEFT : 0};
         f->note[i] = (struct tr_node_note){c->gain[i], c->weight[i]};
     }
     return TR_OK;
@@ -125,6 +165,18 @@ static int node_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
     TR_TRY(tr_field_array(f, "gain", TR_FIELD_F32, nodes, 0, "of the split", &c->gain));
     return tr_field_array(f, "weight", TR_FIELD_F32, nodes, 0,
                           "the sum of the second derivatives of the node's rows", &c->weight);
+}
+
+static int category_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
+{
+    if (tr_fields_read(f) ? !tr_fields_have(f, "categories") : !m->values) return TR_OK;
+    TR_TRY(tr_field_count(f, "categories", &c->categories));
+    TR_TRY(tr_field_array(f, "column_values", TR_FIELD_U32, m->columns, 0,
+                          "how many values the category of a column has, 0 of numbers", &m->values));
+    TR_TRY(tr_field_array(f, "category_begin", TR_FIELD_U64, m->forest.nodes + 1, 0,
+                          "node i has the values from here to the next", &c->category_begin));
+    return tr_field_array(f, "category", TR_FIELD_U32, c->categories, 0,
+                          "values of the column that go left at a node; all others go right", &c->category);
 }
 
 static int head_fields(struct tr_trees *m, tr_fields *f)
@@ -173,8 +225,11 @@ int tr_trees_fields(void *model, tr_fields *f)
     if (m->labels > 0)
         TR_TRY(tr_field_array(f, "labels", TR_FIELD_F32, m->labels, 0, "of classes", &m->label_name));
     int status = tr_fields_read(f) ? TR_OK : take_apart(&m->forest, &c);
+    if (status == TR_OK && !tr_fields_read(f) && m->values) status = take_sets_apart(&m->forest, &c);
     if (status == TR_OK) status = node_fields(m, f, &c);
+    if (status == TR_OK) status = category_fields(m, f, &c);
     if (status == TR_OK && tr_fields_read(f)) status = put_together(&c, &m->forest);
+    if (status == TR_OK && tr_fields_read(f) && m->values) status = put_sets_together(m, &c, &m->forest);
     if (status == TR_OK && tr_fields_read(f)) status = check_trees(m);
     if (status == TR_OK && !tr_fields_read(f)) status = write_texts(m);
     free_columns(&c);
@@ -240,7 +295,8 @@ static void find_margins(const struct tr_trees *m, const float *row, size_t n, d
     for (size_t t = 0; t < m->forest.trees; t++) {
         const struct tr_node *tree = m->forest.node + m->forest.begin[t];
         double *to = margin + t % outputs;
-        for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tr_tree_of_row(tree, row + i * columns);
+        for (size_t i = 0; i < n; i++)
+            to[i * outputs] += (double)tr_tree_of_row(&m->forest, tree, row + i * columns);
     }
 }
 
@@ -374,6 +430,21 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ================ inspect ================ */
 
+static int show_set(const struct tr_trees *m, tr_query *q, const struct tr_node *node, const char *name,
+                    int depth)
+{
+    const char *before = "";
+    TR_TRY(tr_print(q, "%*sfeature %s in {", 2 * depth, "", name));
+    for (uint32_t value = 0; value < node->flags >> TR_NODE_SET_WORDS << 5; value++) {
+        char text[TR_LABEL_TEXT];
+        if (!tr_node_has(&m->forest, node, value)) continue;
+        tr_query_value_text(q, node->feature, value, text);
+        TR_TRY(tr_print(q, "%s%s", before, text));
+        before = ", ";
+    }
+    return tr_print(q, "}\n");
+}
+
 static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t at, int depth)
 {
     const struct tr_node *node = &tree[at];
@@ -381,8 +452,10 @@ static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node
         return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
     char name[TR_LABEL_TEXT];
     tr_query_key_text(q, node->feature, m->first_index, name);
-    TR_TRY(tr_print(q, "%*sfeature %s <= %.6g%s\n", 2 * depth, "", name, (double)node->number,
-                    node->flags & TR_NODE_MISSING_LEFT ? " or missing" : ""));
+    if (node->flags & TR_NODE_CATEGORY) TR_TRY(show_set(m, q, node, name, depth));
+    else
+        TR_TRY(tr_print(q, "%*sfeature %s <= %.6g%s\n", 2 * depth, "", name, (double)node->number,
+                        node->flags & TR_NODE_MISSING_LEFT ? " or missing" : ""));
     TR_TRY(show_node(m, q, tree, node->child, depth + 1));
     return show_node(m, q, tree, node->child + (size_t)1, depth + 1);
 }
@@ -450,5 +523,6 @@ void tr_trees_saved_close(struct tr_trees *m)
     free(m->evaluation);
     free(m->label_name);
     free(m->base);
+    free(m->values);
     tr_forest_free(&m->forest);
 }

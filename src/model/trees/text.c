@@ -18,12 +18,14 @@ struct text {
 
 /* One tree as others count it: its nodes or leaves in an order of their own. */
 struct tree {
+    const struct tr_forest *forest;
     const struct tr_node *node;
     const struct tr_node_note *note;
     size_t n, leaves;
-    float base;       /* that its leaves have besides */
-    int64_t *number;  /* of each node: among those with children, or -1 - number among leaves */
-    uint32_t *parent; /* UINT32_MAX: none */
+    float base;        /* that its leaves have besides */
+    size_t categories; /* nodes that split by one */
+    int64_t *number;   /* of each node: among those with children, or -1 - number among leaves */
+    uint32_t *parent;  /* UINT32_MAX: none */
 };
 
 typedef double tr_of_node(const struct tree *t, size_t i);
@@ -33,7 +35,8 @@ typedef double tr_of_node(const struct tree *t, size_t i);
 static int open_tree(const struct tr_trees *m, size_t which, struct tree *t)
 {
     size_t first = (size_t)m->forest.begin[which];
-    *t = (struct tree){.node = m->forest.node + first,
+    *t = (struct tree){.forest = &m->forest,
+                       .node = m->forest.node + first,
                        .note = m->forest.note + first,
                        .n = (size_t)m->forest.begin[which + 1] - first,
                        .base = which < m->outputs ? (float)m->base[which] : 0};
@@ -43,6 +46,7 @@ static int open_tree(const struct tr_trees *m, size_t which, struct tree *t)
     for (size_t i = 0, inner = 0; i < t->n; i++) {
         bool leaf = t->node[i].feature == (uint32_t)TR_LEAF;
         t->number[i] = leaf ? -1 - (int64_t)t->leaves++ : (int64_t)inner++;
+        t->categories += t->node[i].flags & TR_NODE_CATEGORY ? 1 : 0;
         if (!leaf) t->parent[t->node[i].child] = t->parent[t->node[i].child + 1] = (uint32_t)i;
     }
     return TR_OK;
@@ -57,6 +61,16 @@ static void close_tree(struct tree *t)
 static bool is_leaf(const struct tree *t, size_t i)
 {
     return t->node[i].feature == (uint32_t)TR_LEAF;
+}
+
+static bool is_category(const struct tree *t, size_t i)
+{
+    return t->node[i].flags & TR_NODE_CATEGORY;
+}
+
+static uint32_t words(const struct tree *t, size_t i)
+{
+    return is_category(t, i) ? t->node[i].flags >> TR_NODE_SET_WORDS : 0;
 }
 
 static double feature(const struct tree *t, size_t i)
@@ -81,15 +95,19 @@ static double value(const struct tree *t, size_t i)
 
 /* ---- model.txt ---- */
 
+/* Of a category, its number among the sets. */
 static double threshold(const struct tree *t, size_t i)
 {
+    size_t before = 0;
+    for (size_t k = 0; k < i; k++) before += is_category(t, k);
+    if (is_category(t, i)) return (double)before;
     return fmin((double)t->node[i].number, DBL_MAX);
 }
 
-/* That a missing number is NaN, and whether it goes left. */
+/* That a missing number is NaN, and whether it goes left; whether the number is a category. */
 static double decision(const struct tree *t, size_t i)
 {
-    return 8 + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
+    return 8 + is_category(t, i) + (t->node[i].flags & TR_NODE_MISSING_LEFT ? 2 : 0);
 }
 
 static double left(const struct tree *t, size_t i)
@@ -115,15 +133,33 @@ static void put_line(FILE *file, const char *name, const struct tree *t, bool le
     fputc('\n', file);
 }
 
+/* A bit for each value that goes left, in words of 32. */
+static void put_sets(FILE *file, const struct tree *t)
+{
+    size_t n = 0;
+    if (t->categories == 0) return;
+    fputs("cat_boundaries=0", file);
+    for (size_t i = 0; i < t->n; i++)
+        if (is_category(t, i)) fprintf(file, " %zu", n += words(t, i));
+    const char *before = "\ncat_threshold=";
+    for (size_t i = 0; i < t->n; i++)
+        for (uint32_t w = 0; w < words(t, i); w++) {
+            fprintf(file, "%s%lu", before, (unsigned long)t->forest->set[t->node[i].set + w]);
+            before = " ";
+        }
+    fputc('\n', file);
+}
+
 static void put_tree(FILE *file, const struct tree *t, size_t which)
 {
-    fprintf(file, "Tree=%zu\nnum_leaves=%zu\nnum_cat=0\n", which, t->leaves);
+    fprintf(file, "Tree=%zu\nnum_leaves=%zu\nnum_cat=%zu\n", which, t->leaves, t->categories);
     put_line(file, "split_feature", t, false, feature);
     put_line(file, "split_gain", t, false, gain);
     put_line(file, "threshold", t, false, threshold);
     put_line(file, "decision_type", t, false, decision);
     put_line(file, "left_child", t, false, left);
     put_line(file, "right_child", t, false, right);
+    put_sets(file, t);
     put_line(file, "leaf_value", t, true, value);
     put_line(file, "leaf_weight", t, true, weight);
     put_line(file, "internal_value", t, false, value);
@@ -148,7 +184,12 @@ static void begin_lightgbm(FILE *file, const struct tr_trees *m)
     for (uint64_t c = 0; c < m->columns; c++)
         fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index));
     fputs("\nfeature_infos=", file);
-    for (uint64_t c = 0; c < m->columns; c++) fputs(c > 0 ? " [-inf:inf]" : "[-inf:inf]", file);
+    for (uint64_t c = 0; c < m->columns; c++) {
+        uint32_t values = m->values ? m->values[c] : 0;
+        fputs(c > 0 ? " " : "", file);
+        if (values == 0) fputs("[-inf:inf]", file);
+        for (uint32_t v = 0; v < values; v++) fprintf(file, "%s%lu", v > 0 ? ":" : "", (unsigned long)v);
+    }
     fputs("\n\n", file);
 }
 
@@ -168,14 +209,15 @@ static int write_lightgbm(const struct tr_trees *m, FILE *file)
 
 /* ---- model.json ---- */
 
+/* XGBoost's sets go right, so children of categories change places. */
 static double child(const struct tree *t, size_t i)
 {
-    return is_leaf(t, i) ? -1 : (double)t->node[i].child;
+    return is_leaf(t, i) ? -1 : (double)t->node[i].child + is_category(t, i);
 }
 
 static double other_child(const struct tree *t, size_t i)
 {
-    return is_leaf(t, i) ? -1 : (double)t->node[i].child + 1;
+    return is_leaf(t, i) ? -1 : (double)t->node[i].child + !is_category(t, i);
 }
 
 static double parent(const struct tree *t, size_t i)
@@ -186,19 +228,18 @@ static double parent(const struct tree *t, size_t i)
 /* XGBoost goes left below its number: the next one up. */
 static double condition(const struct tree *t, size_t i)
 {
+    if (is_category(t, i)) return 0;
     return is_leaf(t, i) ? value(t, i) : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
 }
 
 static double missing_left(const struct tree *t, size_t i)
 {
-    return t->node[i].flags & TR_NODE_MISSING_LEFT ? 1 : 0;
+    return t->node[i].flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
 }
 
-static double nothing(const struct tree *t, size_t i)
+static double type(const struct tree *t, size_t i)
 {
-    (void)t;
-    (void)i;
-    return 0;
+    return is_category(t, i);
 }
 
 /* XGBoost takes a number for a real one only if it looks like one. */
@@ -209,12 +250,38 @@ static void put_list(FILE *file, const char *name, const struct tree *t, bool re
     fputc(']', file);
 }
 
+/* Nodes of categories, where the values of each begin among all, and how many it has. */
+static void put_json_sets(FILE *file, const struct tree *t)
+{
+    static const char *const lists[] = {"categories", "categories_nodes", "categories_segments",
+                                        "categories_sizes"};
+    for (int which = 0; which < 4; which++) {
+        size_t all = 0, sets = 0;
+        fprintf(file, "\"%s\":[", lists[which]);
+        for (size_t i = 0; i < t->n; i++) {
+            size_t first = all;
+            for (uint32_t v = 0; v < 32 * words(t, i); v++) {
+                if (!tr_node_has(t->forest, &t->node[i], v)) continue;
+                if (which == 0) fprintf(file, "%s%lu", all > 0 ? "," : "", (unsigned long)v);
+                all++;
+            }
+            if (!is_category(t, i)) continue;
+            if (which > 0)
+                fprintf(file, "%s%zu", sets > 0 ? "," : "",
+                        which == 1   ? i
+                        : which == 2 ? first
+                                     : all - first);
+            sets++;
+        }
+        fputs("],", file);
+    }
+}
+
 static void put_json_tree(FILE *file, const struct tr_trees *m, const struct tree *t, size_t which)
 {
-    fprintf(file,
-            "%s{\"categories\":[],\"categories_nodes\":[],\"categories_segments\":[],\"categories_sizes\":[],"
-            "\"id\":%zu",
-            which > 0 ? "," : "", which);
+    fputs(which > 0 ? ",{" : "{", file);
+    put_json_sets(file, t);
+    fprintf(file, "\"id\":%zu", which);
     put_list(file, "base_weights", t, true, value);
     put_list(file, "default_left", t, false, missing_left);
     put_list(file, "left_children", t, false, child);
@@ -223,7 +290,7 @@ static void put_json_tree(FILE *file, const struct tr_trees *m, const struct tre
     put_list(file, "loss_changes", t, true, gain);
     put_list(file, "split_conditions", t, true, condition);
     put_list(file, "split_indices", t, false, feature);
-    put_list(file, "split_type", t, false, nothing);
+    put_list(file, "split_type", t, false, type);
     put_list(file, "sum_hessian", t, true, weight);
     fprintf(file,
             ",\"tree_param\":{\"num_deleted\":\"0\",\"num_feature\":\"%llu\",\"num_nodes\":\"%zu\",\"size_"
@@ -264,9 +331,11 @@ static void end_json(FILE *file, const struct tr_trees *m)
 
 static int write_xgboost(const struct tr_trees *m, FILE *file)
 {
+    fputs("{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[", file);
+    for (uint64_t c = 0; c < m->columns && m->values; c++)
+        fprintf(file, "%s\"%s\"", c > 0 ? "," : "", m->values[c] > 0 ? "c" : "q");
     fprintf(file,
-            "{\"learner\":{\"attributes\":{},\"feature_names\":[],\"feature_types\":[],\"gradient_booster\":{"
-            "\"model\":{"
+            "],\"gradient_booster\":{\"model\":{"
             "\"gbtree_model_param\":{\"num_parallel_tree\":\"1\",\"num_trees\":\"%zu\",\"size_leaf_vector\":"
             "\"0\"},\"trees\":[",
             m->forest.trees);

@@ -68,6 +68,19 @@ static int check_data(const struct tr_trees *m)
     return TR_OK;
 }
 
+/* Which columns are categories, if any is. */
+static int find_values(struct tr_trees *m)
+{
+    bool any = false;
+    TR_TRY(TR_NEW(&m->values, (size_t)m->columns));
+    tr_data_values(m->train, m->values);
+    for (size_t c = 0; c < m->columns; c++) any = any || m->values[c] > 0;
+    if (any) return TR_OK;
+    free(m->values);
+    m->values = NULL;
+    return TR_OK;
+}
+
 /* The largest of two labels is the positive one; of more, each is known by its place. */
 static int take_labels(struct tr_trees *m, const tr_data *data, float **label)
 {
@@ -101,7 +114,7 @@ static int name_labels(struct tr_trees *m)
 
 static int open_rows(struct tr_trees *m)
 {
-    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE;
+    const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES;
     const char *const *tests;
     TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train));
     if (tr_job_files(m->job, "data.test", &tests) > 0)
@@ -114,6 +127,7 @@ static int open_rows(struct tr_trees *m)
     TR_TRY(tr_agree(m->tr, check_data(m)));
     m->outputs = m->objective == TR_OBJECTIVE_SOFTMAX ? tr_max_size(m->train->labels, 2) : 1;
     int status = name_labels(m);
+    if (status == TR_OK) status = find_values(m);
     bool works = tr_roles(m->tr) & TR_SLAVE;
     if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
     if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
@@ -197,7 +211,7 @@ static int prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     (void)me;
-    TR_TRY(tr_bins_make(m->tr, m->train, m->number, (size_t)m->o->bins, m->seed, &m->bins));
+    TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->seed, &m->bins));
     TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
     if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
     tr_data_forget(m->train);
@@ -281,14 +295,16 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
 {
     struct tr_trees *m = state;
     struct tr_forest *f = &m->forest;
-    int64_t size[2] = {(int64_t)f->trees, (int64_t)f->nodes};
+    int64_t size[3] = {(int64_t)f->trees, (int64_t)f->nodes, (int64_t)f->set_words};
     (void)me;
     TR_TRY(tr_model_keep_evaluation(s, &m->last));
-    TR_TRY(tr_snapshot_common(s, "trees", TR_I64, 2, size));
+    TR_TRY(tr_snapshot_common(s, "trees", TR_I64, 3, size));
     if (tr_snapshot_restores(s)) {
         TR_TRY(TR_GROW(&f->begin, &f->begin_capacity, (size_t)size[0] + 1));
         TR_TRY(TR_GROW(&f->node, &f->node_capacity, (size_t)size[1]));
         TR_TRY(TR_GROW(&f->note, &f->note_capacity, (size_t)size[1]));
+        TR_TRY(TR_GROW(&f->set, &f->set_capacity, (size_t)size[2]));
+        f->set_words = (size_t)size[2];
         f->trees = (size_t)size[0];
         f->nodes = (size_t)size[1];
     }
@@ -297,6 +313,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
         TR_TRY(tr_snapshot_common(s, "nodes", TR_I32, f->nodes * sizeof *f->node / sizeof(int32_t), f->node));
         TR_TRY(tr_snapshot_common(s, "notes", TR_F32, f->nodes * sizeof *f->note / sizeof(float), f->note));
     }
+    if (f->set_words > 0) TR_TRY(tr_snapshot_common(s, "sets", TR_I32, f->set_words, f->set));
     TR_TRY(keep_scores(m, m->train, "train", m->score, s));
     return keep_scores(m, m->test, "test", m->test_score, s);
 }
@@ -371,6 +388,16 @@ static const tr_option options[] = {
      .help = "sum of the second derivatives of a leaf's rows, at least"},
     {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "lambda of the values of leaves"},
     {"model.gamma", TR_KIND_REAL, AT(gamma), "0", .help = "what a split must gain, at least"},
+    {"model.category_values", TR_KIND_INTEGER, AT(category_values), "32", .least = 1, .most = TR_SPLIT_VALUES,
+     .help = "of a category with more than 4 values that a split may put on the smaller side, at most"},
+    {"model.category_rows", TR_KIND_REAL, AT(category_rows), "100",
+     .help = "rows that come with the values of a category on either side of a split, at least"},
+    {"model.category_l2", TR_KIND_REAL, AT(category_l2), "10",
+     .help = "what splits by more than 4 values add to model.l2 when they are weighed"},
+    {"model.category_smoothing", TR_KIND_REAL, AT(category_smoothing), "10",
+     .help = "added to the sum of second derivatives by which a value's gradient is divided when values are "
+             "sorted; "
+             "values of fewer rows are not looked at"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "0.1", .above = true, .most = 1,
      .help = "part of what a tree would add that it does add"},
     {"solve.row_share", TR_KIND_REAL, AT(rows), "1", .above = true, .most = 1,

@@ -4,7 +4,7 @@
  *   bins        columns cut into at most 255 ranges of equally many rows; rows as numbers of these
  *   histogram   sums of gradients by bin, of the rows of one leaf
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
- *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns
+ *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
  *   forest      trees as they are kept and applied
  *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
  *
@@ -22,14 +22,22 @@
 /* ---- trees as they are kept ---- */
 
 /* Of a leaf the feature is TR_LEAF. A row goes to the node `child` if its number is at most `number`, to child + 1 if not;
- * one without a number goes where `flags` says. */
+ * one without a number goes where `flags` says. Of a category the row goes to `child` if its value is in the set, and otherwise,
+ * whatever it is, to child + 1. */
 struct tr_node {
     uint32_t feature, child;
-    float number; /* … ; of a leaf: what it adds */
+    union {
+        float number; /* … ; of a leaf: what it adds */
+        uint32_t set; /* of a category: a bit for each value, from this word of the forest's on … */
+    };
     uint32_t flags;
 };
-enum { TR_LEAF = -1 };             /* as a uint32_t */
-enum { TR_NODE_MISSING_LEFT = 1 }; /* flags */
+enum { TR_LEAF = -1 }; /* as a uint32_t */
+enum {
+    TR_NODE_MISSING_LEFT = 1,
+    TR_NODE_CATEGORY = 2,
+    TR_NODE_SET_WORDS = 8
+}; /* flags; … so many words, from bit 8 on */
 
 /* What is told of a node. */
 struct tr_node_note {
@@ -42,7 +50,9 @@ struct tr_forest {
     uint64_t *begin;
     struct tr_node *node;
     struct tr_node_note *note;
-    size_t begin_capacity, node_capacity, note_capacity;
+    uint32_t *set; /* of all nodes */
+    size_t set_words;
+    size_t begin_capacity, node_capacity, note_capacity, set_capacity;
 };
 
 /* Appends a tree. */
@@ -50,15 +60,30 @@ int tr_forest_add(struct tr_forest *forest, const struct tr_node *node, const st
                   size_t nodes);
 void tr_forest_free(struct tr_forest *forest);
 
+/* Makes the node one of a category, and so many values go left. */
+int tr_forest_add_set(struct tr_forest *forest, const uint32_t *value, size_t n, struct tr_node *node);
+
+static inline bool tr_node_has(const struct tr_forest *forest, const struct tr_node *node, uint32_t value)
+{
+    return value / 32 < node->flags >> TR_NODE_SET_WORDS &&
+           forest->set[node->set + value / 32] >> value % 32 & 1;
+}
+
+/* Whether a row goes left that has the number x in the node's column. */
+static inline bool tr_goes_left(const struct tr_forest *forest, const struct tr_node *node, float x)
+{
+    if (node->flags & TR_NODE_CATEGORY)
+        return x >= 0 && x < 0x1p24f && tr_node_has(forest, node, (uint32_t)x);
+    return x == x ? x <= node->number : node->flags & TR_NODE_MISSING_LEFT;
+}
+
 /* What a tree adds for a row of numbers. */
-static inline float tr_tree_of_row(const struct tr_node *tree, const float *row)
+static inline float tr_tree_of_row(const struct tr_forest *forest, const struct tr_node *tree,
+                                   const float *row)
 {
     const struct tr_node *at = tree;
-    while (at->feature != (uint32_t)TR_LEAF) {
-        float x = row[at->feature];
-        bool left = x == x ? x <= at->number : at->flags & TR_NODE_MISSING_LEFT;
-        at = tree + at->child + !left;
-    }
+    while (at->feature != (uint32_t)TR_LEAF)
+        at = tree + at->child + !tr_goes_left(forest, at, row[at->feature]);
     return at->number;
 }
 
@@ -67,12 +92,14 @@ static inline float tr_tree_of_row(const struct tr_node *tree, const float *row)
 enum { TR_BINS = 256 }; /* of a column, with that of rows without a number */
 enum { TR_BLOCK = 32 }; /* columns whose bins of a row lie together */
 
-/* A column: bin b has the numbers above cut[b - 1] up to cut[b]; the last is of rows without one, if there is one. */
+/* A column: bin b has the numbers above cut[b - 1] up to cut[b], of a category that value; the last is of rows without one, if
+ * there is one, and of values that have no bin. */
 struct tr_column_bins {
     size_t offset; /* of its bins among those of all columns */
     uint16_t bins; /* with the last; 1: a constant column */
     uint16_t zero; /* which 0 is in */
-    bool missing;
+    bool missing, category;
+    float most;       /* above this there is no bin but the last */
     const float *cut; /* bins - 1 - missing of them */
 };
 
@@ -93,14 +120,14 @@ struct tr_binned {
 };
 
 /* Makes the bins of all columns from a sample of the rows that does not depend on who has them; all workers together, in a
- * stage. */
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, size_t most, uint64_t seed,
-                 struct tr_bins *bins);
+ * stage. values: of each column's category, 0 of numbers. */
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
+                 size_t most, uint64_t seed, struct tr_bins *bins);
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows);
 void tr_bins_free(struct tr_bins *bins);
 void tr_binned_free(struct tr_binned *rows);
 
-/* The bin of a row in a column. */
+/* The bin of a row in a column; of dense rows column->bins where it has no number, and no row of training was without. */
 uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column);
 
 /* Width of the rows in block k. */
@@ -158,10 +185,42 @@ size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, 
                       const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
                       uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair);
 
+/* ---- splits ---- */
+
+enum { TR_SPLIT_VALUES = 64 }; /* of a category that may go left, at most */
+
+/* The best split of a leaf among some columns. */
+struct tr_split {
+    float gain; /* 0: none */
+    uint32_t column, bin;
+    uint16_t missing_left, values; /* values > 0: of a category, these go left */
+    tr_pair left;                  /* sums of the rows that go left */
+    uint16_t value[TR_SPLIT_VALUES];
+};
+
+/* What splits of a leaf are measured by. */
+struct tr_scan {
+    float gradient, curvature; /* units */
+    float least;               /* curvature of a child */
+    float row;                 /* … of a row, on average */
+    float all_gradient, all_curvature, l2, parent;
+};
+
+struct tr_trees_options;
+
+/* The best split of a category of n values, of which hist has the sums. */
+struct tr_category_scan;
+int tr_category_scan_open(size_t most_values, struct tr_category_scan **scan);
+void tr_category_scan_close(struct tr_category_scan **scan); /* NULL inside is fine */
+void tr_scan_category(struct tr_category_scan *scan, const struct tr_scan *s,
+                      const struct tr_trees_options *o, const tr_pair *hist, size_t n, uint32_t column,
+                      struct tr_split *best);
+
 /* ---- the model ---- */
 
 struct tr_trees_options {
-    uint64_t leaves, depth, bins, min_rows, bits;
+    uint64_t leaves, depth, bins, min_rows, bits, category_values;
+    double category_smoothing, category_l2, category_rows;
     double l2, gamma, min_weight, rate, rows, columns;
     int objective;
 };
@@ -194,6 +253,7 @@ struct tr_trees {
     double best;       /* the objective */
     float *label_name; /* of classes */
     double *base;      /* of each output: what its trees are added to */
+    uint32_t *values;  /* of each column's category, 0 of numbers; NULL: all are numbers */
     struct tr_forest forest;
 
     struct tr_trees_evaluation *evaluation;
