@@ -223,13 +223,23 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     return m;
 }
 
-/* As if the job said so. */
-static struct memory estimate_with(const tr_context *tr, int storage, const tr_data_size *size)
+/* Rows on a disk are one worker's: each of a group has its own, unless the job says otherwise. */
+static int partition_on_disk(const tr_job *job)
 {
-    int said = tr->job->data.storage;
-    tr->job->data.storage = storage;
+    bool open = strcmp(tr_job_where(job, "data.partition"), "default") == 0;
+    return open ? TR_DATA_HORIZONTAL : job->data.partition;
+}
+
+/* As if the job said so. */
+static struct memory estimate_on_disk(const tr_context *tr, const tr_data_size *size)
+{
+    tr_job *job = tr->job;
+    int storage = job->data.storage, partition = job->data.partition;
+    job->data.storage = TR_LEVEL_DISK;
+    job->data.partition = partition_on_disk(job);
     struct memory m = estimate(tr, size);
-    tr->job->data.storage = said;
+    job->data.storage = storage;
+    job->data.partition = partition;
     return m;
 }
 
@@ -259,8 +269,8 @@ static int decide_storage(tr_context *tr, const struct memory *m, const tr_data_
     if (job->data.storage != TR_LEVEL_AUTO) return TR_OK;
     tr->storage = TR_LEVEL_MEMORY;
     if (fits) return TR_OK;
-    bool on_disk = estimate_with(tr, TR_LEVEL_DISK, size).node < 0.9 * m->node,
-         can = job->data.partition == TR_DATA_HORIZONTAL || tr->layout.group_size == 1;
+    bool on_disk = estimate_on_disk(tr, size).node < 0.9 * m->node,
+         can = partition_on_disk(job) == TR_DATA_HORIZONTAL || tr->layout.group_size == 1;
     if (!on_disk || !can || !*job->data.scratch) return no_room(tr, m, left, on_disk);
     tr->storage = TR_LEVEL_MEMORY_DISK;
     tr_say(tr, "storage:       memory_disk, in %s, as %s are free", job->data.scratch, tr_bytes(left).text);
@@ -289,5 +299,7 @@ static int say_estimate(tr_context *tr)
 int tr_say_estimate(tr_context *tr)
 {
     TR_TRY(tr_agree(tr, say_estimate(tr)));
-    return tr_broadcast(tr, TR_SET_ALL, 0, &tr->storage, sizeof tr->storage);
+    TR_TRY(tr_broadcast(tr, TR_SET_ALL, 0, &tr->storage, sizeof tr->storage));
+    if (tr->storage != TR_LEVEL_MEMORY) tr->job->data.partition = partition_on_disk(tr->job);
+    return TR_OK;
 }

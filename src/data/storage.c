@@ -28,9 +28,9 @@ static int check(const tr_data *data)
     const tr_job *job = s->tr->job;
     struct stat about;
     if (!(s->form & TR_DATA_PASSES))
-        return refuse(s->tr,
-                      "is for models that pass over rows, as linear ones with solve.method newton, dual or "
-                      "sgd; this one needs memory");
+        return refuse(
+            s->tr, "is for models that pass over rows, as kmeans, and linear ones with solve.method newton, "
+                   "dual or sgd; this one needs memory");
     if (!*job->data.scratch) return refuse(s->tr, "needs data.scratch, a folder on a disk of each node");
     if (job->data.partition != TR_DATA_HORIZONTAL && s->tr->layout.group_size > 1)
         return refuse(s->tr, "needs data.partition: horizontal");

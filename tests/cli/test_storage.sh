@@ -46,6 +46,29 @@ for ranks in 1 2; do
     same m-newton-$ranks d-newton-$ranks
 done
 
+# ---- tables, as text and as HDF5, and K-means ----
+awk 'BEGIN { srand(4); for (i = 0; i < 8000; i++) {
+    a = rand(); b = rand(); printf "%.4f,%.4f,%.4f,%d\n", a, b, rand(), (a + b + rand() / 4 > 1) } }' >table.csv
+awk '{ print } NR == 7000 { print "0.5,word,0.25,1" }' table.csv >words.csv
+"$trireme" convert table.csv table.h5 >/dev/null 2>&1 && "$trireme" convert train.svm train.h5 >/dev/null 2>&1 || fail "convert"
+for pair in table.csv:newton table.csv:dual table.csv:sgd table.h5:newton train.h5:newton; do
+    source=${pair%:*} method=${pair#*:}
+    job="data.train=$source data.order=file data.scale=none model.type=logistic model.l2=0.001 solve.method=$method solve.epochs=3"
+    run m-$pair 1 $job
+    run d-$pair 1 $job $disk
+    near "$(of m-$pair objective)" "$(of d-$pair objective)" 0.01 || fail "$pair: $(of m-$pair objective) in memory, $(of d-$pair objective) on disk"
+    [ $method != newton ] || is "$pair: objective" "$(of d-$pair objective)" "$(of m-$pair objective)"
+done
+for pair in table.csv:lloyd train.svm:minibatch; do
+    job="data.train=${pair%:*} data.order=file model.type=kmeans model.clusters=3 solve.method=${pair#*:} solve.epochs=3"
+    run m-$pair 2 $job
+    run d-$pair 2 $job $disk
+    for folder in m d; do
+        "$trireme" inspect $folder-$pair/model.h5 --top 5 | sed -n '/centre  /,/^$/p' >$folder.centres
+    done
+    cmp m.centres d.centres && [ -s d.centres ] || fail "$pair: other centres on disk"
+done
+
 # ---- as much as there is room for ----
 run some 1 job.yaml data.storage=memory_disk data.scratch=scratch data.memory=1300K
 holds "some: in memory" "$(of some data_memory_bytes) < 1300 * 1024 + $(of d-newton-1 data_memory_bytes)"
@@ -88,8 +111,11 @@ same bad d-newton-1
 head -100 train.svm >huge.svm && truncate -s 10T huge.svm
 refuses "huge" 78 "set data.storage: disk and data.scratch" \
     "$trireme" train job.yaml data.train=huge.svm output=huge report.progress=no
-refuses "huge for K-means" 78 "more nodes" \
-    "$trireme" train data.train=huge.svm model.type=kmeans model.clusters=3 output=huge report.progress=no
+refuses "huge for trees" 78 "more nodes" \
+    "$trireme" train data.train=huge.svm model.type=trees output=huge report.progress=no
+TRIREME_FAULT=load:#1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
+    solve.method=dual data.scratch=scratch output=huge >huge.out 2>&1 # though dual has its rows on all ranks of a host otherwise
+says "memory_disk, in scratch" huge
 run auto 2 job.yaml data.storage=auto data.scratch=scratch
 is "auto: on disk" "$(of auto data_disk_bytes)" ""
 same auto m-newton-2
@@ -103,6 +129,6 @@ refuses "read-only" 73 "data.scratch: /proc/" \
     "$trireme" train job.yaml output=no data.storage=disk data.scratch=/proc report.progress=no
 refuses "no scratch" 78 "needs data.scratch" "$trireme" train job.yaml output=no data.storage=disk report.progress=no
 refuses "descent" 78 "needs memory" "$trireme" train job.yaml solve.method=descent model.l1=0.1 output=no $disk report.progress=no
-refuses "K-means" 78 "needs memory" \
-    "$trireme" train data.train=train.svm model.type=kmeans model.clusters=3 output=no $disk report.progress=no
+refuses "trees" 78 "needs memory" "$trireme" train data.train=train.svm model.type=trees output=no $disk report.progress=no
+refuses "words" 78 "takes csv of numbers" "$trireme" train data.train=words.csv output=no $disk report.progress=no
 exit $bad

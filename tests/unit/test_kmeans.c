@@ -277,7 +277,7 @@ START_TEST(inertia_is_the_sum_of_distances)
             ck_assert_double_eq_tol(tr_distance(&c, &rows, i, a.label[i]), d, 1e-10 * (1 + d));
             sum += d;
         }
-        ck_assert_double_eq_tol(tr_inertia(&c, &rows, &a), sum, 1e-6 * sum);
+        ck_assert_double_eq_tol(tr_inertia(&c, &rows, 0, rows.n, &a), sum, 1e-6 * sum);
         tr_assigned_close(&a);
         tr_centres_close(&c);
         free_problem(&p);

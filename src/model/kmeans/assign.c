@@ -498,11 +498,12 @@ void tr_lower(const float *rows, size_t n, size_t columns, const float *centre, 
     }
 }
 
-double tr_inertia(const struct tr_centres *c, const tr_batch *rows, const struct tr_assigned *assigned)
+double tr_inertia(const struct tr_centres *c, const tr_batch *rows, size_t first, size_t last,
+                  const struct tr_assigned *assigned)
 {
     struct level level = level_of(c->level);
     double sum = 0;
-    for (size_t i = 0; i < rows->n; i++) {
+    for (size_t i = first; i < last; i++) {
         uint32_t j = assigned->label[i];
         if (c->sparse) sum += tr_distance(c, rows, i, j);
         else sum += (double)level.apart(rows->dense + i * c->columns, c->value + j * c->columns, c->columns);

@@ -88,7 +88,8 @@ void tr_assign(const struct tr_centres *centres, const tr_batch *rows, size_t fi
 double tr_distance(const struct tr_centres *centres, const tr_batch *rows, size_t row, uint32_t centre);
 
 /* Σ of the squared distances of rows from their own centres; of dense rows each to f32's precision. */
-double tr_inertia(const struct tr_centres *centres, const tr_batch *rows, const struct tr_assigned *assigned);
+double tr_inertia(const struct tr_centres *centres, const tr_batch *rows, size_t first, size_t last,
+                  const struct tr_assigned *assigned);
 
 /* Lowers least of n dense rows to their squared distance from one more centre, to f32's precision, and notes its number
  * where that is less. */

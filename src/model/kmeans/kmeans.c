@@ -7,9 +7,6 @@
 /* What workers sum up for an evaluation. */
 enum { INERTIA, MOVED, TEST_INERTIA };
 
-/* Sparse rows of which at least one number in so many is there are faster as dense ones. */
-enum { DENSE_FROM = 3 };
-
 /* Empty centres that get a row in one clock, at most. */
 enum { SEEDS = 64 };
 
@@ -30,36 +27,11 @@ static int check(const tr_job *job, const void *options)
 
 /* ---- opening ---- */
 
-static bool is_dense(const tr_data *data)
-{
-    double all = (double)data->total_rows * (double)data->columns;
-    return data->rows.dense || (double)data->total_nonzeros * DENSE_FROM >= all;
-}
-
-/* Sparse rows that are dense enough. */
-static int make_dense(struct tr_kmeans *m, struct tr_kmeans_side *side)
-{
-    const tr_data *data = side->data;
-    const tr_batch *rows = &data->rows;
-    size_t columns = (size_t)m->columns;
-    TR_TRY(TR_NEW(&side->made_dense, rows->n * columns));
-    for (size_t i = 0; i < rows->n; i++)
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            side->made_dense[i * columns + data->keys[rows->column[k]]] = rows->value ? rows->value[k] : 1;
-    side->rows = (tr_batch){.n = rows->n, .label = rows->label, .dense = side->made_dense};
-    return TR_OK;
-}
-
-static int take_rows(struct tr_kmeans *m, struct tr_kmeans_side *side)
+static void take_rows(const struct tr_kmeans *m, struct tr_kmeans_side *side)
 {
     side->rows = side->data->rows;
-    if (m->sparse) {
-        side->keys = side->data->keys;
-        side->n_keys = side->data->n_keys;
-        return TR_OK;
-    }
-    side->n_keys = (size_t)m->columns;
-    return side->rows.dense || m->member < 0 ? TR_OK : make_dense(m, side);
+    side->keys = m->sparse ? side->data->keys : NULL;
+    side->n_keys = m->sparse ? side->data->n_keys : (size_t)m->columns;
 }
 
 static int check_rows(const struct tr_kmeans *m)
@@ -90,21 +62,20 @@ static void plan_epoch(struct tr_kmeans *m)
 static int open_rows(struct tr_kmeans *m)
 {
     const char *const *tests;
-    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN, NULL, &m->train.data));
+    const enum tr_data_part form = TR_DATA_DENSE | TR_DATA_PASSES;
+    TR_TRY(tr_data_open(m->tr, TR_DATA_TRAIN | form, NULL, &m->train.data));
     if (tr_job_files(m->job, "data.test", &tests) > 0)
-        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST, m->train.data, &m->test.data));
+        TR_TRY(tr_data_open(m->tr, TR_DATA_TEST | form, m->train.data, &m->test.data));
     m->columns = m->train.data->columns;
     m->total_rows = m->train.data->total_rows;
     TR_TRY(tr_agree(m->tr, check_rows(m)));
-    double dense = is_dense(m->train.data); /* where a worker has no rows, it is not seen from the batch */
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &dense, 1));
-    m->sparse = dense == 0;
+    m->sparse = !m->train.data->dense;
     bool table =
         m->train.data->format == TR_FORMAT_CSV || (m->train.data->format == TR_FORMAT_HDF5 && !m->sparse);
     m->first_index = table ? 1 : m->train.data->first_index;
-    int status = take_rows(m, &m->train);
-    if (status == TR_OK && m->test.data) status = take_rows(m, &m->test);
-    return tr_agree(m->tr, status);
+    take_rows(m, &m->train);
+    if (m->test.data) take_rows(m, &m->test);
+    return TR_OK;
 }
 
 static int open_model(tr_context *tr, const void *options, void *model)
@@ -137,7 +108,6 @@ static void close_side(struct tr_kmeans_side *side)
     tr_centres_close(&side->centres);
     tr_assigned_close(&side->assigned);
     free(side->least);
-    free(side->made_dense);
 }
 
 static void close_model(void *model)
@@ -247,7 +217,8 @@ static int assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *sid
                   tr_changed_fn *changed)
 {
     if (m->replicated) return assign_together(m, me, side, first, last, changed);
-    tr_assign(&side->centres, &side->rows, first, last, &side->assigned, changed, m);
+    for (size_t n; first < last && (n = tr_data_ready(side->data, first, last - first)) > 0; first += n)
+        tr_assign(&side->centres, &side->rows, first, first + n, &side->assigned, changed, m);
     return TR_OK;
 }
 
@@ -255,8 +226,13 @@ static int assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *sid
 static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const struct tr_kmeans_side *side)
 {
     double sum = 0;
-    if (!m->replicated) return tr_inertia(&side->centres, &side->rows, &side->assigned);
-    for (size_t i = 0; i < side->rows.n && me->member == 0; i++) sum += side->least[i].value;
+    size_t end = side->rows.n;
+    if (m->replicated) {
+        for (size_t i = 0; i < end && me->member == 0; i++) sum += side->least[i].value;
+        return sum;
+    }
+    for (size_t i = 0, n; i < end && (n = tr_data_ready(side->data, i, end - i)) > 0; i += n)
+        sum += tr_inertia(&side->centres, &side->rows, i, i + n, &side->assigned);
     return sum;
 }
 
@@ -564,15 +540,19 @@ static int train_model(void *model)
     return tr_run(m->tr, &stage);
 }
 
-/* Rows, dense or sparse, and some copies of the centres. */
+/* Rows, dense or sparse, or what of them is not on a disk and 24 bytes of each, and some copies of the centres. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_kmeans_options *o = options;
     double centres = 4 * (double)o->clusters * size->features;
-    bool csv = strcmp(size->format, "csv") == 0;
-    (void)job;
-    memory->worker =
-        (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers + 3 * centres;
+    bool csv = strcmp(size->format, "csv") == 0, disk = tr_job_is(job, "data.storage", "disk"),
+         some = tr_job_is(job, "data.storage", "memory_disk");
+    double rows = (csv ? 4 * size->records * size->features : 0.6 * size->text) / size->workers,
+           blocks = 50e6;
+    if (disk || some)
+        rows = fmin(rows, some ? tr_job_number(job, "data.memory") : 0) + blocks +
+               24 * size->records / size->workers;
+    memory->worker = rows + 3 * centres;
     memory->server = centres / size->servers;
 }
 

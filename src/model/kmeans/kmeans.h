@@ -32,8 +32,7 @@ struct tr_start {
 /* The rows of training or of test data, what they need of the centres, and their labels. */
 struct tr_kmeans_side {
     tr_data *data;
-    tr_batch rows;      /* of the data, or made dense */
-    float *made_dense;  /* … here */
+    tr_batch rows;
     const tr_key *keys; /* that the columns of sparse rows number; NULL: all columns */
     size_t n_keys;
     tr_view *view;

@@ -264,8 +264,9 @@ static void write_dense(struct tr_kmeans *m)
 static void write_sparse(struct tr_kmeans *m)
 {
     const uint32_t *label = m->train.label;
-    for (size_t i = 0; i < m->train.rows.n; i++) {
+    for (size_t i = 0, there = 0, end = m->train.rows.n; i < end; i++) {
         if (label[i] == m->pushed[i]) continue;
+        if (i >= there) there = i + tr_data_ready(m->train.data, i, end - i);
         if (m->pushed[i] != TR_NO_CENTRE) add_sparse(m, i, m->pushed[i], -1);
         add_sparse(m, i, label[i], 1);
         m->pushed[i] = label[i];
