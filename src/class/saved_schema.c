@@ -1,9 +1,11 @@
 /* The columns of a model's training data in its file: names, types, means and dictionaries, so that predict and evaluate take raw
  * tables.
  *
- * Attributes table_columns (how many), table_header; texts /table_names, /table_labels and /table_missing; of each column /table_types
- * (as in data/schema.h), /table_flags (1: some numbers are missing, 2: the dictionary leaves some values out, 4: the column is raw),
- * /table_means and /table_values (of its dictionary). Values of all dictionaries follow each other: value i is bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
+ * Attributes table_columns (how many), table_header, table_hash (keys of all categories; 0: they have dictionaries), table_crosses
+ * (the last columns are of others: five numbers of each in /table_crossed, how many and which); texts /table_names, /table_labels and
+ * /table_missing; of each column /table_types (as in data/schema.h), /table_flags (1: some numbers are missing, 2: the dictionary
+ * leaves some values out, 4: the column is raw), /table_means and /table_values (of its dictionary). Values of all dictionaries
+ * follow each other: value i is bytes begin[i] .. begin[i + 1] - 1 of /dictionary_text.
  */
 #include "class/saved_schema.h"
 
@@ -85,6 +87,10 @@ static int put_columns(struct tr_h5_writer *w, const struct tr_schema *s)
     TR_TRY(put_texts(w, "table_labels", "table_label_names", &s->labels));
     TR_TRY(put_texts(w, "table_missing", "table_missing_words", &s->missing));
     TR_TRY(tr_h5_put_count(w, "table_one_positive", s->positive != NULL));
+    TR_TRY(tr_h5_put_count(w, "table_hash", s->hash));
+    TR_TRY(tr_h5_put_count(w, "table_crosses", s->crosses));
+    if (s->crosses > 0)
+        TR_TRY(tr_h5_put(w, "table_crossed", TR_H5_U32, s->crosses, 1 + TR_CROSS_MOST, s->cross));
     int status = open_row(&r, s->n);
     if (status == TR_OK) status = put_row(w, s, &r);
     close_row(&r);
@@ -215,6 +221,24 @@ static int get_values(struct tr_h5_reader *r, struct tr_schema *s)
     return status;
 }
 
+static int get_crosses(struct tr_h5_reader *r, struct tr_schema *s)
+{
+    uint64_t n;
+    if (!tr_h5_has(r, "table_crossed")) return TR_OK;
+    TR_TRY(tr_h5_get_count(r, "table_crosses", &n));
+    TR_TRY(tr_h5_get(r, "table_crossed", TR_H5_U32, n, 1 + TR_CROSS_MOST, &s->cross));
+    s->crosses = (size_t)n;
+    if (n >= s->n) return damaged();
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_cross *cross = &s->cross[i];
+        if (cross->n > TR_CROSS_MOST || s->column[tr_schema_fields(s) + i].type != TR_COLUMN_CATEGORY)
+            return damaged();
+        for (size_t k = 0; k < cross->n; k++)
+            if (cross->column[k] >= tr_schema_fields(s)) return damaged();
+    }
+    return TR_OK;
+}
+
 static int read_schema(struct tr_h5_reader *r, struct tr_schema *s)
 {
     uint64_t named, positive;
@@ -227,6 +251,9 @@ static int read_schema(struct tr_h5_reader *r, struct tr_schema *s)
     TR_TRY(get_texts(r, "table_missing", "table_missing_words", &s->missing));
     TR_TRY(tr_h5_get_count(r, "table_one_positive", &positive));
     TR_TRY(get_row(r, s));
+    TR_TRY(get_crosses(r, s));
+    if (tr_h5_has(r, "table_hash")) TR_TRY(tr_h5_get_count(r, "table_hash", &s->hash));
+    if (s->hash >= UINT32_MAX) return damaged();
     if (positive && s->labels.n != 2) return damaged();
     if (positive) {
         size_t n;

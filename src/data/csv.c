@@ -169,11 +169,26 @@ static const char *parse_numbers(struct tr_reader *r, const char *p)
 
 /* ---- one line of anything ---- */
 
-/* The place of a value among those that were met, or its number in a dictionary that is there. */
-static int find_value(struct tr_reader *r, const struct tr_bound *b, const struct tr_field *f,
-                      uint32_t *place)
+/* The place of a value among those that were met, or its number in a dictionary that is there, or among hashed keys. n: 0 where
+ * it is missing. */
+static int find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
 {
     const struct tr_schema *s = r->options->schema;
+    bool label = s->column[column].type == TR_COLUMN_NAMED_LABEL;
+    *place = TR_NO_VALUE;
+    if (label && n == 0) return TR_OK;
+    if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
+    else if (label && s->labels.n > 0) *place = tr_ids_find_text(&s->labels, text, n);
+    else if (!label && s->hash > 0)
+        *place = (uint32_t)(tr_mix(tr_text_hash(text, n) ^ s->column[column].seed) % s->hash);
+    else if (!label && s->values) *place = tr_ids_find_text(&s->values[column], text, n);
+    else return tr_ids_add_text(&r->options->seen[column].values, text, n, place);
+    return TR_OK;
+}
+
+/* Of a field, without what doubles its quotes. */
+static int find_field(struct tr_reader *r, size_t column, const struct tr_field *f, uint32_t *place)
+{
     size_t n = f->n;
     const char *text = f->text;
     if (f->doubled) {
@@ -181,15 +196,8 @@ static int find_value(struct tr_reader *r, const struct tr_bound *b, const struc
         n = tr_undouble(f, r->scratch);
         text = r->scratch;
     }
-    if (tr_schema_is_missing(s, text, n)) n = 0;
-    bool label = b->type == TR_COLUMN_NAMED_LABEL;
-    *place = TR_NO_VALUE;
-    if (label && n == 0) return TR_OK;
-    if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
-    else if (label && s->labels.n > 0) *place = tr_ids_find_text(&s->labels, text, n);
-    else if (!label && s->values) *place = tr_ids_find_text(&s->values[b->column], text, n);
-    else return tr_ids_add_text(&r->options->seen[b->column].values, text, n, place);
-    return TR_OK;
+    if (tr_schema_is_missing(r->options->schema, text, n)) n = 0;
+    return find_value(r, column, text, n, place);
 }
 
 static const char *parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
@@ -207,7 +215,7 @@ static const char *parse_value(struct tr_reader *r, const char *p, size_t field,
                  label ? TR_NAME_LONGEST : TR_VALUE_LONGEST);
         return bad_field(r, field, p, problem);
     }
-    r->status = find_value(r, b, &f, &place);
+    r->status = find_field(r, b->column, &f, &place);
     if (r->status != TR_OK) return NULL;
     if (!label) *to = tr_slot_of_place(place);
     else if (place != TR_NO_VALUE) *to = (float)place;
@@ -215,6 +223,52 @@ static const char *parse_value(struct tr_reader *r, const char *p, size_t field,
              !r->options->rows_without_label)
         return bad_field(r, field, p, "is no label of the training data");
     return f.end;
+}
+
+/* ---- crossed categories ---- */
+
+/* A part of a crossed value behind the n bytes of it that are there; nothing where it is missing. */
+static int add_part(struct tr_reader *r, const struct tr_field *f, size_t *n)
+{
+    bool missing = tr_schema_is_missing(r->options->schema, f->text, f->n);
+    TR_TRY(TR_GROW(&r->scratch, &r->scratch_capacity, *n + 2 * f->n + 1));
+    for (size_t i = 0; i < f->n && !missing; i++) {
+        char c = f->text[i];
+        if (c == '*' || c == '\\') r->scratch[(*n)++] = '\\';
+        r->scratch[(*n)++] = c;
+        i += f->doubled && c == '"';
+    }
+    return TR_OK;
+}
+
+static const char *cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross, float *to)
+{
+    size_t n = 0;
+    uint32_t place;
+    for (size_t k = 0; k < cross->n; k++) {
+        const char *p = r->at[cross->column[k]];
+        struct tr_field f;
+        if (k > 0) r->scratch[n++] = '*';
+        if (tr_take_field(p, r->head->separator, &f)) f.n = 0; /* never: it was read before */
+        if ((r->status = add_part(r, &f, &n)) != TR_OK) return NULL;
+    }
+    if (n > TR_VALUE_LONGEST)
+        return tr_reader_bad(r, NULL, ' ', "a crossed value has %zu bytes, expected at most %d", n,
+                             TR_VALUE_LONGEST);
+    if ((r->status = find_value(r, column, r->scratch, n, &place)) != TR_OK) return NULL;
+    *to = tr_slot_of_place(place);
+    return r->scratch;
+}
+
+/* Of a row whose other fields are read. */
+static const char *end_any(struct tr_reader *r, const char *end, float label, float *row)
+{
+    const struct tr_schema *s = r->options->schema;
+    for (size_t i = 0; i < s->crosses; i++) {
+        size_t column = tr_schema_fields(s) + i;
+        if (!cross_values(r, column, &s->cross[i], &row[s->column[column].slot])) return NULL;
+    }
+    return end_row(r, end, label);
 }
 
 static const char *parse_any(struct tr_reader *r, const char *p)
@@ -225,6 +279,7 @@ static const char *parse_any(struct tr_reader *r, const char *p)
     char separator = r->head->separator;
     for (size_t k = 0, n = r->fields;; k++) {
         const struct tr_bound *b = &r->bound[k];
+        if (r->at) r->at[b->column] = p;
         bool is_label = b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_NAMED_LABEL;
         float *to = is_label ? &label : b->type == TR_COLUMN_WEIGHT ? weight : row + b->slot;
         if (b->type == TR_COLUMN_NUMBER || b->type == TR_COLUMN_LABEL || b->type == TR_COLUMN_WEIGHT) {
@@ -239,7 +294,7 @@ static const char *parse_any(struct tr_reader *r, const char *p)
         if (!p) return NULL;
         bool more = pass(&p, separator);
         if (more && k + 1 < n) continue;
-        if (!more && k + 1 == n) return end_row(r, p, label);
+        if (!more && k + 1 == n) return end_any(r, p, label, row);
         return bad_count(r, k + 1, more);
     }
 }
@@ -283,8 +338,9 @@ static int enter(struct tr_reader *r)
     const struct tr_schema *s = r->options->schema;
     if (!s || r->options->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
-    bool plain = true;
-    size_t slot = 0;
+    bool plain = s->crosses == 0;
+    size_t slot = 0, columns = r->at ? s->n : 0;
+    if (s->crosses > 0) TR_TRY(TR_GROW(&r->at, &columns, s->n));
     r->fields = r->labelled = binding->fields;
     TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
     for (size_t k = 0; k < r->fields; k++) {

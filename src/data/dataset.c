@@ -356,12 +356,30 @@ static const struct tr_head *hdf5_head(const tr_data *data)
     return &s->heads[tr_heads_first(s->heads, s->files.n)];
 }
 
+/* What the job says of columns is for tables. */
+static int check_keys_of_tables(const tr_job *job, enum tr_format format)
+{
+    const struct {
+        const char *key;
+        bool given;
+    } keys[] = {{"data.columns", job->data.columns.n},      {"data.missing", job->data.missing.n},
+                {"data.cross", job->data.cross.n},          {"data.hash", job->data.hash},
+                {"data.positive", *job->data.positive},     {"data.min_count", job->data.min_count > 1},
+                {"data.most_values", job->data.most_values}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && format != TR_FORMAT_CSV; i++)
+        if (keys[i].given)
+            return tr_fail(TR_ERR_CONFIG, "%s: %s is for csv, and the data are %s",
+                           tr_job_where(job, keys[i].key), keys[i].key, tr_format_word(format));
+    return TR_OK;
+}
+
 static int read_heads(tr_data *data, const tr_data *like)
 {
     struct tr_data_state *s = data->state;
     const tr_job *job = s->tr->job;
     if (like) data->format = like->format;
     else TR_TRY(tr_data_format(job, &s->files, &data->format));
+    TR_TRY(check_keys_of_tables(job, data->format));
     TR_TRY(tr_heads_read(&s->files, data->format, job->data.header, &s->heads));
     bool lists =
         data->format == TR_FORMAT_LIBSVM || (data->format == TR_FORMAT_HDF5 && !hdf5_head(data)->full);
@@ -383,10 +401,10 @@ static int tell_heads(tr_data *data)
 
 static int label_place(const struct tr_schema *s)
 {
-    return s->label == s->n       ? TR_LABEL_NONE
-           : s->label == 0        ? TR_LABEL_FIRST
-           : s->label + 1 == s->n ? TR_LABEL_LAST
-                                  : TR_LABEL_NAMED;
+    return s->label == s->n                      ? TR_LABEL_NONE
+           : s->label == 0                       ? TR_LABEL_FIRST
+           : s->label + 1 == tr_schema_fields(s) ? TR_LABEL_LAST
+                                                 : TR_LABEL_NAMED;
 }
 
 /* ---- rows: libsvm and csv ---- */

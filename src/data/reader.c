@@ -228,6 +228,7 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     free(r->place);
     free(r->bound);
     free(r->scratch);
+    free(r->at);
     if (status == TR_OK && r->options->weight) *r->options->weight = r->weight;
     else free(r->weight);
     if (status == TR_OK) finish_report(r);

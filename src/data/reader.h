@@ -189,7 +189,8 @@ struct tr_reader {
     struct tr_bound *bound; /* csv: what each field is … */
     bool any; /* … if they are not all numbers in the order of the schema, but for the label */
     size_t bound_capacity;
-    float *weight; /* csv: of each row since the beginning, where they are asked for */
+    const char **at; /* csv with crossed categories: where the field of each column begins in this line */
+    float *weight;   /* csv: of each row since the beginning, where they are asked for */
     size_t weight_capacity;
     char *scratch; /* csv: a field with doubled quotes */
     size_t scratch_capacity;

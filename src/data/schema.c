@@ -32,6 +32,7 @@ void tr_schema_release(struct tr_schema **schema)
     tr_dictionary_free(&s->dictionary);
     free(s->values);
     free(s->positive);
+    free(s->cross);
     free(s->column);
     free(s);
 }
@@ -293,6 +294,63 @@ static int find_weight(const tr_job *job, struct tr_schema *s)
     return TR_OK;
 }
 
+static int bad_cross(const tr_job *job, const char *text, const char *why)
+{
+    return tr_fail(TR_ERR_CONFIG, "%s: data.cross: «%s»: %s", tr_job_where(job, "data.cross"),
+                   tr_shown(text).text, why);
+}
+
+/* «city*device» */
+static int make_cross(const tr_job *job, const char *text, const struct tr_files *files,
+                      const struct tr_schema *s, struct tr_cross *cross)
+{
+    char *parts, *rest, *name;
+    TR_TRY(tr_copy_string(text, &parts));
+    rest = parts;
+    int status = TR_OK;
+    *cross = (struct tr_cross){.n = 0};
+    while (status == TR_OK && (name = strsep(&rest, "*"))) {
+        size_t c = find_column(s, name);
+        if (cross->n == TR_CROSS_MOST) status = bad_cross(job, text, "expected at most 4 columns");
+        else if (c == s->n) status = no_column(job, "data.cross", name, files);
+        else if (is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)
+            status = bad_cross(job, text, "labels and weights cannot be crossed");
+        else cross->column[cross->n++] = (uint32_t)c;
+    }
+    free(parts);
+    return status == TR_OK && cross->n < 2 ? bad_cross(job, text, "expected columns with * between") : status;
+}
+
+/* They come behind the files' columns. */
+static int add_crosses(const tr_job *job, const struct tr_files *files, struct tr_schema *s)
+{
+    const struct tr_job_list *list = &job->data.cross;
+    size_t n = s->n, capacity = s->n;
+    bool labelled = s->label < n;
+    TR_TRY(TR_NEW(&s->cross, list->n));
+    for (size_t i = 0; i < list->n; i++) TR_TRY(make_cross(job, list->item[i], files, s, &s->cross[i]));
+    TR_TRY(TR_GROW(&s->column, &capacity, n + list->n));
+    for (size_t i = 0; i < list->n; i++) {
+        uint32_t place;
+        TR_TRY(tr_ids_add_text(&s->names, list->item[i], strlen(list->item[i]), &place));
+        if (place != n + i) return bad_cross(job, list->item[i], "there is a column of that name");
+        s->column[place] = (struct tr_column){.type = TR_COLUMN_CATEGORY, .fixed = true};
+    }
+    s->crosses = list->n;
+    s->n = n + list->n;
+    if (!labelled) s->label = s->n;
+    return TR_OK;
+}
+
+static int take_hash(const tr_job *job, struct tr_schema *s)
+{
+    s->hash = job->data.hash;
+    if (s->hash == 0 || (job->data.min_count <= 1 && job->data.most_values == 0)) return TR_OK;
+    return tr_fail(TR_ERR_CONFIG,
+                   "%s: data.hash counts no values: data.min_count and data.most_values are of no use",
+                   tr_job_where(job, "data.hash"));
+}
+
 /* Rows of one label against those of all others. */
 static int take_positive(const tr_job *job, struct tr_schema *s)
 {
@@ -329,6 +387,8 @@ static int make(const tr_job *job, const struct tr_files *files, const struct tr
     TR_TRY(find_label(job, files, &heads[file], s));
     TR_TRY(set_types(job, files, s, true));
     TR_TRY(find_weight(job, s));
+    TR_TRY(take_hash(job, s));
+    TR_TRY(add_crosses(job, files, s));
     TR_TRY(take_positive(job, s));
     return tr_schema_number(s);
 }
@@ -367,6 +427,7 @@ bool tr_schema_is_dense(const struct tr_schema *s)
 
 int tr_schema_number(struct tr_schema *s)
 {
+    bool hashes = s->hash > 0 && tr_schema_has_categories(s);
     uint64_t keys = 0;
     s->slots = 0;
     for (size_t c = 0; c < s->n; c++) {
@@ -374,20 +435,24 @@ int tr_schema_number(struct tr_schema *s)
         bool number = column->type == TR_COLUMN_NUMBER, category = column->type == TR_COLUMN_CATEGORY;
         uint64_t more = column->raw && (number || category) ? 1
                         : number                            ? 1 + (uint64_t)column->missing
-                        : category                          ? (uint64_t)column->values + column->others
-                                                            : 0;
-        if (keys + more > UINT32_MAX - 1)
+                        : category ? s->hash > 0 ? 0 : (uint64_t)column->values + column->others
+                                   : 0;
+        if (keys + more + s->hash > UINT32_MAX - 1)
             return tr_fail(
                 TR_ERR_DATA,
                 "the categories have more than 2^32 - 2 different values: expected data.min_count or "
-                "data.most_values to leave some out");
+                "data.most_values to leave some out, or a smaller data.hash");
+        size_t length;
+        const char *name = tr_ids_text(&s->names, c, &length);
+        column->seed = tr_text_hash(name, length);
         column->first = (uint32_t)keys;
         column->keys = (uint32_t)more;
         column->slot = (uint32_t)s->slots;
         s->slots += number || category;
         keys += more;
     }
-    s->keys = keys;
+    s->hashed = keys;
+    s->keys = keys + (hashes ? s->hash : 0);
     return TR_OK;
 }
 
@@ -395,6 +460,10 @@ int tr_schema_number(struct tr_schema *s)
 
 static bool may_be_missing(const struct tr_schema *s, size_t c, bool label_needed)
 {
+    for (size_t i = 0; i < s->crosses; i++)
+        for (size_t k = 0; k < s->cross[i].n; k++)
+            if (s->cross[i].column[k] == c) return false;
+    if (c >= tr_schema_fields(s)) return true; /* they are made */
     switch (s->column[c].type) {
     case TR_COLUMN_NUMBER:
     case TR_COLUMN_CATEGORY: return false;
@@ -416,7 +485,7 @@ static int bind_names(const struct tr_schema *s, const char *path, const struct 
         size_t n;
         const char *text = tr_ids_text(names, k, &n);
         uint32_t c = tr_ids_find_text(&s->names, text, n);
-        if (c == UINT32_MAX)
+        if (c >= tr_schema_fields(s))
             status = tr_fail(TR_ERR_DATA, "%s: unknown column %.*s: the training data have none of that name",
                              path, (int)tr_min_size(n, 80), text);
         else there[b->column[k] = c] = true;
@@ -433,16 +502,16 @@ static int bind_names(const struct tr_schema *s, const char *path, const struct 
 /* By order: all columns, or all but the label and the weight, if both of them may be missing; or but the one that may. */
 static int bind_order(const struct tr_schema *s, const char *path, bool label_needed, struct tr_binding *b)
 {
-    size_t weight = tr_schema_weight(s), label = label_needed ? s->n : s->label;
-    size_t least = s->n - (label < s->n) - (weight < s->n);
-    if (b->fields != s->n && b->fields != least)
+    size_t weight = tr_schema_weight(s), label = label_needed ? s->n : s->label, n = tr_schema_fields(s);
+    size_t least = n - (label < s->n) - (weight < s->n);
+    if (b->fields != n && b->fields != least)
         return tr_fail(TR_ERR_DATA, "%s: %zu columns, expected %zu as the training data have%s", path,
                        b->fields, least,
                        s->label == s->n ? ""
                        : label_needed   ? " with the label"
                                         : " besides the label");
     for (size_t k = 0, c = 0; k < b->fields; k++, c++) {
-        while (b->fields != s->n && (c == label || c == weight)) c++;
+        while (b->fields != n && (c == label || c == weight)) c++;
         b->column[k] = (uint32_t)c;
     }
     return TR_OK;
@@ -571,6 +640,10 @@ void tr_schema_key_text(const struct tr_schema *s, uint64_t key, char text[TR_SH
     size_t column = column_of_key(s, key);
     const struct tr_column *c = &s->column[column];
     uint64_t number = key - c->first;
+    if (s->hash > 0 && key >= s->hashed) {
+        snprintf(text, TR_SHOWN_NAME, "hash=%llu", (unsigned long long)(key - s->hashed));
+        return;
+    }
     char value[TR_SHOWN_NAME] = "missing";
     tr_schema_column_text(s, column, text);
     if (number == 0 && (c->type == TR_COLUMN_NUMBER || c->raw)) return;
@@ -666,6 +739,7 @@ int tr_schema_pack(const struct tr_schema *s, const struct tr_bindings *bindings
     bool positive = s->positive != NULL;
     put(&b, &head, sizeof head);
     put(&b, s->column, s->n * sizeof *s->column);
+    put(&b, s->cross, s->crosses * sizeof *s->cross);
     put_texts(&b, &s->names);
     put_texts(&b, &s->missing);
     put_texts(&b, &s->labels);
@@ -707,6 +781,10 @@ static int unpack(struct bytes *b, struct tr_schema *s)
     s->named = head.named;
     s->label = head.label;
     get(b, s->column, s->n * sizeof *s->column);
+    s->hash = head.hash;
+    if (b->status == TR_OK) TR_TRY(TR_NEW(&s->cross, head.crosses));
+    s->crosses = head.crosses;
+    get(b, s->cross, s->crosses * sizeof *s->cross);
     get_texts(b, &s->names);
     get_texts(b, &s->missing);
     get_texts(b, &s->labels);
@@ -746,7 +824,7 @@ struct expansion {
     size_t *column_of;
     uint32_t *key;
     float *value;
-    size_t n;
+    size_t n, hashed; /* of all rows yet; where the hashed keys of the row at hand begin */
     uint64_t unknown;
 };
 
@@ -755,6 +833,22 @@ static inline void add_key(struct expansion *e, uint32_t key, float value)
     if (value == 0) return;
     e->key[e->n] = key;
     e->value[e->n++] = value;
+}
+
+/* The hashed keys of a row are its last, ascending; one that is there counts once more. */
+static void add_hashed(struct expansion *e, uint32_t key)
+{
+    size_t k = e->n;
+    while (k > e->hashed && e->key[k - 1] > key) k--;
+    if (k > e->hashed && e->key[k - 1] == key) {
+        e->value[k - 1] += 1;
+        return;
+    }
+    memmove(e->key + k + 1, e->key + k, (e->n - k) * sizeof *e->key);
+    memmove(e->value + k + 1, e->value + k, (e->n - k) * sizeof *e->value);
+    e->key[k] = key;
+    e->value[k] = 1;
+    e->n++;
 }
 
 static void add_category(struct expansion *e, size_t slot, float value)
@@ -769,10 +863,11 @@ static void add_category(struct expansion *e, size_t slot, float value)
 
 static void add_row(struct expansion *e, const float *row)
 {
-    for (size_t slot = 0; slot < e->schema->slots; slot++) {
+    const struct tr_schema *s = e->schema;
+    for (size_t slot = 0; slot < s->slots; slot++) {
         const struct tr_column *c = e->of_slot[slot];
         if (c->type == TR_COLUMN_CATEGORY) {
-            add_category(e, slot, row[slot]);
+            if (s->hash == 0) add_category(e, slot, row[slot]);
         } else if (isnan(row[slot])) {
             add_key(e, c->first, (float)c->mean);
             if (c->missing) add_key(e, c->first + 1, 1);
@@ -780,6 +875,10 @@ static void add_row(struct expansion *e, const float *row)
             add_key(e, c->first, row[slot]);
         }
     }
+    e->hashed = e->n;
+    for (size_t slot = 0; slot < s->slots && s->hash > 0; slot++)
+        if (e->of_slot[slot]->type == TR_COLUMN_CATEGORY)
+            add_hashed(e, (uint32_t)s->hashed + tr_slot_place(row[slot]));
 }
 
 /* The number of a category's value, or NaN. */

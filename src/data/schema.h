@@ -8,6 +8,9 @@
  *              for all other values
  * A raw column is one key, of either type: numbers with NaN where they are missing; or the numbers of values in the dictionary,
  * and NaN for those that it leaves out.
+ * With data.hash the keys of all categories lie behind all others: as many as it says, of which each value has one by its hash, and
+ * perhaps others too; places are numbers of these keys then. Categories that are made of several columns (data.cross) are columns
+ * behind those of the files, whose values are those of their columns with * between; in these * and \ have \ before them.
  * Labels, identifiers and weights are no keys.
  */
 #ifndef TR_DATA_SCHEMA_H
@@ -51,6 +54,13 @@ struct tr_column {
     uint32_t keys;
     uint32_t values; /* category: of its dictionary */
     double mean;     /* number: what stands for a missing one */
+    uint64_t seed;   /* of hashes of its values */
+};
+
+/* Of which columns a crossed one is made. */
+enum { TR_CROSS_MOST = 4 };
+struct tr_cross {
+    uint32_t n, column[TR_CROSS_MOST];
 };
 
 struct tr_schema {
@@ -62,6 +72,10 @@ struct tr_schema {
     size_t label;        /* which column; n: none */
     size_t slots;
     uint64_t keys;
+    uint64_t hash,
+        hashed; /* how many keys all categories share, and the first of them; 0: each has a dictionary */
+    struct tr_cross *cross; /* the last columns are of these */
+    size_t crosses;
     struct tr_ids missing; /* more words for nothing */
     char *
         positive; /* the label of the second of two classes; the first is all others; NULL: labels are as they are */
@@ -107,6 +121,17 @@ bool tr_schema_has_categories(const struct tr_schema *s);
 
 /* Whether rows of keys are lists of all keys' numbers. */
 bool tr_schema_is_dense(const struct tr_schema *s);
+
+static inline bool tr_schema_has_dictionaries(const struct tr_schema *s)
+{
+    return s->hash == 0 && tr_schema_has_categories(s);
+}
+
+/* Columns that files have, the first of all. */
+static inline size_t tr_schema_fields(const struct tr_schema *s)
+{
+    return s->n - s->crosses;
+}
 
 /* Whether the keys that both have stand for the same columns, which are of numbers alone, and labels for themselves: then rows of
  * the one are rows of the other. NULL: of data whose columns have no names. */

@@ -341,12 +341,15 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_colu
     uint64_t unknown = 0;
     if (!like) TR_TRY(settle_missing(data, seen));
     if (!like) TR_TRY(settle_labels(data, seen, labels));
-    if (tr_schema_has_categories(s)) TR_TRY(number_values(data, !like, seen, &state->rows, &number));
+    if (tr_schema_has_dictionaries(s)) TR_TRY(number_values(data, !like, seen, &state->rows, &number));
     int status = like ? TR_OK : tr_schema_number(s);
     if (status == TR_OK && s->keys == 0)
         status = tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
                          state->files.file[0].path);
-    bool plain = s->keys == s->slots && !number;
+    if (status == TR_OK && s->hash > 0 && !tr_schema_has_categories(s))
+        status = tr_fail(TR_ERR_CONFIG, "%s: data.hash is for categories, and there are none",
+                         tr_job_where(tr->job, "data.hash"));
+    bool plain = s->keys == s->slots && !tr_schema_has_categories(s);
     bool odd = !plain || s->labels.n > 0 || (seen && any_missing(s, seen));
     if (status == TR_OK && state->on_disk && odd) status = tr_schema_refuse_disk(data);
     if (status == TR_OK && tr_is(tr, TR_SLAVE) && !(plain && !any_missing(s, seen)))
@@ -366,7 +369,7 @@ int tr_schema_expand_more(const tr_data *data, const struct tr_column_seen *seen
     const struct tr_schema *s = data->state->schema;
     uint32_t **number = NULL;
     uint64_t unknown;
-    if (tr_schema_has_categories(s))
+    if (tr_schema_has_dictionaries(s))
         TR_TRY(number_values((tr_data *)(uintptr_t)data, false, seen, m, &number));
     int status = TR_OK;
     if (m) status = tr_schema_expand(s, number, m, &unknown);
@@ -401,11 +404,13 @@ static void add_categories(struct line *l, const struct tr_schema *s, size_t n)
         char name[TR_SHOWN_NAME];
         if (s->column[c].type != TR_COLUMN_CATEGORY) continue;
         tr_schema_column_text(s, c, name);
-        if (k < SHOWN)
+        if (k < SHOWN && s->hash > 0) add(l, "%s%.40s", k ? ", " : "", name);
+        else if (k < SHOWN)
             add(l, "%s%.40s %u%s", k ? ", " : "", name, s->column[c].values, s->column[c].others ? "+" : "");
         else add(l, ", …");
         k++;
     }
+    if (s->hash > 0) add(l, ", hashed to %llu keys", (unsigned long long)s->hash);
     add(l, ")");
 }
 

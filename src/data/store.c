@@ -300,12 +300,13 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
             job->data.partition, job->data.order, job->data.header, job->data.label, job->data.duplicates,
             (unsigned long long)job->data.features, job->table.prune, tr->layout.groups,
             tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0);
-    const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing};
-    for (size_t l = 0; l < 2; l++)
+    const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing, &job->data.cross};
+    for (size_t l = 0; l < 3; l++)
         for (size_t i = 0; i < lists[l]->n; i++)
             fprintf(text, "%s«%s»", i ? "" : " columns ", lists[l]->item[i]);
     fprintf(text, " %s %llu %llu", job->data.positive, (unsigned long long)job->data.min_count,
             (unsigned long long)job->data.most_values);
+    fprintf(text, " %llu", (unsigned long long)job->data.hash);
     if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
     if (held_out > 0)
         fprintf(text, " %s %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out,

@@ -150,6 +150,8 @@ struct tr_job {
         char *positive; /* empty: labels are as they are */
         struct tr_job_list columns, missing;
         uint64_t min_count, most_values; /* 0: all */
+        uint64_t hash;                   /* 0: categories have dictionaries */
+        struct tr_job_list cross;
         int duplicates;
         int cache;
         int storage;

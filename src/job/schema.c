@@ -100,6 +100,11 @@ static const tr_option job_keys[] = {
      .help = "csv: values of categories that fewer rows have are one value, «other»"},
     {"data.most_values", TR_KIND_INTEGER, AT(data.most_values), "0", .most = 4294967294.0,
      .help = "csv: so many values of a category, the most frequent, are told apart, the rest is one value, «other»; 0 = all"},
+    {"data.hash", TR_KIND_INTEGER, AT(data.hash), "0", .most = 4294967294.0,
+     .help = "csv: categories are no dictionaries, but so many features, as 2^22, of which each value has one by its hash, perhaps "
+             "with others; nothing is counted, and values that only test data have are features too; 0 = dictionaries"},
+    {"data.cross", TR_KIND_NAMES, AT(data.cross), "",
+     .help = "csv: categories made of two to four columns, as «[city*device]»: each pair of values that occurs is a value"},
     {"data.missing", TR_KIND_NAMES, AT(data.missing), "",
      .help = "csv: what else stands for a missing value, besides nothing, NA, NaN, nan, null, NULL, ? and \\N"},
     {"data.duplicates", TR_KIND_CHOICE, AT(data.duplicates), "last", .words = TR_WORDS("last", "mean", "sum"),

@@ -46,10 +46,13 @@ static bool parse_real(const char *text, double *value)
     return true;
 }
 
-/* Digits alone are exact to 64 bits; 1e6 and 20.0 are integers as well, as far as a double is exact. */
+/* Digits alone are exact to 64 bits; 1e6 and 20.0 are integers as well, as far as a double is exact, and so is 2^22. */
 static bool parse_integer(const char *text, uint64_t *value)
 {
     double x;
+    unsigned power;
+    char tail;
+    if (sscanf(text, "2^%2u%c", &power, &tail) == 1 && power < 64) return *value = (uint64_t)1 << power, true;
     if (!looks_like_a_number(text) || *text == '-') return false;
     errno = 0;
     *value = strtoull(text, NULL, 10);

@@ -158,6 +158,44 @@ learn file 1 job.yaml
 says file "3 categories"
 "$trireme" train file/job.yaml output=again >again.said 2>&1 || fail "the resolved job is no job: $(cat again.said)"
 
+# ---- crossed categories: the same as a column of pairs; hashed ones, which need no dictionary ----
+awk 'BEGIN { srand(2); split("Rome,R*m,Oslo,", city, ","); split("phone,pc,\\", device, ",")
+    print "city,device,n,y" >"parts.csv"; print "n,device,city" >"parts-other.csv"; print "city,device,n,y,pair" >"pairs.csv"
+    for (i = 0; i < 600; i++) {
+        c = 1 + int(4 * rand()); d = 1 + int(3 * rand()); n = int(9 * rand())
+        y = (c == d) + 0.1 * n + rand() / 20
+        pair = city[c] "*" device[d]; if (c == 2) pair = "R\\*m*" device[d]; if (d == 3) pair = pair "\\"
+        print "\"" city[c] "\"," device[d] "," n "," y >"parts.csv"
+        print n "," device[d] "," city[c] >"parts-other.csv"
+        print city[c] "," device[d] "," n "," y "," pair >"pairs.csv"
+    }
+}'
+set -- data.label=y model.type=linear solve.method=newton data.scale=none
+learn pairs 1 data.train=pairs.csv "$@"
+learn cross 2 data.train=parts.csv "data.cross=city*device" "$@"
+says cross "3 categories (city 4, device 3, city*device 12)"
+sed 's/city\*device=/pair=/' cross/model.txt | sed 1,8d >a
+sed 1,8d pairs/model.txt | cmp -s - a || fail "another model by crossed columns than by pairs"
+learn hashed 2 data.train=parts.csv "data.cross=city*device,city*n" data.hash=2^16 "$@" solve.method=dual solve.target_gap=1e-6
+says hashed "hashed to 65536 keys"
+learn named 1 data.train=parts.csv "data.cross=city*device,city*n" "$@" solve.target_gap=1e-6
+near "$(of hashed objective)" "$(of named objective)" 1e-8 || fail "hashed: $(of hashed objective) $(of named objective)"
+for model in cross hashed; do
+    "$trireme" predict $model parts.csv >a || fail "$model: predict"
+    "$trireme" predict $model parts-other.csv | cmp -s - a || fail "$model: another order of columns is predicted otherwise"
+done
+"$trireme" inspect cross/model.h5 --top 50 >shown; grep -qF 'city*device=Rome*phone ' shown || fail "inspect: $(cat shown)"
+"$trireme" inspect hashed/model.h5 | grep -q ' hash=[0-9]' || fail "inspect of hashed keys"
+learn few 2 data.train=parts.csv data.hash=2 "$@"
+"$trireme" count parts.csv "data.cross=city*device" | grep -qF 'city*device          category  12 different' || fail "count of crossed columns"
+refuses "no column town" 78 "parts.csv has no column town" "$trireme" train data.train=parts.csv "data.cross=town*n" output=no report.progress=no
+refuses "labels cannot be crossed" 78 "labels and weights cannot be crossed" "$trireme" train data.train=parts.csv data.label=y "data.cross=y*n" output=no report.progress=no
+refuses "data.hash of numbers" 78 "data.hash is for categories" "$trireme" train data.train=plain.csv data.hash=2^10 output=no report.progress=no
+refuses "data.hash with data.most_values" 78 "of no use" "$trireme" train data.train=parts.csv data.hash=2^10 data.most_values=3 output=no report.progress=no
+refuses "data.hash of libsvm" 78 "data.hash is for csv" "$trireme" train data.train=train.svm data.hash=2^10 output=no report.progress=no
+printf 'n,city\n1,Rome\n' >part.csv
+refuses "part.csv lacks device" 65 "there is no column device" "$trireme" predict cross part.csv
+
 # ---- other models ----
 learn kmeans 2 data.train=train.csv model.type=kmeans model.clusters=3 data.columns=id:id,note:ignore,price:ignore
 "$trireme" predict kmeans other.csv | sort -u | wc -l | grep -qx 3 || fail "clusters of categories"

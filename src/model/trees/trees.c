@@ -416,19 +416,13 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"data.label", .value = "auto"},
-    {"solve.epochs", .value = "100"},
-    {"report.every", .value = "10"},
-    {"data.partition", .unused = true},
-    {"data.vocabulary", .unused = true},
-    {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},
-    {"sync.*", .unused = true},
-    {"table.*", .unused = true},
-    {"local.*", .unused = true},
-    {"data.weight", .unused = true},
-    {"solve.target_gap", .unused = true},
-    {.key = NULL},
+    {"data.label", .value = "auto"},      {"solve.epochs", .value = "100"},
+    {"report.every", .value = "10"},      {"data.partition", .unused = true},
+    {"data.vocabulary", .unused = true},  {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},       {"sync.*", .unused = true},
+    {"table.*", .unused = true},          {"local.*", .unused = true},
+    {"data.weight", .unused = true},      {"data.hash", .unused = true},
+    {"solve.target_gap", .unused = true}, {.key = NULL},
 };
 
 static const tr_flag flags[] = {
