@@ -514,10 +514,13 @@ static int open_h5(const char *path, const char *plugin, struct tr_model *m)
     return status;
 }
 
-/* Of a folder, its model.h5, or else model.txt. */
+/* Of a folder, its model.h5, or else model.txt; of a sweep's, those of the best. */
 static int open_file(const char *path, const char *plugin, struct tr_model *m)
 {
     enum tr_file_kind kind;
+    char best[4096];
+    if ((size_t)snprintf(best, sizeof best, "%s/best", path) < sizeof best && access(best, F_OK) == 0)
+        path = best;
     TR_TRY(look_at(path, &kind, &m->class));
     if (kind == TR_FILE_FOLDER) {
         TR_TRY(tr_format(&m->path, "%s/model.txt", path));

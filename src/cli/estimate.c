@@ -179,9 +179,9 @@ static int add_files(const struct tr_job *job, const struct tr_files *files, int
 static int add_size(const struct tr_job *job, bool test, int *format, tr_data_size *size)
 {
     struct tr_files files = {0};
-    double share;
-    TR_TRY(tr_job_test_share(job, &share));
-    if (test && (job->data.test.n == 0 || share > 0)) return TR_OK;
+    struct tr_job_held_out held;
+    TR_TRY(tr_job_held_out(job, &held));
+    if (test && (job->data.test.n == 0 || held.to > 0)) return TR_OK;
     TR_TRY(tr_data_files(job, test, &files));
     int status = add_files(job, &files, format, size);
     tr_files_close(&files);

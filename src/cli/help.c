@@ -33,6 +33,7 @@ static const struct topic topics[] = {
      "  --fresh       begin anew; what an earlier run has left is kept aside\n"
      "  --explain     say all that was decided before training starts: settings of MPI, roles of the ranks,\n"
      "                where tables lie, and how parameters and updates travel\n", NULL},
+    {"sweep", "train with each of several settings, and keep the best", NULL, tr_sweep_command},
     {"run", "train under a supervisor, which starts again what failed", NULL, tr_run_command},
     {"predict", "apply a model to data", NULL, tr_predict_command},
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},

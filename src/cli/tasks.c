@@ -7,6 +7,7 @@
 #include "store/folder.h"
 #include "store/policy.h"
 #include "cli/average.h"
+#include "cli/best.h"
 #include "monitor/status.h"
 #include "monitor/tasks.h"
 #include "stage/schedule.h"
@@ -35,7 +36,8 @@ struct director {
     MPI_Request **sent;      /* of its call, by its rank */
     int own;                 /* task that rank 0 itself is to run, or -1 */
     int running;
-    int failed;   /* exit code of the first task that failed */
+    int failed;   /* exit code of the first task that failed … */
+    int worse;    /* … and of the first that is one of those which a best one is to be chosen by */
     bool stopped; /* a task was, on request */
     int status;   /* of directing: nothing begins any more once it is not TR_OK */
     char error[512];
@@ -52,7 +54,7 @@ static size_t call_bytes(int n)
 static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_task *task,
                        const struct tr_run_options *options, double *objective)
 {
-    if (task->run == TR_RUN_TRAIN) return tr_train_here(team, team->job->class, NULL, options, objective);
+    if (task->run != TR_RUN_AVERAGE) return tr_train_here(team, team->job->class, NULL, options, objective);
     struct tr_average *average = NULL;
     int status = tr_agree(team, tr_average_new(job, task, &average));
     if (status == TR_OK) return tr_train_here(team, &tr_average_class, average, options, objective);
@@ -147,6 +149,10 @@ static bool is_stopping(const struct director *d)
 static void start_tasks(struct director *d)
 {
     int task;
+    bool any;
+    if (d->status == TR_OK && !is_stopping(d) && tr_best_choose(d->world, d->schedule, d->row, &any) &&
+        !any && d->failed == TR_OK)
+        d->failed = d->worse;
     while (d->status == TR_OK && !is_stopping(d) && tr_schedule_next(d->schedule, tr_now(), &task))
         if (d->schedule->task[task].state == TR_TASK_RUNNING) note_status(d, start_task(d, task));
         else say_dropped(d, task);
@@ -161,7 +167,8 @@ static void end_task(struct director *d, const struct outcome *outcome)
     row->status = (int)outcome->status;
     row->objective = outcome->objective;
     snprintf(row->error, sizeof row->error, "%s", stopped ? "" : outcome->error);
-    if (failed && !stopped && d->failed == TR_OK) d->failed = row->status;
+    int *code = tr_best_follows(d->world->job, (size_t)outcome->task) ? &d->worse : &d->failed;
+    if (failed && !stopped && *code == TR_OK) *code = row->status;
     d->running--;
     tr_schedule_ended(d->schedule, (int)outcome->task, failed, tr_now());
     start_tasks(d);
@@ -234,6 +241,7 @@ static int describe_task(struct director *d, int i)
     t->wanted = enough ? (int)task->ranks : d->world->size;
     t->after = after;
     t->after_count = task->after.n;
+    t->held = task->run == TR_RUN_BEST;
     while (!has_same_files(&job->task[t->data], task)) t->data++;
     d->row[i] = (struct tr_task_row){
         .name = task->name, .output = task->job->output, .objective = NAN, .scheduled = t};
@@ -262,7 +270,7 @@ static bool find_done_tasks(struct director *d)
     bool any = false;
     for (size_t i = 0; i < job->tasks; i++) {
         struct tr_status_seen seen = tr_status_look(d->row[i].output);
-        if (seen.done) {
+        if (seen.done && job->task[i].run != TR_RUN_BEST) { /* which one that is, is to be seen */
             d->schedule->task[i].state = TR_TASK_DONE;
             d->row[i].objective = seen.objective;
         }
@@ -352,6 +360,7 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
             TR_ERR_CONFIG, "%s: ranks.node_size of task %s: it is the same for the whole job, %llu",
             tr_job_where(task->job, "ranks.node_size"), task->name, (unsigned long long)job->ranks.node_size);
     if (task->run == TR_RUN_AVERAGE) return tr_average_check(job, task);
+    if (task->run == TR_RUN_BEST) TR_TRY(tr_best_check(job, task));
     const tr_model_class *class = task->job->class;
     return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }

@@ -460,7 +460,7 @@ static int no_record(const tr_data *data)
         tr_schema_column_text(s->schema, s->schema->label, name);
         return tr_fail(TR_ERR_DATA, "%s: no row has a label in column %s", s->files.file[0].path, name);
     }
-    if (s->held_out > 0)
+    if (s->held_out.to > 0)
         return tr_fail(TR_ERR_NO_INPUT, "%s: data.test: %s leaves no record to %s",
                        tr_job_where(job, "data.test"), job->data.test.item[0],
                        s->test ? "test with" : "learn from");
@@ -753,9 +753,9 @@ int tr_data_find(const tr_job *job, const char *path, char **found)
 
 int tr_data_files(const tr_job *job, bool test, struct tr_files *files)
 {
-    double share;
-    TR_TRY(tr_job_test_share(job, &share));
-    const struct tr_job_list *patterns = test && share == 0 ? &job->data.test : &job->data.train;
+    struct tr_job_held_out held;
+    TR_TRY(tr_job_held_out(job, &held));
+    const struct tr_job_list *patterns = test && held.to == 0 ? &job->data.test : &job->data.train;
     if (patterns->n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
     char **paths;

@@ -51,19 +51,19 @@ struct tr_data_state {
     tr_context *tr;
     struct tr_store *store; /* which has all this */
     struct tr_files files;
-    struct tr_head *heads;        /* of each file */
-    struct tr_schema *schema;     /* csv; that of test data is the training data's */
-    struct tr_bindings bindings;  /* … of each file to the schema */
-    uint64_t unknown, unlabelled; /* … values of categories that no key stands for; rows left out */
-    int form;                     /* TR_DATA_SPARSE and the like, as in tr_data_open() */
-    bool full;                    /* rows are of csv, or of libsvm that are made dense */
-    struct tr_scale *scale;       /* of training data; NULL: not scaled */
-    double held_out;       /* this share of the files' records is for test data, and not for training; or 0 */
-    bool test;             /* they are test data */
-    struct tr_matrix rows; /* this worker's */
-    uint64_t *row_number;  /* as tr_data.row */
-    float *weight;         /* of these rows, this worker's own memory; NULL: all 1 */
-    struct tr_stretch *stretch; /* where that is NULL: the rows here, in the order of their numbers */
+    struct tr_head *heads;           /* of each file */
+    struct tr_schema *schema;        /* csv; that of test data is the training data's */
+    struct tr_bindings bindings;     /* … of each file to the schema */
+    uint64_t unknown, unlabelled;    /* … values of categories that no key stands for; rows left out */
+    int form;                        /* TR_DATA_SPARSE and the like, as in tr_data_open() */
+    bool full;                       /* rows are of csv, or of libsvm that are made dense */
+    struct tr_scale *scale;          /* of training data; NULL: not scaled */
+    struct tr_job_held_out held_out; /* of the files' records: for test data, and not for training */
+    bool test;                       /* they are test data */
+    struct tr_matrix rows;           /* this worker's */
+    uint64_t *row_number;            /* as tr_data.row */
+    float *weight;                   /* of these rows, this worker's own memory; NULL: all 1 */
+    struct tr_stretch *stretch;      /* where that is NULL: the rows here, in the order of their numbers */
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
     struct tr_shared *shared;

@@ -66,7 +66,7 @@ static int check_label(struct pass *p, uint64_t row, float label, bool *wanted)
 {
     struct tr_reader *r = p->r;
     r->offset = row;
-    *wanted = !(r->options->held_out > 0 && tr_reader_leaves_out(r, row));
+    *wanted = !(r->options->held_out.to > 0 && tr_reader_leaves_out(r, row));
     if (!*wanted || !p->table.labelled || isfinite(label)) return TR_OK;
     *wanted = false;
     return reject(p, &p->table.y, row, 0, not_finite(label));

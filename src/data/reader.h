@@ -125,7 +125,7 @@ struct tr_reader_options {
     bool known_rows, known_columns; /* ratings: such an id is malformed, since others before were numbers */
     /* A share of the lines (docword: documents), chosen by the seed and where they stand, is held out: the same for any number
      * of readers. Either these are read, or the others. 0: there is none, all are read. */
-    double held_out;
+    struct tr_job_held_out held_out;
     bool reads_held_out;
     uint64_t seed;
     uint64_t deal;      /* bytes of the chunks of tr_files_deal(); 0: a contiguous share for each reader */
@@ -245,7 +245,8 @@ static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t plac
 {
     const struct tr_reader_options *o = r->options;
     uint64_t random = tr_mix(tr_mix(tr_mix(o->seed) ^ r->file) ^ place) >> 11;
-    return ((double)random < o->held_out * 0x1p53) != o->reads_held_out;
+    double drawn = (double)random * 0x1p-53;
+    return (drawn >= o->held_out.from && drawn < o->held_out.to) != o->reads_held_out;
 }
 
 /* The driver's inner loop: inlined, so that the line function is too. A tab may end an empty first field: such a line is
@@ -253,7 +254,7 @@ static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t plac
 static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *r,
                                                               const struct tr_chunk *lines, tr_line_fn *line)
 {
-    bool chooses = r->options->held_out > 0 && r->options->format != TR_FORMAT_DOCWORD;
+    bool chooses = r->options->held_out.to > 0 && r->options->format != TR_FORMAT_DOCWORD;
     for (const char *p = lines->begin; p < lines->end && !r->enough;) {
         const char *at = p;
         while (tr_is_blank(*at)) at++;

@@ -290,9 +290,9 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
                     const tr_data *like, char **key)
 {
     const tr_job *job = tr->job;
-    double held_out;
+    struct tr_job_held_out held_out;
     size_t n;
-    TR_TRY(tr_job_test_share(job, &held_out));
+    TR_TRY(tr_job_held_out(job, &held_out));
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
     fprintf(text, "%d %d %d %d %d %d %d %d %s %d %llu %d %d %d like %llu", job->data.format,
@@ -308,9 +308,9 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
             (unsigned long long)job->data.most_values);
     fprintf(text, " %llu", (unsigned long long)job->data.hash);
     if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
-    if (held_out > 0)
-        fprintf(text, " %s %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out,
-                (unsigned long long)job->seed);
+    if (held_out.to > 0)
+        fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
+                held_out.to, (unsigned long long)job->seed);
     const char *const *formats = job->class->data_formats; /* which say it where the job leaves it open */
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
@@ -368,7 +368,7 @@ static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct 
     s->store = store;
     s->form = (int)part & ~TR_DATA_TEST;
     s->test = part & TR_DATA_TEST;
-    TR_TRY(tr_job_test_share(tr->job, &s->held_out));
+    TR_TRY(tr_job_held_out(tr->job, &s->held_out));
     store->key = *key;
     *key = NULL;
     all->store[all->n++] = *out = store;

@@ -94,7 +94,7 @@ static int read_all(struct weights *w)
 static int check(const tr_data *data)
 {
     const tr_job *job = data->state->tr->job;
-    if (data->state->held_out > 0)
+    if (data->state->held_out.to > 0)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.weight has a number for each row, but data.test takes some rows away: "
                        "expected files for data.test",

@@ -62,7 +62,7 @@ struct tr_job_pace {
 /* Degrees of a stage that are no count of workers. */
 #define TR_ALL         UINT64_C(0)
 #define TR_AUTO_DEGREE UINT64_MAX
-enum { TR_RUN_TRAIN, TR_RUN_AVERAGE };
+enum { TR_RUN_TRAIN, TR_RUN_AVERAGE, TR_RUN_BEST };
 
 /* What a job says of one stage of its method, under stages.NAME. */
 struct tr_job_stage {
@@ -261,8 +261,14 @@ const struct tr_job_task *tr_job_task_of(const struct tr_job *job, const char *n
  * for; and when it speaks of stages that the method does not have. */
 int tr_job_check_use(const struct tr_job *job);
 
-/* data.test: 10% is a share of the training data; *share is 0 where it names files. TR_ERR_CONFIG: no such share. */
-int tr_job_test_share(const struct tr_job *job, double *share);
+/* Of the training data, dealt at random from 0 to 1, those that are held out for testing; .to is 0: none are. */
+struct tr_job_held_out {
+    double from, to;
+};
+
+/* data.test: 10% is a share of the training data, and fold 2/5 the second of five; none where it names files.
+ * TR_ERR_CONFIG: no such share. */
+int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held);
 
 /* ---- classes of models ---- */
 

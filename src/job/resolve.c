@@ -324,7 +324,8 @@ int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *it
     if (route.nameless || !*route.key) return add_setting(job, name, line, item, setting);
     if (*route.task) {
         const struct tr_job_task *task = tr_job_task_of(job, route.task);
-        if (!task && line == 0)
+        bool by_file = job->tasks > 0 && strcmp(job->task[0].first, command_line) != 0;
+        if (!task && line == 0 && by_file)
             return tr_job_fail_unknown(command_line, "task", route.task,
                                        tr_job_suggest_task(job, route.task));
         if (!task) TR_TRY(tr_job_add_task(job, route.task, line));
@@ -616,12 +617,13 @@ static int resolve_task(struct tr_job *whole, struct tr_job_task *task)
     snprintf(from.prefix.text, sizeof from.prefix.text, "tasks.%s.", task->name);
     TR_TRY(resolve_job(&from));
     if (!job->name) TR_TRY(tr_copy_string(task->name, &job->name));
-    if (!job->output) TR_TRY(tr_format(&job->output, "%s/%s", whole->output, task->name));
+    const char *own = task->run == TR_RUN_BEST ? "best" : task->name; /* of which there is one */
+    if (!job->output) TR_TRY(tr_format(&job->output, "%s/%s", whole->output, own));
     /* in a folder for the checkpoints of the whole job each task has one of its own */
     const char *where = tr_job_where(job, "checkpoint.to");
     char *to = job->checkpoint.to;
     if (!*to || tr_job_is_own(job, where)) return TR_OK;
-    TR_TRY(tr_format(&job->checkpoint.to, "%s/%s", to, task->name));
+    TR_TRY(tr_format(&job->checkpoint.to, "%s/%s", to, own));
     free(to);
     return TR_OK;
 }
@@ -778,25 +780,31 @@ static int check_merge(const struct tr_job *job)
                        "table.push merge is of no use: with %s updates are not merged", key);
 }
 
-int tr_job_test_share(const struct tr_job *job, double *share)
+int tr_job_held_out(const struct tr_job *job, struct tr_job_held_out *held)
 {
     const struct tr_job_list *test = &job->data.test;
-    size_t length = test->n == 1 ? strlen(test->item[0]) : 0;
-    *share = 0;
-    if (length == 0 || test->item[0][length - 1] != '%') return TR_OK;
-    char *end;
-    *share = strtod(test->item[0], &end) / 100;
-    if (*share > 0 && *share < 1 && strcmp(end, "%") == 0) return TR_OK;
+    const char *text = test->n == 1 ? test->item[0] : "";
+    size_t length = strlen(text);
+    bool folds = !strncmp(text, "fold ", 5);
+    *held = (struct tr_job_held_out){0};
+    if (!folds && (length == 0 || text[length - 1] != '%')) return TR_OK;
+    int end = 0, fold = 0, n = 0;
+    if (folds && sscanf(text, "fold %d/%d%n", &fold, &n, &end) == 2)
+        *held = (struct tr_job_held_out){(double)(fold - 1) / n, (double)fold / n};
+    else if (!folds && sscanf(text, "%lf%%%n", &held->to, &end) == 1) held->to /= 100;
+    bool is_part = folds ? n >= 2 && fold >= 1 && fold <= n : held->to > 0 && held->to < 1;
+    if (is_part && end > 0 && text[end] == '\0') return TR_OK;
     return tr_job_fail(
         tr_job_where(job, "data.test"),
-        "data.test is «%s»: expected files, or a share of data.train above 0%% and below 100%%",
-        tr_shown(test->item[0]).text);
+        "data.test is «%s»: expected files, a share of data.train above 0%% and below 100%%, or "
+        "«fold 2/5», the second of five",
+        tr_shown(text).text);
 }
 
 static int check_settings(const struct tr_job *job)
 {
-    double share;
-    TR_TRY(tr_job_test_share(job, &share));
+    struct tr_job_held_out held;
+    TR_TRY(tr_job_held_out(job, &held));
     if (job->solve.patience > 0 && job->data.test.n == 0)
         return tr_job_fail(tr_job_where(job, "solve.patience"),
                            "solve.patience needs data.test: files, or a share of data.train as 10%%");
@@ -820,7 +828,7 @@ int tr_job_check_use(const struct tr_job *job)
     for (size_t i = 0; i < job->tasks; i++) {
         TR_TRY(check_use(job->task[i].job, job));
         TR_TRY(check_settings(job->task[i].job));
-        if (job->task[i].run == TR_RUN_TRAIN) TR_TRY(check_stages(job->task[i].job));
+        if (job->task[i].run != TR_RUN_AVERAGE) TR_TRY(check_stages(job->task[i].job));
     }
     return TR_OK;
 }

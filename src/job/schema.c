@@ -60,7 +60,7 @@ static const tr_option job_keys[] = {
              "lz4; train needs them"},
     {"data.test", TR_KIND_LIST, AT(data.test), "",
      .help = "files to evaluate the model on, globs allowed; or a share, as 10%, of the records of data.train (docword: of the "
-             "documents), chosen at random by the seed, which are not learnt from then"},
+             "documents), chosen at random by the seed, which are not learnt from then; or fold 2/5: the second of five such shares"},
     {"data.weight", TR_KIND_TEXT, AT(data.weight), "",
      .help = "what each row of data.train counts: csv: a column, by its name or its number; or files with as many numbers, none "
              "below 0, one a line, in the order of the rows"},
@@ -274,8 +274,9 @@ static const tr_option task_keys[] = {
      .help = "of tasks that could start, the one with the highest goes first"},
     {"tasks.NAME.ranks", TR_KIND_INTEGER, AT_TASK(ranks), "0", .most = ANY_INT, .may_change = true,
      .help = "ranks that it runs on; 0 = all that are free when it starts"},
-    {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = TR_WORDS("train", "average"),
-     .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test"},
+    {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = TR_WORDS("train", "average", "best"),
+     .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test; or "
+             "best: train, but only if the tasks in `after` have done better than those of the job's other tasks that run best"},
 };
 /* clang-format on */
 

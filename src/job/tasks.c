@@ -40,10 +40,10 @@ static int check_after(const struct tr_job *job, size_t which, size_t *seen)
         if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
         *last = which + 1;
     }
-    if (task->run != TR_RUN_AVERAGE || task->after.n > 0) return TR_OK;
+    if (task->run == TR_RUN_TRAIN || task->after.n > 0) return TR_OK;
     return tr_job_fail(place_of(job, task, "run"),
-                       "tasks.%s.run is average, of what? expected tasks in tasks.%s.after", task->name,
-                       task->name);
+                       "tasks.%s.run is %s, of what? expected tasks in tasks.%s.after", task->name,
+                       task->run == TR_RUN_AVERAGE ? "average" : "best", task->name);
 }
 
 /* «a -> b -> a»: each waits for the next. Of a long cycle only the beginning is told. */
@@ -134,6 +134,12 @@ static bool same_folder(const char *a, const char *b)
     }
 }
 
+/* Of tasks that run best one alone does. */
+static bool may_share_folder(const struct tr_job_task *a, const struct tr_job_task *b)
+{
+    return a->run == TR_RUN_BEST && b->run == TR_RUN_BEST;
+}
+
 static int check_output(const struct tr_job *job, size_t which)
 {
     const struct tr_job_task *task = &job->task[which];
@@ -143,7 +149,7 @@ static int check_output(const struct tr_job *job, size_t which)
         return tr_job_fail(place, "task %s writes the output of the whole job: %s", task->name,
                            tr_shown(output).text);
     for (size_t i = 0; i < which; i++)
-        if (same_folder(output, job->task[i].job->output))
+        if (!may_share_folder(&job->task[i], task) && same_folder(output, job->task[i].job->output))
             return tr_job_fail(place, "tasks %s and %s write the same output: %s", job->task[i].name,
                                task->name, tr_shown(output).text);
     return TR_OK;
@@ -154,7 +160,7 @@ static int check_checkpoints(const struct tr_job *job, size_t which)
     const struct tr_job_task *task = &job->task[which];
     const char *to = task->job->checkpoint.to;
     for (size_t i = 0; *to && i < which; i++)
-        if (same_folder(to, job->task[i].job->checkpoint.to))
+        if (!may_share_folder(&job->task[i], task) && same_folder(to, job->task[i].job->checkpoint.to))
             return tr_job_fail(place_of(job, task, "checkpoint.to"),
                                "tasks %s and %s have the same checkpoint.to: %s", job->task[i].name,
                                task->name, tr_shown(to).text);

@@ -175,18 +175,42 @@ static double find_real(const char *text, const char *name)
     return *value.text && strcmp(value.text, "null") != 0 ? strtod(value.text, NULL) : (double)NAN;
 }
 
+/* The beginning of a file; "" where there is none. */
+enum { LOOKED_AT = 4096 };
+static void look(const char *folder, const char *name, char text[LOOKED_AT])
+{
+    char *path;
+    text[0] = '\0';
+    if (tr_format(&path, "%s/%s", folder, name) != TR_OK) return;
+    FILE *file = fopen(path, "r");
+    free(path);
+    if (!file) return;
+    text[fread(text, 1, LOOKED_AT - 1, file)] = '\0';
+    fclose(file);
+}
+
+struct tr_outcome_seen tr_outcome_look(const char *folder)
+{
+    static const struct {
+        const char *member, *name;
+        bool ascends;
+    } kinds[] = {{"test_accuracy", "accuracy", true},
+                 {"test_rmse", "RMSE", false},
+                 {"test_perplexity", "perplexity", false},
+                 {"objective", "objective", false}};
+    char text[LOOKED_AT];
+    struct tr_outcome_seen seen = {.name = "objective", .value = NAN};
+    look(folder, "summary.json", text);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && isnan(seen.value); i++)
+        seen = (struct tr_outcome_seen){kinds[i].name, find_real(text, kinds[i].member), kinds[i].ascends,
+                                        find_real(text, "total_seconds")};
+    return seen;
+}
+
 struct tr_status_seen tr_status_look(const char *folder)
 {
-    char *path, text[4096] = "";
-    FILE *file = NULL;
-    if (tr_format(&path, "%s/status.json", folder) == TR_OK) {
-        file = fopen(path, "r");
-        free(path);
-    }
-    if (file) {
-        text[fread(text, 1, sizeof text - 1, file)] = '\0';
-        fclose(file);
-    }
+    char text[LOOKED_AT];
+    look(folder, "status.json", text);
     struct tr_number_text state = find_member(text, "state");
     return (struct tr_status_seen){.any = *state.text,
                                    .done = !strcmp(state.text, "\"done\""),

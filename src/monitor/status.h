@@ -49,6 +49,15 @@ struct tr_status_seen {
 /* Where it cannot be read there is none. */
 struct tr_status_seen tr_status_look(const char *folder);
 
+/* What a run that is done has come to, as its summary.json says: its metric on data.test, or else its objective. */
+struct tr_outcome_seen {
+    const char *name; /* "accuracy" */
+    double value;     /* NaN: none is there */
+    bool ascends;     /* more is better */
+    double seconds;   /* of the whole run */
+};
+struct tr_outcome_seen tr_outcome_look(const char *folder);
+
 /* Nothing is written yet. Free with tr_status_close(). */
 int tr_status_open(struct tr_status_file *status, const char *folder, const char *name);
 void tr_status_close(struct tr_status_file *status);

@@ -132,7 +132,7 @@ static int look(struct tr_schedule *s, double now, int *first, int *fitting)
     *first = *fitting = -1;
     for (int i = 0; i < (int)s->tasks; i++) {
         struct tr_scheduled *t = &s->task[i];
-        if (t->state != TR_TASK_WAITING) continue;
+        if (t->state != TR_TASK_WAITING || t->held) continue;
         bool ready = is_ready(s, t);
         if (t->state == TR_TASK_DROPPED) return i;
         if (!ready) continue;

@@ -33,7 +33,7 @@ enum tr_task_state {
     TR_TASK_RUNNING,
     TR_TASK_DONE,
     TR_TASK_FAILED,
-    TR_TASK_DROPPED /* a task that comes before it failed, or was dropped */
+    TR_TASK_DROPPED /* a task that comes before it failed, or was dropped; or the caller has done so */
 };
 
 struct tr_scheduled {
@@ -43,6 +43,7 @@ struct tr_scheduled {
     const int *after; /* tasks that have to be done before; so many; the caller's memory */
     size_t after_count;
     int data;                 /* the same number in all tasks on the same files */
+    bool held;                /* it does not begin until the caller takes this back */
     enum tr_task_state state; /* TR_TASK_DONE: it need not run, and those that come after it may begin */
 
     /* Set by the scheduler, as the state is from then on. Times are those that it was told. */

@@ -364,7 +364,7 @@ START_TEST(a_share_is_held_out_by_row)
                 struct tr_matrix m;
                 struct tr_read_report report;
                 struct tr_reader_options o = plain;
-                o.held_out = 0.2;
+                o.held_out.to = 0.2;
                 o.reads_held_out = held;
                 o.seed = 5;
                 ck_ok(read_some(&files, reader, readers, o, &m, &report));

@@ -850,7 +850,7 @@ START_TEST(mistakes_in_tasks)
     ck_refused("tasks: {one: {ranks: -1}}",
                "tasks.one.ranks is «-1»: expected an integer from 0 to 2147483647");
     ck_refused("tasks: {one: {ranks: }}", "section tasks.one.ranks is empty");
-    ck_refused("tasks: {one: {run: test}}", "tasks.one.run is «test»: expected train or average");
+    ck_refused("tasks: {one: {run: test}}", "tasks.one.run is «test»: expected train, average or best");
     ck_refused("tasks: {one: {after: {two: 1}}}", "tasks.one.after is a section: expected a name or a list");
     ck_refused("tasks: {one: {solve: fast}}", "tasks.one.solve is a section");
     ck_refused("tasks: {one: }", "section tasks.one is empty");

@@ -960,7 +960,7 @@ START_TEST(each_row_is_held_out_or_not_for_any_number_of_readers)
         ck_ok(open_file(packed ? "packed" : "rows", &files));
         for (size_t readers = 1; readers <= 5; readers += 2) {
             struct tr_reader_options o = {
-                .format = TR_FORMAT_LIBSVM, .held_out = 0.2, .seed = 3, .deal = readers == 5 ? 512 : 0};
+                .format = TR_FORMAT_LIBSVM, .held_out = {0, 0.2}, .seed = 3, .deal = readers == 5 ? 512 : 0};
             find_rows(&files, o, readers, others);
             o.reads_held_out = true;
             find_rows(&files, o, readers, again);

@@ -1,0 +1,132 @@
+#include "cli/best.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "monitor/display.h"
+#include "monitor/status.h"
+
+/* What the tasks before one have come to, or of n = 0 nothing that can be compared. */
+struct merit {
+    struct tr_outcome_seen seen;
+    double mean, deviation, seconds;
+    size_t n;
+};
+
+static size_t before(const tr_job *job, size_t task, size_t i)
+{
+    return (size_t)(tr_job_task_of(job, job->task[task].after.item[i]) - job->task);
+}
+
+int tr_best_check(const tr_job *job, const struct tr_job_task *task)
+{
+    for (size_t i = 0; i < task->after.n; i++) {
+        const struct tr_job_task *other = tr_job_task_of(job, task->after.item[i]);
+        if (other->job->data.test.n == 0)
+            return tr_fail(TR_ERR_CONFIG,
+                           "%s: task %s runs the best, but %s has no data.test to be compared by",
+                           task->first, task->name, other->name);
+    }
+    return TR_OK;
+}
+
+bool tr_best_follows(const tr_job *job, size_t task)
+{
+    for (size_t i = 0; i < job->tasks; i++)
+        for (size_t k = 0; job->task[i].run == TR_RUN_BEST && k < job->task[i].after.n; k++)
+            if (before(job, i, k) == task) return true;
+    return false;
+}
+
+static struct merit judge(const tr_job *job, const struct tr_schedule *schedule, size_t task)
+{
+    struct merit m = {.n = job->task[task].after.n};
+    double squares = 0;
+    for (size_t i = 0; i < m.n; i++) {
+        size_t one = before(job, task, i);
+        m.seen = tr_outcome_look(job->task[one].job->output);
+        if (schedule->task[one].state != TR_TASK_DONE || !isfinite(m.seen.value)) return (struct merit){0};
+        m.mean += m.seen.value / (double)m.n;
+        m.seconds += m.seen.seconds;
+        squares += m.seen.value * m.seen.value;
+    }
+    if (m.n > 1) m.deviation = sqrt(fmax(0, squares - (double)m.n * m.mean * m.mean) / (double)(m.n - 1));
+    return m;
+}
+
+static bool is_better(const struct merit *a, const struct merit *b)
+{
+    if (b->n == 0 || a->n == 0) return a->n > 0;
+    return a->seen.ascends ? a->mean > b->mean : a->mean < b->mean;
+}
+
+/* What a task sets itself, but for where it writes and what it tests with. */
+static void name_settings(const tr_job *job, const struct tr_job_task *task, char *text, size_t size)
+{
+    static const char *const own[] = {"run", "after", "ranks", "priority", "output", "data.test"};
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < task->job->settings && at < size; i++) {
+        const struct tr_job_setting *s = &task->job->setting[i];
+        bool tells = s->n == 1;
+        for (size_t k = 0; tells && k < sizeof own / sizeof *own; k++) tells = strcmp(s->key, own[k]) != 0;
+        if (tells)
+            at += (size_t)snprintf(text + at, size - at, "%s%s=%s", at > 0 ? " " : "", s->key, s->item[0]);
+    }
+    if (at == 0) snprintf(text, size, "as the whole %s", job->name);
+}
+
+static void say(const tr_context *world, const struct tr_schedule *schedule, size_t best)
+{
+    const tr_job *job = world->job;
+    bool headed = false;
+    for (size_t i = 0; i < job->tasks; i++) {
+        char settings[512];
+        if (job->task[i].run != TR_RUN_BEST) continue;
+        struct merit m = judge(job, schedule, i);
+        if (m.n > 0 && !headed)
+            tr_say(world, "%-12s  %12s  %10s  %11s  settings", "task", m.seen.name, "deviation", "took");
+        headed = headed || m.n > 0;
+        name_settings(job, &job->task[i], settings, sizeof settings);
+        if (m.n == 0)
+            tr_say(world, "%-12s  %12s  %10s  %11s  %s", job->task[i].name, "failed", "-", "-", settings);
+        else
+            tr_say(world, "%-12s  %12.6g  %10.2g  %11s  %s%s", job->task[i].name, m.mean, m.deviation,
+                   tr_duration(m.seconds).text, settings, i == best ? "  <- best" : "");
+    }
+}
+
+bool tr_best_choose(const tr_context *world, struct tr_schedule *schedule, struct tr_task_row *row, bool *any)
+{
+    const tr_job *job = world->job;
+    struct merit most = {0};
+    size_t best = job->tasks, left = 0;
+    for (size_t i = 0; i < job->tasks; i++) {
+        enum tr_task_state state = schedule->task[i].state;
+        left += schedule->task[i].held;
+        if (job->task[i].run != TR_RUN_BEST && (state == TR_TASK_WAITING || state == TR_TASK_RUNNING))
+            return false;
+    }
+    if (left == 0) return false;
+    for (size_t i = 0; i < job->tasks; i++) {
+        if (!schedule->task[i].held) continue;
+        struct merit m = judge(job, schedule, i);
+        if (!is_better(&m, &most)) continue;
+        most = m;
+        best = i;
+    }
+    say(world, schedule, best);
+    for (size_t i = 0; i < job->tasks; i++) {
+        if (!schedule->task[i].held) continue;
+        schedule->task[i].held = false;
+        if (i != best) schedule->task[i].state = TR_TASK_DROPPED;
+    }
+    *any = best < job->tasks;
+    struct tr_status_seen seen = *any ? tr_status_look(row[best].output) : (struct tr_status_seen){0};
+    if (seen.done) {
+        schedule->task[best].state = TR_TASK_DONE;
+        row[best].objective = seen.objective;
+    }
+    return true;
+}

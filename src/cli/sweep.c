@@ -1,0 +1,272 @@
+/* trireme sweep: a job for each combination of settings, and of the best one a model.
+ *
+ * What it does is a job of many tasks, which it writes as settings of the command line: for each combination a task on each
+ * fold, and one that runs `best` behind them (best.c). All else, that what was stopped goes on, the order, the folder, is as
+ * with any other job of tasks. */
+#define _GNU_SOURCE
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/words.h"
+#include "job/job.h"
+#include "job/schema.h"
+#include "job/text.h"
+
+static const char usage[] =
+    "usage: [mpirun -n RANKS] trireme sweep [JOB.yaml] KEY=VALUES… [section.key=value …] [OPTION…]\n"
+    "\n"
+    "Trains with each combination of the settings that have several VALUES, and says which does best on rows "
+    "that\n"
+    "were held out; then trains with these on all rows. That model is in the folder best of the job's "
+    "output,\n"
+    "what led to it is beside it. Stopped or killed, the same command goes on.\n"
+    "\n"
+    "  VALUES         0.1,0.01 or 1e-6..1e-2:log5 (five values, each as many times the last) or 2..10:lin5\n"
+    "  --folds K      each is tested on K parts of the rows in turn, and learnt on the others (3); 0: "
+    "data.test chooses\n"
+    "  --parallel N   so many at the same time; otherwise as many as there are ranks\n"
+    "  --fresh, --max-time T, --explain   as for train\n";
+
+enum { MOST_TASKS = 1024 };
+
+/* A setting that has several values. */
+struct axis {
+    char *key;
+    char **value;
+    size_t n, capacity;
+};
+
+struct sweep {
+    struct axis *axis;
+    size_t axes, axis_capacity;
+    char **word; /* of the command that it becomes */
+    size_t words, word_capacity;
+    size_t folds;    /* 0: data.test of the job chooses */
+    size_t parallel; /* 0: as many as there are ranks */
+};
+
+static int add_word(struct sweep *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int add_word(struct sweep *s, const char *format, ...)
+{
+    va_list arguments;
+    TR_TRY(TR_GROW(&s->word, &s->word_capacity, s->words + 2));
+    va_start(arguments, format);
+    int n = vasprintf(&s->word[s->words], format, arguments);
+    va_end(arguments);
+    if (n < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    s->words++;
+    s->word[s->words] = NULL;
+    return TR_OK;
+}
+
+/* ---- what varies ---- */
+
+static int add_value(struct axis *a, const char *text, size_t length)
+{
+    TR_TRY(TR_GROW(&a->value, &a->capacity, a->n + 1));
+    a->value[a->n] = strndup(text, length);
+    if (!a->value[a->n]) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    a->n++;
+    return TR_OK;
+}
+
+static bool is_range(const char *text)
+{
+    return strstr(text, "..") && strchr(text, ':');
+}
+
+/* «1e-6..1e-2:log5». */
+static int add_range(struct axis *a, const char *text)
+{
+    double from = NAN, to = NAN;
+    char kind[4] = "", first[32] = "";
+    const char *dots = strstr(text, "..");
+    int n = 0, end = 0, begun = 0;
+    snprintf(first, sizeof first, "%.*s", (int)(dots - text), text); /* «1.» would be a number, too */
+    bool fits = sscanf(first, "%lf%n", &from, &begun) == 1 && !first[begun] &&
+                sscanf(dots, "..%lf:%3[a-z]%d%n", &to, kind, &n, &end) == 3 && !dots[end];
+    bool logarithmic = strcmp(kind, "log") == 0;
+    fits = fits && (logarithmic || strcmp(kind, "lin") == 0) && n >= 2 && n <= MOST_TASKS && isfinite(from) &&
+           isfinite(to) && (!logarithmic || (from > 0 && to > 0));
+    if (!fits)
+        return tr_fail(
+            TR_ERR_USAGE,
+            "sweep: %s=%s: expected FROM..TO:logN or FROM..TO:linN, of two values or more, above 0 for log",
+            a->key, tr_shown(text).text);
+    for (int i = 0; i < n; i++) {
+        char value[32];
+        double part = (double)i / (n - 1);
+        double x = logarithmic ? from * pow(to / from, part) : from + (to - from) * part;
+        TR_TRY(add_value(a, value, (size_t)snprintf(value, sizeof value, "%.9g", x)));
+    }
+    return TR_OK;
+}
+
+/* A comma within brackets does not part values. */
+static int add_list(struct axis *a, const char *text)
+{
+    int depth = 0;
+    const char *begin = text;
+    for (const char *c = text;; c++) {
+        depth += (*c == '[' || *c == '{') - (*c == ']' || *c == '}');
+        if (*c && (*c != ',' || depth > 0)) continue;
+        if (c == begin)
+            return tr_fail(TR_ERR_USAGE, "sweep: %s: a value is missing in «%s»", a->key,
+                           tr_shown(text).text);
+        TR_TRY(add_value(a, begin, (size_t)(c - begin)));
+        if (!*c) return TR_OK;
+        begin = c + 1;
+    }
+}
+
+/* Of a key that is a list of files or names itself, commas part these. */
+static bool can_vary(const char *key)
+{
+    const struct tr_model_class *class;
+    const tr_option *option = tr_job_known_key(key, 0, &class);
+    return !option ||
+           (option->kind != TR_KIND_LIST && option->kind != TR_KIND_NAMES && option->kind != TR_KIND_PAIRS);
+}
+
+/* A setting: of several values one that varies, else one of all tasks. */
+static int take_setting(struct sweep *s, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
+    struct axis *a = &s->axis[s->axes];
+    *a = (struct axis){.key = strndup(text, (size_t)(equals - text))};
+    s->axes++;
+    if (!a->key) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    if (!can_vary(a->key)) TR_TRY(add_value(a, equals + 1, strlen(equals + 1)));
+    else TR_TRY(is_range(equals + 1) ? add_range(a, equals + 1) : add_list(a, equals + 1));
+    if (a->n > 1) return TR_OK;
+    free(a->value[0]);
+    free(a->value);
+    free(a->key);
+    s->axes--;
+    return add_word(s, "%s", text);
+}
+
+static int take_number(const char *flag, const char *text, long least, size_t *number)
+{
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 0;
+    if (!text || end == text || *end || n < least || n > MOST_TASKS)
+        return tr_fail(TR_ERR_USAGE, "sweep: expected a number from %ld to %d behind %s", least, MOST_TASKS,
+                       flag);
+    *number = (size_t)n;
+    return TR_OK;
+}
+
+static int take_words(struct sweep *s, int argc, char **argv)
+{
+    TR_TRY(add_word(s, "trireme train"));
+    for (int i = 0; i < argc; i++) {
+        const char *word = argv[i];
+        if (!strcmp(word, "--folds")) TR_TRY(take_number(word, argv[++i], 0, &s->folds));
+        else if (!strcmp(word, "--parallel")) TR_TRY(take_number(word, argv[++i], 1, &s->parallel));
+        else if (tr_job_is_setting(word)) TR_TRY(take_setting(s, word));
+        else TR_TRY(add_word(s, "%s", word));
+        if (i >= argc) break;
+    }
+    if (s->folds == 1)
+        return tr_fail(TR_ERR_USAGE, "sweep: one fold leaves nothing to learn from: expected 2 or more");
+    return s->axes > 0
+               ? TR_OK
+               : tr_fail(TR_ERR_USAGE, "sweep: no setting has several values: see trireme help sweep");
+}
+
+/* ---- the tasks ---- */
+
+static int add_task_settings(struct sweep *s, const char *task, size_t combination)
+{
+    size_t of_rest = 1; /* combinations of those behind this one: the last varies fastest */
+    for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].n;
+    for (size_t k = 0; k < s->axes; k++) {
+        const struct axis *a = &s->axis[k];
+        TR_TRY(add_word(s, "tasks.%s.%s=%s", task, a->key, a->value[combination / of_rest % a->n]));
+        if (k + 1 < s->axes) of_rest /= s->axis[k + 1].n;
+    }
+    return TR_OK;
+}
+
+static int add_combination(struct sweep *s, size_t combination, size_t ranks)
+{
+    size_t folds = s->folds > 0 ? s->folds : 1;
+    char task[32], after[MOST_TASKS * 24];
+    size_t at = 0;
+    for (size_t fold = 1; fold <= folds; fold++) {
+        snprintf(task, sizeof task, "s%zu-%zu", combination + 1, fold);
+        at += (size_t)snprintf(after + at, sizeof after - at, "%s%s", at > 0 ? "," : "", task);
+        TR_TRY(add_task_settings(s, task, combination));
+        TR_TRY(add_word(s, "tasks.%s.ranks=%zu", task, ranks));
+        if (s->folds > 0) TR_TRY(add_word(s, "tasks.%s.data.test=fold %zu/%zu", task, fold, folds));
+    }
+    snprintf(task, sizeof task, "s%zu", combination + 1);
+    TR_TRY(add_task_settings(s, task, combination));
+    TR_TRY(add_word(s, "tasks.%s.run=best", task));
+    return add_word(s, "tasks.%s.after=%s", task, after);
+}
+
+/* Ranks that are there, before MPI is. */
+static size_t count_ranks(void)
+{
+    static const char *const told[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (getenv(told[i])) return (size_t)fmax(1, atof(getenv(told[i])));
+    return 1;
+}
+
+static int add_tasks(struct sweep *s)
+{
+    size_t combinations = 1, ranks = count_ranks();
+    for (size_t k = 0; k < s->axes; k++) combinations *= s->axis[k].n;
+    size_t tasks = combinations * (s->folds > 0 ? s->folds : 1),
+           parallel = s->parallel > 0 ? s->parallel : ranks;
+    if (tasks + combinations > MOST_TASKS)
+        return tr_fail(TR_ERR_USAGE, "sweep: %zu combinations on %zu folds are more than %d tasks",
+                       combinations, s->folds, MOST_TASKS);
+    parallel = tr_min_size(parallel, tasks);
+    for (size_t i = 0; i < combinations; i++) TR_TRY(add_combination(s, i, tr_max_size(1, ranks / parallel)));
+    return TR_OK;
+}
+
+static void free_sweep(struct sweep *s)
+{
+    for (size_t k = 0; k < s->axes; k++) {
+        for (size_t i = 0; i < s->axis[k].n; i++) free(s->axis[k].value[i]);
+        free(s->axis[k].value);
+        free(s->axis[k].key);
+    }
+    for (size_t i = 0; i < s->words; i++) free(s->word[i]);
+    free(s->axis);
+    free(s->word);
+}
+
+int tr_sweep_command(int argc, char **argv)
+{
+    struct sweep s = {.folds = 3};
+    if (tr_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return TR_OK;
+    }
+    int status = take_words(&s, argc, argv);
+    if (status == TR_OK) status = add_tasks(&s);
+    char **word = NULL; /* which the command may change */
+    if (status == TR_OK) status = TR_NEW(&word, s.words + 1);
+    if (status == TR_OK) {
+        memcpy(word, s.word, s.words * sizeof *word);
+        status = tr_train_command((int)s.words - 1, word + 1);
+    } else {
+        tr_complain(status);
+    }
+    free(word);
+    free_sweep(&s);
+    return status;
+}

@@ -1,0 +1,90 @@
+#!/bin/sh
+# Sweeps: each combination of settings on each fold, then the best one on all rows; they go on when killed, and some settings may
+# fail. Usage: test_sweep.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+"$trireme" generate ctr -o rows.svm rows=3000 features=400 nonzeros=10 >out 2>&1 || fail "generate: $(cat out)"
+# sweep RANKS WORD…: what it says is in said
+sweep() {
+    ranks=$1; shift
+    if [ "$ranks" -eq 1 ]; then timeout 120 "$trireme" sweep "$@" >said 2>&1
+    else timeout 120 mpirun $quiet --oversubscribe -n "$ranks" "$trireme" sweep "$@" >said 2>&1
+    fi
+}
+table() { grep '^s[0-9]* .*=' said | sed 's/  *[0-9.:]* \(s\|min\) / /'; } # without times
+best() { sed -n 's/.*  \(.*\)  <- best$/\1/p' said; }
+
+# ---- a grid: two settings, three folds that are all the rows ----
+words="data.train=rows.svm model.l2=1e-4..1e-2:log3 model.type=logistic,l2svm sync.mode=bsp"
+# shellcheck disable=SC2086 # words on purpose, here and below
+{
+    sweep 1 $words output=one || fail "on one rank: $(cat said)"
+    [ "$(table | wc -l)" -eq 6 ] && [ "$(table | grep -c '<- best')" -eq 1 ] || fail "table: $(cat said)"
+    table | grep -q 'model.l2=0.001 model.type=l2svm' || fail "the middle of a range: $(table)"
+    table >alone
+    settings=$(best)
+    sweep 3 $words output=three || fail "on three ranks: $(cat said)"
+    [ "$(best)" = "$settings" ] || fail "the best of one rank is $settings, of three $(best)"
+}
+rows() { sed -n "s/^$1: $2 data: *\([0-9]*\) .*/\1/p" said; }
+for part in training test; do
+    sum=0
+    for fold in 1 2 3; do sum=$((sum + $(rows "s1-$fold" $part))); done
+    case $part in training) expected=6000 ;; *) expected=3000 ;; esac
+    [ $sum -eq $expected ] || fail "folds: $sum rows of $part data, expected $expected"
+done
+# shellcheck disable=SC2086
+run straight 3 data.train=rows.svm sync.mode=bsp $settings
+cmp -s straight/model.txt three/best/model.txt || fail "the best model is not that of a job with its settings"
+"$trireme" predict straight rows.svm >predicted
+"$trireme" predict three rows.svm | cmp -s - predicted || fail "predict from the folder of a sweep"
+
+# ---- killed in the middle, it goes on, and comes to the same ----
+# shellcheck disable=SC2086
+{
+    "$trireme" sweep $words output=killed >said 2>&1 &
+    pid=$!
+    for _ in $(seq 300); do
+        [ -e killed/s3-1/model.h5 ] && break
+        sleep 0.1
+    done
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    sweep 1 $words output=killed || fail "goes on: $(cat said)"
+}
+grep -q '^continues: .* tasks are done' said || fail "begins anew: $(cat said)"
+table | cmp -s - alone || fail "killed: another table: $(table)"
+cmp -s killed/best/model.txt one/best/model.txt || fail "killed: another model"
+
+# ---- what fails does not keep the others from it; if all do, that is an error ----
+sweep 1 data.train=rows.svm solve.method=sgd solve.rate=1e30,0.5 solve.epochs=3 --folds 2 output=fails || fail "one rate of two: $(cat said)"
+table | grep -q '^s1 .*failed.*solve.rate=1e30' && [ "$(best)" = solve.rate=0.5 ] || fail "one rate of two: $(cat said)"
+sweep 1 data.train=rows.svm solve.method=sgd solve.rate=1e30,1e31 --folds 2 output=all
+[ $? -eq 76 ] || fail "both rates: $(cat said)"
+
+# ---- by data.test, and in a job file ----
+sweep 1 data.train=rows.svm data.test=rows.svm model.l2=1,1e-3 --folds 0 output=tested || fail "by data.test: $(cat said)"
+[ "$(best)" = model.l2=1e-3 ] || fail "by data.test: $(cat said)"
+cat >job.yaml <<'END'
+data: {train: rows.svm, test: 20%}
+tasks:
+  weak: {model.l2: 1}
+  strong: {model.l2: 0.001}
+  this: {run: best, after: weak, model.l2: 1}
+  that: {run: best, after: strong, model.l2: 0.001, data.test: fold 1/4}
+END
+"$trireme" train job.yaml output=file >said 2>&1 || fail "a job file: $(cat said)"
+grep -q '^that .*<- best' said && grep -q '"l2": 0.001' file/best/summary.json || fail "a job file: $(cat said)"
+
+# ---- bad input ----
+refuses "no values" 64 'no setting has several values' "$trireme" sweep data.train=rows.svm model.l2=1
+refuses "one fold" 64 'one fold' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 1
+refuses "a range" 64 'FROM..TO:logN' "$trireme" sweep data.train=rows.svm model.l2=0..1:log5
+refuses "an empty value" 64 'a value is missing' "$trireme" sweep data.train=rows.svm model.l2=1,,2
+refuses "too many" 64 'more than 1024 tasks' "$trireme" sweep data.train=rows.svm model.l2=1..2:lin999
+refuses "unknown" 78 'solve.epoch' "$trireme" sweep data.train=rows.svm solve.epoch=1,2
+refuses "no test data" 78 'no data.test to be compared by' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 0
+refuses "a fold" 78 'fold 2/5' "$trireme" train data.train=rows.svm data.test="fold 3/2"
+
+[ $bad -eq 0 ] && echo "sweep: all is well"
+exit $bad
