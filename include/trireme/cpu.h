@@ -20,8 +20,18 @@
 #ifndef TRIREME_CPU_H
 #define TRIREME_CPU_H
 
+#include <stdint.h> /* __GLIBC__ */
+
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+/* Before a function whose loops are to be compiled twice, with AVX2 and without: the processor chooses. Both come to the same bits
+ * if sums do not depend on how many are made side by side: no product is added unrounded. */
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__GLIBC__)
+#define TR_CPU_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define TR_CPU_CLONES
 #endif
 
 enum tr_cpu { TR_CPU_PLAIN, TR_CPU_AVX2, TR_CPU_AVX512 };

@@ -4,13 +4,8 @@
 
 #include "table/elements.h"
 #include "table/half.h"
+#include "trireme/cpu.h"
 
-/* Loops that are compiled twice; the processor chooses. */
-#if defined __x86_64__ && defined __GLIBC__ && defined __GNUC__
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define CLONES
-#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* Units whose places are read at once. */
@@ -36,19 +31,19 @@ struct narrowing {
 /* FORMAT is f16, bf16 or f8, of so many BITS; reals of TYPE are made f32 by TO_FLOAT. Where x is not finite the rest is a
  * NaN, and nothing is kept. */
 #define NARROWING(NAME, TYPE, FORMAT, BITS, TO_FLOAT)                                                        \
-    CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                                   \
+    TR_CPU_CLONES static void round_##NAME(size_t n, const void *x, void *narrow)                            \
     {                                                                                                        \
         const TYPE *from = x;                                                                                \
         bits##BITS *to = narrow;                                                                             \
         for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_round(TO_FLOAT(from[i]));                       \
     }                                                                                                        \
-    CLONES static void widen_##NAME(size_t n, const void *narrow, void *x)                                   \
+    TR_CPU_CLONES static void widen_##NAME(size_t n, const void *narrow, void *x)                            \
     {                                                                                                        \
         const bits##BITS *from = narrow;                                                                     \
         TYPE *to = x;                                                                                        \
         for (size_t i = 0; i < n; i++) to[i] = tr_##FORMAT##_widen(from[i]);                                 \
     }                                                                                                        \
-    CLONES static void keep_rest_##NAME(size_t n, const void *x, const void *narrow, void *rest)             \
+    TR_CPU_CLONES static void keep_rest_##NAME(size_t n, const void *x, const void *narrow, void *rest)      \
     {                                                                                                        \
         const TYPE *from = x;                                                                                \
         const bits##BITS *rounded = narrow;                                                                  \
@@ -128,8 +123,8 @@ INLINE uint64_t gather_bits(const uint8_t flag[8])
         __VA_ARGS__                                                                                          \
     } break;
 
-CLONES static void mark_units(const struct form *form, size_t n, size_t width, const void *value,
-                              uint64_t *bits)
+TR_CPU_CLONES static void mark_units(const struct form *form, size_t n, size_t width, const void *value,
+                                     uint64_t *bits)
 {
     FOR_BITS(form->element, {
         const B *v = value, mask = (B)form->mask;
@@ -159,7 +154,7 @@ static bool is_zero(const struct form *form, const char *unit)
     return !any;
 }
 
-CLONES static size_t count_bits(size_t n, const uint64_t *word)
+TR_CPU_CLONES static size_t count_bits(size_t n, const uint64_t *word)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) count += (size_t)__builtin_popcountll(word[i]);

@@ -4,13 +4,9 @@
 #include <cblas.h>
 #include <string.h>
 
-/* Loops that are compiled twice; the processor chooses. Both come to the same bits: as many sums side by side, and no
- * product is added unrounded. */
-#if defined __x86_64__ && defined __GLIBC__ && defined __GNUC__
-#define CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define CLONES
-#endif
+#include "trireme/cpu.h"
+
+/* TR_CPU_CLONES come to the same bits: as many sums side by side. */
 
 enum { LANES = 8, SUMS = 4 };
 enum { TILE_ROWS = 64, TILE_COLUMNS = 256, TILE_OUTPUTS = 64 };

@@ -4,7 +4,7 @@
 #define X(at) __builtin_convertvector(*(const f32s *)(at), REALS)
 #define W(at) (*(REALS *)(at))
 
-CLONES double NAME(tr_dense_dot_many)(size_t n, const float *x, const REAL *w)
+TR_CPU_CLONES double NAME(tr_dense_dot_many)(size_t n, const float *x, const REAL *w)
 {
     REALS sum[SUMS] = {{0}};
     double all = 0;
@@ -20,7 +20,7 @@ CLONES double NAME(tr_dense_dot_many)(size_t n, const float *x, const REAL *w)
     return all;
 }
 
-CLONES void NAME(tr_dense_add_many)(size_t n, REAL a, const float *x, REAL *w)
+TR_CPU_CLONES void NAME(tr_dense_add_many)(size_t n, REAL a, const float *x, REAL *w)
 {
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) W(w + j) += a * X(x + j);
@@ -34,7 +34,7 @@ struct NAME(tile) {
     REAL x[TILE_ROWS * TILE_COLUMNS], of_outputs[TILE_ROWS * TILE_OUTPUTS];
 };
 
-CLONES static void NAME(copy_row)(size_t n, const float *from, REAL *to)
+TR_CPU_CLONES static void NAME(copy_row)(size_t n, const float *from, REAL *to)
 {
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) W(to + j) = X(from + j);

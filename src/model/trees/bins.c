@@ -1,6 +1,8 @@
+#define _GNU_SOURCE /* madvise */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "trees.h"
 
@@ -373,29 +375,51 @@ static uint32_t bin_in(const struct tr_column_bins *c, float x)
 
 /* The bins of some rows of a column, all at once: in each of eight steps a row's place goes up by a power of two or not. */
 enum { AT_ONCE = 64 };
-static void find_bins(const float cut[TR_BINS], const float *x, size_t stride, size_t n, uint8_t *bin)
+TR_CPU_CLONES static void find_bins(const float cut[TR_BINS], const float *x, size_t stride, size_t n,
+                                    uint8_t *bin)
 {
     float value[AT_ONCE];
-    uint32_t at[AT_ONCE] = {0};
+    int32_t at[AT_ONCE] = {0};
     for (size_t i = 0; i < AT_ONCE; i++) value[i] = x[(i < n ? i : 0) * stride];
-    for (uint32_t step = TR_BINS / 2; step > 0; step /= 2)
-        for (size_t i = 0; i < AT_ONCE; i++) at[i] += cut[at[i] + step - 1] < value[i] ? step : 0;
+    for (int32_t step = TR_BINS / 2; step > 0; step /= 2)
+        for (size_t i = 0; i < AT_ONCE; i++) at[i] += -(cut[at[i] + step - 1] < value[i]) & step;
     for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
 }
 
-/* One column of all rows: its own list, and its place in the rows of a block. */
-static void apply_column(const struct tr_column_bins *c, const float *x, size_t stride, size_t n,
-                         uint8_t *bin, uint8_t *block, size_t width)
+/* One column of some rows. */
+static void apply_column(const struct tr_column_bins *c, const float cut[TR_BINS], const float *x,
+                         size_t stride, size_t n, uint8_t *block, size_t width)
 {
-    size_t cuts = (size_t)c->bins - 1 - c->missing;
-    float cut[TR_BINS];
-    for (size_t b = 0; b < TR_BINS; b++) cut[b] = b < cuts ? c->cut[b] : INFINITY;
-    for (size_t i = 0; i < n; i += AT_ONCE)
-        find_bins(cut, x + i * stride, stride, tr_min_size(AT_ONCE, n - i), bin + i);
+    uint8_t bin[AT_ONCE];
+    find_bins(cut, x, stride, n, bin);
     for (size_t i = 0; i < n; i++) {
-        if (!(x[i * stride] <= c->most)) bin[i] = (uint8_t)bin_in(c, x[i * stride]);
-        block[i * width] = bin[i];
+        float number = x[i * stride];
+        block[i * width] = number <= c->most ? bin[i] : (uint8_t)bin_in(c, number);
     }
+}
+
+/* The columns of a block, a few rows at a time, so that these stay in cache. */
+static void apply_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
+                        uint8_t *block, size_t width)
+{
+    float cut[TR_BLOCK][TR_BINS];
+    for (size_t c = first; c < end; c++) {
+        const struct tr_column_bins *column = &bins->column[c];
+        size_t cuts = (size_t)column->bins - 1 - column->missing;
+        for (size_t b = 0; b < TR_BINS; b++) cut[c - first][b] = b < cuts ? column->cut[b] : INFINITY;
+    }
+    for (size_t i = 0; i < n; i += AT_ONCE)
+        for (size_t c = first; c < end; c++)
+            apply_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first, bins->columns,
+                         tr_min_size(AT_ONCE, n - i), block + i * width + c - first, width);
+}
+
+/* Asked for in the middle of what calloc has got: from the first boundary on to the last. */
+void tr_trees_huge(void *memory, size_t bytes)
+{
+    const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory, begin = (at + huge - 1) / huge * huge,
+                    end = (at + bytes) / huge * huge;
+    if (begin < end) (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
 }
 
 static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
@@ -403,15 +427,29 @@ static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct t
     size_t n = rows->n, columns = bins->columns, width = 0;
     for (size_t k = 0; k * TR_BLOCK < columns; k++) width += tr_block_width(bins, k);
     TR_TRY(TR_NEW(&rows->block, n * width));
-    TR_TRY(TR_NEW(&rows->of_column, n * columns));
+    tr_trees_huge(rows->block, n * width);
     uint8_t *block = rows->block;
     for (size_t k = 0; k * TR_BLOCK < columns; k++) {
-        size_t first = k * TR_BLOCK, end = tr_min_size(columns, first + TR_BLOCK),
-               wide = tr_block_width(bins, k);
-        for (size_t c = first; c < end; c++)
-            apply_column(&bins->column[c], data->rows.dense + c, columns, n, rows->of_column + c * n,
-                         block + c - first, wide);
+        size_t first = k * TR_BLOCK, wide = tr_block_width(bins, k);
+        apply_block(bins, first, tr_min_size(columns, first + TR_BLOCK), data->rows.dense + first, n, block,
+                    wide);
         block += n * wide;
+    }
+    return TR_OK;
+}
+
+int tr_bins_by_column(const struct tr_bins *bins, struct tr_binned *rows)
+{
+    size_t n = rows->n;
+    if (!rows->block) return TR_OK;
+    TR_TRY(TR_NEW(&rows->of_column, n * bins->columns + 3)); /* three more may be read, but mean nothing */
+    tr_trees_huge(rows->of_column, n * bins->columns);
+    for (size_t k = 0; k * TR_BLOCK < bins->columns; k++) {
+        size_t first = k * TR_BLOCK, end = tr_min_size(bins->columns, first + TR_BLOCK);
+        for (size_t i = 0; i < n; i += AT_ONCE)
+            for (size_t c = first; c < end; c++)
+                for (size_t j = i; j < tr_min_size(n, i + AT_ONCE); j++)
+                    rows->of_column[c * n + j] = (uint8_t)tr_bin_of(bins, rows, j, c);
     }
     return TR_OK;
 }
@@ -449,10 +487,9 @@ void tr_binned_free(struct tr_binned *rows)
     *rows = (struct tr_binned){0};
 }
 
-uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column)
+uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column)
 {
     const struct tr_column_bins *c = &bins->column[column];
-    if (rows->of_column) return rows->of_column[column * rows->n + row];
     const uint32_t *place = rows->place + rows->begin[row];
     size_t n = (size_t)(rows->begin[row + 1] - rows->begin[row]),
            at = tr_place_u32(place, n, (uint32_t)c->offset);

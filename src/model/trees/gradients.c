@@ -30,7 +30,7 @@ static inline uint32_t random_of(uint32_t number, uint32_t salt)
     return x ^ (x >> 16);
 }
 
-static void logistic(const float *score, const float *label, size_t n, float *g, float *h)
+TR_CPU_CLONES static void logistic(const float *score, const float *label, size_t n, float *g, float *h)
 {
     for (size_t i = 0; i < n; i++) {
         float p = 1 / (1 + fast_exp(-score[i]));
@@ -39,7 +39,7 @@ static void logistic(const float *score, const float *label, size_t n, float *g,
     }
 }
 
-static void squared(const float *score, const float *label, size_t n, float *g, float *h)
+TR_CPU_CLONES static void squared(const float *score, const float *label, size_t n, float *g, float *h)
 {
     for (size_t i = 0; i < n; i++) {
         g[i] = score[i] - label[i];
@@ -47,7 +47,7 @@ static void squared(const float *score, const float *label, size_t n, float *g, 
     }
 }
 
-static void poisson(const float *score, const float *label, size_t n, float *g, float *h)
+TR_CPU_CLONES static void poisson(const float *score, const float *label, size_t n, float *g, float *h)
 {
     for (size_t i = 0; i < n; i++) {
         h[i] = fast_exp(score[i]);
@@ -55,7 +55,7 @@ static void poisson(const float *score, const float *label, size_t n, float *g, 
     }
 }
 
-static void softmax(const struct tr_trees *m, size_t output, size_t n, float *g, float *h)
+TR_CPU_CLONES static void softmax(const struct tr_trees *m, size_t output, size_t n, float *g, float *h)
 {
     const float *score = m->score + output * n;
     float factor = (float)m->outputs / (float)(m->outputs - 1);
@@ -91,7 +91,8 @@ static void find(struct tr_trees *m, size_t output)
 }
 
 /* Down or up at random, so that the mean stays. */
-static void round_all(const struct tr_trees *m, uint32_t salt, const struct tr_units *units, uint32_t *pair)
+TR_CPU_CLONES static void round_all(const struct tr_trees *m, uint32_t salt, const struct tr_units *units,
+                                    uint32_t *pair)
 {
     const float *g = m->gradient, *h = m->curvature, most_h = (float)((1 << m->o->bits) - 1);
     const int32_t most_g = (1 << (m->o->bits - 1)) - 1;
@@ -106,16 +107,23 @@ static void round_all(const struct tr_trees *m, uint32_t salt, const struct tr_u
     }
 }
 
+TR_CPU_CLONES static void find_most(const float *g, const float *h, size_t n, float *most_g, float *most_h)
+{
+    float a = 0, b = 0;
+    for (size_t i = 0; i < n; i++) {
+        a = fabsf(g[i]) > a ? fabsf(g[i]) : a;
+        b = h[i] > b ? h[i] : b;
+    }
+    *most_g = a;
+    *most_h = b;
+}
+
 int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_units *units)
 {
     double most[2] = {0};
-    float most_g = 0, most_h = 0;
+    float most_g, most_h;
     find(m, output);
-    for (size_t i = 0; i < m->rows.n; i++) {
-        float g = fabsf(m->gradient[i]), h = m->curvature[i];
-        most_g = g > most_g ? g : most_g;
-        most_h = h > most_h ? h : most_h;
-    }
+    find_most(m->gradient, m->curvature, m->rows.n, &most_g, &most_h);
     most[0] = (double)most_g;
     most[1] = (double)most_h;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, most, 2));

@@ -289,24 +289,31 @@ static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
 
 /* ---- what leaves add ---- */
 
+/* Of some rows, in steps. There are fewer than 2^31 (most_rows() in trees.c), and so few that no sum overflows. */
+TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvature, const int32_t *row,
+                                      size_t n, float by_g, float by_h, int64_t sum[2])
+{
+    int64_t sum_g = 0, sum_h = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum_g += (int32_t)rintf(gradient[row[i]] * by_g);
+        sum_h += (int32_t)rintf(curvature[row[i]] * by_h);
+    }
+    sum[0] = sum_g;
+    sum[1] = sum_h;
+}
+
 /* Their values follow from the gradients before they were rounded: sums of multiples of a small step, in any order. */
 static int weigh_leaves(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
     double step_g = g->units.gradient * 0x1p-20, step_h = g->units.curvature * 0x1p-20;
     float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h);
-    memset(g->sums, 0, 2 * g->leaves * sizeof *g->sums);
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
-        const uint32_t *row = m->lists.row[leaf->list];
-        int64_t sum_g = 0, sum_h = 0;
-        for (size_t i = leaf->begin; i < leaf->end; i++) {
-            size_t r = leaf->all ? i : row[i];
-            sum_g += (int32_t)rintf(m->gradient[r] * by_g);
-            sum_h += (int32_t)rintf(m->curvature[r] * by_h);
-        }
-        g->sums[2 * k] = sum_g;
-        g->sums[2 * k + 1] = sum_h;
+        uint32_t *row = m->lists.row[leaf->list];
+        for (size_t i = leaf->begin; leaf->all && i < leaf->end; i++) row[i] = (uint32_t)i;
+        add_exactly(m->gradient, m->curvature, (const int32_t *)row + leaf->begin, leaf->end - leaf->begin,
+                    by_g, by_h, g->sums + 2 * k);
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
     for (size_t k = 0; k < g->leaves; k++) {
@@ -317,29 +324,46 @@ static int weigh_leaves(struct tr_trees *m)
     return TR_OK;
 }
 
-static float value_of_row(const struct tr_trees *m, const struct tr_binned *rows, size_t row)
+static uint32_t next_of_row(const struct tr_trees *m, const struct tr_binned *rows, size_t row, uint32_t at)
 {
     const struct tr_trees_grower *g = m->grower;
-    size_t at = 0;
-    while (g->node[at].feature != (uint32_t)TR_LEAF) {
-        uint32_t bin = tr_bin_of(&m->bins, rows, row, g->node[at].feature);
-        at = g->node[at].child + !g->goes_left[at][bin];
-    }
-    return g->node[at].number;
+    const struct tr_node *node = &g->node[at];
+    if (node->feature == (uint32_t)TR_LEAF) return at;
+    return node->child + !g->goes_left[at][tr_bin_of(&m->bins, rows, row, node->feature)];
 }
 
+/* Adds the leaf of each row to its score. Rows go down side by side, since each waits for memory at every node. */
+static void add_to_all(const struct tr_trees *m, const struct tr_binned *rows, float *score)
+{
+    enum { TOGETHER = 16 };
+    for (size_t i = 0; i < rows->n; i += TOGETHER) {
+        uint32_t at[TOGETHER] = {0}, moved;
+        size_t n = tr_min_size(TOGETHER, rows->n - i);
+        do {
+            moved = 0;
+            for (size_t j = 0; j < n; j++) {
+                uint32_t next = next_of_row(m, rows, i + j, at[j]);
+                moved |= next ^ at[j];
+                at[j] = next;
+            }
+        } while (moved);
+        for (size_t j = 0; j < n; j++) score[i + j] += m->grower->node[at[j]].number;
+    }
+}
+
+/* The rows that the tree was grown on are in lists, if these are all. */
 static void add_to_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
-    float *score = m->score + g->output * m->rows.n, *test = m->test_score + g->output * m->test_rows.n;
+    float *score = m->score + g->output * m->rows.n;
+    if (m->o->rows < 1) add_to_all(m, &m->rows, score);
     for (size_t k = 0; k < g->leaves && m->o->rows >= 1; k++) {
         const struct leaf *leaf = &g->leaf[k];
         const uint32_t *row = m->lists.row[leaf->list];
         float value = g->node[leaf->node].number;
-        for (size_t i = leaf->begin; i < leaf->end; i++) score[leaf->all ? i : row[i]] += value;
+        for (size_t i = leaf->begin; i < leaf->end; i++) score[row[i]] += value;
     }
-    for (size_t i = 0; i < m->rows.n && m->o->rows < 1; i++) score[i] += value_of_row(m, &m->rows, i);
-    for (size_t i = 0; i < m->test_rows.n; i++) test[i] += value_of_row(m, &m->test_rows, i);
+    if (m->test_rows.n > 0) add_to_all(m, &m->test_rows, m->test_score + g->output * m->test_rows.n);
 }
 
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
@@ -368,6 +392,8 @@ static int open_lists(struct tr_trees *m)
     for (int i = 0; i < 2; i++) {
         TR_TRY(TR_NEW(&m->lists.row[i], n));
         TR_TRY(TR_NEW(&m->lists.pair[i], n));
+        tr_trees_huge(m->lists.row[i], n * sizeof *m->lists.row[i]);
+        tr_trees_huge(m->lists.pair[i], n * sizeof *m->lists.pair[i]);
     }
     TR_TRY(TR_NEW(&m->gradient, n));
     return TR_NEW(&m->curvature, n);

@@ -2,19 +2,45 @@
 
 #include "trees.h"
 
+#ifdef TR_CPU_LEVELS
+#include <immintrin.h>
+#endif
+
 enum { AHEAD = 16 }; /* rows that are fetched before they are needed; lists have so many places more */
 
-/* Adds rows of one block to 32-bit sums of its columns, TR_BINS of each: with a constant width, the inner loop is unrolled. */
+/* The bins of four columns, the first in the lowest byte. */
+static inline uint32_t four_bins(const uint8_t *bin)
+{
+    uint32_t four;
+    memcpy(&four, bin, sizeof four);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    four = __builtin_bswap32(four);
+#endif
+    return four;
+}
+
+/* Adds rows of one block to 32-bit sums of its columns, TR_BINS of each: with a constant width, the inner loop is unrolled. Loads
+ * and stores are what takes the time: bins are loaded four at once. */
 static inline __attribute__((always_inline)) void add_rows(const uint8_t *block, size_t width,
                                                            const uint32_t *row, const uint32_t *pair,
                                                            size_t n, bool all, uint32_t *sum)
 {
     for (size_t i = 0; i < n; i++) {
         const uint8_t *bin = block + (all ? i : row[i]) * width;
-        if (!all) __builtin_prefetch(block + row[i + AHEAD] * width);
+        if (!all) {
+            const uint8_t *next = block + row[i + AHEAD] * width;
+            __builtin_prefetch(next);
+            __builtin_prefetch(next + width - 1);
+        }
         uint32_t p = pair[i];
-#pragma GCC unroll 32
-        for (size_t c = 0; c < width; c++) sum[c * TR_BINS + bin[c]] += p;
+#pragma GCC unroll 8
+        for (size_t c = 0; c < width; c += 4) {
+            uint32_t four = four_bins(bin + c), *of = sum + c * TR_BINS;
+            of[four & 255] += p;
+            of[TR_BINS + (four >> 8 & 255)] += p;
+            of[2 * TR_BINS + (four >> 16 & 255)] += p;
+            of[3 * TR_BINS + (four >> 24)] += p;
+        }
     }
 }
 
@@ -34,7 +60,8 @@ static void add_to_block(const uint8_t *block, size_t width, const uint32_t *row
 }
 
 /* The 32-bit sums, before they can overflow, into those of 64 bits. */
-static void widen(const struct tr_column_bins *column, size_t columns, const uint32_t *sum, tr_pair *hist)
+TR_CPU_CLONES static void widen(const struct tr_column_bins *column, size_t columns, const uint32_t *sum,
+                                tr_pair *hist)
 {
     for (size_t c = 0; c < columns; c++, sum += TR_BINS) {
         tr_pair *to = hist + column[c].offset;
@@ -79,21 +106,83 @@ void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, 
     else add_sparse(rows, row, pair, n, all, hist);
 }
 
+/* ---- the rows of a leaf become those of two ---- */
+
+struct division {
+    const uint32_t *row, *pair;
+    uint32_t *to_row, *to_pair, *other_row, *other_pair;
+    size_t stay, go; /* where the next row goes that goes left, and right, from there down */
+    bool all;
+};
+
+#ifdef TR_CPU_LEVELS
+
+/* The lanes that are in a set of them, and then the others, four bits each. */
+static inline __attribute__((target("bmi2,popcnt"))) uint32_t in_order(unsigned set)
+{
+    const uint32_t lanes = 0x76543210, in = _pdep_u32(set, 0x11111111) * 15;
+    return _pext_u32(lanes, in) | (uint32_t)((uint64_t)_pext_u32(lanes, ~in) << 4 * __builtin_popcount(set));
+}
+
+/* Eight rows at a time, as long as there are eight: all eight are stored at either side, and those that do not belong there are
+ * overwritten by the next. Returns how many rows are done. */
+static __attribute__((target("avx2,bmi2,popcnt"))) size_t
+divide_eights(struct division *d, const uint8_t *bin, const uint8_t *left, size_t n)
+{
+    uint32_t bits[8] = {0};
+    size_t stay = 0, go = n, i = 0;
+    for (unsigned b = 0; b < TR_BINS; b++) bits[b / 32] |= (uint32_t)left[b] << b % 32;
+    const __m256i goes_left = _mm256_loadu_si256((const void *)bits),
+                  lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), shift = _mm256_slli_epi32(lane, 2),
+                  low = _mm256_set1_epi32(255);
+    for (; i + 8 <= n; i += 8) {
+        __m256i row, of, pair = _mm256_loadu_si256((const void *)(d->pair + i));
+        if (d->all) {
+            row = _mm256_add_epi32(lane, _mm256_set1_epi32((int)i));
+            of = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bin + i)));
+        } else {
+            row = _mm256_loadu_si256((const void *)(d->row + i));
+            of = _mm256_and_si256(_mm256_i32gather_epi32((const void *)bin, row, 1), low);
+        }
+        __m256i word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(of, 5));
+        __m256i sign = _mm256_sllv_epi32(
+            word, _mm256_sub_epi32(_mm256_set1_epi32(31), _mm256_and_si256(of, _mm256_set1_epi32(31))));
+        unsigned set = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign));
+        __m256i by = _mm256_srlv_epi32(_mm256_set1_epi32((int)in_order(set)), shift);
+        row = _mm256_permutevar8x32_epi32(row, by);
+        pair = _mm256_permutevar8x32_epi32(pair, by);
+        _mm256_storeu_si256((void *)(d->to_row + stay), row);
+        _mm256_storeu_si256((void *)(d->to_pair + stay), pair);
+        _mm256_storeu_si256((void *)(d->other_row + go - 8), row);
+        _mm256_storeu_si256((void *)(d->other_pair + go - 8), pair);
+        stay += (unsigned)__builtin_popcount(set);
+        go = n - (i + 8 - stay);
+    }
+    d->stay = stay;
+    d->go = go;
+    return i;
+}
+#endif
+
 size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
                       const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
                       uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair)
 {
     const uint8_t *bin = rows->of_column ? rows->of_column + column * rows->n : NULL;
-    size_t stay = 0, go = n;
-    for (size_t i = 0; i < n; i++) {
+    struct division d = {row, pair, to_row, to_pair, other_row, other_pair, 0, n, all};
+    size_t i = 0;
+#ifdef TR_CPU_LEVELS
+    if (bin && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2) i = divide_eights(&d, bin, left, n);
+#endif
+    for (; i < n; i++) {
         uint32_t r = all ? (uint32_t)i : row[i], p = pair[i];
         bool is_left = left[bin ? bin[r] : tr_bin_of(bins, rows, r, column)];
-        to_row[stay] = r;
-        to_pair[stay] = p;
-        other_row[go - 1] = r;
-        other_pair[go - 1] = p;
-        stay += is_left;
-        go -= !is_left;
+        to_row[d.stay] = r;
+        to_pair[d.stay] = p;
+        other_row[d.go - 1] = r;
+        other_pair[d.go - 1] = p;
+        d.stay += is_left;
+        d.go -= !is_left;
     }
-    return stay;
+    return d.stay;
 }

@@ -213,9 +213,10 @@ static int prepare(tr_worker *me, void *state)
     (void)me;
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->seed, &m->bins));
     TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
-    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
     tr_data_forget(m->train);
+    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
     if (m->test) tr_data_forget(m->test);
+    TR_TRY(tr_bins_by_column(&m->bins, &m->rows));
     TR_TRY(find_base(m));
     TR_TRY(open_scores(m, m->rows.n, &m->score));
     TR_TRY(open_scores(m, m->test_rows.n, &m->test_score));

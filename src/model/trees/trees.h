@@ -110,8 +110,8 @@ struct tr_bins {
     bool sparse; /* rows are, at all workers */
 };
 
-/* The rows of a worker. Dense: block k has the bins of columns 32 k …, a row after the other; and each column's lie one after
- * the other, too. Sparse: places among the bins of all columns, ascending, of the numbers that are not 0. */
+/* The rows of a worker. Dense: block k has the bins of columns 32 k …, a row after the other; of rows that trees are grown on,
+ * each column's lie one after the other, too. Sparse: places among the bins of all columns, ascending, of the numbers that are not 0. */
 struct tr_binned {
     size_t n;
     uint8_t *block, *of_column; /* dense */
@@ -124,17 +124,30 @@ struct tr_binned {
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
                  size_t most, uint64_t seed, struct tr_bins *bins);
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows);
+int tr_bins_by_column(const struct tr_bins *bins,
+                      struct tr_binned *rows); /* … of dense rows to grow trees on */
 void tr_bins_free(struct tr_bins *bins);
 void tr_binned_free(struct tr_binned *rows);
 
-/* The bin of a row in a column; of dense rows column->bins where it has no number, and no row of training was without. */
-uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column);
+/* Asks for huge pages in memory that has been allocated and not yet touched. */
+void tr_trees_huge(void *memory, size_t bytes);
 
 /* Width of the rows in block k. */
 static inline size_t tr_block_width(const struct tr_bins *bins, size_t block)
 {
     size_t left = bins->columns - block * TR_BLOCK;
     return left >= TR_BLOCK ? TR_BLOCK : (left + 3) / 4 * 4;
+}
+
+/* The bin of a row in a column; of dense rows column->bins where it has no number, and no row of training was without. */
+uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,
+                          size_t column);
+static inline uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,
+                                 size_t column)
+{
+    if (!rows->block) return tr_bin_of_sparse(bins, rows, row, column);
+    size_t block = column / TR_BLOCK;
+    return rows->block[block * TR_BLOCK * rows->n + row * tr_block_width(bins, block) + column % TR_BLOCK];
 }
 
 /* ---- gradients ---- */
