@@ -78,6 +78,7 @@ supervised=$(TRIREME_LAUNCH=run submit --job-name=supervised --time=5 "$train" j
 own=$(TRIREME_PROGRAM=./ridge submit --job-name=own --time=5 "$train" own.yaml output=own)
 own_run=$(TRIREME_PROGRAM=./ridge TRIREME_LAUNCH=run submit --job-name=own_run --time=5 "$train" own.yaml output=own_run experiment.clock=0)
 wrong=$(submit --job-name=wrong --time=5 "$train" job.yaml solve.epoch=3 output=wrong)
+folds=$(submit --job-name=folds --time=5 "$train" sweep job.yaml model.l2=1e-3,1 solve.epochs=3 experiment.clock=0 output=folds)
 sweep=$(submit --job-name=sweep --array=1-3 --ntasks=1 --time=5 "$scripts/sweep.sbatch" job.yaml list.txt)
 [ "$limit" ] && [ "$sweep" ] || fail "sbatch does not take jobs"
 for folder in signal cancel killed killed_mpirun supervised own; do until_true trains $folder; done
@@ -133,6 +134,10 @@ grep -q '^continues:' killed.out || fail "killed: begins anew: $(cat killed.out)
 # ---- what would be wrong again is not put back ----
 is "$wrong" FAILED 78:0 wrong
 grep -q 'did you mean solve.epochs' wrong.out || fail "wrong: does not say why: $(cat wrong.out)"
+
+# ---- a sweep in one job ----
+is "$folds" COMPLETED 0:0 folds
+grep -q '^s1 .*model.l2=1e-3  <- best' folds.out && [ -e folds/best/model.h5 ] || fail "folds: $(cat folds.out)"
 
 # ---- the array ----
 [ "$(wc -l <runs/list/summary.txt)" -eq 4 ] || fail "sweep: summary: $(cat runs/list/summary.txt)"
