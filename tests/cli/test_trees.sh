@@ -139,6 +139,36 @@ run counts 2 job.yaml data.train=counts.csv data.test=10% model.objective=poisso
 same_margins counts counts.csv
 run counts_squared 1 job.yaml data.train=counts.csv data.test=10% model.objective=squared
 holds "counts" "$(of counts test_rmse) < 1.1 * $(of counts_squared test_rmse)"
+# some rows are far off; leaves are medians or quantiles of all ranks' rows
+awk -F, -v OFS=, '{ $6 = $6 + (NR % 20 == 0) * NR; print }' all.number.csv >odd.csv
+for objective in absolute huber "quantile model.quantile=0.6"; do
+    name=${objective%% *}
+    for ranks in 1 3; do run $name$ranks $ranks job.yaml data.train=odd.csv data.test=test.all.number.csv model.objective=$objective; done
+    same ${name}1 ${name}3
+    holds "$name" "$(of ${name}1 test_rmse) < 0.5"
+done
+run below 1 job.yaml data.train=all.number.csv model.objective=quantile model.quantile=0.9
+"$trireme" predict below all.number.csv | paste -d, - all.number.csv | awk -F, '{ n += $7 < $1 } END { exit !(n > 3500 && n < 3700) }' || fail "not nine of ten rows lie below the quantile 0.9"
+run goss1 1 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
+run goss3 3 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
+same goss1 goss3
+holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
+
+# ---- weights ----
+awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
+paste -d, all.class.csv weights | awk -F, -v OFS=, '{ print $1, $2, $3, $4, $5, $7, $6 }' >weighed.csv
+run weight1 1 job.yaml $test data.weight=weights solve.epochs=10
+run weight3 3 job.yaml data.train=weighed.csv data.weight=6 solve.epochs=10
+same weight1 weight3
+run unweighted 1 job.yaml solve.epochs=10
+model weight1 >a.dump && model unweighted >b.dump && cmp -s a.dump b.dump && fail "weights change nothing"
+awk -F, '$6 { if (NR % 5) next } { print }' all.class.csv >rare.csv
+run rare 1 job.yaml data.train=rare.csv $test
+run balanced 2 job.yaml data.train=rare.csv $test model.class_weights=balanced
+holds "class weights" "$(of balanced test_accuracy) > $(of rare test_accuracy)"
+awk '{ print 0 }' weights >none
+refused 78 'leaves no row a weight above 0' data.weight=none
+
 awk -F, -v OFS=, '{ $6 = 1; print }' all.class.csv >one.csv
 run one 2 job.yaml data.train=one.csv
 "$trireme" predict one one.csv | sort -u | grep -qx 1 || fail "one kind of label"
@@ -167,6 +197,9 @@ holds "patience" "$(of patient test_accuracy) > 0.95"
 refuses "servers" 78 "trees have no parameters for servers" mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml output=no ranks.layout=dedicated
 for key in table.filter=skip sync.mode=asp data.partition=replicated data.scale=standard; do refused 78 'of no use' $key; done
 refused 65 'expected two kinds' data.train=four.csv model.objective=logistic
+refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
+refused 78 'for model.objective quantile' model.quantile=0.3
+refused 78 'solve.row_share is of the others' solve.top_share=0.3
 refused 65 'negative' data.train=all.number.csv model.objective=poisson
 
 exit $bad

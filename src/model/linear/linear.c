@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../class_weights.h"
+
 /* ---- methods ---- */
 
 /* clang-format off */
@@ -133,7 +135,7 @@ static int check_loss(const tr_job *job, const struct tr_linear_options *o)
 
 static int check_weights(const tr_job *job, const struct tr_linear_options *o)
 {
-    TR_TRY(tr_linear_check_weights(job, o));
+    TR_TRY(tr_class_weights_check(job, o->class_weights));
     if (solver_of(job, o)->weighs_rows) return TR_OK;
     if (*o->class_weights)
         return tr_linear_refuse(job, "model.class_weights",

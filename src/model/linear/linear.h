@@ -201,9 +201,8 @@ tr_worker tr_linear_self(tr_context *tr);
 /* Which of the training data's labels that is, from 0; how many there are: none of them. */
 size_t tr_linear_label(const tr_data *train, float label);
 
-/* Whether model.class_weights can be read; and, all ranks, once the training data are open: what rows weigh, by data.weight
- * and their classes. Then that of row i of the training data. */
-int tr_linear_check_weights(const tr_job *job, const struct tr_linear_options *o);
+/* All ranks, once the training data are open: what rows weigh, by data.weight and their classes. Then that of row i of the
+ * training data. */
 int tr_linear_weigh(struct tr_linear *m);
 double tr_linear_weight(const struct tr_linear *m, size_t i);
 

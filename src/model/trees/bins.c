@@ -107,22 +107,6 @@ static int draw(const tr_data *data, const uint64_t *number, uint64_t seed, stru
 
 /* ---- one column ---- */
 
-static uint32_t key_of(float x)
-{
-    uint32_t bits;
-    x += 0.0f; /* -0 is 0 */
-    memcpy(&bits, &x, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-static float value_of(uint32_t key)
-{
-    uint32_t bits = key & 0x80000000u ? key & 0x7fffffffu : ~key;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* A byte at a time from the lowest: an even number of passes ends where it began. */
 static void sort_keys(uint32_t *key, uint32_t *other, size_t n)
 {
@@ -140,14 +124,14 @@ static void sort_keys(uint32_t *key, uint32_t *other, size_t n)
 /* The distinct values of so many sorted keys, and of `zeros` rows more that have a 0. */
 static int find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
 {
-    const uint32_t zero = key_of(0);
+    const uint32_t zero = tr_key_of_float(0);
     *runs = 0;
     TR_TRY(TR_GROW(&m->run, &m->run_capacity, n + 1));
     for (size_t i = 0; i < n || zeros > 0;) {
         bool is_zero = zeros > 0 && (i == n || m->key[i] >= zero);
         uint32_t key = is_zero ? zero : m->key[i];
         struct value_run *run = &m->run[(*runs)++];
-        *run = (struct value_run){value_of(key), is_zero ? zeros : 0};
+        *run = (struct value_run){tr_float_of_key(key), is_zero ? zeros : 0};
         if (is_zero) zeros = 0;
         for (; i < n && m->key[i] == key; i++) run->rows++;
     }
@@ -244,7 +228,7 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t ro
         TR_TRY(TR_GROW(&m->key, &m->key_capacity, n + count));
         for (size_t i = 0; i < count; i++, all++) {
             float x = a->value[a->at[w]++];
-            if (x == x) m->key[n++] = key_of(x);
+            if (x == x) m->key[n++] = tr_key_of_float(x);
         }
     }
     uint32_t values = m->values ? m->values[m->first + k] : 0;

@@ -47,6 +47,26 @@ TR_CPU_CLONES static void squared(const float *score, const float *label, size_t
     }
 }
 
+/* Slopes of a loss that is linear on either side. */
+TR_CPU_CLONES static void pinball(const float *score, const float *label, float part, size_t n, float *g,
+                                  float *h)
+{
+    for (size_t i = 0; i < n; i++) {
+        g[i] = score[i] > label[i] ? 1 - part : score[i] < label[i] ? -part : 0;
+        h[i] = 1;
+    }
+}
+
+TR_CPU_CLONES static void huber(const float *score, const float *label, float delta, size_t n, float *g,
+                                float *h)
+{
+    for (size_t i = 0; i < n; i++) {
+        float error = score[i] - label[i];
+        g[i] = error > delta ? delta : error < -delta ? -delta : error;
+        h[i] = 1;
+    }
+}
+
 TR_CPU_CLONES static void poisson(const float *score, const float *label, size_t n, float *g, float *h)
 {
     for (size_t i = 0; i < n; i++) {
@@ -85,6 +105,11 @@ static void find(struct tr_trees *m, size_t output)
     switch (m->objective) {
     case TR_OBJECTIVE_LOGISTIC: logistic(score, m->label, n, m->gradient, m->curvature); break;
     case TR_OBJECTIVE_POISSON: poisson(score, m->label, n, m->gradient, m->curvature); break;
+    case TR_OBJECTIVE_ABSOLUTE: pinball(score, m->label, 0.5f, n, m->gradient, m->curvature); break;
+    case TR_OBJECTIVE_QUANTILE:
+        pinball(score, m->label, (float)m->o->quantile, n, m->gradient, m->curvature);
+        break;
+    case TR_OBJECTIVE_HUBER: huber(score, m->label, (float)m->o->delta, n, m->gradient, m->curvature); break;
     case TR_OBJECTIVE_SOFTMAX: softmax(m, output, n, m->gradient, m->curvature); break;
     default: squared(score, m->label, n, m->gradient, m->curvature); break;
     }
@@ -123,6 +148,8 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
     double most[2] = {0};
     float most_g, most_h;
     find(m, output);
+    tr_weigh_gradients(m);
+    TR_TRY(tr_draw_rows(m, round));
     find_most(m->gradient, m->curvature, m->rows.n, &most_g, &most_h);
     most[0] = (double)most_g;
     most[1] = (double)most_h;
@@ -130,7 +157,9 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
     if (!isfinite(most[0]) || !isfinite(most[1]))
         return tr_fail(TR_ERR_DIVERGED,
                        "trees: gradients are not finite: lower solve.rate, or the labels are too large");
-    bool same = m->objective == TR_OBJECTIVE_SQUARED; /* all second derivatives are 1 */
+    bool smooth = m->objective == TR_OBJECTIVE_LOGISTIC || m->objective == TR_OBJECTIVE_POISSON ||
+                  m->objective == TR_OBJECTIVE_SOFTMAX,
+         same = !smooth && !m->weight && m->o->top == 0; /* all second derivatives are 1 */
     units->gradient = fmax(most[0], 1e-30) / ((1 << (m->o->bits - 1)) - 1);
     units->curvature = same ? 1 : fmax(most[1], 1e-30) / ((1 << m->o->bits) - 1);
     uint32_t salt = (uint32_t)tr_mix(tr_mix(m->seed ^ round) + output);
@@ -138,21 +167,41 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
     return TR_OK;
 }
 
-double tr_trees_loss(const struct tr_trees *m, const float *label, const float *score, size_t n, size_t apart)
+bool tr_trees_is_quantile(const struct tr_trees *m, double *part)
+{
+    *part = m->objective == TR_OBJECTIVE_QUANTILE ? m->o->quantile : 0.5;
+    return m->objective == TR_OBJECTIVE_QUANTILE || m->objective == TR_OBJECTIVE_ABSOLUTE;
+}
+
+/* Of one row, by the score of its label's class among those of all. */
+static double softmax_loss(const struct tr_trees *m, const float *score, size_t apart, double y)
+{
+    double most = (double)score[0], total = 0;
+    for (size_t k = 1; k < m->outputs; k++) most = fmax(most, (double)score[k * apart]);
+    for (size_t k = 0; k < m->outputs; k++) total += exp((double)score[k * apart] - most);
+    return log(total) + most - (double)score[(size_t)y * apart];
+}
+
+static double loss_of(const struct tr_trees *m, const float *score, size_t apart, double y)
+{
+    double s = (double)*score, error = s - y, delta = m->o->delta;
+    switch (m->objective) {
+    case TR_OBJECTIVE_LOGISTIC: return (s > 0 ? log1p(exp(-s)) + s : log1p(exp(s))) - y * s;
+    case TR_OBJECTIVE_POISSON: return exp(s) - y * s;
+    case TR_OBJECTIVE_SOFTMAX: return softmax_loss(m, score, apart, y);
+    case TR_OBJECTIVE_ABSOLUTE: return fabs(error);
+    case TR_OBJECTIVE_QUANTILE: return error > 0 ? (1 - m->o->quantile) * error : -m->o->quantile * error;
+    case TR_OBJECTIVE_HUBER:
+        return fabs(error) <= delta ? error * error / 2 : delta * (fabs(error) - delta / 2);
+    default: return error * error / 2;
+    }
+}
+
+double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
+                     size_t n, size_t apart)
 {
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        double s = (double)score[i], y = (double)label[i], total = 0, most = s;
-        switch (m->objective) {
-        case TR_OBJECTIVE_LOGISTIC: sum += (s > 0 ? log1p(exp(-s)) + s : log1p(exp(s))) - y * s; break;
-        case TR_OBJECTIVE_POISSON: sum += exp(s) - y * s; break;
-        case TR_OBJECTIVE_SOFTMAX:
-            for (size_t k = 1; k < m->outputs; k++) most = fmax(most, (double)score[k * apart + i]);
-            for (size_t k = 0; k < m->outputs; k++) total += exp((double)score[k * apart + i] - most);
-            sum += log(total) + most - (double)score[(size_t)y * apart + i];
-            break;
-        default: sum += (s - y) * (s - y) / 2; break;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        sum += (weight ? (double)weight[i] : 1) * loss_of(m, score + i, apart, (double)label[i]);
     return sum;
 }

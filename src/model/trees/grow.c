@@ -184,12 +184,11 @@ static int begin_tree(struct tr_trees *m)
     bool all = m->o->rows >= 1;
     int64_t sum[2] = {0, (int64_t)n};
     if (!all) {
-        uint64_t salt = tr_mix(tr_mix(m->seed + 1) ^ g->round);
         n = 0;
         for (size_t i = 0; i < m->rows.n; i++) {
             l->row[0][n] = (uint32_t)i;
             l->pair[0][n] = l->pair[0][i];
-            n += (double)(tr_mix(salt ^ m->number[i]) >> 11) < m->o->rows * 0x1p53;
+            n += m->drawn[i];
         }
         sum[1] = (int64_t)n;
     }
@@ -318,8 +317,42 @@ static int weigh_leaves(struct tr_trees *m)
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, g->sums, 2 * g->leaves));
     for (size_t k = 0; k < g->leaves; k++) {
         double G = (double)g->sums[2 * k] * step_g, H = (double)g->sums[2 * k + 1] * step_h;
-        g->node[g->leaf[k].node].number = (float)(-m->o->rate * G / fmax(H + m->o->l2, 1e-30));
+        g->node[g->leaf[k].node].number = (float)(-G / fmax(H + m->o->l2, 1e-30));
         g->note[g->leaf[k].node] = (struct tr_node_note){0, (float)H};
+    }
+    return TR_OK;
+}
+
+/* Where the loss has no curvature: the quantile of what is left of the leaf's rows. */
+static int renew_leaves(struct tr_trees *m, double part)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct tr_row_set *set;
+    float *value = NULL;
+    TR_TRY(TR_NEW(&set, g->leaves));
+    int status = TR_NEW(&value, g->leaves);
+    for (size_t i = 0; i < m->rows.n; i++) m->scratch[i] = m->label[i] - m->score[i];
+    for (size_t k = 0; k < g->leaves; k++) {
+        const struct leaf *leaf = &g->leaf[k];
+        set[k] = (struct tr_row_set){leaf->all ? NULL : m->lists.row[leaf->list] + leaf->begin,
+                                     leaf->end - leaf->begin};
+    }
+    if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, m->curvature, part, value);
+    for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k].node].number = value[k];
+    free(value);
+    free(set);
+    return status;
+}
+
+static int value_leaves(struct tr_trees *m)
+{
+    struct tr_trees_grower *g = m->grower;
+    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)g->round);
+    TR_TRY(weigh_leaves(m));
+    if (tr_trees_is_quantile(m, &part)) TR_TRY(renew_leaves(m, part));
+    for (size_t k = 0; k < g->leaves; k++) {
+        float *value = &g->node[g->leaf[k].node].number;
+        *value = (float)(rate * (double)*value);
     }
     return TR_OK;
 }
@@ -379,7 +412,7 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
         if (g->leaves == m->o->leaves) break;
         TR_TRY(look_at(m, leaf, right));
     }
-    TR_TRY(weigh_leaves(m));
+    TR_TRY(value_leaves(m));
     add_to_scores(m);
     return tr_forest_add(&m->forest, g->node, g->note, g->nodes);
 }
@@ -396,6 +429,7 @@ static int open_lists(struct tr_trees *m)
         tr_trees_huge(m->lists.pair[i], n * sizeof *m->lists.pair[i]);
     }
     TR_TRY(TR_NEW(&m->gradient, n));
+    TR_TRY(TR_NEW(&m->scratch, n));
     return TR_NEW(&m->curvature, n);
 }
 
@@ -449,6 +483,8 @@ void tr_grower_close(struct tr_trees *m)
     }
     free(m->gradient);
     free(m->curvature);
+    free(m->scratch);
+    free(m->drawn);
     if (!g) return;
     void *arrays[] = {g->shares, g->local, g->slot, g->leaf,     g->sums,
                       g->told,   g->node,  g->note, g->goes_left};

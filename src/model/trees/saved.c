@@ -18,7 +18,8 @@ enum { PREDICT_LABEL, PREDICT_PROBABILITY, PREDICT_MARGIN, PREDICT_MEAN }; /* tr
 /* Columns up to which rows are taken as dense ones; and rows that all trees are asked for at once. */
 enum { DENSE_COLUMNS = 4096, ROWS = 64 };
 
-static const char *const names[] = {"auto", "logistic", "squared", "poisson", "softmax"};
+static const char *const names[] = {"auto",    "logistic", "squared",  "poisson",
+                                    "softmax", "absolute", "quantile", "huber"};
 
 const char *tr_trees_objective_name(const struct tr_trees *m)
 {
@@ -185,10 +186,10 @@ static int head_fields(struct tr_trees *m, tr_fields *f)
     char *objective = (char *)(uintptr_t)names[m->objective];
     TR_TRY(tr_field_text(f, "objective", &objective));
     if (tr_fields_read(f)) {
-        for (m->objective = TR_OBJECTIVE_LOGISTIC; m->objective <= TR_OBJECTIVE_SOFTMAX; m->objective++)
+        for (m->objective = TR_OBJECTIVE_LOGISTIC; m->objective < TR_OBJECTIVES; m->objective++)
             if (strcmp(objective, names[m->objective]) == 0) break;
         free(objective);
-        if (m->objective > TR_OBJECTIVE_SOFTMAX) return bad("its objective is unknown");
+        if (m->objective == TR_OBJECTIVES) return bad("its objective is unknown");
     }
     TR_TRY(tr_field_count(f, "trees", &trees));
     TR_TRY(tr_field_count(f, "nodes", &nodes));

@@ -178,6 +178,9 @@ static void begin_lightgbm(FILE *file, const struct tr_trees *m)
     case TR_OBJECTIVE_LOGISTIC: fputs("objective=binary sigmoid:1\n", file); break;
     case TR_OBJECTIVE_SOFTMAX: fprintf(file, "objective=multiclass num_class:%llu\n", outputs); break;
     case TR_OBJECTIVE_POISSON: fputs("objective=poisson\n", file); break;
+    case TR_OBJECTIVE_ABSOLUTE: fputs("objective=regression_l1\n", file); break;
+    case TR_OBJECTIVE_QUANTILE: fputs("objective=quantile\n", file); break;
+    case TR_OBJECTIVE_HUBER: fputs("objective=huber\n", file); break;
     default: fputs("objective=regression\n", file); break;
     }
     fputs("feature_names=", file);

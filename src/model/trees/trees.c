@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "../auc.h"
+#include "../class_weights.h"
 
 /* What workers sum up for an evaluation. */
-enum { LOSS, ROWS, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
+enum { LOSS, WEIGHT, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
 /* More distinct labels are numbers, not classes; more than the second are none in any case. */
 enum { MOST_GUESSED = 100, MOST_CLASSES = 1000 };
@@ -58,6 +59,9 @@ static int check_data(const struct tr_trees *m)
         return tr_fail(TR_ERR_DATA,
                        "%s, and there are more than %d: expected classes, or model.objective squared",
                        tr_data_third_label(train), MOST_CLASSES);
+    if (*m->o->class_weights && !tr_trees_classify(m))
+        return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights is for classes, and labels are numbers",
+                       tr_job_where(m->job, "model.class_weights"));
     if (m->objective == TR_OBJECTIVE_POISSON && train->labels > 0 && train->label[0] < 0)
         return tr_fail(TR_ERR_DATA, "%s: label %g is negative: expected counts for model.objective poisson",
                        tr_job_where(m->job, "model.objective"), (double)train->label[0]);
@@ -132,7 +136,29 @@ static int open_rows(struct tr_trees *m)
     if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
     if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
     if (status == TR_OK && works) status = tr_data_row_numbers(m->train, &m->number);
-    return tr_agree(m->tr, status);
+    return tr_agree(m->tr, status == TR_OK ? tr_trees_weigh(m) : status);
+}
+
+/* Keys that one objective alone has a use for. */
+static int refuse(const tr_job *job, const char *key, const char *why)
+{
+    return tr_fail(TR_ERR_CONFIG, "%s: %s is %s", tr_job_where(job, key), key, why);
+}
+
+static int check(const tr_job *job, const void *options)
+{
+    const struct tr_trees_options *o = options;
+    bool classes = o->objective == TR_OBJECTIVE_AUTO || o->objective == TR_OBJECTIVE_LOGISTIC ||
+                   o->objective == TR_OBJECTIVE_SOFTMAX;
+    if (tr_job_given(job, "model.quantile") && o->objective != TR_OBJECTIVE_QUANTILE)
+        return refuse(job, "model.quantile", "for model.objective quantile");
+    if (tr_job_given(job, "model.delta") && o->objective != TR_OBJECTIVE_HUBER)
+        return refuse(job, "model.delta", "for model.objective huber");
+    if (*o->class_weights && !classes) return refuse(job, "model.class_weights", "for classes");
+    if (o->top > 0 && o->rows >= 1)
+        return refuse(job, "solve.top_share",
+                      "of rows that are there in any case: solve.row_share is of the others");
+    return tr_class_weights_check(job, o->class_weights);
 }
 
 static int open_model(tr_context *tr, const void *options, void *model)
@@ -161,7 +187,8 @@ static void close_model(void *model)
     tr_bins_free(&m->bins);
     tr_binned_free(&m->rows);
     tr_binned_free(&m->test_rows);
-    void *arrays[] = {m->label, m->test_label, m->number, m->score, m->test_score, m->most, m->sum};
+    void *arrays[] = {m->label,      m->test_label, m->number, m->score,
+                      m->test_score, m->most,       m->sum,    m->weight};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     tr_data_close(&m->test);
     tr_data_close(&m->train);
@@ -169,33 +196,55 @@ static void close_model(void *model)
 
 /* ---- before the first tree ---- */
 
-/* Each output begins with what is best without a tree. Labels are summed as whole numbers of steps, in any order. */
+/* Sums of weights, and of labels or of the weights of classes times weights, as whole numbers of steps, in any order. */
+static int sum_labels(const struct tr_trees *m, double most, int64_t *sum)
+{
+    double heaviest = m->weight ? 0 : 1;
+    for (size_t i = 0; i < m->rows.n && m->weight; i++) heaviest = fmax(heaviest, (double)m->weight[i]);
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, &heaviest, 1));
+    for (size_t i = 0; i < m->rows.n; i++) {
+        double w = (m->weight ? (double)m->weight[i] : 1) / heaviest, y = (double)m->label[i];
+        sum[0] += llrint(w * 0x1p24);
+        if (m->objective == TR_OBJECTIVE_SOFTMAX) sum[1 + (size_t)m->label[i]] += llrint(w * 0x1p24);
+        else sum[1] += llrint(w * y / most * 0x1p24);
+    }
+    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, (size_t)m->outputs + 1);
+}
+
+/* Of the part that an output has of all labels, or their mean; least: half a row's part. */
+static double base_of(const struct tr_trees *m, double mean, double least)
+{
+    switch (m->objective) {
+    case TR_OBJECTIVE_SOFTMAX: return log(fmax(mean, least));
+    case TR_OBJECTIVE_POISSON: return log(fmax(mean, 1e-9));
+    case TR_OBJECTIVE_LOGISTIC: mean = fmin(fmax(mean, least), 1 - least); return log(mean / (1 - mean));
+    default: return mean;
+    }
+}
+
+/* Each output begins with what is best without a tree; of Huber's loss that is near the median. */
 static int find_base(struct tr_trees *m)
 {
-    double most = 1;
-    int64_t *count;
+    double most = 1, part;
+    int64_t *sum;
     size_t outputs = (size_t)m->outputs;
+    struct tr_row_set all = {NULL, m->rows.n};
+    float quantile;
     TR_TRY(TR_NEW(&m->base, outputs));
-    TR_TRY(TR_NEW(&count, outputs));
+    if (tr_trees_is_quantile(m, &part) || m->objective == TR_OBJECTIVE_HUBER) {
+        TR_TRY(tr_quantiles(m->tr, &all, 1, m->label, m->weight, part, &quantile));
+        m->base[0] = (double)quantile;
+        return TR_OK;
+    }
+    TR_TRY(TR_NEW(&sum, outputs + 1));
     for (size_t i = 0; i < m->train->labels && !tr_trees_classify(m); i++)
         most = fmax(most, fabs((double)m->train->label[i]));
-    for (size_t i = 0; i < m->rows.n; i++) {
-        if (m->objective == TR_OBJECTIVE_SOFTMAX) count[(size_t)m->label[i]]++;
-        else count[0] += llrint((double)m->label[i] / most * 0x1p24);
+    int status = sum_labels(m, most, sum);
+    for (size_t k = 0; k < outputs && status == TR_OK; k++) {
+        double mean = (double)sum[1 + k] * (m->objective == TR_OBJECTIVE_SOFTMAX ? 1 : most) / (double)sum[0];
+        m->base[k] = (double)(float)base_of(m, mean, 0.5 / (double)m->total_rows);
     }
-    int status = tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, count, outputs);
-    for (size_t k = 0; k < outputs; k++) {
-        double n = (double)m->total_rows, mean = (double)count[k] * most * 0x1p-24 / n;
-        if (m->objective == TR_OBJECTIVE_SOFTMAX) m->base[k] = log(fmax((double)count[k], 0.5) / n);
-        else if (m->objective == TR_OBJECTIVE_SQUARED) m->base[k] = mean;
-        else if (m->objective == TR_OBJECTIVE_POISSON) m->base[k] = log(fmax(mean, 1e-9));
-        else {
-            double p = fmin(fmax(mean, 0.5 / n), 1 - 0.5 / n);
-            m->base[k] = log(p / (1 - p));
-        }
-        m->base[k] = (double)(float)m->base[k];
-    }
-    free(count);
+    free(sum);
     return status;
 }
 
@@ -251,10 +300,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_trees *m = state;
     size_t n = m->test_rows.n;
     (void)me;
-    report->sum[LOSS] += tr_trees_loss(m, m->label, m->score, m->rows.n, m->rows.n);
-    report->sum[ROWS] += (double)m->rows.n;
+    report->sum[LOSS] += tr_trees_loss(m, m->label, m->weight, m->score, m->rows.n, m->rows.n);
+    for (size_t i = 0; i < m->rows.n; i++) report->sum[WEIGHT] += m->weight ? (double)m->weight[i] : 1;
     if (!m->test) return TR_OK;
-    report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, m->test_score, n, n);
+    report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, NULL, m->test_score, n, n);
     report->sum[TEST_ROWS] += (double)n;
     for (size_t i = 0; i < n; i++) {
         float y = m->test_label[i], s = m->test_score[i];
@@ -269,7 +318,7 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 {
     struct tr_trees *m = state;
     const double *sum = report->sum;
-    evaluation->objective = sum[LOSS] / sum[ROWS];
+    evaluation->objective = sum[LOSS] / sum[WEIGHT];
     if (m->test)
         evaluation->metric = tr_trees_classify(m) ? sum[TEST_RIGHT] / sum[TEST_ROWS]
                                                   : sqrt(sum[TEST_SQUARES] / sum[TEST_ROWS]);
@@ -374,9 +423,17 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 
 static const tr_option options[] = {
     {"model.objective", TR_KIND_CHOICE, AT(objective), "auto",
-     .words = TR_WORDS("auto", "logistic", "squared", "poisson", "softmax"),
+     .words = TR_WORDS("auto", "logistic", "squared", "poisson", "softmax", "absolute", "quantile", "huber"),
      .help = "what trees minimise; auto = as the labels are: two kinds, whole numbers up to 100 of them, or "
              "other numbers"},
+    {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .above = true, .most = 1,
+     .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
+    {"model.delta", TR_KIND_REAL, AT(delta), "1", .above = true,
+     .help = "huber: errors beyond it count in proportion to their size, smaller ones by their squares"},
+    {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
+     .help = "what a row weighs, by its label: balanced = so that each label's rows weigh the same together, "
+             "or label:weight "
+             "pairs, «1:5 -1:0.5»"},
     {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
      .help = "of a tree, at most"},
     {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,
@@ -401,8 +458,14 @@ static const tr_option options[] = {
              "values of fewer rows are not looked at"},
     {"solve.rate", TR_KIND_REAL, AT(rate), "0.1", .above = true, .most = 1,
      .help = "part of what a tree would add that it does add"},
+    {"solve.decay", TR_KIND_REAL, AT(decay), "0", .most = 1,
+     .help = "solve.rate becomes this part smaller with each round"},
     {"solve.row_share", TR_KIND_REAL, AT(rows), "1", .above = true, .most = 1,
      .help = "part of the rows, drawn anew, that a tree is grown on"},
+    {"solve.top_share", TR_KIND_REAL, AT(top), "0", .most = 1,
+     .help = "part of the rows, those with the largest gradients, that a tree is grown on in any case; "
+             "solve.row_share is of "
+             "the others then, which count so much more (GOSS)"},
     {"solve.column_share", TR_KIND_REAL, AT(columns), "1", .above = true, .most = 1,
      .help = "part of the columns, drawn anew, that a tree may split by"},
     {"solve.gradient_bits", TR_KIND_INTEGER, AT(bits), "5", .least = 3, .most = 10,
@@ -417,13 +480,19 @@ static const tr_method methods[] = {
 };
 
 static const tr_rule rules[] = {
-    {"data.label", .value = "auto"},      {"solve.epochs", .value = "100"},
-    {"report.every", .value = "10"},      {"data.partition", .unused = true},
-    {"data.vocabulary", .unused = true},  {"data.duplicates", .unused = true},
-    {"data.scale", .unused = true},       {"sync.*", .unused = true},
-    {"table.*", .unused = true},          {"local.*", .unused = true},
-    {"data.weight", .unused = true},      {"data.hash", .unused = true},
-    {"solve.target_gap", .unused = true}, {.key = NULL},
+    {"data.label", .value = "auto"},
+    {"solve.epochs", .value = "100"},
+    {"report.every", .value = "10"},
+    {"data.partition", .unused = true},
+    {"data.vocabulary", .unused = true},
+    {"data.duplicates", .unused = true},
+    {"data.scale", .unused = true},
+    {"sync.*", .unused = true},
+    {"table.*", .unused = true},
+    {"local.*", .unused = true},
+    {"data.hash", .unused = true},
+    {"solve.target_gap", .unused = true},
+    {.key = NULL},
 };
 
 static const tr_flag flags[] = {
@@ -451,6 +520,7 @@ const tr_model_class tr_trees_class = {
     .rules = rules,
     .flags = flags,
     .model_size = sizeof(struct tr_trees),
+    .check = check,
     .open = open_model,
     .train = train_model,
     .fields = tr_trees_fields,

@@ -4,6 +4,7 @@
  *   bins        columns cut into at most 255 ranges of equally many rows; rows as numbers of these
  *   histogram   sums of gradients by bin, of the rows of one leaf
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
+ *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
  *   forest      trees as they are kept and applied
  *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
@@ -177,8 +178,44 @@ enum {
     TR_OBJECTIVE_LOGISTIC,
     TR_OBJECTIVE_SQUARED,
     TR_OBJECTIVE_POISSON,
-    TR_OBJECTIVE_SOFTMAX
+    TR_OBJECTIVE_SOFTMAX,
+    TR_OBJECTIVE_ABSOLUTE,
+    TR_OBJECTIVE_QUANTILE,
+    TR_OBJECTIVE_HUBER,
+    TR_OBJECTIVES
 };
+
+/* ---- quantiles ---- */
+
+/* Numbers as unsigned ones in the same order; -0 is 0. */
+static inline uint32_t tr_key_of_float(float x)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } u = {x + 0.0f};
+    return u.bits & 0x80000000u ? ~u.bits : u.bits | 0x80000000u;
+}
+
+static inline float tr_float_of_key(uint32_t key)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } u = {key & 0x80000000u ? key & 0x7fffffffu : ~key};
+    return u.value;
+}
+
+/* Some rows of a worker; row NULL: 0 .. n - 1. */
+struct tr_row_set {
+    const uint32_t *row;
+    size_t n;
+};
+
+/* Of each of n sets of rows over all workers: the least of the numbers that this part of the set's weight does not exceed; of an
+ * empty one 0. weight NULL: rows weigh the same. value, weight: of all rows of a worker. */
+int tr_quantiles(tr_context *tr, const struct tr_row_set *set, size_t n, const float *value,
+                 const float *weight, double part, float *quantile);
 
 /* ---- the rows of leaves ---- */
 
@@ -234,7 +271,8 @@ void tr_scan_category(struct tr_category_scan *scan, const struct tr_scan *s,
 struct tr_trees_options {
     uint64_t leaves, depth, bins, min_rows, bits, category_values;
     double category_smoothing, category_l2, category_rows;
-    double l2, gamma, min_weight, rate, rows, columns;
+    double l2, gamma, min_weight, rate, decay, rows, top, columns, quantile, delta;
+    char *class_weights;
     int objective;
 };
 
@@ -255,6 +293,9 @@ struct tr_trees {
     float *most,
         *sum; /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
     float *gradient, *curvature;
+    float *weight;  /* of rows; NULL: all 1 */
+    float *scratch; /* a number of each row, where something needs it for a while */
+    uint8_t *drawn; /* rows that the next tree is grown on; NULL: all */
     struct tr_lists lists;
     struct tr_trees_grower *grower;
     tr_evaluation last;
@@ -283,9 +324,18 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
 /* Begins a round: what all outputs need. */
 void tr_gradients_begin(struct tr_trees *m);
 
-/* Σ over rows of the loss, of scores that are so far apart for two outputs. */
-double tr_trees_loss(const struct tr_trees *m, const float *label, const float *score, size_t n,
-                     size_t apart);
+/* All ranks, once labels are known: what rows weigh. The gradients times that. And which rows the next tree is grown on: others than
+ * those with the largest gradients then count more. */
+int tr_trees_weigh(struct tr_trees *m);
+void tr_weigh_gradients(const struct tr_trees *m);
+int tr_draw_rows(struct tr_trees *m, uint64_t round);
+
+/* Whether leaves are renewed as quantiles of what the trees before leave, and of which part. */
+bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
+
+/* Σ over rows of the loss, times weight (NULL: 1), of scores that are so far apart for two outputs. */
+double tr_trees_loss(const struct tr_trees *m, const float *label, const float *weight, const float *score,
+                     size_t n, size_t apart);
 
 const char *tr_trees_objective_name(const struct tr_trees *m); /* "logistic" */
 

@@ -1,0 +1,72 @@
+#include "class_weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t tr_label_place(const float *labels, size_t n, float label)
+{
+    size_t first = 0, all = n;
+    while (n > 0) {
+        size_t half = n / 2;
+        if (labels[first + half] < label) first += half + 1, n -= half + 1;
+        else n = half;
+    }
+    return first < all && labels[first] == label ? first : all;
+}
+
+static int bad_weights(const tr_job *job, const char *at)
+{
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "%s: model.class_weights, at «%.40s»: expected balanced, or label:weight pairs with blanks "
+        "between them, no weight below 0",
+        tr_job_where(job, "model.class_weights"), at);
+}
+
+/* One «label:weight» of the list; *at moves behind it. */
+static int next_pair(const tr_job *job, const char **at, float *label, double *weight)
+{
+    char *end, *behind;
+    *label = strtof(*at, &end);
+    if (end == *at || *end != ':' || !isfinite(*label)) return bad_weights(job, *at);
+    *weight = strtod(end + 1, &behind);
+    if (behind == end + 1 || (*behind && !strchr(" ,", *behind)) || !isfinite(*weight) || *weight < 0)
+        return bad_weights(job, *at);
+    *at = behind + strspn(behind, " ,");
+    return TR_OK;
+}
+
+static bool is_balanced(const char *text)
+{
+    return strcmp(text, "balanced") == 0;
+}
+
+int tr_class_weights_check(const tr_job *job, const char *text)
+{
+    float label;
+    double weight;
+    if (is_balanced(text)) return TR_OK;
+    while (*text) TR_TRY(next_pair(job, &text, &label, &weight));
+    return TR_OK;
+}
+
+int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
+                          size_t n, double *weight)
+{
+    double total = 0;
+    for (size_t k = 0; k < n; k++) total += count[k];
+    for (size_t k = 0; k < n; k++)
+        weight[k] = is_balanced(text) ? total / ((double)n * fmax(count[k], 1)) : 1;
+    while (*text && !is_balanced(text)) {
+        float of;
+        double w = 0;
+        TR_TRY(next_pair(job, &text, &of, &w));
+        size_t k = tr_label_place(label, n, of);
+        if (k == n)
+            return tr_fail(TR_ERR_CONFIG, "%s: model.class_weights has label %.9g, which no row has",
+                           tr_job_where(job, "model.class_weights"), (double)of);
+        weight[k] = w;
+    }
+    return TR_OK;
+}
