@@ -51,6 +51,6 @@ refused 65 "two:17: «1» is no weight of a row, expected one number" data.weigh
 refused 66 "none" data.weight=none
 refused 78 "data.weight leaves no row a weight above 0" data.weight=zeros
 refused 78 "data.weight has a number for each row, but data.test takes some rows away" data.weight=weights data.test=10%
-refused 78 "data.weight is not for this solve.method" data.weight=weights solve.method=svrg
+refused 78 "is not for this solve.method" data.weight=weights solve.method=svrg
 expect 78 "data.weight" train data.train=rows.svm data.weight=weights model.type=kmeans output=no
 exit $bad
