@@ -47,6 +47,9 @@ struct tr_row_stream {
     uint32_t *order;      /* room for an order of the blocks */
     bool *listed;         /* … and for who is in it */
     uint64_t *group_row;  /* of the second: rows before each group, and behind the last one */
+    uint64_t memory;      /* as tr_row_stream_open() was called, … */
+    bool whole;           /* … checked */
+    size_t parts;         /* no block has rows of two parts and not all of them; 0: they are not known */
     size_t last;          /* the block that was asked for last */
     bool mixes;           /* the second has been used */
     size_t mixed_at;      /* as `at`, when it was used last */
@@ -302,6 +305,8 @@ int tr_row_stream_open(tr_data *data, uint64_t memory, bool checked, struct tr_r
     s->file = state->cached->rows;
     s->block = state->block;
     s->n = s->at = s->aside = state->blocks;
+    s->memory = memory;
+    s->whole = checked;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
     pthread_cond_init(&s->ready, NULL);
@@ -324,18 +329,23 @@ int tr_row_stream_open(tr_data *data, uint64_t memory, bool checked, struct tr_r
     return start_thread(s);
 }
 
+static void stop_thread(struct tr_row_stream *s)
+{
+    if (!s->runs) return;
+    pthread_mutex_lock(&s->lock);
+    s->ends = true;
+    pthread_cond_signal(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->runs = false;
+}
+
 void tr_row_stream_close(struct tr_row_stream **stream)
 {
     struct tr_row_stream *s = *stream;
     *stream = NULL;
     if (!s) return;
-    if (s->runs) {
-        pthread_mutex_lock(&s->lock);
-        s->ends = true;
-        pthread_cond_signal(&s->moved);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-    }
+    stop_thread(s);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->moved);
     pthread_cond_destroy(&s->ready);
@@ -523,6 +533,91 @@ void tr_data_permute(const tr_data *data, struct tr_rng *rng, size_t first, size
     for (size_t g = 0; g * GROUP < s->n; g++) mix_group(s, rng, g, order + s->group_row[g]);
 }
 
+/* ---- parts ---- */
+
+/* The rows before this one. */
+static struct tr_data_block place_of(const struct tr_data_state *state, uint64_t row)
+{
+    const struct tr_matrix *m = &state->rows;
+    return (struct tr_data_block){row, m->begin ? m->begin[row] : row * m->columns};
+}
+
+static uint64_t bytes_between(const struct tr_row_stream *s, const struct tr_data_block *from,
+                              const struct tr_data_block *to)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->arrays; i++)
+        sum += s->array[i].unit * (s->array[i].by_row ? to->row - from->row : to->nonzero - from->nonzero);
+    return sum;
+}
+
+/* The first place behind from, up to end, where that is so many bytes; end if it is nowhere. */
+static struct tr_data_block place_after(const struct tr_row_stream *s, const struct tr_data_state *state,
+                                        struct tr_data_block from, uint64_t bytes, uint64_t end)
+{
+    uint64_t low = from.row + 1, high = end;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        struct tr_data_block place = place_of(state, middle);
+        if (bytes_between(s, &from, &place) < bytes) low = middle + 1;
+        else high = middle;
+    }
+    return place_of(state, low);
+}
+
+/* Blocks of about as many bytes as now, none of which has rows of two parts and not all of them. */
+static int cut_blocks(const struct tr_row_stream *s, const struct tr_data_state *state, const size_t *begin,
+                      size_t n, struct tr_data_block **blocks, size_t *count)
+{
+    struct tr_data_block start = {.row = 0}, last, *to = NULL;
+    uint64_t most = bytes_of(s, 0), rows = state->rows.rows;
+    size_t capacity = 0, k = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct tr_data_block from = place_of(state, begin[i]);
+        last = place_of(state, i + 1 < n ? begin[i + 1] : rows);
+        TR_TRY(TR_GROW(&to, &capacity, k + 3));
+        if (start.row < from.row && bytes_between(s, &start, &last) > most) {
+            to[k++] = start;
+            start = from;
+        }
+        while (bytes_between(s, &start, &last) > most + most / 4) {
+            TR_TRY(TR_GROW(&to, &capacity, k + 3));
+            to[k++] = start;
+            start = place_after(s, state, start, most, last.row);
+        }
+    }
+    if (start.row < rows) to[k++] = start;
+    to[k] = place_of(state, rows);
+    *blocks = to;
+    *count = k;
+    return TR_OK;
+}
+
+/* Once, and where the parts are others than before: a block that two parts shared would be read for each of them. */
+static int follow_begins(const tr_data *data, const size_t *begin, size_t n)
+{
+    struct tr_data_state *state = data->state;
+    struct tr_row_stream *s = state->stream;
+    struct tr_data_block *blocks;
+    size_t count;
+    if (s->parts == n) return TR_OK;
+    TR_TRY(cut_blocks(s, state, begin, n, &blocks, &count));
+    stop_thread(s);
+    for (size_t b = 0; b < s->n; b++)
+        if (s->state[b] == PRESENT) drop_block(s, b);
+    struct tr_row_stream_counts counts = s->counts;
+    uint64_t memory = s->memory;
+    bool whole = s->whole;
+    tr_row_stream_close(&state->stream);
+    free(state->block);
+    state->block = blocks;
+    state->blocks = count;
+    TR_TRY(tr_row_stream_open((tr_data *)(uintptr_t)data, memory, whole, &state->stream));
+    state->stream->counts = counts;
+    state->stream->parts = n;
+    return TR_OK;
+}
+
 /* Parts that are larger than blocks: these come as the parts do. */
 static void follow_parts(struct tr_row_stream *s, const size_t *begin, size_t n, const uint32_t *order)
 {
@@ -530,9 +625,9 @@ static void follow_parts(struct tr_row_stream *s, const size_t *begin, size_t n,
     size_t k = 0;
     memset(listed, 0, s->n * sizeof *listed);
     for (size_t i = 0; i < n; i++) {
-        size_t part = order[i], b = block_of(s, begin[part]),
-               last = part + 1 < n ? block_of(s, begin[part + 1]) : s->n - 1;
-        for (; b <= last; b++) {
+        size_t part = order[i], b = block_of(s, begin[part]);
+        uint64_t end = part + 1 < n ? begin[part + 1] : s->block[s->n].row;
+        for (; b < s->n && s->block[b].row < end; b++) {
             if (listed[b]) continue;
             listed[b] = true;
             s->order[k++] = (uint32_t)b;
@@ -567,6 +662,7 @@ static int mix_parts(struct tr_row_stream *s, struct tr_rng *rng, const size_t *
 int tr_data_permute_parts(const tr_data *data, struct tr_rng *rng, const size_t *begin, size_t n,
                           uint32_t *order)
 {
+    if (data->state->stream && n > 0) TR_TRY(follow_begins(data, begin, n));
     struct tr_row_stream *s = data->state->stream;
     if (!s || n <= s->n) tr_rng_permutation(rng, order, n);
     if (s && n > 0 && n <= s->n) follow_parts(s, begin, n, order);
