@@ -36,6 +36,7 @@ for ranks in 1 2; do
         says "written to disk" $on_disk
         holds "$on_disk: some rows in memory" "$(of $on_disk data_memory_bytes) < 0.8 * $(of $on_disk data_disk_bytes)"
         holds "$on_disk: read again each epoch" "$(of $on_disk data_read_bytes) > 2 * $(of $on_disk data_disk_bytes)"
+        holds "$on_disk: no more often" "$(of $on_disk data_read_bytes) < 20 * $(of $on_disk data_disk_bytes)"
         near "$(of $memory objective)" "$(of $on_disk objective)" 0.01 || fail "$on_disk: $(of $on_disk objective)"
         mv $on_disk first
         run $on_disk $ranks $job $disk # finds what the first has written
