@@ -26,6 +26,10 @@ cmp -s bsp/model.txt auto/model.txt || fail "auto: so few columns are not steppe
 holds "svm: few passes" "$(of svm.1 epochs) < 60"
 run nodes 4 job.yaml ranks.node_size=2 model.bias=yes && holds "two nodes" "$(of nodes gap) <= 1e-3"
 
+for ranks in 2 8; do # that share nothing but what they merge, as nodes do
+    run groups.$ranks $ranks job.yaml model.type=svm solve.method=auto ranks.group_size=1 && few groups.$ranks "$(of svm.1 epochs)"
+done
+
 # support vectors that are stopped early: better than a constant, whose objective is 0.4816, and soon as good as they get
 for ranks in 1 2; do
     run early.$ranks $ranks job.yaml model.type=svm solve.epochs=8 && holds early.$ranks "$(of early.$ranks objective) < 0.42"

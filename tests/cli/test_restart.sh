@@ -74,6 +74,7 @@ parts() {
 parts dual 2 solve.method=dual
 parts sgd 1 solve.method=sgd "sync.push=every 4"
 parts newton 2 solve.method=newton model.bias=yes solve.epochs=100 solve.target_gap=1e-12
+parts hinge 2 model.type=svm solve.method=newton solve.epochs=100 solve.target_gap=1e-6
 
 # ---- what ended is kept aside; the job may change where it may ----
 starts 75 2 job.yaml output=parts.dual --max-time=1ms

@@ -10,14 +10,14 @@
 
 /* clang-format off */
 static const tr_method methods[] = {
-    [TR_METHOD_AUTO] = {"auto", "what suits the data: descent for model.l1, newton where columns are few, otherwise dual, and newton from where that gets slow", NULL, true, true},
+    [TR_METHOD_AUTO] = {"auto", "what suits the data: descent for model.l1, newton where columns are few or nodes have a hinge in common, otherwise dual, and newton from where that gets slow", NULL, true, true},
     [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, true, true},
     [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
     [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},
     [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", TR_WORDS(NULL), true},
     [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", TR_WORDS(NULL), true},
-    [TR_METHOD_NEWTON] = {"newton", "Newton's method, for smooth losses: as many passes on any number of ranks, and as far as one likes", NULL, false},
+    [TR_METHOD_NEWTON] = {"newton", "Newton's method, not for quantile: as many passes on any number of ranks, and as far as one likes", NULL, false},
     [TR_METHOD_DESCENT] = {"descent", "coordinate descent, for model.l1: steps of all workers together, and a proof how far it is", NULL, false},
     {.name = NULL},
 };

@@ -12,6 +12,11 @@
  *   huber     φ = r² / 2 where |r| ≤ s, s |r| - s² / 2 beyond
  *   quantile  φ = s r where r > 0, (s - 1) r otherwise
  *
+ * For Newton's method the hinge has a corner that is rounded over a width s (Nesterov 2005, with -a (1 - a) / 2 for the prox
+ * function), where z = y m is near 1; s = 0 is the hinge itself:
+ *
+ *   svm       φ = max over 0 ≤ a ≤ 1 of a (1 - z) + s a (1 - a) / 2 = (1 - z + s/2)² / (2 s) where |1 - z| < s/2
+ *
  * The dual of each is D(α) = -(λ/2) |w(α)|² - (1/n) Σ φ*(-α_i), w(α) = Σ α_i x_i / (λ n); for the classifiers
  * α_i = y_i a_i with a_i ≥ 0 (Hsieh et al. 2008; Yu, Huang and Lin 2011). F(w) - D(α) bounds the distance
  * from the optimum.
@@ -124,8 +129,9 @@ static inline double tr_dual_step(int model, double a, double m, double y, doubl
 
 static inline double tr_shaped_loss(int model, double shape, double m, double y)
 {
-    double r = y - m, size = fabs(r);
+    double r = model == TR_LOSS_SVM ? 1 - y * m : y - m, size = fabs(r);
     switch (model) {
+    case TR_LOSS_SVM: return size < shape / 2 ? (r + shape / 2) * (r + shape / 2) / (2 * shape) : fmax(r, 0);
     case TR_LOSS_HUBER: return size <= shape ? 0.5 * r * r : shape * (size - 0.5 * shape);
     case TR_LOSS_QUANTILE: return r > 0 ? shape * r : (shape - 1) * r;
     default: return tr_loss(model, m, y);
@@ -135,6 +141,8 @@ static inline double tr_shaped_loss(int model, double shape, double m, double y)
 static inline double tr_shaped_slope(int model, double shape, double m, double y)
 {
     switch (model) {
+    case TR_LOSS_SVM:
+        return shape > 0 ? -y * fmin(fmax((1 - y * m) / shape + 0.5, 0), 1) : tr_loss_slope(model, m, y);
     case TR_LOSS_HUBER: return fmin(fmax(m - y, -shape), shape);
     case TR_LOSS_QUANTILE: return y > m ? -shape : y < m ? 1 - shape : 0;
     default: return tr_loss_slope(model, m, y);
@@ -148,6 +156,7 @@ static inline double tr_shaped_curvature(int model, double shape, double m, doub
     switch (model) {
     case TR_LOSS_LOGISTIC: return fabs(slope) * (1 - fabs(slope));
     case TR_LOSS_L2SVM: return slope != 0 ? 2 : 0;
+    case TR_LOSS_SVM: return fabs(1 - y * m) < shape / 2 ? 1 / shape : 0;
     case TR_LOSS_POISSON: return exp(m);
     case TR_LOSS_HUBER: return fabs(m - y) <= shape;
     case TR_LOSS_LINEAR: return 1;

@@ -12,8 +12,7 @@ static double row_weight(const struct tr_problem *p, size_t i)
     return p->weight ? (double)p->weight[i] : 1;
 }
 
-/* What a row is to output k. */
-static double row_target(const struct tr_problem *p, size_t i, size_t k)
+double tr_row_target(const struct tr_problem *p, size_t i, size_t k)
 {
     double target = (double)p->target[i];
     return p->outputs == 1 ? target : (size_t)target == k ? 1 : -1;
@@ -50,7 +49,7 @@ static bool find_change(const struct tr_problem *p, size_t i, struct tr_class_bl
     bool moves = false;
     for (size_t k = 0; k < own.n; k++) {
         double more = (double)a[k] - (double)old[k];
-        change[k] = p->softmax ? more : -row_target(p, i, own.first + k) * more;
+        change[k] = p->softmax ? more : -tr_row_target(p, i, own.first + k) * more;
         moves = moves || more != 0;
     }
     return moves;
@@ -65,7 +64,7 @@ static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block 
     for (size_t k = 0; k < own.n; k++)
         a[k] = (float)(p->softmax ? next[k]
                                   : tr_shaped_step(p->model, p->shape, (double)a[k], margin[k],
-                                                   row_target(p, i, own.first + k), q));
+                                                   tr_row_target(p, i, own.first + k), q));
 }
 
 #define REAL    float
@@ -109,7 +108,7 @@ double tr_row_loss(const struct tr_problem *p, size_t i, const double *margin)
     if (p->softmax) sum = log_sum(p->outputs, margin) - margin[(size_t)p->target[i]];
     else
         for (size_t k = 0; k < p->outputs; k++)
-            sum += tr_shaped_loss(p->model, p->shape, margin[k], row_target(p, i, k));
+            sum += tr_shaped_loss(p->model, p->shape, margin[k], tr_row_target(p, i, k));
     return row_weight(p, i) * sum;
 }
 
@@ -119,7 +118,7 @@ void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
     for (size_t k = 0; k < p->outputs; k++)
         margin[k] =
             weight * (p->softmax ? exp(margin[k] - sum) - ((size_t)p->target[i] == k)
-                                 : tr_shaped_slope(p->model, p->shape, margin[k], row_target(p, i, k)));
+                                 : tr_shaped_slope(p->model, p->shape, margin[k], tr_row_target(p, i, k)));
 }
 
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
@@ -188,7 +187,7 @@ double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own
     double sum = 0;
     for (size_t i = base; i < base + n; i++, a += own.n)
         for (size_t k = 0; k < own.n; k++) {
-            double q = (double)a[k], y = row_target(p, i, own.first + k);
+            double q = (double)a[k], y = tr_row_target(p, i, own.first + k);
             sum += row_weight(p, i) * (!p->softmax ? tr_shaped_conjugate(p->model, q, y)
                                        : q > 0     ? q * log(q)
                                                    : 0);

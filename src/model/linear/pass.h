@@ -41,6 +41,9 @@ struct tr_problem {
 /* margin = w · x of the rows first .. first + n - 1, of each as many as there are outputs. */
 void tr_margins(const struct tr_problem *problem, size_t first, size_t n, const void *w, double *margin);
 
+/* What a row is to output k: its target, or, of several outputs, ±1. */
+double tr_row_target(const struct tr_problem *problem, size_t i, size_t k);
+
 /* The loss of row i, times the row's weight, from its margins; and what becomes of the margins: the loss's slopes there. */
 double tr_row_loss(const struct tr_problem *problem, size_t i, const double *margin);
 void tr_row_slopes(const struct tr_problem *problem, size_t i, double *margin);

@@ -21,6 +21,9 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 {
     if (o->l1 > 0)
         return tr_linear_refuse(job, "model.l1", "model.l1 is not smooth: not for solve.method newton");
+    if (o->l2 == 0 && tr_job_type(job) == TR_LOSS_SVM)
+        return tr_linear_refuse(job, "model.l2",
+                                "model.type svm needs model.l2 > 0, or use solve.method sgd");
     if (!tr_job_is(job, "sync.mode", "bsp") && !tr_job_is(job, "sync.mode", "auto"))
         return tr_linear_refuse(job, "sync.mode", "with newton all workers step together: expected bsp");
     if (!tr_job_is(job, "sync.weight", "sum") || o->optimizer != TR_PLAIN_SGD)
@@ -200,7 +203,7 @@ static int train(struct tr_linear *m)
     return tr_run(m->tr, &train);
 }
 
-enum { SMOOTH = (1 << TR_LOSSES) - 1 - (1 << TR_LOSS_SVM) - (1 << TR_LOSS_QUANTILE) };
+enum { LOSSES = (1 << TR_LOSSES) - 1 - (1 << TR_LOSS_QUANTILE) };
 
 const struct tr_linear_method tr_linear_newton = {.check = check,
                                                   .passes = true,
@@ -209,5 +212,5 @@ const struct tr_linear_method tr_linear_newton = {.check = check,
                                                   .close = close_newton,
                                                   .many_outputs = true,
                                                   .weighs_rows = true,
-                                                  .losses = SMOOTH,
+                                                  .losses = LOSSES,
                                                   .diverged = "set model.dtype to f64"};

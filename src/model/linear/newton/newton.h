@@ -12,6 +12,10 @@
  * With α_i = -φ'(m_i), Fenchel's equality makes F(w) - D(α) = |∇F(w)|² / (2 λ): the gap is known with the gradient. A bias
  * without λ needs Σ α = 0, so it is set to its minimum before every gradient, which takes margins alone.
  *
+ * The hinge has a rounded corner, whose curvature stands for that which the hinge lacks, and which moves from row to row until the
+ * hinge's own minimum is found (solver.c). The gap is always that of the hinge itself: what a row lacks to Fenchel's equality at
+ * its corner is added.
+ *
  * Vectors of few columns are whole at every worker. Many columns are divided: a worker has a range of them, sums what the
  * others send of theirs, in the order of workers, and sends values to those whose rows have the key.
  */
@@ -26,7 +30,7 @@ enum tr_preconditioner { TR_PRECONDITION_AUTO, TR_PRECONDITION_DENSE, TR_PRECOND
 
 struct tr_newton_options {
     tr_context *tr;                   /* NULL: this process is the only worker */
-    const struct tr_problem *problem; /* of any loss but the hinge */
+    const struct tr_problem *problem; /* of any loss but the quantiles' */
     size_t first, n;                  /* rows of the problem that are this worker's */
     const tr_key *keys;               /* of the problem's keys, ascending; the bias is key `columns` */
     uint64_t columns;                 /* without the bias */
