@@ -8,25 +8,30 @@
 #include "base/base.h"
 #include "cli/cli.h"
 #include "cli/words.h"
+#include "data/quantiles.h"
 #include "data/reader.h"
 #include "data/schema_all.h"
 #include "job/job.h"
 
-static const char usage[] = "trireme count FILE... [data.key=value ...] [--top N]\n"
-                            "\n"
-                            "Reads tables (csv) and shows what their columns are: of numbers how many are "
-                            "missing, mean, standard deviation, smallest\n"
-                            "and largest; of categories how many different values there are, and the most "
-                            "frequent with how many rows have them.\n"
-                            "Keys as data.columns, data.missing and data.header mean what they mean in a "
-                            "job: data.columns='*: category' counts all.\n"
-                            "  --top N       how many values of a category are shown, 5 without it\n";
+static const char usage[] =
+    "trireme count FILE... [data.key=value ...] [--top N]\n"
+    "\n"
+    "Reads tables (csv) and shows what their columns are: of numbers how many are "
+    "missing, mean, standard deviation, smallest\n"
+    "and largest, and quantiles (below which 1, 10, 25, … % of them lie: exact up to "
+    "65536 numbers, then with an error of at\n"
+    "most 1/2560 of the rows); of categories how many different values there are, and the most "
+    "frequent with how many rows have them.\n"
+    "Keys as data.columns, data.missing and data.header mean what they mean in a "
+    "job: data.columns='*: category' counts all.\n"
+    "  --top N       how many values of a category are shown, 5 without it\n";
 
 /* Of one column. */
 struct sum {
     uint64_t n, missing; /* numbers; rows without one */
     double mean, apart;  /* running mean, and Σ (x - mean)² (Welford) */
     float least, most;
+    struct tr_quantiles quantiles;
     uint64_t *count; /* categories: by place */
     size_t capacity;
 };
@@ -45,17 +50,15 @@ struct count {
 
 /* ---- reading ---- */
 
-static void add_number(struct sum *s, float x)
+static int add_number(struct sum *s, float x)
 {
-    if (isnan(x)) {
-        s->missing++;
-        return;
-    }
+    if (isnan(x)) return s->missing++, TR_OK;
     double from_old = (double)x - s->mean;
     s->least = s->n == 0 ? x : fminf(s->least, x);
     s->most = s->n == 0 ? x : fmaxf(s->most, x);
     s->mean += from_old / (double)++s->n;
     s->apart += from_old * ((double)x - s->mean);
+    return tr_quantiles_add(&s->quantiles, x);
 }
 
 static int add_rows(void *state, struct tr_reader *r)
@@ -74,7 +77,7 @@ static int add_rows(void *state, struct tr_reader *r)
         }
         for (size_t i = 0; i < m->rows; i++) {
             float x = m->value[i * m->columns + column->slot];
-            if (number) add_number(s, x);
+            if (number) TR_TRY(add_number(s, x));
             else s->count[tr_slot_place(x)]++;
         }
     }
@@ -84,7 +87,10 @@ static int add_rows(void *state, struct tr_reader *r)
 
 static void forget(struct count *c)
 {
-    for (size_t k = 0; c->sum && k < c->schema->n; k++) free(c->sum[k].count);
+    for (size_t k = 0; c->sum && k < c->schema->n; k++) {
+        free(c->sum[k].count);
+        tr_quantiles_free(&c->sum[k].quantiles);
+    }
     free(c->sum);
     c->sum = NULL;
     c->rows = 0;
@@ -169,6 +175,21 @@ static int show_values(const struct count *c, size_t k, const char *name)
     return TR_OK;
 }
 
+static int show_number(const struct sum *s, const char *name)
+{
+    static const double share[] = {0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99};
+    enum { SHARES = sizeof share / sizeof *share };
+    float x[SHARES];
+    printf("%-20s number    %" PRIu64 " missing", name, s->missing);
+    if (s->n == 0) return putchar('\n'), TR_OK;
+    printf(", mean %.9g, deviation %.9g, from %.9g to %.9g\n%12s", s->mean, sqrt(s->apart / (double)s->n),
+           (double)s->least, (double)s->most, "");
+    TR_TRY(tr_quantiles_at(&s->quantiles, share, SHARES, x));
+    for (int i = 0; i < SHARES; i++)
+        printf("  %g %%: %.6g%s", 100 * share[i], (double)x[i], i + 1 < SHARES ? "," : "\n");
+    return TR_OK;
+}
+
 static int show(const struct count *c)
 {
     static const char *const others[] = {"", "", "label", "label", "id", "ignored", "weight"};
@@ -183,11 +204,7 @@ static int show(const struct count *c)
         } else if (type > TR_COLUMN_CATEGORY) {
             printf("%-20s %s\n", name, others[type]);
         } else {
-            printf("%-20s number    %" PRIu64 " missing", name, s->missing);
-            if (s->n > 0)
-                printf(", mean %.9g, deviation %.9g, from %.9g to %.9g", s->mean,
-                       sqrt(s->apart / (double)s->n), (double)s->least, (double)s->most);
-            putchar('\n');
+            TR_TRY(show_number(s, name));
         }
     }
     return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK

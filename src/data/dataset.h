@@ -7,6 +7,7 @@
  *   schema         csv: columns by name and type, and the keys they become
  *   dictionary     csv: values of categories, counted and numbered by all workers together
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
+ *   quantiles      of numbers, in one pass
  *   records        rows handed out in order, by one process, without keeping them
  *   matrix         sparse or dense rows
  *   ids, names     what users and items are called, numbered: of one reader, of all

@@ -238,5 +238,9 @@ cmp -s a b || fail "count: other numbers than those of sort and uniq: $(cat b)"
 awk '{ s += $1; if (NR == 1 || $1 < a) a = $1; if ($1 > b) b = $1 } END { printf "mean %.9g, ", s / NR; print a, b }' numbers >a
 grep '^age ' said | sed 's/.*\(mean [^,]*, \).* from \([0-9]*\) to \([0-9]*\)/\1\2 \3/' | cmp -s - a || fail "count: mean of age"
 
+awk '{ print $1 }' numbers | sort -n | awk '{ x[NR] = $1 } END { split("0.01 0.1 0.25 0.5 0.75 0.9 0.99", share)
+    for (i = 1; i <= 7; i++) printf "  %g %%: %g%s", 100 * share[i], x[int(share[i] * NR)], i < 7 ? "," : "\n" }' >a
+grep -A1 '^age ' said | tail -1 | sed 's/^ */  /' | cmp -s - a || fail "count: quantiles of age: $(grep -A1 '^age ' said) $(cat a)"
+
 [ $bad -eq 0 ] && echo "columns: all is well"
 exit $bad
