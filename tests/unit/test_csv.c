@@ -70,6 +70,7 @@ START_TEST(tables_of_all_kinds_are_read)
         if (d.label) ck_assert_float_eq(d.label[d.rows - 1], accepted[i].label_of_last);
         ck_assert_uint_eq(report.rows, d.rows);
         ck_assert_uint_eq(report.nonzeros, d.rows * d.columns);
+        tr_ids_free(&report.labels.bits);
         tr_matrix_free(&d);
     }
 }

@@ -481,14 +481,15 @@ static int train_model(void *model)
     return complete(m);
 }
 
-/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; and the table of words and
- * topics, most of which are zeros that are not stored where there are fewer tokens than that. */
+/* Words as they are read, 12 bytes for each of a document, or tokens with their topics; the layout of the table, 48 bytes
+ * a word at each worker; and the table of words and topics, most of which are zeros that are not stored where there are
+ * fewer tokens than that. */
 static void estimate(const tr_job *job, const void *settings, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_lda_settings *o = settings;
     (void)job;
     double table = fmin(4 * size->words * (double)o->topics, 8 * size->tokens);
-    memory->worker = fmax(12 * size->records, 7 * size->tokens) / size->workers + table;
+    memory->worker = fmax(12 * size->records, 7 * size->tokens) / size->workers + table + 48 * size->words;
     memory->server = 0.5 * table / size->servers;
 }
 
