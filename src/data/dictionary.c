@@ -189,15 +189,23 @@ static int count_all(struct rounds *r, struct owner *o)
 /* ---- sorting ---- */
 
 struct item {
-    uint64_t count;
+    uint64_t count, prefix; /* prefix: the first bytes of the text, as a number of the same order */
     const char *text;
     uint32_t column, length, place;
 };
+
+static uint64_t prefix_of(const char *text, size_t n)
+{
+    uint64_t prefix = 0;
+    for (size_t i = 0; i < sizeof prefix; i++) prefix = prefix << 8 | (i < n ? (unsigned char)text[i] : 0);
+    return prefix;
+}
 
 static int compare(const struct item *a, const struct item *b)
 {
     if (a->column != b->column) return a->column < b->column ? -1 : 1;
     if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    if (a->prefix != b->prefix) return a->prefix < b->prefix ? -1 : 1;
     int order = memcmp(a->text, b->text, tr_min_size(a->length, b->length));
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
@@ -219,6 +227,7 @@ static int sort_owned(const struct owner *o, uint64_t min_count, struct item **i
         struct item item = {.count = o->count[i], .place = (uint32_t)i, .text = key + sizeof item.column};
         memcpy(&item.column, key, sizeof item.column);
         item.length = (uint32_t)(length - sizeof item.column);
+        item.prefix = prefix_of(item.text, item.length);
         if (item.count >= min_count) (*items)[(*n)++] = item;
     }
     if (*n > 0) qsort(*items, *n, sizeof **items, by_frequency);
@@ -245,7 +254,8 @@ static int list_entries(const char *from, const char *end, struct item **items, 
     TR_TRY(TR_NEW(items, *n));
     for (size_t i = 0; i < *n; i++) {
         from = get_entry(from, &e, &text);
-        (*items)[i] = (struct item){e.count, text, e.column, e.length, (uint32_t)i};
+        (*items)[i] =
+            (struct item){e.count, prefix_of(text, e.length), text, e.column, e.length, (uint32_t)i};
     }
     return TR_OK;
 }

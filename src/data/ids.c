@@ -51,30 +51,41 @@ static size_t length_of(const struct tr_ids *ids, uint32_t place)
     return (size_t)(ids->begin[place + 1] - ids->begin[place]);
 }
 
-static uint64_t hash_of(const struct tr_ids *ids, uint32_t place)
+/* Of a place whose id has that hash, of which the upper half tells most others apart without a look at the id. */
+static uint64_t slot_of(uint64_t hash, uint32_t place)
 {
-    return ids->are_text ? tr_text_hash(ids->text + ids->begin[place], length_of(ids, place))
-                         : tr_mix(ids->number[place]);
+    return (hash & ~(uint64_t)UINT32_MAX) | (place + 1);
 }
 
-static void put(const struct tr_ids *ids, uint32_t *slot, size_t slots, uint32_t place)
+static uint32_t place_in(uint64_t slot)
 {
-    size_t i = (size_t)hash_of(ids, place) & (slots - 1);
-    while (slot[i]) i = (i + 1) & (slots - 1);
-    slot[i] = place + 1;
+    return (uint32_t)slot - 1;
+}
+
+/* By the same half, so that nothing is hashed again when there are more slots. */
+static size_t first_slot(uint64_t hash, size_t slots)
+{
+    return (size_t)(hash >> 32) & (slots - 1);
+}
+
+static bool may_be(uint64_t slot, uint64_t hash)
+{
+    return (slot ^ hash) >> 32 == 0;
 }
 
 /* Numbers that are found directly are left out. */
 static int rehash(struct tr_ids *ids, size_t slots)
 {
-    uint32_t *slot;
+    uint64_t *slot;
     TR_TRY(TR_NEW(&slot, slots));
     ids->hashed = 0;
     for (size_t i = 0; i < ids->slots; i++) {
         if (!ids->slot[i]) continue;
-        uint32_t place = ids->slot[i] - 1;
+        uint32_t place = place_in(ids->slot[i]);
         if (!ids->are_text && ids->number[place] < ids->direct_size) continue;
-        put(ids, slot, slots, place);
+        size_t to = first_slot(ids->slot[i], slots);
+        while (slot[to]) to = (to + 1) & (slots - 1);
+        slot[to] = ids->slot[i];
         ids->hashed++;
     }
     free(ids->slot);
@@ -109,7 +120,7 @@ static int enlarge_direct(struct tr_ids *ids, uint64_t number)
     ids->direct = direct;
     ids->direct_size = size;
     for (size_t i = 0; i < ids->slots; i++) {
-        uint32_t place = ids->slot[i];
+        uint32_t place = (uint32_t)ids->slot[i];
         if (place && ids->number[place - 1] < size) direct[ids->number[place - 1]] = place;
     }
     return ids->hashed > 0 ? rehash(ids, ids->slots) : TR_OK;
@@ -136,13 +147,14 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
         return TR_OK;
     }
     TR_TRY(make_slot(ids));
-    size_t i = (size_t)tr_mix(number) & (ids->slots - 1);
+    uint64_t hash = tr_mix(number);
+    size_t i = first_slot(hash, ids->slots);
     for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
-        *place = ids->slot[i] - 1;
-        if (ids->number[*place] == number) return TR_OK;
+        *place = place_in(ids->slot[i]);
+        if (may_be(ids->slot[i], hash) && ids->number[*place] == number) return TR_OK;
     }
     TR_TRY(tr_ids_append_number(ids, number, place));
-    ids->slot[i] = *place + 1;
+    ids->slot[i] = slot_of(hash, *place);
     ids->hashed++;
     return TR_OK;
 }
@@ -165,13 +177,15 @@ int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t 
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
     TR_TRY(make_slot(ids));
-    size_t i = (size_t)tr_text_hash(text, n) & (ids->slots - 1);
+    uint64_t hash = tr_text_hash(text, n);
+    size_t i = first_slot(hash, ids->slots);
     for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
-        *place = ids->slot[i] - 1;
+        if (!may_be(ids->slot[i], hash)) continue;
+        *place = place_in(ids->slot[i]);
         if (length_of(ids, *place) == n && memcmp(ids->text + ids->begin[*place], text, n) == 0) return TR_OK;
     }
     TR_TRY(tr_ids_append_text(ids, text, n, place));
-    ids->slot[i] = *place + 1;
+    ids->slot[i] = slot_of(hash, *place);
     ids->hashed++;
     return TR_OK;
 }
@@ -179,10 +193,12 @@ int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *pl
 uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t n)
 {
     if (ids->slots == 0) return UINT32_MAX;
-    for (size_t i = (size_t)tr_text_hash(text, n) & (ids->slots - 1); ids->slot[i];
-         i = (i + 1) & (ids->slots - 1)) {
-        uint32_t place = ids->slot[i] - 1;
-        if (length_of(ids, place) == n && memcmp(ids->text + ids->begin[place], text, n) == 0) return place;
+    uint64_t hash = tr_text_hash(text, n);
+    for (size_t i = first_slot(hash, ids->slots); ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
+        uint32_t place = place_in(ids->slot[i]);
+        if (may_be(ids->slot[i], hash) && length_of(ids, place) == n &&
+            memcmp(ids->text + ids->begin[place], text, n) == 0)
+            return place;
     }
     return UINT32_MAX;
 }
@@ -209,7 +225,8 @@ static int sort_numbers(const struct tr_ids *ids, uint32_t *order)
     for (uint64_t number = 0; number < ids->direct_size; number++)
         if (ids->direct[number]) order[n++] = ids->direct[number] - 1;
     for (size_t i = 0; i < ids->slots; i++)
-        if (ids->slot[i]) large[k++] = (struct numbered){ids->number[ids->slot[i] - 1], ids->slot[i] - 1};
+        if (ids->slot[i])
+            large[k++] = (struct numbered){ids->number[place_in(ids->slot[i])], place_in(ids->slot[i])};
     qsort(large, k, sizeof *large, by_number);
     for (size_t i = 0; i < k; i++) order[n++] = large[i].place;
     free(large);

@@ -15,7 +15,7 @@ struct tr_ids {
     /* The place of a small number is direct[number] - 1, where that is not 0; of others it is found by hashing. */
     uint32_t *direct;
     uint64_t direct_size;
-    uint32_t *slot; /* place + 1, or 0 */
+    uint64_t *slot; /* place + 1 and, above it, 32 bits of the hash; or 0 */
     size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
 };
 
