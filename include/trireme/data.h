@@ -114,6 +114,9 @@ int tr_data_describe(const tr_data *data, const char *what);
 /* Of each of data->columns, how many values its category has, 0 of numbers; values: room for all. Any rank, alone. */
 void tr_data_values(const tr_data *data, uint32_t *values);
 
+/* Which of data->columns is called so in the files: by its name, or its number, of csv counted from 1. false: none. Any rank, alone. */
+bool tr_data_column(const tr_data *data, const char *name, uint64_t *column);
+
 /* Frees the non-zeros of this worker's rows, for a model that has them in another form; their labels, numbers and counts
  * stay. Any rank, alone. Others who use the same data keep them; rows that a group has once go with its last member. */
 void tr_data_forget(tr_data *data);

@@ -141,8 +141,7 @@ static int look_at_first(const struct tr_files *files, const struct tr_head *hea
 
 /* ---- what the job says ---- */
 
-/* Column `name` or number `name`; s->n: there is none. */
-static size_t find_column(const struct tr_schema *s, const char *name)
+size_t tr_schema_find(const struct tr_schema *s, const char *name)
 {
     uint64_t number;
     uint32_t place = tr_ids_find_text(&s->names, name, strlen(name));
@@ -210,7 +209,7 @@ static int set_types(const tr_job *job, const struct tr_files *files, struct tr_
         char *name;
         uint8_t type;
         TR_TRY(split_pair(job, list->item[i], &name, &type));
-        size_t c = find_column(s, name);
+        size_t c = tr_schema_find(s, name);
         int status = TR_OK;
         if (c < s->n && !patterns) set_type(s, c, type);
         else if (c == s->n && patterns) status = set_matching(job, files, s, name, type);
@@ -262,7 +261,7 @@ static int find_label(const tr_job *job, const struct tr_files *files, const str
     if (strcmp(label, "auto") == 0) c = s->label < s->n ? s->label : guess_label(s, head);
     else if (strcmp(label, "first") == 0) c = 0;
     else if (strcmp(label, "last") == 0) c = s->n - 1;
-    else if ((c = find_column(s, label)) == s->n) return no_column(job, "data.label", label, files);
+    else if ((c = tr_schema_find(s, label)) == s->n) return no_column(job, "data.label", label, files);
     if (s->label < s->n && c != s->label)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.label and data.columns name two columns for labels, expected one",
@@ -279,7 +278,7 @@ static int find_label(const tr_job *job, const struct tr_files *files, const str
 /* The column that data.weight or data.columns says; a data.weight that is no column is a file. */
 static int find_weight(const tr_job *job, struct tr_schema *s)
 {
-    size_t c = *job->data.weight ? find_column(s, job->data.weight) : s->n, found = s->n;
+    size_t c = *job->data.weight ? tr_schema_find(s, job->data.weight) : s->n, found = s->n;
     if (c < s->n && c == s->label)
         return tr_fail(TR_ERR_CONFIG, "%s: data.weight: column %s has the labels",
                        tr_job_where(job, "data.weight"), tr_shown(job->data.weight).text);
@@ -310,7 +309,7 @@ static int make_cross(const tr_job *job, const char *text, const struct tr_files
     int status = TR_OK;
     *cross = (struct tr_cross){.n = 0};
     while (status == TR_OK && (name = strsep(&rest, "*"))) {
-        size_t c = find_column(s, name);
+        size_t c = tr_schema_find(s, name);
         if (cross->n == TR_CROSS_MOST) status = bad_cross(job, text, "expected at most 4 columns");
         else if (c == s->n) status = no_column(job, "data.cross", name, files);
         else if (is_label(&s->column[c]) || s->column[c].type == TR_COLUMN_WEIGHT)

@@ -119,6 +119,9 @@ int tr_schema_number(struct tr_schema *s);
 
 bool tr_schema_has_categories(const struct tr_schema *s);
 
+/* The column of that name, or of that number, from 1; s->n: there is none. */
+size_t tr_schema_find(const struct tr_schema *s, const char *name);
+
 /* Whether rows of keys are lists of all keys' numbers. */
 bool tr_schema_is_dense(const struct tr_schema *s);
 

@@ -423,6 +423,19 @@ void tr_data_values(const tr_data *data, uint32_t *values)
             values[s->column[c].first] = s->column[c].values;
 }
 
+bool tr_data_column(const tr_data *data, const char *name, uint64_t *column)
+{
+    const struct tr_schema *s = data->state->schema;
+    if (s) {
+        size_t c = tr_schema_find(s, name);
+        if (c < s->n && s->column[c].keys == 1) *column = s->column[c].first;
+        return c < s->n && s->column[c].keys == 1;
+    }
+    bool number = tr_id_number(name, strlen(name), column) && *column >= data->first_index;
+    *column -= number ? data->first_index : 0;
+    return number && *column < data->columns;
+}
+
 void tr_schema_say(const tr_data *data)
 {
     const struct tr_schema *s = data->state->schema;

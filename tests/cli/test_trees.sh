@@ -154,6 +154,19 @@ run goss3 3 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0
 same goss1 goss3
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
 
+# ---- constraints, and more trees for a model ----
+for ranks in 1 3; do run monotone$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv "model.monotone=4: up, 1: down"; done
+same monotone1 monotone3
+awk 'BEGIN { for (i = 0; i < 20; i++) for (x = -1; x < 1; x += 0.05) printf "%s,%s,%s,%s,0\n", i / 10 - 1, i % 3 - 1, i % 5 / 3 - 0.5, x }' >rising.csv
+"$trireme" predict monotone1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' || fail "predictions do not rise with column 4"
+"$trireme" predict number1 rising.csv | awk 'NR % 40 != 1 && $1 < before - 1e-6 { exit 1 } { before = $1 }' && fail "they do rise without a constraint"
+run first20 2 job.yaml $test solve.epochs=20
+run more 3 job.yaml $test solve.epochs=20 model.init=first20
+same class1 more
+run first4 2 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=4 model.min_rows=5
+run sparse_more 3 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=6 model.min_rows=5 model.init=first4
+same sparse1 sparse_more
+
 # ---- weights ----
 awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
 paste -d, all.class.csv weights | awk -F, -v OFS=, '{ print $1, $2, $3, $4, $5, $7, $6 }' >weighed.csv
@@ -197,6 +210,10 @@ holds "patience" "$(of patient test_accuracy) > 0.95"
 refuses "servers" 78 "trees have no parameters for servers" mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml output=no ranks.layout=dedicated
 for key in table.filter=skip sync.mode=asp data.partition=replicated data.scale=standard; do refused 78 'of no use' $key; done
 refused 65 'expected two kinds' data.train=four.csv model.objective=logistic
+refused 78 'no such column' data.train=all.number.csv "model.monotone=9: up"
+refused 78 'not for model.objective absolute' data.train=all.number.csv model.objective=absolute "model.monotone=1: up"
+refused 65 'another model.objective' data.train=all.number.csv model.init=class1
+refused 65 'expected' data.train=table.csv data.label=sold model.init=table1
 refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
 refused 78 'for model.objective quantile' model.quantile=0.3
 refused 78 'solve.row_share is of the others' solve.top_share=0.3

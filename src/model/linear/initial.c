@@ -9,17 +9,6 @@
 
 /* ---- reading ---- */
 
-/* An earlier run in the output folder is moved away before the model is read. */
-int tr_linear_check_initial(const tr_job *job, const struct tr_linear_options *o)
-{
-    const char *output;
-    TR_TRY(tr_job_string(job, "output", &output));
-    size_t n = strlen(output);
-    if (strncmp(o->init, output, n) != 0 || (o->init[n] && o->init[n] != '/')) return TR_OK;
-    return tr_linear_refuse(job, "model.init",
-                            "model.init is in the folder of this run: expected another output");
-}
-
 static int check_labels(const struct tr_linear *m, const struct tr_linear_model *s, const char *path)
 {
     if (!tr_linear_classifies(m) && !tr_linear_model_classifies(s)) return TR_OK;

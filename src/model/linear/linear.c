@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../class_weights.h"
+#include "../initial.h"
 
 /* ---- methods ---- */
 
@@ -155,7 +156,7 @@ static int check(const tr_job *job, const void *options)
         return tr_linear_refuse(job, "model.classes", "model.classes softmax is for model.type logistic");
     TR_TRY(check_loss(job, o));
     TR_TRY(check_weights(job, o));
-    TR_TRY(tr_linear_check_initial(job, o));
+    TR_TRY(tr_check_initial(job, o->init));
     if (tr_job_number(job, "sync.stable") > 0 && !tr_job_is(job, "sync.weight", "dyn"))
         return tr_linear_refuse(job, "sync.stable",
                                 "sync.stable needs sync.weight dyn: others keep no versions");

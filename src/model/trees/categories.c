@@ -39,8 +39,9 @@ static int by_order(const void *a, const void *b)
 
 static float gain_of(const struct tr_scan *s, float g, float h, float l2)
 {
-    float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
-    return g * g / (h + l2) + other_g * other_g / (other_h + l2) - s->parent;
+    float value;
+    return tr_child_gain(s, g, h, l2, &value) +
+           tr_child_gain(s, s->all_gradient - g, s->all_curvature - h, l2, &value) - s->parent;
 }
 
 /* The first n values of a list that is gone through by `step` go left. */

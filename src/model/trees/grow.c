@@ -13,6 +13,7 @@ struct leaf {
     uint64_t depth;
     size_t node, slot;
     tr_pair sum;
+    float low, high; /* bounds of its value, and of all below */
     struct tr_split split;
 };
 
@@ -89,9 +90,25 @@ static bool is_drawn(const struct tr_trees *m, size_t column)
     return (double)(random >> 11) < part * 0x1p53;
 }
 
+/* Of numbers, of which some may be missing: these go either way. */
+static void scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t c,
+                        struct tr_split *best)
+{
+    const struct tr_column_bins *column = &m->bins.column[c];
+    size_t numbers = (size_t)column->bins - column->missing;
+    tr_pair missing = column->missing ? hist[numbers] : 0;
+    for (int left = 0; left <= (missing != 0); left++) {
+        size_t n = numbers - 1 + (missing != 0 && !left);
+        tr_pair before = left ? missing : 0;
+        if (m->direction) tr_scan_bounded(s, m->direction[c], hist, n, before, best, (uint32_t)c, left);
+        else scan_bins(s, hist, n, before, best, (uint32_t)c, left);
+    }
+}
+
 static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct tr_split *best)
 {
     const struct tr_trees_grower *g = m->grower;
+    float value;
     double G = gradient_of(g, leaf->sum), H = curvature_of(g, leaf->sum);
     double rows = g->base > 0 ? g->base : 1; /* curvature of a row on average */
     struct tr_scan s = {.gradient = (float)g->units.gradient,
@@ -101,7 +118,10 @@ static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct
                         .all_gradient = (float)G,
                         .all_curvature = (float)H,
                         .l2 = (float)m->o->l2,
-                        .parent = (float)(G * G / (H + m->o->l2))};
+                        .parent = (float)(G * G / (H + m->o->l2)),
+                        .low = leaf->low,
+                        .high = leaf->high};
+    if (m->direction) s.parent = tr_child_gain(&s, s.all_gradient, s.all_curvature, s.l2, &value);
     *best = (struct tr_split){.gain = (float)fmax(m->o->gamma, 1e-6)};
     float least = best->gain;
     for (size_t c = g->first; c < g->last; c++) {
@@ -113,9 +133,7 @@ static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct
             tr_scan_category(g->categories, &s, m->o, hist, numbers, (uint32_t)c, best);
             continue;
         }
-        tr_pair missing = column->missing ? hist[numbers] : 0;
-        scan_bins(&s, hist, numbers - 1 + (missing != 0), 0, best, (uint32_t)c, false);
-        if (missing != 0) scan_bins(&s, hist, numbers - 1, missing, best, (uint32_t)c, true);
+        scan_column(m, &s, hist, c, best);
     }
     if (best->gain <= least) best->gain = 0;
 }
@@ -194,7 +212,7 @@ static int begin_tree(struct tr_trees *m)
     }
     for (size_t i = 0; i < n; i++) sum[0] += tr_pair_of_row(l->pair[0][i]);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
-    *root = (struct leaf){.end = n, .all = all, .sum = sum[0]};
+    *root = (struct leaf){.end = n, .all = all, .sum = sum[0], .low = -INFINITY, .high = INFINITY};
     g->rows = (size_t)sum[1];
     g->base = curvature_of(g, root->sum) / fmax((double)g->rows, 1);
     g->leaves = g->nodes = 1;
@@ -242,6 +260,21 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     return TR_OK;
 }
 
+/* The middle between the values of two children is a bound for all below them. */
+static void part_bounds(const struct tr_trees *m, struct leaf *left, struct leaf *right)
+{
+    const struct tr_trees_grower *g = m->grower;
+    bool up = m->direction[left->split.column] > 0;
+    tr_pair sum[2] = {left->split.left, right->sum};
+    double middle = 0;
+    for (int k = 0; k < 2; k++) {
+        double value = -gradient_of(g, sum[k]) / fmax(curvature_of(g, sum[k]) + m->o->l2, 1e-30);
+        middle += fmin(fmax(value, (double)left->low), (double)left->high) / 2;
+    }
+    *(up ? &left->high : &left->low) = (float)middle;
+    *(up ? &right->low : &right->high) = (float)middle;
+}
+
 /* The leaf becomes its left child, and the right one is new. */
 static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
 {
@@ -260,7 +293,10 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
                            .list = !here,
                            .depth = leaf->depth + 1,
                            .node = g->nodes + 1,
-                           .sum = leaf->sum - leaf->split.left};
+                           .sum = leaf->sum - leaf->split.left,
+                           .low = leaf->low,
+                           .high = leaf->high};
+    if (m->direction && m->direction[leaf->split.column] != 0) part_bounds(m, leaf, right);
     leaf->end = from + stay;
     leaf->all = false;
     leaf->depth++;
@@ -351,8 +387,9 @@ static int value_leaves(struct tr_trees *m)
     TR_TRY(weigh_leaves(m));
     if (tr_trees_is_quantile(m, &part)) TR_TRY(renew_leaves(m, part));
     for (size_t k = 0; k < g->leaves; k++) {
-        float *value = &g->node[g->leaf[k].node].number;
-        *value = (float)(rate * (double)*value);
+        const struct leaf *leaf = &g->leaf[k];
+        float *value = &g->node[leaf->node].number;
+        *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->low), leaf->high));
     }
     return TR_OK;
 }

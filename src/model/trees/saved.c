@@ -524,6 +524,7 @@ void tr_trees_saved_close(struct tr_trees *m)
     free(m->evaluation);
     free(m->label_name);
     free(m->base);
+    free(m->direction);
     free(m->values);
     tr_forest_free(&m->forest);
 }

@@ -6,6 +6,7 @@
 
 #include "../auc.h"
 #include "../class_weights.h"
+#include "../initial.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOSS, WEIGHT, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
@@ -132,11 +133,14 @@ static int open_rows(struct tr_trees *m)
     m->outputs = m->objective == TR_OBJECTIVE_SOFTMAX ? tr_max_size(m->train->labels, 2) : 1;
     int status = name_labels(m);
     if (status == TR_OK) status = find_values(m);
+    if (status == TR_OK) status = tr_trees_find_directions(m);
     bool works = tr_roles(m->tr) & TR_SLAVE;
     if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
     if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
     if (status == TR_OK && works) status = tr_data_row_numbers(m->train, &m->number);
-    return tr_agree(m->tr, status == TR_OK ? tr_trees_weigh(m) : status);
+    TR_TRY(tr_agree(m->tr, status));
+    TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
+    return tr_trees_begin_with(m);
 }
 
 /* Keys that one objective alone has a use for. */
@@ -158,6 +162,7 @@ static int check(const tr_job *job, const void *options)
     if (o->top > 0 && o->rows >= 1)
         return refuse(job, "solve.top_share",
                       "of rows that are there in any case: solve.row_share is of the others");
+    if (*o->init) TR_TRY(tr_check_initial(job, o->init));
     return tr_class_weights_check(job, o->class_weights);
 }
 
@@ -248,12 +253,13 @@ static int find_base(struct tr_trees *m)
     return status;
 }
 
-static int open_scores(const struct tr_trees *m, size_t n, float **score)
+static int open_scores(const struct tr_trees *m, const tr_data *data, float **score)
 {
+    size_t n = data->rows.n;
     TR_TRY(TR_NEW(score, n * (size_t)m->outputs));
     for (size_t k = 0; k < m->outputs; k++)
         for (size_t i = 0; i < n; i++) (*score)[k * n + i] = (float)m->base[k];
-    return TR_OK;
+    return tr_trees_add_initial(m, data, *score);
 }
 
 static int prepare(tr_worker *me, void *state)
@@ -262,13 +268,13 @@ static int prepare(tr_worker *me, void *state)
     (void)me;
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->seed, &m->bins));
     TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
+    if (!m->base) TR_TRY(find_base(m));
+    TR_TRY(open_scores(m, m->train, &m->score));
     tr_data_forget(m->train);
     if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
+    if (m->test) TR_TRY(open_scores(m, m->test, &m->test_score));
     if (m->test) tr_data_forget(m->test);
     TR_TRY(tr_bins_by_column(&m->bins, &m->rows));
-    TR_TRY(find_base(m));
-    TR_TRY(open_scores(m, m->rows.n, &m->score));
-    TR_TRY(open_scores(m, m->test_rows.n, &m->test_score));
     if (m->outputs > 1) {
         TR_TRY(TR_NEW(&m->most, m->rows.n));
         TR_TRY(TR_NEW(&m->sum, m->rows.n));
@@ -282,7 +288,8 @@ static int compute(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     tr_gradients_begin(m);
-    for (size_t k = 0; k < m->outputs; k++) TR_TRY(tr_trees_grow(m, k, (uint64_t)me->clock));
+    for (size_t k = 0; k < m->outputs; k++)
+        TR_TRY(tr_trees_grow(m, k, (uint64_t)me->clock + m->initial / m->outputs));
     return TR_OK;
 }
 
@@ -434,6 +441,11 @@ static const tr_option options[] = {
      .help = "what a row weighs, by its label: balanced = so that each label's rows weigh the same together, "
              "or label:weight "
              "pairs, «1:5 -1:0.5»"},
+    {"model.monotone", TR_KIND_PAIRS, AT(monotone), "",
+     .help = "columns with which what is predicted may only rise or fall: {size: up, age: down}"},
+    {"model.init", TR_KIND_TEXT, AT(init), "",
+     .help =
+         "a run's folder or its model.h5: training goes on from those trees, of the same columns of numbers"},
     {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
      .help = "of a tree, at most"},
     {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,

@@ -6,6 +6,7 @@
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
  *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
+ *   monotone    constraints on what trees predict; initial: trees of another model, which come first
  *   forest      trees as they are kept and applied
  *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
  *
@@ -254,9 +255,22 @@ struct tr_scan {
     float least;               /* curvature of a child */
     float row;                 /* … of a row, on average */
     float all_gradient, all_curvature, l2, parent;
+    float low, high; /* bounds of the values of leaves; ∓INFINITY: none */
 };
 
+/* What a child gains whose gradients sum up to g, and second derivatives to h; *value: of such a leaf, within the bounds. */
+static inline float tr_child_gain(const struct tr_scan *s, float g, float h, float l2, float *value)
+{
+    float v = -g / (h + l2);
+    *value = v < s->low ? s->low : v > s->high ? s->high : v;
+    return -*value * (2 * g + (h + l2) * *value);
+}
+
 struct tr_trees_options;
+
+/* Bins 0 .. t go left, for each t below n, `before` too: where children lie in this direction (0: any) and within the bounds. */
+void tr_scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n, tr_pair before,
+                     struct tr_split *best, uint32_t column, bool missing_left);
 
 /* The best split of a category of n values, of which hist has the sums. */
 struct tr_category_scan;
@@ -272,7 +286,8 @@ struct tr_trees_options {
     uint64_t leaves, depth, bins, min_rows, bits, category_values;
     double category_smoothing, category_l2, category_rows;
     double l2, gamma, min_weight, rate, decay, rows, top, columns, quantile, delta;
-    char *class_weights;
+    char *class_weights, *init;
+    struct tr_job_list monotone;
     int objective;
 };
 
@@ -293,9 +308,11 @@ struct tr_trees {
     float *most,
         *sum; /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
     float *gradient, *curvature;
-    float *weight;  /* of rows; NULL: all 1 */
-    float *scratch; /* a number of each row, where something needs it for a while */
-    uint8_t *drawn; /* rows that the next tree is grown on; NULL: all */
+    float *weight;     /* of rows; NULL: all 1 */
+    int8_t *direction; /* of each column: 1 up, -1 down; NULL: no constraints */
+    size_t initial;    /* trees of model.init */
+    float *scratch;    /* a number of each row, where something needs it for a while */
+    uint8_t *drawn;    /* rows that the next tree is grown on; NULL: all */
     struct tr_lists lists;
     struct tr_trees_grower *grower;
     tr_evaluation last;
@@ -329,6 +346,12 @@ void tr_gradients_begin(struct tr_trees *m);
 int tr_trees_weigh(struct tr_trees *m);
 void tr_weigh_gradients(const struct tr_trees *m);
 int tr_draw_rows(struct tr_trees *m, uint64_t round);
+
+/* All ranks, once columns and labels are known: the trees of model.init, and what they add to the scores of rows; and columns of
+ * model.monotone. */
+int tr_trees_begin_with(struct tr_trees *m);
+int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *score);
+int tr_trees_find_directions(struct tr_trees *m);
 
 /* Whether leaves are renewed as quantiles of what the trees before leave, and of which part. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
