@@ -190,6 +190,11 @@ run few 8 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
 run few1 1 job.yaml data.train=few.csv model.min_rows=1 solve.epochs=5
 same few1 few
 
+# columns that tell nothing: all missing, one value
+awk 'BEGIN { for (i = 0; i < 10; i++) print ",7,x," i % 2 }' >nothing.csv
+run nothing 2 job.yaml data.train=nothing.csv data.label=last model.min_rows=1 solve.epochs=3
+[ "$("$trireme" predict nothing nothing.csv --probability | sort -u)" = 0.5 ] || fail "columns that tell nothing"
+
 # ---- stopped, killed, gone on with ----
 run half 2 job.yaml $test solve.epochs=20 checkpoint.every="1 clock"
 run half 3 job.yaml $test checkpoint.every="1 clock"

@@ -215,7 +215,6 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
 
 /* ---- model.init ---- */
 
-
 /* Reads the weights that training begins with, and puts them into m->w. All ranks. */
 int tr_linear_read_initial(struct tr_linear *m);
 int tr_linear_put_initial(struct tr_linear *m);

@@ -176,6 +176,7 @@ static int category_fields(struct tr_trees *m, tr_fields *f, struct columns *c)
                           "how many values the category of a column has, 0 of numbers", &m->values));
     TR_TRY(tr_field_array(f, "category_begin", TR_FIELD_U64, m->forest.nodes + 1, 0,
                           "node i has the values from here to the next", &c->category_begin));
+    if (c->categories == 0) return TR_OK; /* none is good for a split */
     return tr_field_array(f, "category", TR_FIELD_U32, c->categories, 0,
                           "values of the column that go left at a node; all others go right", &c->category);
 }
