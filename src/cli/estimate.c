@@ -248,11 +248,11 @@ static int no_room(const tr_context *tr, const struct memory *m, double left, bo
     const char *advice =
         !on_disk ? ""
         : *tr->job->data.scratch
-            ? "data.partition: horizontal, so that rows may lie in data.scratch; "
-            : "data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; ";
+            ? "set data.partition: horizontal, so that rows may lie in data.scratch; or "
+            : "set data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; or ";
     return tr_fail(
         TR_ERR_CONFIG,
-        "this needs about %s of memory on a node, which has %s: set %sor use more nodes, or fewer files in "
+        "this needs about %s of memory on a node, which has %s: %suse more nodes, or fewer files in "
         "data.train (data.storage: memory tries it all the same)",
         tr_bytes(m->node).text, tr_bytes(left).text, advice);
 }

@@ -112,7 +112,7 @@ same bad d-newton-1
 head -100 train.svm >huge.svm && truncate -s 10T huge.svm
 refuses "huge" 78 "set data.storage: disk and data.scratch" \
     "$trireme" train job.yaml data.train=huge.svm output=huge report.progress=no
-refuses "huge for trees" 78 "more nodes" \
+refuses "huge for trees" 78 ": use more nodes" \
     "$trireme" train data.train=huge.svm model.type=trees output=huge report.progress=no
 TRIREME_FAULT=load:#1 timeout 60 mpirun $quiet --oversubscribe -n 2 "$trireme" train job.yaml data.train=huge.svm \
     solve.method=dual data.scratch=scratch output=huge >huge.out 2>&1 # though dual has its rows on all ranks of a host otherwise
