@@ -59,6 +59,24 @@ same class1 svm
 run dedicated 4 job.yaml solve.epochs=3 ranks.layout=colocated ranks.groups=2
 run three_rounds 1 job.yaml solve.epochs=3
 same three_rounds dedicated
+"$trireme" inspect class1/model.h5 --tree 0 --graphviz >said || fail "inspect --graphviz"
+[ "$(grep -c -- '->' said)" -eq 28 ] && [ "$(grep -c ellipse said)" -eq 15 ] && tail -1 said | grep -qx '}' || fail "inspect --graphviz: $(cat said)"
+"$trireme" inspect class1/model.h5 --importance >said || fail "inspect --importance"
+awk 'NR > 1 { share += $2; splits += $4 } END { exit !(share > 0.9999 && share < 1.0001 && splits == 40 * 14) }' said || fail "inspect --importance: $(cat said)"
+refuses "two outputs" 64 "unexpected" "$trireme" predict class1 test.all.class.csv --leaves --margin
+refuses "no tree" 64 "expects --tree" "$trireme" inspect class1/model.h5 --graphviz
+# what features contribute sums to the margin, and so do the leaves that model.txt tells the values of
+contributes() { # FOLDER FILE OUTPUTS
+    head -50 "$2" >rows
+    "$trireme" predict "$1" rows --margin >m && "$trireme" predict "$1" rows --contributions >c && "$trireme" predict "$1" rows --leaves >l || fail "predict $1"
+    paste -d' ' m c | awk -v k="$3" '{ n = (NF - k) / k; for (o = 0; o < k; o++) { s = 0; for (i = 1; i <= n; i++) s += $(k + o * n + i); d = s - $(o + 1); if (d > 1e-5 || d < -1e-5) exit 1 } } END { exit NR != 50 }' ||
+        fail "$1: contributions and margins differ: $(paste m c | head -2)"
+    sed -n 's/^leaf_value=//p' "$1/model.txt" >values
+    paste -d' ' m l | awk -v k="$3" 'FNR == NR { for (i = 1; i <= NF; i++) v[NR, i - 1] = $i; next }
+        { for (o = 0; o < k; o++) { s = 0; for (t = o; t < NF - k; t += k) s += v[t + 1, $(k + t + 1)]; d = s - $(o + 1); if (d > 1e-5 || d < -1e-5) exit 1 } }' values - || fail "$1: leaves and margins differ"
+}
+contributes class1 test.all.class.csv 1
+contributes sparse1 sparse.test.svm 1
 
 # model.txt is what LightGBM loads: read as it does, it has the same margins; model.json is XGBoost's, asked where it is there
 lightgbm='function left(x, k, at,    type, set, word) { type = of["decision_type", k, at]
@@ -134,6 +152,7 @@ same four1 four3
 holds "four classes" "$(of four1 test_accuracy) > 0.99"
 "$trireme" predict four1 four.csv --probability | awk '{ s = $1 + $2 + $3 + $4; if (NF != 4 || s < 0.999 || s > 1.001) exit 1 }' || fail "probabilities of four classes"
 same_margins four1 four.csv
+contributes four1 four.csv 4
 awk -F, -v OFS=, '{ $6 = int(exp(1 + $1)); print }' all.class.csv >counts.csv
 run counts 2 job.yaml data.train=counts.csv data.test=10% model.objective=poisson
 same_margins counts counts.csv

@@ -13,7 +13,15 @@
 #include "../auc.h"
 #include "trees.h"
 
-enum { PREDICT_LABEL, PREDICT_PROBABILITY, PREDICT_MARGIN, PREDICT_MEAN }; /* tr_trees.output */
+/* tr_trees.output */
+enum {
+    PREDICT_LABEL,
+    PREDICT_PROBABILITY,
+    PREDICT_MARGIN,
+    PREDICT_MEAN,
+    PREDICT_LEAVES,
+    PREDICT_CONTRIBUTIONS
+};
 
 /* Columns up to which rows are taken as dense ones; and rows that all trees are asked for at once. */
 enum { DENSE_COLUMNS = 4096, ROWS = 64 };
@@ -249,37 +257,82 @@ struct tr_trees_evaluation {
     size_t score_capacity, positive_capacity;
 };
 
-int tr_trees_ready(void *model, tr_query *q)
+static int choose_output(struct tr_trees *m, const tr_query *q)
 {
-    struct tr_trees *m = model;
-    bool probability = tr_query_given(q, "--probability"), margin = tr_query_given(q, "--margin");
-    if (probability && margin)
-        return tr_fail(TR_ERR_USAGE, "predict: unexpected --margin beside --probability");
-    if (probability && !tr_trees_classify(m))
+    static const char *const flag[] = {
+        [PREDICT_PROBABILITY] = "--probability",
+        [PREDICT_MARGIN] = "--margin",
+        [PREDICT_LEAVES] = "--leaves",
+        [PREDICT_CONTRIBUTIONS] = "--contributions",
+    };
+    m->output = tr_query_command(q) == TR_EVALUATE ? PREDICT_MARGIN
+                : tr_trees_classify(m)             ? PREDICT_LABEL
+                                                   : PREDICT_MEAN;
+    const char *given = NULL;
+    for (int k = 0; k <= PREDICT_CONTRIBUTIONS; k++) {
+        if (!flag[k] || !tr_query_given(q, flag[k])) continue;
+        if (given) return tr_fail(TR_ERR_USAGE, "predict: unexpected %s beside %s", flag[k], given);
+        given = flag[k];
+        m->output = k;
+    }
+    if (m->output == PREDICT_PROBABILITY && !tr_trees_classify(m))
         return tr_fail(TR_ERR_USAGE,
                        "--probability expects trees that tell classes apart, and these are of objective %s",
                        names[m->objective]);
-    if (tr_query_command(q) == TR_EVALUATE) margin = true;
-    m->output = margin                 ? PREDICT_MARGIN
-                : probability          ? PREDICT_PROBABILITY
-                : tr_trees_classify(m) ? PREDICT_LABEL
-                                       : PREDICT_MEAN;
-    TR_TRY(TR_NEW(&m->evaluation, 1));
-    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
-                  m->first_index);
-    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
+    if (m->output == PREDICT_CONTRIBUTIONS && m->columns > DENSE_COLUMNS)
+        return tr_fail(TR_ERR_USAGE,
+                       "--contributions expects a model of at most %d features, and this has %llu",
+                       DENSE_COLUMNS, (unsigned long long)m->columns);
+    return TR_OK;
+}
+
+/* Of each output; of contributions, of each feature besides. */
+static int name_outputs(const struct tr_trees *m, tr_query *q)
+{
     static const char *const what[] = {"label", "probability", "margin", "mean"};
-    size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs;
-    for (size_t k = 0; k < outputs; k++) {
-        char name[TR_LABEL_TEXT + 64], label[TR_LABEL_TEXT];
-        snprintf(name, sizeof name, "%s", what[m->output]);
+    bool by_feature = m->output == PREDICT_CONTRIBUTIONS;
+    size_t outputs = m->output == PREDICT_LABEL ? 1 : (size_t)m->outputs,
+           each = by_feature ? (size_t)m->columns + 1 : 1;
+    for (size_t k = 0; k < outputs * each; k++) {
+        char name[2 * TR_LABEL_TEXT + 64], text[TR_LABEL_TEXT] = "base";
+        if (by_feature && k % each < m->columns) tr_query_key_text(q, k % each, m->first_index, text);
+        int n = snprintf(name, sizeof name, "%s", by_feature ? text : what[m->output]);
         if (outputs > 1) {
-            tr_query_label_text(q, m->label_name[k], label);
-            snprintf(name, sizeof name, "%s of label %s", what[m->output], label);
+            tr_query_label_text(q, m->label_name[k / each], text);
+            snprintf(name + n, sizeof name - (size_t)n, " of label %s", text);
         }
         TR_TRY(tr_query_output(q, name, m->output == PREDICT_LABEL ? TR_AS_LABEL : TR_SHORTEST));
     }
     return TR_OK;
+}
+
+/* Leaves of a tree are numbered as in model.txt: in the order of nodes, from 0. */
+static int ready_for_leaves(struct tr_trees *m, tr_query *q)
+{
+    const struct tr_forest *f = &m->forest;
+    TR_TRY(TR_NEW(&m->leaf_number, f->nodes));
+    for (size_t t = 0; t < f->trees; t++) {
+        char name[64];
+        uint32_t leaves = 0;
+        snprintf(name, sizeof name, "leaf of tree %zu", t);
+        TR_TRY(tr_query_output(q, name, 0));
+        for (size_t i = (size_t)f->begin[t]; i < f->begin[t + 1]; i++)
+            m->leaf_number[i] = f->node[i].feature == (uint32_t)TR_LEAF ? leaves++ : 0;
+    }
+    return TR_OK;
+}
+
+int tr_trees_ready(void *model, tr_query *q)
+{
+    struct tr_trees *m = model;
+    TR_TRY(choose_output(m, q));
+    TR_TRY(TR_NEW(&m->evaluation, 1));
+    tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
+                  m->first_index);
+    if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
+    if (m->output == PREDICT_LEAVES) return ready_for_leaves(m, q);
+    if (m->output == PREDICT_CONTRIBUTIONS) TR_TRY(tr_contributions_open(&m->forest, &m->contributions));
+    return name_outputs(m, q);
 }
 
 /* Rows as lists of all their numbers, in the order of columns. */
@@ -289,33 +342,56 @@ static void spread(const tr_batch *rows, size_t i, bool clear, float *to)
         to[rows->column[k]] = clear ? 0 : rows->value ? rows->value[k] : 1;
 }
 
-/* Margins of n dense rows, of all outputs of a row together. */
+/* Margins of at most ROWS dense rows, of all outputs of a row together. */
 static void find_margins(const struct tr_trees *m, const float *row, size_t n, double *margin)
 {
-    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
+    const struct tr_forest *f = &m->forest;
+    size_t outputs = (size_t)m->outputs;
+    uint32_t leaf[ROWS];
     for (size_t i = 0; i < n; i++) memcpy(margin + i * outputs, m->base, outputs * sizeof *margin);
-    for (size_t t = 0; t < m->forest.trees; t++) {
-        const struct tr_node *tree = m->forest.node + m->forest.begin[t];
+    for (size_t t = 0; t < f->trees; t++) {
+        const struct tr_node *tree = f->node + f->begin[t];
         double *to = margin + t % outputs;
-        for (size_t i = 0; i < n; i++)
-            to[i * outputs] += (double)tr_tree_of_row(&m->forest, tree, row + i * columns);
+        tr_tree_leaves(f, t, row, (size_t)m->columns, n, leaf);
+        for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tree[leaf[i]].number;
     }
 }
 
-static int all_margins(const struct tr_trees *m, const tr_batch *rows, double *margin)
+static void find_leaves(const struct tr_trees *m, const float *row, size_t n, double *out)
 {
-    size_t outputs = (size_t)m->outputs;
+    const struct tr_forest *f = &m->forest;
+    uint32_t leaf[ROWS];
+    for (size_t t = 0; t < f->trees; t++) {
+        tr_tree_leaves(f, t, row, (size_t)m->columns, n, leaf);
+        for (size_t i = 0; i < n; i++) out[i * f->trees + t] = m->leaf_number[f->begin[t] + leaf[i]];
+    }
+}
+
+static void find_contributions(const struct tr_trees *m, const float *row, size_t n, double *out)
+{
+    size_t outputs = (size_t)m->outputs, columns = (size_t)m->columns;
+    memset(out, 0, n * outputs * (columns + 1) * sizeof *out);
+    for (size_t i = 0; i < n; i++, row += columns, out += outputs * (columns + 1)) {
+        for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
+        tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
+    }
+}
+
+/* What each row has, `each` numbers, of dense rows or such as are made dense. */
+typedef void find_of_rows(const struct tr_trees *m, const float *row, size_t n, double *out);
+static int for_rows(const struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each,
+                    double *out)
+{
     if (rows->dense) {
         for (size_t i = 0; i < rows->n; i += ROWS)
-            find_margins(m, rows->dense + i * m->columns, tr_min_size(ROWS, rows->n - i),
-                         margin + i * outputs);
+            find(m, rows->dense + i * m->columns, tr_min_size(ROWS, rows->n - i), out + i * each);
         return TR_OK;
     }
     float *row;
     TR_TRY(TR_NEW(&row, (size_t)m->columns));
     for (size_t i = 0; i < rows->n; i++) {
         spread(rows, i, false, row);
-        find_margins(m, row, 1, margin + i * outputs);
+        find(m, row, 1, out + i * each);
         spread(rows, i, true, row);
     }
     free(row);
@@ -344,11 +420,15 @@ static size_t class_of(const struct tr_trees *m, const double *margin)
 int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
     const struct tr_trees *m = model;
-    size_t n = records->rows.n, outputs = (size_t)m->outputs;
+    const tr_batch *rows = &records->rows;
+    size_t n = rows->n, outputs = (size_t)m->outputs;
     double *margin;
     (void)q;
+    if (m->output == PREDICT_LEAVES) return for_rows(m, rows, find_leaves, m->forest.trees, out);
+    if (m->output == PREDICT_CONTRIBUTIONS)
+        return for_rows(m, rows, find_contributions, outputs * (size_t)(m->columns + 1), out);
     TR_TRY(TR_NEW(&margin, n * outputs));
-    int status = all_margins(m, &records->rows, margin);
+    int status = for_rows(m, rows, find_margins, outputs, margin);
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
         if (m->output == PREDICT_PROBABILITY) to_probabilities(m, of);
@@ -432,19 +512,23 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ================ inspect ================ */
 
-static int show_set(const struct tr_trees *m, tr_query *q, const struct tr_node *node, const char *name,
-                    int depth)
+/* Of a node: rows for which it is so go left. */
+static int show_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node)
 {
+    char name[TR_LABEL_TEXT], text[TR_LABEL_TEXT];
     const char *before = "";
-    TR_TRY(tr_print(q, "%*sfeature %s in {", 2 * depth, "", name));
+    tr_query_key_text(q, node->feature, m->first_index, name);
+    if (!(node->flags & TR_NODE_CATEGORY))
+        return tr_print(q, "feature %s <= %.6g%s", name, (double)node->number,
+                        node->flags & TR_NODE_MISSING_LEFT ? " or missing" : "");
+    TR_TRY(tr_print(q, "feature %s in {", name));
     for (uint32_t value = 0; value < node->flags >> TR_NODE_SET_WORDS << 5; value++) {
-        char text[TR_LABEL_TEXT];
         if (!tr_node_has(&m->forest, node, value)) continue;
         tr_query_value_text(q, node->feature, value, text);
         TR_TRY(tr_print(q, "%s%s", before, text));
         before = ", ";
     }
-    return tr_print(q, "}\n");
+    return tr_print(q, "}");
 }
 
 static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t at, int depth)
@@ -452,14 +536,28 @@ static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node
     const struct tr_node *node = &tree[at];
     if (node->feature == (uint32_t)TR_LEAF)
         return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
-    char name[TR_LABEL_TEXT];
-    tr_query_key_text(q, node->feature, m->first_index, name);
-    if (node->flags & TR_NODE_CATEGORY) TR_TRY(show_set(m, q, node, name, depth));
-    else
-        TR_TRY(tr_print(q, "%*sfeature %s <= %.6g%s\n", 2 * depth, "", name, (double)node->number,
-                        node->flags & TR_NODE_MISSING_LEFT ? " or missing" : ""));
+    TR_TRY(tr_print(q, "%*s", 2 * depth, ""));
+    TR_TRY(show_question(m, q, node));
+    TR_TRY(tr_print(q, "\n"));
     TR_TRY(show_node(m, q, tree, node->child, depth + 1));
     return show_node(m, q, tree, node->child + (size_t)1, depth + 1);
+}
+
+/* In the language of Graphviz. */
+static int draw_tree(const struct tr_trees *m, tr_query *q, const struct tr_node *tree, size_t n)
+{
+    TR_TRY(tr_print(q, "digraph tree {\n    node [shape=box]\n"));
+    for (size_t i = 0; i < n; i++) {
+        const struct tr_node *node = &tree[i];
+        bool leaf = node->feature == (uint32_t)TR_LEAF;
+        TR_TRY(tr_print(q, "    %zu [label=\"", i));
+        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : show_question(m, q, node));
+        TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
+        if (leaf) continue;
+        TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));
+        TR_TRY(tr_print(q, "    %zu -> %lu [label=no]\n", i, (unsigned long)node->child + 1));
+    }
+    return tr_print(q, "}\n");
 }
 
 struct importance {
@@ -487,12 +585,12 @@ static int show_importance(const struct tr_trees *m, tr_query *q, size_t top)
         all += (double)m->forest.note[i].gain;
     }
     qsort(of, (size_t)m->columns, sizeof *of, by_gain);
-    int status = tr_print(q, "\n%12s  %10s  %8s\n", "feature", "share", "splits");
+    int status = tr_print(q, "%12s  %10s  %10s  %8s\n", "feature", "share", "gain", "splits");
     for (size_t c = 0; c < tr_min_size(top, (size_t)m->columns) && of[c].splits > 0 && status == TR_OK; c++) {
         char name[TR_LABEL_TEXT];
         tr_query_key_text(q, of[c].feature, m->first_index, name);
-        status =
-            tr_print(q, "%12s  %10.6f  %8llu\n", name, of[c].gain / all, (unsigned long long)of[c].splits);
+        status = tr_print(q, "%12s  %10.6f  %10.6g  %8llu\n", name, of[c].gain / all, of[c].gain,
+                          (unsigned long long)of[c].splits);
     }
     free(of);
     return status;
@@ -505,7 +603,12 @@ int tr_trees_inspect(void *model, tr_query *q)
     long tree = tr_query_number(q, "--tree", -1);
     if (tree >= 0 && (size_t)tree >= f->trees)
         return tr_fail(TR_ERR_USAGE, "--tree %ld: there are %zu trees, counted from 0", tree, f->trees);
+    bool graph = tr_query_given(q, "--graphviz"), all = tr_query_given(q, "--importance");
+    if (graph && tree < 0) return tr_fail(TR_ERR_USAGE, "--graphviz expects --tree N");
+    if (graph)
+        return draw_tree(m, q, f->node + f->begin[tree], (size_t)(f->begin[tree + 1] - f->begin[tree]));
     if (tree >= 0) return show_node(m, q, f->node + f->begin[tree], 0, 0);
+    if (all) return show_importance(m, q, (size_t)m->columns);
     tr_line(q, "objective", "%s, %.9g", names[m->objective], m->best);
     tr_line(q, "trees", "%zu, of %.1f leaves on average", f->trees,
             ((double)f->nodes / fmax(1, (double)f->trees) + 1) / 2);
@@ -513,6 +616,7 @@ int tr_trees_inspect(void *model, tr_query *q)
     tr_line(q, "features", "%llu, the first has index %llu", (unsigned long long)m->columns,
             (unsigned long long)m->first_index);
     tr_line(q, "trained on", "%llu rows", (unsigned long long)m->total_rows);
+    TR_TRY(tr_print(q, "\n"));
     return show_importance(m, q, (size_t)tr_query_number(q, "--top", 10));
 }
 
@@ -523,6 +627,8 @@ void tr_trees_saved_close(struct tr_trees *m)
         free(m->evaluation->positive);
     }
     free(m->evaluation);
+    free(m->leaf_number);
+    tr_contributions_close(&m->contributions);
     free(m->label_name);
     free(m->base);
     free(m->direction);

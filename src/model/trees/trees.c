@@ -510,8 +510,13 @@ static const tr_rule rules[] = {
 static const tr_flag flags[] = {
     {"--probability", NULL, TR_PREDICT, .help = "classifiers: of each class, or of the positive one of two"},
     {"--margin", NULL, TR_PREDICT, .help = "the sums of the trees, as they are"},
+    {"--leaves", NULL, TR_PREDICT, .help = "the number of the leaf that a row comes to in each tree"},
+    {"--contributions", NULL, TR_PREDICT,
+     .help = "what each feature adds to the margin (TreeSHAP), and what is left: rows sum to the margin"},
     {"--top", "N", TR_INSPECT, 0, 100000, "the N most important features"},
     {"--tree", "N", TR_INSPECT, 0, INT32_MAX, "tree N, from 0, as text"},
+    {"--graphviz", NULL, TR_INSPECT, .help = "with --tree: as a graph for dot"},
+    {"--importance", NULL, TR_INSPECT, .help = "all features that trees split by, by gain, and nothing else"},
     {.name = NULL},
 };
 

@@ -8,6 +8,7 @@
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
  *   monotone    constraints on what trees predict; initial: trees of another model, which come first
  *   forest      trees as they are kept and applied
+ *   contributions  of each feature to the margin of a row
  *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
  *
  * Rows are divided over workers. A round: every worker computes gradients of its rows and rounds them at random to a few bits,
@@ -79,15 +80,25 @@ static inline bool tr_goes_left(const struct tr_forest *forest, const struct tr_
     return x == x ? x <= node->number : node->flags & TR_NODE_MISSING_LEFT;
 }
 
-/* What a tree adds for a row of numbers. */
-static inline float tr_tree_of_row(const struct tr_forest *forest, const struct tr_node *tree,
-                                   const float *row)
-{
-    const struct tr_node *at = tree;
-    while (at->feature != (uint32_t)TR_LEAF)
-        at = tree + at->child + !tr_goes_left(forest, at, row[at->feature]);
-    return at->number;
-}
+/* The leaves of n dense rows in a tree, as numbers of its nodes. Rows go down side by side, since each waits for memory at every
+ * node. */
+void tr_tree_leaves(const struct tr_forest *forest, size_t tree, const float *row, size_t columns, size_t n,
+                    uint32_t *leaf);
+
+/* ---- what features contribute ---- */
+
+struct tr_contributions {
+    double *weight, *mean; /* of all nodes: of the training rows there; what they add */
+    size_t depth;
+    struct tr_known *path; /* the features on the way, once for each level */
+};
+int tr_contributions_open(const struct tr_forest *forest, struct tr_contributions *c);
+void tr_contributions_close(struct tr_contributions *c);
+
+/* Adds, for each output, what each column contributes to a row, and behind them what the trees add where nothing is known; without
+ * the model's base. */
+void tr_contributions_add(const struct tr_contributions *c, const struct tr_forest *forest, size_t outputs,
+                          size_t columns, const float *row, double *to);
 
 /* ---- bins ---- */
 
@@ -328,7 +339,9 @@ struct tr_trees {
     struct tr_forest forest;
 
     struct tr_trees_evaluation *evaluation;
-    int output; /* of predict: TR_TREES_… */
+    struct tr_contributions contributions; /* predict --contributions */
+    uint32_t *leaf_number;                 /* predict --leaves: of all nodes */
+    int output;                            /* of predict: TR_TREES_… */
 };
 
 /* Rounds down or up at random what the next tree of an output is to learn: fills the first list, in the order of rows. *unit:
