@@ -299,13 +299,22 @@ static void show_json(const tr_query *q)
     fputs("}\n", file);
 }
 
+/* Flags that ask for one thing: nothing else is shown. */
+static bool asks_for_one(const tr_query *q)
+{
+    static const char *const flags[] = {"--user", "--graphviz", "--importance"};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (tr_query_given(q, flags[i])) return true;
+    return false;
+}
+
 static int inspect(tr_query *q)
 {
     const struct tr_model *m = q->model;
-    tr_line(q, "model", "%s", m->type);
+    bool whole = !asks_for_one(q);
+    if (whole) tr_line(q, "model", "%s", m->type);
     if (m->class->inspect) TR_TRY(m->class->inspect(m->model, q));
     else TR_TRY(tr_model_list_fields(m, q));
-    bool whole = !tr_query_given(q, "--user"); /* not only what is asked of one */
     if (m->text && whole) fprintf(q->ask->out, "\njob\n%s", m->text);
     return TR_OK;
 }

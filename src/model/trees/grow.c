@@ -51,22 +51,47 @@ static double curvature_of(const struct tr_trees_grower *g, tr_pair p)
 
 /* ---- the best split of a column ---- */
 
+static inline float gain_of(const struct tr_scan *s, float g, float h)
+{
+    float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
+    float value = g * g / (h + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
+    return h < s->least || other_h < s->least ? 0 : value;
+}
+
+/* As scan_bins(), for so few bins that vectors do not pay: columns of two bins are many where rows are sparse. */
+enum { FEW_BINS = 4 };
+static void scan_few(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
+                     struct tr_split *best, uint32_t column, bool missing_left)
+{
+    for (size_t t = 0; t < n; t++) {
+        left += hist[t];
+        float gain = gain_of(s, (float)(int32_t)tr_pair_gradient(left) * s->gradient,
+                             (float)tr_pair_curvature(left) * s->curvature);
+        if (gain > best->gain)
+            *best = (struct tr_split){.gain = gain,
+                                      .column = column,
+                                      .bin = (uint32_t)t,
+                                      .missing_left = missing_left,
+                                      .left = left};
+    }
+}
+
 /* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
 static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
                       struct tr_split *best, uint32_t column, bool missing_left)
 {
     float g[TR_BINS], h[TR_BINS], gain[TR_BINS], most = best->gain;
     tr_pair sum[TR_BINS], left = before;
+    if (n < FEW_BINS) {
+        scan_few(s, hist, n, before, best, column, missing_left);
+        return;
+    }
     for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
     for (size_t t = 0; t < n; t++) {
         g[t] = (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient;
         h[t] = (float)tr_pair_curvature(sum[t]) * s->curvature;
     }
-    for (size_t t = 0; t < n; t++) {
-        float other_g = s->all_gradient - g[t], other_h = s->all_curvature - h[t];
-        float value = g[t] * g[t] / (h[t] + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
-        gain[t] = h[t] < s->least || other_h < s->least ? 0 : value;
-    }
+    for (size_t t = 0; t < n; t++) gain[t] = gain_of(s, g[t], h[t]);
     size_t at = n;
     for (size_t t = 0; t < n; t++)
         if (gain[t] > most) {
