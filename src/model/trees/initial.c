@@ -81,9 +81,11 @@ int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *s
         for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++)
             row[data->keys[rows->column[k]]] = rows->value ? rows->value[k] : 1;
         const float *numbers = rows->dense ? rows->dense + i * columns : row;
-        for (size_t t = 0; t < m->initial; t++)
-            score[t % outputs * rows->n + i] +=
-                tr_tree_of_row(&m->forest, m->forest.node + m->forest.begin[t], numbers);
+        for (size_t t = 0; t < m->initial; t++) {
+            uint32_t leaf;
+            tr_tree_leaves(&m->forest, t, numbers, columns, 1, &leaf);
+            score[t % outputs * rows->n + i] += m->forest.node[m->forest.begin[t] + leaf].number;
+        }
     }
     free(row);
     return TR_OK;
