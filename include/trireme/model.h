@@ -129,13 +129,14 @@ int tr_report_figure(tr_context *tr, const char *name, double value);
 typedef struct tr_query tr_query;
 
 enum tr_asked { TR_PREDICT = 1, TR_EVALUATE = 2, TR_INSPECT = 4 };
+enum { TR_ALONE = 8 }; /* of a flag of inspect: nothing but what it asks for is shown */
 
 /* A word of the command line that means something to the class. */
 typedef struct tr_flag {
     const char *name; /* "--distance" */
     const char
         *value; /* what stands behind it, for help: "N" is a number from least to most; NULL: nothing */
-    unsigned commands; /* that know it: TR_PREDICT | TR_EVALUATE | TR_INSPECT */
+    unsigned commands; /* that know it: TR_PREDICT | TR_EVALUATE | TR_INSPECT; or TR_ALONE, too */
     long least, most;
     const char *help;
 } tr_flag;

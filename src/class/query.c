@@ -299,12 +299,11 @@ static void show_json(const tr_query *q)
     fputs("}\n", file);
 }
 
-/* Flags that ask for one thing: nothing else is shown. */
+/* Whether a flag is given that asks for one thing. */
 static bool asks_for_one(const tr_query *q)
 {
-    static const char *const flags[] = {"--user", "--graphviz", "--importance"};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (tr_query_given(q, flags[i])) return true;
+    for (const tr_flag *flag = q->model->class->flags; flag && flag->name; flag++)
+        if (flag->commands & TR_ALONE && tr_query_given(q, flag->name)) return true;
     return false;
 }
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The table of defaults: trireme train data.train=… data.test=…, and nothing else, is as good as scikit-learn's defaults on the
-# public datasets (TRIREME_DATA; skipped where there are none): accuracy not below by more than 0.003, RMSE not above by
-# more than 1 %, on 1, 2 and 8 ranks. usage: test_defaults.sh TRIREME [all]; «all», as tools/bench defaults has it, also takes
+# public datasets (TRIREME_DATA; skipped where there are none): accuracy not below by more than 0.003, or by four rows where that
+# is more (models within the gap that training ends at differ by as many), RMSE not above by more than 1 %, on 1, 2 and 8
+# ranks. usage: test_defaults.sh TRIREME [all]; «all», as tools/bench defaults has it, also takes
 # those that need more than some seconds.
 #
 # References: tools/experiments/references.py.
@@ -38,13 +39,15 @@ set_() {
     bags) bags train >"$name.train"; bags test >"$name.test" ;;
     *) ln -s "$data/$train" "$name.train"; ln -s "$data/$test" "$name.test" ;;
     esac
+    rows=$(case $test in *.gz) gzip -dc "$name.test" ;; *) cat "$name.test" ;; esac | wc -l)
     for ranks in 1 2 8; do
         launch=; [ $ranks -eq 1 ] || launch="mpirun $quiet --oversubscribe -n $ranks"
         timeout -s KILL 240 $launch "$trireme" train data.train="$name.train" data.test="$name.test" output="$name-$ranks" "$@" >"$name-$ranks.out" 2>&1 ||
             { fail "$name on $ranks ranks: $(grep error "$name-$ranks.out")"; continue; }
         found=$(of "$name-$ranks" "test_$metric")
         echo "$name $metric $reference $ranks $found"
-        awk -v f="$found" -v r="$reference" -v m="$metric" 'BEGIN { exit !(f != "" && f != "null" && (m == "rmse" ? f <= 1.01 * r : f >= r - 0.003)) }' ||
+        awk -v f="$found" -v r="$reference" -v m="$metric" -v n="$rows" 'BEGIN { less = 4 / n > 0.003 ? 4 / n : 0.003
+            exit !(f != "" && f != "null" && (m == "rmse" ? f <= 1.01 * r : f >= r - less)) }' ||
             fail "$name on $ranks ranks: $metric $found, scikit-learn has $reference"
     done
     rm -f "$name.train" "$name.test"

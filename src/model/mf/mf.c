@@ -262,7 +262,7 @@ static const tr_rule rules[] = {
 
 static const tr_flag flags[] = {
     {"--top", "N", TR_PREDICT | TR_INSPECT, 1, 1000000, "the N items that a user would rate best"},
-    {"--user", "ID", TR_PREDICT | TR_INSPECT, .help = "of this user alone; without DATA"},
+    {"--user", "ID", TR_PREDICT | TR_INSPECT | TR_ALONE, .help = "of this user alone; without DATA"},
     {.name = NULL},
 };
 

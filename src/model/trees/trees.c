@@ -515,8 +515,9 @@ static const tr_flag flags[] = {
      .help = "what each feature adds to the margin (TreeSHAP), and what is left: rows sum to the margin"},
     {"--top", "N", TR_INSPECT, 0, 100000, "the N most important features"},
     {"--tree", "N", TR_INSPECT, 0, INT32_MAX, "tree N, from 0, as text"},
-    {"--graphviz", NULL, TR_INSPECT, .help = "with --tree: as a graph for dot"},
-    {"--importance", NULL, TR_INSPECT, .help = "all features that trees split by, by gain, and nothing else"},
+    {"--graphviz", NULL, TR_INSPECT | TR_ALONE, .help = "with --tree: as a graph for dot"},
+    {"--importance", NULL, TR_INSPECT | TR_ALONE,
+     .help = "all features that trees split by, by gain, and nothing else"},
     {.name = NULL},
 };
 
