@@ -9,6 +9,7 @@ cp -r "$root/datasets/clusters" datasets
 ln -s "$jobs" jobs
 ln -s "$trireme" build/trireme
 $trireme generate ctr -o datasets/ctr.svm rows=2k features=1k >made # 350 MB otherwise
+for part in train test; do $trireme generate events -o datasets/events.$part.csv rows=5k >made; done
 [ -d "$data" ] || unset TRIREME_DATA
 
 for job in jobs/*.yaml; do
