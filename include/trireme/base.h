@@ -101,6 +101,9 @@ static inline size_t tr_place_u32(const uint32_t *ascending, size_t n, uint32_t 
     return low;
 }
 
+/* Sorts n numbers, ascending, in time that goes with n; other: room for as many. */
+void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n);
+
 static inline size_t tr_min_size(size_t a, size_t b)
 {
     return a < b ? a : b;

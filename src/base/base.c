@@ -181,3 +181,17 @@ double tr_rng_normal(struct tr_rng *rng)
     double u = 1.0 - tr_rng_uniform(rng), v = tr_rng_uniform(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
+
+/* A byte at a time from the lowest: an even number of passes ends where it began. */
+void tr_sort_u32(uint32_t *number, uint32_t *other, size_t n)
+{
+    for (unsigned shift = 0; shift < 32; shift += 8) {
+        size_t begin[257] = {0};
+        for (size_t i = 0; i < n; i++) begin[((number[i] >> shift) & 255) + 1]++;
+        for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
+        for (size_t i = 0; i < n; i++) other[begin[(number[i] >> shift) & 255]++] = number[i];
+        uint32_t *old = number;
+        number = other;
+        other = old;
+    }
+}

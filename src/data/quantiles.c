@@ -22,20 +22,6 @@ static float number_of(uint32_t key)
     return x;
 }
 
-/* A byte at a time from the lowest: an even number of passes ends where it began. */
-static void sort(uint32_t *key, uint32_t *other, size_t n)
-{
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-        size_t begin[257] = {0};
-        for (size_t i = 0; i < n; i++) begin[((key[i] >> shift) & 255) + 1]++;
-        for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
-        for (size_t i = 0; i < n; i++) other[begin[(key[i] >> shift) & 255]++] = key[i];
-        uint32_t *old = key;
-        key = other;
-        other = old;
-    }
-}
-
 static int push(struct tr_quantiles *q, size_t level, uint32_t key);
 
 /* Half of the numbers go to the next level. */
@@ -44,7 +30,7 @@ static int compact(struct tr_quantiles *q, size_t level)
     uint32_t *key = q->level[level].key, *other;
     size_t n = q->level[level].n;
     TR_TRY(TR_NEW(&other, n));
-    sort(key, other, n);
+    tr_sort_u32(key, other, n);
     free(other);
     q->level[level].n = 0;
     q->level[level].odd = !q->level[level].odd;

@@ -107,20 +107,6 @@ static int draw(const tr_data *data, const uint64_t *number, uint64_t seed, stru
 
 /* ---- one column ---- */
 
-/* A byte at a time from the lowest: an even number of passes ends where it began. */
-static void sort_keys(uint32_t *key, uint32_t *other, size_t n)
-{
-    for (unsigned shift = 0; shift < 32; shift += 8) {
-        size_t begin[257] = {0};
-        for (size_t i = 0; i < n; i++) begin[((key[i] >> shift) & 255) + 1]++;
-        for (int b = 0; b < 256; b++) begin[b + 1] += begin[b];
-        for (size_t i = 0; i < n; i++) other[begin[(key[i] >> shift) & 255]++] = key[i];
-        uint32_t *old = key;
-        key = other;
-        other = old;
-    }
-}
-
 /* The distinct values of so many sorted keys, and of `zeros` rows more that have a 0. */
 static int find_runs(struct maker *m, size_t n, uint32_t zeros, size_t *runs)
 {
@@ -238,7 +224,7 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t ro
         missing |= values > values_with_bins(values) ? MISSING : 0;
     } else {
         TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
-        sort_keys(m->key, m->other, n);
+        tr_sort_u32(m->key, m->other, n);
         TR_TRY(find_runs(m, n, (uint32_t)(rows - all), &runs));
         TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
     }

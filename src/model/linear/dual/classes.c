@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../linear.h"
+#include "dual.h"
 
 enum { ANCHOR_STEPS = 64 }; /* of an epoch */
 
@@ -81,12 +81,9 @@ static int open_group(struct tr_linear *m)
 static int open_classes(struct tr_linear *m)
 {
     struct tr_linear_dual_classes *d;
-    double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual_classes, 1)));
     d = m->dual_classes;
-    d->turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual_turns(m);
-    d->every = tr_linear_batches_of_clock(m, d->turns, 1);
-    m->clocks_per_epoch = (d->turns + d->every - 1) / d->every;
+    d->turns = tr_linear_dual_turns(m, usual_turns(m), &d->every);
     TR_TRY(tr_agree(m->tr, TR_NEW(&d->anchor, m->outputs)));
     return tr_agree(m->tr, open_group(m));
 }

@@ -41,6 +41,15 @@ static int64_t usual_turns(const struct tr_linear *m, int workers)
     return (int64_t)fmax(1, fmin(64, fmin(nonzeros / least, nonzeros / (4 * (double)m->train->columns))));
 }
 
+int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every)
+{
+    double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
+    int64_t turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch)) : usual;
+    *every = tr_linear_batches_of_clock(m, turns, 1);
+    m->clocks_per_epoch = (turns + *every - 1) / *every;
+    return turns;
+}
+
 /* Whether the members of a group have the same rows … */
 static bool has_common_rows(const struct tr_linear *m)
 {
@@ -95,13 +104,10 @@ static int open_group(struct tr_linear *m)
 static int open_dual(struct tr_linear *m)
 {
     struct tr_linear_dual *d;
-    double rows = (double)m->train->total_rows, batch = (double)m->o->batch;
     TR_TRY(tr_agree(m->tr, TR_NEW(&m->dual, 1)));
     d = m->dual;
-    d->turns = batch > 0 ? (int64_t)fmax(1, round(rows / batch))
-                         : usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr));
-    d->every = tr_linear_batches_of_clock(m, d->turns, 1);
-    m->clocks_per_epoch = (d->turns + d->every - 1) / d->every;
+    d->turns = tr_linear_dual_turns(m, usual_turns(m, shares_w(m) ? tr_groups(m->tr) : tr_workers(m->tr)),
+                                    &d->every);
     if (tr_workers(m->tr) == 1 || (shares_w(m) && tr_groups(m->tr) == 1)) TR_TRY(tr_linear_dual_open_mean(m));
     return tr_agree(m->tr, open_group(m));
 }

@@ -67,6 +67,10 @@ static inline double tr_linear_bias_of(const struct tr_linear *m, const void *w)
 /* What the dual value lacks for a bias that is not quite right, as part of the conjugate. */
 double tr_linear_cost_of_bias(const struct tr_linear *m, double bias);
 
+/* Into how many turns an epoch's rows are parted, as solve.batch says or the usual number; *every: how many of them a clock
+ * takes. Sets m->clocks_per_epoch. */
+int64_t tr_linear_dual_turns(struct tr_linear *m, int64_t usual, int64_t *every);
+
 /* ---- mean.c ---- */
 
 int tr_linear_dual_open_mean(struct tr_linear *m);
