@@ -65,6 +65,8 @@ static inline tr_context *mpi_context(const char *settings)
     int n = 0;
     snprintf(copy, sizeof copy, "%s", settings);
     snprintf(mpi_test.place, sizeof mpi_test.place, "%s", settings);
+    /* Anew for each job of a case: where others write to the disk, each may take seconds. */
+    alarm(MPI_CASE_SECONDS);
     for (char *word; n < MPI_SETTINGS && (word = strtok_r(rest, " ", &rest));) overrides[n++] = word;
     tr_context *tr = NULL;
     tr_job *job = NULL;

@@ -156,8 +156,8 @@ MPI_CASE(what_was_stopped_goes_on)
             end(&p, status);
             status = run(&p, CLOCKS, settings, ways[w].every, false, -1);
             mpi_check(status == TR_OK, "status %d: %s", status, tr_error_text());
-            if (tr_is(p.tr, TR_SLAVE))
-                mpi_check(p.begun == done && p.ran == CLOCKS - done,
+            if (tr_is(p.tr, TR_SLAVE)) /* under ASP it may have been through */
+                mpi_check((p.begun == done || done == CLOCKS) && p.ran == CLOCKS - done,
                           "it goes on at clock %d for %d, expected %d", (int)p.begun, (int)p.ran, (int)done);
             look(&p);
             end(&p, status);
