@@ -518,9 +518,10 @@ static int open_h5(const char *path, const char *plugin, struct tr_model *m)
 static int open_file(const char *path, const char *plugin, struct tr_model *m)
 {
     enum tr_file_kind kind;
-    char best[4096];
-    if ((size_t)snprintf(best, sizeof best, "%s/best", path) < sizeof best && access(best, F_OK) == 0)
-        path = best;
+    char best[4096], own[4096];
+    bool fits = (size_t)snprintf(best, sizeof best, "%s/best", path) < sizeof best &&
+                (size_t)snprintf(own, sizeof own, "%s/model.h5", path) < sizeof own;
+    if (fits && access(own, F_OK) != 0 && access(best, F_OK) == 0) path = best;
     TR_TRY(look_at(path, &kind, &m->class));
     if (kind == TR_FILE_FOLDER) {
         TR_TRY(tr_format(&m->path, "%s/model.txt", path));
