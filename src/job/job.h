@@ -242,9 +242,11 @@ int tr_job_read(const char *path, int n, char *const overrides[], struct tr_job 
 int tr_job_parse(const char *text, size_t length, const char *path, int n, char *const overrides[],
                  struct tr_job **job);
 
-/* The text of a job file, for those who send it on before it is parsed; to be freed. */
-/* Of TR_NO_JOB_FILE, where all settings are words of the command line: an empty job. */
-#define TR_NO_JOB_FILE "command line"
+/* The text of a job file, for those who send it on before it is parsed; to be freed. Of TR_NO_JOB_FILE, where all settings
+ * are words of the command line: an empty job. TR_ERR_NO_INPUT, with the name that was meant if e.yaml is there in place
+ * of e. */
+#define TR_NO_JOB_FILE    "command line"
+#define TR_STANDARD_INPUT "standard input" /* «-» on the command line */
 int tr_job_read_text(const char *path, char **text, size_t *length);
 
 void tr_job_free(struct tr_job *job); /* NULL is fine */

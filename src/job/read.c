@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #include "base/base.h"
@@ -358,6 +359,24 @@ int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length)
     return status;
 }
 
+/* e, where there is e.yaml, or jobs/e.yaml. */
+static int no_such_file(const char *path)
+{
+    static const char *const forms[] = {"%s.yaml", "%s.yml", "jobs/%s", "jobs/%s.yaml"};
+    int error = errno;
+    char *meant = NULL;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        free(meant);
+        if (asprintf(&meant, forms[i], path) < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+        if (error == ENOENT && access(meant, R_OK) == 0) break;
+        meant[0] = '\0';
+    }
+    int status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s%s%s%s", path, strerror(error),
+                         *meant ? ": did you mean " : "", meant, *meant ? "?" : "");
+    free(meant);
+    return status;
+}
+
 /* Reads one byte more than is allowed, so that the parser can tell. */
 int tr_job_read_text(const char *path, char **text, size_t *length)
 {
@@ -365,14 +384,14 @@ int tr_job_read_text(const char *path, char **text, size_t *length)
         *length = 2;
         return tr_copy_string("{}", text);
     }
-    FILE *file = fopen(path, "rb");
-    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s", path, strerror(errno));
+    FILE *file = strcmp(path, TR_STANDARD_INPUT) == 0 ? stdin : fopen(path, "rb");
+    if (!file) return no_such_file(path);
     int status = TR_NEW(text, LARGEST_FILE + 1);
     if (status == TR_OK) {
         *length = fread(*text, 1, LARGEST_FILE + 1, file);
         if (ferror(file)) /* a folder, for one */
             status = tr_fail(TR_ERR_NO_INPUT, "%s: cannot read the job file: %s", path, strerror(errno));
     }
-    fclose(file);
+    if (file != stdin) fclose(file);
     return status;
 }

@@ -336,10 +336,33 @@ int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *it
     return add_setting(job, key, line, item, setting);
 }
 
-/* «key=value» of the command line. */
-static int add_override(struct tr_job *job, const char *argument)
+/* «--epochs 3» or «--epochs=3», as other programs have it: solve.epochs=3 is meant; or an option, misspelt. */
+static int fail_option(const char *argument, const char *next)
+{
+    static const char *const options[] = {"--fresh", "--explain", "--max-time"};
+    struct tr_job_name name = {""};
+    const char *equals = strchr(argument, '='), *value = equals ? equals + 1 : next;
+    snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(argument, "="), argument);
+    char *key = name.text + strspn(name.text, "-");
+    const char *meant = tr_job_suggest(name.text, options, sizeof options / sizeof *options);
+    for (char *c = key; *c; c++) /* --max-bins is max_bins */
+        if (*c == '-') *c = '_';
+    struct tr_job_name setting = tr_job_suggest_key(NULL, key);
+    bool is_key = *setting.text && (!meant || strcmp(tr_job_own_name(setting.text), key) == 0);
+    bool takes = value && value[0] != '-' && !strchr(value, '=');
+    if (is_key)
+        return tr_fail(TR_ERR_USAGE, "unknown option %s: did you mean %s=%s?", tr_shown(argument).text,
+                       setting.text, takes ? tr_shown(value).text : "…");
+    return tr_fail(TR_ERR_USAGE, "unknown option %s: %s%s%s", tr_shown(argument).text,
+                   meant ? "did you mean " : "settings are section.key=value", meant ? meant : "",
+                   meant ? "?" : "");
+}
+
+/* «key=value» of the command line; next: the word behind it, or NULL. */
+static int add_override(struct tr_job *job, const char *argument, const char *next)
 {
     const char *equals = strchr(argument, '=');
+    if (argument[0] == '-') return fail_option(argument, next);
     if (!equals)
         return tr_fail(TR_ERR_USAGE, "command line: «%s»: expected section.key=value",
                        tr_shown(argument).text);
@@ -592,13 +615,13 @@ static int resolve_job(struct sources *from)
 bool tr_job_is_setting(const char *word)
 {
     size_t name = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.-");
-    return name > 0 && word[name] == '=';
+    return name > 0 && word[name] == '=' && word[0] != '-';
 }
 
 /* jobs/ads.yaml is called ads; without a job file, what is learnt from a9a/a9a.gz is called a9a. */
 static int name_of_file(struct tr_job *job)
 {
-    bool none = strcmp(job->path, TR_NO_JOB_FILE) == 0;
+    bool none = strcmp(job->path, TR_NO_JOB_FILE) == 0 || strcmp(job->path, TR_STANDARD_INPUT) == 0;
     const char *path = !none ? job->path : job->data.train.n > 0 ? job->data.train.item[0] : "";
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     TR_TRY(tr_copy_string(*base ? base : "job", &job->name));
@@ -696,7 +719,8 @@ int tr_job_parse_as(enum tr_job_reader reader, const tr_model_class *own, const 
         job->own = reader == TR_JOB_FOREIGN ? &foreign_class : own;
         status = tr_job_read_yaml(job, text, length);
     }
-    for (int i = 0; i < n && status == TR_OK; i++) status = add_override(job, overrides[i]);
+    for (int i = 0; i < n && status == TR_OK; i++)
+        status = add_override(job, overrides[i], i + 1 < n ? overrides[i + 1] : NULL);
     if (status == TR_OK) status = tr_job_resolve(job);
     if (status == TR_OK) *result = job;
     else tr_job_free(job);

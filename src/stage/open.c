@@ -55,8 +55,9 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
         status = tr_fail(TR_ERR_USAGE, "usage: %s [JOB.yaml] [section.key=value …]", (*argv)[0]);
     status = tr_agree(tr, status);
     if (status == TR_OK) {
-        int file = !tr_job_is_setting((*argv)[1]);
-        const char *path = file ? (*argv)[1] : TR_NO_JOB_FILE;
+        const char *word = (*argv)[1]; /* an option that is not known is said to be one */
+        int file = !tr_job_is_setting(word) && (word[0] != '-' || !word[1]);
+        const char *path = !file ? TR_NO_JOB_FILE : strcmp(word, "-") == 0 ? TR_STANDARD_INPUT : word;
         status = read_job(tr, own, path, *argc - 1 - file, *argv + 1 + file, &tr->job);
     }
     if (status != TR_OK) {

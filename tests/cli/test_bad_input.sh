@@ -56,6 +56,14 @@ printf '1 1:1 3:2\n-1 2:1\n1 2:.5\n-1 1:.2 4:1\n' >good
 good="train job.yaml data.train=good"
 
 # ---- files ----
+cp job.yaml here.yaml
+refuses1 66 "here: cannot read the job file: No such file or directory: did you mean here.yaml?" "$trireme" train here
+refuses1 64 "unknown option --epochs: did you mean solve.epochs=3?" "$trireme" train --epochs 3 data.train=good
+refuses1 64 "unknown option --min-count=3: did you mean data.min_count=3?" "$trireme" train job.yaml --min-count=3
+refuses1 64 "unknown option --max-tim: did you mean --max-time?" "$trireme" train job.yaml --max-tim 3
+refuses1 64 "unknown option --zzz: settings are section.key=value" "$trireme" train job.yaml --zzz
+refuses1 66 "standard input: the job file is empty" "$trireme" train - </dev/null
+printf 'data: {trin: good}' | refuses1 78 "standard input:1: unknown key data.trin" mpirun $quiet -n 1 "$trireme" train -
 refuses 66 "nothing: no such file" train job.yaml data.train=nothing
 refuses 66 "nothing: no such file" train job.yaml data.train=good data.test=nothing
 : >empty
