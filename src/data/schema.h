@@ -108,6 +108,10 @@ void tr_bindings_free(struct tr_bindings *b);
 int tr_schema_make(const tr_job *job, const struct tr_files *files, const struct tr_head *heads,
                    struct tr_schema **schema);
 
+/* Adds the names of the columns that a file's header has. TR_ERR_DATA: one is empty, too long, or there twice. */
+int tr_schema_read_names(const struct tr_files *files, size_t file, const struct tr_head *head,
+                         struct tr_ids *names);
+
 /* Finds the columns of the schema in all files, and sets heads' bindings. By name where both have names, otherwise by their
  * order; a label (unless it is needed), an identifier or a weight may be missing. TR_ERR_DATA names what is missing or unknown. */
 int tr_schema_bind(const struct tr_schema *s, const struct tr_files *files, struct tr_head *heads,

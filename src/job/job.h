@@ -9,7 +9,7 @@
  * job can say may be said of one task alone.
  *
  * A file is first read into settings (read.c): names and texts with their lines. When all are known, and with them the
- * class of the model, they get their values (resolve.c).
+ * class of the model, they get their values (resolve.c), and are checked against each other (check.c, tasks.c).
  *
  * Here each value is checked alone, and how tasks depend on each other; whether the values suit each other, the
  * data and the ranks is checked by those who use them, with tr_job_where() to point at the line to blame.

@@ -99,12 +99,7 @@ const char *tr_job_word(const struct tr_job_slot *slot);
 /* Adds the settings of a file's text to a job without any, with its stages and tasks. */
 int tr_job_read_yaml(struct tr_job *job, const char *text, size_t length);
 
-/* Adds one setting; the name may begin with tasks.TASK. and stages.STAGE. The item is copied. line 0: of the command line,
- * which makes no tasks. *setting (NULL: not asked for) may get more items. */
-int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *item,
-               struct tr_job_setting **setting);
-
-/* ---- jobs, stages and tasks (resolve.c) ---- */
+/* ---- jobs, stages and tasks (job.c) ---- */
 
 /* All values of one table. */
 struct tr_job_values {
@@ -122,20 +117,42 @@ struct tr_job_slot tr_job_slot(const struct tr_job_values *values, size_t i);
 int tr_job_new(const char *path, struct tr_job **job);
 int tr_job_add_stage(struct tr_job *job, const char *name, size_t line);
 int tr_job_add_task(struct tr_job *job, const char *name, size_t line);
+void tr_job_free_stages(struct tr_job_stage *stage, size_t n);
 const char *tr_job_suggest_task(const struct tr_job *job, const char *name); /* or NULL */
 
-/* Gives all their values. */
+/* What messages say of a line of the job file, "jobs/x.yaml:12"; 0: the command line. To be freed. */
+#define TR_COMMAND_LINE "command line"
+int tr_job_place(const struct tr_job *job, size_t line, char **where);
+
+/* ---- names (names.c) ---- */
+
+/* Where the name leads, in a job, in the values of one table, or in a task and its job: false if nowhere. */
+bool tr_job_find(const struct tr_job *job, const char *name, struct tr_job_slot *slot);
+bool tr_job_find_in(struct tr_job_values values, const char *key, struct tr_job_slot *slot);
+bool tr_job_find_of(const struct tr_job *job, const struct tr_job_task *task, const char *key,
+                    struct tr_job_slot *slot);
+
+/* Adds one setting; the name may begin with tasks.TASK. and stages.STAGE. The item is copied. line 0: of the command line,
+ * which makes no tasks. *setting (NULL: not asked for) may get more items. */
+int tr_job_add(struct tr_job *job, const char *name, size_t line, const char *item,
+               struct tr_job_setting **setting);
+
+/* «key=value» of the command line; next: the word behind it, or NULL. */
+int tr_job_add_override(struct tr_job *job, const char *argument, const char *next);
+
+/* ---- values of a whole job (resolve.c, check.c, tasks.c) ---- */
+
+/* Gives a job all its values, and its tasks theirs. */
 int tr_job_resolve(struct tr_job *job);
 
-/* Where the name leads: false if nowhere. */
-bool tr_job_find(const struct tr_job *job, const char *name, struct tr_job_slot *slot);
+const tr_method *tr_job_chosen_method(const struct tr_job *job);
 
 /* Whether the job's class and method have a use for the key; and whether one of its own settings stands there (where NULL:
  * false), not one that a task has from the whole job. */
 bool tr_job_uses(const struct tr_job *job, const tr_option *key);
 bool tr_job_is_own(const struct tr_job *job, const char *where);
 
-/* Whether tasks suit each other: their order, outputs and checkpoints (tasks.c). */
+/* Whether tasks suit each other: their order, outputs and checkpoints. */
 int tr_job_check_tasks(const struct tr_job *job);
 
 #endif
