@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "data/convert.h"
 #include "job/job.h"
 #include "monitor/display.h"

@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "job/job.h"
 #include "job/schema.h"
@@ -90,8 +92,8 @@ static const struct topic topics[] = {
      "Files are read twice, in pieces: memory does not grow with them. OUT.h5 is there when it is complete.\n", NULL},
     {"help", "explain a command, a key of job files, or something else",
      "trireme help [TOPIC]\n"
-     "trireme help job [SECTION|SECTION.KEY|CLASS]\n", NULL},
-    {"job", "the job file: all sections and keys, or one", NULL, NULL},
+     "trireme help job [SECTION|SECTION.KEY|CLASS|all]\n", NULL},
+    {"job", "the job file: its sections and keys, or one of them", NULL, NULL},
     {"output", "the files that train writes",
      "A run writes into the folder output of the job; one that is there is renamed to <folder>.1, .2, ...,\n"
      "unless its run was stopped or has failed, and goes on from its last checkpoint.\n"
@@ -181,7 +183,26 @@ static bool is_of_job(const char *name)
     return found;
 }
 
-int tr_help_command(int argc, char **argv)
+/* On a terminal help goes through less, or what PAGER names, which ends by itself where all fits. */
+static FILE *open_pager(int *terminal)
+{
+    if (!isatty(STDOUT_FILENO)) return NULL;
+    setenv("LESS", "FRX", 0);
+    FILE *pager = popen("exec ${PAGER:-$(command -v less || echo cat)}", "w");
+    *terminal = pager ? dup(STDOUT_FILENO) : -1;
+    if (pager) dup2(fileno(pager), STDOUT_FILENO);
+    return pager;
+}
+
+static void close_pager(FILE *pager, int terminal)
+{
+    signal(SIGPIPE, SIG_IGN); /* people leave before the end */
+    fflush(stdout);
+    if (terminal >= 0) dup2(terminal, STDOUT_FILENO);
+    if (pager) pclose(pager);
+}
+
+static int help(int argc, char **argv)
 {
     if (argc == 0) {
         show_overview();
@@ -201,4 +222,13 @@ int tr_help_command(int argc, char **argv)
     }
     if (is_of_job(name)) return show_job(name);
     return unknown_topic(name);
+}
+
+int tr_help_command(int argc, char **argv)
+{
+    int terminal = -1;
+    FILE *pager = open_pager(&terminal);
+    int status = help(argc, argv);
+    if (pager) close_pager(pager, terminal);
+    return status;
 }

@@ -1,11 +1,16 @@
+#define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <blis.h>
+#include <hdf5.h>
+#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "job/text.h"
+#include "trireme/cpu.h"
 
 struct command {
     const char *name;
@@ -45,14 +50,35 @@ static bool is_an_echo(void)
     return rank && atoi(rank) > 0;
 }
 
+/* With what it was built from, and what it runs with here. */
+static int show_version(void)
+{
+    unsigned major, minor, release;
+    char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length;
+    H5get_libversion(&major, &minor, &release);
+    MPI_Get_library_version(mpi, &length);
+    mpi[strcspn(mpi, ",\n")] = '\0';
+    printf("trireme %s\n", TR_VERSION);
+    printf("MPI:      %s\n", mpi);
+    printf("HDF5:     %u.%u.%u\n", major, minor, release);
+    printf("BLIS:     %s\n", bli_info_get_version_str());
+    printf("kernels:  %s of plain, avx2, avx512\n", tr_cpu_name(tr_cpu()));
+    printf("compiler: gcc %s%s\n", __VERSION__,
+#ifdef TR_FAULTS
+           ", with fault points"
+#else
+           ""
+#endif
+    );
+    return TR_OK;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
-    if (strcmp(name, "--version") == 0) {
-        printf("trireme %s\n", TR_VERSION);
-        return TR_OK;
-    }
+    if (strcmp(name, "--version") == 0) return is_an_echo() ? TR_OK : show_version();
     if (strcmp(name, "help") == 0 && is_an_echo()) return TR_OK;
     tr_blis_environment();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

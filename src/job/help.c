@@ -4,12 +4,15 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "job/text.h"
 
-enum { LINE = 110 };
+/* Of the terminal, or 110 elsewhere and at most; the meaning of a key has a line of its own where it would get less than 40
+ * columns beside its name. */
+enum { LINE = 110, NARROW = 40, INDENT = 8 };
 
 struct widths {
-    int name, kind, value;
+    int name, kind, value, line;
 };
 
 /* Columns this wide serve all but a few, whose meaning goes to the next line. */
@@ -31,7 +34,8 @@ static void widen(struct widths *w, const tr_option *key)
 /* Over all keys, so that sections shown alone look the same. */
 static struct widths measure(void)
 {
-    struct widths w = {0};
+    struct widths w = {.line = tr_terminal_columns(stdout, LINE)};
+    if (w.line > LINE) w.line = LINE;
     for (size_t t = 0; t < TR_JOB_TABLES; t++)
         for (size_t i = 0; i < tr_job_tables[t].n; i++) widen(&w, &tr_job_tables[t].key[i]);
     for (size_t c = 0; c < tr_model_class_count; c++)
@@ -41,12 +45,12 @@ static struct widths measure(void)
 }
 
 /* Puts the text at this column, broken between words. */
-static void put_wrapped(FILE *file, const char *text, int column)
+static void put_wrapped(FILE *file, const char *text, int column, struct widths w)
 {
     int at = column;
     while (*text) {
         int length = (int)strcspn(text, " ");
-        if (at > column && at + 1 + length > LINE) {
+        if (at > column && at + 1 + length > w.line) {
             fprintf(file, "\n%*s", column, "");
             at = column;
         }
@@ -62,13 +66,18 @@ static void put_key(FILE *file, const tr_option *key, struct widths w)
     int column = w.name + w.kind + w.value + 8;
     struct tr_job_words words = tr_job_kind_words(key);
     const char *kind = words.text;
-    if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
+    bool narrow = column + NARROW > w.line;
+    if (narrow) {
+        column = INDENT;
+        fprintf(file, "  %s  %s%s%s\n%*s", key->name, kind, *key->by_default ? ", default " : "",
+                key->by_default, column, "");
+    } else if ((int)strlen(kind) <= w.kind && (int)strlen(key->by_default) <= w.value)
         fprintf(file, "  %-*s  %-*s  %-*s  ", w.name, key->name, w.kind, kind, w.value, key->by_default);
     else fprintf(file, "  %-*s  %s  %s\n%*s", w.name, key->name, kind, key->by_default, column, "");
     char text[512];
     snprintf(text, sizeof text, "%s%s%s", key->methods ? key->methods : "", key->methods ? ": " : "",
              key->help);
-    put_wrapped(file, text, column);
+    put_wrapped(file, text, column, w);
 }
 
 static bool is_in(const tr_option *key, const char *section)
@@ -93,7 +102,7 @@ static void put_options(FILE *file, const tr_model_class *class, const char *sec
 static void put_section(FILE *file, const struct tr_job_section *section, struct widths w)
 {
     int column = fprintf(file, "\n%s: ", section->name) - 1;
-    put_wrapped(file, section->help, column);
+    put_wrapped(file, section->help, column, w);
     for (size_t t = 0; t < TR_JOB_TABLES; t++)
         for (size_t i = 0; i < tr_job_tables[t].n; i++)
             if (is_in(&tr_job_tables[t].key[i], section->name)) put_key(file, &tr_job_tables[t].key[i], w);
@@ -105,7 +114,7 @@ static void put_section(FILE *file, const struct tr_job_section *section, struct
 static void put_class(FILE *file, const tr_model_class *class, struct widths w)
 {
     int column = fprintf(file, "\n%s: ", class->name) - 1;
-    put_wrapped(file, class->help, column);
+    put_wrapped(file, class->help, column, w);
     fputs("  model.type  ", file);
     for (size_t i = 0; class->types[i]; i++) fprintf(file, "%s%s", i ? ", " : "", class->types[i]);
     fputs("\n  data.format ", file);
@@ -114,24 +123,64 @@ static void put_class(FILE *file, const tr_model_class *class, struct widths w)
     fputs("\n  solve.method\n", file);
     for (const tr_method *m = class->methods; m->name; m++) {
         column = fprintf(file, "    %-10s  ", m->name);
-        put_wrapped(file, m->help, column);
+        put_wrapped(file, m->help, column, w);
     }
     fputc('\n', file);
     put_options(file, class, NULL, w);
 }
 
+static void put_introduction(FILE *file, struct widths w)
+{
+    put_wrapped(file,
+                "A job file is YAML: sections of keys, each with a default. Any key can be given on the "
+                "command line as section.key=value, which wins; a list there has commas between its items. "
+                "Some keys are those of a class of models, and mean nothing to others.",
+                0, w);
+}
+
+/* The names of keys in a section, of the engine or of a class (NULL: the engine's). */
+static void put_names(FILE *file, const tr_model_class *class, const char *section, struct widths w)
+{
+    char names[2048] = "";
+    size_t at = 0;
+    const tr_option *key = class ? class->options : NULL;
+    size_t n = tr_job_options(class);
+    for (size_t t = 0; t < (class ? 1 : TR_JOB_TABLES); t++) {
+        if (!class) key = tr_job_tables[t].key, n = tr_job_tables[t].n;
+        for (size_t i = 0; i < n && at < sizeof names; i++)
+            if (is_in(&key[i], section))
+                at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                                       tr_job_own_name(key[i].name));
+    }
+    if (at == 0) return;
+    int column = class ? fprintf(file, "    %s: ", class->name) : fprintf(file, "    ");
+    put_wrapped(file, names, column, w);
+}
+
+/* What there is, without what it means. */
+static void put_overview(FILE *file, struct widths w)
+{
+    put_introduction(file, w);
+    fputs("\n  trireme help job SECTION | SECTION.KEY | CLASS | all\n\nKeys without a section\n", file);
+    put_names(file, NULL, "", w);
+    for (size_t i = 0; i < TR_JOB_SECTIONS; i++) {
+        const struct tr_job_section *section = &tr_job_sections[i];
+        int column = fprintf(file, "\n%s: ", section->name) - 1;
+        put_wrapped(file, section->help, column, w);
+        put_names(file, NULL, section->name, w);
+        for (size_t c = 0; c < tr_model_class_count; c++)
+            put_names(file, tr_model_classes[c], section->name, w);
+    }
+    fputs("\nClasses of models\n", file);
+    for (size_t c = 0; c < tr_model_class_count; c++)
+        put_wrapped(file, tr_model_classes[c]->help, fprintf(file, "    %-8s ", tr_model_classes[c]->name),
+                    w);
+}
+
 static void put_all(FILE *file, struct widths w)
 {
-    fputs("A job file is YAML: sections of keys, each with a default. Any key can be given on the command "
-          "line\n"
-          "as section.key=value, which wins; a list there has commas between its items. Some keys are those "
-          "of a\n"
-          "class of models, and mean nothing to others; trireme help job CLASS tells more of it,\nof",
-          file);
-    for (size_t c = 0; c < tr_model_class_count; c++)
-        fprintf(file, "%s %s", c ? "," : "", tr_model_classes[c]->name);
-    fprintf(file, ".\n\n  %-*s  %-*s  %-*s  %s\n", w.name, "key", w.kind, "value", w.value, "default",
-            "meaning");
+    put_introduction(file, w);
+    fputc('\n', file);
     for (size_t i = 0; i < tr_job_tables[TR_TABLE_JOB].n; i++)
         if (is_in(&tr_job_tables[TR_TABLE_JOB].key[i], ""))
             put_key(file, &tr_job_tables[TR_TABLE_JOB].key[i], w);
@@ -158,8 +207,9 @@ bool tr_job_help(FILE *file, const char *filter)
     const tr_model_class *class;
     const tr_option *key;
     bool found = true;
-    if (!filter) {
-        put_all(file, w);
+    if (!filter || !strcmp(filter, "all")) {
+        if (filter) put_all(file, w);
+        else put_overview(file, w);
         return true;
     }
     for (size_t c = 0; c < tr_model_class_count && !section; c++) {

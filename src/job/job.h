@@ -306,7 +306,7 @@ int tr_job_compare(const struct tr_job *now, const char *old_yaml, char **change
 /* Whether a run of the old job that is complete may go on as this one, which wants more epochs. */
 bool tr_job_extends(const struct tr_job *now, const char *old_yaml);
 
-/* Lists every key: kind, default, meaning. The filter is a section, a key or a class of models, or NULL for all. False if
+/* Lists keys: kind, default, meaning. The filter is a section, a key, a class of models or «all»; NULL: names alone. False if
  * there is nothing of that name: then a suggestion is printed. */
 bool tr_job_help(FILE *file, const char *filter);
 

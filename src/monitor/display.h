@@ -30,10 +30,6 @@ struct tr_display {
     double loading_shown; /* seconds since loading began, at the last line about it */
 };
 
-/* Whether a person watches: true if the stream is a terminal; or a pipe to an mpirun on this host that writes to one,
- * which is where it copies what its ranks write. */
-bool tr_terminal_shows(FILE *out);
-
 /* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
  * a terminal shows the stream, also at the other end of mpirun's pipe. */
 enum tr_display_style tr_display_choose(int setting, FILE *out);

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/terminal.h"
 #include "monitor/display.h"
 #include "monitor/json.h"
 #include "monitor/metrics.h"
