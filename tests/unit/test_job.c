@@ -581,7 +581,7 @@ END_TEST
 
 START_TEST(help_lists_every_key)
 {
-    char *help = written(NULL, AS_HELP, NULL);
+    char *help = written(NULL, AS_HELP, "all");
     for (size_t t = 0; t < TR_JOB_TABLES + tr_model_class_count; t++) {
         bool of_class = t >= TR_JOB_TABLES;
         const tr_model_class *class = of_class ? tr_model_classes[t - TR_JOB_TABLES] : NULL;
