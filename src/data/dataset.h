@@ -4,7 +4,7 @@
  *   head           what the first lines of a file say: its format, its header
  *   reader         one driver for all formats, and the functions of formats: libsvm, csv, triples (ratings, docword)
  *   number, token  what stands in a line
- *   schema         csv: columns by name and type, and the keys they become
+ *   schema…        csv: columns by name and type, and the keys they become
  *   dictionary     csv: values of categories, counted and numbered by all workers together
  *   schema_all     csv: the schema on all ranks, agreed on and turned into keys
  *   quantiles      of numbers, in one pass
@@ -15,6 +15,7 @@
  *   shuffle        records as whole rows at the workers that the rows belong to
  *   renumber       the columns that occur, numbered 0..n-1
  *   dataset        the parallel side: every worker reads its part, and all agree on what the whole is
+ *   part, fill_rows, fill_triples, describe   what a worker has read; rows made of it; what is shown of them
  *   scale          columns brought to one size
  *   weights        what rows count
  *   batches        a worker's rows in shuffled mini-batches
