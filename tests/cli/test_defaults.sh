@@ -73,7 +73,7 @@ if [ "$all" ]; then
     set_ casp-svm rmse 5.15 casp/casp.libsvm.gz -
     set_ hflights rmse 6.03385 hflights/hflights.train.libsvm.gz hflights/hflights.test.libsvm.gz
     set_ news accuracy 0.93871 20news-binary/news20b.train.libsvm.gz 20news-binary/news20b.test.libsvm.gz
-    set_ news-20 accuracy 0.73871 20news/docword.20news.train.txt.gz bags
+    set_ news-20 accuracy 0.72791 20news/docword.20news.train.txt.gz bags
     set_ frappe accuracy 0.88503 frappe/frappe.validation.libfm.gz frappe/frappe.test.libfm.gz
     set_ kdd accuracy 0.92277 kddcup99/kdd99.train.libsvm.gz kddcup99/kdd99.test.libsvm.gz
     set_ mnist accuracy 0.9267 mnist/mnist.gz mnist/mnist.t.gz
