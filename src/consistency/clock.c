@@ -11,21 +11,24 @@ struct line {
 };
 _Static_assert(sizeof(struct line) == 64, "a line is one of the cache");
 
-/* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank. */
+/* Shared by a node: what all its ranks know of the world, its own minima, and a line per rank; behind these another one
+ * per rank, of what it does. */
 struct board {
     struct line world, node;
     struct line rank[];
 };
+enum { DOES, REACHED, COMPUTED }; /* words of these; COMPUTED is in microseconds */
 
 struct tr_clock {
     tr_context *tr;
-    struct tr_shm memory; /* of the board */
-    struct board *board;  /* this node's */
-    struct line *mine;
+    struct tr_shm memory;      /* of the board */
+    struct board *board;       /* this node's */
+    struct line *mine, *doing; /* this rank's two lines */
     /* several nodes: at the scheduler a line per node, at each node's head its board's world line */
     MPI_Win nodes, worlds;
-    int64_t *node_line; /* scheduler's memory behind `nodes` */
-    int *head;          /* by node: the rank that holds its board */
+    int64_t *node_line;         /* scheduler's memory behind `nodes` */
+    int *head;                  /* by node: the rank that holds its board */
+    struct tr_rank_seen *heard; /* at rank 0: of ranks of other nodes */
     int64_t sent[TR_CLOCK_WORDS];
     bool resetting; /* nothing is published meanwhile */
 };
@@ -69,16 +72,21 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
     c->memory = TR_SHM_CLOSED;
     c->nodes = c->worlds = MPI_WIN_NULL;
     bool holds_board = tr->node_rank == 0;
-    size_t bytes = sizeof(struct board) + (size_t)tr->node_size * sizeof(struct line);
+    size_t bytes = sizeof(struct board) + 2 * (size_t)tr->node_size * sizeof(struct line);
     TR_TRY(tr_shm_open(tr->node, holds_board ? bytes : 0, true, &c->memory));
     c->board = (struct board *)(void *)c->memory.part[0].at;
     c->mine = &c->board->rank[tr->node_rank];
+    c->doing = c->mine + tr->node_size;
+    tr_clock_count(c, (struct tr_rank_seen){.clock = -1});
     for (int word = 0; word < TR_CLOCK_MINIMA; word++) atomic_store(&c->mine->word[word], INT64_MAX);
     if (tr->layout.nodes > 1) {
         size_t nodes = (size_t)tr->layout.nodes;
         TR_TRY(TR_NEW(&c->head, nodes));
         for (int rank = tr->size - 1; rank >= 0; rank--) c->head[tr->node_of[rank]] = rank;
         if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
+        if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
+        for (int rank = 0; c->heard && rank < tr->size; rank++)
+            c->heard[rank] = (struct tr_rank_seen){TR_RANK_STATES, -1, 0};
         open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes);
         open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds);
     }
@@ -99,6 +107,7 @@ void tr_clock_close(struct tr_clock **clock)
     tr_shm_close(&c->memory);
     free(c->node_line);
     free(c->head);
+    free(c->heard);
     free(c);
     *clock = NULL;
 }
@@ -185,6 +194,41 @@ static int poll_nodes(void *what, int *did)
         ++*did;
     }
     return TR_OK;
+}
+
+/* ---- for those who watch ---- */
+
+enum tr_rank_state tr_clock_say(struct tr_clock *c, enum tr_rank_state state)
+{
+    int64_t before = atomic_load_explicit(&c->doing->word[DOES], memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[DOES], state, memory_order_relaxed);
+    return (enum tr_rank_state)before;
+}
+
+void tr_clock_count(struct tr_clock *c, struct tr_rank_seen seen)
+{
+    tr_clock_say(c, seen.state);
+    atomic_store_explicit(&c->doing->word[REACHED], seen.clock, memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[COMPUTED], (int64_t)(seen.seconds * 1e6), memory_order_relaxed);
+}
+
+void tr_clock_hear(struct tr_clock *c, int rank, struct tr_rank_seen seen)
+{
+    if (c->heard) c->heard[rank] = seen;
+}
+
+void tr_clock_see(const struct tr_clock *c, struct tr_rank_seen seen[])
+{
+    const struct line *doing = &c->board->rank[c->tr->node_size];
+    for (int rank = 0; rank < c->tr->size; rank++) {
+        bool here = tr_same_node(c->tr, rank);
+        if (!here) seen[rank] = c->heard[rank];
+        else
+            seen[rank] = (struct tr_rank_seen){(enum tr_rank_state)load(&doing->word[DOES]),
+                                               load(&doing->word[REACHED]),
+                                               1e-6 * (double)load(&doing->word[COMPUTED])};
+        doing += here;
+    }
 }
 
 /* ---- stages ---- */

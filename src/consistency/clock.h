@@ -47,4 +47,34 @@ void tr_clock_raise(struct tr_clock *clock, enum tr_clock_word word, int64_t val
 /* A word over all ranks, as far as it is known here. */
 int64_t tr_clock_get(const struct tr_clock *clock, enum tr_clock_word word);
 
+/* ---- for those who watch: each rank says what it does in a line of its own, which nobody else reads but rank 0, now and
+ * then, by looking at the memory of its node ---- */
+
+enum tr_rank_state {
+    TR_RANK_STANDS, /* takes no part, or serves */
+    TR_RANK_COMPUTES,
+    TR_RANK_EVALUATES,
+    TR_RANK_PULLS,
+    TR_RANK_PUSHES,
+    TR_RANK_WAITS, /* for other workers */
+    TR_RANK_SAVES, /* copies what a checkpoint takes */
+    TR_RANK_STATES
+};
+
+struct tr_rank_seen {
+    enum tr_rank_state state; /* TR_RANK_STATES: not known, as it is on another node */
+    int64_t clock;            /* of a worker, or -1; on another node as of its last evaluation, as is: */
+    double seconds;           /* that it has computed in this stage */
+};
+
+/* This rank does this from now on; what it did before. Costs a store. */
+enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state);
+
+/* … and has got so far. */
+void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
+
+/* Rank 0: what a rank of another node has reported; and what it knows of all ranks, by rank. */
+void tr_clock_hear(struct tr_clock *clock, int rank, struct tr_rank_seen seen);
+void tr_clock_see(const struct tr_clock *clock, struct tr_rank_seen seen[]);
+
 #endif

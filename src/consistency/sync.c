@@ -22,9 +22,12 @@ static bool may_read(const struct tr_sync *s, int64_t clock)
 
 static int wait_to_read(struct tr_sync *s)
 {
+    if (may_read(s, s->now)) return TR_OK;
+    enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_WAITS);
     TR_WAIT_UNTIL(s->tr, may_read(s, s->now),
                   "clock %lld of the slowest worker (this one is at %lld, the slowest at %lld)",
                   (long long)(s->now - s->staleness), (long long)s->now, (long long)written_by_all(s));
+    tr_clock_say(s->clock, before);
     return TR_OK;
 }
 
@@ -229,12 +232,14 @@ int tr_view_pull(tr_view *view)
     struct tr_traffic *traffic = &s->tr->tables->traffic;
     double begin = tr_now(), pushed, waited = 0;
     if (!is_fresh_enough(s, v)) {
+        enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
         TR_TRY(wait_for_push(s, v));
         pushed = tr_now();
         TR_TRY(read_view(s, v, &waited));
         traffic->push_seconds += pushed - begin;
         traffic->wait_seconds += waited;
         traffic->pull_seconds += tr_now() - pushed - waited;
+        tr_clock_say(s->clock, before);
     }
     view->clock = s->now;
     return TR_OK;
@@ -256,6 +261,7 @@ int tr_view_push(tr_view *view)
                        view->table->name);
     if (tr->before_push) TR_TRY(tr->before_push(tr->before_push_state));
     double begin = tr_now(), waited = 0;
+    enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PUSHES);
     TR_TRY(wait_for_push(s, v));
     TR_TRY(take_over(s, v));
     if (v->ahead_started) { /* the prefetched copy lacks the update that leaves now */
@@ -267,13 +273,16 @@ int tr_view_push(tr_view *view)
     tr_clock_raise(s->clock, TR_CLOCK_READ, s->now + 1);
     if (tr_sync_lockstep(s) && view->table->push == TR_PUSH_ACCUMULATE && v->channel) {
         waited = tr_now();
+        tr_clock_say(s->clock, TR_RANK_WAITS);
         TR_WAIT_UNTIL(tr, tr_clock_get(s->clock, TR_CLOCK_READ) > s->now,
                       "all workers to have read for clock %lld", (long long)s->now);
+        tr_clock_say(s->clock, TR_RANK_PUSHES);
         waited = tr_now() - waited;
     }
     TR_TRY(tr_push_start(view, s->now));
     tr->tables->traffic.wait_seconds += waited;
     tr->tables->traffic.push_seconds += tr_now() - begin - waited;
+    tr_clock_say(s->clock, before);
     return TR_OK;
 }
 
@@ -315,9 +324,11 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
                                   .shared = s->running && s->counting,
                                   .least = s->staleness == INT64_MAX ? 0 : s->now - s->staleness,
                                   .holds = lockstep ? s->now : written_by_all(s)};
+    enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
     int status = tr_rows_move(t, keys, n, row, state, &terms, &computed);
     traffic->push_seconds += pushed - begin;
     traffic->wait_seconds += waited - pushed;
+    tr_clock_say(s->clock, before);
     traffic->pull_seconds += tr_now() - waited - computed;
     return status;
 }
@@ -325,7 +336,9 @@ int tr_rows_pull(tr_table *t, const tr_key *keys, size_t n, tr_row_fn *row, void
 int tr_rows_push(tr_table *t, const tr_row *rows, size_t n)
 {
     double begin = tr_now();
+    enum tr_rank_state before = tr_clock_say(t->tr->sync->clock, TR_RANK_PUSHES);
     int status = tr_rows_add(t, rows, n, t->tr->sync->now);
+    tr_clock_say(t->tr->sync->clock, before);
     t->tr->tables->traffic.push_seconds += tr_now() - begin;
     return status;
 }

@@ -13,6 +13,7 @@
 #include "monitor/display.h"
 #include "monitor/metrics.h"
 #include "monitor/output.h"
+#include "monitor/ranks.h"
 #include "monitor/status.h"
 #include "monitor/summary.h"
 #include "trireme/collective.h"
@@ -32,9 +33,32 @@ struct tr_monitor {
     struct tr_counted counted;   /* … before the checkpoint that it goes on from */
     struct tr_stage_sum *stages; /* of the last task that had several; so many */
     size_t stage_count;
+    int64_t checkpoints; /* of this part of the run, as events.csv has them */
 };
 
 /* ---- while it runs ---- */
+
+static void add_event(const struct tr_monitor *m, const char *event, double epoch, uint64_t checkpoint,
+                      int64_t clock)
+{
+    char text[96];
+    bool trains = m->state == TR_TRAINING;
+    double seconds = trains ? tr_now() - m->entered : m->account.spent[TR_TRAINING];
+    snprintf(text, sizeof text, "checkpoint %" PRIu64 " at clock %" PRId64, checkpoint, clock);
+    tr_event_add(m->tr->job->output, event,
+                 (struct tr_event_place){seconds, epoch, (double)m->account.last.updates}, -1, text);
+}
+
+/* status.json, and what goes with it for those who watch. */
+static int renew_status(struct tr_monitor *m)
+{
+    struct tr_checkpoint_counts counts;
+    tr_checkpoint_count(m->tr, &counts);
+    if (counts.written != m->checkpoints) add_event(m, "checkpoint", counts.epoch, counts.last, counts.clock);
+    m->checkpoints = counts.written;
+    if (m->state == TR_TRAINING) TR_TRY(tr_ranks_write(m->tr, m->tr->job->output));
+    return tr_status_write(&m->status);
+}
 
 /* Renews status.json while the others work. That it cannot be written is said at the next evaluation: here,
  * in the middle of a wait, the others would not learn of it. */
@@ -42,7 +66,7 @@ static int poll(void *what, int *did)
 {
     struct tr_monitor *m = what;
     (void)did;
-    if (!m->status.stale && tr_status_due(&m->status)) (void)tr_status_write(&m->status);
+    if (!m->status.stale && tr_status_due(&m->status)) (void)renew_status(m);
     return TR_OK;
 }
 
@@ -88,7 +112,7 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     show_in_status(m);
     tr_display_row(&m->display, stage, row);
     TR_TRY(tr_metrics_add(&m->metrics, row));
-    return tr_status_due(&m->status) ? tr_status_write(&m->status) : TR_OK;
+    return tr_status_due(&m->status) ? renew_status(m) : TR_OK;
 }
 
 static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *sums)
@@ -145,6 +169,8 @@ static int resume(struct tr_monitor *m, uint64_t restarts)
     m->entered = tr_now() - a->spent[m->state];
     a->spent[m->state] = 0;
     show_in_status(m);
+    const struct tr_manifest *from = tr_checkpoint_found(m->tr);
+    add_event(m, "restart", a->last.epoch, from->number, from->facts.clock);
     m->display.shown_epoch = a->last.epoch;
     m->display.shown_seconds = a->last.seconds;
     TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
@@ -289,7 +315,7 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     m->display.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
     tr_display_end(&m->display);
-    return tr_status_write(&m->status);
+    return renew_status(m);
 }
 
 int tr_monitor_enter(struct tr_monitor *m, enum tr_monitor_state state)

@@ -16,6 +16,8 @@
  *   status.json   always whole; renewed at every change of state, and about once a second meanwhile
  *   metrics.csv   one line an evaluation, empty where there is no number
  *   summary.json  the outcome, flat, and the whole resolved job as `job`
+ *   ranks.json    what each rank does while it trains, renewed with status.json
+ *   events.csv    a line for each checkpoint, restart and failure
  *
  * While it lasts a run holds a lock, the file .lock, so that no other run takes the folder for an old one.
  *
@@ -29,6 +31,18 @@
  *   continued         how often the run went on from a checkpoint
  *   status, error     exit code and text, both null until the end; SIGTERM and SIGINT leave 128 + signal
  *   pid, host, started, updated (UTC)
+ *
+ * Members of ranks.json, by rank:
+ *
+ *   does              a letter for each: c computes, e evaluates, p pulls, u pushes, w waits for other workers, s saves a
+ *                     checkpoint, - none of these (it serves, or takes no part), ? not known: it is on another node
+ *   node              that it runs on
+ *   clock             of a worker, else -1; on another node than rank 0 as of its last evaluation, as is:
+ *   compute           seconds that it has computed in this stage
+ *   updated           when that was, in seconds since 1970
+ *
+ * Columns of events.csv: when (seconds since 1970), time, epoch and updates as in metrics.csv, rank, event (checkpoint,
+ * restart, failure), text (the rest of the line). What is not known is empty.
  *
  * Columns of metrics.csv, in this order; new ones will come last:
  *

@@ -175,6 +175,8 @@ int tr_stage_poll_reports(void *what, int *did)
     struct tr_collection *c = collection_of(run, r.evaluation);
     if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
     c->report[r.worker] = r;
+    tr_clock_hear(tr->sync->clock, status.MPI_SOURCE,
+                  (struct tr_rank_seen){TR_RANK_STATES, run->ended + r.sums.clock, r.compute_seconds});
     ++*did;
     if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
     summarize(run, c);

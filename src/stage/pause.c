@@ -156,6 +156,7 @@ static int take(struct tr_stage_run *run, int64_t clock, enum tr_due due)
                              .evaluations = run->evaluations,
                              .epoch = (double)clock * run->stage->epochs_per_clock};
     snprintf(facts.stage, sizeof facts.stage, "%s", run->stage->name);
+    tr_clock_say(tr->sync->clock, TR_RANK_SAVES);
     if (!tr_works(tr)) run->me.clock = clock; /* others have none of their own */
     if (stops || !tr_sync_lockstep(tr->sync)) TR_TRY(tr_sync_end(tr->sync));
     if (tr_stage_is_patient(run)) TR_TRY(tr_stage_keep_best(run));
@@ -169,6 +170,7 @@ static int take(struct tr_stage_run *run, int64_t clock, enum tr_due due)
     TR_TRY(tr_sync_continue(tr->sync));
     if (!tr_sync_lockstep(tr->sync)) tr_tables_count_from(tr, clock);
     run->calling = TR_NOT_DUE;
+    tr_clock_say(tr->sync->clock, tr_works(tr) ? TR_RANK_WAITS : TR_RANK_STANDS);
     return TR_OK;
 }
 

@@ -119,7 +119,10 @@ int tr_stage_run(struct tr_stage_run *run)
     if (tr->rank == 0) TR_TRY(tr_poll_add(tr, tr_stage_poll_reports, run));
     if (tr_works(tr)) tr_straggler_open(tr, run->me.worker, &run->straggler);
     run->first = tr_now();
+    tr_clock_count(tr->sync->clock,
+                   (struct tr_rank_seen){.clock = tr_works(tr) ? run->ended + run->me.clock : -1});
     int status = run_clocks(run);
+    tr_clock_say(tr->sync->clock, TR_RANK_STANDS);
     tr_straggler_close(&run->straggler);
     if (tr->rank == 0) tr_poll_remove(tr, tr_stage_poll_reports, run);
     tr_stage_drop_collections(run);

@@ -24,8 +24,10 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
+    enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
@@ -61,10 +63,12 @@ static int compute(struct tr_stage_run *run)
         return stand_in(run);
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
+    tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
     tr_straggler_begin(&run->straggler);
     tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
+    tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     return run->status == TR_OK ? TR_OK : stand_in(run);
 }
 
@@ -145,6 +149,8 @@ static int one_clock(struct tr_stage_run *run)
     TR_TRY(tr_sync_tick(run->tr->sync));
     run->me.clock = run->base + run->tr->sync->now;
     tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
+    tr_clock_count(run->tr->sync->clock,
+                   (struct tr_rank_seen){TR_RANK_WAITS, run->ended + run->me.clock, run->compute_seconds});
     return TR_OK;
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "monitor/ranks.h"
 #include "monitor/status.h"
 #include "supervisor/failure.h"
 #include "supervisor/members.h"
@@ -478,6 +479,18 @@ static void print_failure(const struct tr_failure *f, const char *more)
     fprintf(stderr, "trireme: %s%s%s%s\n", what, *loss ? "; " : "", loss, more);
 }
 
+/* For those who watch: in the folder of the run, if this start has got that far. */
+static void note_failure(const struct supervisor *s)
+{
+    char what[512];
+    struct tr_status_seen seen;
+    const struct tr_failure *f = &s->failure;
+    if (!sees_status(s, &seen)) return;
+    tr_failure_describe(f, what, sizeof what);
+    tr_event_add(s->options->output, "failure", (struct tr_event_place){(double)NAN, f->epoch, (double)NAN},
+                 f->mpirun ? -1 : f->rank, what);
+}
+
 /* The user wanted it to stop, and it did not end by itself as it should: what was kept can be gone on from. */
 static int stopped_code(const struct supervisor *s)
 {
@@ -531,6 +544,7 @@ static int decide(struct supervisor *s, bool *again)
     char more[128] = "";
     *again = false;
     if (is_the_end(s, &code)) return code;
+    note_failure(s);
     enum tr_decision decision = tr_history_add(&s->history, &s->failure, most, &pause);
     int restarts = s->history.restarts;
     if (decision == TR_START_AGAIN && pause > 0)
