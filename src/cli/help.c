@@ -202,7 +202,7 @@ static void close_pager(FILE *pager, int terminal)
     if (pager) pclose(pager);
 }
 
-static int help(int argc, char **argv)
+int tr_say_help(int argc, char **argv)
 {
     if (argc == 0) {
         show_overview();
@@ -227,8 +227,9 @@ static int help(int argc, char **argv)
 int tr_help_command(int argc, char **argv)
 {
     int terminal = -1;
+    if (argc > 0 && strcmp(argv[0], "--complete") == 0) return tr_complete_command(argc - 1, argv + 1);
     FILE *pager = open_pager(&terminal);
-    int status = help(argc, argv);
+    int status = tr_say_help(argc, argv);
     if (pager) close_pager(pager, terminal);
     return status;
 }

@@ -39,4 +39,31 @@ for columns in 60 80 110; do
 done
 COLUMNS=80 PAGER='sed s/^/paged:/' script -qc "$trireme help job sync" typescript >/dev/null </dev/null
 grep -q '^paged:sync: how far' typescript || fail "no pager: $(head -3 typescript)"
+
+# a manual page for each command, without a word from groff
+build=$(dirname "$trireme")
+for page in trireme.yaml.5 trireme-files.5 trireme.1 $("$trireme" help --complete "" | grep -vx 'help\|job\|output\|status' | sed 's/.*/trireme-&.1/'); do
+    [ -s "$build/$page" ] || { fail "no manual page $page"; continue; }
+    command -v groff >/dev/null || continue
+    groff -k -man -Tutf8 -wall -rLL=80n "$build/$page" >paged 2>complaints || fail "groff: $page"
+    [ ! -s complaints ] || fail "$page: $(head -1 complaints)"
+done
+grep -q 'solve\.epochs.*integer' "$build/trireme.yaml.5" || fail "trireme.yaml.5 lacks solve.epochs"
+
+# completes WORDS CANDIDATES: bash offers these behind the words, the last of which is begun
+completes() {
+    offered=$(TRIREME=$trireme bash -c '. "$0"; trireme() { "$TRIREME" "$@"; }; COMP_LINE=$1; COMP_POINT=${#1}; _trireme; echo "${COMPREPLY[*]}"' \
+        "$(dirname "$jobs")/tools/completion/trireme" "$1")
+    [ "$offered" = "$2" ] || fail "completion of «$1»: «$offered», expected «$2»"
+}
+touch file.svm
+completes "trireme ev" "evaluate"
+completes "trireme train solve.tar" "solve.target= solve.target_gap="
+completes "trireme train sync.mode=as" "asp"
+completes "trireme train a.yaml data.train=fi" "file.svm"
+completes "trireme train fi" "file.svm"
+completes "trireme predict m --marg" "--margin --margin"
+completes "trireme run --hos" "--hosts --hostfile"
+completes "trireme generate dense sp" "spread="
+completes "trireme help job chec" "checkpoint"
 exit $bad

@@ -97,6 +97,8 @@ check "it counts on five ranks, two of them servers" \
 check "it runs with the shared library" says_hello env LD_LIBRARY_PATH="$lib" "$work/shared"
 check "it runs with the static library" says_hello "$work/static"
 check "the program is there" "$work$prefix/bin/trireme" --version
+check "manual pages are there" sh -c "ls '$work$prefix'/share/man/man1/trireme-train.1 '$work$prefix'/share/man/man5/trireme.yaml.5"
+check "completion is there" test -f "$work$prefix/share/bash-completion/completions/trireme"
 check "job files are there" test -f "$work$prefix/share/trireme/jobs/ctr-small.yaml"
 # what is public stands in the headers; anything more would become a promise
 check "only the public interface is visible" sh -c "
