@@ -140,7 +140,7 @@ static void grow(struct tr_forest *f, struct tr_rng *rng, size_t nodes, unsigned
 
 START_TEST(contributions_are_shapley_values)
 {
-    enum { MOST = 41, FEATURES = 5 };
+    enum { MOST = 141, FEATURES = 5 };
     struct tr_node node[MOST];
     struct tr_node_note note[MOST];
     uint64_t begin[2] = {0};
@@ -151,7 +151,6 @@ START_TEST(contributions_are_shapley_values)
         struct tr_contributions c = {0};
         float row[FEATURES];
         double to[FEATURES + 1] = {0}, sum = 0;
-        uint32_t leaf;
         grow(&f, &rng, 1 + 2 * tr_rng_below(&rng, MOST / 2 + 1), FEATURES);
         for (size_t k = 0; k < FEATURES; k++)
             row[k] = tr_rng_below(&rng, 8) ? (float)tr_rng_normal(&rng) : NAN;
@@ -161,8 +160,11 @@ START_TEST(contributions_are_shapley_values)
             ck_assert_double_eq_tol(to[k], shapley(&f, row, FEATURES, k), 1e-9);
         ck_assert_double_eq_tol(to[FEATURES], expected(&f, 0, row, 0), 1e-9);
         for (size_t k = 0; k <= FEATURES; k++) sum += to[k];
-        tr_tree_leaves(&f, 0, row, FEATURES, 1, &leaf);
-        ck_assert_double_eq_tol(sum, (double)node[leaf].number, 1e-9);
+        struct tr_scorer *s = NULL;
+        ck_ok(tr_scorer_open(&f, 0, FEATURES, &s));
+        tr_scorer_take(s, &(tr_batch){.n = 1, .dense = row}, NULL, FEATURES, 0, 1);
+        ck_assert_double_eq_tol(sum, (double)node[*tr_scorer_leaves(s, 0)].number, 1e-9);
+        tr_scorer_close(&s);
         tr_contributions_close(&c);
     }
 }

@@ -1,16 +1,18 @@
-#define _GNU_SOURCE /* madvise */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "trees.h"
 
 /* Rows that bins are made of: about so many, fewer if they have many columns. */
 enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
 
+/* Rows of the sample in a bin, at least. */
+enum { LEAST_IN_BIN = 3 };
+
 /* The rows' numbers of the sample, by column. */
 struct sample {
+    double part;     /* that it is of all rows */
     uint64_t rows;   /* of all workers */
     uint32_t *count; /* of each column; MISSING is added if any of this worker's rows has no number there */
     float *value;
@@ -28,6 +30,7 @@ struct maker {
     tr_context *tr;
     const tr_data *data;
     size_t most;            /* bins of a column */
+    uint64_t least;         /* rows that lie apart in a column that trees may split by */
     size_t first, end;      /* the columns that this worker makes */
     const uint32_t *values; /* of each column's category */
     uint32_t *info;         /* of each column: cuts, and MISSING */
@@ -84,7 +87,7 @@ static int draw(const tr_data *data, const uint64_t *number, uint64_t seed, stru
 {
     size_t columns = (size_t)data->columns, n = data->rows.n;
     double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns)),
-           part = most / (double)data->total_rows;
+           part = s->part = fmin(1, most / (double)data->total_rows);
     uint64_t *at;
     TR_TRY(TR_NEW(&s->count, columns));
     for (size_t i = 0; i < n; i++) {
@@ -142,7 +145,7 @@ static int cut_runs(struct maker *m, size_t runs, size_t bins)
         double share = left / (double)(bins - made);
         in_bin += m->run[i].rows;
         bool enough = runs <= bins || in_bin >= share || (m->run[i + 1].rows >= share && in_bin >= share / 2);
-        if (!enough) continue;
+        if (!enough || in_bin < LEAST_IN_BIN) continue;
         m->cuts[m->n_cuts + made++] = between(m->run[i].value, m->run[i + 1].value);
         left -= in_bin;
         in_bin = 0;
@@ -150,6 +153,14 @@ static int cut_runs(struct maker *m, size_t runs, size_t bins)
     m->n_cuts += made;
     m->info[0] = (uint32_t)made;
     return TR_OK;
+}
+
+/* Rows whose number is not the most frequent one. */
+static uint64_t rows_apart(const struct maker *m, size_t runs, uint64_t rows, uint64_t missing)
+{
+    uint64_t most = missing;
+    for (size_t i = 0; i < runs; i++) most = m->run[i].rows > most ? m->run[i].rows : most;
+    return rows - most;
 }
 
 /* ---- all columns of a worker ---- */
@@ -204,7 +215,7 @@ static int exchange(struct maker *m, const struct sample *s, struct arrival *a)
 }
 
 /* The cuts of the k-th column of this worker. */
-static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t rows)
+static int make_column(struct maker *m, struct arrival *a, size_t k, const struct sample *s)
 {
     size_t mine = m->end - m->first, n = 0, all = 0;
     uint32_t missing = 0;
@@ -225,8 +236,10 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, uint64_t ro
     } else {
         TR_TRY(TR_GROW(&m->other, &m->other_capacity, n));
         tr_sort_u32(m->key, m->other, n);
-        TR_TRY(find_runs(m, n, (uint32_t)(rows - all), &runs));
-        TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+        TR_TRY(find_runs(m, n, (uint32_t)(s->rows - all), &runs));
+        if ((double)rows_apart(m, runs, s->rows, all - n) >= (double)m->least * s->part)
+            TR_TRY(cut_runs(m, runs, m->most - (missing > 0)));
+        else missing = 0;
     }
     *m->info++ |= missing;
     return TR_OK;
@@ -237,7 +250,7 @@ static int make_columns(struct maker *m, const struct sample *s, uint32_t *info)
     struct arrival a = {0};
     m->info = info;
     int status = exchange(m, s, &a);
-    for (size_t k = 0; k < m->end - m->first && status == TR_OK; k++) status = make_column(m, &a, k, s->rows);
+    for (size_t k = 0; k < m->end - m->first && status == TR_OK; k++) status = make_column(m, &a, k, s);
     free(a.count);
     free(a.value);
     free(a.at);
@@ -245,17 +258,6 @@ static int make_columns(struct maker *m, const struct sample *s, uint32_t *info)
 }
 
 /* ---- all columns ---- */
-
-static uint16_t bin_of(const float *cut, size_t cuts, float x)
-{
-    size_t low = 0;
-    while (low < cuts) {
-        size_t middle = (low + cuts) / 2;
-        if (cut[middle] < x) low = middle + 1;
-        else cuts = middle;
-    }
-    return (uint16_t)low;
-}
 
 /* Tells all workers the cuts of all. */
 static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
@@ -282,7 +284,7 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
         bool missing = info[c] & MISSING, category = m->values && m->values[c] > 0;
         bins->column[c] = (struct tr_column_bins){.offset = bins->total,
                                                   .bins = (uint16_t)(cuts + 1 + missing),
-                                                  .zero = bin_of(cut, cuts, 0),
+                                                  .zero = tr_bin_among(cut, cuts, 0),
                                                   .missing = missing,
                                                   .category = category,
                                                   .most = category ? (float)cuts + 0.5f : INFINITY,
@@ -296,7 +298,7 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
 }
 
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
-                 size_t most, uint64_t seed, struct tr_bins *bins)
+                 size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins)
 {
     int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);
     size_t columns = (size_t)data->columns;
@@ -304,6 +306,7 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, co
     struct maker m = {.tr = tr,
                       .data = data,
                       .most = most,
+                      .least = least,
                       .values = values,
                       .first = column_begin(columns, worker, workers),
                       .end = column_begin(columns, worker + 1, workers)};
@@ -333,135 +336,4 @@ void tr_bins_free(struct tr_bins *bins)
     free(bins->column);
     free(bins->cuts);
     *bins = (struct tr_bins){0};
-}
-
-/* ---- rows ---- */
-
-static uint32_t bin_in(const struct tr_column_bins *c, float x)
-{
-    if (!(x <= c->most)) return c->bins - c->missing;
-    return bin_of(c->cut, (size_t)c->bins - 1 - c->missing, x);
-}
-
-/* The bins of some rows of a column, all at once: in each of eight steps a row's place goes up by a power of two or not. */
-enum { AT_ONCE = 64 };
-TR_CPU_CLONES static void find_bins(const float cut[TR_BINS], const float *x, size_t stride, size_t n,
-                                    uint8_t *bin)
-{
-    float value[AT_ONCE];
-    int32_t at[AT_ONCE] = {0};
-    for (size_t i = 0; i < AT_ONCE; i++) value[i] = x[(i < n ? i : 0) * stride];
-    for (int32_t step = TR_BINS / 2; step > 0; step /= 2)
-        for (size_t i = 0; i < AT_ONCE; i++) at[i] += -(cut[at[i] + step - 1] < value[i]) & step;
-    for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
-}
-
-/* One column of some rows. */
-static void apply_column(const struct tr_column_bins *c, const float cut[TR_BINS], const float *x,
-                         size_t stride, size_t n, uint8_t *block, size_t width)
-{
-    uint8_t bin[AT_ONCE];
-    find_bins(cut, x, stride, n, bin);
-    for (size_t i = 0; i < n; i++) {
-        float number = x[i * stride];
-        block[i * width] = number <= c->most ? bin[i] : (uint8_t)bin_in(c, number);
-    }
-}
-
-/* The columns of a block, a few rows at a time, so that these stay in cache. */
-static void apply_block(const struct tr_bins *bins, size_t first, size_t end, const float *x, size_t n,
-                        uint8_t *block, size_t width)
-{
-    float cut[TR_BLOCK][TR_BINS];
-    for (size_t c = first; c < end; c++) {
-        const struct tr_column_bins *column = &bins->column[c];
-        size_t cuts = (size_t)column->bins - 1 - column->missing;
-        for (size_t b = 0; b < TR_BINS; b++) cut[c - first][b] = b < cuts ? column->cut[b] : INFINITY;
-    }
-    for (size_t i = 0; i < n; i += AT_ONCE)
-        for (size_t c = first; c < end; c++)
-            apply_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first, bins->columns,
-                         tr_min_size(AT_ONCE, n - i), block + i * width + c - first, width);
-}
-
-/* Asked for in the middle of what calloc has got: from the first boundary on to the last. */
-void tr_trees_huge(void *memory, size_t bytes)
-{
-    const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory, begin = (at + huge - 1) / huge * huge,
-                    end = (at + bytes) / huge * huge;
-    if (begin < end) (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
-}
-
-static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
-{
-    size_t n = rows->n, columns = bins->columns, width = 0;
-    for (size_t k = 0; k * TR_BLOCK < columns; k++) width += tr_block_width(bins, k);
-    TR_TRY(TR_NEW(&rows->block, n * width));
-    tr_trees_huge(rows->block, n * width);
-    uint8_t *block = rows->block;
-    for (size_t k = 0; k * TR_BLOCK < columns; k++) {
-        size_t first = k * TR_BLOCK, wide = tr_block_width(bins, k);
-        apply_block(bins, first, tr_min_size(columns, first + TR_BLOCK), data->rows.dense + first, n, block,
-                    wide);
-        block += n * wide;
-    }
-    return TR_OK;
-}
-
-int tr_bins_by_column(const struct tr_bins *bins, struct tr_binned *rows)
-{
-    size_t n = rows->n;
-    if (!rows->block) return TR_OK;
-    TR_TRY(TR_NEW(&rows->of_column, n * bins->columns + 3)); /* three more may be read, but mean nothing */
-    tr_trees_huge(rows->of_column, n * bins->columns);
-    for (size_t k = 0; k * TR_BLOCK < bins->columns; k++) {
-        size_t first = k * TR_BLOCK, end = tr_min_size(bins->columns, first + TR_BLOCK);
-        for (size_t i = 0; i < n; i += AT_ONCE)
-            for (size_t c = first; c < end; c++)
-                for (size_t j = i; j < tr_min_size(n, i + AT_ONCE); j++)
-                    rows->of_column[c * n + j] = (uint8_t)tr_bin_of(bins, rows, j, c);
-    }
-    return TR_OK;
-}
-
-static int apply_sparse(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
-{
-    const tr_batch *from = &data->rows;
-    size_t n = 0;
-    TR_TRY(TR_NEW(&rows->begin, rows->n + 1));
-    TR_TRY(TR_NEW(&rows->place, (size_t)from->begin[rows->n]));
-    for (size_t i = 0; i < rows->n; i++) {
-        for (uint64_t k = from->begin[i]; k < from->begin[i + 1]; k++) {
-            const struct tr_column_bins *c = &bins->column[data->keys[from->column[k]]];
-            uint32_t bin = bin_in(c, from->value ? from->value[k] : 1);
-            if (bin != c->zero && bin < c->bins) rows->place[n++] = (uint32_t)(c->offset + bin);
-        }
-        rows->begin[i + 1] = n;
-    }
-    return TR_OK;
-}
-
-int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
-{
-    *rows = (struct tr_binned){.n = data->rows.n};
-    if (rows->n == 0) return TR_OK;
-    return data->rows.dense ? apply_dense(bins, data, rows) : apply_sparse(bins, data, rows);
-}
-
-void tr_binned_free(struct tr_binned *rows)
-{
-    free(rows->block);
-    free(rows->of_column);
-    free(rows->begin);
-    free(rows->place);
-    *rows = (struct tr_binned){0};
-}
-
-uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row, size_t column)
-{
-    const struct tr_column_bins *c = &bins->column[column];
-    const uint32_t *place = rows->place + rows->begin[row];
-    size_t n = (size_t)(rows->begin[row + 1] - rows->begin[row]),
-           at = tr_place_u32(place, n, (uint32_t)c->offset);
-    return at < n && place[at] < c->offset + c->bins ? (uint32_t)(place[at] - c->offset) : c->zero;
 }

@@ -30,30 +30,6 @@ int tr_forest_add_set(struct tr_forest *f, const uint32_t *value, size_t n, stru
     return TR_OK;
 }
 
-static inline uint32_t next_node(const struct tr_forest *forest, const struct tr_node *tree, uint32_t at,
-                                 const float *row)
-{
-    const struct tr_node *node = tree + at;
-    if (node->feature == (uint32_t)TR_LEAF) return at;
-    return node->child + !tr_goes_left(forest, node, row[node->feature]);
-}
-
-void tr_tree_leaves(const struct tr_forest *forest, size_t tree, const float *row, size_t columns, size_t n,
-                    uint32_t *leaf)
-{
-    const struct tr_node *node = forest->node + forest->begin[tree];
-    uint32_t moved;
-    memset(leaf, 0, n * sizeof *leaf);
-    do {
-        moved = 0;
-        for (size_t i = 0; i < n; i++) {
-            uint32_t next = next_node(forest, node, leaf[i], row + i * columns);
-            moved |= next ^ leaf[i];
-            leaf[i] = next;
-        }
-    } while (moved);
-}
-
 void tr_forest_free(struct tr_forest *f)
 {
     free(f->begin);

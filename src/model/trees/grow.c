@@ -27,7 +27,7 @@ struct tr_trees_grower {
     size_t leaves, rows; /* rows of all workers that the tree is grown on */
     struct tr_node *node;
     struct tr_node_note *note;
-    uint8_t (*goes_left)[TR_BINS]; /* of each node, by bin */
+    uint8_t goes_left[TR_BINS]; /* of the split that is made, by bin */
     size_t nodes;
     int64_t *sums; /* of each leaf, exactly: gradients, second derivatives */
     char *told;    /* splits of all workers, so many bytes of each */
@@ -266,7 +266,7 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     const struct tr_column_bins *column = &m->bins.column[s->column];
     struct tr_node *node = &g->node[leaf->node];
     size_t cuts = (size_t)column->bins - 1 - column->missing;
-    uint8_t *left = g->goes_left[leaf->node];
+    uint8_t *left = g->goes_left;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
     g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(g, leaf->sum)};
     g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
@@ -309,10 +309,9 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
     int here = leaf->list;
     size_t from = leaf->begin;
     TR_TRY(note_split(m, leaf));
-    size_t stay =
-        tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left[leaf->node], l->row[here] + from,
-                       l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
-                       l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
+    size_t stay = tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, l->row[here] + from,
+                                 l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
+                                 l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
     *right = (struct leaf){.begin = from + stay,
                            .end = leaf->end,
                            .list = !here,
@@ -419,46 +418,19 @@ static int value_leaves(struct tr_trees *m)
     return TR_OK;
 }
 
-static uint32_t next_of_row(const struct tr_trees *m, const struct tr_binned *rows, size_t row, uint32_t at)
-{
-    const struct tr_trees_grower *g = m->grower;
-    const struct tr_node *node = &g->node[at];
-    if (node->feature == (uint32_t)TR_LEAF) return at;
-    return node->child + !g->goes_left[at][tr_bin_of(&m->bins, rows, row, node->feature)];
-}
-
-/* Adds the leaf of each row to its score. Rows go down side by side, since each waits for memory at every node. */
-static void add_to_all(const struct tr_trees *m, const struct tr_binned *rows, float *score)
-{
-    enum { TOGETHER = 16 };
-    for (size_t i = 0; i < rows->n; i += TOGETHER) {
-        uint32_t at[TOGETHER] = {0}, moved;
-        size_t n = tr_min_size(TOGETHER, rows->n - i);
-        do {
-            moved = 0;
-            for (size_t j = 0; j < n; j++) {
-                uint32_t next = next_of_row(m, rows, i + j, at[j]);
-                moved |= next ^ at[j];
-                at[j] = next;
-            }
-        } while (moved);
-        for (size_t j = 0; j < n; j++) score[i + j] += m->grower->node[at[j]].number;
-    }
-}
-
 /* The rows that the tree was grown on are in lists, if these are all. */
-static void add_to_scores(struct tr_trees *m)
+static int add_to_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
     float *score = m->score + g->output * m->rows.n;
-    if (m->o->rows < 1) add_to_all(m, &m->rows, score);
-    for (size_t k = 0; k < g->leaves && m->o->rows >= 1; k++) {
+    if (m->o->rows < 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
+    for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
         const uint32_t *row = m->lists.row[leaf->list];
         float value = g->node[leaf->node].number;
         for (size_t i = leaf->begin; i < leaf->end; i++) score[row[i]] += value;
     }
-    if (m->test_rows.n > 0) add_to_all(m, &m->test_rows, m->test_score + g->output * m->test_rows.n);
+    return TR_OK;
 }
 
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
@@ -475,8 +447,8 @@ int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
         TR_TRY(look_at(m, leaf, right));
     }
     TR_TRY(value_leaves(m));
-    add_to_scores(m);
-    return tr_forest_add(&m->forest, g->node, g->note, g->nodes);
+    TR_TRY(tr_forest_add(&m->forest, g->node, g->note, g->nodes));
+    return add_to_scores(m);
 }
 
 /* ---- opening ---- */
@@ -532,8 +504,7 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&g->leaf, leaves));
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
-    TR_TRY(TR_NEW(&g->note, 2 * leaves));
-    return TR_NEW(&g->goes_left, 2 * leaves);
+    return TR_NEW(&g->note, 2 * leaves);
 }
 
 void tr_grower_close(struct tr_trees *m)
@@ -548,8 +519,7 @@ void tr_grower_close(struct tr_trees *m)
     free(m->scratch);
     free(m->drawn);
     if (!g) return;
-    void *arrays[] = {g->shares, g->local, g->slot, g->leaf,     g->sums,
-                      g->told,   g->node,  g->note, g->goes_left};
+    void *arrays[] = {g->shares, g->local, g->slot, g->leaf, g->sums, g->told, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     tr_category_scan_close(&g->categories);
     free(g);

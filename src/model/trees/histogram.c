@@ -59,36 +59,42 @@ static void add_to_block(const uint8_t *block, size_t width, const uint32_t *row
     }
 }
 
-/* The 32-bit sums, before they can overflow, into those of 64 bits. */
-TR_CPU_CLONES static void widen(const struct tr_column_bins *column, size_t columns, const uint32_t *sum,
-                                tr_pair *hist)
+/* The 32-bit sums of some bundles, before they can overflow, into those of 64 bits of their columns' bins. */
+TR_CPU_CLONES static void widen(const struct tr_bins *bins, const struct tr_binned *rows, size_t first,
+                                size_t end, const uint32_t *sum, tr_pair *hist)
 {
-    for (size_t c = 0; c < columns; c++, sum += TR_BINS) {
-        tr_pair *to = hist + column[c].offset;
-        for (size_t b = 0; b < column[c].bins; b++) to[b] += tr_pair_of_row(sum[b]);
-    }
+    for (size_t b = first; b < end; b++, sum += TR_BINS)
+        for (size_t i = rows->column_begin[b]; i < rows->column_begin[b + 1]; i++) {
+            const struct tr_column_bins *column = &bins->column[rows->column[i]];
+            const uint32_t *from = sum + rows->bundled[rows->column[i]].first;
+            bool shared = from > sum; /* the bin of 0 is left out */
+            size_t zero = shared ? column->zero : column->bins;
+            tr_pair *to = hist + column->offset;
+            for (size_t k = 0; k < zero; k++) to[k] += tr_pair_of_row(from[k]);
+            for (size_t k = zero + 1; k < column->bins; k++) to[k] += tr_pair_of_row(from[k - 1]);
+        }
 }
 
-static void add_dense(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
+static void add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                       const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist)
 {
     uint32_t sum[TR_BLOCK * TR_BINS] __attribute__((aligned(64)));
     const uint8_t *block = rows->block;
-    for (size_t k = 0; k * TR_BLOCK < bins->columns; k++) {
-        size_t width = tr_block_width(bins, k), first = k * TR_BLOCK,
-               columns = tr_min_size(bins->columns - first, TR_BLOCK);
+    for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {
+        size_t width = tr_block_width(rows, k), first = k * TR_BLOCK,
+               end = tr_min_size(rows->bundles, first + TR_BLOCK);
         for (size_t i = 0; i < n; i += flush) {
-            memset(sum, 0, columns * TR_BINS * sizeof *sum);
+            memset(sum, 0, (end - first) * TR_BINS * sizeof *sum);
             add_to_block(all ? block + i * width : block, width, row + i, pair + i, tr_min_size(flush, n - i),
                          all, sum);
-            widen(&bins->column[first], columns, sum, hist);
+            widen(bins, rows, first, end, sum, hist);
         }
         block += rows->n * width;
     }
 }
 
-static void add_sparse(const struct tr_binned *rows, const uint32_t *row, const uint32_t *pair, size_t n,
-                       bool all, tr_pair *hist)
+static void add_lists(const struct tr_binned *rows, const uint32_t *row, const uint32_t *pair, size_t n,
+                      bool all, tr_pair *hist)
 {
     for (size_t i = 0; i < n; i++) {
         size_t r = all ? i : row[i];
@@ -102,8 +108,8 @@ void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, 
                       const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist)
 {
     if (n == 0) return;
-    if (rows->block) add_dense(bins, rows, row, pair, n, all, flush, hist);
-    else add_sparse(rows, row, pair, n, all, hist);
+    if (rows->block) add_bytes(bins, rows, row, pair, n, all, flush, hist);
+    else add_lists(rows, row, pair, n, all, hist);
 }
 
 /* ---- the rows of a leaf become those of two ---- */
@@ -168,15 +174,19 @@ size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, 
                       const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
                       uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair)
 {
-    const uint8_t *bin = rows->of_column ? rows->of_column + column * rows->n : NULL;
+    struct tr_bundled at = rows->bundled[column];
+    const uint8_t *byte = rows->of_bundle ? rows->of_bundle + at.bundle * rows->n : NULL;
+    uint8_t byte_left[TR_BINS];
     struct division d = {row, pair, to_row, to_pair, other_row, other_pair, 0, n, all};
     size_t i = 0;
+    for (uint32_t b = 0; b < TR_BINS; b++)
+        byte_left[b] = left[tr_bin_of_byte(&bins->column[column], at.first, b)];
 #ifdef TR_CPU_LEVELS
-    if (bin && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2) i = divide_eights(&d, bin, left, n);
+    if (byte && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2) i = divide_eights(&d, byte, byte_left, n);
 #endif
     for (; i < n; i++) {
         uint32_t r = all ? (uint32_t)i : row[i], p = pair[i];
-        bool is_left = left[bin ? bin[r] : tr_bin_of(bins, rows, r, column)];
+        bool is_left = byte ? byte_left[byte[r]] : left[tr_bin_of_sparse(bins, rows, r, column)];
         to_row[d.stay] = r;
         to_pair[d.stay] = p;
         other_row[d.go - 1] = r;

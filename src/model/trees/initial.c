@@ -68,25 +68,17 @@ int tr_trees_begin_with(struct tr_trees *m)
     return status;
 }
 
-/* In the order in which they were added when they were grown, so that scores are the same. */
 int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *score)
 {
-    const tr_batch *rows = &data->rows;
-    size_t columns = (size_t)m->columns, outputs = (size_t)m->outputs;
-    float *row = NULL;
+    struct tr_scorer *s = NULL;
+    size_t rows = data->rows.n;
     if (m->initial == 0) return TR_OK;
-    TR_TRY(TR_NEW(&row, columns));
-    for (size_t i = 0; i < rows->n; i++) {
-        if (!rows->dense) memset(row, 0, columns * sizeof *row);
-        for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++)
-            row[data->keys[rows->column[k]]] = rows->value ? rows->value[k] : 1;
-        const float *numbers = rows->dense ? rows->dense + i * columns : row;
-        for (size_t t = 0; t < m->initial; t++) {
-            uint32_t leaf;
-            tr_tree_leaves(&m->forest, t, numbers, columns, 1, &leaf);
-            score[t % outputs * rows->n + i] += m->forest.node[m->forest.begin[t] + leaf].number;
-        }
+    int status = tr_scorer_open(&m->forest, 0, (size_t)m->columns, &s);
+    for (size_t i = 0; i < rows && status == TR_OK; i += TR_SIDE) {
+        size_t n = tr_min_size(TR_SIDE, rows - i);
+        tr_scorer_take(s, &data->rows, data->keys, (size_t)m->columns, i, n);
+        tr_scorer_add(s, (size_t)m->outputs, n, score + i, rows);
     }
-    free(row);
-    return TR_OK;
+    tr_scorer_close(&s);
+    return status;
 }

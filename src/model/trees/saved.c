@@ -23,8 +23,8 @@ enum {
     PREDICT_CONTRIBUTIONS
 };
 
-/* Columns up to which rows are taken as dense ones; and rows that all trees are asked for at once. */
-enum { DENSE_COLUMNS = 4096, ROWS = 64 };
+/* Columns up to which rows are taken as dense ones. */
+enum { DENSE_COLUMNS = 4096 };
 
 static const char *const names[] = {"auto",    "logistic", "squared",  "poisson",
                                     "softmax", "absolute", "quantile", "huber"};
@@ -327,6 +327,8 @@ int tr_trees_ready(void *model, tr_query *q)
     struct tr_trees *m = model;
     TR_TRY(choose_output(m, q));
     TR_TRY(TR_NEW(&m->evaluation, 1));
+    if (m->output != PREDICT_CONTRIBUTIONS)
+        TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
     tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
                   m->first_index);
     if (m->label_column < TR_LABEL_AUTO) tr_query_label(q, (int)m->label_column);
@@ -335,35 +337,37 @@ int tr_trees_ready(void *model, tr_query *q)
     return name_outputs(m, q);
 }
 
-/* Rows as lists of all their numbers, in the order of columns. */
-static void spread(const tr_batch *rows, size_t i, bool clear, float *to)
-{
-    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-        to[rows->column[k]] = clear ? 0 : rows->value ? rows->value[k] : 1;
-}
-
-/* Margins of at most ROWS dense rows, of all outputs of a row together. */
-static void find_margins(const struct tr_trees *m, const float *row, size_t n, double *margin)
+/* Margins of some rows, of all outputs of a row together. */
+static void find_margins(struct tr_trees *m, size_t n, double *margin)
 {
     const struct tr_forest *f = &m->forest;
     size_t outputs = (size_t)m->outputs;
-    uint32_t leaf[ROWS];
     for (size_t i = 0; i < n; i++) memcpy(margin + i * outputs, m->base, outputs * sizeof *margin);
     for (size_t t = 0; t < f->trees; t++) {
         const struct tr_node *tree = f->node + f->begin[t];
+        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
         double *to = margin + t % outputs;
-        tr_tree_leaves(f, t, row, (size_t)m->columns, n, leaf);
         for (size_t i = 0; i < n; i++) to[i * outputs] += (double)tree[leaf[i]].number;
     }
 }
 
-static void find_leaves(const struct tr_trees *m, const float *row, size_t n, double *out)
+static void find_leaves(struct tr_trees *m, size_t n, double *out)
 {
     const struct tr_forest *f = &m->forest;
-    uint32_t leaf[ROWS];
     for (size_t t = 0; t < f->trees; t++) {
-        tr_tree_leaves(f, t, row, (size_t)m->columns, n, leaf);
+        const uint32_t *leaf = tr_scorer_leaves(m->scorer, t);
         for (size_t i = 0; i < n; i++) out[i * f->trees + t] = m->leaf_number[f->begin[t] + leaf[i]];
+    }
+}
+
+/* What each row has, `each` numbers. */
+typedef void find_of_rows(struct tr_trees *m, size_t n, double *out);
+static void for_rows(struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each, double *out)
+{
+    for (size_t i = 0; i < rows->n; i += TR_SIDE) {
+        size_t n = tr_min_size(TR_SIDE, rows->n - i);
+        tr_scorer_take(m->scorer, rows, NULL, (size_t)m->columns, i, n);
+        find(m, n, out + i * each);
     }
 }
 
@@ -375,27 +379,6 @@ static void find_contributions(const struct tr_trees *m, const float *row, size_
         for (size_t k = 0; k < outputs; k++) out[k * (columns + 1) + columns] = m->base[k];
         tr_contributions_add(&m->contributions, &m->forest, outputs, columns, row, out);
     }
-}
-
-/* What each row has, `each` numbers, of dense rows or such as are made dense. */
-typedef void find_of_rows(const struct tr_trees *m, const float *row, size_t n, double *out);
-static int for_rows(const struct tr_trees *m, const tr_batch *rows, find_of_rows *find, size_t each,
-                    double *out)
-{
-    if (rows->dense) {
-        for (size_t i = 0; i < rows->n; i += ROWS)
-            find(m, rows->dense + i * m->columns, tr_min_size(ROWS, rows->n - i), out + i * each);
-        return TR_OK;
-    }
-    float *row;
-    TR_TRY(TR_NEW(&row, (size_t)m->columns));
-    for (size_t i = 0; i < rows->n; i++) {
-        spread(rows, i, false, row);
-        find(m, row, 1, out + i * each);
-        spread(rows, i, true, row);
-    }
-    free(row);
-    return TR_OK;
 }
 
 static void to_probabilities(const struct tr_trees *m, double *margin)
@@ -419,16 +402,16 @@ static size_t class_of(const struct tr_trees *m, const double *margin)
 
 int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double *out)
 {
-    const struct tr_trees *m = model;
+    struct tr_trees *m = model;
     const tr_batch *rows = &records->rows;
     size_t n = rows->n, outputs = (size_t)m->outputs;
     double *margin;
     (void)q;
-    if (m->output == PREDICT_LEAVES) return for_rows(m, rows, find_leaves, m->forest.trees, out);
-    if (m->output == PREDICT_CONTRIBUTIONS)
-        return for_rows(m, rows, find_contributions, outputs * (size_t)(m->columns + 1), out);
+    if (m->output == PREDICT_LEAVES) for_rows(m, rows, find_leaves, m->forest.trees, out);
+    if (m->output == PREDICT_CONTRIBUTIONS) find_contributions(m, rows->dense, n, out);
+    if (m->output == PREDICT_LEAVES || m->output == PREDICT_CONTRIBUTIONS) return TR_OK;
     TR_TRY(TR_NEW(&margin, n * outputs));
-    int status = for_rows(m, rows, find_margins, outputs, margin);
+    for_rows(m, rows, find_margins, outputs, margin);
     for (size_t i = 0; i < n; i++) {
         double *of = margin + i * outputs;
         if (m->output == PREDICT_PROBABILITY) to_probabilities(m, of);
@@ -437,7 +420,7 @@ int tr_trees_predict(void *model, tr_query *q, const tr_records *records, double
     }
     if (m->output != PREDICT_LABEL) memcpy(out, margin, n * outputs * sizeof *out);
     free(margin);
-    return status;
+    return TR_OK;
 }
 
 /* ================ evaluate ================ */
@@ -629,6 +612,7 @@ void tr_trees_saved_close(struct tr_trees *m)
     free(m->evaluation);
     free(m->leaf_number);
     tr_contributions_close(&m->contributions);
+    tr_scorer_close(&m->scorer);
     free(m->label_name);
     free(m->base);
     free(m->direction);

@@ -266,15 +266,17 @@ static int prepare(tr_worker *me, void *state)
 {
     struct tr_trees *m = state;
     (void)me;
-    TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->seed, &m->bins));
+    TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->o->min_rows, m->seed,
+                        &m->bins));
     TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
     if (!m->base) TR_TRY(find_base(m));
     TR_TRY(open_scores(m, m->train, &m->score));
+    m->tested = m->initial;
     tr_data_forget(m->train);
     if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
     if (m->test) TR_TRY(open_scores(m, m->test, &m->test_score));
     if (m->test) tr_data_forget(m->test);
-    TR_TRY(tr_bins_by_column(&m->bins, &m->rows));
+    TR_TRY(tr_bins_by_column(&m->rows));
     if (m->outputs > 1) {
         TR_TRY(TR_NEW(&m->most, m->rows.n));
         TR_TRY(TR_NEW(&m->sum, m->rows.n));
@@ -290,6 +292,14 @@ static int compute(tr_worker *me, void *state)
     tr_gradients_begin(m);
     for (size_t k = 0; k < m->outputs; k++)
         TR_TRY(tr_trees_grow(m, k, (uint64_t)me->clock + m->initial / m->outputs));
+    return TR_OK;
+}
+
+/* Test rows go down trees when somebody asks for it. */
+static int score_test(struct tr_trees *m)
+{
+    if (m->test_rows.n > 0) TR_TRY(tr_trees_score(m, &m->test_rows, m->tested, m->test_score));
+    m->tested = m->forest.trees;
     return TR_OK;
 }
 
@@ -310,6 +320,7 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     report->sum[LOSS] += tr_trees_loss(m, m->label, m->weight, m->score, m->rows.n, m->rows.n);
     for (size_t i = 0; i < m->rows.n; i++) report->sum[WEIGHT] += m->weight ? (double)m->weight[i] : 1;
     if (!m->test) return TR_OK;
+    TR_TRY(score_test(m));
     report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, NULL, m->test_score, n, n);
     report->sum[TEST_ROWS] += (double)n;
     for (size_t i = 0; i < n; i++) {
@@ -354,6 +365,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
     struct tr_forest *f = &m->forest;
     int64_t size[3] = {(int64_t)f->trees, (int64_t)f->nodes, (int64_t)f->set_words};
     (void)me;
+    if (!tr_snapshot_restores(s)) TR_TRY(score_test(m));
     TR_TRY(tr_model_keep_evaluation(s, &m->last));
     TR_TRY(tr_snapshot_common(s, "trees", TR_I64, 3, size));
     if (tr_snapshot_restores(s)) {
@@ -362,7 +374,7 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
         TR_TRY(TR_GROW(&f->note, &f->note_capacity, (size_t)size[1]));
         TR_TRY(TR_GROW(&f->set, &f->set_capacity, (size_t)size[2]));
         f->set_words = (size_t)size[2];
-        f->trees = (size_t)size[0];
+        m->tested = f->trees = (size_t)size[0];
         f->nodes = (size_t)size[1];
     }
     if (f->trees > 0) {
@@ -377,11 +389,12 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
 
 /* ---- training ---- */
 
-static int find_area(const struct tr_trees *m)
+static int find_area(struct tr_trees *m)
 {
     struct tr_area *area = NULL;
     double auc = NAN;
     if (!m->test || m->objective != TR_OBJECTIVE_LOGISTIC) return TR_OK;
+    TR_TRY(tr_agree(m->tr, score_test(m)));
     TR_TRY(tr_agree(m->tr, tr_area_open(m->test_rows.n, &area)));
     for (size_t i = 0; i < m->test_rows.n; i++) tr_area_add(area, m->test_score[i], m->test_label[i] > 0);
     int status = tr_area_find(m->tr, area, &auc);

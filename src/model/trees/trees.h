@@ -1,13 +1,13 @@
 /* Trees (M36): gradient boosting (Friedman 2001; Chen and Guestrin 2016; Ke et al. 2017).
  *
  *   trees       the class: options, data, the stage, one clock a round of trees
- *   bins        columns cut into at most 255 ranges of equally many rows; rows as numbers of these
+ *   bins        columns cut into at most 255 ranges of equally many rows; binned: rows as numbers of these
  *   histogram   sums of gradients by bin, of the rows of one leaf
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
  *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
  *   monotone    constraints on what trees predict; initial: trees of another model, which come first
- *   forest      trees as they are kept and applied
+ *   forest      trees as they are kept; score: rows go down them
  *   contributions  of each feature to the margin of a row
  *   saved       trees in files, and what they are asked there; text: as LightGBM and XGBoost have them
  *
@@ -80,11 +80,6 @@ static inline bool tr_goes_left(const struct tr_forest *forest, const struct tr_
     return x == x ? x <= node->number : node->flags & TR_NODE_MISSING_LEFT;
 }
 
-/* The leaves of n dense rows in a tree, as numbers of its nodes. Rows go down side by side, since each waits for memory at every
- * node. */
-void tr_tree_leaves(const struct tr_forest *forest, size_t tree, const float *row, size_t columns, size_t n,
-                    uint32_t *leaf);
-
 /* ---- what features contribute ---- */
 
 struct tr_contributions {
@@ -103,7 +98,7 @@ void tr_contributions_add(const struct tr_contributions *c, const struct tr_fore
 /* ---- bins ---- */
 
 enum { TR_BINS = 256 }; /* of a column, with that of rows without a number */
-enum { TR_BLOCK = 32 }; /* columns whose bins of a row lie together */
+enum { TR_BLOCK = 32 }; /* bundles whose bytes of a row lie together */
 
 /* A column: bin b has the numbers above cut[b - 1] up to cut[b], of a category that value; the last is of rows without one, if
  * there is one, and of values that have no bin. */
@@ -123,45 +118,102 @@ struct tr_bins {
     bool sparse; /* rows are, at all workers */
 };
 
-/* The rows of a worker. Dense: block k has the bins of columns 32 k …, a row after the other; of rows that trees are grown on,
- * each column's lie one after the other, too. Sparse: places among the bins of all columns, ascending, of the numbers that are not 0. */
+/* Where a row's bin of a column is: in the byte of a bundle of columns. */
+struct tr_bundled {
+    uint32_t bundle;
+    uint32_t first; /* the byte in the first bin that is not of 0; 0: the byte is the bin */
+};
+
+/* The rows of a worker. As bytes, one for each bundle: block k has the bundles 32 k …, a row after the other; of rows that trees are
+ * grown on, each bundle's lie one after the other, too. Or as lists: places among the bins of all columns, ascending, of the numbers
+ * that are not in the bin of 0. */
 struct tr_binned {
-    size_t n;
-    uint8_t *block, *of_column; /* dense */
-    uint64_t *begin;            /* sparse */
+    size_t n, bundles;
+    struct tr_bundled *bundled;      /* of each column */
+    uint32_t *column, *column_begin; /* bundle b has column[column_begin[b]] ..; not those of one bin */
+    uint8_t *block, *of_bundle;
+    uint64_t *begin;
     uint32_t *place;
 };
 
 /* Makes the bins of all columns from a sample of the rows that does not depend on who has them; all workers together, in a
- * stage. values: of each column's category, 0 of numbers. */
+ * stage. values: of each column's category, 0 of numbers. least: columns of which fewer rows have another number than most of them
+ * get one bin. */
 int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
-                 size_t most, uint64_t seed, struct tr_bins *bins);
+                 size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins);
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows);
-int tr_bins_by_column(const struct tr_bins *bins,
-                      struct tr_binned *rows); /* … of dense rows to grow trees on */
+int tr_bins_by_column(struct tr_binned *rows); /* … of rows to grow trees on */
 void tr_bins_free(struct tr_bins *bins);
 void tr_binned_free(struct tr_binned *rows);
 
 /* Asks for huge pages in memory that has been allocated and not yet touched. */
 void tr_trees_huge(void *memory, size_t bytes);
 
-/* Width of the rows in block k. */
-static inline size_t tr_block_width(const struct tr_bins *bins, size_t block)
+/* The first bin of which the cut is not below x. */
+static inline uint16_t tr_bin_among(const float *cut, size_t cuts, float x)
 {
-    size_t left = bins->columns - block * TR_BLOCK;
+    size_t low = 0;
+    while (low < cuts) {
+        size_t middle = (low + cuts) / 2;
+        if (cut[middle] < x) low = middle + 1;
+        else cuts = middle;
+    }
+    return (uint16_t)low;
+}
+
+/* Width of the rows in block k. */
+static inline size_t tr_block_width(const struct tr_binned *rows, size_t block)
+{
+    size_t left = rows->bundles - block * TR_BLOCK;
     return left >= TR_BLOCK ? TR_BLOCK : (left + 3) / 4 * 4;
 }
 
-/* The bin of a row in a column; of dense rows column->bins where it has no number, and no row of training was without. */
+static inline uint8_t *tr_byte_of(const struct tr_binned *rows, size_t row, size_t bundle)
+{
+    size_t block = bundle / TR_BLOCK;
+    return rows->block + block * TR_BLOCK * rows->n + row * tr_block_width(rows, block) + bundle % TR_BLOCK;
+}
+
+/* The bin that a byte of its bundle says a row has in a column. */
+static inline uint32_t tr_bin_of_byte(const struct tr_column_bins *c, uint32_t first, uint32_t byte)
+{
+    if (first == 0) return byte;
+    uint32_t bin = byte - first;
+    return bin >= c->bins - 1u ? c->zero : bin + (bin >= c->zero);
+}
+
+/* The bin of a row in a column of more than one; of bytes column->bins where it has no number, and no row of training was without. */
 uint32_t tr_bin_of_sparse(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,
                           size_t column);
 static inline uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t row,
                                  size_t column)
 {
     if (!rows->block) return tr_bin_of_sparse(bins, rows, row, column);
-    size_t block = column / TR_BLOCK;
-    return rows->block[block * TR_BLOCK * rows->n + row * tr_block_width(bins, block) + column % TR_BLOCK];
+    struct tr_bundled at = rows->bundled[column];
+    return tr_bin_of_byte(&bins->column[column], at.first, *tr_byte_of(rows, row, at.bundle));
 }
+
+/* ---- rows go down trees ---- */
+
+enum { TR_SIDE = 64 }; /* rows side by side */
+
+/* For the trees of a forest from `first` on, which are to stay as they are meanwhile. Closing NULL is fine, and needed after an
+ * error, too. */
+struct tr_scorer;
+int tr_scorer_open(const struct tr_forest *forest, size_t first, size_t columns, struct tr_scorer **scorer);
+void tr_scorer_close(struct tr_scorer **scorer);
+
+/* Takes n <= TR_SIDE rows. keys: the columns that sparse rows count; NULL: they count these themselves. */
+void tr_scorer_take(struct tr_scorer *s, const tr_batch *rows, const tr_key *keys, size_t columns,
+                    size_t first, size_t n);
+void tr_scorer_take_binned(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
+                           size_t first, size_t n);
+
+/* The nodes of a tree that these rows come to, counted from the tree's first; TR_SIDE of them, valid until the next call. */
+const uint32_t *tr_scorer_leaves(struct tr_scorer *s, size_t tree);
+
+/* Adds what all trees give to the scores of the first n of the rows, those of an output so far `apart` from the next one's. */
+void tr_scorer_add(struct tr_scorer *s, size_t outputs, size_t n, float *score, size_t apart);
 
 /* ---- gradients ---- */
 
@@ -316,6 +368,7 @@ struct tr_trees {
     struct tr_bins bins;
     struct tr_binned rows, test_rows;
     float *score, *test_score; /* of each output, one after the other */
+    size_t tested;             /* trees that test_score knows of */
     float *most,
         *sum; /* softmax: of each row, this round: the largest score, and the sum of e^(score - that) */
     float *gradient, *curvature;
@@ -339,6 +392,7 @@ struct tr_trees {
     struct tr_forest forest;
 
     struct tr_trees_evaluation *evaluation;
+    struct tr_scorer *scorer;              /* predict and evaluate */
     struct tr_contributions contributions; /* predict --contributions */
     uint32_t *leaf_number;                 /* predict --leaves: of all nodes */
     int output;                            /* of predict: TR_TREES_… */
@@ -378,7 +432,10 @@ const char *tr_trees_objective_name(const struct tr_trees *m); /* "logistic" */
 /* Whether the objective is about classes. */
 bool tr_trees_classify(const struct tr_trees *m);
 
-/* Grows a tree, and adds it to the scores and to the forest. All workers. */
+/* Adds the trees from `first` on to the scores of binned rows. */
+int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_t first, float *score);
+
+/* Grows a tree, and adds it to the forest and to the scores of training rows. All workers. */
 int tr_grower_open(struct tr_trees *m);
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round);
 void tr_grower_close(struct tr_trees *m);
