@@ -76,28 +76,37 @@ static void scan_few(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_
     }
 }
 
+/* The first of the bins whose gain is largest, if that is above *most; n if none is. Gains above 0 have the order of their bits. */
+TR_CPU_CLONES static size_t best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
+{
+    union {
+        float gain;
+        int32_t bits;
+    } of[TR_BINS], best = {*most};
+    for (size_t t = 0; t < n; t++)
+        of[t].gain = gain_of(s, (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient,
+                             (float)tr_pair_curvature(sum[t]) * s->curvature);
+    int32_t largest = best.bits;
+    for (size_t t = 0; t < n; t++) largest = of[t].bits > largest ? of[t].bits : largest;
+    if (largest == best.bits) return n;
+    size_t at = 0;
+    while (of[at].bits != largest) at++;
+    *most = of[at].gain;
+    return at;
+}
+
 /* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
 static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
                       struct tr_split *best, uint32_t column, bool missing_left)
 {
-    float g[TR_BINS], h[TR_BINS], gain[TR_BINS], most = best->gain;
     tr_pair sum[TR_BINS], left = before;
+    float most = best->gain;
     if (n < FEW_BINS) {
         scan_few(s, hist, n, before, best, column, missing_left);
         return;
     }
     for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
-    for (size_t t = 0; t < n; t++) {
-        g[t] = (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient;
-        h[t] = (float)tr_pair_curvature(sum[t]) * s->curvature;
-    }
-    for (size_t t = 0; t < n; t++) gain[t] = gain_of(s, g[t], h[t]);
-    size_t at = n;
-    for (size_t t = 0; t < n; t++)
-        if (gain[t] > most) {
-            most = gain[t];
-            at = t;
-        }
+    size_t at = best_bin(s, sum, n, &most);
     if (at < n)
         *best = (struct tr_split){.gain = most,
                                   .column = column,
@@ -147,13 +156,16 @@ static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct
                         .low = leaf->low,
                         .high = leaf->high};
     if (m->direction) s.parent = tr_child_gain(&s, s.all_gradient, s.all_curvature, s.l2, &value);
-    *best = (struct tr_split){.gain = (float)fmax(m->o->gamma, 1e-6)};
-    float least = best->gain;
+    *best = (struct tr_split){0};
+    if (s.all_curvature < 2 * s.least) return;
+    float least = best->gain = (float)fmax(m->o->gamma, 1e-6);
     for (size_t c = g->first; c < g->last; c++) {
         const struct tr_column_bins *column = &m->bins.column[c];
         const tr_pair *hist = g->slot + leaf->slot * g->share + column->offset - g->offset;
         size_t numbers = (size_t)column->bins - column->missing;
-        if (column->bins < 2 || !is_drawn(m, c)) continue;
+        tr_pair apart = leaf->sum - hist[column->zero]; /* one of two children has no more than these rows */
+        if (column->bins < 2 || (float)tr_pair_curvature(apart) * s.curvature < s.least || !is_drawn(m, c))
+            continue;
         if (column->category) {
             tr_scan_category(g->categories, &s, m->o, hist, numbers, (uint32_t)c, best);
             continue;
@@ -170,11 +182,10 @@ static int build(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
     tr_pair *slot = g->slot + leaf->slot * g->share, *hist = g->local ? g->local : slot;
-    size_t flush = (size_t)(65535 / ((1u << m->o->bits) - 1));
     memset(hist, 0, m->bins.total * sizeof *hist);
     tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin,
-                     m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all, flush,
-                     hist);
+                     m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all,
+                     (unsigned)m->o->bits, hist);
     if (g->local) TR_TRY(tr_reduce_scatter(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, hist, g->shares, slot));
     for (size_t c = g->first; c < g->last && m->bins.sparse; c++) { /* sparse: bins of 0 are what is left */
         const struct tr_column_bins *column = &m->bins.column[c];

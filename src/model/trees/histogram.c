@@ -75,19 +75,42 @@ TR_CPU_CLONES static void widen(const struct tr_bins *bins, const struct tr_binn
         }
 }
 
+/* Rows that may be added to n sums before one of them can overflow. */
+TR_CPU_CLONES static size_t find_room(const uint32_t *sum, size_t n, unsigned bits)
+{
+    uint32_t most_h = 0;
+    int32_t most_g = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t h = sum[i] & 0xffff;
+        int32_t g = (int32_t)sum[i] >> 16;
+        g = g < 0 ? -g : g;
+        most_h = h > most_h ? h : most_h;
+        most_g = g > most_g ? g : most_g;
+    }
+    return tr_min_size((0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
+}
+
+/* As long as rows are spread over the bins there is room for many more of them than would fill one. */
 static void add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
-                      const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist)
+                      const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
 {
     uint32_t sum[TR_BLOCK * TR_BINS] __attribute__((aligned(64)));
     const uint8_t *block = rows->block;
+    const size_t empty = (size_t)0x7fff >> (bits - 1);
     for (size_t k = 0; k * TR_BLOCK < rows->bundles; k++) {
         size_t width = tr_block_width(rows, k), first = k * TR_BLOCK,
-               end = tr_min_size(rows->bundles, first + TR_BLOCK);
-        for (size_t i = 0; i < n; i += flush) {
-            memset(sum, 0, (end - first) * TR_BINS * sizeof *sum);
-            add_to_block(all ? block + i * width : block, width, row + i, pair + i, tr_min_size(flush, n - i),
-                         all, sum);
+               end = tr_min_size(rows->bundles, first + TR_BLOCK), sums = (end - first) * TR_BINS, room = 0,
+               done;
+        memset(sum, 0, sums * sizeof *sum);
+        for (size_t i = 0; i < n; i += done) {
+            if (i == 0) room = empty;
+            done = tr_min_size(room, n - i);
+            add_to_block(all ? block + i * width : block, width, row + i, pair + i, done, all, sum);
+            room = i + done < n ? find_room(sum, sums, bits) : 0;
+            if (room >= empty / 2) continue;
             widen(bins, rows, first, end, sum, hist);
+            memset(sum, 0, sums * sizeof *sum);
+            room = empty;
         }
         block += rows->n * width;
     }
@@ -105,10 +128,10 @@ static void add_lists(const struct tr_binned *rows, const uint32_t *row, const u
 }
 
 void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
-                      const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist)
+                      const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist)
 {
     if (n == 0) return;
-    if (rows->block) add_bytes(bins, rows, row, pair, n, all, flush, hist);
+    if (rows->block) add_bytes(bins, rows, row, pair, n, all, bits, hist);
     else add_lists(rows, row, pair, n, all, hist);
 }
 

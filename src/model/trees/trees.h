@@ -288,10 +288,10 @@ struct tr_lists {
     uint32_t *row[2], *pair[2];
 };
 
-/* Adds the gradients of `n` rows to hist, which has the bins of all columns. all: the rows are 0 .. n - 1. flush: so many can be
- * added in 32 bits. */
+/* Adds the gradients of `n` rows to hist, which has the bins of all columns. all: the rows are 0 .. n - 1. bits: that gradients
+ * have. */
 void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
-                      const uint32_t *pair, size_t n, bool all, size_t flush, tr_pair *hist);
+                      const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist);
 
 /* Moves the rows of the list that go right to the end of the other list, from place n - 1 down, and those that go left to the
  * front. left: whether the rows of a bin go left. Returns how many do. all: the rows are still 0 .. n - 1. */
