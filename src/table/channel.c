@@ -32,7 +32,7 @@ struct tr_channel tr_channel_of(struct tr_table *t, uint32_t server, const struc
                                .accumulate = MPI_REQUEST_NULL};
 }
 
-/* Measured (README, `tools/bench first`): on the node nothing beats reading memory; over a network an RMA get
+/* Measured (docs/speed.md, `tools/bench first`): on the node nothing beats reading memory; over a network an RMA get
  * pays for whole runs only, single elements are cheaper gathered by their server. A get would not tell the version that
  * functions count. */
 static int choose_route(struct tr_channel *c)

@@ -52,14 +52,14 @@ says_hello() {
         cc "$work/hello.c" -o "$work/static" $(pkg-config "$flags" --cflags trireme) "$lib/libtrireme.a" \
         $(pkg-config "$flags" --static --libs trireme | sed 's/-ltrireme//')
 }
-# the example of the README is this way kept true
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$root/README.md" >"$work/readme.c"
+# the example of docs/library.md is this way kept true
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$root/docs/library.md" >"$work/example.c"
 # shellcheck disable=SC2046
-check "the README's example builds" \
-    cc -Wall -Werror "$work/readme.c" -o "$work/readme" $(pkg-config "$flags" --cflags --libs trireme) -lm
+check "the example builds" \
+    cc -Wall -Werror "$work/example.c" -o "$work/example" $(pkg-config "$flags" --cflags --libs trireme) -lm
 "$work$prefix/bin/trireme" generate ctr -o "$work/data" rows=1000 features=100 nonzeros=5 >"$work/log" 2>&1
 printf 'data: {train: %s}\n' "$work/data" >"$work/data.yaml"
-check "the README's example runs" env LD_LIBRARY_PATH="$lib" "$work/readme" "$work/data.yaml"
+check "the example runs" env LD_LIBRARY_PATH="$lib" "$work/example" "$work/data.yaml"
 
 # a program of some size: two ranks, data, a table, views, clocks, evaluations, settings of the job
 cp "$root/tests/cli/user_logistic.c" "$work"
