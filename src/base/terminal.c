@@ -81,3 +81,82 @@ int tr_terminal_columns(FILE *out, int otherwise)
     }
     return columns < LEAST ? otherwise : columns > MOST ? MOST : (int)columns;
 }
+
+void tr_put_wrapped(FILE *out, const char *line, int indent)
+{
+    int columns = tr_terminal_columns(out, 0), length = (int)strlen(line);
+    bool first = true;
+    while (columns > 2 * indent && length + (first ? 0 : indent) > columns) {
+        int room = columns - (first ? 0 : indent), end = room;
+        while (end > room / 2 && line[end] != ' ') end--;
+        if (line[end] != ' ') end = room;
+        fprintf(out, "%*s%.*s\n", first ? 0 : indent, "", end, line);
+        for (line += end; *line == ' ';) line++;
+        length = (int)strlen(line);
+        first = false;
+    }
+    fprintf(out, "%*s%s\n", first ? 0 : indent, "", line);
+}
+
+/* ---- a line that is written over ---- */
+
+static struct {
+    FILE *out; /* where one is shown, or NULL */
+    int length;
+} live;
+
+void tr_live_show(FILE *out, const char *line)
+{
+    int most = tr_terminal_columns(out, 80) - 1, length = (int)strlen(line);
+    if (length > most) length = most;
+    fprintf(out, "\r%.*s%*s", length, line, live.out && live.length > length ? live.length - length : 0, "");
+    fflush(out);
+    live.out = out;
+    live.length = length;
+}
+
+void tr_live_end(void)
+{
+    if (!live.out) return;
+    fprintf(live.out, "\r%*s\r", live.length, "");
+    fflush(live.out);
+    live.out = NULL;
+}
+
+void tr_live_bar(FILE *out, const char *what, double part, const char *more)
+{
+    enum { LEAST = 5, MOST = 40 };
+    static const char full[] = "########################################",
+                      empty[] = "........................................";
+    char line[512];
+    if (!(part >= 0)) part = 0;
+    if (part > 1) part = 1;
+    int width = tr_terminal_columns(out, 80) - (int)strlen(what) - (int)strlen(more) - 13;
+    if (width > MOST) width = MOST;
+    int done = (int)(part * width);
+    if (width < LEAST) snprintf(line, sizeof line, "%s  %.0f %%  %s", what, 100 * part, more);
+    else
+        snprintf(line, sizeof line, "%s  [%.*s%.*s] %3.0f %%  %s", what, done, full, width - done, empty,
+                 100 * part, more);
+    tr_live_show(out, line);
+}
+
+void tr_show_part(const char *what, double part)
+{
+    static const char *shown;
+    static double begun, last;
+    static bool watched;
+    double now = tr_now();
+    if (what != shown) {
+        shown = what;
+        begun = now;
+        last = 0;
+        watched = tr_terminal_shows(stderr);
+    }
+    if (!watched || now - begun < 2 || now - last < 0.2 || !(part > 0)) return;
+    last = now;
+    char more[64];
+    long left = (long)((now - begun) * (1 - part) / part);
+    snprintf(more, sizeof more, "%ld:%02ld left", left / 60, left % 60);
+    tr_live_bar(stderr, what, part, more);
+}

@@ -13,4 +13,21 @@ bool tr_terminal_shows(FILE *out);
  * none. */
 int tr_terminal_columns(FILE *out, int otherwise);
 
+/* Puts a line that may be longer than the terminal is wide: broken between words, what follows behind so many blanks. */
+void tr_put_wrapped(FILE *out, const char *line, int indent);
+
+/* ---- a line that is written over ---- */
+
+/* Shows it in place of the one shown before, cut to what the terminal has room for. All others who print call
+ * tr_live_end(), which takes it away. One thread. */
+void tr_live_show(FILE *out, const char *line);
+void tr_live_end(void);
+
+/* The same of «what [####....] 45 % more», where the bar has the room that is left. part: 0 to 1. */
+void tr_live_bar(FILE *out, const char *what, double part, const char *more);
+
+/* For what a command does besides: a bar on stderr with the time left, where a terminal shows it and two seconds have gone by
+ * since the first call with this `what`, the same pointer. */
+void tr_show_part(const char *what, double part);
+
 #endif

@@ -43,22 +43,15 @@ static int check_setting(const char *word)
                    meant ? meant : "trireme help convert", meant ? "?" : "");
 }
 
-/* A line that a terminal writes over. */
-static double begun, shown;
-
 static int show_progress(double part)
 {
-    double now = tr_now();
-    if (now - begun < 1 || now - shown < 0.5) return TR_OK;
-    shown = now;
-    fprintf(stderr, "\r%3.0f %%  %s left  ", 100 * part,
-            tr_duration((now - begun) * (1 - part) / (part + 1e-9)).text);
+    tr_show_part("converting", part);
     return TR_OK;
 }
 
 static void say_result(const struct tr_conversion *c)
 {
-    if (shown > 0) fprintf(stderr, "\r%30s\r", "");
+    tr_live_end();
     printf("%s: %llu rows, %llu columns, %llu %s, %s\n", c->out, (unsigned long long)c->rows,
            (unsigned long long)c->columns,
            (unsigned long long)(c->sparse ? c->nonzeros : c->rows * c->columns),
@@ -73,11 +66,9 @@ static int run(char **files, size_t n, char **settings, int n_settings)
     for (int i = 0; i < n_settings; i++) TR_TRY(check_setting(settings[i]));
     TR_TRY(tr_job_parse_as(TR_JOB_STRICT, &table_class, "{}", 2, TR_NO_JOB_FILE, n_settings, settings, &job));
     struct tr_conversion c = {.job = job, .files = files, .n = n - 1, .out = files[n - 1]};
-    begun = tr_now();
-    if (tr_terminal_shows(stderr)) c.progress = show_progress;
+    c.progress = show_progress;
     int status = tr_convert(&c);
     if (status == TR_OK) say_result(&c);
-    else if (shown > 0) fputc('\n', stderr);
     tr_job_free(job);
     return status;
 }

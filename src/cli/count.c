@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/words.h"
 #include "data/quantiles.h"
@@ -97,6 +98,13 @@ static void forget(struct count *c)
     if (c->schema) tr_schema_seen_free(&c->seen, c->schema);
 }
 
+static int show_progress(void *state, uint64_t bytes)
+{
+    const struct tr_files *files = state;
+    tr_show_part("counting", (double)bytes / (double)files->total);
+    return TR_OK;
+}
+
 static int read_once(struct count *c, const struct tr_files *files, struct tr_head *heads,
                      struct tr_bindings *bindings)
 {
@@ -108,13 +116,17 @@ static int read_once(struct count *c, const struct tr_files *files, struct tr_he
                                         .bindings = bindings,
                                         .skip_errors = c->job->data.on_error == TR_ON_ERROR_SKIP,
                                         .rows_without_label = true,
+                                        .progress = show_progress,
+                                        .progress_state = (void *)(uintptr_t)files,
                                         .piece = add_rows,
                                         .piece_state = c};
     forget(c);
     TR_TRY(TR_NEW(&c->sum, c->schema->n));
     c->seen = options.seen = tr_schema_seen(c->schema);
     if (!c->seen) return TR_ERR_SYSTEM;
-    TR_TRY(tr_read_matrix(files, 0, 1, &options, &none, &report));
+    int status = tr_read_matrix(files, 0, 1, &options, &none, &report);
+    tr_live_end();
+    TR_TRY(status);
     tr_matrix_free(&none);
     tr_ids_free(&report.labels.bits);
     return TR_OK;

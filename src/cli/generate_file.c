@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "base/file.h"
 #include "monitor/display.h"
 #include "monitor/output.h"
@@ -48,6 +49,9 @@ static ssize_t write_text(void *cookie, const char *text, size_t length)
         return 0;
     }
     for (const char *at = text; (at = memchr(at, '\n', (size_t)(text + length - at))); at++) part->lines++;
+    if (part->begin == 0 && part->fd >= 0) /* the others are about as far */
+        tr_show_part("generating", (double)part->lines / (double)part->job->lines * (double)part->job->units /
+                                       (double)(part->end - part->begin));
     return (ssize_t)length;
 }
 
@@ -115,6 +119,7 @@ static int run_parts(struct part *part, int n, const char *path)
         if (pthread_create(&part[started].thread, NULL, run_part, &part[started]) != 0) break;
     if (status == TR_OK && started < n) status = tr_fail(TR_ERR_SYSTEM, "no thread for a part of the rows");
     if (status == TR_OK) run_part(part);
+    tr_live_end();
     for (int i = 1; i < started; i++) pthread_join(part[i].thread, NULL);
     for (int i = 0; i < n && status == TR_OK; i++) /* the failure of the first that failed is ours */
         if (part[i].status != TR_OK) status = tr_fail(part[i].status, "%s", part[i].error);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "job/text.h"
 #include "trireme/cpu.h"
 
@@ -25,6 +26,7 @@ static const struct command commands[] = {
 
 int tr_complain(int status)
 {
+    tr_live_end();
     if (status != TR_OK) fprintf(stderr, "trireme: error: %s\n", tr_error_text());
     return status;
 }

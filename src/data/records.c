@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/terminal.h"
 #include "data/reader.h"
 #include "data/shuffle.h"
 
@@ -101,12 +103,24 @@ static int take_table(void *state, struct tr_reader *r)
     return status;
 }
 
+/* Predicting and the like, which write to another place. */
+static int show_progress(void *state, uint64_t bytes)
+{
+    const struct pass *p = state;
+    tr_show_part("reading", (double)bytes / (double)p->files.total);
+    return TR_OK;
+}
+
 static int read_matrix(struct pass *p, struct tr_reader_options *options)
 {
     struct tr_matrix none;
     struct tr_read_report report;
-    options->piece_state = p;
-    TR_TRY(tr_read_matrix(&p->files, 0, 1, options, &none, &report));
+    options->piece_state = options->progress_state = p;
+    /* where they go to the terminal, a bar would be in the way */
+    if (!isatty(STDOUT_FILENO)) options->progress = show_progress;
+    int status = tr_read_matrix(&p->files, 0, 1, options, &none, &report);
+    tr_live_end();
+    TR_TRY(status);
     tr_matrix_free(&none);
     tr_ids_free(&report.labels.bits);
     if (p->options->unlabelled) *p->options->unlabelled += report.unlabelled;

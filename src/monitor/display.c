@@ -102,21 +102,49 @@ static const char *rate_unit(const struct tr_display *d)
     return d->rows ? "rows/s" : "epochs/s";
 }
 
+/* Columns that a narrow terminal has no room for are left out: the rate, then the gap. */
+static bool has_rate(const struct tr_display *d)
+{
+    return tr_terminal_columns(d->out, 80) >= 76;
+}
+
+static bool has_gap(const struct tr_display *d)
+{
+    return d->with_gap && tr_terminal_columns(d->out, 80) >= 66;
+}
+
 static void show_header(const struct tr_display *d)
 {
-    fprintf(d->out, "%8s  %11s  %12s", "epoch", "time", d->objective_name);
-    if (d->with_gap) fprintf(d->out, "  %9s", "gap");
-    if (d->metric_name) fprintf(d->out, "  %10s", d->metric_name);
-    fprintf(d->out, "  %9s  %11s\n", rate_unit(d), "time left");
+    fprintf(d->out, "%7s  %9s  %12s", "epoch", "time", d->objective_name);
+    if (has_gap(d)) fprintf(d->out, "  %9s", "gap");
+    if (d->metric_name) fprintf(d->out, "  %8s", d->metric_name);
+    if (has_rate(d)) fprintf(d->out, "  %8s", rate_unit(d));
+    fprintf(d->out, "  %10s\n", "time left");
 }
 
 static void show_in_table(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = derive(d, row);
-    fprintf(d->out, "%8.2f  %11s  %12s", row->epoch, s.time.text, s.objective.text);
-    if (d->with_gap) fprintf(d->out, "  %9s", s.gap.text);
-    if (d->metric_name) fprintf(d->out, "  %10.5f", row->evaluation.metric);
-    fprintf(d->out, "  %9s  %11s\n", s.rate.text, s.left.text);
+    fprintf(d->out, "%7.2f  %9s  %12s", row->epoch, s.time.text, s.objective.text);
+    if (has_gap(d)) fprintf(d->out, "  %9s", s.gap.text);
+    if (d->metric_name)
+        fprintf(d->out, "  %*.5f", tr_max_int(8, (int)strlen(d->metric_name)), row->evaluation.metric);
+    if (has_rate(d)) fprintf(d->out, "  %8s", s.rate.text);
+    fprintf(d->out, "  %10s\n", s.left.text);
+}
+
+/* A row that is kept back, until another comes. */
+static void show_held(struct tr_display *d)
+{
+    struct shown s = derive(d, &d->held);
+    char what[64], more[160];
+    double now = d->held.seconds;
+    if (d->style != TR_DISPLAY_TABLE || now - d->live_seconds < 0.2) return;
+    d->live_seconds = now;
+    snprintf(what, sizeof what, "epoch %.2f", d->held.epoch);
+    snprintf(more, sizeof more, "%s %s  %s  left %s", s.rate.text, rate_unit(d), s.objective.text,
+             s.left.text);
+    tr_live_bar(d->out, what, (double)d->held.clock / (double)d->clocks, more);
 }
 
 static void show_as_line(const struct tr_display *d, const struct tr_progress_row *row)
@@ -132,6 +160,7 @@ static void show_as_line(const struct tr_display *d, const struct tr_progress_ro
 
 static void show(struct tr_display *d, const struct tr_progress_row *row)
 {
+    tr_live_end();
     if (d->style == TR_DISPLAY_TABLE && !d->begun) show_header(d);
     if (d->style == TR_DISPLAY_TABLE) show_in_table(d, row);
     if (d->style == TR_DISPLAY_LINES) show_as_line(d, row);
@@ -148,14 +177,14 @@ static void show(struct tr_display *d, const struct tr_progress_row *row)
 void tr_display_loading(struct tr_display *d, const struct tr_loading *l)
 {
     if (l->seconds < d->loading_shown) d->loading_shown = 0; /* the next files */
-    bool due = l->seconds >= 1 && l->seconds - d->loading_shown >= fmax(1, l->seconds / 6);
+    bool due = l->seconds >= 1 && l->seconds - d->loading_shown >= 0.2;
     if (d->style != TR_DISPLAY_TABLE || !due || l->done <= 0) return;
     d->loading_shown = l->seconds;
-    double speed = l->done / l->seconds, left = (l->total - l->done) / speed;
-    fprintf(d->out, "loading:       %s, about %s of %s (%.0f %%), %s/s, %s left\n", l->what,
-            tr_bytes(l->done).text, tr_bytes(l->total).text, 100 * l->done / l->total, tr_bytes(speed).text,
-            tr_duration(left).text);
-    fflush(d->out);
+    double speed = l->done / l->seconds;
+    char more[96];
+    snprintf(more, sizeof more, "%s/s, %s left", tr_bytes(speed).text,
+             tr_duration((l->total - l->done) / speed).text);
+    tr_live_bar(d->out, l->what, l->done / l->total, more);
 }
 
 /* ---- which rows ---- */
@@ -192,6 +221,7 @@ void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr
     } else {
         d->held = *row;
         d->holds = true;
+        show_held(d);
     }
 }
 
@@ -210,11 +240,14 @@ static void begin_line(FILE *out, const char *of)
 
 void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums)
 {
-    int width = (int)strlen("stage");
+    int width = (int)strlen("stage"), columns = tr_terminal_columns(out, 200);
     for (size_t i = 0; i < task->n; i++) width = tr_max_int(width, (int)strlen(task->stage[i].name));
+    bool wide = columns >= width + 70; /* else without what is the least of it */
+    tr_live_end();
     begin_line(out, of);
-    fprintf(out, "%-*s  %6s  %9s  %8s  %9s  %14s  %10s\n", width, "stage", "runs", "workers", "clocks",
-            "seconds", "worker seconds", "going over");
+    fprintf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");
+    if (wide) fprintf(out, "  %14s  %10s", "worker seconds", "going over");
+    fputc('\n', out);
     for (size_t i = 0; i < task->n; i++) {
         const struct tr_stage_sum *s = &sums[i];
         char workers[32], transition[32] = "-";
@@ -223,10 +256,14 @@ void tr_display_stages(FILE *out, const char *of, const tr_task *task, const str
         else snprintf(workers, sizeof workers, "%d to %d", s->fewest, s->most);
         if (isfinite(s->transition)) snprintf(transition, sizeof transition, "%7.3f ms", 1e3 * s->transition);
         begin_line(out, of);
-        fprintf(out, "%-*s  %6d  %9s  %8lld  %9.3f  %14.3f  %10s\n", width, s->name, s->runs, workers,
-                (long long)s->clocks, s->seconds, s->worker_seconds, transition);
+        fprintf(out, "%-*s  %6d  %9s  %8lld  %9.3f", width, s->name, s->runs, workers, (long long)s->clocks,
+                s->seconds);
+        if (wide) fprintf(out, "  %14.3f  %10s", s->worker_seconds, transition);
+        fputc('\n', out);
         if (!*s->degree) continue;
+        char line[512];
         begin_line(out, of);
-        fprintf(out, "%-*s  %s\n", width, "", s->degree);
+        snprintf(line, sizeof line, "%-*s  %s", width, "", s->degree);
+        tr_put_wrapped(out, line, width + 2);
     }
 }

@@ -1,4 +1,5 @@
-/* Progress for people: an aligned table on a terminal, plain lines elsewhere. */
+/* Progress for people: on a terminal an aligned table, as wide as that has room for, and below it a bar that is written over;
+ * plain lines elsewhere. */
 #ifndef TR_MONITOR_DISPLAY_H
 #define TR_MONITOR_DISPLAY_H
 
@@ -27,7 +28,8 @@ struct tr_display {
     double gap_seconds[TR_DISPLAY_GAPS], gap[TR_DISPLAY_GAPS];
     const char *objective_name, *metric_name;
     bool with_gap;
-    double loading_shown; /* seconds since loading began, at the last line about it */
+    double loading_shown; /* seconds since loading began, when it was shown last */
+    double live_seconds;  /* of the row that was kept back and shown as a bar last */
 };
 
 /* What report.progress (the job's TR_PROGRESS_AUTO, _YES or _NO) means for this stream. Auto is a table where
@@ -41,8 +43,8 @@ void tr_display_row(struct tr_display *display, const tr_stage *stage, const str
 /* Shows the last row if it was kept back. */
 void tr_display_end(struct tr_display *display);
 
-/* Shows how far loading is, but only in the table style, not before a second has gone by, and then about five
- * times while the time doubles. Never by carriage returns, which a pipe to mpirun would garble. */
+/* Shows how far loading is, but only in the table style and not before a second has gone by: as a line that is written
+ * over. */
 void tr_display_loading(struct tr_display *display, const struct tr_loading *loading);
 
 /* What the stages of a task have taken, as a table at its end. of: the name of the job's task, in front of each line;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/terminal.h"
 #include "store/folder.h"
 #include "monitor/account.h"
 #include "monitor/display.h"
@@ -314,6 +315,7 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     if (state == TR_TRAINING) m->status.loaded = 1;
     m->display.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
+    tr_live_end();
     tr_display_end(&m->display);
     return renew_status(m);
 }

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/terminal.h"
+
 int tr_poll_add(tr_context *tr, tr_poll_fn *poll, void *what)
 {
     TR_TRY(TR_GROW(&tr->polls, &tr->poll_capacity, tr->poll_count + 1));
@@ -77,6 +79,7 @@ static void lose_patience(const tr_context *tr, struct tr_waiting *waiting, cons
     waiting->next = now + 2 * (now - waiting->since);
     char text[512];
     vsnprintf(text, sizeof text, what, arguments);
+    tr_live_end();
     fprintf(stderr, "trireme: %s%s%srank %d has been waiting %.0f s for %s\n", tr->team ? "task " : "",
             tr->team ? tr->team : "", tr->team ? ": " : "", tr->rank, now - waiting->since, text);
 }

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 /* ---- starting MPI ---- */
 
 static bool started_by_launcher(void)
@@ -333,6 +335,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
         TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
     }
     if (tr->rank == 0) {
+        tr_live_end();
         fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
                 tr->team ? ": " : "", text);
         tr_fail(agreed, "%s", text);
@@ -343,11 +346,14 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
     return agreed;
 }
 
+/* Lines of several parts have them from column 15 on. */
 static void write_line(const tr_context *tr, const char *format, va_list arguments)
 {
-    if (tr->team) fprintf(stderr, "%s: ", tr->team);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    char text[2048];
+    int n = tr->team ? snprintf(text, sizeof text, "%s: ", tr->team) : 0;
+    vsnprintf(text + n, sizeof text - (size_t)n, format, arguments);
+    tr_live_end();
+    tr_put_wrapped(stderr, text, 15);
 }
 
 int tr_context_report(tr_context *tr, const char *name, double value)
