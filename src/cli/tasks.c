@@ -17,11 +17,12 @@
 struct call {
     int task, n, rank[];
 };
-enum { ENDED = -1 }; /* in the place of a task's number: all have ended, and n is the exit code */
+/* In the place of a task's number: all have ended, and n is the exit code; a team parts, whose ranks get other tasks. */
+enum { ENDED = -1, PART = -2 };
 
 /* What a team's first rank reports at the end of its task. */
 struct outcome {
-    int64_t task, status;
+    int64_t task, status, rests; /* rests: the team is there for another task */
     double objective;
     char error[512];
 };
@@ -34,6 +35,8 @@ struct director {
     struct tr_task_row *row; /* by task, as the next two */
     struct call **call;      /* NULL before it begins */
     MPI_Request **sent;      /* of its call, by its rank */
+    int *rests;              /* by rank: the task whose team is there for another one, or -1 */
+    tr_context **resting;    /* rank 0's own */
     int own;                 /* task that rank 0 itself is to run, or -1 */
     int running;
     int failed;   /* exit code of the first task that failed … */
@@ -65,33 +68,67 @@ static int run_in_team(tr_context *team, const tr_job *job, const struct tr_job_
 
 static tr_poll_fn poll_outcomes;
 
+static bool has_same_ranks(const struct call *a, const struct call *b)
+{
+    return a->n == b->n && memcmp(a->rank, b->rank, (size_t)a->n * sizeof *a->rank) == 0;
+}
+
+/* The team parts, all its ranks together. */
+static void part(tr_context **resting)
+{
+    if (*resting) (void)tr_context_close(*resting);
+    *resting = NULL;
+}
+
+/* Whether all ranks of the team have done the task. */
+static bool can_rest(tr_context *team, int status)
+{
+    int well = status == TR_OK && team->status == TR_OK;
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, team->world, &request);
+    return tr_wait_request(team, &request, "the team to end its task") == TR_OK && well;
+}
+
 /* Runs a task on this rank, one of its team; its first rank fills the outcome. director: rank 0's, who goes on directing
- * meanwhile; else NULL. */
+ * meanwhile; else NULL. *resting: the team, if it was there before and is there for another task; rank 0 has one part before
+ * any of its ranks gets a task with others. */
 static void run_task(tr_context *world, const struct call *call, const struct tr_run_options *options,
-                     struct director *director, struct outcome *outcome)
+                     struct director *director, tr_context **resting, struct outcome *outcome)
 {
     const struct tr_job_task *task = &world->job->task[call->task];
-    tr_context *team = NULL;
+    tr_context *team = *resting;
     *outcome = (struct outcome){.task = call->task, .objective = NAN};
-    int status = tr_team_open(world, call->rank, call->n, call->task, task->name, task->job, &team);
+    *resting = NULL;
+    int status = team ? tr_team_again(team, task->name, task->job)
+                      : tr_team_open(world, call->rank, call->n, call->task, task->name, task->job, &team);
     if (status == TR_OK)
         status = tr_agree(team, director ? tr_poll_add(team, poll_outcomes, director) : TR_OK);
     if (status == TR_OK) status = run_in_team(team, world->job, task, options, &outcome->objective);
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
-    int last = team ? tr_context_close(team) : TR_OK;
+    outcome->rests = team && can_rest(team, status);
+    int last = TR_OK;
+    if (outcome->rests) {
+        tr_team_rest(team);
+        *resting = team;
+    } else if (team) {
+        last = tr_context_close(team);
+    }
     outcome->status = status != TR_OK ? status : last;
 }
 
 /* All but rank 0; returns the exit code. */
-static int follow(tr_context *world, const struct tr_run_options *options, struct call *call)
+static int follow(tr_context *world, const struct tr_run_options *options, struct call *call,
+                  tr_context **resting)
 {
     for (;;) {
         struct outcome outcome;
         MPI_Request request;
         MPI_Irecv(call, (int)call_bytes(world->size), MPI_BYTE, 0, TR_TAG_TEAM, world->wire, &request);
         TR_TRY(tr_wait_request(world, &request, NULL));
+        if (call->task < 0) part(resting);
         if (call->task == ENDED) return call->n;
-        run_task(world, call, options, NULL, &outcome);
+        if (call->task == PART) continue;
+        run_task(world, call, options, NULL, resting, &outcome);
         if (call->rank[0] != world->rank) continue;
         MPI_Isend(&outcome, sizeof outcome, MPI_BYTE, 0, TR_TAG_OUTCOME, world->wire, &request);
         TR_TRY(tr_wait_request(world, &request, NULL)); /* rank 0 may compute */
@@ -99,6 +136,41 @@ static int follow(tr_context *world, const struct tr_run_options *options, struc
 }
 
 /* ---- rank 0: who does what ---- */
+
+/* Tells the ranks of a team that rests that it is needed no more. */
+static void part_team(struct director *d, int task)
+{
+    const struct call *team = d->call[task];
+    const struct call message = {.task = PART};
+    for (int i = 0; i < team->n; i++) {
+        d->rests[team->rank[i]] = -1;
+        if (team->rank[i] != 0)
+            MPI_Send(&message, sizeof message, MPI_BYTE, team->rank[i], TR_TAG_TEAM, d->world->wire);
+    }
+    if (team->rank[0] == 0) part(d->resting); /* others are on the way */
+}
+
+/* Teams that rest on ranks of the new one part, unless it is the same. */
+static void take_ranks(struct director *d, const struct call *call)
+{
+    for (int i = 0; i < call->n; i++) {
+        int before = d->rests[call->rank[i]];
+        if (before < 0) continue;
+        if (has_same_ranks(d->call[before], call)) d->rests[call->rank[i]] = -1;
+        else part_team(d, before);
+    }
+}
+
+/* A team that rests waits for a task on the same data, if there is one. */
+static void keep_team(struct director *d, int task)
+{
+    const struct tr_schedule *s = d->schedule;
+    bool wanted = false;
+    for (size_t i = 0; i < s->tasks; i++)
+        wanted = wanted || (s->task[i].state == TR_TASK_WAITING && s->task[i].data == s->task[task].data);
+    for (int i = 0; i < d->call[task]->n; i++) d->rests[d->call[task]->rank[i]] = task;
+    if (!wanted) part_team(d, task);
+}
 
 /* Tells its ranks that they run the task; rank 0, if it is one of them, by `own`. */
 static int start_task(struct director *d, int task)
@@ -112,6 +184,7 @@ static int start_task(struct director *d, int task)
     call->task = task;
     for (int rank = 0; rank < s->ranks; rank++)
         if (s->owner[rank] == task) call->rank[call->n++] = rank;
+    take_ranks(d, call);
     for (int i = 0; i < n; i++) {
         d->sent[task][i] = MPI_REQUEST_NULL;
         if (call->rank[i] == 0) d->own = task;
@@ -171,6 +244,7 @@ static void end_task(struct director *d, const struct outcome *outcome)
     if (failed && !stopped && *code == TR_OK) *code = row->status;
     d->running--;
     tr_schedule_ended(d->schedule, (int)outcome->task, failed, tr_now());
+    if (outcome->rests) keep_team(d, (int)outcome->task);
     start_tasks(d);
 }
 
@@ -205,7 +279,7 @@ static int direct(struct director *d, const struct tr_run_options *options)
             continue;
         }
         struct outcome outcome;
-        run_task(d->world, d->call[d->own], options, d, &outcome);
+        run_task(d->world, d->call[d->own], options, d, d->resting, &outcome);
         d->own = -1;
         end_task(d, &outcome);
         waiting = tr_waiting_begin();
@@ -218,12 +292,16 @@ static int direct(struct director *d, const struct tr_run_options *options)
 
 /* ---- rank 0: before and after ---- */
 
-static bool has_same_files(const struct tr_job_task *a, const struct tr_job_task *b)
+static bool are_equal(const struct tr_job_list *x, const struct tr_job_list *y)
 {
-    const struct tr_job_list *x = &a->job->data.train, *y = &b->job->data.train;
     bool same = x->n == y->n;
     for (size_t i = 0; same && i < x->n; i++) same = strcmp(x->item[i], y->item[i]) == 0;
     return same;
+}
+
+static bool has_same_data(const tr_job *a, const tr_job *b)
+{
+    return are_equal(&a->data.train, &b->data.train) && are_equal(&a->data.test, &b->data.test);
 }
 
 /* What the scheduler is to know of a task. More ranks than there are are not waited for. */
@@ -242,7 +320,7 @@ static int describe_task(struct director *d, int i)
     t->after = after;
     t->after_count = task->after.n;
     t->held = task->run == TR_RUN_BEST;
-    while (!has_same_files(&job->task[t->data], task)) t->data++;
+    while (!has_same_data(job->task[t->data].job, task->job)) t->data++;
     d->row[i] = (struct tr_task_row){
         .name = task->name, .output = task->job->output, .objective = NAN, .scheduled = t};
     if (!enough)
@@ -301,6 +379,8 @@ static int open_director(tr_context *world, const struct tr_run_options *options
     TR_TRY(TR_NEW(&d->row, job->tasks));
     TR_TRY(TR_NEW(&d->call, job->tasks));
     TR_TRY(TR_NEW(&d->sent, job->tasks));
+    TR_TRY(TR_NEW(&d->rests, (size_t)world->size));
+    for (int rank = 0; rank < world->size; rank++) d->rests[rank] = -1;
     TR_TRY(tr_schedule_open(world->size, world->node_of, job->tasks, &d->schedule));
     for (size_t i = 0; i < job->tasks; i++) TR_TRY(describe_task(d, (int)i));
     bool goes_on = false;
@@ -323,6 +403,7 @@ static void close_director(struct director *d)
     tr_schedule_close(d->schedule);
     free(d->call);
     free(d->sent);
+    free(d->rests);
     free(d->row);
 }
 
@@ -333,6 +414,7 @@ static void dismiss(const struct director *d, int status)
     struct call end = {.task = ENDED, .n = status};
     for (int rank = 1; rank < world->size; rank++)
         MPI_Send(&end, sizeof end, MPI_BYTE, rank, TR_TAG_TEAM, world->wire);
+    part(d->resting);
     for (size_t i = 0; i < world->job->tasks; i++)
         if (d->sent[i]) MPI_Waitall(d->call[i]->n, d->sent[i], MPI_STATUSES_IGNORE);
 }
@@ -373,7 +455,8 @@ static int check(const tr_job *job)
 
 int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
 {
-    struct director d = {.own = -1};
+    tr_context *resting = NULL;
+    struct director d = {.own = -1, .resting = &resting};
     struct call *call = NULL;
     int status = check(world->job);
     if (status == TR_OK) status = tr_ranks_find_nodes(world, world->job->ranks.node_size);
@@ -384,7 +467,7 @@ int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
     if (status == TR_OK) {
         tr_say(world, "tasks:         %zu, on %d rank%s", world->job->tasks, world->size,
                world->size > 1 ? "s" : "");
-        status = world->rank == 0 ? direct_all(&d, options) : follow(world, options, call);
+        status = world->rank == 0 ? direct_all(&d, options) : follow(world, options, call, &resting);
     }
     close_director(&d);
     free(call);

@@ -88,7 +88,7 @@ static int take_folder(const tr_context *tr, struct place *p, const char *base)
 static int enter_memory(tr_context *tr, struct place *p)
 {
     int mode = tr->job->data.cache;
-    p->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline);
+    p->wanted = mode == TR_CACHE_MEMORY || (mode == TR_CACHE_AUTO && tr->lifeline && !tr->team);
     TR_TRY(all_well(tr, TR_SET_ALL, &p->wanted));
     bool asked = p->wanted;
     p->wanted = asked && take_folder(tr, p, NULL) == TR_OK;

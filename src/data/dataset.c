@@ -198,6 +198,7 @@ int tr_data_open(tr_context *tr, enum tr_data_part part, const tr_data *like, tr
     if (status == TR_OK && !found) status = load(store, &files, like);
     tr_files_close(&files);
     if (status == TR_OK) {
+        if (!found) tr_store_hold(store);
         user->data = store->data;
         *out = &user->data;
         if (!test) {

@@ -375,6 +375,31 @@ static int add_store(tr_context *tr, enum tr_data_part part, char **key, struct 
     return TR_OK;
 }
 
+/* What the team holds for tasks to come: all of it, or what none of this task has opened. */
+static void drop_held(tr_context *tr, bool all)
+{
+    for (size_t i = tr->stores ? tr->stores->n : 0; i-- > 0;) {
+        struct tr_store *store = tr->stores->store[i];
+        if (!store->held || (store->job == tr->job && !all)) continue;
+        store->held = false;
+        tr_store_release(tr, &store, true);
+    }
+}
+
+static void drop_all_held(tr_context *tr)
+{
+    drop_held(tr, true);
+}
+
+void tr_store_hold(struct tr_store *store)
+{
+    tr_context *tr = store->data.state->tr;
+    if (!tr->team || store->data.state->cached) return; /* whose files are the task's own */
+    store->users++; /* but no reader: who forgets the non-zeros, gives them back */
+    store->held = true;
+    tr->let_go = drop_all_held;
+}
+
 int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found)
 {
@@ -384,6 +409,7 @@ int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_par
     int status = agree_on_store(tr, store);
     *found = *store != NULL;
     if (status == TR_OK && !*found) {
+        drop_held(tr, false);
         status = tr_agree(tr, add_store(tr, part, &key, store));
         if (*store) (*store)->number = ++tr->stores->loaded;
     }
@@ -391,6 +417,7 @@ int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_par
     if (*store) {
         tr_store_keep(*store);
         (*store)->opened++;
+        (*store)->job = tr->job;
     }
     if (status != TR_OK) tr_store_release(tr, store, false);
     return status;
@@ -485,7 +512,8 @@ void tr_store_release(tr_context *tr, struct tr_store **store, bool forgot)
     *store = NULL;
     if (!s) return;
     if (--s->users > 0) {
-        if (!forgot) tr_store_forget(s);
+        if (!forgot && s->held) s->readers--; /* there may be one again */
+        else if (!forgot) tr_store_forget(s);
         return;
     }
     remove_store(tr, s);

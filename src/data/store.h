@@ -19,8 +19,10 @@ struct tr_store {
     uint64_t number; /* it is the number-th that was loaded: the same on all ranks, 1 at least */
     int opened;      /* so many times, so far */
     int users;
-    int readers;    /* users that have not forgotten the non-zeros */
-    bool forgotten; /* they are gone, on this rank */
+    int readers;       /* users that have not forgotten the non-zeros */
+    bool forgotten;    /* they are gone, on this rank */
+    bool held;         /* one of the users is the team, for tasks to come */
+    const tr_job *job; /* the task that has opened it last */
 };
 
 /* All stores of a context; NULL while there is none. */
@@ -35,6 +37,9 @@ struct tr_stores {
  */
 int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found);
+
+/* Data that a task's team has loaded stay for its next task, until that loads others or the team ends. All ranks. */
+void tr_store_hold(struct tr_store *store);
 
 /* The columns of the training data that were loaded last and are still there; NULL: none, or not of csv. */
 const struct tr_schema *tr_store_schema(const tr_context *tr);

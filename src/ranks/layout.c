@@ -162,6 +162,12 @@ int tr_layout_choose(const struct tr_layout_options *options, int ranks, const i
     return status;
 }
 
+bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b)
+{
+    return a->kind == b->kind && a->ranks == b->ranks && a->group_size == b->group_size &&
+           memcmp(a->place, b->place, (size_t)a->ranks * sizeof *a->place) == 0;
+}
+
 void tr_layout_free(struct tr_layout *layout)
 {
     free(layout->place);

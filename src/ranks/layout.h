@@ -2,6 +2,7 @@
 #ifndef TR_RANKS_LAYOUT_H
 #define TR_RANKS_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum tr_layout_kind { TR_ROLES_AUTO, TR_ROLES_DEDICATED, TR_ROLES_COLOCATED, TR_ROLES_ALONE };
@@ -41,6 +42,9 @@ struct tr_layout {
 int tr_layout_choose(const struct tr_layout_options *options, int ranks, const int *node_of,
                      struct tr_layout *layout);
 void tr_layout_free(struct tr_layout *layout);
+
+/* Whether every rank has the same place in both. */
+bool tr_layout_equal(const struct tr_layout *a, const struct tr_layout *b);
 
 static inline int tr_layout_workers(const struct tr_layout *layout)
 {

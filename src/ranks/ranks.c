@@ -267,16 +267,22 @@ static void group_by_node(const tr_context *tr, struct tr_layout_options *option
     if (open && (merges || together)) options->group_size = even_node_size(tr);
 }
 
-int tr_ranks_assign(tr_context *tr)
+static void free_comms(MPI_Comm *const *comms, size_t n)
 {
-    struct tr_layout_options options = {.kind = TR_ROLES_AUTO};
-    if (tr->job)
-        options = (struct tr_layout_options){(enum tr_layout_kind)tr->job->ranks.layout,
-                                             (int)tr->job->ranks.servers, (int)tr->job->ranks.groups,
-                                             (int)tr->job->ranks.group_size};
-    if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
-    if (tr->job) group_by_node(tr, &options);
-    TR_TRY(tr_layout_choose(&options, tr->size, tr->node_of, &tr->layout));
+    for (size_t i = 0; i < n; i++)
+        if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
+}
+
+static void take_back_roles(tr_context *tr)
+{
+    MPI_Comm *comms[] = {&tr->servers, &tr->leaders, &tr->group, &tr->workers};
+    if (tr->let_go) tr->let_go(tr);
+    free_comms(comms, sizeof comms / sizeof *comms);
+    tr_layout_free(&tr->layout);
+}
+
+static void give_out_roles(tr_context *tr)
+{
     tr->me = tr->layout.place[tr->rank];
     bool works = tr_is(tr, TR_SLAVE);
     int order = tr->me.group * tr->layout.group_size + tr->me.member;
@@ -284,20 +290,64 @@ int tr_ranks_assign(tr_context *tr)
     MPI_Comm_split(tr->world, works ? tr->me.group : MPI_UNDEFINED, tr->me.member, &tr->group);
     MPI_Comm_split(tr->world, tr_is(tr, TR_LEADER) ? 0 : MPI_UNDEFINED, tr->me.group, &tr->leaders);
     MPI_Comm_split(tr->world, tr_is(tr, TR_SERVER) ? 0 : MPI_UNDEFINED, tr->rank, &tr->servers);
+}
+
+int tr_ranks_assign(tr_context *tr)
+{
+    struct tr_layout layout;
+    struct tr_layout_options options = {.kind = TR_ROLES_AUTO};
+    if (tr->job)
+        options = (struct tr_layout_options){(enum tr_layout_kind)tr->job->ranks.layout,
+                                             (int)tr->job->ranks.servers, (int)tr->job->ranks.groups,
+                                             (int)tr->job->ranks.group_size};
+    if (!tr->node_of) TR_TRY(tr_ranks_find_nodes(tr, tr->job ? tr->job->ranks.node_size : 0));
+    if (tr->job) group_by_node(tr, &options);
+    TR_TRY(tr_layout_choose(&options, tr->size, tr->node_of, &layout));
+    if (tr_layout_equal(&layout, &tr->layout)) {
+        tr_layout_free(&layout);
+    } else {
+        take_back_roles(tr);
+        tr->layout = layout;
+        give_out_roles(tr);
+    }
     tr_worker_set_all(tr, &tr->all);
     tr->active = &tr->all;
     return TR_OK;
+}
+
+void tr_ranks_rest(tr_context *team)
+{
+    if (team->at_end) team->at_end(team);
+    free(team->polls);
+    *team = (tr_context){.world = team->world,
+                         .wire = team->wire,
+                         .node = team->node,
+                         .workers = team->workers,
+                         .group = team->group,
+                         .leaders = team->leaders,
+                         .servers = team->servers,
+                         .rank = team->rank,
+                         .size = team->size,
+                         .node_rank = team->node_rank,
+                         .node_size = team->node_size,
+                         .node_of = team->node_of,
+                         .layout = team->layout,
+                         .me = team->me,
+                         .lent = true,
+                         .lifeline = team->lifeline,
+                         .crowded = team->crowded,
+                         .stores = team->stores,
+                         .let_go = team->let_go,
+                         .began = team->began};
 }
 
 int tr_ranks_stop(tr_context *tr)
 {
     int status = tr->status;
     if (tr->at_end) tr->at_end(tr);
-    MPI_Comm *comms[] = {&tr->servers, &tr->leaders, &tr->group, &tr->workers,
-                         &tr->node,    &tr->wire,    &tr->world};
-    for (size_t i = 0; i < sizeof comms / sizeof *comms; i++)
-        if (*comms[i] != MPI_COMM_NULL) MPI_Comm_free(comms[i]);
-    tr_layout_free(&tr->layout);
+    take_back_roles(tr);
+    MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
+    free_comms(comms, sizeof comms / sizeof *comms);
     if (!tr->lent) tr_job_free(tr->job);
     free(tr->polls);
     free(tr->node_of);

@@ -118,8 +118,10 @@ struct tr_context {
     } trained_on;                      /* the training data, once they are read */
     int (*before_run)(tr_context *tr); /* before stages are run: all ranks; NULL: nothing */
     struct tr_cache *cache;            /* data for the next start; NULL before data are read */
-    void (*at_end)(tr_context *tr);    /* before the context ends; NULL: nothing */
-    double began;                      /* when MPI was started, as tr_now() */
+    void (*at_end)(tr_context *tr);    /* before its job ends; NULL: nothing */
+    void (*let_go)(
+        tr_context *tr); /* before roles change or end: what uses their communicators; NULL: nothing */
+    double began;        /* when MPI was started, as tr_now() */
     int (*observer)(void *who, const struct tr_stage *stage, const struct tr_progress_row *row);
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);
@@ -150,8 +152,12 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
 /* Finds which ranks share memory: node and node_of. node_size as ranks.node_size. All ranks. */
 int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size);
 
-/* Finds the nodes if nobody did, gives out the roles that the job asks for, and makes the communicators. All ranks. */
+/* Finds the nodes if nobody did, gives out the roles that the job asks for, and makes the communicators, where those of
+ * the job before do not serve. All ranks. */
 int tr_ranks_assign(tr_context *tr);
+
+/* The team has done its task, and may get another: only its ranks, communicators and data stay. All ranks. */
+void tr_ranks_rest(tr_context *team);
 
 /* Freeing, and MPI_Finalize where tr_ranks_start() started MPI; all ranks. */
 int tr_ranks_stop(tr_context *tr);

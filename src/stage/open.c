@@ -68,21 +68,31 @@ int tr_context_read(int *argc, char ***argv, const struct tr_model_class *own, t
     return TR_OK;
 }
 
+int tr_team_again(tr_context *team, const char *name, tr_job *job)
+{
+    team->team = name;
+    team->lent = true;
+    TR_TRY(tr_context_assign(team, job));
+    tr_context_describe(team);
+    return TR_OK;
+}
+
 int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
                  tr_context **out)
 {
     tr_context *tr;
     TR_TRY(tr_ranks_start_team(of, rank, n, number, &tr));
-    tr->team = name;
-    tr->lent = true;
-    int status = tr_context_assign(tr, job);
-    if (status != TR_OK) {
-        tr_context_close(tr);
-        return status;
-    }
-    tr_context_describe(tr);
-    *out = tr;
-    return TR_OK;
+    int status = tr_team_again(tr, name, job);
+    if (status == TR_OK) *out = tr;
+    else tr_context_close(tr);
+    return status;
+}
+
+void tr_team_rest(tr_context *team)
+{
+    tr_sync_close(team);
+    tr_tables_close(team);
+    tr_ranks_rest(team);
 }
 
 int tr_context_close(tr_context *tr)

@@ -14,11 +14,12 @@ int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_sche
     for (int rank = 0; rank < ranks; rank++) s->nodes = tr_max_int(s->nodes, node_of[rank] + 1);
     TR_TRY(TR_NEW(&s->node_of, (size_t)ranks));
     TR_TRY(TR_NEW(&s->owner, (size_t)ranks));
+    TR_TRY(TR_NEW(&s->holds, (size_t)ranks));
     TR_TRY(TR_NEW(&s->free, (size_t)s->nodes));
     TR_TRY(TR_NEW(&s->last, (size_t)s->nodes));
     TR_TRY(TR_NEW(&s->task, tasks));
     for (int rank = 0; rank < ranks; rank++) {
-        s->owner[rank] = -1;
+        s->owner[rank] = s->holds[rank] = -1;
         s->node_of[rank] =
             s->nodes - 1 - node_of[rank]; /* the node of rank 0, often the first, is the last */
         s->free[s->node_of[rank]]++;
@@ -37,6 +38,7 @@ void tr_schedule_close(struct tr_schedule *s)
     if (!s) return;
     free(s->node_of);
     free(s->owner);
+    free(s->holds);
     free(s->free);
     free(s->last);
     free(s->task);
@@ -64,13 +66,16 @@ static int free_ranks(const struct tr_schedule *s)
 
 static void take_of_node(struct tr_schedule *s, int task, int node, int n)
 {
-    for (int rank = s->ranks - 1; rank >= 0 && n > 0; rank--) {
-        if (s->owner[rank] >= 0 || s->node_of[rank] != node) continue;
-        s->owner[rank] = task;
-        s->free[node]--;
-        s->task[task].ranks++;
-        n--;
-    }
+    struct tr_scheduled *t = &s->task[task];
+    for (int holding = 1; holding >= 0; holding--)
+        for (int rank = s->ranks - 1; rank >= 0 && n > 0; rank--) {
+            bool holds = s->holds[rank] == t->data;
+            if (s->owner[rank] >= 0 || s->node_of[rank] != node || holds != holding) continue;
+            s->owner[rank] = task;
+            s->free[node]--;
+            t->ranks++;
+            n--;
+        }
 }
 
 static int node_with_most_free(const struct tr_schedule *s)
@@ -119,9 +124,19 @@ static bool is_ready(const struct tr_schedule *s, struct tr_scheduled *t)
     return ready;
 }
 
-static bool goes_before(const struct tr_scheduled *a, const struct tr_scheduled *b, double now)
+/* Whether enough free ranks hold its data. */
+static bool is_held(const struct tr_schedule *s, const struct tr_scheduled *t)
 {
-    return a->priority + now - a->since > b->priority + now - b->since;
+    int n = 0;
+    for (int rank = 0; rank < s->ranks; rank++) n += s->owner[rank] < 0 && s->holds[rank] == t->data;
+    return n > 0 && n >= t->wanted;
+}
+
+static bool goes_before(const struct tr_schedule *s, const struct tr_scheduled *a,
+                        const struct tr_scheduled *b)
+{
+    double lead = (a->priority - a->since) - (b->priority - b->since);
+    return lead > 0 || (lead == 0 && is_held(s, a) && !is_held(s, b));
 }
 
 /* Looks at all tasks that wait: the first that has been dropped; or -1, and then the first in the order and the first
@@ -138,8 +153,8 @@ static int look(struct tr_schedule *s, double now, int *first, int *fitting)
         if (!ready) continue;
         if (isnan(t->since)) t->since = now;
         bool fits = tr_max_int(t->wanted, 1) <= all;
-        if (*first < 0 || goes_before(t, &s->task[*first], now)) *first = i;
-        if (fits && (*fitting < 0 || goes_before(t, &s->task[*fitting], now))) *fitting = i;
+        if (*first < 0 || goes_before(s, t, &s->task[*first])) *first = i;
+        if (fits && (*fitting < 0 || goes_before(s, t, &s->task[*fitting]))) *fitting = i;
     }
     return -1;
 }
@@ -162,6 +177,7 @@ void tr_schedule_ended(struct tr_schedule *s, int task, bool failed, double now)
     for (int rank = 0; rank < s->ranks; rank++) {
         if (s->owner[rank] != task) continue;
         s->owner[rank] = -1;
+        s->holds[rank] = t->data;
         s->free[s->node_of[rank]]++;
     }
     t->state = failed ? TR_TASK_FAILED : TR_TASK_DONE;

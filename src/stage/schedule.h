@@ -16,9 +16,11 @@
  * until it fits, ranks that get free are kept for it (FlexPS's starvation list). As all priorities grow alike, every
  * task is at some time the first.
  *
+ * Of two that are equal so far the one goes first whose data the free ranks hold.
+ *
  * Place: on a node that has room for all its ranks, of those on the one where a task with the same data ran last,
- * since its files may still lie in memory there; otherwise on as few nodes as can be. Ranks with high numbers are
- * taken first: rank 0, which directs the tasks, acts at once while it runs none. */
+ * since its files may still lie in memory there; otherwise on as few nodes as can be. Ranks that hold the data of the task
+ * are taken first, then those with high numbers: rank 0, which directs the tasks, acts at once while it runs none. */
 #ifndef TR_STAGE_SCHEDULE_H
 #define TR_STAGE_SCHEDULE_H
 
@@ -58,6 +60,7 @@ struct tr_schedule {
     int ranks, nodes;
     int *node_of;         /* by rank */
     int *owner;           /* by rank: the task that runs on it, or -1 */
+    int *holds;           /* by rank: data of the task that ran on it last, or -1 */
     int *free;            /* by node, of ranks */
     int64_t *last, turns; /* last: by node, for tr_choose_place() */
     struct tr_scheduled *task;

@@ -78,4 +78,9 @@ void tr_context_describe(const tr_context *tr);
 int tr_team_open(tr_context *of, const int *rank, int n, int number, const char *name, tr_job *job,
                  tr_context **team);
 
+/* A team whose task went well stays for another one on the same ranks, with its communicators and with the data that it
+ * has read (FlexPS, section 5.3); tr_team_again() gives it that, as tr_team_open() did the first. Its ranks, together. */
+void tr_team_rest(tr_context *team);
+int tr_team_again(tr_context *team, const char *name, tr_job *job);
+
 #endif

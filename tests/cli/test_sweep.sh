@@ -22,6 +22,7 @@ words="data.train=rows.svm model.l2=1e-4..1e-2:log3 model.type=logistic,l2svm sy
     [ "$(table | wc -l)" -eq 6 ] && [ "$(table | grep -c '<- best')" -eq 1 ] || fail "table: $(cat said)"
     table | grep -q 'model.l2=0.001 model.type=l2svm' || fail "the middle of a range: $(table)"
     table >alone
+    [ "$(grep -c '^s[0-9]*-[0-9]: training data: .* read in' said)" -eq 3 ] || fail "three folds of six settings are read more than once each: $(grep 'read in' said)"
     settings=$(best)
     sweep 3 $words output=three || fail "on three ranks: $(cat said)"
     [ "$(best)" = "$settings" ] || fail "the best of one rank is $settings, of three $(best)"

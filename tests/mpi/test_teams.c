@@ -116,6 +116,20 @@ static double tell(const tr_context *world, int from, double mine)
 
 /* ---- cases ---- */
 
+/* A team that rests computes the same again, also when it had other roles meanwhile. */
+static void take_other_tasks(tr_context *team, tr_job *job, double expected)
+{
+    tr_job *other = job_of("ranks.layout=colocated ranks.group_size=1"), *next[] = {job, other, job};
+    for (int i = 0; i < 3; i++) {
+        double again = 0;
+        tr_team_rest(team);
+        mpi_ok(tr_team_again(team, "again", next[i]));
+        mpi_ok(add_up(team, -1, &again));
+        mpi_check(next[i] == other || again == expected, "%.17g by a new team, %.17g again", expected, again);
+    }
+    tr_job_free(other);
+}
+
 MPI_CASE(a_team_of_all_ranks_computes_what_a_plain_context_does)
 {
     const char *settings;
@@ -131,6 +145,7 @@ MPI_CASE(a_team_of_all_ranks_computes_what_a_plain_context_does)
         mpi_check(tr_nodes(team) == tr_nodes(plain), "%d nodes, not %d", tr_nodes(team), tr_nodes(plain));
         mpi_check(alone == together, "%.17g alone, %.17g as a team", alone, together);
         mpi_check(plain->rank != 0 || alone > 0, "nothing was added");
+        take_other_tasks(team, job, alone);
         tr_close(team);
         tr_job_free(job);
         mpi_ok(tr_close(plain));

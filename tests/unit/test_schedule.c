@@ -114,6 +114,25 @@ START_TEST(tasks_on_the_same_files_go_to_the_same_node)
 }
 END_TEST
 
+START_TEST(of_equal_tasks_the_one_goes_first_whose_data_are_there)
+{
+    struct tr_schedule *s = open_nodes(1, 3, WANT(1, 1, 1, 1, 1, 1, 1));
+    for (int task = 3; task < 6; task++) s->task[task].data = task - 3; /* folds of the next setting */
+    s->task[6].data = 1;
+    s->task[6].priority = -1;
+    for (int task = 0; task < 3; task++) expect_ranks(s, 0, task, WANT(2 - task));
+    tr_schedule_ended(s, 1, false, 1);
+    expect_ranks(s, 1, 4, WANT(1)); /* not the first that waits */
+    tr_schedule_ended(s, 2, false, 2);
+    tr_schedule_ended(s, 0, false, 2);
+    expect_ranks(s, 2, 3, WANT(2));
+    expect_ranks(s, 2, 5, WANT(0));
+    tr_schedule_ended(s, 5, false, 3);
+    expect_ranks(s, 3, 6, WANT(0));
+    tr_schedule_close(s);
+}
+END_TEST
+
 START_TEST(a_task_may_take_all_that_are_free)
 {
     struct tr_schedule *s = open_nodes(2, 4, WANT(3, 0, 0));
@@ -314,8 +333,8 @@ END_TEST
 
 UNIT_MAIN("schedule", small_tasks_are_packed_on_one_node_and_rank_0_is_the_last,
           ranks_may_lie_on_nodes_in_any_order, tasks_on_the_same_files_go_to_the_same_node,
-          a_task_may_take_all_that_are_free, places_are_chosen_by_when_they_were_used,
-          tasks_begin_after_those_they_come_after, a_task_that_was_done_before_does_not_run,
-          a_failure_drops_what_comes_after_it_and_nothing_else, long_chains_are_no_matter,
-          higher_priority_goes_first_and_waiting_raises_it,
+          of_equal_tasks_the_one_goes_first_whose_data_are_there, a_task_may_take_all_that_are_free,
+          places_are_chosen_by_when_they_were_used, tasks_begin_after_those_they_come_after,
+          a_task_that_was_done_before_does_not_run, a_failure_drops_what_comes_after_it_and_nothing_else,
+          long_chains_are_no_matter, higher_priority_goes_first_and_waiting_raises_it,
           what_does_not_fit_is_passed_over_until_it_is_starved, clusters_of_all_shapes_work)
