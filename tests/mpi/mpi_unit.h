@@ -19,7 +19,7 @@
 
 #include "stage/stage.h"
 
-enum { MPI_CASE_SECONDS = 60, MPI_NOTE = 512, MPI_SETTINGS = 32 };
+enum { MPI_CASE_SECONDS = 120, MPI_NOTE = 512, MPI_SETTINGS = 32 };
 
 static struct {
     const char *name; /* of the case that runs */

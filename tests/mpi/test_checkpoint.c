@@ -137,9 +137,9 @@ static const struct {
             {"sync.mode=bsp", 1},
             {"sync.mode=ssp sync.staleness=2", 0},
             {"sync.mode=asp", 0},
-            {"sync.mode=ssp", 1}};
+            {"sync.mode=ssp", 4}};
 
-/* Each layout with some ways, all ways with some layouts. */
+/* Each layout with some ways, all ways with some layouts. Each checkpoint waits for the disk. */
 MPI_CASE(what_was_stopped_goes_on)
 {
     const char *layout;
