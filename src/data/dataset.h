@@ -25,7 +25,7 @@
  *   cache          what was read, for the next start of the same job, in files of the node's memory
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
  *   first_rows, row_numbers   the first rows of the files; which rows of the files are whose
- *   generate…      data made up: clicks, ratings, documents, clusters
+ *   draw, generate… data made up: clicks, ratings, documents, clusters
  */
 #ifndef TR_DATA_DATASET_H
 #define TR_DATA_DATASET_H
