@@ -52,14 +52,6 @@ int tr_quantiles_add(struct tr_quantiles *q, float x)
     return push(q, 0, key_of(x));
 }
 
-int tr_quantiles_merge(struct tr_quantiles *q, const struct tr_quantiles *other)
-{
-    q->n += other->n;
-    for (size_t level = 0; level < TR_QUANTILES_LEVELS; level++)
-        for (size_t i = 0; i < other->level[level].n; i++) TR_TRY(push(q, level, other->level[level].key[i]));
-    return TR_OK;
-}
-
 struct weighed {
     uint32_t key;
     uint64_t weight;

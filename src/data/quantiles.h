@@ -1,9 +1,9 @@
-/* Quantiles of many numbers in one pass: a sketch that can be merged (Manku, Rajagopalan, Lindsay, SIGMOD 1998, section 3).
+/* Quantiles of many numbers in one pass: a sketch (Manku, Rajagopalan, Lindsay, SIGMOD 1998, section 3).
  *
  * Numbers gather in a buffer of TR_QUANTILES_BUFFER. One that is full is sorted, and every second of its numbers goes to the next
  * buffer, where each stands for twice as many. That moves the rank of a number by at most one of them, and happens once for so many
  * numbers in each of the log2(n / TR_QUANTILES_BUFFER) buffers. So the rank of what is found is wrong by at most n / 65536 for each
- * of these: exact up to 65536 numbers, 1/9362 of the rows at 8 million, 1/2621 at 2 · 10^12. Merging keeps this bound.
+ * of these: exact up to 65536 numbers, 1/9362 of the rows at 8 million, 1/2621 at 2 · 10^12.
  */
 #ifndef TR_DATA_QUANTILES_H
 #define TR_DATA_QUANTILES_H
@@ -25,9 +25,6 @@ struct tr_quantiles {
 
 /* x: not NaN. TR_ERR_SYSTEM. */
 int tr_quantiles_add(struct tr_quantiles *q, float x);
-
-/* Adds all numbers of another sketch. TR_ERR_SYSTEM. */
-int tr_quantiles_merge(struct tr_quantiles *q, const struct tr_quantiles *other);
 
 /* The numbers below or at which these shares (0 to 1) of all numbers lie; there is one at least. TR_ERR_SYSTEM. */
 int tr_quantiles_at(const struct tr_quantiles *q, const double *share, size_t n, float *x);

@@ -101,6 +101,7 @@ int tr_job_fail_unknown(const char *where, const char *what, const char *name, c
     return tr_job_fail(where, "unknown %s %s%s%s%s", what, tr_shown(name).text,
                        known ? ": did you mean " : "", known ? suggestion : "", known ? "?" : "");
 }
+
 /* ---- taking settings ---- */
 
 static int add_setting(struct tr_job *job, const char *key, size_t line, const char *item,

@@ -31,45 +31,39 @@ static double error_of(const float *sorted, size_t n, float x, double share)
     return wanted > (double)up_to ? (wanted - (double)up_to) / (double)n : 0;
 }
 
-/* n numbers in so many sketches that are merged. */
-static void check_quantiles(size_t n, size_t parts, int kind, double most)
+/* Of n numbers. */
+static void check_quantiles(size_t n, int kind, double most)
 {
-    struct tr_quantiles *q;
+    struct tr_quantiles q = {.n = 0};
     struct tr_rng rng;
     float *x, found[SHARES];
     int status = TR_OK;
     double share[SHARES];
     ck_ok(TR_NEW(&x, n));
-    ck_ok(TR_NEW(&q, parts));
-    tr_rng_seed(&rng, n, parts, 0);
+    tr_rng_seed(&rng, n, 1, 0);
     for (size_t i = 0; i < n; i++) {
         float u = (float)tr_rng_below(&rng, 1 << 24);
         x[i] = kind == 0 ? u - 5e6f : kind == 1 ? (float)i : kind == 2 ? -(float)i : (float)(int)(u / 1e6f);
-        status = status == TR_OK ? tr_quantiles_add(&q[i * parts / n], x[i]) : status;
+        status = status == TR_OK ? tr_quantiles_add(&q, x[i]) : status;
     }
     ck_ok(status);
-    for (size_t p = 1; p < parts; p++) {
-        ck_ok(tr_quantiles_merge(&q[0], &q[p]));
-        tr_quantiles_free(&q[p]);
-    }
     for (int k = 0; k < SHARES; k++) share[k] = k / (double)(SHARES - 1);
-    ck_ok(tr_quantiles_at(&q[0], share, SHARES, found));
+    ck_ok(tr_quantiles_at(&q, share, SHARES, found));
     qsort(x, n, sizeof *x, by_value);
     double worst = 0;
     for (int k = 0; k < SHARES; k++) worst = fmax(worst, error_of(x, n, found[k], share[k]));
     ck_assert_double_le(worst, most + 1.0 / (double)n);
-    ck_assert_uint_eq(q[0].n, n);
-    tr_quantiles_free(&q[0]);
-    free(q);
+    ck_assert_uint_eq(q.n, n);
+    tr_quantiles_free(&q);
     free(x);
 }
 
 START_TEST(few_numbers_are_exact)
 {
     for (int kind = 0; kind < 4; kind++) {
-        check_quantiles(1, 1, kind, 0);
-        check_quantiles(1000, 3, kind, 0);
-        check_quantiles(65535, 5, kind, 0);
+        check_quantiles(1, kind, 0);
+        check_quantiles(1000, kind, 0);
+        check_quantiles(65535, kind, 0);
     }
 }
 END_TEST
@@ -77,8 +71,7 @@ END_TEST
 /* The bound of quantiles.h: six buffers are in use. */
 START_TEST(many_numbers_are_within_the_bound)
 {
-    for (int kind = 0; kind < 4; kind++)
-        for (size_t parts = 1; parts < 9; parts += 7) check_quantiles(2000000, parts, kind, 6 / 65536.0);
+    for (int kind = 0; kind < 4; kind++) check_quantiles(2000000, kind, 6 / 65536.0);
 }
 END_TEST
 
