@@ -187,6 +187,7 @@ static int build(struct tr_trees *m, const struct leaf *leaf)
                      m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all,
                      (unsigned)m->o->bits, hist);
     if (g->local) TR_TRY(tr_reduce_scatter(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, hist, g->shares, slot));
+    m->histograms++;
     for (size_t c = g->first; c < g->last && m->bins.sparse; c++) { /* sparse: bins of 0 are what is left */
         const struct tr_column_bins *column = &m->bins.column[c];
         tr_pair *bin = slot + column->offset - g->offset, left = leaf->sum;
@@ -516,6 +517,11 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
     return TR_NEW(&g->note, 2 * leaves);
+}
+
+double tr_histogram_bytes(const struct tr_trees *m)
+{
+    return (double)((m->bins.total - m->grower->share) * sizeof(tr_pair));
 }
 
 void tr_grower_close(struct tr_trees *m)

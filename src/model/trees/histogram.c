@@ -75,19 +75,18 @@ TR_CPU_CLONES static void widen(const struct tr_bins *bins, const struct tr_binn
         }
 }
 
-/* Rows that may be added to n sums before one of them can overflow. */
-TR_CPU_CLONES static size_t find_room(const uint32_t *sum, size_t n, unsigned bits)
+/* Rows that may be added to the sums of some bundles before one of them can overflow. */
+TR_CPU_CLONES static size_t find_room(const uint32_t *sum, size_t bundles, unsigned bits)
 {
-    uint32_t most_h = 0;
-    int32_t most_g = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t h = sum[i] & 0xffff;
-        int32_t g = (int32_t)sum[i] >> 16;
-        g = g < 0 ? -g : g;
-        most_h = h > most_h ? h : most_h;
-        most_g = g > most_g ? g : most_g;
-    }
-    return tr_min_size((0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
+    int32_t most_g = 0, most_h = 0;
+    for (size_t b = 0; b < bundles; b++, sum += TR_BINS)
+        for (size_t i = 0; i < TR_BINS; i++) {
+            int32_t h = sum[i] & 0xffff, g = (int32_t)sum[i] >> 16;
+            g = g < 0 ? -g : g;
+            most_h = h > most_h ? h : most_h;
+            most_g = g > most_g ? g : most_g;
+        }
+    return (size_t)tr_min_size((size_t)(0xffff - most_h) >> bits, (size_t)(0x7fff - most_g) >> (bits - 1));
 }
 
 /* As long as rows are spread over the bins there is room for many more of them than would fill one. */
@@ -106,7 +105,7 @@ static void add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, 
             if (i == 0) room = empty;
             done = tr_min_size(room, n - i);
             add_to_block(all ? block + i * width : block, width, row + i, pair + i, done, all, sum);
-            room = i + done < n ? find_room(sum, sums, bits) : 0;
+            room = i + done < n ? find_room(sum, end - first, bits) : 0;
             if (room >= empty / 2) continue;
             widen(bins, rows, first, end, sum, hist);
             memset(sum, 0, sums * sizeof *sum);

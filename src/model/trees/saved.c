@@ -495,20 +495,30 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 
 /* ================ inspect ================ */
 
-/* Of a node: rows for which it is so go left. */
-static int show_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node)
+/* A name, as it is or between the quotes of Graphviz. */
+static int show_name(tr_query *q, const char *name, bool quoted)
 {
-    char name[TR_LABEL_TEXT], text[TR_LABEL_TEXT];
+    for (; quoted && *name; name++) TR_TRY(tr_print(q, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name));
+    return tr_print(q, "%s", name);
+}
+
+/* Of a node: rows for which it is so go left. */
+static int show_question(const struct tr_trees *m, tr_query *q, const struct tr_node *node, bool quoted)
+{
+    char text[TR_LABEL_TEXT];
     const char *before = "";
-    tr_query_key_text(q, node->feature, m->first_index, name);
+    tr_query_key_text(q, node->feature, m->first_index, text);
+    TR_TRY(tr_print(q, "feature "));
+    TR_TRY(show_name(q, text, quoted));
     if (!(node->flags & TR_NODE_CATEGORY))
-        return tr_print(q, "feature %s <= %.6g%s", name, (double)node->number,
+        return tr_print(q, " <= %.6g%s", (double)node->number,
                         node->flags & TR_NODE_MISSING_LEFT ? " or missing" : "");
-    TR_TRY(tr_print(q, "feature %s in {", name));
+    TR_TRY(tr_print(q, " in {"));
     for (uint32_t value = 0; value < node->flags >> TR_NODE_SET_WORDS << 5; value++) {
         if (!tr_node_has(&m->forest, node, value)) continue;
         tr_query_value_text(q, node->feature, value, text);
-        TR_TRY(tr_print(q, "%s%s", before, text));
+        TR_TRY(tr_print(q, "%s", before));
+        TR_TRY(show_name(q, text, quoted));
         before = ", ";
     }
     return tr_print(q, "}");
@@ -520,7 +530,7 @@ static int show_node(const struct tr_trees *m, tr_query *q, const struct tr_node
     if (node->feature == (uint32_t)TR_LEAF)
         return tr_print(q, "%*sleaf %.6g\n", 2 * depth, "", (double)node->number);
     TR_TRY(tr_print(q, "%*s", 2 * depth, ""));
-    TR_TRY(show_question(m, q, node));
+    TR_TRY(show_question(m, q, node, false));
     TR_TRY(tr_print(q, "\n"));
     TR_TRY(show_node(m, q, tree, node->child, depth + 1));
     return show_node(m, q, tree, node->child + (size_t)1, depth + 1);
@@ -534,7 +544,7 @@ static int draw_tree(const struct tr_trees *m, tr_query *q, const struct tr_node
         const struct tr_node *node = &tree[i];
         bool leaf = node->feature == (uint32_t)TR_LEAF;
         TR_TRY(tr_print(q, "    %zu [label=\"", i));
-        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : show_question(m, q, node));
+        TR_TRY(leaf ? tr_print(q, "%.6g", (double)node->number) : show_question(m, q, node, true));
         TR_TRY(tr_print(q, leaf ? "\", shape=ellipse]\n" : "\"]\n"));
         if (leaf) continue;
         TR_TRY(tr_print(q, "    %zu -> %lu [label=yes]\n", i, (unsigned long)node->child));

@@ -402,6 +402,26 @@ static int find_area(struct tr_trees *m)
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }
 
+/* What a histogram costs that workers add up: each sends the sums of the columns of others to their owners. */
+static int tell_bytes(const struct tr_trees *m)
+{
+    double workers = tr_workers(m->tr), sent[3] = {0};
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        sent[0] = tr_histogram_bytes(m);
+        sent[1] = (double)m->histograms;
+        sent[2] = (double)m->bins.total;
+    }
+    if (workers < 2) return TR_OK;
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sent, 3));
+    for (size_t i = 0; i < 3; i++) sent[i] /= workers;
+    tr_say(m->tr,
+           "histograms:    %.0f of %.0f bins, for each %.0f bytes from a rank to the others; "
+           "8 x bins x (ranks - 1) / ranks: %.0f",
+           sent[1], sent[2], sent[0], 8 * sent[2] * (workers - 1) / workers);
+    TR_TRY(tr_report_figure(m->tr, "histograms", sent[1]));
+    return tr_report_figure(m->tr, "histogram_bytes", sent[0]);
+}
+
 static int train_model(void *model)
 {
     struct tr_trees *m = model;
@@ -422,6 +442,7 @@ static int train_model(void *model)
     TR_TRY(tr_run(m->tr, &stage));
     tr_say(m->tr, "model:         %zu trees of %.1f leaves", m->forest.trees,
            ((double)m->forest.nodes / fmax(1, (double)m->forest.trees) + 1) / 2);
+    TR_TRY(tell_bytes(m));
     return find_area(m);
 }
 
@@ -430,9 +451,10 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 {
     const struct tr_trees_options *o = options;
     double rows = size->records, numbers = rows * size->features;
-    (void)job;
-    memory->worker = strcmp(size->format, "csv") == 0 ? (6 * numbers + 44 * rows) / size->workers
-                                                      : 1.2 * size->text / size->workers;
+    bool weighted = *o->class_weights || tr_job_given(job, "data.weight");
+    memory->worker = strcmp(size->format, "csv") == 0
+                         ? (6 * numbers + (weighted ? 52 : 44) * rows) / size->workers
+                         : 1.2 * size->text / size->workers;
     memory->worker += 8.0 * (double)(o->bins + 1) * size->features * (1 + (double)o->leaves / size->workers);
     memory->server = 0;
 }
@@ -466,7 +488,9 @@ static const tr_option options[] = {
     {"model.bins", TR_KIND_INTEGER, AT(bins), "255", .least = 2, .most = 255,
      .help = "ranges of about equally many rows that a column is cut into"},
     {"model.min_rows", TR_KIND_INTEGER, AT(min_rows), "20", .most = INT32_MAX,
-     .help = "rows of a leaf, at least, reckoned by their second derivatives"},
+     .help =
+         "rows of a leaf, at least, reckoned by their second derivatives; columns in which fewer rows have "
+         "another number than most of them are left out"},
     {"model.min_weight", TR_KIND_REAL, AT(min_weight), "1e-3",
      .help = "sum of the second derivatives of a leaf's rows, at least"},
     {"model.l2", TR_KIND_REAL, AT(l2), "1", .help = "lambda of the values of leaves"},

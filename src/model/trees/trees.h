@@ -379,6 +379,7 @@ struct tr_trees {
     uint8_t *drawn;    /* rows that the next tree is grown on; NULL: all */
     struct tr_lists lists;
     struct tr_trees_grower *grower;
+    uint64_t histograms; /* that workers have added up */
     tr_evaluation last;
 
     /* what is kept */
@@ -439,6 +440,9 @@ int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_
 int tr_grower_open(struct tr_trees *m);
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round);
 void tr_grower_close(struct tr_trees *m);
+
+/* Bytes of a histogram that this worker hands to others. */
+double tr_histogram_bytes(const struct tr_trees *m);
 
 /* Writes model.txt and model.json: one rank. */
 int tr_trees_write_texts(const struct tr_trees *m, const char *folder);
