@@ -103,6 +103,7 @@ static const struct topic topics[] = {
      "  summary.json  the outcome, flat, for scripts\n"
      "  model.h5      the model, for trireme and everything that reads HDF5\n"
      "  model.txt     the same as text in LIBLINEAR's format\n"
+     "  ranks.json    what each rank does; events.csv: checkpoints, restarts and failures: see trireme watch\n"
      "  checkpoints   what a run needs to go on: see trireme help job checkpoint\n"
      "While it lasts it holds a lock there (.lock), and another run with this folder ends with 73.\n"
      "trireme inspect FOLDER shows them. report.progress=no keeps the run silent but for errors.\n", NULL},

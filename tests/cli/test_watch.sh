@@ -1,8 +1,7 @@
 #!/bin/sh
 # trireme watch: what it serves of folders of runs, whole and torn, and to whom; and, where there is a Chromium, the page.
-. "$(dirname "$0")/lib.sh"
-tests=$(dirname "$(realpath "$0" 2>/dev/null)")
-cd "$here" || exit 1
+tests=$(realpath "$(dirname "$0")")
+. "$tests/lib.sh"
 "$trireme" watch no-such-folder >out 2>&1
 case $? in
 64) grep -q 'built without libmicrohttpd' out && { skip "built without libmicrohttpd"; exit 77; } ;;
@@ -110,6 +109,7 @@ curl -s -I "$url/" | grep -q "Content-Security-Policy: default-src 'none'" || fa
 
 # ---- what changes ----
 
+: >events
 curl -s -N -m 20 "$url/events?since=$(curl -s "$url/runs" | sed 's/{"look": \([0-9]*\),.*/\1/;q')" >events &
 listener=$!
 until grep -q 'all is well' events; do sleep 0.05; done
@@ -123,6 +123,29 @@ kill $listener 2>/dev/null
 wait $listener 2>/dev/null
 grep -q '^data: {"id": "0/later", "path"' events || fail "a new run is not told: $(cat events)"
 grep -q '^data: {"id": "0/torn"}$' events || fail "it is not told that a run is gone: $(cat events)"
+
+# ---- the page ----
+
+if python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; sys.exit(not browser.program())' "$tests"; then
+    timeout 100 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    [ ! -s page ] || { cat page; bad=1; }
+else
+    skip "the page: no Chromium here"
+fi
+
+# ---- many runs ----
+
+python3 - <<'END'
+import os, shutil
+for i in range(500):
+    shutil.copytree("runs/good", f"runs/many/{i}")
+END
+for _ in $(seq 100); do
+    asks "500 runs" 200 '"runs"' /runs
+    [ "$(grep -c '"id": "0/many/' body)" -lt 500 ] || break
+    sleep 0.2
+done
+[ "$(grep -c '"id": "0/many/' body)" -eq 500 ] || fail "of 500 runs there are $(grep -c '"id": "0/many/' body)"
 
 # ---- ports, words, the end ----
 

@@ -102,7 +102,7 @@ const cache = new Map(); // "id file" -> {mark, value}
 // The text of a file, which is read again when it has changed; null: there is none.
 async function text(run, file, from) {
     if (!run.files[file]) return null;
-    const key = run.id + " " + file, mark = run.files[file][1], old = cache.get(key);
+    const key = run.id + " " + file + (from ?? ""), mark = run.files[file][1], old = cache.get(key);
     if (old?.mark === mark) return old.value;
     const value = new TextDecoder().decode(await get(run, file, from));
     cache.set(key, { mark, value });
@@ -152,6 +152,15 @@ function addLine(t, line) {
     }
     t.names.forEach((name, i) => t.column[name].push(name === "event" ? fields[i] : values[i]));
     t.n++;
+}
+
+// What befell a run: checkpoints, restarts, failures.
+async function events(run, problems) {
+    const all = await text(run, "events.csv").catch(error => (problems.push(error.message), null));
+    return (all ?? "").split("\n").slice(1, -1).map(line => {
+        const [when, time, epoch, updates, rank, event, ...words] = line.split(","), value = field => field ? Number(field) : NaN;
+        return { when: value(when), time: value(time), epoch: value(epoch), updates: value(updates), rank: value(rank), event, text: words.join(",") };
+    }).filter(e => e.event);
 }
 
 // ---- charts ----
@@ -227,7 +236,7 @@ function chart() {
     function draw(spec) {
         self.spec = spec ?? self.spec;
         if (!self.spec || !node.isConnected) return;
-        const { lines, log, area, marks = [] } = self.spec;
+        const { lines, log, area, zero, marks = [] } = self.spec;
         const width = drawing.clientWidth || 400, height = drawing.clientHeight || 190;
         title.textContent = self.spec.title;
         drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -237,9 +246,10 @@ function chart() {
         const xr = range(lines.flatMap(l => [l.xs[0], l.xs.at(-1)])), yr = area ? [0, 1] : range(lines.flatMap(l => [...(range(l.ys.map(scale)) ?? [])]));
         if (!xr || !yr) return void drawing.append(svg("text", { x: LEFT, y: height / 2 }, "no values yet"));
         if (xr[0] === xr[1]) xr[1] += xr[1] ? Math.abs(xr[1]) * 1e-3 : 1;
+        if (zero && yr[0] > 0) yr[0] = 0;
         const span = yr[1] - yr[0] || Math.abs(yr[1]) * 0.1 || 1;
         if (!area) (yr[0] -= span * 0.04, yr[1] += span * 0.06);
-        if (!log && !area && yr[0] < 0 && yr[0] > -span * 0.05) yr[0] = 0;
+        if (!log && yr[0] < 0 && yr[0] > -span * 0.05) yr[0] = 0;
         x = v => LEFT + (v - xr[0]) / (xr[1] - xr[0]) * (width - LEFT - RIGHT);
         back = p => xr[0] + (p - LEFT) / (width - LEFT - RIGHT) * (xr[1] - xr[0]);
         const y = v => height - BOTTOM - (scale(v) - yr[0]) / (yr[1] - yr[0]) * (height - TOP - BOTTOM);
@@ -249,7 +259,7 @@ function chart() {
                 svg("text", { x: LEFT - 6, y: at + 3.5, "text-anchor": "end" }, self.spec.tick?.(log ? 10 ** t : t) ?? number(log ? 10 ** t : t, 4)));
         }
         for (const t of ticks(...xr, width / 90))
-            drawing.append(svg("text", { x: x(t), y: height - 5, "text-anchor": "middle" }, self.spec.x.tick(t)));
+            drawing.append(svg("text", { x: x(t), y: height - 5, "text-anchor": "middle" }, self.spec.x.tick(t, xr[1])));
         for (const mark of marks)
             if (mark.x >= xr[0] && mark.x <= xr[1])
                 drawing.append(svg("line", { class: "mark " + mark.kind, x1: x(mark.x), x2: x(mark.x), y1: TOP, y2: height - BOTTOM }, svg("title", {}, mark.text)));
@@ -297,7 +307,7 @@ function chart() {
 // ---- curves of a run ----
 
 const OVER = {
-    time: { name: "time", show: duration, tick: s => s >= 120 ? number(s / 60, 4) + " min" : number(s, 4) + " s" },
+    time: { name: "time", show: duration, tick: (s, most) => most >= 18000 ? number(s / 3600, 4) + " h" : most >= 300 ? number(s / 60, 4) + " min" : number(s, 4) + " s" },
     epoch: { name: "epochs", show: e => "epoch " + number(e, 5), tick: e => number(e, 5) },
     updates: { name: "updates", show: u => many(u) + " updates", tick: many },
 };
@@ -315,12 +325,12 @@ function curves(t, rows) {
         { key: "objective", title: "objective", lines: [["objective", c.objective]], show: v => number(v, 8), log: view.log },
         { key: "gap", title: "gap to the optimum", lines: [["gap", c.gap]], show: v => is(v) ? v.toExponential(2) : "–", tick: v => number(v, 2), log: true },
         { key: "metric", title: "metric on test data", lines: [["metric", c.test_metric]], show: v => number(v, 5), log: false },
-        rows ? { key: "rate", title: "rows per second", lines: [["rows/s", slope(c.epoch.map(e => e * rows), c.time)]], show: many, tick: many }
-            : { key: "rate", title: "epochs per second", lines: [["epochs/s", slope(c.epoch, c.time)]], show: v => number(v, 3) },
-        { key: "bytes", title: "bytes per second, all workers", lines: [["pulled", slope(c.bytes_pulled, c.time)], ["pushed", slope(c.bytes_pushed, c.time)]], show: bytes, tick: bytes },
+        rows ? { key: "rate", title: "rows per second", lines: [["rows/s", slope(c.epoch.map(e => e * rows), c.time)]], show: many, tick: many, zero: true }
+            : { key: "rate", title: "epochs per second", lines: [["epochs/s", slope(c.epoch, c.time)]], show: v => number(v, 3), zero: true },
+        { key: "bytes", title: "bytes of all workers", lines: [["pulled", slope(c.bytes_pulled, c.time)], ["pushed", slope(c.bytes_pushed, c.time)]], show: v => bytes(v) + "/s", tick: bytes, zero: true },
         { key: "work", title: "what workers do", area: true, tick: share, show: share,
-          lines: ["compute", "pull", "push", "wait"].map((name, k) => [name, parts[k].map((v, i) => all(i) > 0 ? (is(v) ? v : 0) / all(i) : NaN)]) },
-        { key: "memory", title: "memory of the largest worker", lines: [["peak", c.peak_rss_bytes]], show: bytes, tick: bytes },
+          lines: [["compute", "c0"], ["pull", "c2"], ["push", "c5"], ["wait", "c7"]].map(([name, own], k) => [name, parts[k].map((v, i) => all(i) > 0 ? (is(v) ? v : 0) / all(i) : NaN), own]) },
+        { key: "memory", title: "memory of the largest worker", lines: [["peak", c.peak_rss_bytes]], show: bytes, tick: bytes, zero: true },
     ];
     return list.filter(curve => curve.lines.some(([, ys]) => ys.some(v => is(v) && (v !== 0 || curve.key === "objective"))));
 }
@@ -341,9 +351,9 @@ const page = document.getElementById("page");
 let shown = null; // the page on view: {update, ids (those it is about; null: all), keys}
 
 function lines(curve, t, colour) {
-    return curve.lines.map(([name, ys], k) => {
+    return curve.lines.map(([name, ys, own], k) => {
         const there = ys.map((v, i) => i).filter(i => is(ys[i]) && is(t.column[view.over][i]));
-        return { name, ys: there.map(i => ys[i]), xs: there.map(i => t.column[view.over][i]), colour: colour ?? "c" + k };
+        return { name, ys: there.map(i => ys[i]), xs: there.map(i => t.column[view.over][i]), colour: colour ?? own ?? "c" + k };
     });
 }
 
@@ -386,8 +396,25 @@ function listPage() {
             el("td", { class: "name" }, el("a", { href: link(run.id) }, run.name), s.error ? el("div", { class: "bad" }, String(s.error)) : run.problem && el("div", { class: "bad" }, run.problem)),
             el("td", {}, stateOfRun(run)), cell("objective", number(s.objective, 8)), cell("gap", is(s.gap) ? s.gap.toExponential(1) : ""),
             cell("epoch", is(s.epoch) ? number(s.epoch, 5) : ""), cell("time", duration(s.seconds)), cell("restarts", s.continued ? String(s.continued) : ""),
-            cell("host", String(s.host ?? "")), cell("started", is(Date.parse(s.started)) ? new Date(s.started).toLocaleString() : ""), el("td", { class: "minor" })];
+            cell("host", String(s.host ?? "")), cell("started", is(Date.parse(s.started)) ? new Date(s.started).toLocaleString() : ""), sketch(run)];
     }
+    // A small curve of the objective, drawn once the row is seen.
+    function sketch(run) {
+        const cell = el("td", { class: "minor" });
+        cell.run = run;
+        if (run.files["metrics.csv"]) seen.observe(cell);
+        return cell;
+    }
+    async function drawSketch(cell) {
+        const all = await text(cell.run, "metrics.csv", -32768).catch(() => ""), rows = all.split("\n").slice(1, -1).map(line => line.split(","));
+        const xs = rows.map(row => Number(row[0])), ys = rows.map(row => row[3] ? Number(row[3]) : NaN), xr = range(xs), yr = range(ys);
+        if (!xr || !yr) return;
+        const x = v => 1 + (v - xr[0]) / (xr[1] - xr[0] || 1) * 88, y = v => 16 - (v - yr[0]) / (yr[1] - yr[0] || 1) * 14;
+        cell.replaceChildren(svg("svg", { viewBox: "0 0 90 18", class: "sketch" }, svg("path", { class: "line c0", d: path(xs, ys, x, y) })));
+    }
+    const seen = new IntersectionObserver(found => {
+        for (const { target, isIntersecting } of found) if (isIntersecting) (seen.unobserve(target), drawSketch(target));
+    });
     function tick(id) {
         if (!ticked.delete(id)) ticked.add(id);
         const run = runs.get(id);
@@ -433,7 +460,7 @@ const link = id => "#/run/" + encodeURIComponent(id);
 function runPage(id) {
     const top = el("div"), grid = el("div", { class: "grid" }), rest = el("div", { class: "grid" }), tools = el("div");
     page.replaceChildren(top, tools, grid, rest);
-    const drawn = new Map();
+    const drawn = new Map(), ranksView = ranksPanel();
     let busy = false, again = false;
 
     async function update() {
@@ -453,13 +480,21 @@ function runPage(id) {
         problems.push(...problemsOf(t));
         top.replaceChildren(...head(run, summary, problems));
         tools.replaceChildren(axes());
+        const befell = await events(run, problems), ranks = await json(run, "ranks.json", problems);
+        const log = await text(run, "log", -16384).catch(() => null);
         const list = isUsable(t) ? curves(t, summary?.rows ?? run.status.rows) : [];
+        const marks = befell.filter(e => is(e[view.over]) && e.event !== "failure").map(e => ({ x: e[view.over], kind: e.event, text: e.event + ": " + e.text }));
         for (const [key, c] of drawn) if (!list.some(curve => curve.key === key)) (c.node.remove(), charts.delete(c), drawn.delete(key));
         for (const curve of list) {
             if (!drawn.has(curve.key)) (drawn.set(curve.key, chart()), grid.append(drawn.get(curve.key).node));
-            drawn.get(curve.key).draw({ ...curve, lines: lines(curve, t), x: OVER[view.over] });
+            drawn.get(curve.key).draw({ ...curve, lines: lines(curve, t), marks, x: OVER[view.over] });
         }
-        rest.replaceChildren(...[jobPanel(job)].filter(Boolean));
+        rest.replaceChildren(...[tasksPanel(run), stagesPanel(summary), befell.length && befellPanel(befell),
+            log && el("section", { class: "panel wide" }, el("h2", {}, "last lines of the log"), el("pre", {}, log)), job && jobPanel(job)].filter(Boolean));
+        const under = !ENDED.includes(stateOf(run)) || run.status.state === "failed";
+        if (!ranks || !under || !ranksAre(ranks)) return void ranksView.node.remove();
+        if (!ranksView.node.isConnected) grid.before(ranksView.node);
+        ranksView.draw(ranks, befell);
     }
     return { update, ids: [id], keys: settings };
 }
@@ -474,12 +509,192 @@ function head(run, summary, problems) {
             fact("restarts", s.continued ? String(s.continued) : null), fact("host", s.host && String(s.host)), fact("process", is(s.pid) ? String(s.pid) : null))].filter(Boolean);
 }
 
+// ---- ranks ----
+
+const DOES = { c: ["computes", "c0"], e: ["evaluates", "c6"], p: ["pulls", "c2"], u: ["pushes", "c5"], w: ["waits", "c7"], s: ["saves", "c4"],
+    "-": ["serves or stands by", "idle"], "?": ["is on another node", "idle"], x: ["has died", "dead"] };
+const SLOW = 1.3; // times the median of a clock
+
+const ranksAre = r => typeof r.does === "string" && ["node", "clock", "compute"].every(name => Array.isArray(r[name]) && r[name].length === r.does.length);
+
+// A grid of ranks, coloured by what they do; below it what a clock takes each worker, and how far it has got.
+function ranksPanel() {
+    const said = el("b"), drawing = svg("svg", { tabindex: 0, role: "img", "aria-label": "ranks" }), legend = el("div", { class: "legend" }), slow = el("div");
+    const clocks = svg("svg", { class: "clocks", role: "img", "aria-label": "clocks of the workers" });
+    const node = el("section", { class: "panel wide ranks" }, el("h2", {}, "ranks", said), el("div", { class: "both" }, drawing, el("div", {}, clocks, slow)), legend);
+    let at = null, describe = () => "", n = 0, columns = 1, size = 10;
+
+    function draw(r, befell) {
+        n = r.does.length;
+        const dead = new Map(befell.filter(e => e.event === "failure" && is(e.rank) && e.when + 5 > r.updated).map(e => [e.rank, e.text]));
+        const does = [...r.does].map((letter, rank) => dead.has(rank) ? "x" : DOES[letter] ? letter : "?");
+        const pace = r.clock.map((clock, rank) => clock > 0 && r.compute[rank] > 0 ? r.compute[rank] / clock : NaN);
+        const sorted = pace.filter(is).sort((a, b) => a - b), median = sorted[sorted.length >> 1];
+        const slower = pace.map(p => p / median > SLOW && sorted.length > 2);
+        grid(does, slower);
+        bars(pace, median, slower, r.clock);
+        const count = letter => does.filter(d => d === letter).length;
+        legend.replaceChildren(...Object.entries(DOES).filter(([letter]) => count(letter)).map(([letter, [name, colour]]) => el("span", {}, el("i", { class: colour }), name + " ", el("b", {}, String(count(letter))))));
+        const names = slower.flatMap((is, rank) => is ? [rank] : []);
+        slow.replaceChildren(names.length ? el("span", { class: "warn" }, `slow: ${names.length === 1 ? "rank" : "ranks"} ${names.slice(0, 12).map(rank => `${rank} (${(pace[rank] / median).toFixed(1)}×)`).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}`)
+            : el("span", { class: "soft" }, sorted.length > 2 ? "no worker is slower than the others" : ""));
+        describe = rank => [`rank ${rank}`, `node ${r.node[rank]}`, dead.get(rank) ?? DOES[does[rank]][0], r.clock[rank] >= 0 && `clock ${r.clock[rank]}`, is(pace[rank]) && duration(pace[rank]) + " a clock", slower[rank] && (pace[rank] / median).toFixed(1) + "× the median"].filter(Boolean).join(" · ");
+        say();
+    }
+    const say = () => { said.textContent = at === null || at >= n ? `${n} ${n === 1 ? "rank" : "ranks"}` : describe(at); };
+
+    function grid(does, slower) {
+        const width = drawing.parentNode.clientWidth * (innerWidth > 720 ? 0.5 : 1) - 10;
+        size = n <= 64 ? 26 : Math.max(5, Math.min(n <= 300 ? 16 : n <= 1200 ? 11 : 8, Math.floor(width / 64)));
+        columns = Math.max(1, Math.min(n, Math.floor(width / size)));
+        if (n > 16 && columns > 16) columns -= columns % 16;
+        const height = Math.ceil(n / columns) * size, gap = size > 10 ? 2 : 1, paths = {};
+        drawing.setAttribute("viewBox", `0 0 ${columns * size} ${height}`);
+        drawing.setAttribute("width", columns * size);
+        drawing.setAttribute("height", height);
+        const square = rank => `M${rank % columns * size} ${Math.floor(rank / columns) * size}h${size - gap}v${size - gap}h${gap - size}z`;
+        does.forEach((letter, rank) => { paths[letter] = (paths[letter] ?? "") + square(rank); });
+        drawing.replaceChildren(...Object.entries(paths).map(([letter, d]) => svg("path", { class: "cell " + DOES[letter][1], d })),
+            svg("path", { class: "dying", d: paths.x }),
+            svg("path", { class: "slow", d: slower.map((is, rank) => is ? square(rank) : "").join("") }),
+            ...n <= 64 ? does.map((_, rank) => svg("text", { x: rank % columns * size + (size - gap) / 2, y: Math.floor(rank / columns) * size + size / 2 + 2.5, "text-anchor": "middle" }, String(rank))) : []);
+    }
+
+    // Two strips over the workers: seconds of a clock, with the median, and clocks behind the foremost.
+    function bars(pace, median, slower, clock) {
+        const width = clocks.clientWidth || 400, HEIGHT = 52, most = Math.max(...pace.filter(is), 0), first = Math.max(...clock), step = width / n;
+        const wide = Math.max(step * 0.8, 0.6), lag = Math.max(4, ...clock.map(c => c >= 0 ? first - c : 0)), d = { fine: "", slow: "", lag: "" };
+        const bar = (rank, top, high) => `M${(rank * step).toFixed(2)} ${top}v${(-high).toFixed(1)}h${wide.toFixed(2)}v${high.toFixed(1)}z`;
+        pace.forEach((p, rank) => {
+            if (is(p)) d[slower[rank] ? "slow" : "fine"] += bar(rank, HEIGHT + 14, p / most * HEIGHT);
+            if (clock[rank] >= 0 && clock[rank] < first) d.lag += bar(rank, 2 * HEIGHT + 34, (first - clock[rank]) / lag * HEIGHT);
+        });
+        clocks.setAttribute("viewBox", `0 0 ${width} ${2 * HEIGHT + 36}`);
+        const y = HEIGHT + 14 - median / most * HEIGHT, low = 2 * HEIGHT + 34;
+        clocks.replaceChildren(svg("text", { x: 0, y: 9 }, is(median) ? `a clock: ${duration(median)} in the median, ${duration(most)} at most` : "no clock has ended yet"),
+            svg("path", { class: "cell c0", d: d.fine }), svg("path", { class: "cell c1", d: d.slow }),
+            svg("text", { x: 0, y: HEIGHT + 29 }, `clocks behind the foremost, which is at ${first}`), svg("path", { class: "cell c7", d: d.lag }),
+            svg("line", { class: "axis", x1: 0, x2: width, y1: low, y2: low }), is(y) && svg("line", { class: "cursor", x1: 0, x2: width, y1: y, y2: y }));
+    }
+
+    drawing.addEventListener("pointermove", e => {
+        const box = drawing.getBoundingClientRect(), column = Math.floor((e.clientX - box.left) / box.width * columns), rank = Math.floor((e.clientY - box.top) / box.width * columns) * columns + column;
+        at = column < columns && rank < n ? rank : null;
+        say();
+    });
+    for (const away of ["pointerleave", "blur"]) drawing.addEventListener(away, () => { at = null; say(); });
+    drawing.addEventListener("keydown", e => {
+        const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[e.key];
+        if (!by) return;
+        e.preventDefault();
+        at = Math.max(0, Math.min(n - 1, (at ?? -by) + by));
+        say();
+    });
+    return { node, draw };
+}
+
+// ---- stages and tasks, and what befell ----
+
+// rows: [{name, from, length (seconds), colour, text, href}]
+function gantt(title, rows) {
+    const end = Math.max(...rows.map(row => row.from + row.length)), begin = Math.min(...rows.map(row => row.from)), percent = x => 100 * x / (end - begin || 1) + "%";
+    return el("section", { class: "panel wide gantt" }, el("h2", {}, title, el("b", {}, duration(end - begin))), rows.map(row => el("div", { class: "row" },
+        row.href ? el("a", { href: row.href }, row.name) : el("span", {}, row.name),
+        svg("svg", { height: 16 }, svg("rect", { class: "cell " + row.colour, x: percent(row.from - begin), width: percent(row.length), height: 16 })), el("span", { class: "soft" }, row.text))));
+}
+
+function stagesPanel(summary) {
+    if (!Array.isArray(summary?.stages) || summary.stages.length === 0) return null;
+    let from = 0;
+    return gantt("stages, each with all of its time", summary.stages.map((stage, i) => {
+        const row = { name: String(stage.name), from, length: stage.seconds || 0, colour: "c" + i % 8,
+            text: `${duration(stage.seconds)}, ${number(stage.clocks)} clocks, ${stage.fewest_workers === stage.most_workers ? "" : number(stage.fewest_workers) + " to "}${number(stage.most_workers)} workers` };
+        from += row.length;
+        return row;
+    }));
+}
+
+function tasksPanel(run) {
+    if (!Array.isArray(run.status.tasks)) return null;
+    const colours = { done: "c0", running: "c6", failed: "dead", stopped: "c1" };
+    const rows = run.status.tasks.map(task => {
+        const own = [...runs.values()].find(other => other.id.startsWith(run.id + "/") && String(task.output).endsWith("/" + other.path.split("/").pop()));
+        const began = Date.parse(own?.status.started) / 1000;
+        return { name: String(task.name), from: began, length: is(task.seconds) ? task.seconds : 0, colour: colours[task.state] ?? "idle", href: own && link(own.id),
+            text: [String(task.state), is(task.ranks) && task.ranks + " ranks", is(task.objective) && number(task.objective, 6), task.error && String(task.error)].filter(Boolean).join(", ") };
+    });
+    const first = Math.min(...rows.map(row => row.from).filter(is));
+    for (const row of rows) if (!is(row.from)) row.from = is(first) ? first : 0;
+    return gantt("tasks", rows);
+}
+
+function befellPanel(befell) {
+    return el("section", { class: "panel wide" }, el("h2", {}, "what befell it"), el("table", {}, el("tbody", {}, befell.slice(-12).toReversed().map(e =>
+        el("tr", {}, el("td", { class: "mono" }, is(e.when) ? new Date(1000 * e.when).toLocaleString() : ""), el("td", { class: e.event === "failure" ? "bad" : "" }, e.event),
+            el("td", { class: "mono" }, is(e.epoch) ? "epoch " + number(e.epoch, 5) : ""), el("td", { class: "words" }, e.text))))));
+}
+
 function jobPanel(job) {
-    if (!job) return null;
     const chosen = job.split("\n").filter(line => !line.endsWith("# default") && line.trim());
     const kept = chosen.filter((line, i) => !/^\S+:$/.test(line) || /^ /.test(chosen[i + 1] ?? ""));
     const text = el("pre", {}, kept.join("\n")), all = el("button", { onclick: () => { text.textContent = text.textContent === job ? kept.join("\n") : job; } }, "all keys");
     return el("section", { class: "panel wide" }, el("h2", {}, "job", all), text);
+}
+
+// Several runs: their curves over each other, where they ended, and where their jobs differ.
+function comparePage(ids) {
+    const names = el("div", { class: "legend" }), grid = el("div", { class: "grid" }), rest = el("div", { class: "grid" }), tools = el("div");
+    const drawn = new Map(), wanted = ["objective", "gap", "metric", "rate"];
+    page.replaceChildren(el("h1", {}, "compare"), names, tools, grid, rest);
+    async function update() {
+        const chosen = ids.map(id => runs.get(id)).filter(Boolean).slice(0, 16), problems = [];
+        const loaded = await Promise.all(chosen.map(async (run, i) => ({ run, colour: "c" + i % 8, job: await text(run, "job.yaml").catch(() => null), summary: await json(run, "summary.json", problems),
+            t: await table(run, "metrics.csv").catch(() => null) })));
+        names.replaceChildren(...loaded.map(({ run, colour }) => el("a", { href: link(run.id) }, el("i", { class: colour }), run.name)));
+        tools.replaceChildren(axes());
+        const drawable = loaded.filter(({ t }) => isUsable(t)), rows = ({ summary, run }) => summary?.rows ?? run.status.rows, counted = drawable.every(rows);
+        for (const key of wanted) {
+            const each = drawable.flatMap(({ t, run, colour, summary }) => curves(t, counted && rows({ summary, run })).filter(curve => curve.key === key)
+                .map(curve => ({ curve, line: { ...lines(curve, t, colour)[0], name: run.name } })));
+            if (each.length === 0) continue;
+            if (!drawn.has(key)) (drawn.set(key, chart()), grid.append(drawn.get(key).node));
+            drawn.get(key).draw({ ...each[0].curve, lines: each.map(one => one.line), x: OVER[view.over] });
+        }
+        rest.replaceChildren(...[outcomes(loaded), differences(loaded), problems.length && el("p", { class: "note wide" }, problems.join("; "))].filter(Boolean));
+    }
+    return { update, ids, keys: settings };
+}
+
+function side(title, heads, rows) {
+    return el("section", { class: "panel wide" }, el("h2", {}, title), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, el("th"), heads.map(({ run, colour }) => el("th", {}, el("i", { class: "dot " + colour }), run.name)))),
+        el("tbody", {}, rows.map(([name, cells]) => el("tr", {}, el("td", { class: "soft" }, name), cells.map(cell => el("td", { class: "mono" }, cell))))))));
+}
+
+function outcomes(loaded) {
+    const of = (summary, name) => summary?.[name], each = (name, show) => [name.replaceAll("_", " "), loaded.map(({ summary, run }) => show(of(summary, name) ?? run.status[{ epochs: "epoch", total_seconds: "seconds" }[name] ?? name]))];
+    const rows = [["state", loaded.map(({ run }) => stateOfRun(run))], each("objective", v => number(v, 8)), ...["gap", "test_accuracy", "test_auc", "test_rmse", "test_perplexity"].map(name => each(name, v => number(v, 5))),
+        each("epochs", v => number(v, 5)), each("train_seconds", duration), each("total_seconds", duration), each("bytes_pulled", bytes), each("bytes_pushed", bytes), each("peak_rss_bytes", bytes), each("ranks", v => number(v))];
+    return side("outcome", loaded, rows.filter(([, cells]) => cells.some(cell => cell !== "–")));
+}
+
+// Keys of a job.yaml as a run writes it: section.key by their indentation, without what stands in comments.
+function keysOf(job) {
+    const keys = new Map(), above = [];
+    for (const line of (job ?? "").split("\n")) {
+        const [, indent, name, value] = /^( *)(?:- )?([^\s:#][^:]*):(?: (.*?))?(?:\s+#.*)?$/.exec(line) ?? [];
+        if (name === undefined) continue;
+        above.length = indent.length / 2;
+        above.push(name);
+        if (value) keys.set(above.join("."), value.trim());
+    }
+    return keys;
+}
+
+function differences(loaded) {
+    loaded = loaded.filter(({ job }) => job);
+    const jobs = loaded.map(({ job }) => keysOf(job)), all = [...new Set(jobs.flatMap(keys => [...keys.keys()]))];
+    const rows = all.filter(key => new Set(jobs.map(keys => keys.get(key))).size > 1 && !["name", "output"].includes(key)).map(key => [key, jobs.map(keys => keys.get(key) ?? "–")]);
+    return rows.length ? side("where the jobs differ", loaded, rows) : null;
 }
 
 // ---- which page, keys, and what changes ----
@@ -489,8 +704,9 @@ function open() {
     charts.clear();
     cursor = null;
     if (name === "run") shown = runPage(decodeURIComponent(rest));
+    else if (name === "compare") shown = comparePage(rest.split(",").map(decodeURIComponent));
     else shown = listPage();
-    document.title = name === "run" ? decodeURIComponent(rest).replace(/^\d+\//, "") + " – trireme" : "trireme watch";
+    document.title = name === "run" ? decodeURIComponent(rest).replace(/^\d+\//, "") + " – trireme" : name === "compare" ? "compare – trireme" : "trireme watch";
     shown.update();
     scrollTo(0, 0);
 }
