@@ -71,27 +71,35 @@ static void remember_gap(struct tr_display *d, const tr_stage *stage, const stru
     d->gap_seconds[d->gaps++ % TR_DISPLAY_GAPS] = row->seconds;
 }
 
+double tr_display_left(const struct tr_display *d, const struct tr_progress_row *row, bool *by_gap)
+{
+    *by_gap = false;
+    if (row->evaluation.stop || row->clock >= d->clocks) return 0;
+    double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
+    double estimate = isfinite(row->evaluation.gap) ? seconds_to_goal(d) : NAN;
+    *by_gap = estimate < left;
+    return *by_gap ? estimate : left;
+}
+
 static struct shown derive(const struct tr_display *d, const struct tr_progress_row *row)
 {
     struct shown s = {.objective = {"-"}, .gap = {"-"}};
     const tr_evaluation *e = &row->evaluation;
     /* the best model comes last, and may be of an earlier epoch */
     double epochs = fmax(row->epoch - d->shown_epoch, 0) / (row->seconds - d->shown_seconds);
-    double left = row->seconds * (double)(d->clocks - row->clock) / (double)row->clock;
     bool over = e->stop || row->clock >= d->clocks;
     if (isfinite(e->objective)) snprintf(s.objective.text, sizeof s.objective.text, "%.8g", e->objective);
     if (isfinite(e->gap)) snprintf(s.gap.text, sizeof s.gap.text, "%s%.2e", row->exact ? "" : "~", e->gap);
     s.rate = scale(d->rows ? epochs * (double)d->rows : epochs, "", "");
     s.time = tr_duration(row->seconds);
-    double estimate = isfinite(e->gap) && !over ? seconds_to_goal(d) : NAN;
-    bool bound =
-        isfinite(e->gap) && !over && !(estimate < left); /* the gap may be small enough long before */
-    struct tr_number_text most = tr_duration(over ? 0 : estimate < left ? estimate : left);
+    bool estimated;
+    double most = tr_display_left(d, row, &estimated);
+    bool bound = isfinite(e->gap) && !over && !estimated; /* the gap may be small enough long before */
     snprintf(s.left.text, sizeof s.left.text, "%s%.*s",
-             bound             ? "<"
-             : estimate < left ? "~"
-                               : "",
-             (int)sizeof s.left.text - 2, most.text);
+             bound       ? "<"
+             : estimated ? "~"
+                         : "",
+             (int)sizeof s.left.text - 2, tr_duration(most).text);
     return s;
 }
 
@@ -208,13 +216,13 @@ static bool repeats(const struct tr_display *d, const struct tr_progress_row *ro
 
 void tr_display_row(struct tr_display *d, const tr_stage *stage, const struct tr_progress_row *row)
 {
+    remember_gap(d, stage, row);
     if (d->style == TR_DISPLAY_SILENT) return;
     if (d->seen++ == 0) {
         d->objective_name = stage->objective_name ? stage->objective_name : "objective";
         d->metric_name = stage->metric_name;
         d->with_gap = isfinite(row->evaluation.gap);
     }
-    remember_gap(d, stage, row);
     if (repeats(d, row)) return;
     if (is_due(d, row)) {
         show(d, row);

@@ -40,6 +40,10 @@ enum tr_display_style tr_display_choose(int setting, FILE *out);
  * the run from a second to a minute. */
 void tr_display_row(struct tr_display *display, const tr_stage *stage, const struct tr_progress_row *row);
 
+/* Seconds until training ends, of the row that was shown last or kept back: after all clocks, or before (*by_gap) if
+ * the gap goes on to fall as it does. */
+double tr_display_left(const struct tr_display *display, const struct tr_progress_row *row, bool *by_gap);
+
 /* Shows the last row if it was kept back. */
 void tr_display_end(struct tr_display *display);
 

@@ -34,6 +34,7 @@ struct tr_monitor {
     struct tr_counted counted;   /* … before the checkpoint that it goes on from */
     struct tr_stage_sum *stages; /* of the last task that had several; so many */
     size_t stage_count;
+    double ranks_due;    /* when ranks.json is to be renewed */
     int64_t checkpoints; /* of this part of the run, as events.csv has them */
 };
 
@@ -55,9 +56,13 @@ static int renew_status(struct tr_monitor *m)
 {
     struct tr_checkpoint_counts counts;
     tr_checkpoint_count(m->tr, &counts);
-    if (counts.written != m->checkpoints) add_event(m, "checkpoint", counts.epoch, counts.last, counts.clock);
+    if (counts.written > m->checkpoints) add_event(m, "checkpoint", counts.epoch, counts.last, counts.clock);
     m->checkpoints = counts.written;
-    if (m->state == TR_TRAINING) TR_TRY(tr_ranks_write(m->tr, m->tr->job->output));
+    double begin = tr_now();
+    if (m->state == TR_TRAINING && begin >= m->ranks_due) {
+        TR_TRY(tr_ranks_write(m->tr, m->tr->job->output));
+        m->ranks_due = begin + fmin(1000 * (tr_now() - begin), 10); /* it is to cost next to nothing */
+    }
     return tr_status_write(&m->status);
 }
 
@@ -96,6 +101,8 @@ static void show_in_status(struct tr_monitor *m)
     m->status.clock = row->clock;
     m->status.objective = row->evaluation.objective;
     m->status.gap = row->evaluation.gap;
+    bool by_gap;
+    m->status.left = m->display.clocks ? tr_display_left(&m->display, row, &by_gap) : (double)NAN;
 }
 
 /* Stages that run again because they came before the one that was checkpointed have been seen. */
@@ -110,8 +117,8 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     tr_counted_add(&m->counted, stage, row);
     look_for_target(m, stage->ascends, before);
     m->account.metric = metric_of(stage);
-    show_in_status(m);
     tr_display_row(&m->display, stage, row);
+    show_in_status(m);
     TR_TRY(tr_metrics_add(&m->metrics, row));
     return tr_status_due(&m->status) ? renew_status(m) : TR_OK;
 }
@@ -313,7 +320,7 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     m->entered = now;
     m->state = m->status.state = state;
     if (state == TR_TRAINING) m->status.loaded = 1;
-    m->display.rows = m->tr->trained_on.rows;
+    m->display.rows = m->status.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
     tr_live_end();
     tr_display_end(&m->display);

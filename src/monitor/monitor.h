@@ -28,6 +28,8 @@
  *   epoch, clock, objective, gap
  *   loaded            part of the files being read (training, then test data) that is done, an estimate
  *   seconds           since the start
+ *   left              … until training ends, at most, as of the last evaluation
+ *   rows              of the training data; 0 before they are read
  *   continued         how often the run went on from a checkpoint
  *   status, error     exit code and text, both null until the end; SIGTERM and SIGINT leave 128 + signal
  *   pid, host, started, updated (UTC)

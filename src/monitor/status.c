@@ -42,6 +42,8 @@ static int write_file(FILE *file, const void *what)
     tr_json_real_member(file, "gap", s->gap);
     tr_json_real_member(file, "loaded", tr_milliseconds(s->loaded));
     tr_json_real_member(file, "seconds", tr_milliseconds(tr_now() - s->begin));
+    tr_json_real_member(file, "left", ended ? (double)NAN : tr_milliseconds(s->left));
+    tr_json_count_member(file, "rows", s->rows);
     tr_json_real_member(file, "status", ended ? (double)s->code : (double)NAN);
     tr_json_text_member(file, "error", ended ? s->error : NULL);
     tr_json_count_member(file, "pid", (uint64_t)getpid());
@@ -137,8 +139,8 @@ static void stop_guarding(struct tr_status_file *s)
 
 int tr_status_open(struct tr_status_file *s, const char *folder, const char *name)
 {
-    *s =
-        (struct tr_status_file){.begin = tr_now(), .epoch = NAN, .objective = NAN, .gap = NAN, .loaded = NAN};
+    *s = (struct tr_status_file){
+        .begin = tr_now(), .epoch = NAN, .objective = NAN, .gap = NAN, .loaded = NAN, .left = NAN};
     if (gethostname(s->host, sizeof s->host - 1) < 0) strcpy(s->host, "unknown");
     say_time(s->started);
     TR_TRY(tr_copy_string(folder, &s->folder));

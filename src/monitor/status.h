@@ -30,6 +30,8 @@ struct tr_status_file {
 
     enum tr_monitor_state state;
     double epoch, objective, gap; /* NaN: none yet */
+    double left;                  /* seconds, of training; NaN: not known */
+    uint64_t rows;                /* of the training data; 0: not known */
     int64_t clock;
     double loaded;                       /* part of the files being read, 0 to 1; NaN before */
     uint64_t continued;                  /* how often the run went on from a checkpoint */

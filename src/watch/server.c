@@ -215,6 +215,23 @@ static bool is_address(const char *text)
     return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
 }
 
+/* Of a connection within this machine: whether this user, or root, made it, as /proc/net/tcp says. */
+static bool is_own(const struct server *s, connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (s->foreign || !info || info->client_addr->sa_family != AF_INET) return true;
+    const struct sockaddr_in *peer = (const struct sockaddr_in *)(const void *)info->client_addr;
+    FILE *file = fopen("/proc/net/tcp", "re");
+    bool own = true;
+    unsigned address, port, uid;
+    for (char line[256]; file && fgets(line, sizeof line, file);)
+        if (sscanf(line, " %*d: %x:%x %*x:%*x 01 %*x:%*x %*x:%*x %*x %u", &address, &port, &uid) == 3 &&
+            address == peer->sin_addr.s_addr && port == ntohs(peer->sin_port))
+            own = uid == 0 || uid == getuid();
+    if (file) fclose(file);
+    return own;
+}
+
 /* Host: an address, localhost, or a name of this machine. */
 static bool knows_host(const struct server *s, const char *asked)
 {
@@ -246,6 +263,7 @@ static enum MHD_Result answer(void *what, connection *c, const char *path, const
     (void)version, (void)upload, (void)upload_size, (void)state;
     if (!knows_host(s, MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host")))
         return send_text(c, MHD_HTTP_FORBIDDEN, "ask for this page by an address or as localhost\n");
+    if (!is_own(s, c)) return send_text(c, MHD_HTTP_FORBIDDEN, "this page is another user's\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this page is to be read only\n");
     if (strcmp(path, "/runs") == 0) return send_runs(s, c);

@@ -56,7 +56,7 @@ class Page:
             raise SystemExit(f"{expression}: {got['exceptionDetails']}")
         return got["result"].get("value")
 
-    def until(self, expression, seconds=20):
+    def until(self, expression, seconds=60):
         """Waits until it is true on the page; what it is in the end."""
         deadline = time.monotonic() + seconds
         while not (value := self.js(expression)) and time.monotonic() < deadline:

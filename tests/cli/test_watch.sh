@@ -105,6 +105,11 @@ asks "an address" 200 '"runs"' /runs -H 'Host: 127.0.0.1:1'
 asks "the other end of a tunnel" 200 '"runs"' /runs -H 'Host: localhost:9000'
 asks "writing" 405 'read only' /runs -X POST -d x
 asks "deleting" 405 'read only' /run/0/good/status.json -X DELETE
+if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
+    got=$(setpriv --reuid 65534 --clear-groups curl -s -m 10 -w '%{http_code}' "$url/runs")
+    [ "${got##*
+}" = 403 ] || fail "another user of the machine may read: $got"
+fi
 curl -s -I "$url/" | grep -q "Content-Security-Policy: default-src 'none'" || fail "the page may load from elsewhere"
 
 # ---- what changes ----
@@ -127,7 +132,7 @@ grep -q '^data: {"id": "0/torn"}$' events || fail "it is not told that a run is 
 # ---- the page ----
 
 if python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; sys.exit(not browser.program())' "$tests"; then
-    timeout 100 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    timeout 200 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
     [ ! -s page ] || { cat page; bad=1; }
 else
     skip "the page: no Chromium here"

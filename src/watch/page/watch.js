@@ -258,7 +258,7 @@ function chart() {
             drawing.append(svg("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: at, y2: at }),
                 svg("text", { x: LEFT - 6, y: at + 3.5, "text-anchor": "end" }, self.spec.tick?.(log ? 10 ** t : t) ?? number(log ? 10 ** t : t, 4)));
         }
-        for (const t of ticks(...xr, width / 90))
+        for (const t of ticks(...xr, width / 70))
             drawing.append(svg("text", { x: x(t), y: height - 5, "text-anchor": "middle" }, self.spec.x.tick(t, xr[1])));
         for (const mark of marks)
             if (mark.x >= xr[0] && mark.x <= xr[1])
@@ -377,8 +377,8 @@ function listPage() {
     const filter = el("input", { type: "search", placeholder: "filter  ( / )", "aria-label": "filter runs", oninput: update });
     const count = el("span", { class: "soft" }), body = el("tbody"), note = el("div");
     const compare = el("button", { onclick: compareTicked });
-    const heads = ["", "run", "state", "objective", "gap", "epoch", "time", "restarts", "host", "started", "curve"];
-    const minor = ["gap", "restarts", "host", "started", "curve"], numbers = ["objective", "gap", "epoch", "time", "restarts"];
+    const heads = ["", "run", "state", "objective", "gap", "epoch", "time", "left", "restarts", "host", "started", "curve"];
+    const minor = ["gap", "left", "restarts", "host", "started", "curve"], numbers = ["objective", "gap", "epoch", "time", "left", "restarts"];
     page.replaceChildren(el("div", { class: "tools" }, filter, count, el("span", { class: "grow" }), compare), note,
         el("table", { class: "runs" }, el("thead", {}, el("tr", {}, heads.map(h => el("th", { class: numbers.includes(h) ? "n" : "" }, h)))), body));
     const rows = new Map();
@@ -395,7 +395,7 @@ function listPage() {
         return [el("td", {}, box),
             el("td", { class: "name" }, el("a", { href: link(run.id) }, run.name), s.error ? el("div", { class: "bad" }, String(s.error)) : run.problem && el("div", { class: "bad" }, run.problem)),
             el("td", {}, stateOfRun(run)), cell("objective", number(s.objective, 8)), cell("gap", is(s.gap) ? s.gap.toExponential(1) : ""),
-            cell("epoch", is(s.epoch) ? number(s.epoch, 5) : ""), cell("time", duration(s.seconds)), cell("restarts", s.continued ? String(s.continued) : ""),
+            cell("epoch", is(s.epoch) ? number(s.epoch, 5) : ""), cell("time", duration(s.seconds)), cell("left", is(s.left) && stateOf(run) !== "silent" ? duration(s.left) : ""), cell("restarts", s.continued ? String(s.continued) : ""),
             cell("host", String(s.host ?? "")), cell("started", is(Date.parse(s.started)) ? new Date(s.started).toLocaleString() : ""), sketch(run)];
     }
     // A small curve of the objective, drawn once the row is seen.
@@ -505,7 +505,7 @@ function head(run, summary, problems) {
     return [el("h1", {}, run.name, " ", el("small", {}, stateOfRun(run))), el("div", { class: "path" }, run.path),
         s.error && el("p", { class: "note bad" }, String(s.error)), ...problems.map(text => el("p", { class: "note" }, text)),
         el("div", { class: "facts" }, fact("objective", number(s.objective, 8)), fact("gap", is(s.gap) ? s.gap.toExponential(2) : null), metric, fact("epoch", number(s.epoch, 5)),
-            fact("time", duration(s.seconds)), fact("rows", summary && many(summary.rows)), fact("features", summary && many(summary.features)), fact("ranks", summary && number(summary.ranks)),
+            fact("time", duration(s.seconds)), fact("at most left", is(s.left) ? duration(s.left) : null), fact("rows", many((summary?.rows ?? s.rows) || NaN)), fact("features", summary && many(summary.features)), fact("ranks", summary && number(summary.ranks)),
             fact("restarts", s.continued ? String(s.continued) : null), fact("host", s.host && String(s.host)), fact("process", is(s.pid) ? String(s.pid) : null))].filter(Boolean);
 }
 
@@ -629,7 +629,7 @@ function tasksPanel(run) {
 }
 
 function befellPanel(befell) {
-    return el("section", { class: "panel wide" }, el("h2", {}, "what befell it"), el("table", {}, el("tbody", {}, befell.slice(-12).toReversed().map(e =>
+    return el("section", { class: "panel wide" }, el("h2", {}, "what befell it"), el("table", {}, el("tbody", {}, befell.filter((e, i) => e.event !== "checkpoint" || i >= befell.length - 4).slice(-12).toReversed().map(e =>
         el("tr", {}, el("td", { class: "mono" }, is(e.when) ? new Date(1000 * e.when).toLocaleString() : ""), el("td", { class: e.event === "failure" ? "bad" : "" }, e.event),
             el("td", { class: "mono" }, is(e.epoch) ? "epoch " + number(e.epoch, 5) : ""), el("td", { class: "words" }, e.text))))));
 }
