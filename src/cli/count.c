@@ -141,10 +141,7 @@ static int read_table(struct count *c, const struct tr_files *files, struct tr_h
     int status = TR_OK;
     for (bool again = true; again && status == TR_OK;) {
         status = read_once(c, files, heads, &bindings);
-        again = false;
-        for (size_t k = 0; k < c->schema->n && status == TR_OK; k++) again = again || c->seen[k].word;
-        for (size_t k = 0; k < c->schema->n && again; k++)
-            if (c->seen[k].word) c->schema->column[k].type = TR_COLUMN_CATEGORY;
+        again = status == TR_OK && tr_schema_take_words(c->schema, c->seen);
     }
     tr_bindings_free(&bindings);
     return status;
@@ -230,9 +227,9 @@ static int count_files(struct count *c)
     struct tr_files files;
     struct tr_head *heads = NULL;
     enum tr_format format;
-    TR_TRY(tr_job_parse("data: {format: csv}\n", strlen("data: {format: csv}\n"), "count", c->settings,
-                        c->setting, &c->job));
-    TR_TRY(tr_files_open(c->file, c->files, &files));
+    static const char usual[] = "data: {format: csv, label: none}\n";
+    TR_TRY(tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job));
+    TR_TRY(tr_files_of(c->job, c->file, c->files, &files));
     int status = tr_format_detect(&files, &format);
     if (status == TR_OK && (format == TR_FORMAT_LIBSVM || format == TR_FORMAT_DOCWORD))
         status = tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected a table (csv)",

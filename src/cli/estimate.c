@@ -139,11 +139,11 @@ static int add_file(const struct tr_file *file, int format, tr_data_size *size)
 }
 
 /* HDF5 says it; lists of non-zeros are about as much text. */
-static int add_tables(const struct tr_files *files, tr_data_size *size, bool *full)
+static int add_tables(const struct tr_files *files, int format, tr_data_size *size, bool *full)
 {
     struct tr_head *heads;
     const double pair = 12;
-    TR_TRY(tr_heads_read(files, TR_FORMAT_HDF5, TR_HEADER_AUTO, &heads));
+    TR_TRY(tr_heads_read(files, (enum tr_format)format, TR_HEADER_AUTO, &heads));
     for (size_t i = 0; i < files->n; i++) {
         size->records += (double)heads[i].rows;
         size->features = fmax(size->features, (double)heads[i].fields);
@@ -161,8 +161,8 @@ static int add_files(const struct tr_job *job, const struct tr_files *files, int
     if (*format == TR_FORMAT_AUTO) TR_TRY(tr_data_format(job, files, &found));
     if (*format == TR_FORMAT_AUTO) *format = (int)found;
     bool full = false;
-    if (*format == TR_FORMAT_HDF5) {
-        TR_TRY(add_tables(files, size, &full));
+    if (*format == TR_FORMAT_HDF5 || files->file[0].hdf5) {
+        TR_TRY(add_tables(files, *format, size, &full));
         size->format = full ? "csv" : "libsvm";
         return TR_OK;
     }

@@ -86,10 +86,12 @@ static const struct topic topics[] = {
      "what training would make of them, so that a job that has it as data.train learns the same from it, but reads it\n"
      "in less than half the time: nothing is unpacked or parsed, each rank reads its own rows, and all bytes are checked.\n"
      "LIBSVM, csv and other HDF5 are converted. Mostly empty rows become lists of non-zeros, group X as AnnData and\n"
-     "scipy have it; others an array X. Labels become y. h5py and h5dump read all of it.\n"
+     "scipy have it; others an array X. Labels become y. Of csv all columns are in X, with their names, and what stands\n"
+     "in those of words, in the group columns: jobs may say of it what they say of csv. h5py and h5dump read all of it.\n"
      "The keys are those of jobs: data.format, data.header, data.label, data.index_base, data.on_error, data.features,\n"
-     "data.folders. data.label is auto unless it is given; none: all columns are data.\n"
-     "Files are read twice, in pieces: memory does not grow with them. OUT.h5 is there when it is complete.\n", NULL},
+     "data.folders, data.missing, data.columns (whose columns id and ignore are left out). data.label is auto unless it is\n"
+     "given; none: all columns are data.\n"
+     "Files are read twice, in pieces: memory grows with the different words alone. OUT.h5 is there when it is complete.\n", NULL},
     {"help", "explain a command, a key of job files, or something else",
      "trireme help [TOPIC]\n"
      "trireme help job [SECTION|SECTION.KEY|CLASS|all]\n", NULL},

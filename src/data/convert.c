@@ -5,8 +5,9 @@
 
 #include "data/dataset.h"
 #include "data/hdf5.h"
+#include "data/schema_all.h"
 
-enum { AREAS = 8, PIECE = 1 << 16 };
+enum { AREAS = 8, PIECE = 1 << 16, MOST_TEXTS = 1 << 24 /* of which X has the places */ };
 
 /* The work at hand. */
 struct work {
@@ -14,7 +15,10 @@ struct work {
     struct tr_files files;
     struct tr_head *heads;
     enum tr_format format;
-    int label;             /* csv: TR_LABEL_… */
+    struct tr_schema *schema; /* csv; and what its columns have, and which has the labels */
+    struct tr_bindings bindings;
+    struct tr_column_seen *seen;
+    uint64_t label;
     bool second;           /* the files are read for the second time */
     bool labelled, valued; /* rows have labels; there are values of non-zeros besides 1 */
     bool dense;            /* rows are so in memory */
@@ -40,7 +44,7 @@ static int measure_rows(void *state, struct tr_reader *r)
     w->rows += m->rows;
     w->labelled = m->label != NULL;
     w->dense = !m->begin;
-    if (w->dense)
+    if (w->dense && !w->schema)
         for (size_t k = 0; k < n; k++) w->nonzeros += m->value[k] != 0;
     else w->nonzeros += n;
     w->valued |= m->value != NULL;
@@ -54,14 +58,16 @@ static int say_progress(void *state, uint64_t bytes)
     return w->c->progress ? w->c->progress((part + w->second) / 2) : TR_OK;
 }
 
-static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
+static int read_once(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
 {
     const tr_job *job = w->c->job;
     struct tr_reader_options options = {.format = w->format,
                                         .heads = w->heads,
                                         .skip_errors = job->data.on_error == TR_ON_ERROR_SKIP,
                                         .lowest_index = job->data.index_base == TR_INDEX_ONE,
-                                        .label = w->label,
+                                        .schema = w->schema,
+                                        .bindings = &w->bindings,
+                                        .seen = w->seen,
                                         .seed = job->seed,
                                         .progress = say_progress,
                                         .progress_state = w,
@@ -78,17 +84,42 @@ static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *
     return TR_OK;
 }
 
+/* Again, where a column of numbers turns out to have words. */
+static int read_all(struct work *w, int (*piece)(void *state, struct tr_reader *reader))
+{
+    do {
+        if (w->schema && !w->second) tr_schema_seen_free(&w->seen, w->schema);
+        if (w->schema && !w->seen && !(w->seen = tr_schema_seen(w->schema))) return TR_ERR_SYSTEM;
+        if (!w->second) w->rows = w->nonzeros = 0;
+        TR_TRY(read_once(w, piece));
+    } while (w->schema && !w->second && tr_schema_take_words(w->schema, w->seen));
+    return TR_OK;
+}
+
+static int check_texts(const struct work *w)
+{
+    for (size_t c = 0; c < w->schema->n; c++) {
+        char name[TR_SHOWN_NAME];
+        if (w->schema->column[c].type != TR_COLUMN_CATEGORY || w->seen[c].values.n <= MOST_TEXTS) continue;
+        tr_schema_column_text(w->schema, c, name);
+        return tr_fail(
+            TR_ERR_DATA,
+            "%s: column %s has %zu different values, expected at most %d: data.columns='%s: ignore' "
+            "leaves it out",
+            w->files.file[0].path, name, w->seen[c].values.n, MOST_TEXTS, name);
+    }
+    return TR_OK;
+}
+
 /* As training counts columns: see decide_columns() in dataset.c. */
 static int count_columns(struct work *w)
 {
     const tr_job *job = w->c->job;
     const struct tr_head *head = &w->heads[tr_heads_first(w->heads, w->files.n)];
     uint64_t found = w->highest >= w->lowest ? w->highest + 1 : 1;
-    if (w->format == TR_FORMAT_CSV) {
-        w->columns = tr_csv_columns(&w->files, w->heads, w->label);
-        return w->columns > 0 ? TR_OK
-                              : tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
-                                        w->files.file[0].path);
+    if (w->schema) {
+        w->columns = w->schema->slots;
+        return check_texts(w);
     }
     if (w->format == TR_FORMAT_HDF5) {
         w->first_index = head->from_one;
@@ -111,7 +142,7 @@ static int count_columns(struct work *w)
 /* A number takes 4 bytes of an array, a non-zero 8 of lists; and as many as training makes dense rows of lists. */
 static bool are_lists(const struct work *w)
 {
-    return (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
+    return !w->schema && (double)w->nonzeros < 0.5 * (double)w->rows * (double)w->columns;
 }
 
 /* ---- then: the file ---- */
@@ -163,6 +194,66 @@ static int begin_lists(struct work *w)
     return status;
 }
 
+/* Of those that are in the file. */
+static bool is_kept(const struct tr_column *c)
+{
+    return c->type == TR_COLUMN_NUMBER || c->type == TR_COLUMN_CATEGORY;
+}
+
+/* Names, and then the texts of each column. */
+static int gather_strings(const struct work *w, struct tr_ids *all, uint64_t *texts)
+{
+    const struct tr_schema *s = w->schema;
+    uint32_t place;
+    size_t n, at = 0;
+    for (size_t c = 0; c < s->n; c++) {
+        const char *name = tr_ids_text(&s->names, c, &n);
+        if (is_kept(&s->column[c])) TR_TRY(tr_ids_append_text(all, name, n, &place));
+    }
+    for (size_t c = 0; c < s->n; c++) {
+        const struct tr_ids *values = &w->seen[c].values;
+        if (!is_kept(&s->column[c])) continue;
+        texts[at++] = values->n;
+        for (size_t i = 0; i < values->n; i++) {
+            const char *text = tr_ids_text(values, i, &n);
+            TR_TRY(tr_ids_append_text(all, text, n, &place));
+        }
+    }
+    return TR_OK;
+}
+
+static int put_array(struct work *w, const char *name, hid_t type, const void *from, uint64_t n, size_t size)
+{
+    size_t area;
+    TR_TRY(begin(w, w->out.file, name, type, n, 0, &area));
+    return tr_checked_append_to(&w->out, area, from, n * size);
+}
+
+static int put_columns(struct work *w)
+{
+    struct tr_ids all = {.are_text = true};
+    uint64_t *texts;
+    hid_t how = tr_creation(H5P_GROUP_CREATE),
+          group = H5Gcreate2(w->out.file, "columns", H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Pclose(how);
+    if (group < 0) return tr_layout_failed("columns");
+    H5Gclose(group);
+    TR_TRY(tr_attribute_count(w->out.file, "header", w->schema->named));
+    TR_TRY(tr_attribute_count(w->out.file, "label", w->label));
+    TR_TRY(TR_NEW(&texts, w->schema->n));
+    int status = gather_strings(w, &all, texts);
+    if (status == TR_OK)
+        status = put_array(w, "columns/texts", H5T_NATIVE_UINT64, texts, w->columns, sizeof *texts);
+    if (status == TR_OK)
+        status =
+            put_array(w, "columns/string_begin", H5T_NATIVE_UINT64, all.begin, all.n + 1, sizeof *all.begin);
+    if (status == TR_OK)
+        status = put_array(w, "columns/strings", H5T_NATIVE_UINT8, all.text, all.begin[all.n], 1);
+    tr_ids_free(&all);
+    free(texts);
+    return status;
+}
+
 static int begin_file(struct work *w)
 {
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
@@ -172,6 +263,7 @@ static int begin_file(struct work *w)
     TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
     TR_TRY(tr_attribute_count(w->out.file, "first_index", w->first_index));
     TR_TRY(tr_attribute_count(w->out.file, "dense", w->dense || !w->c->sparse));
+    if (w->schema) TR_TRY(put_columns(w));
     if (w->c->sparse) TR_TRY(begin_lists(w));
     else TR_TRY(begin(w, w->out.file, "X", H5T_NATIVE_FLOAT, w->rows, w->columns, &w->x));
     return w->labelled ? begin(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y) : TR_OK;
@@ -225,8 +317,25 @@ static int write_filled(struct work *w, const struct tr_matrix *m)
     return TR_OK;
 }
 
+/* Places of texts become numbers. */
+static int write_fields(struct work *w, const struct tr_matrix *m)
+{
+    size_t n = m->rows * m->columns;
+    TR_TRY(TR_GROW(&w->full, &w->full_capacity, n));
+    memcpy(w->full, m->value, n * sizeof *w->full);
+    for (size_t c = 0; c < w->schema->n; c++) {
+        const struct tr_column *column = &w->schema->column[c];
+        for (size_t i = 0; i < m->rows && column->type == TR_COLUMN_CATEGORY; i++) {
+            float *x = &w->full[i * m->columns + column->slot];
+            *x = (float)tr_slot_place(*x);
+        }
+    }
+    return tr_checked_append_to(&w->out, w->x, w->full, n * sizeof *w->full);
+}
+
 static int write_values_of(struct work *w, const struct tr_matrix *m)
 {
+    if (w->schema) return write_fields(w, m);
     if (!w->c->sparse && m->begin) return write_filled(w, m);
     if (!w->c->sparse)
         return tr_checked_append_to(&w->out, w->x, m->value, m->rows * m->columns * sizeof *m->value);
@@ -251,41 +360,25 @@ static int write_rows(void *state, struct tr_reader *r)
 
 /* ---- all of it ---- */
 
-static int open_files(struct work *w)
-{
-    struct tr_conversion *c = w->c;
-    char **paths;
-    TR_TRY(TR_NEW(&paths, c->n));
-    int status = TR_OK;
-    for (size_t i = 0; i < c->n && status == TR_OK; i++)
-        status = tr_data_find(c->job, c->files[i], &paths[i]);
-    if (status == TR_OK) status = tr_files_open(paths, c->n, &w->files);
-    for (size_t i = 0; i < c->n; i++) free(paths[i]);
-    free(paths);
-    return status;
-}
-
-/* HDF5 holds numbers alone, and the reader finds a label before or behind them. */
+/* All that a job may say of columns can be said of the file, but which are left out. Labels and weights are columns like others
+ * here. */
 static int look_at_columns(struct work *w)
 {
-    struct tr_schema *s;
-    char name[TR_SHOWN_NAME];
-    TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &s));
-    int status = TR_OK;
-    for (size_t c = 0; c < s->n && status == TR_OK; c++) {
-        bool number = s->column[c].type == TR_COLUMN_NUMBER || s->column[c].type == TR_COLUMN_LABEL;
-        bool middle = c == s->label && c > 0 && c + 1 < s->n;
-        tr_schema_column_text(s, c, name);
-        if (!number || middle)
-            status =
-                tr_fail(TR_ERR_DATA,
-                        "%s: column %s %s: csv is converted where all columns are numbers, the first or last "
-                        "perhaps labels",
-                        w->files.file[0].path, name, middle ? "has the labels" : "is none of numbers");
+    TR_TRY(tr_schema_make(w->c->job, &w->files, w->heads, &w->schema));
+    struct tr_schema *s = w->schema;
+    for (size_t c = 0; c < s->n; c++) {
+        uint8_t *type = &s->column[c].type;
+        if (*type == TR_COLUMN_LABEL || *type == TR_COLUMN_WEIGHT) *type = TR_COLUMN_NUMBER;
+        if (*type == TR_COLUMN_NAMED_LABEL) *type = TR_COLUMN_CATEGORY;
     }
-    w->label = s->label == s->n ? TR_LABEL_NONE : s->label == 0 ? TR_LABEL_FIRST : TR_LABEL_LAST;
-    tr_schema_release(&s);
-    return status;
+    size_t label = s->label;
+    s->label = s->n;
+    TR_TRY(tr_schema_number(s));
+    w->label = label < s->n ? s->column[label].slot : s->slots;
+    if (s->slots == 0)
+        return tr_fail(TR_ERR_DATA, "%s: there is no column besides those that are left out",
+                       w->files.file[0].path);
+    return tr_schema_bind(s, &w->files, w->heads, true, &w->bindings);
 }
 
 static int look(struct work *w)
@@ -303,7 +396,7 @@ static int look(struct work *w)
 static int convert(struct work *w)
 {
     struct tr_conversion *c = w->c;
-    TR_TRY(open_files(w));
+    TR_TRY(tr_files_of(c->job, c->files, c->n, &w->files));
     TR_TRY(look(w));
     TR_TRY(read_all(w, measure_rows));
     if (w->rows == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", w->files.file[0].path);
@@ -324,10 +417,12 @@ static int convert(struct work *w)
 
 int tr_convert(struct tr_conversion *c)
 {
-    struct work w = {
-        .c = c, .label = TR_LABEL_NONE, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
+    struct work w = {.c = c, .out = {.fd = -1, .layout = -1, .file = -1, .array = -1}};
     int status = convert(&w);
     tr_checked_abandon(&w.out);
+    if (w.schema) tr_schema_seen_free(&w.seen, w.schema);
+    tr_schema_release(&w.schema);
+    tr_bindings_free(&w.bindings);
     tr_files_close(&w.files);
     free(w.heads);
     void *parts[] = {w.begin, w.wide, w.one, w.full};

@@ -1,7 +1,8 @@
 /* Tables of any format as one HDF5 file that is read in parallel: trireme convert.
  *
  * Rows that are mostly zeros become lists of non-zeros, in a group X as AnnData and scipy have them (data, indices, indptr and
- * the attribute shape); others an array X. Labels are the array y. What else training needs to know are attributes of the file:
+ * the attribute shape); others an array X. Labels are the array y. Of csv all columns are in X, with their names and texts
+ * beside it: see hdf5.h. What else training needs to know are attributes of the file:
  *   first_index   what files of text call column 0
  *   dense         1: rows are to be dense in memory, though they are stored as lists
  * Arrays are in one piece, so that every rank reads its rows by themselves; the file is a checked one (store/checked.h).

@@ -11,12 +11,6 @@
 #include "data/number.h"
 #include "data/reader.h"
 
-/* What a field is, in files whose columns are not just numbers in the order of the schema. */
-struct tr_bound {
-    uint8_t type;
-    uint32_t slot, column;
-};
-
 static const char weight_problem[] = "is no weight of a row, expected a number, 0 or more";
 
 /* ---- what is wrong ---- */
@@ -143,7 +137,7 @@ static inline const char *parse_fields(struct tr_reader *r, const char *p, size_
 }
 
 /* A row whose label is missing does not count. */
-static const char *end_row(struct tr_reader *r, const char *end, float label)
+const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label)
 {
     struct tr_matrix *m = &r->matrix;
     if (m->label) {
@@ -164,14 +158,12 @@ static const char *parse_numbers(struct tr_reader *r, const char *p)
     struct tr_matrix *m = &r->matrix;
     float label = NAN;
     const char *end = parse_fields(r, p, r->labelled, &label, m->value + m->rows * m->columns);
-    return end ? end_row(r, end, label) : NULL;
+    return end ? tr_csv_end_row(r, end, label) : NULL;
 }
 
 /* ---- one line of anything ---- */
 
-/* The place of a value among those that were met, or its number in a dictionary that is there, or among hashed keys. n: 0 where
- * it is missing. */
-static int find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
+int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place)
 {
     const struct tr_schema *s = r->options->schema;
     bool label = s->column[column].type == TR_COLUMN_NAMED_LABEL;
@@ -197,7 +189,7 @@ static int find_field(struct tr_reader *r, size_t column, const struct tr_field 
         text = r->scratch;
     }
     if (tr_schema_is_missing(r->options->schema, text, n)) n = 0;
-    return find_value(r, column, text, n, place);
+    return tr_csv_find_value(r, column, text, n, place);
 }
 
 static const char *parse_value(struct tr_reader *r, const char *p, size_t field, float *to)
@@ -241,21 +233,19 @@ static int add_part(struct tr_reader *r, const struct tr_field *f, size_t *n)
     return TR_OK;
 }
 
-static const char *cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross, float *to)
+const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
+                                const struct tr_field *part, float *to)
 {
     size_t n = 0;
     uint32_t place;
     for (size_t k = 0; k < cross->n; k++) {
-        const char *p = r->at[cross->column[k]];
-        struct tr_field f;
         if (k > 0) r->scratch[n++] = '*';
-        if (tr_take_field(p, r->head->separator, &f)) f.n = 0; /* never: it was read before */
-        if ((r->status = add_part(r, &f, &n)) != TR_OK) return NULL;
+        if ((r->status = add_part(r, &part[k], &n)) != TR_OK) return NULL;
     }
     if (n > TR_VALUE_LONGEST)
         return tr_reader_bad(r, NULL, ' ', "a crossed value has %zu bytes, expected at most %d", n,
                              TR_VALUE_LONGEST);
-    if ((r->status = find_value(r, column, r->scratch, n, &place)) != TR_OK) return NULL;
+    if ((r->status = tr_csv_find_value(r, column, r->scratch, n, &place)) != TR_OK) return NULL;
     *to = tr_slot_of_place(place);
     return r->scratch;
 }
@@ -265,10 +255,15 @@ static const char *end_any(struct tr_reader *r, const char *end, float label, fl
 {
     const struct tr_schema *s = r->options->schema;
     for (size_t i = 0; i < s->crosses; i++) {
+        const struct tr_cross *cross = &s->cross[i];
+        struct tr_field part[TR_CROSS_MOST];
         size_t column = tr_schema_fields(s) + i;
-        if (!cross_values(r, column, &s->cross[i], &row[s->column[column].slot])) return NULL;
+        for (size_t k = 0; k < cross->n; k++)
+            if (tr_take_field(r->at[cross->column[k]], r->head->separator, &part[k]))
+                part[k].n = 0; /* never: it was read before */
+        if (!tr_csv_cross_values(r, column, cross, part, &row[s->column[column].slot])) return NULL;
     }
-    return end_row(r, end, label);
+    return tr_csv_end_row(r, end, label);
 }
 
 static const char *parse_any(struct tr_reader *r, const char *p)
@@ -307,14 +302,19 @@ static bool has_labels(const struct tr_reader *r)
     return o->schema ? o->bindings->n > 0 && o->bindings->binding[0].labelled : o->label != TR_LABEL_NONE;
 }
 
-/* Room for one more row that is left unfinished, too: a field takes one byte or more, as what is missing may be empty. */
-static int make_room(struct tr_reader *r, size_t bytes)
+int tr_csv_make_room(struct tr_reader *r, size_t more)
 {
     struct tr_matrix *m = &r->matrix;
-    size_t rows = m->rows + bytes / (r->fields ? r->fields : 1) + 2;
+    size_t rows = m->rows + more;
     TR_TRY(TR_GROW(&m->value, &r->value_capacity, rows * m->columns));
     if (r->options->weight) TR_TRY(TR_GROW(&r->weight, &r->weight_capacity, (size_t)r->report.rows + rows));
     return has_labels(r) ? TR_GROW(&m->label, &r->label_capacity, rows) : TR_OK;
+}
+
+/* And for a row that is left unfinished: a field takes one byte or more, as what is missing may be empty. */
+static int make_room(struct tr_reader *r, size_t bytes)
+{
+    return tr_csv_make_room(r, bytes / (r->fields ? r->fields : 1) + 2);
 }
 
 static int parse_lines(struct tr_reader *r, const struct tr_chunk *lines)

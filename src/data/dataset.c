@@ -28,6 +28,8 @@ int tr_data_format(const tr_job *job, const struct tr_files *files, enum tr_form
     enum tr_format looks = TR_FORMAT_AUTO, wanted = (enum tr_format)job->data.format;
     TR_TRY(tr_format_detect(files, &looks));
     if (wanted == TR_FORMAT_AUTO) wanted = usual_format(job, looks);
+    if (wanted == TR_FORMAT_HDF5 && looks == TR_FORMAT_CSV && files->file[0].hdf5)
+        wanted = looks; /* with named columns */
     *format = wanted;
     if ((looks == TR_FORMAT_HDF5) != (wanted == TR_FORMAT_HDF5))
         return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", files->file[0].path,
@@ -101,6 +103,18 @@ int tr_data_find(const tr_job *job, const char *path, char **found)
     return status == TR_OK && !*found ? tr_copy_string(path, found) : status;
 }
 
+int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files)
+{
+    char **paths;
+    TR_TRY(TR_NEW(&paths, n));
+    int status = TR_OK;
+    for (size_t i = 0; i < n && status == TR_OK; i++) status = tr_data_find(job, names[i], &paths[i]);
+    if (status == TR_OK) status = tr_files_open(paths, n, files);
+    for (size_t i = 0; i < n; i++) free(paths[i]);
+    free(paths);
+    return status;
+}
+
 int tr_data_files(const tr_job *job, bool test, struct tr_files *files)
 {
     struct tr_job_held_out held;
@@ -108,15 +122,7 @@ int tr_data_files(const tr_job *job, bool test, struct tr_files *files)
     const struct tr_job_list *patterns = test && held.to == 0 ? &job->data.test : &job->data.train;
     if (patterns->n == 0)
         return tr_fail(TR_ERR_CONFIG, "%s: data.train is missing: the files to learn from", job->path);
-    char **paths;
-    TR_TRY(TR_NEW(&paths, patterns->n));
-    int status = TR_OK;
-    for (size_t i = 0; i < patterns->n && status == TR_OK; i++)
-        status = tr_data_find(job, patterns->item[i], &paths[i]);
-    if (status == TR_OK) status = tr_files_open(paths, patterns->n, files);
-    for (size_t i = 0; i < patterns->n; i++) free(paths[i]);
-    free(paths);
-    return status;
+    return tr_files_of(job, patterns->item, patterns->n, files);
 }
 
 static int fill(tr_data *data, const tr_data *like)

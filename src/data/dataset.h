@@ -111,6 +111,9 @@ struct tr_loading {
 typedef int tr_loading_fn(void *who, const struct tr_loading *progress);
 void tr_on_loading(tr_context *tr, tr_loading_fn *loading, void *who);
 
+/* Opens files by their names, relative ones wherever data.folders has them. */
+int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files);
+
 /* Opens the files of data.train or data.test, relative paths wherever data.folders has them; a share of the training data that
  * is held out is in the files of these. */
 int tr_data_files(const tr_job *job, bool test, struct tr_files *files);

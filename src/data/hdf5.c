@@ -432,18 +432,36 @@ static uint64_t count_of(hid_t object, const char *name, uint64_t otherwise)
     return value;
 }
 
+/* What trireme convert has made of csv. */
+static int find_columns(struct tr_hdf5 *t)
+{
+    if (t->checked.fd < 0 || t->sparse || !is_there(t->file, "columns")) return TR_OK;
+    TR_TRY(open_list(t, t->file, "columns/strings", &t->strings));
+    TR_TRY(open_list(t, t->file, "columns/string_begin", &t->string_begin));
+    TR_TRY(open_list(t, t->file, "columns/texts", &t->texts));
+    t->named = true;
+    bool right = t->strings.size == 1 && t->string_begin.number == TR_HDF5_U64 &&
+                 t->texts.number == TR_HDF5_U64 && t->texts.rows == t->columns &&
+                 t->string_begin.rows > t->columns && t->x.number == TR_HDF5_F32;
+    return right ? TR_OK : wrong(t, &t->texts, "damaged: the columns of X are others");
+}
+
 int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 {
     static const struct tr_hdf5_array none = {.set = -1, .type = -1};
     *t = (struct tr_hdf5){.path = file->path,
                           .checked = {.fd = -1},
                           .file = -1,
+                          .strings = none,
+                          .string_begin = none,
+                          .texts = none,
                           .x = none,
                           .indices = none,
                           .indptr = none,
                           .y = none};
     TR_TRY(open_file(t));
     TR_TRY(take_path(t, file->inside ? file->inside : "/"));
+    TR_TRY(find_columns(t));
     t->first_index = count_of(t->file, "first_index", 0) > 0;
     t->full = t->full || count_of(t->file, "dense", 0) > 0;
     return TR_OK;
@@ -451,7 +469,8 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 
 void tr_hdf5_table_close(struct tr_hdf5 *t)
 {
-    struct tr_hdf5_array *all[] = {&t->x, &t->indices, &t->indptr, &t->y};
+    struct tr_hdf5_array *all[] = {&t->x,       &t->indices,      &t->indptr, &t->y,
+                                   &t->strings, &t->string_begin, &t->texts};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) close_array(all[i]);
     if (t->file >= 0) H5Fclose(t->file);
     tr_checked_close(&t->checked);
@@ -471,6 +490,10 @@ int tr_hdf5_look(const struct tr_file *file, struct tr_head *head)
     head->full = t.full;
     head->labelled = t.labelled;
     head->from_one = t.first_index == 1;
+    head->named = t.named;
+    head->header = t.named && count_of(t.file, "header", 0) > 0;
+    head->label_column = t.named ? count_of(t.file, "label", t.columns) : 0;
+    if (head->label_column > t.columns) head->label_column = t.columns;
     tr_hdf5_table_close(&t);
     return status;
 }

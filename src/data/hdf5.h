@@ -6,8 +6,18 @@
  *   - what the path says behind «:/», or what of X, data, features, matrix the file has
  *   - labels: y, label, labels or target beside them; or one group above a group of non-zeros
  *
- *   hdf5.c       which arrays of a file are the table, and reading some rows of an array
- *   hdf5_rows.c  the rows that are one reader's share of the files
+ * What trireme convert makes of csv has columns with names, and is read as csv is (data.format: csv). Beside X, an array of reals that
+ * has NaN where a number is missing, there is the group columns:
+ *   strings, string_begin   texts, one after the other, and where each begins (and the last ends): the names of all columns, and then
+ *                           what stands in each column of texts; X has the place among those of the column
+ *   texts                   how many of these each column has; 0: it is of numbers
+ * and attributes of the file:
+ *   header                  1: the names come from a file, not from the order of columns
+ *   label                   which column has the labels (from 0; as many as there are: none)
+ *
+ *   hdf5.c          which arrays of a file are the table, and reading some rows of an array
+ *   hdf5_rows.c     the rows that are one reader's share of the files
+ *   hdf5_columns.c  rows of columns with names
  */
 #ifndef TR_DATA_HDF5_H
 #define TR_DATA_HDF5_H
@@ -53,6 +63,8 @@ struct tr_hdf5 {
     struct tr_checked checked; /* of a file that trireme convert has written; .fd is -1 for others */
     hid_t file;
     bool sparse; /* x are the values of non-zeros, with indices and indptr */
+    bool named;  /* columns have names, and there are the next three */
+    struct tr_hdf5_array strings, string_begin, texts;
     struct tr_hdf5_array x, indices, indptr, y;
     bool labelled; /* there is y */
     bool full;     /* rows are dense, or are to be made so */
@@ -77,6 +89,29 @@ int tr_hdf5_read_wholes(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64
 /* The same of columns; what is negative or too large becomes a number that is no column. */
 int tr_hdf5_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint64_t first, size_t n,
                          uint32_t *to);
+
+/* Names of columns and texts of all columns. */
+struct tr_hdf5_strings {
+    struct tr_ids all; /* not to be searched */
+    uint64_t *first;   /* of each column, its first text in all; those of the last end at all.n */
+};
+
+/* Of a table with named columns. To be freed, also if this fails. */
+int tr_hdf5_read_strings(struct tr_hdf5 *t, struct tr_hdf5_strings *s);
+void tr_hdf5_strings_free(struct tr_hdf5_strings *s);
+
+/* Tells `take` the names of a file's columns, as those of a line 0 (head.h), and which of them are of texts. */
+int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *take, void *state);
+int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
+
+/* Rows of named columns, as a reader of csv has them. */
+struct tr_hdf5_columns;
+int tr_hdf5_columns_open(struct tr_hdf5 *t, struct tr_hdf5_columns **columns);
+void tr_hdf5_columns_close(struct tr_hdf5_columns **columns); /* NULL inside is fine */
+
+/* Adds the rows first .. first + n - 1 of the file to those that the reader has. */
+int tr_hdf5_columns_take(struct tr_hdf5_columns *columns, struct tr_hdf5 *t, struct tr_reader *r,
+                         uint64_t first, size_t n);
 
 /* Adds the rows of a reader's share of the files to what it has read: see tr_read_matrix(). */
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers);

@@ -11,8 +11,9 @@ enum { BLOCK_BYTES = 1 << 20, LARGEST_BLOCK = 256 << 20, SPARSE_ROWS = 1 << 16, 
 struct pass {
     struct tr_reader *r;
     struct tr_hdf5 table;
-    uint64_t *begin; /* sparse: where the rows at hand begin */
-    float *value;    /* sparse: their values, while all before are 1 */
+    struct tr_hdf5_columns *columns; /* which have names; NULL: they have none */
+    uint64_t *begin;                 /* sparse: where the rows at hand begin */
+    float *value;                    /* sparse: their values, while all before are 1 */
     size_t begin_capacity, value_room;
     uint64_t done; /* rows of all files that are read */
 };
@@ -310,7 +311,9 @@ static int take_rows(struct pass *p, const struct tr_files *rows, uint64_t begin
         if (n > end - at) n = end - at;
         if (r->options->most_rows > 0 && n > r->options->most_rows) n = r->options->most_rows;
         size_t before = r->matrix.rows;
-        TR_TRY(t->sparse ? take_sparse(p, at, (size_t)n) : take_dense(p, at, (size_t)n));
+        TR_TRY(p->columns  ? tr_hdf5_columns_take(p->columns, &p->table, r, at, (size_t)n)
+               : t->sparse ? take_sparse(p, at, (size_t)n)
+                           : take_dense(p, at, (size_t)n));
         TR_TRY(tr_reader_note_run(r, at, at + n, r->matrix.rows - before));
         p->done += n;
         r->report.text_bytes += n * r->files->total / (rows->total + 1);
@@ -366,8 +369,11 @@ static uint64_t chunk_rows(const struct pass *p, const struct tr_files *rows, si
 static int take_file(struct pass *p, const struct tr_files *rows, const struct tr_file_part *part)
 {
     TR_TRY(tr_reader_enter(p->r, part->file));
+    bool named = p->r->options->schema != NULL;
     int status = tr_hdf5_table_open(&p->r->files->file[part->file], &p->table);
+    if (status == TR_OK && named) status = tr_hdf5_columns_open(&p->table, &p->columns);
     if (status == TR_OK) status = take_part(p, rows, *part);
+    tr_hdf5_columns_close(&p->columns);
     tr_hdf5_table_close(&p->table);
     return status;
 }
@@ -397,8 +403,9 @@ int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
         rows.total += rows.file[i].size;
     }
     TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, rows.n)));
-    m->columns = r->head->sparse ? 0 : (size_t)r->head->fields;
-    int status = make_room(r, 1);
+    const struct tr_schema *schema = r->options->schema;
+    m->columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
+    int status = schema ? tr_csv_make_room(r, 1) : make_room(r, 1);
     if (status == TR_OK && r->head->sparse) status = TR_GROW(&m->begin, &r->begin_capacity, 1);
     if (m->begin) m->begin[0] = 0;
     if (status == TR_OK && rows.total > 0) status = take_files(&p, &rows, reader, readers);

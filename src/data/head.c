@@ -261,12 +261,21 @@ static bool looks_like_table(const char *p, const char *end)
     return false;
 }
 
+/* What has named columns is csv. A file that cannot be read is refused when its head is. */
+static int look_like_hdf5(const struct tr_file *file, enum tr_format *format)
+{
+    struct tr_head head = {0};
+    int status = tr_hdf5_look(file, &head);
+    *format = status == TR_OK && head.named ? TR_FORMAT_CSV : TR_FORMAT_HDF5;
+    return status;
+}
+
 /* TR_FORMAT_AUTO for what looks like nothing known, and an empty file. */
 static int look_like(const struct tr_files *files, size_t file, enum tr_format *format)
 {
     struct first_lines first;
-    *format = files->file[file].hdf5 ? TR_FORMAT_HDF5 : TR_FORMAT_AUTO;
-    if (files->file[file].hdf5) return TR_OK;
+    *format = TR_FORMAT_AUTO;
+    if (files->file[file].hdf5) return look_like_hdf5(&files->file[file], format);
     TR_TRY(open_first_lines(files, file, &first));
     const char *p = first.begin, *end = first.end;
     if (end - p > 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0) p += 3; /* the mark of UTF-8 */
@@ -413,6 +422,7 @@ int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_he
                    void *state)
 {
     struct first_lines first;
+    if (files->file[file].hdf5) return tr_hdf5_read_names(&files->file[file], take, state);
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
     size_t line = 1;
@@ -453,10 +463,12 @@ static int look_at_file(const struct tr_files *files, size_t file, enum tr_forma
 {
     struct first_lines first;
     const struct tr_file *f = &files->file[file];
-    if (f->size > 0 && f->hdf5 != (format == TR_FORMAT_HDF5))
+    bool may_be = format == TR_FORMAT_HDF5 || (format == TR_FORMAT_CSV && f->hdf5);
+    if (f->hdf5 && may_be) TR_TRY(tr_hdf5_look(f, head));
+    if (f->size > 0 && f->hdf5 != (format == TR_FORMAT_HDF5) && !head->named)
         return tr_fail(TR_ERR_DATA, "%s: %s, expected data.format: %s", f->path,
                        f->hdf5 ? "an HDF5 file" : "not an HDF5 file", tr_format_word(format));
-    if (f->hdf5) return tr_hdf5_look(f, head);
+    if (f->hdf5) return TR_OK;
     TR_TRY(open_first_lines(files, file, &first));
     int status = TR_OK;
     if (first.begin && format == TR_FORMAT_DOCWORD) status = look_at_docword(files, file, &first, head);
@@ -477,6 +489,9 @@ static int compare_tables(const struct tr_files *files, const struct tr_head *he
 {
     const struct tr_head *a = &heads[first], *b = &heads[i];
     const char *path = files->file[i].path, *other = files->file[first].path;
+    if (a->named != b->named)
+        return tr_fail(TR_ERR_DATA, "%s: its columns have %snames, other than those of %s", path,
+                       b->named ? "" : "no ", other);
     if (a->sparse != b->sparse || a->full != b->full)
         return tr_fail(TR_ERR_DATA, "%s: its rows are %s, but not those of %s", path,
                        b->sparse ? "sparse" : "dense", other);
@@ -504,6 +519,9 @@ static int compare_heads(const struct tr_files *files, enum tr_format format, co
         const struct tr_head *a = &heads[first], *b = &heads[i];
         const char *path = files->file[i].path, *other = files->file[first].path;
         if (files->file[i].size == 0) continue;
+        if (files->file[first].hdf5 != files->file[i].hdf5)
+            return tr_fail(TR_ERR_DATA, "%s: %san HDF5 file, other than %s", path,
+                           files->file[i].hdf5 ? "" : "not ", other);
         if (format == TR_FORMAT_HDF5)
             TR_TRY(compare_tables(files, heads, tr_heads_first(heads, files->n), i));
         if (format == TR_FORMAT_CSV && b->fields != a->fields && b->fields > 0 && !(a->header && b->header))

@@ -15,11 +15,13 @@ struct tr_head {
     uint64_t documents, words, nonzeros; /* docword: what its header says; hdf5: nonzeros */
     uint64_t rows, chunk_rows;           /* hdf5; rows of its chunks, 0 if they do not matter */
     bool sparse, full,
-        labelled;  /* hdf5: rows are stored as lists of non-zeros; are to be dense; have labels */
-    bool from_one; /* hdf5: files of text call column 0 number 1 */
+        labelled;          /* hdf5: rows are stored as lists of non-zeros; are to be dense; have labels */
+    bool from_one;         /* hdf5: files of text call column 0 number 1 */
+    bool named;            /* hdf5: columns have names, and this is a file of csv: see hdf5.h */
+    uint64_t label_column; /* … and which has the labels; `fields`: none */
     bool text_rows, text_columns; /* ratings: an id of the first record is no number */
     int label;                    /* csv: which column looks like labels, TR_LABEL_… */
-    bool header;                  /* csv: there is one */
+    bool header;                  /* csv: names of columns are the file's */
     uint32_t binding;             /* csv: see tr_schema_bind() */
     char separator; /* csv, ratings: , ; tab, or one of the above: any number of blanks and tabs, or :: */
 };
@@ -39,8 +41,9 @@ int tr_heads_read(const struct tr_files *files, enum tr_format format, int heade
 
 /* hdf5: the first file that has a table; 0: none has. */
 size_t tr_heads_first(const struct tr_head *heads, size_t n);
+
 /* csv: hands all fields of a file's header (line 0) and of some lines behind it (1, 2, …) to take(), without quotes and what is
- * around them, until it returns anything but TR_OK. */
+ * around them, until it returns anything but TR_OK. Of HDF5 the names alone. */
 typedef int tr_field_fn(void *state, size_t line, size_t field, const char *text, size_t n);
 int tr_head_fields(const struct tr_files *files, size_t file, const struct tr_head *head, tr_field_fn *take,
                    void *state);

@@ -173,6 +173,12 @@ int tr_place_fail(const struct tr_files *files, const struct tr_file_place *plac
 
 /* ---- for the functions of formats ---- */
 
+/* csv: what a field is, in files whose columns are not just numbers in the order of the schema. */
+struct tr_bound {
+    uint8_t type;
+    uint32_t slot, column;
+};
+
 struct tr_reader {
     const struct tr_files *files;
     const struct tr_reader_options *options;
@@ -216,6 +222,17 @@ struct tr_format_reader {
 };
 
 extern const struct tr_format_reader tr_libsvm_reader, tr_csv_reader, tr_ratings_reader, tr_docword_reader;
+
+/* csv, of text or in HDF5: room for some more rows. */
+int tr_csv_make_room(struct tr_reader *r, size_t more);
+/* … the place of a value among those that were met, or its number in a dictionary that is there, or among hashed keys. n: 0 where
+ * it is missing. */
+int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size_t n, uint32_t *place);
+/* … the same of a crossed one, as a slot has it; NULL: see tr_reader_bad(). */
+const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct tr_cross *cross,
+                                const struct tr_field *part, float *to);
+/* … the row behind the last one is complete, unless its label is missing. Returns `end`, or NULL. */
+const char *tr_csv_end_row(struct tr_reader *r, const char *end, float label);
 
 /* Notes what is wrong with the line in work: `'token': text`, or the text alone if token is NULL. Returns NULL. */
 const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator, const char *format, ...)

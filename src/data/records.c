@@ -162,6 +162,9 @@ static int read_csv(struct pass *p, const struct tr_head *heads)
 {
     const tr_read_options *o = p->options;
     struct tr_reader_options options = {.format = TR_FORMAT_CSV, .heads = heads, .piece = take_dense};
+    if (heads[tr_heads_first(heads, p->files.n)].named)
+        return tr_fail(TR_ERR_DATA, "%s: its columns have names, but the model knows none",
+                       p->files.file[0].path);
     size_t there = tr_csv_columns(&p->files, heads, TR_LABEL_NONE);
     int label = o->label == TR_LABEL_AUTO ? tr_heads_label(heads, p->files.n) : o->label;
     if (label != TR_LABEL_NONE && there > 0 && (o->columns == 0 || there == o->columns + 1)) {

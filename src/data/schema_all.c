@@ -94,6 +94,22 @@ static int say_change(tr_data *data, const struct tr_column_seen *seen, size_t c
     return status;
 }
 
+static void take_word(struct tr_column *c)
+{
+    c->type = c->type == TR_COLUMN_LABEL ? TR_COLUMN_NAMED_LABEL : TR_COLUMN_CATEGORY;
+}
+
+bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen)
+{
+    bool any = false;
+    for (size_t c = 0; c < s->n; c++) {
+        if (!seen[c].word) continue;
+        take_word(&s->column[c]);
+        any = true;
+    }
+    return any;
+}
+
 int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *again)
 {
     struct tr_schema *s = data->state->schema;
@@ -106,7 +122,7 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
     int status = tr_all_reduce(tr, TR_SET_ALL, TR_MAX, TR_I32, word, s->n);
     for (size_t c = 0; c < s->n && status == TR_OK; c++) {
         if (!word[c]) continue;
-        s->column[c].type = s->column[c].type == TR_COLUMN_LABEL ? TR_COLUMN_NAMED_LABEL : TR_COLUMN_CATEGORY;
+        take_word(&s->column[c]);
         *again = true;
         if (first == s->n) first = c;
     }

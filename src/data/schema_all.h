@@ -12,6 +12,9 @@ int tr_schema_open(tr_data *data, const tr_data *like);
  * ranks; agreed on. */
 int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *again);
 
+/* The same by what one process has met: whether a column is another. */
+bool tr_schema_take_words(struct tr_schema *s, const struct tr_column_seen *seen);
+
 /* Finds means, dictionaries and names of labels, or takes those of the training data, and makes keys of the workers' rows. labels:
  * the distinct ones that this worker has met, which change as labels do. All ranks; agreed on. */
 int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_column_seen *seen,

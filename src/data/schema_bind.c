@@ -5,12 +5,20 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/hdf5.h"
 
-static bool may_be_missing(const struct tr_schema *s, size_t c, bool label_needed)
+/* Whether a column is one of those that a crossed one is made of. */
+static bool is_crossed(const struct tr_schema *s, size_t column)
 {
     for (size_t i = 0; i < s->crosses; i++)
         for (size_t k = 0; k < s->cross[i].n; k++)
-            if (s->cross[i].column[k] == c) return false;
+            if (s->cross[i].column[k] == column) return true;
+    return false;
+}
+
+static bool may_be_missing(const struct tr_schema *s, size_t c, bool label_needed)
+{
+    if (is_crossed(s, c)) return false;
     if (c >= tr_schema_fields(s)) return true; /* they are made */
     switch (s->column[c].type) {
     case TR_COLUMN_NUMBER:
@@ -65,6 +73,30 @@ static int bind_order(const struct tr_schema *s, const char *path, bool label_ne
     return TR_OK;
 }
 
+/* HDF5 has texts or numbers, which is said when it is made. */
+static int check_kinds(const struct tr_schema *s, const struct tr_file *file, const struct tr_binding *b)
+{
+    bool *texts;
+    int status = TR_NEW(&texts, b->fields);
+    if (status == TR_OK) status = tr_hdf5_read_kinds(file, b->fields, texts);
+    for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
+        uint32_t column = b->column[k];
+        uint8_t type = column < s->n ? s->column[column].type : TR_COLUMN_IGNORE;
+        bool number = type == TR_COLUMN_NUMBER || type == TR_COLUMN_LABEL || type == TR_COLUMN_WEIGHT,
+             text = type == TR_COLUMN_CATEGORY || (column < s->n && is_crossed(s, column));
+        if (texts[k] ? !number : !text) continue;
+        char name[TR_SHOWN_NAME];
+        tr_schema_column_text(s, column, name);
+        status = tr_fail(TR_ERR_DATA,
+                         "%s: column %s is one of %s in this file, expected %s: convert it with "
+                         "data.columns='%s: %s'",
+                         file->path, name, texts[k] ? "words" : "numbers", texts[k] ? "numbers" : "words",
+                         name, texts[k] ? "number" : "category");
+    }
+    free(texts);
+    return status;
+}
+
 static int bind_file(const struct tr_schema *s, const struct tr_files *files, size_t i,
                      const struct tr_head *head, bool label_needed, struct tr_binding *b)
 {
@@ -82,6 +114,7 @@ static int bind_file(const struct tr_schema *s, const struct tr_files *files, si
     for (size_t k = 0; k < b->fields && status == TR_OK; k++) {
         b->labelled = b->labelled || b->column[k] == s->label;
     }
+    if (status == TR_OK && head->named) status = check_kinds(s, &files->file[i], b);
     tr_ids_free(&names);
     return status;
 }

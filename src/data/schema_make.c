@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/hdf5.h"
 #include "data/number.h"
 #include "data/token.h"
 #include "job/text.h"
@@ -78,6 +79,17 @@ static int name_by_number(struct tr_ids *names, size_t n)
     return TR_OK;
 }
 
+/* Of HDF5, which says it. */
+static int take_kinds(const struct tr_file *file, struct tr_schema *s)
+{
+    bool *texts;
+    TR_TRY(TR_NEW(&texts, s->n));
+    int status = tr_hdf5_read_kinds(file, s->n, texts);
+    for (size_t c = 0; c < s->n; c++) s->column[c].type = texts[c] ? TR_COLUMN_CATEGORY : TR_COLUMN_NUMBER;
+    free(texts);
+    return status;
+}
+
 static int look_at_first(const struct tr_files *files, const struct tr_head *heads, size_t file,
                          struct tr_schema *s)
 {
@@ -88,6 +100,7 @@ static int look_at_first(const struct tr_files *files, const struct tr_head *hea
         .path = files->file[file].path, .names = &s->names, .column = s->column, .n = s->n, .schema = s};
     TR_TRY(TR_NEW(&look.known, s->n));
     int status = tr_head_fields(files, file, &heads[file], take_field, &look);
+    if (status == TR_OK && heads[file].named) status = take_kinds(&files->file[file], s);
     free(look.known);
     TR_TRY(status);
     if (!s->named) TR_TRY(name_by_number(&s->names, s->n));
@@ -171,6 +184,7 @@ static int set_types(const tr_job *job, const struct tr_files *files, struct tr_
 static size_t guess_label(const struct tr_schema *s, const struct tr_head *head)
 {
     size_t found = s->n;
+    if (head->named) return (size_t)head->label_column;
     for (size_t c = 0; c < s->n && s->named; c++) {
         size_t n;
         const char *text = tr_ids_text(&s->names, c, &n);

@@ -12,6 +12,12 @@ awk 'BEGIN { srand(3); print "a,b,c,kind" >"table.csv"
         printf "%d %d:1 %d:1\n", y, int(rand() * 9), 10 + int(rand() * 90) >"ones.svm"
         print (i % 7 == 0) "," (i % 5 == 0 ? a : 0) "," 0 "," (i % 11 == 1) "," y >"holes.csv" } }'
 
+# words, in quotes and late, missing numbers, words and labels, weights, a column that is left out
+awk 'BEGIN { srand(5); print "city;\"the \"\"size\"\"\";kind;weight;note;late;price"
+    for (i = 0; i < 700; i++)
+        print substr("RomeOsloNaplNA  ", 1 + 4 * int(4 * rand()), 4) ";" (i % 9 ? 10 * rand() : "?") ";\"k;" int(5 * rand()) "\";" int(3 * rand()) \
+            ";n" i ";" (i < 650 ? i % 7 : "x" i % 3) ";" (i % 50 == 4 ? "" : i % 3 ? "dear" : "cheap") }' >words.csv
+
 # same TABLE SETTING…: the model learnt from it is that learnt from what it is converted to
 same() {
     table=$1 name=${1%%.*}; shift
@@ -34,7 +40,17 @@ same full.svm solve.epochs=5
 same ones.svm solve.epochs=5 solve.method=newton
 same holes.csv solve.epochs=5
 same table.csv model.type=kmeans model.clusters=3 data.label=last
-h5dump -H holes.h5 | grep -q indptr || fail "holes.csv: zeros are stored"
+same words.csv data.columns=note:ignore data.weight=weight "data.cross=city*late" solve.epochs=5
+"$trireme" predict text words.h5 | cmp -s - predicted || fail "words.h5 by the model of words.csv"
+"$trireme" count words.csv --top 9 >out; "$trireme" count words.h5 --top 9 | cmp -s - out || fail "words.h5: count: $(cat out)"
+grep -q '^late  *category  10 different' out || fail "words.csv: count: $(cat out)"
+run hdf5 1 data.train=words.h5 data.label=city data.columns="note:ignore,weight:number" data.positive=Rome data.hash=2^10
+check "words.h5" "$trireme" convert words.h5 words2.h5 && cmp -s words.h5 words2.h5 || fail "words.h5 is converted into another"
+expect 65 "words.h5: column kind is one of words in this file, expected numbers" train data.train=words.h5 data.columns=kind:number
+expect 65 "words.h5: column weight is one of numbers in this file, expected words" train data.train=words.h5 data.columns=weight:category
+expect 65 "words.csv: not an HDF5 file, other than words.h5" train data.train=words.h5,words.csv
+expect 65 "table.h5: unknown column a" train data.train=words.h5,table.h5
+expect 65 "table.h5: unknown column a" predict text table.h5
 h5dump -H table.h5 | grep -q indptr && fail "table.csv: stored as lists"
 h5dump -H full.h5 | grep -q indptr && fail "full.svm: stored as lists"
 h5dump -d X/data ones.h5 | grep -q H5T_STD_U8LE || fail "ones.svm: values of more than a byte"
@@ -72,8 +88,8 @@ check "two files" "$trireme" convert sparse.svm ones.svm twice.h5
 grep -q "1800 rows" out || fail "two files: $(cat out)"
 check "of HDF5" "$trireme" convert sparse.h5 again.h5
 h5dump -d X/data sparse.h5 | sed 1d >one; h5dump -d X/data again.h5 | sed 1d | cmp -s - one || fail "converted again: other values"
-check "no labels" "$trireme" convert table.csv plain.h5 data.label=none
-h5dump -H plain.h5 | grep -q '"y"' && fail "data.label=none: labels are there"
+check "no labels" "$trireme" convert full.svm plain.h5 && h5dump -d y plain.h5 >out || fail "full.svm: no labels"
+check "no labels" "$trireme" convert table.csv plain.h5 data.label=none && expect 78 "data.train has no labels" train data.train=plain.h5
 run cut 1 data.train=sparse.h5 data.test=10% solve.epochs=3
 holds "10 % are held out" "$(sed -n 's/^test data: *\([0-9]*\) rows.*/\1/p' cut.out) > 50"
 
@@ -115,10 +131,10 @@ head -c 9000 table.h5 >short.h5
 expect 65 "short.h5: cut off" train data.train=short.h5
 expect 65 "an HDF5 file, expected data.format: ratings" train data.train=table.h5 model.type=mf
 expect 65 "not an HDF5 file" train data.train=table.csv data.format=hdf5
-expect 65 "has no Y; there is: X, y" train data.train=table.h5:/Y
+expect 65 "has no Y; there is: columns/, X" train data.train=table.h5:/Y
 expect 78 "ratings is no table of rows" convert table.csv out.h5 data.format=ratings
 sed '$s/,[^,]*,/,x,/' table.csv >bad.csv
-expect 65 "bad.csv:901: column 2: 'x'" convert bad.csv out.h5
+expect 65 "bad.csv:901: column b: 'x' is not a number" convert bad.csv out.h5 "data.columns=*: number"
 expect 64 "did you mean data.label?" convert table.csv out.h5 data.lable=last
 expect 64 "usage" convert table.csv
 expect 73 "cannot be written" convert table.csv table.csv/out.h5
