@@ -95,13 +95,15 @@ static double value(const struct tree *t, size_t i)
 
 /* ---- model.txt ---- */
 
-/* Of a category, its number among the sets. */
+/* LightGBM compares reals of 64 bits: those up to here are rounded to a float that goes left. Of a category, its number among the
+ * sets. */
 static double threshold(const struct tree *t, size_t i)
 {
     size_t before = 0;
     for (size_t k = 0; k < i; k++) before += is_category(t, k);
     if (is_category(t, i)) return (double)before;
-    return fmin((double)t->node[i].number, DBL_MAX);
+    float number = t->node[i].number;
+    return fmin(((double)number + (double)nextafterf(number, INFINITY)) / 2, DBL_MAX);
 }
 
 /* That a missing number is NaN, and whether it goes left; whether the number is a category. */
@@ -170,10 +172,11 @@ static void put_tree(FILE *file, const struct tree *t, size_t which)
 static void begin_lightgbm(FILE *file, const struct tr_trees *m)
 {
     unsigned long long outputs = m->outputs, columns = m->columns;
-    fprintf(file,
-            "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=0\nmax_feature_idx=%"
-            "llu\n",
-            outputs, outputs, columns - 1);
+    fprintf(
+        file,
+        "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=%llu\nmax_feature_idx=%"
+        "llu\n",
+        outputs, outputs, m->label_column == TR_LABEL_LAST ? columns : 0, columns - 1);
     switch (m->objective) {
     case TR_OBJECTIVE_LOGISTIC: fputs("objective=binary sigmoid:1\n", file); break;
     case TR_OBJECTIVE_SOFTMAX: fprintf(file, "objective=multiclass num_class:%llu\n", outputs); break;
