@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "quadratic.h"
-
 /* ---- checking ---- */
 
 static int check(const tr_job *job, const struct tr_linear_options *o)
@@ -49,483 +47,6 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(job, "solve.method",
                                 "sync.weight and solve.optimizer are for solve.method sgd");
     return TR_OK;
-}
-
-/* ---- sums over workers ---- */
-
-static int sum(struct tr_linear *m, double *values, size_t n)
-{
-    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, values, n);
-}
-
-static int greatest(struct tr_linear *m, double *values, size_t n)
-{
-    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, values, n);
-}
-
-static bool is_first(const struct tr_linear *m)
-{
-    return tr_set_rank(m->tr, TR_SET_WORKERS) == 0;
-}
-
-/* ---- the rows' losses ---- */
-
-static double curve_of(int type, double slope, double margin, double y)
-{
-    if (type == TR_LOSS_LINEAR) return 1;
-    if (type == TR_LOSS_L2SVM) return y * margin < 1 ? 2 : 0;
-    return fabs(slope) * (1 - fabs(slope));
-}
-
-/* Where the curvature is all but 0, the model would be of no use far off. */
-static const double LEAST_CURVE = 1e-6;
-
-/* Fills the rows' models; the sums are over this worker's rows. */
-static void model_rows(const struct tr_linear *m, struct tr_descent_point *at)
-{
-    const struct tr_linear_descent *d = m->descent;
-    at->loss = at->slope = at->curve = 0;
-    for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], margin = d->margin[i], slope = tr_loss_slope(m->type, margin, y);
-        double weight = tr_descent_weight(d, i),
-               curve = weight * fmax(curve_of(m->type, slope, margin, y), LEAST_CURVE);
-        d->model[i] = (struct tr_row_model){.slope = weight * slope, .curve = (float)curve, .move = 0};
-        at->loss += weight * tr_loss(m->type, margin, y);
-        at->slope += weight * slope;
-        at->curve += curve;
-    }
-}
-
-/* The bias's penalty counts too. */
-static int bias_slope(struct tr_linear *m, double change, double *slope, double *curve)
-{
-    const struct tr_linear_descent *d = m->descent;
-    double sums[2] = {0, 0};
-    for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], margin = d->margin[i] + change,
-               one = tr_loss_slope(m->type, margin, y), weight = tr_descent_weight(d, i);
-        sums[0] += weight * one;
-        sums[1] += weight * curve_of(m->type, one, margin, y);
-    }
-    TR_TRY(sum(m, sums, 2));
-    *slope = sums[0] + d->bias_l2 * (d->bias + change);
-    *curve = sums[1] + d->bias_l2;
-    return TR_OK;
-}
-
-/* The bias at its minimum: Newton steps, or halves of the interval that it must lie in where they leave that. */
-static int minimise_bias(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    double change = 0, low = -INFINITY, high = INFINITY, slope, curve;
-    if (!m->o->bias) return TR_OK;
-    for (int i = 0; i < 60; i++) {
-        TR_TRY(bias_slope(m, change, &slope, &curve));
-        if (fabs(slope) <= 1e-12 * m->problem.n || curve == 0) break;
-        *(slope > 0 ? &high : &low) = change;
-        double next = change - slope / curve;
-        if (!(next > low && next < high)) next = isfinite(low + high) ? (low + high) / 2 : change - slope;
-        if (next == change) break;
-        change = next;
-    }
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] += change;
-    d->bias += change;
-    return TR_OK;
-}
-
-/* ---- where the weights stand ---- */
-
-static void sum_gradient(struct tr_linear_descent *d)
-{
-    const struct tr_descent_rows *rows = &d->rows;
-    memset(d->partial, 0, rows->columns * sizeof *d->partial);
-    for (size_t i = 0; i < rows->n; i++) {
-        double slope = d->model[i].slope;
-        if (slope == 0) continue;
-        for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-            d->partial[rows->column[k]] += slope * (double)rows->value[k];
-    }
-    d->passes += 1;
-}
-
-/* How much the gradient fails to be that of a minimum. */
-static double violation(const struct tr_linear_descent *d, size_t j)
-{
-    double w = d->weight[j], gradient = d->gradient[j] + d->l2 * w;
-    if (w != 0) return fabs(gradient + (w > 0 ? d->alpha : -d->alpha));
-    return fmax(0, fabs(gradient) - d->alpha);
-}
-
-static int look_at_columns(struct tr_linear *m)
-{
-    const struct tr_linear_descent *d = m->descent;
-    struct tr_descent_point *at = &m->descent->at;
-    double most[2] = {0, 0}, sums[7] = {0, 0, 0, 0, at->loss, at->slope, at->curve};
-    for (size_t i = 0; i < d->n_mine; i++) {
-        uint32_t j = d->mine[i];
-        double w = d->weight[j], size = fabs(d->gradient[j]), over = fmax(0, size - d->alpha);
-        sums[0] += fabs(w);
-        sums[1] += w * w;
-        sums[2] += w != 0;
-        sums[3] += over * over;
-        most[0] = fmax(most[0], size);
-        most[1] = fmax(most[1], violation(d, j));
-    }
-    TR_TRY(sum(m, sums, 7));
-    TR_TRY(greatest(m, most, 2));
-    *at = (struct tr_descent_point){sums[4], sums[5], sums[6], sums[0], sums[1],
-                                    sums[2], sums[3], most[0], most[1]};
-    return TR_OK;
-}
-
-double tr_descent_objective(const struct tr_linear_descent *d)
-{
-    const struct tr_descent_point *at = &d->at;
-    return at->loss + d->alpha * at->absolutes + 0.5 * d->l2 * at->squares +
-           0.5 * d->bias_l2 * d->bias * d->bias;
-}
-
-/* The dual value of the slopes times some scales, 1 (which is a dual point with l2 only) and the largest without. */
-static int bound(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    const double scale[2] = {fmin(1, d->alpha / fmax(d->at.greatest, 1e-300)), 1};
-    double conjugate[2] = {0, 0};
-    int scales = d->l2 > 0 ? 2 : 1;
-    for (size_t i = 0; i < d->rows.n; i++) {
-        double y = (double)d->target[i], a = -tr_loss_slope(m->type, d->margin[i], y);
-        if (tr_linear_classifies(m)) a *= y;
-        for (int k = 0; k < scales; k++)
-            conjugate[k] += tr_descent_weight(d, i) * tr_loss_conjugate(m->type, scale[k] * a, y);
-    }
-    TR_TRY(sum(m, conjugate, 2));
-    for (int k = 0; k < scales; k++) {
-        double bias = scale[k] * d->bias, over = k == 1 ? d->at.excess / (2 * d->l2) : 0;
-        /* a bias that is not penalised is not quite at its minimum; how far that is from it is a guess */
-        double rest = m->o->bias && d->bias_l2 == 0 ? fabs(d->at.slope) * (1 + fabs(d->bias)) : 0;
-        d->dual = fmax(d->dual, -conjugate[k] - over - rest - 0.5 * d->bias_l2 * bias * bias);
-    }
-    return TR_OK;
-}
-
-static double gap(const struct tr_linear_descent *d)
-{
-    return (tr_descent_objective(d) - d->dual) / fmax(fabs(d->dual), 1e-300);
-}
-
-static int look(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    model_rows(m, &d->at);
-    sum_gradient(d);
-    TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
-    TR_TRY(look_at_columns(m));
-    d->known = true;
-    return bound(m);
-}
-
-/* ---- the set of columns that steps change ---- */
-
-struct entry {
-    tr_key key;
-    double weight, entries;
-};
-
-/* Frequent columns first: those that share most rows come into the same blocks. */
-static int compare_entries(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    int i, k;
-    (void)frexp(x->entries, &i);
-    (void)frexp(y->entries, &k);
-    return i != k ? k - i : (x->key > y->key) - (x->key < y->key);
-}
-
-static bool matters(const struct tr_linear_descent *d, size_t j)
-{
-    return d->weight[j] != 0 || fabs(d->gradient[j]) > d->alpha - d->margin_of_zeros;
-}
-
-static uint32_t find(const tr_key *keys, size_t n, tr_key key)
-{
-    size_t first = 0, end = n;
-    while (first < end) {
-        size_t middle = (first + end) / 2;
-        if (keys[middle] < key) first = middle + 1;
-        else end = middle;
-    }
-    return first < n && keys[first] == key ? (uint32_t)first : UINT32_MAX;
-}
-
-static int grow_set(struct tr_descent_set *s, size_t n)
-{
-    size_t capacity[5] = {s->capacity, s->capacity, s->capacity, s->capacity, s->capacity};
-    TR_TRY(TR_GROW(&s->key, &capacity[0], n));
-    TR_TRY(TR_GROW(&s->weight, &capacity[1], n));
-    TR_TRY(TR_GROW(&s->next, &capacity[2], n));
-    TR_TRY(TR_GROW(&s->column, &capacity[3], n));
-    TR_TRY(TR_GROW(&s->slot, &capacity[4], n));
-    s->capacity = capacity[4];
-    return TR_OK;
-}
-
-static void clear_set(struct tr_linear_descent *d)
-{
-    struct tr_descent_set *s = &d->set;
-    for (size_t b = 0; b < s->blocks; b++) tr_block_free(&s->block[b]);
-    s->n = s->blocks = 0;
-    if (d->working) memset(d->working, 0, d->shared.n * sizeof *d->working);
-}
-
-/* More columns, at the end of the set. */
-static int add_columns(struct tr_linear_descent *d, const tr_key *keys, const double *weights, size_t n)
-{
-    struct tr_descent_set *s = &d->set;
-    size_t first = s->n, blocks = (n + TR_BLOCK_COLUMNS - 1) / TR_BLOCK_COLUMNS;
-    TR_TRY(grow_set(s, first + n));
-    TR_TRY(TR_GROW(&s->block, &s->block_capacity, s->blocks + blocks));
-    for (size_t i = 0; i < n; i++) {
-        size_t at = first + i;
-        s->key[at] = keys[i];
-        s->weight[at] = s->next[at] = weights[i];
-        s->column[at] = find(d->key, d->rows.columns, keys[i]);
-        s->slot[at] = tr_descent_slot(d, keys[i]);
-        if (s->slot[at] != UINT32_MAX) d->working[s->slot[at]] = true;
-    }
-    memset(s->block + s->blocks, 0, blocks * sizeof *s->block);
-    s->n += n;
-    s->blocks += blocks;
-    return tr_blocks_make(&d->rows, s->column + first, n, s->block + s->blocks - blocks);
-}
-
-/* What this worker's columns add to the set, gathered from all. */
-static int gather(struct tr_linear *m, struct entry **all, size_t *n)
-{
-    struct tr_linear_descent *d = m->descent;
-    size_t workers = (size_t)tr_set_size(m->tr, TR_SET_WORKERS), own = 0, *bytes;
-    struct entry *mine;
-    TR_TRY(TR_NEW(&mine, d->n_mine));
-    for (size_t i = 0; i < d->n_mine; i++) {
-        uint32_t j = d->mine[i];
-        if (!d->working[j] && matters(d, j))
-            mine[own++] = (struct entry){d->shared.first + j, d->weight[j], d->entries[j]};
-    }
-    own *= sizeof *mine;
-    TR_TRY(TR_NEW(&bytes, workers));
-    int status = tr_all_gather(m->tr, TR_SET_WORKERS, &own, sizeof own, bytes);
-    *n = 0;
-    for (size_t r = 0; r < workers; r++) *n += bytes[r] / sizeof *mine;
-    if (status == TR_OK) status = TR_NEW(all, *n);
-    if (status == TR_OK) status = tr_all_gather_lists(m->tr, TR_SET_WORKERS, mine, bytes, *all);
-    free(bytes);
-    free(mine);
-    return status;
-}
-
-static int add_gathered(struct tr_linear *m)
-{
-    struct entry *all = NULL;
-    tr_key *keys = NULL;
-    double *weights = NULL;
-    size_t n = 0;
-    int status = gather(m, &all, &n);
-    if (status == TR_OK) status = TR_NEW(&keys, n);
-    if (status == TR_OK) status = TR_NEW(&weights, n);
-    if (status == TR_OK) {
-        qsort(all, n, sizeof *all, compare_entries);
-        for (size_t i = 0; i < n; i++) keys[i] = all[i].key, weights[i] = all[i].weight;
-        status = add_columns(m->descent, keys, weights, n);
-    }
-    free(all);
-    free(keys);
-    free(weights);
-    return status;
-}
-
-/* Adds to the set what matters by now. It is made anew where most of what its blocks hold does not matter any more, and where
- * one block will do. */
-static int choose(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    double sums[3] = {0, 0, 0};
-    for (size_t i = 0; i < d->n_mine; i++) {
-        uint32_t j = d->mine[i];
-        sums[0] += matters(d, j) && !d->working[j];
-        sums[1] += matters(d, j) ? d->entries[j] : 0;
-        sums[2] += d->working[j] ? d->entries[j] : 0;
-    }
-    TR_TRY(sum(m, sums, 3));
-    bool fewer = sums[1] < 0.5 * sums[2], one = (double)d->set.n + sums[0] <= TR_BLOCK_COLUMNS;
-    if (sums[0] == 0 && !fewer) return TR_OK;
-    if (fewer || one) clear_set(d);
-    return add_gathered(m);
-}
-
-/* ---- a step ---- */
-
-static int find_products(struct tr_linear *m, struct tr_column_block *block, float *triangle)
-{
-    const struct tr_linear_descent *d = m->descent;
-    tr_block_products(block, d->model, triangle);
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
-    tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
-    if (m->o->bias) return TR_OK;
-    for (size_t k = 0; k < block->n; k++) /* it does not move then */
-        block->gram[block->n * (block->n + 1) + k] = block->gram[k * (block->n + 1) + block->n] = 0;
-    return TR_OK;
-}
-
-/* With every step, as the losses' curvature changes; that of squares does not. */
-static int find_all_products(struct tr_linear *m)
-{
-    struct tr_descent_set *s = &m->descent->set;
-    float *triangle;
-    TR_TRY(TR_NEW(&triangle, (TR_BLOCK_COLUMNS + 1) * (TR_BLOCK_COLUMNS + 2) / 2));
-    int status = TR_OK;
-    for (size_t b = 0; status == TR_OK && b < s->blocks; b++) {
-        size_t n = s->block[b].n;
-        if (m->type != TR_LOSS_LINEAR || s->block[b].gram[(n + 1) * (n + 1) - 1] == 0)
-            status = find_products(m, &s->block[b], triangle);
-    }
-    free(triangle);
-    return status;
-}
-
-/* Minimises over a block; *most: what that has changed a gradient by. */
-static int step_block(struct tr_linear *m, const struct tr_column_block *block, double *next,
-                      double tolerance, double *most)
-{
-    enum { ROOM = TR_BLOCK_COLUMNS + 1 };
-    struct tr_linear_descent *d = m->descent;
-    double x[ROOM], gradient[ROOM], work[4 * ROOM];
-    size_t n = block->n;
-    const float *bias = block->gram + n * (n + 1);
-    tr_block_gradient(block, d->model, gradient);
-    TR_TRY(sum(m, gradient, n));
-    for (size_t k = 0; k < n; k++) {
-        x[k] = next[k];
-        gradient[k] += d->bias_move * (double)bias[k] + d->l2 * x[k];
-    }
-    x[n] = d->bias_move;
-    gradient[n] = d->bias_gradient;
-    struct tr_quadratic q = {.n = n + 1,
-                             .penalised = n,
-                             .gram = block->gram,
-                             .alpha = d->alpha,
-                             .x = x,
-                             .gradient = gradient,
-                             .work = work};
-    *most = fmax(*most, tr_quadratic_minimise(&q, 0.1 * tolerance, d->set.blocks == 1 ? 1000 : 30));
-    d->bias_move = x[n];
-    d->bias_gradient = gradient[n];
-    for (size_t k = 0; k < n; k++) {
-        double change = x[k] - next[k];
-        next[k] = x[k];
-        x[k] = change;
-    }
-    tr_block_move(block, x, d->model);
-    return TR_OK;
-}
-
-double tr_descent_pass(const struct tr_linear_descent *d)
-{
-    const struct tr_descent_set *s = &d->set;
-    double entries = 0;
-    for (size_t b = 0; b < s->blocks; b++) entries += (double)s->block[b].begin[s->block[b].rows];
-    return entries / fmax(1, (double)d->rows.begin[d->rows.n]);
-}
-
-/* Minimises the quadratic model: passes over the blocks until they change little, and conjugate gradients between them where
- * some passes alone do not do. The first steps lead to where the model is another one: they are not worth many passes. */
-static int find_step(struct tr_linear *m)
-{
-    enum { PASSES = 7, ALONE = 2 };
-    int passes = tr_min_int(PASSES, 2 + m->descent->steps++);
-    struct tr_linear_descent *d = m->descent;
-    const struct tr_descent_set *s = &d->set;
-    double tolerance = 0.05 * d->at.violation;
-    d->bias_move = 0;
-    d->bias_gradient = m->o->bias ? d->at.slope + d->bias_l2 * d->bias : 0;
-    for (int pass = 0; pass < passes; pass++) {
-        double most = 0, *next = s->next;
-        for (size_t b = 0; b < s->blocks; next += s->block[b++].n)
-            TR_TRY(step_block(m, &s->block[b], next, tolerance, &most));
-        d->passes += tr_descent_pass(d);
-        TR_TRY(greatest(m, &most, 1));
-        if (s->blocks == 1 || most <= tolerance) break;
-        if (pass >= ALONE && pass < passes - 1) TR_TRY(tr_descent_follow_support(m));
-    }
-    return TR_OK;
-}
-
-/* How much the penalties grow by t times the step, and how fast that begins if t is 0. */
-static double penalty_change(const struct tr_linear_descent *d, double t)
-{
-    const struct tr_descent_set *s = &d->set;
-    double absolutes = 0, squares = 0, bias = d->bias + t * d->bias_move;
-    for (size_t j = 0; j < s->n; j++) {
-        double old = s->weight[j], x = old + t * (s->next[j] - old);
-        absolutes += fabs(x) - fabs(old);
-        squares += x * x - old * old;
-    }
-    return d->alpha * absolutes + 0.5 * d->l2 * squares +
-           0.5 * d->bias_l2 * (bias * bias - d->bias * d->bias);
-}
-
-/* What the first order of the loss and the penalty promise of a whole step. */
-static double promised(const struct tr_linear_descent *d)
-{
-    double change = 0;
-    for (size_t i = 0; i < d->rows.n; i++)
-        change += d->model[i].slope * ((double)d->model[i].move + d->bias_move);
-    return change;
-}
-
-/* Armijo's rule for proximal steps (Tseng and Yun 2009): the largest t of 1, 1/2, 1/4 … 0: not even a small step helps, as
- * rounding is all that is left. */
-static int search(struct tr_linear *m, double *t)
-{
-    const struct tr_linear_descent *d = m->descent;
-    double rounding = 1e-13 * tr_descent_objective(d), promise = 0;
-    for (*t = 1; *t > 1e-4; *t /= 2) {
-        double sums[3] = {0, 0, 0};
-        for (size_t i = 0; i < d->rows.n; i++)
-            sums[0] += tr_descent_weight(d, i) *
-                       tr_loss(m->type, d->margin[i] + *t * ((double)d->model[i].move + d->bias_move),
-                               (double)d->target[i]);
-        if (is_first(m)) sums[1] = penalty_change(d, *t);
-        if (*t == 1) sums[2] = promised(d);
-        TR_TRY(sum(m, sums, 3));
-        if (*t == 1) promise = sums[2] + sums[1];
-        if (sums[0] - d->at.loss + sums[1] <= 0.01 * *t * promise + rounding) return TR_OK;
-    }
-    *t = 0;
-    return TR_OK;
-}
-
-static void take_step(struct tr_linear_descent *d, double t)
-{
-    struct tr_descent_set *s = &d->set;
-    for (size_t i = 0; i < d->rows.n; i++) d->margin[i] += t * ((double)d->model[i].move + d->bias_move);
-    d->bias += t * d->bias_move;
-    for (size_t j = 0; j < s->n; j++) {
-        s->weight[j] = s->next[j] = t == 1 ? s->next[j] : s->weight[j] + t * (s->next[j] - s->weight[j]);
-        if (s->slot[j] != UINT32_MAX) d->weight[s->slot[j]] = s->weight[j];
-    }
-}
-
-static int step(struct tr_linear *m)
-{
-    struct tr_linear_descent *d = m->descent;
-    double t;
-    TR_TRY(choose(m));
-    d->margin_of_zeros = 0.5 * fmin(d->at.violation, d->alpha);
-    TR_TRY(find_all_products(m));
-    TR_TRY(find_step(m));
-    TR_TRY(search(m, &t));
-    take_step(d, t);
-    TR_TRY(minimise_bias(m));
-    return look(m);
 }
 
 /* ---- preparing ---- */
@@ -584,14 +105,14 @@ static int prepare(tr_worker *me, void *state)
     TR_TRY(TR_NEW(&d->rows.begin, d->rows.n + 1));
     TR_TRY(TR_NEW(&d->model, d->rows.n));
     TR_TRY(TR_NEW(&d->probe, d->rows.n));
-    TR_TRY(minimise_bias(m));
-    model_rows(m, &d->at);
+    TR_TRY(tr_descent_minimise_bias(m));
+    tr_descent_model_rows(m, &d->at);
     TR_TRY(tr_descent_open_folds(me, m));
     TR_TRY(tr_descent_find_columns(m));
     TR_TRY(open_view(m));
     TR_TRY(open_initial(m));
     tr_descent_hold_out(m);
-    if (d->folds.n > 0) TR_TRY(minimise_bias(m));
+    if (d->folds.n > 0) TR_TRY(tr_descent_minimise_bias(m));
     d->alpha = tr_descent_alpha(m, 0);
     if (!m->test) return TR_OK;
     TR_TRY(TR_NEW(&m->margin, TR_LINEAR_MARGINS));
@@ -616,7 +137,7 @@ static int push(struct tr_linear *m)
 
 static bool is_proven(const struct tr_linear *m)
 {
-    return gap(m->descent) <= m->o->target_gap;
+    return tr_descent_gap(m->descent) <= m->o->target_gap;
 }
 
 /* Another penalty: where the weights stand is known, but not what that means. */
@@ -629,10 +150,7 @@ static int next_alpha(struct tr_linear *m)
     d->margin_of_zeros = last - d->alpha;
     d->dual = -INFINITY;
     d->steps = 1;
-    d->at.loss = d->at.slope = d->at.curve = 0;
-    model_rows(m, &d->at);
-    TR_TRY(look_at_columns(m));
-    return bound(m);
+    return tr_descent_look_at_penalty(m);
 }
 
 static double element(const struct tr_linear *m, const tr_view *view, size_t i)
@@ -654,7 +172,7 @@ static int begin(struct tr_linear *m)
             d->margin[i] += element(m, d->initial, rows->column[k]) * (double)rows->value[k];
     }
     tr_view_close(&d->initial);
-    return minimise_bias(m);
+    return tr_descent_minimise_bias(m);
 }
 
 /* The path again from its beginning, on other rows. */
@@ -663,7 +181,7 @@ static int next_fold(struct tr_linear *m)
     struct tr_linear_descent *d = m->descent;
     if (++d->folds.lap == d->folds.n) tr_descent_choose_value(&d->folds, d->values);
     tr_descent_hold_out(m);
-    clear_set(d);
+    tr_descent_clear_set(d);
     memset(d->weight, 0, d->shared.n * sizeof *d->weight);
     for (size_t i = 0; i < d->rows.n; i++) d->margin[i] = 0;
     d->bias = d->margin_of_zeros = 0;
@@ -671,8 +189,8 @@ static int next_fold(struct tr_linear *m)
     d->steps = 0;
     d->value = 0;
     d->alpha = tr_descent_alpha(m, 0);
-    TR_TRY(minimise_bias(m));
-    return look(m);
+    TR_TRY(tr_descent_minimise_bias(m));
+    return tr_descent_look(m);
 }
 
 static bool is_last_lap(const struct tr_linear_descent *d)
@@ -693,12 +211,12 @@ static int compute(tr_worker *me, void *state)
     struct tr_linear_descent *d = m->descent;
     TR_TRY(tr_view_pull(d->view));
     if (me->clock == 0 && d->initial) TR_TRY(begin(m));
-    if (!d->known) TR_TRY(look(m));
+    if (!d->known) TR_TRY(tr_descent_look(m));
     bool done = d->values > 0 && d->told && is_proven(m);
     if (done && d->value < last_value(d)) TR_TRY(next_alpha(m));
     else if (done && !is_last_lap(d)) TR_TRY(next_fold(m));
     else if (done) tr_descent_choose(m);
-    if (!is_proven(m)) TR_TRY(step(m));
+    if (!is_proven(m)) TR_TRY(tr_descent_step(m));
     return push(m);
 }
 
@@ -748,10 +266,10 @@ static int restore_set(struct tr_linear_descent *d, const int64_t *key, const do
                        const int64_t *block_columns, size_t blocks)
 {
     size_t at = 0;
-    clear_set(d);
+    tr_descent_clear_set(d);
     memset(d->weight, 0, d->shared.n * sizeof *d->weight);
     for (size_t b = 0; b < blocks; at += (size_t)block_columns[b++])
-        TR_TRY(add_columns(d, (const tr_key *)key + at, weight + at, (size_t)block_columns[b]));
+        TR_TRY(tr_descent_add_columns(d, (const tr_key *)key + at, weight + at, (size_t)block_columns[b]));
     for (size_t j = 0; j < d->set.n; j++)
         if (d->set.slot[j] != UINT32_MAX) d->weight[d->set.slot[j]] = weight[j];
     d->known = false;
@@ -882,7 +400,7 @@ static void close_descent(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
     if (!d) return;
-    clear_set(d);
+    tr_descent_clear_set(d);
     tr_descent_close_folds(&d->folds);
     tr_columns_close(&d->shared);
     tr_view_close(&d->view);

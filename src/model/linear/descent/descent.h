@@ -113,7 +113,44 @@ static inline uint32_t tr_descent_slot(const struct tr_linear_descent *d, tr_key
  * of the rows are in the model, `at` has the sums of this worker's. Sets the first penalty of a path. screen.c */
 int tr_descent_find_columns(struct tr_linear *m);
 
+/* ---- where the weights stand: point.c; workers, all of them where a status is returned ---- */
+
+static inline int tr_descent_sum(struct tr_linear *m, double *values, size_t n)
+{
+    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, values, n);
+}
+
+static inline int tr_descent_greatest(struct tr_linear *m, double *values, size_t n)
+{
+    return tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, values, n);
+}
+
+/* Fills the rows' models; the sums are over this worker's rows. */
+void tr_descent_model_rows(const struct tr_linear *m, struct tr_descent_point *at);
+
+/* Brings the bias to its minimum, and the margins with it. */
+int tr_descent_minimise_bias(struct tr_linear *m);
+
+/* Finds the gradient and what `at` and `dual` are of it; and where just the penalty is another one, these alone. */
+int tr_descent_look(struct tr_linear *m);
+int tr_descent_look_at_penalty(struct tr_linear *m);
+
 double tr_descent_objective(const struct tr_linear_descent *d);
+double tr_descent_gap(const struct tr_linear_descent *d);
+
+/* ---- the set of columns that steps change: set.c ---- */
+
+/* All workers: adds to the set what matters by now. It is made anew where most of what its blocks hold does not matter any
+ * more, and where one block will do. */
+int tr_descent_choose_columns(struct tr_linear *m);
+
+/* Adds columns at the end of the set; takes all from it. */
+int tr_descent_add_columns(struct tr_linear_descent *d, const tr_key *keys, const double *weights, size_t n);
+void tr_descent_clear_set(struct tr_linear_descent *d);
+
+/* ---- a step: step.c ---- */
+
+int tr_descent_step(struct tr_linear *m); /* all workers */
 
 /* What a pass over the set's entries counts for beside one over all. */
 double tr_descent_pass(const struct tr_linear_descent *d);
