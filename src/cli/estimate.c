@@ -170,7 +170,7 @@ static int add_files(const struct tr_job *job, const struct tr_files *files, int
     for (size_t i = 0; i < files->n; i++) TR_TRY(add_file(&files->file[i], *format, size));
     if (*format != TR_FORMAT_CSV) return TR_OK;
     TR_TRY(tr_heads_read(files, TR_FORMAT_CSV, job->data.header, &heads));
-    size->features = (double)tr_csv_columns(files, heads, TR_LABEL_NONE);
+    size->features = (double)tr_csv_columns(files, heads, TR_LABEL_NONE) + (double)job->data.hash;
     free(heads);
     return TR_OK;
 }

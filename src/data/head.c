@@ -247,18 +247,21 @@ static struct fields look_at_fields(const char *p, char separator)
 }
 
 /* Two fields or more of which one is a number, perhaps behind a header; or two lines of as many fields with commas, semicolons or
- * tabs between them. */
+ * tabs between them; or one such line alone. */
 static bool looks_like_table(const char *p, const char *end)
 {
     uint64_t before = 0;
+    int line = 0;
+    bool divided = false;
     p = next_text(p, end);
-    for (int line = 0; line < 2 && p; line++, p = next_text(behind_line(p), end)) {
+    for (; line < 2 && p; line++, p = next_text(behind_line(p), end)) {
         char separator = find_separator(p, true);
         struct fields f = look_at_fields(p, separator);
-        if (f.n > 1 && (f.of[NUMBER] > 0 || (f.n == before && strchr(",;\t", separator)))) return true;
+        divided = f.n > 1 && strchr(",;\t", separator);
+        if (f.n > 1 && (f.of[NUMBER] > 0 || (f.n == before && divided))) return true;
         before = f.n;
     }
-    return false;
+    return line == 1 && divided;
 }
 
 /* What has named columns is csv. A file that cannot be read is refused when its head is. */

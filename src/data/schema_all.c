@@ -32,6 +32,8 @@ static int look(tr_data *data, const tr_data *like, char **bytes, size_t *n)
     struct tr_data_state *s = data->state;
     if (!like) TR_TRY(tr_schema_make(s->tr->job, &s->files, s->heads, &s->schema));
     for (size_t c = 0; c < s->schema->n && !like; c++) s->schema->column[c].raw = s->form & TR_DATA_CODES;
+    bool words = tr_schema_has_categories(s->schema) || s->schema->labels.n > 0;
+    if (s->on_disk && words) TR_TRY(tr_schema_refuse_disk(data)); /* before all is read */
     TR_TRY(tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings));
     return tr_schema_pack(s->schema, &s->bindings, bytes, n);
 }

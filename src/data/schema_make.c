@@ -180,19 +180,28 @@ static int set_types(const tr_job *job, const struct tr_files *files, struct tr_
     return TR_OK;
 }
 
+/* What the job says to be neither data nor labels. */
+static bool is_apart(const struct tr_column *c)
+{
+    return c->type == TR_COLUMN_ID || c->type == TR_COLUMN_IGNORE || c->type == TR_COLUMN_WEIGHT;
+}
+
 /* data.label: auto. */
 static size_t guess_label(const struct tr_schema *s, const struct tr_head *head)
 {
-    size_t found = s->n;
-    if (head->named) return (size_t)head->label_column;
+    size_t found = s->n, first = 0, last = s->n - 1;
+    if (head->named && head->label_column == s->n) return s->n;
+    if (head->named && !is_apart(&s->column[head->label_column])) return (size_t)head->label_column;
     for (size_t c = 0; c < s->n && s->named; c++) {
         size_t n;
         const char *text = tr_ids_text(&s->names, c, &n);
-        if (!tr_is_called_label(text, n)) continue;
+        if (!tr_is_called_label(text, n) || is_apart(&s->column[c])) continue;
         if (c + 1 == s->n || found == s->n) found = c;
     }
-    if (found < s->n || s->n < 2) return found;
-    return head->label == TR_LABEL_FIRST ? 0 : s->n - 1;
+    while (first < last && is_apart(&s->column[first])) first++;
+    while (last > first && is_apart(&s->column[last])) last--;
+    if (found < s->n || first == last) return found;
+    return head->label == TR_LABEL_FIRST ? first : last;
 }
 
 static bool is_label(const struct tr_column *c)

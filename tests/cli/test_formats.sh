@@ -46,6 +46,10 @@ same words.csv data.columns=note:ignore data.weight=weight "data.cross=city*late
 grep -q '^late  *category  10 different' out || fail "words.csv: count: $(cat out)"
 run hdf5 1 data.train=words.h5 data.label=city data.columns="note:ignore,weight:number" data.positive=Rome data.hash=2^10
 check "words.h5" "$trireme" convert words.h5 words2.h5 && cmp -s words.h5 words2.h5 || fail "words.h5 is converted into another"
+echo "a,b,c" >header.csv
+expect 66 "header.csv: there is no record in it" train data.train=header.csv
+expect 66 "header.csv: there is no record in it" convert header.csv out.h5
+expect 78 "data.storage on disk takes csv of numbers" train data.train=words.csv data.storage=disk data.scratch=.
 expect 65 "words.h5: column kind is one of words in this file, expected numbers" train data.train=words.h5 data.columns=kind:number
 expect 65 "words.h5: column weight is one of numbers in this file, expected words" train data.train=words.h5 data.columns=weight:category
 expect 65 "words.csv: not an HDF5 file, other than words.h5" train data.train=words.h5,words.csv

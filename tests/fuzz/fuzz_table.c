@@ -1,12 +1,13 @@
 /* Fuzzing the reader of tables with words: quotes, missing values, labels that are names, what a job says about columns. Any bytes
  * must be read or be said to be wrong in one line; and by several readers in tiny chunks there are the same rows, with the same
- * values of categories, as by one.
+ * values of categories, as by one. So there are in the HDF5 file that the table is converted to.
  *
  * Built with the other tests. The first byte of an input chooses what the job says, the rest is the file.
  */
 #define _GNU_SOURCE
 #include <math.h>
 
+#include "data/convert.h"
 #include "data/reader.h"
 #include "data/schema_all.h"
 #include "fuzz_files.h"
@@ -137,6 +138,51 @@ static void check_packed(const struct table *t)
     free(bytes);
 }
 
+/* The rows of the file that this one is converted to are the same. */
+static void check_converted(const tr_job *job, const struct tr_file *file, const struct table *whole)
+{
+    char path[64];
+    char *name = file->path;
+    struct tr_files files;
+    struct tr_head *head = NULL;
+    struct table t = {.schema = NULL};
+    float *weight = NULL;
+    snprintf(path, sizeof path, "/dev/shm/fuzz-table-%d.h5", (int)getpid());
+    struct tr_conversion c = {.job = job, .files = &name, .n = 1, .out = path};
+    if (tr_convert(&c) != TR_OK) { /* it is not told that the file is one of csv */
+        DEMAND(strstr(tr_error_text(), "looks like"));
+        return;
+    }
+    DEMAND(tr_files_open((char *[]){path}, 1, &files) == TR_OK);
+    DEMAND(tr_heads_read(&files, TR_FORMAT_CSV, job->data.header, &head) == TR_OK && head->named);
+    DEMAND(tr_schema_make(job, &files, head, &t.schema) == TR_OK);
+    DEMAND(tr_schema_bind(t.schema, &files, head, true, &t.bindings) == TR_OK);
+    DEMAND(read_rows(&files, head, &t, false, 0, 1, &weight) == TR_OK);
+    DEMAND(t.schema->n == whole->schema->n && t.schema->label == whole->schema->label);
+    DEMAND(t.rows.rows == whole->rows.rows);
+    for (size_t i = 0; i < t.rows.rows; i++)
+        for (size_t k = 0; k < t.schema->n; k++) {
+            DEMAND(t.schema->column[k].type == whole->schema->column[k].type);
+            if (t.schema->column[k].type <= TR_COLUMN_CATEGORY)
+                check_slot(whole, i, &t, i, &t.schema->column[k], k);
+        }
+    free(weight);
+    forget_rows(&t);
+    tr_schema_release(&t.schema);
+    tr_bindings_free(&t.bindings);
+    free(head);
+    tr_files_close(&files);
+    unlink(path);
+}
+
+/* Whether the file has all columns: those that a job leaves out are not converted. */
+static bool is_kept(const struct tr_schema *s)
+{
+    for (size_t c = 0; c < s->n; c++)
+        if (s->column[c].type == TR_COLUMN_ID || s->column[c].type == TR_COLUMN_IGNORE) return false;
+    return true;
+}
+
 static int check_table(const tr_job *job, const struct tr_files *files, struct tr_head *head, uint8_t choice)
 {
     struct table t = {.schema = NULL};
@@ -146,6 +192,8 @@ static int check_table(const tr_job *job, const struct tr_files *files, struct t
     if (status == TR_OK) {
         check_division(files, head, &t, choice & 8, 1 + choice / 16);
         check_packed(&t);
+        if (files->total % 8 == 0 && !(choice & 8) && t.rows.rows > 0 && is_kept(t.schema))
+            check_converted(job, &files->file[0], &t);
     }
     if (t.schema) tr_schema_seen_free(&t.seen, t.schema);
     if (status == TR_OK) tr_ids_free(&t.report.labels.bits);
@@ -164,6 +212,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct tr_job *job;
     DEMAND(tr_job_parse("{}", 2, TR_NO_JOB_FILE, 3, jobs[data[0] % JOBS], &job) == TR_OK);
     open_bytes(data + 1, n - 1, &fd, &files);
+    job->data.format = TR_FORMAT_CSV;
     if (!files.file[0].packing) {
         int status = tr_heads_read(&files, TR_FORMAT_CSV, job->data.header, &head);
         if (status == TR_OK) status = check_table(job, &files, head, data[0]);
