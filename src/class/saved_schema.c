@@ -106,11 +106,12 @@ struct values_writer {
 static int write_begins(void *state, const tr_names_piece *piece)
 {
     struct values_writer *v = state;
-    for (size_t i = 0; i < piece->n; i++) {
-        v->bytes += piece->begin[i + 1] - piece->begin[i];
-        TR_TRY(tr_h5_append(v->w, &v->bytes, 1));
-    }
-    return TR_OK;
+    uint64_t *end;
+    TR_TRY(TR_NEW(&end, piece->n));
+    for (size_t i = 0; i < piece->n; i++) end[i] = v->bytes += piece->begin[i + 1] - piece->begin[i];
+    int status = tr_h5_append(v->w, end, piece->n);
+    free(end);
+    return status;
 }
 
 static int write_text(void *state, const tr_names_piece *piece)
