@@ -31,6 +31,8 @@ extern "C" {
  *                       zero, or a fifth if they are to be centred
  *   TR_DATA_SCALED      by models that can turn their parameters back to the files' numbers: data.scale auto is for them
  *   TR_DATA_UNCENTRED   by models without a bias: data.scale only divides
+ *   TR_DATA_FREE_BIAS   by models with a bias that nothing shrinks: centred columns are no other problem for them, only an easier
+ *                       one, so data.scale auto centres dense rows whose columns have larger means than deviations
  *   TR_DATA_RAW         where rows are to be as in the files, whatever data.scale says
  *   TR_DATA_PASSES      by models that only pass over rows, and ask tr_data_ready() for them: data.storage may be disk
  *   TR_DATA_CODES       by models that take a column of a table as one: of csv, categories are the numbers of their values, from 0,
@@ -44,7 +46,8 @@ enum tr_data_part {
     TR_DATA_UNCENTRED = 16,
     TR_DATA_RAW = 32,
     TR_DATA_PASSES = 64,
-    TR_DATA_CODES = 128
+    TR_DATA_CODES = 128,
+    TR_DATA_FREE_BIAS = 256
 };
 
 /* What data.scale has made of the files' numbers x: (x - shift) × factor. Each worker knows that of the columns first ..

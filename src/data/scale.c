@@ -178,6 +178,22 @@ static int look_at_sizes(tr_data *data, const struct moments *own, bool *differ)
     return status;
 }
 
+/* Whether columns are farther from 0 than apart: then they all tell the bias once more, which makes the problem ill-conditioned.
+ * (letter, a softmax by sgd in ten epochs: 0.755 of the test rows are right without, 0.769 with; at the optimum 0.7685.) */
+static int look_at_means(const tr_data *data, const struct moments *own, bool *off)
+{
+    const struct tr_scale *scale = data->state->scale;
+    double sum[2] = {0};
+    for (size_t j = 0; j < scale->share.n; j++) {
+        if (!(own[j].rows > 0)) continue;
+        sum[0] += own[j].mean * own[j].mean;
+        sum[1] += own[j].apart / own[j].rows;
+    }
+    TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
+    *off = sum[0] > sum[1];
+    return TR_OK;
+}
+
 /* ---- what becomes of a column ---- */
 
 /* To so many significant bits. */
@@ -197,6 +213,13 @@ static void set_column(struct tr_scale *scale, size_t j, double shift, double sp
     if (scale->shift) scale->shift[j] = unit > 0 ? unit * round(shift / unit) : shift;
 }
 
+/* It keeps its size. */
+static void centre_column(struct tr_scale *scale, size_t j, double shift, double spread)
+{
+    set_column(scale, j, shift, spread);
+    scale->factor[j] = 1;
+}
+
 static void decide_column(struct tr_scale *scale, const struct moments *c, size_t j)
 {
     double least = (double)c->least, most = (double)c->most, largest = fmax(fabs(least), fabs(most));
@@ -205,6 +228,7 @@ static void decide_column(struct tr_scale *scale, const struct moments *c, size_
     double deviation = centred && c->rows > 0 ? sqrt(c->apart / c->rows) : size;
     if (c->n == 0) set_column(scale, j, 0, 0);
     else if (scale->how == TR_SCALE_STANDARD) set_column(scale, j, c->mean, deviation);
+    else if (scale->how == TR_SCALE_CENTRE) centre_column(scale, j, c->mean, deviation);
     else if (scale->how == TR_SCALE_MINMAX && centred) set_column(scale, j, least, most - least);
     else set_column(scale, j, 0, largest);
 }
@@ -341,15 +365,18 @@ static int find_scale(tr_data *data)
     tr_context *tr = s->tr;
     struct moments *own = NULL;
     bool differ = true, automatic = tr->job->data.scale == TR_SCALE_AUTO;
-    bool centre = s->full && may_centre(data);
+    bool centre = s->full && may_centre(data), off = false;
+    bool may_only_centre = automatic && centre && s->form & TR_DATA_FREE_BIAS && !(s->form & TR_DATA_SPARSE);
     if (automatic) TR_TRY(look_at_values(data, &differ));
-    if (!differ) return TR_OK;
+    if (!differ && !may_only_centre) return TR_OK;
     TR_TRY(tr_agree(tr, open_scale(data, centre)));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? sum_up(data, &own) : TR_OK));
     int status = look_at_sizes(data, own, &differ);
+    if (status == TR_OK && !differ && may_only_centre) status = look_at_means(data, own, &off);
+    if (off) s->scale->how = TR_SCALE_CENTRE;
     for (size_t j = 0; j < s->scale->share.n; j++) decide_column(s->scale, &own[j], j);
     free(own);
-    if (automatic && !differ) tr_scale_free(&s->scale);
+    if (automatic && !differ && !off) tr_scale_free(&s->scale);
     return status;
 }
 
@@ -393,6 +420,12 @@ void tr_scale_say(const tr_data *data)
         [TR_SCALE_STANDARD] = "root mean square of their non-zeros", [TR_SCALE_MAXABS] = "largest value"};
     if (!scale) return;
     bool shifted = scale->share.centred;
+    if (scale->how == TR_SCALE_CENTRE) {
+        tr_say(tr,
+               "centred:       columns, whose means are larger than their deviations (sizes %.3g to %.3g)",
+               scale->least, scale->most);
+        return;
+    }
     const char *what = scale->how == TR_SCALE_MINMAX && shifted ? "brought to 0 .. 1"
                        : shifted ? "centred and divided by their standard deviation"
                                  : "divided by their ";

@@ -114,7 +114,7 @@ static const tr_option job_keys[] = {
      .help = "libsvm and csv: columns are brought to one size before training, and the model is written for the files' numbers: "
              "centred and divided by their standard deviation (standard; rows with less than a fifth of the cells are only divided, "
              "by the root mean square of a column's non-zeros), divided by their largest value, or brought to 0 .. 1; auto = standard, for linear "
-             "models, where sizes of columns differ more than tenfold, or from 1, that of the bias. What model.l2 shrinks are the weights of scaled columns"},
+             "models, where sizes of columns differ more than tenfold, or from 1, that of the bias; where they do not, dense columns are centred if their means are larger than their deviations and the bias is free. What model.l2 shrinks are the weights of scaled columns"},
     {"data.cache", TR_KIND_CHOICE, AT(data.cache), "auto", .words = TR_WORDS("auto", "no", "memory"), .may_change = true,
      .help = "data that were read stay in the nodes' memory (/dev/shm) until the job ends, so that it need not read them "
              "again after a failure; auto = under trireme run; not where they do not fit twice"},

@@ -86,6 +86,6 @@ one_error() {
     [ "$(grep -c '^trireme: error: ' err)" -eq 1 ] || fail "$1: not one line of error: $(cat err)"
     grep '^trireme: error: ' err | grep -qF -- "$4" || fail "$1: «$(grep error err)» lacks «$4»"
     # the first is mpirun's own, now and then, when it ends while a pipe is being closed
-    others=$(grep -vE "^(\[warn\] Epoll |trireme: error|layout|memory|output|reading|training data|test data|each worker|labels|scaled|model.type|epoch)" err)
+    others=$(grep -vE "^(\[warn\] Epoll |trireme: error|layout|memory|output|reading|training data|test data|each worker|labels|scaled|centred|model.type|epoch)" err)
     [ -z "$others" ] || fail "$1: also says «$others»"
 }
