@@ -92,6 +92,13 @@ says "rank 0 (pid "
 ! kept || awk '$2 == 1 && $3 == "training" { seen = "" } $2 == 1 && $3 ~ /^(checkpoint|clock)$/ { seen = seen $3 " " }
     END { exit seen !~ /^checkpoint clock / }' log || fail "twice: does not log where it goes on: $(cat log)"
 [ "$(of twice objective)" = "$(of plain objective)" ] || fail "twice: another objective"
+# what befell it, and what ranks did last, for those who watch
+if kept; then
+    for line in ',1,failure,rank 1 (pid .* was killed by SIGKILL' ',0,failure,rank 0 (pid' ',,restart,checkpoint '; do
+        grep -q "$line" twice/events.csv || fail "twice: events.csv lacks $line: $(cat twice/events.csv)"
+    done
+    grep -q '^  "does": "[-cepuws?]\{3\}",$' twice/ranks.json || fail "twice: ranks.json: $(cat twice/ranks.json)"
+fi
 # in a task, whose clocks are those of all its stages
 TRIREME_FAULT=clock@1:#15:0:0 supervised 0 2 task solve.method=svrg checkpoint.every="1 clocks" experiment.clock=0.02
 ! kept || says "since the checkpoint of clock"
