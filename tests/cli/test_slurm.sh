@@ -23,9 +23,9 @@ is() {
     got="$(says "$1" JobState) $(says "$1" ExitCode)"
     [ "$got" = "$2 $3" ] || fail "$4: ends as «$got», not «$2 $3»: $(cat "$4.out")"
 }
-# until COMMAND…: is true, for up to a minute
+# until COMMAND…: is true, for up to three minutes
 until_true() {
-    for _ in $(seq 300); do
+    for _ in $(seq 900); do
         "$@" >/dev/null 2>&1 && return
         sleep 0.2
     done

@@ -163,8 +163,8 @@ static void level(const char *settings)
 {
     char text[MPI_NOTE];
     struct trial t;
-    snprintf(text, sizeof text, "%s experiment.slow=0.3 experiment.level=2 experiment.clock=0.01", settings);
-    run(&t, text, 20, 0);
+    snprintf(text, sizeof text, "%s experiment.slow=0.3 experiment.level=2 experiment.clock=0.04", settings);
+    run(&t, text, 12, 0);
     int slowed = is_slowed(&t), works = worker_of(&t) >= 0, workers = tr_workers(t.tr);
     double sums[4] = {slowed ? t.seconds : 0, works && !slowed ? t.seconds : 0, slowed, works && !slowed};
     MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
