@@ -72,6 +72,6 @@ rule wished true "centred and divided" alike.svm data.scale=standard
 
 # fewer rows than ranks
 printf '1,2,0\n3,4,1\n5,5,0\n' >small.csv
-run small 8 job.yaml data.train=small.csv data.label=last model.type=logistic
+run small 5 job.yaml data.train=small.csv data.label=last model.type=logistic
 [ "$(of small dense)" = true ] || fail "small.csv: dense is $(of small dense)"
 exit $bad

@@ -9,7 +9,7 @@ awk 'BEGIN { srand(7); for (i = 0; i < 1000; i++) { m = 0; row = "";
 cat >job.yaml <<'EOF'
 data: {train: train}
 model: {l2: 0.01}
-solve: {method: sgd, epochs: 8, batch: 50}
+solve: {method: sgd, rate: 4, epochs: 8, batch: 50}
 checkpoint: {every: no, memory: 2 clocks}
 EOF
 mkdir memory && export TRIREME_MEMORY="$here/memory"

@@ -58,7 +58,7 @@ for ranks in 1 2 4; do
     follows "$(begun mean)" "$(ended one)" "$into: the mean begins before one has ended"
     follows "$(begun mean)" "$(ended two)" "$into: the mean begins before two has ended"
     is "$into: files" "$(ls $into | tr '\n' ' ')" "job.yaml mean one status.json summary.json two "
-    is "$into/one: files" "$(ls $into/one | tr '\n' ' ')" \
+    is "$into/one: files" "$(ls $into/one | grep -vx ranks.json | tr '\n' ' ')" \
         "job.yaml metrics.csv model.h5 model.txt status.json summary.json "
     grep -q '"state": "done"' $into/status.json && grep -q '"status": 0' $into/status.json || fail "$into: status.json"
     is "$into/two: epochs" "$(of $into/two epochs)" 2
@@ -173,17 +173,17 @@ done
 # ---- the job of the folder jobs ----
 if [ -r "$data/a9a/a9a.gz" ]; then
     mkdir datasets && ln -s "$data/a9a" datasets/a9a
-    for ranks in 1 2 5 8; do # as typed
+    for ranks in 1 3 6; do
         into=ensemble$ranks
         run $into $ranks "$jobs/ensemble.yaml" tasks.plain.report.every=50 || continue
         holds "$into: accuracy" "$(of $into/mean test_accuracy) > 0.848"
         holds "$into: area" "$(of $into/mean test_auc) > 0.901"
         is "$into: ranks of plain" "$(state $into plain ranks)" $((ranks < 4 ? ranks : 4))
     done
-    for task in plain sparse; do "$trireme" predict ensemble8/$task datasets/a9a/a9a.t.gz --probability >$task.a9a; done
+    for task in plain sparse; do "$trireme" predict ensemble6/$task datasets/a9a/a9a.t.gz --probability >$task.a9a; done
     gzip -dc datasets/a9a/a9a.t.gz | cut -d ' ' -f 1 | paste -d ' ' - plain.a9a sparse.a9a |
         awk '{ r += (($2 + $3) / 2 > 0.5) == ($1 > 0) } END { printf "%.9f\n", r / NR }' >expected
-    near "$(of ensemble8/mean test_accuracy)" "$(cat expected)" 1e-6 || fail "ensemble8: accuracy, awk finds $(cat expected)"
+    near "$(of ensemble6/mean test_accuracy)" "$(cat expected)" 1e-6 || fail "ensemble6: accuracy, awk finds $(cat expected)"
 else
     skip "jobs/ensemble.yaml: no \$TRIREME_DATA/a9a"
 fi

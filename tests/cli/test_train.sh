@@ -55,9 +55,9 @@ if part layouts && [ "$a9a" ]; then
     job=unbiased.yaml
     for ranks in 1 2 4; do run r$ranks $ranks "$job" report.every=10; done
     run r7 7 "$job" report.every=10 ranks.servers=2 ranks.groups=2 ranks.group_size=2
-    run r16 16 "$job" solve.target_gap=1e-3
+    run r12 12 "$job" solve.target_gap=1e-3
     run f64 2 "$job" report.every=10 model.dtype=f64 solve.target_gap=1e-6 solve.epochs=200
-    for folder in r1 r2 r4 r7 r16 f64; do
+    for folder in r1 r2 r4 r7 r12 f64; do
         reaches $folder $optimum 1e-3
         bounded $folder $optimum
         holds "$folder: accuracy" "a >= 0.848" a="$(of $folder test_accuracy)"
@@ -277,7 +277,7 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 " ] || fail "metrics.csv: other epochs than 1 to 4"
     awk -F, '{ if (NF != 17) exit 1 }' run/metrics.csv || fail "metrics.csv: not 17 columns"
     grep -q '"state": "done"' run/status.json && grep -q '"status": 0' run/status.json || fail "status.json: $(cat run/status.json)"
-    [ "$(ls run | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
+    [ "$(ls run | grep -vx ranks.json | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
         fail "files: $(ls run | tr '\n' ' ')"
 
     # nothing is overwritten
@@ -334,7 +334,8 @@ if part routes; then
         for push in merge accumulate message; do
             run load-$push 3 $common table.route=load table.push=$push
             for route in get request; do
-                run $route-$push 3 $common table.route=$route table.push=$push
+                [ $route-$push = get-message ] || [ $route-$push = request-merge ] || # the others, one by one, have it all
+                    run $route-$push 3 $common table.route=$route table.push=$push
                 run far-$route-$push 3 $common table.route=$route table.push=$push ranks.node_size=1
             done
         done
