@@ -74,6 +74,8 @@ typedef struct tr_read_options {
      * then. `labelled`: rows whose label is missing are left out, and counted in *unlabelled (NULL: not asked for) */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
+    /* Only the rows of one of so many readers (0: there is one), numbered from 0: of docword the first has all. */
+    size_t reader, readers;
 } tr_read_options;
 
 /* Some neighbouring rows, until the function returns that they are handed to. */

@@ -64,9 +64,11 @@ struct tr_ask {
     FILE *out;
     const char *output; /* its name */
     bool json;
+    tr_context *
+        tr; /* ranks that share the rows to be predicted, and rank 0 prints all in order; NULL: one process */
 };
 
-/* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. */
+/* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. All ranks of `tr`; not agreed on. */
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask);
 
 /* For those who have the rows already: reads the model and makes it ready for its functions predict, evaluate and figures. */

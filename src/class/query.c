@@ -11,6 +11,7 @@
 #include "class/class.h"
 #include "data/schema.h"
 #include "job/text.h"
+#include "ranks/ranks.h"
 
 struct output {
     char *name;
@@ -263,10 +264,7 @@ static int ask_by_rows(tr_query *q)
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
     TR_TRY(tr_read_rows(q->ask->file, q->ask->files, &q->rows, take_rows, q));
-    if (!evaluates) {
-        note_unknown(q);
-        return TR_OK;
-    }
+    if (!evaluates) return TR_OK;
     if (q->n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", q->ask->file[0]);
     return class->figures(q->model->model, q, q->n);
 }
@@ -360,12 +358,66 @@ static void free_query(tr_query *q)
     free(q->out);
 }
 
+/* ---- together with other ranks ---- */
+
+enum { PIECE = 1 << 20 };
+
+/* What this rank has printed goes to rank 0, in pieces, the last of which is empty. */
+static int send_printed(const tr_query *q, char *piece)
+{
+    FILE *file = q->ask->out;
+    size_t n;
+    rewind(file);
+    do {
+        n = fread(piece, 1, PIECE, file);
+        MPI_Send(piece, (int)n, MPI_BYTE, 0, TR_TAG_FIELD, q->ask->tr->world);
+    } while (n > 0);
+    return ferror(file) ? tr_fail(TR_ERR_IO, "predictions cannot be read back: %s", strerror(errno)) : TR_OK;
+}
+
+/* What others have printed comes behind it, rank by rank, as each has the rows behind those of the one before. */
+static int receive_printed(const tr_query *q, char *piece)
+{
+    bool written = true;
+    for (int rank = 1; rank < q->ask->tr->size; rank++)
+        for (int n = 1; n > 0;) {
+            MPI_Status message;
+            MPI_Recv(piece, PIECE, MPI_BYTE, rank, TR_TAG_FIELD, q->ask->tr->world, &message);
+            MPI_Get_count(&message, MPI_BYTE, &n);
+            written = written && fwrite(piece, 1, (size_t)n, q->ask->out) == (size_t)n;
+        }
+    return written ? TR_OK : cannot_write(q);
+}
+
+static int collect(tr_query *q, int status)
+{
+    tr_context *tr = q->ask->tr;
+    char *piece = NULL;
+    if (status == TR_OK) status = TR_NEW(&piece, PIECE);
+    status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr->rank == 0 ? receive_printed(q, piece) : send_printed(q, piece);
+    free(piece);
+    uint64_t counts[] = {q->unknown, q->unlabelled};
+    MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, tr->world);
+    q->unknown = counts[0];
+    q->unlabelled = counts[1];
+    return status;
+}
+
 int tr_model_ask(struct tr_model *model, const struct tr_ask *ask)
 {
     tr_query q = {.ask = ask, .model = model};
-    for (size_t i = 0; i < ask->n_given; i++) TR_TRY(check_flag(model, ask, &ask->given[i]));
-    int status = tr_model_read(model);
-    if (status == TR_OK) status = ask_model(&q);
+    int status = TR_OK;
+    for (size_t i = 0; i < ask->n_given && status == TR_OK; i++)
+        status = check_flag(model, ask, &ask->given[i]);
+    if (status == TR_OK) status = tr_model_read(model);
+    int rank = ask->tr ? ask->tr->rank : 0;
+    q.rows.reader = (size_t)rank;
+    q.rows.readers = ask->tr ? (size_t)ask->tr->size : 1;
+    bool takes_part = rank == 0 || !model->class->answer;
+    if (status == TR_OK && takes_part) status = ask_model(&q);
+    if (ask->tr) status = collect(&q, status);
+    if (status == TR_OK && rank == 0 && ask->command == TR_PREDICT) note_unknown(&q);
     free_query(&q);
     return status;
 }

@@ -321,7 +321,7 @@ static int show_folder(const char *folder, const struct tr_words *w)
     TR_TRY(show_file(folder, "summary.json"));
     if (!model) return TR_OK;
     putchar('\n');
-    return tr_ask_model(folder, w);
+    return tr_ask_model(folder, w, NULL);
 }
 
 /* ---- the command line ---- */
@@ -340,7 +340,7 @@ static int inspect(const struct tr_words *w)
                        w->partition ? "--partition" : w->setting[0]);
     if (kind == TR_FILE_FOLDER && !on_servers) return show_folder(path, w);
     if (on_servers) return show_on_servers(path, w);
-    return model ? tr_ask_model(path, w) : show_data(path);
+    return model ? tr_ask_model(path, w, NULL) : show_data(path);
 }
 
 int tr_inspect_command(int argc, char **argv)

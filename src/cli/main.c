@@ -44,12 +44,20 @@ static int unknown_command(const char *name)
 
 /* One of many that mpirun or srun started, and not the first: help, and that a command does not exist, are said
  * once. Other commands work on every rank, perhaps on data of its own. */
-static bool is_an_echo(void)
+bool tr_is_an_echo(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     const char *rank = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !rank; i++) rank = getenv(names[i]);
     return rank && atoi(rank) > 0;
+}
+
+int tr_started_ranks(void)
+{
+    static const char *const told[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (getenv(told[i])) return tr_max_int(1, atoi(getenv(told[i])));
+    return 1;
 }
 
 /* With what it was built from, and what it runs with here. */
@@ -80,10 +88,10 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
-    if (strcmp(name, "--version") == 0) return is_an_echo() ? TR_OK : show_version();
-    if (strcmp(name, "help") == 0 && is_an_echo()) return TR_OK;
+    if (strcmp(name, "--version") == 0) return tr_is_an_echo() ? TR_OK : show_version();
+    if (strcmp(name, "help") == 0 && tr_is_an_echo()) return TR_OK;
     tr_blis_environment();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc > 2 ? argc - 2 : 0, argv + 2);
-    return is_an_echo() ? TR_OK : unknown_command(name);
+    return tr_is_an_echo() ? TR_OK : unknown_command(name);
 }

@@ -214,18 +214,9 @@ static int add_combination(struct sweep *s, size_t combination, size_t ranks)
     return add_word(s, "tasks.%s.after=%s", task, after);
 }
 
-/* Ranks that are there, before MPI is. */
-static size_t count_ranks(void)
-{
-    static const char *const told[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (getenv(told[i])) return (size_t)fmax(1, atof(getenv(told[i])));
-    return 1;
-}
-
 static int add_tasks(struct sweep *s)
 {
-    size_t combinations = 1, ranks = count_ranks();
+    size_t combinations = 1, ranks = (size_t)tr_started_ranks();
     for (size_t k = 0; k < s->axes; k++) combinations *= s->axis[k].n;
     size_t tasks = combinations * (s->folds > 0 ? s->folds : 1),
            parallel = s->parallel > 0 ? s->parallel : ranks;

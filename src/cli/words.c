@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/cli.h"
+#include "ranks/ranks.h"
 
 static const char *const command_name[] = {
     [TR_PREDICT] = "predict", [TR_EVALUATE] = "evaluate", [TR_INSPECT] = "inspect"};
@@ -166,29 +168,50 @@ static int cannot_write(int status, const char *path)
     return tr_fail(status, "%s: cannot be written: %s", path, strerror(errno));
 }
 
-/* Into standard output, or a file that has its name only when it is complete; what is there and no regular file, /dev/null
- * say, is written in place. */
-static int ask_into_file(struct tr_model *model, const char *path, struct tr_ask *ask)
+/* A file gets its name only when it is complete; what is there and no regular file, /dev/null say, is written in place. Ranks
+ * but the first write into one that has no name. */
+struct target {
+    const char *path;
+    char *part;
+    bool in_place;
+};
+
+static int open_target(struct target *t, struct tr_ask *ask)
 {
     struct stat there;
-    char *part;
-    bool in_place = stat(path, &there) == 0 && !S_ISREG(there.st_mode);
-    TR_TRY(tr_format(&part, "%s%s", path, in_place ? "" : ".part"));
-    ask->out = fopen(part, "we");
-    ask->output = path;
-    int status = ask->out ? tr_model_ask(model, ask) : cannot_write(TR_ERR_NO_OUTPUT, path);
-    if (status == TR_OK && (fflush(ask->out) != 0 || (!in_place && fsync(fileno(ask->out)) != 0)))
-        status = cannot_write(TR_ERR_IO, path);
-    if (ask->out && fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, path);
-    if (status == TR_OK && !in_place && rename(part, path) < 0) status = cannot_write(TR_ERR_IO, path);
-    if (status != TR_OK && !in_place && ask->out) unlink(part);
-    free(part);
+    if (ask->tr && ask->tr->rank > 0) {
+        ask->out = tmpfile();
+        return ask->out ? TR_OK : tr_fail(TR_ERR_IO, "no file for predictions: %s", strerror(errno));
+    }
+    if (!t->path) return TR_OK;
+    t->in_place = stat(t->path, &there) == 0 && !S_ISREG(there.st_mode);
+    TR_TRY(tr_format(&t->part, "%s%s", t->path, t->in_place ? "" : ".part"));
+    ask->out = fopen(t->part, "we");
+    ask->output = t->path;
+    return ask->out ? TR_OK : cannot_write(TR_ERR_NO_OUTPUT, t->path);
+}
+
+static int close_target(struct target *t, const struct tr_ask *ask, int status)
+{
+    if (!ask->out) return status;
+    if (ask->out == stdout) {
+        bool failed = fflush(stdout) != 0 || ferror(stdout);
+        return status == TR_OK && failed ? cannot_write(TR_ERR_IO, "standard output") : status;
+    }
+    if (!t->part) return fclose(ask->out), status;
+    if (status == TR_OK && (fflush(ask->out) != 0 || (!t->in_place && fsync(fileno(ask->out)) != 0)))
+        status = cannot_write(TR_ERR_IO, t->path);
+    if (fclose(ask->out) != 0 && status == TR_OK) status = cannot_write(TR_ERR_IO, t->path);
+    if (status == TR_OK && !t->in_place && rename(t->part, t->path) < 0)
+        status = cannot_write(TR_ERR_IO, t->path);
+    if (status != TR_OK && !t->in_place) unlink(t->part);
     return status;
 }
 
-int tr_ask_model(const char *path, const struct tr_words *w)
+int tr_ask_model(const char *path, const struct tr_words *w, tr_context *tr)
 {
     struct tr_model model;
+    struct target target = {.path = w->output};
     struct tr_ask ask = {.command = w->command,
                          .file = w->word + 1,
                          .files = w->words - 1,
@@ -197,12 +220,16 @@ int tr_ask_model(const char *path, const struct tr_words *w)
                          .format = w->format,
                          .out = stdout,
                          .output = "standard output",
-                         .json = w->json};
-    TR_TRY(tr_model_open(path, w->plugin, &model));
-    int status = w->output ? ask_into_file(&model, w->output, &ask) : tr_model_ask(&model, &ask);
-    if (status == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = cannot_write(TR_ERR_IO, "standard output");
-    tr_model_close(&model);
+                         .json = w->json,
+                         .tr = tr};
+    int status = tr_model_open(path, w->plugin, &model);
+    bool opened = status == TR_OK;
+    if (opened) status = open_target(&target, &ask);
+    if (tr) status = tr_agree(tr, status);
+    if (status == TR_OK) status = tr_model_ask(&model, &ask);
+    if (opened) status = close_target(&target, &ask, status);
+    free(target.part);
+    if (opened) tr_model_close(&model);
     return status;
 }
 

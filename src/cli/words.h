@@ -30,8 +30,9 @@ void tr_words_help(enum tr_asked command);
 /* Whether --help or -h stands among the words. */
 bool tr_wants_help(int argc, char **argv);
 
-/* Does with the model in this file what the words say. */
-int tr_ask_model(const char *path, const struct tr_words *words);
+/* Does with the model in this file what the words say; tr: ranks that share the rows, which all call it, NULL: none. To be
+ * agreed on. */
+int tr_ask_model(const char *path, const struct tr_words *words, tr_context *tr);
 
 /* One line of inspect: a name, padded, and what is printed. */
 void tr_show(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));

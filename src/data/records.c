@@ -118,7 +118,8 @@ static int read_matrix(struct pass *p, struct tr_reader_options *options)
     options->piece_state = options->progress_state = p;
     /* where they go to the terminal, a bar would be in the way */
     if (!isatty(STDOUT_FILENO)) options->progress = show_progress;
-    int status = tr_read_matrix(&p->files, 0, 1, options, &none, &report);
+    int status = tr_read_matrix(&p->files, p->options->reader, tr_max_size(1, p->options->readers), options,
+                                &none, &report);
     tr_live_end();
     TR_TRY(status);
     tr_matrix_free(&none);
@@ -247,7 +248,8 @@ static int read_files(struct pass *p)
                       : format == TR_FORMAT_HDF5 ? read_hdf5(p, heads)
                  : format == TR_FORMAT_LIBSVM ? read_libsvm(p, heads)
                                               : TR_OK;
-    for (size_t i = 0; i < p->files.n && format == TR_FORMAT_DOCWORD && status == TR_OK; i++)
+    bool documents = format == TR_FORMAT_DOCWORD && o->reader == 0;
+    for (size_t i = 0; i < p->files.n && documents && status == TR_OK; i++)
         status = read_documents(p, i, &heads[i]);
     free(heads);
     return status;

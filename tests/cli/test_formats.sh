@@ -146,4 +146,17 @@ for fault in convert.write=enospc:#3 convert.name=eio:1; do
     TRIREME_FAULT=$fault expect 74 "out.h5: cannot be written" convert table.csv out.h5
     [ ! -e out.h5 ] && [ ! -e out.h5.part ] || fail "$fault: something is left"
 done
+# predict: ranks share the rows, and one prints all in order; standard input is as good as a file
+"$trireme" generate ctr -o shared.svm rows=3k features=100 nonzeros=5 2>/dev/null
+check "a model to predict with" "$trireme" train data.train=shared.svm output=shared solve.epochs=2
+"$trireme" predict shared shared.svm --probability >alone
+[ "$(wc -l <alone)" -eq 3000 ] || fail "predict: $(wc -l <alone) lines"
+mpirun $quiet --oversubscribe -n 3 "$trireme" predict shared shared.svm shared.svm --probability -o together
+cat alone alone | cmp - together || fail "three ranks predict something else"
+"$trireme" predict shared - --probability <shared.svm | cmp - alone || fail "predict - is something else"
+mpirun $quiet --oversubscribe -n 2 "$trireme" evaluate shared shared.svm >evaluated
+[ "$(grep -c '^rows  *3000$' evaluated)" -eq 1 ] || fail "evaluate on two ranks: $(cat evaluated)"
+(cat shared.svm; echo 1 a:b) >torn.svm
+refuses "a malformed row of another rank" 65 "torn.svm:3001: 'a:b'" mpirun $quiet --oversubscribe -n 2 "$trireme" predict shared torn.svm -o torn
+[ ! -e torn ] && [ ! -e torn.part ] || fail "predictions of a malformed file are left"
 exit $bad
