@@ -10,7 +10,8 @@ typedef int tr_command_fn(int argc, char **argv);
 
 tr_command_fn tr_train_command, tr_sweep_command, tr_run_command, tr_predict_command, tr_evaluate_command,
     tr_inspect_command, tr_generate_command, tr_convert_command, tr_count_command, tr_watch_command,
-    tr_help_command, tr_complete_command, tr_say_help; /* the same as tr_help_command, without a pager */
+    tr_plot_command, tr_help_command, tr_complete_command,
+    tr_say_help; /* the same as tr_help_command, without a pager */
 
 /* Ranks that were started together, and whether this is one but the first of them, before MPI is. */
 int tr_started_ranks(void);

@@ -39,6 +39,7 @@ static const struct topic topics[] = {
     {"sweep", "train with each of several settings, and keep the best", NULL, tr_sweep_command},
     {"run", "train under a supervisor, which starts again what failed", NULL, tr_run_command},
     {"watch", "show running and finished jobs as a web page", NULL, tr_watch_command},
+    {"plot", "draw curves of runs", NULL, tr_plot_command},
     {"predict", "apply a model to data", NULL, tr_predict_command},
     {"evaluate", "measure a model on labelled data", NULL, tr_evaluate_command},
     {"inspect", "show what is in a model, in data or in the folder of a run", NULL, tr_inspect_command},
@@ -125,7 +126,7 @@ static const struct topic topics[] = {
      "  78  job file: unknown key, wrong type, impossible value\n", NULL},
 };
 /* clang-format on */
-enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 10 };
+enum { TOPICS = sizeof topics / sizeof *topics, COMMANDS = 11 };
 
 const char *tr_suggest(const char *written, const char *const words[])
 {

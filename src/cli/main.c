@@ -22,7 +22,7 @@ static const struct command commands[] = {
     {"train", tr_train_command},       {"sweep", tr_sweep_command},       {"run", tr_run_command},
     {"predict", tr_predict_command},   {"evaluate", tr_evaluate_command}, {"inspect", tr_inspect_command},
     {"generate", tr_generate_command}, {"convert", tr_convert_command},   {"count", tr_count_command},
-    {"watch", tr_watch_command},       {"help", tr_help_command}};
+    {"watch", tr_watch_command},       {"plot", tr_plot_command},         {"help", tr_help_command}};
 
 int tr_complain(int status)
 {

@@ -40,6 +40,22 @@ done
 COLUMNS=80 PAGER='sed s/^/paged:/' script -qc "$trireme help job sync" typescript >/dev/null </dev/null
 grep -q '^paged:sync: how far' typescript || fail "no pager: $(head -3 typescript)"
 
+# plot: of two runs, with all that a folder may be called
+mkdir "a'b" c
+printf 'time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed\n1,1,1,0.7,,,5,5\n2,2,2,0.6,,,9,9\n' | tee "a'b/metrics.csv" >c/metrics.csv
+if command -v gnuplot >/dev/null; then
+    expect 0 "a'b" plot "a'b" c
+    expect 0 "MB pulled" plot c --what bytes --over epoch
+    expect 0 "" plot "a'b" c -o both.svg
+    grep -q '</svg>' both.svg || fail "plot: no SVG"
+    expect 66 "c: nothing of that has been evaluated yet" plot c --what metric
+else
+    expect 71 "gnuplot is not installed" plot c
+fi
+expect 66 "d: no run" plot d
+expect 64 "expected objective, metric" plot c --what speeed
+expect 64 "ends in .svg, .png or .pdf" plot c -o both.gif
+
 # a manual page for each command, without a word from groff
 build=$(dirname "$trireme")
 for page in trireme.yaml.5 trireme-files.5 trireme.1 $("$trireme" help --complete "" | grep -vx 'help\|job\|output\|status' | sed 's/.*/trireme-&.1/'); do
