@@ -27,7 +27,7 @@ diverges() {
 awk 'BEGIN { srand(3); for (i = 0; i < 400; i++) { row = ""; y = 0
     for (j = 1; j <= 8; j++) { x = int(rand() * 1000) / 1000; y += j * x; row = row " " j ":" x }
     print y row > "plain"; print y (i < 200 ? row : " 9:1e25") > "lopsided" } }'
-printf 'data: {train: plain}\nmodel: {type: linear, l2: 0}\nsolve: {method: sgd, epochs: 200}\nreport: {progress: no}\n' >job.yaml
+printf 'data: {train: plain, scale: none}\nmodel: {type: linear, l2: 0}\nsolve: {method: sgd, epochs: 200}\nreport: {progress: no}\n' >job.yaml
 
 # advice: only what can help with these settings
 try="lower solve.rate"
