@@ -335,9 +335,9 @@ int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64
     return 0; /* else pages come when they are touched */
 }
 
-void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n)
+void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n, bool follows)
 {
-    const uint64_t before = (uint64_t)1 << 20; /* the system holds more than a page together */
+    const uint64_t before = follows ? (uint64_t)1 << 20 : 0; /* the system holds more than a page together */
     to_whole_pages(&first, &n, false);
     if (n == 0) return;
     (void)madvise(bytes_at(file, first), n, MADV_DONTNEED);
@@ -356,7 +356,7 @@ void tr_cache_file_settle(const struct tr_cache_file *file, uint64_t first, uint
         (void)sync_file_range(file->fd, (off_t)first, (off_t)n,
                               SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                   SYNC_FILE_RANGE_WAIT_AFTER);
-    tr_cache_file_drop(file, first, n);
+    tr_cache_file_drop(file, first, n, true);
 }
 
 bool tr_cache_file_is_whole(struct tr_cache_file *file, uint64_t first, uint64_t n)

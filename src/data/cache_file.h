@@ -61,8 +61,9 @@ const char *tr_cache_file_path(const struct tr_cache_file *file);
 void tr_cache_file_ask(const struct tr_cache_file *file, uint64_t first, uint64_t n);
 int tr_cache_file_fetch(const struct tr_cache_file *file, uint64_t first, uint64_t n);
 
-/* It is to go out of memory, where it was only read. */
-void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n);
+/* It is to go out of memory, where it was only read. follows: what is before it has gone already, but for pages that the system
+ * held together with these; where others are still wanted there, they would be read twice. */
+void tr_cache_file_drop(const struct tr_cache_file *file, uint64_t first, uint64_t n, bool follows);
 
 /* It is to go to the disk; and it is there when the second returns, and out of memory. */
 void tr_cache_file_send(const struct tr_cache_file *file, uint64_t first, uint64_t n);

@@ -144,7 +144,7 @@ static void drop_block(struct tr_row_stream *s, size_t b)
     uint64_t first, n;
     for (size_t i = 0; i < s->arrays; i++) {
         range_of(s, &s->array[i], b, &first, &n);
-        tr_cache_file_drop(s->file, s->array[i].first + first, n);
+        tr_cache_file_drop(s->file, s->array[i].first + first, n, s->plan == &s->plans[0]);
     }
 }
 
