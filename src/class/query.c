@@ -255,6 +255,22 @@ static void note_unknown(const tr_query *q)
                 q->unknown, features ? "features" : "columns");
 }
 
+/* Files are where those of the model's job are. */
+static int read_files(tr_query *q)
+{
+    char **path;
+    size_t n = q->ask->files;
+    int status = TR_OK;
+    if (!q->model->job) return tr_read_rows(q->ask->file, n, &q->rows, take_rows, q);
+    TR_TRY(TR_NEW(&path, n));
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        status = tr_data_find(q->model->job, q->ask->file[i], &path[i]);
+    if (status == TR_OK) status = tr_read_rows(path, n, &q->rows, take_rows, q);
+    for (size_t i = 0; i < n; i++) free(path[i]);
+    free(path);
+    return status;
+}
+
 static int ask_by_rows(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
@@ -263,7 +279,7 @@ static int ask_by_rows(tr_query *q)
         return tr_fail(TR_ERR_USAGE, "%s: there is no %s", class->noun,
                        evaluates ? "evaluating" : "predicting");
     if (class->ready) TR_TRY(class->ready(q->model->model, q));
-    TR_TRY(tr_read_rows(q->ask->file, q->ask->files, &q->rows, take_rows, q));
+    TR_TRY(read_files(q));
     if (!evaluates) return TR_OK;
     if (q->n == 0) return tr_fail(TR_ERR_NO_INPUT, "%s: there is no record in it", q->ask->file[0]);
     return class->figures(q->model->model, q, q->n);
