@@ -106,6 +106,7 @@ static const struct topic topics[] = {
      "  summary.json  the outcome, flat, for scripts\n"
      "  model.h5      the model, for trireme and everything that reads HDF5\n"
      "  model.txt     the same as text in LIBLINEAR's format\n"
+     "  log           what was said, with a line for each doubling of the epochs\n"
      "  ranks.json    what each rank does; events.csv: checkpoints, restarts and failures: see trireme watch\n"
      "  checkpoints   what a run needs to go on: see trireme help job checkpoint\n"
      "While it lasts it holds a lock there (.lock), and another run with this folder ends with 73.\n"

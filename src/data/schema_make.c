@@ -105,7 +105,7 @@ static int look_at_first(const struct tr_files *files, const struct tr_head *hea
     TR_TRY(status);
     if (!s->named) TR_TRY(name_by_number(&s->names, s->n));
     if (s->names.n == s->n) return TR_OK;
-    return tr_fail(TR_ERR_DATA, "%s: the header names %zu columns, but the line behind it has %zu",
+    return tr_fail(TR_ERR_DATA, "%s:1: the header names %zu columns, but the line behind it has %zu",
                    files->file[file].path, s->names.n, s->n);
 }
 

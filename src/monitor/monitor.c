@@ -27,7 +27,7 @@ struct tr_monitor {
     char *moved; /* where the earlier run in the folder is now; NULL: there was none */
     struct tr_status_file status;
     struct tr_metrics metrics;
-    struct tr_display display;
+    struct tr_display display, logged; /* on the terminal, or where that is led; in the file `log` */
     enum tr_monitor_state state;
     double entered;              /* when the state was, less what the run had spent in it before */
     struct tr_account account;   /* of rank 0 */
@@ -118,16 +118,24 @@ static int observe(void *who, const tr_stage *stage, const struct tr_progress_ro
     look_for_target(m, stage->ascends, before);
     m->account.metric = metric_of(stage);
     tr_display_row(&m->display, stage, row);
+    tr_display_row(&m->logged, stage, row);
     show_in_status(m);
     TR_TRY(tr_metrics_add(&m->metrics, row));
     return tr_status_due(&m->status) ? renew_status(m) : TR_OK;
 }
 
+static void end_rows(struct tr_monitor *m)
+{
+    tr_display_end(&m->display);
+    tr_display_end(&m->logged);
+}
+
 static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *sums)
 {
     struct tr_monitor *m = who;
-    tr_display_end(&m->display);
+    end_rows(m);
     if (m->display.style != TR_DISPLAY_SILENT) tr_display_stages(m->display.out, m->tr->team, task, sums);
+    if (m->logged.style != TR_DISPLAY_SILENT) tr_display_stages(m->logged.out, NULL, task, sums);
     free(m->stages);
     TR_TRY(TR_NEW(&m->stages, task->n));
     memcpy(m->stages, sums, task->n * sizeof *sums);
@@ -179,8 +187,8 @@ static int resume(struct tr_monitor *m, uint64_t restarts)
     show_in_status(m);
     const struct tr_manifest *from = tr_checkpoint_found(m->tr);
     add_event(m, "restart", a->last.epoch, from->number, from->facts.clock);
-    m->display.shown_epoch = a->last.epoch;
-    m->display.shown_seconds = a->last.seconds;
+    m->display.shown_epoch = m->logged.shown_epoch = a->last.epoch;
+    m->display.shown_seconds = m->logged.shown_seconds = a->last.seconds;
     TR_TRY(tr_metrics_cut(&m->metrics, a->metrics_bytes, &lacking));
     if (lacking) tr_say(m->tr, "note:          metrics.csv has lost lines, and goes on from what there is");
     return TR_OK;
@@ -265,6 +273,7 @@ static int begin_folder(struct tr_monitor *m)
     if (from) m->account.restarts = tr_status_look(job->output).continued + 1;
     TR_TRY(tr_status_open(&m->status, job->output, job->name));
     m->status.continued = m->account.restarts;
+    TR_TRY(tr_log_open(m->tr, job->output, from != NULL));
     m->writes = true;
     tr_status_guard(&m->status);
     TR_TRY(tr_status_write(&m->status));
@@ -279,6 +288,7 @@ static int begin(struct tr_monitor *m)
     enum tr_display_style style = tr_display_choose(tr->job->report.progress, stderr);
     if (tr->team && style == TR_DISPLAY_TABLE) style = TR_DISPLAY_LINES; /* several tasks take turns */
     m->display = (struct tr_display){.style = style, .out = stderr, .task = tr->team};
+    m->logged = (struct tr_display){.style = tr->log ? TR_DISPLAY_LINES : TR_DISPLAY_SILENT, .out = tr->log};
     tr_observe(tr, observe, m);
     tr_on_loading(tr, on_loading, m);
     tr_on_task(tr, on_task, m);
@@ -320,10 +330,10 @@ static int enter(struct tr_monitor *m, enum tr_monitor_state state)
     m->entered = now;
     m->state = m->status.state = state;
     if (state == TR_TRAINING) m->status.loaded = 1;
-    m->display.rows = m->status.rows = m->tr->trained_on.rows;
+    m->display.rows = m->logged.rows = m->status.rows = m->tr->trained_on.rows;
     if (!m->writes) return TR_OK;
     tr_live_end();
-    tr_display_end(&m->display);
+    end_rows(m);
     return renew_status(m);
 }
 
@@ -390,7 +400,7 @@ int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
 void tr_monitor_say_stopped(struct tr_monitor *m)
 {
     if (!m || !m->writes) return;
-    tr_display_end(&m->display);
+    end_rows(m);
     struct tr_checkpoint_counts counts;
     tr_checkpoint_count(m->tr, &counts);
     double after = total_seconds(m) - m->account.total;

@@ -163,8 +163,8 @@ int tr_output_resume(const char *folder, int *lock)
 
 bool tr_output_put_back(const char *folder, const char *moved)
 {
-    static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv",
-                                        "ranks.json", "events.csv",  LOCK_NAME};
+    static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", "ranks.json",
+                                        "events.csv", "log",         LOCK_NAME};
     for (size_t i = 0; i < sizeof begun / sizeof *begun; i++) {
         char *path;
         if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;

@@ -3,6 +3,7 @@
 
 #include "trireme/model.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -120,6 +121,38 @@ int tr_ranks_find_nodes(tr_context *tr, uint64_t node_size)
     return number_nodes(tr);
 }
 
+/* ---- what is said ---- */
+
+static void close_log(tr_context *tr)
+{
+    if (tr->log) fclose(tr->log);
+    tr->log = NULL;
+    free(tr->said);
+    tr->said = NULL;
+}
+
+/* What is said before there is a folder is kept. */
+static void begin_log(tr_context *tr)
+{
+    if (tr->rank == 0) tr->log = open_memstream(&tr->said, &tr->said_bytes);
+}
+
+int tr_log_open(tr_context *tr, const char *folder, bool append)
+{
+    char *path;
+    if (!tr->log) return TR_OK;
+    TR_TRY(tr_format(&path, "%s/log", folder));
+    fflush(tr->log);
+    FILE *log = fopen(path, append ? "ae" : "we");
+    int status = log && fputs(tr->said, log) >= 0 && setvbuf(log, NULL, _IOLBF, BUFSIZ) == 0
+                     ? TR_OK
+                     : tr_fail(TR_ERR_NO_OUTPUT, "%s: %s", path, strerror(errno));
+    free(path);
+    close_log(tr);
+    tr->log = log;
+    return status;
+}
+
 /* A context of the ranks of a communicator, which becomes its own. */
 static int start_on(MPI_Comm world, tr_context **out)
 {
@@ -130,6 +163,7 @@ static int start_on(MPI_Comm world, tr_context **out)
     MPI_Comm_dup(world, &tr->wire);
     MPI_Comm_rank(world, &tr->rank);
     MPI_Comm_size(world, &tr->size);
+    begin_log(tr);
     *out = tr;
     return TR_OK;
 }
@@ -319,6 +353,7 @@ void tr_ranks_rest(tr_context *team)
 {
     if (team->at_end) team->at_end(team);
     free(team->polls);
+    close_log(team);
     *team = (tr_context){.world = team->world,
                          .wire = team->wire,
                          .node = team->node,
@@ -339,11 +374,13 @@ void tr_ranks_rest(tr_context *team)
                          .stores = team->stores,
                          .let_go = team->let_go,
                          .began = team->began};
+    begin_log(team);
 }
 
 int tr_ranks_stop(tr_context *tr)
 {
     int status = tr->status;
+    close_log(tr);
     if (tr->at_end) tr->at_end(tr);
     take_back_roles(tr);
     MPI_Comm *comms[] = {&tr->node, &tr->wire, &tr->world};
@@ -388,6 +425,7 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
         tr_live_end();
         fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
                 tr->team ? ": " : "", text);
+        if (tr->log) fprintf(tr->log, "error: %s\n", text);
         tr_fail(agreed, "%s", text);
     } else if (failed != tr->rank) {
         tr_fail(agreed, "rank %d failed", failed);
@@ -397,11 +435,13 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
 }
 
 /* Lines of several parts have them from column 15 on. */
-static void write_line(const tr_context *tr, const char *format, va_list arguments)
+static void write_line(const tr_context *tr, bool shown, const char *format, va_list arguments)
 {
     char text[2048];
     int n = tr->team ? snprintf(text, sizeof text, "%s: ", tr->team) : 0;
     vsnprintf(text + n, sizeof text - (size_t)n, format, arguments);
+    if (tr->log) fprintf(tr->log, "%s\n", text + n);
+    if (!shown) return;
     tr_live_end();
     tr_put_wrapped(stderr, text, 15);
 }
@@ -420,10 +460,10 @@ int tr_context_report(tr_context *tr, const char *name, double value)
 
 void tr_say(const tr_context *tr, const char *format, ...)
 {
-    if (tr->rank != 0 || (tr->job && tr->job->report.progress == TR_PROGRESS_NO)) return;
+    if (tr->rank != 0) return;
     va_list arguments;
     va_start(arguments, format);
-    write_line(tr, format, arguments);
+    write_line(tr, !tr->job || tr->job->report.progress != TR_PROGRESS_NO, format, arguments);
     va_end(arguments);
 }
 
@@ -432,7 +472,7 @@ void tr_warn(const tr_context *tr, const char *format, ...)
     if (tr->rank != 0) return;
     va_list arguments;
     va_start(arguments, format);
-    write_line(tr, format, arguments);
+    write_line(tr, true, format, arguments);
     va_end(arguments);
 }
 

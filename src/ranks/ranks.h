@@ -78,7 +78,11 @@ struct tr_cache;
 
 struct tr_context {
     tr_job *job;
-    bool lent;        /* the job belongs to somebody else */
+    bool lent; /* the job belongs to somebody else */
+    FILE
+        *log; /* rank 0: all that is said, in memory until tr_log_open(); NULL elsewhere, or without memory */
+    char *said; /* … there */
+    size_t said_bytes;
     const char *team; /* the task that it is for, if other ranks may run other ones; else NULL */
     MPI_Comm world;   /* all ranks: collectives that everybody takes part in */
     MPI_Comm wire;    /* all ranks: point-to-point messages */
@@ -158,6 +162,9 @@ int tr_ranks_assign(tr_context *tr);
 
 /* The team has done its task, and may get another: only its ranks, communicators and data stay. All ranks. */
 void tr_ranks_rest(tr_context *team);
+
+/* What rank 0 says, and has said, goes into the file `log` of the folder as well; behind what is there if append is true. */
+int tr_log_open(tr_context *tr, const char *folder, bool append);
 
 /* Freeing, and MPI_Finalize where tr_ranks_start() started MPI; all ranks. */
 int tr_ranks_stop(tr_context *tr);

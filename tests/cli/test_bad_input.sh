@@ -70,7 +70,7 @@ refuses 66 "nothing: no such file" train job.yaml data.train=good data.test=noth
 refuses 66 "empty: empty" train job.yaml data.train=empty
 mkdir folder
 refuses 66 "folder: a folder without files" train job.yaml data.train=folder
-head -c 100000 /dev/urandom | tr '\n' x | sed '1s/^/\x01/' >garbage
+seq 60000 | gzip -nc | tail -c +20 | tr '\n' x | sed '1s/^/\x01/' >garbage
 refuses 65 "garbage:1: " train job.yaml data.train=garbage
 awk 'BEGIN { srand(1); for (i = 0; i < 20000; i++) print (rand() > 0.5 ? 1 : -1), int(rand() * 9) + 1 ":" rand() }' |
     gzip >whole.gz

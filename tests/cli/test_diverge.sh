@@ -18,7 +18,7 @@ diverges() {
     grep -q '"state": "failed"' out/status.json && grep -q '"status": 76' out/status.json ||
         fail "$name: status.json says $(cat out/status.json)"
     grep '"error": ' out/status.json | grep -qE -- "$words" || fail "$name: status.json: $(grep error out/status.json)"
-    [ "$(ls -A out | grep -vx ranks.json | tr '\n' ' ')" = "job.yaml metrics.csv status.json " ] || fail "$name: leaves $(ls -A out | tr '\n' ' ')"
+    [ "$(ls -A out | grep -vxe ranks.json -e log | tr '\n' ' ')" = "job.yaml metrics.csv status.json " ] || fail "$name: leaves $(ls -A out | tr '\n' ' ')"
     ! grep -qi nan out/metrics.csv said || fail "$name: $(grep -i nan out/metrics.csv said)"
 }
 

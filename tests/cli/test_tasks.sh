@@ -58,7 +58,7 @@ for ranks in 1 2 4; do
     follows "$(begun mean)" "$(ended one)" "$into: the mean begins before one has ended"
     follows "$(begun mean)" "$(ended two)" "$into: the mean begins before two has ended"
     is "$into: files" "$(ls $into | tr '\n' ' ')" "job.yaml mean one status.json summary.json two "
-    is "$into/one: files" "$(ls $into/one | grep -vx ranks.json | tr '\n' ' ')" \
+    is "$into/one: files" "$(ls $into/one | grep -vxe ranks.json -e log | tr '\n' ' ')" \
         "job.yaml metrics.csv model.h5 model.txt status.json summary.json "
     grep -q '"state": "done"' $into/status.json && grep -q '"status": 0' $into/status.json || fail "$into: status.json"
     is "$into/two: epochs" "$(of $into/two epochs)" 2

@@ -277,7 +277,8 @@ compute_seconds,wait_seconds,pull_seconds,push_seconds,peak_rss_bytes,updates,tr
     [ "$(cut -d, -f2 run/metrics.csv | tr '\n' ' ')" = "epoch 1 2 3 4 " ] || fail "metrics.csv: other epochs than 1 to 4"
     awk -F, '{ if (NF != 17) exit 1 }' run/metrics.csv || fail "metrics.csv: not 17 columns"
     grep -q '"state": "done"' run/status.json && grep -q '"status": 0' run/status.json || fail "status.json: $(cat run/status.json)"
-    [ "$(ls run | grep -vx ranks.json | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
+    grep -q '^layout: ' run/log && grep -q '^epoch ' run/log && grep -q '^output: ' run/log || fail "log: $(cat run/log)"
+    [ "$(ls run | grep -vxe ranks.json -e log | tr '\n' ' ')" = "job.yaml metrics.csv model.h5 model.txt status.json summary.json " ] ||
         fail "files: $(ls run | tr '\n' ' ')"
 
     # nothing is overwritten
