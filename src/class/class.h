@@ -64,8 +64,8 @@ struct tr_ask {
     FILE *out;
     const char *output; /* its name */
     bool json;
-    tr_context *
-        tr; /* ranks that share the rows to be predicted, and rank 0 prints all in order; NULL: one process */
+    /* Ranks that share the rows to be predicted, and rank 0 prints all in order; NULL: one process. */
+    tr_context *tr;
 };
 
 /* Reads the model and does what is asked. Outcomes of evaluate and inspect are printed. All ranks of `tr`; not agreed on. */

@@ -271,10 +271,8 @@ int tr_count_command(int argc, char **argv)
         fputs(usage, stdout);
         return TR_OK;
     }
-    /* It works alone: other ranks that mpirun has started have nothing to do. */
-    bool works = tr_number_in("OMPI_COMM_WORLD_RANK", tr_number_in("PMIX_RANK", 0)) == 0;
     int status = take_words(&c, argc, argv);
-    if (status == TR_OK && works) status = count_files(&c);
+    if (status == TR_OK && !tr_is_an_echo()) status = count_files(&c); /* the first rank alone */
     forget(&c);
     tr_schema_release(&c.schema);
     tr_job_free(c.job);

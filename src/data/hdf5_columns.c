@@ -47,18 +47,12 @@ int tr_hdf5_read_strings(struct tr_hdf5 *t, struct tr_hdf5_strings *s)
     return tr_fail(TR_ERR_DATA, "%s:%s: damaged: not what the columns have", t->path, t->string_begin.name);
 }
 
-static int open_strings(const struct tr_file *file, struct tr_hdf5 *t, struct tr_hdf5_strings *s)
-{
-    *s = (struct tr_hdf5_strings){.first = NULL};
-    TR_TRY(tr_hdf5_table_open(file, t));
-    return t->named ? tr_hdf5_read_strings(t, s) : TR_OK;
-}
-
 int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *take, void *state)
 {
     struct tr_hdf5 t;
-    struct tr_hdf5_strings s;
-    int status = open_strings(file, &t, &s);
+    struct tr_hdf5_strings s = {.first = NULL};
+    int status = tr_hdf5_table_open(file, &t);
+    if (status == TR_OK && t.named) status = tr_hdf5_read_strings(&t, &s);
     for (size_t c = 0; c < t.columns && t.named && status == TR_OK; c++) {
         size_t n;
         const char *name = tr_ids_text(&s.all, c, &n);
@@ -72,11 +66,11 @@ int tr_hdf5_read_names(const struct tr_file *file, tr_field_fn *take, void *stat
 int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts)
 {
     struct tr_hdf5 t;
-    struct tr_hdf5_strings s;
-    int status = open_strings(file, &t, &s);
-    for (size_t c = 0; c < columns && c < t.columns && status == TR_OK; c++)
-        texts[c] = t.named && s.first[c + 1] > s.first[c];
-    tr_hdf5_strings_free(&s);
+    uint64_t *n = NULL;
+    int status = tr_hdf5_table_open(file, &t);
+    if (status == TR_OK && t.named) status = get_all(&t, &t.texts, &n);
+    for (size_t c = 0; c < columns && c < t.columns && n && status == TR_OK; c++) texts[c] = n[c] > 0;
+    free(n);
     tr_hdf5_table_close(&t);
     return status;
 }

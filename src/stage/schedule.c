@@ -15,6 +15,7 @@ int tr_schedule_open(int ranks, const int *node_of, size_t tasks, struct tr_sche
     TR_TRY(TR_NEW(&s->node_of, (size_t)ranks));
     TR_TRY(TR_NEW(&s->owner, (size_t)ranks));
     TR_TRY(TR_NEW(&s->holds, (size_t)ranks));
+    TR_TRY(TR_NEW(&s->held, tasks));
     TR_TRY(TR_NEW(&s->free, (size_t)s->nodes));
     TR_TRY(TR_NEW(&s->last, (size_t)s->nodes));
     TR_TRY(TR_NEW(&s->task, tasks));
@@ -39,6 +40,7 @@ void tr_schedule_close(struct tr_schedule *s)
     free(s->node_of);
     free(s->owner);
     free(s->holds);
+    free(s->held);
     free(s->free);
     free(s->last);
     free(s->task);
@@ -73,6 +75,7 @@ static void take_of_node(struct tr_schedule *s, int task, int node, int n)
             if (s->owner[rank] >= 0 || s->node_of[rank] != node || holds != holding) continue;
             s->owner[rank] = task;
             s->free[node]--;
+            if (s->holds[rank] >= 0) s->held[s->holds[rank]]--;
             t->ranks++;
             n--;
         }
@@ -127,9 +130,7 @@ static bool is_ready(const struct tr_schedule *s, struct tr_scheduled *t)
 /* Whether enough free ranks hold its data. */
 static bool is_held(const struct tr_schedule *s, const struct tr_scheduled *t)
 {
-    int n = 0;
-    for (int rank = 0; rank < s->ranks; rank++) n += s->owner[rank] < 0 && s->holds[rank] == t->data;
-    return n > 0 && n >= t->wanted;
+    return s->held[t->data] >= tr_max_int(t->wanted, 1);
 }
 
 static bool goes_before(const struct tr_schedule *s, const struct tr_scheduled *a,
@@ -178,6 +179,7 @@ void tr_schedule_ended(struct tr_schedule *s, int task, bool failed, double now)
         if (s->owner[rank] != task) continue;
         s->owner[rank] = -1;
         s->holds[rank] = t->data;
+        s->held[t->data]++;
         s->free[s->node_of[rank]]++;
     }
     t->state = failed ? TR_TASK_FAILED : TR_TASK_DONE;

@@ -44,7 +44,7 @@ struct tr_scheduled {
     int wanted;       /* ranks; 0: all that are free when it begins */
     const int *after; /* tasks that have to be done before; so many; the caller's memory */
     size_t after_count;
-    int data;                 /* the same number in all tasks on the same files */
+    int data;                 /* the same number, below that of tasks, in all tasks on the same files */
     bool held;                /* it does not begin until the caller takes this back */
     enum tr_task_state state; /* TR_TASK_DONE: it need not run, and those that come after it may begin */
 
@@ -61,6 +61,7 @@ struct tr_schedule {
     int *node_of;         /* by rank */
     int *owner;           /* by rank: the task that runs on it, or -1 */
     int *holds;           /* by rank: data of the task that ran on it last, or -1 */
+    int *held;            /* by data: free ranks that hold them */
     int *free;            /* by node, of ranks */
     int64_t *last, turns; /* last: by node, for tr_choose_place() */
     struct tr_scheduled *task;

@@ -59,7 +59,8 @@ build field.so -DFIELD_TWICE
 build one.so -DFAIL_ON_ONE
 job="jobs/own.yaml output=no"
 refuses "a plugin that is missing" 78 "jobs/own.yaml:1: model.plugin " "$trireme" train $job
-refuses "another version" 78 "abi.so: it is for version " "$trireme" train $job model.plugin=abi.so
+abi=$(sed -n 's/^enum { TR_MODEL_ABI = \([0-9]*\) };/\1/p' "$tests/../../include/trireme/model.h")
+refuses "another version" 78 "abi.so: it is for version $((abi + 1)) of trireme/model.h, this is version $abi" "$trireme" train $job model.plugin=abi.so
 refuses "no symbol" 78 "none.so: it has no tr_plugin" "$trireme" train $job model.plugin=none.so
 refuses "an option twice" 78 "twice.so: option model.classes is there twice" "$trireme" train $job model.plugin=twice.so
 refuses "an option without a kind" 78 "kind.so: option model.more has no kind" "$trireme" train $job model.plugin=kind.so

@@ -13,9 +13,8 @@ enum { MOST_NODES = 63 }; /* of a tree of 32 leaves */
 enum { NONE = -1 };
 
 struct question {
-    uint32_t at; /* where the column's numbers are */
-    uint32_t
-        stay; /* leaves that stay for rows to the right of the node; while trees are taken: leaves below it */
+    uint32_t at;   /* where the column's numbers are */
+    uint32_t stay; /* leaves that stay for rows on its right; while trees are taken: leaves below it */
     uint32_t leaf; /* the i-th of a tree: the node that is its i-th leaf */
 };
 
@@ -24,8 +23,8 @@ struct tr_scorer {
     size_t first;              /* the trees from this one on */
     struct question *question; /* of each of their nodes */
     size_t n_used;
-    uint32_t *used,
-        *place; /* columns that they split by, ascending; of each column, where it is among these, or NONE */
+    uint32_t *used;   /* columns that they split by, ascending */
+    uint32_t *place;  /* of each column, where it is among these, or NONE */
     uint32_t *offset; /* of sparse binned rows: where the bins of columns that are used begin */
     float *number;    /* of each column that is used, those of TR_SIDE rows */
     uint32_t leaf[TR_SIDE];
