@@ -143,6 +143,13 @@ awk '$1 == "feature" { on = 1; next } on { print $1 }' said | head -4 | sort | t
 
 same_margins class1 test.all.class.csv
 same_margins number1 test.all.number.csv
+# numbers on a threshold, which as floats are on its left, and as reals of 64 bits perhaps above it
+hundredths() { awk -v OFS=, -v odd="$1" 'BEGIN { for (i = 0; i < 4000; i++) { k = i % 50; print (2 * k + odd) / 100, i % 7, k % 2 } }'; }
+hundredths 0 >even.csv
+hundredths 1 >odd.csv
+run between 1 job.yaml data.train=even.csv data.test=10% solve.epochs=5
+same_margins between odd.csv
+grep -q '^label_index=2$' between/model.txt || fail "model.txt: label_index: $(head -7 between/model.txt)"
 
 # ---- objectives ----
 awk -F, -v OFS=, '{ $6 = ($1 > 0) + 2 * ($2 > 0.2) + 5; print }' all.class.csv >four.csv
