@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -46,6 +47,15 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what)
     return TR_OK;
 }
 
+/* What grows is written from its beginning on: with large pages, once it is large, that takes a part of the page faults. */
+static void ask_for_large_pages(void *memory, size_t bytes)
+{
+    const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory;
+    const uintptr_t begin = (at + huge - 1) / huge * huge, end = (at + bytes) / huge * huge;
+    if (bytes >= 4 * huge && begin < end)
+        (void)madvise((char *)memory + (begin - at), end - begin, MADV_HUGEPAGE);
+}
+
 int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char *what)
 {
     if (n <= *capacity) return TR_OK;
@@ -53,6 +63,7 @@ int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char 
     if (__builtin_mul_overflow(wanted, size, &bytes)) return out_of_memory(wanted, size, what);
     void *memory = realloc(*pointer, bytes);
     if (!memory) return out_of_memory(wanted, size, what);
+    ask_for_large_pages(memory, bytes);
     *pointer = memory;
     *capacity = wanted;
     return TR_OK;

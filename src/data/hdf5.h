@@ -106,12 +106,15 @@ int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
 
 /* Rows of named columns, as a reader of csv has them. */
 struct tr_hdf5_columns;
-int tr_hdf5_columns_open(struct tr_hdf5 *t, struct tr_hdf5_columns **columns);
+int tr_hdf5_columns_open(struct tr_hdf5 *t, const struct tr_reader *r, struct tr_hdf5_columns **columns);
 void tr_hdf5_columns_close(struct tr_hdf5_columns **columns); /* NULL inside is fine */
 
 /* Adds the rows first .. first + n - 1 of the file to those that the reader has. */
 int tr_hdf5_columns_take(struct tr_hdf5_columns *columns, struct tr_hdf5 *t, struct tr_reader *r,
                          uint64_t first, size_t n);
+
+/* Whether no number is infinite or none (NaN). */
+bool tr_are_finite(const float *value, size_t n);
 
 /* Adds the rows of a reader's share of the files to what it has read: see tr_read_matrix(). */
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers);

@@ -79,20 +79,42 @@ int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts)
 
 #define NOT_YET (TR_NO_VALUE - 1) /* a text whose place among the reader's values nobody has asked for */
 
+/* Columns of numbers that follow each other in the file and in memory: n of them from a field on, to a slot on. */
+struct stretch {
+    size_t field, slot, n;
+};
+
 struct tr_hdf5_columns {
     struct tr_hdf5_strings strings;
-    uint32_t *place; /* of each string: as a slot has it */
-    float *raw;      /* the rows at hand */
+    uint32_t *place;         /* of each string: as a slot has it */
+    struct stretch *stretch; /* all columns of numbers that become slots; and the other fields */
+    size_t *other, stretches, others;
+    float *raw; /* the rows at hand */
     size_t raw_capacity;
 };
 
-int tr_hdf5_columns_open(struct tr_hdf5 *t, struct tr_hdf5_columns **columns)
+static void divide_fields(struct tr_hdf5_columns *c, const struct tr_reader *r)
+{
+    for (size_t field = 0; field < r->fields; field++) {
+        const struct tr_bound *b = &r->bound[field];
+        struct stretch *last = &c->stretch[c->stretches - (c->stretches > 0)];
+        bool goes_on = c->stretches > 0 && last->field + last->n == field && last->slot + last->n == b->slot;
+        if (b->type != TR_COLUMN_NUMBER) c->other[c->others++] = field;
+        else if (goes_on) last->n++;
+        else c->stretch[c->stretches++] = (struct stretch){field, b->slot, 1};
+    }
+}
+
+int tr_hdf5_columns_open(struct tr_hdf5 *t, const struct tr_reader *r, struct tr_hdf5_columns **columns)
 {
     TR_TRY(TR_NEW(columns, 1));
     struct tr_hdf5_columns *c = *columns;
     TR_TRY(tr_hdf5_read_strings(t, &c->strings));
     TR_TRY(TR_NEW(&c->place, c->strings.all.n));
     for (size_t i = 0; i < c->strings.all.n; i++) c->place[i] = NOT_YET;
+    TR_TRY(TR_NEW(&c->stretch, r->fields));
+    TR_TRY(TR_NEW(&c->other, r->fields));
+    divide_fields(c, r);
     return TR_OK;
 }
 
@@ -102,6 +124,8 @@ void tr_hdf5_columns_close(struct tr_hdf5_columns **columns)
     if (!c) return;
     tr_hdf5_strings_free(&c->strings);
     free(c->place);
+    free(c->stretch);
+    free(c->other);
     free(c->raw);
     free(c);
     *columns = NULL;
@@ -166,7 +190,6 @@ static bool take_field(struct tr_hdf5_columns *c, struct tr_reader *r, size_t fi
     const struct tr_bound *b = &r->bound[field];
     uint32_t place;
     switch (b->type) {
-    case TR_COLUMN_NUMBER: return take_number(r, field, x, row + b->slot);
     case TR_COLUMN_LABEL: return take_number(r, field, x, label);
     case TR_COLUMN_WEIGHT:
         r->weight[r->report.rows + r->matrix.rows] = x;
@@ -202,12 +225,19 @@ static bool take_crosses(struct tr_hdf5_columns *c, struct tr_reader *r, const f
     return true;
 }
 
-static bool take_row(struct tr_hdf5_columns *c, struct tr_reader *r, const float *x)
+/* clean: its numbers are finite. */
+static bool take_row(struct tr_hdf5_columns *c, struct tr_reader *r, const float *x, bool clean)
 {
     struct tr_matrix *m = &r->matrix;
     float label = NAN, *row = m->value + m->rows * m->columns;
-    for (size_t field = 0; field < r->fields; field++)
-        if (!take_field(c, r, field, x[field], row, &label)) return false;
+    for (size_t i = 0; i < c->stretches; i++) {
+        const struct stretch *s = &c->stretch[i];
+        if (clean) memcpy(row + s->slot, x + s->field, s->n * sizeof *x);
+        for (size_t field = s->field; field < s->field + s->n && !clean; field++)
+            if (!take_number(r, field, x[field], row + r->bound[field].slot)) return false;
+    }
+    for (size_t i = 0; i < c->others; i++)
+        if (!take_field(c, r, c->other[i], x[c->other[i]], row, &label)) return false;
     return take_crosses(c, r, x, row) && tr_csv_end_row(r, "", label);
 }
 
@@ -220,11 +250,13 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *c, struct tr_hdf5 *t, struct tr
     if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
     TR_TRY(TR_GROW(&c->raw, &c->raw_capacity, n * columns));
     TR_TRY(tr_hdf5_read_reals(t, &t->x, first, n, c->raw));
+    bool clean = tr_are_finite(c->raw, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t rows = r->matrix.rows;
         r->offset = first + i;
         if (chooses && tr_reader_leaves_out(r, r->offset)) continue;
-        if (!take_row(c, r, c->raw + i * columns)) TR_TRY(tr_reader_reject(r));
+        const float *x = c->raw + i * columns;
+        if (!take_row(c, r, x, clean || tr_are_finite(x, columns))) TR_TRY(tr_reader_reject(r));
         if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
     }
     return TR_OK;

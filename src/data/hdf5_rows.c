@@ -5,7 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 20, LARGEST_BLOCK = 256 << 20, SPARSE_ROWS = 1 << 16, SPARSE_PAIRS = 1 << 17 };
+enum {
+    BLOCK_BYTES = 4 << 20,
+    LARGEST_BLOCK = 256 << 20,
+    SPARSE_ROWS = 1 << 16,
+    SPARSE_PAIRS = 1 << 19,
+    AT_ONCE = 64
+};
 
 /* Between the table of a file and the rows of a reader. */
 struct pass {
@@ -48,16 +54,46 @@ static size_t find_odd(const float *value, size_t n)
     return n;
 }
 
-static bool are_finite(const float *value, size_t n)
+static uint32_t is_odd(float value)
 {
     const uint32_t exponent = 0x7f800000;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & exponent) == exponent;
+}
+
+/* A number of iterations that is known makes vectors of them. */
+bool tr_are_finite(const float *value, size_t n)
+{
     uint32_t odd = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &value[i], sizeof bits);
-        odd |= (bits & exponent) == exponent;
-    }
+    for (; n >= AT_ONCE; n -= AT_ONCE, value += AT_ONCE)
+        for (int i = 0; i < AT_ONCE; i++) odd |= is_odd(value[i]);
+    for (size_t i = 0; i < n; i++) odd |= is_odd(value[i]);
     return odd == 0;
+}
+
+/* How many are not above the number before them. */
+static size_t count_falls(const uint32_t *index, size_t n)
+{
+    size_t falls = 0, k = 1;
+    for (; k + AT_ONCE <= n; k += AT_ONCE) {
+        uint32_t here = 0;
+        for (int i = 0; i < AT_ONCE; i++) here += index[k + (size_t)i] <= index[k + (size_t)i - 1];
+        falls += here;
+    }
+    for (; k < n; k++) falls += index[k] <= index[k - 1];
+    return falls;
+}
+
+/* Whether the columns of all rows ascend: they fall only where a row begins. */
+static bool all_ascend(const uint32_t *index, const uint64_t *begin, size_t rows)
+{
+    size_t n = (size_t)(begin[rows] - begin[0]), falls = count_falls(index, n);
+    for (size_t i = 1; i < rows; i++) {
+        size_t at = (size_t)(begin[i] - begin[0]);
+        if (begin[i + 1] > begin[i] && at > 0) falls -= index[at] <= index[at - 1];
+    }
+    return falls == 0;
 }
 
 /* ---- rows that are right ---- */
@@ -113,7 +149,7 @@ static int take_dense(struct pass *p, uint64_t first, size_t n)
     float *value = m->value + old * columns, *label = m->label ? m->label + old : NULL;
     TR_TRY(tr_hdf5_read_reals(&p->table, &p->table.x, first, n, value));
     if (label) TR_TRY(tr_hdf5_read_reals(&p->table, &p->table.y, first, n, label));
-    bool clean = are_finite(value, n * columns);
+    bool clean = tr_are_finite(value, n * columns);
     for (size_t i = 0; i < n && !r->enough; i++, value += columns) {
         bool wanted;
         TR_TRY(check_label(p, first + i, label ? label[i] : 0, &wanted));
@@ -170,18 +206,16 @@ static int reject_row(struct pass *p, uint64_t at, const uint32_t *index, const 
 }
 
 /* Brings the columns of a row in ascending order; at: where the row begins in the arrays of the file. clean: values are
- * finite. */
+ * finite; ascends: the columns are known to. */
 static int check_row(struct pass *p, uint64_t at, uint32_t *index, float *value, size_t n, bool clean,
-                     bool *fine)
+                     bool ascends, bool *fine)
 {
-    bool ascends = true;
-    for (size_t k = 1; k < n; k++) ascends &= index[k] > index[k - 1];
+    if (!ascends) ascends = count_falls(index, n) == 0;
     if (!ascends) {
         TR_TRY(sort_row(index, value, n));
-        ascends = true;
-        for (size_t k = 1; k < n; k++) ascends &= index[k] > index[k - 1];
+        ascends = count_falls(index, n) == 0;
     }
-    *fine = ascends && (n == 0 || index[n - 1] < p->table.columns) && (clean || are_finite(value, n));
+    *fine = ascends && (n == 0 || index[n - 1] < p->table.columns) && (clean || tr_are_finite(value, n));
     return *fine ? TR_OK : reject_row(p, at, index, value, n);
 }
 
@@ -244,14 +278,14 @@ static int take_lists(struct pass *p, uint64_t first, const uint64_t *begin, siz
     TR_TRY(tr_hdf5_read_indices(&p->table, &p->table.indices, begin[0], pairs, index));
     TR_TRY(tr_hdf5_read_reals(&p->table, &p->table.x, begin[0], pairs, value));
     TR_TRY(start_values(p, pairs, &value));
-    bool clean = are_finite(value, pairs);
+    bool clean = tr_are_finite(value, pairs), ascend = all_ascend(index, begin, n);
     float *label = m->label ? m->label + old : NULL;
     if (label) TR_TRY(tr_hdf5_read_reals(&p->table, &p->table.y, first, n, label));
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t at = (size_t)(begin[i] - begin[0]), length = (size_t)(begin[i + 1] - begin[i]);
         bool wanted;
         TR_TRY(check_label(p, first + i, label ? label[i] : 0, &wanted));
-        if (wanted) TR_TRY(check_row(p, begin[i], index + at, value + at, length, clean, &wanted));
+        if (wanted) TR_TRY(check_row(p, begin[i], index + at, value + at, length, clean, ascend, &wanted));
         if (!wanted) continue;
         add_pairs(r, index + at, value + at, length);
         TR_TRY(add_row(r, label ? label[i] : 0));
@@ -371,7 +405,7 @@ static int take_file(struct pass *p, const struct tr_files *rows, const struct t
     TR_TRY(tr_reader_enter(p->r, part->file));
     bool named = p->r->options->schema != NULL;
     int status = tr_hdf5_table_open(&p->r->files->file[part->file], &p->table);
-    if (status == TR_OK && named) status = tr_hdf5_columns_open(&p->table, &p->columns);
+    if (status == TR_OK && named) status = tr_hdf5_columns_open(&p->table, p->r, &p->columns);
     if (status == TR_OK) status = take_part(p, rows, *part);
     tr_hdf5_columns_close(&p->columns);
     tr_hdf5_table_close(&p->table);
@@ -392,6 +426,23 @@ static int take_files(struct pass *p, const struct tr_files *rows, size_t reader
     return TR_OK;
 }
 
+/* Room for all rows of the share at once where they are kept, so that none is moved. */
+static int reserve(struct tr_reader *r, const struct tr_files *rows, size_t readers)
+{
+    const struct tr_reader_options *o = r->options;
+    struct tr_matrix *m = &r->matrix;
+    bool all = !o->piece && o->most_rows == 0 && !o->reads_held_out;
+    size_t share = all ? (size_t)(rows->total / readers) + 1 : 1;
+    uint64_t nonzeros = 0;
+    if (o->schema) return tr_csv_make_room(r, share);
+    TR_TRY(make_room(r, share));
+    if (!r->head->sparse) return TR_GROW(&m->value, &r->value_capacity, share * m->columns);
+    for (size_t i = 0; i < rows->n && all; i++) nonzeros += o->heads[i].nonzeros;
+    TR_TRY(TR_GROW(&m->begin, &r->begin_capacity, share + 1));
+    m->begin[0] = 0;
+    return TR_GROW(&m->column, &r->column_capacity, (size_t)(nonzeros / readers) + 1);
+}
+
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
 {
     struct pass p = {.r = r};
@@ -405,9 +456,7 @@ int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
     TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, rows.n)));
     const struct tr_schema *schema = r->options->schema;
     m->columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
-    int status = schema ? tr_csv_make_room(r, 1) : make_room(r, 1);
-    if (status == TR_OK && r->head->sparse) status = TR_GROW(&m->begin, &r->begin_capacity, 1);
-    if (m->begin) m->begin[0] = 0;
+    int status = reserve(r, &rows, readers);
     if (status == TR_OK && rows.total > 0) status = take_files(&p, &rows, reader, readers);
     free(rows.file);
     free(p.begin);
