@@ -31,11 +31,6 @@ int tr_set_size(const tr_context *tr, enum tr_set set);
 int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
                   void *values, size_t n);
 
-/* Combines numbers of every member; member i gets counts[i] of the results, which lie one after the other in `values`, and all
- * know how many each gets. */
-int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
-                      const void *values, const size_t *counts, void *mine);
-
 /* The sum of a number over all members before this one; 0 at the first. */
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before);
 
@@ -58,11 +53,14 @@ int tr_exchange_counts(tr_context *tr, enum tr_set set, const size_t *to_each, s
 int tr_barrier_of(tr_context *tr, enum tr_set set);
 
 /* Memory that all members share, zeros at first, which each of them sees at an address of its own: all members with the same
- * number of bytes, outside tr_run(). TR_ERR_CONFIG: they are not of one node; TR_ERR_SYSTEM: no room. All members close it;
- * NULL inside is fine. */
+ * number of bytes, outside tr_run() or where no member can wait for another one's roles. TR_ERR_CONFIG: they are not of one
+ * node; TR_ERR_SYSTEM: no room. All members close it; NULL inside is fine. */
 typedef struct tr_set_memory tr_set_memory;
 int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory);
 void *tr_set_memory_at(const tr_set_memory *memory);
+
+/* Waits until all members are here: as tr_barrier_of(), without a message. What each has written there before, all see now. */
+int tr_set_memory_meet(tr_set_memory *memory);
 void tr_set_memory_close(tr_set_memory **memory);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 #include "trireme/collective.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,58 +74,6 @@ int tr_all_reduce(tr_context *tr, enum tr_set set, enum tr_operation operation, 
     MPI_Iallreduce(MPI_IN_PLACE, values, (int)n, type_of(dtype), operation_of(operation), comm_of(tr, set),
                    &request);
     return tr_wait_request(tr, &request, waiting_for(set));
-}
-
-/* Pieces of this size and above go to their members straight: MPI's own way takes the whole to one member first. */
-enum { STRAIGHT_BYTES = 512 };
-
-static int reduce_scatter_by_mpi(tr_context *tr, enum tr_set set, MPI_Op operation, MPI_Datatype type,
-                                 const void *values, const size_t *counts, void *mine)
-{
-    int members = tr_set_size(tr, set), *count;
-    TR_TRY(TR_NEW(&count, (size_t)members));
-    for (int i = 0; i < members; i++) count[i] = (int)counts[i];
-    MPI_Request request;
-    MPI_Ireduce_scatter(values, mine, count, type, operation, comm_of(tr, set), &request);
-    int status = tr_wait_request(tr, &request, waiting_for(set));
-    free(count);
-    return status;
-}
-
-/* In the order of members, so that sums of reals are the same every time. */
-static int reduce_scatter_straight(tr_context *tr, enum tr_set set, MPI_Op operation, MPI_Datatype type,
-                                   size_t size, const void *values, const size_t *counts, void *mine)
-{
-    size_t members = (size_t)tr_set_size(tr, set), own = counts[tr_set_rank(tr, set)] * size, *bytes;
-    char *pieces = NULL;
-    TR_TRY(TR_NEW(&bytes, 2 * members));
-    for (size_t i = 0; i < members; i++) {
-        bytes[i] = counts[i] * size;
-        bytes[members + i] = own;
-    }
-    int status = TR_NEW(&pieces, members * own);
-    if (status == TR_OK) status = tr_exchange(tr, set, values, bytes, pieces, bytes + members);
-    if (status == TR_OK && own > 0) memcpy(mine, pieces, own);
-    for (size_t i = 1; i < members && status == TR_OK && own > 0; i++)
-        MPI_Reduce_local(pieces + i * own, mine, (int)(own / size), type, operation);
-    free(pieces);
-    free(bytes);
-    return status;
-}
-
-int tr_reduce_scatter(tr_context *tr, enum tr_set set, enum tr_operation operation, enum tr_dtype dtype,
-                      const void *values, const size_t *counts, void *mine)
-{
-    size_t members = (size_t)tr_set_size(tr, set), n = 0;
-    int size;
-    MPI_Type_size(type_of(dtype), &size);
-    for (size_t i = 0; i < members; i++) n += counts[i] * (size_t)size;
-    TR_TRY(check(tr, set, n));
-    return n / members >= STRAIGHT_BYTES
-               ? reduce_scatter_straight(tr, set, operation_of(operation), type_of(dtype), (size_t)size,
-                                         values, counts, mine)
-               : reduce_scatter_by_mpi(tr, set, operation_of(operation), type_of(dtype), values, counts,
-                                       mine);
 }
 
 int tr_sum_before(tr_context *tr, enum tr_set set, uint64_t value, uint64_t *before)
@@ -252,8 +201,14 @@ int tr_barrier_of(tr_context *tr, enum tr_set set)
 }
 
 struct tr_set_memory {
-    struct tr_shm shm; /* all is the first member's part */
+    struct tr_shm shm; /* all is the first member's part: a counter, and the memory */
+    tr_context *tr;
+    enum tr_set set;
+    uint64_t met; /* what the counter says once all have come */
 };
+
+/* The counter has a line of the cache to itself. */
+enum { COUNTER_BYTES = 64 };
 
 int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_memory **memory)
 {
@@ -265,13 +220,24 @@ int tr_set_memory_open(tr_context *tr, enum tr_set set, size_t bytes, tr_set_mem
             TR_ERR_CONFIG,
             "ranks that are to share memory are on several nodes: see ranks.group_size and data.partition");
     TR_TRY(TR_NEW(memory, 1));
-    (*memory)->shm = TR_SHM_CLOSED;
-    return tr_shm_open(comm_of(tr, set), tr_set_rank(tr, set) == 0 ? bytes : 0, true, &(*memory)->shm);
+    **memory = (struct tr_set_memory){.shm = TR_SHM_CLOSED, .tr = tr, .set = set};
+    return tr_shm_open(comm_of(tr, set), tr_set_rank(tr, set) == 0 ? COUNTER_BYTES + bytes : 0, true,
+                       &(*memory)->shm);
 }
 
 void *tr_set_memory_at(const tr_set_memory *memory)
 {
-    return memory->shm.part[0].at;
+    return memory->shm.part[0].at + COUNTER_BYTES;
+}
+
+int tr_set_memory_meet(tr_set_memory *memory)
+{
+    _Atomic uint64_t *counter = (void *)memory->shm.part[0].at;
+    memory->met += (uint64_t)memory->shm.members;
+    atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
+    TR_WAIT_UNTIL(memory->tr, atomic_load_explicit(counter, memory_order_acquire) >= memory->met, "%s",
+                  waiting_for(memory->set));
+    return TR_OK;
 }
 
 void tr_set_memory_close(tr_set_memory **memory)

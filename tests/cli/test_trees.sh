@@ -43,14 +43,16 @@ solve: {epochs: 40}
 report: {progress: no}
 END
 
-# ---- any number of ranks ----
+# ---- any number of ranks; histograms are added up in memory that ranks share, or travel from node to node ----
 test=data.test=test.all.class.csv
 for ranks in 1 2 5; do
-    run class$ranks $ranks job.yaml $test
+    run class$ranks $ranks job.yaml $test ranks.node_size=$((ranks == 2))
     run number$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
     run sparse$ranks $ranks job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
     for what in class number sparse; do same ${what}1 $what$ranks; done
 done
+[ "$(of class5 histogram_bytes)" = 0 ] || fail "one node: $(of class5 histogram_bytes) bytes travel"
+holds "two nodes: 8 x bins x (ranks - 1) / ranks" "$(of class2 histogram_bytes) == 4 * 5 * 255"
 holds "classes" "$(of class1 test_accuracy) > 0.95 && $(of class1 test_auc) > 0.99"
 holds "numbers" "$(of number1 test_rmse) < 0.3"
 holds "sparse rows" "$(of sparse1 test_accuracy) > 0.99"

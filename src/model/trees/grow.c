@@ -18,20 +18,16 @@ struct leaf {
 };
 
 struct tr_trees_grower {
-    size_t first, last; /* this worker's columns, and where their bins begin */
-    size_t offset, share;
-    size_t *shares; /* bins of each worker's columns */
-    tr_pair *local; /* sums of this worker's rows, all bins; one worker: unused */
-    tr_pair *slot;  /* of all rows, this worker's bins: for each leaf */
+    const struct tr_trees_share *share; /* this worker's columns */
+    tr_pair *slot;                      /* of all rows, their bins: for each leaf */
     struct leaf *leaf;
     size_t leaves, rows; /* rows of all workers that the tree is grown on */
     struct tr_node *node;
     struct tr_node_note *note;
     uint8_t goes_left[TR_BINS]; /* of the split that is made, by bin */
     size_t nodes;
-    int64_t *sums; /* of each leaf, exactly: gradients, second derivatives */
-    char *told;    /* splits of all workers, so many bytes of each */
-    size_t told_bytes;
+    int64_t *sums;     /* of each leaf, exactly: gradients, second derivatives */
+    size_t told_bytes; /* of a split that workers tell each other */
     struct tr_category_scan *categories;
     struct tr_units units;
     double base; /* gain that the leaf has unsplit */
@@ -159,9 +155,9 @@ static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct
     *best = (struct tr_split){0};
     if (s.all_curvature < 2 * s.least) return;
     float least = best->gain = (float)fmax(m->o->gamma, 1e-6);
-    for (size_t c = g->first; c < g->last; c++) {
+    for (size_t c = g->share->first; c < g->share->last; c++) {
         const struct tr_column_bins *column = &m->bins.column[c];
-        const tr_pair *hist = g->slot + leaf->slot * g->share + column->offset - g->offset;
+        const tr_pair *hist = g->slot + leaf->slot * g->share->bins + column->offset - g->share->offset;
         size_t numbers = (size_t)column->bins - column->missing;
         tr_pair apart = leaf->sum - hist[column->zero]; /* one of two children has no more than these rows */
         if (column->bins < 2 || (float)tr_pair_curvature(apart) * s.curvature < s.least || !is_drawn(m, c))
@@ -181,16 +177,18 @@ static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct
 static int build(struct tr_trees *m, const struct leaf *leaf)
 {
     struct tr_trees_grower *g = m->grower;
-    tr_pair *slot = g->slot + leaf->slot * g->share, *hist = g->local ? g->local : slot;
+    tr_pair *slot = g->slot + leaf->slot * g->share->bins, *local = tr_trees_merge_local(m->merge),
+            *hist = local ? local : slot;
     memset(hist, 0, m->bins.total * sizeof *hist);
     tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin,
                      m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all,
                      (unsigned)m->o->bits, hist);
-    if (g->local) TR_TRY(tr_reduce_scatter(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, hist, g->shares, slot));
+    if (local) TR_TRY(tr_trees_merge_add(m->merge, slot));
     m->histograms++;
-    for (size_t c = g->first; c < g->last && m->bins.sparse; c++) { /* sparse: bins of 0 are what is left */
+    for (size_t c = g->share->first; c < g->share->last && m->bins.sparse;
+         c++) { /* sparse: bins of 0 are what is left */
         const struct tr_column_bins *column = &m->bins.column[c];
-        tr_pair *bin = slot + column->offset - g->offset, left = leaf->sum;
+        tr_pair *bin = slot + column->offset - g->share->offset, left = leaf->sum;
         for (size_t b = 0; b < column->bins; b++) left -= bin[b];
         bin[column->zero] += left;
     }
@@ -212,12 +210,12 @@ static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
         find_split(m, leaf[i], &leaf[i]->split);
         memcpy(mine + i * bytes, &leaf[i]->split, bytes);
     }
-    if (!g->local) return TR_OK;
-    TR_TRY(tr_all_gather(m->tr, TR_SET_WORKERS, mine, n * bytes, g->told));
+    if (!tr_trees_merge_local(m->merge)) return TR_OK;
+    TR_TRY(tr_trees_merge_tell(m->merge, mine, n * bytes));
     for (size_t i = 0; i < n; i++)
         for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
             struct tr_split other;
-            memcpy(&other, g->told + (w * n + i) * bytes, bytes);
+            memcpy(&other, (const char *)tr_trees_merge_told(m->merge, w) + i * bytes, bytes);
             if (w == 0 || is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
         }
     return TR_OK;
@@ -352,9 +350,9 @@ static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
     large->slot = left->slot; /* the parent's */
     small->slot = g->leaves - 1;
     TR_TRY(build(m, small));
-    tr_pair *from = g->slot + large->slot * g->share;
-    const tr_pair *less = g->slot + small->slot * g->share;
-    for (size_t b = 0; b < g->share; b++) from[b] -= less[b];
+    tr_pair *from = g->slot + large->slot * g->share->bins;
+    const tr_pair *less = g->slot + small->slot * g->share->bins;
+    for (size_t b = 0; b < g->share->bins; b++) from[b] -= less[b];
     return find_splits(m, (struct leaf *const[]){left, right}, 2);
 }
 
@@ -479,49 +477,22 @@ static int open_lists(struct tr_trees *m)
     return TR_NEW(&m->curvature, n);
 }
 
-/* Columns are divided so that workers have about equally many bins. */
-static int divide_columns(struct tr_trees *m)
-{
-    struct tr_trees_grower *g = m->grower;
-    size_t workers = (size_t)tr_workers(m->tr), worker = (size_t)tr_set_rank(m->tr, TR_SET_WORKERS), c = 0;
-    TR_TRY(TR_NEW(&g->shares, workers));
-    for (size_t w = 0; w < workers; w++) {
-        size_t first = c, until = m->bins.total * (w + 1) / workers;
-        for (; c < m->bins.columns && (m->bins.column[c].offset < until || w + 1 == workers); c++)
-            g->shares[w] += m->bins.column[c].bins;
-        if (w != worker) continue;
-        g->first = first;
-        g->last = c;
-        g->offset = first < m->bins.columns ? m->bins.column[first].offset : 0;
-        g->share = g->shares[w];
-    }
-    return TR_OK;
-}
-
 int tr_grower_open(struct tr_trees *m)
 {
     struct tr_trees_grower *g;
     size_t leaves = (size_t)m->o->leaves;
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
-    TR_TRY(divide_columns(m));
     TR_TRY(open_lists(m));
     TR_TRY(tr_category_scan_open(TR_BINS, &g->categories));
     g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
-    if (tr_workers(m->tr) > 1) {
-        TR_TRY(TR_NEW(&g->local, m->bins.total));
-        TR_TRY(TR_NEW(&g->told, 2 * (size_t)tr_workers(m->tr) * sizeof(struct tr_split)));
-    }
-    TR_TRY(TR_NEW(&g->slot, leaves * g->share));
+    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, 2 * g->told_bytes, &m->merge));
+    g->share = tr_trees_merge_share(m->merge);
+    TR_TRY(TR_NEW(&g->slot, leaves * g->share->bins));
     TR_TRY(TR_NEW(&g->leaf, leaves));
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
     return TR_NEW(&g->note, 2 * leaves);
-}
-
-double tr_histogram_bytes(const struct tr_trees *m)
-{
-    return (double)((m->bins.total - m->grower->share) * sizeof(tr_pair));
 }
 
 void tr_grower_close(struct tr_trees *m)
@@ -535,8 +506,9 @@ void tr_grower_close(struct tr_trees *m)
     free(m->curvature);
     free(m->scratch);
     free(m->drawn);
+    tr_trees_merge_close(&m->merge);
     if (!g) return;
-    void *arrays[] = {g->shares, g->local, g->slot, g->leaf, g->sums, g->told, g->node, g->note};
+    void *arrays[] = {g->slot, g->leaf, g->sums, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     tr_category_scan_close(&g->categories);
     free(g);

@@ -402,22 +402,25 @@ static int find_area(struct tr_trees *m)
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }
 
-/* What a histogram costs that workers add up: each sends the sums of the columns of others to their owners. */
+/* What a histogram costs that workers add up: on one node nothing, otherwise each sends the sums of the columns of others to their
+ * owners. */
 static int tell_bytes(const struct tr_trees *m)
 {
     double workers = tr_workers(m->tr), sent[3] = {0};
+    char how[160] = "added up in memory that all ranks share";
     if (tr_roles(m->tr) & TR_SLAVE) {
-        sent[0] = tr_histogram_bytes(m);
+        sent[0] = tr_trees_merge_bytes(m->merge, &m->bins);
         sent[1] = (double)m->histograms;
         sent[2] = (double)m->bins.total;
     }
     if (workers < 2) return TR_OK;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sent, 3));
     for (size_t i = 0; i < 3; i++) sent[i] /= workers;
-    tr_say(m->tr,
-           "histograms:    %.0f of %.0f bins, for each %.0f bytes from a rank to the others; "
-           "8 x bins x (ranks - 1) / ranks: %.0f",
-           sent[1], sent[2], sent[0], 8 * sent[2] * (workers - 1) / workers);
+    if (sent[0] > 0)
+        snprintf(how, sizeof how,
+                 "for each %.0f bytes from a rank to the others; 8 x bins x (ranks - 1) / ranks: %.0f",
+                 sent[0], 8 * sent[2] * (workers - 1) / workers);
+    tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sent[1], sent[2], how);
     TR_TRY(tr_report_figure(m->tr, "histograms", sent[1]));
     return tr_report_figure(m->tr, "histogram_bytes", sent[0]);
 }

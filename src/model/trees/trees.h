@@ -6,6 +6,7 @@
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
  *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
+ *   merge       what workers tell each other while it grows: histograms, and the best splits
  *   monotone    constraints on what trees predict; initial: trees of another model, which come first
  *   forest      trees as they are kept; score: rows go down them
  *   contributions  of each feature to the margin of a row
@@ -343,6 +344,36 @@ void tr_scan_category(struct tr_category_scan *scan, const struct tr_scan *s,
                       const struct tr_trees_options *o, const tr_pair *hist, size_t n, uint32_t column,
                       struct tr_split *best);
 
+/* ---- what workers tell each other (merge) ---- */
+
+/* The columns whose splits a worker finds. */
+struct tr_trees_share {
+    size_t first, last;
+    size_t offset, bins; /* of them */
+};
+
+/* Takes part in a stage; all workers. most_told: bytes that a worker tells at once. Closing NULL is fine. */
+struct tr_trees_merge;
+int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t most_told,
+                        struct tr_trees_merge **merge);
+void tr_trees_merge_close(struct tr_trees_merge **merge);
+
+const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *merge); /* this worker's */
+tr_pair *
+tr_trees_merge_local(const struct tr_trees_merge
+                         *merge); /* its sums of all bins, to be filled; NULL: there is no other worker */
+
+/* Sums of this worker's share over what all workers have filled in. All workers, who call tr_trees_merge_tell() before they fill in anything
+ * again. */
+int tr_trees_merge_add(struct tr_trees_merge *merge, tr_pair *sum);
+
+/* Tells all workers some bytes, as many each; what one has told stays until the next tr_trees_merge_add(). All workers. */
+int tr_trees_merge_tell(struct tr_trees_merge *merge, const void *mine, size_t bytes);
+const void *tr_trees_merge_told(const struct tr_trees_merge *merge, size_t worker);
+
+/* Bytes that this worker sends to others to add up a histogram. */
+double tr_trees_merge_bytes(const struct tr_trees_merge *merge, const struct tr_bins *bins);
+
 /* ---- the model ---- */
 
 struct tr_trees_options {
@@ -379,6 +410,7 @@ struct tr_trees {
     uint8_t *drawn;    /* rows that the next tree is grown on; NULL: all */
     struct tr_lists lists;
     struct tr_trees_grower *grower;
+    struct tr_trees_merge *merge;
     uint64_t histograms; /* that workers have added up */
     tr_evaluation last;
 
@@ -440,9 +472,6 @@ int tr_trees_score(const struct tr_trees *m, const struct tr_binned *rows, size_
 int tr_grower_open(struct tr_trees *m);
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round);
 void tr_grower_close(struct tr_trees *m);
-
-/* Bytes of a histogram that this worker hands to others. */
-double tr_histogram_bytes(const struct tr_trees *m);
 
 /* Writes model.txt and model.json: one rank. */
 int tr_trees_write_texts(const struct tr_trees *m, const char *folder);

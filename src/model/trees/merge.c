@@ -1,0 +1,146 @@
+/* What workers tell each other while a tree grows. Each finds the splits of some columns, its share, and needs the sums of these over
+ * the rows of all: where all workers are on one node they add up what the others have written into memory that they share,
+ * otherwise each sends the others their shares. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "trees.h"
+
+struct tr_trees_merge {
+    tr_context *tr;
+    size_t workers, me;
+    struct tr_trees_share *share; /* of each worker */
+    tr_set_memory *memory; /* of each worker: sums of all bins, and what it tells; NULL: not on one node */
+    size_t apart;          /* bytes from one worker's to the next one's */
+    tr_pair *local;        /* sums of this worker's rows, all bins */
+    tr_pair *arrived;      /* without that memory: what others have sent; and the numbers of bytes */
+    size_t *bytes;
+    char *told;
+    size_t told_at;
+};
+
+enum { LINE = 64 };
+
+/* Workers get columns that have about equally many bins. */
+static int divide_columns(struct tr_trees_merge *g, const struct tr_bins *bins)
+{
+    TR_TRY(TR_NEW(&g->share, g->workers));
+    for (size_t w = 0, c = 0; w < g->workers; w++) {
+        size_t until = bins->total * (w + 1) / g->workers;
+        struct tr_trees_share *s = &g->share[w];
+        s->first = c;
+        s->offset = c < bins->columns ? bins->column[c].offset : bins->total;
+        for (; c < bins->columns && (bins->column[c].offset < until || w + 1 == g->workers); c++)
+            s->bins += bins->column[c].bins;
+        s->last = c;
+    }
+    return TR_OK;
+}
+
+static char *part_of(const struct tr_trees_merge *g, size_t worker)
+{
+    return (char *)tr_set_memory_at(g->memory) + worker * g->apart;
+}
+
+/* Memory that all share, if they can. Nothing keeps a worker from coming here once all have met. */
+static int open_shared(struct tr_trees_merge *g, size_t bytes)
+{
+    if (tr_set_size(g->tr, TR_SET_NODE) < tr_set_size(g->tr, TR_SET_ALL)) return TR_OK;
+    TR_TRY(tr_barrier_of(g->tr, TR_SET_WORKERS));
+    g->apart = (bytes + LINE - 1) / LINE * LINE;
+    int status = tr_set_memory_open(g->tr, TR_SET_WORKERS, g->workers * g->apart, &g->memory);
+    if (status != TR_OK) tr_set_memory_close(&g->memory);
+    return status == TR_ERR_SYSTEM ? TR_OK : status;
+}
+
+int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t most_told,
+                        struct tr_trees_merge **merge)
+{
+    struct tr_trees_merge *g;
+    TR_TRY(TR_NEW(merge, 1));
+    g = *merge;
+    *g = (struct tr_trees_merge){.tr = tr,
+                                 .workers = (size_t)tr_workers(tr),
+                                 .me = (size_t)tr_set_rank(tr, TR_SET_WORKERS),
+                                 .told_at = bins->total * sizeof *g->local};
+    TR_TRY(divide_columns(g, bins));
+    if (g->workers == 1) return TR_OK;
+    TR_TRY(open_shared(g, g->told_at + most_told));
+    if (g->memory) {
+        g->local = (void *)part_of(g, g->me);
+        return TR_OK;
+    }
+    TR_TRY(TR_NEW(&g->local, bins->total));
+    TR_TRY(TR_NEW(&g->arrived, g->workers * g->share[g->me].bins));
+    TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
+    return TR_NEW(&g->told, g->workers * most_told);
+}
+
+void tr_trees_merge_close(struct tr_trees_merge **merge)
+{
+    struct tr_trees_merge *g = *merge;
+    if (!g) return;
+    if (!g->memory) free(g->local);
+    tr_set_memory_close(&g->memory);
+    void *arrays[] = {g->share, g->arrived, g->bytes, g->told, g};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
+    *merge = NULL;
+}
+
+const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *g)
+{
+    return &g->share[g->me];
+}
+
+tr_pair *tr_trees_merge_local(const struct tr_trees_merge *g)
+{
+    return g->local;
+}
+
+double tr_trees_merge_bytes(const struct tr_trees_merge *g, const struct tr_bins *bins)
+{
+    return g->memory ? 0 : (double)((bins->total - g->share[g->me].bins) * sizeof *g->local);
+}
+
+TR_CPU_CLONES static void add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) to[i] += from[i];
+}
+
+static int send_shares(struct tr_trees_merge *g)
+{
+    size_t own = g->share[g->me].bins * sizeof *g->local;
+    for (size_t w = 0; w < g->workers; w++) {
+        g->bytes[w] = g->share[w].bins * sizeof *g->local;
+        g->bytes[g->workers + w] = own;
+    }
+    return tr_exchange(g->tr, TR_SET_WORKERS, g->local, g->bytes, g->arrived, g->bytes + g->workers);
+}
+
+int tr_trees_merge_add(struct tr_trees_merge *g, tr_pair *sum)
+{
+    const struct tr_trees_share *own = &g->share[g->me];
+    TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g));
+    for (size_t w = 0; w < g->workers; w++) {
+        const tr_pair *from =
+            g->memory ? (const tr_pair *)part_of(g, w) + own->offset : g->arrived + w * own->bins;
+        if (w == 0) memcpy(sum, from, own->bins * sizeof *sum);
+        else add(sum, from, own->bins);
+    }
+    return TR_OK;
+}
+
+int tr_trees_merge_tell(struct tr_trees_merge *g, const void *mine, size_t bytes)
+{
+    if (!g->memory) {
+        g->told_at = bytes;
+        return tr_all_gather(g->tr, TR_SET_WORKERS, mine, bytes, g->told);
+    }
+    memcpy(part_of(g, g->me) + g->told_at, mine, bytes);
+    return tr_set_memory_meet(g->memory);
+}
+
+const void *tr_trees_merge_told(const struct tr_trees_merge *g, size_t worker)
+{
+    return g->memory ? part_of(g, worker) + g->told_at : g->told + worker * g->told_at;
+}
