@@ -199,6 +199,7 @@ static void make(struct fixture *f, int model, enum tr_dtype dtype, bool binary,
                                      .rows = {ROWS, f->begin, f->column, binary ? NULL : f->value, f->label},
                                      .target = f->label,
                                      .bias = bias,
+                                     .of_bias = 1,
                                      .keys = KEYS,
                                      .l2 = 0.05,
                                      .n = ROWS};
@@ -377,6 +378,7 @@ static void open_forms(struct forms *f, size_t keys, size_t outputs, enum tr_dty
                                     .target = f->target,
                                     .outputs = outputs,
                                     .bias = true,
+                                    .of_bias = 1,
                                     .keys = keys,
                                     .l2 = 0.05,
                                     .n = MANY_ROWS};

@@ -58,7 +58,7 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
 /* ---- opening ---- */
 
 /* Few columns are for Newton's method; but several classes share a Hessian badly. The hinge is for dual coordinate descent where
- * it steps on one w (a9a, w8a, 20 newsgroups, clicks: 31, 53, 17 and 10 passes to a gap of 1e-3), and not where groups merge
+ * it steps on one w (a9a, w8a, 20 newsgroups, clicks: 29, 49, 8 and 7 passes to a gap of 1e-3), and not where groups merge
  * theirs (on two of them more than 200 on each; by Newton's method, on any number, 34, 86, 86 and 95). */
 static bool prefers_newton(const struct tr_linear *m)
 {

@@ -338,6 +338,7 @@ int tr_linear_set_problem(const struct tr_linear *m, bool bias, const tr_data *d
                              .outputs = m->outputs,
                              .softmax = m->softmax,
                              .bias = bias,
+                             .of_bias = 1,
                              .keys = data->n_keys,
                              .l2 = m->l2,
                              .n = m->total_weight};

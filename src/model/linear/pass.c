@@ -200,6 +200,6 @@ void tr_row_norms(const struct tr_problem *p, size_t first, size_t n, float *nor
     for (size_t i = first, end = first + n, some; (some = tr_ready(p, i, end - i)) > 0;)
         for (size_t stop = i + some; i < stop; i++) {
             struct tr_data_row x = tr_row_of(p, i);
-            norm[i] = (float)(p->bias + tr_row_square(&x));
+            norm[i] = (float)((p->bias ? p->of_bias : 0) + tr_row_square(&x));
         }
 }

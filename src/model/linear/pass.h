@@ -32,10 +32,11 @@ struct tr_problem {
     const float *weight; /* of the rows' losses; NULL: all 1 */
     size_t outputs;      /* margins of a row, weights of a key: 1, or as many as there are classes … */
     bool softmax;        /* … of one softmax; else each class has a loss of its own, against the rest */
-    bool bias;           /* rows have one more non-zero: 1 at key `keys` */
-    size_t keys;         /* of the rows, without the bias */
-    double l2;           /* λ */
-    double n;            /* rows of the whole data set, or the sum of their weights */
+    bool bias;           /* rows have one more non-zero: 1 at key `keys` … */
+    double of_bias; /* … whose square dual steps take for this: 1, or less where λ does not count for it */
+    size_t keys;    /* of the rows, without the bias */
+    double l2;      /* λ */
+    double n;       /* rows of the whole data set, or the sum of their weights */
 };
 
 /* margin = w · x of the rows first .. first + n - 1, of each as many as there are outputs. */
@@ -99,7 +100,7 @@ void tr_add_changes(const struct tr_problem *problem, struct tr_class_block own,
 double tr_dual_sum_classes(const struct tr_problem *problem, struct tr_class_block own, size_t base, size_t n,
                            const float *a);
 
-/* norm[i] = |x_i|², with the bias, of these rows. */
+/* norm[i] = |x_i|², with of_bias where there is one, of these rows. */
 void tr_row_norms(const struct tr_problem *problem, size_t first, size_t n, float *norm);
 
 #endif

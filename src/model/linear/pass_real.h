@@ -33,7 +33,7 @@ static inline void NAME(add)(const struct tr_problem *p, size_t i, REAL step, RE
     struct tr_data_row x = tr_row_of(p, i);
     const uint32_t *restrict column = x.column;
     const float *restrict value = x.value;
-    if (p->bias) w[p->keys] += step;
+    if (p->bias) w[p->keys] += step * (REAL)p->of_bias;
     if (!column) NAME(tr_dense_add)(x.n, step, value, w);
     else if (value)
         for (size_t k = 0; k < x.n; k++) w[column[k]] += step * value[k];
@@ -88,7 +88,7 @@ static void NAME(add_outer)(const struct tr_problem *p, size_t i, struct tr_clas
             REAL value = tr_row_value(&x, k);
             for (size_t o = 0; o < n; o++) of_key[o] -= value * step[o];
         }
-        for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o];
+        for (size_t o = 0; o < n && p->bias; o++) to[p->keys * width + o] -= step[o] * (REAL)p->of_bias;
     }
 }
 
@@ -153,7 +153,7 @@ static inline void NAME(add_shared)(const struct tr_problem *p, size_t i, REAL s
 {
     struct tr_data_row x = tr_row_of(p, i);
     for (size_t k = 0; k < x.n; k++) NAME(add_one)(&w[tr_row_key(&x, k)], step * (REAL)tr_row_value(&x, k));
-    if (p->bias) NAME(add_one)(&w[p->keys], step);
+    if (p->bias) NAME(add_one)(&w[p->keys], step * (REAL)p->of_bias);
 }
 
 static inline __attribute__((always_inline)) void NAME(dual_steps)(const struct tr_problem *p,

@@ -134,7 +134,7 @@ static int prepare(tr_worker *me, void *state)
     if (d->w) TR_TRY(TR_NEW(&d->before, (d->end - d->begin) * d->own.n));
     TR_TRY(TR_NEW(&d->norm, rows));
     TR_TRY(TR_NEW(&d->moved, m->outputs));
-    tr_row_norms(&m->problem, 0, rows, d->norm);
+    TR_TRY(tr_linear_dual_norms(m, 0, rows, d->norm));
     /* probabilities begin with those of the labels, where α = 0 */
     for (size_t i = d->begin; m->softmax && i < d->end; i++)
         d->a[(i - d->begin) * d->own.n + (size_t)m->problem.target[i]] = 1;
@@ -249,14 +249,13 @@ static int compute(tr_worker *me, void *state)
 
 /* ---- evaluation, checkpoints ---- */
 
-/* How much less another bias could cost than one that is held fast: see dual.c. */
 static double cost_of_biases(const struct tr_linear *m, const void *w)
 {
     const struct tr_linear_dual_classes *d = m->dual_classes;
     double sum = 0;
     for (size_t k = d->own.first; k < d->own.first + d->own.n; k++) {
-        double bias = bias_of(m, w, k), own = bias - d->anchor[k];
-        sum += m->problem.n * m->l2 * (own * bias + fabs(own) * (1 + fabs(bias)));
+        double bias = bias_of(m, w, k);
+        sum += tr_linear_cost_of_bias(m, bias, bias - d->anchor[k]);
     }
     return sum;
 }

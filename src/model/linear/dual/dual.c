@@ -142,13 +142,27 @@ static void add_to_bias(const struct tr_linear *m, void *w, double x)
     else ((double *)w)[at] += x;
 }
 
-/* The dual value for a bias that is held fast is a bound for all weights beside this bias. How much less another bias could
- * cost follows from the slope along it, λ b', and from how far it may be to the best one: its own size, and 1, are taken
- * for that, which is a guess, but b' is nearly 0 when it counts. As part of the conjugate: */
-double tr_linear_cost_of_bias(const struct tr_linear *m, double bias)
+int tr_linear_dual_norms(struct tr_linear *m, size_t first, size_t n, float *norm)
 {
-    double own = bias - m->dual->anchor;
-    return m->problem.n * m->l2 * (own * bias + fabs(own) * (1 + fabs(bias)));
+    struct tr_problem *p = &m->problem;
+    double sum[2] = {0, (double)n};
+    bool is_free = tr_linear_has_free_bias(m);
+    if (is_free) p->of_bias = 0;
+    tr_row_norms(p, first, n, norm);
+    if (!is_free) return TR_OK;
+    for (size_t i = first; i < first + n; i++) sum[0] += (double)norm[i];
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F64, sum, 2));
+    p->of_bias = fmin(1, fmax(0.03 * sum[0] / fmax(sum[1], 1), 400 * m->l2));
+    for (size_t i = first; i < first + n; i++) norm[i] += (float)p->of_bias;
+    return TR_OK;
+}
+
+/* The dual value for a bias that is held fast is a bound for all weights beside this bias. How much less another bias could
+ * cost follows from the slope along it, Σ α / n, and from how far it may be to the best one: the bias's own size, and 1, are
+ * taken for that, which is a guess, but the slope is nearly 0 when it counts. As part of the conjugate: */
+double tr_linear_cost_of_bias(const struct tr_linear *m, double bias, double own)
+{
+    return m->problem.n * m->l2 / m->problem.of_bias * (own * bias + fabs(own) * (1 + fabs(bias)));
 }
 
 /* ---- the stage ---- */
@@ -164,8 +178,7 @@ static int prepare_rows(const tr_worker *me, struct tr_linear *m)
         TR_TRY(TR_NEW(&d->a, rows));
         TR_TRY(TR_NEW(&d->norm, rows));
     }
-    tr_row_norms(&m->problem, d->first, d->end - d->first, d->norm);
-    return TR_OK;
+    return tr_linear_dual_norms(m, d->first, d->end - d->first, d->norm);
 }
 
 static int prepare_own(tr_worker *me, struct tr_linear *m)
@@ -298,7 +311,8 @@ static int report_size(struct tr_linear *m, const void *w, tr_report *report)
     TR_TRY(tr_table_squares(d->table ? d->table : m->w, &squares));
     if (!m->o->bias_l2) squares -= bias * bias;
     tr_linear_report_conjugate(report, m->problem.n * 0.5 * m->l2 * squares);
-    if (tr_linear_has_free_bias(m)) tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, bias));
+    if (tr_linear_has_free_bias(m))
+        tr_linear_report_conjugate(report, tr_linear_cost_of_bias(m, bias, bias - d->anchor));
     return TR_OK;
 }
 
