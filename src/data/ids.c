@@ -32,18 +32,36 @@ static int check_room(const struct tr_ids *ids)
                    "a worker can tell 2^32 - 2 ids apart, and here are more: use more workers");
 }
 
-/* ---- hashing: open addressing, at most half full ---- */
+/* ---- hashing: open addressing, at most two thirds full ---- */
+
+/* The n bytes, fewer than 8, that a text of `all` bytes ends with, as a number; no byte outside of the text is read. */
+static uint64_t last_bytes(const char *text, size_t n, size_t all)
+{
+    uint64_t word = 0;
+    uint32_t low, high;
+    if (n == 0) return 0;
+    if (all >= sizeof word) {
+        memcpy(&word, text + n - sizeof word, sizeof word);
+        return word >> (64 - 8 * n);
+    }
+    if (n >= sizeof low) {
+        memcpy(&low, text, sizeof low);
+        memcpy(&high, text + n - sizeof high, sizeof high);
+        return low | (uint64_t)high << 8 * (n - sizeof high);
+    }
+    const unsigned char *byte = (const unsigned char *)text;
+    return byte[0] | (uint64_t)byte[n / 2] << 8 * (n / 2) | (uint64_t)byte[n - 1] << 8 * (n - 1);
+}
 
 uint64_t tr_text_hash(const char *text, size_t n)
 {
     uint64_t h = n, word;
+    size_t all = n;
     for (; n >= sizeof word; n -= sizeof word, text += sizeof word) {
         memcpy(&word, text, sizeof word);
         h = tr_mix(h ^ word);
     }
-    word = 0;
-    memcpy(&word, text, n);
-    return tr_mix(h ^ word);
+    return tr_mix(h ^ last_bytes(text, n, all));
 }
 
 static size_t length_of(const struct tr_ids *ids, uint32_t place)
@@ -51,41 +69,30 @@ static size_t length_of(const struct tr_ids *ids, uint32_t place)
     return (size_t)(ids->begin[place + 1] - ids->begin[place]);
 }
 
-/* Of a place whose id has that hash, of which the upper half tells most others apart without a look at the id. */
-static uint64_t slot_of(uint64_t hash, uint32_t place)
-{
-    return (hash & ~(uint64_t)UINT32_MAX) | (place + 1);
-}
-
-static uint32_t place_in(uint64_t slot)
-{
-    return (uint32_t)slot - 1;
-}
-
-/* By the same half, so that nothing is hashed again when there are more slots. */
+/* By its upper half, so that the lower one stays for other uses. */
 static size_t first_slot(uint64_t hash, size_t slots)
 {
     return (size_t)(hash >> 32) & (slots - 1);
 }
 
-static bool may_be(uint64_t slot, uint64_t hash)
+static void put_slot(struct tr_ids *ids, size_t i, uint64_t hash, uint32_t place, size_t length)
 {
-    return (slot ^ hash) >> 32 == 0;
+    ids->slot[i] = (struct tr_ids_slot){hash, place + 1, (uint32_t)length};
+    ids->hashed++;
 }
 
 /* Numbers that are found directly are left out. */
 static int rehash(struct tr_ids *ids, size_t slots)
 {
-    uint64_t *slot;
+    struct tr_ids_slot *slot;
     TR_TRY(TR_NEW(&slot, slots));
     ids->hashed = 0;
     for (size_t i = 0; i < ids->slots; i++) {
-        if (!ids->slot[i]) continue;
-        uint32_t place = place_in(ids->slot[i]);
-        if (!ids->are_text && ids->number[place] < ids->direct_size) continue;
-        size_t to = first_slot(ids->slot[i], slots);
-        while (slot[to]) to = (to + 1) & (slots - 1);
-        slot[to] = ids->slot[i];
+        const struct tr_ids_slot *old = &ids->slot[i];
+        if (!old->place || (!ids->are_text && ids->number[old->place - 1] < ids->direct_size)) continue;
+        size_t to = first_slot(old->hash, slots);
+        while (slot[to].place) to = (to + 1) & (slots - 1);
+        slot[to] = *old;
         ids->hashed++;
     }
     free(ids->slot);
@@ -96,7 +103,7 @@ static int rehash(struct tr_ids *ids, size_t slots)
 
 static int make_slot(struct tr_ids *ids)
 {
-    return ids->slots / 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 64);
+    return ids->slots / 3 * 2 > ids->hashed ? TR_OK : rehash(ids, ids->slots ? 2 * ids->slots : 64);
 }
 
 /* ---- numbers ---- */
@@ -120,7 +127,7 @@ static int enlarge_direct(struct tr_ids *ids, uint64_t number)
     ids->direct = direct;
     ids->direct_size = size;
     for (size_t i = 0; i < ids->slots; i++) {
-        uint32_t place = (uint32_t)ids->slot[i];
+        uint32_t place = ids->slot[i].place;
         if (place && ids->number[place - 1] < size) direct[ids->number[place - 1]] = place;
     }
     return ids->hashed > 0 ? rehash(ids, ids->slots) : TR_OK;
@@ -149,13 +156,12 @@ int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place)
     TR_TRY(make_slot(ids));
     uint64_t hash = tr_mix(number);
     size_t i = first_slot(hash, ids->slots);
-    for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
-        *place = place_in(ids->slot[i]);
-        if (may_be(ids->slot[i], hash) && ids->number[*place] == number) return TR_OK;
+    for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
+        *place = ids->slot[i].place - 1;
+        if (ids->slot[i].hash == hash) return TR_OK; /* no two numbers have one */
     }
     TR_TRY(tr_ids_append_number(ids, number, place));
-    ids->slot[i] = slot_of(hash, *place);
-    ids->hashed++;
+    put_slot(ids, i, hash, *place, 0);
     return TR_OK;
 }
 
@@ -174,19 +180,30 @@ int tr_ids_append_text(struct tr_ids *ids, const char *text, size_t n, uint32_t 
     return TR_OK;
 }
 
+/* The slot of a text, or the free one where it belongs. No two short texts of one length have one hash (tr_mix() has an
+ * inverse), so that these need no look at the text. */
+static size_t find_slot(const struct tr_ids *ids, uint64_t hash, const char *text, size_t n)
+{
+    size_t i = first_slot(hash, ids->slots);
+    for (; ids->slot[i].place; i = (i + 1) & (ids->slots - 1)) {
+        const struct tr_ids_slot *s = &ids->slot[i];
+        if (s->hash != hash || s->length != (uint32_t)n) continue;
+        if (n <= sizeof hash || memcmp(ids->text + ids->begin[s->place - 1], text, n) == 0) return i;
+    }
+    return i;
+}
+
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
     TR_TRY(make_slot(ids));
     uint64_t hash = tr_text_hash(text, n);
-    size_t i = first_slot(hash, ids->slots);
-    for (; ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
-        if (!may_be(ids->slot[i], hash)) continue;
-        *place = place_in(ids->slot[i]);
-        if (length_of(ids, *place) == n && memcmp(ids->text + ids->begin[*place], text, n) == 0) return TR_OK;
+    size_t i = find_slot(ids, hash, text, n);
+    if (ids->slot[i].place) {
+        *place = ids->slot[i].place - 1;
+        return TR_OK;
     }
     TR_TRY(tr_ids_append_text(ids, text, n, place));
-    ids->slot[i] = slot_of(hash, *place);
-    ids->hashed++;
+    put_slot(ids, i, hash, *place, n);
     return TR_OK;
 }
 
@@ -194,13 +211,7 @@ uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t n)
 {
     if (ids->slots == 0) return UINT32_MAX;
     uint64_t hash = tr_text_hash(text, n);
-    for (size_t i = first_slot(hash, ids->slots); ids->slot[i]; i = (i + 1) & (ids->slots - 1)) {
-        uint32_t place = place_in(ids->slot[i]);
-        if (may_be(ids->slot[i], hash) && length_of(ids, place) == n &&
-            memcmp(ids->text + ids->begin[place], text, n) == 0)
-            return place;
-    }
-    return UINT32_MAX;
+    return ids->slot[find_slot(ids, hash, text, n)].place - 1;
 }
 
 /* ---- sorting ---- */
@@ -225,8 +236,8 @@ static int sort_numbers(const struct tr_ids *ids, uint32_t *order)
     for (uint64_t number = 0; number < ids->direct_size; number++)
         if (ids->direct[number]) order[n++] = ids->direct[number] - 1;
     for (size_t i = 0; i < ids->slots; i++)
-        if (ids->slot[i])
-            large[k++] = (struct numbered){ids->number[place_in(ids->slot[i])], place_in(ids->slot[i])};
+        if (ids->slot[i].place)
+            large[k++] = (struct numbered){ids->number[ids->slot[i].place - 1], ids->slot[i].place - 1};
     qsort(large, k, sizeof *large, by_number);
     for (size_t i = 0; i < k; i++) order[n++] = large[i].place;
     free(large);

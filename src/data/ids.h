@@ -6,6 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of an id in the table: its hash, place + 1 (0: the slot is free), and the bytes of a text. */
+struct tr_ids_slot {
+    uint64_t hash;
+    uint32_t place, length;
+};
+
 struct tr_ids {
     bool are_text;
     size_t n;
@@ -15,7 +21,7 @@ struct tr_ids {
     /* The place of a small number is direct[number] - 1, where that is not 0; of others it is found by hashing. */
     uint32_t *direct;
     uint64_t direct_size;
-    uint64_t *slot; /* place + 1 and, above it, 32 bits of the hash; or 0 */
+    struct tr_ids_slot *slot;
     size_t slots, hashed, number_capacity, text_capacity, begin_capacity;
 };
 
