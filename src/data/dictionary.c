@@ -5,10 +5,12 @@
 
 #include "data/exchange.h"
 
-/* What travels at once: values of about so many bytes of each worker. */
-enum { ROUND_BYTES = 1 << 23 };
+/* What travels at once: values of about so many bytes of each worker. With fewer bytes in all there are fewer owners, as many as
+ * get so many each: the number of messages follows the bytes, and not the square of the ranks. */
+enum { ROUND_BYTES = 1 << 23, OWNER_BYTES = 1 << 18 };
 
 struct tr_dictionary {
+    uint64_t owners; /* workers 0 .. owners - 1 have parts */
     /* what this worker owns by hash: the column's four bytes and the value, with their numbers */
     struct tr_ids owned;
     uint32_t *number;
@@ -35,17 +37,22 @@ struct ref {
 struct rounds {
     tr_context *tr;
     const struct tr_counted *mine;
-    size_t n, workers;
-    size_t column, place; /* where the next round begins */
-    struct ref *ref;      /* of this round, by owner */
-    size_t refs, capacity;
+    size_t n, workers, owners;
+    size_t column, place;     /* where the next round begins */
+    struct ref *ref, *as_met; /* of this round, by owner, and as they were met */
+    size_t refs, capacity, met_capacity;
     uint64_t *count, *bytes; /* for each worker … */
     uint64_t *got;           /* … and from each */
 };
 
-static int rounds_open(struct rounds *r, tr_context *tr, const struct tr_counted *mine, size_t n)
+static int rounds_open(struct rounds *r, tr_context *tr, const struct tr_counted *mine, size_t n,
+                       uint64_t owners)
 {
-    *r = (struct rounds){.tr = tr, .mine = mine, .n = n, .workers = (size_t)tr_layout_workers(&tr->layout)};
+    *r = (struct rounds){.tr = tr,
+                         .mine = mine,
+                         .n = n,
+                         .workers = (size_t)tr_layout_workers(&tr->layout),
+                         .owners = (size_t)owners};
     TR_TRY(TR_NEW(&r->count, 3 * r->workers));
     r->bytes = r->count + r->workers;
     r->got = r->bytes + r->workers;
@@ -55,20 +62,37 @@ static int rounds_open(struct rounds *r, tr_context *tr, const struct tr_counted
 static void rounds_close(struct rounds *r)
 {
     free(r->ref);
+    free(r->as_met);
     free(r->count);
+}
+
+/* By the bytes of all workers' values. */
+static int choose_owners(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_t *owners)
+{
+    uint64_t bytes = 0, workers = (uint64_t)tr_layout_workers(&tr->layout);
+    for (size_t c = 0; c < n; c++)
+        if (mine[c].values->n > 0)
+            bytes += mine[c].values->n * sizeof(struct entry) + mine[c].values->begin[mine[c].values->n];
+    TR_TRY(tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, &bytes, 1));
+    *owners = 1 + bytes / OWNER_BYTES < workers ? 1 + bytes / OWNER_BYTES : workers;
+    return TR_OK;
 }
 
 static uint32_t owner_of(const struct rounds *r, uint32_t column, const char *text, size_t n)
 {
-    return (uint32_t)((tr_mix(tr_text_hash(text, n) + column) >> 20) % r->workers);
+    return (uint32_t)((tr_mix(tr_text_hash(text, n) + column) >> 20) % r->owners);
 }
 
-static int by_owner(const void *a, const void *b)
+/* From as_met to ref, those of an owner as they were met. */
+static int sort_refs(struct rounds *r)
 {
-    const struct ref *x = a, *y = b;
-    if (x->owner != y->owner) return x->owner < y->owner ? -1 : 1;
-    if (x->column != y->column) return x->column < y->column ? -1 : 1;
-    return (x->place > y->place) - (x->place < y->place);
+    size_t *next, at = 0;
+    TR_TRY(TR_GROW(&r->ref, &r->capacity, r->refs));
+    TR_TRY(TR_NEW(&next, r->workers));
+    for (size_t w = 0; w < r->workers; at += r->count[w++]) next[w] = at;
+    for (size_t i = 0; i < r->refs; i++) r->ref[next[r->as_met[i].owner]++] = r->as_met[i];
+    free(next);
+    return TR_OK;
 }
 
 /* Lists the values of the next round; *more: some worker has any. The same lists each time that all is gone through. */
@@ -83,17 +107,17 @@ static int next_round(struct rounds *r, bool *more)
             size_t n;
             const char *text = tr_ids_text(values, r->place, &n);
             if (r->mine[r->column].count[r->place] == 0) continue;
-            TR_TRY(TR_GROW(&r->ref, &r->capacity, r->refs + 1));
+            TR_TRY(TR_GROW(&r->as_met, &r->met_capacity, r->refs + 1));
             struct ref ref = {(uint32_t)r->column, (uint32_t)r->place,
                               owner_of(r, (uint32_t)r->column, text, n)};
             size += sizeof(struct entry) + filled(n);
             r->count[ref.owner]++;
             r->bytes[ref.owner] += sizeof(struct entry) + filled(n);
-            r->ref[r->refs++] = ref;
+            r->as_met[r->refs++] = ref;
         }
         if (r->place < values->n) break;
     }
-    if (r->refs > 0) qsort(r->ref, r->refs, sizeof *r->ref, by_owner);
+    TR_TRY(sort_refs(r));
     int32_t any = r->refs > 0;
     TR_TRY(tr_all_reduce(r->tr, TR_SET_WORKERS, TR_MAX, TR_I32, &any, 1));
     *more = any;
@@ -261,7 +285,7 @@ static int list_entries(const char *from, const char *end, struct item **items, 
 }
 
 /* Where the ranges of workers but the first begin, by a sample of what each owns: *split points into *bytes. */
-static int choose_splits(tr_context *tr, const struct item *items, size_t n, size_t workers,
+static int choose_splits(tr_context *tr, const struct item *items, size_t n, size_t ranges,
                          struct item **split, size_t *splits, char **bytes)
 {
     enum { SAMPLES = 64 };
@@ -278,9 +302,9 @@ static int choose_splits(tr_context *tr, const struct item *items, size_t n, siz
     if (status == TR_OK) status = list_entries(*bytes, *bytes + total, &item, &all);
     TR_TRY(status);
     if (all > 0) qsort(item, all, sizeof *item, by_frequency);
-    *splits = all > 0 ? workers - 1 : 0;
+    *splits = all > 0 ? ranges - 1 : 0;
     for (size_t w = 1; w <= *splits; w++)
-        item[w - 1] = item[all * w / workers < w - 1 ? w - 1 : all * w / workers];
+        item[w - 1] = item[all * w / ranges < w - 1 ? w - 1 : all * w / ranges];
     *split = item;
     return TR_OK;
 }
@@ -316,9 +340,10 @@ static void range_close(struct range *g)
     free(g->count);
 }
 
-/* Items to who has their range. */
-static int send_to_ranges(tr_context *tr, const struct item *items, size_t n, size_t workers, struct range *g)
+/* Items to who has their range: as many workers as own values. */
+static int send_to_ranges(tr_context *tr, const struct item *items, size_t n, size_t ranges, struct range *g)
 {
+    size_t workers = (size_t)tr_layout_workers(&tr->layout);
     struct item *split = NULL;
     size_t splits = 0, size = 0;
     char *sample = NULL, *sent = NULL, *to;
@@ -327,7 +352,7 @@ static int send_to_ranges(tr_context *tr, const struct item *items, size_t n, si
     g->bytes_to = g->count + workers;
     g->count_from = g->bytes_to + workers;
     g->bytes_from = g->count_from + workers;
-    int status = choose_splits(tr, items, n, workers, &split, &splits, &sample);
+    int status = choose_splits(tr, items, n, ranges, &split, &splits, &sample);
     if (status == TR_OK) count_for_ranges(items, n, split, splits, workers, g->count, g->bytes_to);
     free(split);
     free(sample);
@@ -380,7 +405,7 @@ static int number_owned(tr_context *tr, struct owner *o, size_t n, uint64_t min_
     uint64_t *begin = NULL, first = 0;
     uint32_t *number = NULL, *back = NULL;
     int status = sort_owned(o, min_count, &items, &owned);
-    if (status == TR_OK) status = send_to_ranges(tr, items, owned, workers, &g);
+    if (status == TR_OK) status = send_to_ranges(tr, items, owned, (size_t)o->d->owners, &g);
     if (status == TR_OK) status = TR_NEW(&begin, n);
     if (status == TR_OK) status = TR_NEW(&number, g.n);
     if (status == TR_OK) status = place_columns(tr, &g, n, total, begin, &first);
@@ -444,7 +469,7 @@ static int find_all(tr_context *tr, const struct tr_dictionary *d, const struct 
                     uint32_t **number)
 {
     struct rounds r;
-    int status = rounds_open(&r, tr, mine, n);
+    int status = rounds_open(&r, tr, mine, n, d->owners);
     for (size_t c = 0; c < n && status == TR_OK; c++) status = TR_NEW(&number[c], mine[c].values->n);
     for (bool more = true; status == TR_OK;) {
         uint32_t *answers = NULL;
@@ -474,7 +499,8 @@ static int make(tr_context *tr, const struct tr_counted *mine, size_t n, uint64_
 {
     struct rounds r;
     struct owner o = {.d = d};
-    int status = rounds_open(&r, tr, mine, n);
+    TR_TRY(choose_owners(tr, mine, n, &d->owners));
+    int status = rounds_open(&r, tr, mine, n, d->owners);
     if (status == TR_OK) status = count_all(&r, &o);
     for (size_t i = 0; i < d->owned.n && status == TR_OK; i++) {
         size_t length;
@@ -525,15 +551,14 @@ int tr_dictionary_make(tr_context *tr, const struct tr_counted *mine, size_t n, 
 
 /* ---- kept ---- */
 
-/* The bytes of the names, the names, and entries of what is owned, with numbers in place of counts. */
+/* How many own values, the bytes of the names, the names, and entries of what is owned, with numbers in place of counts. */
 int tr_dictionary_pack(const struct tr_dictionary *d, char **bytes, size_t *n)
 {
     char *names;
-    uint64_t names_bytes;
     size_t size;
     TR_TRY(tr_names_pack(d->names, &names, &size));
-    names_bytes = filled(size);
-    *n = sizeof names_bytes + filled(size);
+    const uint64_t head[2] = {d->owners, filled(size)};
+    *n = sizeof head + filled(size);
     for (size_t i = 0; i < d->owned.n; i++) {
         size_t length;
         (void)tr_ids_text(&d->owned, i, &length);
@@ -541,9 +566,9 @@ int tr_dictionary_pack(const struct tr_dictionary *d, char **bytes, size_t *n)
     }
     int status = TR_NEW(bytes, *n);
     if (status == TR_OK) {
-        memcpy(*bytes, &names_bytes, sizeof names_bytes);
-        memcpy(*bytes + sizeof names_bytes, names, size);
-        char *to = *bytes + sizeof names_bytes + filled(size);
+        memcpy(*bytes, head, sizeof head);
+        memcpy(*bytes + sizeof head, names, size);
+        char *to = *bytes + sizeof head + filled(size);
         for (size_t i = 0; i < d->owned.n; i++) {
             size_t length;
             const char *text = tr_ids_text(&d->owned, i, &length);
@@ -573,12 +598,13 @@ static int take_entries(struct tr_dictionary *d, const char *from, const char *e
 int tr_dictionary_unpack(tr_context *tr, const char *bytes, size_t n, struct tr_dictionary **dictionary)
 {
     struct tr_dictionary *d;
-    uint64_t names_bytes;
+    uint64_t head[2];
     TR_TRY(TR_NEW(&d, 1));
     d->owned.are_text = true;
-    memcpy(&names_bytes, bytes, sizeof names_bytes);
-    int status = tr_names_unpack(tr, bytes + sizeof names_bytes, &d->names);
-    if (status == TR_OK) status = take_entries(d, bytes + sizeof names_bytes + names_bytes, bytes + n);
+    memcpy(head, bytes, sizeof head);
+    d->owners = head[0];
+    int status = tr_names_unpack(tr, bytes + sizeof head, &d->names);
+    if (status == TR_OK) status = take_entries(d, bytes + sizeof head + head[1], bytes + n);
     if (status == TR_OK) *dictionary = d;
     else tr_dictionary_free(&d);
     return status;
