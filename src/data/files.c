@@ -19,7 +19,7 @@ static int no_input(const char *path, const char *why)
     return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, why);
 }
 
-/* How packed files begin. Behind bzip2's «BZh9» is the begin of a block, or of the end. */
+/* How packed files begin; one that ends before that does is cut off. Behind bzip2's «BZh9» is the begin of a block, or of the end. */
 static const struct {
     enum tr_packing packing;
     size_t at, n;
@@ -39,10 +39,13 @@ static void tell_kind(int fd, struct tr_file *file)
     static const char *const hdf5[] = {"\x89HDF\r\n\x1a\n", "MATLAB 7.3 MAT-file", "trireme-"};
     char begin[32] = "";
     ssize_t read = pread(fd, begin, sizeof begin, 0), n = read < 0 ? 0 : read;
-    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++)
-        if ((size_t)n >= packings[i].n &&
-            memcmp(begin + packings[i].at, packings[i].bytes, packings[i].n - packings[i].at) == 0)
+    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
+        size_t at = packings[i].at, there = tr_min_size((size_t)n, packings[i].n),
+               least = tr_min_size(3, packings[i].n);
+        if (there < least || (at > 0 && memcmp(begin, "BZh", 3) != 0)) continue;
+        if (there <= at || memcmp(begin + at, packings[i].bytes, there - at) == 0)
             file->packing = packings[i].packing;
+    }
     for (size_t i = 0; i < sizeof hdf5 / sizeof *hdf5; i++)
         file->hdf5 |= n == sizeof begin && memcmp(begin, hdf5[i], strlen(hdf5[i])) == 0;
 }

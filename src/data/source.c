@@ -131,7 +131,9 @@ static int open_archive(struct tr_source *source)
     int code = archive_read_open(source->archive, source, NULL, give_packed, NULL);
     if (code == ARCHIVE_OK) code = archive_read_next_header(source->archive, &entry);
     source->ended = code == ARCHIVE_EOF;
-    return code == ARCHIVE_OK || source->ended ? TR_OK : archive_failed(source);
+    if (code != ARCHIVE_OK && !source->ended) return archive_failed(source);
+    /* what is too short to be known is no packed file to it */
+    return archive_filter_code(source->archive, 0) == ARCHIVE_FILTER_NONE ? truncated(source) : TR_OK;
 }
 
 static int read_archive(struct tr_source *source, char *to, size_t n, size_t *got)

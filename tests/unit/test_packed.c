@@ -120,8 +120,8 @@ START_TEST(what_is_cut_off_or_damaged_is_refused)
     for (size_t i = 0; i < PACKINGS; i++) {
         const char *word = tr_packing_word(packings[i]);
         size_t used = pack(packings[i], text, n, packed, sizeof packed);
-        const size_t lengths[] = {used - 1, used / 2, 64};
-        for (size_t k = 0; k < 3; k++) {
+        const size_t lengths[] = {used - 1, used - 3, used - 10, used / 2, 64, 11, 10, 7, 4, 3};
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
             write_file("packed", packed, lengths[k]);
             ck_fails(read_name("packed"), TR_ERR_DATA, "packed: ");
             ck_assert_msg(strstr(tr_error_text(), word), "%s: %s", word, tr_error_text());
