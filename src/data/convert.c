@@ -25,8 +25,8 @@ struct work {
     uint64_t rows, nonzeros, lowest, highest;
     uint64_t columns, first_index;
     struct tr_checked_writer out;
-    size_t x, indices, indptr, y; /* areas */
-    uint64_t written, pairs;      /* rows and non-zeros in the file */
+    size_t x, indices, indptr, y, origin; /* areas */
+    uint64_t written, pairs;              /* rows and non-zeros in the file */
     uint64_t *begin;
     int64_t *wide;
     uint8_t *one;
@@ -257,7 +257,7 @@ static int put_columns(struct work *w)
 static int begin_file(struct work *w)
 {
     uint64_t bytes = w->c->sparse ? 16 * w->nonzeros + 8 * w->rows : 4 * w->rows * w->columns;
-    uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 4 * w->rows) / PIECE + AREAS, 0);
+    uint64_t header = tr_checked_header_bytes(AREAS, (bytes + 12 * w->rows) / PIECE + AREAS, 0);
     TR_TRY(tr_checked_create(&w->out, w->c->out, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, header, true,
                              "convert.write", "convert.name"));
     TR_TRY(tr_attributes_of_format(w->out.file, TR_HDF5_DATA, TR_HDF5_DATA_VERSION, TR_VERSION));
@@ -266,7 +266,8 @@ static int begin_file(struct work *w)
     if (w->schema) TR_TRY(put_columns(w));
     if (w->c->sparse) TR_TRY(begin_lists(w));
     else TR_TRY(begin(w, w->out.file, "X", H5T_NATIVE_FLOAT, w->rows, w->columns, &w->x));
-    return w->labelled ? begin(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y) : TR_OK;
+    if (w->labelled) TR_TRY(begin(w, w->out.file, "y", H5T_NATIVE_FLOAT, w->rows, 0, &w->y));
+    return begin(w, w->out.file, "origin", H5T_NATIVE_UINT64, w->rows, 0, &w->origin);
 }
 
 /* Columns as the file has them: four or eight bytes each. */
@@ -355,6 +356,8 @@ static int write_rows(void *state, struct tr_reader *r)
     if (m->begin) (void)tr_matrix_limit(m, text ? (uint32_t)w->first_index : 0, w->columns);
     w->written += m->rows;
     TR_TRY(write_values_of(w, m));
+    for (size_t i = 0; i < m->rows; i++) r->place[i] = tr_hdf5_origin_of(r, r->place[i]);
+    TR_TRY(tr_checked_append_to(&w->out, w->origin, r->place, m->rows * sizeof *r->place));
     return m->label ? tr_checked_append_to(&w->out, w->y, m->label, m->rows * sizeof *m->label) : TR_OK;
 }
 

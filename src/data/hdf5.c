@@ -458,10 +458,15 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
                           .x = none,
                           .indices = none,
                           .indptr = none,
-                          .y = none};
+                          .y = none,
+                          .origin = none};
     TR_TRY(open_file(t));
     TR_TRY(take_path(t, file->inside ? file->inside : "/"));
     TR_TRY(find_columns(t));
+    if (t->checked.fd >= 0 && is_there(t->file, "origin"))
+        TR_TRY(open_list(t, t->file, "origin", &t->origin));
+    if (t->origin.set >= 0 && (t->origin.rows != t->rows || t->origin.number != TR_HDF5_U64))
+        return wrong(t, &t->origin, "damaged: not one for each row");
     t->first_index = count_of(t->file, "first_index", 0) > 0;
     t->full = t->full || count_of(t->file, "dense", 0) > 0;
     return TR_OK;
@@ -470,7 +475,7 @@ int tr_hdf5_table_open(const struct tr_file *file, struct tr_hdf5 *t)
 void tr_hdf5_table_close(struct tr_hdf5 *t)
 {
     struct tr_hdf5_array *all[] = {&t->x,       &t->indices,      &t->indptr, &t->y,
-                                   &t->strings, &t->string_begin, &t->texts};
+                                   &t->strings, &t->string_begin, &t->texts,  &t->origin};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) close_array(all[i]);
     if (t->file >= 0) H5Fclose(t->file);
     tr_checked_close(&t->checked);
@@ -584,4 +589,28 @@ int tr_hdf5_read_indices(struct tr_hdf5 *t, const struct tr_hdf5_array *a, uint6
         to[i] = wide[i] < UINT32_MAX ? (uint32_t)wide[i] : UINT32_MAX;
     free(wide);
     return status;
+}
+
+/* ---- where rows stood first ---- */
+
+int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n)
+{
+    const struct tr_reader_options *o = r->options;
+    r->first_origin = first;
+    r->origins = t->origin.set >= 0 && (o->held_out.to > 0 || o->piece);
+    if (!r->origins) return TR_OK;
+    TR_TRY(TR_GROW(&r->origin, &r->origin_capacity, n));
+    return tr_hdf5_read_wholes(t, &t->origin, first, n, r->origin);
+}
+
+uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row)
+{
+    return tr_origin(r->file, 0) + (r->origins ? r->origin[row - r->first_origin] : row);
+}
+
+bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row)
+{
+    if (r->options->held_out.to == 0) return false;
+    uint64_t origin = tr_hdf5_origin_of(r, row), file = origin >> 48;
+    return tr_reader_leaves_out(r, file, origin - tr_origin(file, 0));
 }

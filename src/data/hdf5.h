@@ -15,6 +15,9 @@
  *   header                  1: the names come from a file, not from the order of columns
  *   label                   which column has the labels (from 0; as many as there are: none)
  *
+ * All that it makes has the array origin: for each row, where its line began in the text (tr_origin()), so that the rows that
+ * data.test: 10% holds out are those that it holds out of the text.
+ *
  *   hdf5.c          which arrays of a file are the table, and reading some rows of an array
  *   hdf5_rows.c     the rows that are one reader's share of the files
  *   hdf5_columns.c  rows of columns with names
@@ -30,6 +33,12 @@
 #define TR_HDF5_DATA                                                                                         \
     "trireme-data" /* format of the header of files that trireme convert writes: see store/checked.h */
 enum { TR_HDF5_DATA_VERSION = 1 };
+
+/* As an origin; file: which of those that were converted. */
+static inline uint64_t tr_origin(uint64_t file, uint64_t place)
+{
+    return file << 48 | place;
+}
 
 /* Types of numbers in memory. */
 enum tr_hdf5_number {
@@ -65,9 +74,13 @@ struct tr_hdf5 {
     bool sparse; /* x are the values of non-zeros, with indices and indptr */
     bool named;  /* columns have names, and there are the next three */
     struct tr_hdf5_array strings, string_begin, texts;
-    struct tr_hdf5_array x, indices, indptr, y;
+    struct tr_hdf5_array x, indices, indptr, y, origin;
     bool labelled; /* there is y */
-    bool full;     /* rows are dense, or are to be made so */
+    uint64_t
+        *origins; /* of rows at hand, where there are and they are asked for; the first of which is that: */
+    uint64_t first_origin;
+    size_t origin_capacity;
+    bool full; /* rows are dense, or are to be made so */
     uint64_t rows, columns, nonzeros;
     uint64_t first_index; /* what files of text call column 0: an attribute of the file, otherwise 0 */
     void *raw;            /* numbers before they are converted */
@@ -108,6 +121,13 @@ int tr_hdf5_read_kinds(const struct tr_file *file, size_t columns, bool *texts);
 struct tr_hdf5_columns;
 int tr_hdf5_columns_open(struct tr_hdf5 *t, const struct tr_reader *r, struct tr_hdf5_columns **columns);
 void tr_hdf5_columns_close(struct tr_hdf5_columns **columns); /* NULL inside is fine */
+
+/* Before the rows first .. first + n - 1 are taken; then whether one of them is for other readers. */
+int tr_hdf5_read_origins(struct tr_hdf5 *t, struct tr_reader *r, uint64_t first, size_t n);
+bool tr_hdf5_leaves_out(const struct tr_reader *r, uint64_t row);
+
+/* Where a row stood first: see tr_origin(). */
+uint64_t tr_hdf5_origin_of(const struct tr_reader *r, uint64_t row);
 
 /* Adds the rows first .. first + n - 1 of the file to those that the reader has. */
 int tr_hdf5_columns_take(struct tr_hdf5_columns *columns, struct tr_hdf5 *t, struct tr_reader *r,

@@ -245,7 +245,6 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *c, struct tr_hdf5 *t, struct tr
                          size_t n)
 {
     size_t columns = (size_t)t->columns;
-    bool chooses = r->options->held_out.to > 0;
     TR_TRY(tr_csv_make_room(r, n));
     if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
     TR_TRY(TR_GROW(&c->raw, &c->raw_capacity, n * columns));
@@ -254,7 +253,7 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *c, struct tr_hdf5 *t, struct tr
     for (size_t i = 0; i < n && !r->enough; i++) {
         size_t rows = r->matrix.rows;
         r->offset = first + i;
-        if (chooses && tr_reader_leaves_out(r, r->offset)) continue;
+        if (tr_hdf5_leaves_out(r, r->offset)) continue;
         const float *x = c->raw + i * columns;
         if (!take_row(c, r, x, clean || tr_are_finite(x, columns))) TR_TRY(tr_reader_reject(r));
         if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;

@@ -103,7 +103,7 @@ static int check_label(struct pass *p, uint64_t row, float label, bool *wanted)
 {
     struct tr_reader *r = p->r;
     r->offset = row;
-    *wanted = !(r->options->held_out.to > 0 && tr_reader_leaves_out(r, row));
+    *wanted = !tr_hdf5_leaves_out(r, row);
     if (!*wanted || !p->table.labelled || isfinite(label)) return TR_OK;
     *wanted = false;
     return reject(p, &p->table.y, row, 0, not_finite(label));
@@ -345,6 +345,7 @@ static int take_rows(struct pass *p, const struct tr_files *rows, uint64_t begin
         if (n > end - at) n = end - at;
         if (r->options->most_rows > 0 && n > r->options->most_rows) n = r->options->most_rows;
         size_t before = r->matrix.rows;
+        TR_TRY(tr_hdf5_read_origins(&p->table, r, at, (size_t)n));
         TR_TRY(p->columns  ? tr_hdf5_columns_take(p->columns, &p->table, r, at, (size_t)n)
                : t->sparse ? take_sparse(p, at, (size_t)n)
                            : take_dense(p, at, (size_t)n));

@@ -232,6 +232,7 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
     int status = is_hdf5(r) ? tr_hdf5_read_share(r, reader, readers) : read_text(r, reader, readers);
     free(r->place);
+    free(r->origin);
     free(r->bound);
     free(r->scratch);
     free(r->at);

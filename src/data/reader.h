@@ -189,6 +189,10 @@ struct tr_reader {
     size_t nonzeros; /* sparse */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
     uint64_t *place; /* of each row, where rows are handed out */
+    uint64_t *origin,
+        first_origin; /* hdf5: of the rows at hand, from this one on, where they stood first … */
+    bool origins;     /* … if that is known and asked for */
+    size_t origin_capacity;
     float last_label;
     size_t fields;          /* csv: with the label */
     size_t labelled;        /* csv: which field is the label; `fields`: none */
@@ -257,11 +261,11 @@ static inline int tr_reader_note_label(struct tr_reader *r, float label)
     return label == r->last_label ? TR_OK : tr_reader_add_label(r, label);
 }
 
-/* Whether what stands at this place of the file is not to be read: see tr_reader_options.held_out. */
-static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t place)
+/* Whether what stands at this place of a file is not to be read: see tr_reader_options.held_out. */
+static inline bool tr_reader_leaves_out(const struct tr_reader *r, uint64_t file, uint64_t place)
 {
     const struct tr_reader_options *o = r->options;
-    uint64_t random = tr_mix(tr_mix(tr_mix(o->seed) ^ r->file) ^ place) >> 11;
+    uint64_t random = tr_mix(tr_mix(tr_mix(o->seed) ^ file) ^ place) >> 11;
     double drawn = (double)random * 0x1p-53;
     return (drawn >= o->held_out.from && drawn < o->held_out.to) != o->reads_held_out;
 }
@@ -276,7 +280,7 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
         const char *at = p;
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
-        if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->offset))) {
+        if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->file, r->offset))) {
             size_t rows = r->matrix.rows;
             at = line(r, r->head->separator == '\t' ? p : at);
             if (!at) {

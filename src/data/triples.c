@@ -274,7 +274,7 @@ static const char *read_word(struct tr_reader *r, const char *p)
         if (most == 0) return bad(r, p, problem);
         return tr_reader_bad(r, p, TR_SEPARATOR_BLANKS, "%s 1 to %llu", problem, (unsigned long long)most);
     }
-    if (TR_RARELY(r->options->held_out.to > 0) && tr_reader_leaves_out(r, document)) return p;
+    if (TR_RARELY(r->options->held_out.to > 0) && tr_reader_leaves_out(r, r->file, document)) return p;
     r->triples.triple[r->triples.n++] =
         (struct tr_triple){(uint32_t)(r->documents + document - 1), (uint32_t)(word - 1), (float)count};
     return p;

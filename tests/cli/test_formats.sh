@@ -95,6 +95,10 @@ h5dump -d X/data sparse.h5 | sed 1d >one; h5dump -d X/data again.h5 | sed 1d | c
 check "no labels" "$trireme" convert full.svm plain.h5 && h5dump -d y plain.h5 >out || fail "full.svm: no labels"
 check "no labels" "$trireme" convert table.csv plain.h5 data.label=none && expect 78 "data.train has no labels" train data.train=plain.h5
 run cut 1 data.train=sparse.h5 data.test=10% solve.epochs=3
+run text 1 data.train=sparse.svm data.test=10% solve.epochs=3 && cmp -s text/model.txt cut/model.txt || fail "10 % of sparse.h5 are other rows"
+run text 1 data.train=table.csv data.test=10% solve.epochs=3
+run odd 2 data.train=table.h5 data.test=10% solve.epochs=3
+[ "$(grep -o '^test data: *[0-9]* ' text.out)" = "$(grep -o '^test data: *[0-9]* ' odd.out)" ] || fail "10 % of table.h5 are other rows"
 holds "10 % are held out" "$(sed -n 's/^test data: *\([0-9]*\) rows.*/\1/p' cut.out) > 50"
 
 # files that h5py writes: single and double precision, whole numbers, truth values, packed chunks, texts beside them
