@@ -43,12 +43,16 @@ solve: {epochs: 40}
 report: {progress: no}
 END
 
-# ---- any number of ranks; histograms are added up in memory that ranks share, or travel from node to node ----
+columns="ranks.groups=1 solve.parallel=feature" # one group, whose members divide the columns; or two
+two_groups="ranks.groups=2 solve.parallel=feature"
+
+# ---- any number of ranks, which divide rows, columns or both; histograms are added up in memory that ranks share, or travel from node to node ----
 test=data.test=test.all.class.csv
 for ranks in 1 2 5; do
     run class$ranks $ranks job.yaml $test ranks.node_size=$((ranks == 2))
-    run number$ranks $ranks job.yaml data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
-    run sparse$ranks $ranks job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
+    [ $ranks = 1 ] && how= || how=$columns
+    run number$ranks $ranks job.yaml $how data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
+    run sparse$ranks $ranks job.yaml $how data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
     for what in class number sparse; do same ${what}1 $what$ranks; done
 done
 [ "$(of class5 histogram_bytes)" = 0 ] || fail "one node: $(of class5 histogram_bytes) bytes travel"
@@ -58,9 +62,13 @@ holds "numbers" "$(of number1 test_rmse) < 0.3"
 holds "sparse rows" "$(of sparse1 test_accuracy) > 0.99"
 run svm 1 job.yaml data.train=all.svm data.test=test.all.svm
 same class1 svm
-run dedicated 4 job.yaml solve.epochs=3 ranks.layout=colocated ranks.groups=2
+run both 4 job.yaml solve.epochs=3 $two_groups ranks.node_size=1
 run three_rounds 1 job.yaml solve.epochs=3
-same three_rounds dedicated
+same three_rounds both
+# between two groups half the bins of half the columns; a bit for each row of the leaves that are divided, of which the root has all
+holds "bytes of both" "$(of both histogram_bytes) >= 8 * 2 * 255 / 2 && $(of both histogram_bytes) <= 8 * 3 * 255 / 2"
+holds "bytes of splits" "$(of both side_bytes) > 3 * 4000 / 2 / 8 && $(of both side_bytes) < 3 * 14 * 4000 / 2 / 8"
+[ "$(of number2 histogram_bytes)" = 0 ] || fail "histograms travel within a group"
 "$trireme" inspect class1/model.h5 --tree 0 --graphviz >said || fail "inspect --graphviz"
 [ "$(grep -c -- '->' said)" -eq 28 ] && [ "$(grep -c ellipse said)" -eq 15 ] && tail -1 said | grep -qx '}' || fail "inspect --graphviz: $(cat said)"
 "$trireme" inspect class1/model.h5 --importance >said || fail "inspect --importance"
@@ -105,7 +113,8 @@ d = m.predict(xgboost.DMatrix(rows, feature_types=m.feature_types, enable_catego
 sys.exit(int(abs(d).max() > 1e-5))' "$1/model.json" || fail "$1/model.json has other margins"
 }
 # ---- columns as they are: categories, and numbers that are missing ----
-for ranks in 1 3; do run table$ranks $ranks job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20; done
+run table1 1 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20
+run table3 3 job.yaml $columns data.train=table.csv data.test=table.test.csv model.category_rows=20
 sets="column_values category_begin category" same table1 table3
 holds "categories" "$(of table1 test_rmse) < 0.1"
 "$trireme" evaluate table3 table.test.csv >said || fail "evaluate of a table"
@@ -156,7 +165,7 @@ grep -q '^label_index=2$' between/model.txt || fail "model.txt: label_index: $(h
 # ---- objectives ----
 awk -F, -v OFS=, '{ $6 = ($1 > 0) + 2 * ($2 > 0.2) + 5; print }' all.class.csv >four.csv
 run four1 1 job.yaml data.train=four.csv data.test=10% solve.epochs=10
-run four3 3 job.yaml data.train=four.csv data.test=10% solve.epochs=10
+run four3 3 job.yaml $columns data.train=four.csv data.test=10% solve.epochs=10
 same four1 four3
 holds "four classes" "$(of four1 test_accuracy) > 0.99"
 "$trireme" predict four1 four.csv --probability | awk '{ s = $1 + $2 + $3 + $4; if (NF != 4 || s < 0.999 || s > 1.001) exit 1 }' || fail "probabilities of four classes"
@@ -171,14 +180,14 @@ holds "counts" "$(of counts test_rmse) < 1.1 * $(of counts_squared test_rmse)"
 awk -F, -v OFS=, '{ $6 = $6 + (NR % 20 == 0) * NR; print }' all.number.csv >odd.csv
 for objective in absolute huber "quantile model.quantile=0.6"; do
     name=${objective%% *}
-    for ranks in 1 3; do run $name$ranks $ranks job.yaml data.train=odd.csv data.test=test.all.number.csv model.objective=$objective; done
+    for ranks in 1 3; do run $name$ranks $ranks job.yaml $([ $ranks = 3 ] && echo $columns) data.train=odd.csv data.test=test.all.number.csv model.objective=$objective; done
     same ${name}1 ${name}3
     holds "$name" "$(of ${name}1 test_rmse) < 0.5"
 done
 run below 1 job.yaml data.train=all.number.csv model.objective=quantile model.quantile=0.9
 "$trireme" predict below all.number.csv | paste -d, - all.number.csv | awk -F, '{ n += $7 < $1 } END { exit !(n > 3500 && n < 3700) }' || fail "not nine of ten rows lie below the quantile 0.9"
 run goss1 1 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
-run goss3 3 job.yaml $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
+run goss3 3 job.yaml $columns $test solve.top_share=0.2 solve.row_share=0.2 solve.decay=0.01
 same goss1 goss3
 holds "rows with large gradients" "$(of goss1 test_accuracy) > 0.94"
 
@@ -199,7 +208,7 @@ same sparse1 sparse_more
 awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
 paste -d, all.class.csv weights | awk -F, -v OFS=, '{ print $1, $2, $3, $4, $5, $7, $6 }' >weighed.csv
 run weight1 1 job.yaml $test data.weight=weights solve.epochs=10
-run weight3 3 job.yaml data.train=weighed.csv data.weight=6 solve.epochs=10
+run weight3 3 job.yaml $columns data.train=weighed.csv data.weight=6 solve.epochs=10
 same weight1 weight3
 run unweighted 1 job.yaml solve.epochs=10
 model weight1 >a.dump && model unweighted >b.dump && cmp -s a.dump b.dump && fail "weights change nothing"
@@ -225,7 +234,7 @@ run nothing 2 job.yaml data.train=nothing.csv data.label=last model.min_rows=1 s
 
 # ---- stopped, killed, gone on with ----
 run half 2 job.yaml $test solve.epochs=20 checkpoint.every="1 clock"
-run half 3 job.yaml $test checkpoint.every="1 clock"
+run half 3 job.yaml $columns $test checkpoint.every="1 clock"
 same class1 half
 "$trireme" train job.yaml $test output=killed experiment.clock=0.1 checkpoint.every="1 clock" >killed.out 2>&1 &
 pid=$!
@@ -247,6 +256,7 @@ refused 78 'no such column' data.train=all.number.csv "model.monotone=9: up"
 refused 78 'not for model.objective absolute' data.train=all.number.csv model.objective=absolute "model.monotone=1: up"
 refused 65 'another model.objective' data.train=all.number.csv model.init=class1
 refused 65 'expected' data.train=table.csv data.label=sold model.init=table1
+refused 78 'groups have one' solve.parallel=feature
 refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
 refused 78 'for model.objective quantile' model.quantile=0.3
 refused 78 'solve.row_share is of the others' solve.top_share=0.3

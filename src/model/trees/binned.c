@@ -19,11 +19,6 @@ void tr_trees_huge(void *memory, size_t bytes)
 
 /* ---- bundles ---- */
 
-static int open_bundles(const struct tr_bins *bins, struct tr_binned *rows)
-{
-    return TR_NEW(&rows->bundled, bins->columns);
-}
-
 static int open_bytes(struct tr_binned *rows, size_t bundles)
 {
     size_t width = 0;
@@ -34,16 +29,21 @@ static int open_bytes(struct tr_binned *rows, size_t bundles)
     return TR_OK;
 }
 
-/* The columns of each bundle. */
-static int list_bundles(const struct tr_bins *bins, struct tr_binned *rows)
+int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bundles)
+{
+    TR_TRY(TR_NEW(&rows->bundled, bins->columns));
+    return open_bytes(rows, bundles);
+}
+
+int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows)
 {
     TR_TRY(TR_NEW(&rows->column, bins->columns));
     TR_TRY(TR_NEW(&rows->column_begin, rows->bundles + 2));
     uint32_t *begin = rows->column_begin + 1;
-    for (size_t c = 0; c < bins->columns; c++)
+    for (size_t c = rows->first; c < rows->end; c++)
         if (bins->column[c].bins > 1) begin[rows->bundled[c].bundle + 1]++;
     for (size_t b = 0; b < rows->bundles; b++) begin[b + 1] += begin[b];
-    for (uint32_t c = 0; c < bins->columns; c++)
+    for (uint32_t c = (uint32_t)rows->first; c < rows->end; c++)
         if (bins->column[c].bins > 1) rows->column[begin[rows->bundled[c].bundle]++] = c;
     return TR_OK;
 }
@@ -100,9 +100,8 @@ static void apply_block(const struct tr_bins *bins, size_t first, size_t end, co
 static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
 {
     size_t columns = bins->columns;
-    TR_TRY(open_bundles(bins, rows));
+    TR_TRY(tr_binned_open(bins, rows, columns));
     for (size_t c = 0; c < columns; c++) rows->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)c};
-    TR_TRY(open_bytes(rows, columns));
     uint8_t *block = rows->block;
     for (size_t k = 0; k * TR_BLOCK < columns; k++) {
         size_t begin = k * TR_BLOCK, width = tr_block_width(rows, k);
@@ -110,7 +109,7 @@ static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct t
                     block, width);
         block += rows->n * width;
     }
-    return list_bundles(bins, rows);
+    return tr_binned_list(bins, rows);
 }
 
 int tr_bins_by_column(struct tr_binned *rows)
@@ -195,7 +194,7 @@ static int order_columns(struct bundler *b, size_t *n)
     *n = 0;
     TR_TRY(TR_NEW(&key, b->bins->columns));
     int status = TR_NEW(&b->order, b->bins->columns);
-    for (uint32_t c = 0; c < b->bins->columns; c++)
+    for (uint32_t c = (uint32_t)b->rows->first; c < b->rows->end; c++)
         if (b->bins->column[c].bins > 1) key[(*n)++] = (b->begin[c + 1] - b->begin[c]) << 32 | c;
     qsort(key, *n, sizeof *key, by_rows);
     for (size_t i = 0; i < *n && status == TR_OK; i++) b->order[i] = (uint32_t)key[i];
@@ -251,17 +250,16 @@ static int pack(struct bundler *b)
     free(rows->place);
     rows->begin = NULL;
     rows->place = NULL;
-    return list_bundles(b->bins, rows);
+    return tr_binned_list(b->bins, rows);
 }
 
-/* Worth it as long as a row's bytes are no more than its list. */
-static int bundle(const struct tr_bins *bins, struct tr_binned *rows)
+int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
 {
     struct bundler b = {.bins = bins, .rows = rows};
     size_t columns = 0;
     bool fit = false;
     b.most = (size_t)(rows->begin[rows->n] * sizeof *rows->place / rows->n) + 1;
-    int status = open_bundles(bins, rows);
+    int status = TR_NEW(&rows->bundled, bins->columns);
     if (status == TR_OK) status = list_rows(&b);
     if (status == TR_OK) status = order_columns(&b, &columns);
     if (status == TR_OK) status = fill_bundles(&b, columns, &fit);
@@ -272,13 +270,13 @@ static int bundle(const struct tr_bins *bins, struct tr_binned *rows)
     return status;
 }
 
-int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows)
 {
-    *rows = (struct tr_binned){.n = data->rows.n};
+    *rows = (struct tr_binned){.n = data->rows.n, .end = bins->columns};
     if (rows->n == 0) return TR_OK;
     if (data->rows.dense) return apply_dense(bins, data, rows);
     TR_TRY(apply_sparse(bins, data, rows));
-    return bundle(bins, rows);
+    return bundle ? tr_binned_bundle(bins, rows) : TR_OK;
 }
 
 void tr_binned_free(struct tr_binned *rows)

@@ -83,7 +83,7 @@ static void take_row(const tr_data *data, size_t i, size_t columns, uint64_t *at
 }
 
 /* Of this worker's rows. */
-static int draw(const tr_data *data, const uint64_t *number, uint64_t seed, struct sample *s)
+static int draw(const tr_data *data, const uint32_t *number, uint64_t seed, struct sample *s)
 {
     size_t columns = (size_t)data->columns, n = data->rows.n;
     double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns)),
@@ -297,7 +297,7 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
     return status;
 }
 
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const uint32_t *values,
                  size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins)
 {
     int worker = tr_set_rank(tr, TR_SET_WORKERS), workers = tr_workers(tr);

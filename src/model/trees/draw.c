@@ -77,9 +77,9 @@ int tr_draw_rows(struct tr_trees *m, uint64_t round)
     if (m->o->rows >= 1) return TR_OK;
     if (!m->drawn) TR_TRY(TR_NEW(&m->drawn, n));
     if (m->o->top > 0) {
-        struct tr_row_set all = {NULL, n};
+        struct tr_row_set own = {NULL, m->own_rows};
         for (size_t i = 0; i < n; i++) m->scratch[i] = fabsf(m->gradient[i]);
-        TR_TRY(tr_quantiles(m->tr, &all, 1, m->scratch, NULL, 1 - m->o->top, &largest));
+        TR_TRY(tr_quantiles(m->tr, &own, 1, m->scratch + m->own_first, NULL, 1 - m->o->top, &largest));
     }
     for (size_t i = 0; i < n; i++) {
         bool top = fabsf(m->gradient[i]) > largest;

@@ -151,6 +151,9 @@ int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_un
     tr_weigh_gradients(m);
     TR_TRY(tr_draw_rows(m, round));
     find_most(m->gradient, m->curvature, m->rows.n, &most_g, &most_h);
+    for (size_t i = 0; i < m->rows.n && m->drawn && m->members > 1;
+         i++) /* other rows are there, but count nothing */
+        if (!m->drawn[i]) m->gradient[i] = m->curvature[i] = 0;
     most[0] = (double)most_g;
     most[1] = (double)most_h;
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_MAX, TR_F64, most, 2));

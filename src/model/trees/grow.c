@@ -179,7 +179,8 @@ static int build(struct tr_trees *m, const struct leaf *leaf)
     struct tr_trees_grower *g = m->grower;
     tr_pair *slot = g->slot + leaf->slot * g->share->bins, *local = tr_trees_merge_local(m->merge),
             *hist = local ? local : slot;
-    memset(hist, 0, m->bins.total * sizeof *hist);
+    struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
+    memset(hist + had.offset, 0, had.bins * sizeof *hist);
     tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin,
                      m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all,
                      (unsigned)m->o->bits, hist);
@@ -234,8 +235,13 @@ static int begin_tree(struct tr_trees *m)
     struct tr_lists *l = &m->lists;
     struct leaf *root = &g->leaf[0];
     size_t n = m->rows.n;
-    bool all = m->o->rows >= 1;
-    int64_t sum[2] = {0, (int64_t)n};
+    bool all = m->o->rows >= 1 || m->members > 1;
+    int64_t sum[2] = {0};
+    for (size_t i = m->own_first; i < m->own_first + m->own_rows; i++) {
+        bool drawn = m->o->rows >= 1 || m->drawn[i];
+        sum[0] += drawn ? tr_pair_of_row(l->pair[0][i]) : 0;
+        sum[1] += drawn;
+    }
     if (!all) {
         n = 0;
         for (size_t i = 0; i < m->rows.n; i++) {
@@ -243,9 +249,7 @@ static int begin_tree(struct tr_trees *m)
             l->pair[0][n] = l->pair[0][i];
             n += m->drawn[i];
         }
-        sum[1] = (int64_t)n;
     }
-    for (size_t i = 0; i < n; i++) sum[0] += tr_pair_of_row(l->pair[0][i]);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
     *root = (struct leaf){.end = n, .all = all, .sum = sum[0], .low = -INFINITY, .high = INFINITY};
     g->rows = (size_t)sum[1];
@@ -319,9 +323,13 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
     int here = leaf->list;
     size_t from = leaf->begin;
     TR_TRY(note_split(m, leaf));
-    size_t stay = tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, l->row[here] + from,
-                                 l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
-                                 l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
+    if (m->members > 1)
+        TR_TRY(tr_trees_tell_sides(m, leaf->split.column, g->goes_left, l->row[here] + from, leaf->end - from,
+                                   leaf->all));
+    size_t stay =
+        tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, m->side, l->row[here] + from,
+                       l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
+                       l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
     *right = (struct leaf){.begin = from + stay,
                            .end = leaf->end,
                            .list = !here,
@@ -371,6 +379,12 @@ TR_CPU_CLONES static void add_exactly(const float *gradient, const float *curvat
     sum[1] = sum_h;
 }
 
+/* Of leaves whose rows all members of a group have, each sums up some. */
+static bool is_mine(const struct tr_trees *m, size_t leaf)
+{
+    return leaf % m->members == m->member;
+}
+
 /* Their values follow from the gradients before they were rounded: sums of multiples of a small step, in any order. */
 static int weigh_leaves(struct tr_trees *m)
 {
@@ -380,7 +394,9 @@ static int weigh_leaves(struct tr_trees *m)
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
         uint32_t *row = m->lists.row[leaf->list];
+        g->sums[2 * k] = g->sums[2 * k + 1] = 0;
         for (size_t i = leaf->begin; leaf->all && i < leaf->end; i++) row[i] = (uint32_t)i;
+        if (!is_mine(m, k)) continue;
         add_exactly(m->gradient, m->curvature, (const int32_t *)row + leaf->begin, leaf->end - leaf->begin,
                     by_g, by_h, g->sums + 2 * k);
     }
@@ -405,7 +421,7 @@ static int renew_leaves(struct tr_trees *m, double part)
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
         set[k] = (struct tr_row_set){leaf->all ? NULL : m->lists.row[leaf->list] + leaf->begin,
-                                     leaf->end - leaf->begin};
+                                     is_mine(m, k) ? leaf->end - leaf->begin : 0};
     }
     if (status == TR_OK) status = tr_quantiles(m->tr, set, g->leaves, m->scratch, m->curvature, part, value);
     for (size_t k = 0; k < g->leaves && status == TR_OK; k++) g->node[g->leaf[k].node].number = value[k];
@@ -433,7 +449,7 @@ static int add_to_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
     float *score = m->score + g->output * m->rows.n;
-    if (m->o->rows < 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
+    if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
         const uint32_t *row = m->lists.row[leaf->list];
@@ -486,7 +502,6 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(open_lists(m));
     TR_TRY(tr_category_scan_open(TR_BINS, &g->categories));
     g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
-    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, 2 * g->told_bytes, &m->merge));
     g->share = tr_trees_merge_share(m->merge);
     TR_TRY(TR_NEW(&g->slot, leaves * g->share->bins));
     TR_TRY(TR_NEW(&g->leaf, leaves));
@@ -506,6 +521,7 @@ void tr_grower_close(struct tr_trees *m)
     free(m->curvature);
     free(m->scratch);
     free(m->drawn);
+    free(m->side);
     tr_trees_merge_close(&m->merge);
     if (!g) return;
     void *arrays[] = {g->slot, g->leaf, g->sums, g->node, g->note};

@@ -137,6 +137,7 @@ void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, 
 /* ---- the rows of a leaf become those of two ---- */
 
 struct division {
+    const uint8_t *side;
     const uint32_t *row, *pair;
     uint32_t *to_row, *to_pair, *other_row, *other_pair;
     size_t stay, go; /* where the next row goes that goes left, and right, from there down */
@@ -164,18 +165,20 @@ divide_eights(struct division *d, const uint8_t *bin, const uint8_t *left, size_
                   lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), shift = _mm256_slli_epi32(lane, 2),
                   low = _mm256_set1_epi32(255);
     for (; i + 8 <= n; i += 8) {
-        __m256i row, of, pair = _mm256_loadu_si256((const void *)(d->pair + i));
-        if (d->all) {
-            row = _mm256_add_epi32(lane, _mm256_set1_epi32((int)i));
-            of = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bin + i)));
+        __m256i of, pair = _mm256_loadu_si256((const void *)(d->pair + i)),
+                    row = d->all ? _mm256_add_epi32(lane, _mm256_set1_epi32((int)i))
+                                 : _mm256_loadu_si256((const void *)(d->row + i));
+        unsigned set;
+        if (d->side) {
+            set = d->side[i / 8];
         } else {
-            row = _mm256_loadu_si256((const void *)(d->row + i));
-            of = _mm256_and_si256(_mm256_i32gather_epi32((const void *)bin, row, 1), low);
+            if (d->all) of = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(bin + i)));
+            else of = _mm256_and_si256(_mm256_i32gather_epi32((const void *)bin, row, 1), low);
+            __m256i word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(of, 5));
+            __m256i sign = _mm256_sllv_epi32(
+                word, _mm256_sub_epi32(_mm256_set1_epi32(31), _mm256_and_si256(of, _mm256_set1_epi32(31))));
+            set = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign));
         }
-        __m256i word = _mm256_permutevar8x32_epi32(goes_left, _mm256_srli_epi32(of, 5));
-        __m256i sign = _mm256_sllv_epi32(
-            word, _mm256_sub_epi32(_mm256_set1_epi32(31), _mm256_and_si256(of, _mm256_set1_epi32(31))));
-        unsigned set = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(sign));
         __m256i by = _mm256_srlv_epi32(_mm256_set1_epi32((int)in_order(set)), shift);
         row = _mm256_permutevar8x32_epi32(row, by);
         pair = _mm256_permutevar8x32_epi32(pair, by);
@@ -192,23 +195,48 @@ divide_eights(struct division *d, const uint8_t *bin, const uint8_t *left, size_
 }
 #endif
 
-size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                      const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
-                      uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair)
+/* Where the bytes of a column's bundle are, one row after the other, and which of them go left. */
+static const uint8_t *bytes_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                               const uint8_t *left, uint8_t *byte_left)
 {
+    if (!rows->of_bundle) return NULL;
     struct tr_bundled at = rows->bundled[column];
-    const uint8_t *byte = rows->of_bundle ? rows->of_bundle + at.bundle * rows->n : NULL;
-    uint8_t byte_left[TR_BINS];
-    struct division d = {row, pair, to_row, to_pair, other_row, other_pair, 0, n, all};
-    size_t i = 0;
     for (uint32_t b = 0; b < TR_BINS; b++)
         byte_left[b] = left[tr_bin_of_byte(&bins->column[column], at.first, b)];
+    return rows->of_bundle + at.bundle * rows->n;
+}
+
+void tr_find_sides(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                   const uint8_t *left, const uint32_t *row, size_t n, bool all, uint8_t *side)
+{
+    uint8_t byte_left[TR_BINS];
+    const uint8_t *byte = bytes_of(bins, rows, column, left, byte_left);
+    memset(side, 0, (n + 7) / 8);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t r = all ? (uint32_t)i : row[i];
+        uint8_t is_left = byte ? byte_left[byte[r]] : left[tr_bin_of_sparse(bins, rows, r, column)];
+        side[i / 8] |= (uint8_t)(is_left << i % 8);
+    }
+}
+
+size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                      const uint8_t *left, const uint8_t *side, const uint32_t *row, const uint32_t *pair,
+                      size_t n, bool all, uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row,
+                      uint32_t *other_pair)
+{
+    uint8_t byte_left[TR_BINS] = {0};
+    const uint8_t *byte = side ? NULL : bytes_of(bins, rows, column, left, byte_left);
+    struct division d = {side, row, pair, to_row, to_pair, other_row, other_pair, 0, n, all};
+    size_t i = 0;
 #ifdef TR_CPU_LEVELS
-    if (byte && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2) i = divide_eights(&d, byte, byte_left, n);
+    if ((byte || side) && rows->n <= INT32_MAX && tr_cpu() >= TR_CPU_AVX2)
+        i = divide_eights(&d, byte, byte_left, n);
 #endif
     for (; i < n; i++) {
         uint32_t r = all ? (uint32_t)i : row[i], p = pair[i];
-        bool is_left = byte ? byte_left[byte[r]] : left[tr_bin_of_sparse(bins, rows, r, column)];
+        bool is_left = side   ? side[i / 8] >> i % 8 & 1
+                       : byte ? byte_left[byte[r]]
+                              : left[tr_bin_of_sparse(bins, rows, r, column)];
         to_row[d.stay] = r;
         to_pair[d.stay] = p;
         other_row[d.go - 1] = r;

@@ -9,6 +9,7 @@
 struct tr_trees_merge {
     tr_context *tr;
     size_t workers, me;
+    size_t members, groups;       /* columns are divided over the one, and rows over the other */
     struct tr_trees_share *share; /* of each worker */
     tr_set_memory *memory; /* of each worker: sums of all bins, and what it tells; NULL: not on one node */
     size_t apart;          /* bytes from one worker's to the next one's */
@@ -16,21 +17,22 @@ struct tr_trees_merge {
     tr_pair *arrived;      /* without that memory: what others have sent; and the numbers of bytes */
     size_t *bytes;
     char *told;
-    size_t told_at;
+    size_t told_at, most_told; /* what has been told stays while the next is: there are two places for it */
+    bool second;
 };
 
 enum { LINE = 64 };
 
-/* Workers get columns that have about equally many bins. */
+/* Workers get columns that have about equally many bins; those of the same number in their groups, neighbours. */
 static int divide_columns(struct tr_trees_merge *g, const struct tr_bins *bins)
 {
     TR_TRY(TR_NEW(&g->share, g->workers));
-    for (size_t w = 0, c = 0; w < g->workers; w++) {
-        size_t until = bins->total * (w + 1) / g->workers;
-        struct tr_trees_share *s = &g->share[w];
+    for (size_t i = 0, c = 0; i < g->workers; i++) {
+        size_t until = bins->total * (i + 1) / g->workers;
+        struct tr_trees_share *s = &g->share[i % g->groups * g->members + i / g->groups];
         s->first = c;
         s->offset = c < bins->columns ? bins->column[c].offset : bins->total;
-        for (; c < bins->columns && (bins->column[c].offset < until || w + 1 == g->workers); c++)
+        for (; c < bins->columns && (bins->column[c].offset < until || i + 1 == g->workers); c++)
             s->bins += bins->column[c].bins;
         s->last = c;
     }
@@ -40,6 +42,11 @@ static int divide_columns(struct tr_trees_merge *g, const struct tr_bins *bins)
 static char *part_of(const struct tr_trees_merge *g, size_t worker)
 {
     return (char *)tr_set_memory_at(g->memory) + worker * g->apart;
+}
+
+static char *told_by(const struct tr_trees_merge *g, size_t worker)
+{
+    return part_of(g, worker) + g->told_at + (g->second ? g->most_told : 0);
 }
 
 /* Memory that all share, if they can. Nothing keeps a worker from coming here once all have met. */
@@ -53,7 +60,7 @@ static int open_shared(struct tr_trees_merge *g, size_t bytes)
     return status == TR_ERR_SYSTEM ? TR_OK : status;
 }
 
-int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t most_told,
+int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_told,
                         struct tr_trees_merge **merge)
 {
     struct tr_trees_merge *g;
@@ -62,16 +69,19 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t most_
     *g = (struct tr_trees_merge){.tr = tr,
                                  .workers = (size_t)tr_workers(tr),
                                  .me = (size_t)tr_set_rank(tr, TR_SET_WORKERS),
-                                 .told_at = bins->total * sizeof *g->local};
+                                 .members = members,
+                                 .told_at = bins->total * sizeof *g->local,
+                                 .most_told = most_told};
+    g->groups = g->workers / members;
     TR_TRY(divide_columns(g, bins));
     if (g->workers == 1) return TR_OK;
-    TR_TRY(open_shared(g, g->told_at + most_told));
+    TR_TRY(open_shared(g, g->told_at + 2 * most_told));
     if (g->memory) {
         g->local = (void *)part_of(g, g->me);
         return TR_OK;
     }
     TR_TRY(TR_NEW(&g->local, bins->total));
-    TR_TRY(TR_NEW(&g->arrived, g->workers * g->share[g->me].bins));
+    TR_TRY(TR_NEW(&g->arrived, g->groups * g->share[g->me].bins));
     TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
     return TR_NEW(&g->told, g->workers * most_told);
 }
@@ -97,9 +107,27 @@ tr_pair *tr_trees_merge_local(const struct tr_trees_merge *g)
     return g->local;
 }
 
-double tr_trees_merge_bytes(const struct tr_trees_merge *g, const struct tr_bins *bins)
+struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *g, size_t member)
 {
-    return g->memory ? 0 : (double)((bins->total - g->share[g->me].bins) * sizeof *g->local);
+    struct tr_trees_share s = g->share[member];
+    for (size_t i = 1; i < g->groups; i++) {
+        s.last = g->share[i * g->members + member].last;
+        s.bins += g->share[i * g->members + member].bins;
+    }
+    return s;
+}
+
+size_t tr_trees_merge_owner(const struct tr_trees_merge *g, size_t column)
+{
+    size_t k = 0;
+    while (tr_trees_merge_columns(g, k).last <= column) k++;
+    return k;
+}
+
+double tr_trees_merge_bytes(const struct tr_trees_merge *g)
+{
+    size_t bins = tr_trees_merge_columns(g, g->me % g->members).bins - g->share[g->me].bins;
+    return g->memory ? 0 : (double)(bins * sizeof *g->local);
 }
 
 TR_CPU_CLONES static void add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
@@ -107,24 +135,31 @@ TR_CPU_CLONES static void add(tr_pair *restrict to, const tr_pair *restrict from
     for (size_t i = 0; i < n; i++) to[i] += from[i];
 }
 
+/* To those who have the same columns. */
 static int send_shares(struct tr_trees_merge *g)
 {
-    size_t own = g->share[g->me].bins * sizeof *g->local;
+    size_t member = g->me % g->members;
     for (size_t w = 0; w < g->workers; w++) {
-        g->bytes[w] = g->share[w].bins * sizeof *g->local;
-        g->bytes[g->workers + w] = own;
+        bool same = w % g->members == member;
+        g->bytes[w] = same ? g->share[w].bins * sizeof *g->local : 0;
+        g->bytes[g->workers + w] = same ? g->share[g->me].bins * sizeof *g->local : 0;
     }
-    return tr_exchange(g->tr, TR_SET_WORKERS, g->local, g->bytes, g->arrived, g->bytes + g->workers);
+    return tr_exchange(g->tr, TR_SET_WORKERS, g->local + g->share[member].offset, g->bytes, g->arrived,
+                       g->bytes + g->workers);
 }
 
 int tr_trees_merge_add(struct tr_trees_merge *g, tr_pair *sum)
 {
     const struct tr_trees_share *own = &g->share[g->me];
+    if (g->groups == 1) {
+        memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
+        return TR_OK;
+    }
     TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g));
-    for (size_t w = 0; w < g->workers; w++) {
-        const tr_pair *from =
-            g->memory ? (const tr_pair *)part_of(g, w) + own->offset : g->arrived + w * own->bins;
-        if (w == 0) memcpy(sum, from, own->bins * sizeof *sum);
+    for (size_t i = 0; i < g->groups; i++) {
+        const tr_pair *shared = g->memory ? (void *)part_of(g, i * g->members + g->me % g->members) : NULL,
+                      *from = shared ? shared + own->offset : g->arrived + i * own->bins;
+        if (i == 0) memcpy(sum, from, own->bins * sizeof *sum);
         else add(sum, from, own->bins);
     }
     return TR_OK;
@@ -136,11 +171,13 @@ int tr_trees_merge_tell(struct tr_trees_merge *g, const void *mine, size_t bytes
         g->told_at = bytes;
         return tr_all_gather(g->tr, TR_SET_WORKERS, mine, bytes, g->told);
     }
-    memcpy(part_of(g, g->me) + g->told_at, mine, bytes);
+    g->second = !g->second;
+    memcpy(told_by(g, g->me), mine, bytes);
     return tr_set_memory_meet(g->memory);
 }
 
 const void *tr_trees_merge_told(const struct tr_trees_merge *g, size_t worker)
 {
-    return g->memory ? part_of(g, worker) + g->told_at : g->told + worker * g->told_at;
+    if (!g->memory) return g->told + worker * g->told_at;
+    return told_by(g, worker);
 }

@@ -117,6 +117,33 @@ static int name_labels(struct tr_trees *m)
     return TR_OK;
 }
 
+/* There are fewer than 2^32 (most_rows()). */
+static int number_rows(struct tr_trees *m)
+{
+    uint64_t *number;
+    m->own_rows = m->train->rows.n;
+    TR_TRY(tr_data_row_numbers(m->train, &number));
+    int status = TR_NEW(&m->number, m->own_rows);
+    for (size_t i = 0; i < m->own_rows && status == TR_OK; i++) m->number[i] = (uint32_t)number[i];
+    free(number);
+    return status;
+}
+
+/* Workers of a group that divide its columns. */
+static int find_members(struct tr_trees *m)
+{
+    bool divided = m->o->parallel == TR_PARALLEL_FEATURE && tr_roles(m->tr) & TR_SLAVE;
+    m->members = divided ? (size_t)tr_set_size(m->tr, TR_SET_GROUP) : 1;
+    m->member = divided ? (size_t)tr_set_rank(m->tr, TR_SET_GROUP) : 0;
+    if (divided && m->members == 1 && tr_workers(m->tr) > 1)
+        return tr_fail(TR_ERR_CONFIG,
+                       "%s: columns are divided over the members of a group, and groups have one: expected "
+                       "ranks.groups=1, or more, "
+                       "of more members",
+                       tr_job_where(m->job, "solve.parallel"));
+    return TR_OK;
+}
+
 static int open_rows(struct tr_trees *m)
 {
     const enum tr_data_part form = TR_DATA_RAW | TR_DATA_DENSE | TR_DATA_CODES;
@@ -137,7 +164,7 @@ static int open_rows(struct tr_trees *m)
     bool works = tr_roles(m->tr) & TR_SLAVE;
     if (status == TR_OK && works) status = take_labels(m, m->train, &m->label);
     if (status == TR_OK && works && m->test) status = take_labels(m, m->test, &m->test_label);
-    if (status == TR_OK && works) status = tr_data_row_numbers(m->train, &m->number);
+    if (status == TR_OK && works) status = number_rows(m);
     TR_TRY(tr_agree(m->tr, status));
     TR_TRY(tr_agree(m->tr, tr_trees_weigh(m)));
     return tr_trees_begin_with(m);
@@ -179,6 +206,7 @@ static int open_model(tr_context *tr, const void *options, void *model)
                                  "%s: trees have no parameters for servers: expected ranks.layout colocated",
                                  tr_job_where(m->job, "ranks.layout"))));
     else TR_TRY(tr_agree(tr, TR_OK));
+    TR_TRY(tr_agree(tr, find_members(m)));
     TR_TRY(open_rows(m));
     TR_TRY(tr_data_describe(m->train, "training data"));
     return m->test ? tr_data_describe(m->test, "test data") : TR_OK;
@@ -268,14 +296,16 @@ static int prepare(tr_worker *me, void *state)
     (void)me;
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->o->min_rows, m->seed,
                         &m->bins));
-    TR_TRY(tr_bins_apply(&m->bins, m->train, &m->rows));
+    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, 2 * sizeof(struct tr_split), &m->merge));
+    TR_TRY(tr_bins_apply(&m->bins, m->train, m->members == 1, &m->rows));
     if (!m->base) TR_TRY(find_base(m));
     TR_TRY(open_scores(m, m->train, &m->score));
     m->tested = m->initial;
     tr_data_forget(m->train);
-    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, &m->test_rows));
+    if (m->test) TR_TRY(tr_bins_apply(&m->bins, m->test, true, &m->test_rows));
     if (m->test) TR_TRY(open_scores(m, m->test, &m->test_score));
     if (m->test) tr_data_forget(m->test);
+    TR_TRY(tr_trees_divide_columns(m));
     TR_TRY(tr_bins_by_column(&m->rows));
     if (m->outputs > 1) {
         TR_TRY(TR_NEW(&m->most, m->rows.n));
@@ -317,8 +347,10 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     struct tr_trees *m = state;
     size_t n = m->test_rows.n;
     (void)me;
-    report->sum[LOSS] += tr_trees_loss(m, m->label, m->weight, m->score, m->rows.n, m->rows.n);
-    for (size_t i = 0; i < m->rows.n; i++) report->sum[WEIGHT] += m->weight ? (double)m->weight[i] : 1;
+    const float *weight = m->weight ? m->weight + m->own_first : NULL;
+    report->sum[LOSS] +=
+        tr_trees_loss(m, m->label + m->own_first, weight, m->score + m->own_first, m->own_rows, m->rows.n);
+    for (size_t i = 0; i < m->own_rows; i++) report->sum[WEIGHT] += weight ? (double)weight[i] : 1;
     if (!m->test) return TR_OK;
     TR_TRY(score_test(m));
     report->sum[TEST_LOSS] += tr_trees_loss(m, m->test_label, NULL, m->test_score, n, n);
@@ -349,12 +381,12 @@ static int summarize(void *state, const tr_report *report, tr_evaluation *evalua
 /* ---- checkpoints: the trees, and what they add up to for each row ---- */
 
 static int keep_scores(const struct tr_trees *m, const tr_data *data, const char *of, float *score,
-                       tr_snapshot *s)
+                       size_t apart, tr_snapshot *s)
 {
     for (size_t k = 0; k < m->outputs && data; k++) {
         char name[64];
         snprintf(name, sizeof name, "%s_score_%zu", of, k);
-        TR_TRY(tr_data_keep(data, s, name, TR_F32, score ? score + k * data->rows.n : NULL));
+        TR_TRY(tr_data_keep(data, s, name, TR_F32, score ? score + k * apart : NULL));
     }
     return TR_OK;
 }
@@ -383,8 +415,10 @@ static int snapshot(tr_worker *me, void *state, tr_snapshot *s)
         TR_TRY(tr_snapshot_common(s, "notes", TR_F32, f->nodes * sizeof *f->note / sizeof(float), f->note));
     }
     if (f->set_words > 0) TR_TRY(tr_snapshot_common(s, "sets", TR_I32, f->set_words, f->set));
-    TR_TRY(keep_scores(m, m->train, "train", m->score, s));
-    return keep_scores(m, m->test, "test", m->test_score, s);
+    float *own = m->score ? m->score + m->own_first : NULL;
+    TR_TRY(keep_scores(m, m->train, "train", own, m->rows.n, s));
+    if (own && m->members > 1 && tr_snapshot_restores(s)) TR_TRY(tr_trees_gather_scores(m, own, m->rows.n));
+    return keep_scores(m, m->test, "test", m->test_score, m->test_rows.n, s);
 }
 
 /* ---- training ---- */
@@ -402,27 +436,39 @@ static int find_area(struct tr_trees *m)
     return status == TR_OK ? tr_report_figure(m->tr, "test_auc", auc) : status;
 }
 
-/* What a histogram costs that workers add up: on one node nothing, otherwise each sends the sums of the columns of others to their
- * owners. */
+/* What travels: sums of columns, to their owners among those who have the same columns, unless all ranks share memory; and where
+ * columns are divided, a bit for each row of a leaf that is. */
+enum { SENT, HISTOGRAMS, BINS, SIDES, SIDE_BYTES, TOLD };
 static int tell_bytes(const struct tr_trees *m)
 {
-    double workers = tr_workers(m->tr), sent[3] = {0};
+    double workers = tr_workers(m->tr), sum[TOLD] = {0}, groups = workers;
     char how[160] = "added up in memory that all ranks share";
-    if (tr_roles(m->tr) & TR_SLAVE) {
-        sent[0] = tr_trees_merge_bytes(m->merge, &m->bins);
-        sent[1] = (double)m->histograms;
-        sent[2] = (double)m->bins.total;
-    }
     if (workers < 2) return TR_OK;
-    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sent, 3));
-    for (size_t i = 0; i < 3; i++) sent[i] /= workers;
-    if (sent[0] > 0)
+    if (tr_roles(m->tr) & TR_SLAVE) {
+        groups /= (double)m->members;
+        sum[SENT] = tr_trees_merge_bytes(m->merge);
+        sum[HISTOGRAMS] = (double)m->histograms;
+        sum[BINS] = (double)tr_trees_merge_columns(m->merge, m->member).bins;
+        sum[SIDES] = (double)m->sides;
+        sum[SIDE_BYTES] = (double)m->side_bytes;
+    }
+    TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, TOLD));
+    for (size_t i = 0; i < TOLD; i++) sum[i] /= workers;
+    if (groups < 2) snprintf(how, sizeof how, "nothing travels");
+    else if (sum[SENT] > 0)
         snprintf(how, sizeof how,
-                 "for each %.0f bytes from a rank to the others; 8 x bins x (ranks - 1) / ranks: %.0f",
-                 sent[0], 8 * sent[2] * (workers - 1) / workers);
-    tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sent[1], sent[2], how);
-    TR_TRY(tr_report_figure(m->tr, "histograms", sent[1]));
-    return tr_report_figure(m->tr, "histogram_bytes", sent[0]);
+                 "for each %.0f bytes from a rank to the others; 8 x bins x (%s - 1) / %s: %.0f", sum[SENT],
+                 m->members > 1 ? "groups" : "ranks", m->members > 1 ? "groups" : "ranks",
+                 8 * sum[BINS] * (groups - 1) / groups);
+    tr_say(m->tr, "histograms:    %.0f of %.0f bins, %s", sum[HISTOGRAMS], sum[BINS], how);
+    if (m->members > 1)
+        tr_say(m->tr,
+               "splits:        %.0f, of each %.0f bytes to the other members of a group: a bit for each row "
+               "of the leaf",
+               sum[SIDES], sum[SIDE_BYTES] / fmax(sum[SIDES], 1));
+    TR_TRY(tr_report_figure(m->tr, "histograms", sum[HISTOGRAMS]));
+    if (m->members > 1) TR_TRY(tr_report_figure(m->tr, "side_bytes", sum[SIDE_BYTES]));
+    return tr_report_figure(m->tr, "histogram_bytes", sum[SENT]);
 }
 
 static int train_model(void *model)
@@ -520,6 +566,12 @@ static const tr_option options[] = {
              "the others then, which count so much more (GOSS)"},
     {"solve.column_share", TR_KIND_REAL, AT(columns), "1", .above = true, .most = 1,
      .help = "part of the columns, drawn anew, that a tree may split by"},
+    {"solve.parallel", TR_KIND_CHOICE, AT(parallel), "data", .words = TR_WORDS("data", "feature"),
+     .help = "how workers divide the table: data = its rows, and histograms are added up; feature = the "
+             "members of a group "
+             "(ranks.groups, ranks.group_size) its columns, and of each split a bit for each row travels, "
+             "between groups as data; the trees "
+             "are the same"},
     {"solve.gradient_bits", TR_KIND_INTEGER, AT(bits), "5", .least = 3, .most = 10,
      .help = "gradients are rounded at random to so many bits to find splits; leaves get exact values"},
     {.name = NULL},

@@ -6,6 +6,7 @@
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
  *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
  *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
+ *   columns     columns divided over the members of a group, which all have its rows
  *   merge       what workers tell each other while it grows: histograms, and the best splits
  *   monotone    constraints on what trees predict; initial: trees of another model, which come first
  *   forest      trees as they are kept; score: rows go down them
@@ -130,7 +131,8 @@ struct tr_bundled {
  * that are not in the bin of 0. */
 struct tr_binned {
     size_t n, bundles;
-    struct tr_bundled *bundled;      /* of each column */
+    size_t first, end;          /* the columns that it has bins of: all, or those of a member of a group */
+    struct tr_bundled *bundled; /* of each column */
     uint32_t *column, *column_begin; /* bundle b has column[column_begin[b]] ..; not those of one bin */
     uint8_t *block, *of_bundle;
     uint64_t *begin;
@@ -140,10 +142,16 @@ struct tr_binned {
 /* Makes the bins of all columns from a sample of the rows that does not depend on who has them; all workers together, in a
  * stage. values: of each column's category, 0 of numbers. least: columns of which fewer rows have another number than most of them
  * get one bin. */
-int tr_bins_make(tr_context *tr, const tr_data *data, const uint64_t *number, const uint32_t *values,
+int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, const uint32_t *values,
                  size_t most, uint64_t least, uint64_t seed, struct tr_bins *bins);
-int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows);
+int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows);
 int tr_bins_by_column(struct tr_binned *rows); /* … of rows to grow trees on */
+
+/* Room for the bytes of so many bundles; with `bundled` filled in, the columns of each; of lists, bundles, where a row's bytes are no more
+ * than its list. */
+int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bundles);
+int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows);
+int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows);
 void tr_bins_free(struct tr_bins *bins);
 void tr_binned_free(struct tr_binned *rows);
 
@@ -294,11 +302,16 @@ struct tr_lists {
 void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, const uint32_t *row,
                       const uint32_t *pair, size_t n, bool all, unsigned bits, tr_pair *hist);
 
+/* Sets a bit for each row of a leaf that goes left. */
+void tr_find_sides(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
+                   const uint8_t *left, const uint32_t *row, size_t n, bool all, uint8_t *side);
+
 /* Moves the rows of the list that go right to the end of the other list, from place n - 1 down, and those that go left to the
- * front. left: whether the rows of a bin go left. Returns how many do. all: the rows are still 0 .. n - 1. */
+ * front. left: whether the rows of a bin go left; or side, if not NULL: a bit of each row that does. Returns how many do. all: the rows are still 0 .. n - 1. */
 size_t tr_divide_rows(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
-                      const uint8_t *left, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
-                      uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row, uint32_t *other_pair);
+                      const uint8_t *left, const uint8_t *side, const uint32_t *row, const uint32_t *pair,
+                      size_t n, bool all, uint32_t *to_row, uint32_t *to_pair, uint32_t *other_row,
+                      uint32_t *other_pair);
 
 /* ---- splits ---- */
 
@@ -352,13 +365,17 @@ struct tr_trees_share {
     size_t offset, bins; /* of them */
 };
 
-/* Takes part in a stage; all workers. most_told: bytes that a worker tells at once. Closing NULL is fine. */
+/* Takes part in a stage; all workers. members: of a group, that its columns are divided over; most_told: bytes that a worker tells at once. Closing NULL is fine. */
 struct tr_trees_merge;
-int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t most_told,
+int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_told,
                         struct tr_trees_merge **merge);
 void tr_trees_merge_close(struct tr_trees_merge **merge);
 
 const struct tr_trees_share *tr_trees_merge_share(const struct tr_trees_merge *merge); /* this worker's */
+
+/* The columns of a member of each group, and whose a column is. */
+struct tr_trees_share tr_trees_merge_columns(const struct tr_trees_merge *merge, size_t member);
+size_t tr_trees_merge_owner(const struct tr_trees_merge *merge, size_t column);
 tr_pair *
 tr_trees_merge_local(const struct tr_trees_merge
                          *merge); /* its sums of all bins, to be filled; NULL: there is no other worker */
@@ -372,11 +389,15 @@ int tr_trees_merge_tell(struct tr_trees_merge *merge, const void *mine, size_t b
 const void *tr_trees_merge_told(const struct tr_trees_merge *merge, size_t worker);
 
 /* Bytes that this worker sends to others to add up a histogram. */
-double tr_trees_merge_bytes(const struct tr_trees_merge *merge, const struct tr_bins *bins);
+double tr_trees_merge_bytes(const struct tr_trees_merge *merge);
 
 /* ---- the model ---- */
 
+enum { TR_PARALLEL_DATA, TR_PARALLEL_FEATURE, TR_PARALLEL_VOTING };
+
 struct tr_trees_options {
+    int parallel;
+    uint64_t votes;
     uint64_t leaves, depth, bins, min_rows, bits, category_values;
     double category_smoothing, category_l2, category_rows;
     double l2, gamma, min_weight, rate, decay, rows, top, columns, quantile, delta;
@@ -395,7 +416,7 @@ struct tr_trees {
     uint64_t seed;
     tr_data *train, *test;
     float *label, *test_label; /* as the objective wants them: 0 and 1, the numbers of classes, or numbers */
-    uint64_t *number;          /* of rows */
+    uint32_t *number;          /* of rows */
     struct tr_bins bins;
     struct tr_binned rows, test_rows;
     float *score, *test_score; /* of each output, one after the other */
@@ -411,7 +432,13 @@ struct tr_trees {
     struct tr_lists lists;
     struct tr_trees_grower *grower;
     struct tr_trees_merge *merge;
+    size_t members,
+        member; /* of a group, that columns are divided over, and this one's number: 1 and 0, but for solve.parallel feature */
+    size_t own_first,
+        own_rows;        /* of the rows, those that this worker has read; others of its group the rest */
+    uint8_t *side;       /* of the rows of the leaf that is divided, where columns are */
     uint64_t histograms; /* that workers have added up */
+    uint64_t sides, side_bytes; /* splits that members have told each other; of rows */
     tr_evaluation last;
 
     /* what is kept */
@@ -452,6 +479,13 @@ int tr_draw_rows(struct tr_trees *m, uint64_t round);
 int tr_trees_begin_with(struct tr_trees *m);
 int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *score);
 int tr_trees_find_directions(struct tr_trees *m);
+
+/* Where columns are divided over the members of a group: rows change hands once bins and scores are there; scores that a member knows of
+ * the rows that it has read come to all others; and of a split the side of each row of a leaf comes into m->side. All workers. */
+int tr_trees_divide_columns(struct tr_trees *m);
+int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart);
+int tr_trees_tell_sides(struct tr_trees *m, size_t column, const uint8_t *left, const uint32_t *row, size_t n,
+                        bool all);
 
 /* Whether leaves are renewed as quantiles of what the trees before leave, and of which part. */
 bool tr_trees_is_quantile(const struct tr_trees *m, double *part);
