@@ -17,6 +17,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # though all have ended by themselves. A sanitizer may still be at work then.
 [ -n "${ASAN_OPTIONS:-}" ] || export OMPI_MCA_odls_base_sigkill_timeout=0
 bad=0
+stack='^\[[^]]*:[0-9]*\] \(\[\|Signal\|Failing\)' # what Open MPI says of a rank that a signal ended
 quiet=$(mpirun -q --version >/dev/null 2>&1 && echo -q)
 
 fail() { echo "FAILED: $*"; bad=1; }
@@ -51,7 +52,7 @@ run() {
     launch="mpirun $quiet --oversubscribe -n $ranks"
     [ "$ranks" -gt 1 ] || launch=
     timeout -s KILL 120 $launch "$trireme" train "$@" output="$into" >"$into.out" 2>&1 && return
-    fail "$into: $launch trireme train $*: exit $?: $(grep error "$into.out" || tail -3 "$into.out")"
+    fail "$into: $launch trireme train $*: exit $?: $(grep -e error -e "$stack" "$into.out" || tail -3 "$into.out")"
     return 1
 }
 
