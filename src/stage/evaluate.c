@@ -146,6 +146,7 @@ static void summarize(struct tr_stage_run *run, struct tr_collection *c)
         tr_stage_judge(run, &row.evaluation);
     else if (run->is_over) row.evaluation.stop = true;
     run->evaluation = row.evaluation;
+    run->sums = sums;
     if (!failed && run->tr->observer) {
         int shown = run->tr->observer(run->tr->observer_state, run->shown, &row);
         if (status == TR_OK) status = shown;

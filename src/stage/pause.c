@@ -5,6 +5,9 @@
  * they have nothing under way, so what all ranks copy fits together. */
 #include "stage/run.h"
 
+#include <math.h>
+#include <string.h>
+
 bool tr_stage_is_checkpointed(const struct tr_stage_run *run)
 {
     return run->evaluated < 0 && run->stage->snapshot && tr_checkpoints_are_on(run->tr);
@@ -103,6 +106,18 @@ static int64_t clock_of(const struct tr_stage_run *run, const struct tr_facts *f
     return length > 0 ? (int64_t)(facts->epoch / length + 1e-6) : facts->clock;
 }
 
+/* The last sums of the workers' reports, and whether they ended the stage. */
+static int list_verdict(struct tr_stage_run *run, tr_snapshot *snapshot)
+{
+    double number[2 + TR_SUMS] = {(double)run->sums.clock, run->evaluation.stop};
+    memcpy(number + 2, run->sums.sum, sizeof run->sums.sum);
+    TR_TRY(tr_snapshot_common(snapshot, "last_report", TR_F64, 2 + TR_SUMS, number));
+    run->sums.clock = (int64_t)number[0];
+    run->evaluation.stop = number[1] != 0;
+    memcpy(run->sums.sum, number + 2, sizeof run->sums.sum);
+    return TR_OK;
+}
+
 int tr_stage_list(void *what, tr_snapshot *snapshot)
 {
     struct tr_stage_run *run = what;
@@ -110,6 +125,7 @@ int tr_stage_list(void *what, tr_snapshot *snapshot)
     TR_TRY(tr_snapshot_own(snapshot, "clock_of_worker", &run->me.clock, sizeof run->me.clock, &found));
     if (tr_snapshot_restores(snapshot) && !found)
         run->me.clock = clock_of(run, &tr_checkpoint_found(run->tr)->facts);
+    if (tr_stage_is_evaluated(run)) TR_TRY(list_verdict(run, snapshot));
     if (tr_stage_is_patient(run)) TR_TRY(tr_stage_list_best(run, snapshot));
     return run->stage->snapshot(&run->me, run->stage->state, snapshot);
 }
@@ -188,6 +204,18 @@ int tr_stage_pause(struct tr_stage_run *run, bool *again)
 
 /* ---- going on ---- */
 
+/* A stage that was over stays so, unless the job has been given other bounds meanwhile. */
+static int judge_again(struct tr_stage_run *run)
+{
+    tr_evaluation evaluation = {.objective = NAN, .gap = NAN, .metric = NAN, .epoch = NAN};
+    if (run->tr->rank != 0 || !run->evaluation.stop) return TR_OK;
+    TR_TRY(run->stage->summarize(run->stage->state, &run->sums, &evaluation));
+    tr_stage_judge(run, &evaluation);
+    run->evaluation = evaluation;
+    run->stopping = evaluation.stop;
+    return TR_OK;
+}
+
 int tr_stage_restore(struct tr_stage_run *run)
 {
     bool restores;
@@ -201,5 +229,5 @@ int tr_stage_restore(struct tr_stage_run *run)
     run->base = run->me.clock;
     if (tr_works(run->tr)) tr_lifeline_clock(run->tr->lifeline, run->base);
     run->met = run->paced_clock = clock_of(run, &facts);
-    return TR_OK;
+    return tr_agree(run->tr, judge_again(run));
 }

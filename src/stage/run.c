@@ -146,6 +146,7 @@ int tr_run(tr_context *tr, const tr_stage *stage)
     if (status == TR_OK) status = tr_stage_restore(&run);
     tr->tables->traffic = (struct tr_traffic){0};
     if (status == TR_OK) status = tr_stage_run(&run);
+    (void)TR_FAULT("stage.end");
     if (run.me.kept && stage->release) stage->release(run.me.kept);
     if (status == TR_OK) tr_heterogeneity_say(tr, &run.heterogeneity);
     return status;

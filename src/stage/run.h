@@ -72,7 +72,8 @@ struct tr_stage_run {
     unsigned turns;           /* … since then */
     int64_t ahead;            /* … so many clocks the limit is ahead of the slowest worker */
     bool final;               /* the last evaluation is complete */
-    tr_evaluation evaluation; /* of the last one */
+    tr_report sums;           /* of the last one */
+    tr_evaluation evaluation; /* what followed from them */
     struct tr_heterogeneity heterogeneity; /* as of then */
 };
 

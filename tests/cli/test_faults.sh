@@ -1,6 +1,6 @@
 #!/bin/sh
 # Failures at chosen points of a run, full disks and damaged checkpoints: what is learnt is what the undisturbed run learns,
-# and what cannot be is said in a line. tools/bench faults does the same at random, for longer.
+# and what cannot be is said in a line. tools/bench storm does the same at random, for longer.
 . "$(dirname "$0")/lib.sh"
 
 "$trireme" generate ctr -o train.svm rows=2k features=1k nonzeros=10 >/dev/null || fail "generate"
@@ -59,6 +59,23 @@ says 1 "since the checkpoint of clock"
 struck stopped 1 checkpoint.write=stop@1:#9:0:0
 says 1 "rank 1 (pid .* is stopped"
 struck leaders 2 pull@2:#8:0:0,pull@4:#5:0:1
+
+# ---- all is learnt, but not yet written: what was over goes on no further ----
+
+cat >over.yaml <<'END'
+data: {train: train.svm}
+model: {type: logistic}
+sync: {mode: bsp}
+experiment: {clock: 0.05}
+checkpoint: {every: 1 clocks}
+END
+for ends in "solve.method=newton solve.epochs=9" solve.method=dual "solve.method=sgd solve.batch=1000 solve.optimizer=adam solve.rate=0.1 solve.epochs=40 data.test=train.svm solve.patience=2"; do
+    rm -rf over once
+    timeout -s KILL 120 mpirun $quiet --oversubscribe -n 2 "$trireme" train over.yaml output=once $ends >err 2>&1 || fail "$ends: $(cat err)"
+    TRIREME_FAULT=stage.end=kill@1:#1:0:0 timeout -s KILL 120 "$trireme" run over.yaml -n 2 output=over $ends >err 2>&1
+    is "$ends: restarts" "$(grep -c 'starting again' err)" 1
+    same over once
+done
 
 # ---- writing fails ----
 

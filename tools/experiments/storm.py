@@ -1,11 +1,13 @@
-"""Losing nothing (faults): jobs of a few seconds under `trireme run`, of which a rank is killed or stopped at some moment,
-or dies at a point that TRIREME_FAULT names, again and again until the job is done. Each has to end with 0 and with what
-the undisturbed job has learnt: under BSP with the same bits and the same metrics. It may not hang, and nothing of it may
-be left: no process, nothing in shared memory, no temporary file. And jobs whose disk is full."""
-import concurrent.futures, csv, glob, itertools, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
+"""Losing nothing (storm): jobs of a second or two under `trireme run`, half of them of JOBS, half drawn from all models,
+layouts, consistencies and storages. A rank or all of them, mpirun or the supervisor is killed, stopped or told to end at
+some moment, or a rank dies at a point that TRIREME_FAULT names, again and again until the job is done; who lost the
+supervisor gives the command again. Each has to end with 0 and with what the undisturbed job has learnt: under BSP with the
+same bits and the same metrics. It may not hang, and nothing of it may be left: no process, nothing in shared memory, no
+temporary file. A job that cannot be is refused by one line. And jobs whose disk is full."""
+import concurrent.futures, csv, glob, itertools, json, os, random, re, shutil, signal, statistics, subprocess, sys, threading, time
 from dataclasses import dataclass, field
 
-from experiments.common import ENV, OUT, TRIREME, goal, has_key, run, table, write_csv
+from experiments.common import ENV, OUT, TRIREME, goal, run, table, write_csv
 
 LIMIT = 2  # seconds without a sign of life, after which a rank counts as dead
 TIME = 180  # seconds after which a job counts as hanging
@@ -13,6 +15,20 @@ HEARD = f"--heartbeat 200ms --limit {LIMIT}s --max-restarts 20".split()
 
 
 # ---- a job under its supervisor ----
+
+def role_of(path, rank):
+    """Of the process that /proc has there, whose environment says this rank or none."""
+    if rank is not None:
+        return rank
+    try:
+        with open(path.replace("environ", "cmdline"), "rb") as f:
+            words = f.read().split(b"\0")
+    except OSError:
+        return None
+    program = os.path.basename(words[0])
+    return "mpirun" if program in (b"mpirun", b"orterun", b"prterun") else \
+        "supervisor" if program == b"trireme" and words[1] == b"run" else None
+
 
 def alone():
     """Words that start a command with a /dev/shm of its own; none where this cannot be had."""
@@ -36,9 +52,7 @@ class Supervised:
         os.makedirs(self.temporary)
         with open(os.path.join(folder, "job.yaml"), "w") as f:
             f.write("name: storm\n")
-        self.mark = f"TRIREME_BENCH={os.getpid()}.{next(self.number)}"
-        name, value = self.mark.split("=")
-        env = ENV | {name: value, "TMPDIR": self.temporary} | ({"TRIREME_FAULT": fault} if fault else {})
+        self.mark, self.fault = f"TRIREME_BENCH={os.getpid()}.{next(self.number)}", fault
         command = [TRIREME, "run", "job.yaml", "-n", str(ranks), *(options or HEARD), "--log", "log", "output=run", *words]
         if Supervised.private:
             script = 'mount -t tmpfs tmpfs /dev/shm || exit 99; "$@"; code=$?; ls -A /dev/shm >shared; exit $code'
@@ -47,14 +61,19 @@ class Supervised:
                 script = f'mount -t tmpfs -o size={disk} tmpfs disk || exit 99; ' + script.replace("; ls", "; ls disk/*/manifest.h5 >whole; ls")
                 command.append("checkpoint.to=disk")
             command = [*Supervised.private, "sh", "-c", script, "sh", *command]
-        self.command = command
-        with open(os.path.join(folder, "out"), "w") as out, open(os.path.join(folder, "err"), "w") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env,
-                                            cwd=folder, start_new_session=True)
-        self.began, self.seconds = time.time(), None
+        self.command, self.began, self.seconds = command, time.time(), None
+        self.start()
+
+    def start(self):
+        """The command, for the first time or again."""
+        name, value = self.mark.split("=")
+        env = ENV | {name: value, "TMPDIR": self.temporary} | ({"TRIREME_FAULT": self.fault} if self.fault else {})
+        with open(os.path.join(self.folder, "out"), "a") as out, open(os.path.join(self.folder, "err"), "a") as err:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env,
+                                            cwd=self.folder, start_new_session=True)
 
     def processes(self):
-        """Process numbers by rank of MPI_COMM_WORLD (None: mpirun, the supervisor and who started it)."""
+        """Process numbers by rank of MPI_COMM_WORLD, "mpirun", "supervisor", and None: who started that."""
         found, mark = {}, self.mark.encode()
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -64,12 +83,13 @@ class Supervised:
                 continue
             if mark in words:
                 rank = next((int(w[21:]) for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
-                found.setdefault(rank, []).append(int(path.split("/")[2]))
+                found.setdefault(role_of(path, rank), []).append(int(path.split("/")[2]))
         return found
 
-    def strike(self, rank, number):
-        """Sends a signal to a rank; whether there is one."""
-        pids = self.processes().get(rank, [])
+    def strike(self, whom, number):
+        """Sends a signal to a rank, all of them ("all"), mpirun or the supervisor; whether there is one."""
+        there = self.processes()
+        pids = [p for role in there if isinstance(role, int) for p in there[role]] if whom == "all" else there.get(whom, [])
         for pid in pids:
             try:
                 os.kill(pid, number)
@@ -141,7 +161,10 @@ class Job:
     reference: object = field(default=None, repr=False)
 
     def words(self, data):
-        settings = {"experiment.clock": self.clock, "data.train": data[self.data]} | self.settings
+        settings = {"experiment.clock": self.clock} if self.clock else {}
+        if self.exact and self.data in ("rows", "classes") and self.settings.get("model.type") != "trees":
+            settings["sync.mode"] = "bsp"  # linear models are as likely to share one among the ranks of a node
+        settings |= {"data.train": data[self.data]} | self.settings
         return [f"{key}={value}" for key, value in settings.items()]
 
 
@@ -165,7 +188,7 @@ JOBS = {
     "sgd, vertical": Job("cslmlm", SGD | dedicated(1, 2) | {"data.partition": "vertical"}, "rows"),
     "sgd, momentum at workers": Job("cll", SGD | {"solve.optimizer": "momentum", "solve.optimizer_at": "worker"}, "rows"),
     "lloyd": Job("cslll", KMEANS | dedicated(1, 1), "points"),
-    "minibatch": Job("cll", KMEANS | {"solve.method": "minibatch", "solve.batch": 500, "solve.epochs": 8}, "points"),
+    "minibatch": Job("cll", {"model.type": "kmeans", "model.clusters": 12, "solve.method": "minibatch", "solve.batch": 500, "solve.epochs": 8}, "points"),
     "mf": Job("cslmlm", MF | dedicated(1, 2) | {"solve.method": "sgd"}, "ratings"),
     "als": Job("clll", MF | {"solve.method": "als", "solve.epochs": 12}, "ratings"),
     "lda": Job("cmm", LDA | {"ranks.groups": 1}, "bags"),
@@ -175,7 +198,36 @@ JOBS = {
     "dual, ssp": Job("csslll", DUAL | dedicated(2, 1) | {"sync.mode": "ssp"}, "rows", exact=False),
     "sgd dyn, asp": Job("clll", SGD | {"sync.mode": "asp", "sync.weight": "dyn", "solve.rate": 0.1}, "rows", exact=False),
 }
-NAMES = {"c": "scheduler", "s": "server", "l": "leader", "m": "member"}
+NAMES = {"c": "scheduler", "s": "server", "l": "leader", "m": "member", "r": "rank"}
+REFUSED = (64, 65, 76, 78)  # exit codes of a job that cannot be, or diverges
+
+
+def drawn(luck):
+    """A job of any model, layout, consistency and storage. It may be one that is refused."""
+    def some(share, **choices):
+        return {key.replace("__", "."): luck.choice(values) for key, values in choices.items() if luck.random() < share}
+    data, settings = luck.choice([
+        ("rows", {"model.type": luck.choice(["logistic", "svm", "l2svm", "linear"]), "solve.epochs": 12, "solve.method":
+                  luck.choice(["auto", "dual", "newton", "descent", "sgd", "svrg", "katyusha", "growing"])}),
+        ("classes", {"solve.epochs": 8, "solve.method": luck.choice(["auto", "dual", "newton", "sgd"])}),
+        ("points", {"model.type": "kmeans", "model.clusters": 9, "solve.epochs": 15,
+                    "solve.method": luck.choice(["lloyd", "minibatch"])}),
+        ("ratings", {"model.type": "mf", "model.rank": 4, "solve.epochs": 5, "solve.method": luck.choice(["sgd", "als"])}),
+        ("bags", {"model.type": "lda", "model.topics": 10, "solve.epochs": 10}),
+        ("classes", {"model.type": "trees", "solve.epochs": 8, "model.leaves": 8}),
+    ])
+    settings |= some(0.4, ranks__layout=["colocated", "dedicated"], ranks__group_size=[1, 2, 3], ranks__node_size=[1, 2])
+    if settings.get("model.type") != "trees":
+        settings |= some(0.5, sync__mode=["ssp", "asp", "auto"])
+    settings |= some(0.1, sync__weight=["con", "dyn", "auto"], table__storage=["hash"], table__route=["load", "get", "request"],
+                     table__push=["merge", "accumulate", "message"], table__precision=["f16", "bf16", "f8"],
+                     data__storage=["disk", "memory_disk"], data__partition=["vertical", "replicated"],
+                     data__test=["20%"], data__order=["file"], seed=[7])
+    settings |= some(0.7, experiment__clock=[0.002, 0.02])
+    if "data.storage" in settings:
+        settings |= {"data.scratch": ".", "data.memory": "1MB"}
+    exact = "sync.mode" not in settings and settings.get("solve.method") != "growing"
+    return Job("r" * luck.randint(1, 9), settings, data, exact, clock=None)
 
 
 def make_data(folder):
@@ -183,7 +235,8 @@ def make_data(folder):
     os.makedirs(folder, exist_ok=True)
     sets = {"rows": ("ctr", "rows=4k features=2k nonzeros=10"), "points": ("dense", "rows=4k columns=6 clusters=9"),
             "ratings": ("ratings", "users=400 items=150 ratings=9k"),
-            "bags": ("docword", "documents=200 words=300 tokens=9k")}
+            "bags": ("docword", "documents=200 words=300 tokens=9k"),
+            "classes": ("dense", "rows=3k columns=6 clusters=4 spread=1 label=last format=csv")}
     for name, (kind, sizes) in sets.items():
         run(TRIREME, "generate", kind, "-o", os.path.join(folder, name), *sizes.split())
     return {name: os.path.join(folder, name) for name in sets}
@@ -209,7 +262,7 @@ def what_is_wrong(job, one):
         found.append("no summary")
     elif job.exact and mine != theirs:
         found.append(f"objective {mine}, undisturbed {theirs}")
-    elif not job.exact and abs(mine - theirs) > 5e-3 * abs(theirs):
+    elif not job.exact and abs(mine - theirs) > 0.05 * abs(theirs):
         found.append(f"objective {mine}, undisturbed {theirs}")
     if job.exact and not same_model(one, job.reference):
         found.append("another model")
@@ -223,55 +276,82 @@ def what_is_wrong(job, one):
 @dataclass
 class Blow:
     """What happens to a job."""
-    kind: str  # SIGKILL, SIGSTOP or the name of a point
-    rank: int
+    kind: str  # a signal or the name of a point
+    whom: object  # a rank, "all" of them, "mpirun" or "supervisor"
     when: float  # seconds since the one before it, or the beginning; or at which visit of the point
 
 
 POINTS = {"checkpoint.write": 40, "checkpoint.shard": 6, "checkpoint.manifest": 5, "pull": 40, "merge": 40, "stage": 2,
-          "load": 1}
+          "stage.end": 2, "load": 1}
 
 
 def draw(luck, job, seconds):
     """One blow or several in a row, all of one kind."""
-    ranks, kind = len(job.roles), luck.choices(["SIGKILL", "SIGSTOP", *POINTS], [8, 4] + [1] * len(POINTS))[0]
+    ranks, kind = len(job.roles), luck.choices(["SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTERM", *POINTS], [10, 4, 2, 2] + [1] * len(POINTS))[0]
     blows = []
     while not blows or (len(blows) < 3 and luck.random() < 0.4):
-        rank = luck.randrange(ranks)
+        whom = luck.randrange(ranks)
         if kind in POINTS:
             if kind == "checkpoint.manifest":
-                rank = 0
+                whom = 0
             elif kind == "pull":
-                rank = luck.choice([r for r in range(ranks) if job.roles[r] in "lm"] or [0])
-            blows.append(Blow(kind, rank, luck.randint(1, POINTS[kind])))
-        else:
-            away = LIMIT if kind == "SIGSTOP" else 0
-            when = luck.uniform(away + 0.5, away + seconds) if blows else luck.uniform(0.05, 0.95 * seconds)
-            blows.append(Blow(kind, rank, when))
+                whom = luck.choice([r for r in range(ranks) if job.roles[r] in "lmr"] or [0])
+            blows.append(Blow(kind, whom, luck.randint(1, POINTS[kind])))
+            continue
+        if kind == "SIGTERM":
+            whom = "supervisor"
+        elif kind == "SIGKILL" and luck.random() < 0.3:
+            whom = luck.choice(["all", "mpirun", "supervisor"])
+        away = LIMIT if kind == "SIGSTOP" else 0
+        when = luck.uniform(away + 0.5, away + seconds) if blows else luck.uniform(0.05, 0.95 * seconds)
+        blows.append(Blow(kind, whom, when))
     return blows
+
+
+def alone_again(one):
+    """After its supervisor has ended: whether all others end by themselves, within a minute."""
+    begin = time.time()
+    while one.processes():
+        if time.time() - begin > 60:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def through(one, blows, seconds=0):
+    """Strikes a job that takes so long undisturbed until it is over, and gives the command again where the supervisor
+    went; complaints."""
+    waiting, last, ends = [b for b in blows if b.kind not in POINTS], one.began, [b for b in blows if b.whom == "supervisor"]
+    while True:
+        if waiting and time.time() - last > waiting[0].when and one.strike(waiting[0].whom, getattr(signal, waiting[0].kind)):
+            waiting.pop(0)
+            last = time.time()
+        if one.is_over():
+            if one.process.returncode == 0 or not ends:
+                return []
+            if not alone_again(one):
+                return [f"{sum(map(len, one.processes().values()))} processes a minute after the supervisor"]
+            ends.pop()
+            one.seconds = None
+            one.start()
+        if time.time() - one.began > TIME + 5 * seconds:
+            said = one.processes()
+            one.end()
+            one.is_over()
+            return [f"hangs: {sum(map(len, said.values()))} processes after {TIME + 5 * seconds:.0f} s"]
+        time.sleep(0.005)
 
 
 def storm(job, data, folder, luck):
     """One job and its blows, until it is over: the blows, the job, and complaints."""
     blows = draw(luck, job, job.reference.seconds)
     points = [b for b in blows if b.kind in POINTS]
-    fault = ",".join(f"{b.kind}=kill@{b.rank}:#{b.when}:0:{i}" for i, b in enumerate(points))
+    fault = ",".join(f"{b.kind}=kill@{b.whom}:#{b.when}:0:{i}" for i, b in enumerate(points))
     extra = [f"checkpoint.every={luck.choice(['1 clocks', '3 clocks', '3 clocks', '150ms', '30s'])}"]
-    if has_key("checkpoint.memory") and luck.random() < 0.5:
+    if luck.random() < 0.5:
         extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
     one = Supervised(folder, len(job.roles), job.words(data) + extra, fault)
-    waiting, last = [b for b in blows if b.kind not in POINTS], one.began
-    while not one.is_over():
-        if waiting and time.time() - last > waiting[0].when and one.strike(waiting[0].rank, getattr(signal, waiting[0].kind)):
-            waiting.pop(0)
-            last = time.time()
-        if time.time() - one.began > TIME:
-            said = one.processes()
-            one.end()
-            one.is_over()
-            return blows, one, [f"hangs: {sum(map(len, said.values()))} processes after {TIME} s"]
-        time.sleep(0.005)
-    return blows, one, what_is_wrong(job, one)
+    return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one)
 
 
 def clocks_lost(said):
@@ -282,61 +362,81 @@ def clocks_lost(said):
 
 
 def undisturbed(job, data, folder):
-    """The job as it ends if nothing happens."""
+    """The job as it ends if nothing happens, and complaints; no reference where it is refused."""
     one = Supervised(folder, len(job.roles), job.words(data) + ["checkpoint.every=no"])
-    while not one.is_over():
-        if time.time() - one.began > TIME:
-            one.end()
-        time.sleep(0.01)
-    if one.process.returncode != 0:
-        sys.exit(f"bench: {' '.join(one.command)}\n{one.said('out')}{one.said()}")
-    return one
+    wrong = through(one, [])
+    code, errors = one.process.returncode, [line for line in one.said().splitlines() if "error: " in line]
+    if code == 0 and not wrong:
+        job.reference = one
+        wrong = one.left()
+    elif code not in REFUSED:
+        wrong = wrong or [f"exit {code}: {(errors or ['without a word'])[0]}"]
+    elif len(errors) != 1:
+        wrong = [f"exit {code} with {len(errors)} errors"]
+    return wrong
+
+
+@dataclass
+class Story:
+    """What became of a job."""
+    name: str
+    job: Job
+    blows: list
+    seconds: float  # lost
+    lost: list  # clocks, by restart
+    wrong: list  # complaints
+
+    def kind(self):
+        if not self.blows:
+            return "nothing"
+        whom = {b.whom for b in self.blows}
+        whom = "several in turn" if len(whom) > 1 else next(iter(whom))
+        return f"{self.blows[0].kind}, {NAMES[self.job.roles[whom]] if isinstance(whom, int) else whom}"
 
 
 def show(stories):
-    """Stories are (name of the job, blows, seconds lost, clocks lost by restart, complaints)."""
+    rows = []
+    for kind in sorted({s.kind() for s in stories}):
+        these = [s for s in stories if s.kind() == kind]
+        struck = [s for s in these if s.lost and not s.wrong]
+        clocks = [c for s in these for c in s.lost]
+        rows.append([kind, len(these), len(clocks), statistics.median(s.seconds / len(s.lost) for s in struck) if struck else None,
+                     statistics.median(clocks) if clocks else None, max(clocks, default=None), sum(bool(s.wrong) for s in these)])
     head = ["what, to whom", "jobs", "restarts", "seconds lost by each", "clocks lost, median", "most", "failed"]
+    table("a process is killed or stopped, or a rank dies at a point", head, rows)
+    write_csv("storm", head, rows)
     rows = []
-    def kind_of(blows):
-        return blows[0].kind
-    def role_of(name, blows):
-        return NAMES[JOBS[name].roles[blows[0].rank]] if len({b.rank for b in blows}) == 1 else "several in turn"
-    keys = sorted({(kind_of(s[1]), role_of(s[0], s[1])) for s in stories})
-    for key in keys:
-        these = [s for s in stories if (kind_of(s[1]), role_of(s[0], s[1])) == key]
-        struck = [s for s in these if s[3] and not s[4]]
-        restarts, clocks = sum(len(s[3]) for s in these), [c for s in these for c in s[3]]
-        rows.append([f"{key[0]}, {key[1]}", len(these), restarts,
-                     statistics.median(s[2] / len(s[3]) for s in struck) if struck else None,
-                     statistics.median(clocks) if clocks else None, max(clocks, default=None), sum(bool(s[4]) for s in these)])
-    table("a rank is killed, stopped, or dies at a point", head, rows)
-    write_csv("faults", head, rows)
-    rows = []
-    for name in JOBS:
-        these = [s for s in stories if s[0] == name]
-        if these:
-            rows.append([name, len(these), sum(len(s[3]) for s in these), sum(bool(s[4]) for s in these)])
-    table("by what is learnt", ["job", "jobs", "restarts", "failed"], rows)
+    for name in sorted({s.name for s in stories}):
+        these = [s for s in stories if s.name == name]
+        rows.append([name, len(these), sum(s.job.reference is None for s in these), sum(len(s.lost) for s in these),
+                     sum(bool(s.wrong) for s in these)])
+    table("by what is learnt", ["job", "jobs", "refused", "restarts", "failed"], rows)
 
 
 def storms(data, folder, n, seed):
-    """n jobs, as many at once as there are cores."""
-    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
-    names = [name for name, _ in zip(itertools.cycle(JOBS), range(n))]
-    used = dict.fromkeys(names)
-    for name, one in zip(used, pool.map(lambda i: undisturbed(JOBS[i[1]], data, f"{folder}/still-{i[0]}"), enumerate(used))):
-        JOBS[name].reference = one
+    """n jobs, as many at once as there are cores; each follows from its seed alone."""
+    pool, turn = concurrent.futures.ThreadPoolExecutor(os.cpu_count()), {name: threading.Lock() for name in JOBS}
 
-    def tell(i):
-        job, path = JOBS[names[i]], os.path.join(folder, f"storm-{seed + i}")
-        blows, one, wrong = storm(job, data, path, random.Random(seed + i))
-        lost = clocks_lost(one.said())
-        if wrong:
-            print(f"  {names[i]}, seed {seed + i}: {'; '.join(wrong)}; {blows}; see {path}", flush=True)
+    def tell(number):
+        luck, path = random.Random(number), os.path.join(folder, f"storm-{number}")
+        name = luck.choice(list(JOBS)) if luck.random() < 0.5 else None
+        job, blows, lost, seconds, wrong = JOBS.get(name) or drawn(luck), [], [], 0, []
+        if not name:
+            name = f"any {job.settings.get('model.type', 'classes')}"
+            wrong = undisturbed(job, data, f"{path}-still")
         else:
-            shutil.rmtree(path)
-        return names[i], blows, one.seconds - job.reference.seconds, lost, wrong
-    return list(pool.map(tell, range(n)))
+            with turn[name]: # one reference for all jobs of that name
+                wrong = [] if job.reference else undisturbed(job, data, os.path.join(folder, f"still-{name}"))
+        if job.reference and not wrong:
+            blows, one, wrong = storm(job, data, path, luck)
+            lost, seconds = clocks_lost(one.said()), one.seconds - job.reference.seconds
+        if wrong:
+            print(f"  {name}, seed {number}: {'; '.join(wrong)}; {blows}; see {path}*", flush=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(f"{path}-still", ignore_errors=True)
+        return Story(name, job, blows, seconds, lost, wrong)
+    return list(pool.map(tell, range(seed, seed + n)))
 
 
 # ---- the disk is full ----
@@ -344,6 +444,8 @@ def storms(data, folder, n, seed):
 def full_disk(data, folder):
     """Writes that fail now and then, and a file system with room for two checkpoints where three are kept."""
     job, rows, wrong = JOBS["dual"], [], 0
+    if not job.reference and undisturbed(job, data, os.path.join(folder, "still-dual")):
+        sys.exit(f"bench: see {folder}/still-dual")
     cases = {"one write in fifty fails": ("checkpoint.write=enospc:0.02:3", None)}
     if Supervised.private:
         cases["a disk of 250 kB"] = ("", "250k")
@@ -363,20 +465,20 @@ def full_disk(data, folder):
     return wrong
 
 
-def faults(quick):
+def storms_of(quick):
     n = int(os.environ.get("TRIREME_STORMS", 20 if quick else 200))
     seed = int(os.environ.get("TRIREME_SEED", 1))
-    folder = os.path.join(OUT, f"faults-{os.getpid()}")
+    folder = os.path.join(OUT, f"storm-{os.getpid()}")
     data = make_data(os.path.join(folder, "data"))
     stories = storms(data, folder, n, seed)
     if not Supervised.private:
         print("bench: /dev/shm cannot be made private here: what is left there is not looked at")
     show(stories)
     unwritten = full_disk(data, folder)
-    wrong = sum(bool(s[4]) for s in stories)
+    wrong = sum(bool(s.wrong) for s in stories)
     print("\ngoals")
-    goal(f"{n} jobs, started again {sum(len(s[3]) for s in stories)} times, end with 0 and what they learn undisturbed; "
-         f"nothing hangs or is left: {wrong} do not", wrong == 0)
+    goal(f"{n} jobs, seeds {seed} to {seed + n - 1}, started again {sum(len(s.lost) for s in stories)} times, end with 0 and what "
+         f"they learn undisturbed, or are refused by a line; nothing hangs or is left: {wrong} do not", wrong == 0)
     goal("with a full disk the model is the same, and warnings and exit code tell", unwritten == 0)
     if not wrong and not unwritten:
         shutil.rmtree(folder, ignore_errors=True)
