@@ -88,19 +88,26 @@ static int tell_heads(tr_data *data)
 
 /* ---- opening ---- */
 
-int tr_data_find(const tr_job *job, const char *path, char **found)
+/* In the folders of TRIREME_DATA, or else where data lie beside the job file, as those of an installed Trireme do. */
+static int find_elsewhere(const tr_job *job, const char *path, char **found)
 {
-    TR_TRY(tr_files_find(path, job->data.folders.item, job->data.folders.n, found));
-    const char *more = getenv("TRIREME_DATA");
-    if (*found || !more || strcmp(tr_job_where(job, "data.folders"), "default") != 0)
-        return *found ? TR_OK : tr_copy_string(path, found);
+    const char *slash = strrchr(job->path, '/'), *more = getenv("TRIREME_DATA");
     char *list, *rest, *folder;
-    TR_TRY(tr_copy_string(more, &list));
+    TR_TRY(tr_format(&list, "%s:%.*s../datasets", more ? more : "", slash ? (int)(slash - job->path) + 1 : 0,
+                     job->path));
     int status = TR_OK;
     for (rest = list; status == TR_OK && !*found && (folder = strsep(&rest, ":"));)
         if (*folder) status = tr_files_find(path, &folder, 1, found);
     free(list);
-    return status == TR_OK && !*found ? tr_copy_string(path, found) : status;
+    return status;
+}
+
+int tr_data_find(const tr_job *job, const char *path, char **found)
+{
+    TR_TRY(tr_files_find(path, job->data.folders.item, job->data.folders.n, found));
+    if (!*found && strcmp(tr_job_where(job, "data.folders"), "default") == 0)
+        TR_TRY(find_elsewhere(job, path, found));
+    return *found ? TR_OK : tr_copy_string(path, found);
 }
 
 int tr_files_of(const tr_job *job, char *const names[], size_t n, struct tr_files *files)

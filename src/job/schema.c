@@ -68,7 +68,7 @@ static const tr_option job_keys[] = {
      .help = "lda: file of the words, one a line, to be kept with the model"},
     {"data.folders", TR_KIND_LIST, AT(data.folders), ".,datasets", .may_change = true,
      .help = "where relative paths of data are looked for, in this order; where the job does not say it, also in the folders "
-             "that the environment variable TRIREME_DATA names (a list with :)"},
+             "that the environment variable TRIREME_DATA names (a list with :), and in ../datasets beside the job file"},
     {"data.format", TR_KIND_CHOICE, AT(data.format), "auto",
      .words = TR_WORDS("auto", "libsvm", "csv", "ratings", "docword", "hdf5"),
      .help = "of these files: sparse rows, dense rows, «user item rating» lines, bags of words as UCI has them, or arrays X and "

@@ -99,7 +99,45 @@ check "it runs with the static library" says_hello "$work/static"
 check "the program is there" "$work$prefix/bin/trireme" --version
 check "manual pages are there" sh -c "ls '$work$prefix'/share/man/man1/trireme-train.1 '$work$prefix'/share/man/man5/trireme.yaml.5"
 check "completion is there" test -f "$work$prefix/share/bash-completion/completions/trireme"
-check "job files are there" test -f "$work$prefix/share/trireme/jobs/ctr-small.yaml"
+
+# job files, and what makes their data, work from where they are installed, in any folder
+shared=$work$prefix/share/trireme
+mkdir "$work/elsewhere"
+cd "$work/elsewhere"
+PATH=$work$prefix/bin:$PATH
+check "a job runs where it is installed" trireme train "$shared/jobs/kmeans.yaml" solve.epochs=1
+check "data for jobs are made" "$shared/tools/data" ctr-small
+check "a job takes them" trireme train "$shared/jobs/ctr-small.yaml" solve.epochs=1
+cd "$work"
+check "scripts for Slurm, and the course, are there" ls "$shared/slurm/train.sbatch" "$shared/docs/course/1-hello.c"
+paths_of_module() {
+    sed -n 's/^prepend-path [A-Z_]* //p' "$work$prefix"/share/modulefiles/trireme/* >"$work/paths"
+    [ "$(wc -l <"$work/paths")" -ge 4 ] && while read -r path; do ls -d "$work$path" || return; done <"$work/paths"
+}
+check "paths of the environment module are there" paths_of_module
+
+# the recipes of packages: what they build with, and what they pack
+recipes=$root/tools/packages
+names_all() { # what tools/setup builds and runs with
+    sed -n 's/^run="\(.*\)"/\1/p' "$root/tools/setup" | tr ' ' '\n' | while read -r name; do
+        grep -q "$name" "$recipes/debian/control" || { echo "debian/control lacks $name"; return 1; }
+    done
+}
+check "the Debian package builds with what tools/setup names" names_all
+if command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null; then
+    check "a Debian package is built" env BUILT="$build" "$root/tools/deb" "$work"
+    check "it unpacks" dpkg-deb -x "$work"/trireme_*.deb "$work/unpacked"
+    check "it needs what it calls" sh -c "dpkg-deb -f '$work'/trireme_*.deb Depends | grep -q 'openmpi-bin.*libhdf5-.*libmicrohttpd'"
+    check "it is of this version" sh -c "[ \"\$(dpkg-deb -f '$work'/trireme_*.deb Version)\" = \"\$('$work/unpacked/usr/bin/trireme' --version | sed -n '1s/trireme //p')\" ]"
+    check "it has all that is installed, but the module" sh -c "
+        cd '$work$prefix' && find . -type f ! -path '*/modulefiles/*' | sort >'$work/here'
+        cd '$work/unpacked/usr' && find . -type f ! -path '*/share/doc/trireme/*' | sed 's/[.]gz\$//' | sort | diff - '$work/here'"
+    check "its library is found by pkg-config" grep -qx prefix=/usr "$work"/unpacked/usr/lib/*/pkgconfig/trireme.pc
+fi
+if [ -e "$root/.git" ] && command -v git >/dev/null; then
+    check "meson dist" sh -c "meson dist -C '$build' --no-tests --allow-dirty --formats gztar &&
+        tar -tzf '$build'/meson-dist/trireme-*.tar.gz | grep -q tools/packages/debian/rules"
+fi
 # what is public stands in the headers; anything more would become a promise
 check "only the public interface is visible" sh -c "
     nm -D --defined-only '$lib/libtrireme.so' | awk '\$2 ~ /[A-Z]/ { print \$3 }' | while read -r name; do
