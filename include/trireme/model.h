@@ -175,6 +175,14 @@ int tr_print(tr_query *query, const char *format, ...) __attribute__((format(pri
 int tr_figure(tr_query *query, const char *name, double value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* A line of a table among these results, for people alone. */
+int tr_figure_text(tr_query *query, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A curve through n points, x and y of each, for --plot: between 0 and 1. What is given is copied. */
+int tr_figure_curve(tr_query *query, const char *name, const char *x, const char *y, size_t n,
+                    double (*point)[2]);
+
 /* One line of inspect. */
 void tr_line(tr_query *query, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

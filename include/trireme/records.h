@@ -74,6 +74,7 @@ typedef struct tr_read_options {
      * then. `labelled`: rows whose label is missing are left out, and counted in *unlabelled (NULL: not asked for) */
     const struct tr_schema *schema;
     uint64_t *unlabelled;
+    const char *id; /* … a column of theirs by name, or by number from 1, for tr_records_id(); NULL: none */
     /* Only the rows of one of so many readers (0: there is one), numbered from 0: of docword the first has all. */
     size_t reader, readers;
 } tr_read_options;
@@ -96,6 +97,9 @@ int tr_read_rows(char *const files[], size_t n, const tr_read_options *options, 
 
 /* Fails with TR_ERR_DATA: `file:line: what`, for the i-th of these rows. Not for docword. */
 int tr_records_fail(const tr_records *records, size_t i, const char *what);
+
+/* What the column `id` says of the i-th of these rows. */
+const char *tr_records_id(const tr_records *records, size_t i);
 
 /* One rating. */
 typedef struct tr_rating {

@@ -54,6 +54,13 @@ struct tr_given {
     const char *name, *value;
 };
 
+/* A curve that evaluate can draw: n points between 0 and 1. */
+struct tr_curve {
+    char *name, *x, *y;
+    size_t n;
+    double (*point)[2];
+};
+
 struct tr_ask {
     enum tr_asked command;
     char *const *file;
@@ -63,7 +70,11 @@ struct tr_ask {
     const char *format; /* of the files; NULL: as the job has it, or as they look */
     FILE *out;
     const char *output; /* its name */
+    const char *id;     /* predict: the column of a table that stands before each prediction; NULL: none */
     bool json;
+    /* Called with the curves of evaluate; NULL: they are not asked for. */
+    int (*draw)(void *state, const struct tr_curve *curve, size_t n);
+    void *draw_state;
     /* Ranks that share the rows to be predicted, and rank 0 prints all in order; NULL: one process. */
     tr_context *tr;
 };

@@ -21,7 +21,8 @@ struct output {
 struct figure {
     char *name;
     double value;
-    char *text; /* NULL: for --json only */
+    char *text;     /* NULL: for --json only */
+    bool text_only; /* not for --json */
 };
 
 struct tr_query {
@@ -30,7 +31,8 @@ struct tr_query {
     tr_read_options rows;
     struct output *output;
     struct figure *figure;
-    size_t outputs, output_capacity, figures, figure_capacity;
+    struct tr_curve *curve;
+    size_t outputs, output_capacity, figures, figure_capacity, curves, curve_capacity;
     uint64_t unlabelled; /* rows that were left out */
     double *out;         /* of some rows */
     size_t out_capacity;
@@ -103,19 +105,46 @@ int tr_print(tr_query *q, const char *format, ...)
     return n < 0 ? cannot_write(q) : TR_OK;
 }
 
-int tr_figure(tr_query *q, const char *name, double value, const char *format, ...)
+static int add_figure(tr_query *q, const char *name, const struct figure *figure, const char *format,
+                      va_list arguments)
 {
     TR_TRY(TR_GROW(&q->figure, &q->figure_capacity, q->figures + 1));
     struct figure *f = &q->figure[q->figures];
-    *f = (struct figure){.value = value};
+    *f = *figure;
     TR_TRY(tr_copy_string(name, &f->name));
     q->figures++;
-    if (!format) return TR_OK;
+    if (format && vasprintf(&f->text, format, arguments) < 0) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    return TR_OK;
+}
+
+int tr_figure(tr_query *q, const char *name, double value, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    int n = vasprintf(&f->text, format, arguments);
+    int status = add_figure(q, name, &(struct figure){.value = value}, format, arguments);
     va_end(arguments);
-    return n < 0 ? tr_fail(TR_ERR_SYSTEM, "out of memory") : TR_OK;
+    return status;
+}
+
+int tr_figure_text(tr_query *q, const char *name, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int status = add_figure(q, name, &(struct figure){.text_only = true}, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int tr_figure_curve(tr_query *q, const char *name, const char *x, const char *y, size_t n, double (*point)[2])
+{
+    TR_TRY(TR_GROW(&q->curve, &q->curve_capacity, q->curves + 1));
+    struct tr_curve *c = &q->curve[q->curves++];
+    *c = (struct tr_curve){.n = n};
+    TR_TRY(TR_NEW(&c->point, n));
+    if (n > 0) memcpy(c->point, point, n * sizeof *point);
+    TR_TRY(tr_copy_string(name, &c->name));
+    TR_TRY(tr_copy_string(x, &c->x));
+    return tr_copy_string(y, &c->y);
 }
 
 void tr_line(tr_query *q, const char *name, const char *format, ...)
@@ -214,14 +243,16 @@ static int print_number(const tr_query *q, double value, int digits)
     return fputs(text, file);
 }
 
-static int print_rows(tr_query *q, size_t n)
+static int print_rows(tr_query *q, const tr_records *records)
 {
     FILE *file = q->ask->out;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < records->rows.n; i++) {
+        if (q->rows.id && fprintf(file, "%s\t", tr_records_id(records, i)) < 0) return cannot_write(q);
         for (size_t k = 0; k < q->outputs; k++) {
             if (print_number(q, q->out[i * q->outputs + k], q->output[k].digits) < 0) return cannot_write(q);
             if (putc(k + 1 < q->outputs ? ' ' : '\n', file) < 0) return cannot_write(q);
         }
+    }
     return TR_OK;
 }
 
@@ -234,7 +265,7 @@ static int take_rows(void *state, const tr_records *records)
     q->unknown += records->unknown;
     TR_TRY(TR_GROW(&q->out, &q->out_capacity, n * q->outputs));
     TR_TRY(class->predict(q->model->model, q, records, q->out));
-    if (q->ask->command == TR_PREDICT) return print_rows(q, n);
+    if (q->ask->command == TR_PREDICT) return print_rows(q, records);
     return class->evaluate(q->model->model, q, records, q->out);
 }
 
@@ -306,6 +337,7 @@ static void show_json(const tr_query *q)
     fprintf(file, "{\"model\": \"%s\"", q->model->type);
     for (size_t i = 0; i < q->figures; i++) {
         const struct figure *f = &q->figure[i];
+        if (f->text_only) continue;
         if (isfinite(f->value)) fprintf(file, ", \"%s\": %.17g", f->name, f->value);
         else fprintf(file, ", \"%s\": null", f->name);
     }
@@ -354,12 +386,14 @@ static int ask_model(tr_query *q)
 {
     const tr_model_class *class = q->model->class;
     if (q->ask->command == TR_INSPECT) return inspect(q);
+    if (q->ask->id && class->answer) return tr_fail(TR_ERR_USAGE, "predict: --id is not for %s", class->noun);
     TR_TRY(find_format(q));
+    q->rows.id = q->ask->id;
     TR_TRY(class->answer ? class->answer(q->model->model, q) : ask_by_rows(q));
     if (q->ask->command == TR_PREDICT) return TR_OK;
     if (q->ask->json) show_json(q);
     else show_figures(q);
-    return TR_OK;
+    return q->ask->draw ? q->ask->draw(q->ask->draw_state, q->curve, q->curves) : TR_OK;
 }
 
 static void free_query(tr_query *q)
@@ -369,6 +403,13 @@ static void free_query(tr_query *q)
         free(q->figure[i].name);
         free(q->figure[i].text);
     }
+    for (size_t i = 0; i < q->curves; i++) {
+        free(q->curve[i].name);
+        free(q->curve[i].x);
+        free(q->curve[i].y);
+        free(q->curve[i].point);
+    }
+    free(q->curve);
     free(q->output);
     free(q->figure);
     free(q->out);
@@ -467,7 +508,10 @@ const char *tr_query_output_name(const tr_query *q, size_t i)
 
 const char *tr_query_figure(const tr_query *q, size_t i, double *value)
 {
-    if (i >= q->figures) return NULL;
-    *value = q->figure[i].value;
-    return q->figure[i].name;
+    for (size_t k = 0; k < q->figures; k++)
+        if (!q->figure[k].text_only && i-- == 0) {
+            *value = q->figure[k].value;
+            return q->figure[k].name;
+        }
+    return NULL;
 }

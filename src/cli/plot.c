@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
-#include "base/terminal.h"
+#include "cli/gnuplot.h"
 #include "cli/words.h"
 #include "job/text.h"
 
@@ -43,14 +42,6 @@ struct plot {
     const char *output, *what, *over;
 };
 
-/* Text in quotes of gnuplot. */
-static void quote(FILE *script, const char *text, const char *behind)
-{
-    fputc('\'', script);
-    for (; *text; text++) fprintf(script, *text == '\'' ? "''" : "%c", *text);
-    fprintf(script, "%s'", behind);
-}
-
 /* Whether any line of the run's metrics.csv has a number in that column. */
 static int look(const char *run, int column, bool *any)
 {
@@ -80,10 +71,10 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
         TR_TRY(look(p->run[i], curve->column, &has));
         if (!has) continue;
         fputs(any ? ", " : "plot ", script);
-        quote(script, p->run[i], "/metrics.csv");
+        tr_drawing_quote(script, p->run[i], "/metrics.csv");
         fprintf(script, " using %d:%s with lines title ", strcmp(p->over, "epoch") == 0 ? 2 : 1,
                 curve->using);
-        quote(script, p->run[i], "");
+        tr_drawing_quote(script, p->run[i], "");
         any = true;
     }
     fputc('\n', script);
@@ -91,37 +82,15 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     return TR_OK;
 }
 
-static int put_terminal(FILE *script, const struct plot *p, int diagrams)
-{
-    static const char *const kinds[][2] = {{".svg", "svg noenhanced size 900,%d"},
-                                           {".png", "pngcairo noenhanced size 900,%d"},
-                                           {".pdf", "pdfcairo noenhanced size 9,%d.0"}};
-    if (!p->output) {
-        fprintf(script, "set term dumb noenhanced %d %d\n", tr_terminal_columns(stdout, 80) - 1,
-                22 * diagrams);
-        return TR_OK;
-    }
-    const char *ends = strrchr(p->output, '.');
-    for (int i = 0; i < 3; i++) {
-        if (!ends || strcmp(ends, kinds[i][0]) != 0) continue;
-        fputs("set term ", script);
-        fprintf(script, kinds[i][1], (i == 2 ? 5 : 450) * diagrams);
-        fputs("\nset output ", script);
-        quote(script, p->output, ".part");
-        fputc('\n', script);
-        return TR_OK;
-    }
-    return tr_fail(TR_ERR_USAGE, "plot: %s: expected a name that ends in .svg, .png or .pdf", p->output);
-}
-
-static int write_script(FILE *script, const struct plot *p)
+static int write_script(struct tr_drawing *d, const struct plot *p)
 {
     const struct curve *chosen = NULL;
     bool metric = false, drawn = false;
     for (int i = 0; i < CURVES && p->what; i++)
         if (strcmp(p->what, curves[i].name) == 0) chosen = &curves[i];
     for (int i = 0; i < p->runs && !metric && !chosen; i++) TR_TRY(look(p->run[i], 6, &metric));
-    TR_TRY(put_terminal(script, p, metric ? 2 : 1));
+    TR_TRY(tr_drawing_open(d, "plot", p->output, metric ? 2 : 1));
+    FILE *script = d->script;
     fprintf(script, "set datafile separator ','\nset key below autotitle columnhead\nset xlabel '%s'\n",
             strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
     if (metric) fputs("set multiplot layout 2,1\n", script);
@@ -131,26 +100,6 @@ static int write_script(FILE *script, const struct plot *p)
     if (drawn) return TR_OK;
     return tr_fail(TR_ERR_NO_INPUT, "%s: nothing of that has been evaluated%s", p->run[0],
                    p->runs > 1 ? ", nor in the other runs" : " yet");
-}
-
-/* The script is whole before gnuplot sees it, so that no error leaves half a drawing. */
-static int run_gnuplot(const struct plot *p, const char *script)
-{
-    char *part = NULL;
-    if (system("command -v gnuplot >/dev/null") != 0)
-        return tr_fail(TR_ERR_SYSTEM, "plot: gnuplot is not installed here (Debian: gnuplot-nox)");
-    fflush(stdout);
-    FILE *gnuplot = popen("exec gnuplot", "w");
-    if (!gnuplot) return tr_fail(TR_ERR_SYSTEM, "plot: gnuplot cannot be started");
-    fputs(script, gnuplot);
-    int status = pclose(gnuplot) == 0 ? TR_OK : tr_fail(TR_ERR_SYSTEM, "plot: gnuplot failed");
-    if (!p->output) return status;
-    TR_TRY(tr_format(&part, "%s.part", p->output));
-    if (status == TR_OK && rename(part, p->output) < 0)
-        status = tr_fail(TR_ERR_NO_OUTPUT, "%s: cannot be written", p->output);
-    if (status != TR_OK) unlink(part);
-    free(part);
-    return status;
 }
 
 static int take_words(struct plot *p, int argc, char **argv)
@@ -183,19 +132,11 @@ static int take_words(struct plot *p, int argc, char **argv)
 int tr_plot_command(int argc, char **argv)
 {
     struct plot p = {.run = NULL};
-    char *script = NULL;
-    size_t length;
+    struct tr_drawing drawing = {.script = NULL};
     if (tr_wants_help(argc, argv)) return fputs(usage, stdout), TR_OK;
     int status = TR_NEW(&p.run, (size_t)argc + 1);
     if (status == TR_OK) status = take_words(&p, argc, argv);
-    FILE *file = status == TR_OK ? open_memstream(&script, &length) : NULL;
-    if (status == TR_OK && !file) status = tr_fail(TR_ERR_SYSTEM, "out of memory");
-    if (file) {
-        status = write_script(file, &p);
-        fclose(file);
-    }
-    if (status == TR_OK) status = run_gnuplot(&p, script);
-    free(script);
+    if (status == TR_OK) status = tr_drawing_close(&drawing, write_script(&drawing, &p));
     free(p.run);
     return tr_complain(status);
 }

@@ -12,7 +12,7 @@
 #include "ranks/ranks.h"
 
 #define PREDICT  "trireme predict MODEL DATA… [-o FILE] [OPTION…]"
-#define EVALUATE "trireme evaluate MODEL DATA… [--json] [--format F]"
+#define EVALUATE "trireme evaluate MODEL DATA… [--json] [--plot [-o FILE]] [--format F]"
 
 static const char predict_help[] =
     "usage: " PREDICT "\n\n"
@@ -42,8 +42,14 @@ static int show_help(enum tr_asked command)
     }
     putchar('\n');
     if (predicts)
-        puts("  -o FILE           write there instead of standard output; FILE appears when it is complete");
-    else puts("  --json            write one object");
+        puts("  -o FILE           write there instead of standard output; FILE appears when it is complete\n"
+             "  --id COLUMN       of a table: what that column says, and a tab, before each prediction");
+    else
+        puts("  --json            write one object\n"
+             "  --plot            draw curves of a classifier of two labels by gnuplot: ROC, precision over "
+             "recall, "
+             "calibration\n"
+             "  -o FILE           … into FILE, which ends in .svg, .png or .pdf");
     tr_words_help(command);
     puts(
         "  --format F        of DATA: libsvm, csv, ratings, docword, hdf5, if it is another than in "

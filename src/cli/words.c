@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "cli/cli.h"
+#include "cli/gnuplot.h"
 #include "ranks/ranks.h"
 
 static const char *const command_name[] = {
@@ -24,7 +25,9 @@ static const struct own {
     tr_flag flag;
     size_t at;
 } own_flags[] = {
-    {{"-o", "a file", TR_PREDICT, 0, 0, NULL}, AT(output)},
+    {{"-o", "a file", TR_PREDICT | TR_EVALUATE, 0, 0, NULL}, AT(output)},
+    {{"--id", "a column", TR_PREDICT, 0, 0, NULL}, AT(id)},
+    {{"--plot", NULL, TR_EVALUATE, 0, 0, NULL}, AT(plot)},
     {{"--json", NULL, TR_EVALUATE, 0, 0, NULL}, AT(json)},
     {{"--format", "a format of data", TR_PREDICT | TR_EVALUATE, 0, 0, NULL}, AT(format)},
     {{"--plugin", "a shared object", TR_PREDICT | TR_EVALUATE | TR_INSPECT, 0, 0, NULL}, AT(plugin)},
@@ -137,6 +140,8 @@ int tr_words_read(int argc, char **argv, enum tr_asked command, const char *usag
     TR_TRY(read_all(w, argc, argv));
     for (size_t i = 0; i < w->flags && least > 1; i++)
         if (!strcmp(w->flag[i].name, "--user")) least = 1; /* in place of data */
+    if (command == TR_EVALUATE && w->output && !w->plot)
+        return tr_fail(TR_ERR_USAGE, "evaluate: -o is where --plot draws, which is not there");
     if (w->words >= least) return TR_OK;
     return tr_fail(TR_ERR_USAGE, "%s: expected %s", command_name[command], usage);
 }
@@ -208,10 +213,44 @@ static int close_target(struct target *t, const struct tr_ask *ask, int status)
     return status;
 }
 
+/* ---- curves of evaluate ---- */
+
+static void draw_curve(FILE *script, const struct tr_curve *c, bool own_line)
+{
+    fputs("$curve << end\n", script);
+    for (size_t i = 0; i < c->n; i++) fprintf(script, "%.6g %.6g\n", c->point[i][0], c->point[i][1]);
+    fputs("end\nset title ", script);
+    tr_drawing_quote(script, c->name, "");
+    fputs("\nset xlabel ", script);
+    tr_drawing_quote(script, c->x, "");
+    fputs("\nset ylabel ", script);
+    tr_drawing_quote(script, c->y, "");
+    fprintf(script, "\nplot $curve with %s%s\n", c->n > 20 ? "lines" : "linespoints",
+            own_line ? ", x with lines dashtype 2" : "");
+}
+
+/* One below the other, each in a square; dashed is what guessing would be, or where all is as predicted. */
+static int draw_curves(void *state, const struct tr_curve *curve, size_t n)
+{
+    const struct tr_words *w = state;
+    struct tr_drawing drawing;
+    if (n == 0)
+        return tr_fail(TR_ERR_USAGE,
+                       "evaluate: there are no curves to plot of such a model, or of such rows");
+    int status = tr_drawing_open(&drawing, "evaluate", w->output, (int)n);
+    if (status == TR_OK)
+        fprintf(drawing.script,
+                "unset key\nset xrange [0:1]\nset yrange [0:1]\nset grid\nset multiplot layout %zu,1\n", n);
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+        draw_curve(drawing.script, &curve[i], strcmp(curve[i].x, "recall") != 0);
+    if (status == TR_OK) fputs("unset multiplot\n", drawing.script);
+    return tr_drawing_close(&drawing, status);
+}
+
 int tr_ask_model(const char *path, const struct tr_words *w, tr_context *tr)
 {
     struct tr_model model;
-    struct target target = {.path = w->output};
+    struct target target = {.path = w->command == TR_PREDICT ? w->output : NULL};
     struct tr_ask ask = {.command = w->command,
                          .file = w->word + 1,
                          .files = w->words - 1,
@@ -221,6 +260,9 @@ int tr_ask_model(const char *path, const struct tr_words *w, tr_context *tr)
                          .out = stdout,
                          .output = "standard output",
                          .json = w->json,
+                         .id = w->id,
+                         .draw = w->plot ? draw_curves : NULL,
+                         .draw_state = (void *)w,
                          .tr = tr};
     int status = tr_model_open(path, w->plugin, &model);
     bool opened = status == TR_OK;

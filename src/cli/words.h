@@ -12,9 +12,9 @@ struct tr_words {
     size_t words;
     struct tr_given *flag; /* of classes */
     size_t flags;
-    const char *output, *format, *plugin, *partition;
+    const char *output, *format, *plugin, *partition, *id;
     long servers; /* 0: not given */
-    bool json, helps;
+    bool json, plot, helps;
     char **setting; /* table.key=value */
     int settings;
 };

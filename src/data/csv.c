@@ -250,6 +250,23 @@ const char *tr_csv_cross_values(struct tr_reader *r, size_t column, const struct
     return r->scratch;
 }
 
+/* The text of the row's identifier, as it stands there, behind those of the rows before in this piece. */
+static int keep_id(struct tr_reader *r)
+{
+    struct tr_field f;
+    size_t row = r->matrix.rows;
+    if (tr_take_field(r->at[r->id_column], r->head->separator, &f)) f.n = 0; /* never: it was read before */
+    if (row == 0) r->id_length = 0;
+    TR_TRY(TR_GROW(&r->id, &r->id_capacity, row + 1));
+    TR_TRY(TR_GROW(&r->id_text, &r->id_text_capacity, r->id_length + f.n + 1));
+    r->id[row] = r->id_length;
+    if (f.doubled) f.n = tr_undouble(&f, r->id_text + r->id_length);
+    else memcpy(r->id_text + r->id_length, f.text, f.n);
+    r->id_length += f.n;
+    r->id_text[r->id_length++] = '\0';
+    return TR_OK;
+}
+
 /* Of a row whose other fields are read. */
 static const char *end_any(struct tr_reader *r, const char *end, float label, float *row)
 {
@@ -263,6 +280,7 @@ static const char *end_any(struct tr_reader *r, const char *end, float label, fl
                 part[k].n = 0; /* never: it was read before */
         if (!tr_csv_cross_values(r, column, cross, part, &row[s->column[column].slot])) return NULL;
     }
+    if (r->options->id && (r->status = keep_id(r)) != TR_OK) return NULL;
     return tr_csv_end_row(r, end, label);
 }
 
@@ -332,15 +350,27 @@ static int open_reader(struct tr_reader *r)
     return TR_OK;
 }
 
+/* The column of identifiers, which this file must have. */
+static int find_id(struct tr_reader *r)
+{
+    const struct tr_schema *s = r->options->schema;
+    bool there = false;
+    r->id_column = tr_schema_find(s, r->options->id);
+    for (size_t k = 0; k < r->fields; k++) there = there || r->bound[k].column == r->id_column;
+    if (there && r->id_column < tr_schema_fields(s)) return TR_OK;
+    return tr_fail(TR_ERR_USAGE, "%s: there is no column %s, of those that the model knows, for --id",
+                   r->files->file[r->file].path, r->options->id);
+}
+
 /* What the fields of a file are; plain ones are numbers in their order, and perhaps a label. */
 static int enter(struct tr_reader *r)
 {
     const struct tr_schema *s = r->options->schema;
     if (!s || r->options->bindings->n == 0) return TR_OK;
     const struct tr_binding *binding = &r->options->bindings->binding[r->head->binding];
-    bool plain = s->crosses == 0;
+    bool plain = s->crosses == 0 && !r->options->id;
     size_t slot = 0, columns = r->at ? s->n : 0;
-    if (s->crosses > 0) TR_TRY(TR_GROW(&r->at, &columns, s->n));
+    if (!plain) TR_TRY(TR_GROW(&r->at, &columns, s->n));
     r->fields = r->labelled = binding->fields;
     TR_TRY(TR_GROW(&r->bound, &r->bound_capacity, r->fields));
     for (size_t k = 0; k < r->fields; k++) {
@@ -351,7 +381,7 @@ static int enter(struct tr_reader *r)
         else plain = plain && c->type == TR_COLUMN_NUMBER && c->slot == slot++;
     }
     r->any = !plain;
-    return TR_OK;
+    return r->options->id ? find_id(r) : TR_OK;
 }
 
 size_t tr_csv_columns(const struct tr_files *files, const struct tr_head *heads, int label)

@@ -235,6 +235,8 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     free(r->origin);
     free(r->bound);
     free(r->scratch);
+    free(r->id_text);
+    free(r->id);
     free(r->at);
     if (status == TR_OK && r->options->weight) *r->options->weight = r->weight;
     else free(r->weight);

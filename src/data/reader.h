@@ -116,8 +116,9 @@ struct tr_reader_options {
     const struct tr_schema *schema;
     const struct tr_bindings *bindings;
     struct tr_column_seen
-        *seen;    /* … of each column; NULL: not asked for, the schema has all values of categories */
-    bool settled; /* … a word in a column of numbers is an error */
+        *seen;      /* … of each column; NULL: not asked for, the schema has all values of categories */
+    bool settled;   /* … a word in a column of numbers is an error */
+    const char *id; /* … the texts of this column are kept, of the rows of a piece; NULL: of none */
     bool rows_without_label; /* … those whose label is missing are kept, it is NaN then; otherwise left out */
     int label;               /* csv without schema: TR_LABEL_…: which field is one */
     bool text_rows,
@@ -199,8 +200,12 @@ struct tr_reader {
     struct tr_bound *bound; /* csv: what each field is … */
     bool any; /* … if they are not all numbers in the order of the schema, but for the label */
     size_t bound_capacity;
-    const char **at; /* csv with crossed categories: where the field of each column begins in this line */
-    float *weight;   /* csv: of each row since the beginning, where they are asked for */
+    const char **at;  /* csv with crossed categories: where the field of each column begins in this line */
+    size_t id_column; /* csv with options->id: its number … */
+    char *id_text;    /* … and of each row of the piece where its text begins, ended by NUL */
+    uint64_t *id;
+    size_t id_length, id_text_capacity, id_capacity;
+    float *weight; /* csv: of each row since the beginning, where they are asked for */
     size_t weight_capacity;
     char *scratch; /* csv: a field with doubled quotes */
     size_t scratch_capacity;

@@ -25,6 +25,8 @@ struct where {
     const struct tr_files *files;
     size_t file;
     const uint64_t *offset; /* of each */
+    const char *text;       /* of identifiers, */
+    const uint64_t *id;     /* and where that of each begins */
 };
 
 static int hand_out(struct pass *p, const tr_batch *rows, uint64_t unknown, const struct where *where)
@@ -46,7 +48,8 @@ static int hand_out_dense(struct pass *p, const struct tr_matrix *m, uint64_t un
         for (size_t i = 0; i < n; i++)
             for (uint64_t k = m->begin[first + i]; k < m->begin[first + i + 1]; k++)
                 p->dense[i * columns + m->column[k]] = m->value ? m->value[k] : 1;
-        struct where here = {where->files, where->file, where->offset + first};
+        struct where here = {where->files, where->file, where->offset + first, where->text,
+                             where->id ? where->id + first : NULL};
         tr_batch rows = {.n = n, .label = m->label ? m->label + first : NULL, .dense = p->dense};
         TR_TRY(hand_out(p, &rows, first == 0 ? unknown : 0, &here));
     }
@@ -57,7 +60,7 @@ static int take_sparse(void *state, struct tr_reader *r)
 {
     struct pass *p = state;
     struct tr_matrix *m = &r->matrix;
-    struct where where = {&p->files, r->file, r->place};
+    struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
     bool from_zero = r->options->format == TR_FORMAT_HDF5;
     uint64_t unknown = tr_matrix_limit(m, from_zero ? 0 : p->options->first_index, p->options->columns);
     if (p->options->form == TR_ROWS_DENSE) return hand_out_dense(p, m, unknown, &where);
@@ -69,7 +72,7 @@ static int take_dense(void *state, struct tr_reader *r)
 {
     struct pass *p = state;
     struct tr_matrix *m = &r->matrix, sparse = {0};
-    struct where where = {&p->files, r->file, r->place};
+    struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
     tr_batch rows = {.n = m->rows, .label = m->label, .dense = m->value};
     if (p->options->form != TR_ROWS_SPARSE) return hand_out(p, &rows, 0, &where);
     int status = tr_matrix_to_sparse(m, &sparse);
@@ -87,7 +90,7 @@ static int take_table(void *state, struct tr_reader *r)
     struct pass *p = state;
     const struct tr_schema *s = p->options->schema;
     struct tr_matrix m = r->matrix, empty = {0};
-    struct where where = {&p->files, r->file, r->place};
+    struct where where = {&p->files, r->file, r->place, r->id_text, r->id};
     uint64_t unknown = 0;
     TR_TRY(TR_NEW(&m.value, m.rows * m.columns)); /* the reader keeps its own */
     memcpy(m.value, r->matrix.value, m.rows * m.columns * sizeof *m.value);
@@ -153,6 +156,7 @@ static int read_table(struct pass *p, struct tr_head *heads)
                                         .schema = o->schema,
                                         .bindings = &bindings,
                                         .settled = true,
+                                        .id = o->id,
                                         .rows_without_label = !o->labelled};
     int status = read_matrix(p, &options);
     tr_bindings_free(&bindings);
@@ -242,6 +246,9 @@ static int read_files(struct pass *p)
     enum tr_format format = o->format;
     if (format == TR_FORMAT_AUTO) TR_TRY(tr_format_detect(&p->files, &format));
     if (format == TR_FORMAT_AUTO) format = TR_FORMAT_CSV;
+    if (o->id && (format != TR_FORMAT_CSV || !o->schema))
+        return tr_fail(TR_ERR_USAGE, "%s: --id is for tables (csv), and for models that learnt from such",
+                       p->files.file[0].path);
     struct tr_head *heads;
     TR_TRY(tr_heads_read(&p->files, format, o->header, &heads));
     int status = format == TR_FORMAT_CSV      ? o->schema ? read_table(p, heads) : read_csv(p, heads)
@@ -271,6 +278,12 @@ int tr_records_fail(const tr_records *records, size_t i, const char *what)
     const struct where *where = records->where;
     if (!where) return tr_fail(TR_ERR_DATA, "data.test: %s", what); /* rows in memory */
     return tr_place_fail(where->files, &(struct tr_file_place){where->file, where->offset[i]}, what);
+}
+
+const char *tr_records_id(const tr_records *records, size_t i)
+{
+    const struct where *where = records->where;
+    return where->text + where->id[i];
 }
 
 int tr_read_ratings(char *const patterns[], size_t n, bool third_may_miss, tr_rating_fn *rating, void *state)

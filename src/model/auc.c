@@ -101,6 +101,28 @@ double tr_auc(const float *score, const signed char *positive, size_t n)
     return area(&counts);
 }
 
+int tr_score_counts(const float *score, const signed char *positive, size_t n, uint64_t (**counts)[2],
+                    size_t *points)
+{
+    struct run *runs = NULL, *other = NULL;
+    int status = TR_NEW(&runs, n);
+    if (status == TR_OK) status = TR_NEW(&other, n);
+    if (status == TR_OK) status = TR_NEW(counts, n);
+    *points = 0;
+    if (status == TR_OK) {
+        uint64_t above[2] = {0, 0};
+        for (size_t i = 0; i < n; i++) runs[i] = run_of(score[i], positive[i] > 0);
+        sort_runs(runs, other, n);
+        for (size_t i = join_equal(runs, n); i-- > 0; ++*points) {
+            (*counts)[*points][0] = above[0] += runs[i].positive;
+            (*counts)[*points][1] = above[1] += runs[i].negative;
+        }
+    }
+    free(runs);
+    free(other);
+    return status;
+}
+
 /* ---- on all ranks ---- */
 
 struct tr_area {

@@ -8,6 +8,11 @@
 /* Of n scores; positive[i] > 0 says which are. NaN also where there is no memory for it. */
 double tr_auc(const float *score, const signed char *positive, size_t n);
 
+/* Of n scores, too: for each score that occurs, from the highest down, how many positive and negative rows score at least so much.
+ * *counts is to be freed; there are at most n points. */
+int tr_score_counts(const float *score, const signed char *positive, size_t n, uint64_t (**counts)[2],
+                    size_t *points);
+
 /* Of the rows of all ranks: each adds its own, at most as many as it has opened it for; then all ranks find it, outside
  * tr_run(). No rank gets more than about its share of the scores. */
 struct tr_area;

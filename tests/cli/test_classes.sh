@@ -37,6 +37,37 @@ done
 grep -q '^classes:  *3, one softmax$' softmax.out || fail "softmax: the classes are not told: $(head -5 softmax.out)"
 holds "softmax fits better" "$(of softmax objective) < 0.1"
 
+# ---- two labels: what evaluate tells follows from the predictions, ties among them included ----
+
+"$trireme" generate ctr -o two.svm rows=1000 features=100 nonzeros=4 2>/dev/null
+run two 1 data.train=two.svm model.l2=1e-3
+check "evaluate two labels" "$trireme" evaluate two two.svm --json && mv out two.json
+"$trireme" predict two two.svm --margin | paste -d' ' - two.svm | cut -d' ' -f1,2 | sort -gr >scored
+awk 'NR == FNR { positive += $2 > 0; negative += $2 <= 0; next }
+    function step() { area += (yes - before) * (no_before + (no - no_before) / 2); ap += (yes - before) * yes / (yes + no); before = yes; no_before = no }
+    FNR > 1 && $1 != last { step() }
+    { last = $1; yes += $2 > 0; no += $2 <= 0; as[$1 > 0]++; both += $1 > 0 && $2 > 0
+      p = 1 / (1 + exp(-$1)); b = int(p * 10); rows[b]++; sum[b] += p; is[b] += $2 > 0 }
+    END { step()
+        printf "auc %.9f\npr_auc %.9f\nprecision %.9f\nrecall %.9f\nf1 %.9f\n", 1 - area / positive / negative, ap / positive,
+            both / as[1], both / positive, 2 * both / (as[1] + positive)
+        printf "confusion_1_as_1 %.9f\nconfusion_-1_as_1 %.9f\nconfusion_1_as_-1 %.9f\n", both, as[1] - both, positive - both
+        for (b in rows) printf "calibration_%d_rows %.9f\ncalibration_%d_predicted %.9f\ncalibration_%d_observed %.9f\n",
+            b, rows[b], b, sum[b] / rows[b], b, is[b] / rows[b] }' scored scored >counted
+[ "$(wc -l <counted)" -gt 15 ] || fail "two labels: $(cat counted)"
+while read -r name value; do
+    near "$(number "$name" <two.json)" "$value" 1e-6 || fail "evaluate: $name is $(number "$name" <two.json), not $value"
+done <counted
+"$trireme" evaluate two two.svm >shown
+grep -q '^-1 is  *[0-9]*  *[0-9]*$' shown && grep -q '^0.3 to 0.4 ' shown || fail "evaluate shows no tables: $(cat shown)"
+holds "softmax: confused" "$(number confusion_0_as_0 <h5.json) + $(number confusion_0_as_1 <h5.json) + $(number confusion_0_as_2 <h5.json) == $(number rows_0 <h5.json)"
+refuses "curves of three labels" 64 "there are no curves" "$trireme" evaluate softmax test.svm --plot
+refuses "a file without a drawing" 64 "--plot draws" "$trireme" evaluate two two.svm -o curves.svg
+if command -v gnuplot >/dev/null; then
+    check "curves" "$trireme" evaluate two two.svm --plot -o curves.svg
+    [ "$(grep -c 'ROC<\|>precision<\|>observed share<' curves.svg)" -eq 3 ] || fail "curves.svg lacks a curve"
+fi
+
 # ---- each method and any number of ranks comes to the same optimum ----
 
 # optimum CLASSES METHODS RANKS SETTING…: their objectives on so many ranks are within 0.1 % of the first one's

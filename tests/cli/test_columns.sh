@@ -109,6 +109,24 @@ awk 'BEGIN { print "a,b,c,d,e,f,g,h,y"; for (i = 0; i < 3000; i++) print (i % 97
 learn bare 1 data.train=bare.csv data.label=y model.type=logistic
 says bare "8 numbers, missing values in 8; label y"
 
+# ---- predictions with the identifiers of their rows, whatever the column is, on any number of ranks ----
+printf 'key,x,word,y\n' >known.csv
+awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "k " i : "\"k,\"\"" i "\"") "," i % 7 ",w" i % 2 "," i % 7 + i % 2 }' >>known.csv
+learn known 1 data.train=known.csv data.columns="key: id" model.type=linear
+awk 'BEGIN { for (i = 0; i < 300; i++) print (i % 3 ? "k " i : "k,\"" i) }' >keys
+"$trireme" predict known known.csv >predicted
+for ranks in 1 2; do
+    check "predict --id" mpirun $quiet --oversubscribe -n $ranks "$trireme" predict known known.csv --id key
+    paste keys predicted | cmp -s - out || fail "predict --id on $ranks ranks: $(paste keys predicted | diff - out | head -3)"
+done
+check "a column of words" "$trireme" predict known known.csv --id word
+cut -f1 out | sort | uniq -c | tr -s ' \n' ' ' | grep -q ' 150 w0 150 w1' || fail "predict --id word: $(head -3 out)"
+cut -d, -f2- known.csv >keyless.csv
+refuses "no such column" 64 "no column key" "$trireme" predict known keyless.csv --id key
+printf '1 1:1\n-1 2:1\n' >plain.svm
+learn plain 1 data.train=plain.svm
+refuses "no columns" 64 "--id is for tables" "$trireme" predict plain plain.svm --id key
+
 # ---- labels that are names ----
 awk 'BEGIN { srand(3); split("setosa virginica versicolor", name, " "); print "length,width,kind"
     for (i = 0; i < 300; i++) { k = 1 + i % 3; printf "%.2f,%.2f,%s\n", k + rand() / 2, 3 * (k == 2) + rand(), name[k] } }' >iris.csv

@@ -3,19 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../classified.h"
 #include "linear.h"
 
 struct tr_linear_evaluation {
-    uint64_t rows, right;
-    double loss;                        /* classifiers: log-loss */
+    struct tr_classified *classified; /* classifiers */
+    uint64_t rows;
     double squares, absolutes, special; /* regression: of the errors; deviance, pinball loss */
-    struct {
-        uint64_t rows, predicted, right;
-    } * of_class;        /* several outputs: by label */
-    double mean, spread; /* of the labels: running mean, and Σ (y - mean)² (Welford) */
-    float *score;        /* classifiers: for the area, which needs all of them */
-    signed char *positive;
-    size_t score_capacity, positive_capacity;
+    double mean, spread;                /* of the labels: running mean, and Σ (y - mean)² (Welford) */
 };
 
 int tr_linear_ready(void *model, tr_query *q)
@@ -31,7 +26,7 @@ int tr_linear_ready(void *model, tr_query *q)
     bool margins =
         (tr_query_command(q) == TR_EVALUATE && !probability) || margin || !tr_linear_model_classifies(s);
     TR_TRY(TR_NEW(&m->evaluation, 1));
-    TR_TRY(TR_NEW(&m->evaluation->of_class, s->labels));
+    if (tr_linear_model_classifies(s)) TR_TRY(tr_classified_open(s->labels, &m->evaluation->classified));
     m->output = probability ? TR_OUT_PROBABILITY : margins ? TR_OUT_MARGIN : TR_OUT_LABEL;
     tr_query_rows(q, TR_ROWS_SPARSE, s->features, s->first_index);
     if (s->type == TR_LOSS_POISSON && tr_query_command(q) == TR_PREDICT && !margin) m->output = TR_OUT_MEAN;
@@ -134,12 +129,7 @@ static int add_one_of_several(struct tr_linear_evaluation *e, const struct tr_li
     snprintf(text, sizeof text, "label %.9g, expected one of the %zu of training", (double)label, s->labels);
     if (is == s->labels) return tr_records_fail(records, i, text);
     to_probabilities(s, margin);
-    e->of_class[is].rows++;
-    e->of_class[most].predicted++;
-    e->of_class[is].right += is == most;
-    e->right += is == most;
-    e->loss -= log(fmax(margin[is], 1e-300));
-    return TR_OK;
+    return tr_classified_add(e->classified, is, most, -log(fmax(margin[is], 1e-300)), 0);
 }
 
 static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear_model *s,
@@ -151,14 +141,8 @@ static int add_classified(struct tr_linear_evaluation *e, const struct tr_linear
     snprintf(text, sizeof text, "label %.9g, expected %.9g or %.9g as in training", (double)label,
              (double)s->label[1], (double)s->label[0]);
     if (!positive && label != s->label[1]) return tr_records_fail(records, i, text);
-    TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
-    TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
-    e->score[e->rows] = (float)margin;
-    e->positive[e->rows] = positive;
-    e->right += (margin > 0) == positive;
-    e->loss += tr_loss(TR_LOSS_LOGISTIC, margin, positive ? 1 : -1);
-    e->rows++;
-    return TR_OK;
+    return tr_classified_add(e->classified, positive, margin > 0,
+                             tr_loss(TR_LOSS_LOGISTIC, margin, positive ? 1 : -1), margin);
 }
 
 static void add_regressed(struct tr_linear_evaluation *e, const struct tr_linear_model *s, double y,
@@ -207,46 +191,16 @@ int tr_linear_evaluate_rows(void *model, tr_query *q, const tr_records *records,
     return status;
 }
 
-/* A ratio, or NaN. */
-static double part(uint64_t of, uint64_t all)
-{
-    return all > 0 ? (double)of / (double)all : (double)NAN;
-}
-
-static int class_figures(const struct tr_linear *m, tr_query *q)
-{
-    const struct tr_linear_evaluation *e = m->evaluation;
-    for (size_t k = 0; k < m->saved.labels; k++) {
-        static const char *const measures[] = {"rows", "precision", "recall"};
-        double numbers[] = {(double)e->of_class[k].rows, part(e->of_class[k].right, e->of_class[k].predicted),
-                            part(e->of_class[k].right, e->of_class[k].rows)};
-        for (size_t i = 0; i < 3; i++) {
-            char name[TR_LABEL_TEXT + 32], label[TR_LABEL_TEXT];
-            tr_query_label_text(q, m->saved.label[k], label);
-            snprintf(name, sizeof name, "%s_%s", measures[i], label);
-            TR_TRY(tr_figure(q, name, numbers[i], i < 2 ? NULL : "%.6f  precision %.6f  rows %.0f",
-                             numbers[2], numbers[1], numbers[0]));
-        }
-    }
-    return TR_OK;
-}
-
 int tr_linear_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_linear *m = model;
-    const struct tr_linear_evaluation *e = m->evaluation;
-    double n = (double)rows, right = (double)e->right / n, auc;
-    TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
-    if (!tr_linear_model_classifies(&m->saved)) return regression_figures(&m->saved, e, q);
-    TR_TRY(tr_figure(q, "right", (double)e->right, NULL));
-    TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
-                     (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
-    if (m->saved.outputs == 1) {
-        auc = tr_auc(e->score, e->positive, e->rows);
-        TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
-    }
-    if (m->saved.type == TR_LOSS_LOGISTIC) TR_TRY(tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n));
-    return m->saved.outputs > 1 ? class_figures(m, q) : TR_OK;
+    const struct tr_linear_model *s = &m->saved;
+    TR_TRY(tr_figure(q, "rows", (double)rows, "%llu", (unsigned long long)rows));
+    if (!tr_linear_model_classifies(s)) return regression_figures(s, m->evaluation, q);
+    bool two = s->outputs == 1; /* whose first label is the positive one */
+    return tr_classified_figures(m->evaluation->classified, q,
+                                 two ? (float[]){s->label[1], s->label[0]} : s->label,
+                                 s->type == TR_LOSS_LOGISTIC);
 }
 
 /* ---- inspect ---- */
@@ -363,10 +317,6 @@ void tr_linear_saved_close(struct tr_linear *m)
 {
     tr_linear_model_free(&m->saved);
     tr_linear_text_close(&m->text);
-    if (m->evaluation) {
-        free(m->evaluation->score);
-        free(m->evaluation->positive);
-        free(m->evaluation->of_class);
-    }
+    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
     free(m->evaluation);
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../auc.h"
+#include "../classified.h"
 #include "trees.h"
 
 /* tr_trees.output */
@@ -249,12 +249,10 @@ int tr_trees_fields(void *model, tr_fields *f)
 /* ================ predict ================ */
 
 struct tr_trees_evaluation {
-    uint64_t rows, right;
-    double loss, squares, absolutes;
+    struct tr_classified *classified; /* classes */
+    uint64_t rows;                    /* numbers */
+    double squares, absolutes;
     double mean, spread; /* of the labels: running mean, and Σ (y - mean)² */
-    float *score;        /* two classes: for the area, which needs all of them */
-    signed char *positive;
-    size_t score_capacity, positive_capacity;
 };
 
 static int choose_output(struct tr_trees *m, const tr_query *q)
@@ -327,6 +325,7 @@ int tr_trees_ready(void *model, tr_query *q)
     struct tr_trees *m = model;
     TR_TRY(choose_output(m, q));
     TR_TRY(TR_NEW(&m->evaluation, 1));
+    if (tr_trees_classify(m)) TR_TRY(tr_classified_open((size_t)m->labels, &m->evaluation->classified));
     if (m->output != PREDICT_CONTRIBUTIONS)
         TR_TRY(tr_scorer_open(&m->forest, 0, (size_t)m->columns, &m->scorer));
     tr_query_rows(q, m->columns <= DENSE_COLUMNS ? TR_ROWS_DENSE : TR_ROWS_SPARSE, m->columns,
@@ -435,20 +434,13 @@ static int add_classified(struct tr_trees *m, const tr_records *records, size_t 
     snprintf(text, sizeof text, "label %.9g, expected one of the %llu of training", (double)label,
              (unsigned long long)m->labels);
     if (is == m->labels) return tr_records_fail(records, i, text);
-    e->right += class_of(m, margin) == is;
     if (outputs == 1) {
-        TR_TRY(TR_GROW(&e->score, &e->score_capacity, e->rows + 1));
-        TR_TRY(TR_GROW(&e->positive, &e->positive_capacity, e->rows + 1));
-        e->score[e->rows] = (float)*margin;
-        e->positive[e->rows] = is == 1;
-        double z = is == 1 ? *margin : -*margin;
-        e->loss += z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
-        return TR_OK;
+        double z = is == 1 ? *margin : -*margin, loss = z > 0 ? log1p(exp(-z)) : log1p(exp(z)) - z;
+        return tr_classified_add(e->classified, is, class_of(m, margin), loss, *margin);
     }
     double most = margin[class_of(m, margin)], sum = 0;
     for (size_t k = 0; k < outputs; k++) sum += exp(margin[k] - most);
-    e->loss += log(sum) + most - margin[is];
-    return TR_OK;
+    return tr_classified_add(e->classified, is, class_of(m, margin), log(sum) + most - margin[is], 0);
 }
 
 static void add_number(struct tr_trees *m, double y, double margin)
@@ -478,15 +470,9 @@ int tr_trees_figures(void *model, tr_query *q, uint64_t rows)
 {
     const struct tr_trees *m = model;
     const struct tr_trees_evaluation *e = m->evaluation;
-    double n = (double)rows, right = (double)e->right / n;
+    double n = (double)rows;
     TR_TRY(tr_figure(q, "rows", n, "%llu", (unsigned long long)rows));
-    if (tr_trees_classify(m)) {
-        TR_TRY(tr_figure(q, "accuracy", right, "%.6f  (%llu right, %llu wrong)", right,
-                         (unsigned long long)e->right, (unsigned long long)(rows - e->right)));
-        double auc = m->outputs == 1 ? tr_auc(e->score, e->positive, (size_t)e->rows) : (double)NAN;
-        if (m->outputs == 1) TR_TRY(tr_figure(q, "auc", auc, "%.6f", auc));
-        return tr_figure(q, "log_loss", e->loss / n, "%.6f", e->loss / n);
-    }
+    if (tr_trees_classify(m)) return tr_classified_figures(e->classified, q, m->label_name, true);
     double r2 = e->spread > 0 ? 1 - e->squares / e->spread : (double)NAN;
     TR_TRY(tr_figure(q, "rmse", sqrt(e->squares / n), "%.6f", sqrt(e->squares / n)));
     TR_TRY(tr_figure(q, "mae", e->absolutes / n, "%.6f", e->absolutes / n));
@@ -615,10 +601,7 @@ int tr_trees_inspect(void *model, tr_query *q)
 
 void tr_trees_saved_close(struct tr_trees *m)
 {
-    if (m->evaluation) {
-        free(m->evaluation->score);
-        free(m->evaluation->positive);
-    }
+    if (m->evaluation) tr_classified_close(&m->evaluation->classified);
     free(m->evaluation);
     free(m->leaf_number);
     tr_contributions_close(&m->contributions);

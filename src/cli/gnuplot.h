@@ -1,0 +1,23 @@
+/* A drawing by gnuplot: in characters on the terminal, or into a file. */
+#ifndef TR_CLI_GNUPLOT_H
+#define TR_CLI_GNUPLOT_H
+
+#include <stdio.h>
+
+struct tr_drawing {
+    FILE *script; /* to be written by who draws */
+    char *text;
+    size_t length;
+    const char *command, *output; /* a name that ends in .svg, .png or .pdf; NULL: the terminal */
+};
+
+/* Begins one of so many diagrams below each other. To be closed in any case. TR_ERR_USAGE. */
+int tr_drawing_open(struct tr_drawing *d, const char *command, const char *output, int diagrams);
+
+/* Has gnuplot draw it if all is well so far; the file appears when it is complete. */
+int tr_drawing_close(struct tr_drawing *d, int status);
+
+/* Text in quotes of gnuplot, with something behind it within them. */
+void tr_drawing_quote(FILE *script, const char *text, const char *behind);
+
+#endif
