@@ -70,6 +70,8 @@ for odd in query marked; do
 done
 echo '1 5000000000:1' >wide.svm
 expect 65 "wide.svm:1: '5000000000:1': the index is too large, expected at most 4294967294" train data.train=wide.svm
+printf '1 3:1 4000000000:1\n-1 5:1\n' >vast.svm
+expect 65 "data.train: 4000000000 features, 1 weight" train data.train=vast.svm table.storage=hash
 
 # packed files are told by their first bytes; a folder means its files
 mkdir folder; cp sparse.svm folder/a; : >folder/.hidden

@@ -178,6 +178,17 @@ static int check(const tr_job *job, const void *options)
     return solver_of(job, o)->check(job, o);
 }
 
+/* Tables may hold but the features that occur; model.h5 and model.txt have a weight of each. */
+static int check_size(const struct tr_linear *m)
+{
+    const uint64_t most = (uint64_t)1 << 31;
+    if (m->train->columns <= most / m->outputs) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "data.train: %llu features, %zu weight(s) each: the files of a model have all, expected "
+                   "at most 2^31 weights",
+                   (unsigned long long)m->train->columns, m->outputs);
+}
+
 /* No mean of counts is negative, whatever features are. */
 static int check_counts(const struct tr_linear *m)
 {
@@ -230,6 +241,7 @@ static int open_linear(tr_context *tr, const void *options, void *model)
     if (m->outputs > 1 && m->solver->of_classes) m->solver = m->solver->of_classes;
     TR_TRY(tr_agree(tr, check_labels(m)));
     TR_TRY(tr_agree(tr, check_counts(m)));
+    TR_TRY(tr_agree(tr, check_size(m)));
     TR_TRY(tr_linear_weigh(m));
     TR_TRY(tr_linear_make_table(m, "w", NULL, &m->w));
     TR_TRY(tr_linear_read_initial(m));
