@@ -121,6 +121,21 @@ def tables(quick):
     return [s for s in sets if s[1]]
 
 
+def distinct(quick):
+    """A column in which nearly all values are different: what ranks send, and what they take in memory."""
+    values = 300_000 if quick else 10_000_000
+    file = made("distinct", values, lambda c: f"{c.getrandbits(48):012x},{c.randrange(2)}\n", "word,label")
+    rows = []
+    for ranks in (1, 2, 4):
+        ran = train(ranks, {"data.train": file, "data.columns": "word: category", "data.label": "label", "model.type": "kmeans", "model.clusters": 2,
+                            "solve.method": "minibatch", "solve.start": "first", "solve.epochs": 1}, counts=ranks > 1)
+        peak = ran.summary["peak_rss_bytes"]
+        rows.append([ranks, ran.summary["load_seconds"], ran.messages, ran.bytes / 1e6, peak / 1e6, peak * ranks / values])
+    head = ["ranks", "load s", "messages", "MB sent", "peak MB a rank", "bytes a value"]
+    table(f"E6: {values} values that are all different, on oversubscribed ranks", head, rows)
+    write_csv("E6-distinct", head, rows)
+
+
 def quotient(runs, a, b):
     """The median of pairs."""
     pairs = [x / y for x, y in zip(runs[a], runs[b]) if x and y]
@@ -142,6 +157,7 @@ def e6(quick):
     table("E6: to rows of keys, on one rank, beside pandas and OneHotEncoder, and sort | uniq -c | join; trireme count beside "
           "sort | uniq -c and pandas' value_counts", head, rows)
     write_csv("E6", head, rows)
+    distinct(quick)
     print("\ngoals")
     for row in rows:
         goal(f"{row[0]}: {row[3] or 0:.3f} of pandas and OneHotEncoder, wanted 0.1", row[3] and row[3] <= 0.1)

@@ -39,7 +39,8 @@ def job(data, method, level, memory):
 
 
 def peaks(data, limit):
-    """Each level under a limit for all processes: whether it comes to its end, and the most memory that it had."""
+    """Each level under a limit for all processes: whether it comes to its end, and the most memory that it had. A kernel may let
+    processes crawl that read their own pages again and again: they have some minutes."""
     rows = []
     try:
         os.makedirs(GROUP, exist_ok=True)
@@ -52,11 +53,11 @@ def peaks(data, limit):
         words = [f"{key}={value}" for key, value in job(data, "dual", level, limit // 4).items()]
         with open(f"{GROUP}/memory.max_usage_in_bytes", "w") as f:
             f.write("0")
-        line = f"echo $$ >{GROUP}/cgroup.procs && exec mpirun -q -n 2 --oversubscribe \"$@\""
+        line = f"echo $$ >{GROUP}/cgroup.procs && exec timeout 300 mpirun -q -n 2 --oversubscribe \"$@\""
         done = subprocess.run(["sh", "-c", line, "sh", TRIREME, "train", os.path.join(OUT, "run.yaml"), f"output={FOLDER}", "report.progress=no", *words],
                               capture_output=True, text=True, env=ENV | {"TRIREME_MEMORY": "/nowhere"}, check=False)
         with open(f"{GROUP}/memory.max_usage_in_bytes") as f:
-            rows.append([level, limit / 1e6, "ends" if done.returncode == 0 else f"exit {done.returncode}", int(f.read()) / 1e6])
+            rows.append([level, limit / 1e6, "ends" if done.returncode == 0 else "no end" if done.returncode == 124 else f"exit {done.returncode}", int(f.read()) / 1e6])
         shutil.rmtree(FOLDER, ignore_errors=True)
     os.rmdir(GROUP)
     return rows
@@ -87,7 +88,7 @@ def e5(quick):
     head = ["method", "storage", "train s", "times memory", "MB read", "hidden", "MB in memory", "peak MB a rank", "objective"]
     table(f"E5: 10 epochs, 2 ranks, {bytes_of / 1e6:.0f} MB of rows; memory_disk has room for half of them", head, rows)
     write_csv("E5", head, rows)
-    limited = peaks(data, bytes_of * 3 // 4)
+    limited = peaks(data, bytes_of * 3 // 4 + 2 * 24_000_000)  # the programs and their libraries
     if limited:
         more = ["storage", "limit MB", "outcome", "most MB"]
         table("E5: the same under a limit for all processes", more, limited)
