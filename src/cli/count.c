@@ -9,10 +9,12 @@
 #include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/words.h"
+#include "data/exchange.h"
 #include "data/quantiles.h"
 #include "data/reader.h"
 #include "data/schema_all.h"
 #include "job/job.h"
+#include "ranks/ranks.h"
 
 static const char usage[] =
     "trireme count FILE... [data.key=value ...] [--top N]\n"
@@ -23,18 +25,34 @@ static const char usage[] =
     "65536 numbers, then with an error of at\n"
     "most 1/2560 of the rows); of categories how many different values there are, and the most "
     "frequent with how many rows have them.\n"
+    "Ranks under mpirun share the rows. "
     "Keys as data.columns, data.missing and data.header mean what they mean in a "
     "job: data.columns='*: category' counts all.\n"
     "  --top N       how many values of a category are shown, 5 without it\n";
 
+/* Of a category. */
+struct value {
+    uint64_t count;
+    const char *text;
+    size_t length, owner; /* the rank that adds up its counts */
+};
+
+struct values {
+    struct value *value;
+    size_t n;
+    struct tr_ids ids; /* what texts point into, … */
+    char *bytes;       /* … or that */
+};
+
 /* Of one column. */
 struct sum {
-    uint64_t n, missing; /* numbers; rows without one */
+    uint64_t n, missing; /* numbers, or different values; rows without one */
     double mean, apart;  /* running mean, and Σ (x - mean)² (Welford) */
     float least, most;
     struct tr_quantiles quantiles;
     uint64_t *count; /* categories: by place */
     size_t capacity;
+    struct values top; /* the most frequent */
 };
 
 struct count {
@@ -47,6 +65,7 @@ struct count {
     struct tr_column_seen *seen;
     struct sum *sum;
     uint64_t rows;
+    tr_context *tr; /* of several ranks, which share the rows; NULL: this process has all */
 };
 
 /* ---- reading ---- */
@@ -86,9 +105,18 @@ static int add_rows(void *state, struct tr_reader *r)
     return TR_OK;
 }
 
+static void forget_values(struct values *v)
+{
+    free(v->value);
+    free(v->bytes);
+    tr_ids_free(&v->ids);
+    *v = (struct values){.n = 0};
+}
+
 static void forget(struct count *c)
 {
     for (size_t k = 0; c->sum && k < c->schema->n; k++) {
+        forget_values(&c->sum[k].top);
         free(c->sum[k].count);
         tr_quantiles_free(&c->sum[k].quantiles);
     }
@@ -124,7 +152,9 @@ static int read_once(struct count *c, const struct tr_files *files, struct tr_he
     TR_TRY(TR_NEW(&c->sum, c->schema->n));
     c->seen = options.seen = tr_schema_seen(c->schema);
     if (!c->seen) return TR_ERR_SYSTEM;
-    int status = tr_read_matrix(files, 0, 1, &options, &none, &report);
+    size_t rank = c->tr ? (size_t)c->tr->rank : 0, ranks = c->tr ? (size_t)c->tr->size : 1;
+    if (rank > 0) options.progress = NULL;
+    int status = tr_read_matrix(files, rank, ranks, &options, &none, &report);
     tr_live_end();
     TR_TRY(status);
     tr_matrix_free(&none);
@@ -132,28 +162,40 @@ static int read_once(struct count *c, const struct tr_files *files, struct tr_he
     return TR_OK;
 }
 
+/* Whether a column of numbers has turned out to have words, at any rank. */
+static int take_words_met(struct count *c, bool *any)
+{
+    int32_t *word;
+    TR_TRY(TR_NEW(&word, c->schema->n));
+    for (size_t k = 0; k < c->schema->n; k++) word[k] = c->seen[k].word;
+    int status = c->tr ? tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, word, c->schema->n) : TR_OK;
+    for (size_t k = 0; k < c->schema->n; k++) c->seen[k].word = word[k];
+    free(word);
+    *any = tr_schema_take_words(c->schema, c->seen);
+    return status;
+}
+
+static int agree(const struct count *c, int status)
+{
+    return c->tr ? tr_agree(c->tr, status) : status;
+}
+
 /* Again, where a column of numbers turns out to have words. */
 static int read_table(struct count *c, const struct tr_files *files, struct tr_head *heads)
 {
     struct tr_bindings bindings = {.n = 0};
-    TR_TRY(tr_schema_make(c->job, files, heads, &c->schema));
-    TR_TRY(tr_schema_bind(c->schema, files, heads, true, &bindings));
-    int status = TR_OK;
+    int status = tr_schema_make(c->job, files, heads, &c->schema);
+    if (status == TR_OK) status = tr_schema_bind(c->schema, files, heads, true, &bindings);
+    status = agree(c, status);
     for (bool again = true; again && status == TR_OK;) {
-        status = read_once(c, files, heads, &bindings);
-        again = status == TR_OK && tr_schema_take_words(c->schema, c->seen);
+        status = agree(c, read_once(c, files, heads, &bindings));
+        if (status == TR_OK) status = take_words_met(c, &again);
     }
     tr_bindings_free(&bindings);
     return status;
 }
 
-/* ---- showing ---- */
-
-struct value {
-    uint64_t count;
-    const char *text;
-    size_t length;
-};
+/* ---- values, most frequent first ---- */
 
 static int by_count(const void *a, const void *b)
 {
@@ -163,25 +205,198 @@ static int by_count(const void *a, const void *b)
     return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-static int show_values(const struct count *c, size_t k, const char *name)
+static void keep_top(struct values *v, size_t most)
 {
-    const struct tr_ids *values = &c->seen[k].values;
-    struct value *value;
-    uint64_t missing = 0;
-    size_t n = 0;
-    TR_TRY(TR_NEW(&value, values->n));
-    for (size_t i = 0; i < values->n; i++) {
-        struct value v = {.count = c->sum[k].count[i]};
-        v.text = tr_ids_text(values, i, &v.length);
-        if (v.length == 0) missing = v.count;
-        else if (v.count > 0) value[n++] = v;
+    if (v->n > 0) qsort(v->value, v->n, sizeof *v->value, by_count);
+    v->n = tr_min_size(v->n, most);
+}
+
+/* Those that rows have. *missing: how many rows have none. */
+static int list_values(const struct tr_ids *ids, const uint64_t *count, struct values *v, uint64_t *missing)
+{
+    TR_TRY(TR_NEW(&v->value, ids->n));
+    v->n = 0;
+    for (size_t i = 0; i < ids->n; i++) {
+        struct value value = {.count = count[i]};
+        value.text = tr_ids_text(ids, i, &value.length);
+        if (value.length == 0) *missing = value.count;
+        else if (value.count > 0) v->value[v->n++] = value;
     }
-    if (n > 0) qsort(value, n, sizeof *value, by_count);
-    printf("%-20s category  %zu different, %" PRIu64 " missing\n", name, n, missing);
-    for (size_t i = 0; i < n && i < c->top; i++)
-        printf("%12" PRIu64 "  %.*s\n", value[i].count, (int)value[i].length, value[i].text);
-    free(value);
     return TR_OK;
+}
+
+/* Counts and texts one after the other, those of each owner together: size[rank] bytes. */
+static int pack_values(const struct values *v, size_t ranks, char **bytes, uint64_t *size)
+{
+    char **to;
+    uint64_t all = 0;
+    memset(size, 0, ranks * sizeof *size);
+    for (size_t i = 0; i < v->n; i++) size[v->value[i].owner] += 2 * sizeof(uint64_t) + v->value[i].length;
+    TR_TRY(TR_NEW(&to, ranks));
+    for (size_t r = 0; r < ranks; r++) all += size[r];
+    int status = TR_NEW(bytes, all);
+    for (size_t r = 0, at = 0; r < ranks && status == TR_OK; at += size[r++]) to[r] = *bytes + at;
+    for (size_t i = 0; i < v->n && status == TR_OK; i++) {
+        const struct value *value = &v->value[i];
+        const uint64_t head[2] = {value->count, value->length};
+        memcpy(to[value->owner], head, sizeof head);
+        memcpy(to[value->owner] + sizeof head, value->text, value->length);
+        to[value->owner] += sizeof head + value->length;
+    }
+    free(to);
+    return status;
+}
+
+static int unpack_values(char *bytes, uint64_t size, struct values *v)
+{
+    size_t capacity = 0;
+    v->bytes = bytes;
+    for (uint64_t at = 0, head[2]; at < size; at += sizeof head + head[1]) {
+        memcpy(head, bytes + at, sizeof head);
+        TR_TRY(TR_GROW(&v->value, &capacity, v->n + 1));
+        v->value[v->n++] = (struct value){head[0], bytes + at + sizeof head, (size_t)head[1], 0};
+    }
+    return TR_OK;
+}
+
+/* What came of all ranks: a value is there once for each that has met it. */
+static int add_up(const struct values *met, struct values *sum)
+{
+    uint64_t *count = NULL, missing;
+    size_t capacity = 0;
+    uint32_t place;
+    int status = TR_OK;
+    sum->ids.are_text = true;
+    for (size_t i = 0; i < met->n && status == TR_OK; i++) {
+        size_t known = sum->ids.n;
+        status = tr_ids_add_text(&sum->ids, met->value[i].text, met->value[i].length, &place);
+        if (status == TR_OK) status = TR_GROW(&count, &capacity, sum->ids.n);
+        if (status != TR_OK) break;
+        if (sum->ids.n > known) count[place] = 0;
+        count[place] += met->value[i].count;
+    }
+    if (status == TR_OK) status = list_values(&sum->ids, count, sum, &missing);
+    free(count);
+    return status;
+}
+
+/* Each value goes to the rank that its hash says, which adds up the counts: *mine has those of this rank. */
+static int share_values(const struct count *c, struct values *met, struct values *mine)
+{
+    size_t ranks = (size_t)c->tr->size;
+    struct values got = {.n = 0};
+    char *sent = NULL, *received = NULL;
+    uint64_t *size, all = 0;
+    for (size_t i = 0; i < met->n; i++)
+        met->value[i].owner = (size_t)(tr_text_hash(met->value[i].text, met->value[i].length) >> 20) % ranks;
+    TR_TRY(TR_NEW(&size, 2 * ranks));
+    int status = pack_values(met, ranks, &sent, size);
+    if (status == TR_OK)
+        status = tr_all_to_all(c->tr, TR_SET_ALL, sent, size, 1, (void **)&received, size + ranks);
+    for (size_t r = 0; r < ranks; r++) all += size[ranks + r];
+    if (status == TR_OK) status = unpack_values(received, all, &got);
+    if (status == TR_OK) status = add_up(&got, mine);
+    forget_values(&got);
+    free(sent);
+    free(size);
+    return status;
+}
+
+/* The most frequent of those that are so at their ranks. */
+static int gather_top(const struct count *c, struct values *top)
+{
+    uint64_t size, all = 0;
+    char *sent = NULL, *received = NULL;
+    TR_TRY(pack_values(top, 1, &sent, &size));
+    int status = tr_gather_to_all(c->tr, TR_SET_ALL, sent, size, 1, (void **)&received, &all);
+    free(sent);
+    forget_values(top);
+    if (status == TR_OK) status = unpack_values(received, all, top);
+    if (status == TR_OK) keep_top(top, c->top);
+    return status;
+}
+
+static int find_top(const struct count *c, size_t k)
+{
+    struct sum *s = &c->sum[k];
+    struct values met = {.n = 0};
+    int status = list_values(&c->seen[k].values, s->count, &met, &s->missing);
+    if (status == TR_OK && c->tr) status = share_values(c, &met, &s->top);
+    else if (status == TR_OK) s->top = met;
+    if (c->tr) forget_values(&met);
+    s->n = s->top.n;
+    if (status == TR_OK) keep_top(&s->top, c->top);
+    return status == TR_OK && c->tr ? gather_top(c, &s->top) : status;
+}
+
+/* ---- numbers ---- */
+
+static void add_sum(struct sum *a, const struct sum *b)
+{
+    double n = (double)(a->n + b->n), apart = b->mean - a->mean;
+    if (b->n == 0) return;
+    a->least = a->n == 0 ? b->least : fminf(a->least, b->least);
+    a->most = a->n == 0 ? b->most : fmaxf(a->most, b->most);
+    a->apart += b->apart + apart * apart * (double)a->n * (double)b->n / n;
+    a->mean += apart * (double)b->n / n;
+    a->n += b->n;
+}
+
+/* The first rank's sketch gets what the others have. */
+static int join_quantiles(const struct count *c, struct tr_quantiles *q)
+{
+    int32_t levels = 0;
+    for (int32_t l = 0; l < TR_QUANTILES_LEVELS; l++)
+        if (q->level[l].n > 0) levels = l + 1;
+    TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_MAX, TR_I32, &levels, 1));
+    for (int32_t l = 0; l < levels; l++) {
+        uint32_t *key;
+        uint64_t all;
+        size_t own = c->tr->rank == 0 ? q->level[l].n : 0;
+        TR_TRY(tr_gather_to_all(c->tr, TR_SET_ALL, q->level[l].key, q->level[l].n, sizeof *key, (void **)&key,
+                                &all));
+        int status = c->tr->rank == 0 ? tr_quantiles_join(q, (size_t)l, key + own, (size_t)all - own) : TR_OK;
+        free(key);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+static int join_numbers(const struct count *c, struct sum *s)
+{
+    struct sum *all;
+    TR_TRY(TR_NEW(&all, (size_t)c->tr->size));
+    int status = tr_all_gather(c->tr, TR_SET_ALL, s, sizeof *s, all);
+    s->n = 0;
+    s->apart = 0;
+    for (int r = 0; r < c->tr->size && status == TR_OK; r++) add_sum(s, &all[r]);
+    free(all);
+    return status == TR_OK ? join_quantiles(c, &s->quantiles) : status;
+}
+
+/* From what this rank has met to what all have. */
+static int unite(struct count *c)
+{
+    for (size_t k = 0; k < c->schema->n; k++) {
+        struct sum *s = &c->sum[k];
+        int type = c->schema->column[k].type;
+        if (type == TR_COLUMN_CATEGORY) TR_TRY(find_top(c, k));
+        if (!c->tr || type > TR_COLUMN_CATEGORY) continue;
+        if (type == TR_COLUMN_NUMBER) TR_TRY(join_numbers(c, s));
+        else TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &s->n, 1));
+        TR_TRY(tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &s->missing, 1));
+    }
+    return c->tr ? tr_all_reduce(c->tr, TR_SET_ALL, TR_SUM, TR_I64, &c->rows, 1) : TR_OK;
+}
+
+/* ---- showing ---- */
+
+static void show_values(const struct sum *s, const char *name)
+{
+    printf("%-20s category  %" PRIu64 " different, %" PRIu64 " missing\n", name, s->n, s->missing);
+    for (size_t i = 0; i < s->top.n; i++)
+        printf("%12" PRIu64 "  %.*s\n", s->top.value[i].count, (int)s->top.value[i].length,
+               s->top.value[i].text);
 }
 
 static int show_number(const struct sum *s, const char *name)
@@ -209,7 +424,7 @@ static int show(const struct count *c)
         int type = c->schema->column[k].type;
         tr_schema_column_text(c->schema, k, name);
         if (type == TR_COLUMN_CATEGORY) {
-            TR_TRY(show_values(c, k, name));
+            show_values(s, name);
         } else if (type > TR_COLUMN_CATEGORY) {
             printf("%-20s %s\n", name, others[type]);
         } else {
@@ -222,24 +437,45 @@ static int show(const struct count *c)
 
 /* ---- the command ---- */
 
+static int open_files(struct count *c, struct tr_files *files, struct tr_head **heads)
+{
+    enum tr_format format;
+    TR_TRY(tr_files_of(c->job, c->file, c->files, files));
+    TR_TRY(tr_format_detect(files, &format));
+    if (format == TR_FORMAT_LIBSVM || format == TR_FORMAT_DOCWORD)
+        return tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected a table (csv)",
+                       files->file[0].path, tr_format_word(format));
+    return tr_heads_read(files, TR_FORMAT_CSV, c->job->data.header, heads);
+}
+
 static int count_files(struct count *c)
 {
-    struct tr_files files;
+    struct tr_files files = {.n = 0};
     struct tr_head *heads = NULL;
-    enum tr_format format;
-    static const char usual[] = "data: {format: csv, label: none}\n";
-    TR_TRY(tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job));
-    TR_TRY(tr_files_of(c->job, c->file, c->files, &files));
-    int status = tr_format_detect(&files, &format);
-    if (status == TR_OK && (format == TR_FORMAT_LIBSVM || format == TR_FORMAT_DOCWORD))
-        status = tr_fail(TR_ERR_DATA, "%s: looks like data.format: %s, expected a table (csv)",
-                         files.file[0].path, tr_format_word(format));
-    if (status == TR_OK) status = tr_heads_read(&files, TR_FORMAT_CSV, c->job->data.header, &heads);
+    int status = agree(c, open_files(c, &files, &heads));
     if (status == TR_OK) status = read_table(c, &files, heads);
-    if (status == TR_OK) status = show(c);
+    if (status == TR_OK) status = agree(c, unite(c));
+    if (status == TR_OK) status = agree(c, !c->tr || c->tr->rank == 0 ? show(c) : TR_OK);
     free(heads);
     tr_files_close(&files);
     return status;
+}
+
+static int count_together(struct count *c)
+{
+    int none = 0;
+    char **nothing = NULL;
+    TR_TRY(tr_complain(tr_ranks_start(&none, &nothing, &c->tr)));
+    int status = count_files(c);
+    forget(c);
+    int outcome = tr_ranks_stop(c->tr);
+    return status != TR_OK ? status : outcome;
+}
+
+static int parse_job(struct count *c)
+{
+    static const char usual[] = "data: {format: csv, label: none}\n";
+    return tr_job_parse(usual, strlen(usual), "count", c->settings, c->setting, &c->job);
 }
 
 static int take_words(struct count *c, int argc, char **argv)
@@ -272,11 +508,14 @@ int tr_count_command(int argc, char **argv)
         return TR_OK;
     }
     int status = take_words(&c, argc, argv);
-    if (status == TR_OK && !tr_is_an_echo()) status = count_files(&c); /* the first rank alone */
+    if (status == TR_OK) status = parse_job(&c);
+    bool together = status == TR_OK && tr_started_ranks() > 1;
+    if (together) status = count_together(&c);
+    else if (status == TR_OK) status = count_files(&c);
     forget(&c);
     tr_schema_release(&c.schema);
     tr_job_free(c.job);
     free(c.file);
     free(c.setting);
-    return tr_complain(status);
+    return together || tr_is_an_echo() ? status : tr_complain(status);
 }

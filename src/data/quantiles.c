@@ -52,6 +52,13 @@ int tr_quantiles_add(struct tr_quantiles *q, float x)
     return push(q, 0, key_of(x));
 }
 
+int tr_quantiles_join(struct tr_quantiles *q, size_t level, const uint32_t *key, size_t n)
+{
+    q->n += (uint64_t)n << level;
+    for (size_t i = 0; i < n; i++) TR_TRY(push(q, level, key[i]));
+    return TR_OK;
+}
+
 struct weighed {
     uint32_t key;
     uint64_t weight;

@@ -26,6 +26,9 @@ struct tr_quantiles {
 /* x: not NaN. TR_ERR_SYSTEM. */
 int tr_quantiles_add(struct tr_quantiles *q, float x);
 
+/* Adds n numbers that another sketch has in one of its levels, which stand for 2^level each. TR_ERR_SYSTEM. */
+int tr_quantiles_join(struct tr_quantiles *q, size_t level, const uint32_t *key, size_t n);
+
 /* The numbers below or at which these shares (0 to 1) of all numbers lie; there is one at least. TR_ERR_SYSTEM. */
 int tr_quantiles_at(const struct tr_quantiles *q, const double *share, size_t n, float *x);
 

@@ -250,6 +250,9 @@ done
 # ---- count ----
 "$trireme" count train.csv --top 100 >said || fail "count"
 grep -q '^3000 rows, 6 columns' said || fail "count: $(cat said)"
+mpirun $quiet --oversubscribe -n 3 "$trireme" count train.csv --top 100 | cmp -s - said || fail "count on three ranks says something else"
+(cat train.csv; echo '"') >torn.csv
+refuses "a malformed row of another rank" 65 "torn.csv:300" mpirun $quiet --oversubscribe -n 2 "$trireme" count torn.csv
 sort city | uniq -c | sort -k1,1nr -k2 | awk '{ print $1, $2 }' >a
 awk '$1 == "city" { on = 1; next } $2 == "number" { on = 0 } on { print $1, $2 }' said >b
 cmp -s a b || fail "count: other numbers than those of sort and uniq: $(cat b)"
