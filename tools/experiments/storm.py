@@ -257,9 +257,9 @@ def what_is_wrong(job, one):
     found = one.left()
     if one.process.returncode != 0:
         return found + [f"exit {one.process.returncode}"]
-    mine, theirs = one.summary().get("objective"), job.reference.summary()["objective"]
-    if mine is None:
-        found.append("no summary")
+    mine, theirs = one.summary().get("objective"), job.reference.summary().get("objective")
+    if mine is None or theirs is None:
+        found.append(f"objective {mine}, undisturbed {theirs}: a summary without one")
     elif job.exact and mine != theirs:
         found.append(f"objective {mine}, undisturbed {theirs}")
     elif not job.exact and abs(mine - theirs) > 0.05 * abs(theirs):
