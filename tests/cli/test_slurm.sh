@@ -145,6 +145,7 @@ for line in '1 done 0 3 solve.epochs=3' '2 done 0 30 model.l2=0.1' '3 - 78 - sol
     awk '{ print $1, $2, $3, $7, $9 }' runs/list/summary.txt | grep -qx -- "$line" ||
         fail "sweep: no line «$line»: $(cat runs/list/summary.txt sweep.out)"
 done
+! grep -q 'invalid date' sweep.out || fail "sweep: not the end of one element: $(grep date sweep.out)"
 
 # ---- nothing is left of the cluster ----
 "$box" status --at "$here/slurm" >/dev/null || fail "status does not know that the cluster is up"
