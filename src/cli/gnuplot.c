@@ -15,6 +15,32 @@ void tr_drawing_quote(FILE *script, const char *text, const char *behind)
     fprintf(script, "%s'", behind);
 }
 
+/* Colours and lines as on the page of trireme watch. */
+static const char style[] =
+    "set linetype 1 linewidth 2 linecolor rgb '#14706a'\nset linetype 2 linewidth 2 linecolor rgb '#c05621'\n"
+    "set linetype 3 linewidth 2 linecolor rgb '#4c6fb5'\nset linetype 4 linewidth 2 linecolor rgb '#a0457f'\n"
+    "set linetype 5 linewidth 2 linecolor rgb '#7a8b1f'\nset linetype 6 linewidth 2 linecolor rgb '#6b5bb0'\n"
+    "set linetype 7 linewidth 2 linecolor rgb '#2f9bb5'\nset linetype 8 linewidth 2 linecolor rgb '#9b7653'\n"
+    "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linecolor rgb "
+    "'#dfe2df'\n";
+
+/* Pixels where the terminal takes them, else characters: dots of Braille if this gnuplot knows them (6). */
+static void put_screen(FILE *script, int columns, int diagrams)
+{
+    const char *term = isatty(STDOUT_FILENO) ? getenv("TERM") : NULL;
+    const char *pixels = !term                   ? "none"
+                         : strstr(term, "kitty") ? "kittycairo"
+                         : strstr(term, "sixel") || strstr(term, "mlterm") || strncmp(term, "foot", 4) == 0
+                             ? "sixelgd"
+                             : "none";
+    fprintf(script,
+            "if (strstrt(GPVAL_TERMINALS, '%s')) { set term %s size %d,%d\n%s} else {\n"
+            "if (strstrt(GPVAL_TERMINALS, 'block ')) { set term block braille %s size %d,%d\n%s} else {\n"
+            "set term dumb %d %d\n} }\nset termoption noenhanced\n",
+            pixels, pixels, columns * 8, 400 * diagrams, style, term ? "ansi" : "mono", columns,
+            22 * diagrams, style, columns, 22 * diagrams);
+}
+
 static int put_terminal(const struct tr_drawing *d, int diagrams)
 {
     static const char *const kinds[][2] = {{".svg", "svg noenhanced size 900,%d"},
@@ -22,10 +48,10 @@ static int put_terminal(const struct tr_drawing *d, int diagrams)
                                            {".pdf", "pdfcairo noenhanced size 9,%d.0"}};
     FILE *script = d->script;
     if (!d->output) {
-        fprintf(script, "set term dumb noenhanced %d %d\n", tr_terminal_columns(stdout, 80) - 1,
-                22 * diagrams);
+        put_screen(script, tr_terminal_columns(stdout, 80) - 1, diagrams);
         return TR_OK;
     }
+    fputs(style, script);
     const char *ends = strrchr(d->output, '.');
     for (int i = 0; i < 3; i++) {
         if (!ends || strcmp(ends, kinds[i][0]) != 0) continue;

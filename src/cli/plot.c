@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,16 @@ static const char usage[] = "trireme plot RUN... [-o FILE] [--what W] [--over ti
                             "Draws curves of the runs in these folders, by gnuplot: in characters on the "
                             "terminal, or into FILE, which ends in\n"
                             ".svg, .png or .pdf. Without --what the objective, and below it the metric on "
-                            "the test data, if there is one.\n"
+                            "the test data, if there is one. Lines\n"
+                            "from top to bottom are restarts, short ones at the bottom checkpoints.\n"
                             "  -o FILE       appears when it is complete\n"
-                            "  --what W      objective, metric, gap, speed (epochs a second), bytes (pulled "
-                            "and pushed), or waits (the part\n"
-                            "                of the workers' time that is not computing)\n"
+                            "  --what W      objective, metric, gap, speed (epochs a second), rows (a "
+                            "second), bytes (pulled and pushed), "
+                            "waits\n"
+                            "                (the part of the workers' time that is not computing), or scale "
+                            "(seconds of training of these "
+                            "runs\n"
+                            "                over their ranks)\n"
                             "  --over X      epoch, or time (the default)\n";
 
 /* What can be drawn: columns of metrics.csv, which are counted from 1. */
@@ -32,7 +38,9 @@ static const struct curve {
               {"metric", "6", "test metric", 6, false},
               {"gap", "5", "gap", 5, true},
               {"speed", "($2/$1)", "epochs per second", 2, false},
+              {"rows", "($2*%.17g/$1)", "rows per second", 2, false},
               {"bytes", "(($7+$8)/1e6)", "MB pulled and pushed", 7, false},
+              {"scale", NULL, "seconds of training", 0, true},
               {"waits", "(($12+$13+$14)/($11+$12+$13+$14))", "part of time waited", 12, false}};
 enum { CURVES = sizeof curves / sizeof *curves };
 
@@ -61,6 +69,65 @@ static int look(const char *run, int column, bool *any)
     return TR_OK;
 }
 
+/* A number of the run's summary.json, or of status.json where there is none yet; NaN: none. */
+static double number_of(const char *run, const char *name)
+{
+    static const char *const files[] = {"summary.json", "status.json"};
+    char *path, line[4096], key[64];
+    double value = NAN;
+    snprintf(key, sizeof key, "  \"%s\": ", name);
+    for (int i = 0; i < 2 && isnan(value); i++) {
+        if (tr_format(&path, "%s/%s", run, files[i]) != TR_OK) return NAN;
+        FILE *file = fopen(path, "re");
+        free(path);
+        while (file && fgets(line, sizeof line, file))
+            if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), "%lf", &value);
+        if (file) fclose(file);
+    }
+    return value;
+}
+
+/* What befell a run: restarts from top to bottom, checkpoints as short lines at the bottom, in the colour of its curve. */
+static void draw_marks(FILE *script, const struct plot *p, int run)
+{
+    char *path, line[4096];
+    if (tr_format(&path, "%s/events.csv", p->run[run]) != TR_OK) return;
+    FILE *file = fopen(path, "re");
+    free(path);
+    while (file && fgets(line, sizeof line, file)) {
+        char *rest = line, *field[6] = {""};
+        for (int i = 0; i < 6 && rest; i++) field[i] = strsep(&rest, ",");
+        const char *at = field[strcmp(p->over, "epoch") == 0 ? 2 : 1];
+        double x = strtod(at ? at : "", NULL);
+        bool restart = field[5] && strcmp(field[5], "restart") == 0;
+        if (!field[5] || !at || !*at || (!restart && strcmp(field[5], "checkpoint") != 0)) continue;
+        fprintf(script, "set arrow from %.9g, graph 0 to %.9g, graph %s nohead linetype %d dashtype %d\n", x,
+                x, restart ? "1" : "0.05", run + 1, restart ? 2 : 1);
+    }
+    if (file) fclose(file);
+}
+
+/* Seconds of training over ranks, and what they would be if twice the ranks took half. */
+static int draw_scale(FILE *script, const struct plot *p)
+{
+    double least = INFINITY, most = 0, work = 0;
+    fputs("$runs << end\n", script);
+    for (int i = 0; i < p->runs; i++) {
+        double ranks = number_of(p->run[i], "ranks"), seconds = number_of(p->run[i], "train_seconds");
+        if (!(ranks > 0) || !(seconds > 0))
+            return tr_fail(TR_ERR_NO_INPUT, "%s: no ranks and train_seconds in a summary.json", p->run[i]);
+        fprintf(script, "%.0f %.9g\n", ranks, seconds);
+        if (ranks < least) least = ranks, work = ranks * seconds;
+        most = fmax(most, ranks);
+    }
+    fprintf(script,
+            "end\nset xlabel 'ranks'\nset logscale xy 2\nset title 'seconds of training'\n"
+            "set xrange [%.9g:%.9g]\nplot $runs smooth unique with linespoints title 'these runs', "
+            "%.17g/x with lines dashtype 2 title 'in proportion'\n",
+            least / 1.2, most * 1.2, work);
+    return TR_OK;
+}
+
 /* One diagram with a curve for each run that has it. */
 static int draw(FILE *script, const struct plot *p, const struct curve *curve, bool *drawn)
 {
@@ -69,11 +136,18 @@ static int draw(FILE *script, const struct plot *p, const struct curve *curve, b
     for (int i = 0; i < p->runs; i++) {
         bool has;
         TR_TRY(look(p->run[i], curve->column, &has));
-        if (!has) continue;
+        double rows = number_of(p->run[i], "rows");
+        if (!has || (strchr(curve->using, '%') && isnan(rows))) continue;
+        if (!any) {
+            fputs("unset arrow\n", script);
+            for (int k = 0; k < p->runs; k++) draw_marks(script, p, k);
+        }
         fputs(any ? ", " : "plot ", script);
         tr_drawing_quote(script, p->run[i], "/metrics.csv");
-        fprintf(script, " using %d:%s with lines title ", strcmp(p->over, "epoch") == 0 ? 2 : 1,
-                curve->using);
+        fprintf(script, " using %d:", strcmp(p->over, "epoch") == 0 ? 2 : 1);
+        fprintf(script, curve->using,
+                number_of(p->run[i], "rows")); /* which only rows a second has a place for */
+        fprintf(script, " with lines linetype %d title ", i + 1);
         tr_drawing_quote(script, p->run[i], "");
         any = true;
     }
@@ -94,6 +168,7 @@ static int write_script(struct tr_drawing *d, const struct plot *p)
     fprintf(script, "set datafile separator ','\nset key below autotitle columnhead\nset xlabel '%s'\n",
             strcmp(p->over, "epoch") == 0 ? "epoch" : "seconds");
     if (metric) fputs("set multiplot layout 2,1\n", script);
+    if (chosen && !chosen->using) return draw_scale(script, p);
     TR_TRY(draw(script, p, chosen ? chosen : &curves[0], &drawn));
     if (metric) TR_TRY(draw(script, p, &curves[1], &drawn));
     if (metric) fputs("unset multiplot\n", script);
@@ -109,11 +184,13 @@ static int take_words(struct plot *p, int argc, char **argv)
     for (int i = 0; i < CURVES; i++) names[i] = curves[i].name;
     p->over = "time";
     for (int i = 0; i < argc; i++) {
-        const char **value = strcmp(argv[i], "-o") == 0       ? &p->output
-                             : strcmp(argv[i], "--what") == 0 ? &p->what
-                             : strcmp(argv[i], "--over") == 0 ? &p->over
-                                                              : NULL;
-        if (value && i + 1 < argc) *value = argv[++i];
+        size_t name = argv[i][0] == '-' ? strcspn(argv[i], "=") : strlen(argv[i]); /* --what=W is fine, too */
+        const char **value = strcmp(argv[i], "-o") == 0                           ? &p->output
+                             : strncmp(argv[i], "--what", name) == 0 && name == 6 ? &p->what
+                             : strncmp(argv[i], "--over", name) == 0 && name == 6 ? &p->over
+                                                                                  : NULL;
+        if (value && argv[i][name] == '=') *value = argv[i] + name + 1;
+        else if (value && i + 1 < argc) *value = argv[++i];
         else if (argv[i][0] == '-')
             return tr_fail(TR_ERR_USAGE, "plot: %s %s: see trireme help plot",
                            value ? "no value behind" : "unexpected", tr_shown(argv[i]).text);
