@@ -88,6 +88,9 @@ static void write_sizes(FILE *file, const struct tr_outcome *o)
 
 static void write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
 {
+    double first = INFINITY;
+    for (size_t i = 0; i < n; i++)
+        if (sums[i].clocks > 0) first = fmin(first, sums[i].began);
     fputs("  \"stages\": [", file);
     for (size_t i = 0; i < n; i++) {
         const struct tr_stage_sum *s = &sums[i];
@@ -95,6 +98,8 @@ static void write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
         tr_json_text(file, s->name);
         fprintf(file, ", \"runs\": %d, \"fewest_workers\": %d, \"most_workers\": %d, \"clocks\": %lld",
                 s->runs, s->fewest, s->most, (long long)s->clocks);
+        tr_json_real_behind(file, "begin_seconds", s->clocks > 0 ? s->began - first : (double)NAN);
+        tr_json_real_behind(file, "end_seconds", s->clocks > 0 ? s->ended - first : (double)NAN);
         tr_json_real_behind(file, "seconds", s->seconds);
         tr_json_real_behind(file, "worker_seconds", s->worker_seconds);
         tr_json_real_behind(file, "transition_seconds", s->transition);

@@ -39,6 +39,7 @@ struct tr_stage_sum {
     int runs, fewest, most; /* runs, and workers of one: sub-stages of a search count as runs */
     int64_t clocks;
     double seconds, worker_seconds; /* of its clocks; times workers */
+    double began, ended;            /* tr_now() when its first clock began, and its last one ended */
     double transition;              /* median, from the end of what ran before to its first clock */
     char degree[256];               /* how its number of workers was found; "" if it was given */
 };

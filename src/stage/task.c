@@ -309,6 +309,8 @@ static void note_run(struct task *k, const struct assignment *a, const struct tr
     if (!r->is_rest) sum->runs++;
     for (int g = 0; g < a->workers.groups; g++)
         k->last[a->stage * k->tr->layout.groups + a->workers.first_group + g] = sum->runs;
+    if (sum->clocks == 0) sum->began = run->first;
+    sum->ended = run->last;
     sum->clocks += clocks;
     sum->seconds += seconds;
     sum->worker_seconds += seconds * workers;

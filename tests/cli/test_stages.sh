@@ -25,6 +25,11 @@ optimum=$(of dual objective)
 # ---- variance reduction, wherever it runs ----
 for method in svrg svrg++ katyusha; do run $method 2 job.yaml solve.method=$method && best $method; done
 for ranks in 1 5; do run svrg-$ranks $ranks job.yaml stages.inner.parallelism=all && best svrg-$ranks; done
+# the stages take turns: each begins before the other has ended, the first at 0
+sed -n 's/.*"name": "\([a-z]*\)".*"begin_seconds": \([^,]*\), "end_seconds": \([^,]*\), "seconds": \([^,]*\),.*/\1 \2 \3 \4/p' svrg-5/summary.json >stages
+awk '{ begin[$1] = $2; end[$1] = $3; if ($3 - $2 < $4 - 1e-6) exit 1 }
+    END { exit !(begin["full"] == 0 && begin["inner"] > 0 && begin["inner"] < end["full"]) }' stages ||
+    fail "stages in time: $(cat stages)"
 run nodes-svrg 4 job.yaml ranks.node_size=2 && best nodes-svrg
 ran svrg full 2 13
 ran svrg inner 1 12

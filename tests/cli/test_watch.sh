@@ -24,6 +24,8 @@ some_metrics() {
 a_run runs/good done
 some_metrics >runs/good/metrics.csv
 printf 'name: good\ndata:\n  train: [a.svm]   # command line\n  order: dealt     # default\n' >runs/good/job.yaml
+printf 'one line\n%.0s' $(seq 200) >runs/good/log
+printf '{\n  "stages": [\n    {"name": "snapshot", "fewest_workers": 8, "most_workers": 8, "clocks": 4, "begin_seconds": 0, "end_seconds": 6, "seconds": 1},\n    {"name": "steps", "fewest_workers": 1, "most_workers": 1, "clocks": 9, "begin_seconds": 2, "end_seconds": 8, "seconds": 5}\n  ]\n}\n' >runs/good/summary.json
 a_run 'runs/<script>alert(1)<' done
 a_run runs/torn training
 printf '{"state": "trai' >runs/torn/status.json
@@ -92,7 +94,7 @@ asks "the job" 200 'command line' /run/0/good/job.yaml
 asks "no such page" 404 'no such page' /nothing
 asks "no such run" 404 'no such run' /run/0/nothing/metrics.csv
 asks "no such file" 404 'no such page' /run/0/good/model.h5
-asks "a file that is not there" 404 'no such file' /run/0/good/summary.json
+asks "a file that is not there" 404 'no such file' /run/0/torn/summary.json
 for path in /run/0/../../secret /run/0/good/../../../secret /run/0/%2e%2e/secret /run/0/good/..%2f..%2fsecret /../secret \
     /run/../metrics.csv /run/0/linked/metrics.csv /run/0/way-out/metrics.csv /run//metrics.csv /run/1/metrics.csv; do
     asks "$path" 404 no "$path"

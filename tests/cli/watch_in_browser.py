@@ -45,6 +45,9 @@ with browser() as page:
     check("Enter opens the run", page.until("location.hash === '#/run/0%2Fgood'"))
     check("its curve", page.until("document.querySelector('.chart .line')?.getAttribute('d').startsWith('M')"))
     check("its objective", page.js(show + ".includes('0.5')"))
+    bars = "[...document.querySelectorAll('.gantt rect')].map(bar => bar.getAttribute('x') + ' ' + bar.getAttribute('width')).join()"
+    check(f"stages from where they began: {page.js(bars)}", page.js(bars) == "0% 75%,25% 75%")
+    check("the log at its end", page.js("(pre => pre.scrollTop > 0 && pre.scrollTop + pre.clientHeight > pre.scrollHeight - 3)(document.querySelector('pre'))"))
     check("its job, without what is default", page.js("/train: \\[a.svm\\]/.test(%s) && !/dealt/.test(%s)" % (show, show)))
     write("good/metrics.csv", "3,3,3,0.4375,1e-3,0.8,300,300,3,3,1.5,0.3,0.3,0.3,1000,3,3\n", "a")
     check("a new line of metrics appears", page.until("document.querySelector('.chart h2 b').textContent === '0.4375'"))

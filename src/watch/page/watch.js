@@ -489,8 +489,10 @@ function runPage(id) {
             if (!drawn.has(curve.key)) (drawn.set(curve.key, chart()), grid.append(drawn.get(curve.key).node));
             drawn.get(curve.key).draw({ ...curve, lines: lines(curve, t), marks, x: OVER[view.over] });
         }
+        const logged = log && el("pre", {}, log);
         rest.replaceChildren(...[tasksPanel(run), stagesPanel(summary), befell.length && befellPanel(befell),
-            log && el("section", { class: "panel wide" }, el("h2", {}, "last lines of the log"), el("pre", {}, log)), job && jobPanel(job)].filter(Boolean));
+            log && el("section", { class: "panel wide" }, el("h2", {}, "last lines of the log"), logged), job && jobPanel(job)].filter(Boolean));
+        if (logged) logged.scrollTop = logged.scrollHeight;
         const under = !ENDED.includes(stateOf(run)) || run.status.state === "failed";
         if (!ranks || !under || !ranksAre(ranks)) return void ranksView.node.remove();
         if (!ranksView.node.isConnected) grid.before(ranksView.node);
@@ -603,14 +605,14 @@ function gantt(title, rows) {
         svg("svg", { height: 16 }, svg("rect", { class: "cell " + row.colour, x: percent(row.from - begin), width: percent(row.length), height: 16 })), el("span", { class: "soft" }, row.text))));
 }
 
+// Stages that take turns overlap: each is drawn from its first clock to its last.
 function stagesPanel(summary) {
     if (!Array.isArray(summary?.stages) || summary.stages.length === 0) return null;
-    let from = 0;
-    return gantt("stages, each with all of its time", summary.stages.map((stage, i) => {
-        const row = { name: String(stage.name), from, length: stage.seconds || 0, colour: "c" + i % 8,
-            text: `${duration(stage.seconds)}, ${number(stage.clocks)} clocks, ${stage.fewest_workers === stage.most_workers ? "" : number(stage.fewest_workers) + " to "}${number(stage.most_workers)} workers` };
-        from += row.length;
-        return row;
+    return gantt("stages", summary.stages.map((stage, i) => {
+        const from = is(stage.begin_seconds) ? stage.begin_seconds : 0, to = is(stage.end_seconds) ? stage.end_seconds : from;
+        const workers = stage.fewest_workers === stage.most_workers ? number(stage.most_workers) : number(stage.fewest_workers) + " to " + number(stage.most_workers);
+        return { name: String(stage.name), from, length: to - from, colour: "c" + i % 8,
+            text: `${duration(stage.seconds)} at work from ${duration(from)} on, ${number(stage.clocks)} clocks, ${workers} ${workers === "1" ? "worker" : "workers"}` };
     }));
 }
 
