@@ -2,11 +2,15 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "auc.h"
 
-enum { MOST_TABLED = 100, MOST_SHOWN = 10 }; /* labels of a confusion matrix, for --json and for people */
-enum { BINS = 10, MOST_POINTS = 500 };       /* of the calibration, and of a curve, about */
+enum {
+    MOST_TABLED = 100,
+    MOST_SHOWN = 64
+};                                     /* labels of a confusion matrix; characters of its lines, for people */
+enum { BINS = 10, MOST_POINTS = 500 }; /* of the calibration, and of a curve, about */
 
 struct tr_classified {
     size_t labels;
@@ -154,29 +158,53 @@ static int tell_calibration(const struct tr_classified *c, tr_query *q)
 
 /* ---- labels ---- */
 
+/* Characters for a column of the matrix. */
+static int find_width(const struct tr_classified *c, tr_query *q, const float *label)
+{
+    enum { LEAST = 4, MOST = 10 };
+    char text[TR_LABEL_TEXT];
+    int width = LEAST;
+    for (size_t k = 0; k < c->labels; k++) {
+        tr_query_label_text(q, label[k], text);
+        while (width < MOST && strlen(text) > (size_t)width) width++;
+        while (width < MOST && (double)c->is[k] >= pow(10, width)) width++;
+    }
+    return width;
+}
+
+/* For people only where it fits 80 columns. */
+static int show_confusion(const struct tr_classified *c, tr_query *q, const float *label)
+{
+    char text[TR_LABEL_TEXT], name[TR_LABEL_TEXT + 8], line[MOST_SHOWN + 64];
+    int width = find_width(c, q, label);
+    if ((width + 2) * (int)c->labels > MOST_SHOWN) return TR_OK;
+    for (size_t i = 0; i <= c->labels; i++) { /* line 0 is the heading */
+        size_t at = 0;
+        for (size_t k = 0; k < c->labels; k++) {
+            tr_query_label_text(q, label[k], text);
+            if (i > 0)
+                snprintf(text, sizeof text, "%llu",
+                         (unsigned long long)c->confusion[(i - 1) * c->labels + k]);
+            at +=
+                (size_t)snprintf(line + at, sizeof line - at, "%*s%*.*s", k ? 2 : 0, "", width, width, text);
+        }
+        if (i > 0) tr_query_label_text(q, label[i - 1], text);
+        snprintf(name, sizeof name, i > 0 ? "%s is" : "predicted", text);
+        TR_TRY(tr_figure_text(q, name, "%s", line));
+    }
+    return TR_OK;
+}
+
 static int tell_confusion(const struct tr_classified *c, tr_query *q, const float *label)
 {
     char is[TR_LABEL_TEXT], as[TR_LABEL_TEXT], name[2 * TR_LABEL_TEXT + 32];
-    char line[MOST_SHOWN * 16 + 1];
-    for (size_t i = 0; i <= c->labels && c->labels <= MOST_SHOWN; i++) { /* line 0 is the heading */
-        size_t at = 0;
-        for (size_t k = 0; k < c->labels; k++) {
-            tr_query_label_text(q, label[k], as);
-            unsigned long long n = i > 0 ? c->confusion[(i - 1) * c->labels + k] : 0;
-            at += (size_t)(i > 0 ? snprintf(line + at, 16, "%*s%10llu", k ? 2 : 0, "", n)
-                                 : snprintf(line + at, 16, "%*s%10.10s", k ? 2 : 0, "", as));
-        }
-        if (i > 0) tr_query_label_text(q, label[i - 1], is);
-        snprintf(name, sizeof name, i > 0 ? "%s is" : "predicted", is);
-        TR_TRY(tr_figure_text(q, name, "%s", line));
-    }
     for (size_t i = 0; i < c->labels * c->labels; i++) {
         tr_query_label_text(q, label[i / c->labels], is);
         tr_query_label_text(q, label[i % c->labels], as);
         snprintf(name, sizeof name, "confusion_%s_as_%s", is, as);
         TR_TRY(tr_figure(q, name, (double)c->confusion[i], NULL));
     }
-    return TR_OK;
+    return show_confusion(c, q, label);
 }
 
 /* Precision, recall, and their harmonic mean, of one label. */
