@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
 #include "job/job.h"
 #include "job/schema.h"
 #include "job/text.h"
@@ -188,12 +189,16 @@ static bool is_of_job(const char *name)
     return found;
 }
 
-/* On a terminal help goes through less, or what PAGER names, which ends by itself where all fits. */
+/* On a terminal help goes through less, or what PAGER names, which ends by itself where all fits; no line is wider than the
+ * terminal. */
 static FILE *open_pager(int *terminal)
 {
+    char command[128];
     if (!isatty(STDOUT_FILENO)) return NULL;
     setenv("LESS", "FRX", 0);
-    FILE *pager = popen("exec ${PAGER:-$(command -v less || echo cat)}", "w");
+    snprintf(command, sizeof command, "fold -s -w %d | ${PAGER:-$(command -v less || echo cat)}",
+             tr_terminal_columns(stdout, 80));
+    FILE *pager = popen(command, "w");
     *terminal = pager ? dup(STDOUT_FILENO) : -1;
     if (pager) dup2(fileno(pager), STDOUT_FILENO);
     return pager;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/terminal.h"
 #include "cli/words.h"
 #include "data/source.h"
 #include "monitor/display.h"
@@ -277,17 +278,18 @@ static int show_data(char *path)
 
 static int show_file(const char *folder, const char *name)
 {
-    char *path, buffer[4096], last = '\n';
+    char *path, *line = NULL;
+    size_t room = 0;
     TR_TRY(tr_format(&path, "%s/%s", folder, name));
     FILE *file = fopen(path, "re");
     free(path);
     if (!file) return TR_OK; /* not every run has each */
     printf("\n%s\n", name);
-    for (size_t n; (n = fread(buffer, 1, sizeof buffer, file)) > 0;) {
-        fwrite(buffer, 1, n, stdout);
-        last = buffer[n - 1];
+    while (getline(&line, &room, file) > 0) {
+        line[strcspn(line, "\n")] = '\0';
+        tr_put_wrapped(stdout, line, 4);
     }
-    if (last != '\n') putchar('\n');
+    free(line);
     fclose(file);
     return TR_OK;
 }

@@ -40,6 +40,25 @@ done
 COLUMNS=80 PAGER='sed s/^/paged:/' script -qc "$trireme help job sync" typescript >/dev/null </dev/null
 grep -q '^paged:sync: how far' typescript || fail "no pager: $(head -3 typescript)"
 
+# nothing that is said on a terminal is wider than it: lines that tmux has wrapped are fewer when it joins them
+if command -v tmux >/dev/null; then
+    "$trireme" generate ctr -o clicks.svm rows=500 features=100 nonzeros=5 2>/dev/null
+    for columns in 60 80 200; do
+        for words in "train data.train=clicks.svm data.test=20% solve.epochs=3 output=m" "evaluate m clicks.svm" "inspect m" "help train"; do
+            terminals=$((${terminals:-0} + 1))
+            tmux -S "$here/tmux.$terminals" -f /dev/null new-session -d -x $columns -y 300 \
+                "PAGER=cat '$trireme' $words; touch '$here/done'; sleep 60"
+            for _ in $(seq 300); do [ ! -e done ] || break; sleep 0.1; done
+            rm -f done
+            tmux -S "$here/tmux.$terminals" capture-pane -p | grep . >lines
+            tmux -S "$here/tmux.$terminals" capture-pane -pJ | grep . >joined
+            tmux -S "$here/tmux.$terminals" kill-server
+            [ "$(wc -l <lines)" -gt 4 ] || fail "trireme $words on a terminal: $(cat lines)"
+            [ "$(wc -l <lines)" -eq "$(wc -l <joined)" ] || fail "trireme $words is wider than $columns: $(awk -v n=$columns 'length > n' joined | head -3)"
+        done
+    done
+fi
+
 # plot: of two runs, with all that a folder may be called
 mkdir "a'b" c
 printf 'time,epoch,clock,objective,gap,test_metric,bytes_pulled,bytes_pushed\n1,1,1,0.7,,,5,5\n2,2,2,0.6,,,9,9\n' | tee "a'b/metrics.csv" >c/metrics.csv
@@ -47,13 +66,29 @@ if command -v gnuplot >/dev/null; then
     expect 0 "a'b" plot "a'b" c
     expect 0 "MB pulled" plot c --what bytes --over epoch
     expect 0 "" plot "a'b" c -o both.svg
+    for term in foot dumb; do TERM=$term script -qc "$trireme plot c" $term.screen >/dev/null </dev/null; done
+    ! grep -q "$(printf '\033P')" dumb.screen && grep -q objective dumb.screen || fail "plot: no characters: $(head -3 dumb.screen)"
+    if gnuplot -e 'exit status !strstrt(GPVAL_TERMINALS, "sixelgd")'; then
+        grep -q "$(printf '\033P')" foot.screen || fail "plot: no pixels on a terminal that takes them"
+    fi
     grep -q '</svg>' both.svg || fail "plot: no SVG"
     expect 66 "c: nothing of that has been evaluated yet" plot c --what metric
+    # marks: two restarts from top to bottom, and a checkpoint, in both diagrams of two runs
+    printf 'when,time,epoch,updates,rank,event,text\n1,1.25,1,1,,checkpoint,x\n2,1.5,1,1,,restart,x\n3,1.75,1,1,2,failure,x\n' >c/events.csv
+    printf '{\n  "rows": 1000,\n  "ranks": 4,\n  "train_seconds": 3\n}\n' >c/summary.json
+    sed 's/4/1/; s/: 3/: 9/' c/summary.json >"a'b/summary.json"
+    expect 0 "rows per second" plot c --what=rows
+    expect 0 "in proportion" plot c "a'b" --what=scale
+    check "plot without marks" "$trireme" plot "a'b" -o plain.svg
+    check "plot with marks" "$trireme" plot c -o marks.svg
+    [ "$(($(grep -c '<path' marks.svg) - $(grep -c '<path' plain.svg)))" -eq 2 ] ||
+        fail "plot: a restart and a checkpoint are $(($(grep -c '<path' marks.svg) - $(grep -c '<path' plain.svg))) paths more"
+    expect 66 "no ranks and train_seconds" plot c d --what=scale
 else
     expect 71 "gnuplot is not installed" plot c
 fi
 expect 66 "d: no run" plot d
-expect 64 "expected objective, metric" plot c --what speeed
+expect 64 "expected objective, metric" plot c --what=speeed
 expect 64 "ends in .svg, .png or .pdf" plot c -o both.gif
 
 # a manual page for each command, without a word from groff
@@ -72,7 +107,27 @@ completes() {
         "$(dirname "$jobs")/tools/completion/trireme" "$1")
     [ "$offered" = "$2" ] || fail "completion of «$1»: «$offered», expected «$2»"
 }
+completes_in_others() { # zsh and fish, where they are
+    mkdir -p bin functions && ln -sf "$trireme" bin/trireme && cp "$(dirname "$jobs")/tools/completion/_trireme" functions
+    while IFS=: read -r line words; do
+        command -v fish >/dev/null || continue
+        offered=$(PATH=$PWD/bin:$PATH HOME=$here fish -c 'source $argv[1]; complete -C $argv[2]' "$(dirname "$jobs")/tools/completion/trireme.fish" \
+            "trireme $line" | tr '\n' ' ')
+        [ "$offered" = "$words " ] || fail "fish completes «$line»: «$offered», expected «$words»"
+    done <<'END'
+ev:evaluate
+train solve.tar:solve.target= solve.target_gap=
+train sync.mode=as:sync.mode=asp
+train a.yaml data.train=fi:data.train=file.svm
+END
+    command -v zsh >/dev/null || return
+    PATH=$PWD/bin:$PATH timeout -s KILL 60 zsh -f "$(dirname "$jobs")/tests/cli/complete.zsh" "$PWD/functions" "trireme ev" "trireme train solve.tar" \
+        "trireme train sync.mode=as" "trireme train a.yaml data.train=fi" "trireme train solve.epo" >said
+    printf '%s\n' evaluate "train solve.target" "train sync.mode=asp" "train a.yaml data.train=file.svm" "train solve.epochs=" |
+        cmp -s - said || fail "zsh completes: $(cat said)"
+}
 touch file.svm
+completes_in_others
 completes "trireme ev" "evaluate"
 completes "trireme train solve.tar" "solve.target= solve.target_gap="
 completes "trireme train sync.mode=as" "asp"
