@@ -64,7 +64,7 @@ typedef struct tr_optimizer {
     double rate, decay; /* the rate of clock c is rate / sqrt(decay c + 1); ftrl's is always `rate` */
     double horizon;     /* above 0: that rate falls on a line besides, to 0 at this clock; ftrl's too */
     double momentum;    /* μ in [0, 1): momentum, nesterov, adam */
-    double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.95, 0.9, 0.999 */
+    double memory;      /* ρ in (0, 1): adadelta, rmsprop, adam. 0 or less: 0.99, 0.99, 0.999 */
     double epsilon;     /* ε: all that divide. 0 or less: 1e-8, for adadelta 1e-6 */
     double l1;          /* ftrl */
     double l2; /* 0 or more; ftrl: as above; all others: weight decay, which makes each gradient g + l2 w.

@@ -13,8 +13,8 @@ static const struct {
     [TR_MOMENTUM] = {"momentum", 1, 0.9, 1e-8},
     [TR_NESTEROV] = {"nesterov", 1, 0.9, 1e-8},
     [TR_ADAGRAD] = {"adagrad", 1, 0.9, 1e-8},
-    [TR_ADADELTA] = {"adadelta", 2, 0.95, 1e-6},
-    [TR_RMSPROP] = {"rmsprop", 1, 0.9, 1e-8},
+    [TR_ADADELTA] = {"adadelta", 2, 0.99, 1e-6},
+    [TR_RMSPROP] = {"rmsprop", 1, 0.99, 1e-8},
     [TR_ADAM] = {"adam", 2, 0.999, 1e-8},
     [TR_FTRL] = {"ftrl", 2, 0.9, 1e-8},
 };

@@ -62,5 +62,6 @@ refused 76 "worse than .* of the best constant" data.train=real model.type=linea
 [ ! -e out/model.h5 ] || fail "a model that is worse than a constant"
 refused 78 "solve.method newton does not minimise the loss of model.type quantile" model.type=quantile solve.method=newton data.train=real
 refused 78 "model.type svm needs model.l2 > 0" model.type=svm model.l2=0 solve.method=newton
+refused 78 "model.type svm needs model.l2 > 0" model.type=svm model.l2=0 solve.method=auto
 refused 78 "with newton all workers step together" solve.method=newton sync.mode=ssp
 exit $bad

@@ -22,7 +22,7 @@ goal=$(awk -v f="$(of best objective)" 'BEGIN { print 1.03 * f }')
 
 # ---- optimizers: every one gets there, at the servers and at the workers ----
 for at in server worker; do
-    for optimizer in momentum:0.1 nesterov:0.1 adagrad:0.2 adadelta:10 rmsprop:0.02 adam:0.02 ftrl:0.2; do
+    for optimizer in momentum:0.1 nesterov:0.1 adagrad:0.2 adadelta:4 rmsprop:0.02 adam:0.02 ftrl:0.2; do
         run "$at-${optimizer%:*}" 2 job.yaml solve.optimizer="${optimizer%:*}" solve.rate="${optimizer#*:}" solve.optimizer_at=$at
         below "$at-${optimizer%:*}" objective "$goal"
     done

@@ -286,10 +286,10 @@ START_TEST(settings_are_filled_in_and_checked)
     ck_assert(full.memory == 0.999 && full.epsilon == 1e-8 && full.rate == 1 && full.momentum == 0.9);
     o.kind = TR_ADADELTA;
     ck_ok(tr_optimizer_resolve(&o, &full));
-    ck_assert(full.memory == 0.95 && full.epsilon == 1e-6);
+    ck_assert(full.memory == 0.99 && full.epsilon == 1e-6);
     o.kind = TR_RMSPROP;
     ck_ok(tr_optimizer_resolve(&o, &full));
-    ck_assert(full.memory == 0.9 && full.epsilon == 1e-8);
+    ck_assert(full.memory == 0.99 && full.epsilon == 1e-8);
     o.memory = 0.5, o.epsilon = 0.25;
     ck_ok(tr_optimizer_resolve(&o, &full));
     ck_assert(full.memory == 0.5 && full.epsilon == 0.25);

@@ -52,7 +52,8 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
         return tr_linear_refuse(
             job, "model.init",
             "model.init needs Newton's method here, and that sync.mode bsp: or use solve.method sgd");
-    return newton ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
+    bool needs_l2 = type == TR_LOSS_SVM && o->l2 == 0; /* as it says by itself */
+    return newton || needs_l2 ? tr_linear_newton.check(job, o) : tr_linear_dual.check(job, o);
 }
 
 /* ---- opening ---- */

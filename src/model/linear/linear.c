@@ -562,7 +562,7 @@ static const tr_option options[] = {
     {"solve.momentum", TR_KIND_REAL, AT(momentum), "0.9", .most = 1,
      .help = "momentum, nesterov, adam: how much of the last step's direction is kept"},
     {"solve.memory", TR_KIND_REAL, AT(memory), "auto", .most = 1, .words = TR_WORDS("auto"),
-     .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.95, 0.9, 0.999"},
+     .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.99, 0.99, 0.999"},
     {"solve.epsilon", TR_KIND_REAL, AT(epsilon), "auto", .above = true, .words = TR_WORDS("auto"),
      .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
     {"solve.inner", TR_KIND_REAL, AT(inner), "2", .above = true,
