@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* How many workers: a number, or one of these. A stage in which every group takes part has as many workers of each, so
- * the number is rounded down to a multiple of the groups, but there is one of each at least. */
+/* How many workers: a number, or one of these. Every group takes part in a stage that is not of one group: where the number
+ * is no multiple of theirs, workers take turns, so many at a time. */
 enum {
     TR_ALL_WORKERS = 0,  /* of a stage of one group: all of that group */
     TR_AUTO_WORKERS = -1 /* found while it runs: FlexPS, section 5.4 */

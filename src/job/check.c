@@ -97,13 +97,25 @@ static int check_settings(const struct tr_job *job)
     return check_merge(job);
 }
 
-/* Where the method has no list of stages there are none; an empty list leaves it to the class. */
+/* Where the method has no list of stages there are none; an empty list leaves it to the class. Of those that it lists the job
+ * says how many workers do them, and nothing else. */
 static int check_stages(const struct tr_job *job)
 {
     const char *const *names = tr_job_chosen_method(job)->stages;
     size_t n = 0;
     while (names && names[n]) n++;
-    return names && n == 0 ? TR_OK : tr_job_check_stages(job, names, n);
+    if (names && n == 0) return TR_OK;
+    TR_TRY(tr_job_check_stages(job, names, n));
+    for (size_t i = 0; i < job->stages; i++) {
+        const struct tr_job_stage *stage = &job->stage[i];
+        char key[96];
+        if (stage->clocks == 0 && stage->servers == 0) continue;
+        snprintf(key, sizeof key, "stages.%s.%s", stage->name, stage->clocks > 0 ? "clocks" : "servers");
+        return tr_job_fail(tr_job_where(job, key),
+                           "%s is of no use to solve.method %s: its stages have parallelism alone", key,
+                           tr_job_chosen_method(job)->name);
+    }
+    return TR_OK;
 }
 
 int tr_job_check_use(const struct tr_job *job)

@@ -246,17 +246,17 @@ static void begin_line(FILE *out, const char *of)
     if (of) fprintf(out, "%s: ", of);
 }
 
-void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums)
+void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sums, size_t n)
 {
     int width = (int)strlen("stage"), columns = tr_terminal_columns(out, 200);
-    for (size_t i = 0; i < task->n; i++) width = tr_max_int(width, (int)strlen(task->stage[i].name));
+    for (size_t i = 0; i < n; i++) width = tr_max_int(width, (int)strlen(sums[i].name));
     bool wide = columns >= width + 70; /* else without what is the least of it */
     tr_live_end();
     begin_line(out, of);
     fprintf(out, "%-*s  %6s  %9s  %8s  %9s", width, "stage", "runs", "workers", "clocks", "seconds");
     if (wide) fprintf(out, "  %14s  %10s", "worker seconds", "going over");
     fputc('\n', out);
-    for (size_t i = 0; i < task->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct tr_stage_sum *s = &sums[i];
         char workers[32], transition[32] = "-";
         if (s->runs == 0) continue;

@@ -51,9 +51,9 @@ void tr_display_end(struct tr_display *display);
  * over. */
 void tr_display_loading(struct tr_display *display, const struct tr_loading *loading);
 
-/* What the stages of a task have taken, as a table at its end. of: the name of the job's task, in front of each line;
+/* What n stages have taken, as a table at the end. of: the name of the job's task, in front of each line;
  * NULL in a job that has none. */
-void tr_display_stages(FILE *out, const char *of, const tr_task *task, const struct tr_stage_sum *sums);
+void tr_display_stages(FILE *out, const char *of, const struct tr_stage_sum *sums, size_t n);
 
 /* A number as people read it. */
 struct tr_number_text {

@@ -9,6 +9,8 @@
 #include <time.h>
 
 #include "base/terminal.h"
+#include "stage/timeline.h"
+#include "stage/turns.h"
 #include "store/folder.h"
 #include "monitor/account.h"
 #include "monitor/display.h"
@@ -130,16 +132,18 @@ static void end_rows(struct tr_monitor *m)
     tr_display_end(&m->logged);
 }
 
-static int on_task(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+static int on_task(void *who, const struct tr_stage_sum *sums, size_t n)
 {
     struct tr_monitor *m = who;
+    bool shows = tr_turns_are_shown(m->tr);
     end_rows(m);
-    if (m->display.style != TR_DISPLAY_SILENT) tr_display_stages(m->display.out, m->tr->team, task, sums);
-    if (m->logged.style != TR_DISPLAY_SILENT) tr_display_stages(m->logged.out, NULL, task, sums);
+    if (shows && m->display.style != TR_DISPLAY_SILENT)
+        tr_display_stages(m->display.out, m->tr->team, sums, n);
+    if (shows && m->logged.style != TR_DISPLAY_SILENT) tr_display_stages(m->logged.out, NULL, sums, n);
     free(m->stages);
-    TR_TRY(TR_NEW(&m->stages, task->n));
-    memcpy(m->stages, sums, task->n * sizeof *sums);
-    m->stage_count = task->n;
+    TR_TRY(TR_NEW(&m->stages, n));
+    memcpy(m->stages, sums, n * sizeof *sums);
+    m->stage_count = n;
     return TR_OK;
 }
 
@@ -381,6 +385,7 @@ static void say_target(const struct tr_monitor *m)
 int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
 {
     char layout[256];
+    TR_TRY(tr_turns_show(m->tr));
     struct tr_account account = account_until_now(m);
     struct tr_outcome outcome = {.account = &account,
                                  .model = summary,
@@ -393,8 +398,14 @@ int tr_monitor_summary(struct tr_monitor *m, const struct tr_summary *summary)
     tr_layout_describe(&m->tr->layout, layout, sizeof layout);
     TR_TRY(tr_all_reduce(m->tr, TR_SET_ALL, TR_MAX, TR_F64, &outcome.peak_rss, 1));
     TR_TRY(sum_service(m->tr, &outcome.service));
+    struct tr_span *spans;
+    TR_TRY(tr_timeline_gather(m->tr, &spans, &outcome.span_count));
+    outcome.spans = spans;
     if (m->writes) say_target(m);
-    return tr_agree(m->tr, m->writes ? tr_outcome_write(&outcome, m->tr->job, m->tr->job->output) : TR_OK);
+    int status =
+        tr_agree(m->tr, m->writes ? tr_outcome_write(&outcome, m->tr->job, m->tr->job->output) : TR_OK);
+    free(spans);
+    return status;
 }
 
 void tr_monitor_say_stopped(struct tr_monitor *m)

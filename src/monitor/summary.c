@@ -109,6 +109,20 @@ static void write_stages(FILE *file, const struct tr_stage_sum *sums, size_t n)
     fputs("\n  ],\n", file);
 }
 
+/* A line for each rank. */
+static void write_timeline(FILE *file, const struct tr_span *span, size_t n)
+{
+    fputs("  \"timeline\": [", file);
+    for (size_t i = 0; i < n; i++) {
+        bool begins = i == 0 || span[i].rank != span[i - 1].rank;
+        fprintf(file, begins && i ? ",\n    " : begins ? "\n    " : ", ");
+        fprintf(file, "{\"rank\": %lld, \"stage\": ", (long long)span[i].rank);
+        tr_json_text(file, span[i].stage);
+        fprintf(file, ", \"begin\": %.6f, \"end\": %.6f}", span[i].begin, span[i].end);
+    }
+    fputs(n > 0 ? "\n  ],\n" : "],\n", file);
+}
+
 int tr_summary_end(FILE *file, int ranks, const char *host, const struct tr_job *job)
 {
     tr_json_count_member(file, "ranks", (uint64_t)ranks);
@@ -131,6 +145,7 @@ static int write_file(FILE *file, const void *what)
     write_sizes(file, o);
     if (o->model->more) o->model->more(file, o->model->who);
     if (o->stages) write_stages(file, o->stages, o->stage_count);
+    write_timeline(file, o->spans, o->span_count);
     tr_json_text_member(file, "layout", o->layout);
     return tr_summary_end(file, o->ranks, o->host, f->job);
 }

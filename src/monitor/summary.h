@@ -4,6 +4,7 @@
 
 #include "monitor/account.h"
 #include "monitor/monitor.h"
+#include "stage/timeline.h"
 
 /* All that stands in it besides the job. */
 struct tr_outcome {
@@ -13,6 +14,8 @@ struct tr_outcome {
     double peak_rss;
     const struct tr_stage_sum *stages; /* so many, or NULL */
     size_t stage_count;
+    const struct tr_span *spans; /* so many */
+    size_t span_count;
     const char *layout, *host;
     int ranks;
 };

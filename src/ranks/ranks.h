@@ -27,6 +27,7 @@ enum tr_tag {
     TR_TAG_ERROR,      /* failed rank -> rank 0: its error text */
     TR_TAG_LOADING,    /* worker 0 -> rank 0, if that is no worker: how much of its data it has read */
     TR_TAG_ASSIGN,     /* rank 0 -> others: which stage is next */
+    TR_TAG_TURN,       /* worker -> worker: it may begin, or all have ended */
     TR_TAG_TIMES,      /* worker 0 of a stage -> rank 0: how long its clocks took */
     TR_TAG_NAMES,      /* worker -> rank 0: what its rows or columns are called */
     TR_TAG_FIELD,      /* rank -> rank 0: its part of an array for model.h5 */
@@ -69,7 +70,6 @@ struct tr_worker_set {
 struct tr_stage;
 struct tr_progress_row;
 struct tr_loading;
-struct tr_task;
 struct tr_stage_sum;
 struct tr_stores;
 struct tr_checkpoints;
@@ -130,8 +130,10 @@ struct tr_context {
     void *observer_state;
     int (*ready)(void *who, const struct tr_stage *stage);
     void *ready_state;
-    int (*task_observer)(void *who, const struct tr_task *task, const struct tr_stage_sum *sums);
+    int (*task_observer)(void *who, const struct tr_stage_sum *sums, size_t n);
     void *task_observer_state;
+    struct tr_timeline *timeline;  /* which rank did what when; NULL: nobody keeps it */
+    struct tr_turns *turns;        /* of the stages that the method names; NULL: it names none */
     int (*before_push)(void *who); /* before a view is pushed; NULL: nothing */
     void *before_push_state;
     int (*loading)(void *who, const struct tr_loading *progress);

@@ -1,4 +1,5 @@
-#include "stage/stage.h"
+#include "stage/timeline.h"
+#include "stage/turns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,9 @@ int tr_context_assign(tr_context *tr, tr_job *job)
                                                     : 0;
     TR_TRY(tr_agree(tr, tr_ranks_assign(tr)));
     TR_TRY(tr_agree(tr, tr_tables_open(tr)));
-    return tr_agree(tr, tr_sync_open(tr));
+    TR_TRY(tr_agree(tr, tr_sync_open(tr)));
+    TR_TRY(tr_agree(tr, tr_timeline_open(tr)));
+    return tr_agree(tr, tr_turns_open(tr));
 }
 
 void tr_context_describe(const tr_context *tr)
@@ -90,6 +93,8 @@ int tr_team_open(tr_context *of, const int *rank, int n, int number, const char 
 
 void tr_team_rest(tr_context *team)
 {
+    tr_turns_close(team);
+    tr_timeline_close(team);
     tr_sync_close(team);
     tr_tables_close(team);
     tr_ranks_rest(team);
@@ -97,6 +102,8 @@ void tr_team_rest(tr_context *team)
 
 int tr_context_close(tr_context *tr)
 {
+    tr_turns_close(tr);
+    tr_timeline_close(tr);
     tr_sync_close(tr);
     tr_tables_close(tr);
     return tr_ranks_stop(tr);

@@ -40,6 +40,7 @@ struct tr_stage_run {
     /* To those who show progress: of a task it has the name, and its clocks are evaluations … */
     const tr_stage *shown;
     int64_t evaluated; /* … of which there were so many before this run; -1: no task */
+    int at_once;       /* of its workers compute at a time; 0: all */
     int64_t ended;     /* clocks of the task's stages before this run; otherwise 0 */
     /* worker */
     tr_worker me;

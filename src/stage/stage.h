@@ -5,6 +5,8 @@
  *   task       stages one after the other, each on workers of its own
  *   degree     how many workers are best, found while a stage runs
  *   schedule   which task's stages get which workers, as a pure function of what has happened
+ *   timeline   which rank was in which stage when
+ *   turns      stages of which some workers at a time do their part
  *   rotation   blocks that go round in a group
  *   straggler  workers slowed on purpose
  */
@@ -33,10 +35,10 @@ struct tr_progress_row {
 
 void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one);
 
-/* What a stage of a task has taken so far. Seconds of the wall. */
+/* What a stage has taken so far. Seconds of the wall. */
 struct tr_stage_sum {
     char name[48];
-    int runs, fewest, most; /* runs, and workers of one: sub-stages of a search count as runs */
+    int runs, fewest, most; /* runs, and workers of one at a time: sub-stages of a search count as runs */
     int64_t clocks;
     double seconds, worker_seconds; /* of its clocks; times workers */
     double began, ended;            /* tr_now() when its first clock began, and its last one ended */
@@ -44,8 +46,8 @@ struct tr_stage_sum {
     char degree[256];               /* how its number of workers was found; "" if it was given */
 };
 
-/* Shows what the stages of a task have taken; on rank 0 at its end, set with tr_on_task() before tr_run_task(). */
-typedef int tr_task_observer(void *who, const tr_task *task, const struct tr_stage_sum *sums);
+/* Shows what n stages have taken; on rank 0 at the end of a task (tr_run_task()) and of training, set with tr_on_task(). */
+typedef int tr_task_observer(void *who, const struct tr_stage_sum *sums, size_t n);
 void tr_on_task(tr_context *tr, tr_task_observer *observer, void *who);
 
 /* Shows progress on rank 0; set with tr_observe() before tr_run(). */

@@ -11,6 +11,7 @@
 #include "stage/degree.h"
 #include "stage/run.h"
 #include "stage/schedule.h"
+#include "stage/timeline.h"
 
 struct instance {
     struct instance *next;
@@ -40,6 +41,7 @@ struct assignment {
     int64_t stage;  /* or END, MOVE or TAKE */
     int64_t number; /* clocks to run; END: status, as far as it is agreed on; TAKE: whether the run stops */
     struct tr_worker_choice workers;
+    int at_once; /* of these, if not all: groups have equally many, and the degree is no multiple of them */
     struct position at;
 };
 
@@ -123,7 +125,8 @@ static void release(const struct task *k, struct instance *s)
     s->kept = NULL;
 }
 
-static int run_instance(struct task *k, struct instance *s, const tr_stage *stage, struct tr_stage_run *run)
+static int run_instance(struct task *k, struct instance *s, const tr_stage *stage, int at_once,
+                        struct tr_stage_run *run)
 {
     const struct position *at = &k->at;
     tr_stage_open(k->tr, stage, run);
@@ -133,6 +136,7 @@ static int run_instance(struct task *k, struct instance *s, const tr_stage *stag
     run->shown = &shown;
     run->evaluated = at->evaluations;
     run->ended = at->ended;
+    run->at_once = at_once;
     run->begin = k->began;
     run->compute_seconds = k->compute_seconds;
     run->evaluate_seconds = k->evaluate_seconds;
@@ -144,6 +148,7 @@ static int run_instance(struct task *k, struct instance *s, const tr_stage *stag
     (void)TR_FAULT("stage");
     TR_TRY(tr_stage_begin(run));
     int status = tr_stage_run(run);
+    if (tr_works(k->tr) && at_once == 0) tr_timeline_add(k->tr, stage->name, run->first, run->last);
     k->compute_seconds = run->compute_seconds;
     k->evaluate_seconds = run->evaluate_seconds;
     return status;
@@ -166,7 +171,7 @@ static int run_assignment(struct task *k, const struct assignment *a, struct tr_
     stage.clocks = a->number;
     tr->active = &s->workers;
     int status = ready ? tr_tables_resume(tr, &s->suspended) : prepare(k, s, &stage);
-    if (status == TR_OK) status = run_instance(k, s, &stage, run);
+    if (status == TR_OK) status = run_instance(k, s, &stage, a->at_once, run);
     if (!s->can_suspend) release(k, s);
     int suspending = tr_tables_suspend(tr, s->can_suspend, &s->suspended);
     if (!s->can_suspend) s->prepared = false;
@@ -214,9 +219,8 @@ static struct tr_worker_choice choose_workers(const struct task *k, int workers)
 {
     const struct tr_layout *layout = &k->tr->layout;
     if (k->task->stage[k->at.next.stage].one_group)
-        return (struct tr_worker_choice){(int)k->at.group, 1, tr_min_int(workers, layout->group_size)};
-    return (struct tr_worker_choice){0, layout->groups,
-                                     tr_min_int(tr_max_int(workers / layout->groups, 1), layout->group_size)};
+        return (struct tr_worker_choice){(int)k->at.group, 1, workers};
+    return (struct tr_worker_choice){0, layout->groups, (workers + layout->groups - 1) / layout->groups};
 }
 
 static struct tr_substage search(const struct task *k, struct record *r)
@@ -255,7 +259,10 @@ static struct assignment plan(const struct task *k)
     int64_t clocks = length_of_part(k, r, sub.clocks);
     r->is_rest = r->cut;
     r->cut = clocks < sub.clocks;
-    return (struct assignment){next->stage, clocks, choose_workers(k, sub.parallelism), k->at};
+    int workers = tr_min_int(sub.parallelism, most_workers(k, next->stage));
+    struct tr_worker_choice choice = choose_workers(k, workers);
+    bool all = workers == choice.groups * choice.group_size;
+    return (struct assignment){next->stage, clocks, choice, all ? 0 : workers, k->at};
 }
 
 static int check_next(const struct task *k, const tr_next *next)
@@ -294,7 +301,7 @@ static void note_run(struct task *k, const struct assignment *a, const struct tr
     struct record *r = &k->record[a->stage];
     struct tr_stage_sum *sum = &r->sum;
     int64_t clocks = run->times.clocks;
-    int workers = a->workers.groups * a->workers.group_size;
+    int workers = a->at_once > 0 ? a->at_once : a->workers.groups * a->workers.group_size;
     double seconds = run->last - run->first;
     if (r->searches)
         tr_degree_report(&r->degree, run->times.seconds,
@@ -349,7 +356,7 @@ static int show_records(struct task *k)
         snprintf(sums[i].name, sizeof sums[i].name, "%s", k->task->stage[i].name);
         if (r->searches) tr_degree_describe(&r->degree, sums[i].degree, sizeof sums[i].degree);
     }
-    int status = k->tr->task_observer(k->tr->task_observer_state, k->task, sums);
+    int status = k->tr->task_observer(k->tr->task_observer_state, sums, k->task->n);
     free(sums);
     return status;
 }

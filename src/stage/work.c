@@ -1,4 +1,6 @@
 #include "stage/run.h"
+#include "stage/timeline.h"
+#include "stage/turns.h"
 
 #include <stdlib.h>
 
@@ -7,6 +9,12 @@
 static double transfer_seconds(const struct tr_traffic *t)
 {
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
+}
+
+/* Workers wait for each other's turns. */
+static bool takes_turns(const struct tr_stage_run *run)
+{
+    return run->at_once > 0 || run->tr->turns;
 }
 
 int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
@@ -27,6 +35,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    if (run->status != TR_OK && takes_turns(run)) tr_turns_fail(tr);
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
     r->evaluate_seconds = run->evaluate_seconds;
@@ -64,12 +73,18 @@ static int compute(struct tr_stage_run *run)
     const struct tr_traffic *t = &run->tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
     tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
+    tr_stage_note(run, tr_turns_wait(run->tr, run->at_once));
+    double turn = tr_now();
     tr_straggler_begin(&run->straggler);
     tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
     tr_stage_note(run, tr_straggler_end(&run->straggler));
+    if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
+    tr_stage_note(run, tr_turns_pass(run->tr, run->at_once));
     run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
-    return run->status == TR_OK ? TR_OK : stand_in(run);
+    if (run->status == TR_OK) return TR_OK;
+    if (takes_turns(run)) tr_turns_fail(run->tr);
+    return stand_in(run);
 }
 
 /* What the leader sends to each slave before a round, which answers with a status. Messages of their own, since

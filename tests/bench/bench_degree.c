@@ -98,10 +98,10 @@ static double median_clock(struct stage *s)
     return s->began[n / 2];
 }
 
-static int show(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+static int show(void *who, const struct tr_stage_sum *sums, size_t n)
 {
     struct bench *b = who;
-    for (size_t i = 0; i < task->n; i++)
+    for (size_t i = 0; i < n; i++)
         printf("%s %.6f %.6f %lld %.6f %s\n", sums[i].name, sums[i].seconds, sums[i].worker_seconds,
                (long long)sums[i].clocks, median_clock(&b->stage[i]), sums[i].degree);
     return TR_OK;

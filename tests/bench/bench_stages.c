@@ -55,10 +55,10 @@ static int next(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-static int show(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+static int show(void *who, const struct tr_stage_sum *sums, size_t n)
 {
     const struct bench *b = who;
-    (void)task;
+    (void)n;
     printf("%d %.4f %.4f\n", b->workers, 1e3 * sums[WIDE].transition, 1e3 * sums[NARROW].transition);
     return TR_OK;
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Methods of several stages, as users meet them: variance reduction and growing batches on any number of ranks, degrees of
-# stages, the table at the end, and what is refused.
+# Stages, as users meet them: variance reduction and growing batches on any number of ranks; degrees of the stages of all
+# models, the table at the end, and what is refused.
 # Usage: test_stages.sh TRIREME
 #   TRIREME_DATA  folder of the public datasets; without it, jobs/svrg.yaml is not run
 . "$(dirname "$0")/lib.sh"
@@ -10,6 +10,13 @@ says() { grep -qE "$2" "$1.out" || fail "$1: not said: $2: $(cat "$1.out")"; }
 ran() {
     sed -n "s/^$2  *[0-9]*  */ /p" "$1.out" | grep -qE "^ $3 +$4 +[0-9.]+ +[0-9.]+ " ||
         fail "$1: $2 is not said to have had $3 workers for $4 clocks: $(grep -A9 '^stage ' "$1.out")"
+}
+# at_once FOLDER STAGE MOST: by the timeline no more ranks than that have been in the stage at a time
+at_once() {
+    grep -o "\"stage\": \"$2\", \"begin\": [0-9.]*, \"end\": [0-9.]*" "$1/summary.json" |
+        awk '{ sub(",", "", $4); print $4, 1; print $6, -1 }' | sort -k1,1n -k2,2n |
+        awk -v most="$3" '{ n += $2; if (n > top) top = n } END { exit !(NR > 0 && top <= most) }' ||
+        fail "$1: more than $3 at a time in stage $2, or none"
 }
 # best FOLDER: the objective is the least there is
 best() { near "$(of "$1" objective)" "$optimum" "$(awk "BEGIN { print 1e-6 * $optimum }")" ||
@@ -35,6 +42,8 @@ ran svrg full 2 13
 ran svrg inner 1 12
 ran svrg-5 inner 5 12
 ran nodes-svrg full 4 13
+run nodes-odd 4 job.yaml ranks.node_size=2 stages.full.parallelism=3 && best nodes-odd && ran nodes-odd full 3 13
+at_once nodes-odd full 3
 run searched 4 job.yaml stages.full.parallelism=auto stages.inner.parallelism=auto && best searched
 says searched '^ +auto: '
 
@@ -80,7 +89,7 @@ grow() {
 }
 for model in linear svm; do grow $model 1 && grow $model 5; done
 grow svm 8 && ran svm-8 phase-1 1 60 && ran svm-8 phase-2 8 20
-grow svm 4 ranks.node_size=2 && ran svm-4-nodes phase-1 2 60 && ran svm-4-nodes phase-2 4 20
+grow svm 4 ranks.node_size=2 && ran svm-4-nodes phase-1 1 60 && at_once svm-4-nodes phase-1 1 && ran svm-4-nodes phase-2 4 20
 says grown '^ +auto: '
 # evaluated every other pass, and a last phase of so many mini-batches
 run legs 4 job.yaml solve.method=growing solve.epochs=3 report.every=2 stages.phase-3.clocks=7
@@ -103,12 +112,51 @@ for method in svrg growing; do
     grep -q "$(of tested-$method test_auc | cut -c1-6)" evaluated || fail "tested-$method: area $(of tested-$method test_auc): $(cat evaluated)"
 done
 
+# ---- stages of all models: so many workers at a time, and the same model ----
+clusters="$jobs/kmeans.yaml data.folders=$jobs/.. solve.epochs=4"
+"$trireme" generate ratings -o ratings users=60 items=40 ratings=600 >/dev/null 2>&1 || fail "no ratings"
+"$trireme" generate docword -o bag documents=40 words=60 tokens=2k >/dev/null 2>&1 || fail "no documents"
+printf 'model: {type: mf, rank: 4}\nsolve: {epochs: 2}\ndata: {train: ratings, test: ratings}\n' >mf.yaml
+printf 'model: {type: lda, topics: 4}\nsolve: {epochs: 11, optimize_every: 5}\nreport: {every: 10}\ndata: {train: bag}\n' >lda.yaml
+# in_turns NAME DEGREE JOB… -- STAGE…: on four ranks, without a word of stages, and with so many workers at a time
+in_turns() {
+    name=$1 degree=$2 settings='' degrees=''
+    shift 2
+    while [ "$1" != -- ]; do settings="$settings $1"; shift; done
+    shift
+    for stage; do degrees="$degrees stages.$stage.parallelism=$degree"; done
+    run "$name" 4 $settings && run "$name-$degree" 4 $settings $degrees || return
+    [ "$(of "$name" objective)" = "$(of "$name-$degree" objective)" ] || fail "$name-$degree: another objective"
+    for stage; do
+        at_once "$name-$degree" "$stage" $degree
+        grep -qE "^$stage +[0-9]+ +$degree " "$name-$degree.out" || fail "$name-$degree: $stage is not in the table"
+    done
+}
+in_turns clusters 1 $clusters ranks.node_size=3 -- start assign update evaluate
+in_turns als 3 mf.yaml solve.method=als -- users items evaluate
+in_turns rotated 1 mf.yaml -- rotate evaluate
+in_turns topics 3 lda.yaml -- sample priors evaluate
+in_turns newton 1 job.yaml solve.method=newton -- gradient
+in_turns descent 1 job.yaml solve.method=descent model.l1=1e-3 model.l2=0 -- gradient
+in_turns shared 2 job.yaml solve.method=dual sync.mode=bsp -- gradient evaluate
+in_turns steps 1 job.yaml solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.batch=500 -- gradient evaluate
+run found 4 $clusters stages.assign.parallelism=auto && says found '^ +auto: '
+[ "$(of found objective)" = "$(of clusters objective)" ] || fail "found: another objective"
+# a worker that fails in its turn takes nobody along for ever
+mpirun $quiet --oversubscribe -n 3 "$trireme" train job.yaml output=no solve.method=sgd solve.rate=1e30 stages.gradient.parallelism=1 >said 2>&1
+[ $? -eq 76 ] || fail "diverging in turns: $(tail -2 said)"
+
 # ---- degrees that cannot be ----
-run many 2 job.yaml stages.full.parallelism=6
-[ "$(grep -c '^note: ' many.out)" -eq 1 ] || fail "many: not one note: $(cat many.out)"
-says many '^note: .*stages.full.parallelism is 6, but there are 2 workers: 2 it is'
-run many-grown 2 job.yaml solve.method=growing stages.phase-2.parallelism=9
-[ "$(grep -c '^note: ' many-grown.out)" -eq 1 ] || fail "many-grown: not one note: $(cat many-grown.out)"
+# never RANKS WORDS JOB SETTING…
+never() { ranks=$1 words=$2; shift 2; refuses "$*" 78 "$words" mpirun $quiet -n $ranks --oversubscribe "$trireme" train "$@" report.progress=no output=no; }
+never 2 "stages.full.parallelism is 6, but there are 2 workers" job.yaml stages.full.parallelism=6
+never 2 "stages.phase-2.parallelism is 9, but there are 2 workers" job.yaml solve.method=growing stages.phase-2.parallelism=9
+never 2 "stages.assign.parallelism is 3, but there are 2 workers" $clusters stages.assign.parallelism=3
+never 4 "stages.inner.parallelism is 3, but there are 2 workers on a node" job.yaml ranks.node_size=2 stages.inner.parallelism=3
+never 2 "not for data.partition vertical" job.yaml solve.method=sgd data.partition=vertical stages.gradient.parallelism=1
+expect 78 "workers take turns in stage gradient: expected sync.mode bsp" train job.yaml solve.method=sgd sync.mode=asp stages.gradient.parallelism=1
+expect 78 "stages.assign.clocks is of no use to solve.method lloyd" train $clusters stages.assign.clocks=3
+expect 78 "unknown stage asign: did you mean assign?" train $clusters stages.asign.parallelism=1
 
 # ---- what is refused ----
 expect 78 'svm has none' train job.yaml output=no model.type=svm
@@ -122,7 +170,7 @@ cp job.yaml good.yaml
 printf 'stages:\n  fill: {parallelism: 2}\n' >>job.yaml
 expect 78 'job.yaml:5: unknown stage fill: did you mean full?' train job.yaml output=no
 expect 78 'job.yaml:5: unknown stage fill' train job.yaml output=no solve.method=growing
-expect 78 'job.yaml:5: unknown stage fill: this solve.method has no stages' train job.yaml output=no solve.method=sgd
+expect 78 'job.yaml:5: unknown stage fill: the method has gradient, evaluate' train job.yaml output=no solve.method=sgd
 mv good.yaml job.yaml
 
 # ---- the job that shows it ----

@@ -571,9 +571,9 @@ static int trial_row(void *who, const tr_stage *stage, const struct tr_progress_
     return TR_OK;
 }
 
-static int trial_sums(void *who, const tr_task *task, const struct tr_stage_sum *sums)
+static int trial_sums(void *who, const struct tr_stage_sum *sums, size_t n)
 {
-    memcpy(((struct trial *)who)->sum, sums, task->n * sizeof *sums);
+    memcpy(((struct trial *)who)->sum, sums, n * sizeof *sums);
     return TR_OK;
 }
 

@@ -196,6 +196,7 @@ static void count_change(void *state, size_t row, uint32_t from, uint32_t to)
 static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *side, size_t first,
                            size_t last, tr_changed_fn *changed)
 {
+    TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
     if (m->mine > 0) tr_assign(&side->centres, &side->rows, first, last, &side->assigned, NULL, NULL);
     for (size_t i = first; i < last; i++) {
         uint32_t label = side->assigned.label[i];
@@ -204,6 +205,7 @@ static int assign_together(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_
             side->least[i] =
                 (tr_least){tr_distance(&side->centres, &side->rows, i, label), (int)(m->first + label)};
     }
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_group_least(me, side->least + first, last - first));
     for (size_t i = first; i < last; i++) {
         uint32_t from = side->label[i], to = (uint32_t)side->least[i].place;
@@ -217,9 +219,10 @@ static int assign(struct tr_kmeans *m, tr_worker *me, struct tr_kmeans_side *sid
                   tr_changed_fn *changed)
 {
     if (m->replicated) return assign_together(m, me, side, first, last, changed);
+    TR_TRY(tr_turn_begin(m->tr, side == &m->train ? "assign" : "evaluate"));
     for (size_t n; first < last && (n = tr_data_ready(side->data, first, last - first)) > 0; first += n)
         tr_assign(&side->centres, &side->rows, first, first + n, &side->assigned, changed, m);
-    return TR_OK;
+    return tr_turn_end(m->tr, TR_OK);
 }
 
 /* This worker's part of the inertia; in a group whose members have the same rows, the leader's is of all. */
@@ -354,13 +357,19 @@ static int fill_empty(struct tr_kmeans *m, tr_worker *me)
 
 /* ---- a clock ---- */
 
+static int update(struct tr_kmeans *m)
+{
+    TR_TRY(tr_turn_begin(m->tr, "update"));
+    return tr_turn_end(m->tr, tr_kmeans_push(m));
+}
+
 static int lloyd(tr_worker *me, void *state)
 {
     struct tr_kmeans *m = state;
     TR_TRY(refresh(m, me));
     TR_TRY(fill_empty(m, me));
     m->fresh = false;
-    return tr_kmeans_push(m);
+    return update(m);
 }
 
 /* A new order of mini-batches, the same for all members of a group. */
@@ -392,7 +401,7 @@ static int minibatch(tr_worker *me, void *state)
         if (m->sparse) m->pushed[i] = TR_NO_CENTRE;
     }
     TR_TRY(assign(m, me, side, first, last, count_change));
-    return tr_kmeans_push(m);
+    return update(m);
 }
 
 /* ---- evaluation ---- */
@@ -579,9 +588,11 @@ static const tr_option options[] = {
 };
 
 static const tr_method methods[] = {
-    [TR_LLOYD] = {"lloyd", "every clock looks at all rows"},
+    [TR_LLOYD] = {"lloyd", "every clock looks at all rows",
+                  .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     [TR_MINIBATCH] = {"minibatch",
-                      "every clock looks at some rows, each centre being the mean of all that it ever got"},
+                      "every clock looks at some rows, each centre being the mean of all that it ever got",
+                      .stages = TR_WORDS("start", "assign", "update", "evaluate")},
     {.name = NULL},
 };
 

@@ -348,8 +348,10 @@ static int draw_apart(struct pool *p, struct tr_start *s, size_t n)
     tr_context *tr = p->m->tr;
     for (size_t c = s->n; c < n; c++) {
         size_t row = 0;
+        TR_TRY(tr_turn_begin(tr, "start"));
         if (c > 0) lower(p, &s->rows, c - 1);
         double mine = race(p, draw_number(p->m, c), &row), best = mine;
+        TR_TRY(tr_turn_end(tr, TR_OK));
         TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_MIN, TR_F64, &best, 1));
         if (isinf(best)) return too_few(p->m, c);
         int32_t winner = mine == best ? tr_rank(tr) : INT32_MAX;
@@ -377,6 +379,7 @@ static int start_random(struct tr_kmeans *m)
     size_t n = m->train.rows.n, total = 0;
     struct drawn *mine, *all = NULL;
     TR_TRY(TR_NEW(&mine, n));
+    TR_TRY(tr_turn_begin(m->tr, "start"));
     for (size_t i = 0; i < n; i++) {
         uint64_t hash = tr_kmeans_hash(&m->train, m->columns, i);
         mine[i] = (struct drawn){tr_mix(hash ^ draw_number(m, 0)), hash, tr_rank(m->tr), (uint32_t)i};
@@ -385,7 +388,8 @@ static int start_random(struct tr_kmeans *m)
     size_t distinct = 0;
     for (size_t i = 0; i < n && distinct < m->k; i++)
         if (distinct == 0 || mine[i].hash != mine[distinct - 1].hash) mine[distinct++] = mine[i];
-    int status = gather(m->tr, mine, distinct, &all, &total);
+    int status = tr_turn_end(m->tr, TR_OK);
+    if (status == TR_OK) status = gather(m->tr, mine, distinct, &all, &total);
     if (status == TR_OK && total < m->k) status = too_few(m, total);
     for (size_t j = 0; j < m->k && status == TR_OK; j++)
         status = share_row(m, &m->start, all[j].at, all[j].row);
@@ -450,7 +454,9 @@ static int start_parallel(struct tr_kmeans *m)
     status = tr_agree(m->tr, status);
     if (status == TR_OK) status = draw_apart(&p, &candidates, 1);
     for (size_t round = 0, done = 0; round <= ROUNDS && status == TR_OK; round++) {
-        status = tr_agree(m->tr, lower_by_many(&p, &candidates.rows, done, candidates.n));
+        TR_TRY(tr_turn_begin(m->tr, "start"));
+        status = tr_turn_end(m->tr, lower_by_many(&p, &candidates.rows, done, candidates.n));
+        status = tr_agree(m->tr, status);
         if (status != TR_OK) break;
         done = candidates.n;
         if (round < ROUNDS) status = draw_round(&p, &candidates, m->k + round);

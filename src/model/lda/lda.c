@@ -287,24 +287,36 @@ static int count_words_of(const struct tr_lda *m, const tr_block *block, struct 
     return tr_lda_histogram_sort(words);
 }
 
+/* A step of a fit is a turn. */
 static int sum_steps(void *who, double *numbers, size_t n)
 {
-    return sum_up(who, TR_OK, numbers, n);
+    tr_worker *me = who;
+    int status = sum_up(me, tr_turn_end(me->tr, TR_OK), numbers, n);
+    return status == TR_OK ? tr_turn_begin(me->tr, "priors") : status;
+}
+
+/* The fits of both priors, to what the members have counted. */
+static int fit_both(tr_worker *me, struct tr_lda *m, const struct tr_lda_histogram *documents,
+                    const struct tr_lda_histogram *words)
+{
+    double most = tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of no one moment */
+    TR_TRY(tr_turn_begin(m->tr, "priors"));
+    TR_TRY(tr_lda_fit_alpha(documents, most, sum_steps, me, m->numbers, m->alpha));
+    TR_TRY(tr_lda_fit_beta(words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta));
+    return tr_turn_end(m->tr, TR_OK);
 }
 
 /* All members, each with its part of the words and, of documents, of what tr_lda_pull_documents() says. */
 static int fit_priors(tr_worker *me, struct tr_lda *m, const tr_block *block, int status)
 {
     struct tr_lda_histogram documents = {0}, words = {0};
-    double most = tr_in_lockstep(m->tr) ? INFINITY : 2; /* without BSP the histograms are of no one moment */
+    TR_TRY(tr_turn_begin(m->tr, "priors"));
     if (status == TR_OK)
         status = tr_lda_exchanges(me) ? tr_lda_pull_documents(m, me, &documents)
                                       : tr_lda_count_documents(m, &documents);
     if (status == TR_OK) status = count_words_of(m, block, &words);
-    status = sum_up(me, status, m->numbers, 0);
-    if (status == TR_OK) status = tr_lda_fit_alpha(&documents, most, sum_steps, me, m->numbers, m->alpha);
-    if (status == TR_OK)
-        status = tr_lda_fit_beta(&words, m->total, m->layout.topics, m->words, sum_steps, me, &m->beta);
+    status = sum_up(me, tr_turn_end(m->tr, status), m->numbers, 0);
+    if (status == TR_OK) status = fit_both(me, m, &documents, &words);
     if (status == TR_OK) tr_lda_priors(m->sampler, m->alpha, m->beta);
     tr_lda_histogram_close(&documents);
     tr_lda_histogram_close(&words);
@@ -371,7 +383,9 @@ static int sweep_round(tr_worker *me, void *state)
     TR_TRY(tr_rotation_take(m->rotation, me, &block));
     int status = me->round == 0 ? begin_sweep(me, m, &block) : TR_OK;
     if (status != TR_OK) return end_round(m, status); /* all members know */
+    TR_TRY(tr_turn_begin(m->tr, "sample"));
     tr_lda_sample(m->sampler, block.number, block.memory);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     if (is_last_round(me)) status = end_sweep(me, m, &block);
     status = sum_moves(me, m, status);
     if (status == TR_OK && is_last_round(me) && tr_lda_exchanges(me)) status = tr_view_push(m->totals_view);
@@ -380,9 +394,8 @@ static int sweep_round(tr_worker *me, void *state)
 
 /* ---- evaluation ---- */
 
-static int evaluate(tr_worker *me, void *state, tr_report *report)
+static int add_likelihoods(tr_worker *me, struct tr_lda *m, tr_report *report)
 {
-    struct tr_lda *m = state;
     int64_t *total = m->total;
     report->sum[LOG_DOCUMENTS] = tr_lda_log_documents(m->sampler);
     report->sum[LOG_WORDS] = m->log_words;
@@ -397,6 +410,13 @@ static int evaluate(tr_worker *me, void *state, tr_report *report)
     }
     if (me->worker == 0) report->sum[LOG_TOTALS] = tr_lda_log_totals(&m->layout, total, m->beta);
     return TR_OK;
+}
+
+static int evaluate(tr_worker *me, void *state, tr_report *report)
+{
+    struct tr_lda *m = state;
+    TR_TRY(tr_turn_begin(m->tr, "evaluate"));
+    return tr_turn_end(m->tr, add_likelihoods(me, m, report));
 }
 
 static int summarize(void *state, const tr_report *report, tr_evaluation *evaluation)
@@ -511,7 +531,8 @@ static const tr_option options[] = {
 };
 
 static const tr_method methods[] = {
-    {"gibbs", "collapsed Gibbs sampling, words going round", .in_groups = true},
+    {"gibbs", "collapsed Gibbs sampling, words going round",
+     .stages = TR_WORDS("sample", "priors", "evaluate"), .in_groups = true},
     {.name = NULL},
 };
 

@@ -8,8 +8,18 @@
 /* What workers sum up for an evaluation. */
 enum { LOSS, CONJUGATE, SQUARES, ABSOLUTES, BIAS_SQUARE, TEST_ROWS, TEST_RIGHT, TEST_ERRORS };
 
+int tr_linear_turn_begin(const struct tr_linear *m, const char *stage)
+{
+    return m->vertical ? TR_OK : tr_turn_begin(m->tr, stage);
+}
+
+int tr_linear_turn_end(const struct tr_linear *m, int status)
+{
+    return m->vertical ? status : tr_turn_end(m->tr, status);
+}
+
 /* Adds up something over rows from .. to - 1 of a problem from their margins, a row's at a time. */
-static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
+static int add_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
                        const void *w,
                        void (*add)(const struct tr_problem *p, size_t i, const double *margin, double *sum),
                        double *sum)
@@ -48,6 +58,15 @@ static void add_test(const struct tr_problem *p, size_t i, const double *margin,
         sum[TEST_RIGHT] += m * y > 0 || (m == 0 && y < 0);
         sum[TEST_ERRORS] += test_error(p, m, y);
     }
+}
+
+static int for_margins(tr_worker *me, struct tr_linear *m, const struct tr_problem *p, size_t from, size_t to,
+                       const void *w,
+                       void (*add)(const struct tr_problem *p, size_t i, const double *margin, double *sum),
+                       double *sum)
+{
+    TR_TRY(tr_linear_turn_begin(m, "evaluate"));
+    return tr_linear_turn_end(m, add_margins(me, m, p, from, to, w, add, sum));
 }
 
 int tr_linear_report_size(tr_worker *me, struct tr_linear *m, const void *w, tr_report *report)

@@ -10,16 +10,18 @@
 /* ---- methods ---- */
 
 /* clang-format off */
+#define STAGES TR_WORDS("gradient", "evaluate")
+
 static const tr_method methods[] = {
-    [TR_METHOD_AUTO] = {"auto", "what suits the data: descent for model.l1, newton where columns are few or nodes have a hinge in common, otherwise dual, and newton from where that gets slow", NULL, true, true},
-    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", NULL, true, true},
-    [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", NULL, false},
+    [TR_METHOD_AUTO] = {"auto", "what suits the data: descent for model.l1, newton where columns are few or nodes have a hinge in common, otherwise dual, and newton from where that gets slow", STAGES, true, true},
+    [TR_METHOD_DUAL] = {"dual", "dual coordinate descent; needs no step size and proves how far it is", STAGES, true, true},
+    [TR_METHOD_SGD] = {"sgd", "mini-batch gradient descent", STAGES, false},
     [TR_METHOD_SVRG] = {"svrg", "variance reduction, for smooth losses", TR_WORDS(NULL), true},
     [TR_METHOD_SVRGPP] = {"svrg++", "the same with ever longer epochs", TR_WORDS(NULL), true},
     [TR_METHOD_KATYUSHA] = {"katyusha", "variance reduction with momentum", TR_WORDS(NULL), true},
     [TR_METHOD_GROWING] = {"growing", "mini-batches that grow from phase to phase", TR_WORDS(NULL), true},
-    [TR_METHOD_NEWTON] = {"newton", "Newton's method, not for quantile: as many passes on any number of ranks, and as far as one likes", NULL, false},
-    [TR_METHOD_DESCENT] = {"descent", "coordinate descent, for model.l1: steps of all workers together, and a proof how far it is", NULL, false},
+    [TR_METHOD_NEWTON] = {"newton", "Newton's method, not for quantile: as many passes on any number of ranks, and as far as one likes", STAGES, false},
+    [TR_METHOD_DESCENT] = {"descent", "coordinate descent, for model.l1: steps of all workers together, and a proof how far it is", STAGES, false},
     {.name = NULL},
 };
 
@@ -175,6 +177,12 @@ static int check(const tr_job *job, const void *options)
     if (o->folds > 0 && o->l1 >= 0)
         return tr_linear_refuse(job, "solve.folds",
                                 "solve.folds chooses among penalties: expected model.l1 path");
+    const char *const stages[] = {"stages.gradient.parallelism", "stages.evaluate.parallelism"};
+    for (size_t i = 0; i < 2 && tr_job_is(job, "data.partition", "vertical"); i++)
+        if (tr_job_given(job, stages[i]))
+            return tr_linear_refuse(
+                job, stages[i],
+                "stages are of workers with rows of their own: not for data.partition vertical");
     return solver_of(job, o)->check(job, o);
 }
 
@@ -482,9 +490,9 @@ int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one
                                 tr_job_where(m->job, key), key, wished_servers, servers));
     snprintf(key, sizeof key, "stages.%s.parallelism", stage);
     if (wished > workers)
-        tr_say(m->tr, "note:          %s: %s is %d, but there %s %d worker%s%s: %d it is",
-               tr_job_where(m->job, key), key, wished, workers == 1 ? "is" : "are", workers,
-               workers == 1 ? "" : "s", one_group ? " on a node" : "", workers);
+        return tr_agree(m->tr, tr_fail(TR_ERR_CONFIG, "%s: %s is %d, but there %s %d worker%s%s",
+                                       tr_job_where(m->job, key), key, wished, workers == 1 ? "is" : "are",
+                                       workers, workers == 1 ? "" : "s", one_group ? " on a node" : ""));
     return TR_OK;
 }
 

@@ -307,12 +307,15 @@ double tr_linear_test_metric(const struct tr_linear *m, const tr_report *report)
 
 /* ---- what the job says of stages ---- */
 
+/* tr_turn_begin() and tr_turn_end(), but where members of a group have columns each and sum up row by row. */
+int tr_linear_turn_begin(const struct tr_linear *m, const char *stage);
+int tr_linear_turn_end(const struct tr_linear *m, int status);
+
 int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int usual); /* as in tr_next */
 int tr_linear_stage_servers(const struct tr_linear *m, const char *stage);
 int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage); /* 0: it does not say */
 
-/* All ranks: a note where more workers are wished for than there are (one_group: in a group); more servers than there
- * are cannot be. */
+/* All ranks: more workers (one_group: of a group) or servers than there are cannot be. */
 int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group);
 
 /* ---- for methods ---- */

@@ -275,7 +275,8 @@ static int compute(tr_worker *me, void *state)
     struct tr_als_side *side = &m->als->side[me->clock % 2], *other = &m->als->side[!(me->clock % 2)];
     m->als->now = side;
     if (m->implicit) TR_TRY(set_gram(m->als, other, me->clock == 0));
-    TR_TRY(tr_als_solve_side(m->als, me->clock == 0));
+    TR_TRY(tr_turn_begin(m->tr, me->clock % 2 ? "items" : "users"));
+    TR_TRY(tr_turn_end(m->tr, tr_als_solve_side(m->als, me->clock == 0)));
     if (m->implicit) TR_TRY(push_gram(m->als, side));
     return tr_view_push(side->view);
 }

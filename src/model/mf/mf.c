@@ -66,11 +66,10 @@ int tr_mf_open_tests(struct tr_mf *m)
     return tr_view_open(m->item_table, m->tests.key, m->tests.keys, TR_VIEW_READ, &m->test_items);
 }
 
-int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i), tr_report *report)
+static void add_errors(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i),
+                       tr_report *report)
 {
     const struct tr_mf_lists *t = &m->tests;
-    if (!m->test) return TR_OK;
-    TR_TRY(tr_view_pull(m->test_items));
     float *items = m->test_items->value;
     for (size_t i = 0; i < t->keys; i++) tr_mf_clip(m, items + i * m->width);
     for (size_t i = 0; i < t->n; i++) {
@@ -85,7 +84,15 @@ int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m,
         }
     }
     report->sum[TR_MF_TEST_RATINGS] += (double)t->begin[t->n];
-    return TR_OK;
+}
+
+int tr_mf_add_tests(struct tr_mf *m, const float *(*user)(const struct tr_mf *m, size_t i), tr_report *report)
+{
+    if (!m->test) return TR_OK;
+    TR_TRY(tr_view_pull(m->test_items));
+    TR_TRY(tr_turn_begin(m->tr, "evaluate"));
+    add_errors(m, user, report);
+    return tr_turn_end(m->tr, TR_OK);
 }
 
 int tr_mf_summarize(void *mf, const tr_report *report, tr_evaluation *evaluation)
@@ -248,8 +255,9 @@ static const tr_option options[] = {
 };
 
 static const tr_method methods[] = {
-    [TR_MF_SGD] = {"sgd", "stochastic gradient descent, items going round", .in_groups = true},
-    [TR_MF_ALS] = {"als", "alternating least squares"},
+    [TR_MF_SGD] = {"sgd", "stochastic gradient descent, items going round",
+                   .stages = TR_WORDS("rotate", "evaluate"), .in_groups = true},
+    [TR_MF_ALS] = {"als", "alternating least squares", .stages = TR_WORDS("users", "items", "evaluate")},
     {.name = NULL},
 };
 

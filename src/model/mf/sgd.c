@@ -443,7 +443,9 @@ static int work_on(struct tr_mf_sgd *s, tr_worker *me, const tr_block *block)
     struct tr_mf_rows rows = rows_in(s, block->memory, items_of(s, number), &before);
     size_t turn = (size_t)me->command.word[1];
     if (me->round == 0) TR_TRY(fill_block(s, me, number, &rows, before));
+    TR_TRY(tr_turn_begin(s->m->tr, "rotate"));
     train_block(s, me, turn, number, &rows);
+    TR_TRY(tr_turn_end(s->m->tr, TR_OK));
     bool last = me->round == (int)s->turns * me->group_size - 1;
     return last && table_is_due(s, me) ? push_block(s, me, number, &rows, before) : TR_OK;
 }

@@ -151,8 +151,10 @@ double tr_descent_gap(const struct tr_linear_descent *d)
 int tr_descent_look(struct tr_linear *m)
 {
     struct tr_linear_descent *d = m->descent;
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     tr_descent_model_rows(m, &d->at);
     sum_gradient(d);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_columns_sum(&d->shared, d->partial, d->gradient));
     TR_TRY(look_at_columns(m));
     d->known = true;

@@ -14,7 +14,9 @@ static bool is_first(const struct tr_linear *m)
 static int find_products(struct tr_linear *m, struct tr_column_block *block, float *triangle)
 {
     const struct tr_linear_descent *d = m->descent;
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     tr_block_products(block, d->model, triangle);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_F32, triangle, tr_block_triangle(block)));
     tr_block_set_gram(block, triangle, d->at.curve + d->bias_l2, d->l2);
     if (m->o->bias) return TR_OK;

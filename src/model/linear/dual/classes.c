@@ -207,9 +207,11 @@ static int pass_together(tr_worker *me, struct tr_linear *m, size_t begin, size_
     memcpy((char *)d->w + from, (char *)m->view->value + from, to - from);
     memcpy(d->before, d->a, (d->end - d->begin) * d->own.n * sizeof *d->a);
     TR_TRY(tr_barrier_of(m->tr, TR_SET_GROUP));
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     pass(m, begin, end, d->w);
     tr_add_changes(&m->problem, d->own, d->begin, d->end - d->begin, d->before, d->a, m->margin,
                    m->view->delta);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     return tr_barrier_of(m->tr, TR_SET_GROUP);
 }
 
@@ -240,7 +242,9 @@ static int compute(tr_worker *me, void *state)
         TR_TRY(pass_together(me, m, begin, end));
     } else {
         tr_linear_copy_to_delta(m->view, m->problem.dtype);
+        TR_TRY(tr_turn_begin(m->tr, "gradient"));
         pass(m, begin, end, m->view->delta);
+        TR_TRY(tr_turn_end(m->tr, TR_OK));
         tr_linear_keep_difference(m->view, m->problem.dtype, d->sharing);
     }
     for (size_t k = 0; d->anchors && k < m->outputs; k++) add_to_bias(m, m->view->delta, k, d->moved[k]);

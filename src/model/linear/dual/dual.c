@@ -290,7 +290,9 @@ static int compute_own(tr_worker *me, struct tr_linear *m)
     }
     tr_linear_copy_to_delta(d->view, m->problem.dtype);
     if (d->table) tr_linear_dual_begin_mean(m, 0, d->view->n);
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     pass(me, m, turn_begin(m, first), turn_begin(m, last), sigma);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_linear_dual_push_mean(m, d->view->delta, 0, d->view->n));
     tr_linear_keep_difference(d->view, m->problem.dtype, sigma);
     if (d->moved != 0) add_to_bias(m, d->view->delta, d->moved);

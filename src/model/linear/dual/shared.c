@@ -259,7 +259,9 @@ int tr_linear_dual_compute_shared(tr_worker *me, struct tr_linear *m)
         d->group->moved = 0;
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    TR_TRY(tr_turn_begin(m->tr, "gradient"));
     if (me->member < d->working) take_steps(me, m, begin, end, sigma);
+    TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     if (me->member == 0) atomic_store(&d->group->resting, 0);
     if (me->worker == 0) d->anchor = d->group->anchor;

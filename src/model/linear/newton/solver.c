@@ -231,6 +231,7 @@ static int gradient_pass(struct tr_newton *t)
     size_t local = t->columns.local * t->outputs;
     memset(t->out, 0, local * sizeof *t->out);
     memset(squares, 0, local * sizeof *squares);
+    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
     for (size_t done = 0, n; done < t->o.n; done += n) {
         n = block(t, done);
         slopes_and_curvature(t, done, n, part);
@@ -239,6 +240,7 @@ static int gradient_pass(struct tr_newton *t)
         diagonal_of_rows(t, done, n, more);
         tr_newton_add_squares(t->problem, t->o.first + done, n, more, squares);
     }
+    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
     TR_TRY(finish(t, t->w, t->gradient));
     t->has_gradient = true;
     return t->factor ? TR_OK : tr_columns_sum(&t->columns, squares, t->diagonal);
@@ -249,6 +251,7 @@ static int hessian_pass(struct tr_newton *t, const double *direction, double *pr
 {
     TR_TRY(tr_columns_fetch(&t->columns, direction, t->in));
     memset(t->out, 0, t->columns.local * t->outputs * sizeof *t->out);
+    TR_TRY(tr_turn_begin(t->o.tr, "gradient"));
     for (size_t done = 0, n; done < t->o.n; done += n) {
         n = block(t, done);
         double *z = t->direction_margin + done * t->outputs;
@@ -256,6 +259,7 @@ static int hessian_pass(struct tr_newton *t, const double *direction, double *pr
         product_of_rows(t, done, n, z, t->part);
         tr_newton_add(t->problem, t->o.first + done, n, t->part, t->out);
     }
+    TR_TRY(tr_turn_end(t->o.tr, TR_OK));
     t->state.passes++;
     return finish(t, direction, product);
 }

@@ -293,9 +293,11 @@ static int compute(tr_worker *me, void *state)
     batches_of(m, me->clock, &first, &last);
     if (m->sgd->ordered != epoch + 1) TR_TRY(tr_linear_shuffle_batches(me, m, epoch));
     m->sgd->ordered = epoch + 1;
-    if (optimizes_at_worker(m)) TR_TRY(own_steps(me, m, first, last));
-    else if (has_optimizer(m)) TR_TRY(gradients(me, m, first, last));
-    else TR_TRY(plain_steps(me, m, first, last));
+    TR_TRY(tr_linear_turn_begin(m, "gradient"));
+    int status = optimizes_at_worker(m) ? own_steps(me, m, first, last)
+                 : has_optimizer(m)     ? gradients(me, m, first, last)
+                                        : plain_steps(me, m, first, last);
+    TR_TRY(tr_linear_turn_end(m, status));
     return tr_view_push(m->view);
 }
 
