@@ -80,7 +80,7 @@ static int prepare_spill(tr_data *data, struct tr_spill *c)
 /* The second reading. */
 static int write_rows(tr_data *data, const tr_data *like, struct tr_part *part)
 {
-    struct tr_part again = {.spill = part->spill, .again = true};
+    struct tr_part again = {.spill = part->spill, .again = true, .seen = part->seen};
     if (!tr_is(data->state->tr, TR_SLAVE)) return TR_OK;
     int status = tr_part_read_silently(data, like, &again);
     if (status == TR_OK) status = tr_spill_end(&again.spill);
@@ -158,7 +158,7 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_part *part)
         if (like) return TR_OK;
         TR_TRY(tr_schema_change(data, part->seen, &again));
         if (!again) return TR_OK;
-        if (s->on_disk) return tr_agree(tr, tr_schema_refuse_disk(data));
+        tr_spill_forget(&part->spill);
         tr_schema_seen_free(&part->seen, s->schema);
         tr_ids_free(&part->report.labels.bits);
         tr_matrix_free(&s->rows);
@@ -193,8 +193,7 @@ int tr_fill_rows(tr_data *data, const tr_data *like, struct tr_part *part)
                  : data->format == TR_FORMAT_HDF5 ? decide_hdf5_columns(data, like)
                                                   : decide_columns(data, &totals, like);
     TR_TRY(tr_agree(tr, status));
-    if (data->format == TR_FORMAT_CSV)
-        TR_TRY(tr_schema_make_keys(data, like, part->seen, &part->report.labels));
+    if (data->format == TR_FORMAT_CSV) TR_TRY(tr_schema_make_keys(data, like, part));
     TR_TRY(tr_labels_unite(tr, &part->report.labels, data));
     TR_TRY(tr_agree(tr, like ? TR_OK : check_positive(data)));
     if (data->labels > 2) TR_TRY(tr_agree(tr, tr_labels_find_third(tr, &part->report.labels, data)));
@@ -205,5 +204,9 @@ int tr_fill_rows(tr_data *data, const tr_data *like, struct tr_part *part)
     TR_TRY(tr_agree(tr, fills ? tr_matrix_make_dense(&data->state->rows, (size_t)data->columns) : TR_OK));
     TR_TRY(tr_scale_rows(data, like));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_rows(data, part) : TR_OK));
-    return data->state->on_disk ? tr_agree(tr, write_rows(data, like, part)) : TR_OK;
+    if (!data->state->on_disk) return TR_OK;
+    TR_TRY(tr_agree(tr, write_rows(data, like, part)));
+    TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->state->unknown, 1));
+    data->total_nonzeros -= data->state->unknown; /* which became no key */
+    return TR_OK;
 }

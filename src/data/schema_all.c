@@ -32,8 +32,6 @@ static int look(tr_data *data, const tr_data *like, char **bytes, size_t *n)
     struct tr_data_state *s = data->state;
     if (!like) TR_TRY(tr_schema_make(s->tr->job, &s->files, s->heads, &s->schema));
     for (size_t c = 0; c < s->schema->n && !like; c++) s->schema->column[c].raw = s->form & TR_DATA_CODES;
-    bool words = tr_schema_has_categories(s->schema) || s->schema->labels.n > 0;
-    if (s->on_disk && words) TR_TRY(tr_schema_refuse_disk(data)); /* before all is read */
     TR_TRY(tr_schema_bind(s->schema, &s->files, s->heads, true, &s->bindings));
     return tr_schema_pack(s->schema, &s->bindings, bytes, n);
 }
@@ -146,6 +144,23 @@ static double mean_of(double sum, double apart, double n)
     return unit * round(mean / unit);
 }
 
+/* The same of rows that were read one after the other, and are no more. */
+static int find_noted_means(tr_data *data, const int32_t *missing, const struct tr_spill_column *column)
+{
+    struct tr_schema *s = data->state->schema;
+    for (size_t c = 0; c < s->n; c++) {
+        const struct tr_spill_column none = {.n = 0}, *mine = column ? &column[c] : &none;
+        double sum[2] = {mine->sum, mine->n};
+        if (!missing[c]) continue;
+        TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, sum, 2));
+        double from_all = sum[1] > 0 ? mine->mean - sum[0] / sum[1] : 0,
+               apart = mine->apart + mine->n * from_all * from_all;
+        TR_TRY(tr_all_reduce(data->state->tr, TR_SET_ALL, TR_SUM, TR_F64, &apart, 1));
+        s->column[c].mean = mean_of(sum[0], apart, sum[1]);
+    }
+    return TR_OK;
+}
+
 /* Of the columns in which a number is missing anywhere, in two passes: Σ x, and Σ (x - mean)². */
 static int find_means(tr_data *data, const int32_t *missing)
 {
@@ -180,8 +195,9 @@ static int find_means(tr_data *data, const int32_t *missing)
     return TR_OK;
 }
 
-static int settle_missing(tr_data *data, const struct tr_column_seen *seen)
+static int settle_missing(tr_data *data, const struct tr_part *part)
 {
+    const struct tr_column_seen *seen = part->seen;
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
     int32_t *missing, any = 0;
@@ -193,7 +209,9 @@ static int settle_missing(tr_data *data, const struct tr_column_seen *seen)
         missing[c] = s->column[c].missing && !s->column[c].raw;
         any |= missing[c];
     }
-    if (status == TR_OK && any) status = find_means(data, missing);
+    if (status == TR_OK && any)
+        status = data->state->on_disk ? find_noted_means(data, missing, part->spill.column)
+                                      : find_means(data, missing);
     free(missing);
     return status;
 }
@@ -207,9 +225,10 @@ static void counted_free(struct tr_counted **counted, size_t n)
     *counted = NULL;
 }
 
-/* How many rows have each value of each category. */
+/* How many rows have each value of each category; of rows on a disk that was noted. */
 static int count_values(const struct tr_schema *s, const struct tr_column_seen *seen,
-                        const struct tr_matrix *m, struct tr_counted **counted)
+                        const struct tr_matrix *m, const struct tr_spill_column *noted,
+                        struct tr_counted **counted)
 {
     static const struct tr_ids none = {.are_text = true};
     TR_TRY(TR_NEW(counted, s->n));
@@ -219,7 +238,9 @@ static int count_values(const struct tr_schema *s, const struct tr_column_seen *
         (*counted)[c].values = category ? &seen[c].values : &none;
         TR_TRY(TR_NEW(&count, category ? seen[c].values.n : 0));
         (*counted)[c].count = count;
-        for (size_t i = 0; category && m && i < m->rows; i++)
+        if (category && noted && seen[c].values.n > 0)
+            memcpy(count, noted[c].count, seen[c].values.n * sizeof *count);
+        for (size_t i = 0; category && !noted && m && i < m->rows; i++)
             count[tr_slot_place(m->value[i * m->columns + s->column[c].slot])]++;
     }
     return TR_OK;
@@ -234,7 +255,7 @@ static void numbers_free(uint32_t ***number, size_t n)
 
 /* Numbers for the values that this worker has met; of training data they are found out. Agreed on. */
 static int number_values(tr_data *data, bool makes, const struct tr_column_seen *seen,
-                         const struct tr_matrix *m, uint32_t ***number)
+                         const struct tr_matrix *m, const struct tr_spill_column *noted, uint32_t ***number)
 {
     struct tr_schema *s = data->state->schema;
     tr_context *tr = data->state->tr;
@@ -243,7 +264,7 @@ static int number_values(tr_data *data, bool makes, const struct tr_column_seen 
     struct tr_dictionary_column *column = NULL;
     int status = TR_NEW(number, s->n);
     if (status == TR_OK) status = TR_NEW(&column, s->n);
-    if (status == TR_OK) status = count_values(s, seen, m, &counted);
+    if (status == TR_OK) status = count_values(s, seen, m, noted, &counted);
     status = tr_agree(tr, status); /* as what follows is */
     if (status == TR_OK && makes)
         status = tr_dictionary_make(tr, counted, s->n, job->data.min_count, job->data.most_values,
@@ -305,7 +326,7 @@ static int number_labels(tr_data *data, const struct tr_column_seen *seen, struc
     const struct tr_schema *s = data->state->schema;
     struct tr_matrix *m = &data->state->rows;
     uint32_t *class;
-    if (!seen || !m->label) return TR_OK;
+    if (!seen) return TR_OK;
     const struct tr_ids *values = &seen[s->label].values;
     TR_TRY(TR_NEW(&class, values->n));
     for (size_t i = 0; i < values->n; i++) {
@@ -313,7 +334,7 @@ static int number_labels(tr_data *data, const struct tr_column_seen *seen, struc
         const char *text = tr_ids_text(values, i, &n);
         class[i] = tr_ids_find_text(&s->labels, text, n);
     }
-    for (size_t i = 0; i < m->rows; i++) m->label[i] = (float)class[(size_t)m->label[i]];
+    for (size_t i = 0; m->label && i < m->rows; i++) m->label[i] = (float)class[(size_t)m->label[i]];
     for (size_t i = 0; i < labels->bits.n; i++) {
         float label = (float)class[(size_t)tr_labels_value(labels, i)];
         uint32_t bits;
@@ -341,25 +362,32 @@ static bool any_missing(const struct tr_schema *s, const struct tr_column_seen *
     return false;
 }
 
-int tr_schema_refuse_disk(const tr_data *data)
+/* The rows become rows of keys now, or when they are written. */
+static int make_rows(tr_data *data, struct tr_part *part, uint32_t ***number)
 {
-    return tr_fail(
-        TR_ERR_CONFIG,
-        "%s: data.storage on disk takes csv of numbers, none missing: others need data.storage: memory",
-        tr_job_where(data->state->tr->job, "data.storage"));
+    struct tr_data_state *state = data->state;
+    struct tr_schema *s = state->schema;
+    bool plain = s->keys == s->slots && !tr_schema_has_categories(s);
+    if (!tr_is(state->tr, TR_SLAVE) || (plain && !any_missing(s, part->seen))) return TR_OK;
+    if (!state->on_disk) return tr_schema_expand(s, *number, &state->rows, &state->unknown);
+    part->spill.makes_keys = true;
+    part->spill.columns = s->n;
+    part->spill.number = *number;
+    *number = NULL;
+    return TR_OK;
 }
 
-int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_column_seen *seen,
-                        struct tr_labels *labels)
+int tr_schema_make_keys(tr_data *data, const tr_data *like, struct tr_part *part)
 {
     struct tr_data_state *state = data->state;
     struct tr_schema *s = state->schema;
     tr_context *tr = state->tr;
     uint32_t **number = NULL;
-    uint64_t unknown = 0;
-    if (!like) TR_TRY(settle_missing(data, seen));
-    if (!like) TR_TRY(settle_labels(data, seen, labels));
-    if (tr_schema_has_dictionaries(s)) TR_TRY(number_values(data, !like, seen, &state->rows, &number));
+    state->unknown = 0;
+    if (!like) TR_TRY(settle_missing(data, part));
+    if (!like) TR_TRY(settle_labels(data, part->seen, &part->report.labels));
+    if (tr_schema_has_dictionaries(s))
+        TR_TRY(number_values(data, !like, part->seen, &state->rows, part->spill.column, &number));
     int status = like ? TR_OK : tr_schema_number(s);
     if (status == TR_OK && s->keys == 0)
         status = tr_fail(TR_ERR_DATA, "%s: there is no column besides that of data.label",
@@ -367,17 +395,13 @@ int tr_schema_make_keys(tr_data *data, const tr_data *like, const struct tr_colu
     if (status == TR_OK && s->hash > 0 && !tr_schema_has_categories(s))
         status = tr_fail(TR_ERR_CONFIG, "%s: data.hash is for categories, and there are none",
                          tr_job_where(tr->job, "data.hash"));
-    bool plain = s->keys == s->slots && !tr_schema_has_categories(s);
-    bool odd = !plain || s->labels.n > 0 || (seen && any_missing(s, seen));
-    if (status == TR_OK && state->on_disk && odd) status = tr_schema_refuse_disk(data);
-    if (status == TR_OK && tr_is(tr, TR_SLAVE) && !(plain && !any_missing(s, seen)))
-        status = tr_schema_expand(s, number, &state->rows, &unknown);
+    if (status == TR_OK) status = make_rows(data, part, &number);
     numbers_free(&number, s->n);
     status = tr_agree(tr, status);
     data->columns = s->keys;
-    state->unknown = unknown;
-    if (state->on_disk) return status; /* rows are as they were read */
-    data->total_nonzeros = tr_matrix_nonzeros(&state->rows);
+    if (state->on_disk && s->keys == s->slots && !tr_schema_has_categories(s))
+        return status; /* as they were read */
+    data->total_nonzeros = state->on_disk ? part->spill.nonzeros : tr_matrix_nonzeros(&state->rows);
     if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_nonzeros, 1);
     return status == TR_OK ? tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &state->unknown, 1) : status;
 }
@@ -388,7 +412,7 @@ int tr_schema_expand_more(const tr_data *data, const struct tr_column_seen *seen
     uint32_t **number = NULL;
     uint64_t unknown;
     if (tr_schema_has_dictionaries(s))
-        TR_TRY(number_values((tr_data *)(uintptr_t)data, false, seen, m, &number));
+        TR_TRY(number_values((tr_data *)(uintptr_t)data, false, seen, m, NULL, &number));
     int status = TR_OK;
     if (m) status = tr_schema_expand(s, number, m, &unknown);
     numbers_free(&number, s->n);

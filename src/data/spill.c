@@ -2,6 +2,7 @@
 #include "data/spill.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -17,13 +18,62 @@ static uint64_t count_nonzeros(const struct tr_matrix *m)
     return n;
 }
 
+static int note_values(struct tr_spill_column *c, const struct tr_matrix *m, size_t slot, size_t values)
+{
+    size_t before = c->capacity;
+    TR_TRY(TR_GROW(&c->count, &c->capacity, values));
+    if (c->capacity > before) memset(c->count + before, 0, (c->capacity - before) * sizeof *c->count);
+    for (size_t i = 0; i < m->rows; i++) {
+        uint32_t place = tr_slot_place(m->value[i * m->columns + slot]);
+        if (place < values) c->count[place]++;
+    }
+    return TR_OK;
+}
+
+/* How many non-zeros they become: a missing one is a mean, and a 1 that says so. */
+static uint64_t note_numbers(struct tr_spill_column *c, const struct tr_matrix *m, size_t slot)
+{
+    uint64_t nonzeros = 0;
+    for (size_t i = 0; i < m->rows; i++) {
+        float x = m->value[i * m->columns + slot];
+        nonzeros += isnan(x) ? 2 : x != 0;
+        if (isnan(x)) continue;
+        double from_old = (double)x - c->mean;
+        c->mean += from_old / ++c->n;
+        c->apart += from_old * ((double)x - c->mean);
+        c->sum += (double)x;
+    }
+    return nonzeros;
+}
+
+/* A value of a category is one key, at most. */
+static int note_table(struct tr_spill *c, const struct tr_reader *r)
+{
+    const struct tr_schema *s = r->options->schema;
+    if (!c->column) TR_TRY(TR_NEW(&c->column, s->n));
+    c->columns = s->n;
+    for (size_t k = 0; k < s->n; k++) {
+        const struct tr_column *column = &s->column[k];
+        if (column->type > TR_COLUMN_CATEGORY) continue;
+        c->valued = c->valued || column->type == TR_COLUMN_NUMBER || s->hash > 0;
+        if (column->type == TR_COLUMN_CATEGORY) {
+            c->nonzeros += r->matrix.rows;
+            TR_TRY(note_values(&c->column[k], &r->matrix, column->slot, r->options->seen[k].values.n));
+        } else {
+            c->nonzeros += note_numbers(&c->column[k], &r->matrix, column->slot);
+        }
+    }
+    return TR_OK;
+}
+
 int tr_spill_note(void *spill, struct tr_reader *r)
 {
     struct tr_spill *c = spill;
     const struct tr_matrix *m = &r->matrix;
     c->rows += m->rows;
-    c->valued = c->valued || m->value;
     c->labelled = c->labelled || m->label;
+    if (r->options->schema) return note_table(c, r);
+    c->valued = c->valued || m->value;
     c->nonzeros += c->expands ? count_nonzeros(m) : tr_matrix_nonzeros(m);
     return m->begin && c->prunes ? tr_columns_note(&c->seen, m) : TR_OK;
 }
@@ -181,7 +231,7 @@ static int write_sparse(struct tr_spill *c, struct tr_matrix *m)
     return TR_OK;
 }
 
-static int write_rows(struct tr_spill *c, struct tr_matrix *m)
+static int write_lists_or_rows(struct tr_spill *c, struct tr_matrix *m)
 {
     struct tr_matrix sparse = {0};
     if (m->begin) (void)tr_matrix_limit(m, c->first_index, c->data->columns);
@@ -190,6 +240,22 @@ static int write_rows(struct tr_spill *c, struct tr_matrix *m)
     int status = tr_matrix_to_sparse(m, &sparse);
     if (status == TR_OK) status = write_sparse(c, &sparse);
     tr_matrix_free(&sparse);
+    return status;
+}
+
+/* Rows of a table become rows of keys in memory of their own: that of the reader is for the next ones. */
+static int write_rows(struct tr_spill *c, struct tr_matrix *m)
+{
+    struct tr_data_state *s = c->data->state;
+    struct tr_matrix keys = {.rows = m->rows, .columns = m->columns};
+    uint64_t unknown = 0;
+    if (!c->makes_keys) return write_lists_or_rows(c, m);
+    TR_TRY(TR_NEW(&keys.value, m->rows * m->columns));
+    memcpy(keys.value, m->value, m->rows * m->columns * sizeof *m->value);
+    int status = tr_schema_expand(s->schema, c->number, &keys, &unknown);
+    s->unknown += unknown;
+    if (status == TR_OK) status = write_lists_or_rows(c, &keys);
+    tr_matrix_free(&keys);
     return status;
 }
 
@@ -221,8 +287,24 @@ int tr_spill_end(struct tr_spill *c)
     return TR_OK;
 }
 
+void tr_spill_forget(struct tr_spill *c)
+{
+    for (size_t k = 0; k < c->columns; k++) {
+        if (c->column) free(c->column[k].count);
+        if (c->number) free(c->number[k]);
+    }
+    free(c->column);
+    free(c->number);
+    c->column = NULL;
+    c->number = NULL;
+    c->columns = 0;
+    c->valued = c->labelled = false;
+    c->rows = c->nonzeros = 0;
+}
+
 void tr_spill_free(struct tr_spill *c)
 {
+    tr_spill_forget(c);
     tr_columns_free(&c->seen);
     free(c->united);
 }

@@ -50,7 +50,6 @@ done
 # ---- tables, as text and as HDF5, and K-means ----
 awk 'BEGIN { srand(4); for (i = 0; i < 8000; i++) {
     a = rand(); b = rand(); printf "%.4f,%.4f,%.4f,%d\n", a, b, rand(), (a + b + rand() / 4 > 1) } }' >table.csv
-awk '{ print } NR == 7000 { print "0.5,word,0.25,1" }' table.csv >words.csv
 "$trireme" convert table.csv table.h5 >/dev/null 2>&1 && "$trireme" convert train.svm train.h5 >/dev/null 2>&1 || fail "convert"
 for pair in table.csv:newton table.csv:dual table.csv:sgd table.h5:newton train.h5:newton; do
     source=${pair%:*} method=${pair#*:}
@@ -131,5 +130,4 @@ refuses "read-only" 73 "data.scratch: /proc/" \
 refuses "no scratch" 78 "needs data.scratch" "$trireme" train job.yaml output=no data.storage=disk report.progress=no
 refuses "descent" 78 "needs memory" "$trireme" train job.yaml solve.method=descent model.l1=0.1 output=no $disk report.progress=no
 refuses "trees" 78 "needs memory" "$trireme" train data.train=train.svm model.type=trees output=no $disk report.progress=no
-refuses "words" 78 "takes csv of numbers" "$trireme" train data.train=words.csv output=no $disk report.progress=no
 exit $bad
