@@ -50,13 +50,15 @@ two_groups="ranks.groups=2 solve.parallel=feature"
 test=data.test=test.all.class.csv
 for ranks in 1 2 5; do
     run class$ranks $ranks job.yaml $test ranks.node_size=$((ranks == 2))
-    [ $ranks = 1 ] && how= || how=$columns
+    case $ranks in 1) how= ;; 2) how=$columns ;; *) how="solve.parallel=voting solve.votes=40" ;; esac # all: as without votes
     run number$ranks $ranks job.yaml $how data.train=all.number.csv data.test=test.all.number.csv solve.row_share=0.7 solve.column_share=0.8
     run sparse$ranks $ranks job.yaml $how data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5
     for what in class number sparse; do same ${what}1 $what$ranks; done
 done
 [ "$(of class5 histogram_bytes)" = 0 ] || fail "one node: $(of class5 histogram_bytes) bytes travel"
 holds "two nodes: 8 x bins x (ranks - 1) / ranks" "$(of class2 histogram_bytes) == 4 * 5 * 255"
+run votes 3 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=10 model.min_rows=5 solve.parallel=voting solve.votes=2 ranks.node_size=1
+holds "with two votes each, four columns of two bins travel" "$(of votes test_accuracy) > 0.99 && $(of votes histogram_bytes) <= 8 * 4 * 2 * 2 / 3 + 1"
 holds "classes" "$(of class1 test_accuracy) > 0.95 && $(of class1 test_auc) > 0.99"
 holds "numbers" "$(of number1 test_rmse) < 0.3"
 holds "sparse rows" "$(of sparse1 test_accuracy) > 0.99"
@@ -258,6 +260,7 @@ refused 65 'another model.objective' data.train=all.number.csv model.init=class1
 refused 65 'expected' data.train=table.csv data.label=sold model.init=table1
 refused 78 'groups have one' solve.parallel=feature
 refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
+refused 78 'for solve.parallel voting' solve.votes=3
 refused 78 'for model.objective quantile' model.quantile=0.3
 refused 78 'solve.row_share is of the others' solve.top_share=0.3
 refused 65 'negative' data.train=all.number.csv model.objective=poisson

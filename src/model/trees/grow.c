@@ -12,14 +12,14 @@ struct leaf {
     bool all; /* … or simply all that there are */
     uint64_t depth;
     size_t node, slot;
-    tr_pair sum;
-    float low, high; /* bounds of its value, and of all below */
+    struct tr_leaf_sums sums;
     struct tr_split split;
 };
 
 struct tr_trees_grower {
-    const struct tr_trees_share *share; /* this worker's columns */
-    tr_pair *slot;                      /* of all rows, their bins: for each leaf */
+    struct tr_trees_share share; /* this worker's columns */
+    tr_pair *slot;               /* of all rows, their bins: for each leaf … */
+    tr_pair *own;                /* … with votes: of this worker's rows, all bins, and here their sums */
     struct leaf *leaf;
     size_t leaves, rows; /* rows of all workers that the tree is grown on */
     struct tr_node *node;
@@ -28,177 +28,64 @@ struct tr_trees_grower {
     size_t nodes;
     int64_t *sums;     /* of each leaf, exactly: gradients, second derivatives */
     size_t told_bytes; /* of a split that workers tell each other */
-    struct tr_category_scan *categories;
-    struct tr_units units;
-    double base; /* gain that the leaf has unsplit */
-    uint64_t round;
-    size_t output;
 };
 
-static double gradient_of(const struct tr_trees_grower *g, tr_pair p)
+static double gradient_of(const struct tr_trees *m, tr_pair p)
 {
-    return (double)tr_pair_gradient(p) * g->units.gradient;
+    return (double)tr_pair_gradient(p) * m->tree.units.gradient;
 }
 
-static double curvature_of(const struct tr_trees_grower *g, tr_pair p)
+static double curvature_of(const struct tr_trees *m, tr_pair p)
 {
-    return (double)tr_pair_curvature(p) * g->units.curvature;
-}
-
-/* ---- the best split of a column ---- */
-
-static inline float gain_of(const struct tr_scan *s, float g, float h)
-{
-    float other_g = s->all_gradient - g, other_h = s->all_curvature - h;
-    float value = g * g / (h + s->l2) + other_g * other_g / (other_h + s->l2) - s->parent;
-    return h < s->least || other_h < s->least ? 0 : value;
-}
-
-/* As scan_bins(), for so few bins that vectors do not pay: columns of two bins are many where rows are sparse. */
-enum { FEW_BINS = 4 };
-static void scan_few(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair left,
-                     struct tr_split *best, uint32_t column, bool missing_left)
-{
-    for (size_t t = 0; t < n; t++) {
-        left += hist[t];
-        float gain = gain_of(s, (float)(int32_t)tr_pair_gradient(left) * s->gradient,
-                             (float)tr_pair_curvature(left) * s->curvature);
-        if (gain > best->gain)
-            *best = (struct tr_split){.gain = gain,
-                                      .column = column,
-                                      .bin = (uint32_t)t,
-                                      .missing_left = missing_left,
-                                      .left = left};
-    }
-}
-
-/* The first of the bins whose gain is largest, if that is above *most; n if none is. Gains above 0 have the order of their bits. */
-TR_CPU_CLONES static size_t best_bin(const struct tr_scan *s, const tr_pair *sum, size_t n, float *most)
-{
-    union {
-        float gain;
-        int32_t bits;
-    } of[TR_BINS], best = {*most};
-    for (size_t t = 0; t < n; t++)
-        of[t].gain = gain_of(s, (float)(int32_t)tr_pair_gradient(sum[t]) * s->gradient,
-                             (float)tr_pair_curvature(sum[t]) * s->curvature);
-    int32_t largest = best.bits;
-    for (size_t t = 0; t < n; t++) largest = of[t].bits > largest ? of[t].bits : largest;
-    if (largest == best.bits) return n;
-    size_t at = 0;
-    while (of[at].bits != largest) at++;
-    *most = of[at].gain;
-    return at;
-}
-
-/* Bins 0 .. t go left, for each t below n; `before` goes left, too. The first of the best. */
-static void scan_bins(const struct tr_scan *s, const tr_pair *hist, size_t n, tr_pair before,
-                      struct tr_split *best, uint32_t column, bool missing_left)
-{
-    tr_pair sum[TR_BINS], left = before;
-    float most = best->gain;
-    if (n < FEW_BINS) {
-        scan_few(s, hist, n, before, best, column, missing_left);
-        return;
-    }
-    for (size_t t = 0; t < n; t++) sum[t] = left += hist[t];
-    size_t at = best_bin(s, sum, n, &most);
-    if (at < n)
-        *best = (struct tr_split){.gain = most,
-                                  .column = column,
-                                  .bin = (uint32_t)at,
-                                  .missing_left = missing_left,
-                                  .left = sum[at]};
-}
-
-static bool is_drawn(const struct tr_trees *m, size_t column)
-{
-    double part = m->o->columns;
-    if (part >= 1) return true;
-    uint64_t random =
-        tr_mix(tr_mix(tr_mix(m->seed) ^ (m->grower->round * m->outputs + m->grower->output)) + column);
-    return (double)(random >> 11) < part * 0x1p53;
-}
-
-/* Of numbers, of which some may be missing: these go either way. */
-static void scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t c,
-                        struct tr_split *best)
-{
-    const struct tr_column_bins *column = &m->bins.column[c];
-    size_t numbers = (size_t)column->bins - column->missing;
-    tr_pair missing = column->missing ? hist[numbers] : 0;
-    for (int left = 0; left <= (missing != 0); left++) {
-        size_t n = numbers - 1 + (missing != 0 && !left);
-        tr_pair before = left ? missing : 0;
-        if (m->direction) tr_scan_bounded(s, m->direction[c], hist, n, before, best, (uint32_t)c, left);
-        else scan_bins(s, hist, n, before, best, (uint32_t)c, left);
-    }
-}
-
-static void find_split(const struct tr_trees *m, const struct leaf *leaf, struct tr_split *best)
-{
-    const struct tr_trees_grower *g = m->grower;
-    float value;
-    double G = gradient_of(g, leaf->sum), H = curvature_of(g, leaf->sum);
-    double rows = g->base > 0 ? g->base : 1; /* curvature of a row on average */
-    struct tr_scan s = {.gradient = (float)g->units.gradient,
-                        .curvature = (float)g->units.curvature,
-                        .least = (float)fmax(m->o->min_weight, (double)m->o->min_rows * rows),
-                        .row = (float)rows,
-                        .all_gradient = (float)G,
-                        .all_curvature = (float)H,
-                        .l2 = (float)m->o->l2,
-                        .parent = (float)(G * G / (H + m->o->l2)),
-                        .low = leaf->low,
-                        .high = leaf->high};
-    if (m->direction) s.parent = tr_child_gain(&s, s.all_gradient, s.all_curvature, s.l2, &value);
-    *best = (struct tr_split){0};
-    if (s.all_curvature < 2 * s.least) return;
-    float least = best->gain = (float)fmax(m->o->gamma, 1e-6);
-    for (size_t c = g->share->first; c < g->share->last; c++) {
-        const struct tr_column_bins *column = &m->bins.column[c];
-        const tr_pair *hist = g->slot + leaf->slot * g->share->bins + column->offset - g->share->offset;
-        size_t numbers = (size_t)column->bins - column->missing;
-        tr_pair apart = leaf->sum - hist[column->zero]; /* one of two children has no more than these rows */
-        if (column->bins < 2 || (float)tr_pair_curvature(apart) * s.curvature < s.least || !is_drawn(m, c))
-            continue;
-        if (column->category) {
-            tr_scan_category(g->categories, &s, m->o, hist, numbers, (uint32_t)c, best);
-            continue;
-        }
-        scan_column(m, &s, hist, c, best);
-    }
-    if (best->gain <= least) best->gain = 0;
+    return (double)tr_pair_curvature(p) * m->tree.units.curvature;
 }
 
 /* ---- histograms ---- */
 
-/* Of the rows of a leaf, over all workers; each gets its columns'. */
-static int build(struct tr_trees *m, const struct leaf *leaf)
+/* Of sparse rows, what is in the bins of 0 is what is left. */
+static void find_zeros(const struct tr_trees *m, tr_pair sum, tr_pair *slot)
 {
-    struct tr_trees_grower *g = m->grower;
-    tr_pair *slot = g->slot + leaf->slot * g->share->bins, *local = tr_trees_merge_local(m->merge),
-            *hist = local ? local : slot;
-    struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
-    memset(hist + had.offset, 0, had.bins * sizeof *hist);
-    tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin,
-                     m->lists.pair[leaf->list] + leaf->begin, leaf->end - leaf->begin, leaf->all,
-                     (unsigned)m->o->bits, hist);
-    if (local) TR_TRY(tr_trees_merge_add(m->merge, slot));
-    m->histograms++;
-    for (size_t c = g->share->first; c < g->share->last && m->bins.sparse;
-         c++) { /* sparse: bins of 0 are what is left */
+    const struct tr_trees_grower *g = m->grower;
+    for (size_t c = g->share.first; c < g->share.last; c++) {
         const struct tr_column_bins *column = &m->bins.column[c];
-        tr_pair *bin = slot + column->offset - g->share->offset, left = leaf->sum;
+        tr_pair *bin = slot + column->offset - g->share.offset, left = sum;
         for (size_t b = 0; b < column->bins; b++) left -= bin[b];
         bin[column->zero] += left;
     }
+}
+
+/* Of the rows of a leaf, over all workers; each gets its columns'. With votes: of this worker's rows. */
+static int build(struct tr_trees *m, const struct leaf *leaf)
+{
+    struct tr_trees_grower *g = m->grower;
+    struct tr_trees_share had = tr_trees_merge_columns(m->merge, m->member);
+    tr_pair *slot = g->slot + leaf->slot * g->share.bins, *local = tr_trees_merge_local(m->merge), sum = 0;
+    bool merges = local && !m->voting;
+    tr_pair *hist = merges ? local : slot;
+    const uint32_t *pair = m->lists.pair[leaf->list] + leaf->begin;
+    size_t n = leaf->end - leaf->begin;
+    memset(hist + had.offset, 0, had.bins * sizeof *hist);
+    tr_histogram_add(&m->bins, &m->rows, m->lists.row[leaf->list] + leaf->begin, pair, n, leaf->all,
+                     (unsigned)m->o->bits, hist);
+    if (merges) TR_TRY(tr_trees_merge_add(m->merge, NULL, slot));
+    for (size_t i = 0; i < n && m->voting; i++) sum += tr_pair_of_row(pair[i]);
+    if (m->voting) g->own[leaf->slot] = sum;
+    if (m->bins.sparse) find_zeros(m, m->voting ? sum : leaf->sums.sum, slot);
     return TR_OK;
 }
 
-static bool is_better(const struct tr_split *a, const struct tr_split *b)
+/* Of this worker's columns. */
+static void find_split(struct tr_trees *m, struct leaf *leaf)
 {
-    return a->gain > b->gain || (a->gain == b->gain && a->gain > 0 && a->column < b->column);
+    const struct tr_trees_grower *g = m->grower;
+    const tr_pair *slot = g->slot + leaf->slot * g->share.bins - g->share.offset;
+    struct tr_scan s;
+    leaf->split = (struct tr_split){0};
+    if (!tr_scan_begin(m, &leaf->sums, 1, &s)) return;
+    leaf->split.gain = s.nothing;
+    for (size_t c = g->share.first; c < g->share.last; c++)
+        tr_scan_column(m, &s, slot + m->bins.column[c].offset, c, &leaf->split);
+    if (leaf->split.gain <= s.nothing) leaf->split.gain = 0;
 }
 
 /* The best splits of n leaves, of all workers' columns. */
@@ -208,7 +95,12 @@ static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
     char mine[2 * sizeof(struct tr_split)];
     size_t bytes = g->told_bytes;
     for (size_t i = 0; i < n; i++) {
-        find_split(m, leaf[i], &leaf[i]->split);
+        struct tr_leaf_sums own = leaf[i]->sums;
+        if (m->voting) own.sum = g->own[leaf[i]->slot];
+        if (m->voting)
+            TR_TRY(
+                tr_vote(m, g->slot + leaf[i]->slot * g->share.bins, &own, &leaf[i]->sums, &leaf[i]->split));
+        else find_split(m, leaf[i]);
         memcpy(mine + i * bytes, &leaf[i]->split, bytes);
     }
     if (!tr_trees_merge_local(m->merge)) return TR_OK;
@@ -217,7 +109,7 @@ static int find_splits(struct tr_trees *m, struct leaf *const *leaf, size_t n)
         for (size_t w = 0; w < (size_t)tr_workers(m->tr); w++) {
             struct tr_split other;
             memcpy(&other, (const char *)tr_trees_merge_told(m->merge, w) + i * bytes, bytes);
-            if (w == 0 || is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
+            if (w == 0 || tr_split_is_better(&other, &leaf[i]->split)) leaf[i]->split = other;
         }
     return TR_OK;
 }
@@ -251,9 +143,9 @@ static int begin_tree(struct tr_trees *m)
         }
     }
     TR_TRY(tr_all_reduce(m->tr, TR_SET_WORKERS, TR_SUM, TR_I64, sum, 2));
-    *root = (struct leaf){.end = n, .all = all, .sum = sum[0], .low = -INFINITY, .high = INFINITY};
+    *root = (struct leaf){.end = n, .all = all, .sums = {sum[0], -INFINITY, INFINITY}};
     g->rows = (size_t)sum[1];
-    g->base = curvature_of(g, root->sum) / fmax((double)g->rows, 1);
+    m->tree.base = curvature_of(m, root->sums.sum) / fmax((double)g->rows, 1);
     g->leaves = g->nodes = 1;
     g->node[0] = leaf_node();
     TR_TRY(build(m, root));
@@ -282,7 +174,7 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     size_t cuts = (size_t)column->bins - 1 - column->missing;
     uint8_t *left = g->goes_left;
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
-    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(g, leaf->sum)};
+    g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(m, leaf->sums.sum)};
     g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
     memset(left, 0, TR_BINS);
     if (s->values > 0) {
@@ -290,7 +182,7 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
         for (size_t i = 0; i < s->values; i++) left[value[i] = s->value[i]] = 1;
         return tr_forest_add_set(&m->forest, value, s->values, node);
     }
-    bool most_left = 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sum),
+    bool most_left = 2 * (uint64_t)tr_pair_curvature(s->left) >= tr_pair_curvature(leaf->sums.sum),
          missing_left = column->missing ? s->missing_left : most_left;
     for (size_t b = 0; b < column->bins; b++) left[b] = b <= s->bin;
     left[column->bins - column->missing] = missing_left;
@@ -302,16 +194,15 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
 /* The middle between the values of two children is a bound for all below them. */
 static void part_bounds(const struct tr_trees *m, struct leaf *left, struct leaf *right)
 {
-    const struct tr_trees_grower *g = m->grower;
     bool up = m->direction[left->split.column] > 0;
-    tr_pair sum[2] = {left->split.left, right->sum};
+    tr_pair sum[2] = {left->split.left, right->sums.sum};
     double middle = 0;
     for (int k = 0; k < 2; k++) {
-        double value = -gradient_of(g, sum[k]) / fmax(curvature_of(g, sum[k]) + m->o->l2, 1e-30);
-        middle += fmin(fmax(value, (double)left->low), (double)left->high) / 2;
+        double value = -gradient_of(m, sum[k]) / fmax(curvature_of(m, sum[k]) + m->o->l2, 1e-30);
+        middle += fmin(fmax(value, (double)left->sums.low), (double)left->sums.high) / 2;
     }
-    *(up ? &left->high : &left->low) = (float)middle;
-    *(up ? &right->low : &right->high) = (float)middle;
+    *(up ? &left->sums.high : &left->sums.low) = (float)middle;
+    *(up ? &right->sums.low : &right->sums.high) = (float)middle;
 }
 
 /* The leaf becomes its left child, and the right one is new. */
@@ -335,15 +226,13 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
                            .list = !here,
                            .depth = leaf->depth + 1,
                            .node = g->nodes + 1,
-                           .sum = leaf->sum - leaf->split.left,
-                           .low = leaf->low,
-                           .high = leaf->high};
+                           .sums = {leaf->sums.sum - leaf->split.left, leaf->sums.low, leaf->sums.high}};
     if (m->direction && m->direction[leaf->split.column] != 0) part_bounds(m, leaf, right);
     leaf->end = from + stay;
     leaf->all = false;
     leaf->depth++;
     leaf->node = g->nodes;
-    leaf->sum = leaf->split.left;
+    leaf->sums.sum = leaf->split.left;
     g->nodes += 2;
     *new = right;
     return TR_OK;
@@ -353,14 +242,15 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
 static int look_at(struct tr_trees *m, struct leaf *left, struct leaf *right)
 {
     struct tr_trees_grower *g = m->grower;
-    bool left_is_smaller = tr_pair_curvature(left->sum) <= tr_pair_curvature(right->sum);
+    bool left_is_smaller = tr_pair_curvature(left->sums.sum) <= tr_pair_curvature(right->sums.sum);
     struct leaf *small = left_is_smaller ? left : right, *large = left_is_smaller ? right : left;
     large->slot = left->slot; /* the parent's */
     small->slot = g->leaves - 1;
     TR_TRY(build(m, small));
-    tr_pair *from = g->slot + large->slot * g->share->bins;
-    const tr_pair *less = g->slot + small->slot * g->share->bins;
-    for (size_t b = 0; b < g->share->bins; b++) from[b] -= less[b];
+    tr_pair *from = g->slot + large->slot * g->share.bins;
+    const tr_pair *less = g->slot + small->slot * g->share.bins;
+    for (size_t b = 0; b < g->share.bins; b++) from[b] -= less[b];
+    if (m->voting) g->own[large->slot] -= g->own[small->slot];
     return find_splits(m, (struct leaf *const[]){left, right}, 2);
 }
 
@@ -389,7 +279,7 @@ static bool is_mine(const struct tr_trees *m, size_t leaf)
 static int weigh_leaves(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    double step_g = g->units.gradient * 0x1p-20, step_h = g->units.curvature * 0x1p-20;
+    double step_g = m->tree.units.gradient * 0x1p-20, step_h = m->tree.units.curvature * 0x1p-20;
     float by_g = (float)(1 / step_g), by_h = (float)(1 / step_h);
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
@@ -433,13 +323,13 @@ static int renew_leaves(struct tr_trees *m, double part)
 static int value_leaves(struct tr_trees *m)
 {
     struct tr_trees_grower *g = m->grower;
-    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)g->round);
+    double part, rate = m->o->rate * pow(1 - m->o->decay, (double)m->tree.round);
     TR_TRY(weigh_leaves(m));
     if (tr_trees_is_quantile(m, &part)) TR_TRY(renew_leaves(m, part));
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
         float *value = &g->node[leaf->node].number;
-        *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->low), leaf->high));
+        *value = (float)(rate * (double)fminf(fmaxf(*value, leaf->sums.low), leaf->sums.high));
     }
     return TR_OK;
 }
@@ -448,7 +338,7 @@ static int value_leaves(struct tr_trees *m)
 static int add_to_scores(struct tr_trees *m)
 {
     const struct tr_trees_grower *g = m->grower;
-    float *score = m->score + g->output * m->rows.n;
+    float *score = m->score + m->tree.output * m->rows.n;
     if (m->o->rows < 1 && m->members == 1) return tr_trees_score(m, &m->rows, m->forest.trees - 1, m->score);
     for (size_t k = 0; k < g->leaves; k++) {
         const struct leaf *leaf = &g->leaf[k];
@@ -462,9 +352,9 @@ static int add_to_scores(struct tr_trees *m)
 int tr_trees_grow(struct tr_trees *m, size_t output, uint64_t round)
 {
     struct tr_trees_grower *g = m->grower;
-    g->round = round;
-    g->output = output;
-    TR_TRY(tr_gradients(m, output, round, &g->units));
+    m->tree.round = round;
+    m->tree.output = output;
+    TR_TRY(tr_gradients(m, output, round, &m->tree.units));
     TR_TRY(begin_tree(m));
     for (struct leaf *leaf; g->leaves < m->o->leaves && (leaf = best_leaf(m));) {
         struct leaf *right;
@@ -500,10 +390,13 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
     TR_TRY(open_lists(m));
-    TR_TRY(tr_category_scan_open(TR_BINS, &g->categories));
+    TR_TRY(tr_category_scan_open(TR_BINS, &m->categories));
     g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
-    g->share = tr_trees_merge_share(m->merge);
-    TR_TRY(TR_NEW(&g->slot, leaves * g->share->bins));
+    TR_TRY(tr_voting_open(m));
+    g->share = *tr_trees_merge_share(m->merge);
+    if (m->voting) g->share = (struct tr_trees_share){0, m->bins.columns, 0, m->bins.total};
+    TR_TRY(TR_NEW(&g->own, leaves));
+    TR_TRY(TR_NEW(&g->slot, leaves * g->share.bins));
     TR_TRY(TR_NEW(&g->leaf, leaves));
     TR_TRY(TR_NEW(&g->sums, 2 * leaves));
     TR_TRY(TR_NEW(&g->node, 2 * leaves));
@@ -522,11 +415,12 @@ void tr_grower_close(struct tr_trees *m)
     free(m->scratch);
     free(m->drawn);
     free(m->side);
+    tr_voting_close(&m->voting);
     tr_trees_merge_close(&m->merge);
+    tr_category_scan_close(&m->categories);
     if (!g) return;
-    void *arrays[] = {g->slot, g->leaf, g->sums, g->node, g->note};
+    void *arrays[] = {g->slot, g->own, g->leaf, g->sums, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
-    tr_category_scan_close(&g->categories);
     free(g);
     m->grower = NULL;
 }

@@ -19,24 +19,26 @@ struct tr_trees_merge {
     char *told;
     size_t told_at, most_told; /* what has been told stays while the next is: there are two places for it */
     bool second;
+    struct tr_trees_merged done;
 };
 
 enum { LINE = 64 };
 
-/* Workers get columns that have about equally many bins; those of the same number in their groups, neighbours. */
-static int divide_columns(struct tr_trees_merge *g, const struct tr_bins *bins)
+/* Those of the same number in their groups get neighbours. */
+void tr_trees_merge_divide(const struct tr_trees_merge *g, const struct tr_bins *bins, const uint32_t *column,
+                           size_t columns, struct tr_trees_share *share)
 {
-    TR_TRY(TR_NEW(&g->share, g->workers));
+    size_t total = 0, offset = 0;
+    for (size_t c = 0; c < columns; c++) total += bins->column[column ? column[c] : c].bins;
     for (size_t i = 0, c = 0; i < g->workers; i++) {
-        size_t until = bins->total * (i + 1) / g->workers;
-        struct tr_trees_share *s = &g->share[i % g->groups * g->members + i / g->groups];
-        s->first = c;
-        s->offset = c < bins->columns ? bins->column[c].offset : bins->total;
-        for (; c < bins->columns && (bins->column[c].offset < until || i + 1 == g->workers); c++)
-            s->bins += bins->column[c].bins;
+        size_t until = total * (i + 1) / g->workers;
+        struct tr_trees_share *s = &share[i % g->groups * g->members + i / g->groups];
+        *s = (struct tr_trees_share){.first = c, .offset = offset};
+        for (; c < columns && (offset < until || i + 1 == g->workers); c++)
+            offset += bins->column[column ? column[c] : c].bins;
         s->last = c;
+        s->bins = offset - s->offset;
     }
-    return TR_OK;
 }
 
 static char *part_of(const struct tr_trees_merge *g, size_t worker)
@@ -60,6 +62,13 @@ static int open_shared(struct tr_trees_merge *g, size_t bytes)
     return status == TR_ERR_SYSTEM ? TR_OK : status;
 }
 
+static size_t most_bins(const struct tr_bins *bins)
+{
+    size_t most = 0;
+    for (size_t c = 0; c < bins->columns; c++) most = tr_max_size(most, bins->column[c].bins);
+    return most;
+}
+
 int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t members, size_t most_told,
                         struct tr_trees_merge **merge)
 {
@@ -73,7 +82,8 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
                                  .told_at = bins->total * sizeof *g->local,
                                  .most_told = most_told};
     g->groups = g->workers / members;
-    TR_TRY(divide_columns(g, bins));
+    TR_TRY(TR_NEW(&g->share, g->workers));
+    tr_trees_merge_divide(g, bins, NULL, bins->columns, g->share);
     if (g->workers == 1) return TR_OK;
     TR_TRY(open_shared(g, g->told_at + 2 * most_told));
     if (g->memory) {
@@ -81,7 +91,7 @@ int tr_trees_merge_open(tr_context *tr, const struct tr_bins *bins, size_t membe
         return TR_OK;
     }
     TR_TRY(TR_NEW(&g->local, bins->total));
-    TR_TRY(TR_NEW(&g->arrived, g->groups * g->share[g->me].bins));
+    TR_TRY(TR_NEW(&g->arrived, g->groups * (bins->total / g->workers + most_bins(bins) + 1)));
     TR_TRY(TR_NEW(&g->bytes, 2 * g->workers));
     return TR_NEW(&g->told, g->workers * most_told);
 }
@@ -124,10 +134,9 @@ size_t tr_trees_merge_owner(const struct tr_trees_merge *g, size_t column)
     return k;
 }
 
-double tr_trees_merge_bytes(const struct tr_trees_merge *g)
+struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *g)
 {
-    size_t bins = tr_trees_merge_columns(g, g->me % g->members).bins - g->share[g->me].bins;
-    return g->memory ? 0 : (double)(bins * sizeof *g->local);
+    return g->done;
 }
 
 TR_CPU_CLONES static void add(tr_pair *restrict to, const tr_pair *restrict from, size_t n)
@@ -136,26 +145,31 @@ TR_CPU_CLONES static void add(tr_pair *restrict to, const tr_pair *restrict from
 }
 
 /* To those who have the same columns. */
-static int send_shares(struct tr_trees_merge *g)
+static int send_shares(struct tr_trees_merge *g, const struct tr_trees_share *share)
 {
     size_t member = g->me % g->members;
     for (size_t w = 0; w < g->workers; w++) {
         bool same = w % g->members == member;
-        g->bytes[w] = same ? g->share[w].bins * sizeof *g->local : 0;
-        g->bytes[g->workers + w] = same ? g->share[g->me].bins * sizeof *g->local : 0;
+        g->bytes[w] = same ? share[w].bins * sizeof *g->local : 0;
+        g->bytes[g->workers + w] = same ? share[g->me].bins * sizeof *g->local : 0;
+        if (w != g->me) g->done.bytes += (double)g->bytes[w];
     }
-    return tr_exchange(g->tr, TR_SET_WORKERS, g->local + g->share[member].offset, g->bytes, g->arrived,
+    return tr_exchange(g->tr, TR_SET_WORKERS, g->local + share[member].offset, g->bytes, g->arrived,
                        g->bytes + g->workers);
 }
 
-int tr_trees_merge_add(struct tr_trees_merge *g, tr_pair *sum)
+int tr_trees_merge_add(struct tr_trees_merge *g, const struct tr_trees_share *share, tr_pair *sum)
 {
-    const struct tr_trees_share *own = &g->share[g->me];
+    if (!share) share = g->share;
+    const struct tr_trees_share *own = &share[g->me];
+    g->done.histograms++;
+    for (size_t i = 0; i < g->groups; i++)
+        g->done.bins += (double)share[i * g->members + g->me % g->members].bins;
     if (g->groups == 1) {
         memcpy(sum, g->local + own->offset, own->bins * sizeof *sum);
         return TR_OK;
     }
-    TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g));
+    TR_TRY(g->memory ? tr_set_memory_meet(g->memory) : send_shares(g, share));
     for (size_t i = 0; i < g->groups; i++) {
         const tr_pair *shared = g->memory ? (void *)part_of(g, i * g->members + g->me % g->members) : NULL,
                       *from = shared ? shared + own->offset : g->arrived + i * own->bins;

@@ -185,6 +185,8 @@ static int check(const tr_job *job, const void *options)
         return refuse(job, "model.quantile", "for model.objective quantile");
     if (tr_job_given(job, "model.delta") && o->objective != TR_OBJECTIVE_HUBER)
         return refuse(job, "model.delta", "for model.objective huber");
+    if (tr_job_given(job, "solve.votes") && o->parallel != TR_PARALLEL_VOTING)
+        return refuse(job, "solve.votes", "for solve.parallel voting");
     if (*o->class_weights && !classes) return refuse(job, "model.class_weights", "for classes");
     if (o->top > 0 && o->rows >= 1)
         return refuse(job, "solve.top_share",
@@ -296,7 +298,9 @@ static int prepare(tr_worker *me, void *state)
     (void)me;
     TR_TRY(tr_bins_make(m->tr, m->train, m->number, m->values, (size_t)m->o->bins, m->o->min_rows, m->seed,
                         &m->bins));
-    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, 2 * sizeof(struct tr_split), &m->merge));
+    size_t votes = tr_votes_bytes(m->o, m->bins.columns);
+    TR_TRY(tr_trees_merge_open(m->tr, &m->bins, m->members, tr_max_size(2 * sizeof(struct tr_split), votes),
+                               &m->merge));
     TR_TRY(tr_bins_apply(&m->bins, m->train, m->members == 1, &m->rows));
     if (!m->base) TR_TRY(find_base(m));
     TR_TRY(open_scores(m, m->train, &m->score));
@@ -446,9 +450,10 @@ static int tell_bytes(const struct tr_trees *m)
     if (workers < 2) return TR_OK;
     if (tr_roles(m->tr) & TR_SLAVE) {
         groups /= (double)m->members;
-        sum[SENT] = tr_trees_merge_bytes(m->merge);
-        sum[HISTOGRAMS] = (double)m->histograms;
-        sum[BINS] = (double)tr_trees_merge_columns(m->merge, m->member).bins;
+        struct tr_trees_merged done = tr_trees_merge_done(m->merge);
+        sum[HISTOGRAMS] = done.histograms;
+        sum[SENT] = done.bytes / fmax(done.histograms, 1);
+        sum[BINS] = done.bins / fmax(done.histograms, 1);
         sum[SIDES] = (double)m->sides;
         sum[SIDE_BYTES] = (double)m->side_bytes;
     }
@@ -566,12 +571,16 @@ static const tr_option options[] = {
              "the others then, which count so much more (GOSS)"},
     {"solve.column_share", TR_KIND_REAL, AT(columns), "1", .above = true, .most = 1,
      .help = "part of the columns, drawn anew, that a tree may split by"},
-    {"solve.parallel", TR_KIND_CHOICE, AT(parallel), "data", .words = TR_WORDS("data", "feature"),
+    {"solve.parallel", TR_KIND_CHOICE, AT(parallel), "data", .words = TR_WORDS("data", "feature", "voting"),
      .help = "how workers divide the table: data = its rows, and histograms are added up; feature = the "
              "members of a group "
              "(ranks.groups, ranks.group_size) its columns, and of each split a bit for each row travels, "
              "between groups as data; the trees "
-             "are the same"},
+             "are the same; voting = as data, but only of the columns that most workers vote for, which for "
+             "wide tables are few"},
+    {"solve.votes", TR_KIND_INTEGER, AT(votes), "20", .least = 1, .most = 1000000,
+     .help = "solve.parallel voting: columns that each worker votes for; twice as many are looked at; all: "
+             "the trees are those of data"},
     {"solve.gradient_bits", TR_KIND_INTEGER, AT(bits), "5", .least = 3, .most = 10,
      .help = "gradients are rounded at random to so many bits to find splits; leaves get exact values"},
     {.name = NULL},

@@ -5,7 +5,8 @@
  *   histogram   sums of gradients by bin, of the rows of one leaf
  *   gradients   what the objective asks of the next tree, as small integers (Shi et al. 2022)
  *   draw        what rows weigh, and which of them a tree is grown on; quantiles: of rows of all workers
- *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns; categories: of columns of these
+ *   grow        one tree: leaves, their rows, the best splits, found by the owners of columns
+ *   splits      the best split by a column; categories: by one of these; voting: only columns that workers vote for are looked at
  *   columns     columns divided over the members of a group, which all have its rows
  *   merge       what workers tell each other while it grows: histograms, and the best splits
  *   monotone    constraints on what trees predict; initial: trees of another model, which come first
@@ -326,8 +327,16 @@ struct tr_split {
     uint16_t value[TR_SPLIT_VALUES];
 };
 
+/* A leaf's rows, and the bounds of its value and of all below it; none: ∓INFINITY. */
+struct tr_leaf_sums {
+    tr_pair sum;
+    float low, high;
+};
+
 /* What splits of a leaf are measured by. */
 struct tr_scan {
+    tr_pair sum;
+    float nothing;             /* what a split must gain more than */
     float gradient, curvature; /* units */
     float least;               /* curvature of a child */
     float row;                 /* … of a row, on average */
@@ -343,7 +352,16 @@ static inline float tr_child_gain(const struct tr_scan *s, float g, float h, flo
     return -*value * (2 * g + (h + l2) * *value);
 }
 
+struct tr_trees;
 struct tr_trees_options;
+
+/* part: of the leaf's rows, in the mean, that the sums are of. false: it is too small to be split. */
+bool tr_scan_begin(const struct tr_trees *m, const struct tr_leaf_sums *leaf, double part, struct tr_scan *s);
+
+/* Tries the splits by a column, of which hist has the sums: if one gains more than *best, it becomes that. */
+void tr_scan_column(const struct tr_trees *m, const struct tr_scan *s, const tr_pair *hist, size_t column,
+                    struct tr_split *best);
+bool tr_split_is_better(const struct tr_split *a, const struct tr_split *b); /* of different columns */
 
 /* Bins 0 .. t go left, for each t below n, `before` too: where children lie in this direction (0: any) and within the bounds. */
 void tr_scan_bounded(const struct tr_scan *s, int direction, const tr_pair *hist, size_t n, tr_pair before,
@@ -380,16 +398,24 @@ tr_pair *
 tr_trees_merge_local(const struct tr_trees_merge
                          *merge); /* its sums of all bins, to be filled; NULL: there is no other worker */
 
-/* Sums of this worker's share over what all workers have filled in. All workers, who call tr_trees_merge_tell() before they fill in anything
- * again. */
-int tr_trees_merge_add(struct tr_trees_merge *merge, tr_pair *sum);
+/* Divides columns (NULL: all), of which the local sums hold one after the other, so that each worker has about equally many bins; first
+ * and last count these columns. */
+void tr_trees_merge_divide(const struct tr_trees_merge *merge, const struct tr_bins *bins,
+                           const uint32_t *column, size_t columns, struct tr_trees_share *share);
+
+/* Sums of this worker's share over what all workers have filled in; share: of each worker, NULL: as they have all columns. All workers, who
+ * call tr_trees_merge_tell() before they fill in anything again. */
+int tr_trees_merge_add(struct tr_trees_merge *merge, const struct tr_trees_share *share, tr_pair *sum);
 
 /* Tells all workers some bytes, as many each; what one has told stays until the next tr_trees_merge_add(). All workers. */
 int tr_trees_merge_tell(struct tr_trees_merge *merge, const void *mine, size_t bytes);
 const void *tr_trees_merge_told(const struct tr_trees_merge *merge, size_t worker);
 
-/* Bytes that this worker sends to others to add up a histogram. */
-double tr_trees_merge_bytes(const struct tr_trees_merge *merge);
+/* What this worker has added up with others so far: histograms, their bins, and bytes that it has sent. */
+struct tr_trees_merged {
+    double histograms, bins, bytes;
+};
+struct tr_trees_merged tr_trees_merge_done(const struct tr_trees_merge *merge);
 
 /* ---- the model ---- */
 
@@ -404,6 +430,10 @@ struct tr_trees_options {
     char *class_weights, *init;
     struct tr_job_list monotone;
     int objective;
+};
+
+struct tr_units {
+    double gradient, curvature;
 };
 
 struct tr_trees_grower;
@@ -431,6 +461,14 @@ struct tr_trees {
     uint8_t *drawn;    /* rows that the next tree is grown on; NULL: all */
     struct tr_lists lists;
     struct tr_trees_grower *grower;
+    struct { /* the tree that grows */
+        struct tr_units units;
+        double base; /* second derivative of a row, in the mean */
+        uint64_t round;
+        size_t output;
+    } tree;
+    struct tr_category_scan *categories;
+    struct tr_voting *voting; /* NULL: but for solve.parallel voting */
     struct tr_trees_merge *merge;
     size_t members,
         member; /* of a group, that columns are divided over, and this one's number: 1 and 0, but for solve.parallel feature */
@@ -460,9 +498,6 @@ struct tr_trees {
 
 /* Rounds down or up at random what the next tree of an output is to learn: fills the first list, in the order of rows. *unit:
  * what 1 stands for, of both. All workers. */
-struct tr_units {
-    double gradient, curvature;
-};
 int tr_gradients(struct tr_trees *m, size_t output, uint64_t round, struct tr_units *units);
 
 /* Begins a round: what all outputs need. */
@@ -479,6 +514,14 @@ int tr_draw_rows(struct tr_trees *m, uint64_t round);
 int tr_trees_begin_with(struct tr_trees *m);
 int tr_trees_add_initial(const struct tr_trees *m, const tr_data *data, float *score);
 int tr_trees_find_directions(struct tr_trees *m);
+
+/* Where workers vote for columns (NULL inside is fine): the best split of a leaf among this worker's share of those that are chosen. hist,
+ * own: sums of this worker's rows of the leaf, of all columns. All workers. */
+int tr_voting_open(struct tr_trees *m);
+void tr_voting_close(struct tr_voting **voting);
+size_t tr_votes_bytes(const struct tr_trees_options *o, size_t columns); /* that a worker tells */
+int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *own,
+            const struct tr_leaf_sums *leaf, struct tr_split *best);
 
 /* Where columns are divided over the members of a group: rows change hands once bins and scores are there; scores that a member knows of
  * the rows that it has read come to all others; and of a split the side of each row of a leaf comes into m->side. All workers. */
