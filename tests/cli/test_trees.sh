@@ -134,6 +134,18 @@ awk -F, 'FNR == 1 { file++; next } file == 1 { n["c", $1]++; n["s", $2]++; next 
     print $1 == "" ? "nan" : $1 }' table.csv table.test.csv >codes.csv
 head -201 table.test.csv >named.csv
 same_margins table1 codes.csv named.csv
+# more values than a byte can say: each of 600 has its own bin
+awk 'BEGIN { srand(3); print "house,x,y"; for (i = 0; i < 6000; i++) { c = i % 600; x = rand(); printf "h%d,%.3f,%.3f\n", c, x, (c * 7 % 11 < 5) + (x > 0.5) + 0.1 * rand() } }' >wide.csv
+wide="data.train=wide.csv data.test=20% model.category_rows=5 model.category_smoothing=1 solve.epochs=30"
+run wide1 1 job.yaml $wide
+run wide3 3 job.yaml $wide $columns
+sets="column_values category_begin category" same wide1 wide3
+holds "600 values" "$(of wide1 test_rmse) < 0.2"
+# columns in which fewer than model.min_rows rows differ from most are left out: here the second
+awk -v OFS=, '{ print NR % 7, (NR <= 12), NR % 2 }' table.csv >differ.csv
+run differ12 2 job.yaml data.train=differ.csv solve.epochs=1 ranks.node_size=1 model.min_rows=12
+run differ13 2 job.yaml data.train=differ.csv solve.epochs=1 ranks.node_size=1 model.min_rows=13
+holds "a column of two bins less" "$(of differ12 histogram_bytes) == 8 * 9 / 2 && $(of differ13 histogram_bytes) == 8 * 8 / 2"
 
 # ---- what a model is asked ----
 "$trireme" evaluate class1 test.all.class.csv >said || fail "evaluate"

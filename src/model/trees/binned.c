@@ -35,16 +35,21 @@ int tr_binned_open(const struct tr_bins *bins, struct tr_binned *rows, size_t bu
     return open_bytes(rows, bundles);
 }
 
+static bool has_byte(const struct tr_column_bins *c)
+{
+    return c->bins > 1 && c->bins <= TR_BINS;
+}
+
 int tr_binned_list(const struct tr_bins *bins, struct tr_binned *rows)
 {
     TR_TRY(TR_NEW(&rows->column, bins->columns));
     TR_TRY(TR_NEW(&rows->column_begin, rows->bundles + 2));
     uint32_t *begin = rows->column_begin + 1;
     for (size_t c = rows->first; c < rows->end; c++)
-        if (bins->column[c].bins > 1) begin[rows->bundled[c].bundle + 1]++;
+        if (has_byte(&bins->column[c])) begin[rows->bundled[c].bundle + 1]++;
     for (size_t b = 0; b < rows->bundles; b++) begin[b + 1] += begin[b];
     for (uint32_t c = (uint32_t)rows->first; c < rows->end; c++)
-        if (bins->column[c].bins > 1) rows->column[begin[rows->bundled[c].bundle]++] = c;
+        if (has_byte(&bins->column[c])) rows->column[begin[rows->bundled[c].bundle]++] = c;
     return TR_OK;
 }
 
@@ -67,6 +72,19 @@ TR_CPU_CLONES static void find_bins(const float cut[TR_BINS], const float *x, si
     for (int32_t step = TR_BINS / 2; step > 0; step /= 2)
         for (size_t i = 0; i < AT_ONCE; i++) at[i] += -(cut[at[i] + step - 1] < value[i]) & step;
     for (size_t i = 0; i < n; i++) bin[i] = (uint8_t)at[i];
+}
+
+/* Columns of more bins than a byte can say. */
+static int apply_wide(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
+{
+    TR_TRY(TR_NEW(&rows->wide, bins->columns));
+    for (size_t c = 0; c < bins->columns; c++) {
+        if (bins->column[c].bins <= TR_BINS) continue;
+        TR_TRY(TR_NEW(&rows->wide[c], rows->n));
+        for (size_t i = 0; i < rows->n; i++)
+            rows->wide[c][i] = (uint16_t)bin_in(&bins->column[c], data->rows.dense[i * bins->columns + c]);
+    }
+    return TR_OK;
 }
 
 /* One column of some rows. */
@@ -93,8 +111,10 @@ static void apply_block(const struct tr_bins *bins, size_t first, size_t end, co
     }
     for (size_t i = 0; i < n; i += AT_ONCE)
         for (size_t c = first; c < end; c++)
-            apply_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first, bins->columns,
-                         tr_min_size(AT_ONCE, n - i), block + i * width + c - first, width);
+            if (bins->column[c].bins <= TR_BINS)
+                apply_column(&bins->column[c], cut[c - first], x + i * bins->columns + c - first,
+                             bins->columns, tr_min_size(AT_ONCE, n - i), block + i * width + c - first,
+                             width);
 }
 
 static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct tr_binned *rows)
@@ -109,6 +129,7 @@ static int apply_dense(const struct tr_bins *bins, const tr_data *data, struct t
                     block, width);
         block += rows->n * width;
     }
+    TR_TRY(apply_wide(bins, data, rows));
     return tr_binned_list(bins, rows);
 }
 
@@ -272,7 +293,7 @@ int tr_binned_bundle(const struct tr_bins *bins, struct tr_binned *rows)
 
 int tr_bins_apply(const struct tr_bins *bins, const tr_data *data, bool bundle, struct tr_binned *rows)
 {
-    *rows = (struct tr_binned){.n = data->rows.n, .end = bins->columns};
+    *rows = (struct tr_binned){.n = data->rows.n, .columns = bins->columns, .end = bins->columns};
     if (rows->n == 0) return TR_OK;
     if (data->rows.dense) return apply_dense(bins, data, rows);
     TR_TRY(apply_sparse(bins, data, rows));
@@ -288,6 +309,8 @@ void tr_binned_free(struct tr_binned *rows)
     free(rows->column_begin);
     free(rows->begin);
     free(rows->place);
+    for (size_t c = 0; c < rows->columns && rows->wide; c++) free(rows->wide[c]);
+    free(rows->wide);
     *rows = (struct tr_binned){0};
 }
 

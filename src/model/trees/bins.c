@@ -174,7 +174,7 @@ struct arrival {
 /* Of a category, the most frequent values. */
 static uint32_t values_with_bins(uint32_t values)
 {
-    return values < TR_BINS - 2 ? values : TR_BINS - 2;
+    return values < TR_MOST_VALUES ? values : TR_MOST_VALUES;
 }
 
 static int cut_values(struct maker *m, uint32_t values)
@@ -283,7 +283,7 @@ static int gather(struct maker *m, const uint32_t *mine, struct tr_bins *bins)
         size_t cuts = info[c] & (MISSING - 1);
         bool missing = info[c] & MISSING, category = m->values && m->values[c] > 0;
         bins->column[c] = (struct tr_column_bins){.offset = bins->total,
-                                                  .bins = (uint16_t)(cuts + 1 + missing),
+                                                  .bins = (uint32_t)(cuts + 1 + missing),
                                                   .zero = tr_bin_among(cut, cuts, 0),
                                                   .missing = missing,
                                                   .category = category,

@@ -44,28 +44,44 @@ static int send_parcel(const struct tr_trees *m, struct parcel *p)
     return tr_exchange(m->tr, TR_SET_GROUP, p->sent, p->to, p->arrived, p->from);
 }
 
+static size_t bytes_of_row(const struct tr_bins *bins, size_t first, size_t end)
+{
+    size_t bytes = 0;
+    for (size_t c = first; c < end; c++) bytes += bins->column[c].bins > TR_BINS ? 2 : 1;
+    return bytes;
+}
+
 /* Of dense rows: for each member its columns, one after the other. */
-static int swap_dense(const struct tr_trees *m, const struct tr_binned *own, struct parcel *p,
-                      struct tr_binned *all)
+static int swap_dense(const struct tr_trees *m, const struct tr_binned *own, const size_t *rows,
+                      struct parcel *p, struct tr_binned *all)
 {
     size_t mine = all->end - all->first, at = 0;
     for (size_t k = 0; k < m->members; k++) {
         struct tr_trees_share s = tr_trees_merge_columns(m->merge, k);
-        p->to[k] = (s.last - s.first) * own->n;
+        p->to[k] = own->n * bytes_of_row(&m->bins, s.first, s.last);
     }
     TR_TRY(TR_NEW(&p->sent, sum_of(p->to, m->members)));
     for (size_t c = 0; c < m->bins.columns; c++)
-        for (size_t i = 0; i < own->n; i++) p->sent[at++] = (char)*tr_byte_of(own, i, c);
+        for (size_t i = 0; i < own->n; i++) {
+            uint32_t bin = tr_bin_of(&m->bins, own, i, c);
+            p->sent[at++] = (char)bin;
+            if (m->bins.column[c].bins > TR_BINS) p->sent[at++] = (char)(bin >> 8);
+        }
     TR_TRY(send_parcel(m, p));
     TR_TRY(tr_binned_open(&m->bins, all, mine));
-    for (size_t k = 0, row = 0, from = 0; k < m->members; k++) {
-        size_t n = mine > 0 ? p->from[k] / mine : 0;
-        for (size_t c = 0; c < mine; c++)
-            for (size_t i = 0; i < n; i++) *tr_byte_of(all, row + i, c) = (uint8_t)p->arrived[from++];
-        row += n;
-    }
-    for (size_t c = all->first; c < all->end; c++)
+    TR_TRY(TR_NEW(&all->wide, all->columns));
+    for (size_t c = all->first; c < all->end; c++) {
         all->bundled[c] = (struct tr_bundled){.bundle = (uint32_t)(c - all->first)};
+        if (m->bins.column[c].bins > TR_BINS) TR_TRY(TR_NEW(&all->wide[c], all->n));
+    }
+    const uint8_t *from = (const void *)p->arrived;
+    for (size_t k = 0, row = 0; k < m->members; row += rows[k++])
+        for (size_t c = all->first; c < all->end; c++)
+            for (size_t i = row; i < row + rows[k]; i++) {
+                if (all->wide[c]) all->wide[c][i] = (uint16_t)(from[0] | from[1] << 8);
+                else *tr_byte_of(all, i, c - all->first) = *from;
+                from += all->wide[c] ? 2 : 1;
+            }
     return tr_binned_list(&m->bins, all);
 }
 
@@ -171,15 +187,15 @@ int tr_trees_divide_columns(struct tr_trees *m)
     size_t *rows = NULL;
     struct parcel p;
     struct tr_trees_share own = tr_trees_merge_columns(m->merge, (size_t)tr_set_rank(m->tr, TR_SET_GROUP));
-    struct tr_binned all = {.first = own.first, .end = own.last};
+    struct tr_binned all = {.columns = m->bins.columns, .first = own.first, .end = own.last};
     if (m->members == 1) return TR_OK;
     int status = open_parcel(&p, m->members);
     if (status == TR_OK) status = TR_NEW(&rows, m->members);
     if (status == TR_OK) status = tr_all_gather(m->tr, TR_SET_GROUP, &m->rows.n, sizeof m->rows.n, rows);
     if (status == TR_OK) all.n = sum_of(rows, m->members);
     if (status == TR_OK)
-        status =
-            m->bins.sparse ? swap_sparse(m, &m->rows, rows, &p, &all) : swap_dense(m, &m->rows, &p, &all);
+        status = m->bins.sparse ? swap_sparse(m, &m->rows, rows, &p, &all)
+                                : swap_dense(m, &m->rows, rows, &p, &all);
     close_parcel(&p);
     if (status == TR_OK) status = take_rows(m, rows, &all);
     tr_binned_free(&all);
@@ -196,6 +212,7 @@ int tr_trees_tell_sides(struct tr_trees *m, size_t column, const uint8_t *left, 
     if (!m->side) TR_TRY(TR_NEW(&m->side, m->rows.n / 8 + 1));
     if (m->rows.first <= column && column < m->rows.end)
         tr_find_sides(&m->bins, &m->rows, column, left, row, n, all, m->side);
+    if (m->members == 1) return TR_OK;
     m->side_bytes += bytes;
     m->sides++;
     return bytes > 0 ? tr_broadcast(m->tr, TR_SET_GROUP, (int)owner, m->side, bytes) : TR_OK;

@@ -24,7 +24,8 @@ struct tr_trees_grower {
     size_t leaves, rows; /* rows of all workers that the tree is grown on */
     struct tr_node *node;
     struct tr_node_note *note;
-    uint8_t goes_left[TR_BINS]; /* of the split that is made, by bin */
+    uint8_t *goes_left; /* of the split that is made, by bin */
+    size_t most_bins;   /* of a column */
     size_t nodes;
     int64_t *sums;     /* of each leaf, exactly: gradients, second derivatives */
     size_t told_bytes; /* of a split that workers tell each other */
@@ -176,7 +177,7 @@ static int note_split(struct tr_trees *m, const struct leaf *leaf)
     *node = (struct tr_node){.feature = s->column, .child = (uint32_t)g->nodes};
     g->note[leaf->node] = (struct tr_node_note){s->gain, (float)curvature_of(m, leaf->sums.sum)};
     g->node[g->nodes] = g->node[g->nodes + 1] = leaf_node();
-    memset(left, 0, TR_BINS);
+    memset(left, 0, g->most_bins);
     if (s->values > 0) {
         uint32_t value[TR_SPLIT_VALUES];
         for (size_t i = 0; i < s->values; i++) left[value[i] = s->value[i]] = 1;
@@ -214,13 +215,14 @@ static int divide(struct tr_trees *m, struct leaf *leaf, struct leaf **new)
     int here = leaf->list;
     size_t from = leaf->begin;
     TR_TRY(note_split(m, leaf));
-    if (m->members > 1)
+    bool sides = m->members > 1 || (m->rows.wide && m->rows.wide[leaf->split.column]);
+    if (sides)
         TR_TRY(tr_trees_tell_sides(m, leaf->split.column, g->goes_left, l->row[here] + from, leaf->end - from,
                                    leaf->all));
-    size_t stay =
-        tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, m->side, l->row[here] + from,
-                       l->pair[here] + from, leaf->end - from, leaf->all, l->row[here] + from,
-                       l->pair[here] + from, l->row[!here] + from, l->pair[!here] + from);
+    size_t stay = tr_divide_rows(&m->bins, &m->rows, leaf->split.column, g->goes_left, sides ? m->side : NULL,
+                                 l->row[here] + from, l->pair[here] + from, leaf->end - from, leaf->all,
+                                 l->row[here] + from, l->pair[here] + from, l->row[!here] + from,
+                                 l->pair[!here] + from);
     *right = (struct leaf){.begin = from + stay,
                            .end = leaf->end,
                            .list = !here,
@@ -390,7 +392,11 @@ int tr_grower_open(struct tr_trees *m)
     TR_TRY(TR_NEW(&m->grower, 1));
     g = m->grower;
     TR_TRY(open_lists(m));
-    TR_TRY(tr_category_scan_open(TR_BINS, &m->categories));
+    g->most_bins = TR_BINS + 1;
+    for (size_t c = 0; c < m->bins.columns; c++)
+        g->most_bins = tr_max_size(g->most_bins, m->bins.column[c].bins + 1);
+    TR_TRY(TR_NEW(&g->goes_left, g->most_bins));
+    TR_TRY(tr_category_scan_open(g->most_bins, &m->categories));
     g->told_bytes = offsetof(struct tr_split, value) + (m->values ? sizeof g->leaf->split.value : 0);
     TR_TRY(tr_voting_open(m));
     g->share = *tr_trees_merge_share(m->merge);
@@ -419,7 +425,7 @@ void tr_grower_close(struct tr_trees *m)
     tr_trees_merge_close(&m->merge);
     tr_category_scan_close(&m->categories);
     if (!g) return;
-    void *arrays[] = {g->slot, g->own, g->leaf, g->sums, g->node, g->note};
+    void *arrays[] = {g->goes_left, g->slot, g->own, g->leaf, g->sums, g->node, g->note};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     free(g);
     m->grower = NULL;

@@ -115,6 +115,15 @@ static void add_bytes(const struct tr_bins *bins, const struct tr_binned *rows, 
     }
 }
 
+static void add_wide(const uint16_t *bin, const uint32_t *row, const uint32_t *pair, size_t n, bool all,
+                     tr_pair *hist)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!all) __builtin_prefetch(bin + row[i + AHEAD]);
+        hist[bin[all ? i : row[i]]] += tr_pair_of_row(pair[i]);
+    }
+}
+
 static void add_lists(const struct tr_binned *rows, const uint32_t *row, const uint32_t *pair, size_t n,
                       bool all, tr_pair *hist)
 {
@@ -132,6 +141,8 @@ void tr_histogram_add(const struct tr_bins *bins, const struct tr_binned *rows, 
     if (n == 0) return;
     if (rows->block) add_bytes(bins, rows, row, pair, n, all, bits, hist);
     else add_lists(rows, row, pair, n, all, hist);
+    for (size_t c = rows->first; c < rows->end && rows->wide; c++)
+        if (rows->wide[c]) add_wide(rows->wide[c], row, pair, n, all, hist + bins->column[c].offset);
 }
 
 /* ---- the rows of a leaf become those of two ---- */
@@ -199,7 +210,7 @@ divide_eights(struct division *d, const uint8_t *bin, const uint8_t *left, size_
 static const uint8_t *bytes_of(const struct tr_bins *bins, const struct tr_binned *rows, size_t column,
                                const uint8_t *left, uint8_t *byte_left)
 {
-    if (!rows->of_bundle) return NULL;
+    if (!rows->of_bundle || (rows->wide && rows->wide[column])) return NULL;
     struct tr_bundled at = rows->bundled[column];
     for (uint32_t b = 0; b < TR_BINS; b++)
         byte_left[b] = left[tr_bin_of_byte(&bins->column[column], at.first, b)];
@@ -214,7 +225,7 @@ void tr_find_sides(const struct tr_bins *bins, const struct tr_binned *rows, siz
     memset(side, 0, (n + 7) / 8);
     for (size_t i = 0; i < n; i++) {
         uint32_t r = all ? (uint32_t)i : row[i];
-        uint8_t is_left = byte ? byte_left[byte[r]] : left[tr_bin_of_sparse(bins, rows, r, column)];
+        uint8_t is_left = byte ? byte_left[byte[r]] : left[tr_bin_of(bins, rows, r, column)];
         side[i / 8] |= (uint8_t)(is_left << i % 8);
     }
 }

@@ -100,15 +100,18 @@ void tr_contributions_add(const struct tr_contributions *c, const struct tr_fore
 
 /* ---- bins ---- */
 
-enum { TR_BINS = 256 }; /* of a column, with that of rows without a number */
-enum { TR_BLOCK = 32 }; /* bundles whose bytes of a row lie together */
+enum {
+    TR_BINS = 256
+}; /* of a column that has one in a byte, with that of rows without a number; others are categories */
+enum { TR_MOST_VALUES = 65535 }; /* of a category that have bins of their own */
+enum { TR_BLOCK = 32 };          /* bundles whose bytes of a row lie together */
 
 /* A column: bin b has the numbers above cut[b - 1] up to cut[b], of a category that value; the last is of rows without one, if
  * there is one, and of values that have no bin. */
 struct tr_column_bins {
     size_t offset; /* of its bins among those of all columns */
-    uint16_t bins; /* with the last; 1: a constant column */
-    uint16_t zero; /* which 0 is in */
+    uint32_t bins; /* with the last; 1: a constant column */
+    uint32_t zero; /* which 0 is in */
     bool missing, category;
     float most;       /* above this there is no bin but the last */
     const float *cut; /* bins - 1 - missing of them */
@@ -131,11 +134,13 @@ struct tr_bundled {
  * grown on, each bundle's lie one after the other, too. Or as lists: places among the bins of all columns, ascending, of the numbers
  * that are not in the bin of 0. */
 struct tr_binned {
-    size_t n, bundles;
+    size_t n, bundles, columns;
     size_t first, end;          /* the columns that it has bins of: all, or those of a member of a group */
     struct tr_bundled *bundled; /* of each column */
     uint32_t *column, *column_begin; /* bundle b has column[column_begin[b]] ..; not those of one bin */
     uint8_t *block, *of_bundle;
+    uint16_t *
+        *wide; /* of each column of more bins than a byte can say, those of all rows; its byte says nothing */
     uint64_t *begin;
     uint32_t *place;
 };
@@ -160,7 +165,7 @@ void tr_binned_free(struct tr_binned *rows);
 void tr_trees_huge(void *memory, size_t bytes);
 
 /* The first bin of which the cut is not below x. */
-static inline uint16_t tr_bin_among(const float *cut, size_t cuts, float x)
+static inline uint32_t tr_bin_among(const float *cut, size_t cuts, float x)
 {
     size_t low = 0;
     while (low < cuts) {
@@ -168,7 +173,7 @@ static inline uint16_t tr_bin_among(const float *cut, size_t cuts, float x)
         if (cut[middle] < x) low = middle + 1;
         else cuts = middle;
     }
-    return (uint16_t)low;
+    return (uint32_t)low;
 }
 
 /* Width of the rows in block k. */
@@ -199,6 +204,7 @@ static inline uint32_t tr_bin_of(const struct tr_bins *bins, const struct tr_bin
                                  size_t column)
 {
     if (!rows->block) return tr_bin_of_sparse(bins, rows, row, column);
+    if (rows->wide && rows->wide[column]) return rows->wide[column][row];
     struct tr_bundled at = rows->bundled[column];
     return tr_bin_of_byte(&bins->column[column], at.first, *tr_byte_of(rows, row, at.bundle));
 }
@@ -524,7 +530,7 @@ int tr_vote(struct tr_trees *m, const tr_pair *hist, const struct tr_leaf_sums *
             const struct tr_leaf_sums *leaf, struct tr_split *best);
 
 /* Where columns are divided over the members of a group: rows change hands once bins and scores are there; scores that a member knows of
- * the rows that it has read come to all others; and of a split the side of each row of a leaf comes into m->side. All workers. */
+ * the rows that it has read come to all others; and of a split (without members, too) the side of each row of a leaf comes into m->side. All workers. */
 int tr_trees_divide_columns(struct tr_trees *m);
 int tr_trees_gather_scores(struct tr_trees *m, float *own, size_t apart);
 int tr_trees_tell_sides(struct tr_trees *m, size_t column, const uint8_t *left, const uint32_t *row, size_t n,
