@@ -178,6 +178,30 @@ int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size
     return TR_OK;
 }
 
+/* A row that is given up afterwards may have some: the next one writes to the same slots, and later. */
+static int find_pending(struct tr_reader *r)
+{
+    uint32_t place;
+    for (size_t i = 0; i < r->pendings; i++) {
+        const struct tr_pending *p = &r->pending[i];
+        TR_TRY(tr_ids_add_hashed(&r->options->seen[p->column].values, p->text, p->length, p->hash, &place));
+        *p->to = tr_slot_of_place(place);
+    }
+    r->pendings = 0;
+    return TR_OK;
+}
+
+/* A value that is to be counted waits with others: its slot in the table is far from the last one's. */
+static int add_pending(struct tr_reader *r, size_t column, const struct tr_field *f, float *to)
+{
+    size_t n = tr_schema_is_missing(r->options->schema, f->text, f->n) ? 0 : f->n;
+    uint64_t hash = tr_text_hash(f->text, n);
+    if (r->pendings == TR_PENDING) TR_TRY(find_pending(r));
+    r->pending[r->pendings++] = (struct tr_pending){hash, f->text, (uint32_t)n, (uint32_t)column, to};
+    tr_ids_fetch(&r->options->seen[column].values, hash);
+    return TR_OK;
+}
+
 /* Of a field, without what doubles its quotes. */
 static int find_field(struct tr_reader *r, size_t column, const struct tr_field *f, uint32_t *place)
 {
@@ -207,7 +231,13 @@ static const char *parse_value(struct tr_reader *r, const char *p, size_t field,
                  label ? TR_NAME_LONGEST : TR_VALUE_LONGEST);
         return bad_field(r, field, p, problem);
     }
-    r->status = find_field(r, b->column, &f, &place);
+    const struct tr_schema *s = r->options->schema;
+    if (!label && !f.doubled && s->hash == 0 && !s->values) {
+        r->status = add_pending(r, b->column, &f, to);
+        return r->status == TR_OK ? f.end : NULL;
+    }
+    r->status = label ? TR_OK : find_pending(r);
+    if (r->status == TR_OK) r->status = find_field(r, b->column, &f, &place);
     if (r->status != TR_OK) return NULL;
     if (!label) *to = tr_slot_of_place(place);
     else if (place != TR_NO_VALUE) *to = (float)place;
@@ -337,7 +367,8 @@ static int make_room(struct tr_reader *r, size_t bytes)
 
 static int parse_lines(struct tr_reader *r, const struct tr_chunk *lines)
 {
-    return r->any ? tr_each_line(r, lines, parse_any) : tr_each_line(r, lines, parse_numbers);
+    int status = r->any ? tr_each_line(r, lines, parse_any) : tr_each_line(r, lines, parse_numbers);
+    return status == TR_OK ? find_pending(r) : status;
 }
 
 static int open_reader(struct tr_reader *r)

@@ -195,8 +195,12 @@ static size_t find_slot(const struct tr_ids *ids, uint64_t hash, const char *tex
 
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t n, uint32_t *place)
 {
+    return tr_ids_add_hashed(ids, text, n, tr_text_hash(text, n), place);
+}
+
+int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t n, uint64_t hash, uint32_t *place)
+{
     TR_TRY(make_slot(ids));
-    uint64_t hash = tr_text_hash(text, n);
     size_t i = find_slot(ids, hash, text, n);
     if (ids->slot[i].place) {
         *place = ids->slot[i].place - 1;

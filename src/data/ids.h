@@ -34,6 +34,14 @@ void tr_ids_free(struct tr_ids *ids);
 int tr_ids_add_number(struct tr_ids *ids, uint64_t number, uint32_t *place);
 int tr_ids_add_text(struct tr_ids *ids, const char *text, size_t length, uint32_t *place);
 
+/* The same in two steps, between which the memory comes that the second needs: with the text's hash, … */
+static inline void tr_ids_fetch(const struct tr_ids *ids, uint64_t hash)
+{
+    if (ids->slots > 0) __builtin_prefetch(&ids->slot[(size_t)(hash >> 32) & (ids->slots - 1)]);
+}
+/* … and then this. */
+int tr_ids_add_hashed(struct tr_ids *ids, const char *text, size_t length, uint64_t hash, uint32_t *place);
+
 /* The place of a text; UINT32_MAX: it is not there. */
 uint32_t tr_ids_find_text(const struct tr_ids *ids, const char *text, size_t length);
 

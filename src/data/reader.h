@@ -180,6 +180,16 @@ struct tr_bound {
     uint32_t slot, column;
 };
 
+/* csv: a value whose place is still to be found: what it needs of memory is on the way. */
+struct tr_pending {
+    uint64_t hash;
+    const char *text;
+    uint32_t length, column;
+    float *to; /* the slot */
+};
+
+enum { TR_PENDING = 32 };
+
 struct tr_reader {
     const struct tr_files *files;
     const struct tr_reader_options *options;
@@ -207,6 +217,8 @@ struct tr_reader {
     size_t id_length, id_text_capacity, id_capacity;
     float *weight; /* csv: of each row since the beginning, where they are asked for */
     size_t weight_capacity;
+    struct tr_pending pending[TR_PENDING]; /* csv, in the order in which they were met */
+    size_t pendings;
     char *scratch; /* csv: a field with doubled quotes */
     size_t scratch_capacity;
     uint64_t documents; /* docword: before this file's */

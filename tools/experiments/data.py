@@ -169,8 +169,8 @@ def data(quick):
     file = numbers(100_000 if quick else 1_000_000)
     runs = interleaved(times, {"ours": lambda: load("csv", file, 1), "pandas": lambda: peer("numbers", file)})
     ours = statistics.median(r[1] for r in runs["ours"])
-    wall = [a[0] / b[0] for a, b in zip(runs["ours"], runs["pandas"]) if b[0]]
-    speed, share = megabytes(file) / ours, statistics.median(wall) if wall else None
+    shares = [a[1] / b[1] for a, b in zip(runs["ours"], runs["pandas"]) if b[1]]
+    speed, share = megabytes(file) / ours, statistics.median(shares) if shares else None
     rows = [["csv of numbers", megabytes(file), ours, speed, share]]
     dense, sparse = file + ".h5", os.path.join(OUT, f"data-{times}.svm.h5")
     text = sparse.removesuffix(".h5")
@@ -185,7 +185,7 @@ def data(quick):
         both = interleaved(1 if quick else 3, {"text": lambda s=source, j=job: loading(s, j), "hdf5": lambda p=path: loading(p, {})})
         again[name] = quotient(both, "hdf5", "text")
     head = ["what", "MB", "processor s", "MB/s a core", "peer"]
-    table("one reader; peer: seconds as a share of pandas' reader's, or speed as one of HDF5's own reading into memory", head, rows)
+    table("one reader; peer: processor seconds as a share of pandas' reader's, or speed as one of HDF5's own reading into memory", head, rows)
     write_csv("data", head, rows)
     print("\ngoals")
     goal(f"csv of numbers: {speed:.0f} MB/s a core, wanted 400", speed >= 400)
