@@ -340,7 +340,8 @@ static int inspect(const struct tr_words *w)
     if (!on_servers && (w->partition || w->settings > 0))
         return tr_fail(TR_ERR_USAGE, "inspect: %s means something with --servers only",
                        w->partition ? "--partition" : w->setting[0]);
-    if (kind == TR_FILE_FOLDER && !on_servers) return show_folder(path, w);
+    if (kind == TR_FILE_FOLDER && !on_servers && w->flags == 0)
+        return show_folder(path, w); /* no question to its model */
     if (on_servers) return show_on_servers(path, w);
     return model ? tr_ask_model(path, w, NULL) : show_data(path);
 }
