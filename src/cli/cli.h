@@ -13,10 +13,6 @@ tr_command_fn tr_train_command, tr_sweep_command, tr_run_command, tr_predict_com
     tr_plot_command, tr_help_command, tr_complete_command,
     tr_say_help; /* the same as tr_help_command, without a pager */
 
-/* Ranks that were started together, and whether this is one but the first of them, before MPI is. */
-int tr_started_ranks(void);
-bool tr_is_an_echo(void);
-
 /* Prints the error that tr_fail() has described as one line on stderr, and returns its status. For commands
  * that run without ranks; elsewhere tr_agree() prints. */
 int tr_complain(int status);

@@ -465,7 +465,7 @@ static int count_together(struct count *c)
 {
     int none = 0;
     char **nothing = NULL;
-    TR_TRY(tr_complain(tr_ranks_start(&none, &nothing, &c->tr)));
+    TR_TRY(tr_ranks_start(&none, &nothing, &c->tr));
     int status = count_files(c);
     forget(c);
     int outcome = tr_ranks_stop(c->tr);

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/terminal.h"
 #include "job/text.h"
+#include "ranks/ranks.h"
 #include "trireme/cpu.h"
 
 struct command {
@@ -40,24 +41,6 @@ static int unknown_command(const char *name)
     return tr_complain(tr_fail(TR_ERR_USAGE, "unknown command %s: %s%s%s", tr_shown(name).text,
                                meant ? "did you mean " : "see trireme help", meant ? meant : "",
                                meant ? "?" : ""));
-}
-
-/* One of many that mpirun or srun started, and not the first: help, and that a command does not exist, are said
- * once. Other commands work on every rank, perhaps on data of its own. */
-bool tr_is_an_echo(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-    const char *rank = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !rank; i++) rank = getenv(names[i]);
-    return rank && atoi(rank) > 0;
-}
-
-int tr_started_ranks(void)
-{
-    static const char *const told[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (getenv(told[i])) return tr_max_int(1, atoi(getenv(told[i])));
-    return 1;
 }
 
 /* With what it was built from, and what it runs with here. */

@@ -92,7 +92,7 @@ static int ask_together(const struct tr_words *w)
     int none = 0;
     char **nothing = NULL;
     tr_context *tr;
-    TR_TRY(tr_complain(tr_ranks_start(&none, &nothing, &tr)));
+    TR_TRY(tr_ranks_start(&none, &nothing, &tr));
     int status = tr_ask_model(w->word[0], w, tr);
     if (tr->status == TR_OK) status = tr_agree(tr, status); /* else it is what has been agreed on */
     int outcome = tr_ranks_stop(tr);

@@ -17,6 +17,7 @@
 #include "job/job.h"
 #include "job/schema.h"
 #include "job/text.h"
+#include "ranks/ranks.h"
 
 static const char usage[] =
     "usage: [mpirun -n RANKS] trireme sweep [JOB.yaml] KEY=VALUES… [section.key=value …] [OPTION…]\n"

@@ -146,7 +146,12 @@ struct tr_context {
 /* Sets what Open MPI needs to work well here and the user has not set; before MPI_Init. */
 void tr_mpi_environment(void);
 
-/* MPI_Init where nobody did it yet; the rest comes with tr_ranks_assign(). */
+/* Ranks that mpirun or srun has started together, and whether this is one but the first of them: before MPI_Init. What all
+ * would say alike is said once so. */
+int tr_started_ranks(void);
+bool tr_is_an_echo(void);
+
+/* MPI_Init where nobody did it yet; the rest comes with tr_ranks_assign(). An error is printed: there is no tr_agree() yet. */
 int tr_ranks_start(int *argc, char ***argv, tr_context **tr);
 
 /* A team: some ranks of a context, rank[0 .. n-1], ascending, in a context of their own, where they are numbered in this

@@ -175,6 +175,13 @@ else
     skip "a full disk: no file system can be mounted"
 fi
 
+# ---- a folder for temporary files that Open MPI would take for two, and remove the first ----
+mkdir -p "temporary, other" temporary
+touch temporary/precious
+TMPDIR="$here/temporary, other" mpirun $quiet -n 1 "$trireme" train data.train=good output=comma >said 2>&1
+[ $? -eq 78 ] && grep -q "error: TMPDIR, .*, has a comma" said || fail "TMPDIR with a comma: $(cat said)"
+[ -e temporary/precious ] || fail "TMPDIR with a comma: Open MPI has removed another folder"
+
 # ---- commands ----
 refuses 64 "unknown command zzz: see trireme help" zzz
 refuses 64 "unknown command trian: did you mean train?" trian

@@ -426,7 +426,7 @@ def storms(data, folder, n, seed):
             wrong = undisturbed(job, data, f"{path}-still")
         else:
             with turn[name]: # one reference for all jobs of that name
-                wrong = [] if job.reference else undisturbed(job, data, os.path.join(folder, f"still-{name}"))
+                wrong = [] if job.reference else undisturbed(job, data, os.path.join(folder, f"still-{name}".replace(", ", "-")))
         if job.reference and not wrong:
             blows, one, wrong = storm(job, data, path, luck)
             lost, seconds = clocks_lost(one.said()), one.seconds - job.reference.seconds
