@@ -21,7 +21,8 @@ static const char style[] =
     "set linetype 3 linewidth 2 linecolor rgb '#4c6fb5'\nset linetype 4 linewidth 2 linecolor rgb '#a0457f'\n"
     "set linetype 5 linewidth 2 linecolor rgb '#7a8b1f'\nset linetype 6 linewidth 2 linecolor rgb '#6b5bb0'\n"
     "set linetype 7 linewidth 2 linecolor rgb '#2f9bb5'\nset linetype 8 linewidth 2 linecolor rgb '#9b7653'\n"
-    "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linecolor rgb "
+    "set linetype cycle 8\nset border 3 linecolor rgb '#8a949b'\nset tics nomirror\nset grid linetype 1 "
+    "linewidth 1 linecolor rgb "
     "'#dfe2df'\n";
 
 /* Pixels where the terminal takes them, else characters: dots of Braille if this gnuplot knows them (6). */

@@ -101,8 +101,9 @@ static void draw_marks(FILE *script, const struct plot *p, int run)
         double x = strtod(at ? at : "", NULL);
         bool restart = field[5] && strcmp(field[5], "restart") == 0;
         if (!field[5] || !at || !*at || (!restart && strcmp(field[5], "checkpoint") != 0)) continue;
-        fprintf(script, "set arrow from %.9g, graph 0 to %.9g, graph %s nohead linetype %d dashtype %d\n", x,
-                x, restart ? "1" : "0.05", run + 1, restart ? 2 : 1);
+        fprintf(script,
+                "set arrow from %.9g, graph 0 to %.9g, graph %s nohead linetype %d linewidth 1 dashtype %d\n",
+                x, x, restart ? "1" : "0.05", run + 1, restart ? 2 : 1);
     }
     if (file) fclose(file);
 }
