@@ -2,8 +2,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "monitor/display.h"
 #include "monitor/status.h"
 
@@ -13,6 +15,12 @@ struct merit {
     double mean, deviation, seconds;
     size_t n;
 };
+
+/* Whether it begins only if what it comes after is better than others. */
+static bool chooses(const struct tr_job_task *task)
+{
+    return task->run == TR_RUN_BEST || task->best > 0;
+}
 
 static size_t before(const tr_job *job, size_t task, size_t i)
 {
@@ -34,7 +42,7 @@ int tr_best_check(const tr_job *job, const struct tr_job_task *task)
 bool tr_best_follows(const tr_job *job, size_t task)
 {
     for (size_t i = 0; i < job->tasks; i++)
-        for (size_t k = 0; job->task[i].run == TR_RUN_BEST && k < job->task[i].after.n; k++)
+        for (size_t k = 0; chooses(&job->task[i]) && k < job->task[i].after.n; k++)
             if (before(job, i, k) == task) return true;
     return false;
 }
@@ -89,44 +97,78 @@ static void say(const tr_context *world, const struct tr_schedule *schedule, siz
             tr_say(world, "%-12s  %12s  %10s  %11s  settings", "task", m.seen.name, "deviation", "took");
         headed = headed || m.n > 0;
         name_settings(job, &job->task[i], settings, sizeof settings);
+        bool given_up = schedule->task[before(job, i, 0)].state == TR_TASK_DROPPED;
         if (m.n == 0)
-            tr_say(world, "%-12s  %12s  %10s  %11s  %s", job->task[i].name, "failed", "-", "-", settings);
+            tr_say(world, "%-12s  %12s  %10s  %11s  %s", job->task[i].name, given_up ? "given up" : "failed",
+                   "-", "-", settings);
         else
             tr_say(world, "%-12s  %12.6g  %10.2g  %11s  %s%s", job->task[i].name, m.mean, m.deviation,
                    tr_duration(m.seconds).text, settings, i == best ? "  <- best" : "");
     }
 }
 
-bool tr_best_choose(const tr_context *world, struct tr_schedule *schedule, struct tr_task_row *row, bool *any)
+/* Whether all that it comes after is over. */
+static bool can_be_judged(const tr_job *job, const struct tr_schedule *schedule, size_t task)
 {
-    const tr_job *job = world->job;
-    struct merit most = {0};
-    size_t best = job->tasks, left = 0;
-    for (size_t i = 0; i < job->tasks; i++) {
-        enum tr_task_state state = schedule->task[i].state;
-        left += schedule->task[i].held;
-        if (job->task[i].run != TR_RUN_BEST && (state == TR_TASK_WAITING || state == TR_TASK_RUNNING))
-            return false;
+    for (size_t i = 0; i < job->task[task].after.n; i++) {
+        const struct tr_scheduled *t = &schedule->task[before(job, task, i)];
+        if (t->held || t->state == TR_TASK_WAITING || t->state == TR_TASK_RUNNING) return false;
     }
-    if (left == 0) return false;
+    return schedule->task[task].held;
+}
+
+/* The one with the best merit of those that are on their turn; tasks: none. */
+static size_t find_best(const tr_job *job, const struct tr_schedule *schedule, const bool *turn)
+{
+    struct merit most = {0};
+    size_t best = job->tasks;
     for (size_t i = 0; i < job->tasks; i++) {
-        if (!schedule->task[i].held) continue;
-        struct merit m = judge(job, schedule, i);
+        struct merit m = turn[i] ? judge(job, schedule, i) : (struct merit){0};
         if (!is_better(&m, &most)) continue;
         most = m;
         best = i;
     }
-    say(world, schedule, best);
+    return best;
+}
+
+/* It may begin, unless an earlier start of the job has done it. */
+static void let_go(struct tr_schedule *schedule, struct tr_task_row *row, size_t task)
+{
+    struct tr_status_seen seen = tr_status_look(row[task].output);
+    schedule->task[task].held = false;
+    schedule->task[task].state = seen.done ? TR_TASK_DONE : TR_TASK_WAITING;
+    if (seen.done) row[task].objective = seen.objective;
+}
+
+bool tr_best_choose(const tr_context *world, struct tr_schedule *schedule, struct tr_task_row *row, bool *any)
+{
+    const tr_job *job = world->job;
+    bool *turn, last = true;
+    size_t turns = 0, most = 1;
     for (size_t i = 0; i < job->tasks; i++) {
-        if (!schedule->task[i].held) continue;
+        const struct tr_scheduled *t = &schedule->task[i];
+        if (!t->held && (t->state == TR_TASK_WAITING || t->state == TR_TASK_RUNNING)) return false;
+    }
+    if (TR_NEW(&turn, job->tasks) != TR_OK) return false;
+    for (size_t i = 0; i < job->tasks; i++) {
+        turn[i] = can_be_judged(job, schedule, i);
+        turns += turn[i];
+        if (!turn[i] || job->task[i].run == TR_RUN_BEST) continue;
+        last = false;
+        most = (size_t)job->task[i].best;
+    }
+    size_t best = find_best(job, schedule, turn);
+    if (turns > 0 && last) say(world, schedule, best);
+    for (size_t i = best; i < job->tasks && most > 0; i = find_best(job, schedule, turn), most--) {
+        turn[i] = false;
+        let_go(schedule, row, i);
+    }
+    for (size_t i = 0; i < job->tasks; i++) {
+        if (!turn[i]) continue;
         schedule->task[i].held = false;
-        if (i != best) schedule->task[i].state = TR_TASK_DROPPED;
+        schedule->task[i].state = TR_TASK_DROPPED;
     }
+    free(turn);
     *any = best < job->tasks;
-    struct tr_status_seen seen = *any ? tr_status_look(row[best].output) : (struct tr_status_seen){0};
-    if (seen.done) {
-        schedule->task[best].state = TR_TASK_DONE;
-        row[best].objective = seen.objective;
-    }
-    return true;
+    return turns > 0;
 }

@@ -31,6 +31,10 @@ static const char usage[] =
     "  VALUES         0.1,0.01 or 1e-6..1e-2:log5 (five values, each as many times the last) or 2..10:lin5\n"
     "  --folds K      each is tested on K parts of the rows in turn, and learnt on the others (3); 0: "
     "data.test chooses\n"
+    "  --halving E    all train for E epochs, and are tested on the first fold alone; the better half then "
+    "trains for twice "
+    "as\n"
+    "                 many, each on more ranks, and so on, until two are left\n"
     "  --parallel N   so many at the same time; otherwise as many as there are ranks\n"
     "  --fresh, --max-time T, --explain   as for train\n";
 
@@ -49,6 +53,7 @@ struct sweep {
     char **word; /* of the command that it becomes */
     size_t words, word_capacity;
     size_t folds;    /* 0: data.test of the job chooses */
+    size_t halving;  /* epochs of the first round; 0: all are trained to their end */
     size_t parallel; /* 0: as many as there are ranks */
 };
 
@@ -171,6 +176,7 @@ static int take_words(struct sweep *s, int argc, char **argv)
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
         if (!strcmp(word, "--folds")) TR_TRY(take_number(word, argv[++i], 0, &s->folds));
+        else if (!strcmp(word, "--halving")) TR_TRY(take_number(word, argv[++i], 1, &s->halving));
         else if (!strcmp(word, "--parallel")) TR_TRY(take_number(word, argv[++i], 1, &s->parallel));
         else if (tr_job_is_setting(word)) TR_TRY(take_setting(s, word));
         else TR_TRY(add_word(s, "%s", word));
@@ -197,6 +203,29 @@ static int add_task_settings(struct sweep *s, const char *task, size_t combinati
     return TR_OK;
 }
 
+/* One that is tried in rounds, each time beside half as many others and for twice as many epochs (Jamieson and Talwalkar, successive
+ * halving, AISTATS 2016). */
+static int add_rounds(struct sweep *s, size_t combination, size_t combinations, size_t parallel)
+{
+    char task[32];
+    size_t round = 1, ranks = (size_t)tr_started_ranks(), left = combinations;
+    for (;; round++, left = (left + 1) / 2) {
+        size_t at_once = tr_min_size(left, parallel);
+        snprintf(task, sizeof task, "s%zu-%zu", combination + 1, round);
+        TR_TRY(add_task_settings(s, task, combination));
+        TR_TRY(add_word(s, "tasks.%s.ranks=%zu", task, tr_max_size(1, ranks / at_once)));
+        TR_TRY(add_word(s, "tasks.%s.solve.epochs=%zu", task, s->halving << (round - 1)));
+        if (s->folds > 0) TR_TRY(add_word(s, "tasks.%s.data.test=fold 1/%zu", task, s->folds));
+        if (round > 1) TR_TRY(add_word(s, "tasks.%s.after=s%zu-%zu", task, combination + 1, round - 1));
+        if (round > 1) TR_TRY(add_word(s, "tasks.%s.best=%zu", task, left));
+        if (left <= 2) break;
+    }
+    snprintf(task, sizeof task, "s%zu", combination + 1);
+    TR_TRY(add_task_settings(s, task, combination));
+    TR_TRY(add_word(s, "tasks.%s.run=best", task));
+    return add_word(s, "tasks.%s.after=s%zu-%zu", task, combination + 1, round);
+}
+
 static int add_combination(struct sweep *s, size_t combination, size_t ranks)
 {
     size_t folds = s->folds > 0 ? s->folds : 1;
@@ -219,13 +248,18 @@ static int add_tasks(struct sweep *s)
 {
     size_t combinations = 1, ranks = (size_t)tr_started_ranks();
     for (size_t k = 0; k < s->axes; k++) combinations *= s->axis[k].n;
-    size_t tasks = combinations * (s->folds > 0 ? s->folds : 1),
-           parallel = s->parallel > 0 ? s->parallel : ranks;
+    size_t each = s->folds > 0 ? s->folds : 1, parallel = s->parallel > 0 ? s->parallel : ranks;
+    if (s->halving > 0)
+        for (size_t left = combinations, round = each = 1; left > 2; left = (left + 1) / 2) each = ++round;
+    size_t tasks = combinations * each;
     if (tasks + combinations > MOST_TASKS)
-        return tr_fail(TR_ERR_USAGE, "sweep: %zu combinations on %zu folds are more than %d tasks",
-                       combinations, s->folds, MOST_TASKS);
+        return tr_fail(TR_ERR_USAGE, "sweep: %zu combinations %zu times are more than %d tasks", combinations,
+                       each, MOST_TASKS);
+    for (size_t i = 0; i < combinations && s->halving > 0; i++)
+        TR_TRY(add_rounds(s, i, combinations, parallel));
     parallel = tr_min_size(parallel, tasks);
-    for (size_t i = 0; i < combinations; i++) TR_TRY(add_combination(s, i, tr_max_size(1, ranks / parallel)));
+    for (size_t i = 0; i < combinations && s->halving == 0; i++)
+        TR_TRY(add_combination(s, i, tr_max_size(1, ranks / parallel)));
     return TR_OK;
 }
 

@@ -223,9 +223,8 @@ static void start_tasks(struct director *d)
 {
     int task;
     bool any;
-    if (d->status == TR_OK && !is_stopping(d) && tr_best_choose(d->world, d->schedule, d->row, &any) &&
-        !any && d->failed == TR_OK)
-        d->failed = d->worse;
+    while (d->status == TR_OK && !is_stopping(d) && tr_best_choose(d->world, d->schedule, d->row, &any))
+        if (!any && d->failed == TR_OK) d->failed = d->worse;
     while (d->status == TR_OK && !is_stopping(d) && tr_schedule_next(d->schedule, tr_now(), &task))
         if (d->schedule->task[task].state == TR_TASK_RUNNING) note_status(d, start_task(d, task));
         else say_dropped(d, task);
@@ -319,7 +318,7 @@ static int describe_task(struct director *d, int i)
     t->wanted = enough ? (int)task->ranks : d->world->size;
     t->after = after;
     t->after_count = task->after.n;
-    t->held = task->run == TR_RUN_BEST;
+    t->held = task->run == TR_RUN_BEST || task->best > 0;
     while (!has_same_data(job->task[t->data].job, task->job)) t->data++;
     d->row[i] = (struct tr_task_row){
         .name = task->name, .output = task->job->output, .objective = NAN, .scheduled = t};
@@ -348,7 +347,7 @@ static bool find_done_tasks(struct director *d)
     bool any = false;
     for (size_t i = 0; i < job->tasks; i++) {
         struct tr_status_seen seen = tr_status_look(d->row[i].output);
-        if (seen.done && job->task[i].run != TR_RUN_BEST) { /* which one that is, is to be seen */
+        if (seen.done && !d->schedule->task[i].held) { /* whose turn it is, is to be seen */
             d->schedule->task[i].state = TR_TASK_DONE;
             d->row[i].objective = seen.objective;
         }
@@ -442,7 +441,7 @@ static int check_task(const tr_job *job, const struct tr_job_task *task)
             TR_ERR_CONFIG, "%s: ranks.node_size of task %s: it is the same for the whole job, %llu",
             tr_job_where(task->job, "ranks.node_size"), task->name, (unsigned long long)job->ranks.node_size);
     if (task->run == TR_RUN_AVERAGE) return tr_average_check(job, task);
-    if (task->run == TR_RUN_BEST) TR_TRY(tr_best_check(job, task));
+    if (task->run == TR_RUN_BEST || task->best > 0) TR_TRY(tr_best_check(job, task));
     const tr_model_class *class = task->job->class;
     return class->check ? class->check(task->job, task->job->options) : TR_OK;
 }

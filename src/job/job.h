@@ -83,6 +83,7 @@ struct tr_job_task {
     struct tr_job_list after; /* names of tasks, none twice */
     double priority;
     uint64_t ranks; /* fits an int; 0: all that are free */
+    uint64_t best;  /* 0, or: is done only if what it comes after is among so many best; fits an int */
     int run;
     struct tr_job *job; /* what it does: the whole job's settings and its own; without tasks */
 };

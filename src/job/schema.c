@@ -277,6 +277,9 @@ static const tr_option task_keys[] = {
     {"tasks.NAME.run", TR_KIND_CHOICE, AT_TASK(run), "train", .words = TR_WORDS("train", "average", "best"),
      .help = "train a model, or evaluate the mean of what the models of the tasks in `after` predict on data.test; or "
              "best: train, but only if the tasks in `after` have done better than those of the job's other tasks that run best"},
+    {"tasks.NAME.best", TR_KIND_INTEGER, AT_TASK(best), "0", .most = ANY_INT,
+     .help = "begins only if the one task that it comes after is among so many best, by data.test, of all that such tasks come "
+             "after; otherwise it is not run"},
 };
 /* clang-format on */
 

@@ -40,6 +40,9 @@ static int check_after(const struct tr_job *job, size_t which, size_t *seen)
         if (*last == which + 1) return tr_job_fail(place, "tasks.%s.after names %s twice", task->name, name);
         *last = which + 1;
     }
+    if (task->best > 0 && (task->run != TR_RUN_TRAIN || task->after.n != 1))
+        return tr_job_fail(place_of(job, task, "best"),
+                           "best is for a task that trains, after one other: task %s is none", task->name);
     if (task->run == TR_RUN_TRAIN || task->after.n > 0) return TR_OK;
     return tr_job_fail(place_of(job, task, "run"),
                        "tasks.%s.run is %s, of what? expected tasks in tasks.%s.after", task->name,

@@ -57,6 +57,26 @@ grep -q '^continues: .* tasks are done' said || fail "begins anew: $(cat said)"
 table | cmp -s - alone || fail "killed: another table: $(table)"
 cmp -s killed/best/model.txt one/best/model.txt || fail "killed: another model"
 
+# ---- by halving: five settings, three of them for twice as many epochs, two for four times as many; killed, it goes on ----
+words="data.train=rows.svm solve.method=sgd solve.rate=1e30,0.1,0.5,0.3,0.2 --folds 4 --halving 1"
+# shellcheck disable=SC2086
+sweep 2 $words output=halved || fail "halving: $(cat said)"
+trained=
+for i in 1 2 3 4 5; do
+    for round in 1 2 3; do [ ! -e halved/s$i-$round/model.h5 ] || trained="$trained s$i-$round:$(of halved/s$i-$round epochs)"; done
+done
+[ "$(echo "$trained" | tr ' ' '\n' | sed 's/s[2-5]-//' | sort | uniq -c | tr -s ' \n' ' ')" = " 1 4 1:1 3 2:2 2 3:4 " ] ||
+    fail "halving trains $trained, expected four for an epoch, three for two, two for four"
+settings=$(best)
+[ "$(table | grep -c 'given up')" -eq 3 ] || fail "halving: $(cat said)"
+rm -r halved/s?-3 halved/best && sed -i 's/"state": "done"/"state": "training"/' halved/status.json
+# shellcheck disable=SC2086
+sweep 2 $words output=halved || fail "halving, once more: $(cat said)"
+[ "$(grep -c '^s[2-5]-[0-9]: output' said)" -eq 2 ] && [ "$(best)" = "$settings" ] && [ -e halved/best/model.h5 ] ||
+    fail "halving goes on: $(cat said)"
+sweep 1 data.train=rows.svm solve.method=sgd solve.rate=1e30,1e31,1e32 --halving 1 output=none
+[ $? -eq 76 ] || fail "halving of what fails: $(cat said)"
+
 # ---- what fails does not keep the others from it; if all do, that is an error ----
 sweep 1 data.train=rows.svm solve.method=sgd solve.rate=1e30,0.5 solve.epochs=3 --folds 2 output=fails || fail "one rate of two: $(cat said)"
 table | grep -q '^s1 .*failed.*solve.rate=1e30' && [ "$(best)" = solve.rate=0.5 ] || fail "one rate of two: $(cat said)"
@@ -78,6 +98,7 @@ END
 grep -q '^that .*<- best' said && grep -q '"l2": 0.001' file/best/summary.json || fail "a job file: $(cat said)"
 
 # ---- bad input ----
+refuses "best after nothing" 78 "best is for a task that trains, after one other" "$trireme" train data.train=rows.svm tasks.a.best=2 output=no
 refuses "no values" 64 'no setting has several values' "$trireme" sweep data.train=rows.svm model.l2=1
 refuses "one fold" 64 'one fold' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 1
 refuses "a range" 64 'FROM..TO:logN' "$trireme" sweep data.train=rows.svm model.l2=0..1:log5
