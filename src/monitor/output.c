@@ -32,6 +32,21 @@ static int make(const char *folder)
     return tr_fail(status, "output %s", why);
 }
 
+/* What a run writes before its first evaluation. */
+static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", "ranks.json",
+                                    "events.csv", "log",         LOCK_NAME};
+enum { BEGUN = sizeof begun / sizeof *begun };
+
+/* One of these, or what was to become one when the run was killed: «job.yaml.tmp». */
+static bool is_begun(const char *name)
+{
+    for (int i = 0; i < BEGUN; i++) {
+        size_t n = strlen(begun[i]);
+        if (strncmp(name, begun[i], n) == 0 && (!name[n] || strcmp(name + n, ".tmp") == 0)) return true;
+    }
+    return false;
+}
+
 enum contents { NOTHING, EARLIER_RUN, OTHER };
 
 static int look_into(const char *folder, enum contents *contents)
@@ -42,7 +57,7 @@ static int look_into(const char *folder, enum contents *contents)
     for (struct dirent *file; (file = readdir(files));) {
         const char *name = file->d_name;
         if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, LOCK_NAME)) continue;
-        if (*contents == NOTHING) *contents = OTHER;
+        if (*contents == NOTHING && !is_begun(name)) *contents = OTHER;
         if (!strcmp(name, "job.yaml") || !strcmp(name, "status.json") || !strcmp(name, "checkpoints"))
             *contents = EARLIER_RUN;
     }
@@ -163,9 +178,7 @@ int tr_output_resume(const char *folder, int *lock)
 
 bool tr_output_put_back(const char *folder, const char *moved)
 {
-    static const char *const begun[] = {"job.yaml",   "status.json", "metrics.csv", "ranks.json",
-                                        "events.csv", "log",         LOCK_NAME};
-    for (size_t i = 0; i < sizeof begun / sizeof *begun; i++) {
+    for (size_t i = 0; i < BEGUN; i++) {
         char *path;
         if (tr_format(&path, "%s/%s", folder, begun[i]) != TR_OK) return false;
         unlink(path);

@@ -194,6 +194,12 @@ START_TEST(a_folder_of_something_else_is_left_alone)
              "home: holds files, but none of an earlier run");
     ck_assert_ptr_null(moved);
     ck_assert(!exists("home/.lock"));
+    ck_ok(tr_make_folder("killed", false)); /* as it began */
+    put("killed/log", "layout");
+    put("killed/job.yaml.tmp", "name: k");
+    ck_ok(tr_output_prepare("killed", &moved, &lock));
+    ck_assert_ptr_null(moved);
+    tr_output_release("killed", lock);
     put("file", "");
     ck_fails(tr_output_prepare("file", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
     ck_fails(tr_output_prepare("file/run", &moved, &lock), TR_ERR_NO_OUTPUT, "is a file");
