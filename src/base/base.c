@@ -47,7 +47,8 @@ int tr_new(void **pointer, size_t n, size_t size, const char *what)
     return TR_OK;
 }
 
-/* What grows is written from its beginning on: with large pages, once it is large, that takes a part of the page faults. */
+/* What is known to become large is written from its beginning on: large pages take a part of the page faults. What grows little by
+ * little is moved, which is slow with them. */
 static void ask_for_large_pages(void *memory, size_t bytes)
 {
     const uintptr_t huge = (uintptr_t)2 << 20, at = (uintptr_t)memory;
@@ -63,7 +64,7 @@ int tr_grow(void **pointer, size_t *capacity, size_t n, size_t size, const char 
     if (__builtin_mul_overflow(wanted, size, &bytes)) return out_of_memory(wanted, size, what);
     void *memory = realloc(*pointer, bytes);
     if (!memory) return out_of_memory(wanted, size, what);
-    ask_for_large_pages(memory, bytes);
+    if (*capacity == 0) ask_for_large_pages(memory, bytes);
     *pointer = memory;
     *capacity = wanted;
     return TR_OK;
