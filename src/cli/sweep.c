@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ static const char usage[] =
     "trains for twice "
     "as\n"
     "                 many, each on more ranks, and so on, until two are left\n"
+    "  --list FILE    a combination a line, KEY=VALUE KEY=VALUE …; empty lines and those with # in front are "
+    "left out\n"
     "  --parallel N   so many at the same time; otherwise as many as there are ranks\n"
     "  --fresh, --max-time T, --explain   as for train\n";
 
@@ -42,7 +45,7 @@ enum { MOST_TASKS = 1024 };
 
 /* A setting that has several values. */
 struct axis {
-    char *key;
+    char *key; /* "": each value is a line of settings */
     char **value;
     size_t n, capacity;
 };
@@ -159,6 +162,49 @@ static int take_setting(struct sweep *s, const char *text)
     return add_word(s, "%s", text);
 }
 
+static bool is_comment(const char *line)
+{
+    size_t blanks = strspn(line, " \t\r\n");
+    return !line[blanks] || line[blanks] == '#';
+}
+
+static int add_lines(struct axis *a, FILE *file, const char *path)
+{
+    char *line = NULL, *rest;
+    size_t room = 0;
+    int status = TR_OK;
+    for (int number = 1; status == TR_OK && getline(&line, &room, file) >= 0; number++) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (is_comment(line)) continue;
+        status = add_value(a, line, strlen(line));
+        for (char *word = strtok_r(line, " \t", &rest); word && status == TR_OK;
+             word = strtok_r(NULL, " \t", &rest))
+            if (!tr_job_is_setting(word))
+                status = tr_fail(TR_ERR_USAGE, "%s:%d: «%s»: expected KEY=VALUE", path, number,
+                                 tr_shown(word).text);
+    }
+    free(line);
+    if (status == TR_OK && a->n == 0)
+        status = tr_fail(TR_ERR_USAGE, "%s: there is no line of settings", path);
+    return status;
+}
+
+/* What varies is which line of the file counts. */
+static int take_list(struct sweep *s, const char *path)
+{
+    if (!path) return tr_fail(TR_ERR_USAGE, "sweep: expected a file behind --list");
+    TR_TRY(TR_GROW(&s->axis, &s->axis_capacity, s->axes + 1));
+    struct axis *a = &s->axis[s->axes];
+    *a = (struct axis){.key = strdup("")};
+    s->axes++;
+    if (!a->key) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    FILE *file = fopen(path, "r");
+    if (!file) return tr_fail(TR_ERR_NO_INPUT, "%s: %s", path, strerror(errno));
+    int status = add_lines(a, file, path);
+    fclose(file);
+    return status;
+}
+
 static int take_number(const char *flag, const char *text, long least, size_t *number)
 {
     char *end = NULL;
@@ -178,6 +224,7 @@ static int take_words(struct sweep *s, int argc, char **argv)
         if (!strcmp(word, "--folds")) TR_TRY(take_number(word, argv[++i], 0, &s->folds));
         else if (!strcmp(word, "--halving")) TR_TRY(take_number(word, argv[++i], 1, &s->halving));
         else if (!strcmp(word, "--parallel")) TR_TRY(take_number(word, argv[++i], 1, &s->parallel));
+        else if (!strcmp(word, "--list")) TR_TRY(take_list(s, argv[++i]));
         else if (tr_job_is_setting(word)) TR_TRY(take_setting(s, word));
         else TR_TRY(add_word(s, "%s", word));
         if (i >= argc) break;
@@ -191,13 +238,21 @@ static int take_words(struct sweep *s, int argc, char **argv)
 
 /* ---- the tasks ---- */
 
+static int add_line(struct sweep *s, const char *task, const char *line)
+{
+    for (const char *at = line; *(at += strspn(at, " \t")); at += strcspn(at, " \t"))
+        TR_TRY(add_word(s, "tasks.%s.%.*s", task, (int)strcspn(at, " \t"), at));
+    return TR_OK;
+}
+
 static int add_task_settings(struct sweep *s, const char *task, size_t combination)
 {
     size_t of_rest = 1; /* combinations of those behind this one: the last varies fastest */
     for (size_t k = 1; k < s->axes; k++) of_rest *= s->axis[k].n;
     for (size_t k = 0; k < s->axes; k++) {
         const struct axis *a = &s->axis[k];
-        TR_TRY(add_word(s, "tasks.%s.%s=%s", task, a->key, a->value[combination / of_rest % a->n]));
+        const char *value = a->value[combination / of_rest % a->n];
+        TR_TRY(*a->key ? add_word(s, "tasks.%s.%s=%s", task, a->key, value) : add_line(s, task, value));
         if (k + 1 < s->axes) of_rest /= s->axis[k + 1].n;
     }
     return TR_OK;

@@ -113,7 +113,7 @@ for method in svrg growing; do
 done
 
 # ---- stages of all models: so many workers at a time, and the same model ----
-clusters="$jobs/kmeans.yaml data.folders=$jobs/.. solve.epochs=4"
+clusters="$jobs/kmeans.yaml data.folders=$jobs/../datasets solve.epochs=4"
 "$trireme" generate ratings -o ratings users=60 items=40 ratings=600 >/dev/null 2>&1 || fail "no ratings"
 "$trireme" generate docword -o bag documents=40 words=60 tokens=2k >/dev/null 2>&1 || fail "no documents"
 printf 'model: {type: mf, rank: 4}\nsolve: {epochs: 2}\ndata: {train: ratings, test: ratings}\n' >mf.yaml
@@ -140,6 +140,10 @@ in_turns newton 1 job.yaml solve.method=newton -- gradient
 in_turns descent 1 job.yaml solve.method=descent model.l1=1e-3 model.l2=0 -- gradient
 in_turns shared 2 job.yaml solve.method=dual sync.mode=bsp -- gradient evaluate
 in_turns steps 1 job.yaml solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.batch=500 -- gradient evaluate
+if command -v python3 >/dev/null; then
+    [ "$("$jobs/../tools/gantt" clusters-1 60 | grep -c '^[0-3] ')" -eq 4 ] || fail "gantt: $("$jobs/../tools/gantt" clusters-1 60)"
+    "$jobs/../tools/gantt" clusters-1 | grep -q 'A start, B assign' || fail "gantt: no stages"
+fi
 run found 4 $clusters stages.assign.parallelism=auto && says found '^ +auto: '
 [ "$(of found objective)" = "$(of clusters objective)" ] || fail "found: another objective"
 # a worker that fails in its turn takes nobody along for ever
@@ -155,6 +159,9 @@ never 2 "stages.assign.parallelism is 3, but there are 2 workers" $clusters stag
 never 4 "stages.inner.parallelism is 3, but there are 2 workers on a node" job.yaml ranks.node_size=2 stages.inner.parallelism=3
 never 2 "not for data.partition vertical" job.yaml solve.method=sgd data.partition=vertical stages.gradient.parallelism=1
 expect 78 "workers take turns in stage gradient: expected sync.mode bsp" train job.yaml solve.method=sgd sync.mode=asp stages.gradient.parallelism=1
+expect 78 "clocks are of no use" train job.yaml stages.full.clocks=2
+expect 78 "local.replace is of no use" train job.yaml local.replace=fifo
+expect 78 "local.memory is of no use" train job.yaml solve.method=growing local.memory=1M
 expect 78 "stages.assign.clocks is of no use to solve.method lloyd" train $clusters stages.assign.clocks=3
 expect 78 "unknown stage asign: did you mean assign?" train $clusters stages.asign.parallelism=1
 

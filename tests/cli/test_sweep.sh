@@ -104,6 +104,12 @@ refuses "one fold" 64 'one fold' "$trireme" sweep data.train=rows.svm model.l2=1
 refuses "a range" 64 'FROM..TO:logN' "$trireme" sweep data.train=rows.svm model.l2=0..1:log5
 refuses "an empty value" 64 'a value is missing' "$trireme" sweep data.train=rows.svm model.l2=1,,2
 refuses "too many" 64 'more than 1024 tasks' "$trireme" sweep data.train=rows.svm model.l2=1..2:lin999
+printf '# a line is a combination\nmodel.l2=1 model.type=logistic\n\n  model.l2=1e-3\tmodel.type=l2svm\n' >list
+sweep 1 data.train=rows.svm --list list --folds 2 output=listed || fail "a list: $(cat said)"
+[ "$(table | wc -l)" -eq 2 ] && [ "$(best)" = "model.l2=1e-3 model.type=l2svm" ] || fail "a list: $(table)"
+refuses "no list" 66 'nowhere: No such file' "$trireme" sweep data.train=rows.svm --list nowhere
+echo 'model.l2 1' >wrong
+refuses "a list" 64 'wrong:1: «model.l2»: expected KEY=VALUE' "$trireme" sweep data.train=rows.svm --list wrong
 refuses "unknown" 78 'solve.epoch' "$trireme" sweep data.train=rows.svm solve.epoch=1,2
 refuses "no test data" 78 'no data.test to be compared by' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 0
 refuses "a fold" 78 'fold 2/5' "$trireme" train data.train=rows.svm data.test="fold 3/2"

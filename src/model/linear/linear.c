@@ -477,12 +477,16 @@ int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage)
     return n >= UINT64_MAX - 1 ? 0 : (int64_t)n;
 }
 
-int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group)
+int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group, bool has_clocks)
 {
     int workers = one_group ? tr_group_size(m->tr) : tr_workers(m->tr), servers = tr_servers(m->tr);
     int wished = tr_linear_stage_workers(m, stage, TR_ALL_WORKERS),
         wished_servers = tr_linear_stage_servers(m, stage);
     char key[96];
+    snprintf(key, sizeof key, "stages.%s.clocks", stage);
+    if (!has_clocks && tr_linear_stage_clocks(m, stage) > 0)
+        return tr_agree(m->tr,
+                        tr_linear_refuse(m->job, key, "clocks are of no use to this stage, which has one"));
     snprintf(key, sizeof key, "stages.%s.servers", stage);
     if (wished_servers > servers)
         return tr_agree(m->tr,
@@ -605,8 +609,8 @@ static const tr_rule rules[] = {
     {"data.partition", "auto dual", "replicated", false},
     {"data.partition", "svrg svrg++ katyusha growing", "replicated", false},
     {"table.prune", "svrg svrg++ katyusha", "no", true},
-    {"local.*", "auto dual sgd newton descent", NULL, true},
-    {"sync.race", "auto dual sgd newton descent", NULL, true},
+    {"local.*", "auto dual sgd newton descent growing", NULL, true},
+    {"sync.race", "auto dual sgd newton descent growing", NULL, true},
     {"solve.patience", "svrg svrg++ katyusha growing descent newton", NULL, true},
     {"solve.batch", "newton descent", NULL, true},
     {"sync.push", "newton descent", NULL, true},

@@ -315,8 +315,8 @@ int tr_linear_stage_workers(const struct tr_linear *m, const char *stage, int us
 int tr_linear_stage_servers(const struct tr_linear *m, const char *stage);
 int64_t tr_linear_stage_clocks(const struct tr_linear *m, const char *stage); /* 0: it does not say */
 
-/* All ranks: more workers (one_group: of a group) or servers than there are cannot be. */
-int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group);
+/* All ranks: more workers (one_group: of a group) or servers than there are cannot be, nor clocks where it has one. */
+int tr_linear_check_stage(const struct tr_linear *m, const char *stage, bool one_group, bool has_clocks);
 
 /* ---- for methods ---- */
 

@@ -357,8 +357,8 @@ static int train(struct tr_linear *m)
     tr_stage *stages;
     TR_TRY(tr_linear_count_rows(m));
     TR_TRY(choose_rates(m));
-    for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false));
-    TR_TRY(tr_linear_check_stage(m, evaluate_name, false));
+    for (int i = 0; i < g->phases; i++) TR_TRY(tr_linear_check_stage(m, g->phase[i].name, false, true));
+    TR_TRY(tr_linear_check_stage(m, evaluate_name, false, false));
     TR_TRY(tr_agree(m->tr, TR_NEW(&stages, (size_t)g->phases + 1)));
     int status = run_task(m, stages);
     free(stages);

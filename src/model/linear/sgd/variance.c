@@ -101,6 +101,10 @@ static int check(const tr_job *job, const struct tr_linear_options *o)
             return tr_fail(TR_ERR_CONFIG, "%s: variance reduction cannot work with %s: %s",
                            tr_job_where(job, never[i][0]), never[i][0], never[i][1]);
     }
+    if (!tr_job_is(job, "local.replace", "lru") && !tr_job_is(job, "local.model", "demand"))
+        return tr_linear_refuse(job, "local.replace",
+                                "local.replace is of no use where the model is there as a whole: "
+                                "expected local.model demand");
     if (o->l1 > 0)
         return tr_fail(TR_ERR_CONFIG,
                        "%s: model.l1 needs solve.method descent, or sgd with solve.optimizer ftrl",
@@ -599,7 +603,7 @@ static int train(struct tr_linear *m)
 {
     struct tr_linear_variance *v = m->variance;
     for (int stage = 0; stage < STAGES; stage++)
-        TR_TRY(tr_linear_check_stage(m, stage_names[stage], stage == INNER));
+        TR_TRY(tr_linear_check_stage(m, stage_names[stage], stage == INNER, stage == INNER));
     m->problem.n = (double)m->train->total_rows; /* on all ranks: rank 0 may not work */
     v->epochs = count_epochs(m);
     const tr_stage stages[STAGES] = {{.name = stage_names[FULL],

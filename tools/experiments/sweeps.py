@@ -1,0 +1,53 @@
+"""Many tasks of one job: a sweep beside the same trainings one after the other, and what the scheduler costs."""
+import os, re, resource, shutil, time
+
+from experiments.common import OUT, TRIREME, ctr_data, goal, mpirun, program, table, write_csv
+
+
+def timed(job):
+    """What it printed, seconds of the wall and of processors."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    text = job()
+    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return text, wall, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def sweep(quick):
+    """Settings x folds on one file with four ranks, as one job and as commands one after the other."""
+    folder, settings, folds = os.path.join(OUT, "sweep"), 2 if quick else 12, 3
+    data = ctr_data(quick)
+    rates = [f"{10 ** (-5 - 3 * i / max(1, settings - 1)):.3g}" for i in range(settings)]
+    common = [f"data.train={data}", "model.type=logistic", "solve.method=dual"]
+
+    def as_one():
+        return mpirun(4, TRIREME, "sweep", *common, f"model.l2={','.join(rates)}", f"output={folder}", "--folds", folds)
+
+    def one_by_one():
+        return "".join(mpirun(4, TRIREME, "train", *common, f"model.l2={rate}", f"data.test=fold {fold + 1}/{folds}",
+                              f"output={folder}", "--fresh") for rate in rates for fold in range(folds))
+
+    rows = []
+    for name, job in (("one sweep", as_one), ("one by one", one_by_one)):
+        shutil.rmtree(folder, ignore_errors=True)
+        text, wall, processors = timed(job)
+        rows.append([name, wall, processors, len(re.findall("training data: .* read in", text))])
+        shutil.rmtree(folder, ignore_errors=True)
+    table(f"{settings} settings x {folds} folds of {os.path.getsize(data) / 1e6:.0f} MB, four ranks; the sweep trains the best one "
+          "on all rows besides", ["", "seconds", "of processors", "readings"], rows)
+    write_csv("sweep", ["what", "seconds", "processor_seconds", "readings"], rows)
+    ratio = rows[0][1] / rows[1][1]
+    print("\ngoals")
+    goal(f"a sweep takes {ratio:.2f} of the time of its commands, wanted 0.40", ratio <= 0.4)
+
+
+def schedule(quick):
+    """Decisions of the scheduler in simulation: up to 4096 workers and 1000 tasks."""
+    sizes = [(64, 100), (512, 300)] + ([] if quick else [(4096, 1000)])
+    rows = [[workers, tasks, *map(float, mpirun(1, program("bench_schedule"), workers, tasks).split())]
+            for workers, tasks in sizes]
+    table("the scheduler, simulated: tasks of all sizes, one ends when another begins", ["workers", "tasks", "decisions",
+          "microseconds each", "busy workers"], rows)
+    write_csv("schedule", ["workers", "tasks", "decisions", "microseconds", "busy"], rows)
+    print("\ngoals")
+    goal(f"workers are busy {min(row[4] for row in rows):.2f} of the time while tasks wait, wanted 0.90",
+         min(row[4] for row in rows) >= 0.9)
