@@ -226,6 +226,8 @@ def drawn(luck):
                      data__storage=["disk", "memory_disk"], data__partition=["vertical", "replicated"],
                      data__test=["20%"], data__order=["file"], seed=[7])
     settings |= some(0.7, experiment__clock=[0.002, 0.02])
+    if settings.get("solve.method") == "sgd":
+        settings["solve.rate"] = 0.1  # to look for one takes longer than such a job
     if "data.storage" in settings:
         settings |= {"data.scratch": ".", "data.memory": "1MB"}
     exact = "sync.mode" not in settings and settings.get("solve.method") != "growing"
