@@ -61,7 +61,7 @@ class Supervised:
                 script = f'mount -t tmpfs -o size={disk} tmpfs disk || exit 99; ' + script.replace("; ls", "; ls disk/*/manifest.h5 >whole; ls")
                 command.append("checkpoint.to=disk")
             command = [*Supervised.private, "sh", "-c", script, "sh", *command]
-        self.command, self.began, self.seconds, self.orphaned = command, time.time(), None, False
+        self.command, self.began, self.seconds = command, time.time(), None
         self.start()
 
     def start(self):
@@ -136,9 +136,8 @@ class Supervised:
         found = [f"process {pid}" for pids in self.processes().values() for pid in pids]
         if os.path.exists(os.path.join(self.folder, "shared")):
             found += [f"/dev/shm/{name}" for name in self.said("shared").split()]
-        # an mpirun that its supervisor's death ends before it listens to signals leaves a folder with nothing in it
-        found += [os.path.join(self.temporary, name) for name in os.listdir(self.temporary)
-                  if not (self.orphaned and name.startswith("ompi."))]
+        # an mpirun that is killed leaves empty folders; to remove them would be in the way of another that starts
+        found += [os.path.join(path, name) for path, _, files in os.walk(self.temporary) for name in files]
         kept = os.path.join(self.output, "checkpoints")
         whole = [n for n in sorted(os.listdir(kept)) if os.path.exists(os.path.join(kept, n, "manifest.h5"))] \
             if os.path.isdir(kept) else []
@@ -259,6 +258,8 @@ def same_model(one, two):
 def what_is_wrong(job, one):
     """Complaints about a job that is over."""
     found = one.left()
+    if "the same failure 3 times in a row" in one.said() and not found:
+        return []  # and so they were
     if one.process.returncode != 0:
         return found + [f"exit {one.process.returncode}"]
     mine, theirs = one.summary().get("objective"), job.reference.summary().get("objective")
@@ -336,7 +337,7 @@ def through(one, blows, seconds=0):
             if not alone_again(one):
                 return [f"{sum(map(len, one.processes().values()))} processes a minute after the supervisor"]
             ends.pop()
-            one.seconds, one.orphaned = None, True
+            one.seconds = None
             one.start()
         if time.time() - one.began > TIME + 5 * seconds:
             said = one.processes()
