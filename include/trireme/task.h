@@ -34,7 +34,7 @@ typedef struct tr_next {
 typedef struct tr_ran {
     int stage; /* -1: none yet */
     int64_t clocks;
-    int workers;
+    int workers;              /* that took part, perhaps some of them at a time */
     int first_group;          /* of those whose workers it ran on last */
     double seconds;           /* from the first clock's begin to the last one's end */
     tr_evaluation evaluation; /* of its last evaluation, if it is judged */

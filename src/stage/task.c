@@ -301,13 +301,13 @@ static void note_run(struct task *k, const struct assignment *a, const struct tr
     struct record *r = &k->record[a->stage];
     struct tr_stage_sum *sum = &r->sum;
     int64_t clocks = run->times.clocks;
-    int workers = a->at_once > 0 ? a->at_once : a->workers.groups * a->workers.group_size;
+    int all = a->workers.groups * a->workers.group_size, workers = a->at_once > 0 ? a->at_once : all;
     double seconds = run->last - run->first;
     if (r->searches)
         tr_degree_report(&r->degree, run->times.seconds,
                          (size_t)(clocks < TR_TIMED_CLOCKS ? clocks : TR_TIMED_CLOCKS));
     r->ran.clocks += clocks;
-    r->ran.workers = workers;
+    r->ran.workers = all;
     r->ran.first_group = a->workers.first_group;
     r->ran.seconds += seconds;
     r->ran.evaluation = run->evaluation;
