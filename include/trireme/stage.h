@@ -99,8 +99,8 @@ int tr_run(tr_context *tr, const tr_stage *stage);
 /* A turn of a worker in a stage that the method names (tr_method.stages). Between these two calls are no more workers at a
  * time than stages.NAME.parallelism says; those whose turn it is not sleep. All workers call both, equally often and in the
  * same order, under BSP; in a turn none waits for what another does in its own, as tr_group_sum() does. Ranks that do not
- * work may call them, too. status: what became of the work, which tr_turn_end() returns if that is not TR_OK. A stage that
- * the method does not name is none. */
+ * work may call them, too, and so may a process that is alone, with tr = NULL. status: what became of the work, which
+ * tr_turn_end() returns if that is not TR_OK. A stage that the method does not name is none. */
 int tr_turn_begin(tr_context *tr, const char *stage);
 int tr_turn_end(tr_context *tr, int status);
 

@@ -17,7 +17,7 @@ struct board {
     struct line world, node;
     struct line rank[];
 };
-enum { DOES, REACHED, COMPUTED }; /* words of these; COMPUTED is in microseconds */
+enum { DOES, REACHED, COMPUTED, SERVED, HELD }; /* words of these; times are in microseconds */
 
 struct tr_clock {
     tr_context *tr;
@@ -86,7 +86,7 @@ int tr_clock_open(tr_context *tr, struct tr_clock **clock)
         if (tr->rank == 0) TR_TRY(TR_NEW(&c->node_line, nodes * TR_CLOCK_WORDS));
         if (tr->rank == 0) TR_TRY(TR_NEW(&c->heard, (size_t)tr->size));
         for (int rank = 0; c->heard && rank < tr->size; rank++)
-            c->heard[rank] = (struct tr_rank_seen){TR_RANK_STATES, -1, 0};
+            c->heard[rank] = (struct tr_rank_seen){.state = TR_RANK_STATES, .clock = -1};
         open_window(tr, c->node_line, tr->rank == 0 ? nodes * TR_CLOCK_WORDS : 0, &c->nodes);
         open_window(tr, &c->board->world, holds_board ? TR_CLOCK_WORDS : 0, &c->worlds);
     }
@@ -212,6 +212,12 @@ void tr_clock_count(struct tr_clock *c, struct tr_rank_seen seen)
     atomic_store_explicit(&c->doing->word[COMPUTED], (int64_t)(seen.seconds * 1e6), memory_order_relaxed);
 }
 
+void tr_clock_serve(struct tr_clock *c, double serving, double held)
+{
+    atomic_store_explicit(&c->doing->word[SERVED], (int64_t)(serving * 1e6), memory_order_relaxed);
+    atomic_store_explicit(&c->doing->word[HELD], (int64_t)held, memory_order_relaxed);
+}
+
 void tr_clock_hear(struct tr_clock *c, int rank, struct tr_rank_seen seen)
 {
     if (c->heard) c->heard[rank] = seen;
@@ -224,9 +230,10 @@ void tr_clock_see(const struct tr_clock *c, struct tr_rank_seen seen[])
         bool here = tr_same_node(c->tr, rank);
         if (!here) seen[rank] = c->heard[rank];
         else
-            seen[rank] = (struct tr_rank_seen){(enum tr_rank_state)load(&doing->word[DOES]),
-                                               load(&doing->word[REACHED]),
-                                               1e-6 * (double)load(&doing->word[COMPUTED])};
+            seen[rank] = (struct tr_rank_seen){
+                (enum tr_rank_state)load(&doing->word[DOES]), load(&doing->word[REACHED]),
+                1e-6 * (double)load(&doing->word[COMPUTED]), 1e-6 * (double)load(&doing->word[SERVED]),
+                (double)load(&doing->word[HELD])};
         doing += here;
     }
 }

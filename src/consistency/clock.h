@@ -65,6 +65,8 @@ struct tr_rank_seen {
     enum tr_rank_state state; /* TR_RANK_STATES: not known, as it is on another node */
     int64_t clock;            /* of a worker, or -1; on another node as of its last evaluation, as is: */
     double seconds;           /* that it has computed in this stage */
+    double serving,
+        held; /* of a server: seconds that messages have taken it, and bytes of its shares of tables */
 };
 
 /* This rank does this from now on; what it did before. Costs a store. */
@@ -72,6 +74,9 @@ enum tr_rank_state tr_clock_say(struct tr_clock *clock, enum tr_rank_state state
 
 /* … and has got so far. */
 void tr_clock_count(struct tr_clock *clock, struct tr_rank_seen seen);
+
+/* … and as a server. */
+void tr_clock_serve(struct tr_clock *clock, double serving, double held);
 
 /* Rank 0: what a rank of another node has reported; and what it knows of all ranks, by rank. */
 void tr_clock_hear(struct tr_clock *clock, int rank, struct tr_rank_seen seen);

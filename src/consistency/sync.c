@@ -382,6 +382,7 @@ static int poll_sync(void *what, int *did)
 {
     struct tr_sync *s = what;
     struct tr_tables *tables = s->tr->tables;
+    tr_clock_serve(s->clock, tables->service.seconds, tables->service.share_bytes);
     if (!s->counting) return TR_OK;
     tables->written = written_by_all(s);
     tell_version(s);
@@ -420,7 +421,11 @@ int tr_sync_begin(struct tr_sync *s)
 
 void tr_sync_count(struct tr_sync *s)
 {
+    struct tr_tables *tables = s->tr->tables;
     s->counting = true;
+    tables->service.share_bytes = 0;
+    for (size_t i = 0; i < tables->count; i++)
+        tables->service.share_bytes += (double)tr_table_bytes(tables->table[i]);
 }
 
 /* Nothing is being read ahead, nor going to be. */

@@ -41,6 +41,8 @@
  *   node              that it runs on
  *   clock             of a worker, else -1; on another node than rank 0 as of its last evaluation, as is:
  *   compute           seconds that it has computed in this stage
+ *   serving, held     of a server of the node of rank 0: seconds that messages have taken it in this run, and bytes of its
+ *                     shares of tables; elsewhere 0
  *   updated           when that was, in seconds since 1970
  *
  * Columns of events.csv: when (seconds since 1970), time, epoch and updates as in metrics.csv, rank, event (checkpoint,

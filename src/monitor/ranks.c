@@ -33,6 +33,10 @@ static int write_ranks(FILE *file, const void *what)
         fprintf(file, "%s%lld", rank ? "," : "", (long long)f->seen[rank].clock);
     fputs("],\n  \"compute\": [", file);
     for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].seconds);
+    fputs("],\n  \"serving\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.3f", rank ? "," : "", f->seen[rank].serving);
+    fputs("],\n  \"held\": [", file);
+    for (int rank = 0; rank < n; rank++) fprintf(file, "%s%.0f", rank ? "," : "", f->seen[rank].held);
     fprintf(file, "],\n  \"updated\": %lld\n}\n", (long long)time(NULL));
     return TR_OK;
 }

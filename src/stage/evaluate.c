@@ -177,7 +177,9 @@ int tr_stage_poll_reports(void *what, int *did)
     if (!c) return tr_fail(TR_ERR_SYSTEM, "out of memory: a report");
     c->report[r.worker] = r;
     tr_clock_hear(tr->sync->clock, status.MPI_SOURCE,
-                  (struct tr_rank_seen){TR_RANK_STATES, run->ended + r.sums.clock, r.compute_seconds});
+                  (struct tr_rank_seen){.state = TR_RANK_STATES,
+                                        .clock = run->ended + r.sums.clock,
+                                        .seconds = r.compute_seconds});
     ++*did;
     if (++c->arrived < tr_worker_set_size(tr->active)) return TR_OK;
     summarize(run, c);

@@ -156,7 +156,7 @@ static int degree_of(const tr_context *tr, struct turns_stage *s)
 
 int tr_turn_begin(tr_context *tr, const char *stage)
 {
-    struct tr_turns *t = tr->turns;
+    struct tr_turns *t = tr ? tr->turns : NULL;
     if (!t || !tr_works(tr)) return TR_OK;
     for (size_t i = 0; i < t->n; i++)
         if (strcmp(t->stage[i].name, stage) == 0) t->now = &t->stage[i];
@@ -192,7 +192,7 @@ static int hand_on(tr_context *tr, struct turns_stage *s, double *seconds)
 
 int tr_turn_end(tr_context *tr, int status)
 {
-    struct tr_turns *t = tr->turns;
+    struct tr_turns *t = tr ? tr->turns : NULL;
     struct turns_stage *s = t ? t->now : NULL;
     if (!s) return status;
     t->now = NULL;

@@ -164,8 +164,9 @@ static int one_clock(struct tr_stage_run *run)
     TR_TRY(tr_sync_tick(run->tr->sync));
     run->me.clock = run->base + run->tr->sync->now;
     tr_lifeline_clock(run->tr->lifeline, run->ended + run->me.clock);
-    tr_clock_count(run->tr->sync->clock,
-                   (struct tr_rank_seen){TR_RANK_WAITS, run->ended + run->me.clock, run->compute_seconds});
+    tr_clock_count(run->tr->sync->clock, (struct tr_rank_seen){.state = TR_RANK_WAITS,
+                                                               .clock = run->ended + run->me.clock,
+                                                               .seconds = run->compute_seconds});
     return TR_OK;
 }
 

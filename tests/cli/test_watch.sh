@@ -134,7 +134,22 @@ grep -q '^data: {"id": "0/torn"}$' events || fail "it is not told that a run is 
 # ---- the page ----
 
 if python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import browser; sys.exit(not browser.program())' "$tests"; then
-    timeout 200 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    "$trireme" generate ctr -o train.svm rows=2k features=500 nonzeros=10 >/dev/null
+    cat >real.yaml <<'END'
+data: {train: train.svm}
+model: {type: logistic, l2: 1e-3}
+solve: {method: sgd, batch: 200, rate: 0.1, epochs: 100000}
+sync: {mode: ssp, staleness: 3}
+ranks: {layout: dedicated, servers: 1, group_size: 1}
+experiment: {slow: 0.4, level: 3, clock: 0.05}
+checkpoint: {every: 10 clocks}
+END
+    "$trireme" run real.yaml -n 6 output=runs/real -- --oversubscribe >real.out 2>&1 &
+    real=$!
+    timeout 250 python3 -B "$tests/watch_in_browser.py" "$url" runs >page 2>&1 || fail "the browser: exit $?"
+    kill -TERM $real; wait $real
+    [ $? -eq 75 ] || fail "the real run: $(cat real.out)"
+    [ "$(ls -s pictures/*.png 2>/dev/null | awk '$1 >= 8' | wc -l)" -eq 4 ] || fail "pictures: $(ls -s pictures)"
     [ ! -s page ] || { cat page; bad=1; }
 else
     skip "the page: no Chromium here"

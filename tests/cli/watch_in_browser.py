@@ -1,5 +1,6 @@
-"""What a browser shows of the runs that test_watch.sh has made up: watch_in_browser.py URL FOLDER-OF-RUNS. Says what is wrong."""
-import json, os, sys, time
+"""What a browser shows of the runs that test_watch.sh has made up, and of one that trains meanwhile (real: six ranks, of which
+two are slow, under a supervisor): watch_in_browser.py URL FOLDER-OF-RUNS. Says what is wrong; pictures are in ./pictures."""
+import json, os, signal, sys, time
 from browser import browser
 
 url, folder = sys.argv[1:]
@@ -22,8 +23,32 @@ def train(run, objective, ranks=4096, slow=()):
     utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     os.makedirs(os.path.join(folder, run), exist_ok=True)
     write(run + "/ranks.json", json.dumps({"does": "-" + "c" * (ranks - 1), "node": [r // 64 for r in range(ranks)], "clock": [-1] + [8] * (ranks - 1),
-                                           "compute": [0] + [16 if r in slow else 8 for r in range(1, ranks)], "updated": int(now)}))
+                                           "compute": [0] + [16 if r in slow else 8 for r in range(1, ranks)], "held": [0] + [3e6] * (ranks - 1), "serving": [0] + [0.5] * (ranks - 1), "updated": int(now)}))
     write(run + "/status.json", json.dumps({"state": "training", "epoch": 8, "objective": objective, "seconds": 8, "host": "far", "started": utc, "updated": utc}))
+
+
+def objective(page):
+    """That the curve of the run has come to."""
+    return float(page.js("document.querySelector('.chart h2 b').textContent") or "nan")
+
+
+def a_real_run(page, show):
+    """Its objective falls, its slow workers are told; a rank is killed."""
+    page.open(url + "/#/run/0%2Freal")
+    check("a curve of the real run", page.until("Number(document.querySelector('.chart h2 b')?.textContent) > 0"))
+    first = objective(page)
+    check("its objective falls", page.until(f"Number(document.querySelector('.chart h2 b').textContent) < {first}"))
+    check("its two slow workers", page.until("/slow: ranks \\d+ \\([\\d.]+×\\), \\d+ \\([\\d.]+×\\)/.test(%s)" % show))
+    with open(os.path.join(folder, "real/status.json")) as file:
+        os.kill(json.load(file)["pid"], signal.SIGKILL)
+    check("the killed rank is red", page.until("(document.querySelector('.dying')?.getAttribute('d') ?? 'undefined') !== 'undefined'"))
+    check("the mark of the restart", page.until("document.querySelector('.chart .mark.restart') !== null"))
+    os.makedirs("pictures", exist_ok=True)
+    for width in (1280, 400):
+        for dark in (False, True):
+            page.look(width, dark=dark)
+            page.screenshot(f"pictures/{width}-{'dark' if dark else 'light'}.png")
+    page.look(1280)
 
 
 with browser() as page:
@@ -58,6 +83,7 @@ with browser() as page:
     page.open(url + "/#/run/0%2Flive")
     check("4096 ranks", page.until(show + ".includes('4096 ranks')"))
     check("stragglers", page.until(show + ".includes('slow: ranks 77 (2.0×), 3000 (2.0×)')"))
+    check("what servers hold", page.js(show + ".includes('servers hold 3 MB at most; the busiest has served for')"))
     write("live/events.csv", HEADER + f"{time.time():.0f},,8,,812,failure,rank 812 was killed by SIGKILL\n{time.time():.0f},8,8,64,,restart,checkpoint 1 at clock 8\n")
     check("a dead rank is red", page.until("(document.querySelector('.dying')?.getAttribute('d') ?? 'undefined') !== 'undefined'"))
     check("what befell it", page.js(show + ".includes('rank 812 was killed by SIGKILL')"))
@@ -65,6 +91,7 @@ with browser() as page:
     check("a new objective", page.until(show + ".includes('0.625')"))
     check("nobody is slow any more", page.until(show + ".includes('no worker is slower')"))
 
+    a_real_run(page, show)
     page.look(400, dark=True)
     for where in ("/#/", "/#/run/0%2Fgood", "/#/run/0%2Flive", "/#/compare/0%2Fgood,0%2Fgone"):
         page.open(url + where)

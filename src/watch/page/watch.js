@@ -521,9 +521,9 @@ const ranksAre = r => typeof r.does === "string" && ["node", "clock", "compute"]
 
 // A grid of ranks, coloured by what they do; below it what a clock takes each worker, and how far it has got.
 function ranksPanel() {
-    const said = el("b"), drawing = svg("svg", { tabindex: 0, role: "img", "aria-label": "ranks" }), legend = el("div", { class: "legend" }), slow = el("div");
+    const said = el("b"), drawing = svg("svg", { tabindex: 0, role: "img", "aria-label": "ranks" }), legend = el("div", { class: "legend" }), slow = el("div"), servers = el("div", { class: "soft" });
     const clocks = svg("svg", { class: "clocks", role: "img", "aria-label": "clocks of the workers" });
-    const node = el("section", { class: "panel wide ranks" }, el("h2", {}, "ranks", said), el("div", { class: "both" }, drawing, el("div", {}, clocks, slow)), legend);
+    const node = el("section", { class: "panel wide ranks" }, el("h2", {}, "ranks", said), el("div", { class: "both" }, drawing, el("div", {}, clocks, slow, servers)), legend);
     let at = null, describe = () => "", n = 0, columns = 1, size = 10;
 
     function draw(r, befell) {
@@ -531,7 +531,7 @@ function ranksPanel() {
         const dead = new Map(befell.filter(e => e.event === "failure" && is(e.rank) && e.when + 5 > r.updated).map(e => [e.rank, e.text]));
         const does = [...r.does].map((letter, rank) => dead.has(rank) ? "x" : DOES[letter] ? letter : "?");
         const pace = r.clock.map((clock, rank) => clock > 0 && r.compute[rank] > 0 ? r.compute[rank] / clock : NaN);
-        const sorted = pace.filter(is).sort((a, b) => a - b), median = sorted[sorted.length >> 1];
+        const sorted = pace.filter(is).sort((a, b) => a - b), median = sorted[(sorted.length - 1) >> 1];
         const slower = pace.map(p => p / median > SLOW && sorted.length > 2);
         grid(does, slower);
         bars(pace, median, slower, r.clock);
@@ -540,7 +540,10 @@ function ranksPanel() {
         const names = slower.flatMap((is, rank) => is ? [rank] : []);
         slow.replaceChildren(names.length ? el("span", { class: "warn" }, `slow: ${names.length === 1 ? "rank" : "ranks"} ${names.slice(0, 12).map(rank => `${rank} (${(pace[rank] / median).toFixed(1)}×)`).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}`)
             : el("span", { class: "soft" }, sorted.length > 2 ? "no worker is slower than the others" : ""));
-        describe = rank => [`rank ${rank}`, `node ${r.node[rank]}`, dead.get(rank) ?? DOES[does[rank]][0], r.clock[rank] >= 0 && `clock ${r.clock[rank]}`, is(pace[rank]) && duration(pace[rank]) + " a clock", slower[rank] && (pace[rank] / median).toFixed(1) + "× the median"].filter(Boolean).join(" · ");
+        const holds = r.held ?? [], most = Math.max(0, ...holds), busiest = Math.max(0, ...r.serving ?? []);
+        servers.textContent = most > 0 ? `servers hold ${bytes(most)} at most; the busiest has served for ${duration(busiest)}` : "";
+        describe = rank => [`rank ${rank}`, `node ${r.node[rank]}`, dead.get(rank) ?? DOES[does[rank]][0], r.clock[rank] >= 0 && `clock ${r.clock[rank]}`, is(pace[rank]) && duration(pace[rank]) + " a clock", slower[rank] && (pace[rank] / median).toFixed(1) + "× the median",
+            holds[rank] > 0 && `holds ${bytes(holds[rank])}, has served for ${duration(r.serving?.[rank])}`].filter(Boolean).join(" · ");
         say();
     }
     const say = () => { said.textContent = at === null || at >= n ? `${n} ${n === 1 ? "rank" : "ranks"}` : describe(at); };
