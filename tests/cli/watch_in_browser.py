@@ -39,6 +39,7 @@ def a_real_run(page, show):
     first = objective(page)
     check("its objective falls", page.until(f"Number(document.querySelector('.chart h2 b').textContent) < {first}"))
     check("its two slow workers", page.until("/slow: ranks \\d+ \\([\\d.]+×\\), \\d+ \\([\\d.]+×\\)/.test(%s)" % show))
+    check("what its server holds", page.until("/servers hold [\\d.,]+ k?B at most/.test(%s)" % show))
     with open(os.path.join(folder, "real/status.json")) as file:
         os.kill(json.load(file)["pid"], signal.SIGKILL)
     check("the killed rank is red", page.until("(document.querySelector('.dying')?.getAttribute('d') ?? 'undefined') !== 'undefined'"))
