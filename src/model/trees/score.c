@@ -122,6 +122,7 @@ static float number_in(const struct tr_column_bins *c, uint32_t bin)
 static void take_sparse(struct tr_scorer *s, const struct tr_bins *bins, const struct tr_binned *rows,
                         size_t first, size_t n)
 {
+    if (s->n_used == 0) return; /* no tree has a split */
     for (size_t k = 0; k < s->n_used; k++) s->offset[k] = (uint32_t)bins->column[s->used[k]].offset;
     memset(s->number, 0, s->n_used * TR_SIDE * sizeof *s->number);
     for (size_t i = 0; i < n; i++)
