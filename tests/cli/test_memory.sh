@@ -50,6 +50,13 @@ if ! TRIREME_FAULT=load:1 "$trireme" train job.yaml output=try >out 2>&1; then
     rm -rf gone
     train 0 output=other checkpoint.memory=no
     empty gone
+    # … but not where another container's files cannot be seen
+    begin container
+    sed -i 's/^root .*/root 0:0/' memory/trireme-*/owner
+    rm -rf container
+    train 0 output=other checkpoint.memory=no
+    [ -n "$(ls -A memory)" ] || fail "container: removed by a job that does not see its files"
+    rm -rf memory/trireme-*
 
     # nobody starts it again
     TRIREME_FAULT=checkpoint.shard@1:#3 timeout -s KILL 60 "$trireme" run job.yaml -n 2 --max-restarts 1 output=lost \
