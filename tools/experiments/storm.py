@@ -255,11 +255,11 @@ def same_model(one, two):
     return subprocess.run(["h5diff", "--exclude-path", "/job", *models], capture_output=True).returncode == 0
 
 
-def what_is_wrong(job, one):
+def what_is_wrong(job, one, blows):
     """Complaints about a job that is over."""
     found = one.left()
-    if "the same failure 3 times in a row" in one.said() and not found:
-        return []  # and so they were
+    if len(blows) >= 3 and len({b.whom for b in blows}) == 1 and "the same failure 3 times in a row" in one.said():
+        return found  # and so they were
     if one.process.returncode != 0:
         return found + [f"exit {one.process.returncode}"]
     mine, theirs = one.summary().get("objective"), job.reference.summary().get("objective")
@@ -356,7 +356,7 @@ def storm(job, data, folder, luck):
     if luck.random() < 0.5:
         extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
     one = Supervised(folder, len(job.roles), job.words(data) + extra, fault)
-    return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one)
+    return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one, blows)
 
 
 def clocks_lost(said):
