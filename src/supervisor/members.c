@@ -329,31 +329,60 @@ size_t tr_members_left(const struct tr_members *c, bool kill)
 
 /* ---- processes of this host ---- */
 
+struct stat_line {
+    char state;
+    tr_start_time start;
+    long exit_code;
+};
+
 /* The second field is a name in brackets and may hold anything; the others are divided by blanks. */
-enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status)
+static bool read_stat(long pid, struct stat_line *l)
 {
     enum { STATE = 3, START = 22, EXIT_CODE = 52 };
-    char path[64], text[2048], state = 0;
-    tr_start_time started = 0;
-    long exit_code = -1;
-    if (wait_status) *wait_status = -1;
+    char path[64], text[2048];
+    *l = (struct stat_line){.exit_code = -1};
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = pid > 0 && start != 0 ? fopen(path, "re") : NULL;
-    if (!file) return TR_PROCESS_NONE;
+    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
+    if (!file) return false;
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
     char *at = strrchr(text, ')');
     for (int field = STATE; at && (at = strchr(at, ' ')) != NULL; field++) {
         at++;
-        if (field == STATE) state = *at;
-        if (field == START) started = strtoull(at, NULL, 10);
-        if (field == EXIT_CODE) exit_code = strtol(at, NULL, 10);
+        if (field == STATE) l->state = *at;
+        if (field == START) l->start = strtoull(at, NULL, 10);
+        if (field == EXIT_CODE) l->exit_code = strtol(at, NULL, 10);
     }
-    if (started != start) return TR_PROCESS_NONE;
-    bool ended = state == 'Z' || state == 'X';
+    return true;
+}
+
+static bool is_stopped(const struct stat_line *l)
+{
+    return l->state == 'T' || l->state == 't';
+}
+
+enum tr_process_state tr_process_state(long pid, tr_start_time start, int *wait_status)
+{
+    struct stat_line l;
+    if (wait_status) *wait_status = -1;
+    if (start == 0 || !read_stat(pid, &l) || l.start != start) return TR_PROCESS_NONE;
+    bool ended = l.state == 'Z' || l.state == 'X';
     /* the kernel notes the code before it closes files; 0 may also mean that there is none yet */
-    if (wait_status && (exit_code > 0 || ended)) *wait_status = (int)exit_code;
-    return ended ? TR_PROCESS_ENDED : state == 'T' || state == 't' ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
+    if (wait_status && (l.exit_code > 0 || ended)) *wait_status = (int)l.exit_code;
+    return ended ? TR_PROCESS_ENDED : is_stopped(&l) ? TR_PROCESS_STOPPED : TR_PROCESS_RUNS;
+}
+
+long tr_process_stopped_child(long parent)
+{
+    char path[64];
+    long pid = 0;
+    struct stat_line l;
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", parent, parent);
+    FILE *file = fopen(path, "re");
+    bool stopped = false;
+    while (file && !stopped && fscanf(file, "%ld", &pid) == 1) stopped = read_stat(pid, &l) && is_stopped(&l);
+    if (file) fclose(file);
+    return stopped ? pid : 0;
 }
 
 /* Looked at between taking hold of it and the signal, it cannot become another one meanwhile. */

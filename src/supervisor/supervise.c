@@ -237,6 +237,14 @@ static bool is_stuck_at_start(struct supervisor *s)
     return false;
 }
 
+/* Nobody has got through yet: ranks may be waiting for hosts, or for a batch system. But a process of mpirun's that is
+ * stopped will not come; 0 if there is none. */
+static long stopped_at_start(const struct supervisor *s)
+{
+    if (s->members.known > 0 || tr_now() - s->begun <= 3 * s->members.limit) return 0;
+    return tr_process_stopped_child(s->mpirun.pid);
+}
+
 static long first_missing(const struct tr_members *all)
 {
     for (long rank = 0;; rank++) {
@@ -252,6 +260,7 @@ static struct tr_failure look_for_failure(struct supervisor *s)
     const struct tr_members *all = &s->members;
     const struct tr_member *m = NULL;
     struct tr_failure f;
+    long pid = 0;
     bool stuck = is_stuck_at_start(s);
     double now = tr_now();
     if (all->dead) return failure_of(all->dead, TR_CAUSE_GONE, 0);
@@ -266,9 +275,11 @@ static struct tr_failure look_for_failure(struct supervisor *s)
         return f;
     }
     if ((m = left_alone(all)) != NULL) return failure_of(m, TR_CAUSE_EXIT, m->status);
-    if (stuck) {
+    if (stuck || (pid = stopped_at_start(s)) > 0) {
         f = failure_of(NULL, TR_CAUSE_SILENT, (int)lround(now - s->begun));
-        f.rank = first_missing(all);
+        f.rank = stuck ? first_missing(all) : -1;
+        f.pid = pid;
+        f.stopped = pid > 0;
         return f;
     }
     long seconds = tr_members_waits(all);
@@ -516,7 +527,7 @@ static bool is_the_end(struct supervisor *s, int *code)
         return true;
     }
     bool killed = f->kind == TR_CAUSE_SIGNAL || (exits && f->number > 128); /* mpirun says so of a rank */
-    bool began = s->members.known > 0 || s->history.restarts > 0 || killed;
+    bool began = s->members.known > 0 || s->history.restarts > 0 || killed || f->stopped;
     if (!began) return true; /* mpirun has said why */
     f->epoch = sees && seen.epoch > 0 ? seen.epoch : NAN;
     if (!s->asked) return false;

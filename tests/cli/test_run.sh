@@ -145,7 +145,7 @@ if command -v script >/dev/null; then
     grep -q '^ *epoch  *time ' typescript || fail "seen: no table on a terminal: $(head -5 typescript)"
 fi
 
-# ---- a rank that stands still before it can say hello: the others wait for it in MPI_Init ----
+# ---- a rank that stands still before it can say hello: the others wait for it in MPI_Init; or there are no others ----
 mkdir bin
 cat >bin/mpirun <<'END'
 #!/bin/bash
@@ -158,16 +158,19 @@ exec "$MPIRUN" "${words[@]}"
 END
 cat >wrapped <<'END'
 #!/bin/sh
-[ "$OMPI_COMM_WORLD_RANK" != 1 ] || ! mkdir "$STILL/stood" 2>/dev/null || kill -STOP $$
+[ "$OMPI_COMM_WORLD_RANK" != "$WHO" ] || ! mkdir "$STILL/stood" 2>/dev/null || kill -STOP $$
 exec "$TRIREME" "$@"
 END
 chmod +x bin/mpirun wrapped
 export STILL="$here" TRIREME="$trireme" MPIRUN="$(command -v mpirun)"
 before=$PATH
 PATH=$here/bin:$PATH
-supervised 0 2 still --limit 1s
-PATH=$before
+WHO=1 supervised 0 2 still --limit 1s
 says "trireme: rank 1 hangs: no sign of life for 3 s"
+rmdir stood
+WHO=0 supervised 0 2 alone -n 1 --limit 1s
+grep -q 'trireme: a rank (pid [0-9]*) is stopped: no sign of life for 3 s' err || fail "alone: $(cat err)"
+PATH=$before
 
 [ $bad -eq 0 ] && echo "ok run"
 exit $bad
