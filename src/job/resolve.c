@@ -159,10 +159,32 @@ static int choose_class(struct sources *from)
     return TR_OK;
 }
 
+static bool has_method(const tr_model_class *class, const char *word)
+{
+    const tr_method *m = class->methods;
+    while (m->name && strcmp(m->name, word) != 0) m++;
+    return m->name != NULL;
+}
+
+/* A method that only another class has: who names it forgot model.type, most likely. */
+static int refuse_method_of_another(struct sources *from)
+{
+    const struct tr_job *job = from->job;
+    struct tr_job_setting *s = job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, "solve.method");
+    const tr_model_class *class;
+    if (!s || s->list || has_method(job->class, s->item[0])) return TR_OK;
+    for (size_t c = 0; (class = class_at(job, c, NULL)); c++)
+        if (has_method(class, s->item[0]))
+            return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", s->item[0],
+                               class->name, job->type_key.words[job->model.type]);
+    return TR_OK;
+}
+
 static int choose_method(struct sources *from)
 {
     struct tr_job *job = from->job;
     const char **words;
+    TR_TRY(refuse_method_of_another(from));
     size_t n = 0;
     while (job->class->methods[n].name) n++;
     TR_TRY(TR_NEW(&words, n + 2));

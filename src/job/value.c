@@ -393,6 +393,8 @@ struct tr_job_words tr_job_expected(const tr_option *key)
     if (kind->numeric) append_range(&words, key);
     for (size_t i = 0; key->words && key->words[i]; i++) {
         bool first = i == 0 && !kind->numeric, last = !key->words[i + 1];
+        if (i > 0 && !strcmp(key->words[i], key->words[i - 1]))
+            continue; /* auto, of a class that has such a method */
         append(&words, "%s%s", first ? "" : last ? " or " : ", ", key->words[i]);
     }
     return words;
