@@ -8,6 +8,7 @@
 #include "store/policy.h"
 #include "cli/average.h"
 #include "cli/best.h"
+#include "cli/task_rows.h"
 #include "monitor/status.h"
 #include "monitor/tasks.h"
 #include "stage/schedule.h"
@@ -17,8 +18,9 @@
 struct call {
     int task, n, rank[];
 };
-/* In the place of a task's number: all have ended, and n is the exit code; a team parts, whose ranks get other tasks. */
-enum { ENDED = -1, PART = -2 };
+/* In the place of a task's number: all have ended, and n is the exit code; a team parts, whose ranks get other tasks; no task
+ * takes rows n of the node any more. */
+enum { ENDED = -1, PART = -2, FORGET = -3 };
 
 /* What a team's first rank reports at the end of its task. */
 struct outcome {
@@ -32,6 +34,8 @@ struct director {
     tr_context *world;
     struct tr_schedule *schedule;
     struct tr_tasks_folder *folder;
+    struct tr_task_rows *rows;
+    bool *wanted;            /* of these: some task will take them, or takes them */
     struct tr_task_row *row; /* by task, as the next two */
     struct call **call;      /* NULL before it begins */
     MPI_Request **sent;      /* of its call, by its rank */
@@ -117,17 +121,18 @@ static void run_task(tr_context *world, const struct call *call, const struct tr
 }
 
 /* All but rank 0; returns the exit code. */
-static int follow(tr_context *world, const struct tr_run_options *options, struct call *call,
-                  tr_context **resting)
+static int follow(tr_context *world, const struct tr_run_options *options, struct tr_task_rows *rows,
+                  struct call *call, tr_context **resting)
 {
     for (;;) {
         struct outcome outcome;
         MPI_Request request;
         MPI_Irecv(call, (int)call_bytes(world->size), MPI_BYTE, 0, TR_TAG_TEAM, world->wire, &request);
         TR_TRY(tr_wait_request(world, &request, NULL));
-        if (call->task < 0) part(resting);
+        if (call->task == FORGET) tr_task_rows_forget(rows, call->n);
+        else if (call->task < 0) part(resting);
         if (call->task == ENDED) return call->n;
-        if (call->task == PART) continue;
+        if (call->task < 0) continue;
         run_task(world, call, options, NULL, resting, &outcome);
         if (call->rank[0] != world->rank) continue;
         MPI_Isend(&outcome, sizeof outcome, MPI_BYTE, 0, TR_TAG_OUTCOME, world->wire, &request);
@@ -204,6 +209,29 @@ static void say_dropped(const struct director *d, int task)
             d->schedule->task[because].state == TR_TASK_FAILED ? "failed" : "was not run");
 }
 
+static void tell_others(const struct director *d, const struct call *message)
+{
+    for (int rank = 1; rank < d->world->size; rank++)
+        MPI_Send(message, sizeof *message, MPI_BYTE, rank, TR_TAG_TEAM, d->world->wire);
+}
+
+/* Rows that no task takes any more are given back. */
+static void give_rows_back(struct director *d)
+{
+    const struct tr_schedule *s = d->schedule;
+    for (int i = 0; i < tr_task_rows_count(d->rows); i++) {
+        bool wanted = false;
+        for (size_t k = 0; k < s->tasks; k++) {
+            bool open = s->task[k].state == TR_TASK_WAITING || s->task[k].state == TR_TASK_RUNNING;
+            wanted = wanted || (open && tr_task_rows_of(d->rows, k) == i);
+        }
+        if (wanted || !d->wanted[i]) continue;
+        d->wanted[i] = false;
+        tell_others(d, &(struct call){.task = FORGET, .n = i});
+        tr_task_rows_forget(d->rows, i);
+    }
+}
+
 /* The first failure counts, whatever else fails until it can be told. */
 static void note_status(struct director *d, int status)
 {
@@ -245,6 +273,7 @@ static void end_task(struct director *d, const struct outcome *outcome)
     tr_schedule_ended(d->schedule, (int)outcome->task, failed, tr_now());
     if (outcome->rests) keep_team(d, (int)outcome->task);
     start_tasks(d);
+    give_rows_back(d);
 }
 
 /* Whether a team has ended, and what can begin then; never waits. A failure of directing is not that of the task in whose
@@ -404,15 +433,14 @@ static void close_director(struct director *d)
     free(d->sent);
     free(d->rests);
     free(d->row);
+    free(d->wanted);
 }
 
 /* Tells all others that it is over. What they were told before has arrived then. */
 static void dismiss(const struct director *d, int status)
 {
-    tr_context *world = d->world;
-    struct call end = {.task = ENDED, .n = status};
-    for (int rank = 1; rank < world->size; rank++)
-        MPI_Send(&end, sizeof end, MPI_BYTE, rank, TR_TAG_TEAM, world->wire);
+    const tr_context *world = d->world;
+    tell_others(d, &(struct call){.task = ENDED, .n = status});
     part(d->resting);
     for (size_t i = 0; i < world->job->tasks; i++)
         if (d->sent[i]) MPI_Waitall(d->call[i]->n, d->sent[i], MPI_STATUSES_IGNORE);
@@ -452,11 +480,30 @@ static int check(const tr_job *job)
     return TR_OK;
 }
 
+/* What several tasks learn from is read. */
+static int open_rows(tr_context *world, struct director *d, struct tr_task_rows **rows)
+{
+    size_t tasks = world->job->tasks;
+    bool *wanted = NULL;
+    int status = world->rank == 0 ? TR_NEW(&wanted, tasks) : TR_OK;
+    for (size_t i = 0; status == TR_OK && wanted && i < tasks; i++)
+        wanted[i] = d->schedule->task[i].state == TR_TASK_WAITING;
+    status = tr_agree(world, status);
+    if (status == TR_OK) status = tr_task_rows_open(world, wanted, rows);
+    free(wanted);
+    if (status != TR_OK || world->rank != 0) return tr_agree(world, status);
+    d->rows = *rows;
+    status = TR_NEW(&d->wanted, (size_t)tr_task_rows_count(*rows));
+    for (int i = 0; status == TR_OK && i < tr_task_rows_count(*rows); i++) d->wanted[i] = true;
+    return tr_agree(world, status);
+}
+
 int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
 {
     tr_context *resting = NULL;
     struct director d = {.own = -1, .resting = &resting};
     struct call *call = NULL;
+    struct tr_task_rows *rows = NULL;
     int status = check(world->job);
     if (status == TR_OK) status = tr_ranks_find_nodes(world, world->job->ranks.node_size);
     if (status == TR_OK && world->rank == 0) status = open_director(world, options, &d);
@@ -466,8 +513,11 @@ int tr_tasks_run(tr_context *world, const struct tr_run_options *options)
     if (status == TR_OK) {
         tr_say(world, "tasks:         %zu, on %d rank%s", world->job->tasks, world->size,
                world->size > 1 ? "s" : "");
-        status = world->rank == 0 ? direct_all(&d, options) : follow(world, options, call, &resting);
+        status = open_rows(world, &d, &rows);
     }
+    if (status == TR_OK)
+        status = world->rank == 0 ? direct_all(&d, options) : follow(world, options, rows, call, &resting);
+    tr_task_rows_close(world, &rows);
     close_director(&d);
     free(call);
     return status;

@@ -138,6 +138,8 @@ static int fill(tr_data *data, const tr_data *like)
     struct tr_part part = {.records = NULL};
     TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? read_heads(data, like) : TR_OK));
     TR_TRY(tell_heads(data));
+    if (s->form & TR_DATA_NODE && data->format != TR_FORMAT_LIBSVM)
+        return tr_fail(TR_ERR_DATA, "these data are read by each task");
     int status =
         tr_data_is_triples(data) ? tr_fill_triples(data, like, &part) : tr_fill_rows(data, like, &part);
     tr_triples_free(&part.triples);

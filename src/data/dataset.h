@@ -22,6 +22,7 @@
  *   spill          files, read twice, become rows in a file on a disk
  *   stream         rows that lie on a disk: what is read ahead of a pass, and what stays in memory
  *   store          what was read, kept for all who use it; the rows of a group once, in memory that its members share
+ *   node_rows      what a node has read once, for all tasks that learn from it
  *   cache          what was read, for the next start of the same job, in files of the node's memory
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
  *   first_rows, row_numbers   the first rows of the files; which rows of the files are whose
@@ -42,6 +43,10 @@ struct tr_cached;
 struct tr_scale;
 struct tr_row_stream;
 struct tr_data_block;
+struct tr_node_rows;
+
+/* Added to enum tr_data_part: rows of a node for all tasks; data->state->row_number says where each stood in the files. */
+enum { TR_DATA_NODE = 1 << 16 };
 
 /* Rows at .. at + n - 1 here have the numbers first, first + 1, … among all rows in the order of the files. */
 struct tr_stretch {
@@ -69,6 +74,7 @@ struct tr_data_state {
     size_t stretches;
     /* where these three and the keys lie, all the group's; NULL: this worker's own memory */
     struct tr_shared *shared;
+    const struct tr_node_rows *node_rows; /* of which the rows were taken; NULL: files were read */
     struct tr_cached *cached;    /* … or where the next start of the job finds them; NULL: nowhere */
     bool on_disk;                /* that is a file on a disk, of which memory has some: stream.h */
     uint64_t memory;             /* so many bytes of it, of this rank; 0: as few as may be */

@@ -3,8 +3,10 @@
 #include "data/dataset.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/cache.h"
+#include "data/node_rows.h"
 #include "data/scale.h"
 #include "data/schema_all.h"
 #include "data/store.h"
@@ -56,7 +58,10 @@ static void say_data(const tr_data *data, const char *what, char text[2][96])
     if (data->format == TR_FORMAT_DOCWORD)
         snprintf(tokens, sizeof tokens, ", %.0f tokens", data->total_values);
     bool on_disk = data->state->on_disk;
-    if (data->state->store->opened == 1)
+    const struct tr_node_rows *node = data->state->node_rows;
+    if (node && strcmp(node->task, tr->team ? tr->team : "") != 0)
+        snprintf(read, sizeof read, "rows of task %s", node->task);
+    else if (!node && data->state->store->opened == 1)
         snprintf(read, sizeof read, "%s in %.2f s",
                  is_found(data->state) ? on_disk ? "found on disk" : "found in memory"
                  : on_disk             ? "read, and written to disk,"

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "data/hdf5.h"
+#include "data/node_rows.h"
 #include "data/renumber.h"
 
 int tr_part_totals(tr_context *tr, const struct tr_read_report *report, struct tr_totals *t)
@@ -171,6 +173,14 @@ struct tr_reader_options tr_data_reading(const tr_data *data, const tr_data *lik
                                       .known_columns = like != NULL};
 }
 
+/* Places in files become places among all files. */
+static void add_files(uint64_t *place, const struct tr_read_runs *runs)
+{
+    for (size_t i = 0; i < runs->n; i++)
+        for (uint64_t k = 0; k < runs->run[i].rows; k++, place++)
+            *place = tr_origin(runs->run[i].file, *place);
+}
+
 /* Triples: each a contiguous share, since the order of the files tells which of two equal pairs is the last, and the rows
  * are dealt afterwards. */
 static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, struct tr_part *part)
@@ -197,9 +207,13 @@ static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, s
     if (s->schema && !s->test && !part->again && tr_schema_weight(s->schema) < s->schema->n)
         options.weight = &part->weight;
     if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
+    const struct tr_node_rows *node = tr_node_rows_find(data);
+    if (node) return tr_node_rows_take(data, node, worker, workers, &options, part);
+    if (s->form & TR_DATA_NODE) options.places = &s->row_number;
     struct tr_matrix none = {0};
     int status =
         tr_read_matrix(&s->files, worker, workers, &options, s->on_disk ? &none : &s->rows, &part->report);
+    if (status == TR_OK && options.places) add_files(s->row_number, &part->runs);
     tr_matrix_free(&none);
     return status;
 }

@@ -148,7 +148,8 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
     lines.offset += header;
     if (is_triples(r)) TR_TRY(note_triple_run(r, c));
     TR_TRY(format_of(r)->room(r, bytes));
-    if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, bytes / 2 + 1));
+    if (r->options->piece || r->options->places)
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + bytes / 2 + 1));
     TR_TRY(format_of(r)->lines(r, &lines));
     TR_TRY(tr_reader_note_run(r, lines.offset, lines.offset + (uint64_t)(lines.end - lines.begin),
                               r->matrix.rows - rows));
@@ -231,7 +232,8 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     r->last_label = NAN;
     if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
     int status = is_hdf5(r) ? tr_hdf5_read_share(r, reader, readers) : read_text(r, reader, readers);
-    free(r->place);
+    if (status == TR_OK && r->options->places) *r->options->places = r->place;
+    else free(r->place);
     free(r->origin);
     free(r->bound);
     free(r->scratch);

@@ -139,7 +139,9 @@ struct tr_reader_options {
     float **
         weight; /* csv: gets those of all rows that were read, where the schema has them, to be freed; may be NULL */
     struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
-    uint64_t *records;         /* ratings, docword: gets the number of records of each file; may be NULL */
+    uint64_t *
+        *places; /* libsvm: gets where the line of each row begins in its file, to be freed; may be NULL */
+    uint64_t *records; /* ratings, docword: gets the number of records of each file; may be NULL */
     /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
     int (*piece)(void *state, struct tr_reader *reader);
     void *piece_state;
@@ -199,7 +201,7 @@ struct tr_reader {
     struct tr_matrix matrix;
     size_t nonzeros; /* sparse */
     size_t begin_capacity, column_capacity, value_capacity, label_capacity, place_capacity;
-    uint64_t *place; /* of each row, where rows are handed out */
+    uint64_t *place; /* of each row, where rows are handed out, or places are asked for */
     uint64_t *origin,
         first_origin; /* hdf5: of the rows at hand, from this one on, where they stood first … */
     bool origins;     /* … if that is known and asked for */

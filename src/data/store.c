@@ -285,7 +285,30 @@ int tr_store_share(tr_data *data, const uint32_t *keys, size_t n_keys, bool all)
 
 /* ---- stores ---- */
 
-/* All that the rows depend on; a file that is written anew is another file. */
+/* A file that is written anew is another file. */
+static void print_files(FILE *text, const struct tr_files *files)
+{
+    for (size_t i = 0; i < files->n; i++) {
+        struct stat about = {.st_size = 0};
+        (void)stat(files->file[i].path, &about);
+        const char *inside = files->file[i].inside;
+        fprintf(text, "\n%s%s%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path, inside ? ":" : "",
+                inside ? inside : "", (unsigned long long)files->file[i].size,
+                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec,
+                about.st_ctim.tv_nsec, (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
+    }
+}
+
+static int end_key(FILE *text, char **key)
+{
+    bool written = !ferror(text);
+    if (fclose(text) == 0 && written) return TR_OK;
+    free(*key);
+    *key = NULL;
+    return tr_fail(TR_ERR_SYSTEM, "out of memory");
+}
+
+/* All that the rows depend on. */
 static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                     const tr_data *like, char **key)
 {
@@ -314,21 +337,21 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     const char *const *formats = job->class->data_formats; /* which say it where the job leaves it open */
     for (size_t i = 0; job->data.format == TR_FORMAT_AUTO && formats[i]; i++)
         fprintf(text, " %s", formats[i]);
-    for (size_t i = 0; i < files->n; i++) {
-        struct stat about = {.st_size = 0};
-        (void)stat(files->file[i].path, &about);
-        const char *inside = files->file[i].inside;
-        fprintf(text, "\n%s%s%s %llu %lld.%09ld %lld.%09ld %llu %llu", files->file[i].path, inside ? ":" : "",
-                inside ? inside : "", (unsigned long long)files->file[i].size,
-                (long long)about.st_mtim.tv_sec, about.st_mtim.tv_nsec, (long long)about.st_ctim.tv_sec,
-                about.st_ctim.tv_nsec, (unsigned long long)about.st_dev, (unsigned long long)about.st_ino);
-    }
+    print_files(text, files);
     if (like) fprintf(text, "\nlike\n%s", like->state->store->key);
-    bool written = !ferror(text);
-    if (fclose(text) == 0 && written) return TR_OK;
-    free(*key);
-    *key = NULL;
-    return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    return end_key(text, key);
+}
+
+int tr_store_rows_key(const tr_context *tr, const struct tr_files *files, char **key)
+{
+    const tr_job *job = tr->job;
+    size_t n;
+    FILE *text = open_memstream(key, &n);
+    if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    fprintf(text, "%d %d %llu", job->data.index_base, job->data.on_error,
+            (unsigned long long)job->data.features);
+    print_files(text, files);
+    return end_key(text, key);
 }
 
 static struct tr_store *look_up(const tr_context *tr, const char *key)

@@ -242,6 +242,7 @@ int tr_ranks_start_team(tr_context *of, const int *rank, int n, int number, tr_c
     (*team)->lifeline = of->lifeline;
     (*team)->crowded = of->crowded; /* the cores are shared with other teams */
     (*team)->began = of->began;
+    (*team)->node_rows = of->node_rows;
     if (!of->node_of) return TR_OK;
     MPI_Comm_split(world, of->node_of[of->rank], (*team)->rank, &(*team)->node);
     return number_nodes(*team);
@@ -410,6 +411,7 @@ void tr_ranks_rest(tr_context *team)
                          .lifeline = team->lifeline,
                          .crowded = team->crowded,
                          .stores = team->stores,
+                         .node_rows = team->node_rows,
                          .let_go = team->let_go,
                          .began = team->began};
     begin_log(team);
@@ -459,7 +461,9 @@ int tr_agree_among(tr_context *tr, MPI_Comm comm, int status)
         if (tr->rank == 0) MPI_Irecv(text, sizeof text, MPI_CHAR, failed, TR_TAG_ERROR, tr->wire, &move);
         TR_TRY(tr_wait_request(tr, &move, "the text of an error"));
     }
-    if (tr->rank == 0) {
+    if (tr->rank == 0 && tr->quiet) {
+        tr_fail(agreed, "%s", text);
+    } else if (tr->rank == 0) {
         tr_live_end();
         fprintf(stderr, "trireme: error: %s%s%s%s\n", tr->team ? "task " : "", tr->team ? tr->team : "",
                 tr->team ? ": " : "", text);

@@ -75,6 +75,7 @@ struct tr_stores;
 struct tr_checkpoints;
 struct tr_monitor;
 struct tr_cache;
+struct tr_node_rows;
 
 struct tr_context {
     tr_job *job;
@@ -105,6 +106,7 @@ struct tr_context {
     const struct tr_worker_set *active; /* of the stage that runs, or is made ready; &all between stages */
     int64_t staleness;                  /* consistency of the job: 0 is BSP, INT64_MAX asynchronous */
     int status;                         /* first failure agreed on */
+    bool quiet;                         /* it is not said */
     int broken; /* what went wrong where no status could be returned: the stage that runs takes it for its own */
     bool started_mpi;             /* and so ends it */
     struct tr_lifeline *lifeline; /* to the supervisor; NULL: there is none */
@@ -112,8 +114,10 @@ struct tr_context {
     bool crowded;
     struct tr_tables *tables; /* set by the rooms above */
     struct tr_sync *sync;
-    int storage;                        /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
-    struct tr_stores *stores;           /* data that were read; NULL while there are none */
+    int storage;              /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
+    struct tr_stores *stores; /* data that were read; NULL while there are none */
+    struct tr_node_rows
+        *node_rows; /* what this node has of files that several tasks learn from; NULL: nothing */
     struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
     struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
     struct {

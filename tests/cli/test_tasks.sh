@@ -177,6 +177,8 @@ if [ -r "$data/a9a/a9a.gz" ]; then
         into=ensemble$ranks
         run $into $ranks "$jobs/ensemble.yaml" tasks.plain.report.every=50 || continue
         holds "$into: accuracy" "$(of $into/mean test_accuracy) > 0.848"
+        [ "$(grep -c '^rows: *32561 of training data and 16281 of test data, read once for 3 tasks' $into.out)" -eq 1 ] &&
+            ! grep 'data: .* read in' $into.out || fail "$into: rows are read more than once: $(grep -e rows: -e data: $into.out)"
         holds "$into: area" "$(of $into/mean test_auc) > 0.901"
         is "$into: ranks of plain" "$(state $into plain ranks)" $((ranks < 4 ? ranks : 4))
     done

@@ -1,0 +1,236 @@
+#include "cli/task_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/node_rows.h"
+#include "shm/shm.h"
+#include "stage/stage.h"
+#include "trireme/collective.h"
+#include "trireme/model.h"
+
+/* What is read once. */
+struct set {
+    tr_job job; /* the first task's, for a group of all ranks of a node; what it points to is the task's */
+    tr_context *node;
+    struct tr_node_rows rows;
+    int tasks;
+};
+
+struct tr_task_rows {
+    struct set *set;
+    int n;
+    int *of; /* by task: its set, or -1 */
+};
+
+/* ---- who shares what ---- */
+
+static bool are_equal(const struct tr_job_list *x, const struct tr_job_list *y)
+{
+    bool same = x->n == y->n;
+    for (size_t i = 0; same && i < x->n; i++) same = strcmp(x->item[i], y->item[i]) == 0;
+    return same;
+}
+
+static bool has_test_files(const tr_job *job)
+{
+    struct tr_job_held_out held;
+    return job->data.test.n > 0 && tr_job_held_out(job, &held) == TR_OK && held.to == 0;
+}
+
+static bool can_share(const tr_job *job)
+{
+    bool in_memory = job->data.storage == TR_LEVEL_AUTO || job->data.storage == TR_LEVEL_MEMORY;
+    return in_memory && job->data.cache != TR_CACHE_MEMORY;
+}
+
+static bool has_same_rows(const tr_job *a, const tr_job *b)
+{
+    return are_equal(&a->data.train, &b->data.train) && are_equal(&a->data.folders, &b->data.folders) &&
+           a->data.format == b->data.format && a->data.index_base == b->data.index_base &&
+           a->data.on_error == b->data.on_error && a->data.features == b->data.features;
+}
+
+/* Of each task the first one with the same rows; of those that come once, none. */
+static void find_sets(const tr_job *job, const bool *wanted, int *of)
+{
+    for (size_t i = 0; i < job->tasks; i++) {
+        of[i] = -1;
+        if (!wanted[i] || !can_share(job->task[i].job)) continue;
+        size_t first = 0;
+        while (first < i &&
+               !(of[first] == (int)first && has_same_rows(job->task[first].job, job->task[i].job)))
+            first++;
+        of[i] = (int)first;
+    }
+}
+
+static int number_sets(size_t tasks, int *of)
+{
+    int n = 0;
+    for (size_t i = 0; i < tasks; i++) {
+        int users = 0;
+        for (size_t k = i; k < tasks && of[i] == (int)i; k++) users += of[k] == (int)i;
+        for (size_t k = tasks; users > 0 && k-- > i;)
+            if (of[k] == (int)i) of[k] = users > 1 ? -2 - n : -1;
+        n += users > 1;
+    }
+    for (size_t i = 0; i < tasks; i++) of[i] = of[i] < -1 ? -2 - of[i] : -1;
+    return n;
+}
+
+/* The job of one task, but for what is other tasks' to say: all rows, as they are, on all ranks of a node. */
+static void choose_job(const tr_job *job, const int *of, int which, struct set *set)
+{
+    const struct tr_job_task *first = NULL;
+    const tr_job *tested = NULL;
+    for (size_t i = 0; i < job->tasks; i++) {
+        if (of[i] != which) continue;
+        if (!first) first = &job->task[i];
+        if (!tested && has_test_files(job->task[i].job)) tested = job->task[i].job;
+        set->tasks++;
+    }
+    set->rows.task = first->name;
+    set->job = tested ? *tested : *first->job;
+    if (!tested) set->job.data.test.n = 0;
+    set->job.data.partition = TR_DATA_REPLICATED;
+    set->job.data.order = TR_ORDER_FILE;
+    set->job.data.storage = TR_LEVEL_MEMORY;
+    set->job.data.cache = TR_CACHE_NO;
+    set->job.data.scale = TR_SCALE_NONE;
+    set->job.data.weight = (char *)(uintptr_t) "";
+    set->job.table.prune = true;
+    set->job.ranks.layout = TR_ROLES_AUTO;
+    set->job.ranks.servers = set->job.ranks.group_size = 0;
+    set->job.ranks.groups = 1;
+    set->job.stages = 0;
+}
+
+/* ---- reading ---- */
+
+/* Packed text is taken for eight times as long; numbers take about as many bytes as their text, and places of rows more. */
+static int check_room(const tr_job *job)
+{
+    struct tr_files files = {.n = 0};
+    uint64_t need = 0, most = job->data.memory ? job->data.memory : UINT64_MAX, room = tr_shm_free(),
+             half = tr_memory_free() / 2;
+    TR_TRY(tr_data_files(job, false, &files));
+    for (size_t i = 0; i < files.n; i++) need += files.file[i].size * (files.file[i].packing ? 8 : 1);
+    tr_files_close(&files);
+    need += need / 2;
+    if (most > room) most = room;
+    if (most > half) most = half;
+    return need <= most ? TR_OK
+                        : tr_fail(TR_ERR_SYSTEM, "they may need %.1f MB, and a node has %.1f MB for them",
+                                  (double)need / 1e6, (double)most / 1e6);
+}
+
+static int open_node(tr_context *world, int number, struct set *set)
+{
+    int *rank, n = 0;
+    TR_TRY(TR_NEW(&rank, (size_t)world->size));
+    for (int i = 0; i < world->size; i++)
+        if (world->node_of[i] == world->node_of[world->rank]) rank[n++] = i;
+    int status = tr_ranks_start_team(world, rank, n, number, &set->node);
+    free(rank);
+    TR_TRY(status);
+    set->node->lent = true;
+    set->node->quiet = true;
+    TR_TRY(tr_context_assign(set->node, &set->job));
+    TR_TRY(tr_agree(set->node, check_room(&set->job)));
+    return tr_node_rows_open(set->node, world, &set->rows);
+}
+
+static uint64_t bytes_of(const tr_data *data)
+{
+    const struct tr_data_state *s = data->state;
+    if (s->shared) return tr_shared_bytes(s->shared);
+    return (data->total_rows + 1) * (2 * sizeof(uint64_t) + sizeof(float)) +
+           data->total_nonzeros * (s->rows.value ? 8 : 4) + data->n_keys * sizeof(tr_key);
+}
+
+static void say(tr_context *world, const struct set *set)
+{
+    const tr_data *train = set->rows.train, *test = set->rows.test;
+    double seconds = train->state->load_seconds + (test ? test->state->load_seconds : 0);
+    uint64_t bytes = bytes_of(train) + (test ? bytes_of(test) : 0);
+    char more[64] = "";
+    if (test) snprintf(more, sizeof more, " and %llu of test data", (unsigned long long)test->total_rows);
+    tr_say(world,
+           "rows:          %llu of training data%s, read once for %d tasks in %.2f s, %.1f MB on each node",
+           (unsigned long long)train->total_rows, more, set->tasks, seconds, (double)bytes / 1e6);
+}
+
+static void close_set(tr_context *world, struct set *set)
+{
+    if (!set->node) return;
+    tr_node_rows_close(world, &set->rows);
+    (void)tr_context_close(set->node);
+    set->node = NULL;
+}
+
+/* Tasks can do without: what is wrong with the data they find and say themselves. */
+static void open_set(tr_context *world, int which, struct set *set)
+{
+    enum { LAST_NUMBER = 32767 };
+    int status = open_node(world, LAST_NUMBER - which, set);
+    if (status == TR_OK) say(world, set);
+    if (status == TR_ERR_SYSTEM)
+        tr_say(world, "note:          each task reads its rows: %s", tr_error_text());
+    if (status != TR_OK) close_set(world, set);
+}
+
+/* ---- all of it ---- */
+
+int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows **rows)
+{
+    const tr_job *job = world->job;
+    struct tr_task_rows *r = NULL;
+    bool *told = NULL;
+    int status = TR_NEW(&told, job->tasks);
+    if (status == TR_OK && world->rank == 0) memcpy(told, wanted, job->tasks * sizeof *told);
+    if (status == TR_OK) status = TR_NEW(&r, 1);
+    *rows = r;
+    if (status == TR_OK) status = TR_NEW(&r->of, job->tasks);
+    status = tr_agree(world, status);
+    if (status == TR_OK) MPI_Bcast(told, (int)job->tasks, MPI_C_BOOL, 0, world->world);
+    if (status == TR_OK) {
+        find_sets(job, told, r->of);
+        r->n = number_sets(job->tasks, r->of);
+        status = tr_agree(world, TR_NEW(&r->set, (size_t)r->n));
+    }
+    free(told);
+    for (int i = 0; status == TR_OK && i < r->n; i++) {
+        choose_job(job, r->of, i, &r->set[i]);
+        open_set(world, i, &r->set[i]);
+    }
+    return status;
+}
+
+void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows)
+{
+    struct tr_task_rows *r = *rows;
+    if (!r) return;
+    for (int i = 0; r->set && i < r->n; i++) close_set(world, &r->set[i]);
+    free(r->set);
+    free(r->of);
+    free(r);
+    *rows = NULL;
+}
+
+int tr_task_rows_of(const struct tr_task_rows *rows, size_t task)
+{
+    return rows->of[task];
+}
+
+int tr_task_rows_count(const struct tr_task_rows *rows)
+{
+    return rows->n;
+}
+
+void tr_task_rows_forget(struct tr_task_rows *rows, int which)
+{
+    struct set *set = &rows->set[which];
+    if (!set->node) return;
+    tr_node_rows_forget(&set->rows);
+}

@@ -1,0 +1,22 @@
+/* Files that several tasks of a job learn from are read once on each node, by all its ranks, before the first task begins
+ * (data/node_rows.h), and are given back when the last of these tasks has ended. */
+#ifndef TR_CLI_TASK_ROWS_H
+#define TR_CLI_TASK_ROWS_H
+
+#include "cli/tasks.h"
+
+struct tr_task_rows;
+
+/* wanted: of each task of the job, whether it will be run, on rank 0; what is wanted once, does not fit, or is no libsvm, each task
+ * reads for itself. All ranks. Free with tr_task_rows_close(), all ranks together, too. */
+int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows **rows);
+void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows);
+
+/* Which rows the task takes: 0 .. n - 1, or -1: its own. */
+int tr_task_rows_of(const struct tr_task_rows *rows, size_t task);
+int tr_task_rows_count(const struct tr_task_rows *rows);
+
+/* No task will take these any more: the memory goes when all ranks of the node have said so. Any rank, alone. */
+void tr_task_rows_forget(struct tr_task_rows *rows, int which);
+
+#endif
