@@ -62,10 +62,12 @@ def one_death(data, rank, clock, settings):
     noticed, ended = (next((t for t, n, what, _ in found if n == 0 and what == w), None) for w in ("noticed", "ended"))
     started, last = first(found, 0, "started"), [t for t, n, what, _ in found if n == 1 and what == "training"]
     back = first(found, 0, "checkpoint")
-    clocks = [(t, rest) for t, n, what, rest in found if n == 1 and what == "clock" and last and t >= last[-1]]
+    clocks = [(t, int(re.sub(r"\D", "", rest) or 0)) for t, n, what, rest in found
+              if n == 1 and what in ("clock", "checkpoint") and last and t >= last[-1]]
     if back and clocks and back > clocks[0][0]:
         back = None  # there was none to go on from: it is a new one
-    iteration = clocks[1 if back and len(clocks) > 1 else 0][0] if clocks else None  # going on, the first is the checkpoint's
+    before = clocks[0][1] if back and clocks else 0  # ranks tell their clock now and then, and each checkpoint
+    iteration = next((t for t, clock in clocks if clock > before), None)
     loaded = last[0] if last else None
     times = [noticed, ended, started, loaded, back, iteration]
     return [t - killed if t else None for t in times] + [iteration - ended if iteration and ended else None]

@@ -17,7 +17,7 @@ def race(name, jobs, rates, quick):
     """Trains the jobs {way: keys}, each at the best of the rates, in turn. Prints a table of the ways; the curves go to
     a CSV file and a plot."""
     goal = (1.05 if quick else 1.01) * optimum(ctr_small(), L2)
-    shared = {"data.train": ctr_small(), "model.l2": L2, "solve.method": "sgd", "solve.epochs": 10 if quick else 60,
+    shared = {"data.train": ctr_small(), "model.l2": L2, "solve.method": "sgd", "model.bias": "no", "solve.epochs": 10 if quick else 60,
               "solve.target": goal, "ranks.layout": "colocated", "sync.mode": "bsp", "sync.weight": "con"}
 
     def start(way, rate):
