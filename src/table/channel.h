@@ -9,6 +9,11 @@
 /* How updates reach a server where they are not merged: added in memory that the node shares, added by RMA, or sent. */
 enum tr_way { TR_WAY_ADD, TR_WAY_ACCUMULATE, TR_WAY_MESSAGE };
 
+/* What reading a part of a segment took by each route, in seconds; zeros: not measured. */
+struct tr_measured {
+    double get, request;
+};
+
 struct tr_channel {
     struct tr_table *table;
     uint32_t server;
@@ -26,6 +31,9 @@ struct tr_channel {
 
     MPI_Datatype here, there; /* get and accumulate: the segment in the view (or packed) and in the window */
     MPI_Request get, accumulate;
+    struct tr_stretches *stretches; /* get: NULL where the segment is fetched as it is */
+    bool measures;                  /* get or request, whichever turns out to be faster … */
+    struct tr_measured measured;
     struct tr_slot *slot; /* request: answers that are awaited, some at once */
     uint32_t asked, got;
 
@@ -43,6 +51,10 @@ int tr_channel_open(struct tr_channel *channel, bool accumulates);
 
 /* Makes the datatypes of get and accumulate alone, for a channel whose route is known. */
 int tr_channel_open_types(struct tr_channel *channel);
+
+/* Reads a part of the segment by get and by request, and takes what is faster from then on: the segment is registered
+ * and its server polls. */
+int tr_channel_measure(struct tr_channel *channel);
 
 /* Tells the server the segment's positions and waits until it knows them; flags TR_FLAG_PUSHES or 0. */
 int tr_channel_register(struct tr_channel *channel, uint32_t flags);

@@ -165,6 +165,16 @@ static int check_push(const struct tr_table *t)
         tr_job_where(t->tr->job, "table.push"), t->push == TR_PUSH_MERGE ? "merge" : "accumulate", t->name);
 }
 
+/* Versions are made up as they are read, by the server. */
+static int check_route(const struct tr_table *t, const tr_function *function)
+{
+    if (!function->read || (t->route != TR_ROUTE_LOAD && t->route != TR_ROUTE_GET)) return TR_OK;
+    return tr_fail(
+        TR_ERR_CONFIG,
+        "%s: table.route %s is of no use: servers keep versions of %s, which are read by asking for them",
+        tr_job_where(t->tr->job, "table.route"), t->route == TR_ROUTE_LOAD ? "load" : "get", t->name);
+}
+
 static int use_function(struct tr_table *t, const char *name, const void *argument)
 {
     TR_TRY(check_push(t));
@@ -176,6 +186,7 @@ static int use_function(struct tr_table *t, const char *name, const void *argume
         return tr_fail(TR_ERR_CONFIG, "table %s: unknown server function %s: expected %s", t->name, name,
                        names);
     }
+    TR_TRY(check_route(t, function));
     TR_TRY(TR_NEW(&t->use, 1));
     t->use->function = *function;
     return make_share(t, argument);

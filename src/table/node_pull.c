@@ -397,6 +397,61 @@ static int register_unions(struct tr_table *t)
     return TR_OK;
 }
 
+/* The keeper of some servers measures one of them for all. */
+static int measure_unions(struct tr_node_pull *p)
+{
+    const struct tr_channel *measured = NULL;
+    for (uint32_t s = 0; s < p->servers; s++) {
+        struct tr_channel *c = &p->source[s].channel;
+        if (!p->source[s].cache.head || keeper_of(p, s) != p->table->tr->node_rank || !c->measures) continue;
+        if (!measured) TR_TRY(tr_channel_measure(c));
+        else c->route = measured->route;
+        if (!measured) measured = c;
+    }
+    return TR_OK;
+}
+
+/* Every worker of the node reads as the keeper has found. */
+static int share_routes(struct tr_node_pull *p)
+{
+    tr_context *tr = p->table->tr;
+    MPI_Request request;
+    int *route, status;
+    TR_TRY(TR_NEW(&route, p->servers));
+    for (uint32_t s = 0; s < p->servers; s++)
+        if (keeper_of(p, s) == tr->node_rank) route[s] = p->source[s].channel.route;
+    MPI_Iallreduce(MPI_IN_PLACE, route, (int)p->servers, MPI_INT, MPI_MAX, tr->node, &request);
+    status = tr_wait_request(tr, &request, "the other ranks of the node to measure routes");
+    for (uint32_t s = 0; s < p->servers && status == TR_OK; s++)
+        if (p->source[s].channel.measures && route[s] != TR_ROUTE_AUTO) p->source[s].channel.route = route[s];
+    free(route);
+    return status;
+}
+
+int tr_node_pull_measure(tr_context *tr)
+{
+    int status = TR_OK;
+    for (size_t i = 0; i < tr->tables->count && status == TR_OK; i++)
+        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p && status == TR_OK; p = p->next)
+            status = measure_unions(p);
+    TR_TRY(tr_agree(tr, status));
+    for (size_t i = 0; i < tr->tables->count; i++)
+        for (struct tr_node_pull *p = tr->tables->table[i]->node_pulls; p; p = p->next)
+            TR_TRY(share_routes(p));
+    return TR_OK;
+}
+
+void tr_node_pull_measured(const struct tr_node_pull *p, struct tr_measured *measured)
+{
+    for (uint32_t s = 0; s < p->servers; s++)
+        if (p->source[s].channel.measured.get > 0) *measured = p->source[s].channel.measured;
+}
+
+int tr_node_pull_route(const struct tr_node_pull *p, uint32_t server)
+{
+    return p->source[server].channel.route;
+}
+
 int tr_node_pull_open(tr_context *tr)
 {
     int status = TR_OK;

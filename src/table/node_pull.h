@@ -20,6 +20,7 @@
 #ifndef TR_TABLE_NODE_PULL_H
 #define TR_TABLE_NODE_PULL_H
 
+#include "table/channel.h"
 #include "table/view.h"
 
 struct tr_node_pull;
@@ -27,6 +28,13 @@ struct tr_node_pull;
 /* Finds what views of the stage have in common, for all tables: all ranks, after all views are open. Where memory is
  * too small for it, every worker of the node fetches for itself. */
 int tr_node_pull_open(tr_context *tr);
+
+/* Measures whether get or request brings what views have in common faster; all ranks. What was measured here. */
+int tr_node_pull_measure(tr_context *tr);
+void tr_node_pull_measured(const struct tr_node_pull *pull, struct tr_measured *measured);
+
+/* How what views have in common is read from a server: TR_ROUTE_… */
+int tr_node_pull_route(const struct tr_node_pull *pull, uint32_t server);
 
 /* Lets servers forget what a table's views have in common, and after all such messages have arrived, frees it: the
  * latter with all ranks of the node. */

@@ -25,6 +25,7 @@ struct tr_pull_ask {
 struct tr_pull_request {
     struct tr_pull_request *next;
     uint32_t server, n;
+    bool got; /* by an RMA get: the answer is values alone, behind where their head would be */
     struct tr_pull_ask *ask;
     char *answer;
     size_t ask_room, answer_room;

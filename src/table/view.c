@@ -36,7 +36,7 @@ static enum tr_way choose_way(const struct tr_table *t, uint32_t server)
 static bool needs_registration(const struct tr_view_state *v, const struct tr_channel *c)
 {
     const struct tr_table *t = v->view.table;
-    if (c->route == TR_ROUTE_REQUEST && c->segment->n > 0) return true;
+    if ((c->route == TR_ROUTE_REQUEST || c->measures) && c->segment->n > 0) return true;
     if (v->use == TR_VIEW_READ) return false;
     if (v->merged) return !t->merges_shared && c->rank != t->tr->rank && c->segment->n > 0;
     return c->way == TR_WAY_MESSAGE &&
@@ -388,7 +388,48 @@ int tr_view_poll(struct tr_view_state *v, int *did)
     return v->push != PUSH_IDLE ? carry_on_push(v, did) : TR_OK;
 }
 
+/* ---- which route is faster ---- */
+
+/* One server tells for all that are as far; a registration that is needed no longer is forgotten. */
+static int measure(struct tr_view_state *v)
+{
+    const struct tr_channel *measured = NULL;
+    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++) {
+        struct tr_channel *c = &v->channel[server];
+        if (!c->measures) continue;
+        bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
+        if (!shared && !measured) TR_TRY(tr_channel_measure(c));
+        else if (!shared) c->route = measured->route;
+        if (!shared && !measured) measured = c;
+        c->measures = false;
+        if (needs_registration(v, c)) continue;
+        TR_TRY(tr_message_forget(v->view.table, c->rank, c->tag));
+        c->registered = false;
+    }
+    return TR_OK;
+}
+
+int tr_views_measure(tr_context *tr)
+{
+    int status = TR_OK;
+    if (tr->layout.nodes == 1 || tr->active != &tr->all) return TR_OK; /* see tr_node_pull_open() */
+    for (size_t i = 0; i < tr->tables->view_count && status == TR_OK; i++)
+        status = measure(tr->tables->views[i]);
+    TR_TRY(tr_agree(tr, status));
+    return tr_node_pull_measure(tr);
+}
+
 /* ---- for people ---- */
+
+struct tr_measured tr_view_measured(const tr_view *view)
+{
+    const struct tr_view_state *v = view->state;
+    struct tr_measured measured = {0};
+    if (v->node_pull) tr_node_pull_measured(v->node_pull, &measured);
+    for (uint32_t server = 0; v->channel && server < v->keys.servers; server++)
+        if (v->channel[server].measured.get > 0) measured = v->channel[server].measured;
+    return measured;
+}
 
 /* "2 load, 1 request": how many of each kind there are. */
 static void list_counts(const char *const names[], const unsigned counts[], size_t n, char *text, size_t size)
@@ -423,7 +464,9 @@ void tr_view_describe(const tr_view *view, char *text, size_t size)
     unsigned routes[NOTHING + 1] = {0}, ways[TR_WAY_MESSAGE + 1] = {0};
     for (uint32_t server = 0; server < v->keys.servers; server++) {
         const struct tr_channel *c = &v->channel[server];
-        routes[c->segment->n > 0 ? c->route : NOTHING]++;
+        bool shared = v->node_pull && tr_node_pull_shares(v->node_pull, server);
+        int through = shared ? tr_node_pull_route(v->node_pull, server) : c->route;
+        routes[c->segment->n > 0 ? through : NOTHING]++;
         ways[c->way]++;
     }
     char route[WORDS], way[WORDS] = "none";

@@ -5,7 +5,7 @@
 #ifndef TR_TABLE_VIEW_H
 #define TR_TABLE_VIEW_H
 
-#include "table/keyset.h"
+#include "table/channel.h"
 #include "table/table.h"
 
 struct tr_view_state {
@@ -61,6 +61,13 @@ bool tr_push_busy(const tr_view *view);
 /* One line for --explain: the routes and ways to its servers, and what is registered there. Says nothing of the
  * number of keys, so that views of different workers compare. */
 void tr_view_describe(const tr_view *view, char *text, size_t size);
+
+/* Views of this rank find out how servers of other nodes are read fastest: all ranks, when all views are open and all
+ * that servers have to know is registered. */
+int tr_views_measure(tr_context *tr);
+
+/* What was measured for a view of this rank; zeros: nothing. */
+struct tr_measured tr_view_measured(const tr_view *view);
 
 static inline size_t tr_view_bytes(const tr_view *view)
 {

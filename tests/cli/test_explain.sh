@@ -34,7 +34,7 @@ explains 2 'view of table w, .*route 2 load; way merge; no keys registered; 2 wo
 explains 2 'route 2 get' table.route=get
 says 'table w: .*an RMA window'
 explains 2 'route 2 request; .*all keys registered' table.route=request
-explains 4 'route 2 load, 2 request' ranks.node_size=2 table.route=auto table.partition=hash
+explains 4 'route 2 load, 2 \(get\|request\).*; a part of it by get [0-9.]* ms, by request [0-9.]* ms' ranks.node_size=2 table.route=auto table.partition=hash
 explains 2 'way 2 message' table.push=message
 says 'table w: updates not merged'
 explains 2 'way 2 add' table.push=accumulate
@@ -45,6 +45,32 @@ explains 2 'table w: updates merged near' table.merge=auto
 explains 2 'table w: updates merged sparse' table.merge=sparse
 explains 2 'table w: updates merged dense' table.merge=dense
 explains 3 'table w: updates merged dense' table.merge=dense ranks.layout=dedicated
+
+# every class of models reads and pushes one-sided where the job says so, as MPI's calls show (the clock has
+# calls of its own, without requests); rows of factors, too, which als
+# asks for in many small parts
+check ratings "$trireme" generate ratings -o ratings users=300 items=200 ratings=6k
+check words "$trireme" generate docword -o words documents=60 words=200 tokens=6k topics=5
+check dense "$trireme" generate dense -o dense rows=400 columns=6 clusters=4
+# one_sided GETS SETTING…: on two nodes of two ranks there are at least so many gets, and accumulates
+one_sided() {
+    least=$1
+    shift
+    rm -f calls.*
+    TR_CALLS=$here/calls timeout 60 mpirun $quiet --oversubscribe -n 4 -x TR_CALLS -x LD_PRELOAD="$(dirname "$trireme")/tests/count_calls.so" \
+        "$trireme" train none.yaml ranks.node_size=2 table.route=get table.push=accumulate report.progress=no "$@" >said 2>&1 ||
+        fail "one-sided: $*: $(cat said)"
+    gets=$(cat calls.* | awk '$1 == "MPI_Rget" { n += $2 } END { print n + 0 }') adds=$(cat calls.* | awk '$1 == "MPI_Raccumulate" { n += $2 } END { print n + 0 }')
+    [ "$gets" -ge "$least" ] && [ "$adds" -gt 0 ] || fail "one-sided: $*: $gets gets, $adds accumulates"
+}
+echo 'name: one-sided' >none.yaml
+if [ -z "${ASAN_OPTIONS:-}" ]; then # which wants to be the first library itself
+    one_sided 1 data.train=train.svm model.type=logistic solve.method=sgd solve.rate=1 solve.epochs=2
+    one_sided 1 data.train=dense model.type=kmeans model.clusters=4 solve.epochs=2
+    one_sided 1 data.train=ratings model.type=mf model.rank=8 solve.epochs=2
+    one_sided 150 data.train=ratings model.type=mf model.rank=8 solve.method=als solve.epochs=2 table.row_bytes=1024
+    one_sided 1 data.train=words model.type=lda model.topics=4 solve.epochs=2
+fi
 
 # the rest: settings, layout, tables, and all of it before the first epoch
 words=--explain
