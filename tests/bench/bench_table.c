@@ -4,9 +4,10 @@
  *
  * Every worker opens a view of a random FRACTION of the KEYS f32 keys of a table, and pulls and pushes it once a
  * clock. Prints a line of figures from rank 0, medians over the clocks of the slowest worker:
- *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms keys
+ *   pull_ms push_ms clock_ms copy_ms gather_ms scatter_ms keys link_ms
  * copy, gather and scatter are what one loop over private memory takes for the same keys, all workers at once; keys
- * is how many the largest view has. */
+ * is how many the largest view has. link is what bare MPI takes for the values that come from other ranks: each worker
+ * asks each server by an empty message, and is sent them as one. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "bench.h"
 #include "trireme/trireme.h"
 
-enum { PULL, PUSH, CLOCK, COPY, GATHER, SCATTER, FIGURES };
+enum { PULL, PUSH, CLOCK, COPY, GATHER, SCATTER, LINK, FIGURES };
 
 struct bench {
     tr_table *table;
@@ -85,6 +86,47 @@ static int measure_limits(struct bench *b, uint64_t table_keys)
     return TR_OK;
 }
 
+/* What this rank, as a server, sends to worker w, in bytes: an even part of its view. */
+static int bare_bytes(const struct bench *b, const uint64_t *viewed, int w)
+{
+    return (int)(viewed[w] * sizeof(float) / b->table->partition.servers);
+}
+
+/* The same pull by bare MPI: the limit of the network, all workers at once. */
+static int measure_link(struct bench *b, tr_context *tr, const uint64_t *viewed)
+{
+    MPI_Request *request;
+    char *space;
+    int n = 0, me = tr->rank, size = tr->size, most = 0;
+    bool serves = b->table->server >= 0;
+    for (int w = 0; w < size; w++) most = bare_bytes(b, viewed, w) > most ? bare_bytes(b, viewed, w) : most;
+    TR_TRY(TR_NEW(&request, 2 * (size_t)size));
+    TR_TRY(TR_NEW(&space, (b->table->partition.servers + 1) * (size_t)most));
+    memset(space, 1, (b->table->partition.servers + 1) * (size_t)most);
+    for (size_t i = 0; i < b->repeats; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = tr_now();
+        n = 0;
+        for (uint32_t s = 0; s < b->table->partition.servers && viewed[me] > 0; s++) {
+            int server = tr_table_server_rank(b->table, s);
+            if (server == me) continue;
+            MPI_Irecv(space + (s + 1) * (size_t)most, bare_bytes(b, viewed, me), MPI_BYTE, server, 1,
+                      MPI_COMM_WORLD, &request[n++]);
+            MPI_Send(NULL, 0, MPI_BYTE, server, 0, MPI_COMM_WORLD);
+        }
+        for (int w = 0; w < size && serves; w++) {
+            if (w == me || viewed[w] == 0) continue;
+            MPI_Recv(NULL, 0, MPI_BYTE, w, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Isend(space, bare_bytes(b, viewed, w), MPI_BYTE, w, 1, MPI_COMM_WORLD, &request[n++]);
+        }
+        MPI_Waitall(n, request, MPI_STATUSES_IGNORE);
+        b->seconds[LINK][i] = tr_now() - begin;
+    }
+    free(request);
+    free(space);
+    return TR_OK;
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -105,6 +147,12 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
         .name = "bench", .state = &b, .clocks = (int64_t)repeats, .prepare = prepare, .compute = compute};
     TR_TRY(tr_run(tr, &stage));
     bool works = (tr_roles(tr) & TR_SLAVE) != 0;
+    uint64_t viewed = works ? b.n : 0, *all, largest = 0;
+    TR_TRY(TR_NEW(&all, (size_t)tr->size));
+    MPI_Allgather(&viewed, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, MPI_COMM_WORLD);
+    for (int r = 0; r < tr->size; r++) largest = all[r] > largest ? all[r] : largest;
+    TR_TRY(measure_link(&b, tr, all));
+    free(all);
     if (works) TR_TRY(measure_limits(&b, table_keys));
     double median[FIGURES] = {0}, slowest[FIGURES];
     for (int f = 0; f < FIGURES && works; f++) {
@@ -112,11 +160,9 @@ static int run(tr_context *tr, uint64_t table_keys, double fraction, size_t repe
         median[f] = 1e3 * b.seconds[f][repeats / 2];
     }
     MPI_Reduce(median, slowest, FIGURES, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    uint64_t viewed = works ? b.n : 0, largest = 0;
-    MPI_Reduce(&viewed, &largest, 1, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
     if (tr->rank == 0) {
-        printf("%.4f %.4f %.4f %.4f %.4f %.4f %" PRIu64 "\n", slowest[PULL], slowest[PUSH], slowest[CLOCK],
-               slowest[COPY], slowest[GATHER], slowest[SCATTER], largest);
+        printf("%.4f %.4f %.4f %.4f %.4f %.4f %" PRIu64 " %.4f\n", slowest[PULL], slowest[PUSH],
+               slowest[CLOCK], slowest[COPY], slowest[GATHER], slowest[SCATTER], largest, slowest[LINK]);
     }
     tr_view_close(&b.view);
     for (int f = 0; f < FIGURES; f++) free(b.seconds[f]);
