@@ -120,6 +120,15 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 int tr_model_load(tr_context *tr, const char *path, void **model);
 void tr_model_unload(tr_context *tr, void **model); /* NULL inside is fine */
 
+/* Rows that rows of data lie around; of column j the files say first_index + j. */
+typedef struct {
+    uint64_t n, columns, first_index;
+    float *value; /* n × columns */
+} tr_saved_centres;
+
+/* The same of a model of any class that has centres; centres->value is to be freed. */
+int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *centres);
+
 /* A number of the outcome for summary.json, 16 at most; the scheduler's count. The name is kept, not copied: "test_auc" and
  * the others that are always there, or one more. */
 int tr_report_figure(tr_context *tr, const char *name, double value);
@@ -262,6 +271,8 @@ typedef struct tr_model_class {
     uint64_t (*keys)(const void *model, enum tr_dtype *dtype, const char **with);
     /* Tells by tr_line(), and prints, what is worth knowing; NULL: what the fields are. */
     int (*inspect)(void *model, tr_query *query);
+    /* Rows that K-means may begin with: model.init. NULL: it has none. */
+    int (*centres)(const void *model, tr_saved_centres *centres);
 } tr_model_class;
 
 /* ---- a program with a main of its own ---- */

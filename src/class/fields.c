@@ -599,20 +599,37 @@ void tr_model_close(struct tr_model *m)
     *m = (struct tr_model){0};
 }
 
+/* Of the data's columns. */
+static int read_fitting(const tr_context *tr, const char *path, struct tr_model *m)
+{
+    TR_TRY(tr_model_read(m));
+    if (tr_schema_agrees(tr_store_schema(tr), m->schema)) return TR_OK;
+    return tr_fail(TR_ERR_DATA,
+                   "%s: its columns are not those of the data: expected the same columns of numbers, in the "
+                   "same order",
+                   path);
+}
+
+int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *centres)
+{
+    struct tr_model m;
+    *centres = (tr_saved_centres){0};
+    TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
+    int status = m.class->centres ? read_fitting(tr, path, &m)
+                                  : tr_fail(TR_ERR_DATA, "%s: %s, which has no centres", path, m.class->noun);
+    if (status == TR_OK) status = m.class->centres(m.model, centres);
+    tr_model_close(&m);
+    return status;
+}
+
 int tr_model_load(tr_context *tr, const char *path, void **model)
 {
     const tr_model_class *class = tr->job->class;
     struct tr_model m;
     TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
     int status =
-        m.class == class ? tr_model_read(&m)
+        m.class == class ? read_fitting(tr, path, &m)
                          : tr_fail(TR_ERR_DATA, "%s: %s, expected %s", path, m.class->noun, class->noun);
-    if (status == TR_OK && !tr_schema_agrees(tr_store_schema(tr), m.schema))
-        status =
-            tr_fail(TR_ERR_DATA,
-                    "%s: its columns are not those of the data: expected the same columns of numbers, in the "
-                    "same order",
-                    path);
     if (status == TR_OK) {
         *model = m.model;
         m.model = NULL;

@@ -358,6 +358,7 @@ int tr_job_resolve(struct tr_job *job)
         snprintf(prefix.text, sizeof prefix.text, "tasks.%s.", job->task[i].name);
         TR_TRY(check_used(job->task[i].job, prefix.text));
     }
+    TR_TRY(tr_job_link_tasks(job));
     return tr_job_check_tasks(job);
 }
 

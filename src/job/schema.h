@@ -152,6 +152,9 @@ const tr_method *tr_job_chosen_method(const struct tr_job *job);
 bool tr_job_uses(const struct tr_job *job, const tr_option *key);
 bool tr_job_is_own(const struct tr_job *job, const char *where);
 
+/* «task a» as a task's model.init becomes the folder of a, after which the task runs. */
+int tr_job_link_tasks(struct tr_job *job);
+
 /* Whether tasks suit each other: their order, outputs and checkpoints. */
 int tr_job_check_tasks(const struct tr_job *job);
 

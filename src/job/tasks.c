@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "job/text.h"
 
-/* ---- whether tasks suit each other ---- */
+/* ---- tasks that begin with the model of another ---- */
 
 static const char *place_of(const struct tr_job *job, const struct tr_job_task *task, const char *key)
 {
@@ -25,6 +25,59 @@ static int fail_unknown_task(const struct tr_job *job, const struct tr_job_task 
                        task->name, tr_shown(name).text, meant ? ": did you mean " : "", meant ? meant : "",
                        meant ? "?" : "");
 }
+
+static bool comes_after(const struct tr_job_task *task, const char *name)
+{
+    for (size_t i = 0; i < task->after.n; i++)
+        if (strcmp(task->after.item[i], name) == 0) return true;
+    return false;
+}
+
+/* where: of the setting that makes it so. */
+static int add_after(struct tr_job_task *task, const char *name, const char *where)
+{
+    struct tr_job_list *after = &task->after;
+    struct tr_job_slot slot;
+    if (comes_after(task, name)) return TR_OK;
+    if (tr_job_find_in(tr_job_task_values(task), "after", &slot) && !*slot.where) *slot.where = where;
+    char **item = realloc(after->item, (after->n + 1) * sizeof *item);
+    if (!item) return tr_fail(TR_ERR_SYSTEM, "out of memory");
+    after->item = item;
+    TR_TRY(tr_copy_string(name, &after->item[after->n]));
+    after->n++;
+    return TR_OK;
+}
+
+static const char begins_with_task[] = "task ";
+
+/* «task a» becomes the folder of a, after which the task runs. */
+static int link_task(struct tr_job *job, struct tr_job_task *task)
+{
+    struct tr_job_slot slot;
+    if (!tr_job_find_of(task->job, task, "model.init", &slot)) return TR_OK;
+    char **init = slot.field;
+    if (strncmp(*init, begins_with_task, strlen(begins_with_task)) != 0) return TR_OK;
+    const char *name = *init + strlen(begins_with_task), *place = place_of(job, task, "model.init");
+    const struct tr_job_task *other = tr_job_task_of(job, name);
+    if (!other)
+        return tr_job_fail(place, "task %s is to begin with the model of %s, which is no task", task->name,
+                           tr_shown(name).text);
+    if (other->run == TR_RUN_AVERAGE)
+        return tr_job_fail(place, "task %s is an average, and leaves no model for task %s", other->name,
+                           task->name);
+    TR_TRY(add_after(task, other->name, *slot.where));
+    free(*init);
+    *init = NULL;
+    return tr_copy_string(other->job->output, init);
+}
+
+int tr_job_link_tasks(struct tr_job *job)
+{
+    for (size_t i = 0; i < job->tasks; i++) TR_TRY(link_task(job, &job->task[i]));
+    return TR_OK;
+}
+
+/* ---- whether tasks suit each other ---- */
 
 /* seen: for each task the last one that named it, as its number from 1 on. */
 static int check_after(const struct tr_job *job, size_t which, size_t *seen)

@@ -69,6 +69,9 @@ holds "directly from node to node" "$(of moves-integral local_bytes_moved) > 0 &
 refuses "too little memory" 78 "local.memory is 100 bytes, but the whole of table w takes" "$trireme" train job.yaml output=no \
     report.progress=no local.memory=100
 
+refuses "less than a chunk" 78 "local.memory is 8 bytes, but one chunk of table w takes 28: raise it" "$trireme" train job.yaml output=no \
+    report.progress=no local.model=demand local.memory=8 local.chunk=3
+
 # with one worker at a time that changes the model, and the same order of sums, runs are the same
 run again 2 job.yaml && cmp -s svrg/model.txt again/model.txt || fail "svrg: two runs differ"
 run once 3 job.yaml stages.inner.parallelism=1 && run twice 3 job.yaml stages.inner.parallelism=1 &&

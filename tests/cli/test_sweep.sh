@@ -112,6 +112,9 @@ sweep 1 data.train=rows.svm --list list --folds 2 output=listed || fail "a list:
 refuses "no list" 66 'nowhere: No such file' "$trireme" sweep data.train=rows.svm --list nowhere
 echo 'model.l2 1' >wrong
 refuses "a list" 64 'wrong:1: «model.l2»: expected KEY=VALUE' "$trireme" sweep data.train=rows.svm --list wrong
+head -n 4 rows.svm >four
+sweep 1 data.train=four model.l2=1,2 --folds 5 output=folds
+[ $? -eq 66 ] && grep -q 'fold [1-5]/5 leaves no record to test with' said || fail "more folds than rows: $(cat said)"
 refuses "unknown" 78 'solve.epoch' "$trireme" sweep data.train=rows.svm solve.epoch=1,2
 refuses "no test data" 78 'no data.test to be compared by' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 0
 refuses "a fold" 78 'fold 2/5' "$trireme" train data.train=rows.svm data.test="fold 3/2"

@@ -110,6 +110,48 @@ run $into 2 order.yaml && {
     follows "$(begun last)" "$(ended middle)" "last begins before middle has ended"
 }
 
+# ---- tasks that begin with the model of another: topics become centres, centres stay ----
+awk 'BEGIN { srand(3); for (d = 1; d <= 120; d++) { k = d % 4; for (i = 0; i < 30; i++) c[d, 10 * k + 1 + int(rand() * 10)]++
+    row = k; for (w = 1; w <= 40; w++) if (c[d, w]) { row = row " " w ":" c[d, w]; n++; bag = bag d " " w " " c[d, w] "\n" } print row >"bag.svm" }
+    printf "120\n40\n%d\n%s", n, bag >"bag" }'
+cat >pipeline.yaml <<'END'
+data: {train: bag.svm}
+tasks:
+  clusters: {model.type: kmeans, model.clusters: 4, model.init: task topics}
+  again: {model.type: kmeans, model.clusters: 4, model.init: task clusters, data.features: 41}
+  topics: {model.type: lda, model.topics: 4, data.train: bag, solve.epochs: 50}
+  weights: {solve.method: newton, model.init: task first, solve.target_gap: 0.1}
+  first: {solve.method: newton, solve.target_gap: 1e-6}
+END
+for ranks in 1 3; do
+    into=pipeline$ranks
+    run $into $ranks pipeline.yaml || continue
+    follows "$(begun clusters)" "$(ended topics)" "$into: clusters begins before topics has ended"
+    follows "$(begun again)" "$(ended clusters)" "$into: again begins before clusters has ended"
+    cut -d ' ' -f 1 bag.svm >of
+    "$trireme" predict $into/clusters bag.svm | paste -d ' ' of - | sort -u >pairs
+    "$trireme" predict $into/topics bag | sed 's/:.*//' | paste -d ' ' of - | sort | uniq -c | sort -rn | head -4 | awk '{ print $2, $3 }' | sort |
+        cmp -s - pairs || fail "$into: documents of a topic are not those of the centre of its number: $(cat pairs)"
+    is "$into: inertia of a model that begins where another ended" "$(sed -n 2p $into/again/metrics.csv | cut -d, -f 4)" \
+        "$(tail -n 1 $into/clusters/metrics.csv | cut -d, -f 4)"
+    holds "$into: epochs of weights that are found already" "$(of $into/weights epochs) < $(of $into/first epochs) / 4"
+    grep -q "^weights: begins with: .* $into/first$" $into.out || fail "$into: weights: what it begins with is not said"
+done
+starts() { words=$1 code=$2; shift 2; rm -rf starts; refuses "$*" $code "$words" "$trireme" train pipeline.yaml output=starts "$@"; }
+starts 'tasks wait for each other: clusters -> topics -> again -> clusters' 78 tasks.topics.after=again
+starts 'task clusters is to begin with the model of topic, which is no task' 78 tasks.clusters.model.init='task topic'
+starts 'task clusters is to run after itself' 78 tasks.clusters.model.init='task clusters'
+starts 'solve.start is of no use where model.init has the first centres' 78 tasks.again.solve.start=random
+# ends WORDS SETTING: the job fails in task again, and says it once
+ends() {
+    rm -rf ends
+    "$trireme" train pipeline.yaml output=ends "$2" >said 2>&1
+    is "$2: exit code" $? 65
+    is "$2: said" "$(grep '^trireme: error: task again: .*' said | grep -c "$1")" 1
+}
+ends 'has 4 centres: expected as many as model.clusters, 3' tasks.again.model.clusters=3
+ends 'which has no centres' tasks.again.model.init='task first'
+
 # ---- a task that fails ----
 cat >fails.yaml <<'END'
 data: {train: train, test: test}

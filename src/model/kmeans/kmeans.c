@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../initial.h"
+
 /* What workers sum up for an evaluation. */
 enum { INERTIA, MOVED, TEST_INERTIA };
 
@@ -14,7 +16,11 @@ enum { SEEDS = 64 };
 
 static int check(const tr_job *job, const void *options)
 {
-    (void)options;
+    const struct tr_kmeans_options *o = options;
+    if (*o->init) TR_TRY(tr_check_initial(job, o->init));
+    if (*o->init && tr_job_given(job, "solve.start"))
+        return tr_fail(TR_ERR_CONFIG, "%s: solve.start is of no use where model.init has the first centres",
+                       tr_job_where(job, "solve.start"));
     if (tr_job_is(job, "data.partition", "vertical"))
         return tr_fail(TR_ERR_CONFIG,
                        "%s: data.partition vertical is not for kmeans: expected horizontal or replicated",
@@ -572,6 +578,9 @@ static void estimate(const tr_job *job, const void *options, const tr_data_size 
 static const tr_option options[] = {
     {"model.clusters", TR_KIND_INTEGER, AT(clusters), "8", .least = 1, .most = INT32_MAX,
      .help = "how many centres"},
+    {"model.init", TR_KIND_TEXT, AT(init), "",
+     .help = "a run's folder or a model.h5: the first centres are those of its clusters, or the documents "
+             "that its topics are; task NAME: of another task of the job"},
     {"solve.batch", TR_KIND_INTEGER, AT(batch), "0", .methods = "minibatch",
      .help = "rows over all groups of one mini-batch; 0 = chosen from the data"},
     {"solve.start", TR_KIND_CHOICE, AT(start), "kmeans++",
@@ -636,4 +645,5 @@ const tr_model_class tr_kmeans_class = {
     .evaluate = tr_kmeans_evaluate,
     .figures = tr_kmeans_figures,
     .inspect = tr_kmeans_inspect,
+    .centres = tr_kmeans_centres,
 };

@@ -49,6 +49,7 @@ struct tr_kmeans_options {
     int start;
     int bounds;
     double tolerance;
+    char *init; /* "": none */
 };
 enum { TR_LLOYD, TR_MINIBATCH }; /* methods */
 enum { TR_START_PLUSPLUS, TR_START_PARALLEL, TR_START_RANDOM, TR_START_FIRST };
@@ -146,6 +147,7 @@ int tr_kmeans_predict(void *kmeans, tr_query *query, const tr_records *records, 
 int tr_kmeans_evaluate(void *kmeans, tr_query *query, const tr_records *records, const double *out);
 int tr_kmeans_figures(void *kmeans, tr_query *query, uint64_t rows);
 int tr_kmeans_inspect(void *kmeans, tr_query *query);
+int tr_kmeans_centres(const void *kmeans, tr_saved_centres *centres);
 void tr_kmeans_saved_close(struct tr_kmeans *m);
 
 extern const tr_model_class tr_kmeans_class;

@@ -352,6 +352,15 @@ int tr_kmeans_inspect(void *model, tr_query *q)
     return show_centres(m, q, (size_t)tr_query_number(q, "--top", 0));
 }
 
+int tr_kmeans_centres(const void *model, tr_saved_centres *c)
+{
+    const struct tr_kmeans *m = model;
+    *c = (tr_saved_centres){m->clusters, m->columns, m->first_index, NULL};
+    TR_TRY(TR_NEW(&c->value, c->n * c->columns));
+    memcpy(c->value, m->centre, (size_t)(c->n * c->columns) * sizeof *c->value);
+    return TR_OK;
+}
+
 void tr_kmeans_saved_close(struct tr_kmeans *m)
 {
     if (m->evaluation) free(m->evaluation->pair);

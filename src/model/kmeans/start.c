@@ -8,6 +8,7 @@
  *   random     any rows
  *   kmeans++   one after the other, each by its squared distance from the nearest so far (Arthur and Vassilvitskii,
  *              SODA 2007)
+ *   model.init the centres of another model
  *   kmeans||   about k in each of some rounds, in the same way; of these, weighted by the rows nearest to them, kmeans++
  *              takes k (Bahmani et al., VLDB 2012)
  */
@@ -495,9 +496,77 @@ static int start_first(struct tr_kmeans *m)
     return status;
 }
 
+/* ---- the centres of another model ---- */
+
+static int check_centres(const struct tr_kmeans *m, const tr_saved_centres *c)
+{
+    if (c->n == m->k) return TR_OK;
+    return tr_fail(TR_ERR_DATA, "%s: model.init %s has %llu centres: expected as many as model.clusters, %zu",
+                   tr_job_where(m->job, "model.init"), m->o->init, (unsigned long long)c->n, m->k);
+}
+
+/* A centre over the columns of the data. */
+static int place_centre(const struct tr_kmeans *m, const tr_saved_centres *c, size_t centre, float *row)
+{
+    memset(row, 0, (size_t)m->columns * sizeof *row);
+    for (uint64_t j = 0; j < c->columns; j++) {
+        float value = c->value[centre * c->columns + j];
+        uint64_t index = c->first_index + j;
+        if (value == 0) continue;
+        if (index < m->first_index || index - m->first_index >= m->columns)
+            return tr_fail(TR_ERR_DATA,
+                           "%s: model.init %s has a column %llu, which the training data have not: expected "
+                           "data.features to say how many there are",
+                           tr_job_where(m->job, "model.init"), m->o->init, (unsigned long long)index);
+        row[index - m->first_index] = value;
+    }
+    return TR_OK;
+}
+
+/* column: room for the numbers of all. */
+static int append_centre(struct tr_kmeans *m, float *row, uint32_t *column)
+{
+    tr_batch one = {.n = 1, .dense = row};
+    uint64_t begin[2] = {0, 0};
+    if (!m->sparse) return append(&m->start, &one, NULL, m->columns, 0);
+    for (uint32_t j = 0; j < m->columns; j++) {
+        if (row[j] == 0) continue;
+        row[begin[1]] = row[j];
+        column[begin[1]++] = j;
+    }
+    one = (tr_batch){.n = 1, .begin = begin, .column = column, .value = row};
+    return append(&m->start, &one, NULL, m->columns, 0);
+}
+
+/* Rank 0 reads them, and tells all one after the other. */
+static int start_given(struct tr_kmeans *m)
+{
+    tr_saved_centres c = {0};
+    float *row = NULL;
+    uint32_t *column = NULL;
+    bool reads = tr_rank(m->tr) == 0;
+    int status = reads ? tr_model_load_centres(m->tr, m->o->init, &c) : TR_OK;
+    if (status == TR_OK && reads) status = check_centres(m, &c);
+    if (status == TR_OK) status = TR_NEW(&row, (size_t)m->columns);
+    if (status == TR_OK) status = TR_NEW(&column, (size_t)m->columns);
+    for (size_t i = 0;; i++) {
+        if (status == TR_OK && reads && i < m->k) status = place_centre(m, &c, i, row);
+        status = tr_agree(m->tr, status);
+        if (status != TR_OK || i == m->k) break;
+        status = tr_broadcast(m->tr, TR_SET_ALL, 0, row, (size_t)m->columns * sizeof *row);
+        if (status == TR_OK) status = append_centre(m, row, column);
+    }
+    if (status == TR_OK) tr_say(m->tr, "begins with:   the centres of %s", m->o->init);
+    free(c.value);
+    free(row);
+    free(column);
+    return status;
+}
+
 int tr_kmeans_choose(struct tr_kmeans *m)
 {
     int status;
+    if (*m->o->init) return start_given(m);
     switch (m->o->start) {
     case TR_START_FIRST: status = start_first(m); break;
     case TR_START_RANDOM: status = start_random(m); break;

@@ -583,4 +583,5 @@ const tr_model_class tr_lda_class = {
     .memory = estimate,
     .answer = tr_lda_answer,
     .inspect = tr_lda_inspect,
+    .centres = tr_lda_centres,
 };

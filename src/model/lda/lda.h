@@ -84,6 +84,7 @@ struct tr_lda {
 int tr_lda_fields(void *lda, tr_fields *fields);
 int tr_lda_answer(void *lda, tr_query *query);
 int tr_lda_inspect(void *lda, tr_query *query);
+int tr_lda_centres(const void *lda, tr_saved_centres *centres);
 int tr_lda_saved_phi(const struct tr_lda *lda, struct tr_lda_saved *saved); /* opens saved->phi */
 void tr_lda_saved_close(struct tr_lda_saved *saved);
 

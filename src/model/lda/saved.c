@@ -90,6 +90,21 @@ static int list_vocabulary(struct tr_lda *m, tr_fields *f)
     return TR_OK;
 }
 
+/* A document of mean length that is all of one topic; files number words from 1 on. */
+int tr_lda_centres(const void *lda, tr_saved_centres *c)
+{
+    const struct tr_lda *m = lda;
+    const struct tr_lda_saved *s = &m->saved;
+    double length = (double)m->tokens / fmax(1, (double)m->documents);
+    *c = (tr_saved_centres){m->topics, m->words, 1, NULL};
+    TR_TRY(TR_NEW(&c->value, c->n * c->columns));
+    for (uint64_t w = 0; w < m->words; w++)
+        for (uint64_t i = s->begin[w]; i < s->begin[w + 1]; i++)
+            c->value[s->topic[i] * m->words + w] =
+                (float)(length * s->count[i] / (double)s->total[s->topic[i]]);
+    return TR_OK;
+}
+
 int tr_lda_fields(void *lda, tr_fields *f)
 {
     struct tr_lda *m = lda;

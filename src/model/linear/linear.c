@@ -546,7 +546,8 @@ static const tr_option options[] = {
     {"model.quantile", TR_KIND_REAL, AT(quantile), "0.5", .most = 1,
      .help = "quantile: the part of the rows that lie below what is predicted; 0.5 = the median"},
     {"model.init", TR_KIND_TEXT, AT(init), "", .methods = "auto newton descent sgd svrg svrg++ katyusha growing",
-     .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices"},
+     .help = "a run's folder or a file, model.h5 or LIBLINEAR's model.txt: training begins with its weights, by the features' indices; "
+             "task NAME: of another task of the job"},
     {"model.class_weights", TR_KIND_TEXT, AT(class_weights), "",
      .help = "what a row's loss weighs, by its label: balanced = so that each label's rows weigh the same together, or label:weight pairs, «1:5 -1:0.5»; the objective's mean is weighted"},
     {"model.dtype", TR_KIND_CHOICE, AT(dtype), "f32", .words = TR_WORDS("f32", "f64"),

@@ -533,8 +533,9 @@ static const tr_option options[] = {
     {"model.monotone", TR_KIND_PAIRS, AT(monotone), "",
      .help = "columns with which what is predicted may only rise or fall: {size: up, age: down}"},
     {"model.init", TR_KIND_TEXT, AT(init), "",
-     .help =
-         "a run's folder or its model.h5: training goes on from those trees, of the same columns of numbers"},
+     .help = "a run's folder or its model.h5: training goes on from those trees, of the same columns of "
+             "numbers; task NAME: of another "
+             "task of the job"},
     {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
      .help = "of a tree, at most"},
     {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,
