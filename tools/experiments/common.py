@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("TRIREME_BUILD", os.path.join(ROOT, "build"))
-OUT = os.path.join(ROOT, "runs", "bench")
+OUT = os.environ.get("TRIREME_BENCH", os.path.join(ROOT, "runs", "bench"))
 TRIREME = os.path.join(BUILD, "trireme")
 ENV = dict(os.environ)
 if os.geteuid() == 0:
@@ -31,6 +31,9 @@ def program(name):
     return os.path.join(BUILD, "tests", "bench", name)
 
 
+elsewhere = []  # experiments that wrote down themselves what they found
+
+
 def on_two_hosts(name, quick, slots=4):
     """Whether this is already a host of tools/hosts; otherwise the experiment is started again on one."""
     if "TRIREME_HOSTS" in os.environ:
@@ -38,7 +41,8 @@ def on_two_hosts(name, quick, slots=4):
     sys.stdout.flush()
     words = [os.path.join(ROOT, "tools", "hosts"), "--rate", "1gbit", "--slots", str(slots),
              sys.executable, os.path.join(ROOT, "tools", "bench"), name, *(["--quick"] if quick else [])]
-    code = subprocess.run(words, env=ENV | {"TRIREME_BUILD": BUILD}).returncode
+    elsewhere.append(name)
+    code = subprocess.run(words, env=ENV | {"TRIREME_BUILD": BUILD, "TRIREME_BENCH": OUT}).returncode
     if code not in (0, 77):
         sys.exit(code)
     return False
@@ -209,9 +213,27 @@ def table(title, head, rows):
     sys.stdout.flush()
 
 
-def goal(text, met):
-    """One goal and whether it is met; None: it was not measured."""
-    print(f"  {'not measured' if met is None else 'met' if met else 'NOT MET':12}  {text}")
+GOALS = {row["goal"]: row for row in csv.DictReader(open(os.path.join(ROOT, "tools", "goals.csv")))}
+HOLDS = {"<=": float.__le__, "<": float.__lt__, ">=": float.__ge__, ">": float.__gt__, "yes": lambda value, _: value == 1}
+reached = []  # [goal, value, where] of the experiment that runs
+
+
+def goal_row(name):
+    return GOALS.get(name, {"goal": name, "wanted": "yes", "what": "(not in tools/goals.csv)"})
+
+
+def outcome(name, value):
+    """met, NOT MET or not measured, by what tools/goals.csv says now."""
+    way, limit = (goal_row(name)["wanted"].split() + ["1"])[:2]
+    return "not measured" if value is None else "met" if HOLDS[way](float(value), float(limit)) else "NOT MET"
+
+
+def goal(name, value, where=""):
+    """A goal of tools/goals.csv, and what was measured of it; None: nothing was. where: in which case, and what else is known."""
+    row = goal_row(name)
+    reached.append([name, value, where])
+    measured = "" if value is None else f" {shown(value)} ({row['wanted']})"
+    print(f"  {outcome(name, value):12}  {name}:{measured} {row['what']}{f' [{where}]' if where else ''}")
     sys.stdout.flush()
 
 
@@ -219,6 +241,11 @@ def write_csv(name, head, rows):
     os.makedirs(OUT, exist_ok=True)
     with open(os.path.join(OUT, name + ".csv"), "w", newline="") as f:
         csv.writer(f).writerows([head, *rows])
+    if not name.endswith("-curves"):
+        written.append(name)
+
+
+written, drawn = [], []  # what the experiment that runs has left in runs/bench: <name>.csv, <name>-curves.csv
 
 
 def gnuplot(script):
@@ -226,22 +253,32 @@ def gnuplot(script):
         subprocess.run(["gnuplot"], input=script, text=True, stderr=subprocess.DEVNULL, check=False)
 
 
-def plot(name, panels, style="linespoints", logx=False):
-    """Curves side by side as runs/bench/<name>.png. A panel is (title, x label, y label, {curve: [(x, y), …]});
-    what is not finite is left out."""
+def quoted(text):
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def plot(name, panels, style="linespoints", logx=False, logy=False):
+    """Curves side by side as runs/bench/<name>.svg, drawn from <name>-curves.csv. A panel is (title, x label, y label,
+    {curve: [(x, y), …]}); what is not finite is left out."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    script = [f"set terminal pngcairo size {560 * columns},{420 * rows}", f"set output '{OUT}/{name}.png'",
-              f"set multiplot layout {rows},{columns}", "set key top right", "set logscale x" if logx else ""]
+    file = os.path.join(OUT, name + "-curves.csv")
+    script = [f"set terminal svg size {480 * columns},{360 * rows} background 'white'", f"set output '{OUT}/{name}.svg'",
+              "set datafile separator ','", f"set multiplot layout {rows},{columns}", "set key top right",
+              "set logscale x" if logx else "", "set logscale y" if logy else ""]
+    raw = []
     for title, x, y, curves in panels:
         points = {who: [p for p in curve if all(map(math.isfinite, p))] for who, curve in curves.items()}
-        points = {who: curve for who, curve in points.items() if curve}
+        points = {str(who): curve for who, curve in points.items() if curve}
         if not points:
             continue
-        script += [f"set title '{title}'", f"set xlabel '{x}'", f"set ylabel '{y}'"]
-        script += ["plot " + ", ".join(f"'-' with {style} title '{who}'" for who in points)]
-        for curve in points.values():
-            script += [f"{a} {b}" for a, b in curve] + ["e"]
+        lines = []
+        for who, curve in points.items():  # the first line of the file is its head
+            lines.append(f"'{file}' every ::{len(raw) + 1}::{len(raw) + len(curve)} using 5:6 with {style} title {quoted(who)}")
+            raw += [[title, x, y, who, *p] for p in curve]
+        script += [f"set title {quoted(title)}", f"set xlabel {quoted(x)}", f"set ylabel {quoted(y)}", "plot " + ", ".join(lines)]
+    write_csv(name + "-curves", ["panel", "x", "y", "curve", "x_value", "y_value"], raw)
+    drawn.append(name)
     gnuplot("\n".join(script) + "\n")
 
 

@@ -27,4 +27,4 @@ def defaults(quick):
     write_csv("defaults", head, rows)
     print("\n" + "\n".join(said) if said else "")
     bad = [line for line in said if line.startswith("FAILED")]
-    goal(f"accuracy at least scikit-learn's - 0.003, RMSE at most 1.01 of it: {len(bad)} of {3 * len(sets)} are worse", not bad)
+    goal("defaults worse", len(bad), f"of {3 * len(sets)} cases")

@@ -2,7 +2,7 @@
 them. The peer is LIBLINEAR (liblinear-train from the package liblinear-tools); without it its column stays empty."""
 import csv, json, math, os, shutil, statistics, subprocess, sys, time
 
-from experiments.common import ENV, OUT, ROOT, TRIREME, ctr_data, gnuplot, mpirun, program, run, table, write_csv
+from experiments.common import ENV, OUT, ROOT, TRIREME, ctr_data, mpirun, plot, program, run, table, write_csv
 
 
 # ---- routes ----
@@ -138,12 +138,8 @@ def against_liblinear(quick):
     table(f"logistic regression to 1.001 x the best objective ({goal:.6f}), start and loading included",
           ["who", "seconds", "of LIBLINEAR's best"], [[n, t, t / peer] for n, t in median.items()])
     write_csv("first-ctr", list(times), list(zip(*times.values())))
-    for name, curve in curves.items():
-        write_csv("first-ctr-" + name.replace(" ", "-"), ["seconds", "objective"], curve)
-    gnuplot(f"""set terminal pngcairo size 900,540; set output '{OUT}/first-ctr.png'; set datafile separator ','
-        set xlabel 'seconds since the start'; set ylabel 'objective'; set key top right
-        plot '{OUT}/first-ctr-1-rank.csv' every ::1 with linespoints title '1 rank', \\
-             '{OUT}/first-ctr-2-ranks.csv' every ::1 with linespoints title '2 ranks', {goal} title 'goal'\n""")
+    plot("first-ctr", [("logistic regression on made-up clicks", "seconds since the start", "objective",
+                        curves | {"goal": [(0, goal), (max(median.values()), goal)]})])
 
     summary = os.path.join(OUT, "ctr-memory")
     rows = []

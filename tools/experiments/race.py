@@ -1,6 +1,7 @@
 """Several ways to train on the way to the same objective (E1 and E4)."""
 import statistics
 
+from experiments import lda
 from experiments.common import (NEVER, count_rows, ctr_small, interleaved, optimum, plot, shown, table, train,
                                 write_csv)
 
@@ -65,6 +66,7 @@ def e1(quick):
             for shape, groups in SHAPES.items()}
     race("E1", jobs, RATES, quick)
     print("  paper (kdd2010, 10 workers): model parallel needs fewest epochs, hybrid least time")
+    lda.e1(quick)
 
 
 # ---- E4: how often to push ----

@@ -95,10 +95,10 @@ def e5(quick):
         write_csv("E5-limit", more, limited)
     print("\ngoals")
     for method in ("newton", "dual", "sgd"):
-        goal(f"{method}: memory_disk {ratio[method, 'memory_disk']:.2f} times memory, wanted 1.2", ratio[method, "memory_disk"] <= 1.2)
-        goal(f"{method}: disk {ratio[method, 'disk']:.2f} times memory, wanted 1.5", ratio[method, "disk"] <= 1.5)
+        goal("E5 memory_disk", ratio[method, "memory_disk"], method)
+        goal("E5 disk", ratio[method, "disk"], method)
     again = second["load_seconds"] / first["load_seconds"]
-    goal(f"second start: {again:.3f} of the first's loading, wanted 0.2", again <= 0.2)
+    goal("E5 second start", again)
     for level, _, outcome, most in limited:
-        goal(f"{level} under {limited[0][1]:.0f} MB: {outcome}, {most:.0f} MB at most", outcome == "ends" or level == "memory")
+        goal("E5 limit", outcome == "ends" or level == "memory", f"{level} under {limited[0][1]:.0f} MB: {outcome}, {most:.0f} MB at most")
     shutil.rmtree(SCRATCH, ignore_errors=True)

@@ -79,11 +79,10 @@ def wire(quick):
     seconds, moved = (a / b for a, b in zip(figures["naive"], figures["all together"]))
     same = figures[SAME][1] / figures["all together"][1]
     print("\ngoals")
-    goal(f"at least 5 times fewer bytes than naive ({moved:.1f}; with as many updates {same:.1f})", same >= 5)
-    goal(f"at least twice as fast to the objective ({seconds:.1f})", seconds >= 2)
+    goal("wire bytes", same, f"{moved:.1f} with all updates")
+    goal("wire time", 1 / seconds)
     for view, route in (("all", "get"), ("all", "request"), ("scattered", "request"), ("scattered", "auto")):
-        share = shares[view, route]
-        goal(f"a pull of {view} keys by {route} is at least 0.8 of bare MPI ({share:.2f})", share >= 0.8)
+        goal("wire pull", shares[view, route], f"{view} keys by {route}")
 
 
 def remote_pulls(quick):
@@ -143,9 +142,8 @@ def e3(quick):
     write_csv("E3", ["pulling", "keys", "values_mb", "counted_mb", "wire_mb", "headers", "pull_ms", "seconds"], rows)
     print("\ngoals")
     moved, keys = wires["pruned"]
-    goal(f"bytes pulled a clock are 4 a key and at most 2 % more ({100 * (moved / (4 * keys) - 1):.2f} %)",
-         moved <= 1.02 * 4 * keys)
+    goal("E3 bytes", moved / (4 * keys))
     if "full" not in wires:
         return
-    goal(f"time follows ({rows[1][6] / rows[0][6]:.2f} x the time for {wires['full'][1] / keys:.2f} x the keys)",
-         abs(rows[1][6] / rows[0][6] / (wires["full"][1] / keys) - 1) < 0.25)
+    goal("E3 time", abs(rows[1][6] / rows[0][6] / (wires["full"][1] / keys) - 1),
+         f"{rows[1][6] / rows[0][6]:.2f} x the time for {wires['full'][1] / keys:.2f} x the keys")
