@@ -48,6 +48,12 @@ char *tr_put_f64(char *at, double x);
 double tr_now(void);           /* seconds on a monotonic clock */
 void tr_sleep(double seconds); /* gives the core away */
 
+/* A seam of a long computation. In compute() and evaluate() of a stage whoever asks this rank for what it serves is answered
+ * here, and what it has sent and asked for itself moves on, once in 100 us; a call costs 30 ns otherwise, so there should be
+ * one every few microseconds. Elsewhere it does nothing. The computation must not be changing what servers read: tables are
+ * only changed by pushes, so that holds by itself. */
+void tr_seam(void);
+
 /* ---- random numbers: xoshiro256**, one stream per (seed, who, what), independent of scheduling ---- */
 
 struct tr_rng {

@@ -131,6 +131,26 @@ double tr_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static struct {
+    tr_seam_fn *work;
+    void *what;
+    double due;
+} seam;
+
+void tr_seam_set(tr_seam_fn *work, void *what)
+{
+    seam.work = work;
+    seam.what = what;
+    seam.due = tr_now() + 1e-4;
+}
+
+void tr_seam(void)
+{
+    if (!seam.work || tr_now() < seam.due) return;
+    seam.work(seam.what);
+    seam.due = tr_now() + 1e-4;
+}
+
 void tr_sleep(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds};

@@ -8,6 +8,10 @@
 
 #include "trireme/base.h"
 
+/* What seams do from now on, until this is called with NULL. */
+typedef void tr_seam_fn(void *what);
+void tr_seam_set(tr_seam_fn *work, void *what);
+
 /* ---- this process ---- */
 
 /* Highest resident memory of this process so far, in bytes. */

@@ -17,6 +17,25 @@ static bool takes_turns(const struct tr_stage_run *run)
     return run->at_once > 0 || run->tr->turns;
 }
 
+/* What ranks do for each other goes on while this one computes. */
+static void look_around(void *what)
+{
+    struct tr_stage_run *run = what;
+    int did = 0;
+    tr_stage_note(run, tr_progress(run->tr, &did));
+    run->tr->tables->service.at_seams += did > 0;
+}
+
+static void open_seams(struct tr_stage_run *run)
+{
+    if (run->tr->size > 1) tr_seam_set(look_around, run);
+}
+
+static void close_seams(void)
+{
+    tr_seam_set(NULL, NULL);
+}
+
 int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
 {
     tr_context *tr = run->tr;
@@ -33,8 +52,10 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     const struct tr_traffic *t = &tr->tables->traffic;
     double begin = tr_now() - transfer_seconds(t);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
+    open_seams(run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
         tr_stage_note(run, run->stage->evaluate(&run->me, run->stage->state, &r->sums));
+    close_seams();
     if (run->status != TR_OK && takes_turns(run)) tr_turns_fail(tr);
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
@@ -76,7 +97,9 @@ static int compute(struct tr_stage_run *run)
     tr_stage_note(run, tr_turns_wait(run->tr, run->at_once));
     double turn = tr_now();
     tr_straggler_begin(&run->straggler);
+    open_seams(run);
     tr_stage_note(run, run->stage->compute(&run->me, run->stage->state));
+    close_seams();
     tr_stage_note(run, tr_straggler_end(&run->straggler));
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, tr_turns_pass(run->tr, run->at_once));

@@ -352,6 +352,36 @@ MPI_CASE(asp_waits_for_nobody)
     }
 }
 
+/* Computes, with nothing but seams, until the others have pushed all that they will to the share that lies here: for each
+ * of their clocks they have to be answered from here. */
+static int compute_with_seams(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    TR_TRY(tr_view_pull(h->view));
+    if (me->worker == h->slow && me->clock == 1 && h->table->server >= 0) {
+        const _Atomic int64_t *value = (void *)h->table->share[h->table->server];
+        int64_t all = h->clocks * (me->workers - 1) + 1;
+        double until = tr_now() + 20;
+        while (*value < all && tr_now() < until) tr_seam();
+        mpi_check(*value == all, "%lld of %lld updates came while a worker computed", (long long)*value,
+                  (long long)all);
+        mpi_check(me->workers == 1 || h->tr->tables->service.at_seams > 0, "seams did nothing");
+    }
+    for (int k = 0; k < KEYS; k++) ((int64_t *)h->view->delta)[k] = 1;
+    return tr_view_push(h->view);
+}
+
+MPI_CASE(servers_answer_while_their_rank_computes)
+{
+    struct history h;
+    begin(&h, "ranks.layout=colocated", "sync.mode=asp table.route=request table.push=message");
+    tr_stage stage = stage_of(&h);
+    stage.compute = compute_with_seams;
+    stage.evaluate = NULL;
+    mpi_ok(tr_run(h.tr, &stage));
+    end(&h);
+}
+
 /* Told to stop while the fast workers wait for the slow one, all end. */
 static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
@@ -477,5 +507,6 @@ MPI_CASE(bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
 MPI_MAIN(&bsp_is_exact_with_sparse_merge, &bsp_is_exact_with_dense_merge, &bsp_is_exact_with_messages,
          &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
          &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
-         &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody, &an_early_stop_leaves_nobody_waiting,
+         &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,
+         &servers_answer_while_their_rank_computes, &an_early_stop_leaves_nobody_waiting,
          &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)

@@ -367,12 +367,23 @@ static void take(const struct pass *pass, const struct tr_leaders *at, size_t r,
     if (pass->changed) pass->changed(pass->who, row, old, label);
 }
 
+/* A seam whenever some ten microseconds of such work (multiplications, about) have come together. */
+static void look_up_from(size_t *work, size_t more)
+{
+    enum { ENOUGH = 1 << 18 };
+    *work += more;
+    if (*work < ENOUGH) return;
+    *work = 0;
+    tr_seam();
+}
+
 static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
     struct tr_leaders at = {0};
     const float *row[TR_TILE_MOST];
-    size_t tile = pass->level.tile, columns = pass->c->columns;
+    size_t tile = pass->level.tile, columns = pass->c->columns, work = 0;
     for (size_t i = 0; i < n; i += tile) {
+        look_up_from(&work, tile * pass->c->k * columns);
         for (size_t r = 0; r < tile; r++) { /* the last row fills up a tile */
             size_t which = first + list[tr_min_size(i + r, n - 1)];
             row[r] = pass->rows->dense + which * columns;
@@ -387,8 +398,9 @@ static void assign_dense(const struct pass *pass, const uint32_t *list, size_t n
 static void assign_sparse(const struct pass *pass, const uint32_t *list, size_t n, size_t first)
 {
     struct tr_leaders at = {0};
-    size_t tile = pass->level.tile;
+    size_t tile = pass->level.tile, work = 0;
     for (size_t i = 0; i < n; i += tile) {
+        look_up_from(&work, tile * pass->c->k * 100);
         size_t m = tr_min_size(tile, n - i);
         for (size_t r = 0; r < m; r++) {
             size_t which = first + list[i + r];
@@ -478,6 +490,7 @@ void tr_assign(const struct tr_centres *c, const tr_batch *rows, size_t first, s
                         .who = who};
     uint32_t list[CHUNK];
     for (size_t at = first, chunk = 0; at < last; at += CHUNK, chunk++) {
+        tr_seam();
         size_t n = list_rows(&pass, chunk, at, tr_min_size(CHUNK, last - at), list);
         if (n == 0) continue;
         if (c->sparse) assign_sparse(&pass, list, n, at);

@@ -79,7 +79,7 @@ static void set_row(const struct tr_problem *p, size_t i, struct tr_class_block 
 
 void tr_margins(const struct tr_problem *p, size_t first, size_t n, const void *w, double *margin)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some) {
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some) {
         if (p->dtype == TR_F32) margins_f32(p, first + at, some, w, margin + at * p->outputs);
         else margins_f64(p, first + at, some, w, margin + at * p->outputs);
     }
@@ -124,7 +124,7 @@ void tr_row_slopes(const struct tr_problem *p, size_t i, double *margin)
 void tr_add_rows(const struct tr_problem *p, size_t first, size_t n, const double *slope, double rate,
                  const float *reg, const void *old, void *w)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some) {
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some) {
         const double *of_row = slope + at * p->outputs;
         if (p->dtype == TR_F32) add_rows_f32(p, first + at, some, of_row, rate, reg, old, w);
         else add_rows_f64(p, first + at, some, of_row, rate, reg, old, w);
@@ -197,7 +197,7 @@ double tr_dual_sum_classes(const struct tr_problem *p, struct tr_class_block own
 
 void tr_row_norms(const struct tr_problem *p, size_t first, size_t n, float *norm)
 {
-    for (size_t i = first, end = first + n, some; (some = tr_ready(p, i, end - i)) > 0;)
+    for (size_t i = first, end = first + n, some; (some = tr_ready_piece(p, i, end - i)) > 0;)
         for (size_t stop = i + some; i < stop; i++) {
             struct tr_data_row x = tr_row_of(p, i);
             norm[i] = (float)((p->bias ? p->of_bias : 0) + tr_row_square(&x));

@@ -63,6 +63,14 @@ static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n
     return p->data ? tr_data_ready(p->data, first, n) : n;
 }
 
+/* The same in pieces of a few microseconds, with seams between them. */
+static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, size_t n)
+{
+    enum { PIECE = 256 };
+    tr_seam();
+    return tr_ready(p, first, n < PIECE ? n : PIECE);
+}
+
 /* One pass of dual coordinate descent over the rows order[0..n-1], which must be there: each a (by row), which counts times the row's weight, is
  * set to its minimum against w, which moves by sigma (new - old) / (λ n) at once. norm[i] is |x_i|². */
 void tr_dual_pass(const struct tr_problem *problem, const uint32_t *order, size_t n, double sigma,

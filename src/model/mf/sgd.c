@@ -417,6 +417,7 @@ static void train_block(struct tr_mf_sgd *s, const tr_worker *me, size_t turn, s
     const struct tr_mf_tile *tile = tr_mf_tiles_of(&s->tiling, part, block, &tiles);
     struct tr_mf_pass pass = pass_at(s, me);
     for (size_t t = 0; t < tiles; t++) {
+        tr_seam();
         struct tr_mf_rows items = tr_mf_rows_from(rows, t * s->tiling.tile_items, s->pad);
         s->squares += tr_mf_tile_pass(&pass, &tile[t], &s->user, &items);
         s->ratings += (double)tile[t].ratings;

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "trireme/base.h"
 #include "trireme/status.h"
 
 int tr_mf_memory(void **memory, size_t n, size_t size)

@@ -188,8 +188,10 @@ static size_t turn_begin(const struct tr_linear_dual_classes *d, int64_t turn)
 static void pass(struct tr_linear *m, size_t begin, size_t end, void *w)
 {
     struct tr_linear_dual_classes *d = m->dual_classes;
-    size_t step = d->anchors ? (d->end - d->begin) / ANCHOR_STEPS + 1 : end - begin, n;
+    enum { PIECE = 256 };
+    size_t step = d->anchors ? (d->end - d->begin) / ANCHOR_STEPS + 1 : PIECE, n;
     for (size_t at = begin; at < end; at += n) {
+        tr_seam();
         n = tr_data_ready_in(m->train, d->order, at, tr_min_size(step, end - at));
         if (n == 0) break;
         tr_dual_pass_classes(&m->problem, d->own, d->begin, d->order + at, n, d->sharing, d->norm, d->a,

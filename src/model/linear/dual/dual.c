@@ -245,6 +245,7 @@ static void take_steps(struct tr_linear *m, size_t at, size_t n, double sigma)
     uint32_t rows[LISTED];
     for (size_t end = at + n; at < end; at += LISTED) {
         size_t listed = tr_min_size(LISTED, end - at);
+        tr_seam();
         memcpy(rows, d->order + at, listed * sizeof *rows);
         listed = tr_linear_dual_leave_out(d, rows, listed);
         tr_dual_pass(&m->problem, rows, listed, sigma, d->norm, d->a, d->view->delta);

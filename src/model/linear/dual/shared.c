@@ -192,6 +192,7 @@ static void take_steps(const tr_worker *me, struct tr_linear *m, uint64_t begin,
     uint64_t at;
     while ((at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(taken, end - at);
+        tr_seam();
         list_rows(&walk, d->order, at, n, rows);
         size_t left = tr_linear_dual_leave_out(d, rows, n);
         (d->working > 1 ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, rows, left, sigma, d->norm, d->a,

@@ -80,7 +80,7 @@ static void times(const struct tr_problem *p, size_t first, size_t n, const doub
 
 void tr_newton_times(const struct tr_problem *p, size_t first, size_t n, const double *w, double *z)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         times(p, first + at, some, w, z + at * p->outputs);
 }
 
@@ -105,7 +105,7 @@ static void add(const struct tr_problem *p, size_t first, size_t n, const double
 
 void tr_newton_add(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         add(p, first + at, some, c + at * p->outputs, w);
 }
 
@@ -124,7 +124,7 @@ static void add_squares(const struct tr_problem *p, size_t first, size_t n, cons
 
 void tr_newton_add_squares(const struct tr_problem *p, size_t first, size_t n, const double *c, double *w)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         add_squares(p, first + at, some, c + at * p->outputs, w);
 }
 
@@ -232,7 +232,7 @@ static int add_outer(const struct tr_problem *p, size_t first, size_t n, const d
 int tr_newton_add_outer(const struct tr_problem *p, size_t first, size_t n, const double *c,
                         const tr_key *place, size_t columns, double *h)
 {
-    for (size_t at = 0, some; (some = tr_ready(p, first + at, n - at)) > 0; at += some)
+    for (size_t at = 0, some; (some = tr_ready_piece(p, first + at, n - at)) > 0; at += some)
         TR_TRY(add_outer(p, first + at, some, c + at, place, columns, h));
     return TR_OK;
 }
