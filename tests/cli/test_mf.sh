@@ -68,7 +68,7 @@ fails 64 'margin' "$trireme" predict three/model.h5 test --margin
 set -- "$trireme" train job.yaml output=bad
 fails 78 'model.rank' "$@" model.rank=0
 fails 78 'needs solve.method als' "$@" model.implicit=yes
-fails 78 'expected auto, sgd or als' "$@" solve.method=dual
+fails 78 'solve.method dual is for linear' "$@" solve.method=dual
 fails 78 'expected sgd or adagrad' "$@" solve.optimizer=adam
 fails 78 'of mf is sum or con' "$@" sync.weight=dyn
 fails 78 'of mf is horizontal' "$@" data.partition=vertical
