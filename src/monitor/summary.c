@@ -39,6 +39,13 @@ static void write_quality(FILE *file, const struct tr_outcome *o)
     tr_json_real_member(file, "test_perplexity", o->model->test_perplexity);
 }
 
+/* The share of the time that pulls and pushes are on their way in which workers did not wait for them. */
+static double hidden(const struct tr_traffic *t)
+{
+    double waited = t->pull_seconds + t->push_seconds;
+    return t->way_seconds > 0 ? fmax(0, 1 - waited / t->way_seconds) : (double)NAN;
+}
+
 static void write_cost(FILE *file, const struct tr_outcome *o)
 {
     const struct tr_account *a = o->account;
@@ -48,6 +55,8 @@ static void write_cost(FILE *file, const struct tr_outcome *o)
     write_seconds(file, "total_seconds", a->total);
     tr_json_count_member(file, "bytes_pulled", t->bytes_pulled);
     tr_json_count_member(file, "bytes_pushed", t->bytes_pushed);
+    write_seconds(file, "way_seconds", t->way_seconds);
+    tr_json_real_member(file, "hidden", hidden(t));
     tr_json_count_member(file, "updates", a->last.updates);
     tr_json_count_member(file, "filter_seen", t->filtered.seen);
     tr_json_count_member(file, "filter_held", t->filtered.held);

@@ -6,6 +6,7 @@
 #include "table/function.h"
 #include "table/rows_parts.h"
 #include "table/share.h"
+#include "table/tables.h"
 
 /* What the job may leave open where there is none. */
 enum { AHEAD = 4, ROW_BYTES = 1 << 18 };
@@ -350,10 +351,12 @@ int tr_rows_move(struct tr_table *t, const tr_key *keys, size_t n, tr_row_fn *ro
     if (!t->lockstep) TR_TRY(tr_rows_flush(t));
     t->tr->tables->traffic.pulls++;
     rows->pull = &p;
+    tr_way_begin(t->tr->tables);
     int status = open_pull(&p);
     if (status == TR_OK) status = hand_over_all(&p);
     if (status != TR_OK && p.flying_n > 0) status = wait_for_answers(&p, status);
     *computed = p.computed;
+    tr_way_end(t->tr->tables);
     close_pull(&p);
     return status;
 }

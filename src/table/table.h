@@ -44,6 +44,8 @@ struct tr_traffic {
     uint64_t pulls, pushes, messages;
     struct tr_filter_counts filtered; /* units of updates */
     double wait_seconds, pull_seconds, push_seconds;
+    double
+        way_seconds; /* during which something was on its way to or from this rank: pulled, pushed or being merged */
 };
 
 /* What serving has taken on one rank. */
@@ -125,6 +127,8 @@ struct tr_tables {
     size_t count, capacity;
     struct tr_traffic traffic;
     struct tr_service service;
+    unsigned on_way;              /* pulls and pushes … */
+    double since;                 /* … without a break */
     struct tr_view_state **views; /* open ones, for the poll */
     size_t view_count, view_capacity;
     struct tr_functions *functions; /* known by name */

@@ -97,6 +97,18 @@ void tr_tables_close(tr_context *tr)
     tr->tables = NULL;
 }
 
+/* ---- time on the way ---- */
+
+void tr_way_begin(struct tr_tables *tables)
+{
+    if (tables->on_way++ == 0) tables->since = tr_now();
+}
+
+void tr_way_end(struct tr_tables *tables)
+{
+    if (--tables->on_way == 0) tables->traffic.way_seconds += tr_now() - tables->since;
+}
+
 /* ---- stages ---- */
 
 int tr_tables_ready(tr_context *tr)

@@ -48,4 +48,8 @@ int tr_tables_resume(tr_context *tr, struct tr_suspended *suspended);
 /* Ends what was suspended (zeros: nothing): its views can only be closed. All ranks. */
 void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 
+/* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
+void tr_way_begin(struct tr_tables *tables);
+void tr_way_end(struct tr_tables *tables);
+
 #endif

@@ -9,6 +9,7 @@
 #include "table/merge.h"
 #include "table/rows.h"
 #include "table/node_pull.h"
+#include "table/tables.h"
 
 /* How a group of several members shares a view: two communicators, because pulls and pushes of its members
  * need not start in the same order. */
@@ -255,6 +256,12 @@ static void start_spreading(struct tr_view_state *v)
     v->pull = PULL_SPREADING;
 }
 
+static void end_pull(struct tr_view_state *v)
+{
+    v->pull = PULL_IDLE;
+    tr_way_end(v->view.table->tr->tables);
+}
+
 static int carry_on_pull(struct tr_view_state *v, int *did)
 {
     if (v->pull == PULL_READING) {
@@ -263,10 +270,10 @@ static int carry_on_pull(struct tr_view_state *v, int *did)
         if (!all) return TR_OK;
         ++*did;
         if (v->group) start_spreading(v);
-        else v->pull = PULL_IDLE;
+        else end_pull(v);
     }
     if (v->pull == PULL_SPREADING && done_in_group(v, &v->group->pull)) {
-        v->pull = PULL_IDLE;
+        end_pull(v);
         ++*did;
     }
     return TR_OK;
@@ -285,6 +292,7 @@ static int start_pull(struct tr_view_state *v, void *into)
     TR_TRY(check_complete(v));
     v->into = into;
     v->view.table->tr->tables->traffic.pulls++;
+    tr_way_begin(v->view.table->tr->tables);
     if (v->channel) TR_TRY(start_reading(v));
     else start_spreading(v);
     int did = 0;
@@ -346,6 +354,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
         ++*did;
         v->push = v->channel ? PUSH_WAITING : PUSH_IDLE;
         if (!v->channel) memset(v->view.delta, 0, tr_view_bytes(&v->view));
+        if (!v->channel) tr_way_end(v->view.table->tr->tables);
     }
     if (v->push == PUSH_WAITING) {
         if (v->merged && tr_merge_busy(v->view.table)) return TR_OK;
@@ -359,6 +368,7 @@ static int carry_on_push(struct tr_view_state *v, int *did)
         if (v->node_pull) tr_node_pull_pushed(v->node_pull);
         tr_rows_pushed(v->view.table);
         v->push = PUSH_IDLE;
+        tr_way_end(v->view.table->tr->tables);
         ++*did;
     }
     return TR_OK;
@@ -369,6 +379,7 @@ int tr_push_start(tr_view *view, int64_t clock)
     struct tr_view_state *v = view->state;
     TR_TRY(check_complete(v));
     view->table->tr->tables->traffic.pushes++;
+    tr_way_begin(view->table->tr->tables);
     v->push_clock = clock;
     v->push = v->group ? PUSH_GATHERING : PUSH_WAITING;
     if (v->group) start_in_group(v, view->delta, &v->group->push, true);

@@ -137,6 +137,9 @@ static void end(struct history *h)
 {
     tr_view_close(&h->view);
     tr_view_close(&h->quiet_view);
+    mpi_check(h->tr->tables->on_way == 0, "%u pulls and pushes are still on their way",
+              h->tr->tables->on_way);
+    mpi_check(!works(h) || h->tr->tables->traffic.way_seconds > 0, "nothing was on its way");
     mpi_ok(tr_close(h->tr));
 }
 
