@@ -496,9 +496,11 @@ int tr_lda_recount(struct tr_lda_sampler *s, const uint32_t *n, const uint64_t *
 int tr_lda_count_block(const struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
+        if (p % 16 == 0) tr_seam();
         for (uint64_t i = s->begin[p]; i < s->begin[p + 1]; i++)
             TR_TRY(tr_lda_row_add(l, block, p, topic_of(s, i)));
+    }
     return TR_OK;
 }
 
@@ -544,6 +546,7 @@ double tr_lda_log_documents(const struct tr_lda_sampler *s)
     if (symmetric) tr_lda_rises_make(alpha[0], &rises);
     for (uint64_t d = 0; d < s->documents; d++) {
         double own = 0;
+        if (d % 64 == 0) tr_seam();
         for (struct tr_lda_cursor c = tr_lda_document(s, d); tr_lda_next(&c);)
             own += symmetric ? tr_lda_rise(&rises, c.count)
                              : rise(c.count, alpha[c.topic], s->alpha_log[c.topic]);
@@ -557,9 +560,11 @@ double tr_lda_log_block(const struct tr_lda_layout *l, int number, const void *b
     double sum = 0;
     struct tr_lda_rises rises;
     tr_lda_rises_make(beta, &rises);
-    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++)
+    for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
+        if (p % 64 == 0) tr_seam();
         for (struct tr_lda_cursor c = tr_lda_row(l, block, p); tr_lda_next(&c);)
             sum += tr_lda_rise(&rises, c.count);
+    }
     return sum;
 }
 

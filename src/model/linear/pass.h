@@ -66,7 +66,7 @@ static inline size_t tr_ready(const struct tr_problem *p, size_t first, size_t n
 /* The same in pieces of a few microseconds, with seams between them. */
 static inline size_t tr_ready_piece(const struct tr_problem *p, size_t first, size_t n)
 {
-    enum { PIECE = 256 };
+    enum { PIECE = 128 };
     tr_seam();
     return tr_ready(p, first, n < PIECE ? n : PIECE);
 }

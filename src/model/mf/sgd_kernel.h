@@ -272,7 +272,7 @@ ALWAYS double NAME(visits)(const struct tr_mf_pass *pass, const struct tr_mf_til
     const struct tr_mf_pass own = *pass;
     const struct tr_mf_rows all = *items;
     for (size_t v = 0; v < tile->visits; v++) {
-        if (v % 256 == 255) tr_seam();
+        if (v % 64 == 63) tr_seam();
         struct tr_mf_rows user = tr_mf_rows_from(users, tile->visit[v].user, own.width);
         VEC few[WIDEST], *row = (VEC *)user.row, *u = width ? few : row;
         for (int w = 0; w < width; w++) u[w] = row[w];

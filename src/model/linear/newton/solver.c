@@ -179,6 +179,7 @@ static void slopes_and_curvature(struct tr_newton *t, size_t done, size_t n, dou
     memcpy(slope, margin, n * outputs * sizeof *slope);
     for (size_t i = 0; i < n; i++, slope += outputs, curvature += outputs, margin += outputs) {
         double weight = p->weight ? (double)p->weight[first + i] : 1, y = (double)p->target[first + i];
+        if (i % 512 == 0) tr_seam();
         tr_row_slopes(p, first + i, slope);
         for (size_t k = 0; k < outputs; k++) {
             bool is = outputs == 1 || (size_t)y == k;
@@ -270,6 +271,7 @@ static int sum_losses(struct tr_newton *t, double by, const double *shift, doubl
     double sum = 0;
     for (size_t i = 0; i < t->o.n; i++) {
         const double *margin = t->margin + i * t->outputs, *moved = t->step_margin + i * t->outputs;
+        if (i % 512 == 0) tr_seam();
         for (size_t k = 0; k < t->outputs; k++) t->part[k] = margin[k] + by * (shift ? shift[k] : moved[k]);
         sum += tr_row_loss(t->problem, t->o.first + i, t->part);
     }
