@@ -399,12 +399,12 @@ static void NAME(sample)(struct tr_lda_sampler *s, int number, void *block)
 {
     const struct tr_lda_layout *l = s->layout;
     float all = (float)s->words_beta;
-    enum { PIECE = 2048 }; /* tokens: tens of microseconds */
+    enum { PIECE = 512 }; /* tokens: tens of microseconds */
     for (uint32_t k = 0; k < l->topics; k++) s->g[k] = 1 / ((float)s->total[k] + all);
     NAME(fill_q)(s, true);
     for (uint64_t p = l->first[number]; p < l->first[number + 1]; p++) {
         if (s->begin[p] == s->begin[p + 1]) continue;
-        if (p % 16 == 0) tr_seam();
+        if (p % 4 == 0) tr_seam();
         void *row = (char *)block + l->row[p];
         NAME(begin_word)(s, (enum tr_lda_row)l->kind[p], row);
         for (uint64_t i = s->begin[p], end; i < s->begin[p + 1]; i = end) {
