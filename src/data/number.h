@@ -181,7 +181,7 @@ __attribute__((noinline, unused)) static const char *tr_read_any_float(const cha
  * Up to 7 digits on both sides of the point, and no exponent, are read here: the quotient of two exact
  * doubles is rounded to double and again to float, and with so few digits the first rounding cannot reach
  * the middle between two floats without having been there exactly. All others go to tr_read_any_float().
- * Most values have a sign seldom and one digit before the point: these are guessed, not computed. */
+ * Most values have a sign seldom and one digit before the point, or are one digit: these are guessed, not computed. */
 static inline const char *tr_read_float(const char *p, float *value)
 {
     static const double sign[] = {1, -1};
@@ -192,6 +192,10 @@ static inline const char *tr_read_float(const char *p, float *value)
     if (TR_RARELY(negative || *q == '+')) q++;
     unsigned n = 1, places = 0;
     uint64_t mantissa, word;
+    if (q[1] < '.' && tr_is_digit(*q)) { /* one digit, and a comma, a blank or the line's end */
+        *value = (float)((double)(*q - '0') * sign[negative]);
+        return q + 1;
+    }
     if (q[1] == '.' && tr_is_digit(*q)) {
         mantissa = (uint64_t)(*q - '0');
     } else {
