@@ -182,7 +182,10 @@ static int get_row(struct tr_h5_reader *r, struct tr_schema *s)
                                           .raw = row.flags[c] >> 2 & 1,
                                           .mean = row.mean[c],
                                           .values = (uint32_t)row.values[c]};
-        if (row.type[c] == TR_COLUMN_LABEL || row.type[c] == TR_COLUMN_NAMED_LABEL) s->label = c;
+        if (s->column[c].raw != s->column[0].raw) status = damaged(); /* all are, or none */
+        if (row.type[c] != TR_COLUMN_LABEL && row.type[c] != TR_COLUMN_NAMED_LABEL) continue;
+        if (s->label < s->n) status = damaged(); /* there is one */
+        s->label = c;
     }
     close_row(&row);
     return status;

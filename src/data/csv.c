@@ -170,7 +170,7 @@ int tr_csv_find_value(struct tr_reader *r, size_t column, const char *text, size
     *place = TR_NO_VALUE;
     if (label && n == 0) return TR_OK;
     if (label && s->positive) *place = strlen(s->positive) == n && memcmp(s->positive, text, n) == 0;
-    else if (label && s->labels.n > 0) *place = tr_ids_find_text(&s->labels, text, n);
+    else if (label && (s->labels.n > 0 || !r->options->seen)) *place = tr_ids_find_text(&s->labels, text, n);
     else if (!label && s->hash > 0)
         *place = (uint32_t)(tr_mix(tr_text_hash(text, n) ^ s->column[column].seed) % s->hash);
     else if (!label && s->values) *place = tr_ids_find_text(&s->values[column], text, n);
