@@ -1542,6 +1542,57 @@ MPI_CASE(what_is_not_as_it_was_is_read_again)
     if (mpi_test.rank == 0) unlink(f.path);
 }
 
+/* ---- dictionaries ---- */
+
+enum { ALL_WORDS = 40000 };
+static uint64_t sent; /* messages from one to one by this rank */
+
+/* In place of MPI's, which is called by its other name. */
+int MPI_Isend(const void *buffer, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    sent++;
+    return PMPI_Isend(buffer, n, type, to, tag, comm, request);
+}
+
+/* Messages of all ranks while a table is opened that has a column of so many different words. */
+static uint64_t messages_for(int words, const char *settings)
+{
+    char path[64] = "", all[MPI_NOTE];
+    if (mpi_test.rank == 0) {
+        snprintf(path, sizeof path, "/tmp/trireme-test-words-%d", (int)getpid());
+        FILE *file = fopen(path, "w");
+        fprintf(file, "word,y\n");
+        for (int i = 0; i < ALL_WORDS; i++) fprintf(file, "%064d,%d\n", i % words, i % 2);
+        fclose(file);
+    }
+    MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    snprintf(all, sizeof all, "%s data.train=%s data.label=y data.columns=word:category", settings, path);
+    tr_context *tr = mpi_context(all);
+    tr_data *data = NULL;
+    sent = 0;
+    mpi_ok(tr_data_open(tr, TR_DATA_TRAIN, NULL, &data));
+    uint64_t messages = sent;
+    if (data) mpi_check(data->total_rows == ALL_WORDS, "%llu rows", (unsigned long long)data->total_rows);
+    MPI_Allreduce(MPI_IN_PLACE, &messages, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (data) tr_data_close(&data);
+    mpi_ok(tr_close(tr));
+    if (mpi_test.rank == 0) unlink(path);
+    return messages;
+}
+
+/* Of few values all are one worker's, with whom each other one exchanges four messages at most; of many, each worker has some. */
+MPI_CASE(messages_of_a_dictionary_follow_its_bytes)
+{
+    enum { FEW = 100, MANY = ALL_WORDS / 2 };
+    uint64_t others = (uint64_t)mpi_test.size - 1;
+    uint64_t few = messages_for(FEW, "") - messages_for(FEW, "data.hash=64");
+    uint64_t many = messages_for(MANY, "") - messages_for(MANY, "data.hash=64");
+    mpi_check(few <= 4 * others, "%llu messages for few values", (unsigned long long)few);
+    mpi_check(others == 0 || many >= others * (others + 1), "%llu messages for many values",
+              (unsigned long long)many);
+}
+
 MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_columns_are_dropped,
          &sorted_files_are_dealt, &the_same_layout_gives_the_same_rows, &ratings_are_numbered_and_dealt,
          &users_and_items_that_training_has_not_seen_are_numbered_behind,
@@ -1549,4 +1600,4 @@ MPI_MAIN(&all_rows_are_read_once, &labels_and_index_base_are_found, &unknown_col
          &errors_are_agreed_on, &dense_rows_are_read_once, &rows_come_in_shuffled_mini_batches,
          &sparse_rows_are_replicated, &rows_of_a_group_lie_in_memory_once, &members_bring_different_things,
          &the_same_data_are_loaded_once, &data_are_kept, &the_next_start_finds_data,
-         &what_is_not_as_it_was_is_read_again)
+         &what_is_not_as_it_was_is_read_again, &messages_of_a_dictionary_follow_its_bytes)
