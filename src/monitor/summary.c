@@ -39,11 +39,10 @@ static void write_quality(FILE *file, const struct tr_outcome *o)
     tr_json_real_member(file, "test_perplexity", o->model->test_perplexity);
 }
 
-/* The share of the time that pulls and pushes are on their way in which workers did not wait for them. */
+/* The share of the time that pulls and pushes are on their way in which workers computed. */
 static double hidden(const struct tr_traffic *t)
 {
-    double waited = t->pull_seconds + t->push_seconds;
-    return t->way_seconds > 0 ? fmax(0, 1 - waited / t->way_seconds) : (double)NAN;
+    return t->way_seconds > 0 ? t->hidden_seconds / t->way_seconds : (double)NAN;
 }
 
 static void write_cost(FILE *file, const struct tr_outcome *o)

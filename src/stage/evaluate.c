@@ -68,6 +68,7 @@ void tr_traffic_add(struct tr_traffic *sum, const struct tr_traffic *one)
     sum->pull_seconds += one->pull_seconds;
     sum->push_seconds += one->push_seconds;
     sum->way_seconds += one->way_seconds;
+    sum->hidden_seconds += one->hidden_seconds;
 }
 
 /* Adds up what the workers have reported; false if one of them has failed. */

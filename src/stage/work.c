@@ -91,8 +91,9 @@ static int compute(struct tr_stage_run *run)
     bool in_round = run->stage->schedule != NULL;
     if (run->status != TR_OK || (!in_round && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
         return stand_in(run);
-    const struct tr_traffic *t = &run->tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t);
+    struct tr_traffic *t = &run->tr->tables->traffic;
+    double begin = tr_now() - transfer_seconds(t),
+           on_way = tr_way_seconds(run->tr->tables) - transfer_seconds(t);
     tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
     tr_stage_note(run, tr_turns_wait(run->tr, run->at_once));
     double turn = tr_now();
@@ -104,6 +105,8 @@ static int compute(struct tr_stage_run *run)
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, tr_turns_pass(run->tr, run->at_once));
     run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
+    on_way = tr_way_seconds(run->tr->tables) - transfer_seconds(t) - on_way;
+    if (on_way > 0) t->hidden_seconds += on_way;
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     if (run->status == TR_OK) return TR_OK;
     if (takes_turns(run)) tr_turns_fail(run->tr);

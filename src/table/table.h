@@ -45,7 +45,8 @@ struct tr_traffic {
     struct tr_filter_counts filtered; /* units of updates */
     double wait_seconds, pull_seconds, push_seconds;
     double
-        way_seconds; /* during which something was on its way to or from this rank: pulled, pushed or being merged */
+        way_seconds; /* during which something was on its way to or from this rank: pulled, pushed or being merged … */
+    double hidden_seconds; /* … while it computed, and waited for none of that */
 };
 
 /* What serving has taken on one rank. */

@@ -109,6 +109,11 @@ void tr_way_end(struct tr_tables *tables)
     if (--tables->on_way == 0) tables->traffic.way_seconds += tr_now() - tables->since;
 }
 
+double tr_way_seconds(const struct tr_tables *tables)
+{
+    return tables->traffic.way_seconds + (tables->on_way > 0 ? tr_now() - tables->since : 0);
+}
+
 /* ---- stages ---- */
 
 int tr_tables_ready(tr_context *tr)

@@ -51,5 +51,6 @@ void tr_tables_end(tr_context *tr, struct tr_suspended *suspended);
 /* A pull or push of this rank begins, and is over: its time counts as way_seconds, that of several at once but once. */
 void tr_way_begin(struct tr_tables *tables);
 void tr_way_end(struct tr_tables *tables);
+double tr_way_seconds(const struct tr_tables *tables); /* so far, what is under way included */
 
 #endif

@@ -42,7 +42,7 @@ def overlap(quick):
             hidden[name] = max(hidden.get(name, 0), best[2])
             rows.append([name, mode, *best])
     table(f"{WORKERS} workers on two hosts, 1 Gbit/s; milliseconds of a clock. hidden: of the time in which something was on "
-          "its way, the share in which its worker did not wait, send or receive (summary.json)",
+          "its way, the share in which its worker computed (summary.json)",
           ["model", "mode", "computing", "besides", "hidden", "MB", "clocks", "objective"], rows)
     write_csv("overlap", ["model", "mode", "compute_ms", "besides_ms", "hidden", "mb", "clocks", "objective"], rows)
     print("\ngoals")
