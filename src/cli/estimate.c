@@ -219,6 +219,9 @@ static struct memory estimate(const tr_context *tr, const tr_data_size *size)
     if (tr->job->class->memory) tr->job->class->memory(tr->job, tr->job->options, size, &m.role);
     bool copies = tr->job->data.partition == TR_DATA_REPLICATED && !tr_store_shares(tr);
     if (copies) m.role.worker *= l->group_size;
+    if (tr->job->data.hash > 0 &&
+        tr->job->data.scale != TR_SCALE_NONE) /* sums of its columns, and their factors */
+        m.role.worker += 3 * sizeof(double) * size->features / fmax(1, size->workers);
     for (int node = 0; node < l->nodes; node++) m.node = fmax(m.node, add_up_node(tr, node, &m));
     return m;
 }
@@ -246,7 +249,8 @@ static struct memory estimate_on_disk(const tr_context *tr, const tr_data_size *
 static int no_room(const tr_context *tr, const struct memory *m, double left, bool on_disk)
 {
     const char *advice =
-        !on_disk ? ""
+        tr->job->data.hash > 0 ? "set a smaller data.hash; or "
+        : !on_disk             ? ""
         : *tr->job->data.scratch
             ? "set data.partition: horizontal, so that rows may lie in data.scratch; or "
             : "set data.storage: disk and data.scratch: FOLDER, a folder on a disk of each node; or ";

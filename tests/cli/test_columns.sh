@@ -210,6 +210,8 @@ refuses "no column town" 78 "parts.csv has no column town" "$trireme" train data
 refuses "labels cannot be crossed" 78 "labels and weights cannot be crossed" "$trireme" train data.train=parts.csv data.label=y "data.cross=y*n" output=no report.progress=no
 refuses "data.hash of numbers" 78 "data.hash is for categories" "$trireme" train data.train=plain.csv data.hash=2^10 output=no report.progress=no
 refuses "data.hash with data.most_values" 78 "of no use" "$trireme" train data.train=parts.csv data.hash=2^10 data.most_values=3 output=no report.progress=no
+awk 'BEGIN { if (4e9 * 24 < '"$(awk '/MemTotal/ { print $2 }' /proc/meminfo)"' * 1024) exit 1 }' &&
+    refuses "a data.hash that no memory holds" 78 "set a smaller data.hash" "$trireme" train data.train=parts.csv data.hash=4e9 output=no report.progress=no
 refuses "data.hash of libsvm" 78 "data.hash is for csv" "$trireme" train data.train=train.svm data.hash=2^10 output=no report.progress=no
 printf 'n,city\n1,Rome\n' >part.csv
 refuses "part.csv lacks device" 65 "there is no column device" "$trireme" predict cross part.csv
