@@ -1,16 +1,17 @@
 """Losing nothing (storm): jobs of a second or two under `trireme run`, half of them of JOBS, half drawn from all models,
-layouts, consistencies and storages. A rank or all of them, mpirun or the supervisor is killed, stopped or told to end at
-some moment, or a rank dies at a point that TRIREME_FAULT names, again and again until the job is done; who lost the
-supervisor gives the command again. Each has to end with 0 and with what the undisturbed job has learnt: under BSP with the
+layouts, consistencies and storages, on one host or on two of tools/hosts. A rank or all of them, mpirun or the supervisor is
+killed, stopped or told to end at some moment, or a rank dies at a point that TRIREME_FAULT names, or the second host is out
+of reach or nearly so for a while, again and again until the job is done; who lost the supervisor gives the command again. Each has to end with 0 and with what the undisturbed job has learnt: under BSP with the
 same bits and the same metrics. It may not hang, and nothing of it may be left: no process, nothing in shared memory, no
 temporary file. A job that cannot be is refused by one line. And jobs whose disk is full."""
 import concurrent.futures, csv, glob, itertools, json, os, random, re, shutil, signal, statistics, subprocess, sys, threading, time
 from dataclasses import dataclass, field
 
-from experiments.common import ENV, OUT, TRIREME, goal, run, table, write_csv
+from experiments.common import ENV, OUT, ROOT, TRIREME, goal, run, table, write_csv
 
 LIMIT = 2  # seconds without a sign of life, after which a rank counts as dead
 TIME = 180  # seconds after which a job counts as hanging
+HOSTS = os.path.join(ROOT, "tools", "hosts")
 HEARD = f"--heartbeat 200ms --limit {LIMIT}s --max-restarts 20".split()
 
 
@@ -37,13 +38,18 @@ def alone():
     return words if can else []
 
 
+def two_hosts():
+    """Whether tools/hosts can make them."""
+    return subprocess.run([HOSTS, "true"], capture_output=True).returncode == 0
+
+
 class Supervised:
     """A job under trireme run, in a folder of its own. Its processes are known by a variable of the environment."""
     number = itertools.count()
     private = None
 
-    def __init__(self, folder, ranks, words, fault="", options=(), disk=None):
-        """disk: checkpoints go to a file system of that size, of which `whole` tells which it has at last."""
+    def __init__(self, folder, ranks, words, fault="", options=(), disk=None, hosts=False):
+        """hosts: half of the ranks are on another one; disk: checkpoints go to a file system of that size, of which `whole` tells which it has at last."""
         if Supervised.private is None:
             Supervised.private = alone()
         self.folder, self.output = folder, os.path.join(folder, "run")
@@ -54,6 +60,8 @@ class Supervised:
             f.write("name: storm\n")
         self.mark, self.fault = f"TRIREME_BENCH={os.getpid()}.{next(self.number)}", fault
         command = [TRIREME, "run", "job.yaml", "-n", str(ranks), *(options or HEARD), "--log", "log", "output=run", *words]
+        if hosts:
+            command = [HOSTS, "--slots", str((ranks + 1) // 2), *command]
         if Supervised.private:
             script = 'mount -t tmpfs tmpfs /dev/shm || exit 99; "$@"; code=$?; ls -A /dev/shm >shared; exit $code'
             if disk:
@@ -96,6 +104,25 @@ class Supervised:
             except ProcessLookupError:
                 pass
         return bool(pids)
+
+    def reach(self, how, seconds):
+        """For so long the second host cannot be reached, or at 100 kB/s; whether there is one."""
+        there = next(iter(self.processes().get(0, [])), None)
+        inside = ["nsenter", "--target", str(there), "--mount"]
+        begin, end = {"cut": ("ip -n switch link set port2 down", "ip -n switch link set port2 up"),
+                      "slow": ("tc -n h2 qdisc add dev eth0 root tbf rate 800kbit burst 16kb latency 20ms",
+                               "tc -n h2 qdisc del dev eth0 root")}[how]
+        # one process does both, since the ranks may have others' numbers by then
+        script = f"{begin} && {{ echo; sleep {seconds}; {end}; }}"
+        if not there:
+            return False
+        self.link = subprocess.Popen([*inside, "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return bool(self.link.stdout.readline())
+
+    def take(self, blow):
+        if blow.kind in LINKS:
+            return self.reach(blow.kind, blow.seconds)
+        return self.strike(blow.whom, getattr(signal, blow.kind))
 
     def is_over(self):
         if self.seconds is None and self.process.poll() is not None:
@@ -159,6 +186,7 @@ class Job:
     data: str
     exact: bool = True  # BSP: the same bits
     clock: float = 0.05
+    hosts: bool = False  # two
     reference: object = field(default=None, repr=False)
 
     def words(self, data):
@@ -195,6 +223,8 @@ JOBS = {
     "lda": Job("cmm", LDA | {"ranks.groups": 1}, "bags"),
     "lda, dedicated": Job("cssll", LDA | dedicated(2, 1), "bags"),
     "svrg": Job("clll", SVRG, "rows"),
+    "dual, hosts": Job("clll", DUAL, "rows", hosts=True),
+    "mf, hosts": Job("cslmlm", MF | dedicated(1, 2) | {"solve.method": "sgd"}, "ratings", hosts=True),
     "growing": Job("clll", LINEAR | {"solve.method": "growing", "solve.rate": 0.5}, "rows", exact=False, clock=0.002),
     "dual, ssp": Job("csslll", DUAL | dedicated(2, 1) | {"sync.mode": "ssp"}, "rows", exact=False),
     "sgd dyn, asp": Job("clll", SGD | {"sync.mode": "asp", "sync.weight": "dyn", "solve.rate": 0.1}, "rows", exact=False),
@@ -230,7 +260,8 @@ def drawn(luck):
     if "data.storage" in settings:
         settings |= {"data.scratch": ".", "data.memory": "1MB"}
     exact = "sync.mode" not in settings and settings.get("solve.method") != "growing"
-    return Job("r" * luck.randint(1, 9), settings, data, exact, clock=None)
+    ranks = luck.randint(1, 9)
+    return Job("r" * ranks, settings, data, exact, clock=None, hosts=ranks > 1 and luck.random() < 0.2)
 
 
 def make_data(folder):
@@ -288,15 +319,20 @@ class Blow:
     kind: str  # a signal or the name of a point
     whom: object  # a rank, "all" of them, "mpirun" or "supervisor"
     when: float  # seconds since the one before it, or the beginning; or at which visit of the point
+    seconds: float = 0  # that it lasts
 
 
+LINKS = ("cut", "slow")
 POINTS = {"checkpoint.write": 40, "checkpoint.shard": 6, "checkpoint.manifest": 5, "pull": 40, "merge": 40, "stage": 2,
           "stage.end": 2, "load": 1}
 
 
 def draw(luck, job, seconds):
     """One blow or several in a row, all of one kind."""
-    ranks, kind = len(job.roles), luck.choices(["SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTERM", *POINTS], [10, 4, 2, 2] + [1] * len(POINTS))[0]
+    kinds = {"SIGKILL": 10, "SIGSTOP": 4, "SIGSEGV": 2, "SIGTERM": 2} | dict.fromkeys(POINTS, 1)
+    if job.hosts:
+        kinds |= dict.fromkeys(LINKS, 8)
+    ranks, kind = len(job.roles), luck.choices(list(kinds), list(kinds.values()))[0]
     blows = []
     while not blows or (len(blows) < 3 and luck.random() < 0.4):
         whom = luck.randrange(ranks)
@@ -313,7 +349,7 @@ def draw(luck, job, seconds):
             whom = luck.choice(["all", "mpirun", "supervisor"])
         away = LIMIT if kind == "SIGSTOP" else 0
         when = luck.uniform(away + 0.5, away + seconds) if blows else luck.uniform(0.05, 0.95 * seconds)
-        blows.append(Blow(kind, whom, when))
+        blows.append(Blow(kind, "link", when, luck.choice([0.3, 1, 5])) if kind in LINKS else Blow(kind, whom, when))
     return blows
 
 
@@ -332,7 +368,7 @@ def through(one, blows, seconds=0):
     went; complaints."""
     waiting, last, ends = [b for b in blows if b.kind not in POINTS], one.began, [b for b in blows if b.whom == "supervisor"]
     while True:
-        if waiting and time.time() - last > waiting[0].when and one.strike(waiting[0].whom, getattr(signal, waiting[0].kind)):
+        if waiting and time.time() - last > waiting[0].when and one.take(waiting[0]):
             waiting.pop(0)
             last = time.time()
         if one.is_over():
@@ -359,7 +395,7 @@ def storm(job, data, folder, luck):
     extra = [f"checkpoint.every={luck.choice(['1 clocks', '3 clocks', '3 clocks', '150ms', '30s'])}"]
     if luck.random() < 0.5:
         extra.append(f"checkpoint.memory={luck.choice(['1 clocks', '50ms'])}")
-    one = Supervised(folder, len(job.roles), job.words(data) + extra, fault)
+    one = Supervised(folder, len(job.roles), job.words(data) + extra, fault, hosts=job.hosts)
     return blows, one, through(one, blows, job.reference.seconds) or what_is_wrong(job, one, blows)
 
 
@@ -372,7 +408,7 @@ def clocks_lost(said):
 
 def undisturbed(job, data, folder):
     """The job as it ends if nothing happens, and complaints; no reference where it is refused."""
-    one = Supervised(folder, len(job.roles), job.words(data) + ["checkpoint.every=no"])
+    one = Supervised(folder, len(job.roles), job.words(data) + ["checkpoint.every=no"], hosts=job.hosts)
     wrong = through(one, [])
     code, errors = one.process.returncode, [line for line in one.said().splitlines() if "error: " in line]
     if code == 0 and not wrong:
@@ -424,12 +460,14 @@ def show(stories):
 
 def storms(data, folder, n, seed):
     """n jobs, as many at once as there are cores; each follows from its seed alone."""
+    hosts = two_hosts()
     pool, turn = concurrent.futures.ThreadPoolExecutor(os.cpu_count()), {name: threading.Lock() for name in JOBS}
 
     def tell(number):
         luck, path = random.Random(number), os.path.join(folder, f"storm-{number}")
         name = luck.choice(list(JOBS)) if luck.random() < 0.5 else None
         job, blows, lost, seconds, wrong = JOBS.get(name) or drawn(luck), [], [], 0, []
+        job.hosts = job.hosts and hosts
         if not name:
             name = f"any {job.settings.get('model.type', 'classes')}"
             wrong = undisturbed(job, data, f"{path}-still")
