@@ -24,6 +24,13 @@ sparse() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); for (i = 0; i < n; i
 sparse 3000 1 >sparse.svm
 sparse 800 2 >sparse.test.svm
 
+# few whole numbers are classes, but not where the test data have others
+awk 'BEGIN { for (i = 0; i < 400; i++) print i % 20 + i / 1000 "," i % 20 }' >ages.csv
+awk 'BEGIN { for (i = 0; i < 40; i++) print i "," i }' >older.csv
+set -- train data.train=ages.csv model.type=trees solve.epochs=2 output=ages
+"$trireme" "$@" | grep -q "softmax, since labels are 20 different whole numbers" || fail "ages are no classes"
+"$trireme" "$@" data.test=older.csv | grep -q "squared, since labels are 20 different numbers" || fail "older ages are refused"
+
 # a table: 40 cities, of which half are good, two seasons, a number that is missing where it matters
 table() { awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); if (seed == 1) print "city,season,size,sold"; else print "size,city,sold,season"
     for (i = 0; i < n; i++) { c = int(40 * rand() ^ 2); s = rand() < 0.5 ? "wet" : "dry"; x = rand() < 0.2 ? "" : sprintf("%.3f", rand())

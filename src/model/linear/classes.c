@@ -1,7 +1,7 @@
 /* The labels of a classifier: which there are, what they weigh. */
 #include <stdlib.h>
 
-#include "../class_weights.h"
+#include "../labels.h"
 #include "linear.h"
 
 size_t tr_linear_label(const tr_data *train, float label)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../class_weights.h"
+#include "../labels.h"
 #include "../initial.h"
 
 /* ---- methods ---- */
@@ -53,14 +53,6 @@ static const struct tr_linear_method *solver_of(const tr_job *job, const struct 
 
 /* ---- checking ---- */
 
-/* Of the test data's labels, one that the training data lack; their number: there is none. */
-static size_t first_unknown(const struct tr_linear *m)
-{
-    size_t i = 0;
-    while (i < m->test->labels && tr_linear_label(m->train, m->test->label[i]) < m->train->labels) i++;
-    return i;
-}
-
 /* What a label that training has not seen should be counted as, nobody knows. */
 static int check_test_labels(const struct tr_linear *m)
 {
@@ -68,24 +60,19 @@ static int check_test_labels(const struct tr_linear *m)
     const char *const *files;
     if (!m->test || !tr_linear_classifies(m) || train->labels < 2) return TR_OK;
     (void)tr_job_files(m->job, "data.test", &files);
-    size_t i = first_unknown(m);
+    size_t i = tr_label_unknown(train, m->test);
     if (i == m->test->labels) return TR_OK;
     return tr_fail(TR_ERR_DATA, "%s: label %.9g, expected %.9g %s %.9g as in the training data", files[0],
                    (double)m->test->label[i], (double)train->label[0],
                    train->labels > 2 ? "or another up to" : "or", (double)train->label[train->labels - 1]);
 }
 
-/* model.type auto: two labels, or some whole numbers, are classes; anything else is to be learnt as a number, as are whole numbers
- * of which the test data have others than the training data. */
+/* model.type auto. */
 static int type_of_labels(const struct tr_linear *m)
 {
-    enum { MOST_GUESSED = 100 };
     const tr_data *train = m->train;
-    bool told = tr_job_given(m->job, "model.classes") || tr_job_given(m->job, "model.class_weights"),
-         whole = train->labels <= MOST_GUESSED;
-    for (size_t i = 0; i < train->labels && whole; i++) whole = train->label[i] == rintf(train->label[i]);
-    if (m->test && train->labels > 2 && first_unknown(m) < m->test->labels) whole = false;
-    int type = told || train->labels <= 2 || whole ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
+    bool told = tr_job_given(m->job, "model.classes") || tr_job_given(m->job, "model.class_weights");
+    int type = told || tr_labels_are_classes(train, m->test) ? TR_LOSS_LOGISTIC : TR_LOSS_LINEAR;
     if (type == TR_LOSS_LINEAR)
         tr_say(m->tr, "model.type:    linear, since labels are %s%zu different numbers",
                train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../class_weights.h"
+#include "../labels.h"
 #include "trees.h"
 
 /* ---- weights ---- */

@@ -1,3 +1,4 @@
+#include "../labels.h"
 #include "trees.h"
 
 #include <math.h>
@@ -5,14 +6,14 @@
 #include <string.h>
 
 #include "../auc.h"
-#include "../class_weights.h"
+#include "../labels.h"
 #include "../initial.h"
 
 /* What workers sum up for an evaluation. */
 enum { LOSS, WEIGHT, TEST_LOSS, TEST_ROWS, TEST_RIGHT, TEST_SQUARES };
 
 /* More distinct labels are numbers, not classes; more than the second are none in any case. */
-enum { MOST_GUESSED = 100, MOST_CLASSES = 1000 };
+enum { MOST_CLASSES = 1000 };
 
 /* Sums of rounded gradients have 32 bits. */
 static uint64_t most_rows(const struct tr_trees_options *o)
@@ -27,20 +28,18 @@ bool tr_trees_classify(const struct tr_trees *m)
 
 /* ---- opening ---- */
 
-/* Two labels, or some whole numbers, are classes. */
 static void choose_objective(struct tr_trees *m)
 {
     const tr_data *train = m->train;
-    bool whole = train->labels <= MOST_GUESSED;
     m->objective = (uint64_t)m->o->objective;
     if (m->objective != TR_OBJECTIVE_AUTO) return;
-    for (size_t i = 0; i < train->labels && whole; i++) whole = train->label[i] == rintf(train->label[i]);
+    bool classes = tr_labels_are_classes(train, m->test);
     m->objective = train->labels <= 2 ? TR_OBJECTIVE_LOGISTIC
-                   : whole            ? TR_OBJECTIVE_SOFTMAX
+                   : classes          ? TR_OBJECTIVE_SOFTMAX
                                       : TR_OBJECTIVE_SQUARED;
-    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %snumbers", tr_trees_objective_name(m),
+    tr_say(m->tr, "objective:     %s, since labels are %s%zu different %s", tr_trees_objective_name(m),
            train->labels > 65535 ? "more than " : "", train->labels - (train->labels > 65535),
-           whole ? "whole " : "");
+           classes ? "whole numbers" : "numbers");
 }
 
 static int check_data(const struct tr_trees *m)

@@ -1,4 +1,4 @@
-#include "class_weights.h"
+#include "labels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +13,24 @@ size_t tr_label_place(const float *labels, size_t n, float label)
         else n = half;
     }
     return first < all && labels[first] == label ? first : all;
+}
+
+size_t tr_label_unknown(const tr_data *train, const tr_data *test)
+{
+    size_t i = 0;
+    while (i < test->labels && tr_label_place(train->label, train->labels, test->label[i]) < train->labels)
+        i++;
+    return i;
+}
+
+bool tr_labels_are_classes(const tr_data *train, const tr_data *test)
+{
+    enum { MOST_GUESSED = 100 };
+    if (train->labels <= 2) return true;
+    if (train->labels > MOST_GUESSED || (test && tr_label_unknown(train, test) < test->labels)) return false;
+    for (size_t i = 0; i < train->labels; i++)
+        if (train->label[i] != rintf(train->label[i])) return false;
+    return true;
 }
 
 static int bad_weights(const tr_job *job, const char *at)

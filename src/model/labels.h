@@ -1,0 +1,24 @@
+/* Labels as classes: whether they are, and what rows weigh by them (model.class_weights). */
+#ifndef TR_MODEL_LABELS_H
+#define TR_MODEL_LABELS_H
+
+#include "trireme/trireme.h"
+
+/* Whether labels look like classes, where a job leaves it open: there are two at most, or few, which are whole numbers, and the test
+ * data (NULL: none) have no others. */
+bool tr_labels_are_classes(const tr_data *train, const tr_data *test);
+
+/* The place of a label among n that ascend; n: it is none. And of the first of the test data's labels that is none of the training
+ * data's; test->labels: all are. */
+size_t tr_label_place(const float *labels, size_t n, float label);
+size_t tr_label_unknown(const tr_data *train, const tr_data *test);
+
+/* Whether the key's text is «balanced», or pairs «label:weight», or empty. TR_ERR_CONFIG. */
+int tr_class_weights_check(const tr_job *job, const char *text);
+
+/* The weight of each of n labels, which ascend: count[k] rows have label k, which «balanced» makes weigh the same together; labels
+ * that the text does not have weigh 1. TR_ERR_CONFIG, if it has others. */
+int tr_class_weights_find(const tr_job *job, const char *text, const float *label, const double *count,
+                          size_t n, double *weight);
+
+#endif
