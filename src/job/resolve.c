@@ -172,7 +172,7 @@ static int refuse_method_of_another(struct sources *from)
     const struct tr_job *job = from->job;
     struct tr_job_setting *s = job->reader == TR_JOB_FOREIGN ? NULL : last_of(from, "solve.method");
     const tr_model_class *class;
-    if (!s || s->list || has_method(job->class, s->item[0])) return TR_OK;
+    if (!s || s->list || !strcmp(s->item[0], "auto") || has_method(job->class, s->item[0])) return TR_OK;
     for (size_t c = 0; (class = class_at(job, c, NULL)); c++)
         if (has_method(class, s->item[0]))
             return tr_job_fail(s->where, "solve.method %s is for %s, and model.type is %s", s->item[0],
