@@ -120,6 +120,15 @@ int tr_model_keep_sums(const tr_worker *me, tr_snapshot *snapshot, const char *n
 int tr_model_load(tr_context *tr, const char *path, void **model);
 void tr_model_unload(tr_context *tr, void **model); /* NULL inside is fine */
 
+/* The same on rank 0, which works, of a model whose columns are those of the job's training data, categories among them
+ * (TR_DATA_CODES): and what is known of their values. All ranks; agreed on. On other ranks both are NULL. */
+typedef struct tr_saved_values tr_saved_values;
+int tr_model_load_coded(tr_context *tr, const char *path, void **model, tr_saved_values **values);
+void tr_saved_values_close(tr_saved_values **values); /* NULL inside is fine */
+
+/* The number that a value of a category of the model has in the training data. TR_ERR_DATA: it does not occur there. */
+int tr_saved_value_number(const tr_saved_values *values, uint64_t column, uint64_t value, uint32_t *number);
+
 /* Rows that rows of data lie around; of column j the files say first_index + j. */
 typedef struct {
     uint64_t n, columns, first_index;

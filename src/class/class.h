@@ -3,6 +3,7 @@
  *   fields    model.h5, written and read
  *   query     predict, evaluate and inspect
  *   saved_schema   the columns of tables in model.h5
+ *   saved_values   values of categories of a model, as the training data number them
  */
 #ifndef TR_CLASS_H
 #define TR_CLASS_H
@@ -38,6 +39,9 @@ int tr_file_kind(const char *path, enum tr_file_kind *kind);
 
 /* Which class a file is of, or that in a folder; plugin: where that of a plugin is, NULL: where the file says. */
 int tr_model_open(const char *path, const char *plugin, struct tr_model *model);
+
+/* The same, of the job's class. */
+int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *model);
 
 /* Reads the fields. */
 int tr_model_read(struct tr_model *model);

@@ -622,14 +622,21 @@ int tr_model_load_centres(tr_context *tr, const char *path, tr_saved_centres *ce
     return status;
 }
 
-int tr_model_load(tr_context *tr, const char *path, void **model)
+int tr_model_open_own(const tr_context *tr, const char *path, struct tr_model *m)
 {
     const tr_model_class *class = tr->job->class;
+    TR_TRY(tr_model_open(path, tr->job->model.plugin, m));
+    if (m->class == class) return TR_OK;
+    int status = tr_fail(TR_ERR_DATA, "%s: %s, expected %s", path, m->class->noun, class->noun);
+    tr_model_close(m);
+    return status;
+}
+
+int tr_model_load(tr_context *tr, const char *path, void **model)
+{
     struct tr_model m;
-    TR_TRY(tr_model_open(path, tr->job->model.plugin, &m));
-    int status =
-        m.class == class ? read_fitting(tr, path, &m)
-                         : tr_fail(TR_ERR_DATA, "%s: %s, expected %s", path, m.class->noun, class->noun);
+    TR_TRY(tr_model_open_own(tr, path, &m));
+    int status = read_fitting(tr, path, &m);
     if (status == TR_OK) {
         *model = m.model;
         m.model = NULL;

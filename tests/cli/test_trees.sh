@@ -2,6 +2,7 @@
 # Gradient boosted trees as people use them: from a job to predictions, the same model on any number of ranks and after any
 # stop. Made-up data, so that it runs anywhere.
 # Usage: test_trees.sh TRIREME
+scripts=$(realpath "$(dirname "$0")")
 . "$(dirname "$0")/lib.sh"
 
 # rows N SEED: five numbers, of which the first four matter, by products and steps; then a yes or no, and a number
@@ -98,7 +99,8 @@ contributes() { # FOLDER FILE OUTPUTS
 contributes class1 test.all.class.csv 1
 contributes sparse1 sparse.test.svm 1
 
-# model.txt is what LightGBM loads: read as it does, it has the same margins; model.json is XGBoost's, asked where it is there
+# model.txt is what LightGBM loads, model.json what XGBoost does: read as these do, and by themselves where they are installed,
+# both have the same margins. XGBoost adds up in floats of 32 bits.
 lightgbm='function left(x, k, at,    type, set, word) { type = of["decision_type", k, at]
         if (type % 2 == 0) return x == "nan" ? int(type / 2) % 2 : x + 0 <= of["threshold", k, at] + 0
         set = of["threshold", k, at]; word = of["cat_boundaries", k, set] + int(x / 32)
@@ -106,21 +108,36 @@ lightgbm='function left(x, k, at,    type, set, word) { type = of["decision_type
     BEGIN { FS = "=" }
     FNR == NR { if ($1 == "Tree") t = $2; else if ($1 ~ /^(split_feature|threshold|left_child|right_child|leaf_value|decision_type|cat_boundaries|cat_threshold)$/) { n = split($2, x, " ")
         for (i = 1; i <= n; i++) of[$1, t, i - 1] = x[i] } else if ($1 == "num_tree_per_iteration") outputs = $2; next }
-    { n = split($0, x, ","); for (k = 0; k < outputs; k++) sum[k] = 0
+    /:/ { n = split($0, field, " "); split("", x); for (i = 2; i <= n; i++) { split(field[i], pair, ":"); x[pair[1] + 1] = pair[2] } }
+    !/:/ { split($0, x, ",") }
+    { for (k = 0; k < outputs; k++) sum[k] = 0
       for (k = 0; k <= t; k++) { at = (("threshold", k, 0) in of) ? 0 : -1
         while (at >= 0) at = of[left(x[of["split_feature", k, at] + 1], k, at) ? "left_child" : "right_child", k, at]
         sum[k % outputs] += of["leaf_value", k, -1 - at] }
       for (k = 0; k < outputs; k++) printf "%.9g%s", sum[k], k + 1 < outputs ? " " : "\n" }'
+apart() { # WHO DISTANCE: of the files ours and theirs, where numbers are above 1 in parts of these
+    paste -d' ' ours theirs | awk -v most="$2" '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d < 0) d = -d; s = $i < 0 ? -$i : $i; if (d > most * (s > 1 ? s : 1)) exit 1 } if (NF % 2 || NF == 0) exit 1 } END { exit NR != 200 }' ||
+        fail "$1 has other margins: $(paste ours theirs | head -2)"
+}
 same_margins() { # FOLDER FILE [THE-SAME-BY-NAMES]
     head -200 "$2" >rows && "$trireme" predict "$1" "${3-rows}" --margin >ours && awk "$lightgbm" "$1/model.txt" rows >theirs
-    paste -d' ' ours theirs | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 1e-5 || d < -1e-5) exit 1 } if (NF % 2) exit 1 } END { exit NR != 200 }' ||
-        fail "$1/model.txt has other margins: $(paste ours theirs | head -2)"
-    python3 -c 'import xgboost' 2>/dev/null || { skip "$1/model.json: no XGBoost"; return; }
-    python3 -c 'import sys, numpy, xgboost
+    apart "$1/model.txt" 1e-6
+    if command -v python3 >/dev/null; then
+        python3 "$scripts/xgboost_margins.py" "$1/model.json" rows >theirs
+        apart "$1/model.json" 1e-6
+    else skip "$1/model.json: no python3"; fi
+    if command -v lightgbm >/dev/null; then
+        lightgbm task=predict data=rows header=false "input_model=$1/model.txt" output_result=theirs predict_raw_score=true verbosity=-1 >lightgbm.out 2>&1 || fail "lightgbm: $(tail -2 lightgbm.out)"
+        apart "LightGBM with $1/model.txt" 1e-6
+    fi
+    python3 -c 'import xgboost' 2>/dev/null || return 0
+    python3 - "$1/model.json" >theirs <<'END' && apart "XGBoost with $1/model.json" 2e-6
+import sys, numpy, xgboost
 m = xgboost.Booster(); m.load_model(sys.argv[1])
-rows = numpy.loadtxt("rows", delimiter=",", dtype=numpy.float32)[:, :m.num_features()]
-d = m.predict(xgboost.DMatrix(rows, feature_types=m.feature_types, enable_categorical=True), output_margin=True) - numpy.loadtxt("ours")
-sys.exit(int(abs(d).max() > 1e-5))' "$1/model.json" || fail "$1/model.json has other margins"
+if ":" in open("rows").read(): rows = xgboost.DMatrix("rows?format=libsvm")
+else: rows = xgboost.DMatrix(numpy.genfromtxt("rows", delimiter=",", dtype=numpy.float32)[:, :m.num_features()], feature_types=m.feature_types, enable_categorical=True)
+for margins in m.predict(rows, output_margin=True).reshape(200, -1): print(*("%.9g" % x for x in margins))
+END
 }
 # ---- columns as they are: categories, and numbers that are missing ----
 run table1 1 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20
@@ -176,6 +193,14 @@ awk '$1 == "feature" { on = 1; next } on { print $1 }' said | head -4 | sort | t
 
 same_margins class1 test.all.class.csv
 same_margins number1 test.all.number.csv
+same_margins sparse1 sparse.test.svm
+# most rows have a number: what they do not name goes where few rows do
+awk 'BEGIN { srand(5); for (i = 0; i < 1000; i++) { y = 0; row = ""; for (j = 1; j < 5; j++) if (rand() < 0.8) { row = row " " j ":1"; y += j < 3 }; print y % 2 row } }' >most.svm
+run most 1 job.yaml data.train=most.svm solve.epochs=5
+same_margins most most.svm
+awk -F, -v OFS=, '{ if (NR % 5 == 0) $1 = "nan"; if (NR % 7 == 0) $3 = "nan"; print }' all.class.csv >holes.csv
+run holes 2 job.yaml data.train=holes.csv
+same_margins holes holes.csv
 # numbers on a threshold, which as floats are on its left, and as reals of 64 bits perhaps above it
 hundredths() { awk -v OFS=, -v odd="$1" 'BEGIN { for (i = 0; i < 4000; i++) { k = i % 50; print (2 * k + odd) / 100, i % 7, k % 2 } }'; }
 hundredths 0 >even.csv
@@ -225,6 +250,30 @@ same class1 more
 run first4 2 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=4 model.min_rows=5
 run sparse_more 3 job.yaml data.train=sparse.svm data.test=sparse.test.svm solve.epochs=6 model.min_rows=5 model.init=first4
 same sparse1 sparse_more
+
+# of categories: the same table; one with more cities, which come in another order of their numbers; names of labels
+category="model.category_rows=20 model.init=first_table"
+run first_table 2 job.yaml data.train=table.csv data.test=table.test.csv model.category_rows=20 solve.epochs=20
+run more_table 3 job.yaml data.train=table.csv data.test=table.test.csv $category solve.epochs=20
+sets="column_values category_begin category" same table1 more_table
+awk -F, -v OFS=, 'NR == 1 { print; next } { print; if ($1 ~ /^c3?[5-9]$/ || NR % 3 == 0) print "new" NR % 7, $2, $3, $4; if ($1 == "c39") for (i = 0; i < 50; i++) print }' table.csv >wider.csv
+run wider 2 job.yaml data.train=wider.csv $category solve.epochs=1 solve.rate=1e-9
+h5dump -d dictionary_text wider/model.h5 >a.dump && h5dump -d dictionary_text table1/model.h5 >b.dump && cmp -s a.dump b.dump && fail "wider: no other dictionary"
+for folder in first_table wider; do "$trireme" predict $folder named.csv >$folder.said || fail "predict $folder"; done
+paste first_table.said wider.said | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit NR != 200 }' || fail "wider: its first trees are others: $(paste first_table.said wider.said | head -2)"
+sed 's/^c\([0-9]\)/d\1/' table.csv >elsewhere.csv
+refused 65 'first_table: it tells city=c[0-9]* from other values, and the training data have no such value' data.train=elsewhere.csv $category
+sed 's/^c\([0-9]\)/\1/' table.csv >numbered.csv
+refused 65 'first_table: .*expected city (category), in the data there is city (number)' data.train=numbered.csv $category
+sed 's/^city/town/' table.csv >town.csv
+refused 65 'first_table: .*expected city (category), in the data there is town (category)' data.train=town.csv $category
+awk -F, -v OFS=, '{ print $1, $2, ($3 > 0 ? "gain" : "loss") }' all.csv >words.csv
+run words 1 job.yaml data.train=words.csv data.label=last solve.epochs=10
+run words4 2 job.yaml data.train=words.csv data.label=last solve.epochs=4
+run words6 2 job.yaml data.train=words.csv data.label=last solve.epochs=6 model.init=words4
+same words words6
+sed 's/loss/lost/' words.csv >other.csv
+refused 65 'words4: the names of its labels are not those of the data' data.train=other.csv data.label=last model.init=words4
 
 # ---- weights ----
 awk -F, 'NR % 3 { print 1; next } { print($1 > 0 ? 2.5 : 0) }' all.class.csv >weights
@@ -277,7 +326,6 @@ refused 65 'expected two kinds' data.train=four.csv model.objective=logistic
 refused 78 'no such column' data.train=all.number.csv "model.monotone=9: up"
 refused 78 'not for model.objective absolute' data.train=all.number.csv model.objective=absolute "model.monotone=1: up"
 refused 65 'another model.objective' data.train=all.number.csv model.init=class1
-refused 65 'expected' data.train=table.csv data.label=sold model.init=table1
 refused 78 'groups have one' solve.parallel=feature
 refused 78 'is for classes' data.train=all.number.csv model.class_weights=balanced
 refused 78 'for solve.parallel voting' solve.votes=3

@@ -7,6 +7,9 @@
 /* Rows that bins are made of: about so many, fewer if they have many columns. */
 enum { SAMPLE_ROWS = 200000, LEAST_ROWS = 20000, SAMPLE_NUMBERS = 1 << 26 };
 
+/* Bytes of the sample that a worker has of its own rows at once, about: it goes to who makes the bins column by column. */
+enum { PIECE_BYTES = 1 << 22 };
+
 /* Rows of the sample in a bin, at least. */
 enum { LEAST_IN_BIN = 3 };
 
@@ -15,8 +18,8 @@ struct sample {
     double part;     /* that it is of all rows */
     uint64_t rows;   /* of all workers */
     uint32_t *count; /* of each column; MISSING is added if any of this worker's rows has no number there */
-    float *value;
-    size_t values;
+    size_t pieces;   /* each has some of the columns that each worker makes */
+    float *value;    /* of one piece */
 };
 enum { MISSING = 1 << 30 };
 
@@ -29,8 +32,10 @@ struct value_run {
 struct maker {
     tr_context *tr;
     const tr_data *data;
-    size_t most;            /* bins of a column */
-    uint64_t least;         /* rows that lie apart in a column that trees may split by */
+    size_t most;    /* bins of a column */
+    uint64_t least; /* rows that lie apart in a column that trees may split by */
+    uint64_t seed;
+    const uint32_t *number; /* of rows */
     size_t first, end;      /* the columns that this worker makes */
     const uint32_t *values; /* of each column's category */
     uint32_t *info;         /* of each column: cuts, and MISSING */
@@ -71,39 +76,77 @@ static void count_sparse(const tr_data *data, size_t i, bool drawn, uint32_t *co
     }
 }
 
-static void take_row(const tr_data *data, size_t i, size_t columns, uint64_t *at, float *value)
+/* Of this worker's rows: how many numbers each column has. */
+static int draw(const struct maker *m, struct sample *s)
 {
-    const tr_batch *rows = &data->rows;
-    if (rows->dense) {
-        for (size_t c = 0; c < columns; c++) value[at[c]++] = rows->dense[i * columns + c];
-        return;
-    }
-    for (uint64_t k = rows->begin[i]; k < rows->begin[i + 1]; k++)
-        value[at[data->keys[rows->column[k]]]++] = rows->value ? rows->value[k] : 1;
-}
-
-/* Of this worker's rows. */
-static int draw(const tr_data *data, const uint32_t *number, uint64_t seed, struct sample *s)
-{
+    const tr_data *data = m->data;
     size_t columns = (size_t)data->columns, n = data->rows.n;
-    double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns)),
-           part = s->part = fmin(1, most / (double)data->total_rows);
-    uint64_t *at;
+    double most = fmin(SAMPLE_ROWS, fmax(LEAST_ROWS, SAMPLE_NUMBERS / (double)columns));
+    s->part = fmin(1, most / (double)data->total_rows);
     TR_TRY(TR_NEW(&s->count, columns));
     for (size_t i = 0; i < n; i++) {
-        bool drawn = is_drawn(number[i], seed, part);
+        bool drawn = is_drawn(m->number[i], m->seed, s->part);
         s->rows += drawn;
         if (data->rows.dense) count_dense(data->rows.dense + i * columns, columns, drawn, s->count);
         else count_sparse(data, i, drawn, s->count);
     }
-    TR_TRY(TR_NEW(&at, columns));
-    for (size_t c = 0; c < columns; c++) {
-        at[c] = s->values;
-        s->values += s->count[c] & (MISSING - 1);
+    return TR_OK;
+}
+
+/* The columns of a piece that a worker makes. */
+struct range {
+    size_t first, end;
+};
+static struct range columns_of(const struct maker *m, int worker, size_t piece, size_t pieces)
+{
+    int workers = tr_workers(m->tr);
+    size_t columns = (size_t)m->data->columns, first = column_begin(columns, worker, workers),
+           n = column_begin(columns, worker + 1, workers) - first;
+    return (struct range){first + n * piece / pieces, first + n * (piece + 1) / pieces};
+}
+
+/* at: where the next number of a column goes; SIZE_MAX: it is of another piece. */
+static void take_row(const tr_data *data, size_t i, const struct range *range, size_t ranges, size_t *at,
+                     float *value)
+{
+    const tr_batch *rows = &data->rows;
+    size_t columns = (size_t)data->columns;
+    for (size_t r = 0; r < ranges && rows->dense; r++)
+        for (size_t c = range[r].first; c < range[r].end; c++) value[at[c]++] = rows->dense[i * columns + c];
+    for (uint64_t k = rows->dense ? 0 : rows->begin[i]; !rows->dense && k < rows->begin[i + 1]; k++) {
+        size_t *to = &at[data->keys[rows->column[k]]];
+        if (*to != SIZE_MAX) value[(*to)++] = rows->value ? rows->value[k] : 1;
     }
-    int status = TR_NEW(&s->value, s->values);
-    for (size_t i = 0; i < n && status == TR_OK; i++)
-        if (is_drawn(number[i], seed, part)) take_row(data, i, columns, at, s->value);
+}
+
+static int take_rows(const struct maker *m, const struct sample *s, const struct range *range, size_t *at)
+{
+    size_t workers = (size_t)tr_workers(m->tr);
+    for (size_t i = 0; i < m->data->rows.n; i++)
+        if (is_drawn(m->number[i], m->seed, s->part)) take_row(m->data, i, range, workers, at, s->value);
+    return TR_OK;
+}
+
+/* The numbers of a piece, column after column. bytes: for each worker. */
+static int take_piece(const struct maker *m, struct sample *s, size_t piece, size_t *bytes)
+{
+    size_t workers = (size_t)tr_workers(m->tr), columns = (size_t)m->data->columns, values = 0, *at;
+    struct range *range = NULL;
+    TR_TRY(TR_NEW(&at, columns));
+    int status = TR_NEW(&range, workers);
+    for (size_t c = 0; c < columns; c++) at[c] = SIZE_MAX;
+    for (size_t w = 0; w < workers && status == TR_OK; w++) {
+        range[w] = columns_of(m, (int)w, piece, s->pieces);
+        bytes[w] = 0;
+        for (size_t c = range[w].first; c < range[w].end; c++) {
+            at[c] = values;
+            values += s->count[c] & (MISSING - 1);
+            bytes[w] += (s->count[c] & (MISSING - 1)) * sizeof *s->value;
+        }
+    }
+    if (status == TR_OK) status = TR_NEW(&s->value, values);
+    if (status == TR_OK) status = take_rows(m, s, range, at);
+    free(range);
     free(at);
     return status;
 }
@@ -167,8 +210,8 @@ static uint64_t rows_apart(const struct maker *m, size_t runs, uint64_t rows, ui
 
 struct arrival {
     uint32_t *count; /* of each worker, of each of these columns */
-    float *value;
-    size_t *at; /* of each worker: where the next column's begin */
+    float *value;    /* of a piece */
+    size_t *at;      /* of each worker: where the next column's begin */
 };
 
 /* Of a category, the most frequent values. */
@@ -186,30 +229,41 @@ static int cut_values(struct maker *m, uint32_t values)
     return TR_OK;
 }
 
-/* Gets of all workers what their samples have of this one's columns. */
-static int exchange(struct maker *m, const struct sample *s, struct arrival *a)
+/* Gets of all workers how much their samples have of this one's columns … */
+static int exchange_counts(const struct maker *m, const struct sample *s, struct arrival *a)
 {
     int workers = tr_workers(m->tr);
-    size_t w = (size_t)workers, mine = m->end - m->first, total = 0, *bytes,
-           columns = (size_t)m->data->columns;
-    TR_TRY(TR_NEW(&bytes, 2 * w));
+    size_t w = (size_t)workers, mine = m->end - m->first, *bytes;
     TR_TRY(TR_NEW(&a->count, w * mine));
     TR_TRY(TR_NEW(&a->at, w));
+    TR_TRY(TR_NEW(&bytes, 2 * w));
     for (int i = 0; i < workers; i++) {
-        bytes[i] =
-            (column_begin(columns, i + 1, workers) - column_begin(columns, i, workers)) * sizeof *a->count;
+        struct range r = columns_of(m, i, 0, 1);
+        bytes[i] = (r.end - r.first) * sizeof *a->count;
         bytes[w + (size_t)i] = mine * sizeof *a->count;
     }
     int status = tr_exchange(m->tr, TR_SET_WORKERS, s->count, bytes, a->count, bytes + w);
-    for (size_t i = 0, c = 0; i < w; i++) {
+    free(bytes);
+    return status;
+}
+
+/* … and then that, piece by piece. */
+static int exchange_piece(const struct maker *m, struct sample *s, size_t piece, struct arrival *a)
+{
+    size_t w = (size_t)tr_workers(m->tr), mine = m->end - m->first, total = 0, *bytes;
+    struct range own = columns_of(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
+    TR_TRY(TR_NEW(&bytes, 2 * w));
+    int status = take_piece(m, s, piece, bytes);
+    for (size_t i = 0; i < w; i++) {
         a->at[i] = total;
-        for (size_t k = 0; k < mine; k++) total += a->count[i * mine + k] & (MISSING - 1);
+        for (size_t c = own.first; c < own.end; c++)
+            total += a->count[i * mine + c - m->first] & (MISSING - 1);
         bytes[w + i] = (total - a->at[i]) * sizeof *a->value;
-        for (bytes[i] = 0; c < column_begin(columns, (int)i + 1, workers); c++)
-            bytes[i] += (s->count[c] & (MISSING - 1)) * sizeof *a->value;
     }
     if (status == TR_OK) status = TR_NEW(&a->value, total);
     if (status == TR_OK) status = tr_exchange(m->tr, TR_SET_WORKERS, s->value, bytes, a->value, bytes + w);
+    free(s->value);
+    s->value = NULL;
     free(bytes);
     return status;
 }
@@ -245,14 +299,20 @@ static int make_column(struct maker *m, struct arrival *a, size_t k, const struc
     return TR_OK;
 }
 
-static int make_columns(struct maker *m, const struct sample *s, uint32_t *info)
+static int make_columns(struct maker *m, struct sample *s, uint32_t *info)
 {
     struct arrival a = {0};
     m->info = info;
-    int status = exchange(m, s, &a);
-    for (size_t k = 0; k < m->end - m->first && status == TR_OK; k++) status = make_column(m, &a, k, s);
+    int status = exchange_counts(m, s, &a);
+    for (size_t piece = 0; piece < s->pieces && status == TR_OK; piece++) {
+        struct range own = columns_of(m, tr_set_rank(m->tr, TR_SET_WORKERS), piece, s->pieces);
+        status = exchange_piece(m, s, piece, &a);
+        for (size_t c = own.first; c < own.end && status == TR_OK; c++)
+            status = make_column(m, &a, c - m->first, s);
+        free(a.value);
+        a.value = NULL;
+    }
     free(a.count);
-    free(a.value);
     free(a.at);
     return status;
 }
@@ -308,17 +368,21 @@ int tr_bins_make(tr_context *tr, const tr_data *data, const uint32_t *number, co
                       .most = most,
                       .least = least,
                       .values = values,
+                      .seed = seed,
+                      .number = number,
                       .first = column_begin(columns, worker, workers),
                       .end = column_begin(columns, worker + 1, workers)};
     uint32_t *info = NULL;
     *bins = (struct tr_bins){.columns = columns};
-    int status = draw(data, number, seed, &sample);
+    int status = draw(&m, &sample);
     if (status == TR_OK) status = TR_NEW(&bins->column, columns);
     if (status == TR_OK) status = TR_NEW(&info, m.end - m.first);
-    uint64_t seen[2] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
-    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, seen, 2);
+    uint64_t seen[3] = {sample.rows, data->rows.n > 0 && !data->rows.dense};
+    for (size_t c = 0; c < columns && sample.count; c++) seen[2] += sample.count[c] & (MISSING - 1);
+    if (status == TR_OK) status = tr_all_reduce(tr, TR_SET_WORKERS, TR_SUM, TR_I64, seen, 3);
     sample.rows = seen[0];
     bins->sparse = seen[1] > 0;
+    sample.pieces = (size_t)seen[2] * sizeof *sample.value / (size_t)workers / PIECE_BYTES + 1;
     if (status == TR_OK) status = make_columns(&m, &sample, info);
     if (status == TR_OK) status = gather(&m, info, bins);
     free(info);

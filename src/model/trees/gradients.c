@@ -3,16 +3,17 @@
 
 #include "trees.h"
 
-/* exp(x) for |x| up to 87, by a polynomial of 2^f: without a call, so that loops of it become vectors. Errs by 2e-7 at most. */
+/* exp(x) for |x| up to 87, by the polynomial that is nearest to 2^f for f from -1/2 to 1/2: without a call, so that loops of it become
+ * vectors. Errs by at most 3e-7, for |x| > 1 by about 1e-7 |x|, relatively. */
 static inline float fast_exp(float x)
 {
     x = x > 87 ? 87 : x < -87 ? -87 : x;
     float t = x * 1.44269504f, whole = (t + 12582912.0f) - 12582912.0f, f = t - whole;
-    float p = 1.8775767e-3f;
-    p = p * f + 8.9893397e-3f;
-    p = p * f + 5.5826318e-2f;
-    p = p * f + 2.4015361e-1f;
-    p = p * f + 6.9315308e-1f;
+    float p = 1.3254603e-3f;
+    p = p * f + 9.6719991e-3f;
+    p = p * f + 5.5507794e-2f;
+    p = p * f + 2.4022232e-1f;
+    p = p * f + 6.9314694e-1f;
     p = p * f + 1;
     union {
         int32_t bits;

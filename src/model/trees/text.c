@@ -22,7 +22,9 @@ struct tree {
     const struct tr_node *node;
     const struct tr_node_note *note;
     size_t n, leaves;
-    float base;        /* that its leaves have besides */
+    double base;       /* that its leaves have besides */
+    uint64_t shift;    /* the number that its first column has */
+    bool sparse;       /* what rows do not name is 0 */
     size_t categories; /* nodes that split by one */
     int64_t *number;   /* of each node: among those with children, or -1 - number among leaves */
     uint32_t *parent;  /* UINT32_MAX: none */
@@ -32,6 +34,12 @@ typedef double tr_of_node(const struct tree *t, size_t i);
 
 /* ---- one tree ---- */
 
+/* Others number the columns of LIBSVM lines as these do, from 0: of lines that count from 1 no row has the first. */
+static uint64_t shift_of(const struct tr_trees *m)
+{
+    return m->train->format == TR_FORMAT_LIBSVM ? m->first_index : 0;
+}
+
 static int open_tree(const struct tr_trees *m, size_t which, struct tree *t)
 {
     size_t first = (size_t)m->forest.begin[which];
@@ -39,7 +47,9 @@ static int open_tree(const struct tr_trees *m, size_t which, struct tree *t)
                        .node = m->forest.node + first,
                        .note = m->forest.note + first,
                        .n = (size_t)m->forest.begin[which + 1] - first,
-                       .base = which < m->outputs ? (float)m->base[which] : 0};
+                       .base = which < m->outputs ? m->base[which] : 0,
+                       .shift = shift_of(m),
+                       .sparse = m->bins.sparse || m->train->format == TR_FORMAT_LIBSVM};
     TR_TRY(TR_NEW(&t->number, t->n));
     TR_TRY(TR_NEW(&t->parent, t->n));
     t->parent[0] = UINT32_MAX;
@@ -75,7 +85,7 @@ static uint32_t words(const struct tree *t, size_t i)
 
 static double feature(const struct tree *t, size_t i)
 {
-    return is_leaf(t, i) ? 0 : (double)t->node[i].feature;
+    return is_leaf(t, i) ? 0 : (double)(t->node[i].feature + t->shift);
 }
 
 static double gain(const struct tree *t, size_t i)
@@ -90,7 +100,7 @@ static double weight(const struct tree *t, size_t i)
 
 static double value(const struct tree *t, size_t i)
 {
-    return is_leaf(t, i) ? (double)(t->node[i].number + t->base) : 0;
+    return is_leaf(t, i) ? (double)t->node[i].number + t->base : 0;
 }
 
 /* ---- model.txt ---- */
@@ -171,7 +181,7 @@ static void put_tree(FILE *file, const struct tree *t, size_t which)
 
 static void begin_lightgbm(FILE *file, const struct tr_trees *m)
 {
-    unsigned long long outputs = m->outputs, columns = m->columns;
+    unsigned long long outputs = m->outputs, shift = shift_of(m), columns = m->columns + shift;
     fprintf(
         file,
         "tree\nversion=v3\nnum_class=%llu\nnum_tree_per_iteration=%llu\nlabel_index=%llu\nmax_feature_idx=%"
@@ -187,9 +197,10 @@ static void begin_lightgbm(FILE *file, const struct tr_trees *m)
     default: fputs("objective=regression\n", file); break;
     }
     fputs("feature_names=", file);
-    for (uint64_t c = 0; c < m->columns; c++)
-        fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index));
+    for (uint64_t c = 0; c < columns; c++)
+        fprintf(file, "%sColumn_%llu", c > 0 ? " " : "", (unsigned long long)(c + m->first_index - shift));
     fputs("\nfeature_infos=", file);
+    for (uint64_t c = 0; c < shift; c++) fputs("none ", file);
     for (uint64_t c = 0; c < m->columns; c++) {
         uint32_t values = m->values ? m->values[c] : 0;
         fputs(c > 0 ? " " : "", file);
@@ -238,8 +249,10 @@ static double condition(const struct tree *t, size_t i)
     return is_leaf(t, i) ? value(t, i) : (double)fminf(nextafterf(t->node[i].number, INFINITY), FLT_MAX);
 }
 
+/* XGBoost takes what a sparse row does not name for missing, which here is 0. */
 static double missing_left(const struct tree *t, size_t i)
 {
+    if (t->sparse) return t->node[i].number >= 0;
     return t->node[i].flags & (TR_NODE_MISSING_LEFT | TR_NODE_CATEGORY) ? 1 : 0;
 }
 
@@ -301,7 +314,7 @@ static void put_json_tree(FILE *file, const struct tr_trees *m, const struct tre
     fprintf(file,
             ",\"tree_param\":{\"num_deleted\":\"0\",\"num_feature\":\"%llu\",\"num_nodes\":\"%zu\",\"size_"
             "leaf_vector\":\"0\"}}",
-            (unsigned long long)m->columns, t->n);
+            (unsigned long long)(m->columns + t->shift), t->n);
 }
 
 static void end_json(FILE *file, const struct tr_trees *m)
@@ -316,7 +329,7 @@ static void end_json(FILE *file, const struct tr_trees *m)
             m->objective == TR_OBJECTIVE_LOGISTIC  ? "5E-1" /* which is 0 as a margin … */
             : m->objective == TR_OBJECTIVE_POISSON ? "1"    /* … and so is this */
                                                    : "0",
-            outputs > 1 ? outputs : 0, (unsigned long long)m->columns);
+            outputs > 1 ? outputs : 0, (unsigned long long)(m->columns + shift_of(m)));
     switch (m->objective) {
     case TR_OBJECTIVE_LOGISTIC:
         fputs("{\"name\":\"binary:logistic\",\"reg_loss_param\":{\"scale_pos_weight\":\"1\"}}", file);

@@ -499,14 +499,15 @@ static int train_model(void *model)
     return find_area(m);
 }
 
-/* Bins twice, what is known of each row, and histograms; the numbers that they are made of go. */
+/* First the numbers and the bins that they become, and labels; then, without the numbers, bins twice and what is known of each row;
+ * and histograms. */
 static void estimate(const tr_job *job, const void *options, const tr_data_size *size, tr_memory *memory)
 {
     const struct tr_trees_options *o = options;
     double rows = size->records, numbers = rows * size->features;
-    bool weighted = *o->class_weights || tr_job_given(job, "data.weight");
+    double weights = *o->class_weights || tr_job_given(job, "data.weight") ? 8 * rows : 0;
     memory->worker = strcmp(size->format, "csv") == 0
-                         ? (6 * numbers + (weighted ? 52 : 44) * rows) / size->workers
+                         ? (fmax(5 * numbers + 16 * rows, 2 * numbers + 44 * rows) + weights) / size->workers
                          : 1.2 * size->text / size->workers;
     memory->worker += 8.0 * (double)(o->bins + 1) * size->features * (1 + (double)o->leaves / size->workers);
     memory->server = 0;
@@ -532,9 +533,8 @@ static const tr_option options[] = {
     {"model.monotone", TR_KIND_PAIRS, AT(monotone), "",
      .help = "columns with which what is predicted may only rise or fall: {size: up, age: down}"},
     {"model.init", TR_KIND_TEXT, AT(init), "",
-     .help = "a run's folder or its model.h5: training goes on from those trees, of the same columns of "
-             "numbers; task NAME: of another "
-             "task of the job"},
+     .help = "a run's folder or its model.h5: training goes on from those trees, of the same columns, whose "
+             "categories may have more values now; task NAME: of another task of the job"},
     {"model.leaves", TR_KIND_INTEGER, AT(leaves), "31", .least = 2, .most = 65536,
      .help = "of a tree, at most"},
     {"model.depth", TR_KIND_INTEGER, AT(depth), "0", .most = 1000,
