@@ -1,11 +1,6 @@
 /* Feeds the reader of shards any bytes, once as they are and once with the digest that they should have, so that what
  * stands behind it is reached too.
  *
- *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -DTR_VERSION='""' \
- *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_checkpoint.c src/store/{shard,checked}.c src/base/base.c \
- *       $(pkg-config --libs hdf5 libxxhash) -lm -o /tmp/fuzz_checkpoint
- *   /tmp/fuzz_checkpoint -timeout=10 -max_total_time=300 /tmp/found tests/fuzz/seeds/checkpoint
- *
  * Besides crashes and leaks it looks for errors without a text, for parts that are accepted though their numbers cannot
  * be, and for values that are handed out though they are not those of the sums.
  */

@@ -1,9 +1,6 @@
 /* Fuzzing the reader of dense rows: it must survive any bytes; whatever it accepts must be what strtof reads; and the
  * result must depend neither on chunk borders nor on the number of readers, nor on whether rows are kept.
  *
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_csv.c \
- *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_csv && /tmp/fuzz_csv
- *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
@@ -77,6 +74,7 @@ static void check_division(const struct tr_files *files, struct tr_reader_option
         struct tr_matrix d;
         struct tr_read_report report;
         DEMAND(tr_read_matrix(files, k, readers, &options, &d, &report) == TR_OK);
+        tr_ids_free(&report.labels.bits);
         DEMAND(rows + d.rows <= whole->rows);
         for (size_t i = 0; i < d.rows * d.columns; i++)
             DEMAND(same_bits(d.value[i], whole->value[rows * d.columns + i]));
@@ -120,11 +118,13 @@ static void check_reading(const struct tr_files *files, const struct tr_head *sh
     bool gzip = files->file[0].packing;
     if (report.skipped == 0 && !gzip) check_against_library(data, n, shape, options.label, &dense);
     if (!gzip) check_division(files, options, 1 + choice / 32, &dense);
+    tr_ids_free(&report.labels.bits);
     struct each each = {.whole = &dense};
     struct tr_matrix none;
     options.piece = check_rows;
     options.piece_state = &each;
     DEMAND(tr_read_matrix(files, 0, 1, &options, &none, &report) == TR_OK && each.row == dense.rows);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&none);
     tr_matrix_free(&dense);
 }

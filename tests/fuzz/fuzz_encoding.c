@@ -1,10 +1,6 @@
 /* Feeds the decoder of messages any bytes. The first eight say what both ends know: element type, 12 bits of units,
  * 3 of width; the others are the message.
  *
- *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *       tests/fuzz/fuzz_encoding.c src/table/encoding.c src/table/elements.c src/base/base.c -lm -o /tmp/fuzz_encoding
- *   /tmp/fuzz_encoding -timeout=10 -max_total_time=300
- *
  * Besides crashes it looks for errors without a text, for lists of units that do not ascend or do not say what the
  * packed values say, and for values that are others after they have been encoded again.
  */

@@ -2,7 +2,7 @@
  * numbers are as the bytes of an input say, and perhaps truncated. Whatever they are, the reader must say one line on what is
  * wrong, or have rows whose columns and numbers are in bounds, the same by one reader as by several.
  *
- * Built with the other tests; an input's first byte chooses dense rows or lists of non-zeros.
+ * An input's first byte chooses dense rows or lists of non-zeros.
  */
 #define _GNU_SOURCE
 #include <hdf5.h>

@@ -1,9 +1,5 @@
 /* Feeds the job room any bytes: text of a job file, then overrides, each behind a byte 1.
  *
- *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_job.c \
- *       src/job/?*.c src/base/base.c -lyaml -lm -o /tmp/fuzz_job
- *   /tmp/fuzz_job -timeout=10 -max_total_time=600
- *
  * Besides crashes and leaks it looks for errors that are not one line of UTF-8, and for jobs that do not
  * read back as they were written.
  */

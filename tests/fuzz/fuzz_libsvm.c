@@ -1,9 +1,6 @@
 /* Fuzzing the LIBSVM reader: it must survive any bytes; whatever it accepts must be what strtoul and strtof
  * read; and the result must depend neither on chunk borders nor on the number of readers.
  *
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_libsvm.c \
- *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_libsvm && /tmp/fuzz_libsvm
- *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE
@@ -73,6 +70,7 @@ static void check_division(const struct tr_files *files, struct tr_reader_option
         struct tr_matrix share;
         struct tr_read_report part;
         DEMAND(tr_read_matrix(files, k, readers, &options, &share, &part) == TR_OK);
+        tr_ids_free(&part.labels.bits);
         check_share(whole, &share, rows);
         rows += share.rows;
         skipped += part.skipped;
@@ -95,6 +93,7 @@ static void check_reading(const struct tr_files *files, uint8_t choice, const ui
     bool gzip = files->file[0].packing;
     if (report.skipped == 0 && !gzip) check_against_library(data, n, &csr);
     if (!gzip) check_division(files, options, 1 + (choice >> 2) % 7, &csr, &report);
+    tr_ids_free(&report.labels.bits);
     tr_matrix_free(&csr);
 }
 

@@ -1,10 +1,5 @@
 /* Feeds the reader of model.txt any bytes.
  *
- *   clang -std=c17 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -DTR_VERSION='""' \
- *       $(pkg-config --cflags hdf5) tests/fuzz/fuzz_model_text.c src/model/linear/saved.c src/model/linear/text.c src/store/h5_*.c \
- *       src/base/digits.c src/job/?*.c src/base/base.c $(pkg-config --libs hdf5) -lyaml -lm -o /tmp/fuzz_model_text
- *   /tmp/fuzz_model_text -timeout=10 -max_total_time=300
- *
  * Besides crashes and leaks it looks for errors without a text, and for models that are accepted with weights
  * that cannot be used.
  */

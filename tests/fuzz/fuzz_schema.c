@@ -2,7 +2,7 @@
  * right, with names, types, dictionaries and crosses as the bytes of an input say. Whatever they are, one line must say what is
  * wrong, or a table is read by them as predict and evaluate do, and its keys and labels are in bounds.
  *
- * Built with the other tests; input bytes of ODD and more ask for something odd.
+ * Input bytes of ODD and more ask for something odd.
  */
 #define _GNU_SOURCE
 #include <math.h>

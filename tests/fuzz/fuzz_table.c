@@ -2,7 +2,7 @@
  * must be read or be said to be wrong in one line; and by several readers in tiny chunks there are the same rows, with the same
  * values of categories, as by one. So there are in the HDF5 file that the table is converted to.
  *
- * Built with the other tests. The first byte of an input chooses what the job says, the rest is the file.
+ * The first byte of an input chooses what the job says, the rest is the file.
  */
 #define _GNU_SOURCE
 #include <math.h>

@@ -2,9 +2,6 @@
  * reading of one record after the other, or of numbers by the C library, finds; and the result must depend neither on
  * chunk borders nor on the number of readers.
  *
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tests/fuzz/fuzz_triples.c \
- *     src/data/{files,text,head,reader,ids,libsvm,csv,triples}.c src/base/base.c -lz -lm -o /tmp/fuzz_triples && /tmp/fuzz_triples
- *
  * The first byte of an input chooses the options, the rest is the file.
  */
 #define _GNU_SOURCE

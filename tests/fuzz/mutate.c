@@ -1,30 +1,38 @@
-/* A short run of a fuzzer without clang, for the test suite: feeds LLVMFuzzerTestOneInput() of the harness it is linked
- * with, first the seeds as they are, then mutations of them, the same ones every time.
+/* A fuzzer for compilers without libFuzzer, and for the test suite: feeds LLVMFuzzerTestOneInput() of the harness it is linked with,
+ * and takes the words of libFuzzer that tools/fuzz uses.
  *
- *   fuzz_job ROUNDS SEED…
+ *   fuzz_job [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] [-artifact_prefix=TEXT] FOLDER… | FILE…
  *
- * What makes the harness abort is kept in fuzz-crash, in the current folder, and can be given as the only seed, with 0
- * rounds. Sanitizers abort with ASAN_OPTIONS=abort_on_error=1. For a long search with feedback build the harness with
- * libFuzzer, as its head says, and give it the folder of seeds:
- *
- *   /tmp/fuzz_job -timeout=10 -max_total_time=600 /tmp/found tests/fuzz/seeds/job
+ * Files are fed as they are. The files in folders are seeds: first they are fed, then mutations of them, for so many runs or
+ * seconds, the same ones every time for the same -seed. What makes the harness abort, or takes longer than -timeout, is kept in
+ * TEXTcrash-SEED-RUN or TEXTtimeout-SEED-RUN and can be given as the only file. Sanitizers are to abort (abort_on_error=1).
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fuzz.h"
 
-enum { MOST_BYTES = 1 << 14, MOST_SEEDS = 64, MOST_CHANGES = 6 };
+enum { MOST_BYTES = 1 << 14, MOST_SEEDS = 1024, MOST_CHANGES = 6 };
 
 struct input {
     size_t size;
     uint8_t bytes[MOST_BYTES];
 };
 
-static struct input seed[MOST_SEEDS], now; /* global for the sake of the signal handler and of size */
+/* Global for the sake of the signal handler and of size. */
+static struct input seed[MOST_SEEDS], now;
 static size_t seeds;
+static uint64_t fed;
+
+static struct {
+    uint64_t runs, seconds, seed;
+    unsigned timeout;
+    const char *prefix;
+} wish = {.runs = UINT64_MAX, .seconds = UINT64_MAX, .seed = 1, .prefix = ""};
 
 /* What parsers stumble over. */
 static const char *const token[] = {"0",
@@ -145,12 +153,16 @@ static void change(struct input *in, struct tr_rng *rng)
     }
 }
 
-static void snapshot(int number)
+/* The handler of signals: keeps the input, and lets the signal end the program. */
+static void keep(int number)
 {
-    static const char said[] = "mutate: the input is in fuzz-crash\n";
-    int file = open("fuzz-crash", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    char name[4096], text[4200];
+    snprintf(name, sizeof name, "%s%s-%llu-%llu", wish.prefix, number == SIGALRM ? "timeout" : "crash",
+             (unsigned long long)wish.seed, (unsigned long long)fed);
+    int said = snprintf(text, sizeof text, "mutate: the input is in %s\n", name);
+    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (file >= 0 && write(file, now.bytes, now.size) == (ssize_t)now.size &&
-        write(2, said, sizeof said - 1) > 0)
+        write(2, text, (size_t)said) > 0)
         close(file);
     signal(number, SIG_DFL);
     raise(number);
@@ -162,43 +174,95 @@ static void feed(void)
     uint8_t *copy = malloc(now.size ? now.size : 1);
     if (!copy) abort();
     memcpy(copy, now.bytes, now.size);
+    fed++;
+    alarm(wish.timeout);
     LLVMFuzzerTestOneInput(copy, now.size);
+    alarm(0);
     free(copy);
 }
 
-static bool read_seed(const char *path)
+static void read_file(const char *path)
 {
     struct input *s = &seed[seeds++];
-    FILE *file = fopen(path, "rb");
-    if (!file) return false;
+    FILE *file = seeds <= MOST_SEEDS ? fopen(path, "rb") : NULL;
+    if (!file) {
+        perror(path);
+        exit(66);
+    }
     s->size = fread(s->bytes, 1, MOST_BYTES, file);
-    return fclose(file) == 0;
+    fclose(file);
+}
+
+static int is_file(const struct dirent *entry)
+{
+    return *entry->d_name != '.';
+}
+
+/* Whether it is a folder; in order, so that mutations are the same everywhere. */
+static bool read_folder(const char *path)
+{
+    struct dirent **entry;
+    int n = scandir(path, &entry, is_file, alphasort);
+    for (int i = 0; i < n; i++) {
+        char name[4096];
+        snprintf(name, sizeof name, "%s/%s", path, entry[i]->d_name);
+        if (seeds < MOST_SEEDS) read_file(name);
+        free(entry[i]);
+    }
+    if (n >= 0) free(entry);
+    return n >= 0;
+}
+
+/* Whether the word is an option; others of libFuzzer mean nothing here. */
+static bool is_option(const char *word)
+{
+    if (*word != '-') return false;
+    const char *value = strchr(word, '=');
+    uint64_t number = value ? strtoull(value + 1, NULL, 10) : 0;
+    if (!strncmp(word, "-runs=", 6)) wish.runs = number;
+    if (!strncmp(word, "-max_total_time=", 16)) wish.seconds = number;
+    if (!strncmp(word, "-seed=", 6)) wish.seed = number;
+    if (!strncmp(word, "-timeout=", 9)) wish.timeout = (unsigned)number;
+    if (!strncmp(word, "-artifact_prefix=", 17)) wish.prefix = value + 1;
+    return true;
+}
+
+/* Sanitizers have handlers of their own for some. */
+static void catch (int number)
+{
+    void (*before)(int) = signal(number, keep);
+    if (before != SIG_DFL) signal(number, before);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 3 || argc - 2 > MOST_SEEDS) {
-        fprintf(stderr, "usage: %s ROUNDS SEED…\n", argv[0]);
+    bool folders = false;
+    for (int i = 1; i < argc; i++)
+        if (!is_option(argv[i])) {
+            if (read_folder(argv[i])) folders = true;
+            else read_file(argv[i]);
+        }
+    if (seeds == 0) {
+        fprintf(
+            stderr,
+            "usage: %s [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-timeout=SECONDS] FOLDER… | FILE…\n",
+            argv[0]);
         return 64;
     }
-    for (int i = 2; i < argc; i++)
-        if (!read_seed(argv[i])) {
-            perror(argv[i]);
-            return 66;
-        }
-    signal(SIGABRT, snapshot);
+    catch (SIGABRT), catch (SIGSEGV), catch (SIGBUS), catch (SIGFPE), catch (SIGALRM);
+    time_t begun = time(NULL);
     for (size_t i = 0; i < seeds; i++) {
         now = seed[i];
         feed();
     }
-    uint64_t rounds = strtoull(argv[1], NULL, 10);
-    for (uint64_t round = 0; round < rounds; round++) {
+    for (uint64_t run = 0; folders && run < wish.runs && (uint64_t)(time(NULL) - begun) < wish.seconds;
+         run++) {
         struct tr_rng rng;
-        tr_rng_seed(&rng, 1, round, 0);
-        now = seed[round % seeds];
+        tr_rng_seed(&rng, wish.seed, run, 0);
+        now = seed[run % seeds];
         for (size_t n = 1 + below(&rng, MOST_CHANGES); n > 0; n--) change(&now, &rng);
         feed();
     }
-    printf("%llu inputs\n", (unsigned long long)(seeds + rounds));
+    printf("stat::number_of_executed_units: %llu\n", (unsigned long long)fed);
     return 0;
 }

@@ -42,9 +42,15 @@ ALWAYS VEC NAME(clip)(VEC x)
  * takes to turn sums of vectors into a vector of sums. */
 ALWAYS VEC NAME(fold_two)(VEC a, VEC b, const int d)
 {
+#ifdef __clang__ /* which shuffles by constants alone */
+    VEC sum = {0};
+    for (int i = 0; i < LANES; i++) sum[i] = i & d ? b[i] + b[i - d] : a[i] + a[i + d];
+    return sum;
+#else
     const NAME(pick) lane = {LANE}, set = (lane & d) != 0; /* -1 where it is */
     return __builtin_shuffle(a, b, lane - LANES * set) +
            __builtin_shuffle(a, b, lane + d + (2 * d - LANES) * set);
+#endif
 }
 
 /* Lane j becomes the sum of all lanes of part[j], for n (a power of 2, at most LANES) vectors; for n < LANES, lane
