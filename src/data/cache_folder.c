@@ -87,10 +87,10 @@ static int lock_folder(const char *folder, bool make)
     return fd;
 }
 
-/* Another job that is starting may be looking just now whose folder this is. */
+/* Another job that is starting may be looking just now whose folder this is, on a processor that many share. */
 static int take(struct tr_cache_folder *folder)
 {
-    enum { TURNS = 20 };
+    enum { TURNS = 400 };
     for (int turn = 0; turn < TURNS && folder->lock < 0; turn++) {
         if (turn > 0) tr_sleep(0.005);
         TR_TRY(tr_persistent_make(folder->path));
@@ -165,20 +165,37 @@ struct cleaning {
     char *ended, host[TR_HOST_BYTES];
 };
 
+/* Whether the run is over whose folder this is; so it is for one that has no owner. */
+static bool is_over(const struct cleaning *c, int fd)
+{
+    struct owner owner;
+    if (!read_owner(fd, &owner)) return true;
+    bool here = strcmp(owner.host, c->host) == 0;
+    return here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
+}
+
+/* Looks without the lock first: a run that goes on may be about to take it. */
+static bool seems_over(const struct cleaning *c, const char *folder)
+{
+    char *path;
+    if (tr_format(&path, "%s/owner", folder) != TR_OK) return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool over = fd < 0 || is_over(c, fd);
+    if (fd >= 0) close(fd);
+    free(path);
+    return over;
+}
+
 static int clean_one(void *what, const char *path, const char *rest)
 {
     const struct cleaning *c = what;
-    struct owner owner;
-    if (strspn(rest, "0123456789abcdef") != 16 || rest[16]) return TR_OK;
+    if (strspn(rest, "0123456789abcdef") != 16 || rest[16] || !seems_over(c, path)) return TR_OK;
     int lock = lock_folder(path, false);
     if (lock < 0) {
         (void)rmdir(path); /* of somebody who was killed between two calls; not if there is anything in it */
         return TR_OK;
     }
-    bool known = read_owner(lock, &owner);
-    bool here = known && strcmp(owner.host, c->host) == 0;
-    bool over = here && ((c->ended && is_below(owner.output, c->ended)) || has_ended(owner.output));
-    if (over || !known) tr_persistent_remove(path);
+    if (is_over(c, lock)) tr_persistent_remove(path);
     close(lock);
     return TR_OK;
 }

@@ -76,6 +76,13 @@ is "after a failure" "$(folders)" 0
 starts 0 1 output=alone
 cmp -s alone/model.txt one/model.txt || fail "another model from rows that were found"
 
+# another job that starts looks whose folder that is, and may be held up while it does
+leave held
+flock "$base"/trireme-data-*/owner sleep 0.7 &
+starts 0 1 output=held data.cache=memory
+wait
+found "while another job looks"
+
 # ---- ends of other kinds ----
 starts 75 2 output=stopped data.cache=memory --max-time=1ms
 is "stopped" "$(folders)" 0

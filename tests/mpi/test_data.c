@@ -1307,6 +1307,7 @@ static struct both open_both(const char *settings)
     b.train = open_data(b.tr, TR_DATA_TRAIN, NULL);
     if (b.train) b.test = open_data(b.tr, TR_DATA_TEST, b.train);
     if (!b.test) MPI_Abort(MPI_COMM_WORLD, 1);
+    mpi_check(b.train->state->cached && b.test->state->cached, "data are not kept");
     b.hash = hash_data(b.train) * 3 + hash_data(b.test);
     b.found = is_found(b.train);
     mpi_check(is_found(b.test) == b.found, "training data are%s found, test data are%s",
