@@ -64,6 +64,14 @@ same_centres sparse1 sparse4
 same_centres sparse1 shares
 agree "$("$trireme" evaluate sparse1 sparse.svm | awk '/inertia/ { print $2 }')" "$(of sparse1 objective)" 1e-6 "inertia of sparse rows"
 agree "$("$trireme" evaluate sparse1 sparse.svm | awk '/purity/ { print $2 }')" 1 1e-9 "purity of rows that have no column in common"
+# ranks that only serve have no columns, and are told centres that have some far beyond what they have memory for
+awk 'BEGIN { for (i = 1; i <= 6; i++) print 0, i ":" i, 2000000 ":" i }' >far.svm
+for start in kmeans++ 'kmeans||'; do
+    far="data.train=far.svm data.format=libsvm data.label=none model.clusters=2 solve.start=$start"
+    run "far1-$start" 1 job.yaml $far
+    run "far4-$start" 4 job.yaml $far ranks.layout=dedicated ranks.servers=1
+    agree "$(of "far4-$start" objective)" "$(of "far1-$start" objective)" 1e-9 "inertia with ranks that only serve, $start"
+done
 echo "1 5:1 9000:2" >new.svm
 "$trireme" predict sparse1 new.svm 2>note | grep -q '^[012]$' || fail "a row with an unknown column"
 grep -q '^trireme: note: 1 values belong to columns' note || fail "no note of an unknown column: $(cat note)"

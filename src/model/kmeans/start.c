@@ -247,11 +247,11 @@ static void spread_centre(struct pool *p, const tr_batch *centres, size_t c, boo
     size_t at = 0;
     for (uint64_t i = centres->begin[c]; i < centres->begin[c + 1]; i++) {
         uint32_t column = centres->column[i];
-        if (p->keys) {
+        if (!p->keys) at = column;
+        else
             while (at < p->here && p->keys[at] < column) at++;
-            if (at == p->here) break;
-            if (p->keys[at] != column) continue;
-        } else at = column;
+        if (at >= p->here) break; /* a rank without rows has no columns, and no keys either */
+        if (p->keys && p->keys[at] != column) continue;
         p->spread[at] = clear ? 0 : centres->value[i];
     }
 }
