@@ -143,6 +143,14 @@ refuses_somewhere 78 "needs 9 ranks" $good ranks.groups=9
 refuses_somewhere 78 "with table.filter updates are not merged" $good table.push=merge table.filter=skip
 refuses_somewhere 78 "with sync.mode ssp and asp updates are not merged" $good table.push=merge sync.mode=asp solve.method=sgd
 refuses_somewhere 78 "what servers do with updates of w needs them as messages" $good table.push=merge solve.method=sgd solve.optimizer=adam solve.rate=1
+refuses_somewhere 78 "solve.inner is «1e308»: expected a number above 0 to 1000000" $good solve.method=svrg solve.inner=1e308
+refuses_somewhere 78 "model.alpha is «1e308»: expected a number above 0 to 1000000 or auto" train data.train=good model.type=lda output=out model.alpha=1e308
+refuses_somewhere 78 "model.beta is «1e300»: expected a number above 0 to 1000000" train data.train=good model.type=lda output=out model.beta=1e300
+# so many that counting them one by one would not end; the target is reached at once
+for method in svrg svrg++ katyusha; do
+    timeout -s KILL 60 "$trireme" $good solve.method=$method solve.epochs=4611686018427387904 solve.target=1 output=many >err 2>&1 ||
+        fail "2^62 epochs of $method: exit $?: $(tail -1 err)"
+done
 refuses_somewhere 78 "data.train is missing" train job.yaml
 refuses_somewhere 78 "solve.method als is for mf, and model.type is auto" $good solve.method=als
 refuses_somewhere 78 "solve.method is «foo»: expected auto, dual, sgd, " $good solve.method=foo

@@ -84,6 +84,8 @@ fi
 train() { "$trireme" train news.yaml output=wrong "$@"; }
 refuses "no topics" 78 "from 1 to 65535" train model.topics=0
 refuses "too many topics" 78 "from 1 to 65535" train model.topics=65536
+refuses "a prior that is infinite in single precision" 78 "model.alpha" train model.alpha=1e300
+refuses "such a prior of words" 78 "model.beta" train model.beta=1e39
 refuses "another method" 78 "solve.method" train solve.method=sgd
 refuses "pieces of documents" 78 "data.partition" train data.partition=replicated
 refuses "rounded counts" 78 "table.precision" train table.precision=f16

@@ -127,7 +127,7 @@ START_TEST(the_rate_of_variance_reduction_may_stay_auto)
     struct tr_job *job = parsed("model: {type: mf}");
     ck_assert(tr_job_is(job, "solve.method", "sgd") && tr_job_number(job, "solve.rate") == TR_JOB_AUTO);
     tr_job_free(job);
-    ck_refused("solve: {inner: 0}", "expected a number > 0");
+    ck_refused("solve: {inner: 0}", "expected a number above 0 to 1000000");
     ck_refused("solve: {growth: 0.5}", "expected a number >= 1");
     ck_refused("solve: {phases: 0}", "expected an integer >= 1");
     ck_refused("sync: {race: lock}", "expected chunk, atomic or none");

@@ -520,9 +520,10 @@ static void estimate(const tr_job *job, const void *settings, const tr_data_size
 static const tr_option options[] = {
     {"model.topics", TR_KIND_INTEGER, AT(topics), "100", .least = 1, .most = 65535,
      .help = "how many topics"},
-    {"model.alpha", TR_KIND_REAL, AT(alpha), "auto", .above = true, .words = TR_WORDS("auto"),
+    {"model.alpha", TR_KIND_REAL, AT(alpha), "auto", .above = true, .most = 1e6, .words = TR_WORDS("auto"),
      .help = "prior of each topic in a document; auto = 0.1"},
-    {"model.beta", TR_KIND_REAL, AT(beta), "0.01", .above = true, .help = "prior of each word in a topic"},
+    {"model.beta", TR_KIND_REAL, AT(beta), "0.01", .above = true, .most = 1e6,
+     .help = "prior of each word in a topic"},
     {"model.optimize", TR_KIND_BOOL, AT(optimize), "yes",
      .help = "whether the priors are fitted to the data, alpha to each topic alone"},
     {"solve.optimize_every", TR_KIND_INTEGER, AT(optimize_every), "10", .least = 1,

@@ -565,7 +565,7 @@ static const tr_option options[] = {
      .help = "adadelta, rmsprop, adam: how much is kept of the mean of squares; auto = 0.99, 0.99, 0.999"},
     {"solve.epsilon", TR_KIND_REAL, AT(epsilon), "auto", .above = true, .words = TR_WORDS("auto"),
      .help = "adaptive optimizers: added to what is divided by; auto = 1e-8, for adadelta 1e-6"},
-    {"solve.inner", TR_KIND_REAL, AT(inner), "2", .above = true,
+    {"solve.inner", TR_KIND_REAL, AT(inner), "2", .above = true, .most = 1e6,
      .methods = "svrg svrg++ katyusha",
      .help = "passes of stochastic steps between two full gradients; svrg++: the first time"},
     {"solve.growth", TR_KIND_REAL, AT(growth), "10", .least = 1,

@@ -564,13 +564,15 @@ static int next_stage(void *state, const tr_ran *ran, tr_next *next)
     return TR_OK;
 }
 
-/* As many epochs as make up solve.epochs of equal length: those of svrg++ double. */
+/* As many epochs as make up solve.epochs of equal length: those of svrg++ double, until they are as long as any can be. */
 static int64_t count_epochs(const struct tr_linear *m)
 {
-    double budget = (double)m->epochs * (1 + m->o->inner), passes = 0;
+    enum { EQUAL = 64 }; /* from this one on they are */
+    double budget = (double)m->epochs * (1 + m->o->inner) * (1 - 1e-9), passes = 0;
     int64_t epochs = 0;
-    for (; passes < budget * (1 - 1e-9); epochs++) passes += 1 + passes_of_epoch(m, epochs);
-    return epochs;
+    for (; passes < budget && epochs < EQUAL; epochs++) passes += 1 + passes_of_epoch(m, epochs);
+    if (passes >= budget) return epochs;
+    return epochs + (int64_t)fmin(ceil((budget - passes) / (1 + passes_of_epoch(m, EQUAL))), 0x1p62);
 }
 
 /* A stage that has something to begin runs in one piece: on demand, checkpoints wait until all is in the tables. */
