@@ -458,6 +458,14 @@ static void consider_named(struct best *best, enum tr_job_table table, const cha
     }
 }
 
+/* What people look for in a stage, and the whole task has. */
+static void consider_whole_task(struct best *best, const char *written, const char *prefix)
+{
+    if (!strcmp(written, "stages.priority"))
+        consider(best, 0, prefix, *prefix ? "priority" : "tasks.NAME.priority");
+    if (!strcmp(written, "stages.consistency")) consider(best, 0, prefix, "sync.mode");
+}
+
 /* Of keys that a task and the whole job have. */
 static void consider_job(struct best *best, const struct tr_model_class *class, const char *written,
                          const char *prefix)
@@ -473,6 +481,7 @@ static void consider_job(struct best *best, const struct tr_model_class *class, 
         return;
     }
     consider_named(best, TR_TABLE_STAGE, rest.text, tr_job_join(prefix, stage.text).text);
+    consider_whole_task(best, rest.text, prefix);
 }
 
 struct tr_job_name tr_job_suggest_key(const struct tr_model_class *class, const char *name)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "job/schema.h"
 #include "stage/degree.h"
 #include "stage/timeline.h"
@@ -165,15 +166,18 @@ int tr_turn_begin(tr_context *tr, const char *stage)
     t->called = t->began = tr_now();
     int status = tr_turns_wait(tr, t->parallelism);
     t->began = tr_now();
+    (void)TR_FAULT("turn");
     return status;
 }
 
-static void count(const tr_context *tr, struct turns_stage *s, double seconds)
+static void count(const tr_context *tr, struct turns_stage *s, double seconds, double now)
 {
     struct tr_stage_sum *sum = &s->sum;
     int workers = tr->turns->parallelism > 0 ? tr->turns->parallelism : tr_worker_set_size(tr->active);
     sum->fewest = sum->runs == 0 ? workers : tr_min_int(sum->fewest, workers);
     sum->most = tr_max_int(sum->most, workers);
+    if (sum->runs == 0) sum->began = tr->turns->called;
+    sum->ended = now;
     sum->runs++;
     sum->clocks++;
     sum->seconds += seconds;
@@ -199,7 +203,7 @@ int tr_turn_end(tr_context *tr, int status)
     double now = tr_now(), seconds = now - t->called;
     tr_timeline_add(tr, s->name, t->began, now);
     int handed = t->parallelism > 0 ? hand_on(tr, s, &seconds) : TR_OK;
-    count(tr, s, seconds);
+    count(tr, s, seconds, tr_now());
     return status != TR_OK ? status : handed;
 }
 

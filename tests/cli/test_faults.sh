@@ -59,6 +59,10 @@ says 1 "since the checkpoint of clock"
 struck stopped 1 checkpoint.write=stop@1:#9:0:0
 says 1 "rank 1 (pid .* is stopped"
 struck leaders 2 pull@2:#8:0:0,pull@4:#5:0:1
+# in the turn of one, while others wait for theirs
+struck turns 2 turn@3:#9:0:0,turn=stop@5:#6:0:1 stages.gradient.parallelism=1
+says 1 "rank 3 (pid .*SIGKILL"
+says 1 "rank 5 (pid .* is stopped"
 
 # ---- all is learnt, but not yet written: what was over goes on no further ----
 

@@ -136,6 +136,11 @@ in_turns() {
     done
 }
 in_turns clusters 1 $clusters ranks.node_size=3 -- start assign update evaluate
+# start is over when assign begins, and the other three follow each other until the end
+sed -n 's/.*"name": "\([a-z]*\)".*"begin_seconds": \([^,]*\), "end_seconds": \([^,]*\), .*/\1 \2 \3/p' clusters-1/summary.json |
+    awk '{ begin[$1] = $2; end[$1] = $3 } END { exit !(begin["start"] == 0 && end["start"] > 0 && end["start"] <= begin["assign"] && begin["assign"] < begin["update"] &&
+        end["assign"] > begin["update"] && end["evaluate"] > end["update"]) }' ||
+    fail "clusters-1: begins and ends of stages: $(grep begin_seconds clusters-1/summary.json)"
 in_turns als 3 mf.yaml solve.method=als -- users items evaluate
 in_turns rotated 1 mf.yaml -- rotate evaluate
 in_turns topics 3 lda.yaml -- sample priors evaluate
@@ -166,6 +171,11 @@ expect 78 "clocks are of no use" train job.yaml stages.full.clocks=2
 expect 78 "local.replace is of no use" train job.yaml local.replace=fifo
 expect 78 "local.memory is of no use" train job.yaml solve.method=growing local.memory=1M
 expect 78 "stages.assign.clocks is of no use to solve.method lloyd" train $clusters stages.assign.clocks=3
+expect 78 "stages.assign.servers is of no use to solve.method lloyd: its stages have parallelism alone" train $clusters stages.assign.servers=1
+expect 78 "unknown key stages.assign.priority: did you mean tasks.NAME.priority?" train $clusters stages.assign.priority=1
+expect 78 "unknown key stages.assign.consistency: did you mean sync.mode?" train $clusters stages.assign.consistency=ssp
+expect 78 "unknown key tasks.a.stages.assign.priority: did you mean tasks.a.priority?" train $clusters tasks.a.stages.assign.priority=1
+expect 78 "unknown key stages.assign.rate" train $clusters stages.assign.rate=1
 expect 78 "unknown stage asign: did you mean assign?" train $clusters stages.asign.parallelism=1
 
 # ---- what is refused ----

@@ -59,6 +59,27 @@ grep -q '^continues: .* tasks are done' said || fail "begins anew: $(cat said)"
 table | cmp -s - alone || fail "killed: another table: $(table)"
 cmp -s killed/best/model.txt one/best/model.txt || fail "killed: another model"
 
+# so it does when one of four ranks is killed, in the first round of tasks and once more behind it
+# shellcheck disable=SC2086
+if TRIREME_FAULT=load=exit=9:1 "$trireme" train data.train=rows.svm output=no >/dev/null 2>&1; then
+    skip "a rank that is killed: built without faults"
+else
+    sweep 4 $words output=four || fail "on four ranks: $(cat said)"
+    table >whole
+    for visit in 1 3; do
+        export TRIREME_FAULT="stage.end=kill@2:#$visit"
+        sweep 4 $words output=struck && fail "struck at $visit: it ended well"
+        unset TRIREME_FAULT
+        [ ! -e struck/best/model.h5 ] || fail "struck at $visit: there is a best one"
+    done
+    sweep 4 $words output=struck || fail "struck: does not go on: $(cat said)"
+    grep -qE '^continues: +[1-9][0-9]* of 24 tasks are done' said || fail "struck: begins anew: $(grep continues said)"
+    table | cmp -s - whole || fail "struck: another table: $(table)"
+    cmp -s struck/best/model.txt four/best/model.txt || fail "struck: another model"
+    run plain 4 data.train=rows.svm sync.mode=bsp $(best)
+    cmp -s plain/model.txt struck/best/model.txt || fail "struck: the model is not that of a job with its settings"
+fi
+
 # ---- by halving: five settings, three of them for twice as many epochs, two for four times as many; killed, it goes on ----
 words="data.train=rows.svm solve.method=sgd solve.rate=1e30,0.1,0.5,0.3,0.2 --folds 4 --halving 1"
 # shellcheck disable=SC2086
@@ -112,8 +133,8 @@ sweep 1 data.train=rows.svm --list list --folds 2 output=listed || fail "a list:
 refuses "no list" 66 'nowhere: No such file' "$trireme" sweep data.train=rows.svm --list nowhere
 echo 'model.l2 1' >wrong
 refuses "a list" 64 'wrong:1: «model.l2»: expected KEY=VALUE' "$trireme" sweep data.train=rows.svm --list wrong
-head -n 4 rows.svm >four
-sweep 1 data.train=four model.l2=1,2 --folds 5 output=folds
+head -n 4 rows.svm >few
+sweep 1 data.train=few model.l2=1,2 --folds 5 output=folds
 [ $? -eq 66 ] && grep -q 'fold [1-5]/5 leaves no record to test with' said || fail "more folds than rows: $(cat said)"
 refuses "unknown" 78 'solve.epoch' "$trireme" sweep data.train=rows.svm solve.epoch=1,2
 refuses "no test data" 78 'no data.test to be compared by' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 0
