@@ -31,6 +31,10 @@ measured 0.125
 reports --no-run && fail "a report with a missed goal exits with 0"
 grep -q '1 goals missed, 0 experiments failed' out || fail "a missed goal: $(tail -1 out)"
 grep -qF '0.125' bench/report/index.html || fail "the first page has the goal that is missed"
+printf '| E7 | 1.5 | of an earlier day |\n' >bench/figures.md
+reports --no-run --docs
+grep -q '^| schedule | 0.125 | .* NOT MET ' bench/figures.md || fail "docs: $(cat bench/figures.md)"
+grep -qx '| E7 | 1.5 | of an earlier day |' bench/figures.md || fail "docs lose what ran elsewhere"
 mkdir broken && TRIREME_BUILD=$here/broken && touch broken/trireme
 $bench schedule --quick >out 2>&1 && fail "an experiment without its program succeeds"
 reports --no-run && fail "a report with an experiment that failed exits with 0"
@@ -56,7 +60,7 @@ fi
 
 # ---- what there is ----
 check "help" $bench --help
-for name in E8 wire report compare; do
+for name in E8 growth model wire report compare; do
     grep -qE "(^|bench) *$name " out || fail "--help lists $name"
 done
 refuses "an experiment that is none" 1 "no experiment such" $bench such

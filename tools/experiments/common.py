@@ -101,9 +101,9 @@ def counted():
     return messages, sent
 
 
-def train(ranks, job, host=None, explain=False, counts=False):
-    """Trains a job, a dictionary of keys and values as trireme takes them on the command line. A run that diverges
-    ends with a curve that says so; any other failure ends the experiment."""
+def train(ranks, job, host=None, explain=False, counts=False, before=()):
+    """Trains a job, a dictionary of keys and values as trireme takes them on the command line; before: words that its own are given
+    to, tools/hosts and its options. A run that diverges ends with a curve that says so; any other failure ends the experiment."""
     os.makedirs(OUT, exist_ok=True)
     folder = os.path.join(OUT, "run")
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,7 +113,7 @@ def train(ranks, job, host=None, explain=False, counts=False):
     words = [TRIREME, "train", file, f"output={folder}", "report.progress=no"]
     words += [f"{key}={value}" for key, value in job.items()] + (["--explain"] if explain else [])
     start = ["mpirun", "-q", "-n", str(ranks), *(["--host", host] if host else []), "--oversubscribe", *(COUNTS if counts else [])]
-    words = words if ranks == 1 else start + words
+    words = [*before, *(words if ranks == 1 else start + words)]
     done = subprocess.run(words, capture_output=True, text=True, env=ENV, cwd=ROOT)
     if done.returncode not in (0, 76):
         sys.exit(f"bench: {' '.join(words)}\n{done.stdout}{done.stderr}")

@@ -5,6 +5,7 @@ import html, importlib.metadata, json, os, platform, shutil, subprocess, time
 from experiments.common import OUT, ROOT, drawn, goal_row, outcome, reached, shown, written
 
 PAGES = os.path.join(OUT if "TRIREME_BENCH" in os.environ else ROOT, "report")
+FIGURES = os.path.join(OUT if "TRIREME_BENCH" in os.environ else os.path.join(ROOT, "docs"), "figures.md")
 PYTHON = ("scikit-learn", "xgboost", "lightgbm", "pandas", "tomotopy", "numpy", "scipy")
 DEBIAN = ("liblinear-tools", "libblis4", "libopenmpi3", "gcc")
 
@@ -130,3 +131,36 @@ def draw(names, experiments):
         body += "<h2>Missed</h2>" + rows_as_html(["experiment", "goal", "measured", "wanted", "", "where"], missed)
     page("index.html", "Experiments", body)
     return len(missed), failed
+
+
+# ---- figures for people who read docs ----
+
+FIGURES_HEAD = """# Figures
+
+What `tools/bench` measured last of each goal, written by `tools/bench report --docs`; [speed.md](speed.md) says more. Quick runs
+are of little data, on which peers look worse or better than they are.
+
+| experiment | measured | goal | | where | run | commit | machine |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def figures(names, experiments):
+    """Writes docs/figures.md: a row for each goal. Experiments without a record here keep the rows that they have there."""
+    kept_rows = {}
+    if os.path.exists(FIGURES):
+        with open(FIGURES) as f:
+            for line in f:
+                kept_rows.setdefault(line.split("|")[1].strip() if line.startswith("|") else "", []).append(line)
+    with open(FIGURES, "w") as f:
+        f.write(FIGURES_HEAD)
+        for name in experiments:
+            record = kept(name) if name in names else None
+            if not record or record["failure"]:
+                f.writelines(kept_rows.get(name, []))
+                continue
+            for goal, value, where in record["goals"]:
+                row, date = goal_row(goal), record["date"].split()[0] + (" quick" if record["quick"] else "")
+                cells = [name, shown(value), f"{row['wanted']} {row['what']}", outcome(goal, value), f"{goal}: {where}" if where else goal,
+                         date, (record["commit"] or "")[:9], record["machine"].rsplit(",", 1)[0]]
+                f.write("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n")
