@@ -112,5 +112,27 @@ accepts "3 dense rows, 2 columns" $km
 text '1\t2\t3\n4\t5\t6\n7\t8\t9\n';     accepts "3 dense rows, 2 columns" $km data.label=first
 text '1,2\nx,3\n3,4\n';                 accepts "1 malformed records left out" $km data.on_error=skip
 
+# ---- columns that tell nothing: one value, none at all; each scale leaves them without effect ----
+awk 'BEGIN { print "a,same,none,b,y"
+    for (i = 0; i < 200; i++) { a = i * 7 % 11; b = i * 5 % 13; print a ",7,," b "," a + 2 * b } }' >x
+for scale in auto none standard minmax maxabs; do
+    accepts "4 numbers, missing values in 1; label y" model.type=linear data.label=y data.scale=$scale
+    "$trireme" inspect out/model.h5 >shown
+    awk '$1 == "a" { a = $2 } $1 == "b" { b = $2 } END { exit !(a > 0.9 && a < 1.1 && b > 1.9 && b < 2.1) }' shown ||
+        fail "$scale: $(grep -E '^ +(a|b) ' shown)"
+    "$trireme" evaluate out x >shown || fail "$scale: evaluate: exit $?"
+    awk '$1 == "r2" && $2 > 0.99 { good = 1 } END { exit !good }' shown || fail "$scale: $(cat shown)"
+done
+
+# ---- names and values in bytes that are no UTF-8 stay as they are; 100,000 columns; a field of 10 MB ----
+awk 'BEGIN { for (i = 0; i < 60; i++) print "na\351ve" i % 3 "," i "," 10 * (i % 3) }' | LC_ALL=C sed '1i caf\xe9,a,y' >x
+accepts "1 number, 1 category" model.type=linear data.label=y
+"$trireme" inspect out/model.h5 | LC_ALL=C grep -qa "$(printf 'caf\351=na\351ve2')" || fail "bytes of a name are others"
+"$trireme" evaluate out x >shown && awk '$1 == "r2" && $2 > 0.9 { good = 1 } END { exit !good }' shown || fail "latin: $(cat shown)"
+awk 'BEGIN { for (i = 0; i < 3; i++) { for (j = 0; j < 99999; j++) printf "%d,", i * j % 7; print i % 2 } }' >x
+accepts "3 dense rows, 99999 columns" model.type=logistic data.label=last
+{ printf 'a,b,y\n1,2,3\n"'; head -c 10000000 /dev/zero | tr '\0' x; printf '",2,3\n'; } >x
+refuses 65 "x:3: column a: '\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…' has 10000000 bytes, expected at most 65535" model.type=linear data.label=y data.columns=a:category
+
 [ $bad -eq 0 ] && echo "bad data: all is well"
 exit $bad
