@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/node_rows.h"
+#include "data/store.h"
 #include "shm/shm.h"
 #include "stage/stage.h"
 #include "trireme/collective.h"
@@ -25,13 +26,6 @@ struct tr_task_rows {
 
 /* ---- who shares what ---- */
 
-static bool are_equal(const struct tr_job_list *x, const struct tr_job_list *y)
-{
-    bool same = x->n == y->n;
-    for (size_t i = 0; same && i < x->n; i++) same = strcmp(x->item[i], y->item[i]) == 0;
-    return same;
-}
-
 static bool has_test_files(const tr_job *job)
 {
     struct tr_job_held_out held;
@@ -44,27 +38,27 @@ static bool can_share(const tr_job *job)
     return in_memory && job->data.cache != TR_CACHE_MEMORY;
 }
 
-static bool has_same_rows(const tr_job *a, const tr_job *b)
+/* Of each task the first one with the same rows. */
+static int find_sets(const tr_job *job, const bool *wanted, int *of)
 {
-    return are_equal(&a->data.train, &b->data.train) && are_equal(&a->data.folders, &b->data.folders) &&
-           a->data.format == b->data.format && a->data.index_base == b->data.index_base &&
-           a->data.on_error == b->data.on_error && a->data.features == b->data.features;
-}
-
-/* Of each task the first one with the same rows; of those that come once, none. */
-static void find_sets(const tr_job *job, const bool *wanted, int *of)
-{
-    for (size_t i = 0; i < job->tasks; i++) {
+    char **key;
+    int status = TR_OK;
+    TR_TRY(TR_NEW(&key, job->tasks));
+    for (size_t i = 0; i < job->tasks && status == TR_OK; i++) {
         of[i] = -1;
         if (!wanted[i] || !can_share(job->task[i].job)) continue;
+        status = tr_store_rows_key(job->task[i].job, NULL, &key[i]);
         size_t first = 0;
-        while (first < i &&
-               !(of[first] == (int)first && has_same_rows(job->task[first].job, job->task[i].job)))
+        while (status == TR_OK && first < i && !(of[first] == (int)first && strcmp(key[first], key[i]) == 0))
             first++;
         of[i] = (int)first;
     }
+    for (size_t i = 0; i < job->tasks; i++) free(key[i]);
+    free(key);
+    return status;
 }
 
+/* Of those that come once, none. */
 static int number_sets(size_t tasks, int *of)
 {
     int n = 0;
@@ -98,7 +92,6 @@ static void choose_job(const tr_job *job, const int *of, int which, struct set *
     set->job.data.storage = TR_LEVEL_MEMORY;
     set->job.data.cache = TR_CACHE_NO;
     set->job.data.scale = TR_SCALE_NONE;
-    set->job.data.weight = (char *)(uintptr_t) "";
     set->job.table.prune = true;
     set->job.ranks.layout = TR_ROLES_AUTO;
     set->job.ranks.servers = set->job.ranks.group_size = 0;
@@ -108,14 +101,16 @@ static void choose_job(const tr_job *job, const int *of, int which, struct set *
 
 /* ---- reading ---- */
 
-/* Packed text is taken for eight times as long; numbers take about as many bytes as their text, and places of rows more. */
+/* Packed text is taken for eight times as long, HDF5 for four times; numbers take about as many bytes as their text, and places of rows
+ * more. */
 static int check_room(const tr_job *job)
 {
     struct tr_files files = {.n = 0};
     uint64_t need = 0, most = job->data.memory ? job->data.memory : UINT64_MAX, room = tr_shm_free(),
              half = tr_memory_free() / 2;
     TR_TRY(tr_data_files(job, false, &files));
-    for (size_t i = 0; i < files.n; i++) need += files.file[i].size * (files.file[i].packing ? 8 : 1);
+    for (size_t i = 0; i < files.n; i++)
+        need += files.file[i].size * (files.file[i].packing ? 8 : files.file[i].hdf5 ? 4 : 1);
     tr_files_close(&files);
     need += need / 2;
     if (most > room) most = room;
@@ -145,8 +140,9 @@ static uint64_t bytes_of(const tr_data *data)
 {
     const struct tr_data_state *s = data->state;
     if (s->shared) return tr_shared_bytes(s->shared);
-    return (data->total_rows + 1) * (2 * sizeof(uint64_t) + sizeof(float)) +
-           data->total_nonzeros * (s->rows.value ? 8 : 4) + data->n_keys * sizeof(tr_key);
+    uint64_t row = 2 * sizeof(uint64_t) + sizeof(float), number = s->rows.value ? 8 : 4;
+    return (data->total_rows + 1) * (row + s->rows.columns * sizeof(float)) +
+           (data->dense ? 0 : data->total_nonzeros * number) + data->n_keys * sizeof(tr_key);
 }
 
 static void say(tr_context *world, const struct set *set)
@@ -195,9 +191,10 @@ int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows
     status = tr_agree(world, status);
     if (status == TR_OK) MPI_Bcast(told, (int)job->tasks, MPI_C_BOOL, 0, world->world);
     if (status == TR_OK) {
-        find_sets(job, told, r->of);
+        status = find_sets(job, told, r->of);
         r->n = number_sets(job->tasks, r->of);
-        status = tr_agree(world, TR_NEW(&r->set, (size_t)r->n));
+        if (status == TR_OK) status = TR_NEW(&r->set, (size_t)r->n);
+        status = tr_agree(world, status);
     }
     free(told);
     for (int i = 0; status == TR_OK && i < r->n; i++) {
@@ -226,6 +223,13 @@ int tr_task_rows_of(const struct tr_task_rows *rows, size_t task)
 int tr_task_rows_count(const struct tr_task_rows *rows)
 {
     return rows->n;
+}
+
+uint64_t tr_task_rows_readings(const struct tr_task_rows *rows)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < rows->n; i++) n += rows->set[i].node != NULL;
+    return n;
 }
 
 void tr_task_rows_forget(struct tr_task_rows *rows, int which)

@@ -7,7 +7,7 @@
 
 struct tr_task_rows;
 
-/* wanted: of each task of the job, whether it will be run, on rank 0; what is wanted once, does not fit, or is no libsvm, each task
+/* wanted: of each task of the job, whether it will be run, on rank 0; ratings, bags of words, what is wanted once or does not fit, each task
  * reads for itself. All ranks. Free with tr_task_rows_close(), all ranks together, too. */
 int tr_task_rows_open(tr_context *world, const bool *wanted, struct tr_task_rows **rows);
 void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows);
@@ -15,6 +15,9 @@ void tr_task_rows_close(tr_context *world, struct tr_task_rows **rows);
 /* Which rows the task takes: 0 .. n - 1, or -1: its own. */
 int tr_task_rows_of(const struct tr_task_rows *rows, size_t task);
 int tr_task_rows_count(const struct tr_task_rows *rows);
+
+/* How often training data were read for all of them together. */
+uint64_t tr_task_rows_readings(const struct tr_task_rows *rows);
 
 /* No task will take these any more: the memory goes when all ranks of the node have said so. Any rank, alone. */
 void tr_task_rows_forget(struct tr_task_rows *rows, int which);

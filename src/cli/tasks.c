@@ -25,6 +25,7 @@ enum { ENDED = -1, PART = -2, FORGET = -3 };
 /* What a team's first rank reports at the end of its task. */
 struct outcome {
     int64_t task, status, rests; /* rests: the team is there for another task */
+    uint64_t readings;           /* of its training data, from their files */
     double objective;
     char error[512];
 };
@@ -109,6 +110,7 @@ static void run_task(tr_context *world, const struct call *call, const struct tr
         status = tr_agree(team, director ? tr_poll_add(team, poll_outcomes, director) : TR_OK);
     if (status == TR_OK) status = run_in_team(team, world->job, task, options, &outcome->objective);
     if (status != TR_OK) snprintf(outcome->error, sizeof outcome->error, "%s", tr_error_text());
+    outcome->readings = team ? team->readings : 0;
     outcome->rests = team && can_rest(team, status);
     int last = TR_OK;
     if (outcome->rests) {
@@ -266,6 +268,7 @@ static void end_task(struct director *d, const struct outcome *outcome)
     d->stopped = d->stopped || stopped;
     row->status = (int)outcome->status;
     row->objective = outcome->objective;
+    row->readings = outcome->readings;
     snprintf(row->error, sizeof row->error, "%s", stopped ? "" : outcome->error);
     int *code = tr_best_follows(d->world->job, (size_t)outcome->task) ? &d->worse : &d->failed;
     if (failed && !stopped && *code == TR_OK) *code = row->status;
@@ -493,6 +496,7 @@ static int open_rows(tr_context *world, struct director *d, struct tr_task_rows 
     free(wanted);
     if (status != TR_OK || world->rank != 0) return tr_agree(world, status);
     d->rows = *rows;
+    tr_tasks_folder_note_readings(d->folder, tr_task_rows_readings(*rows));
     status = TR_NEW(&d->wanted, (size_t)tr_task_rows_count(*rows));
     for (int i = 0; status == TR_OK && i < tr_task_rows_count(*rows); i++) d->wanted[i] = true;
     return tr_agree(world, status);

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "data/cache.h"
+#include "data/node_rows.h"
 #include "data/part.h"
 #include "data/schema_all.h"
 #include "data/storage.h"
@@ -138,8 +139,10 @@ static int fill(tr_data *data, const tr_data *like)
     struct tr_part part = {.records = NULL};
     TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? read_heads(data, like) : TR_OK));
     TR_TRY(tell_heads(data));
-    if (s->form & TR_DATA_NODE && data->format != TR_FORMAT_LIBSVM)
+    if (s->form & TR_DATA_NODE && tr_data_is_triples(data))
         return tr_fail(TR_ERR_DATA, "these data are read by each task");
+    s->node_rows = tr_node_rows_find(data);
+    if (!s->test && !s->node_rows) s->tr->readings++;
     int status =
         tr_data_is_triples(data) ? tr_fill_triples(data, like, &part) : tr_fill_rows(data, like, &part);
     tr_triples_free(&part.triples);
@@ -179,7 +182,7 @@ static int load(struct tr_store *store, struct tr_files *files, const tr_data *l
     int status = tr_cache_find(&store->data, s->test ? "test data" : "training data", store->key, &found);
     if (status == TR_OK && !found) status = fill(&store->data, like);
     if (status == TR_OK && !found) status = tr_cache_keep(&store->data);
-    if (status == TR_OK) status = tr_weights_read(&store->data);
+    if (status == TR_OK && !(s->form & TR_DATA_NODE)) status = tr_weights_read(&store->data);
     show_rows(&store->data);
     if (status == TR_OK) status = tr_storage_open(&store->data, found);
     s->load_seconds = tr_now() - begin;

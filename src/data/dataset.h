@@ -22,7 +22,7 @@
  *   spill          files, read twice, become rows in a file on a disk
  *   stream         rows that lie on a disk: what is read ahead of a pass, and what stays in memory
  *   store          what was read, kept for all who use it; the rows of a group once, in memory that its members share
- *   node_rows      what a node has read once, for all tasks that learn from it
+ *   node_rows, node_table   what a node has read once, for all tasks that learn from it; its words, of csv
  *   cache          what was read, for the next start of the same job, in files of the node's memory
  *   hdf5, hdf5_rows, convert   tables in HDF5; any table made one
  *   first_rows, row_numbers   the first rows of the files; which rows of the files are whose
@@ -83,7 +83,8 @@ struct tr_data_state {
     struct tr_row_stream *stream; /* NULL: rows are in memory */
     tr_names *row_names, *column_names;
     double load_seconds;
-    char *third_label; /* where and what it is, when there are more than two kinds */
+    char *third_label;            /* where and what it is, when there are more than two kinds */
+    struct tr_column_seen *words; /* rows of a node, of csv: of each column, whose places these count */
 };
 
 /* A pass over rows in mini-batches: batches.c. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "data/labels.h"
+#include "data/node_table.h"
 #include "data/renumber.h"
 #include "data/scale.h"
 #include "data/schema_all.h"
@@ -149,6 +150,7 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_part *part)
     struct tr_data_state *s = data->state;
     tr_context *tr = s->tr;
     TR_TRY(tr_schema_open(data, like));
+    if (s->form & TR_DATA_NODE) s->schema->hash = 0; /* tasks want the words */
     data->label_column = label_place(s->schema);
     for (bool again = true;;) {
         bool works = tr_is(tr, TR_SLAVE);
@@ -164,8 +166,21 @@ static int read_table(tr_data *data, const tr_data *like, struct tr_part *part)
         tr_matrix_free(&s->rows);
         free(part->weight);
         part->weight = NULL;
+        free(data->state->row_number);
+        data->state->row_number = NULL;
         part->runs.n = 0;
     }
+}
+
+/* Rows of a node stay as they were read: what they become is each task's to say. */
+static int fill_node(tr_data *data, struct tr_part *part)
+{
+    struct tr_data_state *s = data->state;
+    s->full = s->schema || (data->format == TR_FORMAT_HDF5 && !tr_data_hdf5_head(data)->sparse);
+    if (s->schema) data->columns = s->schema->slots;
+    if (s->schema) TR_TRY(tr_agree(s->tr, tr_node_table_unite(data, part)));
+    TR_TRY(tr_agree(s->tr, shape_rows(data)));
+    return tr_agree(s->tr, finish_rows(data, part));
 }
 
 int tr_fill_rows(tr_data *data, const tr_data *like, struct tr_part *part)
@@ -193,6 +208,7 @@ int tr_fill_rows(tr_data *data, const tr_data *like, struct tr_part *part)
                  : data->format == TR_FORMAT_HDF5 ? decide_hdf5_columns(data, like)
                                                   : decide_columns(data, &totals, like);
     TR_TRY(tr_agree(tr, status));
+    if (data->state->form & TR_DATA_NODE) return fill_node(data, part);
     if (data->format == TR_FORMAT_CSV) TR_TRY(tr_schema_make_keys(data, like, part));
     TR_TRY(tr_labels_unite(tr, &part->report.labels, data));
     TR_TRY(tr_agree(tr, like ? TR_OK : check_positive(data)));

@@ -136,6 +136,10 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *columns, struct tr_hdf5 *t, str
 /* Whether no number is infinite or none (NaN). */
 bool tr_are_finite(const float *value, size_t n);
 
+/* The files as lists of rows (rows->file is to be freed), which are divided as those of text are by their bytes, in chunks of so many;
+ * r->head is that of the first with a table. */
+int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *rows, uint64_t *chunk);
+
 /* Adds the rows of a reader's share of the files to what it has read: see tr_read_matrix(). */
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers);
 

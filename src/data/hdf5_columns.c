@@ -246,7 +246,8 @@ int tr_hdf5_columns_take(struct tr_hdf5_columns *c, struct tr_hdf5 *t, struct tr
 {
     size_t columns = (size_t)t->columns;
     TR_TRY(tr_csv_make_room(r, n));
-    if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
+    if (r->options->piece || r->options->places)
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + n));
     TR_TRY(TR_GROW(&c->raw, &c->raw_capacity, n * columns));
     TR_TRY(tr_hdf5_read_reals(t, &t->x, first, n, c->raw));
     bool clean = tr_are_finite(c->raw, n * columns);

@@ -125,7 +125,8 @@ static int add_row(struct tr_reader *r, float label)
 static int make_room(struct tr_reader *r, size_t more)
 {
     struct tr_matrix *m = &r->matrix;
-    if (r->options->piece) TR_TRY(TR_GROW(&r->place, &r->place_capacity, m->rows + more));
+    if (r->options->piece || r->options->places)
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, m->rows + more));
     return r->head->labelled ? TR_GROW(&m->label, &r->label_capacity, m->rows + more) : TR_OK;
 }
 
@@ -386,9 +387,8 @@ static uint64_t whole_chunks(uint64_t rows, uint64_t chunk, const struct tr_file
 }
 
 /* Rows of a chunk to be dealt, or of the one share of each reader: by the bytes that they take in memory. */
-static uint64_t chunk_rows(const struct pass *p, const struct tr_files *rows, size_t readers)
+static uint64_t chunk_rows(const struct tr_reader *r, const struct tr_files *rows, size_t readers)
 {
-    const struct tr_reader *r = p->r;
     uint64_t bytes = 4 * r->head->fields, share = (rows->total + readers - 1) / readers;
     if (r->options->deal == 0 || readers == 1) return share;
     if (r->head->sparse) {
@@ -399,6 +399,19 @@ static uint64_t chunk_rows(const struct pass *p, const struct tr_files *rows, si
     struct tr_files all = {.total = rows->total * bytes};
     uint64_t dealt = tr_files_chunk(&all, readers) / bytes;
     return dealt > 0 ? dealt : 1;
+}
+
+int tr_hdf5_rows(const struct tr_reader *r, size_t readers, struct tr_files *rows, uint64_t *chunk)
+{
+    *rows = (struct tr_files){.n = r->files->n};
+    TR_TRY(TR_NEW(&rows->file, rows->n));
+    for (size_t i = 0; i < rows->n; i++) {
+        rows->file[i].size = r->options->heads[i].rows;
+        rows->total += rows->file[i].size;
+    }
+    *chunk =
+        rows->total > 0 ? whole_chunks(chunk_rows(r, rows, readers), r->head->chunk_rows, rows, readers) : 0;
+    return TR_OK;
 }
 
 static int take_file(struct pass *p, const struct tr_files *rows, const struct tr_file_part *part)
@@ -414,10 +427,9 @@ static int take_file(struct pass *p, const struct tr_files *rows, const struct t
 }
 
 /* Files are divided by their rows, as files of text are by their bytes. */
-static int take_files(struct pass *p, const struct tr_files *rows, size_t reader, size_t readers)
+static int take_files(struct pass *p, const struct tr_files *rows, uint64_t chunk, size_t reader,
+                      size_t readers)
 {
-    uint64_t chunk = chunk_rows(p, rows, readers);
-    chunk = whole_chunks(chunk, p->r->head->chunk_rows, rows, readers);
     for (int lap = 0; lap < 2; lap++)
         for (size_t file = 0; file < rows->n && !p->r->enough; file++) {
             struct tr_file_part part;
@@ -447,18 +459,15 @@ static int reserve(struct tr_reader *r, const struct tr_files *rows, size_t read
 int tr_hdf5_read_share(struct tr_reader *r, size_t reader, size_t readers)
 {
     struct pass p = {.r = r};
-    struct tr_files rows = {.n = r->files->n};
+    struct tr_files rows;
+    uint64_t chunk;
     struct tr_matrix *m = &r->matrix;
-    TR_TRY(TR_NEW(&rows.file, rows.n));
-    for (size_t i = 0; i < rows.n; i++) {
-        rows.file[i].size = r->options->heads[i].rows;
-        rows.total += rows.file[i].size;
-    }
-    TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, rows.n)));
+    TR_TRY(tr_reader_enter(r, tr_heads_first(r->options->heads, r->files->n)));
+    TR_TRY(tr_hdf5_rows(r, readers, &rows, &chunk));
     const struct tr_schema *schema = r->options->schema;
     m->columns = schema ? schema->slots : r->head->sparse ? 0 : (size_t)r->head->fields;
     int status = reserve(r, &rows, readers);
-    if (status == TR_OK && rows.total > 0) status = take_files(&p, &rows, reader, readers);
+    if (status == TR_OK && rows.total > 0) status = take_files(&p, &rows, chunk, reader, readers);
     free(rows.file);
     free(p.begin);
     free(p.value);

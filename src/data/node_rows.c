@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/hdf5.h"
+#include "data/node_table.h"
 
 /* ---- what a node has ---- */
 
@@ -20,7 +21,7 @@ static void free_rows(struct tr_node_rows *rows)
 static int open_part(tr_context *node, int part, const tr_data *like, tr_data **data, char **key)
 {
     TR_TRY(tr_data_open(node, (enum tr_data_part)(part | TR_DATA_RAW | TR_DATA_NODE), like, data));
-    return tr_agree(node, tr_store_rows_key(node, &(*data)->state->files, key));
+    return tr_agree(node, tr_store_rows_key(node->job, &(*data)->state->files, key));
 }
 
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows)
@@ -58,13 +59,13 @@ const struct tr_node_rows *tr_node_rows_find(const tr_data *data)
     const struct tr_data_state *s = data->state;
     const struct tr_node_rows *found = NULL;
     char *key = NULL;
-    bool never = s->on_disk || s->cached || data->format != TR_FORMAT_LIBSVM || s->form & TR_DATA_NODE;
-    if (never || !s->tr->node_rows || tr_store_rows_key(s->tr, &s->files, &key) != TR_OK) return NULL;
+    bool never = s->on_disk || s->cached || s->form & TR_DATA_NODE;
+    if (never || !s->tr->node_rows || tr_store_rows_key(s->tr->job, &s->files, &key) != TR_OK) return NULL;
     bool test = s->test && s->held_out.to == 0;
     for (struct tr_node_rows *r = s->tr->node_rows; r && !found; r = r->next) {
         if (r->forgotten) continue;
         const char *has = test ? r->test_key : r->train_key;
-        if (has && strcmp(has, key) == 0) found = r;
+        if (has && strcmp(has, key) == 0 && r->train->format == data->format) found = r;
     }
     free(key);
     return found;
@@ -90,7 +91,7 @@ static size_t at_of(const struct order *o, size_t number)
     return stretch[low].at + (number - (size_t)stretch[low].first);
 }
 
-/* The first row whose line does not begin before this place. */
+/* The first row that does not stand before this place. */
 static size_t first_from(const struct order *o, uint64_t origin)
 {
     size_t low = 0, high = o->n;
@@ -107,27 +108,31 @@ static size_t first_from(const struct order *o, uint64_t origin)
 struct taking {
     struct order order;
     struct tr_reader r; /* who would read them */
-    size_t *row;        /* where they are */
+    bool hdf5;          /* places are numbers of rows … */
+    struct tr_hdf5 *
+        table; /* … and which are held out depends on where they stood first, which this file says; NULL: it does not */
+    size_t *row; /* where they are */
     size_t n, capacity;
 };
 
+static bool leaves_out(const struct taking *t, uint64_t place)
+{
+    if (t->r.options->held_out.to == 0) return false;
+    return t->hdf5 ? tr_hdf5_leaves_out(&t->r, place) : tr_reader_leaves_out(&t->r, t->r.file, place);
+}
+
 static int take_range(struct taking *t, size_t file, uint64_t begin, uint64_t end)
 {
-    const struct tr_reader_options *o = t->r.options;
     uint64_t base = tr_origin(file, 0);
     size_t first = first_from(&t->order, base + begin), last = first_from(&t->order, base + end),
            before = t->n;
+    t->r.file = file;
+    if (t->table) TR_TRY(tr_hdf5_read_origins(t->table, &t->r, begin, (size_t)(end - begin)));
     TR_TRY(TR_GROW(&t->row, &t->capacity, t->n + (last - first)));
     for (size_t number = first; number < last; number++) {
         size_t at = at_of(&t->order, number);
-        uint64_t place = t->order.s->row_number[at] - base;
-        if (o->held_out.to > 0 && tr_reader_leaves_out(&t->r, file, place)) continue;
-        t->r.file = file;
-        t->r.offset = place;
-        TR_TRY(tr_reader_note_label(&t->r, t->order.s->rows.label[at]));
-        t->row[t->n++] = at;
+        if (!leaves_out(t, t->order.s->row_number[at] - base)) t->row[t->n++] = at;
     }
-    t->r.file = file;
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }
 
@@ -148,49 +153,126 @@ static int take_part(struct taking *t, const struct tr_file_part *part)
     }
 }
 
+/* Of HDF5 it is not the rows that are read once more, but which they were in the text that they come from. */
+static int take_hdf5_part(struct taking *t, const struct tr_file_part *part)
+{
+    struct tr_hdf5 table;
+    if (t->r.options->held_out.to == 0) return take_part(t, part);
+    int status = tr_hdf5_table_open(&t->r.files->file[part->file], &table);
+    t->table = &table;
+    if (status == TR_OK) status = take_part(t, part);
+    t->table = NULL;
+    tr_hdf5_table_close(&table);
+    return status;
+}
+
 static int take_parts(struct taking *t, size_t reader, size_t readers)
 {
-    const struct tr_reader_options *o = t->r.options;
-    for (int lap = 0; lap < (o->deal > 0 ? 2 : 1); lap++)
-        for (size_t file = 0; file < t->r.files->n; file++) {
+    struct tr_files rows = {.n = 0};
+    const struct tr_files *files = t->hdf5 ? &rows : t->r.files;
+    uint64_t chunk = t->r.options->deal;
+    int status = t->hdf5 ? tr_hdf5_rows(&t->r, readers, &rows, &chunk) : TR_OK;
+    for (int lap = 0; lap < (chunk > 0 ? 2 : 1); lap++)
+        for (size_t file = 0; file < files->n && status == TR_OK; file++) {
             struct tr_file_part part;
-            bool mine = o->deal > 0 ? tr_files_deal(t->r.files, file, reader, readers, o->deal, lap, &part)
-                                    : tr_files_part(t->r.files, file, reader, readers, &part);
-            if (mine) TR_TRY(take_part(t, &part));
+            bool mine = chunk > 0 ? tr_files_deal(files, file, reader, readers, chunk, lap, &part)
+                                  : tr_files_part(files, file, reader, readers, &part);
+            if (mine) status = t->hdf5 ? take_hdf5_part(t, &part) : take_part(t, &part);
         }
-    return TR_OK;
+    free(rows.file);
+    return status;
 }
 
 /* ---- copies of them ---- */
 
-/* Columns as they are in the files. */
-static void copy_rows(const struct taking *t, const tr_data *node, struct tr_matrix *m)
+/* Columns as they are in the files, where those of text may count from 1. */
+static int make_sparse_rows(const struct taking *t, const tr_data *node, struct tr_matrix *m)
 {
     const struct tr_matrix *from = &t->order.s->rows;
-    for (size_t i = 0; i < t->n; i++) {
-        size_t at = t->row[i];
-        uint64_t k = from->begin[at], to = m->begin[i], n = from->begin[at + 1] - k;
-        for (uint64_t j = 0; j < n; j++)
-            m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + node->first_index;
-        if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
-        m->label[i] = from->label[at];
-        m->begin[i + 1] = to + n;
-    }
-}
-
-static int make_rows(const struct taking *t, const tr_data *node, struct tr_matrix *m)
-{
-    const struct tr_matrix *from = &t->order.s->rows;
+    uint32_t first = t->hdf5 ? 0 : node->first_index;
     size_t nonzeros = 0;
     for (size_t i = 0; i < t->n; i++)
         nonzeros += (size_t)(from->begin[t->row[i] + 1] - from->begin[t->row[i]]);
-    m->rows = t->n;
     TR_TRY(TR_NEW(&m->begin, t->n + 1));
     TR_TRY(TR_NEW(&m->column, nonzeros));
-    TR_TRY(TR_NEW(&m->label, t->n));
     if (from->value) TR_TRY(TR_NEW(&m->value, nonzeros));
-    copy_rows(t, node, m);
+    for (size_t i = 0; i < t->n; i++) {
+        uint64_t k = from->begin[t->row[i]], to = m->begin[i], n = from->begin[t->row[i] + 1] - k;
+        for (uint64_t j = 0; j < n; j++)
+            m->column[to + j] = (uint32_t)node->keys[from->column[k + j]] + first;
+        if (m->value) memcpy(m->value + to, from->value + k, n * sizeof *m->value);
+        m->begin[i + 1] = to + n;
+    }
     return TR_OK;
+}
+
+/* Of the i-th row that is taken, where the reader is. */
+static size_t go_to(struct taking *t, size_t i)
+{
+    uint64_t place = t->order.s->row_number[t->row[i]];
+    t->r.file = (size_t)(place >> 48);
+    t->r.offset = place - tr_origin(t->r.file, 0);
+    return t->row[i];
+}
+
+static int take_labels(struct taking *t, struct tr_matrix *m)
+{
+    const float *label = t->order.s->rows.label;
+    if (!label) return TR_OK;
+    TR_TRY(TR_NEW(&m->label, t->n));
+    for (size_t i = 0; i < t->n; i++) {
+        m->label[i] = label[go_to(t, i)];
+        TR_TRY(tr_reader_note_label(&t->r, m->label[i]));
+    }
+    return TR_OK;
+}
+
+static int make_dense_rows(const struct taking *t, struct tr_matrix *m)
+{
+    const struct tr_matrix *from = &t->order.s->rows;
+    m->columns = from->columns;
+    TR_TRY(TR_NEW(&m->value, t->n * m->columns));
+    for (size_t i = 0; i < t->n; i++)
+        memcpy(m->value + i * m->columns, from->value + t->row[i] * m->columns,
+               m->columns * sizeof *m->value);
+    return TR_OK;
+}
+
+static int fill_table(struct taking *t, struct tr_node_table *table, struct tr_matrix *m, float *weight)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        size_t at = go_to(t, i);
+        float label;
+        TR_TRY(tr_node_table_take(table, at, m->value + i * m->columns, &label));
+        if (weight) weight[i] = t->order.s->weight[at];
+        if (!m->label) continue;
+        m->label[i] = label;
+        TR_TRY(tr_reader_note_label(&t->r, label));
+    }
+    return TR_OK;
+}
+
+static int make_table(struct taking *t, struct tr_matrix *m)
+{
+    const struct tr_data_state *node = t->order.s;
+    const struct tr_reader_options *o = t->r.options;
+    struct tr_node_table *table = NULL;
+    m->columns = node->schema->slots;
+    TR_TRY(TR_NEW(&m->value, t->n * m->columns));
+    if (node->rows.label) TR_TRY(TR_NEW(&m->label, t->n));
+    if (o->weight) TR_TRY(TR_NEW(o->weight, t->n));
+    int status = tr_node_table_open(node, &t->r, &table);
+    if (status == TR_OK) status = fill_table(t, table, m, o->weight ? *o->weight : NULL);
+    tr_node_table_close(&table);
+    return status;
+}
+
+static int make_rows(struct taking *t, const tr_data *node, struct tr_matrix *m)
+{
+    m->rows = t->n;
+    if (t->r.options->schema) return make_table(t, m);
+    TR_TRY(node->dense ? make_dense_rows(t, m) : make_sparse_rows(t, node, m));
+    return take_labels(t, m);
 }
 
 /* What all readers of the files together would have found. */
@@ -201,20 +283,25 @@ static void report(const tr_data *node, size_t reader, const struct tr_matrix *m
     r->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;
     r->highest = node->first_index + (uint32_t)(node->columns - 1);
     r->skipped = reader == 0 ? node->skipped : 0;
+    r->unlabelled = reader == 0 ? node->state->unlabelled : 0;
 }
 
-int tr_node_rows_take(tr_data *data, const struct tr_node_rows *rows, size_t reader, size_t readers,
-                      const struct tr_reader_options *options, struct tr_part *part)
+int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
+                      struct tr_part *part)
 {
     struct tr_data_state *s = data->state;
-    const tr_data *node = s->test && s->held_out.to == 0 ? rows->test : rows->train;
+    const tr_data *node = s->test && s->held_out.to == 0 ? s->node_rows->test : s->node_rows->train;
     struct taking t = {.order = {node->state, (size_t)node->total_rows},
-                       .r = {.files = &s->files, .options = options, .last_label = NAN}};
+                       .r = {.files = &s->files,
+                             .options = options,
+                             .head = &s->heads[tr_heads_first(s->heads, s->files.n)],
+                             .last_label = NAN}};
+    t.hdf5 = tr_reader_is_hdf5(&t.r);
     int status = take_parts(&t, reader, readers);
     if (status == TR_OK) status = make_rows(&t, node, &s->rows);
     free(t.row);
+    free(t.r.origin);
     report(node, reader, &s->rows, &t.r.report);
     part->report = t.r.report;
-    s->node_rows = rows;
     return status;
 }

@@ -4,7 +4,7 @@
  * group with all rows: as they are in the files, whatever tasks do with them. The workers of a task then take the rows that
  * they would have read, in that order, by the place of each row's line in the files; so a task learns the same, on any
  * number of ranks, and of folds each gets its own. No file is read again. When the last task that wants them has ended, the
- * memory is given back.
+ * memory is given back. Ratings and bags of words each task reads for itself.
  */
 #ifndef TR_DATA_NODE_ROWS_H
 #define TR_DATA_NODE_ROWS_H
@@ -21,8 +21,8 @@ struct tr_node_rows {
 };
 
 /* Reads them, and puts them where the teams of `world`, which begin later, find them: rows->task is set. `node`: all ranks of a
- * node, in one group of which each has all rows, whose job is that of the task. Quietly an error where the data are not
- * libsvm. All ranks of a node together. */
+ * node, in one group of which each has all rows, whose job is that of the task. Quietly an error where the data are ratings or
+ * bags of words. All ranks of a node together. */
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows);
 
 /* They are found no more on this rank; their memory is given back when all ranks of the node have come so far. Any rank, alone,
@@ -35,8 +35,8 @@ void tr_node_rows_close(tr_context *world, struct tr_node_rows *rows);
 /* What the files of the data set are on this node, or NULL. */
 const struct tr_node_rows *tr_node_rows_find(const tr_data *data);
 
-/* What tr_read_matrix() would have read, out of them: into data->state->rows, part->report and part->runs. */
-int tr_node_rows_take(tr_data *data, const struct tr_node_rows *rows, size_t reader, size_t readers,
-                      const struct tr_reader_options *options, struct tr_part *part);
+/* What tr_read_matrix() would have read, out of data->state->node_rows: into data->state->rows, part->report and part->runs. */
+int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct tr_reader_options *options,
+                      struct tr_part *part);
 
 #endif

@@ -207,8 +207,7 @@ static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, s
     if (s->schema && !s->test && !part->again && tr_schema_weight(s->schema) < s->schema->n)
         options.weight = &part->weight;
     if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
-    const struct tr_node_rows *node = tr_node_rows_find(data);
-    if (node) return tr_node_rows_take(data, node, worker, workers, &options, part);
+    if (s->node_rows) return tr_node_rows_take(data, worker, workers, &options, part);
     if (s->form & TR_DATA_NODE) options.places = &s->row_number;
     struct tr_matrix none = {0};
     int status =

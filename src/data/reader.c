@@ -220,7 +220,7 @@ static int read_text(struct tr_reader *r, size_t reader, size_t readers)
 }
 
 /* Tables with named columns are of csv, wherever they lie. */
-static bool is_hdf5(const struct tr_reader *r)
+bool tr_reader_is_hdf5(const struct tr_reader *r)
 {
     if (r->options->format == TR_FORMAT_HDF5) return true;
     return r->options->schema && r->files->file[tr_heads_first(r->options->heads, r->files->n)].hdf5;
@@ -231,7 +231,8 @@ static int read_share(struct tr_reader *r, size_t reader, size_t readers)
     r->report.lowest = UINT32_MAX;
     r->last_label = NAN;
     if (r->options->records) memset(r->options->records, 0, r->files->n * sizeof *r->options->records);
-    int status = is_hdf5(r) ? tr_hdf5_read_share(r, reader, readers) : read_text(r, reader, readers);
+    int status =
+        tr_reader_is_hdf5(r) ? tr_hdf5_read_share(r, reader, readers) : read_text(r, reader, readers);
     if (status == TR_OK && r->options->places) *r->options->places = r->place;
     else free(r->place);
     free(r->origin);

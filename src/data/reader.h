@@ -140,7 +140,7 @@ struct tr_reader_options {
         weight; /* csv: gets those of all rows that were read, where the schema has them, to be freed; may be NULL */
     struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
     uint64_t *
-        *places; /* libsvm: gets where the line of each row begins in its file, to be freed; may be NULL */
+        *places; /* libsvm, csv, hdf5: gets where each row stands in its file, to be freed; may be NULL */
     uint64_t *records; /* ratings, docword: gets the number of records of each file; may be NULL */
     /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
     int (*piece)(void *state, struct tr_reader *reader);
@@ -265,6 +265,9 @@ const char *tr_reader_bad(struct tr_reader *r, const char *token, char separator
 int tr_reader_reject(struct tr_reader *r);
 
 int tr_reader_add_label(struct tr_reader *r, float label);
+
+/* Whether what it reads lies in HDF5, where places are numbers of rows. */
+bool tr_reader_is_hdf5(const struct tr_reader *r);
 
 /* Goes on with this file. */
 int tr_reader_enter(struct tr_reader *r, size_t file);

@@ -127,7 +127,8 @@ int tr_schema_change(tr_data *data, const struct tr_column_seen *seen, bool *aga
         if (first == s->n) first = c;
     }
     free(word);
-    if (status == TR_OK && *again) status = say_change(data, seen, first);
+    bool says = *again && !(data->state->form & TR_DATA_NODE);
+    if (status == TR_OK && says) status = say_change(data, seen, first);
     if (status == TR_OK && *again) status = tr_schema_number(s);
     return tr_agree(tr, status);
 }

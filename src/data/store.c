@@ -12,6 +12,7 @@
 
 #include "data/cache.h"
 #include "data/scale.h"
+#include "data/schema_all.h"
 #include "data/stream.h"
 #include "shm/shm.h"
 
@@ -308,6 +309,25 @@ static int end_key(FILE *text, char **key)
     return tr_fail(TR_ERR_SYSTEM, "out of memory");
 }
 
+static void print_lists(FILE *text, const struct tr_job_list *const lists[], size_t n)
+{
+    for (size_t l = 0; l < n; l++) {
+        fputs(" list", text);
+        for (size_t i = 0; i < lists[l]->n; i++) fprintf(text, "«%s»", lists[l]->item[i]);
+    }
+}
+
+/* What the job says of how files are read. */
+static void print_reading(FILE *text, const tr_job *job)
+{
+    const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing, &job->data.cross};
+    fprintf(text, "%d %d %d %llu %d %s %s %llu", job->data.format, job->data.index_base, job->data.on_error,
+            (unsigned long long)job->data.features, job->data.header, job->data.label, job->data.positive,
+            (unsigned long long)job->data.hash);
+    if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    print_lists(text, lists, 3);
+}
+
 /* All that the rows depend on. */
 static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_data_part part,
                     const tr_data *like, char **key)
@@ -318,19 +338,11 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     TR_TRY(tr_job_held_out(job, &held_out));
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %d %d %d %d %d %d %s %d %llu %d %d %d like %llu", job->data.format,
-            (int)part & ~TR_DATA_TEST, job->data.scale, job->data.index_base, job->data.on_error,
-            job->data.partition, job->data.order, job->data.header, job->data.label, job->data.duplicates,
-            (unsigned long long)job->data.features, job->table.prune, tr->layout.groups,
-            tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0);
-    const struct tr_job_list *lists[] = {&job->data.columns, &job->data.missing, &job->data.cross};
-    for (size_t l = 0; l < 3; l++)
-        for (size_t i = 0; i < lists[l]->n; i++)
-            fprintf(text, "%s«%s»", i ? "" : " columns ", lists[l]->item[i]);
-    fprintf(text, " %s %llu %llu", job->data.positive, (unsigned long long)job->data.min_count,
-            (unsigned long long)job->data.most_values);
-    fprintf(text, " %llu", (unsigned long long)job->data.hash);
-    if (*job->data.weight) fprintf(text, " weight %s", job->data.weight);
+    print_reading(text, job);
+    fprintf(text, " %d %d %d %d %d %d %d %d like %llu %llu %llu", (int)part & ~TR_DATA_TEST, job->data.scale,
+            job->data.partition, job->data.order, job->data.duplicates, job->table.prune, tr->layout.groups,
+            tr->layout.group_size, like ? (unsigned long long)like->state->store->number : 0,
+            (unsigned long long)job->data.min_count, (unsigned long long)job->data.most_values);
     if (held_out.to > 0)
         fprintf(text, " %s %a to %a of %llu", part & TR_DATA_TEST ? "the" : "without the", held_out.from,
                 held_out.to, (unsigned long long)job->seed);
@@ -342,15 +354,14 @@ static int make_key(const tr_context *tr, const struct tr_files *files, enum tr_
     return end_key(text, key);
 }
 
-int tr_store_rows_key(const tr_context *tr, const struct tr_files *files, char **key)
+int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **key)
 {
-    const tr_job *job = tr->job;
     size_t n;
     FILE *text = open_memstream(key, &n);
     if (!text) return tr_fail(TR_ERR_SYSTEM, "out of memory");
-    fprintf(text, "%d %d %llu", job->data.index_base, job->data.on_error,
-            (unsigned long long)job->data.features);
-    print_files(text, files);
+    print_reading(text, job);
+    if (files) print_files(text, files);
+    else print_lists(text, (const struct tr_job_list *[]){&job->data.train, &job->data.folders}, 2);
     return end_key(text, key);
 }
 
@@ -495,6 +506,7 @@ void tr_data_free_head(tr_data *data)
     free(s->block);
     free(s->weight);
     free(s->third_label);
+    if (s->words) tr_schema_seen_free(&s->words, s->schema);
     tr_scale_free(&s->scale);
     tr_schema_release(&s->schema);
     tr_bindings_free(&s->bindings);

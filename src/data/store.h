@@ -38,8 +38,9 @@ struct tr_stores {
 int tr_store_take(tr_context *tr, const struct tr_files *files, enum tr_data_part part, const tr_data *like,
                   struct tr_store **store, bool *found);
 
-/* What the rows of libsvm files depend on before anything is done with them: the files, and how they are read; to be freed. */
-int tr_store_rows_key(const tr_context *tr, const struct tr_files *files, char **key);
+/* What rows depend on before anything is done with them: how they are read, and the files (NULL: as the job names those to train on);
+ * to be freed. */
+int tr_store_rows_key(const tr_job *job, const struct tr_files *files, char **key);
 
 /* Data that a task's team has loaded stay for its next task, until that loads others or the team ends. All ranks. */
 void tr_store_hold(struct tr_store *store);

@@ -15,6 +15,7 @@ struct tr_tasks_folder {
     tr_context *world;
     const struct tr_task_row *row;
     size_t n;
+    uint64_t readings; /* for several tasks */
     int lock;
     struct tr_status_file status;
 };
@@ -64,10 +65,13 @@ static void put_tasks(FILE *file, void *who)
 static int write_summary(FILE *file, const void *what)
 {
     const struct tr_tasks_folder *f = what;
+    uint64_t readings = f->readings;
+    for (size_t i = 0; i < f->n; i++) readings += f->row[i].readings;
     fputs("{\n", file);
     put_tasks(file, (void *)(uintptr_t)f);
     tr_json_real_member(file, "total_seconds", tr_milliseconds(tr_process_seconds()));
     tr_json_count_member(file, "status", (uint64_t)f->status.code);
+    tr_json_count_member(file, "readings", readings);
     return tr_summary_end(file, f->world->size, f->status.host, f->world->job);
 }
 
@@ -152,6 +156,11 @@ int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_
     int status = begin(f, goes_on);
     if (status != TR_OK) forget(folder);
     return status;
+}
+
+void tr_tasks_folder_note_readings(struct tr_tasks_folder *f, uint64_t readings)
+{
+    f->readings = readings;
 }
 
 int tr_tasks_folder_renew(struct tr_tasks_folder *f, bool at_once)

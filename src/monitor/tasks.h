@@ -8,8 +8,8 @@
  *   status, error     exit code and text, null while there is none
  *   output            its own folder
  *
- * summary.json has besides: total_seconds, status (exit code of the first task that failed, or 0), ranks, version, host,
- * job.
+ * summary.json has besides: total_seconds, status (exit code of the first task that failed, or 0), readings (how often training data
+ * were read from their files, by a task or for several), ranks, version, host, job.
  */
 #ifndef TR_MONITOR_TASKS_H
 #define TR_MONITOR_TASKS_H
@@ -20,10 +20,11 @@
 struct tr_task_row {
     const char *name, *output;
     const struct tr_scheduled
-        *scheduled;   /* state, ranks and times; done without ranks: in an earlier part of the run */
-    double objective; /* NaN: none */
-    int status;       /* once it has ended */
-    char error[512];  /* "" where there is none */
+        *scheduled;    /* state, ranks and times; done without ranks: in an earlier part of the run */
+    double objective;  /* NaN: none */
+    uint64_t readings; /* of training data by its team */
+    int status;        /* once it has ended */
+    char error[512];   /* "" where there is none */
 };
 
 struct tr_tasks_folder;
@@ -33,6 +34,9 @@ struct tr_tasks_folder;
  * Prepares the folder, or takes that of the run that goes on. TR_ERR_NO_OUTPUT: there can be no such folder. */
 int tr_tasks_folder_open(tr_context *world, const struct tr_task_row *row, size_t n, bool goes_on,
                          struct tr_tasks_folder **folder);
+
+/* So many readings were for several tasks. */
+void tr_tasks_folder_note_readings(struct tr_tasks_folder *folder, uint64_t readings);
 
 /* Writes status.json, at once or if about a second has gone by. */
 int tr_tasks_folder_renew(struct tr_tasks_folder *folder, bool at_once);

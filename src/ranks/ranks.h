@@ -117,7 +117,8 @@ struct tr_context {
     int storage;              /* TR_LEVEL_… of this run; TR_LEVEL_AUTO: as the job says */
     struct tr_stores *stores; /* data that were read; NULL while there are none */
     struct tr_node_rows
-        *node_rows; /* what this node has of files that several tasks learn from; NULL: nothing */
+        *node_rows;    /* what this node has of files that several tasks learn from; NULL: nothing */
+    uint64_t readings; /* of training data, from their files */
     struct tr_checkpoints *checkpoints; /* NULL: nothing is kept */
     struct tr_monitor *monitor;         /* NULL: nothing is shown or written */
     struct {

@@ -151,6 +151,9 @@ in_turns steps 1 job.yaml solve.method=sgd solve.rate=0.1 solve.epochs=1 solve.b
 if command -v python3 >/dev/null; then
     [ "$("$jobs/../tools/gantt" clusters-1 60 | grep -c '^[0-3] ')" -eq 4 ] || fail "gantt: $("$jobs/../tools/gantt" clusters-1 60)"
     "$jobs/../tools/gantt" clusters-1 | grep -q 'A start, B assign' || fail "gantt: no stages"
+    mkdir drawn # one works for four seconds, the other for the first and the last of them
+    printf '{"timeline": [{"rank": 0, "stage": "a", "begin": 0, "end": 4}, {"rank": 1, "stage": "a", "begin": 0, "end": 1}, {"rank": 1, "stage": "b", "begin": 3, "end": 4}]}' >drawn/summary.json
+    "$jobs/../tools/gantt" drawn 8 2 | tail -n 1 | grep -q '^1.50 ranks at work in the mean; 2 cores idle for 25.0% of the time$' || fail "gantt: $("$jobs/../tools/gantt" drawn 8 2)"
 fi
 run found 4 $clusters stages.assign.parallelism=auto && says found '^ +auto: '
 [ "$(of found objective)" = "$(of clusters objective)" ] || fail "found: another objective"

@@ -4,9 +4,9 @@ import os, re, resource, shutil, subprocess, sys, time
 from experiments.common import ENV, OUT, ROOT, TRIREME, ctr_data, goal, program, run, table, write_csv
 
 
-def trireme(*words):
-    """On four ranks; all that it says."""
-    words = ["mpirun", "-q", "-n", "4", "--oversubscribe", TRIREME, *map(str, words)]
+def trireme(*words, ranks=4):
+    """All that it says."""
+    words = ["mpirun", "-q", "-n", str(ranks), "--oversubscribe", TRIREME, *map(str, words)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV, cwd=ROOT)
     return done.stdout if done.returncode == 0 else sys.exit(f"bench: {' '.join(words)}\n{done.stdout}")
 
@@ -57,3 +57,23 @@ def schedule(quick):
     write_csv("schedule", ["workers", "tasks", "decisions", "microseconds", "busy"], rows)
     print("\ngoals")
     goal("schedule busy", min(row[4] for row in rows))
+
+
+def idle(quick):
+    """Three tasks whose stages want all cores, then one, then all of them: on ranks as many as cores, so that one task runs after
+    the other, and on as many for each task. A rank whose stage has no work for it sleeps, so its core is another's."""
+    cores, folder, data = len(os.sched_getaffinity(0)), os.path.join(OUT, "idle"), ctr_data(quick)
+    tasks = [f"tasks.t{i}.{setting}" for i in range(3) for setting in (f"ranks={cores}", f"seed={i + 1}")]
+    words = [f"data.train={data}", "model.type=logistic", "solve.method=svrg", f"solve.epochs={3 if quick else 12}",
+             f"stages.full.parallelism={cores}", "stages.inner.parallelism=1", *tasks, f"output={folder}"]
+    rows = []
+    for name, ranks in (("one after the other", cores), ("at the same time", 3 * cores)):
+        shutil.rmtree(folder, ignore_errors=True)
+        _, wall, processors = timed(lambda: trireme("train", *words, ranks=ranks))
+        last = run(sys.executable, os.path.join(ROOT, "tools", "gantt"), folder, 80, cores).splitlines()[-1]
+        rows.append([name, ranks, wall, processors, float(re.search(r"idle for ([0-9.]+)%", last)[1]) / 100])
+        shutil.rmtree(folder, ignore_errors=True)
+    table(f"three tasks with stages of {cores}, 1, {cores} … workers on {cores} cores", ["", "ranks", "seconds", "of processors", "cores idle"], rows)
+    write_csv("idle", ["what", "ranks", "seconds", "processor_seconds", "idle"], rows)
+    print("\ngoals")
+    goal("idle cores", rows[1][4])

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Files that several tasks learn from are read once a node, whatever the format, whatever the teams, whatever rows are held out; and a
+# task learns what a job of its own on as many ranks learns. Usage: test_shared_rows.sh TRIREME
+. "$(dirname "$0")/lib.sh"
+
+# Words, numbers that are missing, a word far down in a column of numbers, labels that are names, rows that count more than others.
+awk 'BEGIN { srand(7); split("oslo,rome,bonn,\"new, york\",nice", city, ","); city[4] = "\"new, york\""; city[5] = "nice"
+    print "city,a,b,late,w,kind"
+    for (i = 1; i <= 2400; i++) { c = 1 + int(rand() * 5); a = int(rand() * 1000) / 1000; b = rand() < 0.1 ? "" : int(rand() * 100)
+        z = a - 0.5 + (c - 3) / 4 + rand() - 0.5
+        print city[c] "," a "," b "," (i == 2001 ? "many" : int(rand() * 4)) "," 1 + i % 3 "," (z > 0 ? "buys" : rand() < 0.01 ? "" : "leaves") } }' >table.csv
+gzip -k table.csv
+"$trireme" generate ctr -o sparse.svm rows=2400 features=300 nonzeros=9 >out 2>&1 || fail "generate: $(cat out)"
+"$trireme" generate dense -o dense.csv rows=2000 columns=12 clusters=2 spread=2 label=last >out 2>&1 || fail "generate: $(cat out)"
+
+# read_once RANKS WHAT SETTING…: two tasks on teams of one and three ranks, and of a third of which some rows are held out
+cat >job.yaml <<'END'
+solve: {method: newton, target_gap: 1e-3}
+sync: {mode: bsp}
+tasks:
+  one: {ranks: 1}
+  two: {ranks: 3, model.l2: 1e-3}
+  fold: {ranks: 2, data.test: fold 2/3}
+END
+read_once() {
+    what=$1; shift
+    rm -rf shared
+    run shared 4 job.yaml "$@" || return
+    said=$(grep -c '^rows: .* read once for 3 tasks' shared.out)
+    [ "$said" -eq 1 ] || fail "$what: read once is said $said times: $(grep -e ^rows: -e note: shared.out)"
+    [ "$(of shared readings)" = 1 ] || fail "$what: $(of shared readings) readings: $(grep 'read in' shared.out)"
+    [ "$(grep -c '^[a-z]*: training data: .* rows of task one$' shared.out)" -eq 2 ] || fail "$what: whose rows they are: $(grep 'g data' shared.out)"
+    for task in one:1:seed=1 two:3:model.l2=1e-3 fold:2:data.test="fold 2/3"; do
+        name=${task%%:*} ranks=${task#*:} setting=${task#*:*:}
+        rm -rf alone
+        run alone "${ranks%%:*}" solve.method=newton solve.target_gap=1e-3 sync.mode=bsp "$@" "$setting" || continue
+        cmp -s alone/model.txt shared/"$name"/model.txt || fail "$what: task $name learns what the same job alone does not"
+        [ "$(of alone test_accuracy)" = "$(of shared/"$name" test_accuracy)" ] || fail "$what: task $name: another test"
+    done
+}
+read_once "libsvm" data.train=sparse.svm
+for file in table.csv table.csv.gz; do read_once $file data.train=$file data.label=kind data.columns='w: weight'; done
+grep -q '^one: note: *column late is a category, as .*:2002 has' shared.out || fail "a word in a column of numbers is not said: $(grep late shared.out)"
+read_once "hashed words" data.train=table.csv data.label=kind data.hash=64 data.columns='w: ignore'
+read_once "one name and the others" data.train=table.csv data.label=kind data.positive=buys data.cross='city*late'
+for file in table.csv sparse.svm dense.csv; do
+    check "convert $file" "$trireme" convert $file "${file%.*}.h5" $([ $file = sparse.svm ] || echo data.label=auto)
+done
+read_once "converted words" data.train=table.h5 data.label=kind
+read_once "converted lists" data.train=sparse.h5
+read_once "converted numbers" data.train=dense.h5
+exit $bad
