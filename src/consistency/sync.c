@@ -198,6 +198,12 @@ static bool is_fresh_enough(const struct tr_sync *s, const struct tr_view_state 
     return s->running && is_cached(s, v) && v->view.clock >= 0 && v->holds >= s->now - s->staleness;
 }
 
+/* Whether what was read ahead is for this clock. Own updates are in it, even one that is still on its way. */
+static bool has_read_ahead(const struct tr_sync *s, const struct tr_view_state *v)
+{
+    return v->ahead_started && v->ahead_clock == s->now;
+}
+
 /* Fills the view with the prefetched copy for this clock or, where there is none, from the servers. */
 static int read_view(struct tr_sync *s, struct tr_view_state *v, double *waited)
 {
@@ -233,12 +239,13 @@ int tr_view_pull(tr_view *view)
     double begin = tr_now(), pushed, waited = 0;
     if (!is_fresh_enough(s, v)) {
         enum tr_rank_state before = tr_clock_say(s->clock, TR_RANK_PULLS);
-        TR_TRY(wait_for_push(s, v));
+        if (!has_read_ahead(s, v)) TR_TRY(wait_for_push(s, v));
         pushed = tr_now();
         TR_TRY(read_view(s, v, &waited));
         traffic->push_seconds += pushed - begin;
         traffic->wait_seconds += waited;
         traffic->pull_seconds += tr_now() - pushed - waited;
+        s->tr->tables->service.under_way += tr_push_busy(view);
         tr_clock_say(s->clock, before);
     }
     view->clock = s->now;

@@ -357,11 +357,14 @@ double tr_monitor_objective(const struct tr_monitor *m)
 static int sum_service(tr_context *tr, struct tr_service *sum)
 {
     const struct tr_service *own = &tr->tables->service;
-    double parts[] = {own->seconds, 0, own->version_bytes, own->at_seams};
+    double parts[] = {own->seconds, 0, own->version_bytes, own->at_seams, own->under_way};
     for (size_t i = 0; i < tr->tables->count; i++) parts[1] += (double)tr_table_bytes(tr->tables->table[i]);
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_F64, parts, sizeof parts / sizeof *parts));
-    *sum = (struct tr_service){
-        .seconds = parts[0], .share_bytes = parts[1], .version_bytes = parts[2], .at_seams = parts[3]};
+    *sum = (struct tr_service){.seconds = parts[0],
+                               .share_bytes = parts[1],
+                               .version_bytes = parts[2],
+                               .at_seams = parts[3],
+                               .under_way = parts[4]};
     return TR_OK;
 }
 

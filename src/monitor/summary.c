@@ -62,6 +62,7 @@ static void write_cost(FILE *file, const struct tr_outcome *o)
     tr_json_count_member(file, "filter_dropped", t->filtered.dropped);
     write_seconds(file, "serve_seconds", o->service.seconds);
     tr_json_count_member(file, "served_while_computing", (uint64_t)o->service.at_seams);
+    tr_json_count_member(file, "updates_under_way", (uint64_t)o->service.under_way);
     tr_json_count_member(file, "table_bytes", (uint64_t)o->service.share_bytes);
     tr_json_count_member(file, "version_bytes", (uint64_t)o->service.version_bytes);
 }

@@ -11,6 +11,19 @@ static double transfer_seconds(const struct tr_traffic *t)
     return t->wait_seconds + t->pull_seconds + t->push_seconds;
 }
 
+/* Seconds in which something was on its way and this rank did not wait for it, or had nothing else to do. */
+static double seconds_behind(const struct tr_tables *tables)
+{
+    return tr_way_seconds(tables) - transfer_seconds(&tables->traffic);
+}
+
+/* What has been on its way while this rank computed, or evaluated, from then on. */
+static void add_hidden(struct tr_tables *tables, double before)
+{
+    double behind = seconds_behind(tables) - before;
+    if (behind > 0) tables->traffic.hidden_seconds += behind;
+}
+
 /* Workers wait for each other's turns. */
 static bool takes_turns(const struct tr_stage_run *run)
 {
@@ -50,7 +63,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
                                   .sums = {.clock = run->me.clock}};
     /* What an evaluation reads and waits for, the next clock would have had to; only the rest is lost on it. */
     const struct tr_traffic *t = &tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t);
+    double begin = tr_now() - transfer_seconds(t), behind = seconds_behind(tr->tables);
     enum tr_rank_state before = tr_clock_say(tr->sync->clock, TR_RANK_EVALUATES);
     open_seams(run);
     if (run->status == TR_OK && !tr_clock_get(tr->sync->clock, TR_CLOCK_FAILED))
@@ -59,6 +72,7 @@ int tr_stage_send_reports(struct tr_stage_run *run, int64_t first, int64_t last)
     if (run->status != TR_OK && takes_turns(run)) tr_turns_fail(tr);
     tr_clock_say(tr->sync->clock, before);
     run->evaluate_seconds += tr_now() - transfer_seconds(t) - begin;
+    add_hidden(tr->tables, behind);
     r->evaluate_seconds = run->evaluate_seconds;
     r->status = run->status;
     for (r->evaluation = first;; r->evaluation++) {
@@ -92,8 +106,7 @@ static int compute(struct tr_stage_run *run)
     if (run->status != TR_OK || (!in_round && tr_clock_get(run->tr->sync->clock, TR_CLOCK_FAILED)))
         return stand_in(run);
     struct tr_traffic *t = &run->tr->tables->traffic;
-    double begin = tr_now() - transfer_seconds(t),
-           on_way = tr_way_seconds(run->tr->tables) - transfer_seconds(t);
+    double begin = tr_now() - transfer_seconds(t), behind = seconds_behind(run->tr->tables);
     tr_clock_say(run->tr->sync->clock, TR_RANK_COMPUTES);
     tr_stage_note(run, tr_turns_wait(run->tr, run->at_once));
     double turn = tr_now();
@@ -105,8 +118,7 @@ static int compute(struct tr_stage_run *run)
     if (run->at_once > 0) tr_timeline_add(run->tr, run->stage->name, turn, tr_now());
     tr_stage_note(run, tr_turns_pass(run->tr, run->at_once));
     run->compute_seconds += tr_now() - transfer_seconds(t) - begin;
-    on_way = tr_way_seconds(run->tr->tables) - transfer_seconds(t) - on_way;
-    if (on_way > 0) t->hidden_seconds += on_way;
+    add_hidden(run->tr->tables, behind);
     tr_clock_say(run->tr->sync->clock, TR_RANK_WAITS);
     if (run->status == TR_OK) return TR_OK;
     if (takes_turns(run)) tr_turns_fail(run->tr);

@@ -51,9 +51,10 @@ struct tr_traffic {
 
 /* What serving has taken on one rank. */
 struct tr_service {
-    double seconds;     /* of handling messages */
-    double at_seams;    /* times that something was done for others, or moved on, while this rank computed */
-    double share_bytes; /* values of all tables here, as the stage began */
+    double seconds;   /* of handling messages */
+    double at_seams;  /* times that something was done for others, or moved on, while this rank computed */
+    double under_way; /* updates of this rank that had not arrived when it began to compute the next clock */
+    double share_bytes;   /* values of all tables here, as the stage began */
     double version_bytes; /* kept beside them by functions, at most so far */
 };
 

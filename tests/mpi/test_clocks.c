@@ -387,6 +387,75 @@ MPI_CASE(servers_answer_while_their_rank_computes)
     end(&h);
 }
 
+/* ---- going on while an update is on its way ---- */
+
+enum { WORD = 77 };
+
+static int rank_of(const struct history *h, int worker)
+{
+    return tr_worker_rank(h->tr, h->tr->active, worker);
+}
+
+static void send_word(const struct history *h, int worker)
+{
+    MPI_Send(NULL, 0, MPI_BYTE, rank_of(h, worker), WORD, MPI_COMM_WORLD);
+}
+
+/* Waits for a worker's word, and answers others meanwhile or does not; false: it does not come. */
+static bool word_comes(const struct history *h, int worker, bool answers)
+{
+    double until = tr_now() + 20;
+    int here = 0, did = 0;
+    while (!here && tr_now() < until) {
+        if (answers) mpi_ok(tr_progress(h->tr, &did));
+        MPI_Iprobe(rank_of(h, worker), WORD, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE);
+    }
+    if (here) MPI_Recv(NULL, 0, MPI_BYTE, rank_of(h, worker), WORD, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return here;
+}
+
+/* Worker 0 has read ahead for clock 2. From then until it has begun to compute that clock, the last worker answers nobody:
+ * the update of clock 1 cannot arrive. */
+static int compute_beside_silence(tr_worker *me, void *state)
+{
+    struct history *h = state;
+    if (me->worker == h->slow && me->clock == 0) {
+        mpi_check(word_comes(h, 0, true), "worker 0 has not read ahead");
+        send_word(h, 0);
+        mpi_check(word_comes(h, 0, false), "worker 0 waits for its update to arrive");
+    }
+    TR_TRY(tr_view_pull(h->view));
+    const int64_t *value = h->view->value;
+    mpi_check(value[KEYS + me->worker] == me->clock, "clock %lld: %lld own updates", (long long)me->clock,
+              (long long)value[KEYS + me->worker]);
+    if (me->worker == 0 && me->clock == 2) send_word(h, h->slow);
+    TR_TRY(tr_view_prefetch(h->view));
+    if (me->worker == 0 && me->clock == 1) {
+        TR_WAIT_UNTIL(h->tr, h->view->state->ahead_started && !tr_pull_busy(h->view), "reading ahead");
+        send_word(h, h->slow);
+        mpi_check(word_comes(h, h->slow, true), "the last worker does not know");
+    }
+    for (int k = 0; k < KEYS; k++) ((int64_t *)h->view->delta)[k] = 1;
+    ((int64_t *)h->view->delta)[KEYS + me->worker] = 1;
+    return tr_view_push(h->view);
+}
+
+MPI_CASE(a_clock_begins_while_the_last_update_is_on_its_way)
+{
+    struct history h;
+    begin(&h, "ranks.layout=colocated",
+          "sync.mode=ssp sync.staleness=2 table.route=request table.push=message");
+    tr_stage stage = stage_of(&h);
+    stage.compute = compute_beside_silence;
+    if (workers(&h) > 1) {
+        mpi_ok(tr_run(h.tr, &stage));
+        bool first = rank_of(&h, 0) == h.tr->rank;
+        mpi_check(!first || h.tr->tables->service.under_way >= 1, "no clock began before its update arrived");
+    }
+    tr_view_close(&h.view);
+    mpi_ok(tr_close(h.tr));
+}
+
 /* Told to stop while the fast workers wait for the slow one, all end. */
 static int stop_soon(void *state, const tr_report *sums, tr_evaluation *evaluation)
 {
@@ -513,5 +582,5 @@ MPI_MAIN(&bsp_is_exact_with_sparse_merge, &bsp_is_exact_with_dense_merge, &bsp_i
          &bsp_is_exact_with_accumulate, &who_only_pushes_does_not_confuse_clocks,
          &a_slow_reader_is_waited_for, &ssp_keeps_its_bound, &ssp_keeps_its_bound_with_messages,
          &ssp_keeps_its_bound_with_accumulate, &asp_waits_for_nobody,
-         &servers_answer_while_their_rank_computes, &an_early_stop_leaves_nobody_waiting,
-         &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)
+         &servers_answer_while_their_rank_computes, &a_clock_begins_while_the_last_update_is_on_its_way,
+         &an_early_stop_leaves_nobody_waiting, &bsp_repeats_to_the_bit_and_ssp_of_0_is_bsp)

@@ -245,6 +245,13 @@ static double inertia_of(const struct tr_kmeans *m, const tr_worker *me, const s
     return sum;
 }
 
+/* Without BSP the centres of the next clock are read while rows are labelled. Norms of sparse ones are the servers' answer to
+ * what was pulled, and would not fit. */
+static int read_ahead(struct tr_kmeans *m)
+{
+    return m->sparse || tr_in_lockstep(m->tr) ? TR_OK : tr_view_prefetch(m->train.view);
+}
+
 /* Pulls, and labels all rows, unless that has been done in this clock. */
 static int refresh(struct tr_kmeans *m, tr_worker *me)
 {
@@ -252,6 +259,7 @@ static int refresh(struct tr_kmeans *m, tr_worker *me)
     m->moved = 0;
     if (!m->sparse && !m->batches) memcpy(m->pushed, m->train.label, m->train.rows.n * sizeof *m->pushed);
     TR_TRY(tr_kmeans_pull(m, &m->train));
+    TR_TRY(read_ahead(m));
     TR_TRY(assign(m, me, &m->train, 0, m->train.rows.n, m->batches ? NULL : count_change));
     bool from_sums = !m->sparse && !m->batches && !m->replicated;
     m->inertia = from_sums ? tr_kmeans_inertia(m) : inertia_of(m, me, &m->train);
@@ -401,6 +409,7 @@ static int minibatch(tr_worker *me, void *state)
     double rows = (double)side->rows.n, parts = (double)m->clocks_per_epoch, part = (double)m->order[turn];
     size_t first = (size_t)(rows * part / parts), last = (size_t)(rows * (part + 1) / parts);
     TR_TRY(tr_kmeans_pull(m, side));
+    TR_TRY(read_ahead(m));
     for (size_t i = first; i < last; i++) {
         side->label[i] = TR_NO_CENTRE;
         side->assigned.label[i] = TR_NO_CENTRE;
