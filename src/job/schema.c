@@ -181,8 +181,8 @@ static const tr_option job_keys[] = {
      .words = TR_WORDS("auto", "dense", "sparse", "bitmap"), .may_change = true,
      .help = "of updates sent as messages; auto = the smallest for each message"},
     {"table.precision", TR_KIND_CHOICE, AT(table.precision), "full", .words = TR_WORDS("full", "f16", "bf16", "f8"),
-     .help = "of values in messages; what rounding takes from an update is sent with the next; f8: updates only, "
-             "what is read is f16"},
+     .help = "of values in messages; what rounding takes from an update is sent with the next; f8: of what "
+             "is read, differences from what was read before, and rows are f16"},
     {"table.filter", TR_KIND_CHOICE, AT(table.filter), "none",
      .words = TR_WORDS("none", "threshold", "significant", "kkt", "skip"),
      .help = "which entries of an update stay behind: small, small beside their parameter, without effect "

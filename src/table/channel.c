@@ -43,7 +43,9 @@ static int choose_route(struct tr_channel *c)
     c->route = t->route;
     if (t->use && t->use->function.read) c->route = TR_ROUTE_REQUEST;
     else if (t->route == TR_ROUTE_AUTO)
-        c->route = near ? TR_ROUTE_LOAD : c->segment->runs && !t->use ? TR_ROUTE_GET : TR_ROUTE_REQUEST;
+        c->route = near                                  ? TR_ROUTE_LOAD
+                   : c->segment->runs && !t->use && full ? TR_ROUTE_GET
+                                                         : TR_ROUTE_REQUEST;
     c->measures = t->route == TR_ROUTE_AUTO && !near && !t->use && t->window != MPI_WIN_NULL && full;
     if (c->route != TR_ROUTE_LOAD || near) return TR_OK;
     return tr_fail(TR_ERR_CONFIG, "table.route=load cannot reach server rank %d, which is on another node",
@@ -186,18 +188,17 @@ static int open_slots(struct tr_channel *c)
     return TR_OK;
 }
 
-/* Entries first .. first + n - 1 of the segment, as gaps; bytes. */
-static size_t write_entries(const struct tr_channel *c, uint32_t first, uint32_t n, unsigned char *out)
+/* Entries first .. first + n - 1 of the segment. */
+static int write_entries(const struct tr_channel *c, uint32_t first, uint32_t n, unsigned char *out,
+                         size_t *bytes)
 {
     const struct tr_segment *s = c->segment;
-    unsigned char *end = out;
-    uint64_t before = 0;
-    for (uint32_t i = first; i < first + n; i++) {
-        uint64_t entry = c->table->hash ? s->key[i] : s->position[i];
-        end = tr_put_gap(entry - before, end);
-        before = entry;
-    }
-    return (size_t)(end - out);
+    uint64_t *entry;
+    TR_TRY(TR_NEW(&entry, n));
+    for (uint32_t i = 0; i < n; i++) entry[i] = c->table->hash ? s->key[first + i] : s->position[first + i];
+    *bytes = tr_put_ascending(n, entry, out);
+    free(entry);
+    return TR_OK;
 }
 
 int tr_channel_register(struct tr_channel *c, uint32_t flags)
@@ -212,7 +213,8 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
     do {
         uint32_t n = s->n - first < ENTRIES || identity ? s->n - first : ENTRIES;
         struct tr_sending *m;
-        TR_TRY(tr_message_new(tables, identity ? 0 : n * TR_GAP_BYTES, &m));
+        size_t bytes = 0;
+        TR_TRY(tr_message_new(tables, identity ? 0 : tr_ascending_room(n), &m));
         m->header = (struct tr_message){.kind = TR_MESSAGE_REGISTER,
                                         .table = t->index,
                                         .tag = c->tag,
@@ -220,7 +222,8 @@ int tr_channel_register(struct tr_channel *c, uint32_t flags)
                                         .n = n,
                                         .reply = tr_request_number(tables),
                                         .flags = (identity ? TR_FLAG_IDENTITY : 0u) | flags};
-        tr_message_send(tables, m, identity ? 0 : write_entries(c, first, n, m->body), c->rank, &c->sending);
+        if (!identity) TR_TRY(write_entries(c, first, n, m->body, &bytes));
+        tr_message_send(tables, m, bytes, c->rank, &c->sending);
         TR_WAIT_UNTIL(t->tr, c->sending == 0, "server rank %d to register keys of table %s", c->rank,
                       t->name);
         first += n;
@@ -240,6 +243,7 @@ void tr_channel_close(struct tr_channel *c)
     free(c->slot);
     free(c->packed);
     free(c->residual);
+    free(c->told);
 }
 
 /* ---- reading ---- */
@@ -287,6 +291,15 @@ int tr_channel_read(struct tr_channel *c, void *into, int64_t version)
     return TR_OK;
 }
 
+/* What has been read of a slot's units so far, zeros at first: what lies side by side stays where it was read to. */
+static int find_told(struct tr_channel *c, const struct tr_slot *slot, char **told)
+{
+    size_t bytes = c->table->unit_bytes;
+    if (!c->told && c->segment->local) TR_TRY(TR_NEW(&c->told, c->segment->n * bytes));
+    *told = (c->segment->local ? c->told : (char *)c->into) + slot->first * bytes;
+    return TR_OK;
+}
+
 /* The values of an answer go where they are wanted. */
 static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
 {
@@ -295,18 +308,27 @@ static int take_answer(struct tr_channel *c, const struct tr_slot *slot)
     struct tr_slice slice = tr_slice_of(t, slot->n);
     struct tr_reply_head head;
     struct tr_encoded message;
+    bool differs = tr_pull_differs(t, c->exact);
     memcpy(&head, slot->answer, sizeof head);
     TR_TRY(tr_encoded_open(slot->answer + sizeof head, head.bytes, &slice, &message));
     if (slot->first == 0) c->seen = c->version >= 0 ? c->version : head.version;
     tables->traffic.bytes_pulled += sizeof head + head.bytes;
-    if (!c->segment->local) return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
+    if (!c->segment->local && !differs)
+        return tr_decode_packed(&message, (char *)c->into + slot->first * t->unit_bytes);
     const void *packed = message.value;
-    if (message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
+    if (differs || message.encoding != TR_ENCODING_DENSE || message.precision != TR_PRECISION_FULL) {
         TR_TRY(TR_GROW(&tables->packed, &tables->packed_size, slice.n * t->unit_bytes));
         TR_TRY(tr_decode_packed(&message, tables->packed));
         packed = tables->packed;
     }
-    tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
+    if (differs) {
+        char *told;
+        TR_TRY(find_told(c, slot, &told));
+        tr_add_elements(t->dtype, slice.n * slice.width, packed, told);
+        packed = told;
+    }
+    if (c->segment->local)
+        tr_scatter(c->segment->local + slot->first, slot->n, t->unit_bytes, packed, c->into);
     return TR_OK;
 }
 

@@ -40,6 +40,7 @@ struct tr_channel {
     uint32_t sending; /* messages that have not arrived */
     char *packed;     /* what is being accumulated */
     char *residual;   /* packed: what filters hold back and rounding takes */
+    char *told; /* packed: what has been read, where the server tells differences and `local` scatters it */
 };
 
 /* A channel to a table's server, with nothing opened yet. */

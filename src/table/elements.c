@@ -93,6 +93,15 @@ void tr_add_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
     })
 }
 
+void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *a, void *b)
+{
+    TR_FOR_TYPE(dtype, {
+        const T *restrict from = a;
+        T *restrict to = b;
+        for (size_t i = 0; i < n; i++) to[i] -= from[i];
+    })
+}
+
 void tr_add_packed_to_share(enum tr_dtype dtype, const uint32_t *position, size_t n, size_t width,
                             const void *packed, void *share)
 {

@@ -98,7 +98,8 @@ void tr_add_view_to_share(enum tr_dtype dtype, const struct tr_segment *s, uint3
 void tr_add_segment_to_share(enum tr_dtype dtype, const struct tr_segment *s, size_t width, const void *view,
                              void *share);
 
-/* to[i] += from[i] for n elements. */
+/* to[i] += from[i], and to[i] -= from[i], for n elements. */
 void tr_add_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
+void tr_subtract_elements(enum tr_dtype dtype, size_t n, const void *from, void *to);
 
 #endif

@@ -512,3 +512,63 @@ int tr_decode_units(const struct tr_encoded *e, uint32_t *unit, void *value, uin
     *n = e->count;
     return TR_OK;
 }
+
+/* ---- lists of ascending numbers ---- */
+
+enum { AS_GAPS, AS_BITMAP };
+
+static size_t put_bitmap(uint32_t n, const uint64_t *number, unsigned char *out)
+{
+    unsigned char *end = tr_put_gap(number[0], out);
+    uint64_t word = 0, from = number[0];
+    for (uint32_t i = 0; i < n; i++) {
+        for (; number[i] - from >= 64; from += 64, end += sizeof word, word = 0)
+            memcpy(end, &word, sizeof word);
+        word |= UINT64_C(1) << (number[i] - from);
+    }
+    memcpy(end, &word, sizeof word);
+    return (size_t)(end - out) + sizeof word;
+}
+
+size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out)
+{
+    unsigned char *end = out + 1;
+    uint64_t next = 0;
+    out[0] = n > 0 && (number[n - 1] - number[0]) / 64 * sizeof(uint64_t) + sizeof(uint64_t) < n;
+    if (out[0] == AS_BITMAP) return 1 + put_bitmap(n, number, end);
+    for (uint32_t i = 0; i < n; i++) {
+        end = tr_put_gap(number[i] - next, end);
+        next = number[i] + 1;
+    }
+    return (size_t)(end - out);
+}
+
+static bool take_bitmap(const unsigned char *at, const unsigned char *end, uint64_t limit, uint32_t n,
+                        uint64_t *number)
+{
+    uint64_t from, word;
+    uint32_t found = 0;
+    if (!tr_take_gap(&at, end, &from)) return false;
+    for (; (size_t)(end - at) >= sizeof word && from < limit; at += sizeof word, from += 64) {
+        for (memcpy(&word, at, sizeof word); word; word &= word - 1) {
+            uint64_t one = from + (uint64_t)__builtin_ctzll(word);
+            if (found == n || one < from || one >= limit) return false;
+            number[found++] = one;
+        }
+    }
+    return at == end && found == n;
+}
+
+bool tr_take_ascending(const unsigned char *at, size_t size, uint64_t limit, uint32_t n, uint64_t *number)
+{
+    const unsigned char *end = at + size;
+    uint64_t next = 0, gap;
+    if (size < 1 || at[0] > AS_BITMAP) return false;
+    if (*at++ == AS_BITMAP) return take_bitmap(at, end, limit, n, number);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!tr_take_gap(&at, end, &gap) || next >= limit || gap >= limit - next) return false;
+        number[i] = next + gap;
+        next = number[i] + 1;
+    }
+    return at == end;
+}

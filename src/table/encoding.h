@@ -102,4 +102,18 @@ static inline bool tr_take_gap(const unsigned char **at, const unsigned char *en
     return false;
 }
 
+/* ---- lists of ascending numbers: as gaps, or as a bitmap behind the first of them where that is shorter ---- */
+
+/* Bytes of n numbers at most. */
+static inline size_t tr_ascending_room(uint32_t n)
+{
+    return 1 + TR_GAP_BYTES * ((size_t)n + 1);
+}
+
+/* Writes n numbers that ascend; bytes. */
+size_t tr_put_ascending(uint32_t n, const uint64_t *number, unsigned char *out);
+
+/* Reads just n numbers below a limit; false: these bytes are none. */
+bool tr_take_ascending(const unsigned char *bytes, size_t size, uint64_t limit, uint32_t n, uint64_t *number);
+
 #endif

@@ -98,4 +98,11 @@ static inline struct tr_slice tr_slice_of(const struct tr_table *t, uint32_t n)
 struct tr_wire tr_push_wire(const struct tr_table *table);
 struct tr_wire tr_pull_wire(const struct tr_table *table, bool exact);
 
+/* Whether a view is told by how much its values differ from those that it was told last, with table.precision f8: both
+ * ends keep these, and whatever rounding takes from a difference is part of the next. */
+static inline bool tr_pull_differs(const struct tr_table *t, bool exact)
+{
+    return !exact && t->wire.precision == TR_PRECISION_F8 && (t->dtype == TR_F32 || t->dtype == TR_F64);
+}
+
 #endif

@@ -209,6 +209,7 @@ static void find_part(struct tr_node_pull *p, uint32_t server, const struct kept
     if (keeper == tr->node_rank) {
         memcpy(part, s->all.position, list);
         tr_cache_clear(&s->cache);
+        memset(tr_cache_value(&s->cache, 0), 0, kept->n * p->table->unit_bytes); /* see tr_pull_differs() */
     }
     free(s->all.position);
     s->all = (struct tr_segment){.n = (uint32_t)kept->n, .position = (uint32_t *)(void *)part};

@@ -15,6 +15,7 @@ struct tr_client {
     uint32_t n;
     uint32_t *position;       /* NULL: 0..n-1, or hash storage … */
     struct tr_hash_list keys; /* … where this says which */
+    char *told;               /* what it has, where it is told differences (tr_pull_differs); NULL: zeros */
     struct tr_arriving {      /* an update for a function, of which not all messages are here */
         uint32_t *unit;
         char *value;

@@ -552,8 +552,42 @@ START_TEST(gaps_read_back_and_end_where_they_end)
 }
 END_TEST
 
-UNIT_MAIN("encoding", gaps_read_back_and_end_where_they_end, eight_bits_round_to_the_nearest,
-          halves_round_to_the_nearest, halves_saturate, everything_comes_back,
-          a_list_of_touched_units_changes_nothing, the_smallest_is_chosen_and_sizes_are_as_promised,
-          long_gaps_come_back, the_longest_gap_comes_back, what_rounding_takes_comes_later,
-          overflow_is_kept_and_infinity_is_not, damage_is_found)
+/* Every `every`-th number from `first` on, and of these but one of seven: bytes. */
+static size_t ascend(uint64_t first, uint64_t every)
+{
+    enum { N = 6000 };
+    static uint64_t number[N], back[N];
+    static unsigned char bytes[1 + TR_GAP_BYTES * (N + 1)];
+    for (size_t i = 0; i < N; i++) number[i] = first + (i + i / 6) * every;
+    uint64_t limit = number[N - 1] + 1;
+    size_t size = tr_put_ascending(N, number, bytes);
+    ck_assert_uint_le(size, tr_ascending_room(N));
+    ck_assert(tr_take_ascending(bytes, size, limit, N, back));
+    ck_assert_mem_eq(back, number, sizeof number);
+    ck_assert(!tr_take_ascending(bytes, size, limit - 1, N, back));
+    ck_assert(!tr_take_ascending(bytes, size, limit, N - 1, back));
+    ck_assert(!tr_take_ascending(bytes, size, limit, N + 1, back));
+    for (size_t cut = 0; cut < size; cut += cut < 20 ? 1 : size / 50)
+        ck_assert(!tr_take_ascending(bytes, cut, limit, N, back));
+    return size;
+}
+
+START_TEST(ascending_numbers_are_a_bitmap_or_gaps)
+{
+    ck_assert_uint_le(ascend(0, 1), 6000 / 6); /* dense: a bit each, and for those left out */
+    ck_assert_uint_le(ascend((UINT64_C(1) << 62) + 5, 2), 6000 / 3); /* anywhere */
+    ck_assert_uint_eq(ascend(3, 9), 1 + 6000);                       /* a byte each */
+    ck_assert_uint_le(ascend(1000, 1000), 2 + 6000 * 2 + 2);
+    uint64_t one = 77, back;
+    unsigned char bytes[1 + 2 * TR_GAP_BYTES];
+    ck_assert(tr_take_ascending(bytes, tr_put_ascending(0, NULL, bytes), 0, 0, &back));
+    ck_assert(tr_take_ascending(bytes, tr_put_ascending(1, &one, bytes), 78, 1, &back) && back == 77);
+    ck_assert(!tr_take_ascending(bytes, 0, 78, 0, &back));
+}
+END_TEST
+
+UNIT_MAIN("encoding", ascending_numbers_are_a_bitmap_or_gaps, gaps_read_back_and_end_where_they_end,
+          eight_bits_round_to_the_nearest, halves_round_to_the_nearest, halves_saturate,
+          everything_comes_back, a_list_of_touched_units_changes_nothing,
+          the_smallest_is_chosen_and_sizes_are_as_promised, long_gaps_come_back, the_longest_gap_comes_back,
+          what_rounding_takes_comes_later, overflow_is_kept_and_infinity_is_not, damage_is_found)
