@@ -334,7 +334,7 @@ int tr_sweep_command(int argc, char **argv)
 {
     struct sweep s = {.folds = 3};
     if (tr_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        if (!tr_is_an_echo()) fputs(usage, stdout);
         return TR_OK;
     }
     int status = take_words(&s, argc, argv);
@@ -345,7 +345,7 @@ int tr_sweep_command(int argc, char **argv)
         memcpy(word, s.word, s.words * sizeof *word);
         status = tr_train_command((int)s.words - 1, word + 1);
     } else {
-        tr_complain(status);
+        status = tr_is_an_echo() ? TR_OK : tr_complain(status); /* all have read the same words */
     }
     free(word);
     free_sweep(&s);

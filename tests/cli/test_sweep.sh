@@ -125,6 +125,11 @@ refuses "best after nothing" 78 "best is for a task that trains, after one other
 refuses "no values" 64 'no setting has several values' "$trireme" sweep data.train=rows.svm model.l2=1
 refuses "one fold" 64 'one fold' "$trireme" sweep data.train=rows.svm model.l2=1,2 --folds 1
 refuses "a range" 64 'FROM..TO:logN' "$trireme" sweep data.train=rows.svm model.l2=0..1:log5
+refuses "a range, said by one of three ranks" 64 'FROM..TO:logN' mpirun $quiet --oversubscribe -n 3 "$trireme" sweep data.train=rows.svm model.l2=0..1:log5
+for command in sweep train; do
+    said=$(mpirun $quiet --oversubscribe -n 3 "$trireme" $command --help | grep -c "trireme $command .*JOB.yaml")
+    [ "$said" -eq "$("$trireme" $command --help | grep -c "trireme $command .*JOB.yaml")" ] || fail "$command --help of three ranks says it $said times"
+done
 refuses "an empty value" 64 'a value is missing' "$trireme" sweep data.train=rows.svm model.l2=1,,2
 refuses "too many" 64 'more than 1024 tasks' "$trireme" sweep data.train=rows.svm model.l2=1..2:lin999
 printf '# a line is a combination\nmodel.l2=1 model.type=logistic\n\n  model.l2=1e-3\tmodel.type=l2svm\n' >list
