@@ -13,6 +13,9 @@ struct tr_linear_dual_group {
     _Atomic uint64_t next;    /* place in the epoch's order that nobody has taken yet */
     double anchor, moved;     /* where the bias is held; what it moved by while the workers took steps */
     _Atomic uint64_t resting; /* rows that steps leave out in this clock */
+    double since, rate;       /* when the others joined member 0, and rows a second that it took alone */
+    bool judged;              /* whether that is a gain … */
+    _Atomic bool alone;       /* … which it is not */
 };
 
 /* Of the mean that is being made. */
@@ -43,6 +46,7 @@ struct tr_linear_dual {
     void *w;
     size_t key, keys; /* this member's slice of w, which its view has */
     int working;      /* members that take steps */
+    int untried;      /* clocks that pass until it is known whether they are faster than one */
 };
 
 /* ---- a bias that is not regularised ----

@@ -58,21 +58,27 @@ static int open_slice(const tr_worker *me, struct tr_linear *m)
     return status;
 }
 
-/* |Σ x|² / (n Σ |x|²) over the group's rows: how much of a row, in the mean, lies along another one. w is lent for it. */
+/* How much of a row, in the mean, lies along another one: (|Σ x|² - Σ |x|²) / ((n - 1) Σ |x|²), of some rows. w is lent for it. */
 static int find_overlap(tr_worker *me, struct tr_linear *m, double *overlap)
 {
+    enum { SOME = 4096 };
     struct tr_linear_dual *d = m->dual;
-    double sum[2] = {0, 0};
-    tr_add_rows_shared(&m->problem, d->first, d->end - d->first, d->w);
-    for (size_t i = d->first; i < d->end; i++) sum[1] += (double)d->norm[i];
+    size_t own = d->end - d->first, step = m->problem.rows.n / SOME + 1;
+    double sum[3] = {0, 0, 0};
+    for (size_t i = d->first; i < d->first + own; i += step) {
+        tr_add_rows_shared(&m->problem, i, 1, d->w);
+        sum[1] += (double)d->norm[i];
+        sum[2]++;
+    }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
     for (size_t j = 0; j < d->keys; j++) {
         double x = m->problem.dtype == TR_F32 ? (double)((float *)slice(m))[j] : ((double *)slice(m))[j];
         sum[0] += x * x;
     }
     memset(slice(m), 0, d->keys * element(m));
-    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 2));
-    *overlap = sum[1] > 0 ? sum[0] / (sum[1] * (double)m->problem.rows.n) : 0;
+    TR_TRY(tr_all_reduce(me->tr, TR_SET_GROUP, TR_SUM, TR_F64, sum, 3));
+    double others = (sum[2] - 1) * sum[1];
+    *overlap = others > 0 ? fmax(0, (sum[0] - sum[1]) / others) : 0;
     return TR_OK;
 }
 
@@ -95,15 +101,12 @@ static bool has_few_lines(const struct tr_linear *m)
  * hardly slower than with a copy for each: where those are merged, passes grow as fast as their number (CoCoA+, also with an
  * exact line search along the sum of their changes, as Lee and Chang 2017 propose; simulated on a9a).
  *
- * Few rows are taken by few, and rows that are nearly the same numbers of w by one. */
+ * Few rows are taken by few, and rows that are nearly the same numbers of w by one; whether several are faster for others is
+ * seen in the second clock (leaves()). */
 static int choose_working(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    if (!tr_job_is(m->job, "sync.mode", "auto")) {
-        d->working = 1;
-        return TR_OK;
-    }
-    if (has_few_lines(m)) {
+    if (!tr_job_is(m->job, "sync.mode", "auto") || has_few_lines(m)) {
         d->working = 1;
         return TR_OK;
     }
@@ -113,6 +116,7 @@ static int choose_working(tr_worker *me, struct tr_linear *m)
     TR_TRY(find_overlap(me, m, &overlap));
     d->working = at_once * overlap <= 2 ? me->group_size : tr_max_int(2, (int)(2 / overlap));
     d->working = (int)tr_min_size((size_t)d->working, m->problem.rows.n / TAKEN + 1);
+    d->untried = d->working > 1 ? 2 : 0;
     return TR_OK;
 }
 
@@ -181,26 +185,64 @@ static void move_anchor(struct tr_linear *m, size_t rows)
     tr_add_shared(m->problem.dtype, w, m->problem.keys, by);
 }
 
-static void take_steps(const tr_worker *me, struct tr_linear *m, uint64_t begin, uint64_t end, double sigma)
+/* A clock's rows: places of the epoch's order. In the second clock of a run one worker takes those before `joined`. */
+struct clock_rows {
+    uint64_t begin, joined, end;
+    double sigma;
+};
+
+/* Steps of several may be slower than those of one: where rows have numbers of w in common, its lines go to and fro between the
+ * processors' caches (rows a second of two ranks, of those of one of them alone: 20 newsgroups 0.4, clicks 0.8 to 1.2,
+ * features that are spread evenly 1.3). So one begins the second clock, when all have seen the rows, the others join, and leave
+ * again where that is no gain. */
+static bool leaves(const tr_worker *me, struct tr_linear *m, const struct clock_rows *rows)
+{
+    struct tr_linear_dual *d = m->dual;
+    struct tr_linear_dual_group *g = d->group;
+    if (me->member > 0) return atomic_load_explicit(&g->alone, memory_order_relaxed);
+    uint64_t taken = atomic_load_explicit(&g->next, memory_order_relaxed) - rows->joined;
+    if (g->judged || taken < 2 * (rows->joined - rows->begin)) return false;
+    double rate = (double)taken / (tr_now() - g->since);
+    g->judged = true;
+    atomic_store(&g->alone, rate < 1.2 * g->rate);
+    return false;
+}
+
+static void take_steps(const tr_worker *me, struct tr_linear *m, const struct clock_rows *rows, uint64_t end,
+                       bool shared)
 {
     struct tr_linear_dual *d = m->dual;
     struct walk walk = walk_of(me, m, me->clock / m->clocks_per_epoch);
     bool moves = tr_linear_has_free_bias(m) && me->group == 0;
     size_t taken = moves ? tr_min_size(TAKEN, m->problem.rows.n / TR_ANCHOR_STEPS + 1) : TAKEN;
-    end = begin + (end - begin) * tr_linear_dual_sweeps(m, atomic_load(&d->group->resting));
-    uint32_t rows[TAKEN];
+    uint32_t row[TAKEN];
     uint64_t at;
-    while ((at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
+    while (!(d->untried == 1 && shared && leaves(me, m, rows)) &&
+           (at = atomic_fetch_add_explicit(&d->group->next, taken, memory_order_relaxed)) < end) {
         size_t n = tr_min_size(taken, end - at);
         tr_seam();
-        list_rows(&walk, d->order, at, n, rows);
-        size_t left = tr_linear_dual_leave_out(d, rows, n);
-        (d->working > 1 ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, rows, left, sigma, d->norm, d->a,
-                                                              d->w);
+        list_rows(&walk, d->order, at, n, row);
+        size_t left = tr_linear_dual_leave_out(d, row, n);
+        (shared ? tr_dual_pass_shared : tr_dual_pass)(&m->problem, row, left, rows->sigma, d->norm, d->a,
+                                                      d->w);
         if (moves) move_anchor(m, n);
-        tr_linear_dual_add_to_mean(m, d->w, (double)(at - begin), (double)(at + n - begin),
-                                   (double)(end - begin));
+        tr_linear_dual_add_to_mean(m, d->w, (double)(at - rows->begin), (double)(at + n - rows->begin),
+                                   (double)(rows->end - rows->begin));
     }
+}
+
+/* Member 0 takes the first rows of the second clock. */
+static int begin_alone(tr_worker *me, struct tr_linear *m, const struct clock_rows *rows)
+{
+    struct tr_linear_dual_group *g = m->dual->group;
+    if (me->member == 0) {
+        double begun = tr_now();
+        take_steps(me, m, rows, rows->joined, false);
+        g->since = tr_now();
+        g->rate = (double)(rows->joined - rows->begin) / (g->since - begun);
+        atomic_store(&g->next, rows->joined);
+    }
+    return tr_barrier_of(me->tr, TR_SET_GROUP);
 }
 
 /* The view's slice of w goes into the memory of the group. */
@@ -240,34 +282,48 @@ static void give_back(const tr_worker *me, struct tr_linear *m, double sigma)
     if (moved != 0) add(m, d->view->delta, m->problem.keys - d->key, moved);
 }
 
+static struct clock_rows rows_of_clock(const tr_worker *me, const struct tr_linear *m)
+{
+    enum { TRIAL = 16 };
+    const struct tr_linear_dual *d = m->dual;
+    int64_t first = me->clock % m->clocks_per_epoch * d->every,
+            last = first + d->every < d->turns ? first + d->every : d->turns;
+    double all = (double)m->problem.rows.n, turns = (double)d->turns;
+    struct clock_rows rows = {.begin = (uint64_t)(all * (double)first / turns),
+                              .end = (uint64_t)(all * (double)last / turns)};
+    rows.joined = rows.begin + (rows.end - rows.begin) / (TRIAL * (uint64_t)d->working);
+    rows.sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
+    return rows;
+}
+
 int tr_linear_dual_compute_shared(tr_worker *me, struct tr_linear *m)
 {
     struct tr_linear_dual *d = m->dual;
-    int64_t first = me->clock % m->clocks_per_epoch * d->every,
-            last = first + d->every < d->turns ? first + d->every : d->turns;
-    double rows = (double)m->problem.rows.n;
-    uint64_t begin = (uint64_t)(rows * (double)first / (double)d->turns),
-             end = (uint64_t)(rows * (double)last / (double)d->turns);
-    double sigma = m->o->sigma >= 1 ? m->o->sigma : (double)me->groups;
+    struct clock_rows rows = rows_of_clock(me, m);
     TR_TRY(take_over(m));
     if (!tr_in_lockstep(m->tr)) TR_TRY(tr_view_prefetch(d->view));
     if (me->clock == 0 && tr_linear_has_free_bias(m)) begin_bias(me, m);
     if (d->table) tr_linear_dual_begin_mean(m, d->key, d->keys);
     atomic_fetch_add(&d->group->resting, tr_linear_dual_resting(d));
     if (me->member == 0) {
-        atomic_store(&d->group->next, begin);
+        atomic_store(&d->group->next, rows.begin);
         d->group->anchor = d->anchor;
         d->group->moved = 0;
     }
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    rows.end =
+        rows.begin + (rows.end - rows.begin) * tr_linear_dual_sweeps(m, atomic_load(&d->group->resting));
+    if (d->untried == 1) TR_TRY(begin_alone(me, m, &rows));
     TR_TRY(tr_turn_begin(m->tr, "gradient"));
-    if (me->member < d->working) take_steps(me, m, begin, end, sigma);
+    if (me->member < d->working) take_steps(me, m, &rows, rows.end, d->working > 1);
     TR_TRY(tr_turn_end(m->tr, TR_OK));
     TR_TRY(tr_barrier_of(me->tr, TR_SET_GROUP));
+    if (atomic_load(&d->group->alone)) d->working = 1;
+    if (d->untried > 0) d->untried--;
     if (me->member == 0) atomic_store(&d->group->resting, 0);
     if (me->worker == 0) d->anchor = d->group->anchor;
     TR_TRY(tr_linear_dual_push_mean(m, d->w, d->key, d->keys));
-    give_back(me, m, sigma);
+    give_back(me, m, rows.sigma);
     return tr_view_push(d->view);
 }
 
