@@ -2,10 +2,11 @@
  *
  * The i-th view that each worker of a node has opened of a table for the same use (reading, updating, as a group)
  * belong together; so workers that open their views alike share what each of them is for, and rounded values are
- * never mixed with exact ones. For each server that several of them reach by messages or RMA, and where that saves at
- * least a fifth, the union of their keys is registered once, by one rank of the node, and a node cache (node_cache.h)
- * has an entry for its values. Any of the workers may fetch them; then each copies its own keys. A worker that has
- * several servers to read starts with other ones than its neighbours, so that workers in step divide the fetching.
+ * never mixed with exact ones. For each server that several of them reach by messages or RMA, and where that is likely to
+ * save at least a fifth, the union of their keys is registered once, by one rank of the node, and a node cache
+ * (node_cache.h) has an entry for its values. Any of the workers may fetch them; then each copies its own keys. A worker
+ * that has several servers to read starts with other ones than its neighbours, so that workers in step divide the
+ * fetching.
  *
  * That a worker takes no fetch which began before its own last update had arrived would let sharing die under SSP: of
  * two workers in step, the second one's update arrives while the first one's fetch is on its way, and each would
