@@ -137,7 +137,7 @@ def draw(names, experiments):
 
 FIGURES_HEAD = """# Figures
 
-What `tools/bench` measured last of each goal, written by `tools/bench report --docs`; [speed.md](speed.md) says more. Quick runs
+What `tools/bench` measured last of each goal, written by `tools/bench report --docs`; [performance.md](performance.md) says more. Quick runs
 are of little data, on which peers look worse or better than they are.
 
 | experiment | measured | goal | | where | run | commit | machine |
