@@ -101,8 +101,8 @@ static void choose_job(const tr_job *job, const int *of, int which, struct set *
 
 /* ---- reading ---- */
 
-/* Packed text is taken for eight times as long, HDF5 for four times; numbers take about as many bytes as their text, and places of rows
- * more. */
+/* Packed text is taken for eight times as long, HDF5 for four times; numbers take up to twice as many bytes as their text, and places of
+ * rows more. */
 static int check_room(const tr_job *job)
 {
     struct tr_files files = {.n = 0};
@@ -110,7 +110,7 @@ static int check_room(const tr_job *job)
              half = tr_memory_free() / 2;
     TR_TRY(tr_data_files(job, false, &files));
     for (size_t i = 0; i < files.n; i++)
-        need += files.file[i].size * (files.file[i].packing ? 8 : files.file[i].hdf5 ? 4 : 1);
+        need += files.file[i].size * (files.file[i].packing ? 8 : files.file[i].hdf5 ? 4 : 2);
     tr_files_close(&files);
     need += need / 2;
     if (most > room) most = room;

@@ -139,8 +139,6 @@ static int fill(tr_data *data, const tr_data *like)
     struct tr_part part = {.records = NULL};
     TR_TRY(tr_agree(s->tr, s->tr->rank == 0 ? read_heads(data, like) : TR_OK));
     TR_TRY(tell_heads(data));
-    if (s->form & TR_DATA_NODE && tr_data_is_triples(data))
-        return tr_fail(TR_ERR_DATA, "these data are read by each task");
     s->node_rows = tr_node_rows_find(data);
     if (!s->test && !s->node_rows) s->tr->readings++;
     int status =

@@ -83,8 +83,9 @@ struct tr_data_state {
     struct tr_row_stream *stream; /* NULL: rows are in memory */
     tr_names *row_names, *column_names;
     double load_seconds;
-    char *third_label;            /* where and what it is, when there are more than two kinds */
-    struct tr_column_seen *words; /* rows of a node, of csv: of each column, whose places these count */
+    char *third_label;    /* where and what it is, when there are more than two kinds */
+    struct tr_ids *words; /* rows of a node: of each column of csv, of users and items, what places count … */
+    size_t word_lists;    /* … so many of them */
 };
 
 /* A pass over rows in mini-batches: batches.c. */

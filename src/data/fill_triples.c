@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "data/node_table.h"
 #include "data/renumber.h"
 #include "data/shuffle.h"
 
@@ -28,6 +29,9 @@ static int read_ids(tr_data *data, const tr_data *like, struct tr_part *part)
         part->text_columns = text[1];
         if (text[0] + text[1] == before) return TR_OK;
         tr_triples_free(&part->triples);
+        free(data->state->row_number);
+        data->state->row_number = NULL;
+        part->runs.n = 0;
     }
 }
 
@@ -116,6 +120,7 @@ int tr_fill_triples(tr_data *data, const tr_data *like, struct tr_part *part)
     int status = data->format == TR_FORMAT_DOCWORD ? number_documents(data, like, part) : TR_OK;
     if (status == TR_OK && totals.rows == 0) status = tr_part_no_record(data);
     TR_TRY(tr_agree(tr, status));
+    if (s->form & TR_DATA_NODE) return tr_agree(tr, tr_node_triples_unite(data, part));
     if (data->format == TR_FORMAT_RATINGS) TR_TRY(number_ids(data, like, part));
     TR_TRY(tr_agree(tr, tr_is(tr, TR_SLAVE) ? finish_triples(data, part) : TR_OK));
     TR_TRY(tr_all_reduce(tr, TR_SET_ALL, TR_SUM, TR_I64, &data->total_rows, 1));

@@ -113,11 +113,16 @@ struct taking {
         table; /* … and which are held out depends on where they stood first, which this file says; NULL: it does not */
     size_t *row; /* where they are */
     size_t n, capacity;
+    uint64_t
+        *piece; /* of each file, bytes of the pieces of its text that readers have in turns; 0: they do not */
 };
 
-static bool leaves_out(const struct taking *t, uint64_t place)
+static bool leaves_out(const struct taking *t, size_t at)
 {
+    uint64_t place = t->order.s->row_number[at] - tr_origin(t->r.file, 0);
     if (t->r.options->held_out.to == 0) return false;
+    if (t->r.options->format == TR_FORMAT_DOCWORD) /* documents are */
+        place = tr_node_triple(t->order.s, at).row - t->r.documents + 1;
     return t->hdf5 ? tr_hdf5_leaves_out(&t->r, place) : tr_reader_leaves_out(&t->r, t->r.file, place);
 }
 
@@ -127,11 +132,12 @@ static int take_range(struct taking *t, size_t file, uint64_t begin, uint64_t en
     size_t first = first_from(&t->order, base + begin), last = first_from(&t->order, base + end),
            before = t->n;
     t->r.file = file;
+    t->r.documents = tr_docword_base(t->r.files, t->r.options->heads, file);
     if (t->table) TR_TRY(tr_hdf5_read_origins(t->table, &t->r, begin, (size_t)(end - begin)));
     TR_TRY(TR_GROW(&t->row, &t->capacity, t->n + (last - first)));
     for (size_t number = first; number < last; number++) {
         size_t at = at_of(&t->order, number);
-        if (!leaves_out(t, t->order.s->row_number[at] - base)) t->row[t->n++] = at;
+        if (!leaves_out(t, at)) t->row[t->n++] = at;
     }
     return t->n > before ? tr_reader_note_run(&t->r, begin, end, t->n - before) : TR_OK;
 }
@@ -144,6 +150,7 @@ static int take_part(struct taking *t, const struct tr_file_part *part)
     if (t->r.files->file[file].packing) {
         size_t last = behind > 0 ? at_of(&t->order, behind - 1) : 0;
         uint64_t origin = behind > 0 ? t->order.s->row_number[last] : 0;
+        t->piece[file] = part->readers > 1 ? part->bytes : 0;
         text = origin >= tr_origin(file, 0) ? origin - tr_origin(file, 0) + 1 : 0;
     }
     for (uint64_t end = part->end;; end += part->stride) {
@@ -267,6 +274,40 @@ static int make_table(struct taking *t, struct tr_matrix *m)
     return status;
 }
 
+static int make_triples(struct taking *t, struct tr_node_table *table)
+{
+    struct tr_triples *to = &t->r.triples;
+    TR_TRY(TR_NEW(&to->triple, t->n));
+    to->triple_capacity = t->n;
+    for (size_t i = 0; i < t->n; i++) {
+        struct tr_triple triple;
+        bool taken;
+        size_t at = go_to(t, i);
+        TR_TRY(tr_node_triple_take(table, at, &triple, &taken));
+        if (t->r.report.text_rows || t->r.report.text_columns) return TR_OK;
+        if (!taken) continue;
+        uint64_t piece = t->piece[t->r.file];
+        TR_TRY(tr_reader_note_triples(&t->r, piece > 0 ? t->r.offset / piece : 0));
+        to->triple[to->n++] = triple;
+    }
+    return TR_OK;
+}
+
+static int take_triples(struct taking *t, size_t reader, struct tr_part *part)
+{
+    const struct tr_reader_options *o = t->r.options;
+    struct tr_node_table *table = NULL;
+    t->r.triples.rows.are_text = o->text_rows;
+    t->r.triples.columns.are_text = o->text_columns;
+    for (size_t i = 0; i < t->r.files->n; i++) /* as the node has seen */
+        o->records[i] = reader == 0 ? o->heads[i].nonzeros : 0;
+    int status = tr_node_table_open(t->order.s, &t->r, &table);
+    if (status == TR_OK) status = make_triples(t, table);
+    tr_node_table_close(&table);
+    part->triples = t->r.triples;
+    return status;
+}
+
 static int make_rows(struct taking *t, const tr_data *node, struct tr_matrix *m)
 {
     m->rows = t->n;
@@ -282,7 +323,7 @@ static void report(const tr_data *node, size_t reader, const struct tr_matrix *m
     r->nonzeros = tr_matrix_nonzeros(m);
     r->lowest = node->n_keys > 0 ? (uint32_t)node->keys[0] + node->first_index : UINT32_MAX;
     r->highest = node->first_index + (uint32_t)(node->columns - 1);
-    r->skipped = reader == 0 ? node->skipped : 0;
+    r->skipped += reader == 0 ? node->skipped : 0;
     r->unlabelled = reader == 0 ? node->state->unlabelled : 0;
 }
 
@@ -297,11 +338,15 @@ int tr_node_rows_take(tr_data *data, size_t reader, size_t readers, const struct
                              .head = &s->heads[tr_heads_first(s->heads, s->files.n)],
                              .last_label = NAN}};
     t.hdf5 = tr_reader_is_hdf5(&t.r);
+    TR_TRY(TR_NEW(&t.piece, s->files.n));
     int status = take_parts(&t, reader, readers);
-    if (status == TR_OK) status = make_rows(&t, node, &s->rows);
+    bool triples = tr_data_is_triples(data);
+    if (status == TR_OK) status = triples ? take_triples(&t, reader, part) : make_rows(&t, node, &s->rows);
     free(t.row);
+    free(t.piece);
     free(t.r.origin);
     report(node, reader, &s->rows, &t.r.report);
+    if (triples) t.r.report.rows = t.r.report.nonzeros = part->triples.n;
     part->report = t.r.report;
     return status;
 }

@@ -4,7 +4,7 @@
  * group with all rows: as they are in the files, whatever tasks do with them. The workers of a task then take the rows that
  * they would have read, in that order, by the place of each row's line in the files; so a task learns the same, on any
  * number of ranks, and of folds each gets its own. No file is read again. When the last task that wants them has ended, the
- * memory is given back. Ratings and bags of words each task reads for itself.
+ * memory is given back.
  */
 #ifndef TR_DATA_NODE_ROWS_H
 #define TR_DATA_NODE_ROWS_H
@@ -21,8 +21,7 @@ struct tr_node_rows {
 };
 
 /* Reads them, and puts them where the teams of `world`, which begin later, find them: rows->task is set. `node`: all ranks of a
- * node, in one group of which each has all rows, whose job is that of the task. Quietly an error where the data are ratings or
- * bags of words. All ranks of a node together. */
+ * node, in one group of which each has all rows, whose job is that of the task. Errors are not said. All ranks of a node together. */
 int tr_node_rows_open(tr_context *node, tr_context *world, struct tr_node_rows *rows);
 
 /* They are found no more on this rank; their memory is given back when all ranks of the node have come so far. Any rank, alone,

@@ -7,7 +7,6 @@
 
 #include "data/hdf5.h"
 #include "data/number.h"
-#include "data/schema_all.h"
 
 /* ---- the words of a node ---- */
 
@@ -22,21 +21,31 @@ static bool has_words(const struct tr_schema *s, size_t c)
 
 static uint64_t bytes_of(const struct tr_ids *words)
 {
-    return words->n > 0 ? words->begin[words->n] : 0;
+    return words->are_text && words->n > 0 ? words->begin[words->n] : 0;
 }
 
-static int check_room(const tr_data *data, const struct tr_column_seen *seen)
+static int check_room(tr_context *tr, const struct tr_ids *const words[], size_t n)
 {
-    const struct tr_schema *s = data->state->schema;
     uint64_t bytes = 0;
-    for (size_t c = 0; c < s->n; c++) bytes += bytes_of(&seen[c].values) + 32 * seen[c].values.n;
-    TR_TRY(tr_all_reduce(data->state->tr, TR_SET_GROUP, TR_SUM, TR_I64, &bytes, 1));
+    for (size_t i = 0; i < n; i++) bytes += bytes_of(words[i]) + 32 * words[i]->n;
+    TR_TRY(tr_all_reduce(tr, TR_SET_GROUP, TR_SUM, TR_I64, &bytes, 1));
     return bytes <= MOST_BYTES ? TR_OK
                                : tr_fail(TR_ERR_SYSTEM, "the words in them may need %.1f MB on each rank",
                                          (double)bytes / 1e6);
 }
 
-static int gather_words(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all)
+static int gather_numbers(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all)
+{
+    uint64_t *number = NULL, n = 0;
+    uint32_t place;
+    int status =
+        tr_gather_to_all(tr, TR_SET_GROUP, mine->number, mine->n, sizeof *number, (void **)&number, &n);
+    for (uint64_t i = 0; i < n && status == TR_OK; i++) status = tr_ids_add_number(all, number[i], &place);
+    free(number);
+    return status;
+}
+
+static int gather_texts(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all)
 {
     uint32_t *length = NULL, *lengths = NULL, place;
     char *texts = NULL;
@@ -54,43 +63,91 @@ static int gather_words(tr_context *tr, const struct tr_ids *mine, struct tr_ids
     return status;
 }
 
-/* From places among this rank's words to those among all. */
-static int renumber(tr_data *data, size_t c, const struct tr_ids *mine, const struct tr_ids *all)
+/* What all have met; and, from places among what this rank has, those among all (to be freed). */
+static int unite(tr_context *tr, const struct tr_ids *mine, struct tr_ids *all, uint32_t **number)
 {
-    const struct tr_column *column = &data->state->schema->column[c];
-    struct tr_matrix *m = &data->state->rows;
-    uint32_t *number;
-    TR_TRY(TR_NEW(&number, mine->n));
+    *all = (struct tr_ids){.are_text = mine->are_text};
+    TR_TRY(TR_NEW(number, mine->n));
+    TR_TRY(mine->are_text ? gather_texts(tr, mine, all) : gather_numbers(tr, mine, all));
     for (size_t i = 0; i < mine->n; i++) {
         size_t n;
-        const char *text = tr_ids_text(mine, i, &n);
-        number[i] = tr_ids_find_text(all, text, n);
+        const char *text = mine->are_text ? tr_ids_text(mine, i, &n) : NULL;
+        if (text) (*number)[i] = tr_ids_find_text(all, text, n);
+        else TR_TRY(tr_ids_number(all, mine->number[i], &(*number)[i]));
     }
+    return TR_OK;
+}
+
+static int unite_column(tr_data *data, size_t c, const struct tr_ids *mine)
+{
+    struct tr_data_state *s = data->state;
+    const struct tr_column *column = &s->schema->column[c];
+    struct tr_matrix *m = &s->rows;
+    uint32_t *number = NULL;
     bool label = column->type == TR_COLUMN_NAMED_LABEL;
-    for (size_t i = 0; i < m->rows; i++) {
+    int status = unite(s->tr, mine, &s->words[c], &number);
+    for (size_t i = 0; i < m->rows && status == TR_OK; i++) {
         float *slot = label ? &m->label[i] : &m->value[i * m->columns + column->slot];
         *slot = label ? (float)number[(size_t)*slot] : tr_slot_of_place(number[tr_slot_place(*slot)]);
     }
     free(number);
+    return status;
+}
+
+static int open_words(struct tr_data_state *s, const struct tr_ids *const mine[], size_t n)
+{
+    TR_TRY(check_room(s->tr, mine, n));
+    TR_TRY(TR_NEW(&s->words, n));
+    s->word_lists = n;
     return TR_OK;
 }
 
 int tr_node_table_unite(tr_data *data, struct tr_part *part)
 {
     struct tr_data_state *s = data->state;
-    TR_TRY(check_room(data, part->seen));
-    for (size_t c = 0; c < s->schema->n; c++) {
-        struct tr_ids *mine = &part->seen[c].values, all = {.are_text = true};
-        if (!has_words(s->schema, c)) continue;
-        int status = gather_words(s->tr, mine, &all);
-        if (status == TR_OK) status = renumber(data, c, mine, &all);
-        tr_ids_free(mine);
-        *mine = all;
-        TR_TRY(status);
+    const struct tr_ids **mine;
+    TR_TRY(TR_NEW(&mine, s->schema->n));
+    for (size_t c = 0; c < s->schema->n; c++) mine[c] = &part->seen[c].values;
+    int status = open_words(s, mine, s->schema->n);
+    for (size_t c = 0; c < s->schema->n && status == TR_OK; c++)
+        if (has_words(s->schema, c)) status = unite_column(data, c, mine[c]);
+    free(mine);
+    return status;
+}
+
+static int unite_ids(tr_data *data, struct tr_triples *t)
+{
+    struct tr_data_state *s = data->state;
+    const struct tr_ids *mine[] = {&t->rows, &t->columns};
+    uint32_t *number[] = {NULL, NULL};
+    TR_TRY(open_words(s, mine, 2));
+    int status = TR_OK;
+    for (int k = 0; k < 2 && status == TR_OK; k++) status = unite(s->tr, mine[k], &s->words[k], &number[k]);
+    for (size_t i = 0; i < t->n && status == TR_OK; i++) {
+        t->triple[i].row = number[0][t->triple[i].row];
+        t->triple[i].column = number[1][t->triple[i].column];
     }
-    s->words = part->seen;
-    part->seen = NULL;
-    return TR_OK;
+    free(number[0]);
+    free(number[1]);
+    return status;
+}
+
+int tr_node_triples_unite(tr_data *data, struct tr_part *part)
+{
+    struct tr_data_state *s = data->state;
+    struct tr_triples *t = &part->triples;
+    t->rows.are_text = part->text_rows;
+    t->columns.are_text = part->text_columns;
+    if (data->format == TR_FORMAT_RATINGS) TR_TRY(unite_ids(data, t));
+    s->full = true;
+    data->columns = sizeof *t->triple / sizeof(float);
+    data->total_rows = data->total_nonzeros = part->report.rows;
+    TR_TRY(tr_all_reduce(s->tr, TR_SET_GROUP, TR_SUM, TR_I64, &data->total_rows, 1));
+    s->rows = (struct tr_matrix){
+        .rows = t->n, .columns = (size_t)data->columns, .value = (float *)(void *)t->triple};
+    t->triple = NULL;
+    TR_TRY(tr_number_rows(data, &part->runs));
+    return tr_store_shares(s->tr) ? TR_OK : tr_part_take_keys(data, NULL, (size_t)data->columns);
 }
 
 /* ---- taking rows ---- */
@@ -106,19 +163,18 @@ struct tr_node_table {
 
 int tr_node_table_open(const struct tr_data_state *node, struct tr_reader *r, struct tr_node_table **table)
 {
-    const struct tr_schema *s = node->schema;
     struct tr_node_table *t;
     TR_TRY(TR_NEW(&t, 1));
     *table = t;
     t->node = node;
     t->r = r;
-    TR_TRY(TR_NEW(&t->column, s->n));
-    TR_TRY(TR_NEW(&t->place, s->n));
-    for (size_t c = 0; c < s->n; c++) {
+    TR_TRY(TR_NEW(&t->column, node->word_lists));
+    TR_TRY(TR_NEW(&t->place, node->word_lists));
+    for (size_t c = 0; c < node->word_lists; c++) {
         uint32_t **place = &t->place[t->columns];
-        if (!has_words(s, c)) continue;
-        TR_TRY(TR_NEW(place, node->words[c].values.n));
-        for (size_t i = 0; i < node->words[c].values.n; i++) (*place)[i] = NOT_YET;
+        if (node->schema && !has_words(node->schema, c)) continue;
+        TR_TRY(TR_NEW(place, node->words[c].n));
+        for (size_t i = 0; i < node->words[c].n; i++) (*place)[i] = NOT_YET;
         t->column[t->columns++] = c;
     }
     return TR_OK;
@@ -128,7 +184,7 @@ void tr_node_table_close(struct tr_node_table **table)
 {
     struct tr_node_table *t = *table;
     if (!t) return;
-    for (size_t k = 0; t->place && k < t->node->schema->n; k++) free(t->place[k]);
+    for (size_t k = 0; t->place && k < t->columns; k++) free(t->place[k]);
     free(t->place);
     free(t->column);
     free(t);
@@ -176,7 +232,7 @@ static int take_word(struct tr_node_table *t, size_t k, float *to)
     bool label = t->node->schema->column[c].type == TR_COLUMN_NAMED_LABEL;
     size_t n, word = label ? (size_t)*to : tr_slot_place(*to);
     uint32_t *place = &t->place[k][word];
-    const char *text = tr_ids_text(&t->node->words[c].values, word, &n);
+    const char *text = tr_ids_text(&t->node->words[c], word, &n);
     if (s->column[c].type == TR_COLUMN_NUMBER || s->column[c].type == TR_COLUMN_LABEL)
         return take_number(t, c, text, n, to);
     if (*place == NOT_YET) TR_TRY(tr_csv_find_value(t->r, c, text, n, place));
@@ -205,5 +261,62 @@ int tr_node_table_take(struct tr_node_table *t, size_t at, float *row, float *la
         bool is_label = column->type == TR_COLUMN_NAMED_LABEL;
         TR_TRY(take_word(t, k, is_label ? label : &row[column->slot]));
     }
+    return TR_OK;
+}
+
+/* ---- records ---- */
+
+struct tr_triple tr_node_triple(const struct tr_data_state *node, size_t at)
+{
+    struct tr_triple triple;
+    memcpy(&triple, node->rows.value + at * node->rows.columns, sizeof triple);
+    return triple;
+}
+
+/* A user (k 0) or an item (1): its place among those that the reader has met. *is_text: it is no number, and he has numbers. */
+static int take_id(struct tr_node_table *t, int k, uint32_t *id, bool *is_text)
+{
+    const struct tr_ids *words = &t->node->words[k];
+    struct tr_ids *ids = k == 0 ? &t->r->triples.rows : &t->r->triples.columns;
+    uint32_t *place = &t->place[k][*id];
+    uint64_t number = 0;
+    char digits[24];
+    size_t n = 0;
+    const char *text = words->are_text ? tr_ids_text(words, *id, &n) : digits;
+    if (!words->are_text) number = words->number[*id];
+    if (!words->are_text) n = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+    *is_text = !ids->are_text && words->are_text && !tr_id_number(text, n, &number);
+    if (*is_text) return TR_OK;
+    if (*place == NOT_YET)
+        TR_TRY(ids->are_text ? tr_ids_add_text(ids, text, n, place) : tr_ids_add_number(ids, number, place));
+    *id = *place;
+    return TR_OK;
+}
+
+static int refuse_id(struct tr_node_table *t, const char *what)
+{
+    const struct tr_file_place place = {t->r->file, t->r->offset};
+    char problem[96];
+    snprintf(problem, sizeof problem, "the %s is no whole number, as those of the training data are", what);
+    if (!t->r->options->skip_errors) return tr_place_fail(t->r->files, &place, problem);
+    t->r->report.skipped++;
+    return TR_OK;
+}
+
+int tr_node_triple_take(struct tr_node_table *t, size_t at, struct tr_triple *triple, bool *taken)
+{
+    const struct tr_reader_options *o = t->r->options;
+    bool text[2] = {false, false};
+    *triple = tr_node_triple(t->node, at);
+    *taken = true;
+    if (o->format != TR_FORMAT_RATINGS) return TR_OK;
+    TR_TRY(take_id(t, 0, &triple->row, &text[0]));
+    *taken = !text[0];
+    if (text[0] && o->known_rows) return refuse_id(t, "user");
+    TR_TRY(take_id(t, 1, &triple->column, &text[1]));
+    *taken = !text[0] && !text[1];
+    if (text[1] && o->known_columns) return refuse_id(t, "item");
+    t->r->report.text_rows |= text[0];
+    t->r->report.text_columns |= text[1];
     return TR_OK;
 }

@@ -190,28 +190,29 @@ static int read_share(tr_data *data, const tr_data *like, struct gauge *gauge, s
     struct tr_reader_options options = tr_data_reading(data, like);
     size_t worker = (size_t)(tr->me.group * tr->layout.group_size + tr->me.member);
     size_t workers = (size_t)tr_layout_workers(&tr->layout);
+    bool triples = tr_data_is_triples(data), node = s->form & TR_DATA_NODE;
     options.progress = gauge ? measure : NULL;
     options.progress_state = gauge;
-    if (tr_data_is_triples(data)) {
+    if (triples) {
         options.text_rows = part->text_rows;
         options.text_columns = part->text_columns;
         options.records = part->records;
-        return tr_read_triples(&s->files, worker, workers, &options, &part->triples, &part->report);
     }
     if (s->on_disk) {
         options.piece = part->again ? tr_spill_write : tr_spill_note;
         options.piece_state = &part->spill;
     }
-    if (!part->again) options.runs = &part->runs;
+    if (!part->again && (!triples || node)) options.runs = &part->runs;
     options.seen = part->seen;
     if (s->schema && !s->test && !part->again && tr_schema_weight(s->schema) < s->schema->n)
         options.weight = &part->weight;
-    if (tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
+    if (!triples && tr->job->data.order == TR_ORDER_DEALT) options.deal = tr_files_chunk(&s->files, workers);
     if (s->node_rows) return tr_node_rows_take(data, worker, workers, &options, part);
-    if (s->form & TR_DATA_NODE) options.places = &s->row_number;
-    struct tr_matrix none = {0};
-    int status =
-        tr_read_matrix(&s->files, worker, workers, &options, s->on_disk ? &none : &s->rows, &part->report);
+    if (node) options.places = &s->row_number;
+    struct tr_matrix none = {0}, *rows = s->on_disk ? &none : &s->rows;
+    int status = triples
+                     ? tr_read_triples(&s->files, worker, workers, &options, &part->triples, &part->report)
+                     : tr_read_matrix(&s->files, worker, workers, &options, rows, &part->report);
     if (status == TR_OK && options.places) add_files(s->row_number, &part->runs);
     tr_matrix_free(&none);
     return status;

@@ -85,13 +85,13 @@ int tr_reader_note_run(struct tr_reader *r, uint64_t begin, uint64_t end, uint64
     return TR_OK;
 }
 
-static int note_triple_run(struct tr_reader *r, const struct share_chunk *c)
+int tr_reader_note_triples(struct tr_reader *r, uint64_t piece)
 {
     struct tr_triples *t = &r->triples;
     const struct tr_triple_run *last = t->runs > 0 ? &t->run[t->runs - 1] : NULL;
-    if (last && last->file == c->file && last->piece == c->piece) return TR_OK;
+    if (last && last->file == r->file && last->piece == piece) return TR_OK;
     TR_TRY(TR_GROW(&t->run, &t->run_capacity, t->runs + 1));
-    t->run[t->runs++] = (struct tr_triple_run){c->file, c->piece, t->n};
+    t->run[t->runs++] = (struct tr_triple_run){r->file, piece, t->n};
     return TR_OK;
 }
 
@@ -134,7 +134,7 @@ int tr_reader_hand_out(struct tr_reader *r)
 static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
 {
     struct tr_chunk lines = c->lines;
-    size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows;
+    size_t bytes = (size_t)(lines.end - lines.begin), rows = r->matrix.rows + r->triples.n;
     TR_TRY(tr_reader_enter(r, c->file));
     if (lines.too_long) {
         r->offset = lines.offset;
@@ -146,13 +146,13 @@ static int parse_chunk(struct tr_reader *r, const struct share_chunk *c)
     if (header > bytes) header = bytes;
     lines.begin += header;
     lines.offset += header;
-    if (is_triples(r)) TR_TRY(note_triple_run(r, c));
+    if (is_triples(r)) TR_TRY(tr_reader_note_triples(r, c->piece));
     TR_TRY(format_of(r)->room(r, bytes));
     if (r->options->piece || r->options->places)
-        TR_TRY(TR_GROW(&r->place, &r->place_capacity, r->matrix.rows + bytes / 2 + 1));
+        TR_TRY(TR_GROW(&r->place, &r->place_capacity, rows + bytes / 2 + 1));
     TR_TRY(format_of(r)->lines(r, &lines));
     TR_TRY(tr_reader_note_run(r, lines.offset, lines.offset + (uint64_t)(lines.end - lines.begin),
-                              r->matrix.rows - rows));
+                              r->matrix.rows + r->triples.n - rows));
     return tr_reader_hand_out(r);
 }
 

@@ -139,8 +139,7 @@ struct tr_reader_options {
     float **
         weight; /* csv: gets those of all rows that were read, where the schema has them, to be freed; may be NULL */
     struct tr_read_runs *runs; /* libsvm, csv: where rows come from is noted there; may be NULL */
-    uint64_t *
-        *places; /* libsvm, csv, hdf5: gets where each row stands in its file, to be freed; may be NULL */
+    uint64_t **places; /* gets where each row or record stands in its file, to be freed; may be NULL */
     uint64_t *records; /* ratings, docword: gets the number of records of each file; may be NULL */
     /* libsvm, csv: called with the rows of each chunk, which are not kept then; may be NULL */
     int (*piece)(void *state, struct tr_reader *reader);
@@ -269,6 +268,9 @@ int tr_reader_add_label(struct tr_reader *r, float label);
 /* Whether what it reads lies in HDF5, where places are numbers of rows. */
 bool tr_reader_is_hdf5(const struct tr_reader *r);
 
+/* Triples come from this piece of the file now on. */
+int tr_reader_note_triples(struct tr_reader *r, uint64_t piece);
+
 /* Goes on with this file. */
 int tr_reader_enter(struct tr_reader *r, size_t file);
 
@@ -303,13 +305,13 @@ static inline __attribute__((always_inline)) int tr_each_line(struct tr_reader *
         while (tr_is_blank(*at)) at++;
         r->offset = lines->offset + (uint64_t)(p - lines->begin);
         if (!tr_at_line_end(at) && !(chooses && tr_reader_leaves_out(r, r->file, r->offset))) {
-            size_t rows = r->matrix.rows;
+            size_t rows = r->matrix.rows + r->triples.n; /* of which there are either */
             at = line(r, r->head->separator == '\t' ? p : at);
             if (!at) {
                 TR_TRY(tr_reader_reject(r));
                 at = p;
             }
-            if (r->place && r->matrix.rows > rows) r->place[rows] = r->offset;
+            if (r->place && r->matrix.rows + r->triples.n > rows) r->place[rows] = r->offset;
         }
         p = *at == '\n' ? at + 1 : (const char *)memchr(at, '\n', (size_t)(lines->end - at)) + 1;
     }

@@ -12,7 +12,6 @@
 
 #include "data/cache.h"
 #include "data/scale.h"
-#include "data/schema_all.h"
 #include "data/stream.h"
 #include "shm/shm.h"
 
@@ -506,7 +505,8 @@ void tr_data_free_head(tr_data *data)
     free(s->block);
     free(s->weight);
     free(s->third_label);
-    if (s->words) tr_schema_seen_free(&s->words, s->schema);
+    for (size_t i = 0; i < s->word_lists; i++) tr_ids_free(&s->words[i]);
+    free(s->words);
     tr_scale_free(&s->scale);
     tr_schema_release(&s->schema);
     tr_bindings_free(&s->bindings);
